@@ -1,0 +1,290 @@
+package ssa
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v4/value"
+)
+
+// This file is the only one that knows structured-merge-diff v4. The Kubernetes libraries use v6
+// of it; what crosses between the two is the JSON of FieldsV1, which both write byte for byte alike.
+
+// fieldSet is a set of field paths, as managedFields records them.
+type fieldSet struct{ set *fieldpath.Set }
+
+// fieldPath is one member of a fieldSet.
+type fieldPath struct{ path fieldpath.Path }
+
+// serverOwned are the paths that the API server never records for an applier.
+// It follows stripMetaManager in k8s.io/apimachinery/pkg/util/managedfields/internal.
+var serverOwned = fieldpath.NewSet(
+	fieldpath.MakePathOrDie("apiVersion"),
+	fieldpath.MakePathOrDie("kind"),
+	fieldpath.MakePathOrDie("metadata"),
+	fieldpath.MakePathOrDie("metadata", "name"),
+	fieldpath.MakePathOrDie("metadata", "namespace"),
+	fieldpath.MakePathOrDie("metadata", "creationTimestamp"),
+	fieldpath.MakePathOrDie("metadata", "selfLink"),
+	fieldpath.MakePathOrDie("metadata", "uid"),
+	fieldpath.MakePathOrDie("metadata", "clusterName"),
+	fieldpath.MakePathOrDie("metadata", "generation"),
+	fieldpath.MakePathOrDie("metadata", "managedFields"),
+	fieldpath.MakePathOrDie("metadata", "resourceVersion"),
+)
+
+func emptyFieldSet() fieldSet { return fieldSet{set: fieldpath.NewSet()} }
+
+// parseFields reads the JSON of a FieldsV1; no bytes are the empty set.
+func parseFields(raw []byte) (fieldSet, error) {
+	set := fieldpath.NewSet()
+	if len(raw) == 0 {
+		return fieldSet{set: set}, nil
+	}
+	if err := set.FromJSON(bytes.NewReader(raw)); err != nil {
+		return fieldSet{}, fmt.Errorf("parsing managed fields: %w", err)
+	}
+	return fieldSet{set: set}, nil
+}
+
+// entryFields reads the field set of one entry of managedFields.
+func entryFields(entry *metav1.ManagedFieldsEntry) (fieldSet, error) {
+	if entry == nil || entry.FieldsV1 == nil {
+		return emptyFieldSet(), nil
+	}
+	return parseFields(entry.FieldsV1.GetRawBytes())
+}
+
+func (s fieldSet) json() ([]byte, error) {
+	raw, err := s.set.ToJSON()
+	if err != nil {
+		return nil, fmt.Errorf("serialising managed fields: %w", err)
+	}
+	return raw, nil
+}
+
+func (s fieldSet) empty() bool                   { return s.set.Empty() }
+func (s fieldSet) has(p fieldPath) bool          { return s.set.Has(p.path) }
+func (s fieldSet) equals(other fieldSet) bool    { return s.set.Equals(other.set) }
+func (s fieldSet) minus(other fieldSet) fieldSet { return fieldSet{set: s.set.Difference(other.set)} }
+func (s fieldSet) union(other fieldSet) fieldSet { return fieldSet{set: s.set.Union(other.set)} }
+func (s fieldSet) intersect(other fieldSet) fieldSet {
+	return fieldSet{set: s.set.Intersection(other.set)}
+}
+func (s fieldSet) withoutServerOwned() fieldSet { return fieldSet{set: s.set.Difference(serverOwned)} }
+
+// tops lists the members that have no ancestor among the members: a removed list item is one
+// path, not one for each of its fields.
+func (s fieldSet) tops() []fieldPath {
+	var tops []fieldPath
+	s.set.Iterate(func(p fieldpath.Path) {
+		for i := 1; i < len(p); i++ {
+			if s.set.Has(p[:i]) {
+				return
+			}
+		}
+		tops = append(tops, fieldPath{path: p.Copy()})
+	})
+	return tops
+}
+
+// holds says whether the set contains the path itself, an ancestor of it (an atomic struct or
+// list above it) or something below it.
+func (s fieldSet) holds(p fieldPath) bool {
+	for i := len(p.path); i > 0; i-- {
+		if s.set.Has(p.path[:i]) {
+			return true
+		}
+	}
+	below := s.set
+	for _, pe := range p.path {
+		below = below.WithPrefix(pe)
+	}
+	return !below.Empty()
+}
+
+// outsideItemsOf drops what lies inside list items that the other set owns. An item whose
+// remaining fields somebody else holds cannot be removed by its owner.
+func (s fieldSet) outsideItemsOf(owned fieldSet) fieldSet {
+	outside := fieldpath.NewSet()
+	s.set.Iterate(func(p fieldpath.Path) {
+		for i := 1; i < len(p); i++ {
+			if p[i-1].FieldName == nil && owned.set.Has(p[:i]) {
+				return
+			}
+		}
+		outside.Insert(p.Copy())
+	})
+	return fieldSet{set: outside}
+}
+
+// makeFieldPath builds a path of field names.
+func makeFieldPath(names ...string) fieldPath {
+	p := make(fieldpath.Path, 0, len(names))
+	for i := range names {
+		p = append(p, fieldpath.PathElement{FieldName: &names[i]})
+	}
+	return fieldPath{path: p}
+}
+
+// parseFieldPath reads a path of field names such as spec.replicas.
+func parseFieldPath(dotted string) fieldPath {
+	return makeFieldPath(strings.Split(strings.TrimPrefix(dotted, "."), ".")...)
+}
+
+// copyFrom copies the value at the path, if there is one, from an object into a document.
+// The path must be one of field names.
+func (p fieldPath) copyFrom(object runtime.Object, into map[string]any) error {
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return fmt.Errorf("converting the live object: %w", err)
+	}
+	v, ok := p.lookup(tree)
+	if !ok {
+		return nil
+	}
+	names := make([]string, 0, len(p.path))
+	for _, pe := range p.path {
+		names = append(names, *pe.FieldName)
+	}
+	return unstructured.SetNestedField(into, v, names...)
+}
+
+// makeListValuePath builds the path of one value in a set list, such as a finalizer.
+func makeListValuePath(item string, names ...string) fieldPath {
+	v := value.NewValueInterface(item)
+	p := makeFieldPath(names...)
+	return fieldPath{path: append(p.path, fieldpath.PathElement{Value: &v})}
+}
+
+func pathSet(paths ...fieldPath) fieldSet {
+	set := fieldpath.NewSet()
+	for _, p := range paths {
+		set.Insert(p.path)
+	}
+	return fieldSet{set: set}
+}
+
+// String is the notation that the API server uses in its conflict messages, for example
+// .spec.template.spec.containers[name="web"].image.
+func (p fieldPath) String() string {
+	var b strings.Builder
+	for _, pe := range p.path {
+		b.WriteString(pe.String())
+	}
+	return b.String()
+}
+
+// lookup finds the value at the path in a decoded JSON document.
+func (p fieldPath) lookup(tree any) (any, bool) {
+	at := tree
+	for _, pe := range p.path {
+		next, ok := child(at, pe)
+		if !ok {
+			return nil, false
+		}
+		at = next
+	}
+	return at, true
+}
+
+// remove takes the value at the path out of a decoded JSON document, in place.
+func (p fieldPath) remove(tree map[string]any) {
+	removeAt(tree, p.path)
+}
+
+func removeAt(at any, p fieldpath.Path) any {
+	if len(p) == 0 {
+		return at
+	}
+	pe, rest := p[0], p[1:]
+	switch typed := at.(type) {
+	case map[string]any:
+		if pe.FieldName == nil {
+			return at
+		}
+		below, ok := typed[*pe.FieldName]
+		if !ok {
+			return at
+		}
+		if len(rest) == 0 {
+			delete(typed, *pe.FieldName)
+			return typed
+		}
+		typed[*pe.FieldName] = removeAt(below, rest)
+		return typed
+	case []any:
+		i, ok := itemIndex(typed, pe)
+		if !ok {
+			return at
+		}
+		if len(rest) == 0 {
+			return append(typed[:i:i], typed[i+1:]...)
+		}
+		typed[i] = removeAt(typed[i], rest)
+		return typed
+	default:
+		return at
+	}
+}
+
+func child(at any, pe fieldpath.PathElement) (any, bool) {
+	switch typed := at.(type) {
+	case map[string]any:
+		if pe.FieldName == nil {
+			return nil, false
+		}
+		v, ok := typed[*pe.FieldName]
+		return v, ok
+	case []any:
+		i, ok := itemIndex(typed, pe)
+		if !ok {
+			return nil, false
+		}
+		return typed[i], true
+	default:
+		return nil, false
+	}
+}
+
+func itemIndex(list []any, pe fieldpath.PathElement) (int, bool) {
+	for i, item := range list {
+		switch {
+		case pe.Key != nil:
+			if matchesKey(item, *pe.Key) {
+				return i, true
+			}
+		case pe.Value != nil:
+			if value.Equals(value.NewValueInterface(item), *pe.Value) {
+				return i, true
+			}
+		case pe.Index != nil:
+			if *pe.Index == i {
+				return i, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// matchesKey compares an item with the key of an associative list. A key field that the item
+// leaves out matches: the schema may default it (a port's protocol), and a configuration holds
+// no defaults.
+func matchesKey(item any, key value.FieldList) bool {
+	fields, ok := item.(map[string]any)
+	if !ok {
+		return false
+	}
+	for _, field := range key {
+		v, ok := fields[field.Name]
+		if ok && !value.Equals(value.NewValueInterface(v), field.Value) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,115 @@
+package ssa
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// EnsureFinalizer makes live carry the finalizer, by an apply that holds nothing else, and returns
+// the object as it is then. Nothing is sent if it is there already, whoever put it there.
+func (a *Applier) EnsureFinalizer(ctx context.Context, live client.Object, finalizer string) (client.Object, error) {
+	if slices.Contains(live.GetFinalizers(), finalizer) {
+		return live, nil
+	}
+	return a.applyFinalizers(ctx, live, finalizer)
+}
+
+// RemoveFinalizer takes the finalizer off live, whoever put it there: a restored backup or a copied
+// manifest brings finalizers that another manager holds, and dropping our own claim would leave
+// them, and the object, for ever.
+func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, finalizer string) error {
+	if !slices.Contains(live.GetFinalizers(), finalizer) {
+		return nil
+	}
+	id, err := a.identify(live)
+	if err != nil {
+		return err
+	}
+	path := makeListValuePath(finalizer, "metadata", "finalizers")
+	entries, changed, err := releaseFinalizer(live.GetManagedFields(), path, a.manager, id.gvk.GroupVersion().String())
+	if err != nil {
+		return fmt.Errorf("releasing the finalizer %s of %s: %w", finalizer, id, err)
+	}
+	if changed && !a.dryRun {
+		if live, err = a.replaceManagedFields(ctx, id, live, entries); err != nil {
+			return err
+		}
+	}
+	_, err = a.applyFinalizers(ctx, live)
+	return err
+}
+
+// releaseFinalizer makes us the only manager that holds the finalizer, so that dropping it
+// removes it.
+func releaseFinalizer(entries []metav1.ManagedFieldsEntry, path fieldPath, manager, apiVersion string) ([]metav1.ManagedFieldsEntry, bool, error) {
+	var kept []metav1.ManagedFieldsEntry
+	held, changed := false, false
+	for _, entry := range entries {
+		fields, err := entryFields(&entry)
+		if err != nil {
+			return nil, false, err
+		}
+		isOurs := entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
+		switch {
+		case !fields.has(path):
+		case isOurs:
+			held = true
+		default:
+			changed = true
+			rest := fields.minus(pathSet(path))
+			if rest.empty() {
+				continue
+			}
+			raw, err := rest.json()
+			if err != nil {
+				return nil, false, err
+			}
+			entry.FieldsV1 = metav1.NewFieldsV1(string(raw))
+		}
+		kept = append(kept, entry)
+	}
+	if held {
+		return kept, changed, nil
+	}
+	grant := migration{manager: manager, apiVersion: apiVersion}
+	kept, err := grant.grant(kept, pathSet(path))
+	return kept, true, err
+}
+
+// applyFinalizers applies a configuration that holds these finalizers and nothing else.
+func (a *Applier) applyFinalizers(ctx context.Context, live client.Object, finalizers ...string) (client.Object, error) {
+	id, err := a.identify(live)
+	if err != nil {
+		return nil, err
+	}
+	metadata := map[string]any{"name": id.key.Name, "uid": string(live.GetUID())}
+	if id.key.Namespace != "" {
+		metadata["namespace"] = id.key.Namespace
+	}
+	if len(finalizers) > 0 {
+		metadata["finalizers"] = finalizers
+	}
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": id.gvk.GroupVersion().String(),
+		"kind":       id.gvk.Kind,
+		"metadata":   metadata,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("serialising the finalizers of %s: %w", id, err)
+	}
+	return a.send(ctx, id, raw, true)
+}
+
+func (a *Applier) identify(live client.Object) (identity, error) {
+	gvk, err := apiutil.GVKForObject(live, a.client.Scheme())
+	if err != nil {
+		return identity{}, fmt.Errorf("finding the kind of %T: %w", live, err)
+	}
+	return identity{gvk: gvk, key: client.ObjectKeyFromObject(live)}, nil
+}

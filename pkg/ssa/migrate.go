@@ -1,0 +1,154 @@
+package ssa
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// beforeFirstApply is the manager to which the API server assigns every field of an object that
+// had no managed fields when it was first applied to, or that lost them.
+// See k8s.io/apimachinery/pkg/util/managedfields/internal/skipnonapplied.go.
+const beforeFirstApply = "before-first-apply"
+
+// migrate hands over to us what earlier writers by Update hold of our fields. Without it, a field
+// that we drop later would stay for ever, because they would still own it. It is the one write
+// that is no apply: the API server offers no other way to change who holds a field that keeps
+// its value.
+func (a *Applier) migrate(ctx context.Context, p prepared, live client.Object, adopting bool) (client.Object, error) {
+	if a.dryRun {
+		return live, nil
+	}
+	desired, err := parseFields([]byte(p.fields))
+	if err != nil {
+		return nil, err
+	}
+	plan := migration{manager: a.manager, apiVersion: p.id.gvk.GroupVersion().String(), former: a.former, adopting: adopting}
+	entries, changed, err := plan.migrate(live.GetManagedFields(), desired)
+	if err != nil {
+		return nil, fmt.Errorf("migrating the managed fields of %s: %w", p.id, err)
+	}
+	if !changed {
+		return live, nil
+	}
+	return a.replaceManagedFields(ctx, p.id, live, entries)
+}
+
+// replaceManagedFields is bound to the version of the object that was judged.
+func (a *Applier) replaceManagedFields(ctx context.Context, id identity, live client.Object, entries []metav1.ManagedFieldsEntry) (client.Object, error) {
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "replace", "path": "/metadata/managedFields", "value": entries},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": live.GetResourceVersion()},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("serialising the managed fields of %s: %w", id, err)
+	}
+	migrated, err := a.newObject(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.client.Patch(ctx, migrated, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(a.manager)); err != nil {
+		return nil, classify(id, err)
+	}
+	return migrated, nil
+}
+
+// migration says whose Update entries give way to our apply.
+type migration struct {
+	manager    string
+	apiVersion string
+	// former wrote for us: all that they hold becomes ours, and what we no longer want goes with
+	// the next apply.
+	former sets.Set[string]
+	// adopting: the object was somebody else's until now. What we want of it becomes ours alone;
+	// the rest stays with who wrote it.
+	adopting bool
+}
+
+// migrate returns the managed fields as they should be, and whether that is a change.
+// Entries at other API versions are left alone: their paths are those of another schema.
+func (m migration) migrate(entries []metav1.ManagedFieldsEntry, desired fieldSet) ([]metav1.ManagedFieldsEntry, bool, error) {
+	if len(entries) == 0 {
+		return entries, false, nil
+	}
+	gained := emptyFieldSet()
+	kept := make([]metav1.ManagedFieldsEntry, 0, len(entries)+1)
+	changed := false
+	for _, entry := range entries {
+		if !m.concerns(entry) {
+			kept = append(kept, entry)
+			continue
+		}
+		held, err := entryFields(&entry)
+		if err != nil {
+			return nil, false, err
+		}
+		if m.former.Has(entry.Manager) {
+			gained, changed = gained.union(held), true
+			continue
+		}
+		rest := held.minus(desired).outsideItemsOf(desired)
+		if rest.equals(held) {
+			kept = append(kept, entry)
+			continue
+		}
+		changed = true
+		if rest.empty() {
+			continue
+		}
+		raw, err := rest.json()
+		if err != nil {
+			return nil, false, err
+		}
+		entry.FieldsV1 = metav1.NewFieldsV1(string(raw))
+		kept = append(kept, entry)
+	}
+	if gained.empty() {
+		return kept, changed, nil
+	}
+	kept, err := m.grant(kept, gained)
+	return kept, true, err
+}
+
+func (m migration) concerns(entry metav1.ManagedFieldsEntry) bool {
+	if entry.Operation != metav1.ManagedFieldsOperationUpdate || entry.Subresource != "" || entry.APIVersion != m.apiVersion {
+		return false
+	}
+	return m.adopting || m.former.Has(entry.Manager) || entry.Manager == beforeFirstApply
+}
+
+// grant adds fields to our entry, which it makes if there is none.
+func (m migration) grant(entries []metav1.ManagedFieldsEntry, gained fieldSet) ([]metav1.ManagedFieldsEntry, error) {
+	for i := range entries {
+		entry := &entries[i]
+		if entry.Manager != m.manager || entry.Operation != metav1.ManagedFieldsOperationApply || entry.Subresource != "" {
+			continue
+		}
+		held, err := entryFields(entry)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := held.union(gained).json()
+		if err != nil {
+			return nil, err
+		}
+		entry.FieldsV1 = metav1.NewFieldsV1(string(raw))
+		return entries, nil
+	}
+	raw, err := gained.json()
+	if err != nil {
+		return nil, err
+	}
+	return append(entries, metav1.ManagedFieldsEntry{
+		Manager:    m.manager,
+		Operation:  metav1.ManagedFieldsOperationApply,
+		APIVersion: m.apiVersion,
+		FieldsType: "FieldsV1",
+		FieldsV1:   metav1.NewFieldsV1(string(raw)),
+	}), nil
+}

@@ -1,0 +1,89 @@
+package ssa
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+)
+
+// schemas finds the field set of a configuration: it asks each converter in turn, and falls back
+// to deducing the schema from the value, as the API server does for kinds without one.
+type schemas []managedfields.TypeConverter
+
+// fieldsOf computes the FieldsV1 that the API server records when it is sent this body: a pure
+// function of the body and the schema.
+func (s schemas) fieldsOf(rawBody []byte) (fieldSet, error) {
+	tree, err := decode(rawBody)
+	if err != nil {
+		return fieldSet{}, err
+	}
+	object := &unstructured.Unstructured{Object: tree}
+	var problem error
+	for _, converter := range append(s[:len(s):len(s)], managedfields.NewDeducedTypeConverter()) {
+		typed, err := converter.ObjectToTyped(object)
+		if err != nil {
+			problem = err
+			continue
+		}
+		set, err := typed.ToFieldSet()
+		if err != nil {
+			return fieldSet{}, fmt.Errorf("computing the field set: %w", err)
+		}
+		raw, err := set.ToJSON()
+		if err != nil {
+			return fieldSet{}, fmt.Errorf("serialising the field set: %w", err)
+		}
+		parsed, err := parseFields(raw)
+		if err != nil {
+			return fieldSet{}, err
+		}
+		return parsed.withoutServerOwned(), nil
+	}
+	return fieldSet{}, fmt.Errorf("typing the configuration: %w", problem)
+}
+
+// unchangedBy says whether merging the body into live leaves live's values as they are. It is
+// exact for kinds whose values the API server stores as they were sent, which holds for every
+// custom resource: nothing there is normalised.
+func (s schemas) unchangedBy(rawBody []byte, live runtime.Object) (bool, error) {
+	liveTree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
+	if err != nil {
+		return false, fmt.Errorf("converting the live object: %w", err)
+	}
+	tree, err := decode(rawBody)
+	if err != nil {
+		return false, err
+	}
+	liveTree["apiVersion"], liveTree["kind"] = tree["apiVersion"], tree["kind"]
+	for _, converter := range append(s[:len(s):len(s)], managedfields.NewDeducedTypeConverter()) {
+		before, err := converter.ObjectToTyped(&unstructured.Unstructured{Object: liveTree})
+		if err != nil {
+			continue
+		}
+		change, err := converter.ObjectToTyped(&unstructured.Unstructured{Object: tree})
+		if err != nil {
+			continue
+		}
+		after, err := before.Merge(change)
+		if err != nil {
+			return false, fmt.Errorf("merging the configuration into the live object: %w", err)
+		}
+		difference, err := before.Compare(after)
+		if err != nil {
+			return false, fmt.Errorf("comparing the merged object with the live one: %w", err)
+		}
+		return difference.IsSame(), nil
+	}
+	return false, fmt.Errorf("comparing %s with its configuration: no schema fits", tree["kind"])
+}
+
+func decode(raw []byte) (map[string]any, error) {
+	tree := map[string]any{}
+	if err := utiljson.Unmarshal(raw, &tree); err != nil {
+		return nil, fmt.Errorf("decoding an apply configuration: %w", err)
+	}
+	return tree, nil
+}
