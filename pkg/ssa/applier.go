@@ -133,6 +133,8 @@ type Result struct {
 	Live client.Object
 	// Drifts are the fields that others had changed: put back, or under ReportDrift left.
 	Drifts []Drift
+	// Left is true if the drifts were left as they are, under ReportDrift.
+	Left bool
 }
 
 // prepared is a request with all that follows from its configuration alone.
@@ -259,7 +261,7 @@ func (a *Applier) attempt(ctx context.Context, p prepared, req Request, live cli
 		verdict.action, verdict.drifts = ActionAdopt, nil
 	}
 	if verdict.action == ActionReport {
-		return Result{Action: ActionReport, Live: live, Drifts: verdict.drifts}, nil
+		return Result{Action: ActionReport, Live: live, Drifts: verdict.drifts, Left: true}, nil
 	}
 	return a.write(ctx, e, req, verdict)
 }
@@ -328,7 +330,7 @@ func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict ju
 	if len(verdict.leave) > 0 {
 		// What was left out must go on to show as missing.
 		a.rememberFields(p, applied, p.fields)
-		return Result{Action: verdict.action, Live: applied, Drifts: verdict.drifts}, nil
+		return Result{Action: verdict.action, Live: applied, Drifts: verdict.drifts, Left: true}, nil
 	}
 	a.remember(p, applied)
 	if applied.GetResourceVersion() == live.GetResourceVersion() {

@@ -81,12 +81,13 @@ func (a *Applier) deleteExactly(ctx context.Context, id identity, live client.Ob
 }
 
 // Owned lists the objects of a kind that owner controls, from the cache. The list is filled in;
-// its kind must have the [ControllerIndex].
+// its kind must have the [ControllerIndex]. The objects are the cache's own: only read them.
 func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list client.ObjectList) ([]client.Object, error) {
 	err := reader.List(ctx, list,
 		client.InNamespace(owner.GetNamespace()),
 		client.MatchingFields{ControllerIndex: string(owner.GetUID())},
 		client.DisableReadYourWritesConsistency,
+		client.UnsafeDisableDeepCopy,
 	)
 	if err != nil {
 		return nil, fmt.Errorf("listing what %s controls: %w", owner.GetName(), err)

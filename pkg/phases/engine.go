@@ -1,0 +1,325 @@
+package phases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// staleRetry is how soon a pass is repeated whose object changed under it.
+const staleRetry = 50 * time.Millisecond
+
+// Definition declares how objects of type O are reconciled: the list of phases, and what of O the
+// engine has to know.
+type Definition[O client.Object, S any] struct {
+	// Controller is the controller's name in metrics and events, such as appservice.
+	Controller string
+	// Finalizer is put on before the first side effect and taken off after the last thing is gone.
+	Finalizer string
+	// Phases in their order. Teardown is the list reversed.
+	Phases []Phase[S]
+	// Scope makes the scope of one reconcile. The object in it is the reconcile's own copy.
+	Scope func(object O) S
+	// Conditions reads the conditions that the object has now. They are read to tell transitions
+	// from repetitions, and for nothing else.
+	Conditions func(object O) []metav1.Condition
+	// Status builds the status from what the pass found out. It holds every condition of the summary.
+	Status func(scope S, summary Summary) ssa.Configuration
+	// Suspended says whether the object is to be left alone. Optional.
+	Suspended func(object O) bool
+	// Policies says what to do about strangers and about drift. Optional: AdoptNever, CorrectDrift.
+	Policies func(object O) (ssa.AdoptionPolicy, ssa.DriftPolicy)
+}
+
+// Dependencies are the doors through which an engine reaches the world.
+type Dependencies struct {
+	// Reader reads from the cache. It should be one that reads its own writes, as
+	// controller-runtime's does with EnableReadYourWritesConsistency.
+	Reader client.Reader
+	// Uncached reads past the cache, where an observation must be certain.
+	Uncached client.Reader
+	// Applier writes.
+	Applier Applier
+	// Planner decides as Applier does and writes nothing. Optional: without it there are no plans.
+	Planner Applier
+	// Scheme knows the Go types of the object and of all children.
+	Scheme *runtime.Scheme
+	// Recorder takes Events. Optional.
+	Recorder events.EventRecorder
+	// Metrics count outcomes. Optional.
+	Metrics *Metrics
+	// Clock is for transition times. Optional.
+	Clock clock.PassiveClock
+}
+
+// Engine reconciles objects of one kind through its phases. It keeps nothing from one pass to the
+// next, and is safe for concurrent use on different objects.
+type Engine[O client.Object, S any] struct {
+	def   Definition[O, S]
+	deps  Dependencies
+	kind  schema.GroupVersionKind
+	slots []slot[S]
+}
+
+var phaseName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,47}$`)
+
+// New checks the definition and makes an engine. A wrong list fails here, never at run time.
+func New[O client.Object, S any](definition Definition[O, S], dependencies Dependencies) (*Engine[O, S], error) {
+	e := &Engine[O, S]{def: definition, deps: dependencies}
+	if err := e.checkDependencies(); err != nil {
+		return nil, fmt.Errorf("making the engine of %q: %w", definition.Controller, err)
+	}
+	if err := e.checkDefinition(); err != nil {
+		return nil, fmt.Errorf("making the engine of %q: %w", definition.Controller, err)
+	}
+	if e.deps.Clock == nil {
+		e.deps.Clock = clock.RealClock{}
+	}
+	return e, nil
+}
+
+func (e *Engine[O, S]) checkDependencies() error {
+	var problems []error
+	if e.deps.Reader == nil || e.deps.Uncached == nil {
+		problems = append(problems, errors.New("Reader and Uncached are needed"))
+	}
+	if e.deps.Applier == nil {
+		problems = append(problems, errors.New("the Applier is missing"))
+	}
+	if e.deps.Scheme == nil {
+		problems = append(problems, errors.New("the Scheme is missing"))
+	}
+	return errors.Join(problems...)
+}
+
+func (e *Engine[O, S]) checkDefinition() error {
+	var problems []error
+	if e.def.Controller == "" {
+		problems = append(problems, errors.New("the controller has no name"))
+	}
+	if !strings.Contains(e.def.Finalizer, "/") {
+		problems = append(problems, fmt.Errorf("the finalizer %q is not a qualified name such as example.com/teardown", e.def.Finalizer))
+	}
+	if e.def.Scope == nil || e.def.Conditions == nil || e.def.Status == nil {
+		problems = append(problems, errors.New("Scope, Conditions and Status are needed"))
+	}
+	kind, err := apiutil.GVKForObject(newObject[O](), e.deps.Scheme)
+	if err != nil {
+		problems = append(problems, fmt.Errorf("the object's type is not in the scheme: %w", err))
+	}
+	e.kind = kind
+	if len(e.def.Phases) == 0 {
+		problems = append(problems, errors.New("the list of phases is empty"))
+	}
+	seen := map[string]bool{}
+	for i, phase := range e.def.Phases {
+		name := phase.PhaseName()
+		if !phaseName.MatchString(name) {
+			problems = append(problems, fmt.Errorf("phase %d: the name %q makes no condition type: it must begin with a capital letter and hold only letters and digits, at most 48", i+1, name))
+		}
+		if seen[name] {
+			problems = append(problems, fmt.Errorf("phase %d: the name %q is there twice", i+1, name))
+		}
+		seen[name] = true
+		if err := phase.validate(e.deps.Scheme); err != nil {
+			problems = append(problems, fmt.Errorf("phase %s: %w", name, err))
+		}
+		e.slots = append(e.slots, slot[S]{phase: phase, kind: phase.childKind(e.deps.Scheme)})
+	}
+	return errors.Join(problems...)
+}
+
+// Reconcile implements [reconcile.Reconciler].
+func (e *Engine[O, S]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	object, err := get[O](ctx, e.deps.Reader, request.NamespacedName)
+	if err != nil || isNil(object) {
+		return reconcile.Result{}, err
+	}
+	return e.ReconcileObject(ctx, object)
+}
+
+// ReconcileObject makes one pass over the phases of an object, which belongs to the engine from then on.
+func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile.Result, error) {
+	live, outcome, err := e.walk(ctx, object, e.deps.Applier, false)
+	if ssa.IsStale(err) {
+		log.FromContext(ctx).V(1).Info("Object changed while it was reconciled; reading it again")
+		return reconcile.Result{RequeueAfter: staleRetry}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if outcome.gone {
+		return reconcile.Result{}, nil
+	}
+	if ssa.IsStale(outcome.err) {
+		return reconcile.Result{RequeueAfter: staleRetry}, nil
+	}
+	if err := e.report(ctx, live, outcome); err != nil {
+		if ssa.IsStale(err) {
+			return reconcile.Result{RequeueAfter: staleRetry}, nil
+		}
+		return reconcile.Result{}, errors.Join(outcome.retryable(), fmt.Errorf("writing the status: %w", err))
+	}
+	return outcome.result()
+}
+
+// Plan says what [Engine.ReconcileObject] would do to the object now, by the same code with an
+// applier that writes nothing.
+func (e *Engine[O, S]) Plan(ctx context.Context, object O) (Plan, error) {
+	if e.deps.Planner == nil {
+		return Plan{}, errors.New("planning: the engine has no Planner; give it the applier's DryRun")
+	}
+	_, outcome, err := e.walk(ctx, object, e.deps.Planner, true)
+	if err != nil {
+		return Plan{}, err
+	}
+	return outcome.plan(), nil
+}
+
+// walk runs the phases, or undoes them, and returns the object as the finalizer's apply left it.
+func (e *Engine[O, S]) walk(ctx context.Context, object O, applier Applier, planning bool) (O, *outcome[S], error) {
+	deleting := object.GetDeletionTimestamp() != nil
+	if !deleting && e.def.Suspended != nil && e.def.Suspended(object) {
+		p := e.newPass(object, applier, planning)
+		return object, e.suspend(p), nil
+	}
+	finalized := slices.Contains(object.GetFinalizers(), e.def.Finalizer)
+	if deleting {
+		p := e.newPass(object, applier, planning)
+		if !finalized {
+			return object, &outcome[S]{pass: p, gone: true}, nil
+		}
+		outcome := e.tearDown(ctx, p)
+		if !outcome.gone || planning {
+			return object, outcome, nil
+		}
+		err := applier.RemoveFinalizer(ctx, object, e.def.Finalizer)
+		return object, outcome, err
+	}
+	if !finalized && !planning {
+		ensured, err := applier.EnsureFinalizer(ctx, object, e.def.Finalizer)
+		if err != nil {
+			return object, nil, fmt.Errorf("adding the finalizer: %w", err)
+		}
+		typed, ok := ensured.(O)
+		if !ok {
+			return object, nil, fmt.Errorf("adding the finalizer: the answer is a %T", ensured)
+		}
+		object = typed
+	}
+	return object, e.advance(ctx, e.newPass(object, applier, planning)), nil
+}
+
+func (e *Engine[O, S]) newPass(object O, applier Applier, planning bool) *pass[S] {
+	p := &pass[S]{
+		scope:     e.def.Scope(object),
+		owner:     object,
+		reference: ssa.ControllerReference(object, e.kind),
+		adoption:  ssa.AdoptNever,
+		drift:     ssa.CorrectDrift,
+		applier:   applier,
+		reader:    e.deps.Reader,
+		uncached:  e.deps.Uncached,
+		scheme:    e.deps.Scheme,
+		planning:  planning,
+		slots:     e.slots,
+	}
+	if e.def.Policies != nil {
+		p.adoption, p.drift = e.def.Policies(object)
+	}
+	return p
+}
+
+// advance runs the phases in order until one gates.
+func (e *Engine[O, S]) advance(ctx context.Context, p *pass[S]) *outcome[S] {
+	o := &outcome[S]{pass: p}
+	for i, slot := range e.slots {
+		p.current = i
+		started := e.deps.Clock.Now()
+		verdict, err := slot.phase.run(ctx, p)
+		verdict = settle(slot.phase.PhaseName(), verdict, err)
+		e.deps.Metrics.observe(e.def.Controller, slot.phase.PhaseName(), verdict, err, e.deps.Clock.Since(started))
+		o.verdicts = append(o.verdicts, verdict)
+		if err != nil {
+			o.err = fmt.Errorf("phase %s: %w", slot.phase.PhaseName(), err)
+		}
+		if !verdict.IsDone() {
+			break
+		}
+	}
+	return o
+}
+
+// tearDown undoes the phases in reverse until one is not gone yet.
+func (e *Engine[O, S]) tearDown(ctx context.Context, p *pass[S]) *outcome[S] {
+	o := &outcome[S]{pass: p, deleting: true, verdicts: make([]Verdict, len(e.slots))}
+	if slices.Contains(p.owner.GetFinalizers(), metav1.FinalizerOrphanDependents) {
+		// The user asked to keep the children: the garbage collector takes our owner reference
+		// off them, and then its finalizer off the object. Until then they are still ours to delete.
+		o.verdicts[len(e.slots)-1] = Wait(ReasonTerminating, "waiting for the garbage collector to orphan the children, as the deletion asks", 0)
+		return o
+	}
+	for i := len(e.slots) - 1; i >= 0; i-- {
+		p.current = i
+		name := e.slots[i].phase.PhaseName()
+		started := e.deps.Clock.Now()
+		verdict, err := e.slots[i].phase.undo(ctx, p)
+		verdict = settle(name, verdict, err)
+		e.deps.Metrics.observe(e.def.Controller, name, verdict, err, e.deps.Clock.Since(started))
+		if err != nil {
+			o.err = fmt.Errorf("undoing phase %s: %w", name, err)
+		}
+		if !verdict.IsDone() {
+			o.verdicts[i] = verdict
+			return o
+		}
+		o.verdicts[i] = DoneBecause(ReasonTerminating, "gone")
+	}
+	o.gone = true
+	return o
+}
+
+func (e *Engine[O, S]) suspend(p *pass[S]) *outcome[S] {
+	return &outcome[S]{pass: p, suspended: true}
+}
+
+// conditionReasoner is an error that knows the reason for a condition; [ssa.Error] is one.
+type conditionReasoner interface {
+	error
+	ConditionReason() string
+	Permanent() bool
+}
+
+// settle makes a verdict of an error, so that the rest of the engine knows only verdicts.
+func settle(phase string, verdict Verdict, err error) Verdict {
+	if err == nil {
+		if verdict.kind == verdictNone || verdict.kind == verdictMissing {
+			return Stalled(ReasonFailed, fmt.Sprintf("phase %s gave no verdict: this is a bug in the operator", phase))
+		}
+		return verdict
+	}
+	var reasoner conditionReasoner
+	if !errors.As(err, &reasoner) {
+		return Verdict{kind: verdictWait, reason: ReasonFailed, message: err.Error()}
+	}
+	if reasoner.Permanent() {
+		return Stalled(reasoner.ConditionReason(), reasoner.Error())
+	}
+	return Verdict{kind: verdictWait, reason: reasoner.ConditionReason(), message: reasoner.Error()}
+}

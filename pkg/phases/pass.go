@@ -1,0 +1,142 @@
+package phases
+
+import (
+	"context"
+	"fmt"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// Change is one thing that a pass did, or that a plan would do.
+type Change struct {
+	// Phase it belongs to; empty for the finalizer.
+	Phase string
+	// Action is what was done.
+	Action ssa.Action
+	// Object is its kind and name, or for a step what it set out to do.
+	Object string
+	// Drifts are the fields that others had changed, if that was why.
+	Drifts []ssa.Drift
+	// Left is true if the drifts were left as they are.
+	Left bool
+}
+
+// String reads like "Deployment: Correct Deployment shop/web (kubectl-edit changed ...)".
+func (c Change) String() string {
+	text := fmt.Sprintf("%s: %s %s", c.Phase, c.Action, c.Object)
+	for _, drift := range c.Drifts {
+		text += " (" + drift.String() + ")"
+	}
+	return text
+}
+
+// slot is a phase in its place in the list, with what construction found out about it.
+type slot[S any] struct {
+	phase Phase[S]
+	// kind of the phase's child; zero for a step.
+	kind schema.GroupVersionKind
+}
+
+// pass is the state of one walk over the phases.
+type pass[S any] struct {
+	scope     S
+	owner     client.Object
+	reference metav1.OwnerReference
+	adoption  ssa.AdoptionPolicy
+	drift     ssa.DriftPolicy
+	applier   Applier
+	reader    client.Reader
+	uncached  client.Reader
+	scheme    *runtime.Scheme
+	planning  bool
+	// slots are the phases, and current is the one that runs.
+	slots   []slot[S]
+	current int
+	changes []Change
+}
+
+// note keeps what an apply did.
+func (p *pass[S]) note(ctx context.Context, phase string, result ssa.Result) {
+	object := p.describe(result.Live)
+	if result.Action == ssa.ActionNone {
+		log.FromContext(ctx).V(1).Info("Child is as desired", "phase", phase, "child", klog.KObj(result.Live))
+		return
+	}
+	if !p.planning && result.Action != ssa.ActionReport {
+		log.FromContext(ctx).Info("Applied child", "phase", phase, "child", klog.KObj(result.Live), "action", result.Action, "drifts", result.Drifts)
+	}
+	p.changes = append(p.changes, Change{Phase: phase, Action: result.Action, Object: object, Drifts: result.Drifts, Left: result.Left})
+}
+
+// delete deletes a child once: one that is on its way out is only waited for.
+func (p *pass[S]) delete(ctx context.Context, phase string, live client.Object) error {
+	if live.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	p.changes = append(p.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: p.describe(live)})
+	if err := p.applier.Delete(ctx, live, p.reference, metav1.DeletePropagationForeground); err != nil {
+		return err
+	}
+	if !p.planning {
+		log.FromContext(ctx).Info("Deleted child", "phase", phase, "child", klog.KObj(live))
+	}
+	return nil
+}
+
+// pruneLeftovers deletes children of the phase's kind that no phase names: an earlier version of
+// the operator may have named them otherwise. They are found by owner and kind.
+func (p *pass[S]) pruneLeftovers(ctx context.Context, phase string) (Verdict, error) {
+	leftovers, err := p.owned(ctx, p.slots[p.current].kind)
+	if err != nil {
+		return Verdict{}, err
+	}
+	verdict := Done("")
+	for _, object := range leftovers {
+		if p.isNamed(object.GetName()) {
+			continue
+		}
+		if err := p.delete(ctx, phase, object); err != nil {
+			return Verdict{}, err
+		}
+		verdict = Wait(ReasonPruning, fmt.Sprintf("waiting for %s to be gone, which is no longer wanted", p.describe(object)), 0)
+	}
+	return verdict, nil
+}
+
+// isNamed says whether some phase has a child of this name and of the current phase's kind.
+func (p *pass[S]) isNamed(name string) bool {
+	for _, slot := range p.slots {
+		if slot.kind == p.slots[p.current].kind && slot.phase.childName(p) == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *pass[S]) owned(ctx context.Context, kind schema.GroupVersionKind) ([]client.Object, error) {
+	fresh, err := p.scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	if err != nil {
+		return nil, fmt.Errorf("making a list of %s: %w", kind.Kind, err)
+	}
+	list, ok := fresh.(client.ObjectList)
+	if !ok {
+		return nil, fmt.Errorf("making a list of %s: %T is not a list of objects", kind.Kind, fresh)
+	}
+	return ssa.Owned(ctx, p.reader, p.owner, list)
+}
+
+// describe names an object for people: its kind and name.
+func (p *pass[S]) describe(object client.Object) string {
+	kind := fmt.Sprintf("%T", object)
+	if gvk, err := apiutil.GVKForObject(object, p.scheme); err == nil {
+		kind = gvk.Kind
+	}
+	return kind + " " + object.GetName()
+}

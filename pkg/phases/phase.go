@@ -1,0 +1,293 @@
+package phases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// Phase is one entry of the list: a [Child] or a [Step]. S is the scope, the typed carrier of what
+// one reconcile has found out so far.
+type Phase[S any] interface {
+	// PhaseName is the name, of which the condition <name>Ready is made.
+	PhaseName() string
+	// validate finds what is wrong with the phase itself.
+	validate(scheme *runtime.Scheme) error
+	// childKind is the kind of the child, or the zero value for a step.
+	childKind(scheme *runtime.Scheme) schema.GroupVersionKind
+	// childName is the name of the child in this scope.
+	childName(p *pass[S]) string
+	// run brings the phase about.
+	run(ctx context.Context, p *pass[S]) (Verdict, error)
+	// undo takes it back; it is done when the thing is observed to be gone.
+	undo(ctx context.Context, p *pass[S]) (Verdict, error)
+}
+
+// Applier is what the engine needs of [ssa.Applier], which implements it.
+type Applier interface {
+	Apply(ctx context.Context, req ssa.Request) (ssa.Result, error)
+	ApplyStatus(ctx context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error)
+	EnsureFinalizer(ctx context.Context, live client.Object, finalizer string) (client.Object, error)
+	RemoveFinalizer(ctx context.Context, live client.Object, finalizer string) error
+	Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) error
+}
+
+// Child is a phase that is one Kubernetes object, of Go type L, applied with a configuration C.
+// What it should be and when it is ready are functions of values; the engine reads, applies if
+// something differs, gates, prunes and tears down.
+type Child[S any, C ssa.Configuration, L client.Object] struct {
+	// Name of the phase, such as Deployment.
+	Name string
+	// Desired is what the child should be, or nil if there should be none: then it is pruned.
+	// The owner reference is added to it.
+	Desired func(scope S) (C, error)
+	// Absent is the message for when Desired is nil, such as "spec.ingress is not set". Optional.
+	Absent string
+	// ChildName is the child's name. Optional: it is the owner's name without it. Two children of
+	// one kind need it. It must depend on nothing but the owner's identity.
+	ChildName func(scope S) string
+	// Ready judges the live child. Optional: a child that exists is ready without it.
+	Ready func(live L) Verdict
+	// Explain may look further for why a child is not ready, and say so in a better verdict of the
+	// same sort. It may read. Optional.
+	Explain func(ctx context.Context, scope S, live L, verdict Verdict) Verdict
+	// Observed hands the live child to the phases that follow, through the scope. Optional.
+	Observed func(scope S, live L)
+	// HandOver lists fields that keep their value when Desired no longer has them, such as
+	// spec.replicas when an autoscaler takes over.
+	HandOver []string
+}
+
+// PhaseName implements [Phase].
+func (c Child[S, C, L]) PhaseName() string { return c.Name }
+
+func (c Child[S, C, L]) validate(scheme *runtime.Scheme) error {
+	if c.Desired == nil {
+		return errors.New("Desired is nil")
+	}
+	if _, err := apiutil.GVKForObject(newObject[L](), scheme); err != nil {
+		return fmt.Errorf("the child's type %v is not in the scheme: %w", reflect.TypeFor[L](), err)
+	}
+	return nil
+}
+
+func (c Child[S, C, L]) childKind(scheme *runtime.Scheme) schema.GroupVersionKind {
+	gvk, err := apiutil.GVKForObject(newObject[L](), scheme)
+	if err != nil {
+		return schema.GroupVersionKind{}
+	}
+	return gvk
+}
+
+func (c Child[S, C, L]) childName(p *pass[S]) string {
+	if c.ChildName == nil {
+		return p.owner.GetName()
+	}
+	return c.ChildName(p.scope)
+}
+
+func (c Child[S, C, L]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
+	desired, err := c.Desired(p.scope)
+	if err != nil {
+		return Verdict{}, err
+	}
+	if verdict, err := p.pruneLeftovers(ctx, c.Name); err != nil || !verdict.IsDone() {
+		return verdict, err
+	}
+	live, err := c.find(ctx, p)
+	if err != nil {
+		return Verdict{}, err
+	}
+	if isNil(desired) {
+		return c.prune(ctx, p, live)
+	}
+	if isOwnedBy(live, p.owner) && live.GetDeletionTimestamp() != nil {
+		return Wait(ReasonRecreating, fmt.Sprintf("%s is being deleted; it is created anew once it is gone", p.describe(live)), 0), nil
+	}
+	live, err = c.apply(ctx, p, desired, live)
+	if err != nil {
+		return Verdict{}, err
+	}
+	if c.Observed != nil {
+		c.Observed(p.scope, live)
+	}
+	return c.judge(ctx, p, live), nil
+}
+
+// find reads the child from the cache. One that is not ours is read past the cache: what is known
+// of strangers there may be incomplete, and touching them needs certainty.
+func (c Child[S, C, L]) find(ctx context.Context, p *pass[S]) (L, error) {
+	var none L
+	key := client.ObjectKey{Namespace: p.owner.GetNamespace(), Name: c.childName(p)}
+	live, err := get[L](ctx, p.reader, key)
+	if err != nil || isNil(live) || isOwnedBy(live, p.owner) {
+		return live, err
+	}
+	if live, err = get[L](ctx, p.uncached, key); err != nil {
+		return none, err
+	}
+	return live, nil
+}
+
+func (c Child[S, C, L]) apply(ctx context.Context, p *pass[S], desired C, live L) (L, error) {
+	request := ssa.Request{
+		Desired:  desired,
+		Owner:    &p.reference,
+		Adoption: p.adoption,
+		Drift:    p.drift,
+		HandOver: c.HandOver,
+	}
+	if !isNil(live) {
+		request.Live = live
+	}
+	result, err := p.applier.Apply(ctx, request)
+	if err != nil {
+		var none L
+		return none, err
+	}
+	p.note(ctx, c.Name, result)
+	applied, ok := result.Live.(L)
+	if !ok {
+		var none L
+		return none, fmt.Errorf("the phase's child is a %T, and its configuration applies a %T", none, result.Live)
+	}
+	return applied, nil
+}
+
+func (c Child[S, C, L]) judge(ctx context.Context, p *pass[S], live L) Verdict {
+	if c.Ready == nil {
+		return Done(p.describe(live) + " is applied")
+	}
+	verdict := c.Ready(live)
+	if c.Explain != nil && !verdict.IsDone() {
+		return c.Explain(ctx, p.scope, live, verdict)
+	}
+	return verdict
+}
+
+func (c Child[S, C, L]) prune(ctx context.Context, p *pass[S], live L) (Verdict, error) {
+	if isNil(live) || !isOwnedBy(live, p.owner) {
+		return NotConfigured(c.Absent), nil
+	}
+	if err := p.delete(ctx, c.Name, live); err != nil {
+		return Verdict{}, err
+	}
+	return Wait(ReasonPruning, fmt.Sprintf("waiting for %s to be gone, which is no longer wanted", p.describe(live)), 0), nil
+}
+
+func (c Child[S, C, L]) undo(ctx context.Context, p *pass[S]) (Verdict, error) {
+	if verdict, err := p.pruneLeftovers(ctx, c.Name); err != nil || !verdict.IsDone() {
+		return verdict, err
+	}
+	// The finalizer goes by what is observed here, so a cache that lags must not decide.
+	live, err := get[L](ctx, p.uncached, client.ObjectKey{Namespace: p.owner.GetNamespace(), Name: c.childName(p)})
+	if err != nil {
+		return Verdict{}, err
+	}
+	if isNil(live) || !isOwnedBy(live, p.owner) {
+		return Done(""), nil
+	}
+	if err := p.delete(ctx, c.Name, live); err != nil {
+		return Verdict{}, err
+	}
+	return Wait(ReasonTerminating, fmt.Sprintf("waiting for %s to be gone", p.describe(live)), 0), nil
+}
+
+// Step is a phase that is not a Kubernetes object: a cloud's resource, a protocol's handshake.
+// Every function must be safe to repeat after a crash at any instant within it.
+type Step[S any] struct {
+	// Name of the phase, such as KeyAccess.
+	Name string
+	// Observe only reads. It answers [Done] if there is nothing to do, [Missing] if there is,
+	// and [Wait] or [Stalled] if nothing can be done now.
+	Observe func(ctx context.Context, scope S) (Verdict, error)
+	// Ensure writes, after Observe has answered Missing. Optional for a step that only observes.
+	Ensure func(ctx context.Context, scope S) (Verdict, error)
+	// Undo takes back what Ensure did and answers Done when it is observed to be gone.
+	// Optional for a step that leaves nothing behind.
+	Undo func(ctx context.Context, scope S) (Verdict, error)
+}
+
+// PhaseName implements [Phase].
+func (s Step[S]) PhaseName() string { return s.Name }
+
+func (s Step[S]) validate(*runtime.Scheme) error {
+	if s.Observe == nil {
+		return errors.New("Observe is nil")
+	}
+	if s.Undo != nil && s.Ensure == nil {
+		return errors.New("it has an Undo and no Ensure")
+	}
+	return nil
+}
+
+func (s Step[S]) childKind(*runtime.Scheme) schema.GroupVersionKind { return schema.GroupVersionKind{} }
+
+func (s Step[S]) childName(*pass[S]) string { return "" }
+
+func (s Step[S]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
+	verdict, err := s.Observe(ctx, p.scope)
+	if err != nil || verdict.kind != verdictMissing {
+		return verdict, err
+	}
+	if s.Ensure == nil {
+		return Verdict{}, fmt.Errorf("the step %s observed that it has to %s, and has no Ensure", s.Name, verdict.message)
+	}
+	p.changes = append(p.changes, Change{Phase: s.Name, Action: ssa.ActionUpdate, Object: verdict.message})
+	if p.planning {
+		// What follows depends on what the write leads to, which a plan cannot know.
+		return Wait(verdict.reason, verdict.message, 0), nil
+	}
+	return s.Ensure(ctx, p.scope)
+}
+
+func (s Step[S]) undo(ctx context.Context, p *pass[S]) (Verdict, error) {
+	if s.Undo == nil {
+		return Done(""), nil
+	}
+	if p.planning {
+		p.changes = append(p.changes, Change{Phase: s.Name, Action: ssa.ActionDelete, Object: s.Name})
+		return Wait(ReasonTerminating, "undoing "+s.Name, 0), nil
+	}
+	return s.Undo(ctx, p.scope)
+}
+
+// get reads an object; nil means that there is none.
+func get[L client.Object](ctx context.Context, reader client.Reader, key client.ObjectKey) (L, error) {
+	var none L
+	live := newObject[L]()
+	if err := reader.Get(ctx, key, live); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return none, nil
+		}
+		return none, fmt.Errorf("reading %T %s: %w", live, key, err)
+	}
+	return live, nil
+}
+
+func newObject[L client.Object]() L {
+	object, _ := reflect.New(reflect.TypeFor[L]().Elem()).Interface().(L)
+	return object
+}
+
+// isNil also sees a nil pointer inside an interface.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	value := reflect.ValueOf(v)
+	return value.Kind() == reflect.Pointer && value.IsNil()
+}
+
+func isOwnedBy(live, owner client.Object) bool {
+	return !isNil(live) && metav1.IsControlledBy(live, owner)
+}

@@ -1,0 +1,292 @@
+package phases
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// Condition types that every object has. Ready is always there; the others only while they are
+// True, as kstatus wants it (sigs.k8s.io/cli-utils/pkg/kstatus).
+const (
+	ConditionReady       = "Ready"
+	ConditionReconciling = "Reconciling"
+	ConditionStalled     = "Stalled"
+	ConditionDrifted     = "Drifted"
+	ConditionSuspended   = "Suspended"
+)
+
+// ConditionOf is the condition type of a phase.
+func ConditionOf(phase string) string { return phase + "Ready" }
+
+// Summary is what a pass found out, for the kind's status.
+type Summary struct {
+	// ObservedGeneration is the generation of the spec that the pass worked on.
+	ObservedGeneration int64
+	// Conditions are all conditions, complete with transition times that carry over.
+	Conditions []metav1.Condition
+	// Drifts are the fields that others had changed, in this pass.
+	Drifts []ObservedDrift
+	// Now is the time of the pass.
+	Now metav1.Time
+	// Ready is true if all phases are done.
+	Ready bool
+	// Stalled is true if only a person helps.
+	Stalled bool
+	// Deleting is true while the object is torn down.
+	Deleting bool
+	// Suspended is true while the object is left alone.
+	Suspended bool
+}
+
+// Phase returns the condition of a phase, or nil.
+func (s Summary) Phase(name string) *metav1.Condition {
+	return meta.FindStatusCondition(s.Conditions, ConditionOf(name))
+}
+
+// ObservedDrift is a drift with the child that it was found on.
+type ObservedDrift struct {
+	ssa.Drift
+	// Child is the kind and name of the object.
+	Child string
+	// Corrected is true if our value was put back, false if the drift was only reported.
+	Corrected bool
+}
+
+// ConditionConfigurations turns conditions into apply configurations.
+func ConditionConfigurations(conditions []metav1.Condition) []*metav1ac.ConditionApplyConfiguration {
+	configurations := make([]*metav1ac.ConditionApplyConfiguration, 0, len(conditions))
+	for _, c := range conditions {
+		configurations = append(configurations, metav1ac.Condition().
+			WithType(c.Type).
+			WithStatus(c.Status).
+			WithObservedGeneration(c.ObservedGeneration).
+			WithLastTransitionTime(c.LastTransitionTime).
+			WithReason(c.Reason).
+			WithMessage(c.Message))
+	}
+	return configurations
+}
+
+// report writes the status if it differs, and then makes the transitions seen.
+func (e *Engine[O, S]) report(ctx context.Context, live O, o *outcome[S]) error {
+	before := e.def.Conditions(live)
+	summary := e.summarize(live, o, before)
+	desired := e.def.Status(o.pass.scope, summary)
+	if _, err := o.pass.applier.ApplyStatus(ctx, desired, live); err != nil {
+		return err
+	}
+	e.announce(live, before, summary)
+	return nil
+}
+
+func (e *Engine[O, S]) summarize(live O, o *outcome[S], before []metav1.Condition) Summary {
+	summary := Summary{
+		ObservedGeneration: live.GetGeneration(),
+		Now:                metav1.NewTime(e.deps.Clock.Now()),
+		Drifts:             o.drifts(),
+		Deleting:           o.deleting,
+		Suspended:          o.suspended,
+	}
+	conditions := o.conditions()
+	for i := range conditions {
+		c := &conditions[i]
+		c.ObservedGeneration = summary.ObservedGeneration
+		c.LastTransitionTime = summary.Now
+		c.Message = bound(c.Message)
+		if old := meta.FindStatusCondition(before, c.Type); old != nil && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	summary.Conditions = conditions
+	summary.Ready = meta.IsStatusConditionTrue(conditions, ConditionReady)
+	summary.Stalled = meta.IsStatusConditionTrue(conditions, ConditionStalled)
+	return summary
+}
+
+// maxConditionMessage is the limit that the API server sets on a condition's message.
+const maxConditionMessage = 32768
+
+func bound(message string) string {
+	if len(message) <= maxConditionMessage {
+		return message
+	}
+	return message[:maxConditionMessage]
+}
+
+// drifts lists what the pass found changed by others.
+func (o *outcome[S]) drifts() []ObservedDrift {
+	var drifts []ObservedDrift
+	for _, change := range o.pass.changes {
+		for _, drift := range change.Drifts {
+			drifts = append(drifts, ObservedDrift{Drift: drift, Child: change.Object, Corrected: !change.Left})
+		}
+	}
+	return drifts
+}
+
+// conditions computes all conditions of the pass, without times: a function of the verdicts.
+func (o *outcome[S]) conditions() []metav1.Condition {
+	if o.suspended {
+		return o.suspendedConditions()
+	}
+	gate := o.gate()
+	conditions := []metav1.Condition{o.readyCondition(gate)}
+	for i, slot := range o.pass.slots {
+		conditions = append(conditions, o.phaseCondition(i, slot.phase.PhaseName(), gate))
+	}
+	if gate >= 0 && o.verdicts[gate].IsStalled() {
+		conditions = append(conditions, metav1.Condition{
+			Type: ConditionStalled, Status: metav1.ConditionTrue,
+			Reason: o.verdicts[gate].reason, Message: o.verdicts[gate].message,
+		})
+	} else if gate >= 0 {
+		conditions = append(conditions, metav1.Condition{
+			Type: ConditionReconciling, Status: metav1.ConditionTrue,
+			Reason: o.verdicts[gate].reason, Message: o.verdicts[gate].message,
+		})
+	}
+	if drifted := o.driftedCondition(); drifted != nil {
+		conditions = append(conditions, *drifted)
+	}
+	return conditions
+}
+
+// gate is the index of the phase that is not done, or -1.
+func (o *outcome[S]) gate() int {
+	return slices.IndexFunc(o.verdicts, func(v Verdict) bool {
+		return v.kind == verdictWait || v.kind == verdictStalled
+	})
+}
+
+func (o *outcome[S]) readyCondition(gate int) metav1.Condition {
+	if gate < 0 {
+		return metav1.Condition{Type: ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonReady, Message: "all phases are done"}
+	}
+	verdict := o.verdicts[gate]
+	return metav1.Condition{
+		Type: ConditionReady, Status: metav1.ConditionFalse, Reason: verdict.reason,
+		Message: o.pass.slots[gate].phase.PhaseName() + ": " + verdict.message,
+	}
+}
+
+func (o *outcome[S]) phaseCondition(i int, name string, gate int) metav1.Condition {
+	c := metav1.Condition{Type: ConditionOf(name)}
+	if i >= len(o.verdicts) || o.verdicts[i].kind == verdictNone {
+		c.Status, c.Reason = metav1.ConditionUnknown, ReasonBlocked
+		c.Message = "not looked at before " + o.pass.slots[gate].phase.PhaseName() + " is done"
+		if o.deleting {
+			c.Message = "kept until " + o.pass.slots[gate].phase.PhaseName() + " is gone"
+		}
+		return c
+	}
+	verdict := o.verdicts[i]
+	c.Status, c.Reason, c.Message = metav1.ConditionFalse, verdict.reason, verdict.message
+	if verdict.IsDone() && !o.deleting {
+		c.Status = metav1.ConditionTrue
+	}
+	return c
+}
+
+func (o *outcome[S]) driftedCondition() *metav1.Condition {
+	var first *ObservedDrift
+	count := 0
+	for _, drift := range o.drifts() {
+		if drift.Corrected {
+			continue
+		}
+		if first == nil {
+			first = &drift
+		}
+		count++
+	}
+	if first == nil {
+		return nil
+	}
+	message := first.Child + ": " + first.String()
+	if count > 1 {
+		message += fmt.Sprintf(", and %d more fields", count-1)
+	}
+	return &metav1.Condition{
+		Type: ConditionDrifted, Status: metav1.ConditionTrue, Reason: ReasonDrifted,
+		Message: message + "; it is left as it is, since the drift policy is Report",
+	}
+}
+
+func (o *outcome[S]) suspendedConditions() []metav1.Condition {
+	const message = "the object is suspended: nothing is observed or changed"
+	conditions := []metav1.Condition{{Type: ConditionReady, Status: metav1.ConditionUnknown, Reason: ReasonSuspended, Message: message}}
+	for _, slot := range o.pass.slots {
+		conditions = append(conditions, metav1.Condition{
+			Type: ConditionOf(slot.phase.PhaseName()), Status: metav1.ConditionUnknown, Reason: ReasonSuspended, Message: message,
+		})
+	}
+	return append(conditions, metav1.Condition{Type: ConditionSuspended, Status: metav1.ConditionTrue, Reason: ReasonSuspended, Message: message})
+}
+
+// announce emits one Event for each condition whose status or reason has changed, and one for
+// each drift that was corrected.
+func (e *Engine[O, S]) announce(live O, before []metav1.Condition, summary Summary) {
+	for _, c := range summary.Conditions {
+		if !isTransition(meta.FindStatusCondition(before, c.Type), c) {
+			continue
+		}
+		e.deps.Metrics.observeTransition(e.def.Controller, c)
+		e.event(live, eventType(c, summary), c.Reason, c.Type, c.Type+" is "+string(c.Status)+": "+c.Message)
+	}
+	for _, old := range before {
+		if old.Status == metav1.ConditionTrue && isAbnormal(old.Type) && meta.FindStatusCondition(summary.Conditions, old.Type) == nil {
+			e.event(live, corev1.EventTypeNormal, old.Type+"Over", old.Type, old.Type+" is over")
+		}
+	}
+	for _, drift := range summary.Drifts {
+		if !drift.Corrected {
+			continue
+		}
+		e.deps.Metrics.observeDrift(e.def.Controller)
+		e.event(live, corev1.EventTypeWarning, "DriftCorrected", "Correct", drift.Child+": "+drift.String()+"; put back")
+	}
+}
+
+// isAbnormal lists the conditions that are there only while they are True and whose end is news.
+// Reconciling is not among them: its end is that Ready becomes True.
+func isAbnormal(conditionType string) bool {
+	return conditionType == ConditionDrifted || conditionType == ConditionSuspended || conditionType == ConditionStalled
+}
+
+// isTransition: the first sight of something that is not there, or not looked at, is none.
+func isTransition(old *metav1.Condition, c metav1.Condition) bool {
+	if c.Type == ConditionReconciling {
+		return false // it repeats what Ready says
+	}
+	if old == nil {
+		return c.Status != metav1.ConditionUnknown && c.Reason != ReasonNotConfigured
+	}
+	return old.Status != c.Status || old.Reason != c.Reason
+}
+
+func eventType(c metav1.Condition, summary Summary) string {
+	if c.Type == ConditionDrifted || c.Type == ConditionStalled || (summary.Stalled && c.Status == metav1.ConditionFalse) {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+func (e *Engine[O, S]) event(live O, kind, reason, action, note string) {
+	if e.deps.Recorder == nil {
+		return
+	}
+	// The API server refuses notes of more than 1024 bytes.
+	const maxNote = 1024
+	if len(note) > maxNote {
+		note = note[:maxNote]
+	}
+	e.deps.Recorder.Eventf(live, nil, kind, reason, action, "%s", note)
+}
