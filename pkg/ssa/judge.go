@@ -59,10 +59,8 @@ func judge(e evidence, policy DriftPolicy) (judgement, error) {
 	if err != nil {
 		return judgement{}, err
 	}
-	if policy == ReportDrift {
-		if lost, err = stillDiffer(lost, desired, e.live); err != nil {
-			return judgement{}, err
-		}
+	if lost, err = stillDiffer(lost, desired, e.live); err != nil {
+		return judgement{}, err
 	}
 	drifts, err := describe(lost, desired, e.live, e.live, e.config.manager)
 	if err != nil {

@@ -1,0 +1,145 @@
+# Everything here works on a machine with Go, make and git; kubectl is needed
+# only for what talks to a cluster of yours. `make help` lists the targets.
+
+GO ?= go
+KUBECTL ?= kubectl
+# The image that `make deploy` puts on a cluster.
+IMG ?= ghcr.io/fixpoint-dev/fixpoint:latest
+
+BIN := $(CURDIR)/bin
+CONTROLLER_GEN := $(BIN)/controller-gen
+GOLANGCI_LINT := $(BIN)/golangci-lint
+KUSTOMIZE := $(BIN)/kustomize
+
+# How many packages are built and tested at a time. Packages in test/ start
+# clusters, so more than the machine has cores only makes them time out.
+TEST_PARALLEL ?= 2
+UNIT_TIMEOUT ?= 5m
+CLUSTER_TIMEOUT ?= 20m
+
+# The race detector is made of C code that has to be linked.
+C_COMPILER := $(shell command -v $$($(GO) env CC) 2>/dev/null)
+RACE := $(if $(C_COMPILER),-race)
+
+.DEFAULT_GOAL := help
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+
+##@ General
+
+.PHONY: help
+help: ## Show this help.
+	@awk 'BEGIN {FS = ":.*##"; printf "Usage: make \033[36m<target>\033[0m\n"} \
+		/^[a-zA-Z_0-9-]+:.*?##/ {printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2} \
+		/^##@/ {printf "\n\033[1m%s\033[0m\n", substr($$0, 5)}' $(MAKEFILE_LIST)
+
+##@ Try it
+
+.PHONY: run
+run: ## Bring up a local cluster from source with the manager and the samples. SAMPLES=file takes another file.
+	cd test && $(GO) run ./cmd/run $(if $(SAMPLES),-samples "$(abspath $(SAMPLES))")
+
+.PHONY: run-current
+run-current: ## Run the manager against your current kubeconfig context; asks first (YES=1: does not).
+	@KUBECTL="$(KUBECTL)" hack/context.sh ask "Running the manager, with your own permissions, against"
+	$(GO) run ./cmd/manager $(ARGS)
+
+##@ Development
+
+.PHONY: generate
+generate: $(CONTROLLER_GEN) ## Generate everything: deep copies, apply configurations, CRDs, the manager's role.
+	CONTROLLER_GEN="$(CONTROLLER_GEN)" hack/generate.sh
+
+.PHONY: manifests
+manifests: generate ## The same as generate: code and manifests have one source.
+
+.PHONY: verify-generate
+verify-generate: $(CONTROLLER_GEN) ## Fail if something generated is stale.
+	CONTROLLER_GEN="$(CONTROLLER_GEN)" hack/generate.sh --check
+
+.PHONY: fmt
+fmt: ## Format the Go code.
+	$(GO) fmt ./...
+	cd test && $(GO) fmt ./...
+
+.PHONY: vet
+vet: ## Run go vet.
+	$(GO) vet ./...
+	cd test && $(GO) vet ./...
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## Run the linters, among them the rules on who may import whom.
+	$(GOLANGCI_LINT) run ./...
+	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
+
+.PHONY: lint-fix
+lint-fix: $(GOLANGCI_LINT) ## Run the linters and mend what they can mend.
+	$(GOLANGCI_LINT) run --fix ./...
+	cd test && $(GOLANGCI_LINT) run --fix --config ../.golangci.yml ./...
+
+.PHONY: test
+test: test-unit test-cluster ## Run all tests: the unit tests, then those against clusters that they start themselves.
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no cluster.
+	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
+	$(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) ./...
+
+.PHONY: test-cluster
+test-cluster: ## Run the tests that start clusters; the first time they are built from source, which takes minutes.
+	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
+	cd test && $(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) ./...
+
+.PHONY: bench
+bench: ## Measure what docs/benchmarks.md holds, and print it as a table.
+	cd test && $(GO) run ./cmd/bench
+
+##@ Build
+
+.PHONY: build
+build: ## Build the manager into bin/.
+	$(GO) build -o $(BIN)/manager ./cmd/manager
+
+##@ On a cluster of yours
+
+.PHONY: install
+install: $(KUSTOMIZE) ## Install the CRDs into the current context.
+	@KUBECTL="$(KUBECTL)" hack/context.sh name "Installing the CRDs into"
+	$(KUSTOMIZE) build config/crd | $(KUBECTL) apply --server-side -f -
+
+.PHONY: uninstall
+uninstall: $(KUSTOMIZE) ## Remove the CRDs from the current context, and with them every object of our kinds; asks first.
+	@KUBECTL="$(KUBECTL)" hack/context.sh ask "Removing the CRDs, and every object of their kinds, from"
+	$(KUSTOMIZE) build config/crd | $(KUBECTL) delete --ignore-not-found -f -
+
+.PHONY: deploy
+deploy: $(KUSTOMIZE) ## Put CRDs, roles and the manager (IMG=...) on the current context.
+	@KUBECTL="$(KUBECTL)" hack/context.sh name "Deploying $(IMG) to"
+	@$(call with-image) && $(KUSTOMIZE) build "$$work/config/default" | $(KUBECTL) apply --server-side -f -
+
+.PHONY: undeploy
+undeploy: $(KUSTOMIZE) ## Remove everything that deploy has put there; asks first.
+	@KUBECTL="$(KUBECTL)" hack/context.sh ask "Removing every object of our kinds, then the manager and the CRDs, from"
+	# The objects first: without the manager nobody would take their finalizers off.
+	if [[ -n $$($(KUBECTL) get crd appservices.fixpoint.dev --ignore-not-found -o name) ]]; then \
+		$(KUBECTL) delete appservices.fixpoint.dev --all --all-namespaces; \
+	fi
+	$(KUSTOMIZE) build config/default | $(KUBECTL) delete --ignore-not-found -f -
+
+# Sets the image in a copy, so that deploying leaves no change in the tree.
+define with-image
+work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cp -r config "$$work/" && \
+	(cd "$$work/config/manager" && $(KUSTOMIZE) edit set image controller=$(IMG))
+endef
+
+##@ Tools
+
+.PHONY: tools
+tools: $(CONTROLLER_GEN) $(GOLANGCI_LINT) $(KUSTOMIZE) ## Build the pinned tools into bin/.
+
+# Each tool has a module of its own, so that none bends another's dependencies.
+# A tool is built again only when its pin has changed.
+$(BIN)/%: hack/tools/%/go.mod hack/tools/%/go.sum
+	@echo "Building $* into bin/ (once, until its pin changes)"
+	@cd hack/tools/$* && $(GO) build -o $@ tool
+	@touch $@

@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+const directoryPrefix = "fixpoint-cluster-"
+
+// directory is a cluster's folder. A temporary one is locked for as long as its
+// process lives, so that the next cluster can remove what a killed process left.
+type directory struct {
+	path string
+	lock *os.File
+}
+
+func newDirectory(kept string) (*directory, error) {
+	if kept != "" {
+		return keptDirectory(kept)
+	}
+	removeAbandoned()
+	path, err := os.MkdirTemp("", directoryPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("making a folder: %w", err)
+	}
+	lock, err := tryLock(lockOf(path))
+	if err != nil {
+		return nil, fmt.Errorf("locking the folder %s: %w", path, err)
+	}
+	return &directory{path: path, lock: lock}, nil
+}
+
+func keptDirectory(path string) (*directory, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("finding the folder %s: %w", path, err)
+	}
+	if err := os.MkdirAll(absolute, 0o700); err != nil {
+		return nil, fmt.Errorf("making a folder: %w", err)
+	}
+	return &directory{path: absolute}, nil
+}
+
+func (d *directory) file(name string) string { return filepath.Join(d.path, name) }
+
+// remove removes a temporary folder.
+func (d *directory) remove() error {
+	if d.lock == nil {
+		return nil
+	}
+	err := errors.Join(os.RemoveAll(d.path), os.Remove(lockOf(d.path)))
+	_ = d.lock.Close()
+	return err
+}
+
+// lockOf is beside the folder, not in it, so that the lock can be held until the
+// folder is gone.
+func lockOf(path string) string { return path + ".lock" }
+
+// removeAbandoned removes the folders of processes that ended without. One whose
+// lock does not exist yet is being made; failures are left to the next time.
+func removeAbandoned() {
+	locks, err := filepath.Glob(filepath.Join(os.TempDir(), directoryPrefix+"*.lock"))
+	if err != nil {
+		return
+	}
+	for _, path := range locks {
+		lock, err := tryLock(path)
+		if err != nil {
+			continue
+		}
+		d := &directory{path: path[:len(path)-len(".lock")], lock: lock}
+		_ = d.remove()
+	}
+}

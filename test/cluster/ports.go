@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Ports are taken from below the range that the kernel gives to outgoing
+// connections, which would otherwise take a port between its being found free and
+// the program listening on it.
+const firstPort, lastPort = 20000, 32000
+
+// port is held for this process until released, also against other processes that
+// look for one at the same time and have not begun to listen.
+type port struct {
+	number int
+	lock   *os.File
+}
+
+func (p *port) String() string { return strconv.Itoa(p.number) }
+
+func (p *port) release() {
+	if p != nil {
+		_ = p.lock.Close()
+	}
+}
+
+func freePort() (*port, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fixpoint-ports-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of port locks: %w", err)
+	}
+	for range 200 {
+		number := firstPort + rand.IntN(lastPort-firstPort)
+		lock, err := tryLock(filepath.Join(dir, strconv.Itoa(number)))
+		if err != nil {
+			continue
+		}
+		if listens(number) {
+			_ = lock.Close()
+			continue
+		}
+		return &port{number: number, lock: lock}, nil
+	}
+	return nil, fmt.Errorf("finding a free port between %d and %d: none of 200 tried", firstPort, lastPort)
+}
+
+// listens tells whether somebody has the port already.
+func listens(number int) bool {
+	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(number)))
+	if err != nil {
+		return true
+	}
+	_ = listener.Close()
+	return false
+}
+
+var errLocked = errors.New("locked by another process")
+
+// tryLock takes a lock that ends with the process, or fails with errLocked.
+func tryLock(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return file, nil
+	}
+	_ = file.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, errLocked
+	}
+	return nil, fmt.Errorf("locking %s: %w", path, err)
+}

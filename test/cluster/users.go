@@ -1,0 +1,105 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Masters is the group that may do anything, whatever RBAC says.
+const Masters = "system:masters"
+
+// Admin is the user of [Cluster.Admin].
+const Admin = "admin"
+
+const frontProxyUser = "front-proxy-client"
+
+// Admin is a config of a user who may do anything.
+func (c *Cluster) Admin() *rest.Config { return c.Config(Admin, Masters) }
+
+// Config is a config by which the API server, its RBAC and its audit log know the
+// caller as the user, in the groups. Any name will do, at any time. The config does
+// not limit its rate of requests, and belongs to the caller. It panics if the user
+// cannot be given a certificate, which takes a machine without randomness.
+func (c *Cluster) Config(user string, groups ...string) *rest.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	identity, err := c.identity(user, groups)
+	if err != nil {
+		panic(err)
+	}
+	return &rest.Config{
+		Host: c.URL(),
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData: c.credentials.ca.pem, CertData: identity.certificate, KeyData: identity.key,
+		},
+		QPS: -1,
+	}
+}
+
+// Kubeconfig writes a kubeconfig of the user, in the groups, below the cluster's
+// folder, and returns its path.
+func (c *Cluster) Kubeconfig(user string, groups ...string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kubeconfigOf(user, groups)
+}
+
+// kubeconfigOf is Kubeconfig for callers that hold c.mu.
+func (c *Cluster) kubeconfigOf(user string, groups []string) (string, error) {
+	identity, err := c.identity(user, groups)
+	if err != nil {
+		return "", err
+	}
+	const name = "fixpoint-local"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: c.URL(), CertificateAuthorityData: c.credentials.ca.pem}
+	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: identity.certificate, ClientKeyData: identity.key}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
+	config.CurrentContext = name
+	path := c.dir.file(fmt.Sprintf("kubeconfig-%s", fileName(user, groups)))
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return "", fmt.Errorf("writing a kubeconfig for %s: %w", user, err)
+	}
+	return path, nil
+}
+
+// URL is the API server's address.
+func (c *Cluster) URL() string { return "https://" + loopback + ":" + c.apiPort.String() }
+
+// identity keeps the certificates that it makes, so that the connections of one
+// user are shared. The caller holds c.mu.
+func (c *Cluster) identity(user string, groups []string) (pair, error) {
+	key := identityKey(user, groups)
+	if known, ok := c.users[key]; ok {
+		return known, nil
+	}
+	made, err := c.credentials.ca.client(user, groups)
+	if err != nil {
+		return pair{}, fmt.Errorf("making a certificate for user %q: %w", user, err)
+	}
+	c.users[key] = made
+	return made, nil
+}
+
+func identityKey(user string, groups []string) string {
+	return strings.Join(append([]string{user}, groups...), "\x00")
+}
+
+// fileName is readable if the user's name is a file name, and else unique at least.
+func fileName(user string, groups []string) string {
+	safe := strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, user)
+	if safe == user && len(groups) == 0 {
+		return user
+	}
+	return fmt.Sprintf("%s-%x", safe, sha256.Sum256([]byte(identityKey(user, groups))))[:len(safe)+9]
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+)
+
+// managerUser is whom the API server knows the manager as.
+const managerUser = "fixpoint-manager"
+
+// managerGrace is how long the manager may take to end by itself.
+const managerGrace = 5 * time.Second
+
+// manager is the running manager.
+type manager struct {
+	process *cluster.Process
+	log     string
+}
+
+func startManager(ctx context.Context, c *cluster.Cluster, o options, say *display) (*manager, error) {
+	program := o.manager
+	if program == "" {
+		say.progress("building the manager")
+		built, err := buildManager(ctx, o.root, c.Dir())
+		if err != nil {
+			return nil, err
+		}
+		program = built
+	}
+	if err := grant(ctx, c, o.role, say); err != nil {
+		return nil, err
+	}
+	kubeconfig, err := c.Kubeconfig(managerUser)
+	if err != nil {
+		return nil, err
+	}
+	m := &manager{log: filepath.Join(c.Dir(), "manager.log")}
+	say.progress("starting the manager")
+	m.process, err = cluster.StartProcess("manager", m.log, managerEnvironment(c.Dir()), program,
+		"--kubeconfig="+kubeconfig,
+		"--metrics-bind-address=0",
+		"--health-probe-bind-address=0",
+		"--leader-elect=false",
+	)
+	if err != nil {
+		return nil, err
+	}
+	say.line("the manager's log: " + m.log)
+	return m, nil
+}
+
+// managerEnvironment has neither the user's home nor KUBECONFIG in it.
+func managerEnvironment(dir string) []string {
+	return []string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/bin:/bin"}
+}
+
+func buildManager(ctx context.Context, root, dir string) (string, error) {
+	program := filepath.Join(dir, "manager")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/manager")
+	cmd.Dir = root
+	// Without cgo it shares the packages that the local cluster is built of.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the manager: %w\n%s", err, output)
+	}
+	return program, nil
+}
+
+func (m *manager) stop() { _ = m.process.Stop(managerGrace) }
+
+// explain adds the end of the manager's log to an error that it may have caused.
+func (m *manager) explain(err error) error {
+	if err == nil || errors.Is(err, errManagerEnded) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return m.process.Failure(err)
+}
+
+// grant gives the manager the role that is generated for it, so that a right that
+// is missing there shows here.
+func grant(ctx context.Context, c *cluster.Cluster, roleFile string, say *display) error {
+	clientset, err := kubernetes.NewForConfig(c.Admin())
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	role, err := readRole(roleFile)
+	if errors.Is(err, os.ErrNotExist) {
+		say.line("no " + roleFile + ": the manager may do anything")
+		return bind(ctx, clientset, "cluster-admin")
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := clientset.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("making the manager's role: %w", err)
+	}
+	return bind(ctx, clientset, role.Name)
+}
+
+func readRole(file string) (*rbacv1.ClusterRole, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the manager's role: %w", err)
+	}
+	role := &rbacv1.ClusterRole{}
+	if err := yaml.UnmarshalStrict(content, role); err != nil {
+		return nil, fmt.Errorf("reading the manager's role from %s: %w", file, err)
+	}
+	return role, nil
+}
+
+func bind(ctx context.Context, clientset kubernetes.Interface, role string) error {
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: managerUser},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: managerUser}},
+	}
+	if _, err := clientset.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("giving the manager its role: %w", err)
+	}
+	return nil
+}

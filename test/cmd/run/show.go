@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+)
+
+var (
+	errNotReady     = errors.New("not all resources became Ready in time")
+	errManagerEnded = errors.New("the manager ended")
+)
+
+// refreshInterval is how often the table is brought up to date.
+const refreshInterval = 250 * time.Millisecond
+
+// show keeps the table up to date until ctx ends, or, with -until-ready, until all
+// resources are Ready.
+func show(ctx context.Context, c *cluster.Cluster, m *manager, o options, say *display) error {
+	defer say.keep()
+	resources, err := newLister(c.Admin())
+	if err != nil {
+		return err
+	}
+	var timeout <-chan time.Time
+	if o.untilReady {
+		timeout = time.After(o.timeout)
+	}
+	ticker := time.NewTicker(refreshInterval)
+	defer ticker.Stop()
+	for hinted := false; ; {
+		rows, objects, err := resources.list(ctx)
+		if err != nil {
+			return err
+		}
+		say.table(rows, time.Now())
+		if allReady(rows) && o.untilReady {
+			return nil
+		}
+		if allReady(rows) && !hinted {
+			hinted = true
+			if err := hint(c, m, objects, say); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timeout:
+			return errNotReady
+		case <-m.process.Ended():
+			return m.process.Failure(errManagerEnded)
+		case <-c.Ended(cluster.APIServer):
+			return errors.New("the API server ended")
+		case <-ticker.C:
+		}
+	}
+}
+
+// hint says what to do with what is running.
+func hint(c *cluster.Cluster, m *manager, objects []unstructured.Unstructured, say *display) error {
+	kubeconfig, err := c.Kubeconfig(cluster.Admin, cluster.Masters)
+	if err != nil {
+		return err
+	}
+	say.keep()
+	say.line(hints(c.Kubectl(), kubeconfig, m.log, suggested(objects)))
+	return nil
+}
+
+// suggested is an AppService to try things on. One whose replicas are its own, not
+// an autoscaler's, is best: scaling it by hand is then a drift.
+func suggested(objects []unstructured.Unstructured) *unstructured.Unstructured {
+	var found *unstructured.Unstructured
+	for i, object := range objects {
+		if object.GetKind() != "AppService" {
+			continue
+		}
+		if _, fixed, _ := unstructured.NestedInt64(object.Object, "spec", "replicas"); fixed {
+			return &objects[i]
+		}
+		if found == nil {
+			found = &objects[i]
+		}
+	}
+	return found
+}
+
+func hints(kubectl, kubeconfig, log string, app *unstructured.Unstructured) string {
+	text := fmt.Sprintf(`
+All are Ready. In another terminal:
+
+  export KUBECONFIG=%s
+  alias kubectl=%s
+`, kubeconfig, kubectl)
+	if app != nil {
+		text += tries(app.GetNamespace(), app.GetName())
+	}
+	return text + fmt.Sprintf(`
+The manager's log is %s
+Ctrl-C stops everything and removes it.
+`, log)
+}
+
+func tries(namespace, name string) string {
+	return fmt.Sprintf(`
+Change something by hand, and see it put back:
+
+  1. kubectl -n %[1]s scale deployment %[2]s --replicas=7
+  2. kubectl -n %[1]s set image deployment %[2]s '*=example.com/other:1'
+  3. kubectl -n %[1]s delete service %[2]s
+
+Who did it, and what was done about it:
+
+  kubectl -n %[1]s events --for appservice/%[2]s
+  kubectl -n %[1]s get appservice %[2]s -o yaml | grep -A 100 drifts:
+`, namespace, name)
+}

@@ -1,0 +1,276 @@
+package ssa_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// cases is how many objects the property test makes; each goes through several rounds of edits.
+const cases = 2000
+
+// TestQuietIfAndOnlyIf: an apply is held back if and only if sending it would have left the
+// object's resourceVersion as it was; and when it is sent because others changed fields of ours,
+// each of those changes is reported with who made it.
+//
+// FIXPOINT_SEED=n repeats the one case that a failure names.
+func TestQuietIfAndOnlyIf(t *testing.T) {
+	g := NewWithT(t)
+	ctx := context.Background()
+	environment := property{
+		namespaces: []string{
+			newNamespace(ctx, g, nil),
+			newNamespace(ctx, g, map[string]string{rewriteImages: "yes"}),
+			newNamespace(ctx, g, map[string]string{injectSidecar: "yes"}),
+			newNamespace(ctx, g, map[string]string{rewriteImages: "yes", injectSidecar: "yes"}),
+		},
+		owners: map[string]metav1.OwnerReference{},
+	}
+	for _, namespace := range environment.namespaces {
+		environment.owners[namespace] = newOwner(ctx, g, namespace, "owner")
+	}
+	if text := os.Getenv("FIXPOINT_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		g.Expect(err).NotTo(HaveOccurred(), "FIXPOINT_SEED must be a number")
+		g.Expect(environment.run(ctx, seed)).To(Succeed())
+		return
+	}
+	base := uint64(time.Now().UnixNano())
+	t.Logf("seeds %d to %d", base, base+cases-1)
+	seeds := make(chan uint64)
+	failures := make(chan error, cases)
+	var workers sync.WaitGroup
+	for range 6 {
+		workers.Go(func() {
+			for seed := range seeds {
+				if err := environment.run(ctx, seed); err != nil {
+					failures <- fmt.Errorf("FIXPOINT_SEED=%d go test ./ssa -run TestQuietIfAndOnlyIf repeats this: %w", seed, err)
+				}
+			}
+		})
+	}
+	for i := range uint64(cases) {
+		seeds <- base + i
+		if len(failures) >= 5 {
+			break
+		}
+	}
+	close(seeds)
+	workers.Wait()
+	close(failures)
+	for failure := range failures {
+		t.Error(failure)
+	}
+	t.Logf("%d cases: %d checks of applies held back, %d of applies sent, %d drifts attributed", cases,
+		environment.held.Load(), environment.sent.Load(), environment.attributed.Load())
+}
+
+type property struct {
+	namespaces             []string
+	owners                 map[string]metav1.OwnerReference
+	held, sent, attributed counter
+}
+
+// subject is one object of one case.
+type subject struct {
+	generator
+	desired ssa.Configuration
+	owner   metav1.OwnerReference
+	applier *ssa.Applier
+	log     *sent
+	live    client.Object
+	// body is what was sent for desired, without its preconditions on what is there.
+	body  []byte
+	story []string
+}
+
+func (p *property) run(ctx context.Context, seed uint64) error {
+	r := rand.New(rand.NewPCG(seed, 0))
+	s := &subject{generator: generator{r}}
+	names := []string{"Deployment", "Service", "ConfigMap", "HorizontalPodAutoscaler", "AppService"}
+	kind := pick(s.generator, append(names, "Deployment", "Deployment")...)
+	namespace := pick(s.generator, p.namespaces...)
+	s.owner = p.owners[namespace]
+	s.desired = kinds[kind](s.generator, fmt.Sprintf("s%d", seed), namespace)
+	s.restart()
+	s.tell("%s in a namespace with %v", kind, namespace)
+
+	if err := p.settle(ctx, s); err != nil {
+		return s.explain(err)
+	}
+	for range 1 + s.IntN(3) {
+		if err := p.round(ctx, s); err != nil {
+			return s.explain(err)
+		}
+	}
+	return client.IgnoreNotFound(api.Delete(ctx, s.live))
+}
+
+// round meddles once or more, at times changes our own mind too, and sees the applier answer.
+func (p *property) round(ctx context.Context, s *subject) error {
+	touched := map[string]change{}
+	holders := map[string]string{}
+	wiped := false
+	for range s.IntN(3) {
+		e := pick(s.generator, edits...)
+		who := pick(s.generator, "kubectl-edit", "robot", "argo")
+		before := s.live.DeepCopyObject().(client.Object)
+		changes, did, err := e.do(ctx, s.generator, before, who)
+		if err != nil {
+			return fmt.Errorf("edit %q: %w", e.name, err)
+		}
+		if !did {
+			continue
+		}
+		s.tell("%s: %s", who, e.name)
+		for _, c := range changes {
+			touched[c.path], holders[c.path] = c, who
+			wiped = wiped || c.path == ".metadata.managedFields"
+		}
+		if err := s.read(ctx); err != nil {
+			return err
+		}
+	}
+	if s.chance(20) {
+		s.tell("restart")
+		s.restart()
+	}
+	drifts, err := p.check(ctx, s)
+	if err != nil {
+		return err
+	}
+	if wiped {
+		return nil // nobody can say any more who did what
+	}
+	return p.attribution(s, drifts, touched, holders)
+}
+
+// attribution: each field of ours that was changed is reported, with its manager and new value,
+// and no other.
+func (p *property) attribution(s *subject, drifts []ssa.Drift, touched map[string]change, holders map[string]string) error {
+	fields, err := ownFields(s.desired)
+	if err != nil {
+		return err
+	}
+	for path, c := range touched {
+		if !fields.claims(path) {
+			continue
+		}
+		i := slices.IndexFunc(drifts, func(d ssa.Drift) bool { return d.Path == path })
+		if i < 0 {
+			return fmt.Errorf("%s changed %s, and no drift says so: %v", holders[path], path, drifts)
+		}
+		drift := drifts[i]
+		if c.removed && (drift.Actual != "" || drift.Manager != "") {
+			return fmt.Errorf("%s was removed, and the drift says %+v", path, drift)
+		}
+		if !c.removed && (drift.Manager != holders[path] || drift.Actual == "" || drift.Desired == "" || drift.Actual == drift.Desired) {
+			return fmt.Errorf("%s changed %s, and the drift says %+v", holders[path], path, drift)
+		}
+		p.attributed.Add(1)
+	}
+	for _, drift := range drifts {
+		if _, ok := touched[drift.Path]; !ok {
+			return fmt.Errorf("nobody touched %s, and a drift says %+v (touched: %v)", drift.Path, drift, touched)
+		}
+	}
+	return nil
+}
+
+// check runs the applier, and holds what it did against what the server makes of the same bytes.
+func (p *property) check(ctx context.Context, s *subject) ([]ssa.Drift, error) {
+	before := s.live
+	already := len(s.log.bodies)
+	result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, Live: before})
+	if err != nil {
+		return nil, fmt.Errorf("applying: %w", err)
+	}
+	if len(s.log.bodies) > already {
+		if result.Live.GetResourceVersion() == before.GetResourceVersion() {
+			return nil, fmt.Errorf("an apply was sent (%s), and it left the object at resourceVersion %s", result.Action, before.GetResourceVersion())
+		}
+		p.sent.Add(1)
+		s.tell("applier: %s %v", result.Action, result.Drifts)
+	} else {
+		p.held.Add(1)
+	}
+	s.live = result.Live
+	return result.Drifts, p.settle(ctx, s)
+}
+
+// settle applies until nothing is sent, which must be at once, and then sends the same bytes past
+// the applier: they must change nothing.
+func (p *property) settle(ctx context.Context, s *subject) error {
+	if s.live == nil {
+		result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner})
+		if err != nil {
+			return fmt.Errorf("creating: %w", err)
+		}
+		s.live = result.Live
+		s.body = s.log.bodies[len(s.log.bodies)-1]
+	}
+	already := len(s.log.bodies)
+	result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, Live: s.live})
+	if err != nil {
+		return fmt.Errorf("applying again: %w", err)
+	}
+	if result.Action != ssa.ActionNone || len(s.log.bodies) != already {
+		return fmt.Errorf("the second apply did %s", result.Action)
+	}
+	after, err := s.sendPastTheApplier(ctx)
+	if err != nil {
+		return err
+	}
+	if after.GetResourceVersion() != s.live.GetResourceVersion() {
+		return fmt.Errorf("an apply was held back that would have changed the object:\n%s", difference(s.live, after))
+	}
+	p.held.Add(1)
+	return nil
+}
+
+func (s *subject) sendPastTheApplier(ctx context.Context) (client.Object, error) {
+	target := s.live.DeepCopyObject().(client.Object)
+	document := map[string]any{}
+	if err := yaml.Unmarshal(s.body, &document); err != nil {
+		return nil, err
+	}
+	metadata := document["metadata"].(map[string]any)
+	delete(metadata, "resourceVersion")
+	metadata["uid"] = string(s.live.GetUID())
+	raw, err := yaml.Marshal(document)
+	if err != nil {
+		return nil, err
+	}
+	err = api.Patch(ctx, target, client.RawPatch(types.ApplyPatchType, raw), client.FieldOwner(manager), client.ForceOwnership)
+	return target, err
+}
+
+func (s *subject) restart() { s.applier, s.log = newApplier(api) }
+
+func (s *subject) read(ctx context.Context) error {
+	return api.Get(ctx, client.ObjectKeyFromObject(s.live), s.live)
+}
+
+func (s *subject) tell(format string, args ...any) {
+	s.story = append(s.story, fmt.Sprintf(format, args...))
+}
+
+func (s *subject) explain(err error) error {
+	raw, _ := yaml.Marshal(s.live)
+	return fmt.Errorf("%w\nwhat happened:\n  %s\nthe object:\n%s\nwhat is sent:\n%s", err, strings.Join(s.story, "\n  "), raw, s.body)
+}

@@ -1,0 +1,33 @@
+package validation
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// What `make deploy` puts on a cluster has to be good without a warning: among
+// others, the manager's pod has to fit the restricted Pod Security Standard.
+func TestDeployedManifestsAreAccepted(t *testing.T) {
+	kubectl := shared.Kubectl()
+	if _, err := os.Stat(kubectl); err != nil {
+		t.Skipf("KUBEBUILDER_ASSETS has no kubectl: %v", err)
+	}
+	g := NewWithT(t)
+	kubeconfig, err := shared.Kubeconfig("deployer", "system:masters")
+	g.Expect(err).NotTo(HaveOccurred())
+
+	// --force-conflicts, because the tests have put the CRDs there already.
+	apply := exec.CommandContext(t.Context(), kubectl, "apply", "--server-side", "--force-conflicts", "-k", "../../config/default")
+	apply.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	var stderr bytes.Buffer
+	apply.Stderr = &stderr
+	stdout, err := apply.Output()
+
+	g.Expect(err).NotTo(HaveOccurred(), stderr.String())
+	g.Expect(stderr.String()).To(BeEmpty())
+	g.Expect(string(stdout)).To(ContainSubstring("deployment.apps/fixpoint-controller-manager serverside-applied"))
+}

@@ -1,0 +1,150 @@
+package validation
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// borrowed are the fields whose types come from Kubernetes, and their rules with them.
+var borrowed = []string{"spec.env[]", "spec.imagePullSecrets[]", "spec.resources", "status.conditions[]"}
+
+// walk visits the schema of every field of ours, with its path: list items end
+// in [] and map values in {}.
+func walk(path string, schema apiextensionsv1.JSONSchemaProps, visit func(string, apiextensionsv1.JSONSchemaProps)) {
+	if slices.Contains(borrowed, path) {
+		return
+	}
+	visit(path, schema)
+	for name, property := range schema.Properties {
+		walk(strings.TrimPrefix(path+"."+name, "."), property, visit)
+	}
+	if schema.Items != nil && schema.Items.Schema != nil {
+		walk(path+"[]", *schema.Items.Schema, visit)
+	}
+	if schema.AdditionalProperties != nil && schema.AdditionalProperties.Schema != nil {
+		walk(path+"{}", *schema.AdditionalProperties.Schema, visit)
+	}
+}
+
+func readSchema(g *WithT) apiextensionsv1.JSONSchemaProps {
+	text, err := os.ReadFile(crdFile)
+	g.Expect(err).NotTo(HaveOccurred())
+	var definition apiextensionsv1.CustomResourceDefinition
+	g.Expect(yaml.UnmarshalStrict(text, &definition)).To(Succeed())
+	g.Expect(definition.Spec.Versions).To(HaveLen(1), "these tests know one version")
+	return *definition.Spec.Versions[0].Schema.OpenAPIV3Schema
+}
+
+// limitsOf names the limits that a field's schema sets beside its type and its rules.
+func limitsOf(path string, schema apiextensionsv1.JSONSchemaProps) []string {
+	var limits []string
+	for keyword, isSet := range map[string]bool{
+		"minimum":       schema.Minimum != nil,
+		"maximum":       schema.Maximum != nil,
+		"minLength":     schema.MinLength != nil,
+		"maxLength":     schema.MaxLength != nil,
+		"minItems":      schema.MinItems != nil,
+		"maxItems":      schema.MaxItems != nil,
+		"minProperties": schema.MinProperties != nil,
+		"maxProperties": schema.MaxProperties != nil,
+		"multipleOf":    schema.MultipleOf != nil,
+		"pattern":       schema.Pattern != "",
+		"enum":          schema.Enum != nil,
+	} {
+		if isSet {
+			limits = append(limits, path+" "+keyword)
+		}
+	}
+	for _, name := range schema.Required {
+		limits = append(limits, strings.TrimPrefix(path+"."+name, ".")+" required")
+	}
+	return limits
+}
+
+func TestEveryRuleHasACase(t *testing.T) {
+	g := NewWithT(t)
+	tested := map[string]bool{}
+	for _, c := range ruleRefusals {
+		tested[c.message+" @ "+c.field] = true
+	}
+	walk("", readSchema(g), func(path string, schema apiextensionsv1.JSONSchemaProps) {
+		for _, rule := range schema.XValidations {
+			field := path + rule.FieldPath
+			if path == "" {
+				field = "<nil>"
+			}
+			g.Expect(rule.Message).NotTo(BeEmpty(), "the rule %s at %q shows its code to the user", rule.Rule, path)
+			if !tested[rule.Message+" @ "+field] {
+				t.Errorf("no case in ruleRefusals breaks the rule of %s that says: %s", field, rule.Message)
+			}
+		}
+	})
+}
+
+func TestEveryLimitHasACase(t *testing.T) {
+	var limits []string
+	walk("", readSchema(NewWithT(t)), func(path string, schema apiextensionsv1.JSONSchemaProps) {
+		limits = append(limits, limitsOf(path, schema)...)
+	})
+	for _, limit := range limits {
+		if _, tested := limitRefusals[limit]; !tested {
+			t.Errorf("no case in limitRefusals breaks %q", limit)
+		}
+	}
+	for limit := range limitRefusals {
+		if !slices.Contains(limits, limit) {
+			t.Errorf("limitRefusals has a case for %q, which the schema does not set", limit)
+		}
+	}
+}
+
+func TestMessagesNameTheFieldAndTheRemedy(t *testing.T) {
+	walk("", readSchema(NewWithT(t)), func(path string, schema apiextensionsv1.JSONSchemaProps) {
+		for _, rule := range schema.XValidations {
+			field := path[strings.LastIndex(path, ".")+1:]
+			if rule.FieldPath != "" {
+				field = rule.FieldPath[1:]
+			}
+			if !strings.Contains(rule.Message, field) {
+				t.Errorf("the message does not name the field %s: %s", field, rule.Message)
+			}
+			if _, remedy, found := strings.Cut(rule.Message, ": "); !found || remedy == "" {
+				t.Errorf("the message of %s says no remedy after a colon: %s", field, rule.Message)
+			}
+		}
+	})
+}
+
+func TestAcceptedSpecsSetEveryField(t *testing.T) {
+	g := NewWithT(t)
+	set := map[string]bool{}
+	for _, c := range acceptances {
+		collect("spec", parse(g, c.spec), set)
+	}
+	walk("", readSchema(g), func(path string, _ apiextensionsv1.JSONSchemaProps) {
+		if strings.HasPrefix(path, "spec") && !strings.HasSuffix(path, "{}") && !set[path] {
+			t.Errorf("no accepted spec sets %s", path)
+		}
+	})
+}
+
+// collect notes the paths of all fields that a value sets.
+func collect(path string, value any, set map[string]bool) {
+	set[path] = true
+	switch value := value.(type) {
+	case map[string]any:
+		for key, element := range value {
+			collect(path+"."+key, element, set)
+		}
+	case []any:
+		for _, element := range value {
+			collect(path+"[]", element, set)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package validation
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// limitRefusal is an object that breaks a limit which the schema itself sets.
+type limitRefusal struct {
+	// spec, or status if it is set, of the object, in YAML.
+	spec, status string
+	// says is the complaint as the user reads it.
+	says string
+}
+
+// limitRefusals has an entry for every limit in the schema of our own fields,
+// named as limitsOf names it. Its messages are Kubernetes' own.
+var limitRefusals = map[string]limitRefusal{
+	"spec required":       {says: `spec: Required value`},
+	"spec.image required": {spec: `{port: 80}`, says: `spec.image: Required value`},
+	"spec.image maxLength": {
+		spec: fmt.Sprintf(`{image: %s}`, strings.Repeat("a", 513)),
+		says: `spec.image: Too long: may not be more than 512 bytes`},
+	"spec.port minimum": {
+		spec: `{image: "shop:1", port: 0}`,
+		says: `spec.port: Invalid value: 0: spec.port in body should be greater than or equal to 1`},
+	"spec.port maximum": {
+		spec: `{image: "shop:1", port: 65536}`,
+		says: `spec.port: Invalid value: 65536: spec.port in body should be less than or equal to 65535`},
+	"spec.strategy enum": {
+		spec: `{image: "shop:1", strategy: BlueGreen}`,
+		says: `spec.strategy: Unsupported value: "BlueGreen": supported values: "RollingUpdate", "Recreate"`},
+	"spec.config maxProperties": {
+		spec: fmt.Sprintf(`{image: "shop:1", config: {%s}}`, entries("KEY_", 65)),
+		says: `spec.config: Too many: 65: must have at most 64 items`},
+	"spec.configMountPath maxLength": {
+		spec: fmt.Sprintf(`{image: "shop:1", configMountPath: /%s}`, strings.Repeat("a", 512)),
+		says: `spec.configMountPath: Too long: may not be more than 512 bytes`},
+	"spec.env maxItems": {
+		spec: fmt.Sprintf(`{image: "shop:1", env: [%s]}`, names("KEY_", 129)),
+		says: `spec.env: Too many: 129: must have at most 128 items`},
+	"spec.autoscaling.maxReplicas required": {
+		spec: `{image: "shop:1", autoscaling: {targetCPUUtilizationPercent: 80}}`,
+		says: `spec.autoscaling.maxReplicas: Required value`},
+	"spec.autoscaling.targetCPUUtilizationPercent minimum": {
+		spec: `{image: "shop:1", autoscaling: {maxReplicas: 3, targetCPUUtilizationPercent: 0}}`,
+		says: `spec.autoscaling.targetCPUUtilizationPercent: Invalid value: 0: spec.autoscaling.targetCPUUtilizationPercent in body should be greater than or equal to 1`},
+	"spec.autoscaling.targetCPUUtilizationPercent maximum": {
+		spec: `{image: "shop:1", autoscaling: {maxReplicas: 3, targetCPUUtilizationPercent: 1001}}`,
+		says: `spec.autoscaling.targetCPUUtilizationPercent: Invalid value: 1001: spec.autoscaling.targetCPUUtilizationPercent in body should be less than or equal to 1000`},
+	"spec.autoscaling.targetMemoryUtilizationPercent minimum": {
+		spec: `{image: "shop:1", autoscaling: {maxReplicas: 3, targetMemoryUtilizationPercent: 0}}`,
+		says: `spec.autoscaling.targetMemoryUtilizationPercent: Invalid value: 0: spec.autoscaling.targetMemoryUtilizationPercent in body should be greater than or equal to 1`},
+	"spec.autoscaling.targetMemoryUtilizationPercent maximum": {
+		spec: `{image: "shop:1", autoscaling: {maxReplicas: 3, targetMemoryUtilizationPercent: 1001}}`,
+		says: `spec.autoscaling.targetMemoryUtilizationPercent: Invalid value: 1001: spec.autoscaling.targetMemoryUtilizationPercent in body should be less than or equal to 1000`},
+	"spec.ingress.host required": {
+		spec: `{image: "shop:1", ingress: {path: /}}`,
+		says: `spec.ingress.host: Required value`},
+	"spec.ingress.host maxLength": {
+		spec: fmt.Sprintf(`{image: "shop:1", ingress: {host: %s}}`, strings.Repeat("a", 254)),
+		says: `spec.ingress.host: Too long: may not be more than 253 bytes`},
+	"spec.ingress.path maxLength": {
+		spec: fmt.Sprintf(`{image: "shop:1", ingress: {host: a.b, path: /%s}}`, strings.Repeat("a", 1024)),
+		says: `spec.ingress.path: Too long: may not be more than 1024 bytes`},
+	"spec.ingress.ingressClassName maxLength": {
+		spec: fmt.Sprintf(`{image: "shop:1", ingress: {host: a.b, ingressClassName: %s}}`, strings.Repeat("a", 254)),
+		says: `spec.ingress.ingressClassName: Too long: may not be more than 253 bytes`},
+	"spec.ingress.tlsSecretName maxLength": {
+		spec: fmt.Sprintf(`{image: "shop:1", ingress: {host: a.b, tlsSecretName: %s}}`, strings.Repeat("a", 254)),
+		says: `spec.ingress.tlsSecretName: Too long: may not be more than 253 bytes`},
+	"spec.ingress.annotations maxProperties": {
+		spec: fmt.Sprintf(`{image: "shop:1", ingress: {host: a.b, annotations: {%s}}}`, entries("key-", 65)),
+		says: `spec.ingress.annotations: Too many: 65: must have at most 64 items`},
+	"spec.imagePullSecrets maxItems": {
+		spec: fmt.Sprintf(`{image: "shop:1", imagePullSecrets: [%s]}`, names("pull-", 17)),
+		says: `spec.imagePullSecrets: Too many: 17: must have at most 16 items`},
+	"spec.serviceAccountName maxLength": {
+		spec: fmt.Sprintf(`{image: "shop:1", serviceAccountName: %s}`, strings.Repeat("a", 254)),
+		says: `spec.serviceAccountName: Too long: may not be more than 253 bytes`},
+	"spec.nodeSelector maxProperties": {
+		spec: fmt.Sprintf(`{image: "shop:1", nodeSelector: {%s}}`, entries("key-", 33)),
+		says: `spec.nodeSelector: Too many: 33: must have at most 32 items`},
+	"spec.progressDeadlineSeconds minimum": {
+		spec: `{image: "shop:1", progressDeadlineSeconds: 9}`,
+		says: `spec.progressDeadlineSeconds: Invalid value: 9: spec.progressDeadlineSeconds in body should be greater than or equal to 10`},
+	"spec.progressDeadlineSeconds maximum": {
+		spec: `{image: "shop:1", progressDeadlineSeconds: 86401}`,
+		says: `spec.progressDeadlineSeconds: Invalid value: 86401: spec.progressDeadlineSeconds in body should be less than or equal to 86400`},
+	"spec.adoptionPolicy enum": {
+		spec: `{image: "shop:1", adoptionPolicy: Always}`,
+		says: `spec.adoptionPolicy: Unsupported value: "Always": supported values: "Never", "IfUnowned"`},
+	"spec.driftPolicy enum": {
+		spec: `{image: "shop:1", driftPolicy: Ignore}`,
+		says: `spec.driftPolicy: Unsupported value: "Ignore": supported values: "Correct", "Report"`},
+
+	// The controller keeps the status within these; a test of them shows that it has to.
+	"status.phase enum": {
+		status: `{phase: Fine}`,
+		says:   `status.phase: Unsupported value: "Fine": supported values: "Pending", "Provisioning", "Running", "Degraded", "Failed", "Suspended", "Deleting"`},
+	"status.conditions maxItems": {
+		status: fmt.Sprintf(`{conditions: [%s]}`, repeated(33, `{type: T%d, status: "True", reason: R, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)),
+		says:   `status.conditions: Too many: 33: must have at most 32 items`},
+	"status.selector maxLength": {
+		status: fmt.Sprintf(`{selector: %s}`, strings.Repeat("a", 1025)),
+		says:   `status.selector: Too long: may not be more than 1024 bytes`},
+	"status.url maxLength": {
+		status: fmt.Sprintf(`{url: %s}`, strings.Repeat("a", 2049)),
+		says:   `status.url: Too long: may not be more than 2048 bytes`},
+	"status.drifts maxItems": {
+		status: fmt.Sprintf(`{drifts: [%s]}`, repeated(11, `{time: "2026-01-01T00:00:00Z", kind: Service, name: shop%d, action: Corrected}`)),
+		says:   `status.drifts: Too many: 11: must have at most 10 items`},
+	"status.drifts[].time required": {
+		status: `{drifts: [{kind: Service, name: shop, action: Corrected}]}`,
+		says:   `status.drifts[0].time: Required value`},
+	"status.drifts[].kind required": {
+		status: `{drifts: [{time: "2026-01-01T00:00:00Z", name: shop, action: Corrected}]}`,
+		says:   `status.drifts[0].kind: Required value`},
+	"status.drifts[].name required": {
+		status: `{drifts: [{time: "2026-01-01T00:00:00Z", kind: Service, action: Corrected}]}`,
+		says:   `status.drifts[0].name: Required value`},
+	"status.drifts[].action required": {
+		status: `{drifts: [{time: "2026-01-01T00:00:00Z", kind: Service, name: shop}]}`,
+		says:   `status.drifts[0].action: Required value`},
+	"status.drifts[].action enum": {
+		status: drift("action: Ignored"),
+		says:   `status.drifts[0].action: Unsupported value: "Ignored": supported values: "Corrected", "Reported"`},
+	"status.drifts[].kind maxLength": {
+		status: drift("action: Corrected, kind: " + strings.Repeat("a", 64)),
+		says:   `status.drifts[0].kind: Too long: may not be more than 63 bytes`},
+	"status.drifts[].name maxLength": {
+		status: drift("action: Corrected, name: " + strings.Repeat("a", 254)),
+		says:   `status.drifts[0].name: Too long: may not be more than 253 bytes`},
+	"status.drifts[].field maxLength": {
+		status: drift("action: Corrected, field: " + strings.Repeat("a", 1025)),
+		says:   `status.drifts[0].field: Too long: may not be more than 1024 bytes`},
+	"status.drifts[].manager maxLength": {
+		status: drift("action: Corrected, manager: " + strings.Repeat("a", 129)),
+		says:   `status.drifts[0].manager: Too long: may not be more than 128 bytes`},
+	"status.drifts[].from maxLength": {
+		status: drift("action: Corrected, from: " + strings.Repeat("a", 257)),
+		says:   `status.drifts[0].from: Too long: may not be more than 256 bytes`},
+	"status.drifts[].to maxLength": {
+		status: drift("action: Corrected, to: " + strings.Repeat("a", 257)),
+		says:   `status.drifts[0].to: Too long: may not be more than 256 bytes`},
+}
+
+func init() {
+	// The three probes are of one type, so their limits are the same.
+	for _, probe := range []string{"readiness", "liveness", "startup"} {
+		maps.Copy(limitRefusals, probeLimits("spec.probes."+probe, probe))
+	}
+}
+
+func probeLimits(path, probe string) map[string]limitRefusal {
+	refusals := map[string]limitRefusal{
+		path + ".path maxLength": {
+			spec: fmt.Sprintf(`{image: "shop:1", probes: {%s: {path: /%s}}}`, probe, strings.Repeat("a", 1024)),
+			says: path + `.path: Too long: may not be more than 1024 bytes`},
+	}
+	for field, bounds := range map[string][2]int{
+		"port":                {1, 65535},
+		"initialDelaySeconds": {0, 3600},
+		"periodSeconds":       {1, 3600},
+		"timeoutSeconds":      {1, 3600},
+		"failureThreshold":    {1, 1000},
+	} {
+		says := func(value int, bound string) limitRefusal {
+			return limitRefusal{
+				spec: fmt.Sprintf(`{image: "shop:1", probes: {%s: {%s: %d}}}`, probe, field, value),
+				says: fmt.Sprintf("%s.%s: Invalid value: %d: %s.%s in body should be %s", path, field, value, path, field, bound),
+			}
+		}
+		refusals[path+"."+field+" minimum"] = says(bounds[0]-1, fmt.Sprintf("greater than or equal to %d", bounds[0]))
+		refusals[path+"."+field+" maximum"] = says(bounds[1]+1, fmt.Sprintf("less than or equal to %d", bounds[1]))
+	}
+	return refusals
+}
+
+// drift is a status with one drift, of which the given fields win.
+func drift(fields string) string {
+	given := `time: "2026-01-01T00:00:00Z", `
+	for key, value := range map[string]string{"kind": "Service", "name": "shop"} {
+		if !strings.Contains(fields, key+": ") {
+			given += key + ": " + value + ", "
+		}
+	}
+	return `{drifts: [{` + given + fields + `}]}`
+}
+
+func repeated(count int, format string) string {
+	var all []string
+	for i := range count {
+		all = append(all, fmt.Sprintf(format, i))
+	}
+	return strings.Join(all, ", ")
+}
+
+// entries are those of a map, names those of a list keyed by name.
+func entries(prefix string, count int) string { return repeated(count, prefix+"%d: x") }
+func names(prefix string, count int) string   { return repeated(count, "{name: "+prefix+"%d}") }
+
+func TestLimitsTellTheFieldAndTheBound(t *testing.T) {
+	g := NewWithT(t)
+	// Only an object that exists has a status that can be written.
+	existing, err := appServices(g).Create(context.Background(), appService(g, "existing", `{image: "shop:1"}`), metav1.CreateOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() {
+		g.Expect(appServices(g).Delete(context.Background(), existing.GetName(), metav1.DeleteOptions{})).To(Succeed())
+	})
+
+	for _, limit := range slices.Sorted(maps.Keys(limitRefusals)) {
+		c := limitRefusals[limit]
+		t.Run(limit, func(t *testing.T) {
+			g := NewWithT(t)
+
+			var err error
+			if c.status != "" {
+				object := existing.DeepCopy()
+				object.Object["status"] = parse(g, c.status)
+				_, err = appServices(g).UpdateStatus(context.Background(), object, metav1.UpdateOptions{
+					DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+			} else {
+				_, err = tryCreate(g, appService(g, "shop", c.spec))
+			}
+
+			g.Expect(complaints(g, err)).To(ConsistOf(c.says))
+		})
+	}
+}

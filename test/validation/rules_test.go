@@ -1,0 +1,188 @@
+package validation
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// refusal is an object that the API server must not take.
+type refusal struct {
+	// name of the object; left out, it is a good one.
+	name string
+	// spec of the object, in YAML.
+	spec string
+	// field is the path that the user is pointed to.
+	field string
+	// message is what the user is told: the whole text of a rule.
+	message string
+}
+
+const (
+	nameMessage     = "metadata.name names the Service too and must be at most 57 lower-case letters, digits and '-', starting with a letter and ending with a letter or digit: choose such a name"
+	replicasMessage = "replicas must be at least 2, because a single pod is an outage whenever it is moved: set 2 or more, or leave replicas out to let an autoscaler own the number"
+	exclusive       = "replicas and autoscaling exclude each other: remove replicas to let the autoscaler decide, or remove autoscaling to fix the number"
+	imageMessage    = "image must be an OCI image reference: write it as [registry[:port]/]path[:tag][@digest], the path in lower case and without a scheme, for example ghcr.io/acme/shop:1.4.2"
+	envKeyMessage   = "config keys become environment variables and must be letters, digits and '_', not starting with a digit: rename the key, or set configMountPath to get the keys as files"
+	fileKeyMessage  = "config keys must be 1 to 253 letters, digits, '-', '_' and '.', and neither be '.' nor start with '..': rename the key"
+	valueMessage    = "config values must be at most 16384 characters: shorten the value, or mount larger data from elsewhere"
+	mountMessage    = "configMountPath must be an absolute path other than '/', without ':' and without '..': write for example /etc/shop"
+	probeMessage    = "path must start with '/': write for example /healthz"
+	minMessage      = "minReplicas must be at least 2, because a single pod is an outage whenever it is moved: set 2 or more"
+	maxMessage      = "maxReplicas must not be less than minReplicas: raise maxReplicas or lower minReplicas"
+	targetMessage   = "autoscaling needs something to measure: set targetCPUUtilizationPercent (80 is usual), targetMemoryUtilizationPercent, or both"
+	budgetMessage   = "disruptionBudget needs exactly one of minAvailable and maxUnavailable: set one and remove the other"
+	availMessage    = "minAvailable must be a number that is not negative, or a percentage from '0%' to '100%': write for example 2 or '50%'"
+	unavailMessage  = "maxUnavailable must be a number that is not negative, or a percentage from '0%' to '100%': write for example 1 or '25%'"
+	hostMessage     = "host must be a DNS name in lower case, without scheme, port, path or wildcard: write for example shop.example.com"
+	pathMessage     = "path must start with '/': write for example /shop"
+	classMessage    = "ingressClassName must be the name of an IngressClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or leave it out for the cluster's default"
+	tlsMessage      = "tlsSecretName must be the name of a Secret: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or leave it out for plain HTTP"
+	accountMessage  = "serviceAccountName must be the name of a ServiceAccount: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or leave it out for the default one"
+)
+
+var ruleRefusals = map[string]refusal{
+	"name that is too long for a Service's": {
+		name: strings.Repeat("a", 58), spec: `{image: "shop:1"}`, field: "<nil>", message: nameMessage},
+	"name that starts with a digit": {
+		name: "9shop", spec: `{image: "shop:1"}`, field: "<nil>", message: nameMessage},
+	"name with a dot": {
+		name: "shop.v2", spec: `{image: "shop:1"}`, field: "<nil>", message: nameMessage},
+
+	"image that is empty": {
+		spec: `{image: ""}`, field: "spec.image", message: imageMessage},
+	"image with a scheme": {
+		spec: `{image: "https://ghcr.io/acme/shop:1"}`, field: "spec.image", message: imageMessage},
+	"image with a path in upper case": {
+		spec: `{image: "ghcr.io/Acme/shop:1"}`, field: "spec.image", message: imageMessage},
+	"image with a space": {
+		spec: `{image: "shop: 1"}`, field: "spec.image", message: imageMessage},
+	"image with an empty tag": {
+		spec: `{image: "shop:"}`, field: "spec.image", message: imageMessage},
+	"image with a digest that is too short": {
+		spec: `{image: "shop@sha256:abc"}`, field: "spec.image", message: imageMessage},
+	"image with a line after it": {
+		spec: `{image: "shop:1\nx"}`, field: "spec.image", message: imageMessage},
+
+	"replicas of one": {
+		spec: `{image: "shop:1", replicas: 1}`, field: "spec.replicas", message: replicasMessage},
+	"replicas of none": {
+		spec: `{image: "shop:1", replicas: 0}`, field: "spec.replicas", message: replicasMessage},
+	"replicas beside autoscaling": {
+		spec:  `{image: "shop:1", replicas: 2, autoscaling: {maxReplicas: 3, targetCPUUtilizationPercent: 80}}`,
+		field: "spec.replicas", message: exclusive},
+
+	"config key that is no variable": {
+		spec: `{image: "shop:1", config: {shop.properties: x}}`, field: "spec.config", message: envKeyMessage},
+	"config key that starts with a digit": {
+		spec: `{image: "shop:1", config: {1ST: x}}`, field: "spec.config", message: envKeyMessage},
+	"config key that is no file name": {
+		spec: `{image: "shop:1", configMountPath: /etc/shop, config: {a/b: x}}`, field: "spec.config", message: fileKeyMessage},
+	"config key that is the folder": {
+		spec: `{image: "shop:1", configMountPath: /etc/shop, config: {".": x}}`, field: "spec.config", message: fileKeyMessage},
+	"config key that leads out of the folder": {
+		spec: `{image: "shop:1", configMountPath: /etc/shop, config: {"..data": x}}`, field: "spec.config", message: fileKeyMessage},
+	"config key that is empty": {
+		spec: `{image: "shop:1", configMountPath: /etc/shop, config: {"": x}}`, field: "spec.config", message: fileKeyMessage},
+	"config key that is too long": {
+		spec:  fmt.Sprintf(`{image: "shop:1", config: {%s: x}}`, strings.Repeat("K", 254)),
+		field: "spec.config", message: fileKeyMessage},
+	"config value that is too long": {
+		spec:  fmt.Sprintf(`{image: "shop:1", config: {KEY: %s}}`, strings.Repeat("v", 16385)),
+		field: "spec.config", message: valueMessage},
+	"config mounted over everything": {
+		spec: `{image: "shop:1", configMountPath: /}`, field: "spec.configMountPath", message: mountMessage},
+	"config mounted at a relative path": {
+		spec: `{image: "shop:1", configMountPath: etc/shop}`, field: "spec.configMountPath", message: mountMessage},
+	"config mounted at a path with a colon": {
+		spec: `{image: "shop:1", configMountPath: "/etc:ro"}`, field: "spec.configMountPath", message: mountMessage},
+	"config mounted at a path that goes up": {
+		spec: `{image: "shop:1", configMountPath: /etc/../bin}`, field: "spec.configMountPath", message: mountMessage},
+
+	"readiness path without a slash": {
+		spec:  `{image: "shop:1", probes: {readiness: {path: healthz}}}`,
+		field: "spec.probes.readiness.path", message: probeMessage},
+	"liveness path without a slash": {
+		spec:  `{image: "shop:1", probes: {liveness: {path: healthz}}}`,
+		field: "spec.probes.liveness.path", message: probeMessage},
+	"startup path without a slash": {
+		spec:  `{image: "shop:1", probes: {startup: {path: ""}}}`,
+		field: "spec.probes.startup.path", message: probeMessage},
+
+	"autoscaling down to one": {
+		spec:  `{image: "shop:1", autoscaling: {minReplicas: 1, maxReplicas: 3, targetCPUUtilizationPercent: 80}}`,
+		field: "spec.autoscaling.minReplicas", message: minMessage},
+	"autoscaling with its bounds swapped": {
+		spec:  `{image: "shop:1", autoscaling: {minReplicas: 4, maxReplicas: 3, targetCPUUtilizationPercent: 80}}`,
+		field: "spec.autoscaling.maxReplicas", message: maxMessage},
+	"autoscaling below the default minimum": {
+		spec:  `{image: "shop:1", autoscaling: {maxReplicas: 1, targetCPUUtilizationPercent: 80}}`,
+		field: "spec.autoscaling.maxReplicas", message: maxMessage},
+	"autoscaling by nothing": {
+		spec:  `{image: "shop:1", autoscaling: {maxReplicas: 3}}`,
+		field: "spec.autoscaling", message: targetMessage},
+
+	"disruption budget of nothing": {
+		spec: `{image: "shop:1", disruptionBudget: {}}`, field: "spec.disruptionBudget", message: budgetMessage},
+	"disruption budget of both": {
+		spec:  `{image: "shop:1", disruptionBudget: {minAvailable: 1, maxUnavailable: 1}}`,
+		field: "spec.disruptionBudget", message: budgetMessage},
+	"disruption budget with a negative minimum": {
+		spec:  `{image: "shop:1", disruptionBudget: {minAvailable: -1}}`,
+		field: "spec.disruptionBudget.minAvailable", message: availMessage},
+	"disruption budget with a minimum of more than all": {
+		spec:  `{image: "shop:1", disruptionBudget: {minAvailable: "101%"}}`,
+		field: "spec.disruptionBudget.minAvailable", message: availMessage},
+	"disruption budget with a number as text": {
+		spec:  `{image: "shop:1", disruptionBudget: {minAvailable: "1"}}`,
+		field: "spec.disruptionBudget.minAvailable", message: availMessage},
+	"disruption budget with a negative maximum": {
+		spec:  `{image: "shop:1", disruptionBudget: {maxUnavailable: -1}}`,
+		field: "spec.disruptionBudget.maxUnavailable", message: unavailMessage},
+	"disruption budget with a maximum that is a word": {
+		spec:  `{image: "shop:1", disruptionBudget: {maxUnavailable: half}}`,
+		field: "spec.disruptionBudget.maxUnavailable", message: unavailMessage},
+
+	"host that is empty": {
+		spec: `{image: "shop:1", ingress: {host: ""}}`, field: "spec.ingress.host", message: hostMessage},
+	"host with a scheme": {
+		spec: `{image: "shop:1", ingress: {host: "https://shop.example.com"}}`, field: "spec.ingress.host", message: hostMessage},
+	"host with a port": {
+		spec: `{image: "shop:1", ingress: {host: "shop.example.com:443"}}`, field: "spec.ingress.host", message: hostMessage},
+	"host with a wildcard": {
+		spec: `{image: "shop:1", ingress: {host: "*.example.com"}}`, field: "spec.ingress.host", message: hostMessage},
+	"host in upper case": {
+		spec: `{image: "shop:1", ingress: {host: Shop.example.com}}`, field: "spec.ingress.host", message: hostMessage},
+	"host with an empty label": {
+		spec: `{image: "shop:1", ingress: {host: shop..example.com}}`, field: "spec.ingress.host", message: hostMessage},
+	"ingress path without a slash": {
+		spec: `{image: "shop:1", ingress: {host: a.b, path: shop}}`, field: "spec.ingress.path", message: pathMessage},
+	"ingress class that is no name": {
+		spec: `{image: "shop:1", ingress: {host: a.b, ingressClassName: My_Class}}`, field: "spec.ingress.ingressClassName", message: classMessage},
+	"TLS secret that is no name": {
+		spec: `{image: "shop:1", ingress: {host: a.b, tlsSecretName: ns/cert}}`, field: "spec.ingress.tlsSecretName", message: tlsMessage},
+
+	"service account that is no name": {
+		spec: `{image: "shop:1", serviceAccountName: Shop_Account}`, field: "spec.serviceAccountName", message: accountMessage},
+}
+
+func TestRulesTellTheFieldAndTheRemedy(t *testing.T) {
+	for given, c := range ruleRefusals {
+		t.Run(given, func(t *testing.T) {
+			g := NewWithT(t)
+			name := c.name
+			if name == "" {
+				name = "shop"
+			}
+
+			_, err := tryCreate(g, appService(g, name, c.spec))
+
+			found := complaints(g, err)
+			g.Expect(found).To(HaveLen(1), "a user who made one mistake is told one: %v", found)
+			g.Expect(found[0]).To(HavePrefix(c.field + ": Invalid value"))
+			g.Expect(found[0]).To(HaveSuffix(": " + c.message))
+		})
+	}
+}
