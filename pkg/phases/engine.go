@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -91,6 +93,7 @@ func New[O client.Object, S any](definition Definition[O, S], dependencies Depen
 	if e.deps.Clock == nil {
 		e.deps.Clock = clock.RealClock{}
 	}
+	e.slots = e.makeSlots()
 	return e, nil
 }
 
@@ -113,22 +116,32 @@ func (e *Engine[O, S]) checkDefinition() error {
 	if e.def.Controller == "" {
 		problems = append(problems, errors.New("the controller has no name"))
 	}
-	if !strings.Contains(e.def.Finalizer, "/") {
+	if !strings.Contains(e.def.Finalizer, "/") || len(content.IsLabelKey(e.def.Finalizer)) > 0 {
 		problems = append(problems, fmt.Errorf("the finalizer %q is not a qualified name such as example.com/teardown", e.def.Finalizer))
 	}
 	if e.def.Scope == nil || e.def.Conditions == nil || e.def.Status == nil {
 		problems = append(problems, errors.New("Scope, Conditions and Status are needed"))
 	}
-	kind, err := apiutil.GVKForObject(newObject[O](), e.deps.Scheme)
+	kind, err := kindOf[O](e.deps.Scheme)
 	if err != nil {
-		problems = append(problems, fmt.Errorf("the object's type is not in the scheme: %w", err))
+		problems = append(problems, fmt.Errorf("the object's type: %w", err))
 	}
 	e.kind = kind
+	return errors.Join(append(problems, e.checkPhases()...)...)
+}
+
+func (e *Engine[O, S]) checkPhases() []error {
 	if len(e.def.Phases) == 0 {
-		problems = append(problems, errors.New("the list of phases is empty"))
+		return []error{errors.New("the list of phases is empty")}
 	}
+	var problems []error
 	seen := map[string]bool{}
+	unnamed := map[schema.GroupVersionKind]string{}
 	for i, phase := range e.def.Phases {
+		if isNil(phase) {
+			problems = append(problems, fmt.Errorf("phase %d is nil", i+1))
+			continue
+		}
 		name := phase.PhaseName()
 		if !phaseName.MatchString(name) {
 			problems = append(problems, fmt.Errorf("phase %d: the name %q makes no condition type: it must begin with a capital letter and hold only letters and digits, at most 48", i+1, name))
@@ -139,10 +152,35 @@ func (e *Engine[O, S]) checkDefinition() error {
 		seen[name] = true
 		if err := phase.validate(e.deps.Scheme); err != nil {
 			problems = append(problems, fmt.Errorf("phase %s: %w", name, err))
+			continue
 		}
-		e.slots = append(e.slots, slot[S]{phase: phase, kind: phase.childKind(e.deps.Scheme)})
+		if !phase.takesOwnersName() {
+			continue
+		}
+		kind := phase.childKind(e.deps.Scheme)
+		if other, ok := unnamed[kind]; ok {
+			problems = append(problems, fmt.Errorf("phase %s: its child is the same %s as that of phase %s: give one of them a ChildName", name, kind.Kind, other))
+		}
+		unnamed[kind] = name
 	}
-	return errors.Join(problems...)
+	return problems
+}
+
+// makeSlots finds out once what every pass needs to know of a phase.
+func (e *Engine[O, S]) makeSlots() []slot[S] {
+	slots := make([]slot[S], 0, len(e.def.Phases))
+	for _, phase := range e.def.Phases {
+		name, kind := phase.PhaseName(), phase.childKind(e.deps.Scheme)
+		slots = append(slots, slot[S]{
+			phase:     phase,
+			name:      name,
+			condition: ConditionOf(name),
+			kind:      kind,
+			list:      listOf(kind),
+			metrics:   e.deps.Metrics.ofPhase(e.def.Controller, name),
+		})
+	}
+	return slots
 }
 
 // Reconcile implements [reconcile.Reconciler].
@@ -156,27 +194,29 @@ func (e *Engine[O, S]) Reconcile(ctx context.Context, request reconcile.Request)
 
 // ReconcileObject makes one pass over the phases of an object, which belongs to the engine from then on.
 func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile.Result, error) {
-	live, outcome, err := e.walk(ctx, object, e.deps.Applier, false)
-	if ssa.IsStale(err) {
-		log.FromContext(ctx).V(1).Info("Object changed while it was reconciled; reading it again")
-		return reconcile.Result{RequeueAfter: staleRetry}, nil
-	}
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	live, outcome := e.walk(ctx, object, e.deps.Applier, false)
+	// What was put back was put back, whether or not a status can say so.
+	e.announceCorrections(live, outcome)
 	if outcome.gone {
 		return reconcile.Result{}, nil
 	}
 	if ssa.IsStale(outcome.err) {
-		return reconcile.Result{RequeueAfter: staleRetry}, nil
+		return readAgain(ctx)
 	}
-	if err := e.report(ctx, live, outcome); err != nil {
-		if ssa.IsStale(err) {
-			return reconcile.Result{RequeueAfter: staleRetry}, nil
-		}
+	err := e.report(ctx, live, outcome)
+	if ssa.IsStale(err) {
+		return readAgain(ctx)
+	}
+	if err != nil {
 		return reconcile.Result{}, errors.Join(outcome.retryable(), fmt.Errorf("writing the status: %w", err))
 	}
 	return outcome.result()
+}
+
+// readAgain is the quiet answer to an object that changed under the pass: nothing is wrong.
+func readAgain(ctx context.Context) (reconcile.Result, error) {
+	log.FromContext(ctx).V(1).Info("Something changed while it was reconciled; reading it again")
+	return reconcile.Result{RequeueAfter: staleRetry}, nil
 }
 
 // Plan says what [Engine.ReconcileObject] would do to the object now, by the same code with an
@@ -185,45 +225,67 @@ func (e *Engine[O, S]) Plan(ctx context.Context, object O) (Plan, error) {
 	if e.deps.Planner == nil {
 		return Plan{}, errors.New("planning: the engine has no Planner; give it the applier's DryRun")
 	}
-	_, outcome, err := e.walk(ctx, object, e.deps.Planner, true)
-	if err != nil {
-		return Plan{}, err
-	}
+	_, outcome := e.walk(ctx, object, e.deps.Planner, true)
 	return outcome.plan(), nil
 }
 
 // walk runs the phases, or undoes them, and returns the object as the finalizer's apply left it.
-func (e *Engine[O, S]) walk(ctx context.Context, object O, applier Applier, planning bool) (O, *outcome[S], error) {
-	deleting := object.GetDeletionTimestamp() != nil
-	if !deleting && e.def.Suspended != nil && e.def.Suspended(object) {
-		p := e.newPass(object, applier, planning)
-		return object, e.suspend(p), nil
+func (e *Engine[O, S]) walk(ctx context.Context, object O, applier Applier, planning bool) (O, *outcome[S]) {
+	if object.GetDeletionTimestamp() != nil {
+		return object, e.remove(ctx, e.newPass(object, applier, planning))
 	}
-	finalized := slices.Contains(object.GetFinalizers(), e.def.Finalizer)
-	if deleting {
-		p := e.newPass(object, applier, planning)
-		if !finalized {
-			return object, &outcome[S]{pass: p, gone: true}, nil
-		}
-		outcome := e.tearDown(ctx, p)
-		if !outcome.gone || planning {
-			return object, outcome, nil
-		}
-		err := applier.RemoveFinalizer(ctx, object, e.def.Finalizer)
-		return object, outcome, err
+	if e.def.Suspended != nil && e.def.Suspended(object) {
+		return object, &outcome[S]{pass: e.newPass(object, applier, planning), suspended: true}
 	}
-	if !finalized && !planning {
-		ensured, err := applier.EnsureFinalizer(ctx, object, e.def.Finalizer)
+	if !planning && !e.isFinalized(object) {
+		finalized, err := e.finalize(ctx, object)
 		if err != nil {
-			return object, nil, fmt.Errorf("adding the finalizer: %w", err)
+			return object, failed(e.newPass(object, applier, planning), "adding the finalizer", err)
 		}
-		typed, ok := ensured.(O)
-		if !ok {
-			return object, nil, fmt.Errorf("adding the finalizer: the answer is a %T", ensured)
-		}
-		object = typed
+		object = finalized
 	}
-	return object, e.advance(ctx, e.newPass(object, applier, planning)), nil
+	return object, e.advance(ctx, e.newPass(object, applier, planning))
+}
+
+func (e *Engine[O, S]) isFinalized(object client.Object) bool {
+	return slices.Contains(object.GetFinalizers(), e.def.Finalizer)
+}
+
+func (e *Engine[O, S]) finalize(ctx context.Context, object O) (O, error) {
+	ensured, err := e.deps.Applier.EnsureFinalizer(ctx, object, e.def.Finalizer)
+	if err != nil {
+		return object, err
+	}
+	typed, ok := ensured.(O)
+	if !ok {
+		return object, fmt.Errorf("the answer is a %T", ensured)
+	}
+	return typed, nil
+}
+
+// remove tears an object down, and lets it go when nothing is left of it.
+func (e *Engine[O, S]) remove(ctx context.Context, p *pass[S]) *outcome[S] {
+	if !e.isFinalized(p.owner) {
+		return &outcome[S]{pass: p, deleting: true, gone: true}
+	}
+	o := e.tearDown(ctx, p)
+	if !o.gone || p.planning {
+		return o
+	}
+	err := p.applier.RemoveFinalizer(ctx, p.owner, e.def.Finalizer)
+	if client.IgnoreNotFound(err) != nil {
+		o = failed(p, "removing the finalizer", err)
+		o.deleting = true
+	}
+	return o
+}
+
+// failed is the outcome of a pass that did not get as far as the first phase, or that is past the
+// last one of the teardown, which is the same place in the list.
+func failed[S any](p *pass[S], doing string, err error) *outcome[S] {
+	verdict := settle(p.slots[0].name, Verdict{}, err)
+	verdict.message = doing + ": " + verdict.message
+	return &outcome[S]{pass: p, verdicts: []Verdict{verdict}, err: fmt.Errorf("%s: %w", doing, err)}
 }
 
 func (e *Engine[O, S]) newPass(object O, applier Applier, planning bool) *pass[S] {
@@ -248,16 +310,17 @@ func (e *Engine[O, S]) newPass(object O, applier Applier, planning bool) *pass[S
 
 // advance runs the phases in order until one gates.
 func (e *Engine[O, S]) advance(ctx context.Context, p *pass[S]) *outcome[S] {
-	o := &outcome[S]{pass: p}
-	for i, slot := range e.slots {
+	o := &outcome[S]{pass: p, verdicts: make([]Verdict, 0, len(e.slots))}
+	watch := e.startWatch(p)
+	for i := range e.slots {
+		slot := &e.slots[i]
 		p.current = i
-		started := e.deps.Clock.Now()
 		verdict, err := slot.phase.run(ctx, p)
-		verdict = settle(slot.phase.PhaseName(), verdict, err)
-		e.deps.Metrics.observe(e.def.Controller, slot.phase.PhaseName(), verdict, err, e.deps.Clock.Since(started))
+		verdict = settle(slot.name, verdict, err)
+		watch.observe(slot.metrics, verdict, err)
 		o.verdicts = append(o.verdicts, verdict)
 		if err != nil {
-			o.err = fmt.Errorf("phase %s: %w", slot.phase.PhaseName(), err)
+			o.err = fmt.Errorf("phase %s: %w", slot.name, err)
 		}
 		if !verdict.IsDone() {
 			break
@@ -275,18 +338,18 @@ func (e *Engine[O, S]) tearDown(ctx context.Context, p *pass[S]) *outcome[S] {
 		o.verdicts[len(e.slots)-1] = Wait(ReasonTerminating, "waiting for the garbage collector to orphan the children, as the deletion asks", 0)
 		return o
 	}
+	watch := e.startWatch(p)
 	for i := len(e.slots) - 1; i >= 0; i-- {
+		slot := &e.slots[i]
 		p.current = i
-		name := e.slots[i].phase.PhaseName()
-		started := e.deps.Clock.Now()
-		verdict, err := e.slots[i].phase.undo(ctx, p)
-		verdict = settle(name, verdict, err)
-		e.deps.Metrics.observe(e.def.Controller, name, verdict, err, e.deps.Clock.Since(started))
+		verdict, err := slot.phase.undo(ctx, p)
+		verdict = settle(slot.name, verdict, err)
+		watch.observe(slot.metrics, verdict, err)
 		if err != nil {
-			o.err = fmt.Errorf("undoing phase %s: %w", name, err)
+			o.err = fmt.Errorf("undoing phase %s: %w", slot.name, err)
 		}
 		if !verdict.IsDone() {
-			o.verdicts[i] = verdict
+			o.verdicts[i] = removable(verdict)
 			return o
 		}
 		o.verdicts[i] = DoneBecause(ReasonTerminating, "gone")
@@ -295,8 +358,37 @@ func (e *Engine[O, S]) tearDown(ctx context.Context, p *pass[S]) *outcome[S] {
 	return o
 }
 
-func (e *Engine[O, S]) suspend(p *pass[S]) *outcome[S] {
-	return &outcome[S]{pass: p, suspended: true}
+// removable makes a stall of the teardown be looked at again: nobody edits the spec of an object
+// that is going, and the world that has to change need not be watched.
+func removable(verdict Verdict) Verdict {
+	if verdict.IsStalled() && verdict.after == 0 {
+		return verdict.LookAgainAfter(SafetyNet)
+	}
+	return verdict
+}
+
+// stopwatch times one phase after the other, with one look at the clock for each. The zero value
+// does not run.
+type stopwatch struct {
+	clock clock.PassiveClock
+	last  time.Time
+}
+
+// startWatch: a plan is not counted, since it does nothing.
+func (e *Engine[O, S]) startWatch(p *pass[S]) stopwatch {
+	if e.deps.Metrics == nil || p.planning {
+		return stopwatch{}
+	}
+	return stopwatch{clock: e.deps.Clock, last: e.deps.Clock.Now()}
+}
+
+func (w *stopwatch) observe(m *phaseMetrics, verdict Verdict, err error) {
+	if w.clock == nil {
+		return
+	}
+	now := w.clock.Now()
+	m.observe(verdict, err, now.Sub(w.last))
+	w.last = now
 }
 
 // conditionReasoner is an error that knows the reason for a condition; [ssa.Error] is one.
@@ -306,20 +398,49 @@ type conditionReasoner interface {
 	Permanent() bool
 }
 
-// settle makes a verdict of an error, so that the rest of the engine knows only verdicts.
+// settle makes a verdict of an error, so that the rest of the engine knows only verdicts, and sees
+// to it that the API server takes the condition that is made of it.
 func settle(phase string, verdict Verdict, err error) Verdict {
-	if err == nil {
-		if verdict.kind == verdictNone || verdict.kind == verdictMissing {
-			return Stalled(ReasonFailed, fmt.Sprintf("phase %s gave no verdict: this is a bug in the operator", phase))
-		}
-		return verdict
+	if err != nil {
+		verdict = verdictOf(err)
 	}
+	if verdict.kind == verdictNone || verdict.kind == verdictMissing {
+		return Stalled(ReasonFailed, fmt.Sprintf("phase %s gave no verdict: this is a bug in the operator", phase))
+	}
+	if !isReason(verdict.reason) {
+		verdict.message = strings.TrimSpace(verdict.reason + " " + verdict.message)
+		verdict.reason = ReasonFailed
+		if verdict.IsDone() {
+			verdict.reason = ReasonReady
+		}
+	}
+	return verdict
+}
+
+func verdictOf(err error) Verdict {
 	var reasoner conditionReasoner
 	if !errors.As(err, &reasoner) {
-		return Verdict{kind: verdictWait, reason: ReasonFailed, message: err.Error()}
+		return Verdict{kind: verdictWait, reason: ReasonFailed, message: steady(err.Error())}
 	}
 	if reasoner.Permanent() {
 		return Stalled(reasoner.ConditionReason(), reasoner.Error())
 	}
 	return Verdict{kind: verdictWait, reason: reasoner.ConditionReason(), message: reasoner.Error()}
+}
+
+// kindOf finds the kind of a Go type.
+func kindOf[L client.Object](scheme *runtime.Scheme) (schema.GroupVersionKind, error) {
+	if reflect.TypeFor[L]().Kind() != reflect.Pointer {
+		return schema.GroupVersionKind{}, fmt.Errorf("%v is not a pointer to a Go type of one kind", reflect.TypeFor[L]())
+	}
+	gvk, err := apiutil.GVKForObject(newObject[L](), scheme)
+	if err != nil {
+		return schema.GroupVersionKind{}, fmt.Errorf("%v is not in the scheme: %w", reflect.TypeFor[L](), err)
+	}
+	return gvk, nil
+}
+
+// listOf is the kind of a kind's lists.
+func listOf(kind schema.GroupVersionKind) schema.GroupVersionKind {
+	return kind.GroupVersion().WithKind(kind.Kind + "List")
 }

@@ -72,24 +72,41 @@ func register[C prometheus.Collector](registerer prometheus.Registerer, collecto
 	return collector, fmt.Errorf("registering the engine's metrics: %w", err)
 }
 
-func (m *Metrics) observe(controller, phase string, verdict Verdict, err error, took time.Duration) {
-	if m == nil {
-		return
-	}
-	m.outcomes.WithLabelValues(controller, phase, outcomeName(verdict, err)).Inc()
-	m.durations.WithLabelValues(controller, phase).Observe(took.Seconds())
+// phaseMetrics are the metrics of one phase, looked up once and not in every pass. All outcomes
+// are there from the start, so that the first failure is an increase and not a new series.
+type phaseMetrics struct {
+	done, wait, stalled, failed prometheus.Counter
+	duration                    prometheus.Observer
 }
 
-func outcomeName(verdict Verdict, err error) string {
+func (m *Metrics) ofPhase(controller, phase string) *phaseMetrics {
+	if m == nil {
+		return nil
+	}
+	return &phaseMetrics{
+		done:     m.outcomes.WithLabelValues(controller, phase, "done"),
+		wait:     m.outcomes.WithLabelValues(controller, phase, "wait"),
+		stalled:  m.outcomes.WithLabelValues(controller, phase, "stalled"),
+		failed:   m.outcomes.WithLabelValues(controller, phase, "error"),
+		duration: m.durations.WithLabelValues(controller, phase),
+	}
+}
+
+func (m *phaseMetrics) observe(verdict Verdict, err error, took time.Duration) {
+	m.outcome(verdict, err).Inc()
+	m.duration.Observe(took.Seconds())
+}
+
+func (m *phaseMetrics) outcome(verdict Verdict, err error) prometheus.Counter {
 	switch {
 	case err != nil:
-		return "error"
+		return m.failed
 	case verdict.IsDone():
-		return "done"
+		return m.done
 	case verdict.IsStalled():
-		return "stalled"
+		return m.stalled
 	default:
-		return "wait"
+		return m.wait
 	}
 }
 

@@ -88,7 +88,7 @@ func (p Plan) String() string {
 func (o *outcome[S]) plan() Plan {
 	plan := Plan{}
 	for i, slot := range o.pass.slots {
-		planned := PlannedPhase{Name: slot.phase.PhaseName()}
+		planned := PlannedPhase{Name: slot.name}
 		if i < len(o.verdicts) {
 			planned.Verdict = o.verdicts[i]
 		}
@@ -99,8 +99,8 @@ func (o *outcome[S]) plan() Plan {
 		}
 		plan.Phases = append(plan.Phases, planned)
 	}
-	if o.err != nil && len(o.verdicts) > 0 && !o.deleting {
-		plan.Phases[len(o.verdicts)-1].Err = o.err
+	if gate := o.gate(); gate >= 0 {
+		plan.Phases[gate].Err = o.err
 	}
 	return plan
 }

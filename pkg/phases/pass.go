@@ -3,22 +3,32 @@ package phases
 import (
 	"context"
 	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
+// What a step does, beside the actions of [ssa.Applier].
+const (
+	// ActionEnsure: a step brings about what it observed to be missing.
+	ActionEnsure ssa.Action = "Ensure"
+	// ActionUndo: a step takes back what it ensured. A plan cannot know whether that has been done
+	// already: it says so in any case.
+	ActionUndo ssa.Action = "Undo"
+)
+
 // Change is one thing that a pass did, or that a plan would do.
 type Change struct {
-	// Phase it belongs to; empty for the finalizer.
+	// Phase it belongs to.
 	Phase string
-	// Action is what was done.
+	// Action is what was done: one of [ssa.Action], [ActionEnsure] or [ActionUndo].
 	Action ssa.Action
 	// Object is its kind and name, or for a step what it set out to do.
 	Object string
@@ -28,7 +38,7 @@ type Change struct {
 	Left bool
 }
 
-// String reads like "Deployment: Correct Deployment shop/web (kubectl-edit changed ...)".
+// String reads like "Deployment: Correct Deployment web (kubectl-edit changed ...)".
 func (c Change) String() string {
 	text := fmt.Sprintf("%s: %s %s", c.Phase, c.Action, c.Object)
 	for _, drift := range c.Drifts {
@@ -40,8 +50,13 @@ func (c Change) String() string {
 // slot is a phase in its place in the list, with what construction found out about it.
 type slot[S any] struct {
 	phase Phase[S]
-	// kind of the phase's child; zero for a step.
-	kind schema.GroupVersionKind
+	name  string
+	// condition is the condition type of the phase.
+	condition string
+	// kind of the phase's child, and of its lists; zero for a step.
+	kind, list schema.GroupVersionKind
+	// metrics are nil if nothing is counted.
+	metrics *phaseMetrics
 }
 
 // pass is the state of one walk over the phases.
@@ -64,15 +79,16 @@ type pass[S any] struct {
 
 // note keeps what an apply did.
 func (p *pass[S]) note(ctx context.Context, phase string, result ssa.Result) {
-	object := p.describe(result.Live)
 	if result.Action == ssa.ActionNone {
-		log.FromContext(ctx).V(1).Info("Child is as desired", "phase", phase, "child", klog.KObj(result.Live))
+		if quiet := log.FromContext(ctx).V(1); quiet.Enabled() {
+			quiet.Info("Child is as desired", "phase", phase, "child", klog.KObj(result.Live))
+		}
 		return
 	}
 	if !p.planning && result.Action != ssa.ActionReport {
 		log.FromContext(ctx).Info("Applied child", "phase", phase, "child", klog.KObj(result.Live), "action", result.Action, "drifts", result.Drifts)
 	}
-	p.changes = append(p.changes, Change{Phase: phase, Action: result.Action, Object: object, Drifts: result.Drifts, Left: result.Left})
+	p.changes = append(p.changes, Change{Phase: phase, Action: result.Action, Object: p.describe(result.Live), Drifts: result.Drifts, Left: result.Left})
 }
 
 // delete deletes a child once: one that is on its way out is only waited for.
@@ -93,7 +109,7 @@ func (p *pass[S]) delete(ctx context.Context, phase string, live client.Object) 
 // pruneLeftovers deletes children of the phase's kind that no phase names: an earlier version of
 // the operator may have named them otherwise. They are found by owner and kind.
 func (p *pass[S]) pruneLeftovers(ctx context.Context, phase string) (Verdict, error) {
-	leftovers, err := p.owned(ctx, p.slots[p.current].kind)
+	leftovers, err := p.owned(ctx)
 	if err != nil {
 		return Verdict{}, err
 	}
@@ -120,23 +136,26 @@ func (p *pass[S]) isNamed(name string) bool {
 	return false
 }
 
-func (p *pass[S]) owned(ctx context.Context, kind schema.GroupVersionKind) ([]client.Object, error) {
-	fresh, err := p.scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List"))
+// owned lists what the owner controls of the current phase's kind. Of a kind that the cluster does
+// not serve there is nothing.
+func (p *pass[S]) owned(ctx context.Context) ([]client.Object, error) {
+	kind := p.slots[p.current].list
+	fresh, err := p.scheme.New(kind)
 	if err != nil {
-		return nil, fmt.Errorf("making a list of %s: %w", kind.Kind, err)
+		return nil, fmt.Errorf("making a %s: %w", kind.Kind, err)
 	}
 	list, ok := fresh.(client.ObjectList)
 	if !ok {
-		return nil, fmt.Errorf("making a list of %s: %T is not a list of objects", kind.Kind, fresh)
+		return nil, fmt.Errorf("making a %s: %T is not a list of objects", kind.Kind, fresh)
 	}
-	return ssa.Owned(ctx, p.reader, p.owner, list)
+	objects, err := ssa.Owned(ctx, p.reader, p.owner, list)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	return objects, err
 }
 
-// describe names an object for people: its kind and name.
-func (p *pass[S]) describe(object client.Object) string {
-	kind := fmt.Sprintf("%T", object)
-	if gvk, err := apiutil.GVKForObject(object, p.scheme); err == nil {
-		kind = gvk.Kind
-	}
-	return kind + " " + object.GetName()
+// describe names a child of the current phase for people: its kind and name.
+func (p *pass[S]) describe(child client.Object) string {
+	return p.slots[p.current].kind.Kind + " " + child.GetName()
 }

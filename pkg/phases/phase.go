@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"reflect"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -26,6 +27,8 @@ type Phase[S any] interface {
 	childKind(scheme *runtime.Scheme) schema.GroupVersionKind
 	// childName is the name of the child in this scope.
 	childName(p *pass[S]) string
+	// takesOwnersName says whether the child's name is the owner's.
+	takesOwnersName() bool
 	// run brings the phase about.
 	run(ctx context.Context, p *pass[S]) (Verdict, error)
 	// undo takes it back; it is done when the thing is observed to be gone.
@@ -74,19 +77,25 @@ func (c Child[S, C, L]) validate(scheme *runtime.Scheme) error {
 	if c.Desired == nil {
 		return errors.New("Desired is nil")
 	}
-	if _, err := apiutil.GVKForObject(newObject[L](), scheme); err != nil {
-		return fmt.Errorf("the child's type %v is not in the scheme: %w", reflect.TypeFor[L](), err)
+	kind, err := kindOf[L](scheme)
+	if err != nil {
+		return fmt.Errorf("the child's type: %w", err)
+	}
+	if !scheme.Recognizes(listOf(kind)) {
+		return fmt.Errorf("the child's type: its list %s, by which leftovers are found, is not in the scheme", listOf(kind).Kind)
 	}
 	return nil
 }
 
 func (c Child[S, C, L]) childKind(scheme *runtime.Scheme) schema.GroupVersionKind {
-	gvk, err := apiutil.GVKForObject(newObject[L](), scheme)
+	kind, err := kindOf[L](scheme)
 	if err != nil {
-		return schema.GroupVersionKind{}
+		return schema.GroupVersionKind{} // validate has said so
 	}
-	return gvk
+	return kind
 }
+
+func (c Child[S, C, L]) takesOwnersName() bool { return c.ChildName == nil }
 
 func (c Child[S, C, L]) childName(p *pass[S]) string {
 	if c.ChildName == nil {
@@ -99,6 +108,9 @@ func (c Child[S, C, L]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	desired, err := c.Desired(p.scope)
 	if err != nil {
 		return Verdict{}, err
+	}
+	if problem := c.misnamed(p, desired); problem != "" {
+		return Stalled(ReasonFailed, problem+": this is a bug in the operator"), nil
 	}
 	if verdict, err := p.pruneLeftovers(ctx, c.Name); err != nil || !verdict.IsDone() {
 		return verdict, err
@@ -121,6 +133,32 @@ func (c Child[S, C, L]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 		c.Observed(p.scope, live)
 	}
 	return c.judge(ctx, p, live), nil
+}
+
+// misnamed says what is wrong with a configuration that is not that of the phase's child. What
+// it would make, nothing would find again: it would be pruned as a leftover and made anew for ever.
+func (c Child[S, C, L]) misnamed(p *pass[S], desired C) string {
+	if isNil(desired) {
+		return ""
+	}
+	kind, namespace, name := valueOf(desired.GetKind()), valueOf(desired.GetNamespace()), valueOf(desired.GetName())
+	if want := p.slots[p.current].kind.Kind; kind != want {
+		return fmt.Sprintf("the configuration is of kind %q, and the phase's child is a %s", kind, want)
+	}
+	if want := c.childName(p); name != want {
+		return fmt.Sprintf("the configuration names the child %q, and the phase names it %q", name, want)
+	}
+	if want := p.owner.GetNamespace(); want != "" && namespace != want {
+		return fmt.Sprintf("the configuration puts the child into namespace %q, and its owner is in %q", namespace, want)
+	}
+	return ""
+}
+
+func valueOf(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 // find reads the child from the cache. One that is not ours is read past the cache: what is known
@@ -234,6 +272,8 @@ func (s Step[S]) childKind(*runtime.Scheme) schema.GroupVersionKind { return sch
 
 func (s Step[S]) childName(*pass[S]) string { return "" }
 
+func (s Step[S]) takesOwnersName() bool { return false }
+
 func (s Step[S]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	verdict, err := s.Observe(ctx, p.scope)
 	if err != nil || verdict.kind != verdictMissing {
@@ -242,11 +282,12 @@ func (s Step[S]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	if s.Ensure == nil {
 		return Verdict{}, fmt.Errorf("the step %s observed that it has to %s, and has no Ensure", s.Name, verdict.message)
 	}
-	p.changes = append(p.changes, Change{Phase: s.Name, Action: ssa.ActionUpdate, Object: verdict.message})
+	p.changes = append(p.changes, Change{Phase: s.Name, Action: ActionEnsure, Object: verdict.message})
 	if p.planning {
 		// What follows depends on what the write leads to, which a plan cannot know.
 		return Wait(verdict.reason, verdict.message, 0), nil
 	}
+	log.FromContext(ctx).Info("Ensuring step", "phase", s.Name, "missing", verdict.message)
 	return s.Ensure(ctx, p.scope)
 }
 
@@ -255,18 +296,19 @@ func (s Step[S]) undo(ctx context.Context, p *pass[S]) (Verdict, error) {
 		return Done(""), nil
 	}
 	if p.planning {
-		p.changes = append(p.changes, Change{Phase: s.Name, Action: ssa.ActionDelete, Object: s.Name})
+		p.changes = append(p.changes, Change{Phase: s.Name, Action: ActionUndo, Object: s.Name})
 		return Wait(ReasonTerminating, "undoing "+s.Name, 0), nil
 	}
 	return s.Undo(ctx, p.scope)
 }
 
-// get reads an object; nil means that there is none.
+// get reads an object; nil means that there is none, as there is none of a kind that the cluster
+// does not serve.
 func get[L client.Object](ctx context.Context, reader client.Reader, key client.ObjectKey) (L, error) {
 	var none L
 	live := newObject[L]()
 	if err := reader.Get(ctx, key, live); err != nil {
-		if client.IgnoreNotFound(err) == nil {
+		if client.IgnoreNotFound(err) == nil || meta.IsNoMatchError(err) {
 			return none, nil
 		}
 		return none, fmt.Errorf("reading %T %s: %w", live, key, err)

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
@@ -75,15 +77,16 @@ func ConditionConfigurations(conditions []metav1.Condition) []*metav1ac.Conditio
 	return configurations
 }
 
-// report writes the status if it differs, and then makes the transitions seen.
+// report writes the status if it differs, and then makes the transitions seen. If the object has
+// vanished meanwhile, there is nothing left to report on.
 func (e *Engine[O, S]) report(ctx context.Context, live O, o *outcome[S]) error {
 	before := e.def.Conditions(live)
 	summary := e.summarize(live, o, before)
 	desired := e.def.Status(o.pass.scope, summary)
 	if _, err := o.pass.applier.ApplyStatus(ctx, desired, live); err != nil {
-		return err
+		return client.IgnoreNotFound(err)
 	}
-	e.announce(live, before, summary)
+	e.announce(live, o, before, summary)
 	return nil
 }
 
@@ -100,7 +103,7 @@ func (e *Engine[O, S]) summarize(live O, o *outcome[S], before []metav1.Conditio
 		c := &conditions[i]
 		c.ObservedGeneration = summary.ObservedGeneration
 		c.LastTransitionTime = summary.Now
-		c.Message = bound(c.Message)
+		c.Message = bound(c.Message, maxConditionMessage)
 		if old := meta.FindStatusCondition(before, c.Type); old != nil && old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
@@ -113,13 +116,6 @@ func (e *Engine[O, S]) summarize(live O, o *outcome[S], before []metav1.Conditio
 
 // maxConditionMessage is the limit that the API server sets on a condition's message.
 const maxConditionMessage = 32768
-
-func bound(message string) string {
-	if len(message) <= maxConditionMessage {
-		return message
-	}
-	return message[:maxConditionMessage]
-}
 
 // drifts lists what the pass found changed by others.
 func (o *outcome[S]) drifts() []ObservedDrift {
@@ -138,9 +134,11 @@ func (o *outcome[S]) conditions() []metav1.Condition {
 		return o.suspendedConditions()
 	}
 	gate := o.gate()
-	conditions := []metav1.Condition{o.readyCondition(gate)}
-	for i, slot := range o.pass.slots {
-		conditions = append(conditions, o.phaseCondition(i, slot.phase.PhaseName(), gate))
+	const besidesPhases = 3 // Ready, one of Stalled and Reconciling, Drifted
+	conditions := make([]metav1.Condition, 0, len(o.pass.slots)+besidesPhases)
+	conditions = append(conditions, o.readyCondition(gate))
+	for i := range o.pass.slots {
+		conditions = append(conditions, o.phaseCondition(i, gate))
 	}
 	if gate >= 0 && o.verdicts[gate].IsStalled() {
 		conditions = append(conditions, metav1.Condition{
@@ -173,17 +171,17 @@ func (o *outcome[S]) readyCondition(gate int) metav1.Condition {
 	verdict := o.verdicts[gate]
 	return metav1.Condition{
 		Type: ConditionReady, Status: metav1.ConditionFalse, Reason: verdict.reason,
-		Message: o.pass.slots[gate].phase.PhaseName() + ": " + verdict.message,
+		Message: o.pass.slots[gate].name + ": " + verdict.message,
 	}
 }
 
-func (o *outcome[S]) phaseCondition(i int, name string, gate int) metav1.Condition {
-	c := metav1.Condition{Type: ConditionOf(name)}
+func (o *outcome[S]) phaseCondition(i, gate int) metav1.Condition {
+	c := metav1.Condition{Type: o.pass.slots[i].condition}
 	if i >= len(o.verdicts) || o.verdicts[i].kind == verdictNone {
 		c.Status, c.Reason = metav1.ConditionUnknown, ReasonBlocked
-		c.Message = "not looked at before " + o.pass.slots[gate].phase.PhaseName() + " is done"
+		c.Message = "not looked at before " + o.pass.slots[gate].name + " is done"
 		if o.deleting {
-			c.Message = "kept until " + o.pass.slots[gate].phase.PhaseName() + " is gone"
+			c.Message = "kept until " + o.pass.slots[gate].name + " is gone"
 		}
 		return c
 	}
@@ -225,28 +223,31 @@ func (o *outcome[S]) suspendedConditions() []metav1.Condition {
 	conditions := []metav1.Condition{{Type: ConditionReady, Status: metav1.ConditionUnknown, Reason: ReasonSuspended, Message: message}}
 	for _, slot := range o.pass.slots {
 		conditions = append(conditions, metav1.Condition{
-			Type: ConditionOf(slot.phase.PhaseName()), Status: metav1.ConditionUnknown, Reason: ReasonSuspended, Message: message,
+			Type: slot.condition, Status: metav1.ConditionUnknown, Reason: ReasonSuspended, Message: message,
 		})
 	}
 	return append(conditions, metav1.Condition{Type: ConditionSuspended, Status: metav1.ConditionTrue, Reason: ReasonSuspended, Message: message})
 }
 
-// announce emits one Event for each condition whose status or reason has changed, and one for
-// each drift that was corrected.
-func (e *Engine[O, S]) announce(live O, before []metav1.Condition, summary Summary) {
+// announce emits one Event for each condition whose status or reason has changed.
+func (e *Engine[O, S]) announce(live O, o *outcome[S], before []metav1.Condition, summary Summary) {
 	for _, c := range summary.Conditions {
 		if !isTransition(meta.FindStatusCondition(before, c.Type), c) {
 			continue
 		}
 		e.deps.Metrics.observeTransition(e.def.Controller, c)
-		e.event(live, eventType(c, summary), c.Reason, c.Type, c.Type+" is "+string(c.Status)+": "+c.Message)
+		e.event(live, o.eventType(c), c.Reason, c.Type, c.Type+" is "+string(c.Status)+": "+c.Message)
 	}
 	for _, old := range before {
-		if old.Status == metav1.ConditionTrue && isAbnormal(old.Type) && meta.FindStatusCondition(summary.Conditions, old.Type) == nil {
+		if old.Status == metav1.ConditionTrue && o.isOver(old.Type) && meta.FindStatusCondition(summary.Conditions, old.Type) == nil {
 			e.event(live, corev1.EventTypeNormal, old.Type+"Over", old.Type, old.Type+" is over")
 		}
 	}
-	for _, drift := range summary.Drifts {
+}
+
+// announceCorrections emits one Event for each drift that was put back.
+func (e *Engine[O, S]) announceCorrections(live O, o *outcome[S]) {
+	for _, drift := range o.drifts() {
 		if !drift.Corrected {
 			continue
 		}
@@ -255,10 +256,20 @@ func (e *Engine[O, S]) announce(live O, before []metav1.Condition, summary Summa
 	}
 }
 
-// isAbnormal lists the conditions that are there only while they are True and whose end is news.
-// Reconciling is not among them: its end is that Ready becomes True.
-func isAbnormal(conditionType string) bool {
-	return conditionType == ConditionDrifted || conditionType == ConditionSuspended || conditionType == ConditionStalled
+// isOver says whether the pass may claim that a condition is over which is there only while it is
+// True, and which it did not find. Drift that was not looked for need not be over. Reconciling is
+// not among them: its end is that Ready becomes True.
+func (o *outcome[S]) isOver(conditionType string) bool {
+	switch conditionType {
+	case ConditionSuspended:
+		return true
+	case ConditionStalled:
+		return !o.suspended
+	case ConditionDrifted:
+		return !o.suspended && !o.deleting && o.err == nil && len(o.verdicts) == len(o.pass.slots)
+	default:
+		return false
+	}
 }
 
 // isTransition: the first sight of something that is not there, or not looked at, is none.
@@ -272,11 +283,16 @@ func isTransition(old *metav1.Condition, c metav1.Condition) bool {
 	return old.Status != c.Status || old.Reason != c.Reason
 }
 
-func eventType(c metav1.Condition, summary Summary) string {
-	if c.Type == ConditionDrifted || c.Type == ConditionStalled || (summary.Stalled && c.Status == metav1.ConditionFalse) {
+// eventType: what only waits is normal; what failed, stalled or drifted is not.
+func (o *outcome[S]) eventType(c metav1.Condition) string {
+	if c.Type == ConditionDrifted || c.Type == ConditionStalled || (c.Status == metav1.ConditionFalse && o.isInTrouble()) {
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal
+}
+
+func (o *outcome[S]) isInTrouble() bool {
+	return o.err != nil || slices.ContainsFunc(o.verdicts, Verdict.IsStalled)
 }
 
 func (e *Engine[O, S]) event(live O, kind, reason, action, note string) {
@@ -285,8 +301,5 @@ func (e *Engine[O, S]) event(live O, kind, reason, action, note string) {
 	}
 	// The API server refuses notes of more than 1024 bytes.
 	const maxNote = 1024
-	if len(note) > maxNote {
-		note = note[:maxNote]
-	}
-	e.deps.Recorder.Eventf(live, nil, kind, reason, action, "%s", note)
+	e.deps.Recorder.Eventf(live, nil, kind, reason, action, "%s", bound(note, maxNote))
 }

@@ -83,7 +83,13 @@ func Missing(reason, message string) Verdict {
 }
 
 // LookAgainAfter makes the object be looked at again even though nothing watched changes.
+//
+// A time that has come already, as one computed from an expiry may have, means soon.
 func (v Verdict) LookAgainAfter(after time.Duration) Verdict {
+	const soon = time.Second
+	if after <= 0 {
+		after = soon
+	}
 	v.after = after
 	return v
 }
@@ -105,7 +111,7 @@ func (v Verdict) Message() string { return v.message }
 
 // After is when to look again; zero is when something watched changes.
 func (v Verdict) After() time.Duration {
-	if v.kind == verdictWait && v.after == 0 {
+	if v.kind == verdictWait && v.after <= 0 {
 		return SafetyNet
 	}
 	return v.after
@@ -113,8 +119,11 @@ func (v Verdict) After() time.Duration {
 
 // String is for plans and test failures.
 func (v Verdict) String() string {
+	if v.kind == verdictNone {
+		return "not reached"
+	}
 	names := map[verdictKind]string{
-		verdictNone: "none", verdictDone: "done", verdictMissing: "missing", verdictWait: "wait", verdictStalled: "stalled",
+		verdictDone: "done", verdictMissing: "missing", verdictWait: "wait", verdictStalled: "stalled",
 	}
 	return names[v.kind] + " (" + v.reason + ": " + v.message + ")"
 }

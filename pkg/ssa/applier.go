@@ -72,8 +72,8 @@ func New(o Options) (*Applier, error) {
 	if o.FieldManager == "" {
 		return nil, errors.New("ssa.Options.FieldManager is empty: give a stable name, such as the controller's")
 	}
-	if len(o.FieldManager)+len(handOverSuffix) > 63 {
-		return nil, fmt.Errorf("ssa.Options.FieldManager %q is longer than %d characters: it is also the name of an annotation", o.FieldManager, 63-len(handOverSuffix))
+	if len(o.FieldManager)+len(migrationSuffix) > 63 {
+		return nil, fmt.Errorf("ssa.Options.FieldManager %q is longer than %d characters: it is also the name of an annotation", o.FieldManager, 63-len(migrationSuffix))
 	}
 	reader := o.Reader
 	if reader == nil {
@@ -123,6 +123,10 @@ type Request struct {
 	// HandOver lists fields, such as spec.replicas, that keep their live value when Desired no
 	// longer has them. Without it the API server resets a field that its last owner drops.
 	HandOver []string
+	// Displaces lists fields, such as spec.strategy.rollingUpdate beside the strategy Recreate,
+	// that the API server refuses beside Desired. They are removed with the next write, whoever
+	// set them, which no typed configuration can say by itself.
+	Displaces []string
 }
 
 // Result is what came of a [Request].
@@ -154,12 +158,12 @@ func (p prepared) recordPath() fieldPath {
 	return makeFieldPath("metadata", "annotations", p.recordKey)
 }
 
-func (p prepared) record() record {
-	return record{config: p.hash, fields: digestOf([]byte(p.fields)), owner: p.owner}
-}
-
 func (p prepared) body(pre preconditions) ([]byte, error) {
-	return body(p.desired, p.recordKey, p.record().String(), pre)
+	packed, err := pack(p.fields)
+	if err != nil {
+		return nil, err
+	}
+	return body(p.desired, p.recordKey, record{config: p.hash, owner: p.owner, packed: packed}.String(), pre)
 }
 
 // Apply brings the object to what is desired, and sends nothing if the API server would leave it
@@ -267,16 +271,12 @@ func (a *Applier) attempt(ctx context.Context, p prepared, req Request, live cli
 }
 
 func (a *Applier) gather(p prepared, live client.Object) evidence {
-	e := evidence{
+	return evidence{
 		config: p,
 		live:   live,
 		entry:  appliedEntry(live, a.manager, ""),
 		record: parseRecord(live.GetAnnotations()[a.recordIn]),
 	}
-	if r, ok := a.memory.get(memoryKey{identity: p.id}); ok && r.uid == live.GetUID() {
-		e.remembered = &r
-	}
-	return e
 }
 
 // mayWrite decides whether the object is ours to write, and whether writing it is adopting it.
@@ -316,6 +316,9 @@ func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict ju
 	if err := a.handOver(ctx, p, live, req.HandOver); err != nil {
 		return Result{}, err
 	}
+	if live, err = a.displace(ctx, p, live, req.Displaces, verdict.reclaim); err != nil {
+		return Result{}, err
+	}
 	raw, err := p.body(preconditions{uid: live.GetUID()})
 	if err != nil {
 		return Result{}, err
@@ -337,8 +340,11 @@ func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict ju
 		// The server knew better than our schema what it records: nothing had drifted.
 		return Result{Action: ActionNone, Live: applied}, nil
 	}
-	if applied, err = a.migrate(ctx, p, applied, false); err != nil {
-		return Result{}, err
+	if hasManager(applied, beforeFirstApply) {
+		// The object had no managed fields: what we have just applied has two owners now.
+		if applied, err = a.migrate(ctx, p, applied, false); err != nil {
+			return Result{}, err
+		}
 	}
 	return Result{Action: verdict.action, Live: applied, Drifts: verdict.drifts}, nil
 }
@@ -355,11 +361,7 @@ func without(raw []byte, paths []fieldPath) ([]byte, error) {
 	for _, path := range paths {
 		path.remove(tree)
 	}
-	raw, err = json.Marshal(tree)
-	if err != nil {
-		return nil, fmt.Errorf("serialising an apply configuration: %w", err)
-	}
-	return raw, nil
+	return encode(tree)
 }
 
 // handOver gives the fields that we are about to drop to a manager of their own, so that they

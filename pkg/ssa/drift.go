@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Drift is one field of ours that somebody else has changed or removed.
@@ -46,7 +47,7 @@ const redacted = `"(redacted)"`
 var managedFieldsPath = makeFieldPath("metadata", "managedFields")
 
 // describe turns the paths that we lost into drifts, by looking at who holds them now.
-func describe(lost []fieldPath, desired map[string]any, live runtime.Object, meta metav1.Object, manager string) ([]Drift, error) {
+func describe(lost []fieldPath, desired map[string]any, live client.Object, manager string) ([]Drift, error) {
 	if len(lost) == 0 {
 		return nil, nil
 	}
@@ -54,7 +55,7 @@ func describe(lost []fieldPath, desired map[string]any, live runtime.Object, met
 	if err != nil {
 		return nil, fmt.Errorf("converting the live object: %w", err)
 	}
-	holders, err := holdersOf(meta, manager)
+	holders, err := holdersOf(live, manager)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func describe(lost []fieldPath, desired map[string]any, live runtime.Object, met
 	drifts := make([]Drift, 0, len(lost))
 	for _, path := range lost {
 		drift := Drift{Path: path.String()}
-		if holder := latestHolder(holders, path); holder != nil {
+		if holder := latestHolder(holders, path, desired["apiVersion"]); holder != nil {
 			drift.Manager, drift.Operation, drift.Subresource = holder.entry.Manager, holder.entry.Operation, holder.entry.Subresource
 		}
 		if v, ok := path.lookup(desired); ok {
@@ -101,11 +102,11 @@ func holdersOf(meta metav1.Object, manager string) ([]holder, error) {
 
 // latestHolder prefers, among several co-owners, the one that wrote last: it is the one that
 // took the field from us.
-func latestHolder(holders []holder, path fieldPath) *holder {
+func latestHolder(holders []holder, path fieldPath, apiVersion any) *holder {
 	var latest *holder
 	for i := range holders {
 		h := &holders[i]
-		if !h.fields.holds(path) {
+		if !h.fields.holds(path) && (h.entry.APIVersion == apiVersion || !h.fields.holdsAbove(path)) {
 			continue
 		}
 		if latest == nil || (h.entry.Time != nil && (latest.entry.Time == nil || latest.entry.Time.Before(h.entry.Time))) {

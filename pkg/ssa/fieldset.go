@@ -93,19 +93,44 @@ func (s fieldSet) tops() []fieldPath {
 	return tops
 }
 
-// holds says whether the set contains the path itself, an ancestor of it (an atomic struct or
-// list above it) or something below it.
+// holds says whether the set contains the path or something below it.
 func (s fieldSet) holds(p fieldPath) bool {
-	for i := len(p.path); i > 0; i-- {
+	return s.set.Has(p.path) || !s.below(p).empty()
+}
+
+// holdsAbove says whether the set contains something that the path lies within. In sets of the
+// same schema that is only the marker of a list item or a map, which is no claim to what is in it;
+// at another API version it may be an atomic struct or list.
+func (s fieldSet) holdsAbove(p fieldPath) bool {
+	for i := 1; i < len(p.path); i++ {
 		if s.set.Has(p.path[:i]) {
 			return true
 		}
 	}
-	below := s.set
+	return false
+}
+
+// below is the part of the set under the path, relative to it.
+func (s fieldSet) below(p fieldPath) fieldSet {
+	at := s.set
 	for _, pe := range p.path {
-		below = below.WithPrefix(pe)
+		at = at.WithPrefix(pe)
 	}
-	return !below.Empty()
+	return fieldSet{set: at}
+}
+
+// leavesOf lists the fields of the value at the path, with lists as one field each.
+func leavesOf(v any, at fieldPath) []fieldPath {
+	fields, ok := v.(map[string]any)
+	if !ok || len(fields) == 0 {
+		return []fieldPath{at}
+	}
+	var leaves []fieldPath
+	for name, below := range fields {
+		path := append(at.path.Copy(), fieldpath.PathElement{FieldName: &name})
+		leaves = append(leaves, leavesOf(below, fieldPath{path: path})...)
+	}
+	return leaves
 }
 
 // outsideItemsOf drops what lies inside list items that the other set owns. An item whose
@@ -121,6 +146,22 @@ func (s fieldSet) outsideItemsOf(owned fieldSet) fieldSet {
 		outside.Insert(p.Copy())
 	})
 	return fieldSet{set: outside}
+}
+
+// withoutEmptied drops the markers of structs, maps and items that held something before and hold
+// nothing now: a claim to an empty struct would keep it from going with its fields.
+func (s fieldSet) withoutEmptied(before fieldSet) fieldSet {
+	kept := fieldpath.NewSet()
+	s.set.Iterate(func(p fieldpath.Path) {
+		path := fieldPath{path: p}
+		if before.below(path).empty() || !s.below(path).empty() {
+			kept.Insert(p.Copy())
+		}
+	})
+	if kept.Size() == s.set.Size() {
+		return s
+	}
+	return fieldSet{set: kept}.withoutEmptied(before) // what held only markers is empty now
 }
 
 // makeFieldPath builds a path of field names.

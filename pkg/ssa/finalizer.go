@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -32,54 +31,11 @@ func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, final
 		return err
 	}
 	path := makeListValuePath(finalizer, "metadata", "finalizers")
-	entries, changed, err := releaseFinalizer(live.GetManagedFields(), path, a.manager, id.gvk.GroupVersion().String())
-	if err != nil {
-		return fmt.Errorf("releasing the finalizer %s of %s: %w", finalizer, id, err)
-	}
-	if changed && !a.dryRun {
-		if live, err = a.replaceManagedFields(ctx, id, live, entries); err != nil {
-			return err
-		}
+	if live, err = a.seize(ctx, id, live, pathSet(path)); err != nil {
+		return fmt.Errorf("seizing the finalizer %s of %s: %w", finalizer, id, err)
 	}
 	_, err = a.applyFinalizers(ctx, live)
 	return err
-}
-
-// releaseFinalizer makes us the only manager that holds the finalizer, so that dropping it
-// removes it.
-func releaseFinalizer(entries []metav1.ManagedFieldsEntry, path fieldPath, manager, apiVersion string) ([]metav1.ManagedFieldsEntry, bool, error) {
-	var kept []metav1.ManagedFieldsEntry
-	held, changed := false, false
-	for _, entry := range entries {
-		fields, err := entryFields(&entry)
-		if err != nil {
-			return nil, false, err
-		}
-		isOurs := entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
-		switch {
-		case !fields.has(path):
-		case isOurs:
-			held = true
-		default:
-			changed = true
-			rest := fields.minus(pathSet(path))
-			if rest.empty() {
-				continue
-			}
-			raw, err := rest.json()
-			if err != nil {
-				return nil, false, err
-			}
-			entry.FieldsV1 = metav1.NewFieldsV1(string(raw))
-		}
-		kept = append(kept, entry)
-	}
-	if held {
-		return kept, changed, nil
-	}
-	grant := migration{manager: manager, apiVersion: apiVersion}
-	kept, err := grant.grant(kept, pathSet(path))
-	return kept, true, err
 }
 
 // applyFinalizers applies a configuration that holds these finalizers and nothing else.

@@ -27,11 +27,10 @@ const (
 
 // evidence is all that a judgement rests on. Everything in it is a value: no I/O happens in judge.
 type evidence struct {
-	config     prepared
-	live       client.Object
-	entry      *metav1.ManagedFieldsEntry
-	record     record
-	remembered *remembered
+	config prepared
+	live   client.Object
+	entry  *metav1.ManagedFieldsEntry
+	record record
 }
 
 // judgement is what to do about an object that exists, and why.
@@ -41,6 +40,9 @@ type judgement struct {
 	drifts []Drift
 	// leave lists the fields that a write must not touch, under ReportDrift.
 	leave []fieldPath
+	// reclaim lists fields that we had applied, that others have taken, and that we no longer
+	// want: they have to be ours again to go.
+	reclaim fieldSet
 }
 
 // judge decides about an existing object from the bookkeeping of the API server alone: it has
@@ -51,7 +53,7 @@ func judge(e evidence, policy DriftPolicy) (judgement, error) {
 	if isQuiet(e) {
 		return judgement{action: ActionNone}, nil
 	}
-	lost, err := lostFields(e)
+	taken, err := takenFields(e)
 	if err != nil {
 		return judgement{}, err
 	}
@@ -59,14 +61,15 @@ func judge(e evidence, policy DriftPolicy) (judgement, error) {
 	if err != nil {
 		return judgement{}, err
 	}
-	if lost, err = stillDiffer(lost, desired, e.live); err != nil {
-		return judgement{}, err
-	}
-	drifts, err := describe(lost, desired, e.live, e.live, e.config.manager)
+	lost, err := stillDiffer(taken.lost, desired, e.live)
 	if err != nil {
 		return judgement{}, err
 	}
-	j := judgement{action: ActionUpdate, drifts: drifts}
+	drifts, err := describe(lost, desired, e.live, e.config.manager)
+	if err != nil {
+		return judgement{}, err
+	}
+	j := judgement{action: ActionUpdate, drifts: drifts, reclaim: taken.unwanted}
 	switch {
 	case len(lost) > 0 && policy == ReportDrift:
 		j.leave = lost
@@ -85,9 +88,6 @@ func isQuiet(e evidence) bool {
 
 // configIsApplied: the configuration that we want is the one that was applied last.
 func configIsApplied(e evidence) bool {
-	if e.record.config == "" && e.remembered != nil {
-		return e.remembered.config == e.config.hash
-	}
 	return e.record.config == e.config.hash && e.record.owner == e.config.owner
 }
 
@@ -102,53 +102,37 @@ func ownsRecord(e evidence) bool {
 	return err == nil && set.has(e.config.recordPath())
 }
 
-// lostFields lists what we had applied and no longer hold: the drift. A field that is new in our
-// configuration is not among them.
-func lostFields(e evidence) ([]fieldPath, error) {
-	if e.entry == nil {
-		if e.record.config == "" && e.remembered == nil {
-			return nil, nil // never applied by us: nothing was taken from us
-		}
-		return []fieldPath{managedFieldsPath}, nil
+// taken is what we had applied and no longer hold.
+type taken struct {
+	// lost is what we still want: the drift.
+	lost []fieldPath
+	// unwanted is what we want no more.
+	unwanted fieldSet
+}
+
+// takenFields compares what the record says we applied with what the server still holds for us.
+// A field that is new in our configuration is not among them: it was never ours.
+func takenFields(e evidence) (taken, error) {
+	expected, err := parseFields([]byte(e.config.fields))
+	if err != nil {
+		return taken{}, err
 	}
 	held, err := entryFields(e.entry)
 	if err != nil {
-		return nil, err
+		return taken{}, err
 	}
-	expected, err := parseFields([]byte(e.config.fields))
-	if err != nil {
-		return nil, err
-	}
-	record := pathSet(e.config.recordPath())
+	applied, known := e.record.fields()
 	if configIsApplied(e) {
-		return expected.minus(held).minus(record).tops(), nil
+		applied, known = expected, true
 	}
-	// Our configuration has changed too. What was ours before is known exactly if this process
-	// applied it, and otherwise by this: the record says that our entry is not what it was, and
-	// somebody else holds the field now.
-	if e.remembered != nil {
-		before, err := parseFields([]byte(e.remembered.fields.Value()))
-		if err != nil {
-			return nil, err
-		}
-		return before.minus(held).minus(record).tops(), nil
+	if !known {
+		// The record is not ours or was edited. Of what the server holds for us nothing is lost.
+		return taken{unwanted: emptyFieldSet()}, nil
 	}
-	if e.entry != nil && e.entry.FieldsV1 != nil && e.record.fields == digestOf(e.entry.FieldsV1.GetRawBytes()) {
-		return nil, nil
+	if e.entry == nil {
+		// All managed fields were wiped. Nobody can say any more who changed what.
+		return taken{lost: []fieldPath{managedFieldsPath}, unwanted: applied}, nil
 	}
-	return heldByOthers(expected.minus(held).minus(record).tops(), e)
-}
-
-func heldByOthers(paths []fieldPath, e evidence) ([]fieldPath, error) {
-	holders, err := holdersOf(e.live, e.config.manager)
-	if err != nil {
-		return nil, err
-	}
-	var held []fieldPath
-	for _, path := range paths {
-		if latestHolder(holders, path) != nil {
-			held = append(held, path)
-		}
-	}
-	return held, nil
+	gone := applied.minus(held).minus(pathSet(e.config.recordPath()))
+	return taken{lost: gone.intersect(expected).tops(), unwanted: gone.minus(expected)}, nil
 }

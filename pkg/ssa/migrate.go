@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +40,12 @@ func (a *Applier) migrate(ctx context.Context, p prepared, live client.Object, a
 	return a.replaceManagedFields(ctx, p.id, live, entries)
 }
 
+// migrationSuffix names the field manager of the patches that change managed fields. It is not our
+// own: to the server such a patch is an Update, and where an Update appears to change a field that
+// it only repeats (it does in the metrics of autoscalers that hold quantities), the field would
+// pass from our apply to our update, and back with every write.
+const migrationSuffix = "-migration"
+
 // replaceManagedFields is bound to the version of the object that was judged.
 func (a *Applier) replaceManagedFields(ctx context.Context, id identity, live client.Object, entries []metav1.ManagedFieldsEntry) (client.Object, error) {
 	patch, err := json.Marshal([]map[string]any{
@@ -52,7 +59,7 @@ func (a *Applier) replaceManagedFields(ctx context.Context, id identity, live cl
 	if err != nil {
 		return nil, err
 	}
-	if err := a.client.Patch(ctx, migrated, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(a.manager)); err != nil {
+	if err := a.client.Patch(ctx, migrated, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(a.manager+migrationSuffix)); err != nil {
 		return nil, classify(id, err)
 	}
 	return migrated, nil
@@ -92,7 +99,7 @@ func (m migration) migrate(entries []metav1.ManagedFieldsEntry, desired fieldSet
 			gained, changed = gained.union(held), true
 			continue
 		}
-		rest := held.minus(desired).outsideItemsOf(desired)
+		rest := held.minus(desired).outsideItemsOf(desired).withoutEmptied(held)
 		if rest.equals(held) {
 			kept = append(kept, entry)
 			continue
@@ -151,4 +158,70 @@ func (m migration) grant(entries []metav1.ManagedFieldsEntry, gained fieldSet) (
 		FieldsType: "FieldsV1",
 		FieldsV1:   metav1.NewFieldsV1(string(raw)),
 	}), nil
+}
+
+// seize makes us the only manager that holds the fields, so that an apply without them removes
+// them from the object.
+func (a *Applier) seize(ctx context.Context, id identity, live client.Object, fields fieldSet) (client.Object, error) {
+	entries, changed, err := seized(live.GetManagedFields(), fields, a.manager, id.gvk.GroupVersion().String())
+	if err != nil || !changed || a.dryRun {
+		return live, err
+	}
+	return a.replaceManagedFields(ctx, id, live, entries)
+}
+
+func seized(entries []metav1.ManagedFieldsEntry, fields fieldSet, manager, apiVersion string) ([]metav1.ManagedFieldsEntry, bool, error) {
+	var kept []metav1.ManagedFieldsEntry
+	missing, changed := fields, false
+	for _, entry := range entries {
+		held, err := entryFields(&entry)
+		if err != nil {
+			return nil, false, err
+		}
+		rest := held.minus(fields).withoutEmptied(held)
+		isOurs := entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
+		switch {
+		case isOurs:
+			missing = fields.minus(held)
+		case rest.equals(held):
+		default:
+			changed = true
+			if rest.empty() {
+				continue
+			}
+			raw, err := rest.json()
+			if err != nil {
+				return nil, false, err
+			}
+			entry.FieldsV1 = metav1.NewFieldsV1(string(raw))
+		}
+		kept = append(kept, entry)
+	}
+	if missing.empty() {
+		return kept, changed, nil
+	}
+	kept, err := migration{manager: manager, apiVersion: apiVersion}.grant(kept, missing)
+	return kept, true, err
+}
+
+// displace seizes what stands in the way of the configuration and what others have taken of that
+// which we no longer want, so that the apply removes both.
+func (a *Applier) displace(ctx context.Context, p prepared, live client.Object, fields []string, reclaim fieldSet) (client.Object, error) {
+	if len(fields) == 0 && reclaim.empty() {
+		return live, nil
+	}
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
+	if err != nil {
+		return nil, fmt.Errorf("converting the live object: %w", err)
+	}
+	inTheWay := reclaim
+	for _, field := range fields {
+		path := parseFieldPath(field)
+		v, ok := path.lookup(tree)
+		if !ok {
+			continue
+		}
+		inTheWay = inTheWay.union(pathSet(append(leavesOf(v, path), path)...))
+	}
+	return a.seize(ctx, p.id, live, inTheWay)
 }

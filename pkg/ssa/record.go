@@ -1,26 +1,33 @@
 package ssa
 
 import (
+	"bytes"
+	"compress/flate"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
+	"io"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// record is what the applier writes into an annotation of every object that it applies. It lets a
-// manager that starts anew know, without a request, what was applied last:
+// record is what the applier writes into an annotation of every object that it applies. It lets
+// any process judge the object without a request and without memory:
 //
 //   - config tells a change of our own configuration from everything else;
-//   - fields tells, when the configuration has changed as well, whether the object had drifted;
-//   - owner proves by UID whose object it is, if somebody has taken the owner reference away.
+//   - owner proves by UID whose object it is, if somebody has taken the owner reference away;
+//   - fields are all that was applied, so that what others have taken since is known even if our
+//     configuration has changed as well, or the managed fields are lost.
 //
 // The annotation is itself an applied field: an edit of it shows in the managed fields.
 type record struct {
 	config digest
-	fields digest
 	owner  types.UID
+	// packed is the FieldsV1 of the configuration, compressed.
+	packed string
 }
 
 // digest is a truncated SHA-256 in URL-safe base64: 128 bits, 22 characters.
@@ -34,7 +41,7 @@ func digestOf(raw []byte) digest {
 const recordVersion = "v1"
 
 func (r record) String() string {
-	return strings.Join([]string{recordVersion, string(r.config), string(r.fields), string(r.owner)}, "/")
+	return strings.Join([]string{recordVersion, string(r.config), string(r.owner), r.packed}, "/")
 }
 
 // parseRecord reads a record; anything else than a record of this version is the empty one.
@@ -44,8 +51,41 @@ func parseRecord(annotation string) record {
 		return record{}
 	}
 	config, rest, _ := strings.Cut(rest, "/")
-	fields, owner, _ := strings.Cut(rest, "/")
-	return record{config: digest(config), fields: digest(fields), owner: types.UID(owner)}
+	owner, packed, _ := strings.Cut(rest, "/")
+	return record{config: digest(config), owner: types.UID(owner), packed: packed}
+}
+
+// maxFields bounds what is unpacked from an annotation, which anybody may have written.
+const maxFields = 1 << 20
+
+// fields unpacks what was applied. A record that does not hold it, because somebody has edited
+// it, says nothing, which is no error.
+func (r record) fields() (fieldSet, bool) {
+	compressed, err := base64.RawURLEncoding.DecodeString(r.packed)
+	if err != nil || len(compressed) == 0 {
+		return fieldSet{}, false
+	}
+	raw, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(compressed)), maxFields))
+	if err != nil {
+		return fieldSet{}, false
+	}
+	set, err := parseFields(raw)
+	return set, err == nil
+}
+
+func pack(fields string) (string, error) {
+	var compressed bytes.Buffer
+	w, err := flate.NewWriter(&compressed, flate.BestCompression)
+	if err == nil {
+		_, err = io.WriteString(w, fields)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		return "", fmt.Errorf("compressing a field set: %w", err)
+	}
+	return base64.RawURLEncoding.EncodeToString(compressed.Bytes()), nil
 }
 
 // appliedEntry finds the entry that the API server keeps for our applies, or nil.
@@ -58,4 +98,8 @@ func appliedEntry(live metav1.Object, manager, subresource string) *metav1.Manag
 		}
 	}
 	return nil
+}
+
+func hasManager(live metav1.Object, manager string) bool {
+	return slices.ContainsFunc(live.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == manager })
 }

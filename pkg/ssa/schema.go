@@ -1,6 +1,7 @@
 package ssa
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -86,4 +87,12 @@ func decode(raw []byte) (map[string]any, error) {
 		return nil, fmt.Errorf("decoding an apply configuration: %w", err)
 	}
 	return tree, nil
+}
+
+func encode(tree map[string]any) ([]byte, error) {
+	raw, err := json.Marshal(tree)
+	if err != nil {
+		return nil, fmt.Errorf("serialising an apply configuration: %w", err)
+	}
+	return raw, nil
 }

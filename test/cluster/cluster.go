@@ -20,7 +20,7 @@ const (
 	startTimeout = 2 * time.Minute
 	pollInterval = 50 * time.Millisecond
 	// stopGrace is how long a single part that is stopped may take to end by itself.
-	stopGrace = 10 * time.Second
+	stopGrace = 5 * time.Second
 )
 
 // Cluster is a running cluster. Its methods may be called concurrently.
@@ -254,7 +254,7 @@ func (c *Cluster) environment() []string {
 	return []string{"HOME=" + c.dir.path, "TMPDIR=" + c.dir.path, "PATH=/usr/bin:/bin"}
 }
 
-// Client makes a client for a config of this cluster.
+// client makes a client for a config of this cluster.
 func client(config *rest.Config) (kubernetes.Interface, error) {
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -20,6 +23,9 @@ import (
 // edit is something that another manager does to a live object.
 type edit struct {
 	name string
+	// as is the manager that does it, if it always has to be the same: a manager's apply takes
+	// back what its apply before said.
+	as string
 	// do meddles, and says which fields it changed. It answers false if the object has nothing
 	// for it to do.
 	do func(ctx context.Context, g generator, live client.Object, who string) ([]change, bool, error)
@@ -48,7 +54,7 @@ func update[T client.Object](name string, mutate func(g generator, live T) []cha
 
 // apply edits by Server-Side Apply with force.
 func apply[T client.Object](name string, build func(g generator, live T) (spec map[string]any, changes []change)) edit {
-	return edit{name: name, do: func(ctx context.Context, g generator, live client.Object, who string) ([]change, bool, error) {
+	return edit{name: name, as: "applier-of-" + strings.ReplaceAll(name, " ", "-"), do: func(ctx context.Context, g generator, live client.Object, who string) ([]change, bool, error) {
 		typed, ok := live.(T)
 		if !ok {
 			return nil, false, nil
@@ -105,13 +111,19 @@ var edits = []edit{
 	// What concerns nobody.
 	update("no change at all", func(_ generator, _ client.Object) []change { return nothing }),
 	update("foreign annotation", func(g generator, o client.Object) []change {
-		annotations := o.GetAnnotations()
+		annotations := maps.Clone(o.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
 		annotations["other.example/x"] = g.word()
 		o.SetAnnotations(annotations)
 		return nothing
 	}),
 	update("foreign label", func(g generator, o client.Object) []change {
 		labels := o.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
 		labels["other.example/x"] = g.word()
 		o.SetLabels(labels)
 		return nothing
@@ -121,6 +133,9 @@ var edits = []edit{
 	}),
 	apply("co-own our label", func(_ generator, o client.Object) (map[string]any, []change) {
 		for key, v := range o.GetLabels() {
+			if strings.HasPrefix(v, "changed-") {
+				continue // then two hold what one of them changed
+			}
 			return map[string]any{"metadata": map[string]any{"labels": map[string]any{key: v}}}, nothing
 		}
 		return nil, nil
@@ -145,7 +160,7 @@ var edits = []edit{
 		labels := o.GetLabels()
 		for _, key := range []string{"tier", "team", "example.com/part"} {
 			if _, ok := labels[key]; ok {
-				labels[key] = "changed-" + g.word()
+				labels[key] = "changed-" + g.fresh()
 				o.SetLabels(labels)
 				return set(".metadata.labels." + key)
 			}
@@ -164,25 +179,29 @@ var edits = []edit{
 		return nil
 	}),
 	update("owner reference gone", func(_ generator, o client.Object) []change {
-		if len(o.GetOwnerReferences()) == 0 {
-			return nil
+		applied := slices.ContainsFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == manager })
+		if len(o.GetOwnerReferences()) == 0 || !applied {
+			return nil // then nothing would prove any more whose it is
 		}
 		uid := o.GetOwnerReferences()[0].UID
 		o.SetOwnerReferences(nil)
 		return removed(fmt.Sprintf(`.metadata.ownerReferences[uid=%q]`, uid))
 	}),
 	{name: "managed fields wiped", do: func(ctx context.Context, _ generator, live client.Object, who string) ([]change, bool, error) {
+		if len(live.GetOwnerReferences()) == 0 {
+			return nil, false, nil // then nothing would prove any more whose it is
+		}
 		patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/managedFields","value":[{}]}]`))
 		return removed(".metadata.managedFields"), true, api.Patch(ctx, live, patch, client.FieldOwner(who))
 	}},
 
 	// Deployments.
 	update("image", func(g generator, d *appsv1.Deployment) []change {
-		web(d).Image = "elsewhere.example/web:" + g.word()
+		web(d).Image = "elsewhere.example/web:" + g.fresh()
 		return set(webPath + ".image")
 	}),
 	apply("image by forced apply", func(g generator, _ *appsv1.Deployment) (map[string]any, []change) {
-		return podSpec(map[string]any{"containers": []any{map[string]any{"name": "web", "image": "forced.example/web:" + g.word()}}}), set(webPath + ".image")
+		return podSpec(map[string]any{"containers": []any{map[string]any{"name": "web", "image": "forced.example/web:" + g.fresh()}}}), set(webPath + ".image")
 	}),
 	update("replicas", func(g generator, d *appsv1.Deployment) []change {
 		*d.Spec.Replicas += int32(1 + g.IntN(3))
@@ -202,7 +221,7 @@ var edits = []edit{
 	update("env value", func(g generator, d *appsv1.Deployment) []change {
 		for i, e := range web(d).Env {
 			if e.ValueFrom == nil {
-				web(d).Env[i].Value = "changed-" + g.word()
+				web(d).Env[i].Value = "changed-" + g.fresh()
 				return set(fmt.Sprintf("%s.env[name=%q].value", webPath, e.Name))
 			}
 		}
@@ -225,14 +244,14 @@ var edits = []edit{
 		if len(web(d).Args) == 0 {
 			return nil
 		}
-		web(d).Args = []string{"--changed", g.word()}
+		web(d).Args = []string{"--changed", g.fresh()}
 		return set(webPath + ".args")
 	}),
 	update("cpu", func(g generator, d *appsv1.Deployment) []change {
 		if _, ok := web(d).Resources.Requests[corev1.ResourceCPU]; !ok {
 			return nil
 		}
-		web(d).Resources.Requests[corev1.ResourceCPU] = resource.MustParse(fmt.Sprintf("%dm", 1501+g.IntN(400)))
+		web(d).Resources.Requests[corev1.ResourceCPU] = resource.MustParse(fmt.Sprintf("%dm", 1501+g.unique()))
 		return set(webPath + ".resources.requests.cpu")
 	}),
 	update("the same cpu in other words", func(_ generator, d *appsv1.Deployment) []change {
@@ -259,12 +278,12 @@ var edits = []edit{
 			return nil
 		}
 		d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType}
-		return set(".spec.strategy.type")
+		return set(".spec.strategy.type", ".spec.strategy.rollingUpdate")
 	}),
 
 	// Services.
 	update("selector", func(g generator, s *corev1.Service) []change {
-		s.Spec.Selector["tier"] = "changed-" + g.word()
+		s.Spec.Selector["tier"] = "changed-" + g.fresh()
 		return set(".spec.selector") // atomic
 	}),
 	update("selector grows", func(g generator, s *corev1.Service) []change {
@@ -275,7 +294,7 @@ var edits = []edit{
 		if s.Spec.Ports[0].TargetPort.IntValue() == 80 {
 			return nil // the default, which is not ours
 		}
-		s.Spec.Ports[0].TargetPort.Type, s.Spec.Ports[0].TargetPort.IntVal = 0, int32(10000+g.IntN(1000))
+		s.Spec.Ports[0].TargetPort.Type, s.Spec.Ports[0].TargetPort.IntVal = 0, int32(10000+g.unique())
 		return set(`.spec.ports[port=80,protocol="TCP"].targetPort`)
 	}),
 	update("affinity", func(_ generator, s *corev1.Service) []change {
@@ -297,7 +316,7 @@ var edits = []edit{
 
 	// ConfigMaps.
 	update("data", func(g generator, c *corev1.ConfigMap) []change {
-		c.Data["first"] = "changed-" + g.word()
+		c.Data["first"] = "changed-" + g.fresh()
 		return set(".data.first")
 	}),
 	update("data gone", func(_ generator, c *corev1.ConfigMap) []change {
@@ -315,25 +334,25 @@ var edits = []edit{
 		return nothing
 	}),
 	apply("data by forced apply", func(g generator, _ *corev1.ConfigMap) (map[string]any, []change) {
-		return map[string]any{"data": map[string]any{"first": "forced-" + g.word()}}, set(".data.first")
+		return map[string]any{"data": map[string]any{"first": "forced-" + g.fresh()}}, set(".data.first")
 	}),
 
 	// Autoscalers.
 	update("max replicas", func(g generator, h *autoscalingv2.HorizontalPodAutoscaler) []change {
-		h.Spec.MaxReplicas = int32(20 + g.IntN(10))
+		h.Spec.MaxReplicas += int32(1 + g.IntN(10))
 		return set(".spec.maxReplicas")
 	}),
 	update("metrics", func(g generator, h *autoscalingv2.HorizontalPodAutoscaler) []change {
 		if h.Spec.Metrics[0].Resource.Target.AverageUtilization == nil {
 			return nil
 		}
-		*h.Spec.Metrics[0].Resource.Target.AverageUtilization = int32(100 + g.IntN(50))
+		*h.Spec.Metrics[0].Resource.Target.AverageUtilization += int32(1 + g.IntN(50))
 		return set(".spec.metrics")
 	}),
 
 	// Our own kind.
 	update("spec image", func(g generator, a *v1alpha1.AppService) []change {
-		a.Spec.Image = "elsewhere.example/app:" + g.word()
+		a.Spec.Image = "elsewhere.example/app:" + g.fresh()
 		return set(".spec.image")
 	}),
 	update("spec replicas", func(_ generator, a *v1alpha1.AppService) []change {
@@ -354,7 +373,7 @@ var edits = []edit{
 		if a.Spec.Probes == nil || a.Spec.Probes.Readiness == nil {
 			return nil
 		}
-		a.Spec.Probes.Readiness.Path = "/changed" + g.word()
+		a.Spec.Probes.Readiness.Path = "/changed" + g.fresh()
 		return set(".spec.probes.readiness.path")
 	}),
 }

@@ -39,6 +39,13 @@ func (g generator) memory() resource.Quantity {
 
 func (g generator) word() string { return fmt.Sprintf("w%d", g.IntN(1000)) }
 
+// unique is a number that no other edit of the process uses, so that each edit is a change.
+func (g generator) unique() int { return int(serial.Add(1)) % 20000 }
+
+func (g generator) fresh() string { return fmt.Sprintf("u%d", g.unique()) }
+
+var serial counter
+
 func (g generator) labels() map[string]string {
 	labels := map[string]string{}
 	for range 1 + g.IntN(3) {
@@ -200,7 +207,7 @@ func (g generator) configMap(name, namespace string) *corev1ac.ConfigMapApplyCon
 func (g generator) autoscaler(name, namespace string) *autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration {
 	cpu := autoscalingv2ac.MetricSpec().WithType(autoscalingv2.ResourceMetricSourceType).WithResource(
 		autoscalingv2ac.ResourceMetricSource().WithName(corev1.ResourceCPU).WithTarget(
-			autoscalingv2ac.MetricTarget().WithType(autoscalingv2.UtilizationMetricType).WithAverageUtilization(int32(10+g.IntN(80)))))
+			autoscalingv2ac.MetricTarget().WithType(autoscalingv2.UtilizationMetricType).WithAverageUtilization(int32(10 + g.IntN(80)))))
 	spec := autoscalingv2ac.HorizontalPodAutoscalerSpec().
 		WithScaleTargetRef(autoscalingv2ac.CrossVersionObjectReference().WithAPIVersion("apps/v1").WithKind("Deployment").WithName(name)).
 		WithMaxReplicas(int32(5 + g.IntN(5))).WithMetrics(cpu)

@@ -3,10 +3,15 @@ package ssa_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	autoscalingv2ac "k8s.io/client-go/applyconfigurations/autoscaling/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -79,8 +84,41 @@ func matches(item any, key string) bool {
 	return true
 }
 
+// difference shows what two states of an object differ in, but for the resourceVersion and the
+// order and times of the managed fields. Who manages what counts.
 func difference(a, b client.Object) string {
-	before, _ := yaml.Marshal(a)
-	after, _ := yaml.Marshal(b)
-	return cmp.Diff(string(before), string(after))
+	return cmp.Diff(timeless(a), timeless(b))
+}
+
+func timeless(o client.Object) string {
+	o = o.DeepCopyObject().(client.Object)
+	entries := o.GetManagedFields()
+	for i := range entries {
+		entries[i].Time = nil
+	}
+	slices.SortFunc(entries, func(a, b metav1.ManagedFieldsEntry) int {
+		return strings.Compare(a.Manager+string(a.Operation)+a.Subresource, b.Manager+string(b.Operation)+b.Subresource)
+	})
+	o.SetManagedFields(entries)
+	o.SetResourceVersion("")
+	text, _ := yaml.Marshal(o)
+	return string(text)
+}
+
+// displaced is what stands in the way of the configuration.
+func displaced(c ssa.Configuration) []string {
+	deployment, ok := c.(*appsv1ac.DeploymentApplyConfiguration)
+	if !ok || deployment.Spec.Strategy == nil || *deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+		return nil
+	}
+	return []string{"spec.strategy.rollingUpdate"}
+}
+
+// isQuantityMetric is a field whose ownership the server itself gets wrong: whoever updates an
+// autoscaler that has a metric with a quantity is taken to have changed its metrics.
+func isQuantityMetric(c ssa.Configuration, path string) bool {
+	autoscaler, ok := c.(*autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration)
+	return ok && path == ".spec.metrics" && slices.ContainsFunc(autoscaler.Spec.Metrics, func(m autoscalingv2ac.MetricSpecApplyConfiguration) bool {
+		return m.Resource.Target.AverageValue != nil
+	})
 }

@@ -5,14 +5,17 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -32,6 +35,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -52,6 +56,16 @@ func TestMain(m *testing.M) {
 
 // sent is what an applier sends, in the order in which it does.
 type sent struct{ bodies [][]byte }
+
+// lastApply is the body of the last apply, which is a document and not a list of JSON patches.
+func (s *sent) lastApply() []byte {
+	for _, body := range slices.Backward(s.bodies) {
+		if body[0] == '{' {
+			return body
+		}
+	}
+	return nil
+}
 
 // newApplier makes an applier as a manager has it after a restart, and shows what it sends.
 func newApplier(reader client.Reader) (*ssa.Applier, *sent) {

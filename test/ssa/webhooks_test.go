@@ -45,7 +45,9 @@ func startWebhooks(ctx context.Context, c client.Client) error {
 	mux.HandleFunc("/images", admit(func(d *appsv1.Deployment) []map[string]any {
 		var patch []map[string]any
 		for i, container := range d.Spec.Template.Spec.Containers {
-			if strings.HasPrefix(container.Image, "mirror.example/") {
+			// Not the other webhook's container: whether that is there yet depends on their order,
+			// and the next write by anybody would change the object again.
+			if strings.HasPrefix(container.Image, "mirror.example/") || container.Name == "sidecar" {
 				continue
 			}
 			patch = append(patch, map[string]any{
