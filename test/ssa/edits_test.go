@@ -316,6 +316,9 @@ var edits = []edit{
 
 	// ConfigMaps.
 	update("data", func(g generator, c *corev1.ConfigMap) []change {
+		if c.Data == nil {
+			c.Data = map[string]string{}
+		}
 		c.Data["first"] = "changed-" + g.fresh()
 		return set(".data.first")
 	}),
