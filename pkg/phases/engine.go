@@ -235,7 +235,9 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, applier Applier, plan
 		return object, e.remove(ctx, e.newPass(object, applier, planning))
 	}
 	if e.def.Suspended != nil && e.def.Suspended(object) {
-		return object, &outcome[S]{pass: e.newPass(object, applier, planning), suspended: true}
+		p := e.newPass(object, applier, planning)
+		e.observeFrom(ctx, p, 0)
+		return object, &outcome[S]{pass: p, suspended: true}
 	}
 	if !planning && !e.isFinalized(object) {
 		finalized, err := e.finalize(ctx, object)
@@ -268,6 +270,7 @@ func (e *Engine[O, S]) remove(ctx context.Context, p *pass[S]) *outcome[S] {
 	if !e.isFinalized(p.owner) {
 		return &outcome[S]{pass: p, deleting: true, gone: true}
 	}
+	e.observeFrom(ctx, p, 0)
 	o := e.tearDown(ctx, p)
 	if !o.gone || p.planning {
 		return o
@@ -311,6 +314,9 @@ func (e *Engine[O, S]) newPass(object O, applier Applier, planning bool) *pass[S
 // advance runs the phases in order until one gates.
 func (e *Engine[O, S]) advance(ctx context.Context, p *pass[S]) *outcome[S] {
 	o := &outcome[S]{pass: p, verdicts: make([]Verdict, 0, len(e.slots))}
+	if err := e.retireFirst(ctx, p); err != nil {
+		return failed(p, "pruning what is no longer wanted", err)
+	}
 	watch := e.startWatch(p)
 	for i := range e.slots {
 		slot := &e.slots[i]
@@ -323,10 +329,48 @@ func (e *Engine[O, S]) advance(ctx context.Context, p *pass[S]) *outcome[S] {
 			o.err = fmt.Errorf("phase %s: %w", slot.name, err)
 		}
 		if !verdict.IsDone() {
-			break
+			e.observeFrom(ctx, p, i+1)
+			return o
 		}
 	}
+	e.retireLast(ctx, p, o)
 	return o
+}
+
+// retireFirst deletes what would act against the phases, last phase first.
+func (e *Engine[O, S]) retireFirst(ctx context.Context, p *pass[S]) error {
+	for i := len(e.slots) - 1; i >= 0; i-- {
+		p.current = i
+		if _, err := e.slots[i].phase.retire(ctx, p, PruneFirst); err != nil {
+			return fmt.Errorf("phase %s: %w", e.slots[i].name, err)
+		}
+	}
+	return nil
+}
+
+// retireLast deletes what was kept for as long as other phases used it, last phase first.
+func (e *Engine[O, S]) retireLast(ctx context.Context, p *pass[S], o *outcome[S]) {
+	for i := len(e.slots) - 1; i >= 0; i-- {
+		p.current = i
+		verdict, err := e.slots[i].phase.retire(ctx, p, PruneLast)
+		if err != nil {
+			o.err = fmt.Errorf("phase %s: pruning what is no longer wanted: %w", e.slots[i].name, err)
+		}
+		if verdict = settle(e.slots[i].name, verdict, err); !verdict.IsDone() {
+			o.verdicts[i] = verdict
+			return
+		}
+	}
+}
+
+// observeFrom looks at the children of phases that do not run, so that the status is true of them.
+func (e *Engine[O, S]) observeFrom(ctx context.Context, p *pass[S], first int) {
+	for i := first; i < len(e.slots); i++ {
+		p.current = i
+		if err := e.slots[i].phase.observe(ctx, p); err != nil {
+			log.FromContext(ctx).V(1).Info("Could not observe a phase that does not run", "phase", e.slots[i].name, "problem", err.Error())
+		}
+	}
 }
 
 // tearDown undoes the phases in reverse until one is not gone yet.

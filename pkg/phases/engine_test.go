@@ -413,7 +413,7 @@ func TestConstruction(t *testing.T) {
 					Name: "Axle", Desired: func(*scope) (*partConfiguration, error) { return nil, nil },
 				}}
 			},
-			want: "phase Axle: Object is not a pointer to a Go type of one kind",
+			want: "Object is not a pointer to a Go type of one kind",
 		},
 		"two children of one kind and name": {
 			spoil: func(w *workshop) {

@@ -31,6 +31,11 @@ type Phase[S any] interface {
 	takesOwnersName() bool
 	// run brings the phase about.
 	run(ctx context.Context, p *pass[S]) (Verdict, error)
+	// observe hands what is there to the scope, without judging or changing it.
+	observe(ctx context.Context, p *pass[S]) error
+	// retire deletes what is no longer wanted at the given point of the walk, and says whether
+	// it is on its way out.
+	retire(ctx context.Context, p *pass[S], at PruneOrder) (Verdict, error)
 	// undo takes it back; it is done when the thing is observed to be gone.
 	undo(ctx context.Context, p *pass[S]) (Verdict, error)
 }
@@ -44,6 +49,21 @@ type Applier interface {
 	Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) error
 }
 
+// PruneOrder says when a child that is no longer wanted is deleted.
+type PruneOrder int
+
+const (
+	// PruneInOrder deletes the child when its phase comes.
+	PruneInOrder PruneOrder = iota
+	// PruneFirst deletes the child before any phase runs: it would act against what the phases
+	// before it are about to do, as an autoscaler does that is to be replaced by a fixed number.
+	// Desired must then depend on the object alone, and not on what other phases found.
+	PruneFirst
+	// PruneLast deletes the child when all phases are done: children of later phases use it
+	// until they have been changed, as pods do with their configuration.
+	PruneLast
+)
+
 // Child is a phase that is one Kubernetes object, of Go type L, applied with a configuration C.
 // What it should be and when it is ready are functions of values; the engine reads, applies if
 // something differs, gates, prunes and tears down.
@@ -55,6 +75,12 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	Desired func(scope S) (C, error)
 	// Absent is the message for when Desired is nil, such as "spec.ingress is not set". Optional.
 	Absent string
+	// Prune says when the child goes, once Desired is nil.
+	Prune PruneOrder
+	// Requires looks at what must be there before the child is applied, and that the child does
+	// not control, such as the class of an ingress. It only reads; a verdict that is not Done
+	// gates. Optional.
+	Requires func(ctx context.Context, scope S) (Verdict, error)
 	// ChildName is the child's name. Optional: it is the owner's name without it. Two children of
 	// one kind need it. It must depend on nothing but the owner's identity.
 	ChildName func(scope S) string
@@ -68,6 +94,9 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	// HandOver lists fields that keep their value when Desired no longer has them, such as
 	// spec.replicas when an autoscaler takes over.
 	HandOver []string
+	// Displaces lists fields that go with the next write if Desired does not have them, whoever
+	// set them: see [ssa.Request].
+	Displaces []string
 }
 
 // PhaseName implements [Phase].
@@ -121,6 +150,11 @@ func (c Child[S, C, L]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	}
 	if isNil(desired) {
 		return c.prune(ctx, p, live)
+	}
+	if c.Requires != nil {
+		if verdict, err := c.Requires(ctx, p.scope); err != nil || !verdict.IsDone() {
+			return verdict, err
+		}
 	}
 	if isOwnedBy(live, p.owner) && live.GetDeletionTimestamp() != nil {
 		return Wait(ReasonRecreating, fmt.Sprintf("%s is being deleted; it is created anew once it is gone", p.describe(live)), 0), nil
@@ -178,11 +212,12 @@ func (c Child[S, C, L]) find(ctx context.Context, p *pass[S]) (L, error) {
 
 func (c Child[S, C, L]) apply(ctx context.Context, p *pass[S], desired C, live L) (L, error) {
 	request := ssa.Request{
-		Desired:  desired,
-		Owner:    &p.reference,
-		Adoption: p.adoption,
-		Drift:    p.drift,
-		HandOver: c.HandOver,
+		Desired:   desired,
+		Owner:     &p.reference,
+		Adoption:  p.adoption,
+		Drift:     p.drift,
+		HandOver:  c.HandOver,
+		Displaces: c.Displaces,
 	}
 	if !isNil(live) {
 		request.Live = live
@@ -215,6 +250,38 @@ func (c Child[S, C, L]) judge(ctx context.Context, p *pass[S], live L) Verdict {
 func (c Child[S, C, L]) prune(ctx context.Context, p *pass[S], live L) (Verdict, error) {
 	if isNil(live) || !isOwnedBy(live, p.owner) {
 		return NotConfigured(c.Absent), nil
+	}
+	if c.Prune == PruneLast {
+		return DoneBecause(ReasonPruning, p.describe(live)+" goes when nothing uses it any more"), nil
+	}
+	if err := p.delete(ctx, c.Name, live); err != nil {
+		return Verdict{}, err
+	}
+	return Wait(ReasonPruning, fmt.Sprintf("waiting for %s to be gone, which is no longer wanted", p.describe(live)), 0), nil
+}
+
+func (c Child[S, C, L]) observe(ctx context.Context, p *pass[S]) error {
+	if c.Observed == nil {
+		return nil
+	}
+	live, err := get[L](ctx, p.reader, client.ObjectKey{Namespace: p.owner.GetNamespace(), Name: c.childName(p)})
+	if err == nil && isOwnedBy(live, p.owner) {
+		c.Observed(p.scope, live)
+	}
+	return err
+}
+
+func (c Child[S, C, L]) retire(ctx context.Context, p *pass[S], at PruneOrder) (Verdict, error) {
+	if c.Prune != at {
+		return Done(""), nil
+	}
+	desired, err := c.Desired(p.scope)
+	if err != nil || !isNil(desired) {
+		return Done(""), err
+	}
+	live, err := c.find(ctx, p)
+	if err != nil || !isOwnedBy(live, p.owner) {
+		return Done(""), err
 	}
 	if err := p.delete(ctx, c.Name, live); err != nil {
 		return Verdict{}, err
@@ -290,6 +357,10 @@ func (s Step[S]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	log.FromContext(ctx).Info("Ensuring step", "phase", s.Name, "missing", verdict.message)
 	return s.Ensure(ctx, p.scope)
 }
+
+func (s Step[S]) observe(context.Context, *pass[S]) error { return nil }
+
+func (s Step[S]) retire(context.Context, *pass[S], PruneOrder) (Verdict, error) { return Done(""), nil }
 
 func (s Step[S]) undo(ctx context.Context, p *pass[S]) (Verdict, error) {
 	if s.Undo == nil {

@@ -219,7 +219,7 @@ func (o *outcome[S]) driftedCondition() *metav1.Condition {
 }
 
 func (o *outcome[S]) suspendedConditions() []metav1.Condition {
-	const message = "the object is suspended: nothing is observed or changed"
+	const message = "the object is suspended: nothing is judged or changed"
 	conditions := []metav1.Condition{{Type: ConditionReady, Status: metav1.ConditionUnknown, Reason: ReasonSuspended, Message: message}}
 	for _, slot := range o.pass.slots {
 		conditions = append(conditions, metav1.Condition{

@@ -124,8 +124,8 @@ type Request struct {
 	// longer has them. Without it the API server resets a field that its last owner drops.
 	HandOver []string
 	// Displaces lists fields, such as spec.strategy.rollingUpdate beside the strategy Recreate,
-	// that the API server refuses beside Desired. They are removed with the next write, whoever
-	// set them, which no typed configuration can say by itself.
+	// that the API server refuses beside Desired. Those that Desired does not have are removed
+	// with the next write, whoever set them, which no typed configuration can say by itself.
 	Displaces []string
 }
 

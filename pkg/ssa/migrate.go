@@ -214,11 +214,15 @@ func (a *Applier) displace(ctx context.Context, p prepared, live client.Object, 
 	if err != nil {
 		return nil, fmt.Errorf("converting the live object: %w", err)
 	}
+	wanted, err := parseFields([]byte(p.fields))
+	if err != nil {
+		return nil, err
+	}
 	inTheWay := reclaim
 	for _, field := range fields {
 		path := parseFieldPath(field)
 		v, ok := path.lookup(tree)
-		if !ok {
+		if !ok || wanted.holds(path) {
 			continue
 		}
 		inTheWay = inTheWay.union(pathSet(append(leavesOf(v, path), path)...))
