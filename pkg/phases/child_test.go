@@ -133,15 +133,20 @@ func TestDriftIsReportedAndLeft(t *testing.T) {
 	}))
 
 	// When the Toy asks for something else besides, it is applied around the drift
-	shop.meddle("Gear", "axle", func(c child) { c.part().Spec["size"] = "big" })
+	bigger := gearOf("Axle")
+	bigger.Desired = func(*scope) (*partConfiguration, error) {
+		return gear("axle").with("colour", "red").with("size", "big"), nil
+	}
+	shop.definition.Phases = []phase{bigger}
 	shop.mustPass(t)
+	g.Expect(shop.part("Gear", "axle").Spec).To(Equal(map[string]string{"colour": "green", "size": "big"}))
 	g.Expect(shop.states()).To(ContainElement("Drifted=True/Drifted"))
 
 	// When a pass does not get as far as the gear, the drift is not said to be over
-	shop.definition.Phases = []phase{says("Rail", phases.Wait("Pending", "", 0)), gearOf("Axle")}
+	shop.definition.Phases = []phase{says("Rail", phases.Wait("Pending", "", 0)), bigger}
 	shop.mustPass(t)
 	g.Expect(shop.events.take()).NotTo(ContainElement(ContainSubstring("DriftedOver")))
-	shop.definition.Phases = []phase{gearOf("Axle")}
+	shop.definition.Phases = []phase{bigger}
 	shop.mustPass(t)
 	shop.events.take()
 

@@ -242,7 +242,9 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, applier Applier, plan
 	if !planning && !e.isFinalized(object) {
 		finalized, err := e.finalize(ctx, object)
 		if err != nil {
-			return object, failed(e.newPass(object, applier, planning), "adding the finalizer", err)
+			p := e.newPass(object, applier, planning)
+			e.observeFrom(ctx, p, 0)
+			return object, failed(p, 0, "adding the finalizer", err)
 		}
 		object = finalized
 	}
@@ -277,18 +279,19 @@ func (e *Engine[O, S]) remove(ctx context.Context, p *pass[S]) *outcome[S] {
 	}
 	err := p.applier.RemoveFinalizer(ctx, p.owner, e.def.Finalizer)
 	if client.IgnoreNotFound(err) != nil {
-		o = failed(p, "removing the finalizer", err)
+		o = failed(p, 0, "removing the finalizer", err)
 		o.deleting = true
 	}
 	return o
 }
 
-// failed is the outcome of a pass that did not get as far as the first phase, or that is past the
-// last one of the teardown, which is the same place in the list.
-func failed[S any](p *pass[S], doing string, err error) *outcome[S] {
-	verdict := settle(p.slots[0].name, Verdict{}, err)
-	verdict.message = doing + ": " + verdict.message
-	return &outcome[S]{pass: p, verdicts: []Verdict{verdict}, err: fmt.Errorf("%s: %w", doing, err)}
+// failed is the outcome of a pass that failed at a phase before any ran. What concerns the object
+// itself fails at the first: before it begins, and after it is undone.
+func failed[S any](p *pass[S], at int, doing string, err error) *outcome[S] {
+	verdicts := make([]Verdict, at+1)
+	verdicts[at] = settle(p.slots[at].name, Verdict{}, err)
+	verdicts[at].message = doing + ": " + verdicts[at].message
+	return &outcome[S]{pass: p, verdicts: verdicts, err: fmt.Errorf("%s: %w", doing, err)}
 }
 
 func (e *Engine[O, S]) newPass(object O, applier Applier, planning bool) *pass[S] {
@@ -303,6 +306,7 @@ func (e *Engine[O, S]) newPass(object O, applier Applier, planning bool) *pass[S
 		uncached:  e.deps.Uncached,
 		scheme:    e.deps.Scheme,
 		planning:  planning,
+		before:    e.def.Conditions(object),
 		slots:     e.slots,
 	}
 	if e.def.Policies != nil {
@@ -314,8 +318,9 @@ func (e *Engine[O, S]) newPass(object O, applier Applier, planning bool) *pass[S
 // advance runs the phases in order until one gates.
 func (e *Engine[O, S]) advance(ctx context.Context, p *pass[S]) *outcome[S] {
 	o := &outcome[S]{pass: p, verdicts: make([]Verdict, 0, len(e.slots))}
-	if err := e.retireFirst(ctx, p); err != nil {
-		return failed(p, "pruning what is no longer wanted", err)
+	if at, err := e.retireFirst(ctx, p); err != nil {
+		e.observeFrom(ctx, p, 0)
+		return failed(p, at, "pruning what is no longer wanted", err)
 	}
 	watch := e.startWatch(p)
 	for i := range e.slots {
@@ -329,7 +334,7 @@ func (e *Engine[O, S]) advance(ctx context.Context, p *pass[S]) *outcome[S] {
 			o.err = fmt.Errorf("phase %s: %w", slot.name, err)
 		}
 		if !verdict.IsDone() {
-			e.observeFrom(ctx, p, i+1)
+			e.observeFrom(ctx, p, max(i, p.observed))
 			return o
 		}
 	}
@@ -337,15 +342,15 @@ func (e *Engine[O, S]) advance(ctx context.Context, p *pass[S]) *outcome[S] {
 	return o
 }
 
-// retireFirst deletes what would act against the phases, last phase first.
-func (e *Engine[O, S]) retireFirst(ctx context.Context, p *pass[S]) error {
+// retireFirst deletes what would act against the phases, last phase first, and says at which it failed.
+func (e *Engine[O, S]) retireFirst(ctx context.Context, p *pass[S]) (int, error) {
 	for i := len(e.slots) - 1; i >= 0; i-- {
 		p.current = i
 		if _, err := e.slots[i].phase.retire(ctx, p, PruneFirst); err != nil {
-			return fmt.Errorf("phase %s: %w", e.slots[i].name, err)
+			return i, fmt.Errorf("phase %s: %w", e.slots[i].name, err)
 		}
 	}
-	return nil
+	return 0, nil
 }
 
 // retireLast deletes what was kept for as long as other phases used it, last phase first.

@@ -3,6 +3,7 @@ package phases
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,9 @@ type Change struct {
 	Drifts []ssa.Drift
 	// Left is true if the drifts were left as they are.
 	Left bool
+	// Recreated is true if a child was created that had been there before. It is known from the
+	// condition that the status has, and only reported.
+	Recreated bool
 }
 
 // String reads like "Deployment: Correct Deployment web (kubectl-edit changed ...)".
@@ -71,10 +75,14 @@ type pass[S any] struct {
 	uncached  client.Reader
 	scheme    *runtime.Scheme
 	planning  bool
+	// before are the conditions that the object had.
+	before []metav1.Condition
 	// slots are the phases, and current is the one that runs.
 	slots   []slot[S]
 	current int
-	changes []Change
+	// observed is how many phases have handed their child to the scope.
+	observed int
+	changes  []Change
 }
 
 // note keeps what an apply did.
@@ -91,9 +99,23 @@ func (p *pass[S]) note(ctx context.Context, phase string, result ssa.Result) {
 	p.changes = append(p.changes, Change{Phase: phase, Action: result.Action, Object: p.describe(result.Live), Drifts: result.Drifts, Left: result.Left})
 }
 
-// delete deletes a child once: one that is on its way out is only waited for.
+// wasThere says whether the status knows the current phase's child.
+func (p *pass[S]) wasThere() bool {
+	c := meta.FindStatusCondition(p.before, p.slots[p.current].condition)
+	switch {
+	case c == nil:
+		return false
+	case c.Reason == ReasonRecreating:
+		return true
+	default:
+		return c.Status == metav1.ConditionTrue && c.Reason != ReasonNotConfigured
+	}
+}
+
+// delete deletes a child once: one that is on its way out, or that an earlier step of this pass
+// has deleted behind the cache, is only waited for.
 func (p *pass[S]) delete(ctx context.Context, phase string, live client.Object) error {
-	if live.GetDeletionTimestamp() != nil {
+	if live.GetDeletionTimestamp() != nil || p.hasDeleted(phase, p.describe(live)) {
 		return nil
 	}
 	p.changes = append(p.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: p.describe(live)})
@@ -104,6 +126,12 @@ func (p *pass[S]) delete(ctx context.Context, phase string, live client.Object) 
 		log.FromContext(ctx).Info("Deleted child", "phase", phase, "child", klog.KObj(live))
 	}
 	return nil
+}
+
+func (p *pass[S]) hasDeleted(phase, object string) bool {
+	return slices.ContainsFunc(p.changes, func(c Change) bool {
+		return c.Phase == phase && c.Action == ssa.ActionDelete && c.Object == object
+	})
 }
 
 // pruneLeftovers deletes children of the phase's kind that no phase names: an earlier version of

@@ -27,6 +27,10 @@ type Phase[S any] interface {
 	childKind(scheme *runtime.Scheme) schema.GroupVersionKind
 	// childName is the name of the child in this scope.
 	childName(p *pass[S]) string
+	// newChild is an empty object of the child's type, or nil for a step.
+	newChild() client.Object
+	// isDone says whether a live child is ready.
+	isDone(live client.Object) bool
 	// takesOwnersName says whether the child's name is the owner's.
 	takesOwnersName() bool
 	// run brings the phase about.
@@ -124,6 +128,13 @@ func (c Child[S, C, L]) childKind(scheme *runtime.Scheme) schema.GroupVersionKin
 	return kind
 }
 
+func (c Child[S, C, L]) newChild() client.Object { return newObject[L]() }
+
+func (c Child[S, C, L]) isDone(live client.Object) bool {
+	typed, ok := live.(L)
+	return ok && (c.Ready == nil || c.Ready(typed).IsDone())
+}
+
 func (c Child[S, C, L]) takesOwnersName() bool { return c.ChildName == nil }
 
 func (c Child[S, C, L]) childName(p *pass[S]) string {
@@ -166,6 +177,7 @@ func (c Child[S, C, L]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	if c.Observed != nil {
 		c.Observed(p.scope, live)
 	}
+	p.observed = p.current + 1
 	return c.judge(ctx, p, live), nil
 }
 
@@ -275,9 +287,11 @@ func (c Child[S, C, L]) retire(ctx context.Context, p *pass[S], at PruneOrder) (
 	if c.Prune != at {
 		return Done(""), nil
 	}
+	// If Desired fails, the phase says so itself when it runs.
 	desired, err := c.Desired(p.scope)
-	if err != nil || !isNil(desired) {
-		return Done(""), err
+	isUnwanted := err == nil && isNil(desired)
+	if !isUnwanted {
+		return Done(""), nil
 	}
 	live, err := c.find(ctx, p)
 	if err != nil || !isOwnedBy(live, p.owner) {
@@ -357,6 +371,10 @@ func (s Step[S]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	log.FromContext(ctx).Info("Ensuring step", "phase", s.Name, "missing", verdict.message)
 	return s.Ensure(ctx, p.scope)
 }
+
+func (s Step[S]) newChild() client.Object { return nil }
+
+func (s Step[S]) isDone(client.Object) bool { return true }
 
 func (s Step[S]) observe(context.Context, *pass[S]) error { return nil }
 

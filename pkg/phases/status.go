@@ -38,8 +38,9 @@ type Summary struct {
 	Drifts []ObservedDrift
 	// Now is the time of the pass.
 	Now metav1.Time
-	// Ready is true if all phases are done.
-	Ready bool
+	// Ready is true if all phases are done, and ReadyReason is the reason of the condition.
+	Ready       bool
+	ReadyReason string
 	// Stalled is true if only a person helps.
 	Stalled bool
 	// Deleting is true while the object is torn down.
@@ -58,8 +59,19 @@ type ObservedDrift struct {
 	ssa.Drift
 	// Child is the kind and name of the object.
 	Child string
+	// Deleted is true if the child as a whole had been deleted. The drift then has no path, and no
+	// manager: the API server keeps no account of who deleted something.
+	Deleted bool
 	// Corrected is true if our value was put back, false if the drift was only reported.
 	Corrected bool
+}
+
+// String reads like "Deployment web: kubectl-edit changed .spec.replicas from 3 to 5".
+func (d ObservedDrift) String() string {
+	if d.Deleted {
+		return d.Child + ": somebody deleted it"
+	}
+	return d.Child + ": " + d.Drift.String()
 }
 
 // ConditionConfigurations turns conditions into apply configurations.
@@ -109,7 +121,9 @@ func (e *Engine[O, S]) summarize(live O, o *outcome[S], before []metav1.Conditio
 		}
 	}
 	summary.Conditions = conditions
-	summary.Ready = meta.IsStatusConditionTrue(conditions, ConditionReady)
+	if ready := meta.FindStatusCondition(conditions, ConditionReady); ready != nil {
+		summary.Ready, summary.ReadyReason = ready.Status == metav1.ConditionTrue, ready.Reason
+	}
 	summary.Stalled = meta.IsStatusConditionTrue(conditions, ConditionStalled)
 	return summary
 }
@@ -123,6 +137,9 @@ func (o *outcome[S]) drifts() []ObservedDrift {
 	for _, change := range o.pass.changes {
 		for _, drift := range change.Drifts {
 			drifts = append(drifts, ObservedDrift{Drift: drift, Child: change.Object, Corrected: !change.Left})
+		}
+		if change.Recreated {
+			drifts = append(drifts, ObservedDrift{Child: change.Object, Deleted: true, Corrected: true})
 		}
 	}
 	return drifts
@@ -208,7 +225,7 @@ func (o *outcome[S]) driftedCondition() *metav1.Condition {
 	if first == nil {
 		return nil
 	}
-	message := first.Child + ": " + first.String()
+	message := first.String()
 	if count > 1 {
 		message += fmt.Sprintf(", and %d more fields", count-1)
 	}
@@ -252,7 +269,7 @@ func (e *Engine[O, S]) announceCorrections(live O, o *outcome[S]) {
 			continue
 		}
 		e.deps.Metrics.observeDrift(e.def.Controller)
-		e.event(live, corev1.EventTypeWarning, "DriftCorrected", "Correct", drift.Child+": "+drift.String()+"; put back")
+		e.event(live, corev1.EventTypeWarning, "DriftCorrected", "Correct", drift.String()+"; put back")
 	}
 }
 

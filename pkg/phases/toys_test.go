@@ -193,7 +193,7 @@ func toyStatus(name string, summary phases.Summary) *toyConfiguration {
 		Conditions:         phases.ConditionConfigurations(summary.Conditions),
 	}
 	for _, drift := range summary.Drifts {
-		c.Status.Drifts = append(c.Status.Drifts, drift.Child+": "+drift.String())
+		c.Status.Drifts = append(c.Status.Drifts, drift.String())
 	}
 	return c
 }

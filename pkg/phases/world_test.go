@@ -432,7 +432,7 @@ func (a applier) write(live child, desired *partConfiguration, req ssa.Request, 
 	}
 	written.SetAnnotations(map[string]string{recordAnnotation: string(record)})
 	written.SetOwnerReferences([]metav1.OwnerReference{*req.Owner})
-	part.Turns = false
+	part.Turns = a.dryRun && a.turnsAfter[live.GetName()] == 0
 	if !a.dryRun {
 		at := refOf(written)
 		a.put(written)
@@ -523,6 +523,8 @@ func (a applier) EnsureFinalizer(_ context.Context, live client.Object, finalize
 		switch {
 		case toy == nil || toy.UID != live.GetUID():
 			return stale("Toy")
+		case slices.Contains(toy.Finalizers, finalizer):
+			return nil // the cache was late
 		case toy.DeletionTimestamp != nil:
 			return &ssa.Error{Reason: ssa.ReasonInvalid, Object: "Toy", Message: "no new finalizers can be added if the object is being deleted"}
 		}

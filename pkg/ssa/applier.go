@@ -152,6 +152,8 @@ type prepared struct {
 	recordKey string
 	// fields is the FieldsV1 that we expect the server to hold for us; see Applier.expect.
 	fields string
+	// remembered is true if fields is what the memory holds for this configuration.
+	remembered bool
 }
 
 func (p prepared) recordPath() fieldPath {
@@ -206,7 +208,9 @@ func (a *Applier) prepare(req Request) (prepared, error) {
 		if req.Owner.UID == "" {
 			return prepared{}, fmt.Errorf("applying %s: the owner has no UID: it must have been read from the API server", id)
 		}
-		setController(meta, *req.Owner)
+		if err := setController(meta, *req.Owner); err != nil {
+			return prepared{}, fmt.Errorf("applying %s: %w", id, err)
+		}
 		p.owner = req.Owner.UID
 	}
 	if p.raw, err = json.Marshal(req.Desired); err != nil {
@@ -220,7 +224,7 @@ func (a *Applier) prepare(req Request) (prepared, error) {
 // last time, or else what the schema says.
 func (a *Applier) expect(p *prepared) error {
 	if r, ok := a.memory.get(memoryKey{identity: p.id}); ok && r.config == p.hash {
-		p.fields = r.fields.Value()
+		p.fields, p.remembered = r.fields.Value(), true
 		return nil
 	}
 	raw, err := body(p.desired, p.recordKey, "", preconditions{})
@@ -248,6 +252,9 @@ func (a *Applier) attempt(ctx context.Context, p prepared, req Request, live cli
 	}
 	e := a.gather(p, live)
 	if isQuiet(e) {
+		if !p.remembered {
+			a.rememberFields(p, live, p.fields)
+		}
 		return Result{Action: ActionNone, Live: live}, nil
 	}
 	if live.GetDeletionTimestamp() != nil {
@@ -262,7 +269,8 @@ func (a *Applier) attempt(ctx context.Context, p prepared, req Request, live cli
 		return Result{}, fmt.Errorf("judging %s: %w", p.id, err)
 	}
 	if adopting {
-		verdict.action, verdict.drifts = ActionAdopt, nil
+		// What it was until now is somebody else's: nothing has drifted, and what we do not want stays.
+		verdict = judgement{action: ActionAdopt, reclaim: emptyFieldSet()}
 	}
 	if verdict.action == ActionReport {
 		return Result{Action: ActionReport, Live: live, Drifts: verdict.drifts, Left: true}, nil
@@ -313,10 +321,19 @@ func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict ju
 	if err != nil {
 		return Result{}, err
 	}
-	if err := a.handOver(ctx, p, live, req.HandOver); err != nil {
+	if live, err = a.handOver(ctx, p, live, req.HandOver); err != nil {
 		return Result{}, err
 	}
-	if live, err = a.displace(ctx, p, live, req.Displaces, verdict.reclaim); err != nil {
+	inTheWay, err := a.inTheWay(p, live, req, verdict)
+	if err != nil {
+		return Result{}, err
+	}
+	if a.dryRun && !inTheWay.empty() {
+		// What stands in the way cannot go without a write, and until then the API server would
+		// refuse the configuration.
+		return Result{Action: verdict.action, Live: e.live, Drifts: verdict.drifts, Left: len(verdict.leave) > 0}, nil
+	}
+	if live, err = a.seize(ctx, p.id, live, inTheWay); err != nil {
 		return Result{}, err
 	}
 	raw, err := p.body(preconditions{uid: live.GetUID()})
@@ -365,40 +382,62 @@ func without(raw []byte, paths []fieldPath) ([]byte, error) {
 }
 
 // handOver gives the fields that we are about to drop to a manager of their own, so that they
-// keep their value until their new owner writes them.
-func (a *Applier) handOver(ctx context.Context, p prepared, live client.Object, fields []string) error {
-	if len(fields) == 0 {
-		return nil
+// keep their value until their new owner writes them. The write is bound to the version whose
+// values it repeats: a new owner may have written meanwhile.
+func (a *Applier) handOver(ctx context.Context, p prepared, live client.Object, fields []string) (client.Object, error) {
+	dropped, err := a.handedOver(p, live, fields)
+	if err != nil || len(dropped) == 0 {
+		return live, err
 	}
-	held, err := entryFields(appliedEntry(live, a.manager, ""))
+	kept := map[string]any{}
+	for _, path := range dropped {
+		if err := path.copyFrom(live, kept); err != nil {
+			return nil, fmt.Errorf("handing over %s of %s: %w", path, p.id, err)
+		}
+	}
+	kept["apiVersion"], kept["kind"] = p.id.gvk.GroupVersion().String(), p.id.gvk.Kind
+	kept["metadata"] = map[string]any{
+		"name": p.id.key.Name, "namespace": p.id.key.Namespace,
+		"uid": string(live.GetUID()), "resourceVersion": live.GetResourceVersion(),
+	}
+	raw, err := json.Marshal(kept)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("handing over fields of %s: %w", p.id, err)
+	}
+	return a.sendAs(ctx, a.manager+handOverSuffix, p.id, raw, true, "")
+}
+
+// handedOver lists what the manager for handed-over fields has to hold, if something of ours is
+// to be added to it: what it holds already belongs to its apply too, or it would be let go.
+func (a *Applier) handedOver(p prepared, live client.Object, fields []string) ([]fieldPath, error) {
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	ours, err := entryFields(appliedEntry(live, a.manager, ""))
+	if err != nil {
+		return nil, err
+	}
+	already, err := entryFields(appliedEntry(live, a.manager+handOverSuffix, ""))
+	if err != nil {
+		return nil, err
 	}
 	wanted, err := parseFields([]byte(p.fields))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	kept := map[string]any{}
+	var dropped []fieldPath
+	needed := false
 	for _, field := range fields {
 		path := parseFieldPath(field)
-		if !held.has(path) || wanted.has(path) {
+		if wanted.holds(path) || !ours.union(already).holds(path) {
 			continue
 		}
-		if err := path.copyFrom(live, kept); err != nil {
-			return fmt.Errorf("handing over %s of %s: %w", field, p.id, err)
-		}
+		dropped, needed = append(dropped, path), needed || ours.holds(path)
 	}
-	if len(kept) == 0 {
-		return nil
+	if !needed {
+		return nil, nil
 	}
-	kept["apiVersion"], kept["kind"] = p.id.gvk.GroupVersion().String(), p.id.gvk.Kind
-	kept["metadata"] = map[string]any{"name": p.id.key.Name, "namespace": p.id.key.Namespace, "uid": string(live.GetUID())}
-	raw, err := json.Marshal(kept)
-	if err != nil {
-		return fmt.Errorf("handing over fields of %s: %w", p.id, err)
-	}
-	_, err = a.sendAs(ctx, a.manager+handOverSuffix, p.id, raw, false, "")
-	return err
+	return dropped, nil
 }
 
 func (a *Applier) send(ctx context.Context, id identity, raw []byte, force bool) (client.Object, error) {
@@ -419,6 +458,7 @@ func (a *Applier) sendAs(ctx context.Context, manager string, id identity, raw [
 	}
 	if a.dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
+		options.DisableReadYourWritesConsistency = true // there is no write to be read
 	}
 	if subresource == "" {
 		err = a.client.Patch(ctx, live, patch, &options)

@@ -75,7 +75,8 @@ func metadataOf(c Configuration) (*metav1ac.ObjectMetaApplyConfiguration, error)
 }
 
 // setController makes owner the controller in the configuration's owner references, in place.
-func setController(meta *metav1ac.ObjectMetaApplyConfiguration, owner metav1.OwnerReference) {
+// An object has one controller at most, so a configuration that names another is refused.
+func setController(meta *metav1ac.ObjectMetaApplyConfiguration, owner metav1.OwnerReference) error {
 	reference := metav1ac.OwnerReference().
 		WithAPIVersion(owner.APIVersion).
 		WithKind(owner.Kind).
@@ -86,7 +87,13 @@ func setController(meta *metav1ac.ObjectMetaApplyConfiguration, owner metav1.Own
 	meta.OwnerReferences = slices.DeleteFunc(meta.OwnerReferences, func(r metav1ac.OwnerReferenceApplyConfiguration) bool {
 		return r.UID != nil && *r.UID == owner.UID
 	})
+	for _, r := range meta.OwnerReferences {
+		if r.Controller != nil && *r.Controller {
+			return fmt.Errorf("its owner references name a controller beside the owner of the request, %s %s: name only one", owner.Kind, owner.Name)
+		}
+	}
 	meta.OwnerReferences = append(meta.OwnerReferences, *reference)
+	return nil
 }
 
 // preconditions are the fields of a request that bind it to one object and are never owned.

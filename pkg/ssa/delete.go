@@ -68,6 +68,7 @@ func (a *Applier) deleteExactly(ctx context.Context, id identity, live client.Ob
 	}
 	if a.dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
+		options.DisableReadYourWritesConsistency = true
 	}
 	// The client writes into what it is given; live is the cache's.
 	target, err := a.newObject(id)

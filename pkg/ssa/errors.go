@@ -110,7 +110,12 @@ func terminating(id identity) *Error {
 var (
 	conflictManager = regexp.MustCompile(`^conflict with "([^"]*)"`)
 	quotaUsed       = regexp.MustCompile(`, used: [^,]*(,[^,:]*=[^,]*)*`)
-	immutable       = regexp.MustCompile(`(?i)field is immutable|is immutable|may not be (changed|unset)|cannot be changed|updates to .* are forbidden`)
+	// accessDenied tells a permission that is missing from an admission plugin that refuses: the
+	// API server answers both with Forbidden.
+	accessDenied   = regexp.MustCompile(`(?i)\buser "[^"]*" (cannot |\(groups=)|cannot set blockOwnerDeletion`)
+	webhookFailure = regexp.MustCompile(`failed calling webhook "[^"]*"`)
+	twoControllers = regexp.MustCompile(`Only one reference can have Controller set to true`)
+	immutable      = regexp.MustCompile(`(?i)field is immutable|is immutable|may not be (changed|unset)|cannot be changed|updates to .* are forbidden`)
 )
 
 // classify turns an error of the API server into a typed one.
@@ -130,33 +135,47 @@ func classify(id identity, err error) error {
 	case meta.IsNoMatchError(err), isUnservedKind(err):
 		typed.Reason = ReasonKindMissing
 		typed.Message = fmt.Sprintf("the cluster does not serve %s %s; install what provides it, or leave the option out", id.gvk.GroupVersion(), id.gvk.Kind)
+	case isAdmissionDenial(message):
+		// First, because a webhook may choose any status code for its refusal.
+		typed.Reason = ReasonAdmissionDenied
+		typed.Message = shorten(after(message, "is forbidden: "))
 	case apierrors.IsConflict(err):
 		typed.conflict(status)
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), isMissingNamespace(err, status):
 		typed.Reason, typed.Transient = ReasonNamespaceTerminating, true
 		typed.Message = fmt.Sprintf("namespace %s is being deleted or does not exist", id.key.Namespace)
+	case apierrors.IsNotFound(err):
+		typed.stale()
 	case strings.Contains(message, "exceeded quota"):
 		typed.Reason = ReasonQuotaExceeded
 		typed.Message = after(quotaUsed.ReplaceAllString(message, ""), "is forbidden: ") + "; raise the quota or ask for less"
-	case isAdmissionDenial(message):
-		typed.Reason = ReasonAdmissionDenied
-		typed.Message = after(message, "is forbidden: ")
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err) && accessDenied.MatchString(message):
 		typed.Reason = ReasonForbidden
 		typed.Message = message + "; grant the manager's service account this permission"
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	case apierrors.IsForbidden(err):
+		typed.Reason = ReasonAdmissionDenied
+		typed.Message = shorten(after(message, "is forbidden: "))
+	case apierrors.IsInvalid(err) && twoControllers.MatchString(message):
+		// Somebody else has become its controller since it was read.
+		typed.stale()
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), isMalformed(message):
 		typed.invalid(status, message)
 	case api == nil, isUnavailable(err):
 		typed.Reason, typed.Transient = ReasonAPIUnavailable, true
 		typed.Message = "the API server did not take the request; it is tried again"
-		if strings.Contains(message, "failed calling webhook") {
-			typed.Message = "an admission webhook did not answer: " + message
+		if failure := webhookFailure.FindString(message); failure != "" {
+			typed.Message = "an admission webhook did not answer: " + failure + message[strings.LastIndex(message, ": "):]
 		}
 	default:
 		typed.Reason = ReasonFailed
 		typed.Message = err.Error()
 	}
 	return typed
+}
+
+func (e *Error) stale() {
+	e.Reason, e.Transient = ReasonStale, true
+	e.Message = "it changed since it was read; it is read again"
 }
 
 func (e *Error) conflict(status metav1.Status) {
@@ -173,8 +192,7 @@ func (e *Error) conflict(status metav1.Status) {
 		}
 	}
 	if len(e.Conflicts) == 0 {
-		e.Reason, e.Transient = ReasonStale, true
-		e.Message = "it changed since it was read; it is read again"
+		e.stale()
 		return
 	}
 	e.Reason = ReasonConflict
@@ -198,7 +216,10 @@ func (e *Error) invalid(status metav1.Status, message string) {
 		}
 	}
 	if len(problems) == 0 {
-		problems = []string{message}
+		if isMalformed(message) {
+			message = after(message, "): ") // the rest names the object again
+		}
+		problems = []string{shorten(message)}
 	}
 	e.Message = strings.Join(problems, "; ")
 	if e.Reason == ReasonImmutableField {
@@ -214,7 +235,7 @@ func shorten(s string) string {
 	if len(s) <= maxMessage {
 		return s
 	}
-	return s[:maxMessage/2] + " … " + s[len(s)-maxMessage/2:]
+	return strings.ToValidUTF8(s[:maxMessage/2]+" … "+s[len(s)-maxMessage/2:], "")
 }
 
 func after(s, marker string) string {
@@ -234,6 +255,17 @@ func isAdmissionDenial(message string) bool {
 func isUnservedKind(err error) bool {
 	return apierrors.IsNotFound(err) && strings.Contains(err.Error(), "the server could not find the requested resource")
 }
+
+// isMissingNamespace tells the 404 of a namespace from that of an object that is gone.
+func isMissingNamespace(err error, status metav1.Status) bool {
+	return apierrors.IsNotFound(err) && status.Details != nil && status.Details.Kind == "namespaces"
+}
+
+// malformed is how the API server begins to say that a configuration does not fit the schema,
+// such as a list that has a key twice. It answers 500 and gives no reason.
+const malformed = "failed to create typed patch object "
+
+func isMalformed(message string) bool { return strings.HasPrefix(message, malformed) }
 
 func isUnavailable(err error) bool {
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||

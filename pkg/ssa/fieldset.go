@@ -148,6 +148,11 @@ func (s fieldSet) outsideItemsOf(owned fieldSet) fieldSet {
 	return fieldSet{set: outside}
 }
 
+// outside drops the paths and all that lies below them.
+func (s fieldSet) outside(paths []fieldPath) fieldSet {
+	return fieldSet{set: s.set.RecursiveDifference(pathSet(paths...).set)}
+}
+
 // withoutEmptied drops the markers of structs, maps and items that held something before and hold
 // nothing now: a claim to an empty struct would keep it from going with its fields.
 func (s fieldSet) withoutEmptied(before fieldSet) fieldSet {
@@ -176,6 +181,14 @@ func makeFieldPath(names ...string) fieldPath {
 // parseFieldPath reads a path of field names such as spec.replicas.
 func parseFieldPath(dotted string) fieldPath {
 	return makeFieldPath(strings.Split(strings.TrimPrefix(dotted, "."), ".")...)
+}
+
+func parseFieldPaths(dotted []string) []fieldPath {
+	paths := make([]fieldPath, 0, len(dotted))
+	for _, d := range dotted {
+		paths = append(paths, parseFieldPath(d))
+	}
+	return paths
 }
 
 // copyFrom copies the value at the path, if there is one, from an object into a document.

@@ -57,29 +57,32 @@ func judge(e evidence, policy DriftPolicy) (judgement, error) {
 	if err != nil {
 		return judgement{}, err
 	}
-	desired, err := decode(e.config.raw)
-	if err != nil {
-		return judgement{}, err
-	}
-	lost, err := stillDiffer(taken.lost, desired, e.live)
-	if err != nil {
-		return judgement{}, err
-	}
-	drifts, err := describe(lost, desired, e.live, e.config.manager)
+	lost, drifts, err := driftOf(e, taken.lost)
 	if err != nil {
 		return judgement{}, err
 	}
 	j := judgement{action: ActionUpdate, drifts: drifts, reclaim: taken.unwanted}
-	switch {
-	case len(lost) > 0 && policy == ReportDrift:
-		j.leave = lost
-		if configIsApplied(e) && ownsRecord(e) {
-			j.action = ActionReport
-		}
-	case configIsApplied(e):
+	if configIsApplied(e) {
 		j.action = ActionCorrect
 	}
+	// A wipe of all managed fields is put right under either policy: without them nobody can tell
+	// what drifts.
+	if policy == ReportDrift && e.entry != nil {
+		j.leaveDrift(e, lost)
+	}
 	return j, nil
+}
+
+// leaveDrift makes the judgement one that takes nothing back from others.
+func (j *judgement) leaveDrift(e evidence, lost []fieldPath) {
+	j.leave, j.reclaim = lost, emptyFieldSet()
+	switch {
+	case len(lost) == 0:
+	case configIsApplied(e) && ownsRecord(e):
+		j.action = ActionReport
+	default:
+		j.action = ActionUpdate
+	}
 }
 
 func isQuiet(e evidence) bool {
@@ -121,18 +124,60 @@ func takenFields(e evidence) (taken, error) {
 	if err != nil {
 		return taken{}, err
 	}
-	applied, known := e.record.fields()
-	if configIsApplied(e) {
-		applied, known = expected, true
-	}
-	if !known {
-		// The record is not ours or was edited. Of what the server holds for us nothing is lost.
-		return taken{unwanted: emptyFieldSet()}, nil
-	}
-	if e.entry == nil {
+	applied, known := appliedFields(e, expected)
+	switch {
+	case !known && e.entry == nil:
+		return taken{unwanted: emptyFieldSet()}, nil // it was never ours
+	case !known:
+		lost, err := heldByOthers(e, expected.minus(held))
+		return taken{lost: lost.minus(pathSet(e.config.recordPath())).tops(), unwanted: emptyFieldSet()}, err
+	case e.entry == nil:
 		// All managed fields were wiped. Nobody can say any more who changed what.
 		return taken{lost: []fieldPath{managedFieldsPath}, unwanted: applied}, nil
 	}
 	gone := applied.minus(held).minus(pathSet(e.config.recordPath()))
 	return taken{lost: gone.intersect(expected).tops(), unwanted: gone.minus(expected)}, nil
+}
+
+// appliedFields is what we applied last, if that is known. A record that the server does not hold
+// for us was written by somebody else, such as one copied from another object together with a
+// manifest: what it says we applied may never have been ours.
+func appliedFields(e evidence, expected fieldSet) (fieldSet, bool) {
+	switch {
+	case configIsApplied(e):
+		return expected, true
+	case e.entry == nil || ownsRecord(e):
+		return e.record.fields()
+	default:
+		return fieldSet{}, false
+	}
+}
+
+// heldByOthers keeps those of the fields that some other manager holds. It stands in for the
+// record where that was edited or removed, as `kubectl replace` does: what others hold otherwise
+// than we want it is drift, and a field that nobody holds is new in our configuration.
+func heldByOthers(e evidence, fields fieldSet) (fieldSet, error) {
+	holders, err := holdersOf(e.live, e.config.manager)
+	if err != nil {
+		return fieldSet{}, err
+	}
+	held := emptyFieldSet()
+	for _, h := range holders {
+		held = held.union(h.fields.intersect(fields))
+	}
+	return held, nil
+}
+
+// driftOf narrows what we lost to what differs from what we want, and describes that.
+func driftOf(e evidence, taken []fieldPath) ([]fieldPath, []Drift, error) {
+	desired, err := decode(e.config.raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	lost, err := stillDiffer(taken, desired, e.live)
+	if err != nil {
+		return nil, nil, err
+	}
+	drifts, err := describe(lost, desired, e.live, e.config.manager)
+	return lost, drifts, err
 }

@@ -30,14 +30,27 @@ func (a *Applier) migrate(ctx context.Context, p prepared, live client.Object, a
 		return nil, err
 	}
 	plan := migration{manager: a.manager, apiVersion: p.id.gvk.GroupVersion().String(), former: a.former, adopting: adopting}
+	return a.carryOut(ctx, p.id, live, plan, desired)
+}
+
+// migrateStatus is migrate for what earlier versions of the operator wrote into the status.
+func (a *Applier) migrateStatus(ctx context.Context, id identity, live client.Object) (client.Object, error) {
+	if a.dryRun {
+		return live, nil
+	}
+	plan := migration{manager: a.manager, apiVersion: id.gvk.GroupVersion().String(), subresource: statusSubresource, former: a.former}
+	return a.carryOut(ctx, id, live, plan, emptyFieldSet())
+}
+
+func (a *Applier) carryOut(ctx context.Context, id identity, live client.Object, plan migration, desired fieldSet) (client.Object, error) {
 	entries, changed, err := plan.migrate(live.GetManagedFields(), desired)
 	if err != nil {
-		return nil, fmt.Errorf("migrating the managed fields of %s: %w", p.id, err)
+		return nil, fmt.Errorf("migrating the managed fields of %s: %w", id, err)
 	}
 	if !changed {
 		return live, nil
 	}
-	return a.replaceManagedFields(ctx, p.id, live, entries)
+	return a.replaceManagedFields(ctx, id, live, entries)
 }
 
 // migrationSuffix names the field manager of the patches that change managed fields. It is not our
@@ -69,6 +82,8 @@ func (a *Applier) replaceManagedFields(ctx context.Context, id identity, live cl
 type migration struct {
 	manager    string
 	apiVersion string
+	// subresource is through which the entries were written, or empty.
+	subresource string
 	// former wrote for us: all that they hold becomes ours, and what we no longer want goes with
 	// the next apply.
 	former sets.Set[string]
@@ -123,7 +138,7 @@ func (m migration) migrate(entries []metav1.ManagedFieldsEntry, desired fieldSet
 }
 
 func (m migration) concerns(entry metav1.ManagedFieldsEntry) bool {
-	if entry.Operation != metav1.ManagedFieldsOperationUpdate || entry.Subresource != "" || entry.APIVersion != m.apiVersion {
+	if entry.Operation != metav1.ManagedFieldsOperationUpdate || entry.Subresource != m.subresource || entry.APIVersion != m.apiVersion {
 		return false
 	}
 	return m.adopting || m.former.Has(entry.Manager) || entry.Manager == beforeFirstApply
@@ -133,7 +148,7 @@ func (m migration) concerns(entry metav1.ManagedFieldsEntry) bool {
 func (m migration) grant(entries []metav1.ManagedFieldsEntry, gained fieldSet) ([]metav1.ManagedFieldsEntry, error) {
 	for i := range entries {
 		entry := &entries[i]
-		if entry.Manager != m.manager || entry.Operation != metav1.ManagedFieldsOperationApply || entry.Subresource != "" {
+		if entry.Manager != m.manager || entry.Operation != metav1.ManagedFieldsOperationApply || entry.Subresource != m.subresource {
 			continue
 		}
 		held, err := entryFields(entry)
@@ -152,17 +167,21 @@ func (m migration) grant(entries []metav1.ManagedFieldsEntry, gained fieldSet) (
 		return nil, err
 	}
 	return append(entries, metav1.ManagedFieldsEntry{
-		Manager:    m.manager,
-		Operation:  metav1.ManagedFieldsOperationApply,
-		APIVersion: m.apiVersion,
-		FieldsType: "FieldsV1",
-		FieldsV1:   metav1.NewFieldsV1(string(raw)),
+		Manager:     m.manager,
+		Operation:   metav1.ManagedFieldsOperationApply,
+		APIVersion:  m.apiVersion,
+		Subresource: m.subresource,
+		FieldsType:  "FieldsV1",
+		FieldsV1:    metav1.NewFieldsV1(string(raw)),
 	}), nil
 }
 
 // seize makes us the only manager that holds the fields, so that an apply without them removes
 // them from the object.
 func (a *Applier) seize(ctx context.Context, id identity, live client.Object, fields fieldSet) (client.Object, error) {
+	if fields.empty() {
+		return live, nil
+	}
 	entries, changed, err := seized(live.GetManagedFields(), fields, a.manager, id.gvk.GroupVersion().String())
 	if err != nil || !changed || a.dryRun {
 		return live, err
@@ -204,28 +223,31 @@ func seized(entries []metav1.ManagedFieldsEntry, fields fieldSet, manager, apiVe
 	return kept, true, err
 }
 
-// displace seizes what stands in the way of the configuration and what others have taken of that
-// which we no longer want, so that the apply removes both.
-func (a *Applier) displace(ctx context.Context, p prepared, live client.Object, fields []string, reclaim fieldSet) (client.Object, error) {
-	if len(fields) == 0 && reclaim.empty() {
-		return live, nil
+// inTheWay lists what has to be seized so that the apply removes it: what stands in the way of the
+// configuration, and what others have taken of that which we no longer want. The latter not where
+// the object is shared or the field is to be handed over: there they are welcome to it.
+func (a *Applier) inTheWay(p prepared, live client.Object, req Request, verdict judgement) (fieldSet, error) {
+	inTheWay := emptyFieldSet()
+	if req.Owner != nil {
+		inTheWay = verdict.reclaim.outside(parseFieldPaths(req.HandOver))
+	}
+	if len(req.Displaces) == 0 {
+		return inTheWay, nil
 	}
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
-		return nil, fmt.Errorf("converting the live object: %w", err)
+		return fieldSet{}, fmt.Errorf("converting the live object: %w", err)
 	}
 	wanted, err := parseFields([]byte(p.fields))
 	if err != nil {
-		return nil, err
+		return fieldSet{}, err
 	}
-	inTheWay := reclaim
-	for _, field := range fields {
-		path := parseFieldPath(field)
+	for _, path := range parseFieldPaths(req.Displaces) {
 		v, ok := path.lookup(tree)
 		if !ok || wanted.holds(path) {
 			continue
 		}
 		inTheWay = inTheWay.union(pathSet(append(leavesOf(v, path), path)...))
 	}
-	return a.seize(ctx, p.id, live, inTheWay)
+	return inTheWay, nil
 }

@@ -59,7 +59,7 @@ func belongs(id identity, live metav1.Object, owner metav1.OwnerReference, rec r
 		return unowned, nil
 	case controller.UID == owner.UID:
 		return ours, nil
-	case controller.Kind == owner.Kind && controller.Name == owner.Name:
+	case sameKind(*controller, owner) && controller.Name == owner.Name:
 		return ours, &Error{
 			Reason:    ReasonOwnedByAnother,
 			Object:    id.String(),
@@ -73,6 +73,11 @@ func belongs(id identity, live metav1.Object, owner metav1.OwnerReference, rec r
 			Message: fmt.Sprintf("it is controlled by %s %s and is left alone; rename one of the two, or delete it there", controller.Kind, controller.Name),
 		}
 	}
+}
+
+// sameKind compares group and kind; the version may have moved on.
+func sameKind(a, b metav1.OwnerReference) bool {
+	return schema.FromAPIVersionAndKind(a.APIVersion, a.Kind).GroupKind() == schema.FromAPIVersionAndKind(b.APIVersion, b.Kind).GroupKind()
 }
 
 func notOwned(id identity) *Error {

@@ -55,8 +55,12 @@ func parseRecord(annotation string) record {
 	return record{config: digest(config), owner: types.UID(owner), packed: packed}
 }
 
-// maxFields bounds what is unpacked from an annotation, which anybody may have written.
-const maxFields = 1 << 20
+// maxFields and maxNesting bound what is unpacked from an annotation, which anybody may have written.
+const (
+	maxFields = 1 << 20
+	// maxNesting is far beyond any schema: the deepest of Kubernetes have some twenty levels.
+	maxNesting = 128
+)
 
 // fields unpacks what was applied. A record that does not hold it, because somebody has edited
 // it, says nothing, which is no error.
@@ -69,8 +73,26 @@ func (r record) fields() (fieldSet, bool) {
 	if err != nil {
 		return fieldSet{}, false
 	}
+	if nesting(raw) > maxNesting {
+		return fieldSet{}, false
+	}
 	set, err := parseFields(raw)
 	return set, err == nil
+}
+
+// nesting is how deep the braces of a JSON document go, at the least: those in strings count too.
+func nesting(raw []byte) int {
+	depth, deepest := 0, 0
+	for _, c := range raw {
+		switch c {
+		case '{':
+			depth++
+			deepest = max(deepest, depth)
+		case '}':
+			depth--
+		}
+	}
+	return deepest
 }
 
 func pack(fields string) (string, error) {

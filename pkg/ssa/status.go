@@ -37,6 +37,9 @@ func (a *Applier) ApplyStatus(ctx context.Context, desired Configuration, live c
 		a.metrics.observeStatus(id.gvk.Kind, ActionNone, nil)
 		return Result{Action: ActionNone, Live: live}, nil
 	}
+	if live, err = a.migrateStatus(ctx, id, live); err != nil {
+		return Result{}, err
+	}
 	request, err := body(desired, "", "", preconditions{uid: live.GetUID(), resourceVersion: live.GetResourceVersion()})
 	if err != nil {
 		return Result{}, err
@@ -47,6 +50,9 @@ func (a *Applier) ApplyStatus(ctx context.Context, desired Configuration, live c
 		return Result{}, err
 	}
 	a.rememberStatus(id, hash, applied)
+	if applied.GetResourceVersion() == live.GetResourceVersion() {
+		return Result{Action: ActionNone, Live: applied}, nil
+	}
 	return Result{Action: ActionUpdate, Live: applied}, nil
 }
 
@@ -63,10 +69,8 @@ func (a *Applier) statusIsQuiet(id identity, raw []byte, hash digest, live clien
 	if entry == nil || entry.FieldsV1 == nil || entry.APIVersion != id.gvk.GroupVersion().String() {
 		return false, nil
 	}
-	expected := ""
-	if ok {
-		expected = known.fields.Value()
-	} else {
+	expected := known.fields
+	if !ok {
 		set, err := a.schemas.fieldsOf(raw)
 		if err != nil {
 			return false, err
@@ -75,9 +79,9 @@ func (a *Applier) statusIsQuiet(id identity, raw []byte, hash digest, live clien
 		if err != nil {
 			return false, err
 		}
-		expected = string(fields)
+		expected = unique.Make(string(fields))
 	}
-	if string(entry.FieldsV1.GetRawBytes()) != expected {
+	if entry.FieldsV1.GetRawString() != expected.Value() {
 		return false, nil
 	}
 	same, err := a.schemas.unchangedBy(raw, live)

@@ -1,0 +1,45 @@
+// Command manager runs the Fixpoint controllers.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fixpoint-dev/fixpoint/controllers"
+)
+
+func main() {
+	err := run(ctrl.SetupSignalHandler(), os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "manager: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	settings, err := parse(args, os.Stderr)
+	if err != nil {
+		return err
+	}
+	ctrl.SetLogger(settings.options.Logger)
+	cfg, err := settings.restConfig()
+	if err != nil {
+		return err
+	}
+	mgr, err := controllers.NewManager(ctx, cfg, settings.options)
+	if err != nil {
+		return err
+	}
+	settings.options.Logger.Info("Starting manager", "apiServer", cfg.Host, "controllers", settings.options.Controllers, "namespaces", settings.options.Namespaces)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running the manager: %w", err)
+	}
+	return nil
+}

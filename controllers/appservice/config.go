@@ -1,0 +1,39 @@
+package appservice
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// config is the ConfigMap with spec.config. It outlives the option by as long as pods use it.
+var config = phases.Child[*scope, *corev1ac.ConfigMapApplyConfiguration, *corev1.ConfigMap]{
+	Name:    "Config",
+	Desired: func(s *scope) (*corev1ac.ConfigMapApplyConfiguration, error) { return desiredConfig(s.app), nil },
+	Absent:  "spec.config is not set",
+	Prune:   phases.PruneLast,
+	Ready:   func(*corev1.ConfigMap) phases.Verdict { return phases.Done("the ConfigMap holds spec.config") },
+}
+
+func desiredConfig(app *v1alpha1.AppService) *corev1ac.ConfigMapApplyConfiguration {
+	if len(app.Spec.Config) == 0 {
+		return nil
+	}
+	return corev1ac.ConfigMap(app.Name, app.Namespace).
+		WithLabels(labelsOf(app)).
+		WithData(app.Spec.Config)
+}
+
+// configHash changes with spec.config, and with nothing else.
+func configHash(app *v1alpha1.AppService) string {
+	// Maps are serialised in the order of their keys, and strings cannot fail.
+	raw, _ := json.Marshal(app.Spec.Config)
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,226 @@
+package appservice
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// deployment is the Deployment that runs the pods.
+var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *appsv1.Deployment]{
+	Name:     "Deployment",
+	Desired:  func(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) { return desiredDeployment(s.app) },
+	Ready:    deploymentReady,
+	Explain:  explainPods,
+	Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
+	// An autoscaler takes over from the number that is there.
+	HandOver: []string{"spec.replicas"},
+	// The API server keeps these, defaulted, when the strategy becomes Recreate, and refuses both together.
+	Displaces: []string{"spec.strategy.rollingUpdate"},
+}
+
+func desiredDeployment(app *v1alpha1.AppService) (*appsv1ac.DeploymentApplyConfiguration, error) {
+	template, err := podTemplate(app)
+	if err != nil {
+		return nil, err
+	}
+	spec := appsv1ac.DeploymentSpec().
+		WithSelector(metav1ac.LabelSelector().WithMatchLabels(selectorOf(app))).
+		WithStrategy(strategy(app)).
+		WithProgressDeadlineSeconds(app.Spec.ProgressDeadlineSeconds).
+		WithTemplate(template)
+	if app.Spec.Replicas != nil {
+		spec.WithReplicas(*app.Spec.Replicas)
+	}
+	return appsv1ac.Deployment(app.Name, app.Namespace).WithLabels(labelsOf(app)).WithSpec(spec), nil
+}
+
+// strategy lets a rolling update never fall below the number of pods that is asked for.
+func strategy(app *v1alpha1.AppService) *appsv1ac.DeploymentStrategyApplyConfiguration {
+	if app.Spec.Strategy == v1alpha1.StrategyRecreate {
+		return appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)
+	}
+	return appsv1ac.DeploymentStrategy().
+		WithType(appsv1.RollingUpdateDeploymentStrategyType).
+		WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
+			WithMaxUnavailable(intstr.FromInt32(0)).
+			WithMaxSurge(intstr.FromString("25%")))
+}
+
+func podTemplate(app *v1alpha1.AppService) (*corev1ac.PodTemplateSpecApplyConfiguration, error) {
+	container, err := appContainer(app)
+	if err != nil {
+		return nil, err
+	}
+	pod := corev1ac.PodSpec().WithContainers(container)
+	for _, secret := range app.Spec.ImagePullSecrets {
+		pod.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(secret.Name))
+	}
+	if app.Spec.ServiceAccountName != "" {
+		pod.WithServiceAccountName(app.Spec.ServiceAccountName)
+	}
+	if len(app.Spec.NodeSelector) > 0 {
+		pod.WithNodeSelector(app.Spec.NodeSelector)
+	}
+	if mountsConfig(app) {
+		pod.WithVolumes(corev1ac.Volume().WithName(configVolume).
+			WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(app.Name)))
+	}
+	template := corev1ac.PodTemplateSpec().WithLabels(labelsOf(app)).WithSpec(pod)
+	if len(app.Spec.Config) > 0 {
+		template.WithAnnotations(map[string]string{configHashAnnotation: configHash(app)})
+	}
+	return template, nil
+}
+
+func mountsConfig(app *v1alpha1.AppService) bool {
+	return len(app.Spec.Config) > 0 && app.Spec.ConfigMountPath != ""
+}
+
+func appContainer(app *v1alpha1.AppService) (*corev1ac.ContainerApplyConfiguration, error) {
+	container := corev1ac.Container().
+		WithName(containerName).
+		WithImage(app.Spec.Image).
+		WithPorts(corev1ac.ContainerPort().
+			WithName(portName).
+			WithContainerPort(app.Spec.Port).
+			WithProtocol(corev1.ProtocolTCP))
+	for i := range app.Spec.Env {
+		env := corev1ac.EnvVar()
+		if err := convert(app.Spec.Env[i], env); err != nil {
+			return nil, fmt.Errorf("reading spec.env[%d]: %w", i, err)
+		}
+		container.WithEnv(env)
+	}
+	if len(app.Spec.Resources.Requests)+len(app.Spec.Resources.Limits)+len(app.Spec.Resources.Claims) > 0 {
+		resources := corev1ac.ResourceRequirements()
+		if err := convert(app.Spec.Resources, resources); err != nil {
+			return nil, fmt.Errorf("reading spec.resources: %w", err)
+		}
+		container.WithResources(resources)
+	}
+	switch {
+	case mountsConfig(app):
+		container.WithVolumeMounts(corev1ac.VolumeMount().
+			WithName(configVolume).WithMountPath(app.Spec.ConfigMountPath).WithReadOnly(true))
+	case len(app.Spec.Config) > 0:
+		container.WithEnvFrom(corev1ac.EnvFromSource().
+			WithConfigMapRef(corev1ac.ConfigMapEnvSource().WithName(app.Name)))
+	}
+	withProbes(container, app)
+	return container, nil
+}
+
+func withProbes(container *corev1ac.ContainerApplyConfiguration, app *v1alpha1.AppService) {
+	probes := app.Spec.Probes
+	if probes == nil {
+		return
+	}
+	if probes.Readiness != nil {
+		container.WithReadinessProbe(probe(probes.Readiness))
+	}
+	if probes.Liveness != nil {
+		container.WithLivenessProbe(probe(probes.Liveness))
+	}
+	if probes.Startup != nil {
+		container.WithStartupProbe(probe(probes.Startup))
+	}
+}
+
+func probe(p *v1alpha1.AppServiceProbe) *corev1ac.ProbeApplyConfiguration {
+	port := intstr.FromString(portName)
+	if p.Port != nil {
+		port = intstr.FromInt32(*p.Port)
+	}
+	return corev1ac.Probe().
+		WithHTTPGet(corev1ac.HTTPGetAction().WithPath(cmp.Or(p.Path, "/")).WithPort(port)).
+		WithInitialDelaySeconds(p.InitialDelaySeconds).
+		WithPeriodSeconds(p.PeriodSeconds).
+		WithTimeoutSeconds(p.TimeoutSeconds).
+		WithFailureThreshold(p.FailureThreshold)
+}
+
+// convert turns an API type into its apply configuration: both have the same JSON.
+func convert(from, into any) error {
+	raw, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// deploymentReady judges a Deployment as kubectl rollout status does: all pods are of the version
+// that the spec declares, and all are available.
+func deploymentReady(d *appsv1.Deployment) phases.Verdict {
+	if d.Status.ObservedGeneration < d.Generation {
+		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "the Deployment controller has not seen the last change yet", 0)
+	}
+	if refused := condition(d, appsv1.DeploymentReplicaFailure); refused != nil && refused.Status == corev1.ConditionTrue {
+		return podsRefused(refused.Message)
+	}
+	if progressing := condition(d, appsv1.DeploymentProgressing); progressing != nil && progressing.Reason == "ProgressDeadlineExceeded" {
+		return phases.Stalled(v1alpha1.ReasonRolloutStalled, fmt.Sprintf(
+			"not all pods became available within spec.progressDeadlineSeconds (%d); correct the spec, or see what their events and logs say: kubectl describe pods -l %s=%s",
+			*d.Spec.ProgressDeadlineSeconds, labelName, d.Name))
+	}
+	replicas := int32(1)
+	if d.Spec.Replicas != nil {
+		replicas = *d.Spec.Replicas
+	}
+	switch {
+	case d.Status.UpdatedReplicas < replicas:
+		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "not all pods of the current version have been created yet", podsCheck)
+	case d.Status.AvailableReplicas < replicas:
+		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "not all pods of the current version are available yet", podsCheck)
+	case d.Status.Replicas > d.Status.UpdatedReplicas:
+		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "pods of an earlier version are still terminating", 0)
+	default:
+		return phases.Done("all pods run the current version and are available")
+	}
+}
+
+func condition(d *appsv1.Deployment, conditionType appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
+	for i := range d.Status.Conditions {
+		if d.Status.Conditions[i].Type == conditionType {
+			return &d.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// podsRefused reports why the API server does not let the ReplicaSet make pods. Its message begins
+// with a generated pod name, and a quota's holds what is used at the moment: both change from try
+// to try, and so are left out.
+func podsRefused(message string) phases.Verdict {
+	if _, rest, ok := strings.Cut(message, "is forbidden: "); ok {
+		message = rest
+	}
+	if strings.Contains(message, "exceeded quota") {
+		return phases.Wait(v1alpha1.ReasonQuotaExceeded,
+			"pods are refused: "+withoutUsage(message)+"; raise the quota, or lower spec.replicas or spec.resources", 0)
+	}
+	return phases.Wait(v1alpha1.ReasonPodsFailing, "pods are refused: "+message, 0)
+}
+
+// withoutUsage takes the momentary use out of "exceeded quota: q, requested: ..., used: ..., limited: ...".
+func withoutUsage(message string) string {
+	before, rest, ok := strings.Cut(message, ", used: ")
+	if !ok {
+		return message
+	}
+	if _, limited, ok := strings.Cut(rest, ", limited: "); ok {
+		return before + ", limited: " + limited
+	}
+	return before
+}

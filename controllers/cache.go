@@ -1,0 +1,67 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// forgetStrangers keeps of objects that are not ours only who they are, so that the memory of a
+// manager grows with its own objects and not with the cluster. Before one of them is touched, it
+// is read from the API server.
+func forgetStrangers(cached any) (any, error) {
+	object, ok := cached.(client.Object)
+	if !ok || isOurs(object) {
+		return cached, nil
+	}
+	stranger, ok := reflect.New(reflect.TypeOf(object).Elem()).Interface().(client.Object)
+	if !ok {
+		return cached, nil
+	}
+	stranger.SetName(object.GetName())
+	stranger.SetNamespace(object.GetNamespace())
+	stranger.SetUID(object.GetUID())
+	stranger.SetResourceVersion(object.GetResourceVersion())
+	stranger.SetOwnerReferences(object.GetOwnerReferences())
+	stranger.SetDeletionTimestamp(object.GetDeletionTimestamp())
+	return stranger, nil
+}
+
+func isOurs(object client.Object) bool {
+	switch object.(type) {
+	case *v1alpha1.AppService, *networkingv1.IngressClass:
+		return true
+	}
+	controller := metav1.GetControllerOfNoCopy(object)
+	if controller == nil {
+		return false
+	}
+	gv, err := schema.ParseGroupVersion(controller.APIVersion)
+	return err == nil && gv.Group == v1alpha1.SchemeGroupVersion.Group
+}
+
+// syncCheck is how long the readiness check waits for caches that should long be full.
+const syncCheck = 500 * time.Millisecond
+
+// cachesSynced is a readiness check: a replica is ready to take over when its caches are full.
+func cachesSynced(mgr ctrl.Manager) healthz.Checker {
+	return func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), syncCheck)
+		defer cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the caches are not full yet")
+		}
+		return nil
+	}
+}

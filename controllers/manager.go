@@ -1,0 +1,196 @@
+// Package controllers builds the manager that hosts all controllers, as a value: a process can
+// build and run many of them, one after another or side by side.
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update,namespace=system
+
+// LeaderElectionID names the Lease by which replicas agree who works.
+const LeaderElectionID = "manager.fixpoint.dev"
+
+// reconcileTimeout ends a reconcile that hangs, for instance on a server that does not answer.
+const reconcileTimeout = time.Minute
+
+// Names lists the controllers that a manager can host.
+func Names() []string { return []string{appservice.Name} }
+
+// Options configure a manager. The zero value runs all controllers in all namespaces and serves
+// nothing.
+type Options struct {
+	// Namespaces to watch; none means all.
+	Namespaces []string
+	// Controllers to run, out of [Names]; none means all.
+	Controllers []string
+	// Concurrency is how many objects of one kind are reconciled at the same time. Default 10.
+	Concurrency int
+	// QPS and Burst limit the requests to the API server. The default is no limit: the API
+	// server's own priority and fairness does it better.
+	QPS   float32
+	Burst int
+	// SyncPeriod is how often everything is looked at although nothing changed. Default 10 hours.
+	SyncPeriod time.Duration
+
+	// LeaderElection makes replicas agree on one that works, over a Lease in LeaderElectionNamespace.
+	LeaderElection          bool
+	LeaderElectionNamespace string
+	// LeaseDuration, RenewDeadline and RetryPeriod default to 15 s, 10 s and 2 s.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+
+	// Metrics says where and how metrics are served. The zero value serves none.
+	Metrics metricsserver.Options
+	// HealthProbeAddress is where /healthz and /readyz are served; empty or "0" serves none.
+	HealthProbeAddress string
+
+	// Logger takes all logs. The default discards them.
+	Logger logr.Logger
+	// Clock is for tests. The default is the real one.
+	Clock clock.PassiveClock
+}
+
+// NewScheme knows the Go types of everything that the controllers read and write.
+func NewScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
+}
+
+// NewManager builds a manager that is ready to be started. The config is copied.
+func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst = o.QPS, o.Burst
+	mgr, err := ctrl.NewManager(cfg, o.managerOptions())
+	if err != nil {
+		return nil, fmt.Errorf("building the manager: %w", err)
+	}
+	if err := o.addControllers(ctx, mgr); err != nil {
+		return nil, err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("adding the health check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("caches", cachesSynced(mgr)); err != nil {
+		return nil, fmt.Errorf("adding the readiness check: %w", err)
+	}
+	return mgr, nil
+}
+
+func (o Options) complete() (Options, error) {
+	for _, name := range o.Controllers {
+		if !slices.Contains(Names(), name) {
+			return o, fmt.Errorf("there is no controller %q: choose from %s", name, strings.Join(Names(), ", "))
+		}
+	}
+	if o.Concurrency < 0 {
+		return o, fmt.Errorf("the concurrency is %d: it must be at least 1", o.Concurrency)
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 10
+	}
+	if len(o.Controllers) == 0 {
+		o.Controllers = Names()
+	}
+	if o.QPS == 0 {
+		o.QPS = -1
+	}
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.Discard()
+	}
+	if o.Metrics.BindAddress == "" {
+		o.Metrics.BindAddress = "0"
+	}
+	return o, nil
+}
+
+func (o Options) managerOptions() ctrl.Options {
+	options := ctrl.Options{
+		Scheme:                        NewScheme(),
+		Logger:                        o.Logger,
+		Metrics:                       o.Metrics,
+		HealthProbeBindAddress:        o.HealthProbeAddress,
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              LeaderElectionID,
+		LeaderElectionNamespace:       o.LeaderElectionNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 nonZero(o.LeaseDuration),
+		RenewDeadline:                 nonZero(o.RenewDeadline),
+		RetryPeriod:                   nonZero(o.RetryPeriod),
+		Cache: cache.Options{
+			SyncPeriod:       nonZero(o.SyncPeriod),
+			DefaultTransform: forgetStrangers,
+		},
+		Client: client.Options{
+			// A pass must see what the one before it wrote, or it would do it again.
+			Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)},
+		},
+		Controller: config.Controller{
+			SkipNameValidation:    ptr.To(true), // a process may build many managers
+			EnableWarmup:          ptr.To(true), // standbys take over with full caches
+			ReconciliationTimeout: reconcileTimeout,
+			Logger:                o.Logger,
+		},
+	}
+	if len(o.Namespaces) > 0 {
+		options.Cache.DefaultNamespaces = map[string]cache.Config{}
+		for _, namespace := range o.Namespaces {
+			options.Cache.DefaultNamespaces[namespace] = cache.Config{}
+		}
+	}
+	return options
+}
+
+func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
+	applies, err := ssa.NewMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return err
+	}
+	outcomes, err := phases.NewMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(o.Controllers, appservice.Name) {
+		err := appservice.Setup(ctx, mgr, appservice.Options{Concurrency: o.Concurrency, Applies: applies, Phases: outcomes, Clock: o.Clock})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func nonZero(d time.Duration) *time.Duration {
+	if d == 0 {
+		return nil
+	}
+	return &d
+}

@@ -1,0 +1,123 @@
+package phases
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// ProgressInterval is how long the progress of a child may go unreported, so that one status says
+// what many events said. What settles a child, and whatever is not its status, is acted on at once.
+const ProgressInterval = time.Second
+
+// ChildWatch is what has to be watched for one kind of child.
+type ChildWatch struct {
+	// Object is of the kind to watch, and of no use otherwise.
+	Object client.Object
+	// Handler turns events into requests for the owner.
+	Handler handler.EventHandler
+}
+
+// Watches lists the children's kinds, each once, with handlers for a controller's builder.
+func (e *Engine[O, S]) Watches(mapper meta.RESTMapper) []ChildWatch {
+	var watches []ChildWatch
+	seen := map[schema.GroupVersionKind]*childHandler{}
+	for _, phase := range e.def.Phases {
+		object := phase.newChild()
+		if object == nil {
+			continue
+		}
+		kind := phase.childKind(e.deps.Scheme)
+		h := seen[kind]
+		if h == nil {
+			h = &childHandler{
+				EventHandler: handler.EnqueueRequestForOwner(e.deps.Scheme, mapper, newObject[O](), handler.OnlyControllerOwner()),
+				owner:        e.kind.GroupKind(),
+			}
+			seen[kind] = h
+			watches = append(watches, ChildWatch{Object: object, Handler: h})
+		}
+		h.settled = append(h.settled, phase.isDone)
+		h.ownersName = h.ownersName || phase.takesOwnersName()
+	}
+	return watches
+}
+
+// childHandler enqueues the owner of a child.
+type childHandler struct {
+	handler.EventHandler
+	owner schema.GroupKind
+	// settled says for each phase with this kind of child whether the child is ready.
+	settled []func(client.Object) bool
+	// ownersName is true if a child has the owner's name.
+	ownersName bool
+}
+
+// Update enqueues the owner, later if all that changed is how far the child has come.
+func (h *childHandler) Update(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	if h.isProgress(e.ObjectOld, e.ObjectNew) {
+		queue = patientQueue{queue}
+	}
+	h.EventHandler.Update(ctx, e, queue)
+}
+
+// Delete enqueues the owner; and where a stranger of a child's name goes, whoever waits for the name.
+func (h *childHandler) Delete(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	h.EventHandler.Delete(ctx, e, queue)
+	if h.ownersName && !h.isOurs(e.Object) {
+		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()}})
+	}
+}
+
+func (h *childHandler) isOurs(object client.Object) bool {
+	controller := metav1.GetControllerOfNoCopy(object)
+	if controller == nil {
+		return false
+	}
+	gv, err := schema.ParseGroupVersion(controller.APIVersion)
+	return err == nil && gv.WithKind(controller.Kind).GroupKind() == h.owner
+}
+
+// isProgress: nothing has changed but the status, and the child has neither become ready nor
+// ceased to be.
+func (h *childHandler) isProgress(before, after client.Object) bool {
+	if before.GetResourceVersion() == after.GetResourceVersion() {
+		return false // a resync asks for a look at once
+	}
+	if after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() {
+		return false
+	}
+	sameMetadata := maps.Equal(before.GetLabels(), after.GetLabels()) &&
+		maps.Equal(before.GetAnnotations(), after.GetAnnotations()) &&
+		slices.Equal(before.GetFinalizers(), after.GetFinalizers()) &&
+		equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) &&
+		before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp())
+	if !sameMetadata {
+		return false
+	}
+	return !slices.ContainsFunc(h.settled, func(settled func(client.Object) bool) bool {
+		return settled(before) != settled(after)
+	})
+}
+
+// patientQueue puts off what is added by the [ProgressInterval].
+type patientQueue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+// Add implements the queue.
+func (q patientQueue) Add(request reconcile.Request) {
+	q.AddAfter(request, ProgressInterval)
+}

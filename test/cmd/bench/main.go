@@ -1,0 +1,110 @@
+// Command bench measures what docs/benchmarks.md reports: requests counted by the API server's
+// audit log, times from the Go benchmark harness, and latencies as multiples of one raw apply of
+// the same run, since machines differ.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	count := flag.Int("n", 300, "how many AppServices the requests at rest are counted over")
+	document := flag.String("write", "", "write the table into this Markdown file too")
+	flag.Parse()
+	ctrl.SetLogger(logr.Discard())
+
+	if err := run(ctx, *count, *document); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// measurement is one row of the table.
+type measurement struct {
+	what, bar, measured string
+	ok                  bool
+}
+
+func run(ctx context.Context, count int, document string) (err error) {
+	var rows []measurement
+	micro, err := microbenchmarks(ctx)
+	if err != nil {
+		return err
+	}
+	rows = append(rows, micro...)
+
+	arena, err := newArena(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, arena.close()) }()
+	for _, measure := range []func(context.Context) ([]measurement, error){
+		arena.writesToReady,
+		arena.driftRepair,
+		func(ctx context.Context) ([]measurement, error) { return arena.atRest(ctx, count) },
+	} {
+		measured, err := measure(ctx)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, measured...)
+	}
+	table := render(rows)
+	fmt.Print(table)
+	if document == "" {
+		return nil
+	}
+	return os.WriteFile(document, []byte(page(table)), 0o644)
+}
+
+func render(rows []measurement) string {
+	var b strings.Builder
+	b.WriteString("| what | bar | measured | |\n| --- | --- | --- | --- |\n")
+	for _, row := range rows {
+		verdict := "reached"
+		if !row.ok {
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.what, row.bar, row.measured, verdict)
+	}
+	return b.String()
+}
+
+func page(table string) string {
+	return fmt.Sprintf(`# Benchmarks
+
+`+"`make bench`"+` prints this table; `+"`make bench WRITE=docs/benchmarks.md`"+` writes this page. Requests are
+counted by the API server's audit log. Latencies are given as multiples of one raw apply that was
+measured in the same run, because machines differ and are noisy. Kubernetes runs beside it on the
+same cores.
+
+Last run: %s/%s, %d cores (%s), %s.
+
+%s`, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(), runtime.Version(), table)
+}
+
+func cpuModel() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.SplitSeq(string(info), "\n") {
+		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(model)
+		}
+	}
+	return "unknown"
+}
