@@ -91,6 +91,22 @@ func TestAChildThatSomebodyDeletedIsMadeAnew(t *testing.T) {
 	shop.settle(t)
 	g.Expect(shop.writes).To(ContainElement("create Gear axle"))
 	g.Expect(shop.states()).To(ContainElement("Ready=True/Ready"))
+	g.Expect(shop.events.take()).To(ContainElement("Warning DriftCorrected (Correct): Gear axle: somebody deleted it; put back"))
+}
+
+func TestAChildThatIsMadeForTheFirstTimeIsNoDrift(t *testing.T) {
+	g := NewWithT(t)
+	// Given a gear that is turned off, and on again
+	shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
+	shop.editToy(func(toy *Toy) { delete(toy.Spec, "Axle") })
+	shop.settle(t)
+	shop.editToy(func(toy *Toy) { toy.Spec["Axle"] = "red" })
+
+	// When it is made again
+	shop.settle(t)
+
+	// Then nobody had deleted it
+	g.Expect(shop.events.take()).NotTo(ContainElement(ContainSubstring("DriftCorrected")))
 }
 
 func TestDriftIsPutBack(t *testing.T) {

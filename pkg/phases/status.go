@@ -92,7 +92,7 @@ func ConditionConfigurations(conditions []metav1.Condition) []*metav1ac.Conditio
 // report writes the status if it differs, and then makes the transitions seen. If the object has
 // vanished meanwhile, there is nothing left to report on.
 func (e *Engine[O, S]) report(ctx context.Context, live O, o *outcome[S]) error {
-	before := e.def.Conditions(live)
+	before := o.pass.before
 	summary := e.summarize(live, o, before)
 	desired := e.def.Status(o.pass.scope, summary)
 	if _, err := o.pass.applier.ApplyStatus(ctx, desired, live); err != nil {

@@ -317,7 +317,9 @@ func (a *Applier) create(ctx context.Context, p prepared) (Result, error) {
 
 func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict judgement) (Result, error) {
 	p := e.config
-	live, err := a.migrate(ctx, p, e.live, verdict.action == ActionAdopt)
+	// What we have never applied to was somebody else's, whoever controls it.
+	adopting := req.Owner != nil && (e.entry == nil || verdict.action == ActionAdopt)
+	live, err := a.migrate(ctx, p, e.live, adopting, verdict.reclaim)
 	if err != nil {
 		return Result{}, err
 	}
@@ -359,7 +361,7 @@ func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict ju
 	}
 	if hasManager(applied, beforeFirstApply) {
 		// The object had no managed fields: what we have just applied has two owners now.
-		if applied, err = a.migrate(ctx, p, applied, false); err != nil {
+		if applied, err = a.migrate(ctx, p, applied, false, emptyFieldSet()); err != nil {
 			return Result{}, err
 		}
 	}

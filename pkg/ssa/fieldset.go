@@ -148,6 +148,23 @@ func (s fieldSet) outsideItemsOf(owned fieldSet) fieldSet {
 	return fieldSet{set: outside}
 }
 
+// outsideStructsOf drops what lies in structs that the other set owns a part of, and which its owner
+// may drop: those below spec, and not spec itself. Other fields of such a struct, often only
+// defaults, would keep it in the object without the fields that it needs. What is in a map or in
+// a list stays: its keys and items are independent of each other.
+func (s fieldSet) outsideStructsOf(owned fieldSet, shape fieldsAtEnd) fieldSet {
+	const top = 2
+	outside := fieldpath.NewSet()
+	s.set.Iterate(func(p fieldpath.Path) {
+		around := p[:max(len(p)-shape(fieldPath{path: p}), min(top, len(p)))]
+		if len(around) < len(p) && !owned.below(fieldPath{path: around}).empty() {
+			return
+		}
+		outside.Insert(p.Copy())
+	})
+	return fieldSet{set: outside}
+}
+
 // outside drops the paths and all that lies below them.
 func (s fieldSet) outside(paths []fieldPath) fieldSet {
 	return fieldSet{set: s.set.RecursiveDifference(pathSet(paths...).set)}

@@ -21,7 +21,9 @@ const beforeFirstApply = "before-first-apply"
 // that we drop later would stay for ever, because they would still own it. It is the one write
 // that is no apply: the API server offers no other way to change who holds a field that keeps
 // its value.
-func (a *Applier) migrate(ctx context.Context, p prepared, live client.Object, adopting bool) (client.Object, error) {
+//
+// What we apply or, in reclaim, have applied is ours.
+func (a *Applier) migrate(ctx context.Context, p prepared, live client.Object, adopting bool, reclaim fieldSet) (client.Object, error) {
 	if a.dryRun {
 		return live, nil
 	}
@@ -30,7 +32,12 @@ func (a *Applier) migrate(ctx context.Context, p prepared, live client.Object, a
 		return nil, err
 	}
 	plan := migration{manager: a.manager, apiVersion: p.id.gvk.GroupVersion().String(), former: a.former, adopting: adopting}
-	return a.carryOut(ctx, p.id, live, plan, desired)
+	if adopting || hasManager(live, beforeFirstApply) {
+		if plan.shape, err = a.schemas.shapeOf(p.raw); err != nil {
+			return nil, err
+		}
+	}
+	return a.carryOut(ctx, p.id, live, plan, desired.union(reclaim))
 }
 
 // migrateStatus is migrate for what earlier versions of the operator wrote into the status.
@@ -42,8 +49,8 @@ func (a *Applier) migrateStatus(ctx context.Context, id identity, live client.Ob
 	return a.carryOut(ctx, id, live, plan, emptyFieldSet())
 }
 
-func (a *Applier) carryOut(ctx context.Context, id identity, live client.Object, plan migration, desired fieldSet) (client.Object, error) {
-	entries, changed, err := plan.migrate(live.GetManagedFields(), desired)
+func (a *Applier) carryOut(ctx context.Context, id identity, live client.Object, plan migration, ours fieldSet) (client.Object, error) {
+	entries, changed, err := plan.migrate(live.GetManagedFields(), ours)
 	if err != nil {
 		return nil, fmt.Errorf("migrating the managed fields of %s: %w", id, err)
 	}
@@ -90,11 +97,13 @@ type migration struct {
 	// adopting: the object was somebody else's until now. What we want of it becomes ours alone;
 	// the rest stays with who wrote it.
 	adopting bool
+	// shape of the object's kind, where entries of others are divided.
+	shape fieldsAtEnd
 }
 
 // migrate returns the managed fields as they should be, and whether that is a change.
 // Entries at other API versions are left alone: their paths are those of another schema.
-func (m migration) migrate(entries []metav1.ManagedFieldsEntry, desired fieldSet) ([]metav1.ManagedFieldsEntry, bool, error) {
+func (m migration) migrate(entries []metav1.ManagedFieldsEntry, ours fieldSet) ([]metav1.ManagedFieldsEntry, bool, error) {
 	if len(entries) == 0 {
 		return entries, false, nil
 	}
@@ -114,7 +123,7 @@ func (m migration) migrate(entries []metav1.ManagedFieldsEntry, desired fieldSet
 			gained, changed = gained.union(held), true
 			continue
 		}
-		rest := held.minus(desired).outsideItemsOf(desired).withoutEmptied(held)
+		rest := m.rest(held, ours)
 		if rest.equals(held) {
 			kept = append(kept, entry)
 			continue
@@ -135,6 +144,15 @@ func (m migration) migrate(entries []metav1.ManagedFieldsEntry, desired fieldSet
 	}
 	kept, err := m.grant(kept, gained)
 	return kept, true, err
+}
+
+// rest is what stays with another manager: neither what is ours, nor what would keep an item or a
+// struct of ours from going when we drop it.
+func (m migration) rest(held, ours fieldSet) fieldSet {
+	if m.shape == nil {
+		return held
+	}
+	return held.minus(ours).outsideItemsOf(ours).outsideStructsOf(ours, m.shape).withoutEmptied(held)
 }
 
 func (m migration) concerns(entry metav1.ManagedFieldsEntry) bool {

@@ -81,6 +81,49 @@ func (s schemas) unchangedBy(rawBody []byte, live runtime.Object) (bool, error) 
 	return false, fmt.Errorf("comparing %s with its configuration: no schema fits", tree["kind"])
 }
 
+// fieldsAtEnd counts, for paths of a kind, the last elements that are fields of structs. The rest
+// ends in a list item, in the key of a map, or is nothing.
+type fieldsAtEnd func(fieldPath) int
+
+// shapeOf finds the shape of the kind that a body is of. In a schema that had to be deduced
+// everything is a map.
+func (s schemas) shapeOf(rawBody []byte) (fieldsAtEnd, error) {
+	tree, err := decode(rawBody)
+	if err != nil {
+		return nil, err
+	}
+	for _, converter := range s {
+		typed, err := converter.ObjectToTyped(&unstructured.Unstructured{Object: tree})
+		if err != nil {
+			continue
+		}
+		return func(p fieldPath) int {
+			schema, at := typed.Schema(), typed.TypeRef()
+			count := 0
+			for _, pe := range p.path {
+				atom, ok := schema.Resolve(at)
+				switch {
+				case !ok:
+					return 0
+				case pe.FieldName == nil && atom.List != nil:
+					count, at = 0, atom.List.ElementType
+				case pe.FieldName == nil || atom.Map == nil:
+					return 0
+				default:
+					field, known := atom.Map.FindField(*pe.FieldName)
+					if !known {
+						count, at = 0, atom.Map.ElementType
+						continue
+					}
+					count, at = count+1, field.Type
+				}
+			}
+			return count
+		}, nil
+	}
+	return func(fieldPath) int { return 0 }, nil
+}
+
 func decode(raw []byte) (map[string]any, error) {
 	tree := map[string]any{}
 	if err := utiljson.Unmarshal(raw, &tree); err != nil {

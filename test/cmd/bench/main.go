@@ -22,11 +22,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	count := flag.Int("n", 300, "how many AppServices the requests at rest are counted over")
+	libraries := flag.Bool("libraries", true, "run the benchmarks of the libraries too")
 	document := flag.String("write", "", "write the table into this Markdown file too")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
 
-	if err := run(ctx, *count, *document); err != nil {
+	if err := run(ctx, *count, *libraries, *document); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(1)
 	}
@@ -38,13 +39,13 @@ type measurement struct {
 	ok                  bool
 }
 
-func run(ctx context.Context, count int, document string) (err error) {
+func run(ctx context.Context, count int, libraries bool, document string) (err error) {
 	var rows []measurement
-	micro, err := microbenchmarks(ctx)
-	if err != nil {
-		return err
+	if libraries {
+		if rows, err = microbenchmarks(ctx); err != nil {
+			return err
+		}
 	}
-	rows = append(rows, micro...)
 
 	arena, err := newArena(ctx)
 	if err != nil {
