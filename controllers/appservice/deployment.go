@@ -203,8 +203,11 @@ func condition(d *appsv1.Deployment, conditionType appsv1.DeploymentConditionTyp
 // with a generated pod name, and a quota's holds what is used at the moment: both change from try
 // to try, and so are left out.
 func podsRefused(message string) phases.Verdict {
-	if _, rest, ok := strings.Cut(message, "is forbidden: "); ok {
-		message = rest
+	for _, afterName := range []string{" is forbidden: ", " is invalid: "} {
+		if _, rest, ok := strings.Cut(message, afterName); ok {
+			message = rest
+			break
+		}
 	}
 	if strings.Contains(message, "exceeded quota") {
 		return phases.Wait(v1alpha1.ReasonQuotaExceeded,

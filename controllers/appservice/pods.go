@@ -86,13 +86,17 @@ func failing(status corev1.ContainerStatus) string {
 	if waiting == nil {
 		return ""
 	}
-	switch waiting.Reason {
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
-		return fmt.Sprintf("container %s cannot pull image %s (%s); correct spec.image or spec.imagePullSecrets", status.Name, status.Image, waiting.Reason)
+	reason := waiting.Reason
+	if reason == "ErrImagePull" {
+		reason = "ImagePullBackOff" // the kubelet alternates between the two; what is said must not
+	}
+	switch reason {
+	case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
+		return fmt.Sprintf("container %s cannot pull image %s (%s); correct spec.image or spec.imagePullSecrets", status.Name, status.Image, reason)
 	case "CrashLoopBackOff":
 		return fmt.Sprintf("container %s crashes%s; see kubectl logs --previous", status.Name, lastExit(status))
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-		return fmt.Sprintf("container %s cannot be created (%s): %s", status.Name, waiting.Reason, waiting.Message)
+		return fmt.Sprintf("container %s cannot be created (%s): %s", status.Name, reason, waiting.Message)
 	default:
 		return "" // ContainerCreating and PodInitializing are on their way
 	}

@@ -96,8 +96,8 @@
 //
 // # Drift
 //
-// What others changed of a child is put back or only reported, as Policies says. Either way
-// Summary.Drifts holds it for this pass. What was put back has an Event; what was left stands in
+// What others changed of a child is put back or only reported, as Policies says; a child that
+// somebody deleted is made anew in any case. Either way Summary.Drifts holds it for this pass. What was put back has an Event; what was left stands in
 // the condition Drifted until it is gone.
 //
 // # Plans
@@ -123,11 +123,15 @@
 //		Metrics:  metrics,
 //	})
 //	...
-//	err = builder.ControllerManagedBy(mgr).For(&Web{}).Owns(&appsv1.Deployment{}).Complete(engine)
+//	controller := builder.ControllerManagedBy(mgr).For(&Web{})
+//	for _, child := range engine.Watches(mgr.GetRESTMapper()) {
+//		controller.Watches(child.Object, child.Handler)
+//	}
+//	err = controller.Complete(engine)
 //
 // The cache should be one that reads its own writes, and every child's kind needs the index that
-// [ssa.IndexController] adds to it. Watch what the phases wait for: the engine decides when to look
-// again without a watch, but not what to watch.
+// [ssa.IndexController] adds to it. [Engine.Watches] covers the children; watch what else the
+// phases wait for, such as a Secret that a child refers to, or look again after a time.
 //
 // # Testing
 //

@@ -96,7 +96,14 @@ func (p *pass[S]) note(ctx context.Context, phase string, result ssa.Result) {
 	if !p.planning && result.Action != ssa.ActionReport {
 		log.FromContext(ctx).Info("Applied child", "phase", phase, "child", klog.KObj(result.Live), "action", result.Action, "drifts", result.Drifts)
 	}
-	p.changes = append(p.changes, Change{Phase: phase, Action: result.Action, Object: p.describe(result.Live), Drifts: result.Drifts, Left: result.Left})
+	p.changes = append(p.changes, Change{
+		Phase:     phase,
+		Action:    result.Action,
+		Object:    p.describe(result.Live),
+		Drifts:    result.Drifts,
+		Left:      result.Left,
+		Recreated: result.Action == ssa.ActionCreate && p.wasThere(),
+	})
 }
 
 // wasThere says whether the status knows the current phase's child.

@@ -378,6 +378,7 @@ func (s Step[S]) isDone(client.Object) bool { return true }
 
 func (s Step[S]) observe(context.Context, *pass[S]) error { return nil }
 
+//nolint:unparam // the signature is that of the interface
 func (s Step[S]) retire(context.Context, *pass[S], PruneOrder) (Verdict, error) { return Done(""), nil }
 
 func (s Step[S]) undo(ctx context.Context, p *pass[S]) (Verdict, error) {

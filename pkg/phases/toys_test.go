@@ -46,7 +46,7 @@ func (t *Toy) DeepCopyObject() runtime.Object { return t.DeepCopy() }
 
 func (t *Toy) DeepCopy() *Toy {
 	out := &Toy{TypeMeta: t.TypeMeta, Spec: maps.Clone(t.Spec), Suspend: t.Suspend, Status: t.Status}
-	t.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	t.DeepCopyInto(&out.ObjectMeta)
 	out.Status.Conditions = slices.Clone(t.Status.Conditions)
 	out.Status.Drifts = slices.Clone(t.Status.Drifts)
 	return out
@@ -76,7 +76,7 @@ func (g *Gear) DeepCopyObject() runtime.Object { return g.DeepCopy() }
 
 func (g *Gear) DeepCopy() *Gear {
 	out := &Gear{TypeMeta: g.TypeMeta, Part: Part{Spec: maps.Clone(g.Spec), Turns: g.Turns}}
-	g.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	g.DeepCopyInto(&out.ObjectMeta)
 	return out
 }
 
@@ -105,7 +105,7 @@ func (w *Wheel) DeepCopyObject() runtime.Object { return w.DeepCopy() }
 
 func (w *Wheel) DeepCopy() *Wheel {
 	out := &Wheel{TypeMeta: w.TypeMeta, Part: Part{Spec: maps.Clone(w.Spec), Turns: w.Turns}}
-	w.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	w.DeepCopyInto(&out.ObjectMeta)
 	return out
 }
 
@@ -131,7 +131,7 @@ type Loner struct {
 
 func (l *Loner) DeepCopyObject() runtime.Object {
 	out := &Loner{TypeMeta: l.TypeMeta}
-	l.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	l.DeepCopyInto(&out.ObjectMeta)
 	return out
 }
 
@@ -164,8 +164,8 @@ func (c *partConfiguration) with(key, value string) *partConfiguration {
 }
 
 func (c *partConfiguration) IsApplyConfiguration()  {}
-func (c *partConfiguration) GetKind() *string       { return c.TypeMetaApplyConfiguration.Kind }
-func (c *partConfiguration) GetAPIVersion() *string { return c.TypeMetaApplyConfiguration.APIVersion }
+func (c *partConfiguration) GetKind() *string       { return c.Kind }
+func (c *partConfiguration) GetAPIVersion() *string { return c.APIVersion }
 func (c *partConfiguration) GetName() *string       { return c.ObjectMetaApplyConfiguration.GetName() }
 func (c *partConfiguration) GetNamespace() *string {
 	return c.ObjectMetaApplyConfiguration.GetNamespace()
@@ -199,8 +199,8 @@ func toyStatus(name string, summary phases.Summary) *toyConfiguration {
 }
 
 func (c *toyConfiguration) IsApplyConfiguration()  {}
-func (c *toyConfiguration) GetKind() *string       { return c.TypeMetaApplyConfiguration.Kind }
-func (c *toyConfiguration) GetAPIVersion() *string { return c.TypeMetaApplyConfiguration.APIVersion }
+func (c *toyConfiguration) GetKind() *string       { return c.Kind }
+func (c *toyConfiguration) GetAPIVersion() *string { return c.APIVersion }
 func (c *toyConfiguration) GetName() *string       { return c.ObjectMetaApplyConfiguration.GetName() }
 func (c *toyConfiguration) GetNamespace() *string {
 	return c.ObjectMetaApplyConfiguration.GetNamespace()

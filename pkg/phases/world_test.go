@@ -282,11 +282,11 @@ func (r reader) Get(_ context.Context, key client.ObjectKey, into client.Object,
 		}
 		switch into := into.(type) {
 		case *Toy:
-			*into = *found.DeepCopyObject().(*Toy)
+			*into = *as[*Toy](found.DeepCopyObject())
 		case *Gear:
-			*into = *found.DeepCopyObject().(*Gear)
+			*into = *as[*Gear](found.DeepCopyObject())
 		case *Wheel:
-			*into = *found.DeepCopyObject().(*Wheel)
+			*into = *as[*Wheel](found.DeepCopyObject())
 		default:
 			return fmt.Errorf("no %T in this world", into)
 		}
@@ -367,7 +367,7 @@ func (a applier) apply(desired *partConfiguration, req ssa.Request) (ssa.Result,
 		return a.create(at, desired, req)
 	}
 	if isQuiet(live, desired, req) {
-		return ssa.Result{Action: ssa.ActionNone, Live: live.DeepCopyObject().(child)}, nil
+		return ssa.Result{Action: ssa.ActionNone, Live: as[child](live.DeepCopyObject())}, nil
 	}
 	if live.GetDeletionTimestamp() != nil {
 		return ssa.Result{}, &ssa.Error{Reason: ssa.ReasonTerminating, Object: at.String(), Message: "it is being deleted", Transient: true}
@@ -386,7 +386,7 @@ func (a applier) apply(desired *partConfiguration, req ssa.Request) (ssa.Result,
 	result := ssa.Result{Action: ssa.ActionUpdate, Drifts: drifts, Left: len(drifts) > 0 && req.Drift == ssa.ReportDrift}
 	switch {
 	case !changed && result.Left:
-		result.Action, result.Live = ssa.ActionReport, live.DeepCopyObject().(child)
+		result.Action, result.Live = ssa.ActionReport, as[child](live.DeepCopyObject())
 		return result, nil
 	case !changed:
 		result.Action = ssa.ActionCorrect
@@ -411,7 +411,7 @@ func (a applier) create(at ref, desired *partConfiguration, req ssa.Request) (ss
 
 // write brings live to what is desired, around the drifts that are left.
 func (a applier) write(live child, desired *partConfiguration, req ssa.Request, result ssa.Result) ssa.Result {
-	written := live.DeepCopyObject().(child)
+	written := as[child](live.DeepCopyObject())
 	part := written.part()
 	for key := range recordOf(live) {
 		if _, wanted := desired.Spec[key]; !wanted {
@@ -438,9 +438,9 @@ func (a applier) write(live child, desired *partConfiguration, req ssa.Request, 
 		a.put(written)
 		a.landed(strings.ToLower(string(result.Action)) + " " + at.String())
 		a.under("turn", at.String(), at.name, a.turnsAfter)
-		written = a.objects[at].(child)
+		written = as[child](a.objects[at])
 	}
-	result.Live = written.DeepCopyObject().(child)
+	result.Live = as[child](written.DeepCopyObject())
 	return result
 }
 
@@ -470,7 +470,7 @@ func stale(what string) error {
 }
 
 func (a applier) ApplyStatus(_ context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error) {
-	raw, err := json.Marshal(desired.(*toyConfiguration).Status)
+	raw, err := json.Marshal(as[*toyConfiguration](desired).Status)
 	if err != nil {
 		return ssa.Result{}, err
 	}
@@ -478,7 +478,7 @@ func (a applier) ApplyStatus(_ context.Context, desired ssa.Configuration, live 
 	if err := json.Unmarshal(raw, &status); err != nil {
 		return ssa.Result{}, err
 	}
-	if sameJSON(status, live.(*Toy).Status) {
+	if sameJSON(status, as[*Toy](live).Status) {
 		return ssa.Result{Action: ssa.ActionNone, Live: live}, nil
 	}
 	return ssa.Result{Action: ssa.ActionUpdate}, a.call(func() error {
@@ -622,6 +622,15 @@ func (w *world) thing(name string) (value string, exists, underway bool, err err
 		return nil
 	})
 	return value, exists, underway, err
+}
+
+// as is what a value must be in this world.
+func as[T any](value any) T {
+	typed, ok := value.(T)
+	if !ok {
+		panic(fmt.Sprintf("a %T is no %T", value, typed))
+	}
+	return typed
 }
 
 // recorder keeps Events as text.

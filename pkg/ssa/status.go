@@ -81,7 +81,7 @@ func (a *Applier) statusIsQuiet(id identity, raw []byte, hash digest, live clien
 		}
 		expected = unique.Make(string(fields))
 	}
-	if entry.FieldsV1.GetRawString() != expected.Value() {
+	if string(entry.FieldsV1.GetRawBytes()) != expected.Value() {
 		return false, nil
 	}
 	same, err := a.schemas.unchangedBy(raw, live)

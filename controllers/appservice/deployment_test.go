@@ -1,0 +1,293 @@
+package appservice
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// plainDeployment is what an AppService leads to that sets its image and nothing else.
+const plainDeployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: shop
+  labels: {app.kubernetes.io/name: web, app.kubernetes.io/managed-by: fixpoint}
+spec:
+  selector:
+    matchLabels: {app.kubernetes.io/name: web}
+  strategy:
+    type: RollingUpdate
+    rollingUpdate: {maxUnavailable: 0, maxSurge: 25%}
+  progressDeadlineSeconds: 600
+  template:
+    metadata:
+      labels: {app.kubernetes.io/name: web, app.kubernetes.io/managed-by: fixpoint}
+    spec:
+      containers:
+      - name: app
+        image: ghcr.io/acme/shop:1.4.2
+        ports:
+        - {name: http, containerPort: 8080, protocol: TCP}
+`
+
+func TestDesiredDeployment(t *testing.T) {
+	type spec = v1alpha1.AppServiceSpec
+	// Each case says where the Deployment differs from the plain one, as "path: value" in YAML.
+	cases := map[string]struct {
+		change func(*spec)
+		want   map[string]string
+	}{
+		"nothing but an image": {func(*spec) {}, nil},
+		"replicas":             {func(s *spec) { s.Replicas = ptr.To[int32](3) }, map[string]string{"spec.replicas": "3"}},
+		"port": {func(s *spec) { s.Port = 80 }, map[string]string{
+			"spec.template.spec.containers.0.ports": "[{name: http, containerPort: 80, protocol: TCP}]"}},
+		"no rollingUpdate beside Recreate": {func(s *spec) { s.Strategy = v1alpha1.StrategyRecreate }, map[string]string{
+			"spec.strategy": "{type: Recreate}"}},
+		"progress deadline": {func(s *spec) { s.ProgressDeadlineSeconds = 30 }, map[string]string{"spec.progressDeadlineSeconds": "30"}},
+		"config as environment": {func(s *spec) { s.Config = map[string]string{"A": "1", "B": "2"} }, map[string]string{
+			"spec.template.metadata.annotations":      "{fixpoint.dev/config-hash: 3eda2f06741f1d08}",
+			"spec.template.spec.containers.0.envFrom": "[{configMapRef: {name: web}}]",
+		}},
+		"config as files": {func(s *spec) {
+			s.Config, s.ConfigMountPath = map[string]string{"A": "1", "B": "2"}, "/etc/shop"
+		}, map[string]string{
+			"spec.template.metadata.annotations":           "{fixpoint.dev/config-hash: 3eda2f06741f1d08}",
+			"spec.template.spec.volumes":                   "[{name: config, configMap: {name: web}}]",
+			"spec.template.spec.containers.0.volumeMounts": "[{name: config, mountPath: /etc/shop, readOnly: true}]",
+		}},
+		"a mount path without config": {func(s *spec) { s.ConfigMountPath = "/etc/shop" }, nil},
+		"env": {func(s *spec) {
+			s.Env = []corev1.EnvVar{
+				{Name: "PLAIN", Value: "x"},
+				{Name: "SECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+					LocalObjectReference: corev1.LocalObjectReference{Name: "db"}, Key: "password"}}},
+				{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+			}
+		}, map[string]string{"spec.template.spec.containers.0.env": `
+[{name: PLAIN, value: x},
+ {name: SECRET, valueFrom: {secretKeyRef: {name: db, key: password}}},
+ {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]`}},
+		"resources": {func(s *spec) {
+			s.Resources = corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
+				Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")},
+			}
+		}, map[string]string{"spec.template.spec.containers.0.resources": "{requests: {cpu: 50m, memory: 32Mi}, limits: {memory: 128Mi}}"}},
+		"probes": {func(s *spec) {
+			s.Probes = &v1alpha1.AppServiceProbes{
+				Readiness: &v1alpha1.AppServiceProbe{Path: "/ready", PeriodSeconds: 5, TimeoutSeconds: 1, FailureThreshold: 3},
+				Liveness:  &v1alpha1.AppServiceProbe{Path: "/live", Port: ptr.To[int32](9090), PeriodSeconds: 10, TimeoutSeconds: 2, FailureThreshold: 5},
+				Startup:   &v1alpha1.AppServiceProbe{InitialDelaySeconds: 7, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 60},
+			}
+		}, map[string]string{
+			"spec.template.spec.containers.0.readinessProbe": "{httpGet: {path: /ready, port: http}, initialDelaySeconds: 0, periodSeconds: 5, timeoutSeconds: 1, failureThreshold: 3}",
+			"spec.template.spec.containers.0.livenessProbe":  "{httpGet: {path: /live, port: 9090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 5}",
+			"spec.template.spec.containers.0.startupProbe":   "{httpGet: {path: /, port: http}, initialDelaySeconds: 7, periodSeconds: 1, timeoutSeconds: 1, failureThreshold: 60}",
+		}},
+		"no probe in probes": {func(s *spec) { s.Probes = &v1alpha1.AppServiceProbes{} }, nil},
+		"where and as whom": {func(s *spec) {
+			s.ServiceAccountName = "shop"
+			s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull-a"}, {Name: "pull-b"}}
+			s.NodeSelector = map[string]string{"disk": "ssd"}
+		}, map[string]string{
+			"spec.template.spec.serviceAccountName": "shop",
+			"spec.template.spec.imagePullSecrets":   "[{name: pull-a}, {name: pull-b}]",
+			"spec.template.spec.nodeSelector":       "{disk: ssd}",
+		}},
+		// They are children of their own, and leave no trace in the Deployment.
+		"options that are other phases": {func(s *spec) {
+			s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 6}
+			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{}
+			s.Ingress = &v1alpha1.AppServiceIngress{Host: "shop.example.com"}
+		}, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			desired, err := desiredDeployment(webApp(c.change))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(asJSON(t, desired)).To(MatchYAML(edited(t, plainDeployment, c.want)))
+		})
+	}
+}
+
+// edited sets values in a YAML document, at paths whose steps are keys and indices.
+func edited(t *testing.T, document string, edits map[string]string) string {
+	t.Helper()
+	g := NewWithT(t)
+	var tree map[string]any
+	g.Expect(yaml.Unmarshal([]byte(document), &tree)).To(Succeed())
+	for path, value := range edits {
+		steps := strings.Split(path, ".")
+		at := tree
+		for i := 0; i < len(steps)-1; i++ {
+			next := at[steps[i]]
+			if list, ok := next.([]any); ok {
+				next = list[0] // the only index that the tables use
+				i++
+			}
+			step, ok := next.(map[string]any)
+			g.Expect(ok).To(BeTrue(), "%s: %s is no map", path, steps[i])
+			at = step
+		}
+		var parsed any
+		g.Expect(yaml.Unmarshal([]byte(value), &parsed)).To(Succeed())
+		at[steps[len(steps)-1]] = parsed
+	}
+	return asJSON(t, tree)
+}
+
+// The pods that run must not be replaced by what does not concern them.
+func TestPodsAreReplacedOnlyByWhatConcernsThem(t *testing.T) {
+	template := func(change func(*v1alpha1.AppService)) string {
+		app := webApp(withConfig(map[string]string{"A": "1"}))
+		change(app)
+		template, err := podTemplate(app)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		return asJSON(t, template)
+	}
+	before := template(func(*v1alpha1.AppService) {})
+
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.AppService)
+		rolls  bool
+	}{
+		"replicas":                 {func(a *v1alpha1.AppService) { a.Spec.Replicas = ptr.To[int32](5) }, false},
+		"a label":                  {func(a *v1alpha1.AppService) { a.Labels = map[string]string{"team": "a"} }, false},
+		"an annotation":            {func(a *v1alpha1.AppService) { a.Annotations = map[string]string{"note": "x"} }, false},
+		"the generation":           {func(a *v1alpha1.AppService) { a.Generation++ }, false},
+		"the strategy":             {func(a *v1alpha1.AppService) { a.Spec.Strategy = v1alpha1.StrategyRecreate }, false},
+		"the deadline":             {func(a *v1alpha1.AppService) { a.Spec.ProgressDeadlineSeconds = 60 }, false},
+		"the policies":             {func(a *v1alpha1.AppService) { a.Spec.DriftPolicy = v1alpha1.DriftReport }, false},
+		"an ingress":               {func(a *v1alpha1.AppService) { a.Spec.Ingress = &v1alpha1.AppServiceIngress{} }, false},
+		"a value of config":        {func(a *v1alpha1.AppService) { a.Spec.Config = map[string]string{"A": "2"} }, true},
+		"the image":                {func(a *v1alpha1.AppService) { a.Spec.Image = "shop:2" }, true},
+		"how config gets there":    {func(a *v1alpha1.AppService) { a.Spec.ConfigMountPath = "/etc/shop" }, true},
+		"config that is taken out": {func(a *v1alpha1.AppService) { a.Spec.Config = nil }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			if c.rolls {
+				g.Expect(template(c.change)).NotTo(Equal(before))
+			} else {
+				g.Expect(template(c.change)).To(Equal(before))
+			}
+		})
+	}
+}
+
+func TestDeploymentReady(t *testing.T) {
+	rolledOut := appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 3, UpdatedReplicas: 3, ReadyReplicas: 3, AvailableReplicas: 3}
+	with := func(change func(*appsv1.DeploymentStatus)) appsv1.DeploymentStatus {
+		status := rolledOut
+		change(&status)
+		return status
+	}
+	condition := func(of appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) func(*appsv1.DeploymentStatus) {
+		return func(s *appsv1.DeploymentStatus) {
+			s.Conditions = append(s.Conditions, appsv1.DeploymentCondition{Type: of, Status: status, Reason: reason, Message: message})
+		}
+	}
+	both := func(changes ...func(*appsv1.DeploymentStatus)) func(*appsv1.DeploymentStatus) {
+		return func(s *appsv1.DeploymentStatus) {
+			for _, change := range changes {
+				change(s)
+			}
+		}
+	}
+	const exceeded = "not all pods became available within spec.progressDeadlineSeconds (600); correct the spec, or see what their events and logs say: kubectl describe pods -l app.kubernetes.io/name=web"
+	const refusal = `pods "web-6d4b9c7f5-x7k2p" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2`
+	refused := condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", refusal)
+	overdue := condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "")
+
+	cases := map[string]struct {
+		replicas *int32
+		status   appsv1.DeploymentStatus
+		want     judgement
+	}{
+		"rolled out": {ptr.To[int32](3), rolledOut, judgement{"done", v1alpha1.ReasonReady, "all pods run the current version and are available"}},
+		"rolled out, as its conditions say too": {ptr.To[int32](3), with(both(
+			condition(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable", ""),
+			condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable", ""))),
+			judgement{"done", v1alpha1.ReasonReady, "all pods run the current version and are available"}},
+		"scaled to none": {ptr.To[int32](0), appsv1.DeploymentStatus{ObservedGeneration: 2},
+			judgement{"done", v1alpha1.ReasonReady, "all pods run the current version and are available"}},
+		"not seen by its controller": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 }),
+			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "the Deployment controller has not seen the last change yet"}},
+		"what an old generation failed at is history": {ptr.To[int32](3), with(both(overdue, refused, func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 })),
+			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "the Deployment controller has not seen the last change yet"}},
+		"new pods are missing": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.UpdatedReplicas = 1 }),
+			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "not all pods of the current version have been created yet"}},
+		"new pods are not available": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 2 }),
+			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "not all pods of the current version are available yet"}},
+		"old pods are still there": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.Replicas = 4 }),
+			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "pods of an earlier version are still terminating"}},
+		"without a number it is one pod": {nil, appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, UpdatedReplicas: 1},
+			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "not all pods of the current version are available yet"}},
+		"too slow": {ptr.To[int32](3), with(both(overdue, func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 2 })),
+			judgement{"stalled", v1alpha1.ReasonRolloutStalled, exceeded}},
+		"refused by a quota": {ptr.To[int32](3), with(refused), judgement{"wait", v1alpha1.ReasonQuotaExceeded,
+			"pods are refused: exceeded quota: small, requested: pods=1, limited: pods=2; raise the quota, or lower spec.replicas or spec.resources"}},
+		"refused, which is why it is too slow": {ptr.To[int32](3), with(both(overdue, refused)), judgement{"wait", v1alpha1.ReasonQuotaExceeded,
+			"pods are refused: exceeded quota: small, requested: pods=1, limited: pods=2; raise the quota, or lower spec.replicas or spec.resources"}},
+		"refused no more": {ptr.To[int32](3), with(condition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", refusal)),
+			judgement{"done", v1alpha1.ReasonReady, "all pods run the current version and are available"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := &appsv1.Deployment{Status: c.status}
+			d.Name, d.Generation = "web", 2
+			d.Spec.Replicas, d.Spec.ProgressDeadlineSeconds = c.replicas, ptr.To[int32](600)
+			NewWithT(t).Expect(judgementOf(deploymentReady(d))).To(Equal(c.want))
+		})
+	}
+}
+
+// A pod's name is generated anew on each try, and what a quota has left changes by the second:
+// a condition that repeated them would be written again and again.
+func TestPodsRefusedSaysNothingThatChangesFromTryToTry(t *testing.T) {
+	cases := map[string]struct {
+		message string
+		want    judgement
+	}{
+		"quota": {`pods "web-6d4b9c7f5-x7k2p" is forbidden: exceeded quota: small, requested: limits.memory=128Mi,pods=1, used: limits.memory=256Mi,pods=2, limited: limits.memory=256Mi,pods=2`,
+			judgement{"wait", v1alpha1.ReasonQuotaExceeded,
+				"pods are refused: exceeded quota: small, requested: limits.memory=128Mi,pods=1, limited: limits.memory=256Mi,pods=2; raise the quota, or lower spec.replicas or spec.resources"}},
+		"service account": {`pods "web-6d4b9c7f5-" is forbidden: error looking up service account shop/nobody: serviceaccount "nobody" not found`,
+			judgement{"wait", v1alpha1.ReasonPodsFailing, `pods are refused: error looking up service account shop/nobody: serviceaccount "nobody" not found`}},
+		"pod security": {`pods "web-6d4b9c7f5-x7k2p" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true`,
+			judgement{"wait", v1alpha1.ReasonPodsFailing, `pods are refused: violates PodSecurity "restricted:latest": runAsNonRoot != true`}},
+		"invalid": {`Pod "web-6d4b9c7f5-x7k2p" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`,
+			judgement{"wait", v1alpha1.ReasonPodsFailing, `pods are refused: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`}},
+		"webhook": {`admission webhook "pods.example.com" denied the request: no latest tags`,
+			judgement{"wait", v1alpha1.ReasonPodsFailing, `pods are refused: admission webhook "pods.example.com" denied the request: no latest tags`}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(judgementOf(podsRefused(c.message))).To(Equal(c.want))
+		})
+	}
+}
+
+func TestWithoutUsage(t *testing.T) {
+	for name, c := range map[string]struct{ message, want string }{
+		"one resource":  {"exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2", "exceeded quota: q, requested: pods=1, limited: pods=2"},
+		"two resources": {"exceeded quota: q, requested: cpu=1,pods=1, used: cpu=1,pods=2, limited: cpu=2,pods=2", "exceeded quota: q, requested: cpu=1,pods=1, limited: cpu=2,pods=2"},
+		"no limit":      {"exceeded quota: q, requested: pods=1, used: pods=2", "exceeded quota: q, requested: pods=1"},
+		"no use":        {"exceeded quota: q", "exceeded quota: q"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(withoutUsage(c.message)).To(Equal(c.want))
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package appservice
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+func TestDesiredDisruptionBudget(t *testing.T) {
+	const head = `
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: web
+  namespace: shop
+  labels: {app.kubernetes.io/name: web, app.kubernetes.io/managed-by: fixpoint}
+spec:
+  selector:
+    matchLabels: {app.kubernetes.io/name: web}
+`
+	cases := map[string]struct {
+		budget *v1alpha1.AppServiceDisruptionBudget
+		want   string
+	}{
+		"none":               {nil, ""},
+		"a share that stays": {&v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromString("50%"))}, head + "  minAvailable: 50%\n"},
+		"a number that goes": {&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}, head + "  maxUnavailable: 1\n"},
+		"none may go":        {&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(0))}, head + "  maxUnavailable: 0\n"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			desired := desiredDisruptionBudget(webApp(func(spec *v1alpha1.AppServiceSpec) { spec.DisruptionBudget = c.budget }))
+			if c.want == "" {
+				g.Expect(desired).To(BeNil())
+				return
+			}
+			g.Expect(asJSON(t, desired)).To(MatchYAML(c.want))
+		})
+	}
+}
+
+func TestDisruptionBudgetReady(t *testing.T) {
+	cases := map[string]struct {
+		generation, observed int64
+		want                 judgement
+	}{
+		"not seen yet": {1, 0, judgement{"wait", v1alpha1.ReasonProgressing, "the disruption controller has not seen the last change yet"}},
+		"changed":      {3, 2, judgement{"wait", v1alpha1.ReasonProgressing, "the disruption controller has not seen the last change yet"}},
+		"seen":         {2, 2, judgement{"done", v1alpha1.ReasonReady, "the cluster keeps to the disruption budget"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := &policyv1.PodDisruptionBudget{}
+			b.Generation, b.Status.ObservedGeneration = c.generation, c.observed
+			NewWithT(t).Expect(judgementOf(disruptionBudgetReady(b))).To(Equal(c.want))
+		})
+	}
+}

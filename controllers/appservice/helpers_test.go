@@ -1,0 +1,69 @@
+package appservice
+
+import (
+	"encoding/json"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// webApp is an AppService as the API server stores it: the schema's defaults are filled in.
+func webApp(changes ...func(*v1alpha1.AppServiceSpec)) *v1alpha1.AppService {
+	app := &v1alpha1.AppService{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "uid-1", Generation: 3},
+		Spec: v1alpha1.AppServiceSpec{
+			Image:                   "ghcr.io/acme/shop:1.4.2",
+			Port:                    8080,
+			Strategy:                v1alpha1.StrategyRollingUpdate,
+			ProgressDeadlineSeconds: 600,
+			AdoptionPolicy:          v1alpha1.AdoptionNever,
+			DriftPolicy:             v1alpha1.DriftCorrect,
+		},
+	}
+	for _, change := range changes {
+		change(&app.Spec)
+	}
+	return app
+}
+
+func withConfig(config map[string]string) func(*v1alpha1.AppServiceSpec) {
+	return func(spec *v1alpha1.AppServiceSpec) { spec.Config = config }
+}
+
+// asJSON is what would be sent, but for the owner reference and the record.
+func asJSON(t *testing.T, configuration any) string {
+	t.Helper()
+	raw, err := json.Marshal(configuration)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return string(raw)
+}
+
+// judgement is a verdict as tables write it.
+type judgement struct {
+	kind, reason, message string
+}
+
+func judgementOf(v phases.Verdict) judgement {
+	j := judgement{reason: v.Reason(), message: v.Message()}
+	switch {
+	case v.IsDone():
+		j.kind = "done"
+	case v.IsWait():
+		j.kind = "wait"
+	case v.IsStalled():
+		j.kind = "stalled"
+	}
+	return j
+}
+
+func waiting(name, image, reason, message string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{
+		Name: name, Image: image,
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
+	}
+}

@@ -1,0 +1,157 @@
+package appservice
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+func TestDiagnose(t *testing.T) {
+	pod := func(changes ...func(*corev1.Pod)) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-6d4b9c7f5-x7k2p"}}
+		for _, change := range changes {
+			change(&p)
+		}
+		return p
+	}
+	container := func(status corev1.ContainerStatus) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status) }
+	}
+	initContainer := func(status corev1.ContainerStatus) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, status) }
+	}
+	scheduled := func(status corev1.ConditionStatus, reason, message string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: status, Reason: reason, Message: message})
+		}
+	}
+	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
+	pulls := waiting("app", "shop:404", "ImagePullBackOff", `Back-off pulling image "shop:404"`)
+	running := corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+	const cannotPull = "container app cannot pull image shop:404 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"
+
+	cases := map[string]struct {
+		pods []corev1.Pod
+		want string
+	}{
+		"no pods":                  {nil, ""},
+		"pods on their way":        {[]corev1.Pod{pod(container(waiting("app", "shop:1", "ContainerCreating", "")))}, ""},
+		"running":                  {[]corev1.Pod{pod(scheduled(corev1.ConditionTrue, "", ""), container(running))}, ""},
+		"a pull that fails":        {[]corev1.Pod{pod(container(pulls))}, cannotPull},
+		"the second pod":           {[]corev1.Pod{pod(container(running)), pod(container(pulls))}, cannotPull},
+		"the second container":     {[]corev1.Pod{pod(container(running), container(pulls))}, cannotPull},
+		"only pods that are going": {[]corev1.Pod{pod(deleted, container(pulls))}, ""},
+		"an init container": {[]corev1.Pod{pod(initContainer(waiting("migrate", "m:1", "CrashLoopBackOff", "")), container(waiting("app", "shop:1", "PodInitializing", "")))},
+			"container migrate crashes; see kubectl logs --previous"},
+		"no node": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/3 nodes are available: 3 Insufficient cpu."))},
+			"pods fit on no node: 0/3 nodes are available: 3 Insufficient cpu.; lower spec.resources, change spec.nodeSelector, or add nodes"},
+		"held back by a scheduling gate": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonSchedulingGated, "gated"))}, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(diagnose(c.pods)).To(Equal(c.want))
+		})
+	}
+}
+
+func TestFailing(t *testing.T) {
+	crashed := func(message string) corev1.ContainerStatus {
+		status := waiting("app", "shop:1", "CrashLoopBackOff", "back-off 5m0s restarting failed container=app pod=web-6d4b9c7f5-x7k2p")
+		status.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 2, Message: message}
+		return status
+	}
+	cases := map[string]struct {
+		status corev1.ContainerStatus
+		want   string
+	}{
+		"running":        {corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}, ""},
+		"creating":       {waiting("app", "shop:1", "ContainerCreating", ""), ""},
+		"initialising":   {waiting("app", "shop:1", "PodInitializing", ""), ""},
+		"pull backs off": {waiting("app", "shop:1", "ImagePullBackOff", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
+		// The kubelet goes back and forth between the two: a condition must not.
+		"pull fails":       {waiting("app", "shop:1", "ErrImagePull", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
+		"no image name":    {waiting("app", "Shop", "InvalidImageName", "x"), "container app cannot pull image Shop (InvalidImageName); correct spec.image or spec.imagePullSecrets"},
+		"never pulled":     {waiting("app", "shop:1", "ErrImageNeverPull", "x"), "container app cannot pull image shop:1 (ErrImageNeverPull); correct spec.image or spec.imagePullSecrets"},
+		"crashes":          {waiting("app", "shop:1", "CrashLoopBackOff", ""), "container app crashes; see kubectl logs --previous"},
+		"crashes silently": {crashed(""), "container app crashes with exit code 2; see kubectl logs --previous"},
+		"crashes and says": {crashed("no DATABASE_URL"), "container app crashes with exit code 2: no DATABASE_URL; see kubectl logs --previous"},
+		"bad reference":    {waiting("app", "shop:1", "CreateContainerConfigError", `secret "db" not found`), `container app cannot be created (CreateContainerConfigError): secret "db" not found`},
+		"cannot create":    {waiting("app", "shop:1", "CreateContainerError", "no command"), "container app cannot be created (CreateContainerError): no command"},
+		"cannot start":     {waiting("app", "shop:1", "RunContainerError", "exec: not found"), "container app cannot be created (RunContainerError): exec: not found"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(failing(c.status)).To(Equal(c.want))
+		})
+	}
+}
+
+// podReader answers every list with its pods, or fails, and counts.
+type podReader struct {
+	client.Reader
+	pods  []corev1.Pod
+	err   error
+	lists int
+}
+
+func (r *podReader) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	r.lists++
+	if pods, ok := list.(*corev1.PodList); ok {
+		pods.Items = r.pods
+	}
+	return r.err
+}
+
+func TestExplainPods(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	broken := []corev1.Pod{{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting("app", "shop:1", "CrashLoopBackOff", "")}}}}
+	slow := phases.Wait(v1alpha1.ReasonRolloutProgressing, "not all pods of the current version are available yet", podsCheck)
+	stalled := phases.Stalled(v1alpha1.ReasonRolloutStalled, "too slow")
+	quota := phases.Wait(v1alpha1.ReasonQuotaExceeded, "no room", 0)
+	const crashes = "container app crashes; see kubectl logs --previous"
+
+	cases := map[string]struct {
+		verdict phases.Verdict
+		since   time.Duration
+		reader  *podReader
+		want    judgement
+		lists   int
+	}{
+		"within patience":    {slow, time.Second, &podReader{pods: broken}, judgementOf(slow), 0},
+		"stuck, and why":     {slow, time.Minute, &podReader{pods: broken}, judgement{"wait", v1alpha1.ReasonPodsFailing, crashes}, 1},
+		"stuck, and unclear": {slow, time.Minute, &podReader{}, judgementOf(slow), 1},
+		"stuck, and unread":  {slow, time.Minute, &podReader{err: errors.New("no")}, judgementOf(slow), 1},
+		"stalled at once":    {stalled, time.Second, &podReader{pods: broken}, judgement{"stalled", v1alpha1.ReasonRolloutStalled, crashes + "; too slow"}, 1},
+		"no pods to look at": {quota, time.Minute, &podReader{pods: broken}, judgementOf(quota), 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			live := &appsv1.Deployment{}
+			live.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, LastUpdateTime: metav1.NewTime(now.Add(-c.since))}}
+			s := &scope{app: webApp(), uncached: c.reader, clock: clocktesting.NewFakePassiveClock(now)}
+
+			verdict := explainPods(t.Context(), s, live, c.verdict)
+
+			g.Expect(judgementOf(verdict)).To(Equal(c.want))
+			g.Expect(c.reader.lists).To(Equal(c.lists), "lists of pods")
+		})
+	}
+}
+
+// A Deployment that no controller has looked at has no condition to be impatient about.
+func TestARolloutThatHasNotBegunIsNotStuck(t *testing.T) {
+	s := &scope{clock: clocktesting.NewFakePassiveClock(time.Now())}
+	NewWithT(t).Expect(isStuck(s, &appsv1.Deployment{}, phases.Wait("X", "", 0))).To(BeFalse())
+}

@@ -1,0 +1,43 @@
+package appservice
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+func TestDesiredService(t *testing.T) {
+	for name, port := range map[string]struct {
+		port int32
+		want string
+	}{
+		"default port": {8080, "8080"},
+		"own port":     {80, "80"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app := webApp(func(spec *v1alpha1.AppServiceSpec) { spec.Port = port.port })
+			NewWithT(t).Expect(asJSON(t, desiredService(app))).To(MatchYAML(`
+apiVersion: v1
+kind: Service
+metadata:
+  name: web
+  namespace: shop
+  labels: {app.kubernetes.io/name: web, app.kubernetes.io/managed-by: fixpoint}
+spec:
+  selector: {app.kubernetes.io/name: web}
+  ports:
+  - name: http
+    protocol: TCP
+    port: ` + port.want + `
+    targetPort: http
+`))
+		})
+	}
+}
+
+func TestServiceIsReadyOnceItExists(t *testing.T) {
+	NewWithT(t).Expect(judgementOf(service.Ready(nil))).To(
+		Equal(judgement{"done", v1alpha1.ReasonReady, "the Service leads to the pods"}))
+}

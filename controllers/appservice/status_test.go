@@ -1,0 +1,267 @@
+package appservice
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+func deploymentWith(replicas, ready int32) *appsv1.Deployment {
+	return &appsv1.Deployment{Status: appsv1.DeploymentStatus{Replicas: replicas, ReadyReplicas: ready}}
+}
+
+func TestPhaseOf(t *testing.T) {
+	serves, starts := deploymentWith(3, 1), deploymentWith(3, 0)
+	cases := map[string]struct {
+		deployment *appsv1.Deployment
+		summary    phases.Summary
+		want       v1alpha1.AppServicePhase
+	}{
+		"ready":                           {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.AppServiceRunning},
+		"ready with no pods":              {starts, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.AppServiceRunning},
+		"deleted":                         {serves, phases.Summary{Deleting: true, ReadyReason: "Terminating"}, v1alpha1.AppServiceDeleting},
+		"deleted while it is stalled":     {nil, phases.Summary{Deleting: true, Stalled: true}, v1alpha1.AppServiceDeleting},
+		"deleted while it is suspended":   {nil, phases.Summary{Deleting: true, Suspended: true}, v1alpha1.AppServiceDeleting},
+		"suspended":                       {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1alpha1.AppServiceSuspended},
+		"before the Deployment":           {nil, phases.Summary{ReadyReason: "QuotaExceeded"}, v1alpha1.AppServiceProvisioning},
+		"first pods are starting":         {starts, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.AppServiceProvisioning},
+		"first pods fail":                 {starts, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.AppServiceProvisioning},
+		"a rollout":                       {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.AppServiceProvisioning},
+		"a child is settling":             {serves, phases.Summary{ReadyReason: "Progressing"}, v1alpha1.AppServiceProvisioning},
+		"a child is made anew":            {serves, phases.Summary{ReadyReason: "Recreating"}, v1alpha1.AppServiceProvisioning},
+		"an option is turned off":         {serves, phases.Summary{ReadyReason: "Pruning"}, v1alpha1.AppServiceProvisioning},
+		"a rollout in trouble":            {serves, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.AppServiceDegraded},
+		"a rollout without room":          {serves, phases.Summary{ReadyReason: "QuotaExceeded"}, v1alpha1.AppServiceDegraded},
+		"stalled, with pods that serve":   {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.AppServiceDegraded},
+		"stalled, with pods that do not":  {starts, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.AppServiceFailed},
+		"stalled before there is any pod": {nil, phases.Summary{Stalled: true, ReadyReason: "NotOwned"}, v1alpha1.AppServiceFailed},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(phaseOf(&scope{deployment: c.deployment}, c.summary)).To(Equal(c.want))
+		})
+	}
+}
+
+func TestURLOf(t *testing.T) {
+	cases := map[string]struct {
+		ingress *v1alpha1.AppServiceIngress
+		want    string
+	}{
+		"within the cluster": {nil, "http://web.shop.svc:8080"},
+		"plain":              {&v1alpha1.AppServiceIngress{Host: "shop.example.com", Path: "/"}, "http://shop.example.com"},
+		"encrypted":          {&v1alpha1.AppServiceIngress{Host: "shop.example.com", Path: "/", TLSSecretName: "tls"}, "https://shop.example.com"},
+		"below a path":       {&v1alpha1.AppServiceIngress{Host: "example.com", Path: "/shop/"}, "http://example.com/shop"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			app := webApp(func(spec *v1alpha1.AppServiceSpec) { spec.Ingress = c.ingress })
+			NewWithT(t).Expect(urlOf(app)).To(Equal(c.want))
+		})
+	}
+}
+
+// earlier and later are times of passes; a status stores whole seconds.
+var (
+	earlier = metav1.NewTime(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC))
+	later   = metav1.NewTime(earlier.Add(time.Hour))
+)
+
+func scaled(corrected bool) phases.ObservedDrift {
+	return phases.ObservedDrift{
+		Child:     "Deployment web",
+		Drift:     ssa.Drift{Path: ".spec.replicas", Manager: "kubectl", Desired: "3", Actual: "7"},
+		Corrected: corrected,
+	}
+}
+
+func scaledAt(at metav1.Time, action v1alpha1.DriftAction) v1alpha1.AppServiceDrift {
+	return v1alpha1.AppServiceDrift{
+		Time: at, Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", From: "3", To: "7", Action: action,
+	}
+}
+
+func TestDriftsOf(t *testing.T) {
+	corrected, reported := v1alpha1.DriftCorrected, v1alpha1.DriftReported
+	otherValue := scaledAt(earlier, reported)
+	otherValue.To = "5"
+	deletion := v1alpha1.AppServiceDrift{Time: later, Kind: "Service", Name: "web", Action: corrected}
+
+	cases := map[string]struct {
+		before   []v1alpha1.AppServiceDrift
+		observed []phases.ObservedDrift
+		summary  phases.Summary
+		want     []v1alpha1.AppServiceDrift
+	}{
+		"nothing ever": {want: nil},
+		"a correction": {
+			observed: []phases.ObservedDrift{scaled(true)},
+			want:     []v1alpha1.AppServiceDrift{scaledAt(later, corrected)},
+		},
+		"a child that somebody deleted": {
+			observed: []phases.ObservedDrift{{Child: "Service web", Deleted: true, Corrected: true}},
+			want:     []v1alpha1.AppServiceDrift{deletion},
+		},
+		"a correction stays": {
+			before: []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
+			want:   []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
+		},
+		"the same correction again is another one, and comes first": {
+			before:   []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
+			observed: []phases.ObservedDrift{scaled(true)},
+			want:     []v1alpha1.AppServiceDrift{scaledAt(later, corrected), scaledAt(earlier, corrected)},
+		},
+		"a report": {
+			observed: []phases.ObservedDrift{scaled(false)},
+			want:     []v1alpha1.AppServiceDrift{scaledAt(later, reported)},
+		},
+		"a report that stands keeps the time at which it was found": {
+			before:   []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
+			observed: []phases.ObservedDrift{scaled(false)},
+			want:     []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
+		},
+		"a report of another value is another one": {
+			before:   []v1alpha1.AppServiceDrift{otherValue},
+			observed: []phases.ObservedDrift{scaled(false)},
+			want:     []v1alpha1.AppServiceDrift{scaledAt(later, reported)},
+		},
+		"a report goes when the drift is gone": {
+			before: []v1alpha1.AppServiceDrift{scaledAt(earlier, reported), scaledAt(earlier, corrected)},
+			want:   []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
+		},
+		"a report that is put back at last": {
+			before:   []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
+			observed: []phases.ObservedDrift{scaled(true)},
+			want:     []v1alpha1.AppServiceDrift{scaledAt(later, corrected)},
+		},
+		"a report stays while nothing is looked at": {
+			before:  []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
+			summary: phases.Summary{Suspended: true},
+			want:    []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			c.summary.Drifts, c.summary.Now = c.observed, later
+			NewWithT(t).Expect(driftsOf(c.before, c.summary)).To(Equal(c.want))
+		})
+	}
+}
+
+func TestTheOldestDriftsMakeRoom(t *testing.T) {
+	g := NewWithT(t)
+	var before []v1alpha1.AppServiceDrift
+	for i := range v1alpha1.MaxDrifts {
+		drift := scaledAt(earlier, v1alpha1.DriftCorrected)
+		drift.To = fmt.Sprint(i)
+		before = append(before, drift)
+	}
+
+	drifts := driftsOf(before, phases.Summary{Now: later, Drifts: []phases.ObservedDrift{scaled(true)}})
+
+	g.Expect(drifts).To(HaveLen(v1alpha1.MaxDrifts))
+	g.Expect(drifts[0]).To(Equal(scaledAt(later, v1alpha1.DriftCorrected)))
+	g.Expect(drifts[1:]).To(Equal(before[:v1alpha1.MaxDrifts-1]))
+}
+
+// A status that the schema refuses would never be written.
+func TestADriftFitsItsSchema(t *testing.T) {
+	g := NewWithT(t)
+	long := strings.Repeat("ä", 2000)
+	now := metav1.NewTime(earlier.Add(123 * time.Millisecond))
+
+	drift := newDrift(phases.ObservedDrift{
+		Child: "ConfigMap web",
+		Drift: ssa.Drift{Path: long, Manager: long, Desired: long, Actual: long},
+	}, now)
+
+	for field, limit := range map[string]int{drift.Field: 1024, drift.Manager: 128, drift.From: 256, drift.To: 256} {
+		g.Expect(len(field)).To(BeNumerically("<=", limit))
+		g.Expect(len(field)).To(BeNumerically(">", limit-4), "no more is cut than has to be")
+		g.Expect(utf8.ValidString(field)).To(BeTrue())
+		g.Expect(field).To(HaveSuffix("ä…"))
+	}
+	g.Expect(drift.Time).To(Equal(earlier), "what is stored has no fractions, and is compared with what is not")
+}
+
+func TestCut(t *testing.T) {
+	for name, c := range map[string]struct {
+		s      string
+		length int
+		want   string
+	}{
+		"short":                    {"abc", 8, "abc"},
+		"as long as may be":        {"abcdefgh", 8, "abcdefgh"},
+		"longer":                   {"abcdefghi", 8, "abcde…"},
+		"a character at the limit": {"abcdäfghi", 8, "abcd…"},
+		"empty":                    {"", 8, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			g.Expect(cut(c.s, c.length)).To(Equal(c.want))
+			g.Expect(len(cut(c.s, c.length))).To(BeNumerically("<=", c.length))
+		})
+	}
+}
+
+func TestDesiredStatus(t *testing.T) {
+	ready := []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady,
+		Message: "all phases are done", ObservedGeneration: 3, LastTransitionTime: earlier,
+	}}
+	cases := map[string]struct {
+		deployment *appsv1.Deployment
+		before     []v1alpha1.AppServiceDrift
+		summary    phases.Summary
+		want       string
+	}{
+		// Zero is said: left out, it would read as "not known".
+		"no Deployment yet": {nil, nil, phases.Summary{ObservedGeneration: 3, ReadyReason: v1alpha1.ReasonFailed, Now: later}, `
+apiVersion: fixpoint.dev/v1alpha1
+kind: AppService
+metadata: {name: web, namespace: shop}
+status:
+  observedGeneration: 3
+  phase: Provisioning
+  replicas: 0
+  readyReplicas: 0
+  selector: app.kubernetes.io/name=web
+  url: http://web.shop.svc:8080
+`},
+		"running, with a history": {deploymentWith(3, 2), []v1alpha1.AppServiceDrift{scaledAt(earlier, v1alpha1.DriftCorrected)},
+			phases.Summary{ObservedGeneration: 3, Conditions: ready, Ready: true, ReadyReason: v1alpha1.ReasonReady, Now: later}, `
+apiVersion: fixpoint.dev/v1alpha1
+kind: AppService
+metadata: {name: web, namespace: shop}
+status:
+  observedGeneration: 3
+  phase: Running
+  replicas: 3
+  readyReplicas: 2
+  selector: app.kubernetes.io/name=web
+  url: http://web.shop.svc:8080
+  conditions:
+  - {type: Ready, status: "True", reason: Ready, message: all phases are done, observedGeneration: 3, lastTransitionTime: "2026-05-01T12:00:00Z"}
+  drifts:
+  - {time: "2026-05-01T12:00:00Z", kind: Deployment, name: web, field: .spec.replicas, manager: kubectl, from: "3", to: "7", action: Corrected}
+`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			app := webApp()
+			app.Status.Drifts = c.before
+			desired := desiredStatus(&scope{app: app, deployment: c.deployment}, c.summary)
+			NewWithT(t).Expect(asJSON(t, desired)).To(MatchYAML(c.want))
+		})
+	}
+}

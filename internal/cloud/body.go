@@ -1,0 +1,37 @@
+package cloud
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+)
+
+// armError is the body of an error answer. See
+// https://github.com/cloud-and-ai-microsoft/resource-provider-contract/blob/master/v1.0/common-api-details.md#error-response-content.
+type armError struct {
+	Error struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+func errorBody(response *http.Response) (armError, error) {
+	var body armError
+	if response == nil {
+		return body, nil
+	}
+	raw, err := runtime.Payload(response)
+	if err != nil {
+		return body, err
+	}
+	return body, json.Unmarshal(raw, &body)
+}
+
+// noise is what the cloud adds to a message and what differs from request to request.
+var noise = regexp.MustCompile(`(?i)\s*(trace ?id|correlation ?id|request ?id|client request ?id|timestamp)\s*:?\s*'?[0-9a-z:. -]*[0-9]'?\.?`)
+
+func withoutRequestIDs(message string) string {
+	return noise.ReplaceAllString(message, "")
+}

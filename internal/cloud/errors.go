@@ -1,0 +1,186 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+)
+
+// Kind sorts what can go wrong by what has to be done about it.
+type Kind string
+
+// The kinds of failure.
+const (
+	// NotFound: the resource is not there.
+	NotFound Kind = "NotFound"
+	// GroupMissing: the resource group, or the subscription, is not there.
+	GroupMissing Kind = "GroupMissing"
+	// Throttled: too many requests; RetryAfter says when the next one is welcome.
+	Throttled Kind = "Throttled"
+	// InProgress: another operation on the resource has to end first.
+	InProgress Kind = "InProgress"
+	// Propagating: a grant or an identity has not reached every part of the cloud yet.
+	Propagating Kind = "Propagating"
+	// NameTaken: somebody else has the globally unique name, or a deleted resource still holds it.
+	NameTaken Kind = "NameTaken"
+	// AlreadyGranted: the principal has the role already, under another name.
+	AlreadyGranted Kind = "AlreadyGranted"
+	// Locked: a management lock forbids it.
+	Locked Kind = "Locked"
+	// Denied: the caller lacks a permission; the message names the action and the scope.
+	Denied Kind = "Denied"
+	// BadCredentials: the credential is not accepted.
+	BadCredentials Kind = "BadCredentials"
+	// Invalid: the cloud refuses a value, and will refuse it again.
+	Invalid Kind = "Invalid"
+	// Unreachable: no answer, or an answer that says nothing about the request.
+	Unreachable Kind = "Unreachable"
+)
+
+// Error is a failed call. Match it with errors.As, or its kind with [Is].
+type Error struct {
+	Kind Kind
+	// Code is the cloud's own, such as StorageAccountAlreadyTaken.
+	Code string
+	// Message is the cloud's own, without request ids and times, so that it is the same from try to try.
+	Message string
+	// RetryAfter is when the cloud asks to come back; zero if it does not say.
+	RetryAfter time.Duration
+	doing      string
+	cause      error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Code == "" {
+		return fmt.Sprintf("%s: %s", e.doing, e.Message)
+	}
+	return fmt.Sprintf("%s: %s (%s)", e.doing, e.Message, e.Code)
+}
+
+// Unwrap returns the SDK's error.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Is says whether the error is of one of the kinds.
+func Is(err error, kinds ...Kind) bool {
+	var typed *Error
+	if !errors.As(err, &typed) {
+		return false
+	}
+	for _, kind := range kinds {
+		if typed.Kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// kindOfCode sorts the cloud's error codes. Codes that are not here are sorted by the HTTP status.
+var kindOfCode = map[string]Kind{
+	"ResourceGroupNotFound":                 GroupMissing,
+	"SubscriptionNotFound":                  GroupMissing,
+	"TooManyRequests":                       Throttled,
+	"SubscriptionRequestsThrottled":         Throttled,
+	"OperationNotAllowed":                   InProgress,
+	"StorageAccountOperationInProgress":     InProgress,
+	"StorageAccountIsNotProvisioned":        InProgress,
+	"ConflictError":                         InProgress,
+	"AnotherOperationInProgress":            InProgress,
+	"RoleAssignmentUpdateNotPermitted":      InProgress,
+	"KeyVaultAuthenticationFailure":         Propagating,
+	"PrincipalNotFound":                     Propagating,
+	"StorageAccountAlreadyTaken":            NameTaken,
+	"StorageAccountInAnotherResourceGroup":  NameTaken,
+	"AccountAlreadyExists":                  NameTaken,
+	"StorageAccountNameInRecoverableState":  NameTaken,
+	"ObjectIsDeletedButRecoverable":         NameTaken,
+	"RoleAssignmentExists":                  AlreadyGranted,
+	"ScopeLocked":                           Locked,
+	"AuthorizationFailed":                   Denied,
+	"LinkedAuthorizationFailed":             Denied,
+	"AuthenticationFailed":                  BadCredentials,
+	"InvalidAuthenticationToken":            BadCredentials,
+	"InvalidAuthenticationTokenTenant":      BadCredentials,
+	"ExpiredAuthenticationToken":            BadCredentials,
+	"PreconditionFailed":                    InProgress,
+}
+
+// classify turns an error of the SDK into a typed one.
+func classify(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	typed := &Error{Kind: Unreachable, doing: doing, cause: err, Message: "the cloud did not answer"}
+	var response *azcore.ResponseError
+	var authentication *azidentity.AuthenticationFailedError
+	switch {
+	case errors.As(err, &response):
+		typed.fromResponse(response)
+	case errors.As(err, &authentication):
+		typed.Kind, typed.Message = BadCredentials, "the directory does not accept the credential"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		typed.Message = "the cloud did not answer in time"
+	}
+	return typed
+}
+
+func (e *Error) fromResponse(response *azcore.ResponseError) {
+	e.Code = response.ErrorCode
+	e.Message = cloudMessage(response)
+	e.RetryAfter = retryAfter(response.RawResponse)
+	if kind, ok := kindOfCode[response.ErrorCode]; ok {
+		e.Kind = kind
+		return
+	}
+	switch status := response.StatusCode; {
+	case status == http.StatusNotFound:
+		e.Kind = NotFound
+	case status == http.StatusTooManyRequests:
+		e.Kind = Throttled
+	case status == http.StatusUnauthorized:
+		e.Kind = BadCredentials
+	case status == http.StatusForbidden:
+		e.Kind = Denied
+	case status == http.StatusConflict, status == http.StatusPreconditionFailed:
+		e.Kind = InProgress
+	case status >= http.StatusBadRequest && status < http.StatusInternalServerError:
+		e.Kind = Invalid
+	default:
+		e.Kind, e.Message = Unreachable, "the cloud failed with HTTP status "+strconv.Itoa(status)
+	}
+}
+
+// cloudMessage is the message in the error body. The SDK's own text holds the whole request and
+// response, with ids and times that differ each time.
+func cloudMessage(response *azcore.ResponseError) string {
+	body, err := errorBody(response.RawResponse)
+	if err == nil && body.Error.Message != "" {
+		return strings.TrimSpace(withoutRequestIDs(body.Error.Message))
+	}
+	return "HTTP status " + strconv.Itoa(response.StatusCode)
+}
+
+// retryAfter reads the Retry-After header, in seconds or as a date.
+func retryAfter(response *http.Response) time.Duration {
+	if response == nil {
+		return 0
+	}
+	header := response.Header.Get("Retry-After")
+	if seconds, err := strconv.Atoi(header); err == nil && seconds > 0 {
+		return time.Duration(seconds) * time.Second
+	}
+	if milliseconds, err := strconv.Atoi(response.Header.Get("Retry-After-Ms")); err == nil && milliseconds > 0 {
+		return time.Duration(milliseconds) * time.Millisecond
+	}
+	if date, err := http.ParseTime(header); err == nil {
+		return max(0, time.Until(date))
+	}
+	return 0
+}

@@ -1,0 +1,236 @@
+package integration_test
+
+import (
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+const (
+	image      = "registry.test/shop:1"
+	otherImage = "registry.test/shop:2"
+)
+
+// edit changes the spec of an AppService.
+type edit func(spec *v1alpha1.AppServiceSpec)
+
+func replicas(n int32) edit { return func(s *v1alpha1.AppServiceSpec) { s.Replicas = &n } }
+
+func withImage(image string) edit { return func(s *v1alpha1.AppServiceSpec) { s.Image = image } }
+
+func strategy(strategy v1alpha1.AppServiceStrategy) edit {
+	return func(s *v1alpha1.AppServiceSpec) { s.Strategy = strategy }
+}
+
+// config sets keys, given as key, value, key, value, and so on; none of them means no config.
+func config(pairs ...string) edit {
+	return func(s *v1alpha1.AppServiceSpec) {
+		s.Config = nil
+		for i := 0; i < len(pairs); i += 2 {
+			if s.Config == nil {
+				s.Config = map[string]string{}
+			}
+			s.Config[pairs[i]] = pairs[i+1]
+		}
+	}
+}
+
+func env(vars ...corev1.EnvVar) edit { return func(s *v1alpha1.AppServiceSpec) { s.Env = vars } }
+
+// autoscaled leaves the number of pods to an autoscaler.
+func autoscaled(minimum, maximum int32) edit {
+	return func(s *v1alpha1.AppServiceSpec) {
+		s.Replicas = nil
+		s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: minimum, MaxReplicas: maximum, TargetCPUUtilizationPercent: ptr.To[int32](80)}
+	}
+}
+
+// fixed takes the number of pods back from an autoscaler.
+func fixed(n int32) edit {
+	return func(s *v1alpha1.AppServiceSpec) { s.Autoscaling, s.Replicas = nil, &n }
+}
+
+func budget(b *v1alpha1.AppServiceDisruptionBudget) edit {
+	return func(s *v1alpha1.AppServiceSpec) { s.DisruptionBudget = b }
+}
+
+func ingress(in *v1alpha1.AppServiceIngress) edit {
+	return func(s *v1alpha1.AppServiceSpec) { s.Ingress = in }
+}
+
+func adoption(policy v1alpha1.AdoptionPolicy) edit {
+	return func(s *v1alpha1.AppServiceSpec) { s.AdoptionPolicy = policy }
+}
+
+func drift(policy v1alpha1.DriftPolicy) edit {
+	return func(s *v1alpha1.AppServiceSpec) { s.DriftPolicy = policy }
+}
+
+func deadline(seconds int32) edit {
+	return func(s *v1alpha1.AppServiceSpec) { s.ProgressDeadlineSeconds = seconds }
+}
+
+func suspend(is bool) edit { return func(s *v1alpha1.AppServiceSpec) { s.Suspend = is } }
+
+// everything turns all options on, so that there is a child of each kind.
+func everything(s *v1alpha1.AppServiceSpec) {
+	for _, e := range []edit{
+		config("GREETING", "hello"), autoscaled(2, 5),
+		budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}),
+		ingress(&v1alpha1.AppServiceIngress{Host: "shop.example.com", IngressClassName: ptr.To(ingressClass)}),
+		env(corev1.EnvVar{Name: "MODE", Value: "fast"}),
+	} {
+		e(s)
+	}
+}
+
+// app builds an AppService with two pods.
+func (w *world) app(name string, edits ...edit) *v1alpha1.AppService {
+	a := &v1alpha1.AppService{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		Spec:       v1alpha1.AppServiceSpec{Image: image, Replicas: ptr.To[int32](2)},
+	}
+	for _, e := range edits {
+		e(&a.Spec)
+	}
+	return a
+}
+
+// create makes an AppService.
+func (w *world) create(name string, edits ...edit) *v1alpha1.AppService {
+	w.t.Helper()
+	a := w.app(name, edits...)
+	w.Expect(api.Create(w.ctx, a)).To(Succeed())
+	return a
+}
+
+// createReady makes an AppService and waits until it is Ready.
+func (w *world) createReady(name string, edits ...edit) *v1alpha1.AppService {
+	w.t.Helper()
+	w.create(name, edits...)
+	return w.ready(name)
+}
+
+// change edits the spec of an AppService, as its user does.
+func (w *world) change(name string, edits ...edit) {
+	w.t.Helper()
+	live := read(w, name, &v1alpha1.AppService{})
+	before := live.DeepCopy()
+	for _, e := range edits {
+		e(&live.Spec)
+	}
+	w.Expect(as("user").Patch(w.ctx, live, client.MergeFrom(before))).To(Succeed())
+}
+
+// changeReady edits the spec of an AppService and waits until it is Ready again.
+func (w *world) changeReady(name string, edits ...edit) *v1alpha1.AppService {
+	w.t.Helper()
+	w.change(name, edits...)
+	return w.ready(name)
+}
+
+// ready waits until the AppService is Ready for the spec that it has.
+func (w *world) ready(name string) *v1alpha1.AppService {
+	w.t.Helper()
+	return eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		g.Expect(a.Status.ObservedGeneration).To(Equal(a.Generation))
+		g.Expect(conditions(a)).To(HaveKeyWithValue("Ready", "True Ready"))
+	})
+}
+
+// shows waits until a condition of the AppService reads like "False NotOwned" and has a message
+// that matches.
+func (w *world) shows(name, conditionType, statusAndReason string, message types.GomegaMatcher) *v1alpha1.AppService {
+	w.t.Helper()
+	return eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		g.Expect(a.Status.ObservedGeneration).To(Equal(a.Generation))
+		g.Expect(conditions(a)).To(HaveKeyWithValue(conditionType, statusAndReason))
+		g.Expect(messageOf(a, conditionType)).To(message)
+	})
+}
+
+// conditions are the status and the reason of each.
+func conditions(a *v1alpha1.AppService) map[string]string {
+	all := map[string]string{}
+	for _, c := range a.Status.Conditions {
+		all[c.Type] = string(c.Status) + " " + c.Reason
+	}
+	return all
+}
+
+func messageOf(a *v1alpha1.AppService, conditionType string) string {
+	for _, c := range a.Status.Conditions {
+		if c.Type == conditionType {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// as is a client that writes under a field manager of that name, as kubectl and its like do.
+func as(manager string) client.Client { return client.WithFieldOwner(api, manager) }
+
+// scale sets the number of pods of an object through its scale subresource, as `kubectl scale`
+// and autoscalers do.
+func (w *world) scale(manager string, object client.Object, n int32) {
+	w.t.Helper()
+	scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: n}}
+	w.Expect(as(manager).SubResource("scale").Update(w.ctx, object, client.WithSubResourceBody(scale))).To(Succeed())
+}
+
+// update reads an object, changes it and writes it back under a field manager, until nobody has
+// written in between.
+func update[T client.Object](w *world, manager, name string, object T, change func(T)) T {
+	w.t.Helper()
+	var updated T
+	w.Eventually(func() error {
+		updated = object.DeepCopyObject().(T)
+		if err := api.Get(w.ctx, w.key(name), updated); err != nil {
+			return err
+		}
+		change(updated)
+		return as(manager).Update(w.ctx, updated)
+	}).Should(Succeed())
+	return updated
+}
+
+func (w *world) deployment(name string) *appsv1.Deployment {
+	w.t.Helper()
+	return read(w, name, &appsv1.Deployment{})
+}
+
+// replicaSets are those of an AppService, one for each version of its pods.
+func (w *world) replicaSets(name string) []appsv1.ReplicaSet {
+	w.t.Helper()
+	var list appsv1.ReplicaSetList
+	w.Expect(api.List(w.ctx, &list, client.InNamespace(w.namespace), client.MatchingLabels{"app.kubernetes.io/name": name})).To(Succeed())
+	return list.Items
+}
+
+func (w *world) pods(name string) []corev1.Pod {
+	w.t.Helper()
+	var list corev1.PodList
+	w.Expect(api.List(w.ctx, &list, client.InNamespace(w.namespace), client.MatchingLabels{"app.kubernetes.io/name": name})).To(Succeed())
+	return list.Items
+}
+
+// labels are those of every child.
+func labels(name string) map[string]string {
+	return map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "fixpoint"}
+}
+
+// beOwnedBy matches an object whose one owner is the AppService.
+func beOwnedBy(a *v1alpha1.AppService) types.GomegaMatcher {
+	return HaveField("OwnerReferences", ConsistOf(metav1.OwnerReference{
+		APIVersion: "fixpoint.dev/v1alpha1", Kind: "AppService", Name: a.Name, UID: a.UID,
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}))
+}

@@ -1,0 +1,232 @@
+package integration_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+)
+
+// kubectl runs it as an administrator and returns what it prints.
+func (w *world) kubectl(args ...string) string {
+	w.t.Helper()
+	kubeconfig, err := shared.Kubeconfig(cluster.Admin, cluster.Masters)
+	w.Expect(err).NotTo(HaveOccurred())
+	cmd := exec.CommandContext(w.t.Context(), shared.Kubectl(), append([]string{"--kubeconfig=" + kubeconfig, "--namespace=" + w.namespace}, args...)...)
+	cmd.Env = []string{"HOME=" + w.t.TempDir(), "PATH=/usr/bin:/bin"}
+	output, err := cmd.CombinedOutput()
+	w.Expect(err).NotTo(HaveOccurred(), "kubectl %s:\n%s", strings.Join(args, " "), output)
+	return string(output)
+}
+
+// kstatus is what tools such as Flux and Argo CD make of an object, by the rules of
+// sigs.k8s.io/cli-utils/pkg/kstatus for kinds that they do not know.
+func kstatus(a *v1alpha1.AppService) string {
+	is := func(conditionType string) bool { return meta.IsStatusConditionTrue(a.Status.Conditions, conditionType) }
+	ready := meta.FindStatusCondition(a.Status.Conditions, "Ready")
+	switch {
+	case a.DeletionTimestamp != nil:
+		return "Terminating"
+	case a.Status.ObservedGeneration != 0 && a.Status.ObservedGeneration != a.Generation, is("Reconciling"):
+		return "InProgress"
+	case is("Stalled"):
+		return "Failed"
+	case ready != nil && ready.Status != "True":
+		return "InProgress"
+	default:
+		return "Current"
+	}
+}
+
+func TestFromNothingToReady(t *testing.T) {
+	w := newManagedWorld(t)
+	versions := record[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
+
+	// When an AppService with config and three pods is made
+	w.create("web", replicas(3), config("GREETING", "hello"))
+	w.kubectl("wait", "--for=condition=Ready", "appservice/web", "--timeout=60s")
+	app := w.ready("web")
+
+	// Then its status says so,
+	w.Expect(conditions(app)).To(Equal(map[string]string{
+		"Ready":                 "True Ready",
+		"ConfigReady":           "True Ready",
+		"ServiceReady":          "True Ready",
+		"DeploymentReady":       "True Ready",
+		"AutoscalingReady":      "True NotConfigured",
+		"DisruptionBudgetReady": "True NotConfigured",
+		"IngressReady":          "True NotConfigured",
+	}))
+	for _, c := range app.Status.Conditions {
+		w.Expect(c.ObservedGeneration).To(Equal(app.Generation), c.Type)
+		w.Expect(c.Message).NotTo(BeEmpty(), c.Type)
+	}
+	w.Expect(app.Status.ObservedGeneration).To(Equal(app.Generation))
+	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
+	w.Expect(app.Status.URL).To(Equal("http://web." + w.namespace + ".svc:8080"))
+	w.Expect(app.Status.Replicas).To(BeEquivalentTo(3))
+	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(3))
+	w.Expect(app.Status.Selector).To(Equal("app.kubernetes.io/name=web"))
+	w.Expect(app.Status.Drifts).To(BeEmpty())
+	w.Expect(app.Finalizers).To(ConsistOf("fixpoint.dev/teardown"))
+
+	// and took few writes to get there,
+	w.settled()
+	writes := w.requests(w.began).Writes()
+	w.Expect(len(writes)).To(BeNumerically("<=", 7), "writes from nothing to Ready:\n%s", writes)
+	for _, write := range writes {
+		w.Expect(write.FieldManager()).To(Equal("fixpoint-appservice"), "%s", write)
+		w.Expect(write.Code).To(BeNumerically("<", 300), "%s", write)
+	}
+
+	// and kstatus was right all the way,
+	var course []string
+	for _, version := range versions() {
+		if len(version.Status.Conditions) == 0 {
+			continue // the manager has not seen it yet
+		}
+		status := kstatus(version)
+		if conditions(version)["Ready"] == "True Ready" {
+			w.Expect(status).To(Equal("Current"))
+			w.Expect(version.Status.ReadyReplicas).To(BeEquivalentTo(3), "Ready means that all pods are")
+		} else {
+			w.Expect(conditions(version)).To(HaveKeyWithValue("Reconciling", HavePrefix("True ")))
+		}
+		if len(course) == 0 || course[len(course)-1] != status {
+			course = append(course, status)
+		}
+	}
+	w.Expect(course).To(Equal([]string{"InProgress", "Current"}))
+
+	// and kubectl shows what people look for.
+	lines := strings.Split(strings.TrimSpace(w.kubectl("get", "asvc")), "\n")
+	w.Expect(strings.Fields(lines[0])).To(Equal([]string{"NAME", "READY", "REASON", "PODS", "URL", "AGE"}))
+	w.Expect(strings.Fields(lines[1])[:5]).To(Equal([]string{"web", "True", "Ready", "3", app.Status.URL}))
+	wide := strings.Fields(w.kubectl("get", "fixpoint", "-o", "wide", "--no-headers"))
+	w.Expect(wide).To(ContainElements("Running", image))
+}
+
+func TestEventsTellOfTransitionsAndOfNothingElse(t *testing.T) {
+	w := newManagedWorld(t)
+
+	w.createReady("web", config("GREETING", "hello"))
+
+	w.Eventually(func() []string { return w.events("web") }).Should(ContainElement("Normal Ready Ready is True: all phases are done"))
+	w.settled()
+	w.Expect(w.events("web")).To(ConsistOf(
+		"Normal Ready ConfigReady is True: the ConfigMap holds spec.config",
+		"Normal Ready ServiceReady is True: the Service leads to the pods",
+		HavePrefix("Normal RolloutProgressing DeploymentReady is False: "),
+		HavePrefix("Normal RolloutProgressing Ready is False: Deployment: "),
+		"Normal Ready DeploymentReady is True: all pods run the current version and are available",
+		"Normal Ready Ready is True: all phases are done",
+	))
+}
+
+// declaration is a child, and what of it has to read as given in YAML, the API server's defaults
+// included.
+type declaration struct {
+	child client.Object
+	spec  any
+	want  string
+}
+
+func TestChildrenAreExactlyAsDeclared(t *testing.T) {
+	w := newManagedWorld(t)
+
+	app := w.createReady("web", everything)
+
+	children := map[string]declaration{}
+	configMap := read(w, "web", &corev1.ConfigMap{})
+	children["ConfigMap"] = declaration{configMap, configMap.Data, `{GREETING: hello}`}
+	service := read(w, "web", &corev1.Service{})
+	service.Spec.ClusterIP, service.Spec.ClusterIPs = "", nil
+	children["Service"] = declaration{service, service.Spec, `
+ports: [{name: http, port: 8080, protocol: TCP, targetPort: http}]
+selector: {app.kubernetes.io/name: web}
+internalTrafficPolicy: Cluster
+ipFamilies: [IPv4]
+ipFamilyPolicy: SingleStack
+sessionAffinity: None
+type: ClusterIP`}
+	deployment := w.deployment("web")
+	w.Expect(deployment.Spec.Template.Annotations).To(HaveKeyWithValue("fixpoint.dev/config-hash", HaveLen(16)))
+	deployment.Spec.Template.Annotations = nil
+	children["Deployment"] = declaration{deployment, deployment.Spec, `
+replicas: 2
+progressDeadlineSeconds: 600
+revisionHistoryLimit: 10
+selector: {matchLabels: {app.kubernetes.io/name: web}}
+strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 25%, maxUnavailable: 0}}
+template:
+  metadata:
+    labels: {app.kubernetes.io/name: web, app.kubernetes.io/managed-by: fixpoint}
+  spec:
+    containers:
+    - name: app
+      image: registry.test/shop:1
+      imagePullPolicy: IfNotPresent
+      ports: [{name: http, containerPort: 8080, protocol: TCP}]
+      env: [{name: MODE, value: fast}]
+      envFrom: [{configMapRef: {name: web}}]
+      resources: {}
+      terminationMessagePath: /dev/termination-log
+      terminationMessagePolicy: File
+    dnsPolicy: ClusterFirst
+    restartPolicy: Always
+    schedulerName: default-scheduler
+    securityContext: {}
+    terminationGracePeriodSeconds: 30`}
+	autoscaler := read(w, "web", &autoscalingv2.HorizontalPodAutoscaler{})
+	children["HorizontalPodAutoscaler"] = declaration{autoscaler, autoscaler.Spec, `
+scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+minReplicas: 2
+maxReplicas: 5
+metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]`}
+	budget := read(w, "web", &policyv1.PodDisruptionBudget{})
+	children["PodDisruptionBudget"] = declaration{budget, budget.Spec, `
+maxUnavailable: 1
+selector: {matchLabels: {app.kubernetes.io/name: web}}`}
+	in := read(w, "web", &networkingv1.Ingress{})
+	children["Ingress"] = declaration{in, in.Spec, `
+ingressClassName: shared
+rules:
+- host: shop.example.com
+  http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}`}
+
+	for kind, c := range children {
+		got, err := yaml.Marshal(c.spec)
+		w.Expect(err).NotTo(HaveOccurred())
+		w.Expect(got).To(MatchYAML(c.want), kind)
+		w.Expect(c.child.GetLabels()).To(Equal(labels("web")), kind)
+		w.Expect(c.child).To(beOwnedBy(app), kind)
+	}
+	w.Expect(app.Status.URL).To(Equal("http://shop.example.com"))
+	w.Expect(conditions(app)).To(And(
+		HaveKeyWithValue("AutoscalingReady", HavePrefix("True ")),
+		HaveKeyWithValue("DisruptionBudgetReady", "True Ready"),
+		HaveKeyWithValue("IngressReady", "True Ready")))
+}
+
+func TestAnAutoscalerWithoutMetricsSaysSoAndDoesNotKeepFromBeingReady(t *testing.T) {
+	w := newManagedWorld(t)
+
+	// The cluster has no metrics server.
+	w.create("web", autoscaled(2, 4))
+
+	app := w.shows("web", "AutoscalingReady", "True ScalingInactive", ContainSubstring("spec.resources.requests, and the cluster a metrics server"))
+	w.Expect(w.ready("web").Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
+	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(2), "the autoscaler keeps to its minimum all the same")
+	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
+}
