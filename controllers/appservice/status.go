@@ -137,14 +137,24 @@ func reportedBefore(before []v1alpha1.AppServiceDrift, drift v1alpha1.AppService
 	return nil
 }
 
+// driftConfiguration leaves out what there is nothing to say about, as the schema promises: a child
+// that was deleted as a whole has no field, and the API server does not tell who did it.
 func driftConfiguration(drift v1alpha1.AppServiceDrift) *fixpointac.AppServiceDriftApplyConfiguration {
-	return fixpointac.AppServiceDrift().
+	configuration := fixpointac.AppServiceDrift().
 		WithTime(drift.Time).
 		WithKind(drift.Kind).
 		WithName(drift.Name).
-		WithField(drift.Field).
-		WithManager(drift.Manager).
-		WithFrom(drift.From).
-		WithTo(drift.To).
 		WithAction(drift.Action)
+	configuration.Field = unlessEmpty(drift.Field)
+	configuration.Manager = unlessEmpty(drift.Manager)
+	configuration.From = unlessEmpty(drift.From)
+	configuration.To = unlessEmpty(drift.To)
+	return configuration
+}
+
+func unlessEmpty(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }

@@ -238,7 +238,10 @@ status:
   selector: app.kubernetes.io/name=web
   url: http://web.shop.svc:8080
 `},
-		"running, with a history": {deploymentWith(3, 2), []v1alpha1.AppServiceDrift{scaledAt(earlier, v1alpha1.DriftCorrected)},
+		"running, with a history": {deploymentWith(3, 2), []v1alpha1.AppServiceDrift{
+			scaledAt(earlier, v1alpha1.DriftCorrected),
+			{Time: earlier, Kind: "Service", Name: "web", Action: v1alpha1.DriftCorrected},
+		},
 			phases.Summary{ObservedGeneration: 3, Conditions: ready, Ready: true, ReadyReason: v1alpha1.ReasonReady, Now: later}, `
 apiVersion: fixpoint.dev/v1alpha1
 kind: AppService
@@ -254,6 +257,7 @@ status:
   - {type: Ready, status: "True", reason: Ready, message: all phases are done, observedGeneration: 3, lastTransitionTime: "2026-05-01T12:00:00Z"}
   drifts:
   - {time: "2026-05-01T12:00:00Z", kind: Deployment, name: web, field: .spec.replicas, manager: kubectl, from: "3", to: "7", action: Corrected}
+  - {time: "2026-05-01T12:00:00Z", kind: Service, name: web, action: Corrected}
 `},
 	}
 	for name, c := range cases {

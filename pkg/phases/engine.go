@@ -204,6 +204,10 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 		return readAgain(ctx)
 	}
 	err := e.report(ctx, live, outcome)
+	if ssa.IsStale(err) && outcome.hasCorrected() {
+		// The next pass will find nothing to correct any more, so this one has to tell.
+		err = e.reportAnew(ctx, live, outcome)
+	}
 	if ssa.IsStale(err) {
 		return readAgain(ctx)
 	}
@@ -211,6 +215,18 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 		return reconcile.Result{}, errors.Join(outcome.retryable(), fmt.Errorf("writing the status: %w", err))
 	}
 	return outcome.result()
+}
+
+// reportAnew writes the status onto the object as it is now, if the pass is still about its spec.
+func (e *Engine[O, S]) reportAnew(ctx context.Context, live O, o *outcome[S]) error {
+	fresh, err := get[O](ctx, e.deps.Uncached, client.ObjectKeyFromObject(live))
+	if err != nil || isNil(fresh) {
+		return err
+	}
+	if fresh.GetUID() != live.GetUID() || fresh.GetGeneration() != live.GetGeneration() {
+		return nil
+	}
+	return e.report(ctx, fresh, o)
 }
 
 // readAgain is the quiet answer to an object that changed under the pass: nothing is wrong.

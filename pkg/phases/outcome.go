@@ -2,6 +2,7 @@ package phases
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,11 @@ type outcome[S any] struct {
 	suspended bool
 	// gone: the teardown is complete, and the object is about to vanish.
 	gone bool
+}
+
+// hasCorrected says whether the pass put something back that others had changed.
+func (o *outcome[S]) hasCorrected() bool {
+	return slices.ContainsFunc(o.drifts(), func(d ObservedDrift) bool { return d.Corrected })
 }
 
 // retryable is the error of the pass if trying again may help.

@@ -272,6 +272,7 @@ func (a *Applier) attempt(ctx context.Context, p prepared, req Request, live cli
 		// What it was until now is somebody else's: nothing has drifted, and what we do not want stays.
 		verdict = judgement{action: ActionAdopt, reclaim: emptyFieldSet()}
 	}
+	verdict.reclaim = reclaimable(req, verdict.reclaim)
 	if verdict.action == ActionReport {
 		return Result{Action: ActionReport, Live: live, Drifts: verdict.drifts, Left: true}, nil
 	}
@@ -355,17 +356,52 @@ func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict ju
 		return Result{Action: verdict.action, Live: applied, Drifts: verdict.drifts, Left: true}, nil
 	}
 	a.remember(p, applied)
-	if applied.GetResourceVersion() == live.GetResourceVersion() {
+	if applied.GetResourceVersion() == e.live.GetResourceVersion() {
 		// The server knew better than our schema what it records: nothing had drifted.
 		return Result{Action: ActionNone, Live: applied}, nil
 	}
-	if hasManager(applied, beforeFirstApply) {
-		// The object had no managed fields: what we have just applied has two owners now.
-		if applied, err = a.migrate(ctx, p, applied, false, emptyFieldSet()); err != nil {
+	if hasManager(applied, beforeFirstApply) && !a.dryRun {
+		if applied, err = a.partFromNobody(ctx, p, req, applied, verdict.reclaim); err != nil {
 			return Result{}, err
 		}
 	}
 	return Result{Action: verdict.action, Live: applied, Drifts: verdict.drifts}, nil
+}
+
+// partFromNobody follows the first apply to an object without managed fields. All that was there
+// belongs to nobody's manager then, what we have just applied as well, and so does what we applied
+// before the managed fields were wiped and no longer want. That could not go with the same apply:
+// without any manager, what others have put beside it would have gone too.
+func (a *Applier) partFromNobody(ctx context.Context, p prepared, req Request, applied client.Object, reclaim fieldSet) (client.Object, error) {
+	applied, err := a.migrate(ctx, p, applied, false, reclaim)
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := parseFields([]byte(p.fields))
+	if err != nil {
+		return nil, err
+	}
+	unwanted := reclaim.minus(wanted)
+	if unwanted.empty() {
+		return applied, nil
+	}
+	if applied, err = a.seize(ctx, p.id, applied, unwanted); err != nil {
+		return nil, err
+	}
+	raw, err := p.body(preconditions{uid: applied.GetUID()})
+	if err != nil {
+		return nil, err
+	}
+	return a.send(ctx, p.id, raw, req.Owner != nil)
+}
+
+// reclaimable narrows what we may take back from others because we want it no more: nothing of an
+// object that is shared, and no field that is to be handed over, for there they are welcome to it.
+func reclaimable(req Request, unwanted fieldSet) fieldSet {
+	if req.Owner == nil {
+		return emptyFieldSet()
+	}
+	return unwanted.outside(parseFieldPaths(req.HandOver))
 }
 
 // without takes the paths out of a request body.

@@ -34,6 +34,9 @@ func (d Drift) String() string {
 	if who == "" {
 		who = "somebody"
 	}
+	if d.Actual == "" && d.Desired == "" {
+		return fmt.Sprintf("%s removed %s", who, d.Path)
+	}
 	if d.Actual == "" {
 		return fmt.Sprintf("%s removed %s (was %s)", who, d.Path, d.Desired)
 	}

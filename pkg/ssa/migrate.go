@@ -242,12 +242,11 @@ func seized(entries []metav1.ManagedFieldsEntry, fields fieldSet, manager, apiVe
 }
 
 // inTheWay lists what has to be seized so that the apply removes it: what stands in the way of the
-// configuration, and what others have taken of that which we no longer want. The latter not where
-// the object is shared or the field is to be handed over: there they are welcome to it.
+// configuration, and what others have taken of that which we no longer want.
 func (a *Applier) inTheWay(p prepared, live client.Object, req Request, verdict judgement) (fieldSet, error) {
 	inTheWay := emptyFieldSet()
-	if req.Owner != nil {
-		inTheWay = verdict.reclaim.outside(parseFieldPaths(req.HandOver))
+	if len(live.GetManagedFields()) > 0 { // otherwise see partFromNobody
+		inTheWay = verdict.reclaim
 	}
 	if len(req.Displaces) == 0 {
 		return inTheWay, nil

@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -146,6 +147,20 @@ func (s *scenario) applyAs(who string, live client.Object, document string, opts
 func (s *scenario) wipeManagedFields(live client.Object) {
 	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/managedFields","value":[{}]}]`))
 	s.ExpectWithOffset(1, api.Patch(s, live, patch)).To(Succeed())
+}
+
+// scale sets the replicas as an autoscaler or kubectl scale does.
+func (s *scenario) scale(live client.Object, replicas int32, who string) {
+	scale := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: live.GetName(), Namespace: live.GetNamespace()},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: replicas},
+	}
+	target := live.DeepCopyObject().(client.Object)
+	s.ExpectWithOffset(1, api.SubResource("scale").Update(s, target, client.WithSubResourceBody(scale), client.FieldOwner(who))).To(Succeed())
+}
+
+func (s *scenario) blankConfigMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
 }
 
 // managers lists who manages something, but for the status.

@@ -1,0 +1,400 @@
+package cloud
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	azcloud "github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/keyvault/armkeyvault"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/storage/armstorage"
+	"k8s.io/utils/clock"
+)
+
+// Config says which cloud, and with which manners.
+type Config struct {
+	// Cloud is the endpoint. Azure's public cloud if it is the zero value.
+	Cloud azcloud.Configuration
+	// Transport sends requests. Optional.
+	Transport policy.Transporter
+	// AllowHTTP lets the credential go over plain HTTP: for a fake cloud on this machine.
+	AllowHTTP bool
+	// WritesPerSecond and WritesBurst are what a subscription allows. Azure's own if they are 0.
+	WritesPerSecond float64
+	WritesBurst     int
+	// Clock is for the budget. Optional.
+	Clock clock.PassiveClock
+}
+
+// Cloud makes clients, and keeps what they share: the SDK's clients with their connections and
+// tokens, and the budget of writes of each subscription.
+type Cloud struct {
+	config  Config
+	mu      sync.Mutex
+	clients map[string]*Client
+}
+
+// New makes a Cloud.
+func New(config Config) *Cloud {
+	if config.Cloud.Services == nil {
+		config.Cloud = azcloud.AzurePublic
+	}
+	if config.WritesPerSecond == 0 {
+		config.WritesPerSecond = writesPerSecond
+	}
+	if config.WritesBurst == 0 {
+		config.WritesBurst = writesBurst
+	}
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	return &Cloud{config: config, clients: map[string]*Client{}}
+}
+
+// Credential is a way to prove who one is, with a name by which its clients are shared. The name
+// is kept as a hash, and may hold what is secret.
+type Credential struct {
+	Name  string
+	Token azcore.TokenCredential
+}
+
+// Client returns the client of a subscription for a credential: the same one for the same two.
+func (c *Cloud) Client(subscription string, credential Credential) (*Client, error) {
+	sum := sha256.Sum256([]byte(credential.Name))
+	key := subscription + "/" + hex.EncodeToString(sum[:])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if client, ok := c.clients[key]; ok {
+		return client, nil
+	}
+	client, err := newClient(c.config, subscription, credential.Token)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of subscription %s: %w", subscription, err)
+	}
+	c.clients[key] = client
+	return client, nil
+}
+
+// Client calls the cloud for one subscription as one principal. It is safe for concurrent use.
+type Client struct {
+	subscription string
+	budget       *budget
+	accounts     *armstorage.AccountsClient
+	vaults       *armkeyvault.VaultsClient
+	keys         *armkeyvault.KeysClient
+	roles        *armauthorization.RoleAssignmentsClient
+}
+
+func newClient(config Config, subscription string, credential azcore.TokenCredential) (*Client, error) {
+	options := &arm.ClientOptions{
+		// Registering resource providers is the subscription's owner's to do.
+		DisableRPRegistration: true,
+		ClientOptions: policy.ClientOptions{
+			Cloud:     config.Cloud,
+			Transport: config.Transport,
+			// The SDK would wait here; our caller comes back instead.
+			Retry:                           policy.RetryOptions{MaxRetries: -1},
+			Telemetry:                       policy.TelemetryOptions{ApplicationID: "fixpoint"},
+			InsecureAllowCredentialWithHTTP: config.AllowHTTP,
+		},
+	}
+	accounts, err1 := armstorage.NewAccountsClient(subscription, credential, options)
+	vaults, err2 := armkeyvault.NewVaultsClient(subscription, credential, options)
+	keys, err3 := armkeyvault.NewKeysClient(subscription, credential, options)
+	roles, err4 := armauthorization.NewRoleAssignmentsClient(subscription, credential, options)
+	return &Client{
+		subscription: subscription,
+		budget:       newBudget(config.Clock, config.WritesPerSecond, config.WritesBurst),
+		accounts:     accounts, vaults: vaults, keys: keys, roles: roles,
+	}, errors.Join(err1, err2, err3, err4)
+}
+
+// read runs a call that changes nothing.
+func (c *Client) read(doing string, call func() error) error {
+	if wait := c.budget.closed(); wait > 0 {
+		return throttled(doing, wait)
+	}
+	return c.outcome(doing, call())
+}
+
+// write runs a call that counts against the subscription's writes, in the name of an object.
+func (c *Client) write(object, doing string, call func() error) error {
+	if wait := c.budget.take(object); wait > 0 {
+		return throttled(doing, wait)
+	}
+	return c.outcome(doing, call())
+}
+
+func (c *Client) outcome(doing string, err error) error {
+	err = classify(doing, err)
+	var typed *Error
+	if errors.As(err, &typed) && typed.Kind == Throttled {
+		typed.RetryAfter = max(typed.RetryAfter, time.Second)
+		c.budget.refused(typed.RetryAfter)
+	}
+	return err
+}
+
+func throttled(doing string, wait time.Duration) error {
+	return &Error{Kind: Throttled, doing: doing, Message: "the subscription's budget of requests is used up for the moment", RetryAfter: wait}
+}
+
+// Account reads an account; the error is [NotFound] if there is none.
+func (c *Client) Account(ctx context.Context, group, name string) (*Account, error) {
+	var answer armstorage.AccountsClientGetPropertiesResponse
+	err := c.read("reading the storage account", func() (err error) {
+		answer, err = c.accounts.GetProperties(ctx, group, name, nil)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return accountOf(answer.Account), nil
+}
+
+// NewAccount is what an account is created with. What it is encrypted with follows later.
+type NewAccount struct {
+	Group, Name, Location, SKU string
+	Tags                       map[string]string
+}
+
+// CreateAccount asks for an account with an identity of its own. The cloud goes on by itself. Asking
+// again for the same account is the same request.
+func (c *Client) CreateAccount(ctx context.Context, wanted NewAccount) (Accepted, error) {
+	var response *http.Response
+	err := c.write(wanted.Name, "creating the storage account", func() error {
+		_, err := c.accounts.BeginCreate(policy.WithCaptureResponse(ctx, &response), wanted.Group, wanted.Name, armstorage.AccountCreateParameters{
+			Kind:     to.Ptr(armstorage.KindStorageV2),
+			Location: &wanted.Location,
+			SKU:      &armstorage.SKU{Name: to.Ptr(armstorage.SKUName(wanted.SKU))},
+			Tags:     pointers(wanted.Tags),
+			Identity: &armstorage.Identity{Type: to.Ptr(armstorage.IdentityTypeSystemAssigned)},
+			Properties: &armstorage.AccountPropertiesCreateParameters{
+				EnableHTTPSTrafficOnly: to.Ptr(true),
+				MinimumTLSVersion:      to.Ptr(armstorage.MinimumTLSVersionTLS12),
+				AllowBlobPublicAccess:  to.Ptr(false),
+			},
+		}, nil)
+		return err
+	})
+	return Accepted{RetryAfter: retryAfter(response)}, err
+}
+
+// Change is a change of an account; what is nil stays.
+type Change struct {
+	// SKU and Tags replace what is there.
+	SKU  *string
+	Tags map[string]string
+	// Identity asks for a system-assigned identity.
+	Identity bool
+	// Encryption is what the account is to be encrypted with.
+	Encryption *Encryption
+}
+
+// UpdateAccount changes an account, and returns it as it is then.
+func (c *Client) UpdateAccount(ctx context.Context, group, name string, change Change) (*Account, error) {
+	parameters := armstorage.AccountUpdateParameters{Tags: pointers(change.Tags)}
+	if change.SKU != nil {
+		parameters.SKU = &armstorage.SKU{Name: to.Ptr(armstorage.SKUName(*change.SKU))}
+	}
+	if change.Identity {
+		parameters.Identity = &armstorage.Identity{Type: to.Ptr(armstorage.IdentityTypeSystemAssigned)}
+	}
+	if change.Encryption != nil {
+		parameters.Properties = &armstorage.AccountPropertiesUpdateParameters{Encryption: encryptionFor(*change.Encryption)}
+	}
+	var answer armstorage.AccountsClientUpdateResponse
+	err := c.write(name, "changing the storage account", func() (err error) {
+		answer, err = c.accounts.Update(ctx, group, name, parameters, nil)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return accountOf(answer.Account), nil
+}
+
+func encryptionFor(e Encryption) *armstorage.Encryption {
+	encryption := &armstorage.Encryption{
+		KeySource: to.Ptr(armstorage.KeySource(e.KeySource)),
+		Services: &armstorage.EncryptionServices{
+			Blob: &armstorage.EncryptionService{Enabled: to.Ptr(true)},
+			File: &armstorage.EncryptionService{Enabled: to.Ptr(true)},
+		},
+	}
+	if e.KeySource == CustomerManaged {
+		encryption.KeyVaultProperties = &armstorage.KeyVaultProperties{
+			KeyVaultURI: &e.VaultURI, KeyName: &e.KeyName, KeyVersion: &e.KeyVersion,
+		}
+	}
+	return encryption
+}
+
+// DeleteAccount deletes an account. That it is gone already is no error.
+func (c *Client) DeleteAccount(ctx context.Context, group, name string) error {
+	err := c.write(name, "deleting the storage account", func() error {
+		_, err := c.accounts.Delete(ctx, group, name, nil)
+		return err
+	})
+	return ignoreNotFound(err)
+}
+
+// Vault reads a vault; the error is [NotFound] if there is none.
+func (c *Client) Vault(ctx context.Context, group, name string) (*Vault, error) {
+	var answer armkeyvault.VaultsClientGetResponse
+	err := c.read("reading the key vault", func() (err error) {
+		answer, err = c.vaults.Get(ctx, group, name, nil)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return vaultOf(answer.Vault), nil
+}
+
+// Key reads a version of a key, or the latest one without a version; the error is [NotFound] if
+// there is none.
+func (c *Client) Key(ctx context.Context, group, vault, name, version string) (*Key, error) {
+	var found armkeyvault.Key
+	err := c.read("reading the key", func() error {
+		if version == "" {
+			answer, err := c.keys.Get(ctx, group, vault, name, nil)
+			found = answer.Key
+			return err
+		}
+		answer, err := c.keys.GetVersion(ctx, group, vault, name, version, nil)
+		found = answer.Key
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return keyOf(found), nil
+}
+
+// Grant finds the role assignment by which a principal may use a vault's keys, or nil. Whoever made
+// it counts: it may stand under another name than ours.
+func (c *Client) Grant(ctx context.Context, vaultID, principalID string) (*Grant, error) {
+	var found *Grant
+	err := c.read("reading the role assignments of the key vault", func() error {
+		filter := fmt.Sprintf("principalId eq '%s'", principalID)
+		pager := c.roles.NewListForScopePager(vaultID, &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: &filter})
+		for pager.More() && found == nil {
+			page, err := pager.NextPage(ctx)
+			if err != nil {
+				return err
+			}
+			found = grantIn(page.Value, principalID)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// CreateGrant lets a principal use a vault's keys. Granting again is the same grant.
+func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID string) error {
+	err := c.write(object, "granting access to the key vault", func() error {
+		_, err := c.roles.Create(ctx, vaultID, grantName(vaultID, principalID, CryptoUserRole), armauthorization.RoleAssignmentCreateParameters{
+			Properties: &armauthorization.RoleAssignmentProperties{
+				PrincipalID:      &principalID,
+				PrincipalType:    to.Ptr(armauthorization.PrincipalTypeServicePrincipal),
+				RoleDefinitionID: to.Ptr(c.roleID(CryptoUserRole)),
+			},
+		}, nil)
+		return err
+	})
+	if Is(err, AlreadyGranted) {
+		return nil
+	}
+	return err
+}
+
+// DeleteGrant takes back a role assignment of ours. That it is gone already is no error.
+func (c *Client) DeleteGrant(ctx context.Context, object, vaultID, principalID string) error {
+	err := c.write(object, "taking back the access to the key vault", func() error {
+		_, err := c.roles.Delete(ctx, vaultID, grantName(vaultID, principalID, CryptoUserRole), nil)
+		return err
+	})
+	return ignoreNotFound(err)
+}
+
+func (c *Client) roleID(role string) string {
+	return fmt.Sprintf("/subscriptions/%s/providers/Microsoft.Authorization/roleDefinitions/%s", c.subscription, role)
+}
+
+// KeyPermissions are what an access policy has to allow.
+var KeyPermissions = []string{"get", "wrapkey", "unwrapkey"}
+
+// SetAccessPolicy adds the [KeyPermissions] of a principal to a vault that works with access policies.
+func (c *Client) SetAccessPolicy(ctx context.Context, object, group, vault, tenant, principalID string) error {
+	return c.changeAccessPolicy(ctx, object, group, vault, tenant, principalID, armkeyvault.AccessPolicyUpdateKindAdd)
+}
+
+// RemoveAccessPolicy takes them away. That they are gone already is no error.
+func (c *Client) RemoveAccessPolicy(ctx context.Context, object, group, vault, tenant, principalID string) error {
+	return ignoreNotFound(c.changeAccessPolicy(ctx, object, group, vault, tenant, principalID, armkeyvault.AccessPolicyUpdateKindRemove))
+}
+
+func (c *Client) changeAccessPolicy(ctx context.Context, object, group, vault, tenant, principalID string, kind armkeyvault.AccessPolicyUpdateKind) error {
+	return c.write(object, "changing the access policies of the key vault", func() error {
+		_, err := c.vaults.UpdateAccessPolicy(ctx, group, vault, kind, armkeyvault.VaultAccessPolicyParameters{
+			Properties: &armkeyvault.VaultAccessPolicyProperties{
+				AccessPolicies: []*armkeyvault.AccessPolicyEntry{{
+					ObjectID: &principalID,
+					TenantID: &tenant,
+					Permissions: &armkeyvault.Permissions{Keys: []*armkeyvault.KeyPermissions{
+						to.Ptr(armkeyvault.KeyPermissionsGet), to.Ptr(armkeyvault.KeyPermissionsWrapKey), to.Ptr(armkeyvault.KeyPermissionsUnwrapKey),
+					}},
+				}},
+			},
+		}, nil)
+		return err
+	})
+}
+
+// VaultID is the ARM resource id of a vault in the client's subscription.
+func (c *Client) VaultID(group, vault string) string {
+	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.KeyVault/vaults/%s", c.subscription, group, vault)
+}
+
+func ignoreNotFound(err error) error {
+	if Is(err, NotFound) {
+		return nil
+	}
+	return err
+}
+
+func pointers(values map[string]string) map[string]*string {
+	if values == nil {
+		return nil
+	}
+	pointed := make(map[string]*string, len(values))
+	for key, value := range maps.All(values) {
+		pointed[key] = &value
+	}
+	return pointed
+}
+
+func grantIn(assignments []*armauthorization.RoleAssignment, principalID string) *Grant {
+	for _, assignment := range assignments {
+		p := assignment.Properties
+		if p == nil || !strings.EqualFold(value(p.PrincipalID), principalID) ||
+			!strings.HasSuffix(strings.ToLower(value(p.RoleDefinitionID)), CryptoUserRole) {
+			continue
+		}
+		return &Grant{ID: value(assignment.ID), CreatedOn: value(p.CreatedOn)}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package ssa_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+func TestGivenASharedObject_WhenAnotherManagerHoldsAField_ThenTheConflictNamesBoth(t *testing.T) {
+	s := newScenario(t, nil)
+	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs", "b": "theirs"}})
+	live := get(s, &corev1.ConfigMap{}, "c")
+
+	err := s.fails(s.configMap("c", map[string]string{"a": "ours", "b": "ours"}), live, shared)
+
+	s.Expect(err.Reason).To(Equal(ssa.ReasonConflict))
+	s.Expect(err.Message).To(Equal(`.data.a is held by "kubectl-create", .data.b is held by "kubectl-create"; let that manager give the field up, or agree on its value`))
+	s.Expect(err.Conflicts).To(ConsistOf(
+		ssa.FieldConflict{Path: ".data.a", Manager: "kubectl-create"},
+		ssa.FieldConflict{Path: ".data.b", Manager: "kubectl-create"},
+	))
+	s.Expect(err.Transient).To(BeFalse())
+	s.Expect(s.requests()).To(Equal(1))
+	s.Expect(get(s, &corev1.ConfigMap{}, "c").ResourceVersion).To(Equal(live.ResourceVersion))
+}
+
+func TestGivenASharedDeployment_WhenItWasScaled_ThenTheConflictNamesWhoScaled(t *testing.T) {
+	s := newScenario(t, nil)
+	desired := s.deployment("d")
+	desired.Spec.WithReplicas(2)
+	created := s.done(desired, nil, ssa.ActionCreate, shared).Live
+	s.scale(created, 5, "kubectl")
+
+	err := s.fails(desired, get(s, &appsv1.Deployment{}, "d"), shared)
+
+	s.Expect(err.Conflicts).To(ConsistOf(ssa.FieldConflict{Path: ".spec.replicas", Manager: "kubectl"}))
+}
+
+func TestGivenASharedObject_WhenWeAgreeOnTheValue_ThenBothHoldIt(t *testing.T) {
+	s := newScenario(t, nil)
+	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "same"}})
+
+	result := s.done(s.configMap("c", map[string]string{"a": "same"}), get(s, &corev1.ConfigMap{}, "c"), ssa.ActionUpdate, shared)
+	s.Expect(s.requests()).To(Equal(1))
+	dropped := s.done(s.configMap("c", nil), result.Live, ssa.ActionUpdate, shared).Live.(*corev1.ConfigMap)
+
+	s.Expect(dropped.Data).To(Equal(map[string]string{"a": "same"}), "it is still the other's")
+	s.Expect(dropped.OwnerReferences).To(BeEmpty())
+}
+
+func TestGivenAConflict_WhenTheOtherManagerLetsGo_ThenTheApplyGoesThrough(t *testing.T) {
+	s := newScenario(t, nil)
+	const theirs = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c}
+`
+	s.applyAs("argo", s.blankConfigMap("c"), theirs+"data: {a: theirs}")
+	desired := s.configMap("c", map[string]string{"a": "ours"})
+	s.Expect(s.fails(desired, get(s, &corev1.ConfigMap{}, "c"), shared).Reason).To(Equal(ssa.ReasonConflict))
+
+	s.applyAs("argo", s.blankConfigMap("c"), theirs)
+
+	result := s.done(desired, get(s, &corev1.ConfigMap{}, "c"), ssa.ActionUpdate, shared)
+	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "ours"}))
+}
+
+// Without force, nothing is taken back from others, not even what we want no more.
+func TestGivenASharedObject_WhenAnotherHasTakenAFieldThatWeDrop_ThenItStaysWithThem(t *testing.T) {
+	s := newScenario(t, nil)
+	created := s.done(s.configMap("c", map[string]string{"a": "ours", "b": "ours"}), nil, ssa.ActionCreate, shared).Live.(*corev1.ConfigMap)
+	edited := editAs(s, "kubectl-edit", created, func(c *corev1.ConfigMap) { c.Data["a"] = "theirs" })
+
+	result := s.done(s.configMap("c", map[string]string{"b": "ours"}), edited, ssa.ActionUpdate, shared)
+
+	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "theirs", "b": "ours"}))
+}
+
+func TestGivenASharedObjectOfOurs_WhenAnotherChangesAField_ThenThatIsAConflictToo(t *testing.T) {
+	s := newScenario(t, nil)
+	desired := s.configMap("c", map[string]string{"a": "ours"})
+	created := s.done(desired, nil, ssa.ActionCreate, shared).Live.(*corev1.ConfigMap)
+	edited := editAs(s, "kubectl-edit", created, func(c *corev1.ConfigMap) { c.Data["a"] = "theirs" })
+
+	err := s.fails(desired, edited, shared)
+
+	s.Expect(err.Conflicts).To(ConsistOf(ssa.FieldConflict{Path: ".data.a", Manager: "kubectl-edit"}))
+}

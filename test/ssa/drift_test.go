@@ -1,0 +1,139 @@
+package ssa_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+func TestGivenSeveralMeddlers_WhenTheirChangesAreCorrected_ThenEachIsNamed(t *testing.T) {
+	s := newScenario(t, nil)
+	desired := s.deployment("d").WithLabels(map[string]string{"tier": "web"})
+	desired.Spec.WithReplicas(3)
+	live := s.done(desired, nil, ssa.ActionCreate).Live.(*appsv1.Deployment)
+	s.scale(live, 5, "kubectl")
+	live = editAs(s, "kubectl-edit", get(s, &appsv1.Deployment{}, "d"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "web:9" })
+	live = editAs(s, "robot", live, func(d *appsv1.Deployment) { delete(d.Labels, "tier") })
+
+	result := s.done(desired, live, ssa.ActionCorrect)
+
+	s.Expect(s.requests()).To(Equal(1))
+	s.Expect(result.Left).To(BeFalse())
+	s.Expect(result.Drifts).To(ConsistOf(
+		ssa.Drift{Path: ".spec.replicas", Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "scale", Desired: "3", Actual: "5"},
+		ssa.Drift{Path: `.spec.template.spec.containers[name="web"].image`, Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate, Desired: `"web:1"`, Actual: `"web:9"`},
+		ssa.Drift{Path: ".metadata.labels.tier", Desired: `"web"`},
+	))
+	s.Expect(descriptions(result.Drifts)).To(ConsistOf(
+		"kubectl changed .spec.replicas from 3 to 5",
+		`kubectl-edit changed .spec.template.spec.containers[name="web"].image from "web:1" to "web:9"`,
+		`somebody removed .metadata.labels.tier (was "web")`,
+	))
+}
+
+func TestGivenADrift_WhenOurConfigurationChangesAsWell_ThenBothAreToldApart(t *testing.T) {
+	s := newScenario(t, nil)
+	live := s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
+	s.restart()
+
+	result := s.done(s.configMap("c", map[string]string{"a": "1", "b": "2", "c": "new"}), live, ssa.ActionUpdate)
+
+	s.Expect(descriptions(result.Drifts)).To(ConsistOf(`robot changed .data.a from "1" to "9"`))
+	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "1", "b": "2", "c": "new"}))
+}
+
+// What others took of what we want no more goes too; or it would stay for ever.
+func TestGivenAFieldThatAnotherTook_WhenWeDropIt_ThenItGoes(t *testing.T) {
+	s := newScenario(t, nil)
+	live := s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
+
+	result := s.done(s.configMap("c", map[string]string{"b": "1"}), live, ssa.ActionUpdate)
+
+	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"b": "1"}))
+}
+
+func TestGivenADrift_WhenAnotherPutsTheValueBack_ThenItIsNoDriftAnyMore(t *testing.T) {
+	s := newScenario(t, nil)
+	desired := s.configMap("c", map[string]string{"a": "1"})
+	live := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
+	live = editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { c.Data["a"] = "1" })
+
+	result := s.done(desired, live, ssa.ActionCorrect) // the field is taken up again
+
+	s.Expect(result.Drifts).To(BeEmpty())
+}
+
+func TestGivenASecret_WhenItDrifts_ThenItsValuesAreNotTold(t *testing.T) {
+	s := newScenario(t, nil)
+	desired := corev1ac.Secret("s", s.namespace).WithData(map[string][]byte{"password": []byte("ours")})
+	live := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.Secret)
+	live = editAs(s, "robot", live, func(o *corev1.Secret) { o.Data["password"] = []byte("theirs") })
+
+	result := s.done(desired, live, ssa.ActionCorrect)
+
+	s.Expect(descriptions(result.Drifts)).To(ConsistOf(`robot changed .data.password from "(redacted)" to "(redacted)"`))
+}
+
+func TestGivenWipedManagedFields_WhenItIsApplied_ThenTheBookkeepingIsRestored(t *testing.T) {
+	for name, policy := range map[string]ssa.DriftPolicy{"correcting": ssa.CorrectDrift, "reporting": ssa.ReportDrift} {
+		t.Run(name, func(t *testing.T) {
+			s := newScenario(t, nil)
+			withPolicy := func(r *ssa.Request) { r.Drift = policy }
+			full := s.deployment("d").WithLabels(map[string]string{"tier": "web"})
+			full.Spec.Template.Spec.WithContainers(container("helper", "helper:1"))
+			live := s.done(full, nil, ssa.ActionCreate).Live.(*appsv1.Deployment)
+			live = editAs(s, "robot", live, func(d *appsv1.Deployment) { d.Labels["foreign"] = "x" })
+			s.wipeManagedFields(live)
+
+			result := s.done(full, get(s, &appsv1.Deployment{}, "d"), ssa.ActionCorrect, withPolicy)
+
+			s.Expect(descriptions(result.Drifts)).To(ConsistOf("somebody removed .metadata.managedFields"))
+			s.Expect(result.Left).To(BeFalse())
+			dropped := s.done(s.deployment("d"), result.Live, ssa.ActionUpdate, withPolicy).Live.(*appsv1.Deployment)
+			s.Expect(dropped.Spec.Template.Spec.Containers).To(HaveLen(1))
+			s.Expect(dropped.Labels).To(Equal(map[string]string{"foreign": "x"}))
+		})
+	}
+}
+
+func TestGivenWipedManagedFields_WhenPartsAreDroppedAtTheSameTime_ThenTheyGo(t *testing.T) {
+	s := newScenario(t, nil)
+	full := s.deployment("d").WithLabels(map[string]string{"tier": "web"})
+	full.Spec.Template.Spec.WithContainers(container("helper", "helper:1"))
+	live := s.done(full, nil, ssa.ActionCreate).Live.(*appsv1.Deployment)
+	live = editAs(s, "robot", live, func(d *appsv1.Deployment) { d.Labels["foreign"] = "x" })
+	s.wipeManagedFields(live)
+	s.restart()
+
+	result := s.done(s.deployment("d"), get(s, &appsv1.Deployment{}, "d"), ssa.ActionUpdate)
+
+	left := result.Live.(*appsv1.Deployment)
+	s.Expect(left.Spec.Template.Spec.Containers).To(HaveLen(1))
+	s.Expect(left.Labels).To(Equal(map[string]string{"foreign": "x"}))
+}
+
+func TestGivenAStrategyThatStandsInTheWay_WhenItIsDisplaced_ThenTheChangeGoesThrough(t *testing.T) {
+	s := newScenario(t, nil)
+	rolling := s.deployment("d")
+	live := s.done(rolling, nil, ssa.ActionCreate).Live
+	recreate := s.deployment("d")
+	recreate.Spec.WithStrategy(appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType))
+	s.Expect(s.fails(recreate, live).Reason).To(Equal(ssa.ReasonInvalid))
+
+	result := s.done(recreate, live, ssa.ActionUpdate, displace("spec.strategy.rollingUpdate"))
+
+	s.Expect(s.requests()).To(Equal(2))
+	s.Expect(result.Live.(*appsv1.Deployment).Spec.Strategy).To(Equal(appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}))
+	back := s.done(rolling, result.Live, ssa.ActionUpdate)
+	s.Expect(back.Live.(*appsv1.Deployment).Spec.Strategy.RollingUpdate).NotTo(BeNil())
+}

@@ -1,0 +1,75 @@
+package ssa_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+const recordAnnotation = ssa.RecordAnnotationPrefix + manager
+
+func TestGivenTheRecordIsTamperedWith_WhenItIsApplied_ThenItIsRestored(t *testing.T) {
+	tamper := map[string]func(c *corev1.ConfigMap){
+		"removed": func(c *corev1.ConfigMap) { delete(c.Annotations, recordAnnotation) },
+		"emptied": func(c *corev1.ConfigMap) { c.Annotations[recordAnnotation] = "" },
+		"noise":   func(c *corev1.ConfigMap) { c.Annotations[recordAnnotation] = "v1/x/y/!!!" },
+		"of a version that is not known": func(c *corev1.ConfigMap) {
+			c.Annotations[recordAnnotation] = "v9" + c.Annotations[recordAnnotation][2:]
+		},
+	}
+	for name, mutate := range tamper {
+		t.Run(name, func(t *testing.T) {
+			s := newScenario(t, nil)
+			desired := s.configMap("c", map[string]string{"a": "1"})
+			live := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+			record := live.Annotations[recordAnnotation]
+			live = editAs(s, "kubectl-edit", live, mutate)
+
+			result := s.done(desired, live, ssa.ActionUpdate)
+
+			s.Expect(s.requests()).To(Equal(1))
+			s.Expect(result.Drifts).To(BeEmpty())
+			s.Expect(result.Live.GetAnnotations()[recordAnnotation]).To(Equal(record))
+		})
+	}
+}
+
+// kubectl replace with an old manifest takes the annotation away with everything else.
+func TestGivenAReplacedObject_WhenItIsApplied_ThenWhoReplacedItIsTold(t *testing.T) {
+	s := newScenario(t, nil)
+	desired := s.configMap("c", map[string]string{"a": "1", "b": "1"})
+	live := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live = editAs(s, "kubectl-replace", live, func(c *corev1.ConfigMap) {
+		c.Annotations = nil
+		c.Data = map[string]string{"a": "9", "b": "1"}
+	})
+	s.restart()
+
+	reported, err := s.apply(desired, live, report)
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(descriptions(reported.Drifts)).To(ConsistOf(`kubectl-replace changed .data.a from "1" to "9"`))
+	s.Expect(reported.Live.(*corev1.ConfigMap).Data).To(HaveKeyWithValue("a", "9"), "it is only reported")
+
+	result := s.done(desired, reported.Live, ssa.ActionCorrect)
+	s.Expect(descriptions(result.Drifts)).To(ConsistOf(`kubectl-replace changed .data.a from "1" to "9"`))
+	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "1", "b": "1"}))
+}
+
+// A record of another object says that we applied fields here which we never did.
+func TestGivenTheRecordOfAnotherObject_WhenItIsApplied_ThenOthersLoseNothing(t *testing.T) {
+	s := newScenario(t, nil)
+	other := s.done(s.configMap("other", map[string]string{"theirs": "1"}), nil, ssa.ActionCreate).Live
+	desired := s.configMap("c", map[string]string{"a": "1"})
+	live := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live = editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) {
+		c.Annotations[recordAnnotation] = other.GetAnnotations()[recordAnnotation]
+		c.Data["theirs"] = "kept"
+	})
+
+	result := s.done(desired, live, ssa.ActionUpdate)
+
+	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "1", "theirs": "kept"}))
+}
