@@ -251,6 +251,18 @@ func (c *Client) DeleteAccount(ctx context.Context, group, name string) error {
 	return ignoreNotFound(err)
 }
 
+// NameIsFree says whether nobody in the whole cloud has the name of a storage account.
+func (c *Client) NameIsFree(ctx context.Context, name string) (bool, error) {
+	var answer armstorage.AccountsClientCheckNameAvailabilityResponse
+	err := c.read("looking whether the name of the storage account is free", func() (err error) {
+		answer, err = c.accounts.CheckNameAvailability(ctx, armstorage.AccountCheckNameAvailabilityParameters{
+			Name: &name, Type: to.Ptr("Microsoft.Storage/storageAccounts"),
+		}, nil)
+		return err
+	})
+	return value(answer.NameAvailable), err
+}
+
 // Vault reads a vault; the error is [NotFound] if there is none.
 func (c *Client) Vault(ctx context.Context, group, name string) (*Vault, error) {
 	var answer armkeyvault.VaultsClientGetResponse

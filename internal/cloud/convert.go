@@ -62,7 +62,7 @@ func vaultOf(v armkeyvault.Vault) *Vault {
 	if p == nil {
 		return vault
 	}
-	vault.URI = value(p.VaultURI)
+	vault.URI, vault.Tenant = value(p.VaultURI), value(p.TenantID)
 	// Soft delete cannot be switched off any more, and old vaults do not mention it.
 	vault.SoftDelete = p.EnableSoftDelete == nil || *p.EnableSoftDelete
 	vault.PurgeProtection = value(p.EnablePurgeProtection)

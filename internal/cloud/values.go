@@ -3,7 +3,7 @@ package cloud
 import "time"
 
 // OwnerTag holds the UID of the object that an account belongs to.
-const OwnerTag = "fixpoint-dev-owner"
+const OwnerTag = "fixpoint.dev-owner"
 
 // Account is a storage account.
 type Account struct {
@@ -45,7 +45,7 @@ type Encryption struct {
 
 // Vault is a key vault.
 type Vault struct {
-	ID, URI         string
+	ID, URI, Tenant string
 	SoftDelete      bool
 	PurgeProtection bool
 	// RBAC is true if role assignments count, and false if access policies do.

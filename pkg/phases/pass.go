@@ -37,6 +37,8 @@ type Change struct {
 	Drifts []ssa.Drift
 	// Left is true if the drifts were left as they are.
 	Left bool
+	// Pending is true if a step has set out to do it, and it takes its time.
+	Pending bool
 	// Recreated is true if a child was created that had been there before. It is known from the
 	// condition that the status has, and only reported.
 	Recreated bool
@@ -117,6 +119,13 @@ func (p *pass[S]) wasThere() bool {
 	default:
 		return c.Status == metav1.ConditionTrue && c.Reason != ReasonNotConfigured
 	}
+}
+
+// wasDone says whether the status says that the current phase was done for the object as it is:
+// what is missing now, somebody has taken away.
+func (p *pass[S]) wasDone() bool {
+	c := meta.FindStatusCondition(p.before, p.slots[p.current].condition)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == p.owner.GetGeneration()
 }
 
 // delete deletes a child once: one that is on its way out, or that an earlier step of this pass

@@ -363,13 +363,20 @@ func (s Step[S]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	if s.Ensure == nil {
 		return Verdict{}, fmt.Errorf("the step %s observed that it has to %s, and has no Ensure", s.Name, verdict.message)
 	}
-	p.changes = append(p.changes, Change{Phase: s.Name, Action: ActionEnsure, Object: verdict.message})
+	change := Change{Phase: s.Name, Action: ActionEnsure, Object: verdict.message}
+	if p.wasDone() {
+		change.Drifts = verdict.drifts
+	}
+	p.changes = append(p.changes, change)
 	if p.planning {
 		// What follows depends on what the write leads to, which a plan cannot know.
 		return Wait(verdict.reason, verdict.message, 0), nil
 	}
 	log.FromContext(ctx).Info("Ensuring step", "phase", s.Name, "missing", verdict.message)
-	return s.Ensure(ctx, p.scope)
+	at := len(p.changes) - 1
+	verdict, err = s.Ensure(ctx, p.scope)
+	p.changes[at].Pending = err != nil || !verdict.IsDone()
+	return verdict, err
 }
 
 func (s Step[S]) newChild() client.Object { return nil }

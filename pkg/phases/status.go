@@ -64,6 +64,8 @@ type ObservedDrift struct {
 	Deleted bool
 	// Corrected is true if our value was put back, false if the drift was only reported.
 	Corrected bool
+	// Pending is true if putting it back takes its time.
+	Pending bool
 }
 
 // String reads like "Deployment web: kubectl-edit changed .spec.replicas from 3 to 5".
@@ -136,7 +138,7 @@ func (o *outcome[S]) drifts() []ObservedDrift {
 	var drifts []ObservedDrift
 	for _, change := range o.pass.changes {
 		for _, drift := range change.Drifts {
-			drifts = append(drifts, ObservedDrift{Drift: drift, Child: change.Object, Corrected: !change.Left})
+			drifts = append(drifts, ObservedDrift{Drift: drift, Child: change.Object, Corrected: !change.Left, Pending: change.Pending})
 		}
 		if change.Recreated {
 			drifts = append(drifts, ObservedDrift{Child: change.Object, Deleted: true, Corrected: true})
@@ -269,8 +271,15 @@ func (e *Engine[O, S]) announceCorrections(live O, o *outcome[S]) {
 			continue
 		}
 		e.deps.Metrics.observeDrift(e.def.Controller)
-		e.event(live, corev1.EventTypeWarning, "DriftCorrected", "Correct", drift.String()+"; put back")
+		e.event(live, corev1.EventTypeWarning, "DriftCorrected", "Correct", drift.String()+outcomeOf(drift))
 	}
+}
+
+func outcomeOf(drift ObservedDrift) string {
+	if drift.Pending {
+		return "; being put back"
+	}
+	return "; put back"
 }
 
 // isOver says whether the pass may claim that a condition is over which is there only while it is

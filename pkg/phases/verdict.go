@@ -2,6 +2,8 @@ package phases
 
 import (
 	"time"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // Reasons that the engine itself gives. Kinds add their own.
@@ -37,6 +39,8 @@ type Verdict struct {
 	reason  string
 	message string
 	after   time.Duration
+	// drifts is for Missing: what was there and is no more as it was.
+	drifts []ssa.Drift
 }
 
 type verdictKind int
@@ -80,6 +84,13 @@ func Stalled(reason, message string) Verdict {
 // words of a plan, such as "create the storage account".
 func Missing(reason, message string) Verdict {
 	return Verdict{kind: verdictMissing, reason: reason, message: message}
+}
+
+// Drifted tells with [Missing] what somebody has changed, if it has been there before. It is
+// reported if the phase was done for the same generation of the object.
+func (v Verdict) Drifted(drifts ...ssa.Drift) Verdict {
+	v.drifts = drifts
+	return v
 }
 
 // LookAgainAfter makes the object be looked at again even though nothing watched changes.

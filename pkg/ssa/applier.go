@@ -318,26 +318,12 @@ func (a *Applier) create(ctx context.Context, p prepared) (Result, error) {
 
 func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict judgement) (Result, error) {
 	p := e.config
-	// What we have never applied to was somebody else's, whoever controls it.
-	adopting := req.Owner != nil && (e.entry == nil || verdict.action == ActionAdopt)
-	live, err := a.migrate(ctx, p, e.live, adopting, verdict.reclaim)
+	live, blocked, err := a.makeWay(ctx, e, req, verdict)
 	if err != nil {
 		return Result{}, err
 	}
-	if live, err = a.handOver(ctx, p, live, req.HandOver); err != nil {
-		return Result{}, err
-	}
-	inTheWay, err := a.inTheWay(p, live, req, verdict)
-	if err != nil {
-		return Result{}, err
-	}
-	if a.dryRun && !inTheWay.empty() {
-		// What stands in the way cannot go without a write, and until then the API server would
-		// refuse the configuration.
+	if blocked {
 		return Result{Action: verdict.action, Live: e.live, Drifts: verdict.drifts, Left: len(verdict.leave) > 0}, nil
-	}
-	if live, err = a.seize(ctx, p.id, live, inTheWay); err != nil {
-		return Result{}, err
 	}
 	raw, err := p.body(preconditions{uid: live.GetUID()})
 	if err != nil {
@@ -366,6 +352,29 @@ func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict ju
 		}
 	}
 	return Result{Action: verdict.action, Live: applied, Drifts: verdict.drifts}, nil
+}
+
+// makeWay puts the ownership of fields in order before an apply, so that the apply finds nothing
+// that it would leave behind or run into. A dry run cannot do that: it is blocked where the API
+// server would refuse what follows.
+func (a *Applier) makeWay(ctx context.Context, e evidence, req Request, verdict judgement) (live client.Object, blocked bool, err error) {
+	// What we have never applied to was somebody else's, whoever controls it.
+	adopting := req.Owner != nil && (e.entry == nil || verdict.action == ActionAdopt)
+	if live, err = a.migrate(ctx, e.config, e.live, adopting, verdict.reclaim); err != nil {
+		return nil, false, err
+	}
+	if live, err = a.handOver(ctx, e.config, live, req.HandOver); err != nil {
+		return nil, false, err
+	}
+	inTheWay, err := a.inTheWay(e.config, live, req, verdict)
+	if err != nil {
+		return nil, false, err
+	}
+	if a.dryRun {
+		return live, !inTheWay.empty(), nil
+	}
+	live, err = a.seize(ctx, e.config.id, live, inTheWay)
+	return live, false, err
 }
 
 // partFromNobody follows the first apply to an object without managed fields. All that was there

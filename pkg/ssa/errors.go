@@ -118,69 +118,104 @@ var (
 	immutable      = regexp.MustCompile(`(?i)field is immutable|is immutable|may not be (changed|unset)|cannot be changed|updates to .* are forbidden`)
 )
 
+// failure is an error of the API server, in the parts by which it is judged.
+type failure struct {
+	error
+	status  metav1.Status
+	message string
+}
+
+// classes tell failures apart; the first that fits counts.
+var classes = []struct {
+	is   func(failure) bool
+	tell func(*Error, identity, failure)
+}{
+	{isUnservedKind, (*Error).kindMissing},
+	// Before the status codes, because a webhook may choose any code for its refusal.
+	{isAdmissionDenial, (*Error).denied},
+	{func(f failure) bool { return apierrors.IsConflict(f.error) }, (*Error).conflict},
+	{isMissingNamespace, (*Error).namespaceTerminating},
+	// The object was there when it was read.
+	{func(f failure) bool { return apierrors.IsNotFound(f.error) }, (*Error).stale},
+	{func(f failure) bool { return strings.Contains(f.message, "exceeded quota") }, (*Error).quotaExceeded},
+	{func(f failure) bool { return apierrors.IsForbidden(f.error) && accessDenied.MatchString(f.message) }, (*Error).forbidden},
+	// By an admission plugin, such as LimitRanger.
+	{func(f failure) bool { return apierrors.IsForbidden(f.error) }, (*Error).denied},
+	// Somebody else has become its controller since it was read.
+	{func(f failure) bool { return apierrors.IsInvalid(f.error) && twoControllers.MatchString(f.message) }, (*Error).stale},
+	{isInvalid, (*Error).invalid},
+	{isUnavailable, (*Error).unavailable},
+	{func(failure) bool { return true }, (*Error).failed},
+}
+
 // classify turns an error of the API server into a typed one.
 func classify(id identity, err error) error {
 	if err == nil {
 		return nil
 	}
-	typed := &Error{Object: id.String(), cause: err}
-	status := metav1.Status{}
+	f := failure{error: err}
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {
-		status = api.Status()
+		f.status = api.Status()
+		f.message = strings.TrimSpace(f.status.Message)
 	}
-	message := strings.TrimSpace(status.Message)
-
-	switch {
-	case meta.IsNoMatchError(err), isUnservedKind(err):
-		typed.Reason = ReasonKindMissing
-		typed.Message = fmt.Sprintf("the cluster does not serve %s %s; install what provides it, or leave the option out", id.gvk.GroupVersion(), id.gvk.Kind)
-	case isAdmissionDenial(message):
-		// First, because a webhook may choose any status code for its refusal.
-		typed.Reason = ReasonAdmissionDenied
-		typed.Message = shorten(after(message, "is forbidden: "))
-	case apierrors.IsConflict(err):
-		typed.conflict(status)
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), isMissingNamespace(err, status):
-		typed.Reason, typed.Transient = ReasonNamespaceTerminating, true
-		typed.Message = fmt.Sprintf("namespace %s is being deleted or does not exist", id.key.Namespace)
-	case apierrors.IsNotFound(err):
-		typed.stale()
-	case strings.Contains(message, "exceeded quota"):
-		typed.Reason = ReasonQuotaExceeded
-		typed.Message = after(quotaUsed.ReplaceAllString(message, ""), "is forbidden: ") + "; raise the quota or ask for less"
-	case apierrors.IsForbidden(err) && accessDenied.MatchString(message):
-		typed.Reason = ReasonForbidden
-		typed.Message = message + "; grant the manager's service account this permission"
-	case apierrors.IsForbidden(err):
-		typed.Reason = ReasonAdmissionDenied
-		typed.Message = shorten(after(message, "is forbidden: "))
-	case apierrors.IsInvalid(err) && twoControllers.MatchString(message):
-		// Somebody else has become its controller since it was read.
-		typed.stale()
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), isMalformed(message):
-		typed.invalid(status, message)
-	case api == nil, isUnavailable(err):
-		typed.Reason, typed.Transient = ReasonAPIUnavailable, true
-		typed.Message = "the API server did not take the request; it is tried again"
-		if failure := webhookFailure.FindString(message); failure != "" {
-			typed.Message = "an admission webhook did not answer: " + failure + message[strings.LastIndex(message, ": "):]
+	typed := &Error{Object: id.String(), cause: err}
+	for _, class := range classes {
+		if class.is(f) {
+			class.tell(typed, id, f)
+			break
 		}
-	default:
-		typed.Reason = ReasonFailed
-		typed.Message = err.Error()
 	}
 	return typed
 }
 
-func (e *Error) stale() {
+func (e *Error) kindMissing(id identity, _ failure) {
+	e.Reason = ReasonKindMissing
+	e.Message = fmt.Sprintf("the cluster does not serve %s %s; install what provides it, or leave the option out", id.gvk.GroupVersion(), id.gvk.Kind)
+}
+
+func (e *Error) denied(_ identity, f failure) {
+	e.Reason = ReasonAdmissionDenied
+	e.Message = shorten(after(f.message, "is forbidden: "))
+}
+
+func (e *Error) namespaceTerminating(id identity, _ failure) {
+	e.Reason, e.Transient = ReasonNamespaceTerminating, true
+	e.Message = fmt.Sprintf("namespace %s is being deleted or does not exist", id.key.Namespace)
+}
+
+func (e *Error) stale(identity, failure) {
 	e.Reason, e.Transient = ReasonStale, true
 	e.Message = "it changed since it was read; it is read again"
 }
 
-func (e *Error) conflict(status metav1.Status) {
-	if status.Details != nil {
-		for _, cause := range status.Details.Causes {
+func (e *Error) quotaExceeded(_ identity, f failure) {
+	e.Reason = ReasonQuotaExceeded
+	e.Message = after(quotaUsed.ReplaceAllString(f.message, ""), "is forbidden: ") + "; raise the quota or ask for less"
+}
+
+func (e *Error) forbidden(_ identity, f failure) {
+	e.Reason = ReasonForbidden
+	e.Message = f.message + "; grant the manager's service account this permission"
+}
+
+func (e *Error) unavailable(_ identity, f failure) {
+	e.Reason, e.Transient = ReasonAPIUnavailable, true
+	e.Message = "the API server did not take the request; it is tried again"
+	if webhook := webhookFailure.FindString(f.message); webhook != "" {
+		// What lies between names addresses and ports, which change from try to try.
+		e.Message = "an admission webhook did not answer: " + webhook + f.message[strings.LastIndex(f.message, ": "):]
+	}
+}
+
+func (e *Error) failed(_ identity, f failure) {
+	e.Reason = ReasonFailed
+	e.Message = f.Error()
+}
+
+func (e *Error) conflict(id identity, f failure) {
+	if f.status.Details != nil {
+		for _, cause := range f.status.Details.Causes {
 			if cause.Type != metav1.CauseTypeFieldManagerConflict {
 				continue
 			}
@@ -192,7 +227,7 @@ func (e *Error) conflict(status metav1.Status) {
 		}
 	}
 	if len(e.Conflicts) == 0 {
-		e.stale()
+		e.stale(id, f)
 		return
 	}
 	e.Reason = ReasonConflict
@@ -204,11 +239,11 @@ func (e *Error) conflict(status metav1.Status) {
 	e.Message = strings.Join(held, ", ") + "; let that manager give the field up, or agree on its value"
 }
 
-func (e *Error) invalid(status metav1.Status, message string) {
+func (e *Error) invalid(_ identity, f failure) {
 	e.Reason = ReasonInvalid
 	var problems []string
-	if status.Details != nil {
-		for _, cause := range status.Details.Causes {
+	if f.status.Details != nil {
+		for _, cause := range f.status.Details.Causes {
 			if immutable.MatchString(cause.Message) {
 				e.Reason = ReasonImmutableField
 			}
@@ -216,10 +251,11 @@ func (e *Error) invalid(status metav1.Status, message string) {
 		}
 	}
 	if len(problems) == 0 {
-		if isMalformed(message) {
-			message = after(message, "): ") // the rest names the object again
+		problem := f.message
+		if isMalformed(f) {
+			problem = after(problem, "): ") // the rest names the object again
 		}
-		problems = []string{shorten(message)}
+		problems = []string{shorten(problem)}
 	}
 	e.Message = strings.Join(problems, "; ")
 	if e.Reason == ReasonImmutableField {
@@ -245,29 +281,37 @@ func after(s, marker string) string {
 	return s
 }
 
-func isAdmissionDenial(message string) bool {
-	return strings.Contains(message, "denied the request") ||
-		strings.Contains(message, "denied request") ||
-		strings.Contains(message, "violates PodSecurity")
+func isAdmissionDenial(f failure) bool {
+	return strings.Contains(f.message, "denied the request") ||
+		strings.Contains(f.message, "denied request") ||
+		strings.Contains(f.message, "violates PodSecurity")
 }
 
 // isUnservedKind tells the 404 of a kind that is not served from that of a missing namespace.
-func isUnservedKind(err error) bool {
-	return apierrors.IsNotFound(err) && strings.Contains(err.Error(), "the server could not find the requested resource")
+func isUnservedKind(f failure) bool {
+	return meta.IsNoMatchError(f.error) ||
+		apierrors.IsNotFound(f.error) && strings.Contains(f.Error(), "the server could not find the requested resource")
 }
 
 // isMissingNamespace tells the 404 of a namespace from that of an object that is gone.
-func isMissingNamespace(err error, status metav1.Status) bool {
-	return apierrors.IsNotFound(err) && status.Details != nil && status.Details.Kind == "namespaces"
+func isMissingNamespace(f failure) bool {
+	return apierrors.HasStatusCause(f.error, corev1.NamespaceTerminatingCause) ||
+		apierrors.IsNotFound(f.error) && f.status.Details != nil && f.status.Details.Kind == "namespaces"
 }
 
-// malformed is how the API server begins to say that a configuration does not fit the schema,
-// such as a list that has a key twice. It answers 500 and gives no reason.
-const malformed = "failed to create typed patch object "
+func isInvalid(f failure) bool {
+	return apierrors.IsInvalid(f.error) || apierrors.IsBadRequest(f.error) || isMalformed(f)
+}
 
-func isMalformed(message string) bool { return strings.HasPrefix(message, malformed) }
+// isMalformed: the configuration does not fit the schema, such as a list that has a key twice. The
+// API server answers that with code 500 and without a reason.
+func isMalformed(f failure) bool {
+	return strings.HasPrefix(f.message, "failed to create typed patch object ")
+}
 
-func isUnavailable(err error) bool {
-	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
+// isUnavailable holds for what is no answer of the API server at all, too.
+func isUnavailable(f failure) bool {
+	err := f.error
+	return f.status.Status == "" || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
 }

@@ -110,7 +110,7 @@ func (s schemas) shapeOf(rawBody []byte) (fieldsAtEnd, error) {
 				case pe.FieldName == nil || atom.Map == nil:
 					return 0
 				default:
-					field, known := atom.Map.FindField(*pe.FieldName)
+					field, known := atom.FindField(*pe.FieldName)
 					if !known {
 						count, at = 0, atom.Map.ElementType
 						continue

@@ -151,4 +151,3 @@ func ownedBy(uid types.UID) *metav1.OwnerReference {
 	owner := ControllerReference(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: uid}}, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	return &owner
 }
-

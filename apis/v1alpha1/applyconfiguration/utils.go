@@ -34,6 +34,24 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1alpha1.AppServiceSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("AppServiceStatus"):
 		return &apisv1alpha1.AppServiceStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorage"):
+		return &apisv1alpha1.SecureStorageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageAccess"):
+		return &apisv1alpha1.SecureStorageAccessApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageCredentialsRef"):
+		return &apisv1alpha1.SecureStorageCredentialsRefApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageKey"):
+		return &apisv1alpha1.SecureStorageKeyApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageProvider"):
+		return &apisv1alpha1.SecureStorageProviderApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageSpec"):
+		return &apisv1alpha1.SecureStorageSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageStatus"):
+		return &apisv1alpha1.SecureStorageStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageVault"):
+		return &apisv1alpha1.SecureStorageVaultApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageWorkloadIdentity"):
+		return &apisv1alpha1.SecureStorageWorkloadIdentityApplyConfiguration{}
 
 	}
 	return nil

@@ -276,6 +276,195 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.DriftPolicy
   scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorage
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageSpec
+    - name: status
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageStatus
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageAccess
+  map:
+    fields:
+    - name: type
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageAccessType
+      default: RoleAssignment
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageAccessType
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageCredentialsRef
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageDeletionPolicy
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageEncryption
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageKey
+  map:
+    fields:
+    - name: keyName
+      type:
+        scalar: string
+    - name: vault
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageVault
+    - name: vaultID
+      type:
+        scalar: string
+    - name: version
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageLossPolicy
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStoragePhase
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageProvider
+  map:
+    fields:
+    - name: credentialsRef
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageCredentialsRef
+    - name: location
+      type:
+        scalar: string
+    - name: resourceGroup
+      type:
+        scalar: string
+    - name: subscriptionID
+      type:
+        scalar: string
+    - name: workloadIdentity
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageWorkloadIdentity
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageSKU
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageSpec
+  map:
+    fields:
+    - name: access
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageAccess
+      default: {}
+    - name: accountName
+      type:
+        scalar: string
+    - name: adoptionPolicy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AdoptionPolicy
+      default: Never
+    - name: deletionPolicy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageDeletionPolicy
+      default: Retain
+    - name: key
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageKey
+    - name: onAccountLoss
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageLossPolicy
+      default: Stall
+    - name: pollInterval
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+      default: 5m
+    - name: propagationDeadline
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+      default: 15m
+    - name: provider
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageProvider
+    - name: sku
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageSKU
+      default: Standard_LRS
+    - name: suspend
+      type:
+        scalar: boolean
+    - name: tags
+      type:
+        map:
+          elementType:
+            scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageStatus
+  map:
+    fields:
+    - name: accountID
+      type:
+        scalar: string
+    - name: accountName
+      type:
+        scalar: string
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: encryption
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageEncryption
+    - name: endpoint
+      type:
+        scalar: string
+    - name: grantID
+      type:
+        scalar: string
+    - name: keyURI
+      type:
+        scalar: string
+    - name: keyVersion
+      type:
+        scalar: string
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: phase
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStoragePhase
+    - name: principalID
+      type:
+        scalar: string
+    - name: waitingSince
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageVault
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: resourceGroup
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageWorkloadIdentity
+  map:
+    fields:
+    - name: clientID
+      type:
+        scalar: string
+    - name: serviceAccountName
+      type:
+        scalar: string
+    - name: tenantID
+      type:
+        scalar: string
 - name: io.k8s.api.core.v1.ConfigMapKeySelector
   map:
     fields:
@@ -444,6 +633,8 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.ConditionStatus
+  scalar: string
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
   scalar: string
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1
   map:

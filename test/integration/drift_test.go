@@ -1,0 +1,294 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// childKinds are the kinds of all children, with something to read them into.
+var childKinds = map[string]func() client.Object{
+	"ConfigMap":               func() client.Object { return &corev1.ConfigMap{} },
+	"Service":                 func() client.Object { return &corev1.Service{} },
+	"Deployment":              func() client.Object { return &appsv1.Deployment{} },
+	"HorizontalPodAutoscaler": func() client.Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
+	"PodDisruptionBudget":     func() client.Object { return &policyv1.PodDisruptionBudget{} },
+	"Ingress":                 func() client.Object { return &networkingv1.Ingress{} },
+}
+
+// substance is what of an object somebody declared: what is left without the bookkeeping.
+func substance(w *world, object client.Object) map[string]any {
+	w.t.Helper()
+	raw, err := json.Marshal(object)
+	w.Expect(err).NotTo(HaveOccurred())
+	tree := map[string]any{}
+	w.Expect(json.Unmarshal(raw, &tree)).To(Succeed())
+	delete(tree, "status")
+	metadata := tree["metadata"].(map[string]any)
+	for _, field := range []string{"managedFields", "resourceVersion", "generation"} {
+		delete(metadata, field)
+	}
+	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		delete(annotations, "deployment.kubernetes.io/revision")
+	}
+	return tree
+}
+
+// beDrift matches one entry of status.drifts.
+func sameDrift(want v1alpha1.AppServiceDrift) func(v1alpha1.AppServiceDrift) bool {
+	return func(got v1alpha1.AppServiceDrift) bool {
+		got.Time = want.Time
+		return got == want
+	}
+}
+
+// TestDriftIsCorrectedAndTold changes children as other clients do. Each change is put back, and
+// stands in the status and in an Event with who made it and what it was.
+func TestDriftIsCorrectedAndTold(t *testing.T) {
+	// drifts of one edit are given without times, names and actions.
+	type drift = v1alpha1.AppServiceDrift
+	cases := map[string]struct {
+		edits []edit
+		// manager makes the change, under this name.
+		manager string
+		change  func(w *world, manager, name string)
+		want    []drift
+	}{
+		"scaled": {
+			manager: "kubectl",
+			change:  func(w *world, manager, name string) { w.scale(manager, w.deployment(name), 5) },
+			want:    []drift{{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "5"}},
+		},
+		"image": {
+			manager: "kubectl-set",
+			change: func(w *world, manager, name string) {
+				update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
+			},
+			want: []drift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].image`, From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`}},
+		},
+		"env-value": {
+			manager: "kubectl-edit",
+			change: func(w *world, manager, name string) {
+				update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Env[0].Value = "slow" })
+			},
+			want: []drift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].env[name="MODE"].value`, From: `"fast"`, To: `"slow"`}},
+		},
+		"two-fields": {
+			manager: "kubectl-edit",
+			change: func(w *world, manager, name string) {
+				update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+					d.Spec.Replicas = ptr.To[int32](4)
+					d.Spec.Template.Spec.Containers[0].Image = otherImage
+				})
+			},
+			want: []drift{
+				{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "4"},
+				{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].image`, From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`},
+			},
+		},
+		"selector": {
+			manager: "kubectl-patch",
+			change: func(w *world, manager, name string) {
+				w.Expect(as(manager).Patch(w.ctx, read(w, name, &corev1.Service{}), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"selector":{"app.kubernetes.io/name":"else"}}}`)))).To(Succeed())
+			},
+			want: []drift{{Kind: "Service", Field: ".spec.selector", From: `{"app.kubernetes.io/name":"selector"}`, To: `{"app.kubernetes.io/name":"else"}`}},
+		},
+		"data": {
+			manager: "Mozilla",
+			change: func(w *world, manager, name string) {
+				update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["GREETING"] = "bye" })
+			},
+			want: []drift{{Kind: "ConfigMap", Field: ".data.GREETING", From: `"hello"`, To: `"bye"`}},
+		},
+		// The API server keeps no account of who removes a field.
+		"data-removed": {
+			manager: "kubectl-edit",
+			change: func(w *world, manager, name string) {
+				update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { delete(c.Data, "GREETING") })
+			},
+			want: []drift{{Kind: "ConfigMap", Field: ".data.GREETING", From: `"hello"`}},
+		},
+		"label-removed": {
+			manager: "kubectl-label",
+			change: func(w *world, manager, name string) {
+				update(w, manager, name, &corev1.Service{}, func(s *corev1.Service) { delete(s.Labels, "app.kubernetes.io/managed-by") })
+			},
+			want: []drift{{Kind: "Service", Field: ".metadata.labels.app.kubernetes.io/managed-by", From: `"fixpoint"`}},
+		},
+		"max-replicas": {
+			edits:   []edit{autoscaled(2, 5)},
+			manager: "kubectl-edit",
+			change: func(w *world, manager, name string) {
+				update(w, manager, name, &autoscalingv2.HorizontalPodAutoscaler{}, func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MaxReplicas = 50 })
+			},
+			want: []drift{{Kind: "HorizontalPodAutoscaler", Field: ".spec.maxReplicas", From: "5", To: "50"}},
+		},
+		"budget": {
+			edits:   []edit{budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))})},
+			manager: "kubectl-edit",
+			change: func(w *world, manager, name string) {
+				update(w, manager, name, &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
+					b.Spec.MaxUnavailable = ptr.To(intstr.FromString("100%"))
+				})
+			},
+			want: []drift{{Kind: "PodDisruptionBudget", Field: ".spec.maxUnavailable", From: "1", To: `"100%"`}},
+		},
+		"ingress-host": {
+			edits:   []edit{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To(ingressClass)})},
+			manager: "kubectl-edit",
+			change: func(w *world, manager, name string) {
+				update(w, manager, name, &networkingv1.Ingress{}, func(in *networkingv1.Ingress) { in.Spec.IngressClassName = ptr.To("other") })
+			},
+			want: []drift{{Kind: "Ingress", Field: ".spec.ingressClassName", From: `"shared"`, To: `"other"`}},
+		},
+		// Another applier with --force-conflicts, as a GitOps tool is.
+		"forced-apply": {
+			manager: "argocd-controller",
+			change: func(w *world, manager, name string) {
+				raw := fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q},"spec":{"replicas":7}}`, name)
+				w.Expect(as(manager).Patch(w.ctx, w.deployment(name), client.RawPatch(types.ApplyPatchType, []byte(raw)), client.ForceOwnership)).To(Succeed())
+			},
+			want: []drift{{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "7"}},
+		},
+	}
+	shared := newManagedWorld(t)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := shared.sub(t, name)
+			w.createReady(name, append([]edit{config("GREETING", "hello"), env(corev1.EnvVar{Name: "MODE", Value: "fast"})}, c.edits...)...)
+			kind := c.want[0].Kind
+			before := read(w, name, childKinds[kind]())
+
+			c.change(w, c.manager, name)
+
+			app := eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+				g.Expect(a.Status.Drifts).To(HaveLen(len(c.want)))
+			})
+			for i, want := range c.want {
+				want.Name, want.Action = name, v1alpha1.DriftCorrected
+				if want.To != "" {
+					want.Manager = c.manager
+				}
+				w.Expect(app.Status.Drifts[i]).To(Satisfy(sameDrift(want)), "%+v", app.Status.Drifts[i])
+				w.Expect(app.Status.Drifts[i].Time.Time).To(BeTemporally("~", time.Now(), patience))
+				w.Eventually(func() []string { return w.events(name) }).Should(ContainElement(told(want)))
+			}
+			w.ready(name)
+			w.Eventually(func() map[string]any { return substance(w, read(w, name, childKinds[kind]())) }).Should(Equal(substance(w, before)))
+			w.Expect(app.Status.Drifts).To(HaveLen(len(c.want)))
+		})
+	}
+}
+
+// told is the Event about a drift that was corrected.
+func told(d v1alpha1.AppServiceDrift) string {
+	who := d.Manager
+	if who == "" {
+		who = "somebody"
+	}
+	what := fmt.Sprintf("%s changed %s from %s to %s", who, d.Field, d.From, d.To)
+	if d.To == "" {
+		what = fmt.Sprintf("%s removed %s (was %s)", who, d.Field, d.From)
+	}
+	return fmt.Sprintf("Warning DriftCorrected %s %s: %s; put back", d.Kind, d.Name, what)
+}
+
+func TestAnOwnerReferenceThatIsRemovedComesBack(t *testing.T) {
+	w := newManagedWorld(t)
+	app := w.createReady("web", everything)
+
+	for kind, newObject := range childKinds {
+		child := update(w, "kubectl-edit", "web", newObject(), func(o client.Object) { o.SetOwnerReferences(nil) })
+
+		eventually(w, "web", newObject(), func(g Gomega, o client.Object) {
+			g.Expect(o.GetOwnerReferences()).To(HaveLen(1), kind)
+			g.Expect(o.GetOwnerReferences()[0].UID).To(Equal(app.UID), kind)
+			g.Expect(o.GetUID()).To(Equal(child.GetUID()), "%s is the same object as before", kind)
+		})
+		eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+			g.Expect(a.Status.Drifts).To(ContainElement(And(
+				HaveField("Kind", kind), HaveField("Field", HavePrefix(".metadata.ownerReferences")), HaveField("Action", v1alpha1.DriftCorrected))))
+		})
+	}
+	w.ready("web")
+}
+
+// TestADeletedChildIsMadeAnewAndTold deletes every child, as kubectl does by default and as it does
+// with --cascade=foreground.
+func TestADeletedChildIsMadeAnewAndTold(t *testing.T) {
+	shared := newManagedWorld(t)
+	for kind, newObject := range childKinds {
+		for _, how := range []string{"Background", "Foreground"} {
+			name := strings.ToLower(kind + "-" + how)
+			t.Run(kind+"/"+how, func(t *testing.T) {
+				w := shared.sub(t, name)
+				w.createReady(name, everything)
+				before := read(w, name, newObject())
+
+				w.Expect(api.Delete(w.ctx, before, client.PropagationPolicy(how))).To(Succeed())
+
+				after := eventually(w, name, newObject(), func(g Gomega, o client.Object) {
+					g.Expect(o.GetUID()).NotTo(Equal(before.GetUID()))
+				})
+				w.Expect(after.GetLabels()).To(Equal(before.GetLabels()))
+				eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+					g.Expect(conditions(a)).To(HaveKeyWithValue("Ready", "True Ready"))
+					g.Expect(a.Status.Drifts).To(HaveLen(1))
+					g.Expect(a.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{Kind: kind, Name: name, Action: v1alpha1.DriftCorrected})))
+				})
+				w.Eventually(func() []string { return w.events(name) }).Should(ContainElement(
+					"Warning DriftCorrected " + kind + " " + name + ": somebody deleted it; put back"))
+			})
+		}
+	}
+}
+
+func TestTheStatusKeepsTheLastTenDriftsNewestFirst(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web")
+
+	for n := int32(3); n <= 14; n++ {
+		w.scale("kubectl", w.deployment("web"), n)
+		eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+			g.Expect(a.Status.Drifts).NotTo(BeEmpty())
+			g.Expect(a.Status.Drifts[0].To).To(Equal(fmt.Sprint(n)))
+		})
+	}
+
+	drifts := w.ready("web").Status.Drifts
+	w.Expect(drifts).To(HaveLen(v1alpha1.MaxDrifts))
+	w.Expect(drifts[0].To).To(Equal("14"))
+	w.Expect(drifts[9].To).To(Equal("5"))
+}
+
+func TestAStatusEditedByHandIsPutRight(t *testing.T) {
+	w := newManagedWorld(t)
+	before := w.createReady("web")
+	w.settled()
+
+	w.Expect(as("kubectl-edit").Status().Patch(w.ctx, before.DeepCopy(), client.RawPatch(types.MergePatchType,
+		[]byte(`{"status":{"phase":"Failed","url":"http://evil.test","readyReplicas":0,"observedGeneration":99,"conditions":[{"type":"Ready","status":"False","reason":"Lie","message":"not true","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`)))).To(Succeed())
+
+	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		g.Expect(conditions(a)).To(Equal(conditions(before)))
+		g.Expect(a.Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
+		g.Expect(a.Status.URL).To(Equal(before.Status.URL))
+		g.Expect(a.Status.ReadyReplicas).To(Equal(before.Status.ReadyReplicas))
+		g.Expect(a.Status.ObservedGeneration).To(Equal(a.Generation))
+	})
+}

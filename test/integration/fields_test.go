@@ -1,0 +1,415 @@
+package integration_test
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// container is what of the pods' one container a field of the spec leads to.
+func container(w *world, name string) corev1.Container {
+	w.t.Helper()
+	containers := w.deployment(name).Spec.Template.Spec.Containers
+	w.Expect(containers).To(HaveLen(1))
+	return containers[0]
+}
+
+// beYAML matches what reads as the YAML, once it is serialised.
+func beYAML(w *world, got any, want string) {
+	w.t.Helper()
+	text, err := yaml.Marshal(got)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(text).To(MatchYAML(want))
+}
+
+// TestEveryFieldOfTheSpecWorks makes an AppService with a field, changes it, and takes it away
+// again: each time the children follow, and the AppService becomes Ready, which it does only if
+// the API server takes what is applied.
+func TestEveryFieldOfTheSpecWorks(t *testing.T) {
+	type step struct {
+		edit  edit
+		check func(w *world, name string)
+	}
+	cases := map[string][]step{
+		"image": {
+			{withImage(image), func(w *world, name string) { w.Expect(container(w, name).Image).To(Equal(image)) }},
+			{withImage(otherImage), func(w *world, name string) { w.Expect(container(w, name).Image).To(Equal(otherImage)) }},
+		},
+		"port": {
+			{func(*v1alpha1.AppServiceSpec) {}, portIs(8080)},
+			{func(s *v1alpha1.AppServiceSpec) { s.Port = 9090 }, portIs(9090)},
+			{func(s *v1alpha1.AppServiceSpec) { s.Port = 80 }, portIs(80)},
+		},
+		"replicas": {
+			{replicas(2), podsAre(2)},
+			{replicas(4), podsAre(4)},
+			{replicas(3), podsAre(3)},
+		},
+		"replicas-left-out": {
+			{func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }, podsAre(1)},
+			{replicas(3), podsAre(3)},
+			// Nobody else owns the number, and it stays what it was.
+			{func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }, podsAre(3)},
+		},
+		"strategy": {
+			{strategy(v1alpha1.StrategyRollingUpdate), strategyIs(`{type: RollingUpdate, rollingUpdate: {maxSurge: 25%, maxUnavailable: 0}}`)},
+			{strategy(v1alpha1.StrategyRecreate), strategyIs(`{type: Recreate}`)},
+			{strategy(v1alpha1.StrategyRollingUpdate), strategyIs(`{type: RollingUpdate, rollingUpdate: {maxSurge: 25%, maxUnavailable: 0}}`)},
+		},
+		"config-as-env": {
+			{config("A", "1"), func(w *world, name string) {
+				w.Expect(read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"A": "1"}))
+				beYAML(w, container(w, name).EnvFrom, `[{configMapRef: {name: `+name+`}}]`)
+			}},
+			{config("A", "1", "B", "two\nlines"), func(w *world, name string) {
+				w.Expect(read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"A": "1", "B": "two\nlines"}))
+			}},
+			{config("B", ""), func(w *world, name string) {
+				w.Expect(read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"B": ""}))
+			}},
+		},
+		"config-as-files": {
+			{func(s *v1alpha1.AppServiceSpec) {
+				config("shop.properties", "currency = EUR")(s)
+				s.ConfigMountPath = "/etc/shop"
+			}, mountIs("/etc/shop")},
+			{func(s *v1alpha1.AppServiceSpec) { s.ConfigMountPath = "/etc/other" }, mountIs("/etc/other")},
+			{func(s *v1alpha1.AppServiceSpec) { config("A", "1")(s); s.ConfigMountPath = "" }, func(w *world, name string) {
+				w.Expect(container(w, name).VolumeMounts).To(BeEmpty())
+				w.Expect(w.deployment(name).Spec.Template.Spec.Volumes).To(BeEmpty())
+				beYAML(w, container(w, name).EnvFrom, `[{configMapRef: {name: `+name+`}}]`)
+			}},
+		},
+		// fieldRef is a struct in which the API server adds a default, and a secretKeyRef is atomic.
+		"env": {
+			{env(
+				corev1.EnvVar{Name: "MODE", Value: "fast"},
+				corev1.EnvVar{Name: "POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+				corev1.EnvVar{Name: "PASSWORD", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+					LocalObjectReference: corev1.LocalObjectReference{Name: "shop"}, Key: "password", Optional: ptr.To(true)}}},
+			), func(w *world, name string) {
+				beYAML(w, container(w, name).Env, `
+- {name: MODE, value: fast}
+- {name: POD, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.name}}}
+- {name: PASSWORD, valueFrom: {secretKeyRef: {name: shop, key: password, optional: true}}}`)
+			}},
+			{env(
+				corev1.EnvVar{Name: "POD", Value: "none"},
+				corev1.EnvVar{Name: "MODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}},
+			), func(w *world, name string) {
+				w.Expect(container(w, name).Env).To(ConsistOf(
+					corev1.EnvVar{Name: "POD", Value: "none"},
+					corev1.EnvVar{Name: "MODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.uid"}}}))
+			}},
+			{env(), func(w *world, name string) { w.Expect(container(w, name).Env).To(BeEmpty()) }},
+		},
+		// 1000m is stored as 1, and 0.5Gi as 512Mi.
+		"resources-in-odd-notation": {
+			{func(s *v1alpha1.AppServiceSpec) {
+				s.Resources = corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{"cpu": resource.MustParse("1000m"), "memory": resource.MustParse("0.5Gi")},
+					Limits:   corev1.ResourceList{"cpu": resource.MustParse("2e0"), "memory": resource.MustParse("1073741824")},
+				}
+			}, func(w *world, name string) {
+				got := container(w, name).Resources
+				w.Expect(got.Requests.Cpu().Cmp(resource.MustParse("1"))).To(BeZero())
+				w.Expect(got.Requests.Memory().Cmp(resource.MustParse("512Mi"))).To(BeZero())
+				w.Expect(got.Limits.Cpu().Cmp(resource.MustParse("2"))).To(BeZero())
+				w.Expect(got.Limits.Memory().Cmp(resource.MustParse("1Gi"))).To(BeZero())
+			}},
+			{func(s *v1alpha1.AppServiceSpec) {
+				s.Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("0.25")}}
+			}, func(w *world, name string) { beYAML(w, container(w, name).Resources, `{requests: {cpu: 250m}}`) }},
+			{func(s *v1alpha1.AppServiceSpec) { s.Resources = corev1.ResourceRequirements{} },
+				func(w *world, name string) { beYAML(w, container(w, name).Resources, `{}`) }},
+		},
+		"probes": {
+			{func(s *v1alpha1.AppServiceSpec) {
+				s.Probes = &v1alpha1.AppServiceProbes{
+					Readiness: &v1alpha1.AppServiceProbe{},
+					Liveness:  &v1alpha1.AppServiceProbe{Path: "/live", Port: ptr.To[int32](9000), InitialDelaySeconds: 3, PeriodSeconds: 20, TimeoutSeconds: 2, FailureThreshold: 5},
+					Startup:   &v1alpha1.AppServiceProbe{Path: "/started", FailureThreshold: 30},
+				}
+			}, func(w *world, name string) {
+				c := container(w, name)
+				beYAML(w, c.ReadinessProbe, `{httpGet: {path: /, port: http, scheme: HTTP}, periodSeconds: 10, timeoutSeconds: 1, failureThreshold: 3, successThreshold: 1}`)
+				beYAML(w, c.LivenessProbe, `{httpGet: {path: /live, port: 9000, scheme: HTTP}, initialDelaySeconds: 3, periodSeconds: 20, timeoutSeconds: 2, failureThreshold: 5, successThreshold: 1}`)
+				beYAML(w, c.StartupProbe, `{httpGet: {path: /started, port: http, scheme: HTTP}, periodSeconds: 10, timeoutSeconds: 1, failureThreshold: 30, successThreshold: 1}`)
+			}},
+			{func(s *v1alpha1.AppServiceSpec) { s.Probes = nil }, func(w *world, name string) {
+				c := container(w, name)
+				w.Expect([]*corev1.Probe{c.ReadinessProbe, c.LivenessProbe, c.StartupProbe}).To(HaveEach(BeNil()))
+			}},
+		},
+		"autoscaling": {
+			{autoscaled(2, 4), func(w *world, name string) {
+				spec := read(w, name, &autoscalingv2.HorizontalPodAutoscaler{}).Spec
+				w.Expect(spec.MinReplicas).To(HaveValue(BeEquivalentTo(2)))
+				w.Expect(spec.MaxReplicas).To(BeEquivalentTo(4))
+				w.Expect(spec.Metrics).To(HaveLen(1))
+			}},
+			{func(s *v1alpha1.AppServiceSpec) {
+				s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 3, MaxReplicas: 5, TargetCPUUtilizationPercent: ptr.To[int32](50), TargetMemoryUtilizationPercent: ptr.To[int32](70)}
+			}, func(w *world, name string) {
+				spec := read(w, name, &autoscalingv2.HorizontalPodAutoscaler{}).Spec
+				w.Expect(spec.MinReplicas).To(HaveValue(BeEquivalentTo(3)))
+				w.Expect(spec.MaxReplicas).To(BeEquivalentTo(5))
+				beYAML(w, spec.Metrics, `
+- {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}
+- {type: Resource, resource: {name: memory, target: {type: Utilization, averageUtilization: 70}}}`)
+			}},
+		},
+		"disruption-budget": {
+			{budget(&v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}), budgetIs(`{minAvailable: 1}`)},
+			{budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("25%"))}), budgetIs(`{maxUnavailable: 25%}`)},
+			{budget(&v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromString("50%"))}), budgetIs(`{minAvailable: 50%}`)},
+		},
+		"ingress": {
+			{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To(ingressClass), Annotations: map[string]string{"test/one": "1", "test/two": "2"}}),
+				func(w *world, name string) {
+					in := read(w, name, &networkingv1.Ingress{})
+					w.Expect(in.Annotations).To(And(HaveKeyWithValue("test/one", "1"), HaveKeyWithValue("test/two", "2")))
+					w.Expect(in.Spec.TLS).To(BeEmpty())
+					w.Expect(w.ready(name).Status.URL).To(Equal("http://a.test"))
+				}},
+			{ingress(&v1alpha1.AppServiceIngress{Host: "b.test", Path: "/shop/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert", Annotations: map[string]string{"test/two": "zwei"}}),
+				func(w *world, name string) {
+					in := read(w, name, &networkingv1.Ingress{})
+					w.Expect(in.Annotations).To(And(Not(HaveKey("test/one")), HaveKeyWithValue("test/two", "zwei")))
+					beYAML(w, in.Spec, `
+ingressClassName: shared
+tls: [{hosts: [b.test], secretName: cert}]
+rules:
+- host: b.test
+  http: {paths: [{path: /shop/, pathType: Prefix, backend: {service: {name: `+name+`, port: {name: http}}}}]}`)
+					w.Expect(w.ready(name).Status.URL).To(Equal("https://b.test/shop"))
+				}},
+			{ingress(&v1alpha1.AppServiceIngress{Host: "b.test", IngressClassName: ptr.To(ingressClass)}),
+				func(w *world, name string) { w.Expect(read(w, name, &networkingv1.Ingress{}).Spec.TLS).To(BeEmpty()) }},
+		},
+		"imagePullSecrets": {
+			{func(s *v1alpha1.AppServiceSpec) {
+				s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "one"}, {Name: "two"}}
+			}, func(w *world, name string) {
+				w.Expect(w.deployment(name).Spec.Template.Spec.ImagePullSecrets).To(ConsistOf(
+					corev1.LocalObjectReference{Name: "one"}, corev1.LocalObjectReference{Name: "two"}))
+			}},
+			{func(s *v1alpha1.AppServiceSpec) {
+				s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "two"}}
+			}, func(w *world, name string) {
+				w.Expect(w.deployment(name).Spec.Template.Spec.ImagePullSecrets).To(ConsistOf(corev1.LocalObjectReference{Name: "two"}))
+			}},
+		},
+		// The API server copies the name into a deprecated field of its own.
+		"serviceAccountName": {
+			{func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "shop" }, accountIs("shop")},
+			{func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "other" }, accountIs("other")},
+			{func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "" }, accountIs("")},
+		},
+		"nodeSelector": {
+			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-2"} }, func(w *world, name string) {
+				for _, pod := range w.pods(name) {
+					w.Expect(pod.Spec.NodeName).To(Equal("node-2"))
+				}
+			}},
+			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelArchStable: "amd64"} }, func(w *world, name string) {
+				w.Expect(w.deployment(name).Spec.Template.Spec.NodeSelector).To(Equal(map[string]string{corev1.LabelArchStable: "amd64"}))
+			}},
+			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = nil }, func(w *world, name string) {
+				w.Expect(w.deployment(name).Spec.Template.Spec.NodeSelector).To(BeEmpty())
+			}},
+		},
+		"progressDeadlineSeconds": {
+			{deadline(30), func(w *world, name string) {
+				w.Expect(w.deployment(name).Spec.ProgressDeadlineSeconds).To(HaveValue(BeEquivalentTo(30)))
+			}},
+			{deadline(60), func(w *world, name string) {
+				w.Expect(w.deployment(name).Spec.ProgressDeadlineSeconds).To(HaveValue(BeEquivalentTo(60)))
+			}},
+		},
+	}
+	shared := newManagedWorld(t)
+	for _, account := range []string{"shop", "other"} {
+		shared.Expect(api.Create(shared.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: shared.namespace, Name: account}})).To(Succeed())
+	}
+	for field, steps := range cases {
+		t.Run(field, func(t *testing.T) {
+			name := strings.ToLower(field)
+			w := shared.sub(t, name)
+			for i, s := range steps {
+				if i == 0 {
+					w.createReady(name, s.edit)
+				} else {
+					w.changeReady(name, s.edit)
+				}
+				s.check(w, name)
+			}
+			app := w.ready(name)
+			w.Expect(app.Status.Drifts).To(BeEmpty(), "what the spec changes is no drift")
+		})
+	}
+}
+
+func portIs(port int32) func(*world, string) {
+	return func(w *world, name string) {
+		beYAML(w, container(w, name).Ports, string(mustYAML([]corev1.ContainerPort{{Name: "http", ContainerPort: port, Protocol: "TCP"}})))
+		ports := read(w, name, &corev1.Service{}).Spec.Ports
+		w.Expect(ports).To(ConsistOf(corev1.ServicePort{Name: "http", Port: port, Protocol: "TCP", TargetPort: intstr.FromString("http")}))
+	}
+}
+
+func podsAre(n int32) func(*world, string) {
+	return func(w *world, name string) {
+		w.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(Equal(n)))
+		eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+			g.Expect(a.Status.Replicas).To(Equal(n))
+			g.Expect(a.Status.ReadyReplicas).To(Equal(n))
+		})
+	}
+}
+
+func strategyIs(want string) func(*world, string) {
+	return func(w *world, name string) { beYAML(w, w.deployment(name).Spec.Strategy, want) }
+}
+
+func mountIs(path string) func(*world, string) {
+	return func(w *world, name string) {
+		w.Expect(container(w, name).EnvFrom).To(BeEmpty())
+		beYAML(w, container(w, name).VolumeMounts, `[{name: config, mountPath: `+path+`, readOnly: true}]`)
+		beYAML(w, w.deployment(name).Spec.Template.Spec.Volumes, `[{name: config, configMap: {name: `+name+`, defaultMode: 420}}]`)
+	}
+}
+
+func budgetIs(want string) func(*world, string) {
+	return func(w *world, name string) {
+		spec := read(w, name, &policyv1.PodDisruptionBudget{}).Spec
+		w.Expect(spec.Selector.MatchLabels).To(Equal(map[string]string{"app.kubernetes.io/name": name}))
+		spec.Selector = nil
+		beYAML(w, spec, want)
+	}
+}
+
+func accountIs(account string) func(*world, string) {
+	return func(w *world, name string) {
+		w.Expect(w.deployment(name).Spec.Template.Spec.ServiceAccountName).To(Equal(account))
+		pods := w.pods(name)
+		w.Expect(pods).NotTo(BeEmpty())
+		for _, pod := range pods {
+			if account == "" {
+				account = "default"
+			}
+			if pod.DeletionTimestamp == nil {
+				w.Expect(pod.Spec.ServiceAccountName).To(Equal(account))
+			}
+		}
+	}
+}
+
+func mustYAML(v any) []byte {
+	text, err := yaml.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+func TestSuspendLeavesEverythingAsItIs(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web", config("A", "1"))
+
+	// When it is suspended, and things are changed by hand and in the spec
+	w.change("web", suspend(true))
+	app := w.shows("web", "Suspended", "True Suspended", Not(BeEmpty()))
+	w.Expect(conditions(app)).To(And(HaveKeyWithValue("Ready", "Unknown Suspended"), Not(HaveKey("Reconciling")), Not(HaveKey("Stalled"))))
+	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceSuspended))
+	mark := w.mark()
+	w.scale("kubectl", w.deployment("web"), 5)
+	w.Expect(api.Delete(w.ctx, read(w, "web", &corev1.Service{}))).To(Succeed())
+	w.change("web", withImage(otherImage))
+	w.shows("web", "Suspended", "True Suspended", Not(BeEmpty())) // for the new generation
+
+	// Then nothing but the status is written,
+	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		g.Expect(a.Status.ReadyReplicas).To(BeEquivalentTo(5), "the status stays true")
+	})
+	w.settled()
+	w.Expect(w.requests(mark).Writes().Except("appservices.fixpoint.dev")).To(BeEmpty())
+	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(5)))
+	w.Expect(container(w, "web").Image).To(Equal(image))
+
+	// and when it is resumed, all of it is put right, and told.
+	w.change("web", suspend(false))
+	app = w.ready("web")
+	w.Expect(conditions(app)).NotTo(HaveKey("Suspended"))
+	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
+	w.Expect(container(w, "web").Image).To(Equal(otherImage))
+	read(w, "web", &corev1.Service{})
+	w.Expect(app.Status.Drifts).To(ContainElement(And(HaveField("Manager", "kubectl"), HaveField("Field", ".spec.replicas"), HaveField("From", "2"), HaveField("To", "5"))))
+}
+
+func TestAdoptionIfUnownedTakesOverWhatNobodyOwns(t *testing.T) {
+	w := newManagedWorld(t)
+
+	// Given a Deployment and a ConfigMap that somebody has made with kubectl
+	deployment := foreignDeployment(w.namespace, "web", map[string]string{"app.kubernetes.io/name": "web"})
+	deployment.Annotations = map[string]string{"team": "shop"}
+	w.Expect(as("kubectl-create").Create(w.ctx, deployment)).To(Succeed())
+	w.Expect(as("kubectl-create").Create(w.ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web"}, Data: map[string]string{"A": "old", "THEIRS": "x"},
+	})).To(Succeed())
+
+	// When an AppService of the name may take them over
+	app := w.createReady("web", adoption(v1alpha1.AdoptionIfUnowned), config("A", "1"))
+
+	// Then they are its children, the same objects as before, and what was not asked for stays.
+	adopted := w.deployment("web")
+	w.Expect(adopted.UID).To(Equal(deployment.UID))
+	w.Expect(adopted).To(beOwnedBy(app))
+	w.Expect(adopted.Annotations).To(HaveKeyWithValue("team", "shop"))
+	w.Expect(adopted.Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
+	names := []string{}
+	for _, c := range adopted.Spec.Template.Spec.Containers {
+		names = append(names, c.Name)
+	}
+	w.Expect(names).To(ConsistOf("app", "theirs"))
+	configMap := read(w, "web", &corev1.ConfigMap{})
+	w.Expect(configMap).To(beOwnedBy(app))
+	w.Expect(configMap.Data).To(Equal(map[string]string{"A": "1", "THEIRS": "x"}))
+	w.Expect(app.Status.Drifts).To(BeEmpty(), "what was somebody else's has not drifted")
+
+	// And nothing is left half done: another look writes nothing.
+	mark := w.settled()
+	w.stop(w.managers[0])
+	m := w.startManager()
+	w.Eventually(func() int { return m.log.count("Child is as desired") }).Should(BeNumerically(">=", 3))
+	w.settled()
+	w.Expect(w.requests(mark).Applies()).To(BeEmpty())
+}
+
+// foreignDeployment is one that nobody controls, with pods of the given labels.
+func foreignDeployment(namespace, name string, selector map[string]string) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](1),
+			Selector: &metav1.LabelSelector{MatchLabels: selector},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: selector},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "theirs", Image: image}}},
+			},
+		},
+	}
+}
