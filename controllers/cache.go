@@ -40,7 +40,7 @@ func forgetStrangers(cached any) (any, error) {
 
 func isOurs(object client.Object) bool {
 	switch object.(type) {
-	case *v1alpha1.AppService, *networkingv1.IngressClass:
+	case *v1alpha1.AppService, *v1alpha1.SecureStorage, *networkingv1.IngressClass:
 		return true
 	}
 	controller := metav1.GetControllerOfNoCopy(object)

@@ -26,6 +26,8 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -39,7 +41,7 @@ const LeaderElectionID = "manager.fixpoint.dev"
 const reconcileTimeout = time.Minute
 
 // Names lists the controllers that a manager can host.
-func Names() []string { return []string{appservice.Name} }
+func Names() []string { return []string{appservice.Name, securestorage.Name} }
 
 // Options configure a manager. The zero value runs all controllers in all namespaces and serves
 // nothing.
@@ -56,6 +58,10 @@ type Options struct {
 	Burst int
 	// SyncPeriod is how often everything is looked at although nothing changed. Default 10 hours.
 	SyncPeriod time.Duration
+
+	// Cloud is where SecureStorages live, and Credentials how one is known there. Azure by default.
+	Cloud       cloud.Config
+	Credentials cloud.Credentials
 
 	// LeaderElection makes replicas agree on one that works, over a Lease in LeaderElectionNamespace.
 	LeaderElection          bool
@@ -124,6 +130,9 @@ func (o Options) complete() (Options, error) {
 	if o.QPS == 0 {
 		o.QPS = -1
 	}
+	if o.Credentials == nil {
+		o.Credentials = cloud.AzureCredentials{}
+	}
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
 	}
@@ -181,6 +190,15 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	if slices.Contains(o.Controllers, appservice.Name) {
 		err := appservice.Setup(ctx, mgr, appservice.Options{Concurrency: o.Concurrency, Applies: applies, Phases: outcomes, Clock: o.Clock})
+		if err != nil {
+			return err
+		}
+	}
+	if slices.Contains(o.Controllers, securestorage.Name) {
+		err := securestorage.Setup(ctx, mgr, securestorage.Options{
+			Concurrency: o.Concurrency, Applies: applies, Phases: outcomes, Clock: o.Clock,
+			Cloud: cloud.New(o.Cloud), Credentials: o.Credentials,
+		})
 		if err != nil {
 			return err
 		}

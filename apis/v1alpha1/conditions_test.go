@@ -11,11 +11,15 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
 // vocabulary is one constant of the words that a status speaks in.
 type vocabulary struct {
 	name, value, doc string
+	// source is the file that declares it.
+	source string
 }
 
 // parseVocabulary reads the constants of this package whose names start with
@@ -34,7 +38,10 @@ func parseVocabulary(t *testing.T) []vocabulary {
 		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
 		g.Expect(err).NotTo(HaveOccurred())
 		for _, declaration := range file.Decls {
-			words = append(words, vocabularyOf(g, declaration)...)
+			for _, word := range vocabularyOf(g, declaration) {
+				word.source = source
+				words = append(words, word)
+			}
 		}
 	}
 	g.Expect(words).NotTo(BeEmpty(), "no constants named Condition... or Reason... were found")
@@ -87,12 +94,35 @@ func TestConditionsAndReasonsAreUnique(t *testing.T) {
 	}
 }
 
+// manuals are the files that declare words, and the manual that has to list them.
+var manuals = map[string]string{
+	"conditions.go":               "appservice.md",
+	"securestorage_conditions.go": "securestorage.md",
+}
+
+// sharedBySecureStorage are the words of conditions.go that a SecureStorage uses too.
+var sharedBySecureStorage = []string{
+	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionSuspended,
+	v1alpha1.ReasonReady, v1alpha1.ReasonBlocked, v1alpha1.ReasonSuspended, v1alpha1.ReasonTerminating, v1alpha1.ReasonFailed,
+	v1alpha1.ReasonNotConfigured,
+}
+
 func TestConditionsAndReasonsAreInTheManual(t *testing.T) {
-	manual, err := os.ReadFile(filepath.Join("..", "..", "docs", "appservice.md"))
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	words := map[string][]string{"securestorage.md": sharedBySecureStorage}
 	for _, word := range parseVocabulary(t) {
-		if !strings.Contains(string(manual), "`"+word.value+"`") {
-			t.Errorf("docs/appservice.md does not list %s: write `%s` there and say what it means", word.name, word.value)
-		}
+		manual, found := manuals[word.source]
+		NewWithT(t).Expect(found).To(BeTrue(), "%s declares %s: say in manuals which manual lists it", word.source, word.name)
+		words[manual] = append(words[manual], word.value)
+	}
+	for manual, values := range words {
+		t.Run(manual, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("..", "..", "docs", manual))
+			NewWithT(t).Expect(err).NotTo(HaveOccurred())
+			for _, value := range values {
+				if !strings.Contains(string(text), "`"+value+"`") {
+					t.Errorf("docs/%[1]s does not list %[2]s: write `%[2]s` there and say what it means", manual, value)
+				}
+			}
+		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
 // settings are what the command line says.
@@ -31,6 +32,8 @@ type settings struct {
 	metricsSecure   bool
 	metricsCertPath string
 	http2           bool
+
+	cloudEndpoint, cloudToken string
 }
 
 // parse reads the command line. An error says which flag is wrong and what would be right.
@@ -62,6 +65,9 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	flags.BoolVar(&s.http2, "enable-http2", false, "Allow HTTP/2 on the metrics endpoint.")
 	flags.StringVar(&s.options.HealthProbeAddress, "health-probe-bind-address", ":8081", "Address of /healthz and /readyz; 0 serves none.")
 
+	flags.StringVar(&s.cloudEndpoint, "cloud-endpoint", "", "URL of another resource manager than Azure's public one, such as that of a fake cloud.")
+	flags.StringVar(&s.cloudToken, "cloud-token", "", "Bearer token for --cloud-endpoint, for a cloud without a directory.")
+
 	var logging zap.Options
 	logging.BindFlags(flags)
 
@@ -79,6 +85,9 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	s.options.Namespaces, s.options.Controllers = list(namespaces), list(names)
 	s.options.QPS = float32(qps)
 	s.options.Metrics = s.metricsOptions()
+	if err := s.completeCloud(); err != nil {
+		return nil, err
+	}
 	s.options.Logger = zapr.NewLogger(zap.NewRaw(zap.UseFlagOptions(&logging)))
 	return s, s.check()
 }
@@ -121,6 +130,24 @@ func (s *settings) metricsOptions() metricsserver.Options {
 		options.TLSOpts = append(options.TLSOpts, func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} })
 	}
 	return options
+}
+
+func (s *settings) completeCloud() error {
+	if s.cloudEndpoint == "" {
+		if s.cloudToken != "" {
+			return errors.New("--cloud-token is for --cloud-endpoint only: Azure has its own credentials")
+		}
+		return nil
+	}
+	config, err := cloud.Endpoint(s.cloudEndpoint)
+	if err != nil {
+		return fmt.Errorf("--cloud-endpoint: %w", err)
+	}
+	s.options.Cloud = config
+	if s.cloudToken != "" {
+		s.options.Credentials = cloud.TokenCredentials{Token: s.cloudToken}
+	}
+	return nil
 }
 
 // restConfig finds the cluster as kubectl does, and the pod's own where there is no kubeconfig.

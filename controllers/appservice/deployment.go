@@ -68,7 +68,9 @@ func podTemplate(app *v1alpha1.AppService) (*corev1ac.PodTemplateSpecApplyConfig
 		pod.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(secret.Name))
 	}
 	if app.Spec.ServiceAccountName != "" {
-		pod.WithServiceAccountName(app.Spec.ServiceAccountName)
+		// The API server copies the name into the deprecated field, from which the name would come
+		// back when it is taken out of the spec: so both are ours.
+		pod.WithServiceAccountName(app.Spec.ServiceAccountName).WithDeprecatedServiceAccount(app.Spec.ServiceAccountName)
 	}
 	if len(app.Spec.NodeSelector) > 0 {
 		pod.WithNodeSelector(app.Spec.NodeSelector)

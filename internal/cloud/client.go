@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -122,23 +123,23 @@ func newClient(config Config, subscription string, credential azcore.TokenCreden
 }
 
 // read runs a call that changes nothing.
-func (c *Client) read(doing string, call func() error) error {
+func (c *Client) read(target Target, doing string, call func() error) error {
 	if wait := c.budget.closed(); wait > 0 {
 		return throttled(doing, wait)
 	}
-	return c.outcome(doing, call())
+	return c.outcome(target, doing, call())
 }
 
 // write runs a call that counts against the subscription's writes, in the name of an object.
-func (c *Client) write(object, doing string, call func() error) error {
+func (c *Client) write(object string, target Target, doing string, call func() error) error {
 	if wait := c.budget.take(object); wait > 0 {
 		return throttled(doing, wait)
 	}
-	return c.outcome(doing, call())
+	return c.outcome(target, doing, call())
 }
 
-func (c *Client) outcome(doing string, err error) error {
-	err = classify(doing, err)
+func (c *Client) outcome(target Target, doing string, err error) error {
+	err = classify(target, doing, err)
 	var typed *Error
 	if errors.As(err, &typed) && typed.Kind == Throttled {
 		typed.RetryAfter = max(typed.RetryAfter, time.Second)
@@ -154,7 +155,7 @@ func throttled(doing string, wait time.Duration) error {
 // Account reads an account; the error is [NotFound] if there is none.
 func (c *Client) Account(ctx context.Context, group, name string) (*Account, error) {
 	var answer armstorage.AccountsClientGetPropertiesResponse
-	err := c.read("reading the storage account", func() (err error) {
+	err := c.read(OnAccount, "reading the storage account", func() (err error) {
 		answer, err = c.accounts.GetProperties(ctx, group, name, nil)
 		return err
 	})
@@ -174,7 +175,7 @@ type NewAccount struct {
 // again for the same account is the same request.
 func (c *Client) CreateAccount(ctx context.Context, wanted NewAccount) (Accepted, error) {
 	var response *http.Response
-	err := c.write(wanted.Name, "creating the storage account", func() error {
+	err := c.write(wanted.Name, OnAccount, "creating the storage account", func() error {
 		_, err := c.accounts.BeginCreate(policy.WithCaptureResponse(ctx, &response), wanted.Group, wanted.Name, armstorage.AccountCreateParameters{
 			Kind:     to.Ptr(armstorage.KindStorageV2),
 			Location: &wanted.Location,
@@ -216,7 +217,7 @@ func (c *Client) UpdateAccount(ctx context.Context, group, name string, change C
 		parameters.Properties = &armstorage.AccountPropertiesUpdateParameters{Encryption: encryptionFor(*change.Encryption)}
 	}
 	var answer armstorage.AccountsClientUpdateResponse
-	err := c.write(name, "changing the storage account", func() (err error) {
+	err := c.write(name, OnAccount, "changing the storage account", func() (err error) {
 		answer, err = c.accounts.Update(ctx, group, name, parameters, nil)
 		return err
 	})
@@ -244,7 +245,7 @@ func encryptionFor(e Encryption) *armstorage.Encryption {
 
 // DeleteAccount deletes an account. That it is gone already is no error.
 func (c *Client) DeleteAccount(ctx context.Context, group, name string) error {
-	err := c.write(name, "deleting the storage account", func() error {
+	err := c.write(name, OnAccount, "deleting the storage account", func() error {
 		_, err := c.accounts.Delete(ctx, group, name, nil)
 		return err
 	})
@@ -254,7 +255,7 @@ func (c *Client) DeleteAccount(ctx context.Context, group, name string) error {
 // NameIsFree says whether nobody in the whole cloud has the name of a storage account.
 func (c *Client) NameIsFree(ctx context.Context, name string) (bool, error) {
 	var answer armstorage.AccountsClientCheckNameAvailabilityResponse
-	err := c.read("looking whether the name of the storage account is free", func() (err error) {
+	err := c.read(OnAccount, "looking whether the name of the storage account is free", func() (err error) {
 		answer, err = c.accounts.CheckNameAvailability(ctx, armstorage.AccountCheckNameAvailabilityParameters{
 			Name: &name, Type: to.Ptr("Microsoft.Storage/storageAccounts"),
 		}, nil)
@@ -266,7 +267,7 @@ func (c *Client) NameIsFree(ctx context.Context, name string) (bool, error) {
 // Vault reads a vault; the error is [NotFound] if there is none.
 func (c *Client) Vault(ctx context.Context, group, name string) (*Vault, error) {
 	var answer armkeyvault.VaultsClientGetResponse
-	err := c.read("reading the key vault", func() (err error) {
+	err := c.read(OnVault, "reading the key vault", func() (err error) {
 		answer, err = c.vaults.Get(ctx, group, name, nil)
 		return err
 	})
@@ -280,7 +281,7 @@ func (c *Client) Vault(ctx context.Context, group, name string) (*Vault, error) 
 // there is none.
 func (c *Client) Key(ctx context.Context, group, vault, name, version string) (*Key, error) {
 	var found armkeyvault.Key
-	err := c.read("reading the key", func() error {
+	err := c.read(OnVault, "reading the key", func() error {
 		if version == "" {
 			answer, err := c.keys.Get(ctx, group, vault, name, nil)
 			found = answer.Key
@@ -300,7 +301,7 @@ func (c *Client) Key(ctx context.Context, group, vault, name, version string) (*
 // it counts: it may stand under another name than ours.
 func (c *Client) Grant(ctx context.Context, vaultID, principalID string) (*Grant, error) {
 	var found *Grant
-	err := c.read("reading the role assignments of the key vault", func() error {
+	err := c.read(OnRoles, "reading the role assignments of the key vault", func() error {
 		filter := fmt.Sprintf("principalId eq '%s'", principalID)
 		pager := c.roles.NewListForScopePager(vaultID, &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: &filter})
 		for pager.More() && found == nil {
@@ -316,9 +317,10 @@ func (c *Client) Grant(ctx context.Context, vaultID, principalID string) (*Grant
 }
 
 // CreateGrant lets a principal use a vault's keys. Granting again is the same grant.
-func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID string) error {
-	err := c.write(object, "granting access to the key vault", func() error {
-		_, err := c.roles.Create(ctx, vaultID, grantName(vaultID, principalID, CryptoUserRole), armauthorization.RoleAssignmentCreateParameters{
+func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID string) (*Grant, error) {
+	var answer armauthorization.RoleAssignmentsClientCreateResponse
+	err := c.write(object, OnRoles, "granting access to the key vault", func() (err error) {
+		answer, err = c.roles.Create(ctx, vaultID, grantName(vaultID, principalID, CryptoUserRole), armauthorization.RoleAssignmentCreateParameters{
 			Properties: &armauthorization.RoleAssignmentProperties{
 				PrincipalID:      &principalID,
 				PrincipalType:    to.Ptr(armauthorization.PrincipalTypeServicePrincipal),
@@ -328,14 +330,26 @@ func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID s
 		return err
 	})
 	if Is(err, AlreadyGranted) {
-		return nil
+		return c.Grant(ctx, vaultID, principalID)
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	grant := &Grant{ID: value(answer.ID)}
+	if answer.Properties != nil {
+		grant.CreatedOn = value(answer.Properties.CreatedOn)
+	}
+	return grant, nil
+}
+
+// IsOurGrant says whether a grant is one that [Client.CreateGrant] makes, and not somebody else's.
+func (c *Client) IsOurGrant(grant Grant, vaultID, principalID string) bool {
+	return strings.EqualFold(path.Base(grant.ID), grantName(vaultID, principalID, CryptoUserRole))
 }
 
 // DeleteGrant takes back a role assignment of ours. That it is gone already is no error.
 func (c *Client) DeleteGrant(ctx context.Context, object, vaultID, principalID string) error {
-	err := c.write(object, "taking back the access to the key vault", func() error {
+	err := c.write(object, OnRoles, "taking back the access to the key vault", func() error {
 		_, err := c.roles.Delete(ctx, vaultID, grantName(vaultID, principalID, CryptoUserRole), nil)
 		return err
 	})
@@ -360,7 +374,7 @@ func (c *Client) RemoveAccessPolicy(ctx context.Context, object, group, vault, t
 }
 
 func (c *Client) changeAccessPolicy(ctx context.Context, object, group, vault, tenant, principalID string, kind armkeyvault.AccessPolicyUpdateKind) error {
-	return c.write(object, "changing the access policies of the key vault", func() error {
+	return c.write(object, OnVault, "changing the access policies of the key vault", func() error {
 		_, err := c.vaults.UpdateAccessPolicy(ctx, group, vault, kind, armkeyvault.VaultAccessPolicyParameters{
 			Properties: &armkeyvault.VaultAccessPolicyProperties{
 				AccessPolicies: []*armkeyvault.AccessPolicyEntry{{

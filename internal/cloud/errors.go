@@ -44,9 +44,20 @@ const (
 	Unreachable Kind = "Unreachable"
 )
 
+// Target is what a call is about, which tells what permission it takes.
+type Target string
+
+// The targets of calls.
+const (
+	OnAccount Target = "account"
+	OnVault   Target = "vault"
+	OnRoles   Target = "roles"
+)
+
 // Error is a failed call. Match it with errors.As, or its kind with [Is].
 type Error struct {
-	Kind Kind
+	Kind   Kind
+	Target Target
 	// Code is the cloud's own, such as StorageAccountAlreadyTaken.
 	Code string
 	// Message is the cloud's own, without request ids and times, so that it is the same from try to try.
@@ -113,11 +124,11 @@ var kindOfCode = map[string]Kind{
 }
 
 // classify turns an error of the SDK into a typed one.
-func classify(doing string, err error) error {
+func classify(target Target, doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	typed := &Error{Kind: Unreachable, doing: doing, cause: err, Message: "the cloud did not answer"}
+	typed := &Error{Kind: Unreachable, Target: target, doing: doing, cause: err, Message: "the cloud did not answer"}
 	var response *azcore.ResponseError
 	var authentication *azidentity.AuthenticationFailedError
 	switch {

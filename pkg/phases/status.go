@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -271,7 +273,7 @@ func (e *Engine[O, S]) announceCorrections(live O, o *outcome[S]) {
 			continue
 		}
 		e.deps.Metrics.observeDrift(e.def.Controller)
-		e.event(live, corev1.EventTypeWarning, "DriftCorrected", "Correct", drift.String()+outcomeOf(drift))
+		e.eventAbout(live, driftedField(live, drift), corev1.EventTypeWarning, "DriftCorrected", "Correct", drift.String()+outcomeOf(drift))
 	}
 }
 
@@ -321,11 +323,22 @@ func (o *outcome[S]) isInTrouble() bool {
 	return o.err != nil || slices.ContainsFunc(o.verdicts, Verdict.IsStalled)
 }
 
+// driftedField is what the Event about a drift relates to. Events about one version of an object
+// that differ in nothing but their note are one to the recorder, which keeps the first note.
+func driftedField(live client.Object, drift ObservedDrift) *corev1.ObjectReference {
+	kind, name, _ := strings.Cut(drift.Child, " ")
+	return &corev1.ObjectReference{Kind: kind, Namespace: live.GetNamespace(), Name: name, FieldPath: drift.Path}
+}
+
 func (e *Engine[O, S]) event(live O, kind, reason, action, note string) {
+	e.eventAbout(live, nil, kind, reason, action, note)
+}
+
+func (e *Engine[O, S]) eventAbout(live O, related runtime.Object, kind, reason, action, note string) {
 	if e.deps.Recorder == nil {
 		return
 	}
 	// The API server refuses notes of more than 1024 bytes.
 	const maxNote = 1024
-	e.deps.Recorder.Eventf(live, nil, kind, reason, action, "%s", bound(note, maxNote))
+	e.deps.Recorder.Eventf(live, related, kind, reason, action, "%s", bound(note, maxNote))
 }

@@ -342,7 +342,7 @@ func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict ju
 		return Result{Action: verdict.action, Live: applied, Drifts: verdict.drifts, Left: true}, nil
 	}
 	a.remember(p, applied)
-	if applied.GetResourceVersion() == e.live.GetResourceVersion() {
+	if a.changedNothing(e, applied) {
 		// The server knew better than our schema what it records: nothing had drifted.
 		return Result{Action: ActionNone, Live: applied}, nil
 	}
@@ -352,6 +352,15 @@ func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict ju
 		}
 	}
 	return Result{Action: verdict.action, Live: applied, Drifts: verdict.drifts}, nil
+}
+
+func (a *Applier) changedNothing(e evidence, applied client.Object) bool {
+	if !a.dryRun {
+		return applied.GetResourceVersion() == e.live.GetResourceVersion()
+	}
+	// A dry run is answered with the version that is there, whatever it would have changed.
+	entry := appliedEntry(applied, a.manager, "")
+	return entry != nil && entry.FieldsV1 != nil && configIsApplied(e) && entryIs(e, entry.FieldsV1.GetRawString())
 }
 
 // makeWay puts the ownership of fields in order before an apply, so that the apply finds nothing

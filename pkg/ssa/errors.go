@@ -114,7 +114,6 @@ var (
 	// API server answers both with Forbidden.
 	accessDenied   = regexp.MustCompile(`(?i)\buser "[^"]*" (cannot |\(groups=)|cannot set blockOwnerDeletion`)
 	webhookFailure = regexp.MustCompile(`failed calling webhook "[^"]*"`)
-	twoControllers = regexp.MustCompile(`Only one reference can have Controller set to true`)
 	immutable      = regexp.MustCompile(`(?i)field is immutable|is immutable|may not be (changed|unset)|cannot be changed|updates to .* are forbidden`)
 )
 
@@ -141,8 +140,7 @@ var classes = []struct {
 	{func(f failure) bool { return apierrors.IsForbidden(f.error) && accessDenied.MatchString(f.message) }, (*Error).forbidden},
 	// By an admission plugin, such as LimitRanger.
 	{func(f failure) bool { return apierrors.IsForbidden(f.error) }, (*Error).denied},
-	// Somebody else has become its controller since it was read.
-	{func(f failure) bool { return apierrors.IsInvalid(f.error) && twoControllers.MatchString(f.message) }, (*Error).stale},
+	{isSupplanted, (*Error).stale},
 	{isInvalid, (*Error).invalid},
 	{isUnavailable, (*Error).unavailable},
 	{func(failure) bool { return true }, (*Error).failed},
@@ -297,6 +295,17 @@ func isUnservedKind(f failure) bool {
 func isMissingNamespace(f failure) bool {
 	return apierrors.HasStatusCause(f.error, corev1.NamespaceTerminatingCause) ||
 		apierrors.IsNotFound(f.error) && f.status.Details != nil && f.status.Details.Kind == "namespaces"
+}
+
+// isSupplanted: there is another object of the name than the one that was read, or it has got
+// another controller. The API server says the first by calling the UID immutable.
+func isSupplanted(f failure) bool {
+	if !apierrors.IsInvalid(f.error) || f.status.Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(f.status.Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Field == "metadata.uid" || c.Field == "metadata.ownerReferences" && strings.Contains(c.Message, "Only one reference can have Controller set to true")
+	})
 }
 
 func isInvalid(f failure) bool {

@@ -50,7 +50,7 @@ func (a *Applier) ApplyStatus(ctx context.Context, desired Configuration, live c
 		return Result{}, err
 	}
 	a.rememberStatus(id, hash, applied)
-	if applied.GetResourceVersion() == live.GetResourceVersion() {
+	if !a.dryRun && applied.GetResourceVersion() == live.GetResourceVersion() {
 		return Result{Action: ActionNone, Live: applied}, nil
 	}
 	return Result{Action: ActionUpdate, Live: applied}, nil

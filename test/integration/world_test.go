@@ -46,7 +46,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, ctx: context.Background()}
-	w.Gomega = NewGomega(w.fail)
+	w.Gomega = NewWithT(reporter{T: t, world: w})
 	w.began = w.mark()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	w.Expect(api.Create(w.ctx, namespace)).To(Succeed())
@@ -76,7 +76,7 @@ func (w *world) sub(t *testing.T, focus ...string) *world {
 	t.Parallel()
 	inner := *w
 	inner.t, inner.focus = t, focus
-	inner.Gomega = NewGomega(inner.fail)
+	inner.Gomega = NewWithT(reporter{T: t, world: &inner})
 	return &inner
 }
 
@@ -206,10 +206,16 @@ func (w *world) isNotHot(atMost int) {
 	})
 }
 
-// fail is how every failed expectation ends the test.
-func (w *world) fail(message string, _ ...int) {
-	w.t.Helper()
-	w.t.Fatalf("%s\n%s", message, w.report())
+// reporter adds the report on its world to every expectation that fails.
+type reporter struct {
+	*testing.T
+	world *world
+}
+
+// Fatalf implements what gomega needs of a test.
+func (r reporter) Fatalf(format string, args ...any) {
+	r.T.Helper()
+	r.T.Fatalf(format+"\n%s", append(args, r.world.report())...)
 }
 
 // report shows what there is to see of the world.

@@ -10,12 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
@@ -142,6 +145,38 @@ func (s *scenario) applyAs(who string, live client.Object, document string, opts
 	s.ExpectWithOffset(1, err).NotTo(HaveOccurred())
 	target := live.DeepCopyObject().(client.Object)
 	s.ExpectWithOffset(1, api.Patch(s, target, client.RawPatch(types.ApplyPatchType, raw), append(opts, client.FieldOwner(who))...)).To(Succeed())
+}
+
+// formerManager is a name under which an earlier version of the operator wrote.
+const formerManager = "operator-v0"
+
+// newApplierAfter is an applier whose operator once wrote under another name.
+func newApplierAfter(former string) (*ssa.Applier, *sent) {
+	log := &sent{}
+	applier, err := ssa.New(ssa.Options{Client: log.watch(api), FieldManager: manager, FormerManagers: []string{former}, TypeConverters: []managedfields.TypeConverter{applyconfiguration.NewTypeConverter(scheme)}})
+	if err != nil {
+		panic(err)
+	}
+	return applier, log
+}
+
+// watch is a client that remembers what is sent through it.
+func (l *sent) watch(c client.WithWatch) client.Client {
+	remember := func(obj client.Object, patch client.Patch) {
+		if body, err := patch.Data(obj); err == nil {
+			l.bodies = append(l.bodies, body)
+		}
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			remember(obj, patch)
+			return c.Patch(ctx, obj, patch, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			remember(obj, patch)
+			return c.SubResource(subresource).Patch(ctx, obj, patch, opts...)
+		},
+	})
 }
 
 func (s *scenario) wipeManagedFields(live client.Object) {

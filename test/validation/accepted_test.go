@@ -100,24 +100,26 @@ suspend: false`},
 }
 
 func TestAcceptedSpecsAreStoredWithTheirDefaults(t *testing.T) {
-	for given, c := range acceptances {
-		t.Run(given, func(t *testing.T) {
-			g := NewWithT(t)
-			name, stored := c.name, c.stored
-			if name == "" {
-				name = "shop"
-			}
-			if stored == "" {
-				stored = c.spec
-			}
+	for _, cases := range kinds {
+		for label, c := range cases.acceptances {
+			t.Run(cases.kind+"/"+label, func(t *testing.T) {
+				g := NewWithT(t)
+				name, stored := c.name, c.stored
+				if name == "" {
+					name = "shop"
+				}
+				if stored == "" {
+					stored = c.spec
+				}
 
-			object, err := tryCreate(g, appService(g, name, c.spec))
+				object, err := tryCreate(g, build(g, cases.kind, name, c.spec))
 
-			g.Expect(err).NotTo(HaveOccurred())
-			got, err := yaml.Marshal(object.Object["spec"])
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(got).To(MatchYAML(stored))
-		})
+				g.Expect(err).NotTo(HaveOccurred())
+				got, err := yaml.Marshal(object.Object["spec"])
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(got).To(MatchYAML(stored))
+			})
+		}
 	}
 }
 
@@ -125,6 +127,9 @@ func TestSamplesAreAccepted(t *testing.T) {
 	samples, err := filepath.Glob("../../config/samples/fixpoint_*.yaml")
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	NewWithT(t).Expect(samples).NotTo(BeEmpty())
+	nested, err := filepath.Glob("../../config/samples/*/fixpoint_*.yaml")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	samples = append(samples, nested...)
 	for _, sample := range samples {
 		t.Run(filepath.Base(sample), func(t *testing.T) {
 			g := NewWithT(t)
@@ -181,7 +186,7 @@ func TestStatusStoresZeroReplicas(t *testing.T) {
 	g.Expect(applied.Object["status"]).To(Equal(map[string]any{"replicas": int64(0), "readyReplicas": int64(0)}))
 }
 
-func TestKubectlFindsAppServicesByTheirShortNames(t *testing.T) {
+func TestKubectlFindsKindsByTheirShortNames(t *testing.T) {
 	g := NewWithT(t)
 	client, err := discovery.NewDiscoveryClientForConfig(shared.Admin())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -189,8 +194,10 @@ func TestKubectlFindsAppServicesByTheirShortNames(t *testing.T) {
 	resources, err := client.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(resources.APIResources).To(ContainElement(And(
-		HaveField("Name", "appservices"),
-		HaveField("ShortNames", ConsistOf("asvc")),
-		HaveField("Categories", ConsistOf("fixpoint")))))
+	for name, short := range map[string]string{"appservices": "asvc", "securestorages": "sst"} {
+		g.Expect(resources.APIResources).To(ContainElement(And(
+			HaveField("Name", name),
+			HaveField("ShortNames", ConsistOf(short)),
+			HaveField("Categories", ConsistOf("fixpoint")))))
+	}
 }

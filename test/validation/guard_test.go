@@ -11,8 +11,45 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// kindCases are the cases of a kind, which the tests here hold against its schema.
+type kindCases struct {
+	kind        string
+	refusals    map[string]refusal
+	limits      map[string]limitRefusal
+	acceptances map[string]acceptance
+}
+
+var kinds = []kindCases{
+	{"AppService", ruleRefusals, limitRefusals, acceptances},
+	{"SecureStorage", secureStorageRefusals, secureStorageLimits, secureStorageAcceptances},
+}
+
 // borrowed are the fields whose types come from Kubernetes, and their rules with them.
 var borrowed = []string{"spec.env[]", "spec.imagePullSecrets[]", "spec.resources", "status.conditions[]"}
+
+// forEachKind runs a test for each kind, with its schema.
+func forEachKind(t *testing.T, test func(*testing.T, kindCases, apiextensionsv1.JSONSchemaProps)) {
+	for _, cases := range kinds {
+		t.Run(cases.kind, func(t *testing.T) {
+			test(t, cases, readSchema(NewWithT(t), crdFolder+"/fixpoint.dev_"+plural(cases.kind)+".yaml"))
+		})
+	}
+}
+
+// A kind that is not among them would go unguarded.
+func TestEveryKindIsGuarded(t *testing.T) {
+	g := NewWithT(t)
+	var want, got []string
+	for _, cases := range kinds {
+		want = append(want, "fixpoint.dev_"+plural(cases.kind)+".yaml")
+	}
+	files, err := os.ReadDir(crdFolder)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, file := range files {
+		got = append(got, file.Name())
+	}
+	g.Expect(got).To(ConsistOf(want))
+}
 
 // walk visits the schema of every field of ours, with its path: list items end
 // in [] and map values in {}.
@@ -32,7 +69,7 @@ func walk(path string, schema apiextensionsv1.JSONSchemaProps, visit func(string
 	}
 }
 
-func readSchema(g *WithT) apiextensionsv1.JSONSchemaProps {
+func readSchema(g *WithT, crdFile string) apiextensionsv1.JSONSchemaProps {
 	text, err := os.ReadFile(crdFile)
 	g.Expect(err).NotTo(HaveOccurred())
 	var definition apiextensionsv1.CustomResourceDefinition
@@ -68,69 +105,106 @@ func limitsOf(path string, schema apiextensionsv1.JSONSchemaProps) []string {
 }
 
 func TestEveryRuleHasACase(t *testing.T) {
-	g := NewWithT(t)
-	tested := map[string]bool{}
-	for _, c := range ruleRefusals {
-		tested[c.message+" @ "+c.field] = true
-	}
-	walk("", readSchema(g), func(path string, schema apiextensionsv1.JSONSchemaProps) {
-		for _, rule := range schema.XValidations {
-			field := path + rule.FieldPath
-			if path == "" {
-				field = "<nil>"
-			}
-			g.Expect(rule.Message).NotTo(BeEmpty(), "the rule %s at %q shows its code to the user", rule.Rule, path)
-			if !tested[rule.Message+" @ "+field] {
-				t.Errorf("no case in ruleRefusals breaks the rule of %s that says: %s", field, rule.Message)
-			}
+	forEachKind(t, func(t *testing.T, cases kindCases, schema apiextensionsv1.JSONSchemaProps) {
+		g := NewWithT(t)
+		tested := map[string]bool{}
+		for _, c := range cases.refusals {
+			tested[c.message+" @ "+c.field] = true
 		}
+		walk("", schema, func(path string, schema apiextensionsv1.JSONSchemaProps) {
+			for _, rule := range schema.XValidations {
+				field := path + rule.FieldPath
+				if path == "" {
+					field = "<nil>"
+				}
+				g.Expect(rule.Message).NotTo(BeEmpty(), "the rule %s at %q shows its code to the user", rule.Rule, path)
+				if !tested[rule.Message+" @ "+field] {
+					t.Errorf("no refusal breaks the rule of %s that says: %s", field, rule.Message)
+				}
+			}
+		})
 	})
 }
 
 func TestEveryLimitHasACase(t *testing.T) {
-	var limits []string
-	walk("", readSchema(NewWithT(t)), func(path string, schema apiextensionsv1.JSONSchemaProps) {
-		limits = append(limits, limitsOf(path, schema)...)
+	forEachKind(t, func(t *testing.T, cases kindCases, schema apiextensionsv1.JSONSchemaProps) {
+		var limits []string
+		walk("", schema, func(path string, schema apiextensionsv1.JSONSchemaProps) {
+			limits = append(limits, limitsOf(path, schema)...)
+		})
+		for _, limit := range limits {
+			if _, tested := cases.limits[limit]; !tested {
+				t.Errorf("no case breaks %q", limit)
+			}
+		}
+		for limit := range cases.limits {
+			if !slices.Contains(limits, limit) {
+				t.Errorf("there is a case for %q, which the schema does not set", limit)
+			}
+		}
 	})
-	for _, limit := range limits {
-		if _, tested := limitRefusals[limit]; !tested {
-			t.Errorf("no case in limitRefusals breaks %q", limit)
+}
+
+// A field without a bound lets one object fill the API server's storage.
+func TestEveryTextAndListHasALimit(t *testing.T) {
+	forEachKind(t, func(t *testing.T, _ kindCases, schema apiextensionsv1.JSONSchemaProps) {
+		for _, part := range []string{"spec", "status"} {
+			walk(part, schema.Properties[part], func(path string, schema apiextensionsv1.JSONSchemaProps) {
+				if !isBounded(path, schema) {
+					t.Errorf("%s has no limit", path)
+				}
+			})
 		}
+	})
+}
+
+// isBounded looks at what the schema says. The rules of a map bound its keys and
+// values, and a rule that calls duration bounds its text.
+func isBounded(path string, schema apiextensionsv1.JSONSchemaProps) bool {
+	switch {
+	case strings.HasSuffix(path, "{}"), schema.XIntOrString, schema.Format != "":
+		return true
+	case schema.Type == "array":
+		return schema.MaxItems != nil
+	case schema.AdditionalProperties != nil:
+		return schema.MaxProperties != nil
+	case schema.Type == "string":
+		return schema.MaxLength != nil || schema.Enum != nil || slices.ContainsFunc(schema.XValidations,
+			func(rule apiextensionsv1.ValidationRule) bool { return strings.Contains(rule.Rule, "duration(self)") })
 	}
-	for limit := range limitRefusals {
-		if !slices.Contains(limits, limit) {
-			t.Errorf("limitRefusals has a case for %q, which the schema does not set", limit)
-		}
-	}
+	return true
 }
 
 func TestMessagesNameTheFieldAndTheRemedy(t *testing.T) {
-	walk("", readSchema(NewWithT(t)), func(path string, schema apiextensionsv1.JSONSchemaProps) {
-		for _, rule := range schema.XValidations {
-			field := path[strings.LastIndex(path, ".")+1:]
-			if rule.FieldPath != "" {
-				field = rule.FieldPath[1:]
+	forEachKind(t, func(t *testing.T, _ kindCases, schema apiextensionsv1.JSONSchemaProps) {
+		walk("", schema, func(path string, schema apiextensionsv1.JSONSchemaProps) {
+			for _, rule := range schema.XValidations {
+				field := path[strings.LastIndex(path, ".")+1:]
+				if rule.FieldPath != "" {
+					field = rule.FieldPath[1:]
+				}
+				if !strings.Contains(rule.Message, field) {
+					t.Errorf("the message does not name the field %s: %s", field, rule.Message)
+				}
+				if _, remedy, found := strings.Cut(rule.Message, ": "); !found || remedy == "" {
+					t.Errorf("the message of %s says no remedy after a colon: %s", field, rule.Message)
+				}
 			}
-			if !strings.Contains(rule.Message, field) {
-				t.Errorf("the message does not name the field %s: %s", field, rule.Message)
-			}
-			if _, remedy, found := strings.Cut(rule.Message, ": "); !found || remedy == "" {
-				t.Errorf("the message of %s says no remedy after a colon: %s", field, rule.Message)
-			}
-		}
+		})
 	})
 }
 
 func TestAcceptedSpecsSetEveryField(t *testing.T) {
-	g := NewWithT(t)
-	set := map[string]bool{}
-	for _, c := range acceptances {
-		collect("spec", parse(g, c.spec), set)
-	}
-	walk("", readSchema(g), func(path string, _ apiextensionsv1.JSONSchemaProps) {
-		if strings.HasPrefix(path, "spec") && !strings.HasSuffix(path, "{}") && !set[path] {
-			t.Errorf("no accepted spec sets %s", path)
+	forEachKind(t, func(t *testing.T, cases kindCases, schema apiextensionsv1.JSONSchemaProps) {
+		set := map[string]bool{}
+		for _, c := range cases.acceptances {
+			collect("spec", parse(NewWithT(t), c.spec), set)
 		}
+		walk("", schema, func(path string, _ apiextensionsv1.JSONSchemaProps) {
+			if strings.HasPrefix(path, "spec") && !strings.HasSuffix(path, "{}") && !set[path] {
+				t.Errorf("no accepted spec sets %s", path)
+			}
+		})
 	})
 }
 

@@ -1,7 +1,6 @@
 package validation
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,7 +8,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // limitRefusal is an object that breaks a limit which the schema itself sets.
@@ -208,30 +207,27 @@ func entries(prefix string, count int) string { return repeated(count, prefix+"%
 func names(prefix string, count int) string   { return repeated(count, "{name: "+prefix+"%d}") }
 
 func TestLimitsTellTheFieldAndTheBound(t *testing.T) {
-	g := NewWithT(t)
-	// Only an object that exists has a status that can be written.
-	existing, err := appServices(g).Create(context.Background(), appService(g, "existing", `{image: "shop:1"}`), metav1.CreateOptions{})
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(func() {
-		g.Expect(appServices(g).Delete(context.Background(), existing.GetName(), metav1.DeleteOptions{})).To(Succeed())
-	})
+	existing := map[string]*unstructured.Unstructured{
+		"AppService":    given(t, appService(NewWithT(t), "existing", `{image: "shop:1"}`)),
+		"SecureStorage": given(t, secureStorage(NewWithT(t), "existing", `{}`)),
+	}
+	for _, cases := range kinds {
+		for _, limit := range slices.Sorted(maps.Keys(cases.limits)) {
+			c := cases.limits[limit]
+			t.Run(cases.kind+"/"+limit, func(t *testing.T) {
+				g := NewWithT(t)
 
-	for _, limit := range slices.Sorted(maps.Keys(limitRefusals)) {
-		c := limitRefusals[limit]
-		t.Run(limit, func(t *testing.T) {
-			g := NewWithT(t)
+				var err error
+				if c.status != "" {
+					object := existing[cases.kind].DeepCopy()
+					object.Object["status"] = parse(g, c.status)
+					_, err = tryUpdateStatus(g, object)
+				} else {
+					_, err = tryCreate(g, build(g, cases.kind, "shop", c.spec))
+				}
 
-			var err error
-			if c.status != "" {
-				object := existing.DeepCopy()
-				object.Object["status"] = parse(g, c.status)
-				_, err = appServices(g).UpdateStatus(context.Background(), object, metav1.UpdateOptions{
-					DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
-			} else {
-				_, err = tryCreate(g, appService(g, "shop", c.spec))
-			}
-
-			g.Expect(complaints(g, err)).To(ConsistOf(c.says))
-		})
+				g.Expect(complaints(g, err)).To(ConsistOf(c.says))
+			})
+		}
 	}
 }

@@ -19,27 +19,37 @@ import (
 
 const (
 	namespace = "default"
-	crdFile   = "../../config/crd/bases/fixpoint.dev_appservices.yaml"
+	crdFolder = "../../config/crd/bases"
 )
 
 var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
-	cluster.RunTests(m, cluster.Options{CRDPaths: []string{crdFile}},
+	cluster.RunTests(m, cluster.Options{CRDPaths: []string{crdFolder}},
 		func(c *cluster.Cluster) { shared = c })
 }
 
-func appServices(g *WithT) dynamic.ResourceInterface {
-	client, err := dynamic.NewForConfig(shared.Admin())
-	g.Expect(err).NotTo(HaveOccurred())
-	return client.Resource(v1alpha1.SchemeGroupVersion.WithResource("appservices")).Namespace(namespace)
+func appServices(g *WithT) dynamic.ResourceInterface { return objects(g, "AppService") }
+
+// appService builds an AppService from the YAML of its spec.
+func appService(g *WithT, name, spec string) *unstructured.Unstructured {
+	return build(g, "AppService", name, spec)
 }
 
-// appService builds an object from the YAML of its spec. Without a spec it has
-// none, which is a case of its own.
-func appService(g *WithT, name, spec string) *unstructured.Unstructured {
+// objects reads and writes those of a kind.
+func objects(g *WithT, kind string) dynamic.ResourceInterface {
+	client, err := dynamic.NewForConfig(shared.Admin())
+	g.Expect(err).NotTo(HaveOccurred())
+	return client.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural(kind))).Namespace(namespace)
+}
+
+func plural(kind string) string { return strings.ToLower(kind) + "s" }
+
+// build makes an object from the YAML of its spec. Without a spec it has none,
+// which is a case of its own.
+func build(g *WithT, kind, name, spec string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
-	object.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("AppService"))
+	object.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
 	object.SetName(name)
 	if spec != "" {
 		object.Object["spec"] = parse(g, spec)
@@ -56,12 +66,37 @@ func parse(g *WithT, text string) map[string]any {
 // tryCreate asks the API server what would become of the object. Nothing is
 // stored, so that cases cannot meet each other.
 func tryCreate(g *WithT, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	return appServices(g).Create(context.Background(), object, metav1.CreateOptions{
+	return objects(g, object.GetKind()).Create(context.Background(), object, metav1.CreateOptions{
 		DryRun: []string{metav1.DryRunAll},
 		// A field that a case misspells would otherwise be dropped, and the case
 		// would test nothing.
 		FieldValidation: metav1.FieldValidationStrict,
 	})
+}
+
+// tryUpdate asks the API server what would become of the object if it were changed.
+func tryUpdate(g *WithT, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return objects(g, object.GetKind()).Update(context.Background(), object, metav1.UpdateOptions{
+		DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+}
+
+// tryUpdateStatus asks the same about its status.
+func tryUpdateStatus(g *WithT, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return objects(g, object.GetKind()).UpdateStatus(context.Background(), object, metav1.UpdateOptions{
+		DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+}
+
+// given stores an object for the time of a test: only what exists can be changed.
+func given(t *testing.T, object *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	g := NewWithT(t)
+	stored, err := objects(g, object.GetKind()).Create(context.Background(), object, metav1.CreateOptions{
+		FieldValidation: metav1.FieldValidationStrict})
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() {
+		g.Expect(objects(g, object.GetKind()).Delete(context.Background(), object.GetName(), metav1.DeleteOptions{})).To(Succeed())
+	})
+	return stored
 }
 
 // notChecked is what the API server adds when a schema error kept it from

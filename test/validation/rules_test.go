@@ -18,6 +18,8 @@ type refusal struct {
 	field string
 	// message is what the user is told: the whole text of a rule.
 	message string
+	// was is the spec that the object has before, for a rule about changes.
+	was string
 }
 
 const (
@@ -169,20 +171,37 @@ var ruleRefusals = map[string]refusal{
 }
 
 func TestRulesTellTheFieldAndTheRemedy(t *testing.T) {
-	for given, c := range ruleRefusals {
-		t.Run(given, func(t *testing.T) {
-			g := NewWithT(t)
-			name := c.name
-			if name == "" {
-				name = "shop"
-			}
+	for _, cases := range kinds {
+		for label, c := range cases.refusals {
+			t.Run(cases.kind+"/"+label, func(t *testing.T) {
+				g := NewWithT(t)
 
-			_, err := tryCreate(g, appService(g, name, c.spec))
+				err := c.try(t, cases.kind)
 
-			found := complaints(g, err)
-			g.Expect(found).To(HaveLen(1), "a user who made one mistake is told one: %v", found)
-			g.Expect(found[0]).To(HavePrefix(c.field + ": Invalid value"))
-			g.Expect(found[0]).To(HaveSuffix(": " + c.message))
-		})
+				found := complaints(g, err)
+				g.Expect(found).To(HaveLen(1), "a user who made one mistake is told one: %v", found)
+				g.Expect(found[0]).To(HavePrefix(c.field + ": Invalid value"))
+				g.Expect(found[0]).To(HaveSuffix(": " + c.message))
+			})
+		}
 	}
+}
+
+// try creates the object, or changes it if it was another one before.
+func (c refusal) try(t *testing.T, kind string) error {
+	t.Helper()
+	g := NewWithT(t)
+	name := c.name
+	if name == "" {
+		name = "shop"
+	}
+	object := build(g, kind, name, c.spec)
+	if c.was == "" {
+		_, err := tryCreate(g, object)
+		return err
+	}
+	before := given(t, build(g, kind, name, c.was))
+	object.SetResourceVersion(before.GetResourceVersion())
+	_, err := tryUpdate(g, object)
+	return err
 }

@@ -1,0 +1,123 @@
+package securestorage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// Name is the controller's name in metrics, events, logs and flags.
+const Name = "securestorage"
+
+// FieldManager is the name under which everything is applied. It is stable for ever.
+const FieldManager = "fixpoint-securestorage"
+
+// Finalizer keeps a SecureStorage until the cloud has nothing left of it that is to go.
+const Finalizer = "fixpoint.dev/teardown"
+
+// +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="",resources=serviceaccounts/token,verbs=create
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Backoff of a reconcile that fails: from the first retry to the longest pause.
+const (
+	firstRetry  = 50 * time.Millisecond
+	longestWait = 5 * time.Minute
+)
+
+// Options for [Setup].
+type Options struct {
+	// Concurrency is how many SecureStorages are reconciled at the same time.
+	Concurrency int
+	// Cloud is where the accounts live, and Credentials how one is known there.
+	Cloud       *cloud.Cloud
+	Credentials cloud.Credentials
+	// Applies and Phases count outcomes. Optional.
+	Applies *ssa.Metrics
+	Phases  *phases.Metrics
+	// Clock is for transition times and deadlines. Optional.
+	Clock clock.PassiveClock
+}
+
+// Engine is the engine that reconciles SecureStorages.
+type Engine = phases.Engine[*v1alpha1.SecureStorage, *scope]
+
+// Setup adds the controller to a manager.
+func Setup(_ context.Context, mgr ctrl.Manager, o Options) error {
+	engine, err := NewEngine(mgr, o)
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.SecureStorage{}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: o.Concurrency,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, longestWait),
+		}).
+		Complete(engine)
+	if err != nil {
+		return fmt.Errorf("building the controller %s: %w", Name, err)
+	}
+	return nil
+}
+
+// NewEngine makes the engine with a manager's clients.
+func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
+	applier, err := ssa.New(ssa.Options{
+		Client:         mgr.GetClient(),
+		Reader:         mgr.GetAPIReader(),
+		FieldManager:   FieldManager,
+		TypeConverters: []managedfields.TypeConverter{applyconfiguration.NewTypeConverter(mgr.GetScheme())},
+		Metrics:        o.Applies,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the applier of %s: %w", Name, err)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	entrance := &door{
+		cloud:       o.Cloud,
+		credentials: o.Credentials,
+		secrets:     mgr.GetAPIReader(),
+		tokens:      mgr.GetClient().SubResource("token"),
+		recorder:    mgr.GetEventRecorder(Name),
+	}
+	return phases.New(phases.Definition[*v1alpha1.SecureStorage, *scope]{
+		Controller: Name,
+		Finalizer:  Finalizer,
+		Phases:     Phases(),
+		Scope: func(storage *v1alpha1.SecureStorage) *scope {
+			return &scope{storage: storage, door: entrance, clock: o.Clock}
+		},
+		Conditions: func(storage *v1alpha1.SecureStorage) []metav1.Condition { return storage.Status.Conditions },
+		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },
+		Suspended:  func(storage *v1alpha1.SecureStorage) bool { return storage.Spec.Suspend },
+	}, phases.Dependencies{
+		Reader:   mgr.GetClient(),
+		Uncached: mgr.GetAPIReader(),
+		Applier:  applier,
+		Planner:  applier.DryRun(),
+		Scheme:   mgr.GetScheme(),
+		Recorder: entrance.recorder,
+		Metrics:  o.Phases,
+		Clock:    o.Clock,
+	})
+}

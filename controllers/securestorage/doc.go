@@ -1,0 +1,9 @@
+// Package securestorage reconciles SecureStorages: a storage account in the cloud that is encrypted
+// with the customer's own key.
+//
+// [Phases] is the order in which that comes about; each phase has the file of its name. Nothing is
+// remembered from one pass to the next: every pass reads what the cloud says now, at most three
+// calls for one that is as it should be, and goes on from there. What there is to do and whether it
+// is done are functions of values; the calls are in internal/cloud. docs/securestorage.md is the same
+// for people.
+package securestorage

@@ -1,0 +1,160 @@
+package securestorage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// keyAccess is the account's right to use the key, after a look at whether vault and key are fit: a
+// key that is lost is data that is lost.
+var keyAccess = phases.Step[*scope]{
+	Name:    "KeyAccess",
+	Observe: observeKeyAccess,
+	Ensure:  ensureKeyAccess,
+	Undo:    undoKeyAccess,
+}
+
+func observeKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
+	if verdict, err := s.checkVault(ctx); err != nil || !verdict.IsDone() {
+		return verdict, err
+	}
+	if verdict, err := s.checkKey(ctx); err != nil || !verdict.IsDone() {
+		return verdict, err
+	}
+	granted, err := s.isGranted(ctx)
+	if err != nil {
+		return s.trouble(err)
+	}
+	if !granted {
+		at := vaultOf(s.storage)
+		return phases.Missing(v1alpha1.ReasonGranting, "let the account use the keys of vault "+at.name).
+			Drifted(ssa.Drift{Path: "vaults/" + at.name + "/access", Desired: string(s.accessType())}), nil
+	}
+	return phases.Done("the account may use the key"), nil
+}
+
+func (s *scope) accessType() v1alpha1.SecureStorageAccessType {
+	if s.storage.Spec.Access.Type == v1alpha1.AccessPolicy {
+		return v1alpha1.AccessPolicy
+	}
+	return v1alpha1.AccessRoleAssignment
+}
+
+// checkVault looks at the vault where something is still to be done with it. An account that is
+// encrypted from this vault has passed the check, and purge protection cannot be switched off.
+func (s *scope) checkVault(ctx context.Context) (phases.Verdict, error) {
+	if s.accessType() == v1alpha1.AccessRoleAssignment && s.isEncrypted() {
+		return phases.Done(""), nil
+	}
+	at := vaultOf(s.storage)
+	vault, err := s.vaults.Vault(ctx, at.group, at.name)
+	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
+		return s.blocked(v1alpha1.ReasonVaultMissing, fmt.Sprintf(
+			"there is no key vault %s in resource group %s of subscription %s; create it, or correct spec.key", at.name, at.group, at.subscription)), nil
+	}
+	if err != nil {
+		return s.trouble(err)
+	}
+	s.vault = vault
+	return s.judgeVault(vault), nil
+}
+
+func (s *scope) judgeVault(vault *cloud.Vault) phases.Verdict {
+	name := vaultOf(s.storage).name
+	switch {
+	case !vault.SoftDelete || !vault.PurgeProtection:
+		return s.blocked(v1alpha1.ReasonVaultNotProtected, fmt.Sprintf(
+			"key vault %s must have soft delete and purge protection, or its keys, and with them the data, could be lost at once; switch both on (it cannot be undone)", name))
+	case s.accessType() == v1alpha1.AccessRoleAssignment && !vault.RBAC:
+		return s.blocked(v1alpha1.ReasonAccessTypeMismatch, fmt.Sprintf(
+			"key vault %s works with access policies and ignores roles; set spec.access.type to AccessPolicy, or switch the vault to role-based access", name))
+	case s.accessType() == v1alpha1.AccessPolicy && vault.RBAC:
+		return s.blocked(v1alpha1.ReasonAccessTypeMismatch, fmt.Sprintf(
+			"key vault %s works with roles and ignores access policies; set spec.access.type to RoleAssignment, or switch the vault to access policies", name))
+	default:
+		return phases.Done("")
+	}
+}
+
+func (s *scope) checkKey(ctx context.Context) (phases.Verdict, error) {
+	at, spec, pinned := vaultOf(s.storage), s.storage.Spec.Key, pinnedVersion(s.storage)
+	key, err := s.vaults.Key(ctx, at.group, at.name, spec.KeyName, pinned)
+	switch {
+	case cloud.Is(err, cloud.NotFound) && pinned != "":
+		return s.blocked(v1alpha1.ReasonKeyVersionMissing, fmt.Sprintf(
+			"key %s of vault %s has no version %s; data that is encrypted with it is out of reach until it is recovered. If it never was, correct spec.key.version", spec.KeyName, at.name, pinned)), nil
+	case cloud.Is(err, cloud.NotFound, cloud.GroupMissing):
+		return s.blocked(v1alpha1.ReasonKeyMissing, fmt.Sprintf(
+			"vault %s has no key %s; create or recover it, or correct spec.key.keyName", at.name, spec.KeyName)), nil
+	case err != nil:
+		return s.trouble(err)
+	}
+	s.key = key
+	return s.judgeKey(key), nil
+}
+
+// fitSizes are the sizes of RSA keys that storage accounts take.
+var fitSizes = []int32{2048, 3072, 4096}
+
+func (s *scope) judgeKey(key *cloud.Key) phases.Verdict {
+	name := s.storage.Spec.Key.KeyName
+	if !key.Enabled {
+		return s.blocked(v1alpha1.ReasonKeyDisabled, fmt.Sprintf(
+			"key %s is disabled: what is encrypted with it is out of reach; enable it", name))
+	}
+	if key.Type != "RSA" && key.Type != "RSA-HSM" || key.Size != 0 && !slices.Contains(fitSizes, key.Size) {
+		return s.blocked(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
+			"key %s is %s with %d bits, and storage accounts take RSA with 2048, 3072 or 4096; name another key in spec.key.keyName", name, key.Type, key.Size))
+	}
+	for _, operation := range []string{"wrapKey", "unwrapKey"} {
+		if len(key.Operations) > 0 && !slices.Contains(key.Operations, operation) {
+			return s.blocked(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
+				"key %s does not allow %s; allow it, or name another key in spec.key.keyName", name, operation))
+		}
+	}
+	return phases.Done("")
+}
+
+func (s *scope) isGranted(ctx context.Context) (bool, error) {
+	if s.accessType() == v1alpha1.AccessPolicy {
+		return hasPolicy(s.vault, s.account.PrincipalID), nil
+	}
+	at := vaultOf(s.storage)
+	grant, err := s.vaults.Grant(ctx, s.vaults.VaultID(at.group, at.name), s.account.PrincipalID)
+	s.grant = grant
+	return grant != nil, err
+}
+
+func hasPolicy(vault *cloud.Vault, principalID string) bool {
+	permissions := vault.Policies[strings.ToLower(principalID)]
+	for _, needed := range cloud.KeyPermissions {
+		if !slices.Contains(permissions, needed) && !slices.Contains(permissions, "all") {
+			return false
+		}
+	}
+	return true
+}
+
+func ensureKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
+	at := vaultOf(s.storage)
+	if s.accessType() == v1alpha1.AccessPolicy {
+		err := s.vaults.SetAccessPolicy(ctx, s.account.Name, at.group, at.name, s.vault.Tenant, s.account.PrincipalID)
+		if err != nil {
+			return s.trouble(err)
+		}
+		return phases.Done("the account may use the key"), nil
+	}
+	grant, err := s.vaults.CreateGrant(ctx, s.account.Name, s.vaults.VaultID(at.group, at.name), s.account.PrincipalID)
+	if err != nil {
+		return s.trouble(err)
+	}
+	s.grant = grant
+	return phases.Done("the account may use the key"), nil
+}

@@ -1,0 +1,94 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	azcloud "github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+)
+
+// Credentials makes the ways to prove who one is that a cloud knows.
+type Credentials interface {
+	// Own is the manager's own identity.
+	Own() (azcore.TokenCredential, error)
+	// Secret is an application with a secret.
+	Secret(tenantID, clientID, secret string) (azcore.TokenCredential, error)
+	// Assertion is an application that trusts whoever can make the assertion.
+	Assertion(tenantID, clientID string, assert func(context.Context) (string, error)) (azcore.TokenCredential, error)
+}
+
+// AzureCredentials are those of Azure's directory.
+type AzureCredentials struct{}
+
+// Own implements [Credentials], by environment, workload identity or managed identity.
+func (AzureCredentials) Own() (azcore.TokenCredential, error) {
+	return azidentity.NewDefaultAzureCredential(nil)
+}
+
+// Secret implements [Credentials].
+func (AzureCredentials) Secret(tenantID, clientID, secret string) (azcore.TokenCredential, error) {
+	return azidentity.NewClientSecretCredential(tenantID, clientID, secret, nil)
+}
+
+// Assertion implements [Credentials].
+func (AzureCredentials) Assertion(tenantID, clientID string, assert func(context.Context) (string, error)) (azcore.TokenCredential, error) {
+	return azidentity.NewClientAssertionCredential(tenantID, clientID, assert, nil)
+}
+
+// TokenCredentials are those of a cloud that takes bearer tokens as they are, and has no directory:
+// the fake cloud. The manager's own token is given; an application's secret is its token.
+type TokenCredentials struct{ Token string }
+
+// Own implements [Credentials].
+func (c TokenCredentials) Own() (azcore.TokenCredential, error) { return bearer(c.Token), nil }
+
+// Secret implements [Credentials].
+func (TokenCredentials) Secret(_, _, secret string) (azcore.TokenCredential, error) {
+	return bearer(secret), nil
+}
+
+// Assertion implements [Credentials].
+func (TokenCredentials) Assertion(_, _ string, assert func(context.Context) (string, error)) (azcore.TokenCredential, error) {
+	return assertion(assert), nil
+}
+
+type bearer string
+
+// GetToken implements the SDK's interface.
+func (b bearer) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	if b == "" {
+		return azcore.AccessToken{}, errors.New("there is no token")
+	}
+	return azcore.AccessToken{Token: string(b), ExpiresOn: time.Now().Add(time.Hour)}, nil
+}
+
+type assertion func(context.Context) (string, error)
+
+// GetToken implements the SDK's interface.
+func (a assertion) GetToken(ctx context.Context, _ policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	token, err := a(ctx)
+	return azcore.AccessToken{Token: token, ExpiresOn: time.Now().Add(10 * time.Minute)}, err
+}
+
+// Endpoint is the configuration of a cloud whose Azure Resource Manager answers at the URL.
+func Endpoint(resourceManager string) (Config, error) {
+	at, err := url.Parse(resourceManager)
+	if err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https") {
+		return Config{}, fmt.Errorf("%q is not the URL of a resource manager: write it like https://management.azure.com", resourceManager)
+	}
+	return Config{
+		AllowHTTP: at.Scheme == "http",
+		Cloud: azcloud.Configuration{
+			ActiveDirectoryAuthorityHost: resourceManager,
+			Services: map[azcloud.ServiceName]azcloud.ServiceConfiguration{
+				azcloud.ResourceManager: {Endpoint: resourceManager, Audience: resourceManager},
+			},
+		},
+	}, nil
+}

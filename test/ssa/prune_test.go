@@ -1,0 +1,123 @@
+package ssa_test
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// indexed reads as a cache does that has the controller index.
+type indexed struct{ client.Reader }
+
+func (i indexed) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	options := (&client.ListOptions{}).ApplyOptions(opts)
+	uid, ok := options.FieldSelector.RequiresExactMatch(ssa.ControllerIndex)
+	if !ok {
+		panic("not looked up by controller: " + options.FieldSelector.String())
+	}
+	if options.LabelSelector != nil {
+		panic("looked up by label: " + options.LabelSelector.String())
+	}
+	if err := i.Reader.List(ctx, list, client.InNamespace(options.Namespace)); err != nil {
+		return err
+	}
+	maps := list.(*corev1.ConfigMapList)
+	var owned []corev1.ConfigMap
+	for _, item := range maps.Items {
+		if metav1.IsControlledBy(&item, &metav1.ObjectMeta{UID: types.UID(uid)}) {
+			owned = append(owned, item)
+		}
+	}
+	maps.Items = owned
+	return nil
+}
+
+func (s *scenario) prune(keep ...string) []string {
+	owner := &metav1.ObjectMeta{Namespace: s.namespace, Name: s.owner.Name, UID: s.owner.UID}
+	pruned, err := s.applier.Prune(s, indexed{api}, owner, s.owner, &corev1.ConfigMapList{}, func(name string) bool {
+		for _, k := range keep {
+			if k == name {
+				return true
+			}
+		}
+		return false
+	})
+	s.ExpectWithOffset(1, err).NotTo(HaveOccurred())
+	var names []string
+	for _, object := range pruned {
+		names = append(names, object.GetName())
+	}
+	return names
+}
+
+func TestGivenChildrenOfSeveralOwners_WhenPruned_ThenOnlyOursThatAreNotKeptGo(t *testing.T) {
+	s := newScenario(t, nil)
+	labels := map[string]string{"app": "shared-by-all"}
+	for _, name := range []string{"kept", "dropped"} {
+		s.done(s.configMap(name, nil).WithLabels(labels), nil, ssa.ActionCreate)
+	}
+	other := newOwner(s, s, s.namespace, "other")
+	s.create("robot", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "others", Labels: labels, OwnerReferences: []metav1.OwnerReference{other}}})
+	s.create("robot", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "nobodys", Labels: labels}})
+
+	s.Expect(s.prune("kept")).To(ConsistOf("dropped"))
+
+	s.Expect(get(s, &corev1.ConfigMap{}, "dropped").DeletionTimestamp).NotTo(BeNil(), "it goes when what it owns has gone")
+	for _, name := range []string{"kept", "others", "nobodys"} {
+		s.Expect(get(s, &corev1.ConfigMap{}, name).DeletionTimestamp).To(BeNil())
+	}
+	s.Expect(s.prune("kept")).To(ConsistOf("dropped"), "it is on its way out")
+}
+
+func (s *scenario) deleteChild(live client.Object) error {
+	return s.applier.Delete(s, live, s.owner, metav1.DeletePropagationBackground)
+}
+
+func TestGivenOurChild_WhenItIsDeleted_ThenItIsGoneAndThatIsNoErrorTheSecondTime(t *testing.T) {
+	s := newScenario(t, nil)
+	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live
+
+	s.Expect(s.deleteChild(live)).To(Succeed())
+	s.Expect(s.deleteChild(live)).To(Succeed())
+
+	s.Expect(client.IgnoreNotFound(api.Get(s, client.ObjectKeyFromObject(live), s.blankConfigMap("c")))).To(Succeed())
+	s.Expect(api.Get(s, client.ObjectKeyFromObject(live), s.blankConfigMap("c"))).NotTo(Succeed())
+}
+
+func TestGivenAnotherObjectUnderTheName_WhenOursIsDeleted_ThenTheOtherStays(t *testing.T) {
+	s := newScenario(t, nil)
+	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live
+	s.delete(live)
+	s.create("kubectl-create", s.blankConfigMap("c"))
+
+	s.Expect(s.deleteChild(live)).To(Succeed())
+
+	s.Expect(get(s, &corev1.ConfigMap{}, "c").UID).NotTo(Equal(live.GetUID()))
+}
+
+func TestGivenAChildThatWasReleased_WhenTheCacheStillShowsItOurs_ThenItStays(t *testing.T) {
+	s := newScenario(t, nil)
+	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { c.OwnerReferences = nil })
+
+	s.Expect(s.deleteChild(live)).To(Succeed())
+
+	s.Expect(get(s, &corev1.ConfigMap{}, "c").DeletionTimestamp).To(BeNil())
+}
+
+func TestGivenAChildThatHasChangedSinceItWasRead_WhenItIsDeleted_ThenItGoes(t *testing.T) {
+	s := newScenario(t, nil)
+	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { c.Data = map[string]string{"a": "1"} })
+
+	s.Expect(s.deleteChild(live)).To(Succeed())
+
+	s.Expect(api.Get(s, client.ObjectKeyFromObject(live), s.blankConfigMap("c"))).NotTo(Succeed())
+}

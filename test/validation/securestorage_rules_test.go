@@ -1,0 +1,147 @@
+package validation
+
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	subscriptionMessage = "subscriptionID must be a UUID: write it like 00000000-0000-0000-0000-000000000001, as `az account show` tells it"
+	subscriptionMoved   = "subscriptionID cannot be changed, because the storage account and its data live in that subscription: put it back as it was, and create a new SecureStorage in the other one"
+	groupMessage        = "resourceGroup must be 1 to 90 letters, digits, '-', '_', '.', '(' and ')', not ending with '.': write the name of a resource group, not its ID"
+	groupMoved          = "resourceGroup cannot be changed, because the storage account and its data live in that group: put it back as it was, and create a new SecureStorage in the other one"
+	locationMessage     = "location must be the short name of a location, of lower-case letters and digits: write for example westeurope instead of 'West Europe'"
+	locationMoved       = "location cannot be changed, because the data lives there and the cloud does not move it: put it back as it was, create a new SecureStorage in the other location and copy the data"
+	credentialsMessage  = "credentialsRef and workloadIdentity exclude each other: remove credentialsRef to need no secret, or remove workloadIdentity to use the Secret; with neither, it is the manager's own credential"
+	secretMessage       = "name must be the name of a Secret in this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
+	clientMessage       = "clientID must be a UUID: write the client ID of the application or of the managed identity, not its name"
+	tenantMessage       = "tenantID must be a UUID: write the ID of the tenant, not its domain"
+	nameOfAccount       = "accountName must be 3 to 24 lower-case letters and digits: write for example acmeinvoices, or leave accountName out to have a name derived"
+	nameChanged         = "accountName cannot be changed, set or removed later, because the data is kept and reached under that name: put it back as it was, and create a new SecureStorage for an account of another name"
+	tagKeyMessage       = "tags must have keys of 1 to 128 characters without '<', '>', '%', '&', '?', '/' and the backslash: rename the key"
+	tagPrefixMessage    = "tags must not have keys that start with 'fixpoint.dev', because Fixpoint tells by those which accounts are its own: rename the key"
+	tagValueMessage     = "tags must have values of at most 256 characters: shorten the value"
+	vaultsMessage       = "key needs exactly one of vault and vaultID: set vault for a vault of the same subscription, or vaultID for one of any, and remove the other"
+	vaultIDMessage      = "vaultID must be the resource ID of a key vault: write it as /subscriptions/<UUID>/resourceGroups/<group>/providers/Microsoft.KeyVault/vaults/<name>, as `az keyvault show` tells it"
+	vaultMessage        = "name must be 3 to 24 letters, digits and single '-', starting with a letter and ending with a letter or digit: write the name of a key vault, not its URI"
+	vaultGroupMessage   = "resourceGroup must be 1 to 90 letters, digits, '-', '_', '.', '(' and ')', not ending with '.': write the name of a resource group, or leave it out for that of the storage account"
+	keyNameMessage      = "keyName must be 1 to 127 letters, digits and '-': write the name of a key, not its URI"
+	versionMessage      = "version must be a version of the key, of 32 digits and lower-case letters from a to f, or 'latest': copy it from the end of the key's URI, or leave it out to follow the vault"
+	pollMessage         = "pollInterval must be a duration from 10s to 24h, in hours, minutes and seconds: write for example 5m or 1h30m"
+	deadlineMessage     = "propagationDeadline must be a duration from 1s to 24h, in hours, minutes and seconds: write for example 15m or 1h30m"
+)
+
+const (
+	anyUUID = "11111111-2222-3333-4444-555555555555"
+	vaultID = "/subscriptions/" + anyUUID + "/resourceGroups/keys/providers/Microsoft.KeyVault/vaults/"
+)
+
+// provider and key are refusals of one field there, by what differs from the least spec.
+func provider(difference, field, message string) refusal {
+	return refusal{spec: storage(`provider: {` + difference + `}`), field: "spec.provider." + field, message: message}
+}
+
+func key(difference, field, message string) refusal {
+	return refusal{spec: storage(`key: {` + difference + `}`), field: strings.TrimSuffix("spec.key."+field, "."), message: message}
+}
+
+func identity(difference, field, message string) refusal {
+	return provider(`workloadIdentity: {`+difference+`}`, "workloadIdentity."+field, message)
+}
+
+// byID takes the named vault out, since a key has one or the other.
+func byID(id string) string { return `vault: null, vaultID: "` + id + `"` }
+
+// moved is the change of a spec that differs from the least one before and after.
+func moved(was, is, field, message string) refusal {
+	return refusal{was: storage(was), spec: storage(is), field: field, message: message}
+}
+
+var secureStorageRefusals = map[string]refusal{
+	"subscription by its name":        provider(`subscriptionID: Pay-As-You-Go`, "subscriptionID", subscriptionMessage),
+	"subscription that is empty":      provider(`subscriptionID: ""`, "subscriptionID", subscriptionMessage),
+	"subscription without its dashes": provider(`subscriptionID: "00000000000000000000000000000001"`, "subscriptionID", subscriptionMessage),
+	"subscription that is moved": moved(`{}`, `provider: {subscriptionID: `+anyUUID+`}`,
+		"spec.provider.subscriptionID", subscriptionMoved),
+
+	"group by its ID":            provider(`resourceGroup: /subscriptions/x/resourceGroups/demo`, "resourceGroup", groupMessage),
+	"group that is empty":        provider(`resourceGroup: ""`, "resourceGroup", groupMessage),
+	"group that ends with a dot": provider(`resourceGroup: demo.`, "resourceGroup", groupMessage),
+	"group with a space":         provider(`resourceGroup: "demo 1"`, "resourceGroup", groupMessage),
+	"group that is moved": moved(`{}`, `provider: {resourceGroup: other}`,
+		"spec.provider.resourceGroup", groupMoved),
+
+	"location as people write it": provider(`location: West Europe`, "location", locationMessage),
+	"location that is empty":      provider(`location: ""`, "location", locationMessage),
+	"location with a dash":        provider(`location: west-europe`, "location", locationMessage),
+	"location that is moved": moved(`{}`, `provider: {location: northeurope}`,
+		"spec.provider.location", locationMoved),
+
+	"credentials of two kinds": provider(`credentialsRef: {name: azure}, workloadIdentity: {clientID: `+anyUUID+`, tenantID: `+anyUUID+`}`,
+		"credentialsRef", credentialsMessage),
+	"credentials of another namespace": provider(`credentialsRef: {name: other/azure}`, "credentialsRef.name", secretMessage),
+	"credentials without a name":       provider(`credentialsRef: {name: ""}`, "credentialsRef.name", secretMessage),
+	"credentials in upper case":        provider(`credentialsRef: {name: Azure}`, "credentialsRef.name", secretMessage),
+	"identity by its name":             identity(`clientID: invoices, tenantID: `+anyUUID, "clientID", clientMessage),
+	"identity in a tenant by its name": identity(`clientID: `+anyUUID+`, tenantID: acme.onmicrosoft.com`, "tenantID", tenantMessage),
+	"identity trusting no good name": identity(`clientID: `+anyUUID+`, tenantID: `+anyUUID+`, serviceAccountName: Shop_Account`,
+		"serviceAccountName", accountMessage),
+	"identity trusting the nameless": identity(`clientID: `+anyUUID+`, tenantID: `+anyUUID+`, serviceAccountName: ""`,
+		"serviceAccountName", accountMessage),
+
+	"account with too short a name": {spec: storage(`accountName: ab`), field: "spec.accountName", message: nameOfAccount},
+	"account in upper case":         {spec: storage(`accountName: Invoices`), field: "spec.accountName", message: nameOfAccount},
+	"account with a dash":           {spec: storage(`accountName: acme-invoices`), field: "spec.accountName", message: nameOfAccount},
+	"account without a name":        {spec: storage(`accountName: ""`), field: "spec.accountName", message: nameOfAccount},
+	"account that is renamed": moved(`accountName: invoices1`, `accountName: invoices2`,
+		"spec.accountName", nameChanged),
+	"account that is named later":     moved(`{}`, `accountName: invoices1`, "spec.accountName", nameChanged),
+	"account that loses its name":     moved(`accountName: invoices1`, `{}`, "spec.accountName", nameChanged),
+	"tag with a slash":                {spec: storage(`tags: {example.com/team: billing}`), field: "spec.tags", message: tagKeyMessage},
+	"tag with a backslash":            {spec: storage(`tags: {'team\billing': x}`), field: "spec.tags", message: tagKeyMessage},
+	"tag with a question mark":        {spec: storage(`tags: {"team?": billing}`), field: "spec.tags", message: tagKeyMessage},
+	"tag with an angle bracket":       {spec: storage(`tags: {"<team": billing}`), field: "spec.tags", message: tagKeyMessage},
+	"tag without a key":               {spec: storage(`tags: {"": billing}`), field: "spec.tags", message: tagKeyMessage},
+	"tag with too long a key":         {spec: storage(`tags: {` + strings.Repeat("k", 129) + `: x}`), field: "spec.tags", message: tagKeyMessage},
+	"tag of Fixpoint's own":           {spec: storage(`tags: {fixpoint.dev-owner: me}`), field: "spec.tags", message: tagPrefixMessage},
+	"tag of Fixpoint's in upper case": {spec: storage(`tags: {FixPoint.Dev: me}`), field: "spec.tags", message: tagPrefixMessage},
+	"tag with too long a value":       {spec: storage(`tags: {team: ` + strings.Repeat("v", 257) + `}`), field: "spec.tags", message: tagValueMessage},
+
+	"key in no vault":                 key(`vault: null`, "", vaultsMessage),
+	"key in two vaults":               key(`vaultID: `+vaultID+`demo-vault`, "", vaultsMessage),
+	"vault ID of nothing":             key(byID(""), "vaultID", vaultIDMessage),
+	"vault ID that is a URI":          key(byID("https://demo-vault.vault.azure.net/"), "vaultID", vaultIDMessage),
+	"vault ID of a storage account":   key(byID("/subscriptions/"+anyUUID+"/resourceGroups/keys/providers/Microsoft.Storage/storageAccounts/x"), "vaultID", vaultIDMessage),
+	"vault ID with more after it":     key(byID(vaultID+"demo-vault/keys/demo-key"), "vaultID", vaultIDMessage),
+	"vault ID without a subscription": key(byID("/subscriptions/demo/resourceGroups/keys/providers/Microsoft.KeyVault/vaults/demo-vault"), "vaultID", vaultIDMessage),
+	"vault by its URI":                key(`vault: {name: "https://vault"}`, "vault.name", vaultMessage),
+	"vault with too short a name":     key(`vault: {name: ab}`, "vault.name", vaultMessage),
+	"vault that starts with a digit":  key(`vault: {name: 1demo}`, "vault.name", vaultMessage),
+	"vault that ends with a dash":     key(`vault: {name: demo-}`, "vault.name", vaultMessage),
+	"vault with two dashes":           key(`vault: {name: demo--vault}`, "vault.name", vaultMessage),
+	"vault in a group by its ID":      key(`vault: {resourceGroup: a/b}`, "vault.resourceGroup", vaultGroupMessage),
+	"vault in a group of no name":     key(`vault: {resourceGroup: ""}`, "vault.resourceGroup", vaultGroupMessage),
+	"key by its URI":                  key(`keyName: "https://demo-vault.vault.azure.net/keys/demo-key"`, "keyName", keyNameMessage),
+	"key with an underscore":          key(`keyName: demo_key`, "keyName", keyNameMessage),
+	"key without a name":              key(`keyName: ""`, "keyName", keyNameMessage),
+	"version that is a number":        key(`version: "2"`, "version", versionMessage),
+	"version in upper case":           key(`version: 0123456789ABCDEF0123456789ABCDEF`, "version", versionMessage),
+	"version that is too short":       key(`version: 0123456789abcdef0123456789abcde`, "version", versionMessage),
+	"version that is empty":           key(`version: ""`, "version", versionMessage),
+}
+
+func init() {
+	for field, bad := range map[string]struct {
+		message   string
+		durations []string
+	}{
+		"pollInterval":        {pollMessage, []string{"9s", "9.999s", "24h1s", "1440m1s", "0s"}},
+		"propagationDeadline": {deadlineMessage, []string{"0.999s", "24h0.1s", "0s"}},
+	} {
+		common := []string{"", "soon", "5", "-5m", "5 minutes", "PT5M", "1d", "5m1h", "500ms", "99999h", "9999999999999999999h", ".5h"}
+		for _, duration := range append(common, bad.durations...) {
+			secureStorageRefusals[fmt.Sprintf("%s of %q", field, duration)] = refusal{
+				spec: storage(fmt.Sprintf("%s: %q", field, duration)), field: "spec." + field, message: bad.message}
+		}
+	}
+}
