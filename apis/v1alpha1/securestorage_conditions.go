@@ -105,8 +105,8 @@ const (
 	// the key, or mend spec.key.keyName.
 	ReasonKeyMissing = "KeyMissing"
 
-	// ReasonKeyDisabled: the key, or the version that is asked for, is disabled,
-	// not valid yet or expired. Data may be out of reach: enable the key.
+	// ReasonKeyDisabled: the key, or the version that is asked for, is disabled.
+	// Data may be out of reach: enable the key.
 	ReasonKeyDisabled = "KeyDisabled"
 
 	// ReasonKeyUnfit: the key cannot wrap the account's key: it is not an RSA
