@@ -101,6 +101,7 @@ func TestDesiredDeployment(t *testing.T) {
 			s.NodeSelector = map[string]string{"disk": "ssd"}
 		}, map[string]string{
 			"spec.template.spec.serviceAccountName": "shop",
+			"spec.template.spec.serviceAccount":     "shop", // the name that it had before, which the API server keeps beside it
 			"spec.template.spec.imagePullSecrets":   "[{name: pull-a}, {name: pull-b}]",
 			"spec.template.spec.nodeSelector":       "{disk: ssd}",
 		}},

@@ -1,0 +1,102 @@
+package fakecloud
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// caller is who a token belongs to.
+type caller struct {
+	name     string
+	objectID string
+}
+
+const tokenPrefix = "fakecloud:"
+
+// Token is the bearer token of a caller, for a server that was given no tokens.
+func Token(who string) string { return tokenPrefix + who }
+
+// authenticate finds out whose token it is.
+func (s *Server) authenticate(c *call) *Error {
+	header := c.header.Get("Authorization")
+	token, bearer := strings.CutPrefix(header, "Bearer ")
+	if !bearer {
+		return unauthorized("AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing or is not a bearer token.")
+	}
+	name, known := s.owner(token)
+	if !known {
+		return unauthorized("InvalidAuthenticationToken", "The access token is invalid.")
+	}
+	c.who = caller{name: name, objectID: s.chance.guid("caller", name)}
+	return nil
+}
+
+func (s *Server) owner(token string) (string, bool) {
+	if name, issued := s.issuedTo(token); issued {
+		return name, true
+	}
+	if s.tokens != nil {
+		name, known := s.tokens[token]
+		return name, known
+	}
+	name, ours := strings.CutPrefix(token, tokenPrefix)
+	return name, ours && name != ""
+}
+
+func unauthorized(code, message string) *Error {
+	err := refuse(http.StatusUnauthorized, code, "%s", message)
+	err.challenge = `Bearer authorization_uri="https://login.microsoftonline.com/` + Tenant + `", error="invalid_token", error_description="` + message + `"`
+	return err
+}
+
+// subscribed checks that the subscription and the resource group are there.
+func (s *Server) subscribed(c *call) *Error {
+	if c.path.subscription == "" {
+		return nil
+	}
+	if s.state.Subscriptions[strings.ToLower(c.path.subscription)] == nil {
+		return notFound("SubscriptionNotFound", "The subscription '%s' could not be found.", c.path.subscription)
+	}
+	if c.path.group != "" && c.path.kind() != "subscriptions/resourcegroups" && s.group(c.path.subscription, c.path.group) == nil {
+		return notFound("ResourceGroupNotFound", "Resource group '%s' could not be found.", c.path.group)
+	}
+	return nil
+}
+
+// authorized looks whether the caller was denied the action.
+func (s *Server) authorized(c *call) *Error {
+	action := s.route(c).action(c)
+	for _, denial := range s.knobs.Denied {
+		if denial.covers(c.who.name, action, c.path.id()) {
+			return refuse(http.StatusForbidden, "AuthorizationFailed", "The client '%s' with object id '%s' does not have authorization to perform action '%s' over scope '%s' or the scope is invalid. If access was recently granted, please refresh your credentials.", c.who.name, c.who.objectID, action, c.path.id())
+		}
+	}
+	return nil
+}
+
+func (d Denial) covers(who, action, scope string) bool {
+	return (d.Who == "" || d.Who == who) && matchesAction(d.Action, action) && (d.Scope == "" || within(scope, d.Scope))
+}
+
+func matchesAction(pattern, action string) bool {
+	pattern, action = strings.ToLower(pattern), strings.ToLower(action)
+	if prefix, wild := strings.CutSuffix(pattern, "*"); wild {
+		return strings.HasPrefix(action, prefix)
+	}
+	return pattern == "" || pattern == action
+}
+
+// Deny takes a permission away.
+func (s *Server) Deny(denial Denial) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.knobs.Denied = append(s.knobs.Denied, denial)
+}
+
+// Allow gives back everything that was denied to a caller; to all if who is empty.
+func (s *Server) Allow(who string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.knobs.Denied = slices.DeleteFunc(s.knobs.Denied, func(d Denial) bool { return who == "" || d.Who == who })
+}

@@ -1,0 +1,291 @@
+package fakecloud
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The names that the real cloud uses.
+const (
+	keySourcePlatform = "Microsoft.Storage"
+	keySourceVault    = "Microsoft.Keyvault"
+
+	systemAssigned = "SystemAssigned"
+
+	// CryptoServiceEncryptionUser is the role that lets an account use a key.
+	CryptoServiceEncryptionUser = "e147488a-f6f5-4113-8e2d-b22465e65bf6"
+	// Tenant is the one directory of this cloud.
+	Tenant = "72f988bf-0000-4000-8000-2d7cd011db47"
+)
+
+// state is everything that survives a restart. Maps are keyed by lower-case ids, and
+// accounts and vaults by their lower-case names, which are unique in the whole cloud.
+type state struct {
+	Subscriptions map[string]*Subscription `json:"subscriptions"`
+	Groups        map[string]*Group        `json:"groups"`
+	Accounts      map[string]*Account      `json:"accounts"`
+	Vaults        map[string]*Vault        `json:"vaults"`
+	Assignments   map[string]*Assignment   `json:"assignments"`
+	Principals    map[string]*Principal    `json:"principals"`
+	Locks         map[string]*Lock         `json:"locks"`
+	Operations    map[string]*Operation    `json:"operations"`
+	// Holds says until when the name of a deleted account cannot be taken.
+	Holds map[string]time.Time `json:"holds"`
+	// Generations counts the lives of a name, so that each has identifiers of its own.
+	Generations map[string]int    `json:"generations"`
+	Draws       map[string]uint64 `json:"draws"`
+	Requests    uint64            `json:"requests"`
+	Ledger      []Entry           `json:"ledger"`
+	Counts      counts            `json:"counts"`
+}
+
+func newState() *state {
+	return &state{
+		Subscriptions: map[string]*Subscription{},
+		Groups:        map[string]*Group{},
+		Accounts:      map[string]*Account{},
+		Vaults:        map[string]*Vault{},
+		Assignments:   map[string]*Assignment{},
+		Principals:    map[string]*Principal{},
+		Locks:         map[string]*Lock{},
+		Operations:    map[string]*Operation{},
+		Holds:         map[string]time.Time{},
+		Generations:   map[string]int{},
+		Draws:         map[string]uint64{},
+		Counts:        newCounts(),
+	}
+}
+
+// Subscription is what everything else is in.
+type Subscription struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// Group is a resource group.
+type Group struct {
+	Subscription string            `json:"subscription"`
+	Name         string            `json:"name"`
+	Location     string            `json:"location"`
+	Tags         map[string]string `json:"tags,omitempty"`
+}
+
+// ID is the resource id.
+func (g *Group) ID() string {
+	return "/subscriptions/" + g.Subscription + "/resourceGroups/" + g.Name
+}
+
+// Account is a storage account. Instants in the future are what it is going to become.
+type Account struct {
+	Subscription string            `json:"subscription"`
+	Group        string            `json:"group"`
+	Name         string            `json:"name"`
+	Location     string            `json:"location"`
+	Kind         string            `json:"kind"`
+	SKU          string            `json:"sku"`
+	Tags         map[string]string `json:"tags,omitempty"`
+	// Settings are the other properties, as they were given.
+	Settings   map[string]json.RawMessage `json:"settings,omitempty"`
+	Identity   Identity                   `json:"identity"`
+	Encryption Encryption                 `json:"encryption"`
+	Generation int                        `json:"generation"`
+	Version    uint64                     `json:"version"`
+
+	CreatedAt   time.Time `json:"createdAt"`
+	VisibleAt   time.Time `json:"visibleAt"`
+	ResolvingAt time.Time `json:"resolvingAt"`
+	ReadyAt     time.Time `json:"readyAt"`
+	// FailsLate says that creation ends at ReadyAt in a failure.
+	FailsLate bool `json:"failsLate,omitempty"`
+	Failed    bool `json:"failed,omitempty"`
+	// BusyUntil is the end of the operation under way.
+	BusyUntil time.Time `json:"busyUntil"`
+	// GoneAt is when a deletion is through; nil while nobody deletes.
+	GoneAt *time.Time `json:"goneAt,omitempty"`
+}
+
+const accountKind = "Microsoft.Storage/storageAccounts"
+
+// ID is the resource id.
+func (a *Account) ID() string {
+	return "/subscriptions/" + a.Subscription + "/resourceGroups/" + a.Group + "/providers/" + accountKind + "/" + a.Name
+}
+
+// State is the provisioning state at an instant.
+func (a *Account) State(now time.Time) string {
+	switch {
+	case a.Failed:
+		return "Failed"
+	case a.GoneAt != nil:
+		return "Deleting"
+	case now.Before(a.ResolvingAt):
+		return "Creating"
+	case now.Before(a.ReadyAt):
+		return "ResolvingDNS"
+	default:
+		return "Succeeded"
+	}
+}
+
+// Identity is who an account is towards a vault.
+type Identity struct {
+	Type        string    `json:"type,omitempty"`
+	PrincipalID string    `json:"principalId,omitempty"`
+	VisibleAt   time.Time `json:"visibleAt"`
+}
+
+// Encryption says with which key an account is encrypted.
+type Encryption struct {
+	KeySource string `json:"keySource"`
+	VaultURI  string `json:"vaultUri,omitempty"`
+	KeyName   string `json:"keyName,omitempty"`
+	// Pinned is the version that was asked for; empty follows the vault.
+	Pinned string `json:"pinned,omitempty"`
+	// Current is the version in use.
+	Current   string    `json:"current,omitempty"`
+	RotatedAt time.Time `json:"rotatedAt"`
+	// LookAt is when the account next looks for a new version.
+	LookAt time.Time `json:"lookAt"`
+}
+
+// Vault is a key vault, live or softly deleted.
+type Vault struct {
+	Subscription      string            `json:"subscription"`
+	Group             string            `json:"group"`
+	Name              string            `json:"name"`
+	Location          string            `json:"location"`
+	Tags              map[string]string `json:"tags,omitempty"`
+	SKU               string            `json:"sku"`
+	RBAC              bool              `json:"rbac"`
+	PurgeProtection   bool              `json:"purgeProtection"`
+	SoftDelete        bool              `json:"softDelete"`
+	RetentionDays     int               `json:"retentionDays"`
+	Policies          []*AccessPolicy   `json:"policies,omitempty"`
+	RevokedPolicies   []*AccessPolicy   `json:"revokedPolicies,omitempty"`
+	Keys              map[string]*Key   `json:"keys"`
+	PublicNetwork     string            `json:"publicNetwork"`
+	Disabled          bool              `json:"disabled,omitempty"`
+	Version           uint64            `json:"version"`
+	CreatedAt         time.Time         `json:"createdAt"`
+	VisibleAt         time.Time         `json:"visibleAt"`
+	ReadyAt           time.Time         `json:"readyAt"`
+	BusyUntil         time.Time         `json:"busyUntil"`
+	DeletedAt         *time.Time        `json:"deletedAt,omitempty"`
+	ScheduledPurgeAt  *time.Time        `json:"scheduledPurgeAt,omitempty"`
+}
+
+const vaultKind = "Microsoft.KeyVault/vaults"
+
+// ID is the resource id.
+func (v *Vault) ID() string {
+	return "/subscriptions/" + v.Subscription + "/resourceGroups/" + v.Group + "/providers/" + vaultKind + "/" + v.Name
+}
+
+// URI is the address of the data plane.
+func (v *Vault) URI() string { return "https://" + v.Name + ".vault.azure.net/" }
+
+// AccessPolicy is what a principal may do in a vault that does not use roles.
+type AccessPolicy struct {
+	TenantID     string              `json:"tenantId"`
+	ObjectID     string              `json:"objectId"`
+	Permissions  map[string][]string `json:"permissions"`
+	EffectiveAt  time.Time           `json:"effectiveAt"`
+	EffectiveEnd *time.Time          `json:"effectiveEnd,omitempty"`
+}
+
+// Key is a key with all its versions, oldest first.
+type Key struct {
+	Name     string            `json:"name"`
+	Type     string            `json:"kty"`
+	Size     int               `json:"keySize,omitempty"`
+	Curve    string            `json:"curveName,omitempty"`
+	Ops      []string          `json:"keyOps"`
+	Tags     map[string]string `json:"tags,omitempty"`
+	Versions []*KeyVersion     `json:"versions"`
+	// DeletedAt makes it softly deleted: recoverable, and its name not to be taken.
+	DeletedAt *time.Time `json:"deletedAt,omitempty"`
+}
+
+// KeyVersion is the key material of a time.
+type KeyVersion struct {
+	ID        string     `json:"id"`
+	Enabled   bool       `json:"enabled"`
+	CreatedAt time.Time  `json:"createdAt"`
+	UpdatedAt time.Time  `json:"updatedAt"`
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+}
+
+// Assignment gives a principal a role on a scope.
+type Assignment struct {
+	Name             string    `json:"name"`
+	Scope            string    `json:"scope"`
+	RoleDefinitionID string    `json:"roleDefinitionId"`
+	PrincipalID      string    `json:"principalId"`
+	PrincipalType    string    `json:"principalType"`
+	Description      string    `json:"description,omitempty"`
+	CreatedBy        string    `json:"createdBy"`
+	CreatedAt        time.Time `json:"createdAt"`
+	VisibleAt        time.Time `json:"visibleAt"`
+	// EffectiveAt is when the vault has heard of it.
+	EffectiveAt time.Time  `json:"effectiveAt"`
+	DeletedAt   *time.Time `json:"deletedAt,omitempty"`
+	// EffectiveEnd is when the vault has heard of its deletion.
+	EffectiveEnd *time.Time `json:"effectiveEnd,omitempty"`
+}
+
+const assignmentKind = "Microsoft.Authorization/roleAssignments"
+
+// ID is the resource id.
+func (a *Assignment) ID() string { return a.Scope + "/providers/" + assignmentKind + "/" + a.Name }
+
+// Principal is an identity in the directory.
+type Principal struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+	// Resource is what it is the identity of.
+	Resource string `json:"resource,omitempty"`
+	// KnownAt is when role assignments find it without being told what it is.
+	KnownAt   time.Time  `json:"knownAt"`
+	DeletedAt *time.Time `json:"deletedAt,omitempty"`
+}
+
+func (p *Principal) gone(now time.Time) bool {
+	return p.DeletedAt != nil && !now.Before(*p.DeletedAt)
+}
+
+// Lock refuses deletes, or all writes, on a scope and below it.
+type Lock struct {
+	Name  string `json:"name"`
+	Scope string `json:"scope"`
+	Level string `json:"level"`
+	Notes string `json:"notes,omitempty"`
+}
+
+const lockKind = "Microsoft.Authorization/locks"
+
+// ID is the resource id.
+func (l *Lock) ID() string { return l.Scope + "/providers/" + lockKind + "/" + l.Name }
+
+// Operation is something that goes on after its call was answered.
+type Operation struct {
+	ID        string    `json:"id"`
+	Kind      string    `json:"kind"`
+	Resource  string    `json:"resource"`
+	StartedAt time.Time `json:"startedAt"`
+	EndsAt    time.Time `json:"endsAt"`
+	// Code and Message are those of an operation that fails at its end.
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Status is InProgress, Succeeded or Failed.
+func (o *Operation) Status(now time.Time) string {
+	switch {
+	case now.Before(o.EndsAt):
+		return "InProgress"
+	case o.Code != "":
+		return "Failed"
+	default:
+		return "Succeeded"
+	}
+}

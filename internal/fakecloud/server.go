@@ -1,0 +1,434 @@
+package fakecloud
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Options are what a server is made from.
+type Options struct {
+	// Clock is asked for the time; the real one if it is nil.
+	Clock clock.Clock
+	// Seed decides all that is left to chance.
+	Seed int64
+	// Knobs are the manners to start with.
+	Knobs Knobs
+	// Tokens says which bearer token is whose. Without any, a token is its owner's
+	// name with the prefix that [Token] gives it.
+	Tokens map[string]string
+	// StateFile is where the state is kept; empty keeps it in memory only.
+	StateFile string
+	// Locations are where resources may be; a list of common ones if it is empty.
+	Locations []string
+}
+
+// Server is the cloud. It is an http.Handler, and its methods do without HTTP what
+// the admin API does.
+type Server struct {
+	clock     clock.Clock
+	tokens    map[string]string
+	locations []string
+	chance    chance
+	file      *stateFile
+
+	mu       sync.Mutex
+	knobs    Knobs
+	state    *state
+	throttle *throttle
+	faults   []*armed
+}
+
+// New makes a cloud, from the state file if there is one. A state file that cannot be
+// read makes it panic: see [Open].
+func New(options Options) *Server {
+	s, err := Open(options)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// Open makes a cloud, from the state file if there is one.
+func Open(options Options) (*Server, error) {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if len(options.Locations) == 0 {
+		options.Locations = []string{"eastus", "eastus2", "westus2", "northeurope", "westeurope", "uksouth", "germanywestcentral", "swedencentral"}
+	}
+	s := &Server{
+		clock:     options.Clock,
+		tokens:    options.Tokens,
+		locations: options.Locations,
+		state:     newState(),
+		throttle:  newThrottle(),
+	}
+	if options.StateFile != "" {
+		s.file = newStateFile(options.StateFile)
+		if err := s.file.load(s.state); err != nil {
+			return nil, err
+		}
+		go s.file.keep(s.snapshot)
+	}
+	s.chance = chance{seed: options.Seed, draws: s.state.Draws}
+	s.SetKnobs(options.Knobs)
+	return s, nil
+}
+
+// Close writes the state a last time.
+func (s *Server) Close() error {
+	if s.file == nil {
+		return nil
+	}
+	return s.file.close(s.snapshot)
+}
+
+// call is a request on its way through the server.
+type call struct {
+	now         time.Time
+	method      string
+	path        path
+	query       map[string][]string
+	header      http.Header
+	body        []byte
+	base        string
+	who         caller
+	requestID   string
+	correlation string
+	version     string
+
+	fault *Fault
+	early bool
+	// subject is what the call is counted for, if not the path's own resource.
+	subject string
+	// What goes into the ledger.
+	effect    Effect
+	detail    string
+	key       string
+	principal string
+}
+
+func (c *call) mutates() bool {
+	return c.method != http.MethodGet && c.method != http.MethodHead
+}
+
+// did notes the effect of the call.
+func (c *call) did(effect Effect, detail string) {
+	c.effect, c.detail = effect, detail
+}
+
+// reply is the answer to a call.
+type reply struct {
+	status int
+	body   any
+	header http.Header
+	err    *Error
+	// lost closes the connection instead of answering.
+	lost bool
+}
+
+func ok(body any) reply { return reply{status: http.StatusOK, body: body} }
+
+func refused(err *Error) reply { return reply{status: err.Status, err: err, body: err.body()} }
+
+func (r reply) with(key, value string) reply {
+	if r.header == nil {
+		r.header = http.Header{}
+	}
+	r.header.Set(key, value)
+	return r
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/":
+		servePage(w)
+		return
+	case r.URL.Path == "/healthz":
+		w.WriteHeader(http.StatusOK)
+		return
+	case strings.HasPrefix(r.URL.Path, "/_"):
+		s.serveAdmin(w, r)
+		return
+	}
+	if s.serveLogin(w, r) {
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // The caller is gone.
+	}
+	if !s.travel(r) {
+		return
+	}
+	c := newCall(r, body)
+	s.send(w, c, s.handle(c))
+}
+
+// travel waits for as long as the call is under way; false if the caller hung up.
+func (s *Server) travel(r *http.Request) bool {
+	s.mu.Lock()
+	latency := s.wait(s.knobs.Latency, "latency", r.Method+" "+r.URL.Path)
+	s.mu.Unlock()
+	if latency <= 0 {
+		return true
+	}
+	timer := s.clock.NewTimer(latency)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-r.Context().Done():
+		return false
+	}
+}
+
+func newCall(r *http.Request, body []byte) *call {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return &call{
+		method: r.Method,
+		path:   parsePath(r.URL.Path),
+		query:  r.URL.Query(),
+		header: r.Header,
+		body:   body,
+		base:   scheme + "://" + r.Host,
+	}
+}
+
+// handle decides about a call. Decisions are made one at a time.
+func (s *Server) handle(c *call) reply {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.now = s.clock.Now()
+	s.state.Requests++
+	c.requestID = s.chance.guid("request", strconv.FormatUint(s.state.Requests, 10))
+	c.correlation = c.header.Get("x-ms-correlation-request-id")
+	if c.correlation == "" {
+		c.correlation = c.requestID
+	}
+	r := s.decide(c)
+	s.account(c, &r)
+	return r
+}
+
+// decide runs the checks that every call has to pass, and then what it asks for.
+func (s *Server) decide(c *call) reply {
+	for _, check := range []func(*call) *Error{
+		s.authenticate,
+		s.routed,
+		s.subscribed,
+		s.throttled,
+		s.faulted,
+		s.stumbled,
+		s.authorized,
+		s.unlocked,
+	} {
+		if err := check(c); err != nil {
+			return refused(err)
+		}
+	}
+	r := s.route(c).serve(s, c)
+	return s.mishap(c, r)
+}
+
+// account writes the call into the ledger and the counts.
+func (s *Server) account(c *call, r *reply) {
+	subject := c.subject
+	if subject == "" {
+		subject = c.path.id()
+	}
+	count := s.state.Counts.of(subject, c.who.name)
+	switch {
+	case r.status == http.StatusTooManyRequests:
+		count.Throttled++
+	case r.err != nil && r.status != http.StatusNotFound:
+		count.Errors++
+	}
+	if c.early {
+		count.EarlyRetries++
+	}
+	if !c.mutates() {
+		count.Reads++
+		return
+	}
+	count.Writes++
+	entry := Entry{
+		Who: c.who.name, Method: c.method, Resource: c.path.id(),
+		RequestID: c.requestID, ClientRequestID: c.header.Get("x-ms-client-request-id"), CorrelationID: c.correlation,
+		Status: r.status, Effect: c.effect, Detail: c.detail, Key: c.key, Principal: c.principal,
+		Lost: r.lost, EarlyRetry: c.early,
+	}
+	if r.lost {
+		entry.Status = 0
+	}
+	if r.err != nil {
+		entry.Code = r.err.Code
+		entry.Detail = strings.TrimSpace(entry.Detail + " " + r.err.Message)
+	}
+	if entry.Effect == "" {
+		entry.Effect = NoChange
+		if r.err != nil {
+			entry.Effect = Refused
+		}
+	}
+	s.record(entry)
+}
+
+func (s *Server) send(w http.ResponseWriter, c *call, r reply) {
+	if r.lost {
+		panic(http.ErrAbortHandler)
+	}
+	header := w.Header()
+	for key, values := range r.header {
+		header[key] = values
+	}
+	header.Set("x-ms-request-id", c.requestID)
+	header.Set("x-ms-correlation-request-id", c.correlation)
+	header.Set("Cache-Control", "no-cache")
+	if id := c.header.Get("x-ms-client-request-id"); id != "" {
+		header.Set("x-ms-client-request-id", id)
+	}
+	if r.err != nil {
+		s.explain(header, r.err)
+	}
+	if r.body == nil {
+		w.WriteHeader(r.status)
+		return
+	}
+	header.Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(r.status)
+	writeJSON(w, r.body)
+}
+
+func (s *Server) explain(header http.Header, err *Error) {
+	if err.RetryAfter > 0 {
+		s.retryAfter(header, err.RetryAfter)
+	}
+	if err.challenge != "" {
+		header.Set("WWW-Authenticate", err.challenge)
+	}
+}
+
+// retryAfter tells how long to wait: in whole seconds as the real cloud does, and in
+// milliseconds too when time is compressed.
+func (s *Server) retryAfter(header http.Header, wait time.Duration) {
+	header.Set("Retry-After", seconds(wait))
+	if s.Knobs().MillisecondHints {
+		header.Set("x-ms-retry-after-ms", strconv.FormatInt(max(1, int64(math.Ceil(float64(wait)/float64(time.Millisecond)))), 10))
+	}
+}
+
+func seconds(d time.Duration) string {
+	return strconv.Itoa(max(1, int(math.Ceil(d.Seconds()))))
+}
+
+func writeJSON(w io.Writer, body any) {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	// An error means that the caller is gone.
+	_ = encoder.Encode(body)
+}
+
+// wait draws a duration.
+func (s *Server) wait(delay Delay, what, resource string) time.Duration {
+	if delay.Min == delay.Max && delay.Mean == 0 {
+		return delay.Min
+	}
+	return delay.at(s.chance.next(what, resource))
+}
+
+// later is now plus a drawn duration.
+func (s *Server) later(now time.Time, delay Delay, what, resource string) time.Time {
+	return now.Add(s.wait(delay, what, resource))
+}
+
+// Knobs returns the manners as they are.
+func (s *Server) Knobs() Knobs {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.currentKnobs()
+}
+
+// SetKnobs changes the manners. What was decided under the old ones stays decided.
+func (s *Server) SetKnobs(knobs Knobs) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.knobs = knobs
+	s.knobs.Denied = slices.Clone(knobs.Denied)
+	s.faults = nil
+	for _, fault := range knobs.Faults {
+		s.arm(fault)
+	}
+	s.knobs.Faults = nil
+}
+
+// Turn changes some of the manners.
+func (s *Server) Turn(turn func(*Knobs)) {
+	knobs := s.Knobs()
+	turn(&knobs)
+	s.SetKnobs(knobs)
+}
+
+func (s *Server) currentKnobs() Knobs {
+	knobs := s.knobs
+	knobs.Denied = slices.Clone(s.knobs.Denied)
+	for _, a := range s.faults {
+		knobs.Faults = append(knobs.Faults, a.left())
+	}
+	return knobs
+}
+
+// changed lets the state be written, if there is where to.
+func (s *Server) changed() {
+	if s.file != nil {
+		s.file.touch()
+	}
+}
+
+func (s *Server) snapshot() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return json.Marshal(s.state)
+}
+
+// decode reads a JSON body strictly enough: it has to be an object, and every field
+// of the type that it should be.
+func (c *call) decode(into any) *Error {
+	if len(bytes.TrimSpace(c.body)) == 0 {
+		return badRequest("InvalidRequestContent", "The request content was invalid and could not be deserialized: 'the body is empty'.")
+	}
+	if err := json.Unmarshal(c.body, into); err != nil {
+		return invalidContent(err)
+	}
+	return nil
+}
+
+// condition checks If-Match and If-None-Match against the resource, which has no
+// etag if it is not there.
+func (c *call) condition(etag string) *Error {
+	if want := c.header.Get("If-Match"); want != "" && want != etag && (want != "*" || etag == "") {
+		return preconditionFailed(want)
+	}
+	if c.header.Get("If-None-Match") == "*" && etag != "" {
+		return preconditionFailed("If-None-Match: *")
+	}
+	return nil
+}
+
+func etagOf(generation int, version uint64) string {
+	return `"` + strconv.Itoa(generation) + "-" + strconv.FormatUint(version, 10) + `"`
+}

@@ -1,0 +1,197 @@
+package ssa
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func TestIdentityOf(t *testing.T) {
+	var nilPointer *corev1ac.ConfigMapApplyConfiguration
+	for name, test := range map[string]struct {
+		configuration Configuration
+		identity      string
+		err           string
+	}{
+		"namespaced":       {configuration: data(), identity: "ConfigMap n/c"},
+		"of the cluster":   {configuration: corev1ac.Namespace("x"), identity: "Namespace x"},
+		"nil":              {err: "is nil"},
+		"a nil pointer":    {configuration: nilPointer, err: "is nil"},
+		"no constructor":   {configuration: &corev1ac.ConfigMapApplyConfiguration{}, err: "has no kind or apiVersion"},
+		"no name":          {configuration: corev1ac.ConfigMap("", "n"), err: "has no metadata.name"},
+		"a bad apiVersion": {configuration: data().WithAPIVersion("a/b/c"), err: "parsing the apiVersion"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			id, err := identityOf(test.configuration)
+			if test.err != "" {
+				g.Expect(err).To(MatchError(ContainSubstring(test.err)))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(id.String()).To(Equal(test.identity))
+		})
+	}
+}
+
+func TestSetController(t *testing.T) {
+	owner := *ownedBy("me")
+	g := NewWithT(t)
+	meta := data().WithOwnerReferences(
+		metav1ac.OwnerReference().WithUID("me").WithName("stale"),
+		metav1ac.OwnerReference().WithUID("friend"),
+	).ObjectMetaApplyConfiguration
+
+	for range 2 { // a configuration may be applied twice
+		g.Expect(setController(meta, owner)).To(Succeed())
+		g.Expect(meta.OwnerReferences).To(HaveLen(2))
+		g.Expect(*meta.OwnerReferences[1].Name).To(Equal("owner"))
+		g.Expect(*meta.OwnerReferences[1].Controller).To(BeTrue())
+		g.Expect(*meta.OwnerReferences[1].BlockOwnerDeletion).To(BeTrue())
+	}
+	meta.OwnerReferences[0].WithController(true)
+	g.Expect(setController(meta, owner)).NotTo(Succeed())
+}
+
+func TestBodyLeavesTheConfigurationAlone(t *testing.T) {
+	g := NewWithT(t)
+	c := data("a", "1").WithAnnotations(map[string]string{"x": "y"})
+	before, err := json.Marshal(c)
+	g.Expect(err).NotTo(HaveOccurred())
+
+	raw, err := body(c, "record", "r", preconditions{uid: "u", resourceVersion: "1"})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(raw).To(MatchJSON(`{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"1"},"metadata":{"name":"c","namespace":"n","uid":"u","resourceVersion":"1","annotations":{"x":"y","record":"r"}}}`))
+	g.Expect(json.Marshal(c)).To(Equal(before))
+}
+
+// TestFieldsOfIsWhatTheServerRecords: the schema alone says, byte for byte, what the API server's own
+// field manager records for an apply.
+func TestFieldsOfIsWhatTheServerRecords(t *testing.T) {
+	const cases = 300
+	for seed := range uint64(cases) {
+		g := NewWithT(t)
+		server := NewServer()
+		applier := newBenchApplier(t, server)
+		desired := randomDeployment(rand.New(rand.NewPCG(seed, 0)))
+		p, err := applier.prepare(Request{Desired: desired, Owner: ownedBy("o")})
+		g.Expect(err).NotTo(HaveOccurred())
+
+		result, err := applier.Apply(context.Background(), Request{Desired: desired, Owner: ownedBy("o")})
+
+		g.Expect(err).NotTo(HaveOccurred())
+		entry := appliedEntry(result.Live, benchManager, "")
+		g.Expect(p.fields).To(Equal(entry.FieldsV1.GetRawString()), "seed %d", seed)
+	}
+}
+
+// randomDeployment leaves out parts of a realistic one, and adds what has keys with defaults,
+// atomic parts and empty structs.
+func randomDeployment(r *rand.Rand) *appsv1ac.DeploymentApplyConfiguration {
+	chance := func() bool { return r.IntN(2) == 0 }
+	d := realistic()
+	pod := d.Spec.Template.Spec
+	web := &pod.Containers[0]
+	if chance() {
+		d.Labels = nil
+	}
+	if chance() {
+		web.Env = web.Env[:r.IntN(len(web.Env))]
+	}
+	if chance() {
+		web.WithPorts(corev1ac.ContainerPort().WithContainerPort(53).WithProtocol(corev1.ProtocolUDP), corev1ac.ContainerPort().WithContainerPort(53).WithProtocol(corev1.ProtocolTCP))
+	}
+	if chance() {
+		web.Resources.WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000m")})
+		web.Resources.WithLimits(corev1.ResourceList{})
+	}
+	if chance() {
+		web.WithSecurityContext(corev1ac.SecurityContext())
+	}
+	if chance() {
+		pod.WithAffinity(corev1ac.Affinity()).WithNodeSelector(map[string]string{"a": "b"})
+	}
+	if chance() {
+		pod.WithTolerations(corev1ac.Toleration().WithKey("x").WithOperator(corev1.TolerationOpExists))
+	}
+	if chance() {
+		d.WithFinalizers("test.example/x").WithAnnotations(map[string]string{"a/b": "", "c": fmt.Sprint(r.IntN(9))})
+	}
+	if chance() {
+		d.Spec.Strategy.WithRollingUpdate(appsv1ac.RollingUpdateDeployment().WithMaxSurge(intstr.FromString("25%")))
+	}
+	return d
+}
+
+// TestQuietAfterARestart: what a new process finds in order it remembers, so that the schema is asked
+// once and not for each check.
+func TestQuietAfterARestart(t *testing.T) {
+	g := NewWithT(t)
+	server, owner := NewServer(), ownedBy("o")
+	created, err := newBenchApplier(t, server).Apply(context.Background(), Request{Desired: realistic(), Owner: owner})
+	g.Expect(err).NotTo(HaveOccurred())
+	restarted := newBenchApplier(t, server)
+
+	for _, remembered := range []bool{false, true} {
+		p, err := restarted.prepare(Request{Desired: realistic(), Owner: owner})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(p.remembered).To(Equal(remembered))
+		result, err := restarted.Apply(context.Background(), Request{Desired: realistic(), Owner: owner, Live: created.Live})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(result).To(Equal(Result{Action: ActionNone, Live: created.Live}))
+	}
+	g.Expect(server.Requests).To(Equal(1))
+
+	restarted.Forget(realistic())
+	p, err := restarted.prepare(Request{Desired: realistic(), Owner: owner})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(p.remembered).To(BeFalse())
+}
+
+func TestNewNamesTheOptionThatIsMissing(t *testing.T) {
+	for name, test := range map[string]struct {
+		options Options
+		err     string
+	}{
+		"no client":        {Options{FieldManager: "x"}, "ssa.Options.Client is nil"},
+		"no field manager": {Options{Client: NewServer()}, "ssa.Options.FieldManager is empty"},
+		"a long one":       {Options{Client: NewServer(), FieldManager: "a-field-manager-that-is-longer-than-the-name-of-an-annotation"}, "is longer than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(test.options)
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(test.err)))
+		})
+	}
+}
+
+func TestMalformedRequests(t *testing.T) {
+	for name, test := range map[string]struct {
+		request Request
+		err     string
+	}{
+		"an owner that was never read": {Request{Desired: data(), Owner: ownedBy("")}, "the owner has no UID"},
+		"a status":                     {Request{Desired: appsv1ac.Deployment("d", "n").WithStatus(appsv1ac.DeploymentStatus().WithReplicas(1))}, "apply it with ApplyStatus"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := NewServer()
+			_, err := newBenchApplier(t, server).Apply(context.Background(), test.request)
+			g.Expect(err).To(MatchError(ContainSubstring(test.err)))
+			g.Expect(server.Requests).To(BeZero())
+		})
+	}
+}
+
+var _ client.Client = (*Server)(nil)

@@ -1,0 +1,194 @@
+package ssa
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var deployment = identity{
+	gvk: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
+	key: types.NamespacedName{Namespace: "shop", Name: "web"},
+}
+
+var deployments = schema.GroupResource{Group: "apps", Resource: "deployments"}
+
+// answered is an error as the API server's answer becomes one in the client.
+func answered(code int32, reason metav1.StatusReason, message string, details *metav1.StatusDetails) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: details}}
+}
+
+func forbidden(message string) error {
+	return answered(http.StatusForbidden, metav1.StatusReasonForbidden, `deployments.apps "web" is forbidden: `+message, nil)
+}
+
+func causes(causes ...metav1.StatusCause) *metav1.StatusDetails {
+	return &metav1.StatusDetails{Causes: causes}
+}
+
+func invalid(field, message string) error {
+	return answered(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "Deployment.apps \"web\" is invalid: "+field+": "+message,
+		causes(metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: field, Message: message}))
+}
+
+func TestClassify(t *testing.T) {
+	for name, test := range map[string]struct {
+		err       error
+		reason    Reason
+		message   string
+		transient bool
+		permanent bool
+	}{
+		"a field that another applier holds": {
+			err: answered(409, metav1.StatusReasonConflict, "Apply failed with 1 conflict", causes(metav1.StatusCause{
+				Type: metav1.CauseTypeFieldManagerConflict, Field: ".spec.replicas", Message: `conflict with "kubectl" with subresource "scale" using apps/v1 at 2026-01-02T03:04:05Z`})),
+			reason: ReasonConflict, message: `.spec.replicas is held by "kubectl"; let that manager give the field up, or agree on its value`,
+		},
+		"an old resourceVersion": {
+			err:    apierrors.NewConflict(deployments, "web", errors.New("the object has been modified; please apply your changes to the latest version and try again")),
+			reason: ReasonStale, message: "it changed since it was read; it is read again", transient: true,
+		},
+		"an object that is gone": {
+			err:    answered(409, metav1.StatusReasonConflict, `Operation cannot be fulfilled on deployments.apps "web": uid mismatch: the provided object specified uid 1, and no existing object was found`, nil),
+			reason: ReasonStale, message: "it changed since it was read; it is read again", transient: true,
+		},
+		"an object that was made anew": {
+			err: invalid("metadata.uid", `Invalid value: "1": field is immutable`), reason: ReasonStale, message: "it changed since it was read; it is read again", transient: true,
+		},
+		"an object that has got another controller": {
+			err:    invalid("metadata.ownerReferences", `Invalid value: [...]: Only one reference can have Controller set to true. Found "true" in references for A/x and B/y`),
+			reason: ReasonStale, message: "it changed since it was read; it is read again", transient: true,
+		},
+		"a status of what is not there": {
+			err: apierrors.NewNotFound(deployments, "web"), reason: ReasonStale, message: "it changed since it was read; it is read again", transient: true,
+		},
+		"a namespace that is not there": {
+			err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), transient: true,
+			reason: ReasonNamespaceTerminating, message: "namespace shop is being deleted or does not exist",
+		},
+		"a namespace that is being deleted": {
+			err: answered(403, metav1.StatusReasonForbidden, `deployments.apps "web" is forbidden: unable to create new content in namespace shop because it is being terminated`,
+				causes(metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})), transient: true,
+			reason: ReasonNamespaceTerminating, message: "namespace shop is being deleted or does not exist",
+		},
+		"a kind without a mapping": {
+			err:    &meta.NoKindMatchError{GroupKind: deployment.gvk.GroupKind(), SearchedVersions: []string{"v1"}},
+			reason: ReasonKindMissing, message: "the cluster does not serve apps/v1 Deployment; install what provides it, or leave the option out",
+		},
+		"a kind that is not served any more": {
+			err:    apierrors.NewGenericServerResponse(404, "PATCH", deployments, "web", "404 page not found", 0, true),
+			reason: ReasonKindMissing, message: "the cluster does not serve apps/v1 Deployment; install what provides it, or leave the option out",
+		},
+		"a quota": {
+			err:    forbidden("exceeded quota: team, requested: limits.cpu=2,pods=1, used: limits.cpu=7,pods=3, limited: limits.cpu=8,pods=3"),
+			reason: ReasonQuotaExceeded, message: "exceeded quota: team, requested: limits.cpu=2,pods=1, limited: limits.cpu=8,pods=3; raise the quota or ask for less",
+		},
+		"a webhook": {
+			err: forbidden(`admission webhook "policy.example.com" denied the request: no`), reason: ReasonAdmissionDenied,
+			message: `admission webhook "policy.example.com" denied the request: no`,
+		},
+		"a webhook that answers with the code of a conflict": {
+			err: answered(409, metav1.StatusReasonConflict, `admission webhook "policy.example.com" denied the request: no`, nil), reason: ReasonAdmissionDenied,
+			message: `admission webhook "policy.example.com" denied the request: no`,
+		},
+		"a policy": {
+			err: forbidden(`ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`), reason: ReasonAdmissionDenied,
+			message: `ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`,
+		},
+		"Pod Security": {
+			err: forbidden(`violates PodSecurity "restricted:latest": runAsNonRoot != true`), reason: ReasonAdmissionDenied,
+			message: `violates PodSecurity "restricted:latest": runAsNonRoot != true`,
+		},
+		"a limit range": {
+			err: forbidden("maximum cpu usage per Container is 1, but limit is 2"), reason: ReasonAdmissionDenied, message: "maximum cpu usage per Container is 1, but limit is 2",
+		},
+		"a missing permission": {
+			err:     forbidden(`User "system:serviceaccount:a:b" cannot patch resource "deployments" in API group "apps" in the namespace "shop"`),
+			reason:  ReasonForbidden,
+			message: `deployments.apps "web" is forbidden: User "system:serviceaccount:a:b" cannot patch resource "deployments" in API group "apps" in the namespace "shop"; grant the manager's service account this permission`,
+		},
+		"a permission on the owner's finalizers": {
+			err:     forbidden(`cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>`),
+			reason:  ReasonForbidden,
+			message: `deployments.apps "web" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>; grant the manager's service account this permission`,
+		},
+		"a permission that the manager has not got itself": {
+			err:     forbidden(`user "m" (groups=["g"]) is attempting to grant RBAC permissions not currently held`),
+			reason:  ReasonForbidden,
+			message: `deployments.apps "web" is forbidden: user "m" (groups=["g"]) is attempting to grant RBAC permissions not currently held; grant the manager's service account this permission`,
+		},
+		"an invalid value": {
+			err: invalid("spec.replicas", "Invalid value: -1: must be non-negative"), reason: ReasonInvalid, permanent: true,
+			message: "spec.replicas: Invalid value: -1: must be non-negative",
+		},
+		"an immutable field": {
+			err: invalid("spec.selector", "Invalid value: {}: field is immutable"), reason: ReasonImmutableField, permanent: true,
+			message: "spec.selector: Invalid value: {}: field is immutable; put the old value back, or delete the object so that it is made anew",
+		},
+		"a field of a StatefulSet": {
+			err:    invalid("spec", "Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden"),
+			reason: ReasonImmutableField, permanent: true,
+			message: "spec: Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden; put the old value back, or delete the object so that it is made anew",
+		},
+		"a configuration that does not fit the schema": {
+			err:    answered(500, "", `failed to create typed patch object (shop/web; apps/v1, Kind=Deployment): .spec.replicas: expected numeric (int or float), got string`, nil),
+			reason: ReasonInvalid, permanent: true, message: ".spec.replicas: expected numeric (int or float), got string",
+		},
+		"a webhook that does not answer": {
+			err:    apierrors.NewInternalError(fmt.Errorf(`failed calling webhook "w.example.com": failed to call webhook: Post "https://w.shop.svc:443/v?timeout=10s": read tcp 10.0.0.1:51234->10.0.0.2:443: connection reset by peer`)),
+			reason: ReasonAPIUnavailable, transient: true, message: `an admission webhook did not answer: failed calling webhook "w.example.com": connection reset by peer`,
+		},
+		"an API server that does not listen": {
+			err:    &url.Error{Op: "Patch", URL: "https://127.0.0.1:6443", Err: syscall.ECONNREFUSED},
+			reason: ReasonAPIUnavailable, transient: true, message: "the API server did not take the request; it is tried again",
+		},
+		"an API server that is busy": {
+			err: apierrors.NewTooManyRequests("later", 1), reason: ReasonAPIUnavailable, transient: true, message: "the API server did not take the request; it is tried again",
+		},
+		"a deadline": {
+			err: context.DeadlineExceeded, reason: ReasonAPIUnavailable, transient: true, message: "the API server did not take the request; it is tried again",
+		},
+		"anything else": {
+			err: answered(http.StatusTeapot, "Teapot", "short and stout", nil), reason: ReasonFailed, message: "short and stout",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			err := classify(deployment, fmt.Errorf("patching: %w", test.err))
+
+			typed := &Error{}
+			g.Expect(errors.As(err, &typed)).To(BeTrue())
+			g.Expect(typed.Reason).To(Equal(test.reason))
+			g.Expect(typed.Message).To(HaveSuffix(test.message))
+			g.Expect(typed.Error()).To(HavePrefix("Deployment shop/web: "))
+			g.Expect(typed.Transient).To(Equal(test.transient), "transient")
+			g.Expect(typed.Permanent()).To(Equal(test.permanent), "permanent")
+			g.Expect(IsStale(err)).To(Equal(test.reason == ReasonStale))
+			g.Expect(errors.Is(err, test.err)).To(BeTrue(), "the cause is wrapped")
+		})
+	}
+}
+
+func TestClassifyCutsWhatTheAPIServerQuotes(t *testing.T) {
+	g := NewWithT(t)
+	typed, _ := classify(deployment, invalid("spec", strings.Repeat("ü", 5000))).(*Error)
+	g.Expect(len(typed.Message)).To(BeNumerically("<", maxMessage+50))
+	g.Expect(strings.ToValidUTF8(typed.Message, "?")).To(Equal(typed.Message))
+}
+
+func TestClassifyOfNothing(t *testing.T) {
+	NewWithT(t).Expect(classify(deployment, nil)).To(Succeed())
+}

@@ -1,0 +1,186 @@
+package integration_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers"
+)
+
+// resync is how often the manager of a test looks at everything although nothing has changed.
+const resync = time.Second
+
+// newResyncingWorld is a world whose manager looks at everything all the time.
+func newResyncingWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	w := newWorld(t)
+	w.startManagerAs(shared.Config(managerUser), controllers.Options{Namespaces: []string{w.namespace}, SyncPeriod: resync})
+	return w
+}
+
+// looks returns when the manager has looked at the Deployment of an AppService and found nothing
+// to do, so many times from now on.
+func (w *world) looks(name string, times int) {
+	w.t.Helper()
+	m := w.managers[len(w.managers)-1]
+	look := func() int {
+		return m.log.count("Child is as desired", `"phase"="Deployment"`, fmt.Sprintf(`"AppService"={"name"=%q`, name))
+	}
+	before := look()
+	w.Eventually(look).Should(BeNumerically(">=", before+times), "looks at %s", name)
+}
+
+// TestCoWritersLiveInPeace lets others write what is theirs into children. All of it survives
+// every reconcile, none of it is drift, and nobody is made to write again.
+func TestCoWritersLiveInPeace(t *testing.T) {
+	shared := newResyncingWorld(t)
+	cases := map[string]struct {
+		edits []edit
+		write func(w *world, name string)
+		// stays is what the other has written.
+		stays func(w *world, g Gomega, name string)
+	}{
+		"rollout-restart": {
+			write: func(w *world, name string) { w.kubectl("rollout", "restart", "deployment/"+name) },
+			stays: func(w *world, g Gomega, name string) {
+				g.Expect(w.deployment(name).Spec.Template.Annotations).To(HaveKey("kubectl.kubernetes.io/restartedAt"))
+				g.Expect(w.replicaSets(name)).To(HaveLen(2), "the pods were restarted")
+			},
+		},
+		"autoscaler": {
+			edits: []edit{autoscaled(2, 8)},
+			write: func(w *world, name string) { w.scale("kube-controller-manager", w.deployment(name), 6) },
+			stays: func(w *world, g Gomega, name string) {
+				g.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(BeEquivalentTo(6)))
+			},
+		},
+		"autoscaler-of-the-users-own": {
+			edits: []edit{func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }},
+			write: func(w *world, name string) { w.scale("keda", w.deployment(name), 3) },
+			stays: func(w *world, g Gomega, name string) {
+				g.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
+			},
+		},
+		"sidecar": {
+			write: func(w *world, name string) {
+				update(w, "injector", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+					sidecar := corev1.Container{Name: "proxy", Image: "registry.test/proxy:1", Env: []corev1.EnvVar{{Name: "MODE", Value: "proxy"}}}
+					pod := &d.Spec.Template.Spec
+					pod.Containers = append([]corev1.Container{sidecar}, pod.Containers...)
+				})
+			},
+			stays: func(w *world, g Gomega, name string) {
+				containers := w.deployment(name).Spec.Template.Spec.Containers
+				g.Expect(containers).To(HaveLen(2))
+				g.Expect(containers[0].Name).To(Equal("proxy"))
+				g.Expect(containers[0].Env).To(ConsistOf(corev1.EnvVar{Name: "MODE", Value: "proxy"}))
+				g.Expect(containers[1].Name).To(Equal("app"))
+				g.Expect(containers[1].Image).To(Equal(image))
+			},
+		},
+		"environment-of-the-container": {
+			write: func(w *world, name string) {
+				update(w, "injector", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+					c := &d.Spec.Template.Spec.Containers[0]
+					c.Env = append(c.Env, corev1.EnvVar{Name: "TRACING", Value: "on"})
+				})
+			},
+			stays: func(w *world, g Gomega, name string) {
+				g.Expect(container(w, name).Env).To(ConsistOf(corev1.EnvVar{Name: "MODE", Value: "fast"}, corev1.EnvVar{Name: "TRACING", Value: "on"}))
+			},
+		},
+		"labels-annotations-and-finalizers": {
+			write: func(w *world, name string) {
+				for _, newObject := range []func() client.Object{childKinds["Deployment"], childKinds["Service"], childKinds["ConfigMap"]} {
+					update(w, "team", name, newObject(), func(o client.Object) {
+						o.GetLabels()["team"] = "shop"
+						o.SetAnnotations(with(o.GetAnnotations(), "team/contact", "shop@example.com"))
+						o.SetFinalizers(append(o.GetFinalizers(), "team.test/keep"))
+					})
+				}
+			},
+			stays: func(w *world, g Gomega, name string) {
+				for _, newObject := range []func() client.Object{childKinds["Deployment"], childKinds["Service"], childKinds["ConfigMap"]} {
+					o := read(w, name, newObject())
+					g.Expect(o.GetLabels()).To(HaveKeyWithValue("team", "shop"))
+					g.Expect(o.GetAnnotations()).To(HaveKeyWithValue("team/contact", "shop@example.com"))
+					g.Expect(o.GetFinalizers()).To(ContainElement("team.test/keep"))
+				}
+			},
+		},
+		// The cloud's load balancer controller, for example, writes into the Service.
+		"more-ports-and-fields-of-the-service": {
+			write: func(w *world, name string) {
+				raw := `{"spec":{"ports":[{"name":"metrics","port":9100,"protocol":"TCP","targetPort":9100}],"sessionAffinity":"ClientIP"}}`
+				w.Expect(as("prometheus").Patch(w.ctx, read(w, name, &corev1.Service{}), client.RawPatch(types.StrategicMergePatchType, []byte(raw)))).To(Succeed())
+			},
+			stays: func(w *world, g Gomega, name string) {
+				service := read(w, name, &corev1.Service{})
+				g.Expect(service.Spec.Ports).To(HaveLen(2))
+				g.Expect(service.Spec.SessionAffinity).To(Equal(corev1.ServiceAffinityClientIP))
+			},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := shared.sub(t, name)
+			edits := append([]edit{config("A", "1"), env(corev1.EnvVar{Name: "MODE", Value: "fast"})}, c.edits...)
+			w.createReady(name, edits...)
+
+			// When another writes what is theirs
+			c.write(w, name)
+
+			// Then it stays, however often the manager looks,
+			w.Eventually(func(g Gomega) { c.stays(w, g, name) }).Should(Succeed())
+			w.ready(name)
+			w.looks(name, 3)
+			c.stays(w, w, name)
+
+			// through a change of the spec,
+			w.changeReady(name, withImage(otherImage), config("A", "2"))
+			w.Expect(read(w, name, &corev1.ConfigMap{}).Data).To(HaveKeyWithValue("A", "2"))
+
+			// and nobody is told of a drift.
+			app := w.ready(name)
+			w.Expect(app.Status.Drifts).To(BeEmpty())
+			w.Expect(conditions(app)).NotTo(HaveKey("Drifted"))
+			w.Expect(w.events(name)).NotTo(ContainElement(ContainSubstring("Drift")))
+		})
+	}
+}
+
+func with(m map[string]string, key, value string) map[string]string {
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[key] = value
+	return m
+}
+
+func TestAForcedResyncWritesNothing(t *testing.T) {
+	w := newResyncingWorld(t)
+	names := []string{"one", "two", "three"}
+	for _, name := range names {
+		w.create(name, everything)
+	}
+	for _, name := range names {
+		w.ready(name)
+	}
+
+	mark := w.settled()
+	for _, name := range names {
+		w.looks(name, 3)
+	}
+
+	requests := w.requests(mark)
+	w.Expect(requests.Where(isNoWatch)).To(BeEmpty(), "requests of a manager that has nothing to do")
+}

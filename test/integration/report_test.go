@@ -1,0 +1,132 @@
+package integration_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// drifted is the Event that drift policy Report gives, once.
+const drifted = "Warning Drifted Drifted is True: "
+
+// TestReportedDriftStandsUntilItIsGone shows the drift policy Report.
+func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
+	shared := newResyncingWorld(t)
+	// ends are the ways in which a drift can go.
+	ends := map[string]struct {
+		end func(w *world, name string)
+		// image and replicas are what is there then.
+		image    string
+		replicas int32
+	}{
+		"reverted-by-hand": {
+			end: func(w *world, name string) {
+				update(w, "kubectl-edit", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = image })
+			}, image: image, replicas: 2,
+		},
+		"corrected-by-policy": {
+			end:   func(w *world, name string) { w.change(name, drift(v1alpha1.DriftCorrect)) },
+			image: image, replicas: 2,
+		},
+		"taken-into-the-spec": {
+			end:   func(w *world, name string) { w.change(name, withImage(otherImage)) },
+			image: otherImage, replicas: 2,
+		},
+	}
+	for name, c := range ends {
+		t.Run(name, func(t *testing.T) {
+			w := shared.sub(t, name)
+			w.createReady(name, drift(v1alpha1.DriftReport), config("A", "1"))
+
+			// When somebody changes the image
+			update(w, "kubectl-set", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
+
+			// Then it is told,
+			app := w.shows(name, "Drifted", "True Drifted", And(
+				ContainSubstring(`kubectl-set changed .spec.template.spec.containers[name="app"].image from "registry.test/shop:1" to "registry.test/shop:2"`),
+				ContainSubstring("drift policy is Report")))
+			w.Expect(app.Status.Drifts).To(HaveLen(1))
+			w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{
+				Kind: "Deployment", Name: name, Field: `.spec.template.spec.containers[name="app"].image`, Manager: "kubectl-set",
+				From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`, Action: v1alpha1.DriftReported,
+			})), "%+v", app.Status.Drifts[0])
+			noticed := app.Status.Drifts[0].Time
+
+			// and left, however often the manager looks, with one Event,
+			w.ready(name)
+			revision := w.deployment(name).ResourceVersion
+			w.reports(name, 3)
+			w.Expect(w.deployment(name).ResourceVersion).To(Equal(revision))
+			app = read(w, name, &v1alpha1.AppService{})
+			w.Expect(app.Status.Drifts).To(HaveLen(1))
+			w.Expect(app.Status.Drifts[0].Time).To(Equal(noticed), "the time is when it was noticed first")
+			w.Expect(w.events(name)).To(ContainElement(HavePrefix(drifted)))
+
+			// while a change of the spec goes around it,
+			w.changeReady(name, replicas(3), config("A", "2"))
+			w.Expect(container(w, name).Image).To(Equal(otherImage))
+			w.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
+			w.Expect(read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"A": "2"}))
+			w.Expect(conditions(w.ready(name))).To(HaveKeyWithValue("Drifted", "True Drifted"))
+			w.changeReady(name, replicas(2))
+
+			// until it is gone.
+			c.end(w, name)
+			app = eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+				g.Expect(conditions(a)).To(And(HaveKeyWithValue("Ready", "True Ready"), Not(HaveKey("Drifted"))))
+				g.Expect(a.Status.ObservedGeneration).To(Equal(a.Generation))
+				g.Expect(a.Status.Drifts).NotTo(ContainElement(HaveField("Action", v1alpha1.DriftReported)))
+			})
+			w.Eventually(func() string { return container(w, name).Image }).Should(Equal(c.image))
+			w.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(Equal(c.replicas)))
+			w.Eventually(func() []string { return w.events(name) }).Should(ContainElement("Normal DriftedOver Drifted is over"))
+			w.Expect(filter(w.events(name), drifted)).To(HaveLen(1), "one Event for as long as the drift stood")
+
+			// From then on the field is ours again.
+			w.changeReady(name, withImage("registry.test/shop:3"))
+			w.Expect(container(w, name).Image).To(Equal("registry.test/shop:3"))
+		})
+	}
+}
+
+// reports returns when the manager has judged an AppService so many times from now on: it finds
+// the Service as it should be.
+func (w *world) reports(name string, times int) {
+	w.t.Helper()
+	m := w.managers[len(w.managers)-1]
+	look := func() int {
+		return m.log.count("Child is as desired", `"phase"="Service"`, `"AppService"={"name"="`+name+`"`)
+	}
+	before := look()
+	w.Eventually(look).Should(BeNumerically(">=", before+times), "looks at %s", name)
+}
+
+func filter(texts []string, prefix string) []string {
+	var kept []string
+	for _, text := range texts {
+		if len(text) >= len(prefix) && text[:len(prefix)] == prefix {
+			kept = append(kept, text)
+		}
+	}
+	return kept
+}
+
+func TestUnderReportAMissingChildIsMadeAnewEvenSo(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web", drift(v1alpha1.DriftReport), everything)
+
+	for kind, newObject := range childKinds {
+		before := read(w, "web", newObject())
+		w.Expect(api.Delete(w.ctx, before)).To(Succeed())
+		w.Eventually(func(g Gomega) {
+			after := newObject()
+			g.Expect(api.Get(w.ctx, w.key("web"), after)).To(Succeed())
+			g.Expect(after.GetUID()).NotTo(Equal(before.GetUID()), kind)
+		}).Should(Succeed())
+		w.ready("web")
+	}
+}

@@ -1,0 +1,110 @@
+package integration_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// podUIDs tells pods that stayed from pods that were replaced.
+func (w *world) podUIDs(name string) []types.UID {
+	w.t.Helper()
+	var uids []types.UID
+	for _, pod := range w.pods(name) {
+		if pod.DeletionTimestamp == nil {
+			uids = append(uids, pod.UID)
+		}
+	}
+	return uids
+}
+
+func TestAChangeOfConfigRollsThePodsOnce(t *testing.T) {
+	for mode, mount := range map[string]string{"as variables": "", "as files": "/etc/shop"} {
+		t.Run(mode, func(t *testing.T) {
+			w := newManagedWorld(t)
+			w.createReady("web", config("A", "1"), func(s *v1alpha1.AppServiceSpec) { s.ConfigMountPath = mount })
+			before := w.podUIDs("web")
+			w.Expect(w.replicaSets("web")).To(HaveLen(1))
+			mark := w.mark()
+
+			w.changeReady("web", config("A", "2"))
+			w.settled()
+
+			w.Expect(w.replicaSets("web")).To(HaveLen(2), "one more version of the pods")
+			w.Expect(w.podUIDs("web")).To(HaveLen(2))
+			w.Expect(w.podUIDs("web")).NotTo(ContainElements(before))
+			applies := w.requests(mark).Applies()
+			w.Expect(applies.Of("configmaps")).To(HaveLen(1), "%s", applies)
+			w.Expect(applies.Of("deployments.apps")).To(HaveLen(1), "%s", applies)
+			w.Expect(applies.Of("configmaps")[0].Answered).To(BeTemporally("<", applies.Of("deployments.apps")[0].Received),
+				"new pods must find the new config")
+
+			// Back to what it was, the pods of the first version come again.
+			w.changeReady("web", config("A", "1"))
+			w.Expect(w.replicaSets("web")).To(HaveLen(2))
+		})
+	}
+}
+
+func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web", replicas(4), config("A", "1"))
+	before := w.podUIDs("web")
+
+	// A change of the number keeps the pods that stay,
+	w.changeReady("web", replicas(2))
+	w.Eventually(func() []types.UID { return w.podUIDs("web") }).Should(And(HaveLen(2), HaveEach(BeElementOf(before))))
+	w.Expect(w.replicaSets("web")).To(HaveLen(1))
+
+	// and a label or an annotation of the AppService changes nothing at all.
+	deployment, mark := w.deployment("web"), w.settled()
+	update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
+		a.Labels = with(a.Labels, "team", "shop")
+		a.Annotations = with(a.Annotations, "note", "mine")
+	})
+	w.looks("web", 1)
+	w.settled()
+	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+	w.Expect(w.deployment("web").ResourceVersion).To(Equal(deployment.ResourceVersion))
+
+	// Nor do options beside the pods.
+	w.changeReady("web", func(s *v1alpha1.AppServiceSpec) {
+		s.ProgressDeadlineSeconds = 300
+		s.Strategy = v1alpha1.StrategyRecreate
+		s.DriftPolicy = v1alpha1.DriftReport
+		s.AdoptionPolicy = v1alpha1.AdoptionIfUnowned
+	})
+	w.Expect(w.replicaSets("web")).To(HaveLen(1))
+}
+
+func TestARollingUpdateNeverFallsBelowTheNumberThatIsAskedFor(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web", replicas(3))
+	versions := record[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")
+
+	w.changeReady("web", withImage(otherImage))
+
+	for _, version := range versions() {
+		w.Expect(version.Status.AvailableReplicas).To(BeNumerically(">=", 3))
+	}
+}
+
+func TestKubectlScalesAnAppService(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web", replicas(2))
+
+	w.kubectl("scale", "appservice/web", "--replicas=4")
+
+	app := w.ready("web")
+	w.Expect(app.Spec.Replicas).To(HaveValue(BeEquivalentTo(4)))
+	w.Expect(app.Status.Replicas).To(BeEquivalentTo(4))
+	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(4)))
+	w.Expect(app.Status.Drifts).To(BeEmpty(), "scaling the AppService is a change of its spec")
+	w.Expect(w.replicaSets("web")).To(HaveLen(1))
+	scale := w.kubectl("get", "--raw", "/apis/fixpoint.dev/v1alpha1/namespaces/"+w.namespace+"/appservices/web/scale")
+	w.Expect(scale).To(And(ContainSubstring(`"replicas":4`), ContainSubstring(`"selector":"app.kubernetes.io/name=web"`)))
+}
