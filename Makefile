@@ -121,9 +121,9 @@ deploy: $(KUSTOMIZE) ## Put CRDs, roles and the manager (IMG=...) on the current
 undeploy: $(KUSTOMIZE) ## Remove everything that deploy has put there; asks first.
 	@KUBECTL="$(KUBECTL)" hack/context.sh ask "Removing every object of our kinds, then the manager and the CRDs, from"
 	# The objects first: without the manager nobody would take their finalizers off.
-	if [[ -n $$($(KUBECTL) get crd appservices.fixpoint.dev --ignore-not-found -o name) ]]; then \
-		$(KUBECTL) delete appservices.fixpoint.dev --all --all-namespaces; \
-	fi
+	for crd in $$($(KUBECTL) get crd -o name | sed -n 's#.*/\(.*\.fixpoint\.dev\)$$#\1#p'); do \
+		$(KUBECTL) delete "$$crd" --all --all-namespaces; \
+	done
 	$(KUSTOMIZE) build config/default | $(KUBECTL) delete --ignore-not-found -f -
 
 # Sets the image in a copy, so that deploying leaves no change in the tree.

@@ -32,8 +32,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update,namespace=system
-
 // LeaderElectionID names the Lease by which replicas agree who works.
 const LeaderElectionID = "manager.fixpoint.dev"
 

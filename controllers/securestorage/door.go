@@ -68,8 +68,8 @@ func (d *door) fromSecret(ctx context.Context, namespace, name string) (cloud.Cr
 		// The SDK's error may quote what it was given.
 		return cloud.Credential{}, &credentialError{fmt.Sprintf("Secret %s, which spec.provider.credentialsRef names, holds no usable credential: see that tenantID and clientID are UUIDs", name)}
 	}
-	// A Secret with other values is another credential, with connections of its own.
-	return cloud.Credential{Name: fmt.Sprintf("secret %s %s %s %q", namespace, name, secret.UID, values), Token: token}, nil
+	// A Secret that has changed is another credential, with connections of its own.
+	return cloud.Credential{Name: fmt.Sprintf("secret %s %s %s %s", namespace, name, secret.UID, secret.ResourceVersion), Token: token}, nil
 }
 
 // tokenAudience is whom Azure's directory wants tokens to be made out to. See

@@ -2,8 +2,6 @@ package cloud
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -65,7 +63,7 @@ func New(config Config) *Cloud {
 }
 
 // Credential is a way to prove who one is, with a name by which its clients are shared. The name
-// is kept as a hash, and may hold what is secret.
+// holds nothing secret.
 type Credential struct {
 	Name  string
 	Token azcore.TokenCredential
@@ -73,8 +71,7 @@ type Credential struct {
 
 // Client returns the client of a subscription for a credential: the same one for the same two.
 func (c *Cloud) Client(subscription string, credential Credential) (*Client, error) {
-	sum := sha256.Sum256([]byte(credential.Name))
-	key := subscription + "/" + hex.EncodeToString(sum[:])
+	key := subscription + "/" + credential.Name
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if client, ok := c.clients[key]; ok {
