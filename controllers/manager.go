@@ -72,7 +72,7 @@ type Options struct {
 	// HealthProbeAddress is where /healthz and /readyz are served; empty or "0" serves none.
 	HealthProbeAddress string
 
-	// Logger takes all logs. The default discards them.
+	// Logger takes all logs. The default is controller-runtime's own.
 	Logger logr.Logger
 	// Clock is for tests. The default is the real one.
 	Clock clock.PassiveClock
@@ -130,9 +130,6 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.Credentials == nil {
 		o.Credentials = cloud.AzureCredentials{}
-	}
-	if o.Logger.GetSink() == nil {
-		o.Logger = logr.Discard()
 	}
 	if o.Metrics.BindAddress == "" {
 		o.Metrics.BindAddress = "0"

@@ -77,8 +77,8 @@ const (
 	// ReasonPruning: a child that is no longer declared is being deleted.
 	ReasonPruning = "Pruning"
 
-	// ReasonRecreating: a child is deleted and made anew, because the change
-	// touches a field that Kubernetes does not let anybody change.
+	// ReasonRecreating: somebody has deleted a child, which is still on its way
+	// out; it is made anew once it is gone.
 	ReasonRecreating = "Recreating"
 
 	// ReasonProgressing: what is declared has been applied and is not there yet.

@@ -2,9 +2,8 @@ package appservice
 
 import (
 	"cmp"
-	"encoding/json"
+	"context"
 	"fmt"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,15 +13,18 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 // deployment is the Deployment that runs the pods.
 var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *appsv1.Deployment]{
-	Name:     "Deployment",
-	Desired:  func(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) { return desiredDeployment(s.app) },
-	Ready:    deploymentReady,
-	Explain:  explainPods,
+	Name:    "Deployment",
+	Desired: func(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) { return desiredDeployment(s.app) },
+	Ready:   workload.Ready,
+	Explain: func(ctx context.Context, s *scope, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
+		return workload.Explain(ctx, s.uncached, s.clock, live, verdict)
+	},
 	Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
 	// An autoscaler takes over from the number that is there.
 	HandOver: []string{"spec.replicas"},
@@ -100,14 +102,14 @@ func appContainer(app *v1alpha1.AppService) (*corev1ac.ContainerApplyConfigurati
 			WithProtocol(corev1.ProtocolTCP))
 	for i := range app.Spec.Env {
 		env := corev1ac.EnvVar()
-		if err := convert(app.Spec.Env[i], env); err != nil {
+		if err := workload.Convert(app.Spec.Env[i], env); err != nil {
 			return nil, fmt.Errorf("reading spec.env[%d]: %w", i, err)
 		}
 		container.WithEnv(env)
 	}
 	if len(app.Spec.Resources.Requests)+len(app.Spec.Resources.Limits)+len(app.Spec.Resources.Claims) > 0 {
 		resources := corev1ac.ResourceRequirements()
-		if err := convert(app.Spec.Resources, resources); err != nil {
+		if err := workload.Convert(app.Spec.Resources, resources); err != nil {
 			return nil, fmt.Errorf("reading spec.resources: %w", err)
 		}
 		container.WithResources(resources)
@@ -151,81 +153,4 @@ func probe(p *v1alpha1.AppServiceProbe) *corev1ac.ProbeApplyConfiguration {
 		WithPeriodSeconds(p.PeriodSeconds).
 		WithTimeoutSeconds(p.TimeoutSeconds).
 		WithFailureThreshold(p.FailureThreshold)
-}
-
-// convert turns an API type into its apply configuration: both have the same JSON.
-func convert(from, into any) error {
-	raw, err := json.Marshal(from)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(raw, into)
-}
-
-// deploymentReady judges a Deployment as kubectl rollout status does: all pods are of the version
-// that the spec declares, and all are available.
-func deploymentReady(d *appsv1.Deployment) phases.Verdict {
-	if d.Status.ObservedGeneration < d.Generation {
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "the Deployment controller has not seen the last change yet", 0)
-	}
-	if refused := condition(d, appsv1.DeploymentReplicaFailure); refused != nil && refused.Status == corev1.ConditionTrue {
-		return podsRefused(refused.Message)
-	}
-	if progressing := condition(d, appsv1.DeploymentProgressing); progressing != nil && progressing.Reason == "ProgressDeadlineExceeded" {
-		return phases.Stalled(v1alpha1.ReasonRolloutStalled, fmt.Sprintf(
-			"not all pods became available within spec.progressDeadlineSeconds (%d); correct the spec, or see what their events and logs say: kubectl describe pods -l %s=%s",
-			*d.Spec.ProgressDeadlineSeconds, labelName, d.Name))
-	}
-	replicas := int32(1)
-	if d.Spec.Replicas != nil {
-		replicas = *d.Spec.Replicas
-	}
-	switch {
-	case d.Status.UpdatedReplicas < replicas:
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "not all pods of the current version have been created yet", podsCheck)
-	case d.Status.AvailableReplicas < replicas:
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "not all pods of the current version are available yet", podsCheck)
-	case d.Status.Replicas > d.Status.UpdatedReplicas:
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "pods of an earlier version are still terminating", 0)
-	default:
-		return phases.Done("all pods run the current version and are available")
-	}
-}
-
-func condition(d *appsv1.Deployment, conditionType appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
-	for i := range d.Status.Conditions {
-		if d.Status.Conditions[i].Type == conditionType {
-			return &d.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-// podsRefused reports why the API server does not let the ReplicaSet make pods. Its message begins
-// with a generated pod name, and a quota's holds what is used at the moment: both change from try
-// to try, and so are left out.
-func podsRefused(message string) phases.Verdict {
-	for _, afterName := range []string{" is forbidden: ", " is invalid: "} {
-		if _, rest, ok := strings.Cut(message, afterName); ok {
-			message = rest
-			break
-		}
-	}
-	if strings.Contains(message, "exceeded quota") {
-		return phases.Wait(v1alpha1.ReasonQuotaExceeded,
-			"pods are refused: "+withoutUsage(message)+"; raise the quota, or lower spec.replicas or spec.resources", 0)
-	}
-	return phases.Wait(v1alpha1.ReasonPodsFailing, "pods are refused: "+message, 0)
-}
-
-// withoutUsage takes the momentary use out of "exceeded quota: q, requested: ..., used: ..., limited: ...".
-func withoutUsage(message string) string {
-	before, rest, ok := strings.Cut(message, ", used: ")
-	if !ok {
-		return message
-	}
-	if _, limited, ok := strings.Cut(rest, ", limited: "); ok {
-		return before + ", limited: " + limited
-	}
-	return before
 }

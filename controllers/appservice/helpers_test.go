@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -59,11 +59,4 @@ func judgementOf(v phases.Verdict) judgement {
 		j.kind = "stalled"
 	}
 	return j
-}
-
-func waiting(name, image, reason, message string) corev1.ContainerStatus {
-	return corev1.ContainerStatus{
-		Name: name, Image: image,
-		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
-	}
 }

@@ -2,6 +2,7 @@ package appservice
 
 import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // FieldManager is the name under which everything is applied. It is stable for ever: whoever
@@ -10,15 +11,6 @@ const FieldManager = "fixpoint-appservice"
 
 // Finalizer keeps an AppService until its children are gone.
 const Finalizer = "fixpoint.dev/teardown"
-
-// Labels of all children. See
-// https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/.
-const (
-	labelName      = "app.kubernetes.io/name"
-	labelManagedBy = "app.kubernetes.io/managed-by"
-
-	managedBy = "fixpoint"
-)
 
 // configHashAnnotation is on the pods' template, so that a change of the configuration rolls them.
 const configHashAnnotation = "fixpoint.dev/config-hash"
@@ -32,10 +24,10 @@ const (
 
 // labelsOf are the labels of every child.
 func labelsOf(app *v1alpha1.AppService) map[string]string {
-	return map[string]string{labelName: app.Name, labelManagedBy: managedBy}
+	return map[string]string{workload.LabelName: app.Name, workload.LabelManagedBy: workload.ManagedBy}
 }
 
 // selectorOf finds the pods. A Deployment's selector never changes, so neither may this.
 func selectorOf(app *v1alpha1.AppService) map[string]string {
-	return map[string]string{labelName: app.Name}
+	return map[string]string{workload.LabelName: app.Name}
 }

@@ -105,10 +105,12 @@ func uses(t *testing.T, path string) map[string]int {
 func saidBy(t *testing.T) map[string][]string {
 	t.Helper()
 	speakers := map[string][]string{}
-	here := uses(t, "controllers/appservice")
-	for name, value := range constants(t, promises, "Reason") {
-		if here[name] > 0 {
-			speakers[value] = append(speakers[value], "controllers/appservice")
+	for _, folder := range []string{"controllers/appservice", "internal/workload"} {
+		used := uses(t, folder)
+		for name, value := range constants(t, promises, "Reason") {
+			if used[name] > 0 {
+				speakers[value] = append(speakers[value], folder)
+			}
 		}
 	}
 	for _, library := range []string{"pkg/phases", "pkg/ssa"} {
@@ -150,7 +152,7 @@ func TestEveryReasonThatIsSaidIsPromised(t *testing.T) {
 func TestVerdictsTakeTheirReasonsFromTheAPI(t *testing.T) {
 	verdicts := map[string]bool{"Wait": true, "Stalled": true, "DoneBecause": true, "Missing": true}
 	seen := 0
-	for _, file := range parsed(t, "controllers/appservice") {
+	for _, file := range append(parsed(t, "controllers/appservice"), parsed(t, "internal/workload")...) {
 		ast.Inspect(file, func(node ast.Node) bool {
 			call, ok := node.(*ast.CallExpr)
 			if !ok || len(call.Args) == 0 {

@@ -186,22 +186,23 @@ func (s *Server) takenAccount(c *call) *Error {
 func (s *Server) createAccount(c *call, request accountRequest) reply {
 	name := c.path.name(0)
 	group := s.group(c.path.subscription, c.path.group)
-	generation := s.generation("account", name)
 	took := s.wait(s.knobs.AccountCreation, "account creation", name)
 	a := &Account{
 		Subscription: c.path.subscription, Group: group.Name, Name: name,
 		Location: normalLocation(*request.Location), Kind: *request.Kind, SKU: *request.SKU.Name,
 		Tags: plainTags(request.Tags), Settings: map[string]json.RawMessage{},
-		Encryption: Encryption{KeySource: keySourcePlatform}, Generation: generation, Version: 1,
+		Encryption: Encryption{KeySource: keySourcePlatform}, Version: 1,
 		CreatedAt: c.now, VisibleAt: s.later(c.now, s.knobs.ReadAfterWrite, "read after write", name),
 		ReadyAt: c.now.Add(took), ResolvingAt: c.now.Add(took * 4 / 5),
 	}
 	a.FailsLate = s.chance.happens("creation fails", name, s.knobs.CreationFailures) || c.fault != nil && c.fault.FailLate
-	if request.Identity != nil {
-		s.identify(a, *request.Identity.Type, a.ReadyAt)
-	}
+	// A key vault cannot be named here: there is no identity yet that it could know.
 	if err := s.applySettings(c, a, request.Properties); err != nil {
 		return refused(err)
+	}
+	a.Generation = s.generation("account", name)
+	if request.Identity != nil {
+		s.identify(a, *request.Identity.Type, a.ReadyAt)
 	}
 	s.state.Accounts[strings.ToLower(name)] = a
 	s.changed()

@@ -184,7 +184,8 @@ func TestClassify(t *testing.T) {
 
 func TestClassifyCutsWhatTheAPIServerQuotes(t *testing.T) {
 	g := NewWithT(t)
-	typed, _ := classify(deployment, invalid("spec", strings.Repeat("ü", 5000))).(*Error)
+	typed := &Error{}
+	g.Expect(errors.As(classify(deployment, invalid("spec", strings.Repeat("ü", 5000))), &typed)).To(BeTrue())
 	g.Expect(len(typed.Message)).To(BeNumerically("<", maxMessage+50))
 	g.Expect(strings.ToValidUTF8(typed.Message, "?")).To(Equal(typed.Message))
 }

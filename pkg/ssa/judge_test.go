@@ -2,6 +2,7 @@ package ssa
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -174,7 +175,8 @@ func TestBelongs(t *testing.T) {
 				g.Expect(whose).To(Equal(test.whose))
 				return
 			}
-			typed, _ := err.(*Error)
+			typed := &Error{}
+			g.Expect(errors.As(err, &typed)).To(BeTrue())
 			g.Expect(typed.Reason).To(Equal(test.reason))
 			g.Expect(typed.Transient).To(Equal(test.transient))
 		})

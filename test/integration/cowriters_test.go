@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	"github.com/fixpoint-dev/fixpoint/controllers"
 )
 
 // resync is how often the manager of a test looks at everything although nothing has changed.
@@ -23,7 +22,9 @@ func newResyncingWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
 	w := newWorld(t)
-	w.startManagerAs(shared.Config(managerUser), controllers.Options{Namespaces: []string{w.namespace}, SyncPeriod: resync})
+	options := w.options()
+	options.SyncPeriod = resync
+	w.startManagerAs(shared.Config(managerUser), options)
 	return w
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 )
 
 // runningManager is a manager in this process.
@@ -25,7 +26,12 @@ type runningManager struct {
 // startManager runs a manager for the namespace of the test, until the test ends or stops it.
 func (w *world) startManager() *runningManager {
 	w.t.Helper()
-	return w.startManagerAs(shared.Config(managerUser), controllers.Options{Namespaces: []string{w.namespace}})
+	return w.startManagerAs(shared.Config(managerUser), w.options())
+}
+
+// options are those of a manager for the namespace of the test.
+func (w *world) options() controllers.Options {
+	return controllers.Options{Namespaces: []string{w.namespace}, Controllers: []string{appservice.Name}}
 }
 
 func (w *world) startManagerAs(cfg *rest.Config, o controllers.Options) *runningManager {

@@ -40,13 +40,13 @@ func TestGivenAnObjectThatNobodyControls_WhenItIsAdopted_ThenOursIsOursAloneAndT
 
 	s.Expect(s.requests()).To(Equal(2), "one to take the fields over, one to apply")
 	s.Expect(result.Drifts).To(BeEmpty())
-	adopted := result.Live.(*corev1.ConfigMap)
+	adopted := as[*corev1.ConfigMap](result.Live)
 	s.Expect(adopted.Data).To(Equal(map[string]string{"a": "ours", "b": "theirs"}))
 	s.Expect(adopted.Labels).To(HaveKeyWithValue("team", "theirs"))
 	s.Expect(metav1.GetControllerOf(adopted).UID).To(Equal(s.owner.UID))
 	s.Expect(managers(adopted)).To(ConsistOf(manager+" Apply", "kubectl-create Update"))
 
-	dropped := s.done(s.configMap("c", nil), adopted, ssa.ActionUpdate, adopt).Live.(*corev1.ConfigMap)
+	dropped := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), adopted, ssa.ActionUpdate, adopt).Live)
 	s.Expect(dropped.Data).To(Equal(map[string]string{"b": "theirs"}))
 	s.Expect(dropped.Labels).To(HaveKeyWithValue("team", "theirs"))
 }
@@ -82,7 +82,7 @@ func TestGivenAnAdoptedDeployment_WhenPartsOfItAreDropped_ThenTheyGoWithTheirDef
 	result := s.done(s.deployment("d"), adopted.Live, ssa.ActionUpdate, adopt)
 
 	s.Expect(s.requests()).To(Equal(1))
-	left := result.Live.(*appsv1.Deployment).Spec.Template.Spec
+	left := as[*appsv1.Deployment](result.Live).Spec.Template.Spec
 	s.Expect(left.Containers).To(HaveLen(1))
 	s.Expect(left.Containers[0].Env).To(BeEmpty())
 	s.Expect(left.Containers[0].Ports).To(BeEmpty())
@@ -136,7 +136,7 @@ func TestGivenAnObjectThatLooksUnowned_WhenAnotherControllerTakesItFirst_ThenItI
 // The API server itself refuses a second controller; that is no error of the configuration.
 func TestGivenAStaleCacheThatShowsOurChild_WhenAnotherControllerHasIt_ThenItIsTheirs(t *testing.T) {
 	s := newScenario(t, nil)
-	cached := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	cached := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live)
 	other := newOwner(s, s, s.namespace, "other")
 	editAs(s, "other", cached, func(c *corev1.ConfigMap) { c.OwnerReferences = []metav1.OwnerReference{other} })
 
@@ -149,7 +149,7 @@ func TestGivenAStaleCacheThatShowsOurChild_WhenAnotherControllerHasIt_ThenItIsTh
 func TestGivenOurChild_WhenItsOwnerReferenceIsRemoved_ThenItIsStillOursAndPutBack(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", nil)
-	created := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	created := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate).Live)
 	orphan := editAs(s, "kubectl-edit", created, func(c *corev1.ConfigMap) { c.OwnerReferences = nil })
 
 	result := s.done(desired, orphan, ssa.ActionCorrect)
@@ -161,7 +161,7 @@ func TestGivenOurChild_WhenItsOwnerReferenceIsRemoved_ThenItIsStillOursAndPutBac
 
 func TestGivenACopyOfOurChildWithItsRecord_WhenItIsApplied_ThenTheRecordProvesNothing(t *testing.T) {
 	s := newScenario(t, nil)
-	ours := s.done(s.configMap("c", map[string]string{"a": "1"}), nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	ours := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1"}), nil, ssa.ActionCreate).Live)
 	s.create("kubectl-create", &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "copy", Annotations: ours.Annotations}, Data: map[string]string{"a": "1", "b": "theirs"},
 	})
@@ -169,7 +169,7 @@ func TestGivenACopyOfOurChildWithItsRecord_WhenItIsApplied_ThenTheRecordProvesNo
 
 	s.Expect(s.fails(s.configMap("copy", nil), copied).Reason).To(Equal(ssa.ReasonNotOwned))
 
-	adopted := s.done(s.configMap("copy", nil), copied, ssa.ActionAdopt, adopt).Live.(*corev1.ConfigMap)
+	adopted := as[*corev1.ConfigMap](s.done(s.configMap("copy", nil), copied, ssa.ActionAdopt, adopt).Live)
 	s.Expect(adopted.Data).To(Equal(map[string]string{"a": "1", "b": "theirs"}), "what we do not want stays with who wrote it")
 }
 
@@ -187,7 +187,7 @@ func TestGivenAChildOfOursWrittenByOthers_WhenItIsApplied_ThenNothingOfItIsStuck
 	taken := s.done(with, get(s, &appsv1.Deployment{}, "d"), ssa.ActionUpdate)
 	result := s.done(s.deployment("d"), taken.Live, ssa.ActionUpdate)
 
-	s.Expect(result.Live.(*appsv1.Deployment).Spec.Template.Spec.Containers).To(HaveLen(1))
+	s.Expect(as[*appsv1.Deployment](result.Live).Spec.Template.Spec.Containers).To(HaveLen(1))
 }
 
 func TestGivenAConfigurationThatNamesAnotherController_WhenItIsApplied_ThenItIsRefused(t *testing.T) {

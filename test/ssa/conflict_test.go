@@ -47,7 +47,7 @@ func TestGivenASharedObject_WhenWeAgreeOnTheValue_ThenBothHoldIt(t *testing.T) {
 
 	result := s.done(s.configMap("c", map[string]string{"a": "same"}), get(s, &corev1.ConfigMap{}, "c"), ssa.ActionUpdate, shared)
 	s.Expect(s.requests()).To(Equal(1))
-	dropped := s.done(s.configMap("c", nil), result.Live, ssa.ActionUpdate, shared).Live.(*corev1.ConfigMap)
+	dropped := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), result.Live, ssa.ActionUpdate, shared).Live)
 
 	s.Expect(dropped.Data).To(Equal(map[string]string{"a": "same"}), "it is still the other's")
 	s.Expect(dropped.OwnerReferences).To(BeEmpty())
@@ -67,24 +67,24 @@ metadata: {name: c}
 	s.applyAs("argo", s.blankConfigMap("c"), theirs)
 
 	result := s.done(desired, get(s, &corev1.ConfigMap{}, "c"), ssa.ActionUpdate, shared)
-	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "ours"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "ours"}))
 }
 
 // Without force, nothing is taken back from others, not even what we want no more.
 func TestGivenASharedObject_WhenAnotherHasTakenAFieldThatWeDrop_ThenItStaysWithThem(t *testing.T) {
 	s := newScenario(t, nil)
-	created := s.done(s.configMap("c", map[string]string{"a": "ours", "b": "ours"}), nil, ssa.ActionCreate, shared).Live.(*corev1.ConfigMap)
+	created := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "ours", "b": "ours"}), nil, ssa.ActionCreate, shared).Live)
 	edited := editAs(s, "kubectl-edit", created, func(c *corev1.ConfigMap) { c.Data["a"] = "theirs" })
 
 	result := s.done(s.configMap("c", map[string]string{"b": "ours"}), edited, ssa.ActionUpdate, shared)
 
-	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "theirs", "b": "ours"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "theirs", "b": "ours"}))
 }
 
 func TestGivenASharedObjectOfOurs_WhenAnotherChangesAField_ThenThatIsAConflictToo(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "ours"})
-	created := s.done(desired, nil, ssa.ActionCreate, shared).Live.(*corev1.ConfigMap)
+	created := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate, shared).Live)
 	edited := editAs(s, "kubectl-edit", created, func(c *corev1.ConfigMap) { c.Data["a"] = "theirs" })
 
 	err := s.fails(desired, edited, shared)

@@ -17,7 +17,7 @@ func TestGivenSeveralMeddlers_WhenTheirChangesAreCorrected_ThenEachIsNamed(t *te
 	s := newScenario(t, nil)
 	desired := s.deployment("d").WithLabels(map[string]string{"tier": "web"})
 	desired.Spec.WithReplicas(3)
-	live := s.done(desired, nil, ssa.ActionCreate).Live.(*appsv1.Deployment)
+	live := as[*appsv1.Deployment](s.done(desired, nil, ssa.ActionCreate).Live)
 	s.scale(live, 5, "kubectl")
 	live = editAs(s, "kubectl-edit", get(s, &appsv1.Deployment{}, "d"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "web:9" })
 	live = editAs(s, "robot", live, func(d *appsv1.Deployment) { delete(d.Labels, "tier") })
@@ -40,31 +40,31 @@ func TestGivenSeveralMeddlers_WhenTheirChangesAreCorrected_ThenEachIsNamed(t *te
 
 func TestGivenADrift_WhenOurConfigurationChangesAsWell_ThenBothAreToldApart(t *testing.T) {
 	s := newScenario(t, nil)
-	live := s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
 	s.restart()
 
 	result := s.done(s.configMap("c", map[string]string{"a": "1", "b": "2", "c": "new"}), live, ssa.ActionUpdate)
 
 	s.Expect(descriptions(result.Drifts)).To(ConsistOf(`robot changed .data.a from "1" to "9"`))
-	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "1", "b": "2", "c": "new"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "1", "b": "2", "c": "new"}))
 }
 
 // What others took of what we want no more goes too; or it would stay for ever.
 func TestGivenAFieldThatAnotherTook_WhenWeDropIt_ThenItGoes(t *testing.T) {
 	s := newScenario(t, nil)
-	live := s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
 
 	result := s.done(s.configMap("c", map[string]string{"b": "1"}), live, ssa.ActionUpdate)
 
-	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"b": "1"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"b": "1"}))
 }
 
 func TestGivenADrift_WhenAnotherPutsTheValueBack_ThenItIsNoDriftAnyMore(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1"})
-	live := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
 	live = editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { c.Data["a"] = "1" })
 
@@ -76,7 +76,7 @@ func TestGivenADrift_WhenAnotherPutsTheValueBack_ThenItIsNoDriftAnyMore(t *testi
 func TestGivenASecret_WhenItDrifts_ThenItsValuesAreNotTold(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := corev1ac.Secret("s", s.namespace).WithData(map[string][]byte{"password": []byte("ours")})
-	live := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.Secret)
+	live := as[*corev1.Secret](s.done(desired, nil, ssa.ActionCreate).Live)
 	live = editAs(s, "robot", live, func(o *corev1.Secret) { o.Data["password"] = []byte("theirs") })
 
 	result := s.done(desired, live, ssa.ActionCorrect)
@@ -91,7 +91,7 @@ func TestGivenWipedManagedFields_WhenItIsApplied_ThenTheBookkeepingIsRestored(t 
 			withPolicy := func(r *ssa.Request) { r.Drift = policy }
 			full := s.deployment("d").WithLabels(map[string]string{"tier": "web"})
 			full.Spec.Template.Spec.WithContainers(container("helper", "helper:1"))
-			live := s.done(full, nil, ssa.ActionCreate).Live.(*appsv1.Deployment)
+			live := as[*appsv1.Deployment](s.done(full, nil, ssa.ActionCreate).Live)
 			live = editAs(s, "robot", live, func(d *appsv1.Deployment) { d.Labels["foreign"] = "x" })
 			s.wipeManagedFields(live)
 
@@ -99,7 +99,7 @@ func TestGivenWipedManagedFields_WhenItIsApplied_ThenTheBookkeepingIsRestored(t 
 
 			s.Expect(descriptions(result.Drifts)).To(ConsistOf("somebody removed .metadata.managedFields"))
 			s.Expect(result.Left).To(BeFalse())
-			dropped := s.done(s.deployment("d"), result.Live, ssa.ActionUpdate, withPolicy).Live.(*appsv1.Deployment)
+			dropped := as[*appsv1.Deployment](s.done(s.deployment("d"), result.Live, ssa.ActionUpdate, withPolicy).Live)
 			s.Expect(dropped.Spec.Template.Spec.Containers).To(HaveLen(1))
 			s.Expect(dropped.Labels).To(Equal(map[string]string{"foreign": "x"}))
 		})
@@ -110,14 +110,14 @@ func TestGivenWipedManagedFields_WhenPartsAreDroppedAtTheSameTime_ThenTheyGo(t *
 	s := newScenario(t, nil)
 	full := s.deployment("d").WithLabels(map[string]string{"tier": "web"})
 	full.Spec.Template.Spec.WithContainers(container("helper", "helper:1"))
-	live := s.done(full, nil, ssa.ActionCreate).Live.(*appsv1.Deployment)
+	live := as[*appsv1.Deployment](s.done(full, nil, ssa.ActionCreate).Live)
 	live = editAs(s, "robot", live, func(d *appsv1.Deployment) { d.Labels["foreign"] = "x" })
 	s.wipeManagedFields(live)
 	s.restart()
 
 	result := s.done(s.deployment("d"), get(s, &appsv1.Deployment{}, "d"), ssa.ActionUpdate)
 
-	left := result.Live.(*appsv1.Deployment)
+	left := as[*appsv1.Deployment](result.Live)
 	s.Expect(left.Spec.Template.Spec.Containers).To(HaveLen(1))
 	s.Expect(left.Labels).To(Equal(map[string]string{"foreign": "x"}))
 }
@@ -133,7 +133,7 @@ func TestGivenAStrategyThatStandsInTheWay_WhenItIsDisplaced_ThenTheChangeGoesThr
 	result := s.done(recreate, live, ssa.ActionUpdate, displace("spec.strategy.rollingUpdate"))
 
 	s.Expect(s.requests()).To(Equal(2))
-	s.Expect(result.Live.(*appsv1.Deployment).Spec.Strategy).To(Equal(appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}))
+	s.Expect(as[*appsv1.Deployment](result.Live).Spec.Strategy).To(Equal(appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}))
 	back := s.done(rolling, result.Live, ssa.ActionUpdate)
-	s.Expect(back.Live.(*appsv1.Deployment).Spec.Strategy.RollingUpdate).NotTo(BeNil())
+	s.Expect(as[*appsv1.Deployment](back.Live).Spec.Strategy.RollingUpdate).NotTo(BeNil())
 }

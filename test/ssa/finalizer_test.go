@@ -28,7 +28,7 @@ func TestGivenAnObject_WhenTheFinalizerIsEnsured_ThenItIsAppliedOnceAndNothingEl
 	ensured, err := s.applier.EnsureFinalizer(s, live, teardown)
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Expect(ensured.GetFinalizers()).To(ConsistOf(teardown))
-	s.Expect(ensured.(*v1alpha1.AppService).Spec).To(Equal(live.Spec))
+	s.Expect(as[*v1alpha1.AppService](ensured).Spec).To(Equal(live.Spec))
 	s.Expect(s.requests()).To(Equal(1))
 	again, err := s.applier.EnsureFinalizer(s, ensured, teardown)
 	s.Expect(err).NotTo(HaveOccurred())

@@ -19,7 +19,7 @@ func (s *scenario) scaled(name string, replicas int32) *appsv1ac.DeploymentApply
 	return d
 }
 
-func replicasOf(result ssa.Result) int32 { return *result.Live.(*appsv1.Deployment).Spec.Replicas }
+func replicasOf(result ssa.Result) int32 { return *as[*appsv1.Deployment](result.Live).Spec.Replicas }
 
 func TestGivenReplicas_WhenTheyAreLetGo_ThenTheirOwnersResetIsWhatHandOverPrevents(t *testing.T) {
 	s := newScenario(t, nil)
@@ -96,7 +96,7 @@ func TestGivenTwoFields_WhenTheyAreHandedOverOneAfterTheOther_ThenTheFirstKeepsI
 	result := s.done(s.deployment("d"), live, ssa.ActionUpdate, hand)
 
 	s.Expect(replicasOf(result)).To(Equal(int32(3)))
-	s.Expect(*result.Live.(*appsv1.Deployment).Spec.RevisionHistoryLimit).To(Equal(int32(4)))
+	s.Expect(*as[*appsv1.Deployment](result.Live).Spec.RevisionHistoryLimit).To(Equal(int32(4)))
 	s.requests()
 	changed := s.deployment("d").WithLabels(map[string]string{"x": "y"})
 	s.done(changed, result.Live, ssa.ActionUpdate, hand)

@@ -47,7 +47,7 @@ func TestGivenAnObjectOfAnEarlierVersion_WhenItIsApplied_ThenWhatIsWantedNoMoreG
 			s.Expect(err).NotTo(HaveOccurred())
 			s.Expect(result.Action).To(Equal(ssa.ActionUpdate))
 			s.Expect(s.requests()).To(Equal(2))
-			migrated := result.Live.(*appsv1.Deployment)
+			migrated := as[*appsv1.Deployment](result.Live)
 			s.Expect(migrated.Labels).To(Equal(map[string]string{"foreign": "x"}))
 			s.Expect(migrated.Spec.Template.Annotations).To(HaveKey("kubectl.kubernetes.io/restartedAt"))
 			pod := migrated.Spec.Template.Spec
@@ -72,7 +72,7 @@ func TestGivenAnObjectOfAnEarlierVersion_WhenAllIsStillWanted_ThenNothingChanges
 	s.Expect(managers(kept.Live)).To(ConsistOf(manager + " Apply"))
 
 	dropped := s.done(s.configMap("c", map[string]string{"a": "1"}), kept.Live, ssa.ActionUpdate)
-	s.Expect(dropped.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "1"}))
+	s.Expect(as[*corev1.ConfigMap](dropped.Live).Data).To(Equal(map[string]string{"a": "1"}))
 }
 
 // Of a struct, whoever creates an object holds the defaults too. They must not outlive it.
@@ -96,7 +96,7 @@ func TestGivenAnAdoptedObjectOfACustomKind_WhenAStructIsDropped_ThenItGoesWithIt
 
 	result := s.done(without, adopted.Live, ssa.ActionUpdate)
 
-	left := result.Live.(*v1alpha1.AppService).Spec
+	left := as[*v1alpha1.AppService](result.Live).Spec
 	s.Expect(left.Ingress).To(BeNil())
 	s.Expect(left.Config).To(Equal(map[string]string{"THEIRS": "1"}))
 }
@@ -105,7 +105,7 @@ func TestGivenAnEnvThatOthersAddedToOurContainer_WhenTheContainerIsDropped_ThenI
 	s := newScenario(t, nil)
 	with := s.deployment("d")
 	with.Spec.Template.Spec.WithContainers(container("helper", "helper:1").WithEnv(corev1ac.EnvVar().WithName("OURS").WithValue("1")))
-	live := s.done(with, nil, ssa.ActionCreate).Live.(*appsv1.Deployment)
+	live := as[*appsv1.Deployment](s.done(with, nil, ssa.ActionCreate).Live)
 	live = editAs(s, "kubectl-edit", live, func(d *appsv1.Deployment) {
 		helper := &d.Spec.Template.Spec.Containers[1]
 		helper.Env = append(helper.Env, corev1.EnvVar{Name: "THEIRS", Value: "1"})
@@ -114,5 +114,5 @@ func TestGivenAnEnvThatOthersAddedToOurContainer_WhenTheContainerIsDropped_ThenI
 
 	result := s.done(s.deployment("d"), live, ssa.ActionUpdate)
 
-	s.Expect(result.Live.(*appsv1.Deployment).Spec.Template.Spec.Containers).To(HaveLen(1))
+	s.Expect(as[*appsv1.Deployment](result.Live).Spec.Template.Spec.Containers).To(HaveLen(1))
 }

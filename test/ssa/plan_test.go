@@ -44,7 +44,7 @@ func TestGivenAStepToTake_WhenItIsPlanned_ThenThatIsWhatIsDoneLater(t *testing.T
 		},
 		"correct": {
 			given: func(s *scenario) client.Object {
-				return editAs(s, "robot", ours(s).(*corev1.ConfigMap), func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
+				return editAs(s, "robot", as[*corev1.ConfigMap](ours(s)), func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
 			},
 			desired: func(s *scenario) ssa.Configuration { return s.configMap("c", map[string]string{"a": "1"}) }, change: same, action: ssa.ActionCorrect,
 			drifts: []string{`robot changed .data.a from "1" to "9"`},

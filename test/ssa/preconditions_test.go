@@ -92,5 +92,5 @@ func TestGivenACacheThatLagsBehind_WhenAnObjectIsAdopted_ThenTheFreshOneIsJudged
 
 	result := s.done(s.configMap("c", map[string]string{"a": "ours"}), cached, ssa.ActionAdopt, adopt)
 
-	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "ours", "b": "new"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "ours", "b": "new"}))
 }

@@ -28,7 +28,7 @@ func (i indexed) List(ctx context.Context, list client.ObjectList, opts ...clien
 	if err := i.Reader.List(ctx, list, client.InNamespace(options.Namespace)); err != nil {
 		return err
 	}
-	maps := list.(*corev1.ConfigMapList)
+	maps := as[*corev1.ConfigMapList](list)
 	var owned []corev1.ConfigMap
 	for _, item := range maps.Items {
 		if metav1.IsControlledBy(&item, &metav1.ObjectMeta{UID: types.UID(uid)}) {
@@ -104,7 +104,7 @@ func TestGivenAnotherObjectUnderTheName_WhenOursIsDeleted_ThenTheOtherStays(t *t
 
 func TestGivenAChildThatWasReleased_WhenTheCacheStillShowsItOurs_ThenItStays(t *testing.T) {
 	s := newScenario(t, nil)
-	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live)
 	editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { c.OwnerReferences = nil })
 
 	s.Expect(s.deleteChild(live)).To(Succeed())
@@ -114,7 +114,7 @@ func TestGivenAChildThatWasReleased_WhenTheCacheStillShowsItOurs_ThenItStays(t *
 
 func TestGivenAChildThatHasChangedSinceItWasRead_WhenItIsDeleted_ThenItGoes(t *testing.T) {
 	s := newScenario(t, nil)
-	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live)
 	editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { c.Data = map[string]string{"a": "1"} })
 
 	s.Expect(s.deleteChild(live)).To(Succeed())

@@ -24,7 +24,7 @@ func TestGivenTheRecordIsTamperedWith_WhenItIsApplied_ThenItIsRestored(t *testin
 		t.Run(name, func(t *testing.T) {
 			s := newScenario(t, nil)
 			desired := s.configMap("c", map[string]string{"a": "1"})
-			live := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+			live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate).Live)
 			record := live.Annotations[recordAnnotation]
 			live = editAs(s, "kubectl-edit", live, mutate)
 
@@ -41,7 +41,7 @@ func TestGivenTheRecordIsTamperedWith_WhenItIsApplied_ThenItIsRestored(t *testin
 func TestGivenAReplacedObject_WhenItIsApplied_ThenWhoReplacedItIsTold(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1", "b": "1"})
-	live := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate).Live)
 	live = editAs(s, "kubectl-replace", live, func(c *corev1.ConfigMap) {
 		c.Annotations = nil
 		c.Data = map[string]string{"a": "9", "b": "1"}
@@ -51,11 +51,11 @@ func TestGivenAReplacedObject_WhenItIsApplied_ThenWhoReplacedItIsTold(t *testing
 	reported, err := s.apply(desired, live, report)
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Expect(descriptions(reported.Drifts)).To(ConsistOf(`kubectl-replace changed .data.a from "1" to "9"`))
-	s.Expect(reported.Live.(*corev1.ConfigMap).Data).To(HaveKeyWithValue("a", "9"), "it is only reported")
+	s.Expect(as[*corev1.ConfigMap](reported.Live).Data).To(HaveKeyWithValue("a", "9"), "it is only reported")
 
 	result := s.done(desired, reported.Live, ssa.ActionCorrect)
 	s.Expect(descriptions(result.Drifts)).To(ConsistOf(`kubectl-replace changed .data.a from "1" to "9"`))
-	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "1", "b": "1"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "1", "b": "1"}))
 }
 
 // A record of another object says that we applied fields here which we never did.
@@ -63,7 +63,7 @@ func TestGivenTheRecordOfAnotherObject_WhenItIsApplied_ThenOthersLoseNothing(t *
 	s := newScenario(t, nil)
 	other := s.done(s.configMap("other", map[string]string{"theirs": "1"}), nil, ssa.ActionCreate).Live
 	desired := s.configMap("c", map[string]string{"a": "1"})
-	live := s.done(desired, nil, ssa.ActionCreate).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate).Live)
 	live = editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) {
 		c.Annotations[recordAnnotation] = other.GetAnnotations()[recordAnnotation]
 		c.Data["theirs"] = "kept"
@@ -71,5 +71,5 @@ func TestGivenTheRecordOfAnotherObject_WhenItIsApplied_ThenOthersLoseNothing(t *
 
 	result := s.done(desired, live, ssa.ActionUpdate)
 
-	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "1", "theirs": "kept"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "1", "theirs": "kept"}))
 }

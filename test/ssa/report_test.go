@@ -12,7 +12,7 @@ import (
 func TestGivenADrift_WhenItIsOnlyReported_ThenItStandsAndNothingIsSent(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1", "b": "1"})
-	live := s.done(desired, nil, ssa.ActionCreate, report).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate, report).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
 	live = editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { delete(c.Data, "b") })
 
@@ -31,7 +31,7 @@ func TestGivenADrift_WhenItIsOnlyReported_ThenItStandsAndNothingIsSent(t *testin
 
 func TestGivenAReportedDrift_WhenOurConfigurationChanges_ThenTheChangeGoesAroundIt(t *testing.T) {
 	s := newScenario(t, nil)
-	live := s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate, report).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate, report).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
 	s.requests()
 	desired := s.configMap("c", map[string]string{"a": "2", "b": "2", "c": "new"})
@@ -41,7 +41,7 @@ func TestGivenAReportedDrift_WhenOurConfigurationChanges_ThenTheChangeGoesAround
 	s.Expect(s.requests()).To(Equal(1))
 	s.Expect(result.Left).To(BeTrue())
 	s.Expect(descriptions(result.Drifts)).To(ConsistOf(`robot changed .data.a from "2" to "9"`))
-	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "9", "b": "2", "c": "new"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "9", "b": "2", "c": "new"}))
 
 	s.restart()
 	still, err := s.apply(desired, result.Live, report)
@@ -54,7 +54,7 @@ func TestGivenAReportedDrift_WhenOurConfigurationChanges_ThenTheChangeGoesAround
 func TestGivenAReportedDrift_WhenItIsReverted_ThenItEnds(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1"})
-	live := s.done(desired, nil, ssa.ActionCreate, report).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate, report).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "1" })
 
@@ -62,13 +62,13 @@ func TestGivenAReportedDrift_WhenItIsReverted_ThenItEnds(t *testing.T) {
 
 	s.Expect(result.Drifts).To(BeEmpty())
 	s.Expect(result.Left).To(BeFalse())
-	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "1"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "1"}))
 }
 
 func TestGivenAReportedDrift_WhenThePolicyBecomesCorrect_ThenItIsPutRight(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1"})
-	live := s.done(desired, nil, ssa.ActionCreate, report).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate, report).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
 
 	result := s.done(desired, live, ssa.ActionCorrect)
@@ -78,11 +78,11 @@ func TestGivenAReportedDrift_WhenThePolicyBecomesCorrect_ThenItIsPutRight(t *tes
 
 func TestGivenAReportedDrift_WhenWeDropTheField_ThenItStaysWithWhoTookIt(t *testing.T) {
 	s := newScenario(t, nil)
-	live := s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate, report).Live.(*corev1.ConfigMap)
+	live := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate, report).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
 
 	result := s.done(s.configMap("c", map[string]string{"b": "1"}), live, ssa.ActionUpdate, report)
 
 	s.Expect(result.Drifts).To(BeEmpty())
-	s.Expect(result.Live.(*corev1.ConfigMap).Data).To(Equal(map[string]string{"a": "9", "b": "1"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "9", "b": "1"}))
 }

@@ -2,6 +2,8 @@ package ssa_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -112,28 +114,27 @@ func (s *scenario) isQuiet(desired ssa.Configuration, live client.Object, change
 func (s *scenario) fails(desired ssa.Configuration, live client.Object, change ...func(*ssa.Request)) *ssa.Error {
 	_, err := s.apply(desired, live, change...)
 	var typed *ssa.Error
-	s.ExpectWithOffset(1, err).To(BeAssignableToTypeOf(typed), "%v", err)
-	typed, _ = err.(*ssa.Error)
+	s.ExpectWithOffset(1, errors.As(err, &typed)).To(BeTrue(), "%v", err)
 	return typed
 }
 
 func (s *scenario) create(who string, object client.Object) {
 	object.SetNamespace(s.namespace)
 	s.ExpectWithOffset(1, api.Create(s, object, client.FieldOwner(who))).To(Succeed())
-	s.watched = append(s.watched, object.DeepCopyObject().(client.Object))
+	s.watched = append(s.watched, as[client.Object](object.DeepCopyObject()))
 }
 
 // get reads an object anew.
 func get[T client.Object](s *scenario, into T, name string) T {
 	into.SetName(name)
 	s.ExpectWithOffset(1, api.Get(s, types.NamespacedName{Namespace: s.namespace, Name: name}, into)).To(Succeed())
-	s.watched = append(s.watched, into.DeepCopyObject().(client.Object))
+	s.watched = append(s.watched, as[client.Object](into.DeepCopyObject()))
 	return into
 }
 
 // editAs changes an object by Update, as kubectl edit does, and returns it as it is then.
 func editAs[T client.Object](s *scenario, who string, live T, mutate func(T)) T {
-	changed := live.DeepCopyObject().(T)
+	changed := as[T](live.DeepCopyObject())
 	mutate(changed)
 	s.ExpectWithOffset(1, api.Update(s, changed, client.FieldOwner(who))).To(Succeed())
 	return changed
@@ -143,7 +144,7 @@ func editAs[T client.Object](s *scenario, who string, live T, mutate func(T)) T 
 func (s *scenario) applyAs(who string, live client.Object, document string, opts ...client.PatchOption) {
 	raw, err := yaml.YAMLToJSON([]byte(document))
 	s.ExpectWithOffset(1, err).NotTo(HaveOccurred())
-	target := live.DeepCopyObject().(client.Object)
+	target := as[client.Object](live.DeepCopyObject())
 	s.ExpectWithOffset(1, api.Patch(s, target, client.RawPatch(types.ApplyPatchType, raw), append(opts, client.FieldOwner(who))...)).To(Succeed())
 }
 
@@ -190,12 +191,21 @@ func (s *scenario) scale(live client.Object, replicas int32, who string) {
 		ObjectMeta: metav1.ObjectMeta{Name: live.GetName(), Namespace: live.GetNamespace()},
 		Spec:       autoscalingv1.ScaleSpec{Replicas: replicas},
 	}
-	target := live.DeepCopyObject().(client.Object)
+	target := as[client.Object](live.DeepCopyObject())
 	s.ExpectWithOffset(1, api.SubResource("scale").Update(s, target, client.WithSubResourceBody(scale), client.FieldOwner(who))).To(Succeed())
 }
 
 func (s *scenario) blankConfigMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
+}
+
+// as is what is known to be a T, such as the live object of a result.
+func as[T any](v any) T {
+	typed, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("%T is not a %T", v, typed))
+	}
+	return typed
 }
 
 // managers lists who manages something, but for the status.

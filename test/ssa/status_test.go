@@ -35,7 +35,7 @@ func (s *scenario) report(desired ssa.Configuration, live client.Object, action 
 		want = 0
 	}
 	s.ExpectWithOffset(1, s.requests()).To(Equal(want))
-	return result.Live.(*v1alpha1.AppService)
+	return as[*v1alpha1.AppService](result.Live)
 }
 
 func TestGivenAStatusThatIsAsItShouldBe_WhenItIsAppliedAgain_ThenNothingIsSent(t *testing.T) {
@@ -122,7 +122,7 @@ func TestGivenAStatusOfAnEarlierVersion_WhenItIsApplied_ThenWhatIsNotTrueAnyMore
 
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Expect(s.requests()).To(Equal(2))
-	applied := result.Live.(*v1alpha1.AppService)
+	applied := as[*v1alpha1.AppService](result.Live)
 	s.Expect(applied.Status.URL).To(BeEmpty())
 	s.Expect(applied.Status.Conditions).To(HaveLen(1))
 	s.report(s.status(2, "Ready"), applied, ssa.ActionNone)

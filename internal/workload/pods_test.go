@@ -1,4 +1,4 @@
-package appservice
+package workload
 
 import (
 	"context"
@@ -140,9 +140,9 @@ func TestExplainPods(t *testing.T) {
 			g := NewWithT(t)
 			live := &appsv1.Deployment{}
 			live.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, LastUpdateTime: metav1.NewTime(now.Add(-c.since))}}
-			s := &scope{app: webApp(), uncached: c.reader, clock: clocktesting.NewFakePassiveClock(now)}
+			live.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{LabelName: "web"}}
 
-			verdict := explainPods(t.Context(), s, live, c.verdict)
+			verdict := Explain(t.Context(), c.reader, clocktesting.NewFakePassiveClock(now), live, c.verdict)
 
 			g.Expect(judgementOf(verdict)).To(Equal(c.want))
 			g.Expect(c.reader.lists).To(Equal(c.lists), "lists of pods")
@@ -152,6 +152,13 @@ func TestExplainPods(t *testing.T) {
 
 // A Deployment that no controller has looked at has no condition to be impatient about.
 func TestARolloutThatHasNotBegunIsNotStuck(t *testing.T) {
-	s := &scope{clock: clocktesting.NewFakePassiveClock(time.Now())}
-	NewWithT(t).Expect(isStuck(s, &appsv1.Deployment{}, phases.Wait("X", "", 0))).To(BeFalse())
+	now := clocktesting.NewFakePassiveClock(time.Now())
+	NewWithT(t).Expect(isStuck(now, &appsv1.Deployment{}, phases.Wait("X", "", 0))).To(BeFalse())
+}
+
+func waiting(name, image, reason, message string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{
+		Name: name, Image: image,
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
+	}
 }

@@ -1,4 +1,4 @@
-package appservice
+package workload
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -22,14 +23,14 @@ const (
 	maxPods = 50
 )
 
-// explainPods looks for why pods do not become available. It reads them past the cache, which
-// holds no pods, and only when the rollout has made no progress for a while.
-func explainPods(ctx context.Context, s *scope, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
-	if verdict.Reason() == v1alpha1.ReasonQuotaExceeded || !isStuck(s, live, verdict) {
+// Explain looks for why the pods of a Deployment do not become available. It reads them past the
+// cache, which holds no pods, and only when the rollout has made no progress for a while.
+func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
+	if verdict.Reason() == v1alpha1.ReasonQuotaExceeded || !isStuck(now, live, verdict) {
 		return verdict
 	}
 	var pods corev1.PodList
-	err := s.uncached.List(ctx, &pods, client.InNamespace(live.Namespace), client.MatchingLabels(selectorOf(s.app)), client.Limit(maxPods))
+	err := uncached.List(ctx, &pods, client.InNamespace(live.Namespace), client.MatchingLabels(live.Spec.Selector.MatchLabels), client.Limit(maxPods))
 	if err != nil {
 		return verdict // what is known stands; why is tried again
 	}
@@ -44,12 +45,12 @@ func explainPods(ctx context.Context, s *scope, live *appsv1.Deployment, verdict
 	}
 }
 
-func isStuck(s *scope, live *appsv1.Deployment, verdict phases.Verdict) bool {
+func isStuck(now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Verdict) bool {
 	if verdict.IsStalled() {
 		return true
 	}
 	progressing := condition(live, appsv1.DeploymentProgressing)
-	return progressing != nil && s.clock.Since(progressing.LastUpdateTime.Time) > patience
+	return progressing != nil && now.Since(progressing.LastUpdateTime.Time) > patience
 }
 
 // diagnose says in one sentence what keeps pods from running, or nothing if none of them has a
@@ -84,7 +85,7 @@ func unscheduled(pod *corev1.Pod) string {
 func failing(status corev1.ContainerStatus) string {
 	waiting := status.State.Waiting
 	if waiting == nil {
-		return ""
+		return crashedBefore(status)
 	}
 	reason := waiting.Reason
 	if reason == "ErrImagePull" {
@@ -94,12 +95,25 @@ func failing(status corev1.ContainerStatus) string {
 	case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
 		return fmt.Sprintf("container %s cannot pull image %s (%s); correct spec.image or spec.imagePullSecrets", status.Name, status.Image, reason)
 	case "CrashLoopBackOff":
-		return fmt.Sprintf("container %s crashes%s; see kubectl logs --previous", status.Name, lastExit(status))
+		return crashes(status)
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 		return fmt.Sprintf("container %s cannot be created (%s): %s", status.Name, reason, waiting.Message)
 	default:
 		return "" // ContainerCreating and PodInitializing are on their way
 	}
+}
+
+// crashedBefore: between two crashes a container runs for a while, and is no better for it.
+func crashedBefore(status corev1.ContainerStatus) string {
+	last := status.LastTerminationState.Terminated
+	if status.Ready || status.RestartCount == 0 || last == nil || last.ExitCode == 0 {
+		return ""
+	}
+	return crashes(status)
+}
+
+func crashes(status corev1.ContainerStatus) string {
+	return fmt.Sprintf("container %s crashes%s; see kubectl logs --previous", status.Name, lastExit(status))
 }
 
 func lastExit(status corev1.ContainerStatus) string {
