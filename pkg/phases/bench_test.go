@@ -25,6 +25,8 @@ func (*idle) Apply(_ context.Context, req ssa.Request) (ssa.Result, error) {
 	return ssa.Result{Action: ssa.ActionNone, Live: req.Live}, nil
 }
 
+func (*idle) Drifts(ssa.Request) ([]ssa.Drift, error) { return nil, nil }
+
 func (*idle) ApplyStatus(_ context.Context, _ ssa.Configuration, live client.Object) (ssa.Result, error) {
 	return ssa.Result{Action: ssa.ActionNone, Live: live}, nil
 }

@@ -259,7 +259,7 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, applier Applier, plan
 		finalized, err := e.finalize(ctx, object)
 		if err != nil {
 			p := e.newPass(object, applier, planning)
-			e.observeFrom(ctx, p, 0)
+			e.lookFrom(ctx, p, 0)
 			return object, failed(p, 0, "adding the finalizer", err)
 		}
 		object = finalized
@@ -335,7 +335,7 @@ func (e *Engine[O, S]) newPass(object O, applier Applier, planning bool) *pass[S
 func (e *Engine[O, S]) advance(ctx context.Context, p *pass[S]) *outcome[S] {
 	o := &outcome[S]{pass: p, verdicts: make([]Verdict, 0, len(e.slots))}
 	if at, err := e.retireFirst(ctx, p); err != nil {
-		e.observeFrom(ctx, p, 0)
+		e.lookFrom(ctx, p, 0)
 		return failed(p, at, "pruning what is no longer wanted", err)
 	}
 	watch := e.startWatch(p)
@@ -350,7 +350,7 @@ func (e *Engine[O, S]) advance(ctx context.Context, p *pass[S]) *outcome[S] {
 			o.err = fmt.Errorf("phase %s: %w", slot.name, err)
 		}
 		if !verdict.IsDone() {
-			e.observeFrom(ctx, p, max(i, p.observed))
+			e.lookFrom(ctx, p, max(i, p.observed))
 			return o
 		}
 	}
@@ -380,6 +380,21 @@ func (e *Engine[O, S]) retireLast(ctx context.Context, p *pass[S], o *outcome[S]
 		if verdict = settle(e.slots[i].name, verdict, err); !verdict.IsDone() {
 			o.verdicts[i] = verdict
 			return
+		}
+	}
+}
+
+// lookFrom looks at the phases that a pass does not get to. Where drift is reported and not
+// corrected, what stands of it there goes on to be reported.
+func (e *Engine[O, S]) lookFrom(ctx context.Context, p *pass[S], first int) {
+	e.observeFrom(ctx, p, first)
+	if p.drift != ssa.ReportDrift || p.planning {
+		return
+	}
+	for i := first; i < len(e.slots); i++ {
+		p.current = i
+		if err := e.slots[i].phase.findDrift(ctx, p); err != nil {
+			log.FromContext(ctx).V(1).Info("Could not look for drift in a phase that does not run", "phase", e.slots[i].name, "problem", err.Error())
 		}
 	}
 }

@@ -37,6 +37,8 @@ type Phase[S any] interface {
 	run(ctx context.Context, p *pass[S]) (Verdict, error)
 	// observe hands what is there to the scope, without judging or changing it.
 	observe(ctx context.Context, p *pass[S]) error
+	// findDrift notes what others have changed, without changing anything.
+	findDrift(ctx context.Context, p *pass[S]) error
 	// retire deletes what is no longer wanted at the given point of the walk, and says whether
 	// it is on its way out.
 	retire(ctx context.Context, p *pass[S], at PruneOrder) (Verdict, error)
@@ -47,6 +49,7 @@ type Phase[S any] interface {
 // Applier is what the engine needs of [ssa.Applier], which implements it.
 type Applier interface {
 	Apply(ctx context.Context, req ssa.Request) (ssa.Result, error)
+	Drifts(req ssa.Request) ([]ssa.Drift, error)
 	ApplyStatus(ctx context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error)
 	EnsureFinalizer(ctx context.Context, live client.Object, finalizer string) (client.Object, error)
 	RemoveFinalizer(ctx context.Context, live client.Object, finalizer string) error
@@ -222,7 +225,7 @@ func (c Child[S, C, L]) find(ctx context.Context, p *pass[S]) (L, error) {
 	return live, nil
 }
 
-func (c Child[S, C, L]) apply(ctx context.Context, p *pass[S], desired C, live L) (L, error) {
+func (c Child[S, C, L]) request(p *pass[S], desired C, live L) ssa.Request {
 	request := ssa.Request{
 		Desired:   desired,
 		Owner:     &p.reference,
@@ -234,7 +237,11 @@ func (c Child[S, C, L]) apply(ctx context.Context, p *pass[S], desired C, live L
 	if !isNil(live) {
 		request.Live = live
 	}
-	result, err := p.applier.Apply(ctx, request)
+	return request
+}
+
+func (c Child[S, C, L]) apply(ctx context.Context, p *pass[S], desired C, live L) (L, error) {
+	result, err := p.applier.Apply(ctx, c.request(p, desired, live))
 	if err != nil {
 		var none L
 		return none, err
@@ -281,6 +288,23 @@ func (c Child[S, C, L]) observe(ctx context.Context, p *pass[S]) error {
 		c.Observed(p.scope, live)
 	}
 	return err
+}
+
+func (c Child[S, C, L]) findDrift(ctx context.Context, p *pass[S]) error {
+	desired, err := c.Desired(p.scope)
+	if err != nil || isNil(desired) || c.misnamed(p, desired) != "" {
+		return err
+	}
+	live, err := c.find(ctx, p)
+	if err != nil || isNil(live) {
+		return err
+	}
+	drifts, err := p.applier.Drifts(c.request(p, desired, live))
+	if err != nil || len(drifts) == 0 {
+		return err
+	}
+	p.changes = append(p.changes, Change{Phase: c.Name, Action: ssa.ActionReport, Object: p.describe(live), Drifts: drifts, Left: true})
+	return nil
 }
 
 func (c Child[S, C, L]) retire(ctx context.Context, p *pass[S], at PruneOrder) (Verdict, error) {
@@ -384,6 +408,8 @@ func (s Step[S]) newChild() client.Object { return nil }
 func (s Step[S]) isDone(client.Object) bool { return true }
 
 func (s Step[S]) observe(context.Context, *pass[S]) error { return nil }
+
+func (s Step[S]) findDrift(context.Context, *pass[S]) error { return nil }
 
 //nolint:unparam // the signature is that of the interface
 func (s Step[S]) retire(context.Context, *pass[S], PruneOrder) (Verdict, error) { return Done(""), nil }

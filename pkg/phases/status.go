@@ -285,8 +285,8 @@ func outcomeOf(drift ObservedDrift) string {
 }
 
 // isOver says whether the pass may claim that a condition is over which is there only while it is
-// True, and which it did not find. Drift that was not looked for need not be over. Reconciling is
-// not among them: its end is that Ready becomes True.
+// True, and which it did not find. Drift is looked for in every pass but those that only stand by.
+// Reconciling is not among them: its end is that Ready becomes True.
 func (o *outcome[S]) isOver(conditionType string) bool {
 	switch conditionType {
 	case ConditionSuspended:
@@ -294,7 +294,7 @@ func (o *outcome[S]) isOver(conditionType string) bool {
 	case ConditionStalled:
 		return !o.suspended
 	case ConditionDrifted:
-		return !o.suspended && !o.deleting && o.err == nil && len(o.verdicts) == len(o.pass.slots)
+		return !o.suspended && !o.deleting
 	default:
 		return false
 	}

@@ -355,6 +355,15 @@ func isQuiet(live child, desired *partConfiguration, req ssa.Request) bool {
 		maps.Equal(recordOf(live), desired.Spec) && len(driftsOf(live)) == 0
 }
 
+// Drifts implements [Applier].
+func (a applier) Drifts(req ssa.Request) ([]ssa.Drift, error) {
+	live, ok := req.Live.(child)
+	if !ok || !metav1.IsControlledBy(live, &metav1.ObjectMeta{UID: req.Owner.UID}) {
+		return nil, nil
+	}
+	return driftsOf(live), nil
+}
+
 func (a applier) apply(desired *partConfiguration, req ssa.Request) (ssa.Result, error) {
 	at := ref{*desired.GetKind(), *desired.GetName()}
 	if a.refuse != nil {

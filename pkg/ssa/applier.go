@@ -279,6 +279,27 @@ func (a *Applier) attempt(ctx context.Context, p prepared, req Request, live cli
 	return a.write(ctx, e, req, verdict)
 }
 
+// Drifts says what others have changed of an object that is ours, from the live object alone: it
+// reads and sends nothing. It is for an object that the caller does not get to apply just now.
+func (a *Applier) Drifts(req Request) ([]Drift, error) {
+	if req.Live == nil {
+		return nil, nil
+	}
+	p, err := a.prepare(req)
+	if err != nil {
+		return nil, err
+	}
+	e := a.gather(p, req.Live)
+	if adopting, err := a.mayWrite(e, req); err != nil || adopting {
+		return nil, err
+	}
+	verdict, err := judge(e, ReportDrift)
+	if err != nil {
+		return nil, fmt.Errorf("judging %s: %w", p.id, err)
+	}
+	return verdict.drifts, nil
+}
+
 func (a *Applier) gather(p prepared, live client.Object) evidence {
 	return evidence{
 		config: p,
@@ -346,8 +367,9 @@ func (a *Applier) write(ctx context.Context, e evidence, req Request, verdict ju
 		// The server knew better than our schema what it records: nothing had drifted.
 		return Result{Action: ActionNone, Live: applied}, nil
 	}
-	if hasManager(applied, beforeFirstApply) && !a.dryRun {
-		if applied, err = a.partFromNobody(ctx, p, req, applied, verdict.reclaim); err != nil {
+	if hasManager(applied, beforeFirstApply) {
+		// The object had no managed fields: what we have just applied has two owners now.
+		if applied, err = a.migrate(ctx, p, applied, false, emptyFieldSet()); err != nil {
 			return Result{}, err
 		}
 	}
@@ -369,7 +391,10 @@ func (a *Applier) changedNothing(e evidence, applied client.Object) bool {
 func (a *Applier) makeWay(ctx context.Context, e evidence, req Request, verdict judgement) (live client.Object, blocked bool, err error) {
 	// What we have never applied to was somebody else's, whoever controls it.
 	adopting := req.Owner != nil && (e.entry == nil || verdict.action == ActionAdopt)
-	if live, err = a.migrate(ctx, e.config, e.live, adopting, verdict.reclaim); err != nil {
+	if live, err = a.attribute(e.config.id, e.live, verdict.reclaim); err != nil {
+		return nil, false, err
+	}
+	if live, err = a.migrate(ctx, e.config, live, adopting, verdict.reclaim); err != nil {
 		return nil, false, err
 	}
 	if live, err = a.handOver(ctx, e.config, live, req.HandOver); err != nil {
@@ -384,33 +409,6 @@ func (a *Applier) makeWay(ctx context.Context, e evidence, req Request, verdict 
 	}
 	live, err = a.seize(ctx, e.config.id, live, inTheWay)
 	return live, false, err
-}
-
-// partFromNobody follows the first apply to an object without managed fields. All that was there
-// belongs to nobody's manager then, what we have just applied as well, and so does what we applied
-// before the managed fields were wiped and no longer want. That could not go with the same apply:
-// without any manager, what others have put beside it would have gone too.
-func (a *Applier) partFromNobody(ctx context.Context, p prepared, req Request, applied client.Object, reclaim fieldSet) (client.Object, error) {
-	applied, err := a.migrate(ctx, p, applied, false, reclaim)
-	if err != nil {
-		return nil, err
-	}
-	wanted, err := parseFields([]byte(p.fields))
-	if err != nil {
-		return nil, err
-	}
-	unwanted := reclaim.minus(wanted)
-	if unwanted.empty() {
-		return applied, nil
-	}
-	if applied, err = a.seize(ctx, p.id, applied, unwanted); err != nil {
-		return nil, err
-	}
-	raw, err := p.body(preconditions{uid: applied.GetUID()})
-	if err != nil {
-		return nil, err
-	}
-	return a.send(ctx, p.id, raw, req.Owner != nil)
 }
 
 // reclaimable narrows what we may take back from others because we want it no more: nothing of an

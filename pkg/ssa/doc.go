@@ -93,6 +93,7 @@
 // fields are put back with one apply. Under [ReportDrift] nothing that has drifted is written, the
 // drift is reported for as long as it stands, and a change of the configuration is applied around
 // it.
+// [Applier.Drifts] only looks, at an object that is not to be applied just now.
 //
 // Two things are put right under either policy, because without them nobody could tell what
 // drifts: the record, and managed fields that were wiped.

@@ -40,6 +40,42 @@ func (a *Applier) migrate(ctx context.Context, p prepared, live client.Object, a
 	return a.carryOut(ctx, p.id, live, plan, desired.union(reclaim))
 }
 
+// attribute gives an object whose managed fields were wiped, and of which we are about to reclaim a
+// part, the entry for nobody's fields that the API server would make at the first apply. With ours
+// as the only entry, what others have put beside our fields would go together with them.
+func (a *Applier) attribute(id identity, live client.Object, reclaim fieldSet) (client.Object, error) {
+	if len(live.GetManagedFields()) > 0 || reclaim.empty() || a.dryRun {
+		return live, nil
+	}
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
+	if err != nil {
+		return nil, fmt.Errorf("converting the live object: %w", err)
+	}
+	delete(tree, statusSubresource)
+	tree["apiVersion"], tree["kind"] = id.gvk.GroupVersion().String(), id.gvk.Kind
+	raw, err := encode(tree)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.schemas.fieldsOf(raw)
+	if err != nil {
+		return nil, fmt.Errorf("attributing the fields of %s: %w", id, err)
+	}
+	fields, err := all.json()
+	if err != nil {
+		return nil, err
+	}
+	attributed, _ := live.DeepCopyObject().(client.Object)
+	attributed.SetManagedFields([]metav1.ManagedFieldsEntry{{
+		Manager:    beforeFirstApply,
+		Operation:  metav1.ManagedFieldsOperationUpdate,
+		APIVersion: id.gvk.GroupVersion().String(),
+		FieldsType: "FieldsV1",
+		FieldsV1:   metav1.NewFieldsV1(string(fields)),
+	}})
+	return attributed, nil
+}
+
 // migrateStatus is migrate for what earlier versions of the operator wrote into the status.
 func (a *Applier) migrateStatus(ctx context.Context, id identity, live client.Object) (client.Object, error) {
 	if a.dryRun {
@@ -244,10 +280,7 @@ func seized(entries []metav1.ManagedFieldsEntry, fields fieldSet, manager, apiVe
 // inTheWay lists what has to be seized so that the apply removes it: what stands in the way of the
 // configuration, and what others have taken of that which we no longer want.
 func (a *Applier) inTheWay(p prepared, live client.Object, req Request, verdict judgement) (fieldSet, error) {
-	inTheWay := emptyFieldSet()
-	if len(live.GetManagedFields()) > 0 { // otherwise see partFromNobody
-		inTheWay = verdict.reclaim
-	}
+	inTheWay := verdict.reclaim
 	if len(req.Displaces) == 0 {
 		return inTheWay, nil
 	}

@@ -224,6 +224,7 @@ rules:
 
 func TestAnAutoscalerWithoutMetricsSaysSoAndDoesNotKeepFromBeingReady(t *testing.T) {
 	w := newManagedWorld(t)
+	versions := record[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
 
 	// The cluster has no metrics server.
 	w.create("web", autoscaled(2, 4))
@@ -232,4 +233,11 @@ func TestAnAutoscalerWithoutMetricsSaysSoAndDoesNotKeepFromBeingReady(t *testing
 	w.Expect(w.ready("web").Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(2), "the autoscaler keeps to its minimum all the same")
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
+
+	// It was not Ready with the one pod that a Deployment begins with.
+	for _, version := range versions() {
+		if conditions(version)["Ready"] == "True Ready" {
+			w.Expect(version.Status.ReadyReplicas).To(BeNumerically(">=", 2))
+		}
+	}
 }

@@ -6,8 +6,12 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
 // drifted is the Event that drift policy Report gives, once.
@@ -129,4 +133,38 @@ func TestUnderReportAMissingChildIsMadeAnewEvenSo(t *testing.T) {
 		}).Should(Succeed())
 		w.ready("web")
 	}
+}
+
+func TestADriftThatIsReportedStandsWhileAnEarlierPhaseGates(t *testing.T) {
+	w := newResyncingWorld(t)
+	w.createReady("web", drift(v1alpha1.DriftReport), budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
+	update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
+		b.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(2))
+	})
+	w.shows("web", "Drifted", "True Drifted", ContainSubstring("kubectl-edit changed .spec.maxUnavailable from 1 to 2"))
+	versions := record[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
+
+	// When the Deployment, which comes before the disruption budget, is not ready for a while
+	w.change("web", withImage(cluster.ImageNeverReady))
+	w.shows("web", "DisruptionBudgetReady", "Unknown Blocked", Not(BeEmpty()))
+	w.changeReady("web", withImage(otherImage))
+
+	// Then the drift has stood all the time.
+	for _, version := range versions() {
+		w.Expect(conditions(version)).To(HaveKeyWithValue("Drifted", "True Drifted"))
+		w.Expect(version.Status.Drifts).To(ConsistOf(HaveField("Action", v1alpha1.DriftReported)))
+	}
+	w.Expect(filter(w.events("web"), drifted)).To(HaveLen(1))
+
+	// And it is over as soon as it is undone, whatever else there is to wait for.
+	w.change("web", withImage(cluster.ImageNeverReady))
+	w.shows("web", "DisruptionBudgetReady", "Unknown Blocked", Not(BeEmpty()))
+	update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
+		b.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(1))
+	})
+	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		g.Expect(conditions(a)).To(And(HaveKeyWithValue("Ready", HavePrefix("False ")), Not(HaveKey("Drifted"))))
+		g.Expect(a.Status.Drifts).To(BeEmpty())
+	})
+	w.Eventually(func() []string { return w.events("web") }).Should(ContainElement("Normal DriftedOver Drifted is over"))
 }

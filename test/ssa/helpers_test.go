@@ -91,7 +91,7 @@ func difference(a, b client.Object) string {
 }
 
 func timeless(o client.Object) string {
-	o = o.DeepCopyObject().(client.Object)
+	o = as[client.Object](o.DeepCopyObject())
 	entries := o.GetManagedFields()
 	for i := range entries {
 		entries[i].Time = nil

@@ -172,7 +172,7 @@ func (s *subject) meddle(ctx context.Context, who string) ([]change, string, err
 		if e.as != "" {
 			name = e.as
 		}
-		before := s.live.DeepCopyObject().(client.Object)
+		before := as[client.Object](s.live.DeepCopyObject())
 		changes, did, err := e.do(ctx, s.generator, before, name)
 		if err != nil {
 			return nil, name, fmt.Errorf("edit %q: %w", e.name, err)
@@ -192,7 +192,7 @@ func (p *property) attribution(s *subject, drifts []ssa.Drift, touched map[strin
 		return err
 	}
 	for path, c := range touched {
-		if !fields.claims(path) || isQuantityMetric(s.desired, path) {
+		if !fields.claims(path) || isQuantityMetric(s.desired, path) || isBelowRemoved(touched, path) {
 			continue
 		}
 		i := slices.IndexFunc(drifts, func(d ssa.Drift) bool { return d.Path == path })
@@ -214,6 +214,16 @@ func (p *property) attribution(s *subject, drifts []ssa.Drift, touched map[strin
 		}
 	}
 	return nil
+}
+
+// isBelowRemoved: what was changed within an item that was removed afterwards is gone with it.
+func isBelowRemoved(touched map[string]change, path string) bool {
+	for other, c := range touched {
+		if c.removed && other != path && strings.HasPrefix(path, other) {
+			return true
+		}
+	}
+	return false
 }
 
 // check runs the applier, and holds what it did against what the server makes of the same bytes.
@@ -276,12 +286,12 @@ func (p *property) settle(ctx context.Context, s *subject) error {
 }
 
 func (s *subject) sendPastTheApplier(ctx context.Context) (client.Object, error) {
-	target := s.live.DeepCopyObject().(client.Object)
+	target := as[client.Object](s.live.DeepCopyObject())
 	document := map[string]any{}
 	if err := yaml.Unmarshal(s.body, &document); err != nil {
 		return nil, err
 	}
-	metadata := document["metadata"].(map[string]any)
+	metadata := as[map[string]any](document["metadata"])
 	delete(metadata, "resourceVersion")
 	metadata["uid"] = string(s.live.GetUID())
 	raw, err := yaml.Marshal(document)

@@ -2,6 +2,7 @@ package ssa_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -41,14 +42,7 @@ func (i indexed) List(ctx context.Context, list client.ObjectList, opts ...clien
 
 func (s *scenario) prune(keep ...string) []string {
 	owner := &metav1.ObjectMeta{Namespace: s.namespace, Name: s.owner.Name, UID: s.owner.UID}
-	pruned, err := s.applier.Prune(s, indexed{api}, owner, s.owner, &corev1.ConfigMapList{}, func(name string) bool {
-		for _, k := range keep {
-			if k == name {
-				return true
-			}
-		}
-		return false
-	})
+	pruned, err := s.applier.Prune(s, indexed{api}, owner, s.owner, &corev1.ConfigMapList{}, func(name string) bool { return slices.Contains(keep, name) })
 	s.ExpectWithOffset(1, err).NotTo(HaveOccurred())
 	var names []string
 	for _, object := range pruned {

@@ -1,0 +1,204 @@
+package integration_test
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+)
+
+// left lists what there is of an AppService's children and of what they own.
+func (w *world) left(name string) []string {
+	w.t.Helper()
+	var left []string
+	for kind, newObject := range childKinds {
+		if err := api.Get(w.ctx, w.key(name), newObject()); client.IgnoreNotFound(err) != nil || err == nil {
+			left = append(left, kind)
+		}
+	}
+	for _, set := range w.replicaSets(name) {
+		left = append(left, "ReplicaSet "+set.Name)
+	}
+	for _, pod := range w.pods(name) {
+		left = append(left, "Pod "+pod.Name)
+	}
+	return left
+}
+
+func TestDeletionTearsDownInReverseAndIsCompleteWhenItReturns(t *testing.T) {
+	w := newManagedWorld(t)
+	first := w.createReady("web", everything)
+	mark := w.mark()
+
+	// When it is deleted, and kubectl has waited until it is gone
+	w.kubectl("delete", "appservice", "web", "--wait", "--timeout=60s")
+
+	// Then nothing is left,
+	w.Expect(w.left("web")).To(BeEmpty())
+	// and it went in the reverse of the order in which it came, one after the other.
+	deleted := w.requests(mark).Verbs("delete")
+	var order []string
+	for _, request := range deleted {
+		order = append(order, request.Resource)
+		w.Expect(request.Code).To(BeNumerically("<", 300), "%s", request)
+	}
+	w.Expect(order).To(Equal([]string{"ingresses", "poddisruptionbudgets", "horizontalpodautoscalers", "deployments", "services", "configmaps"}))
+
+	// A new one of the same name starts clean.
+	second := w.createReady("web", config("B", "2"))
+	w.Expect(second.UID).NotTo(Equal(first.UID))
+	w.Expect(second.Status.Drifts).To(BeEmpty())
+	w.Expect(read(w, "web", &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"B": "2"}))
+	w.Expect(w.deployment("web")).To(beOwnedBy(second))
+	w.Expect(w.replicaSets("web")).To(HaveLen(1))
+	w.Expect(conditions(second)).To(HaveKeyWithValue("IngressReady", "True NotConfigured"))
+}
+
+func TestWhileItIsTornDownTheStatusSaysOnWhatItWaits(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web", everything)
+	update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "team.test/keep") })
+
+	// When a finalizer of somebody else's holds the Deployment
+	w.Expect(api.Delete(w.ctx, read(w, "web", &v1alpha1.AppService{}))).To(Succeed())
+
+	app := w.shows("web", "DeploymentReady", "False Terminating", Equal("waiting for Deployment web to be gone"))
+	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceDeleting))
+	w.Expect(kstatus(app)).To(Equal("Terminating"))
+	w.Expect(conditions(app)).To(And(
+		HaveKeyWithValue("Ready", "False Terminating"),
+		HaveKeyWithValue("IngressReady", "False Terminating"),
+		HaveKeyWithValue("ServiceReady", "Unknown Blocked"),
+		HaveKeyWithValue("ConfigReady", "Unknown Blocked")))
+	read(w, "web", &corev1.Service{})
+	w.settled()
+	w.isNotHot(tenSeconds)
+
+	// Then it goes on when that is gone.
+	update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+		d.Finalizers = []string{metav1.FinalizerDeleteDependents}
+	})
+	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	w.Expect(w.left("web")).To(BeEmpty())
+}
+
+func TestDeletionWhileItIsMade(t *testing.T) {
+	shared := newManagedWorld(t)
+	cases := map[string][]edit{
+		"at-once":         {everything},
+		"while-stalled":   {withImage(cluster.ImagePullFails)},
+		"while-invalid":   {env(corev1.EnvVar{Name: "A=B", Value: "x"})},
+		"while-classless": {ingress(&v1alpha1.AppServiceIngress{Host: "a.test"})},
+	}
+	for name, edits := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := shared.sub(t, name)
+			a := w.app(name, edits...)
+			w.Expect(api.Create(w.ctx, a)).To(Succeed())
+			if name != "at-once" {
+				eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+					g.Expect(conditions(a)).To(HaveKeyWithValue("Ready", HavePrefix("False ")))
+				})
+			}
+
+			w.Expect(api.Delete(w.ctx, a)).To(Succeed())
+
+			w.Eventually(w.isGone(name, &v1alpha1.AppService{})).Should(Succeed())
+			w.Eventually(func() []string { return w.left(name) }).Should(BeEmpty())
+		})
+	}
+}
+
+func TestAnOrphaningDeletionKeepsTheChildren(t *testing.T) {
+	w := newManagedWorld(t)
+	app := w.createReady("web", config("A", "1"))
+	pods := w.podUIDs("web")
+
+	w.Expect(api.Delete(w.ctx, app, client.PropagationPolicy(metav1.DeletePropagationOrphan))).To(Succeed())
+	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+
+	for _, kind := range []string{"ConfigMap", "Service", "Deployment"} {
+		child := read(w, "web", childKinds[kind]())
+		w.Expect(child.GetOwnerReferences()).To(BeEmpty(), kind)
+		w.Expect(child.GetDeletionTimestamp()).To(BeNil(), kind)
+	}
+	w.Expect(w.podUIDs("web")).To(ConsistOf(pods))
+
+	// A new one may take them over, with the pods that run.
+	adopter := w.createReady("web", config("A", "1"), adoption(v1alpha1.AdoptionIfUnowned))
+	w.Expect(w.deployment("web")).To(beOwnedBy(adopter))
+	w.Expect(w.podUIDs("web")).To(ConsistOf(pods))
+}
+
+func TestAForegroundDeletionIsCompleteToo(t *testing.T) {
+	w := newManagedWorld(t)
+	app := w.createReady("web", everything)
+
+	w.Expect(api.Delete(w.ctx, app, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
+
+	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	w.Expect(w.left("web")).To(BeEmpty())
+}
+
+// TestOurFinalizerGoesWhoeverPutItThere: a restored backup or a copied manifest brings it along.
+func TestOurFinalizerGoesWhoeverPutItThere(t *testing.T) {
+	w := newManagedWorld(t)
+	a := w.app("web")
+	a.Finalizers = []string{"fixpoint.dev/teardown", "backup.test/hold"}
+	w.Expect(as("velero-server").Create(w.ctx, a)).To(Succeed())
+	w.ready("web")
+
+	w.Expect(api.Delete(w.ctx, a)).To(Succeed())
+
+	// Somebody else's finalizer is theirs.
+	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		g.Expect(a.Finalizers).To(ConsistOf("backup.test/hold"))
+	})
+	w.Expect(w.left("web")).To(BeEmpty())
+	update(w, "velero-server", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Finalizers = nil })
+	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+}
+
+func TestDeletionWhileSuspended(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web", everything)
+	w.change("web", suspend(true))
+	w.shows("web", "Suspended", "True Suspended", Not(BeEmpty()))
+
+	w.kubectl("delete", "appservice", "web", "--wait", "--timeout=60s")
+
+	w.Expect(w.left("web")).To(BeEmpty())
+}
+
+func TestStrangersOfTheSameNameAreNotTornDown(t *testing.T) {
+	w := newManagedWorld(t)
+	w.Expect(api.Create(w.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web"}})).To(Succeed())
+	app := w.createReady("web") // without config it needs no ConfigMap
+
+	w.Expect(api.Delete(w.ctx, app)).To(Succeed())
+	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+
+	w.Expect(read(w, "web", &corev1.ConfigMap{}).DeletionTimestamp).To(BeNil())
+	w.Expect(strings.Join(w.left("web"), " ")).To(Equal("ConfigMap"))
+}
+
+func TestANamespaceWithAppServicesGoes(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web", everything)
+	w.create("stuck", withImage(cluster.ImagePullFails))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
+
+	w.Expect(api.Delete(w.ctx, namespace)).To(Succeed())
+
+	w.Eventually(func() bool {
+		err := api.Get(w.ctx, client.ObjectKeyFromObject(namespace), &corev1.Namespace{})
+		return err != nil && client.IgnoreNotFound(err) == nil
+	}).Should(BeTrue(), "the namespace stays")
+}

@@ -1,0 +1,314 @@
+package integration_test
+
+import (
+	"fmt"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+)
+
+// tenSeconds is what a manager may ask in ten seconds about one AppService in trouble: retries
+// that back off, and a look at the pods from time to time.
+const tenSeconds = 6
+
+// TestTroubleIsToldAndGoesAway: each case brings an AppService into trouble. The condition says
+// what is wrong and what to do; while it lasts the manager does not run hot; and when the world is
+// put right the AppService becomes Ready by itself, without a change of its spec.
+func TestTroubleIsToldAndGoesAway(t *testing.T) {
+	cases := map[string]struct {
+		edits []edit
+		// given is what there is beforehand, and mend takes it out of the way.
+		given func(w *world)
+		mend  func(w *world)
+		// condition, state and message are what is told.
+		condition, state string
+		message          types.GomegaMatcher
+		// stalled: only a person helps. Otherwise it is tried again.
+		stalled bool
+		phase   v1alpha1.AppServicePhase
+	}{
+		"the name is taken": {
+			given: func(w *world) {
+				w.Expect(api.Create(w.ctx, foreignDeployment(w.namespace, "web", map[string]string{"app": "theirs"}))).To(Succeed())
+			},
+			mend:      func(w *world) { w.Expect(api.Delete(w.ctx, w.deployment("web"))).To(Succeed()) },
+			condition: "DeploymentReady", state: "False NotOwned",
+			message: And(MatchRegexp("^Deployment .*web: "), ContainSubstring("delete or rename it, or set the adoption policy to IfUnowned")),
+			stalled: true, phase: v1alpha1.AppServiceFailed,
+		},
+		"another controller owns the name": {
+			edits: []edit{adoption(v1alpha1.AdoptionIfUnowned)},
+			given: func(w *world) {
+				owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "boss"}}
+				w.Expect(api.Create(w.ctx, owner)).To(Succeed())
+				service := &corev1.Service{
+					ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web", OwnerReferences: []metav1.OwnerReference{
+						*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap")),
+					}},
+					Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+				}
+				w.Expect(api.Create(w.ctx, service)).To(Succeed())
+			},
+			mend:      func(w *world) { w.Expect(api.Delete(w.ctx, read(w, "web", &corev1.Service{}))).To(Succeed()) },
+			condition: "ServiceReady", state: "False OwnedByAnother",
+			message: And(MatchRegexp("^Service .*web: "), ContainSubstring("controlled by ConfigMap boss"), ContainSubstring("rename one of the two")),
+			stalled: true, phase: v1alpha1.AppServiceFailed,
+		},
+		"an adopted Deployment has another selector": {
+			edits: []edit{adoption(v1alpha1.AdoptionIfUnowned)},
+			given: func(w *world) {
+				w.Expect(api.Create(w.ctx, foreignDeployment(w.namespace, "web", map[string]string{"app": "theirs"}))).To(Succeed())
+			},
+			mend:      func(w *world) { w.Expect(api.Delete(w.ctx, w.deployment("web"))).To(Succeed()) },
+			condition: "DeploymentReady", state: "False ImmutableField",
+			message: And(ContainSubstring("spec.selector"), ContainSubstring("delete the object so that it is made anew")),
+			stalled: true, phase: v1alpha1.AppServiceFailed,
+		},
+		"a quota refuses pods": {
+			given: func(w *world) { w.quota(corev1.ResourcePods, "1") },
+			mend: func(w *world) {
+				update(w, "admin", "quota", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
+					q.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
+				})
+			},
+			condition: "DeploymentReady", state: "False QuotaExceeded",
+			message: And(ContainSubstring("exceeded quota: quota"), ContainSubstring("limited: pods=1"), Not(ContainSubstring(", used:")),
+				ContainSubstring("raise the quota, or lower spec.replicas")),
+			phase: v1alpha1.AppServiceDegraded,
+		},
+		"a quota refuses Services": {
+			given: func(w *world) { w.quota("count/services", "0") },
+			mend: func(w *world) {
+				update(w, "admin", "quota", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
+					q.Spec.Hard = corev1.ResourceList{"count/services": resource.MustParse("10")}
+				})
+			},
+			condition: "ServiceReady", state: "False QuotaExceeded",
+			message: And(ContainSubstring("exceeded quota: quota"), ContainSubstring("limited: count/services=0"), Not(ContainSubstring(", used:")),
+				ContainSubstring("raise the quota or ask for less")),
+			phase: v1alpha1.AppServiceProvisioning,
+		},
+		"the ingress class is missing": {
+			edits:     []edit{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To("later")})},
+			given:     func(*world) {},
+			mend:      func(w *world) { w.Expect(api.Create(w.ctx, newIngressClass("later"))).To(Succeed()) },
+			condition: "IngressReady", state: "False IngressClassMissing",
+			message: And(ContainSubstring("IngressClass later does not exist"), ContainSubstring("correct spec.ingress.ingressClassName, or install the ingress controller")),
+			stalled: true, phase: v1alpha1.AppServiceDegraded,
+		},
+		"a policy denies the Deployment": {
+			given:     func(w *world) { w.deny("deployments", "apps", "web") },
+			mend:      func(w *world) { w.allow() },
+			condition: "DeploymentReady", state: "False AdmissionDenied",
+			message: ContainSubstring("no Deployment named web today"),
+			phase:   v1alpha1.AppServiceProvisioning,
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newManagedWorld(t)
+			c.given(w)
+
+			w.create("web", c.edits...)
+
+			// It is told, once in a condition and once in an Event,
+			app := w.shows("web", c.condition, c.state, c.message)
+			w.Expect(app.Status.Phase).To(Equal(c.phase))
+			w.Expect(conditions(app)).To(HaveKeyWithValue("Ready", c.state))
+			if c.stalled {
+				w.Expect(conditions(app)).To(And(HaveKeyWithValue("Stalled", HavePrefix("True ")), Not(HaveKey("Reconciling"))))
+				w.Expect(kstatus(app)).To(Equal("Failed"))
+			} else {
+				w.Expect(conditions(app)).To(And(HaveKeyWithValue("Reconciling", HavePrefix("True ")), Not(HaveKey("Stalled"))))
+				w.Expect(kstatus(app)).To(Equal("InProgress"))
+			}
+			w.Eventually(func() []string { return w.events("web") }).Should(ContainElement(ContainSubstring(c.condition + " is False: ")))
+
+			// it does not run hot, and the status stays as it is,
+			version := read(w, "web", &v1alpha1.AppService{}).ResourceVersion
+			if name == "a quota refuses pods" {
+				version = "" // the Deployment controller reports how far it has come
+			}
+			w.isNotHot(tenSeconds)
+			if version != "" {
+				w.Expect(read(w, "web", &v1alpha1.AppService{}).ResourceVersion).To(Equal(version), "the status was written again and again")
+			}
+
+			// and it goes on by itself.
+			c.mend(w)
+			app = w.ready("web")
+			w.Expect(conditions(app)).NotTo(HaveKey("Stalled"))
+			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
+		})
+	}
+}
+
+// quota limits a resource in the namespace, and returns when it is in force.
+func (w *world) quota(name corev1.ResourceName, limit string) {
+	w.t.Helper()
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "quota"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{name: resource.MustParse(limit)}},
+	}
+	w.Expect(api.Create(w.ctx, quota)).To(Succeed())
+	eventually(w, "quota", &corev1.ResourceQuota{}, func(g Gomega, q *corev1.ResourceQuota) {
+		g.Expect(q.Status.Hard).To(HaveKey(name))
+	})
+}
+
+// deny makes the API server refuse objects of a kind and name in the namespace, and returns when
+// it does.
+func (w *world) deny(resources, group, name string) {
+	w.t.Helper()
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resources}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{
+				Expression: fmt.Sprintf("object.metadata.name != %q", name),
+				Message:    fmt.Sprintf("no Deployment named %s today", name),
+			}},
+		},
+	}
+	w.Expect(api.Create(w.ctx, policy)).To(Succeed())
+	w.Expect(api.Create(w.ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        w.namespace,
+			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace},
+			}},
+		},
+	})).To(Succeed())
+	w.t.Cleanup(func() { _ = api.Delete(w.ctx, policy) })
+	w.Eventually(func() error {
+		return api.Create(w.ctx, foreignDeployment(w.namespace, name, map[string]string{"a": "b"}), client.DryRunAll)
+	}).Should(MatchError(ContainSubstring("today")), "the policy takes effect")
+}
+
+// allow takes back what deny did.
+func (w *world) allow() {
+	w.t.Helper()
+	w.Expect(api.Delete(w.ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})).To(Succeed())
+}
+
+// TestPodsThatDoNotBecomeReadyAreExplained: the rollout stalls after its deadline, the condition
+// says why, and a change of the image is all that is needed.
+func TestPodsThatDoNotBecomeReadyAreExplained(t *testing.T) {
+	cases := map[string]struct {
+		image string
+		// early is what is told before the deadline, and why what is told in any case.
+		early string
+		why   types.GomegaMatcher
+	}{
+		"never-ready": {
+			image: cluster.ImageNeverReady, early: "False RolloutProgressing",
+			why: ContainSubstring("not all pods"),
+		},
+		"pull-fails": {
+			image: cluster.ImagePullFails, early: "False PodsFailing",
+			why: ContainSubstring("container app cannot pull image fixpoint.test/pull-fails:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"),
+		},
+		"crashes": {
+			image: cluster.ImageCrashes, early: "False PodsFailing",
+			why: ContainSubstring("container app crashes with exit code 1; see kubectl logs --previous"),
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newManagedWorld(t)
+			w.create("web", withImage(c.image), deadline(14))
+
+			// First it is only on its way,
+			app := w.shows("web", "DeploymentReady", c.early, c.why)
+			w.Expect(conditions(app)).To(HaveKey("Reconciling"))
+			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceProvisioning))
+
+			// then it is stalled,
+			app = w.shows("web", "DeploymentReady", "False RolloutStalled", And(c.why, ContainSubstring("spec.progressDeadlineSeconds (14)"), ContainSubstring("kubectl describe pods -l app.kubernetes.io/name=web")))
+			w.Expect(conditions(app)).To(And(HaveKeyWithValue("Stalled", "True RolloutStalled"), Not(HaveKey("Reconciling"))))
+			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceFailed))
+			for _, pod := range w.pods("web") {
+				w.Expect(messageOf(app, "Ready")).NotTo(ContainSubstring(pod.Name), "generated names differ from try to try")
+			}
+			w.isNotHot(tenSeconds)
+
+			// and a good image is all that it takes.
+			app = w.changeReady("web", withImage(image))
+			w.Expect(conditions(app)).NotTo(HaveKey("Stalled"))
+		})
+	}
+}
+
+func TestAFailedUpdateKeepsServingAndSaysSo(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web", replicas(3), deadline(10))
+
+	w.change("web", withImage(cluster.ImagePullFails))
+
+	app := w.shows("web", "Stalled", "True RolloutStalled", ContainSubstring("cannot pull image"))
+	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceDegraded))
+	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(3), "the pods of the version before")
+}
+
+func TestUnschedulablePodsAreExplained(t *testing.T) {
+	w := newManagedWorld(t)
+
+	w.create("web", func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{"disk": "none-has-it"} })
+
+	w.shows("web", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods fit on no node"), ContainSubstring("change spec.nodeSelector")))
+}
+
+func TestWhatTheAPIServerRefusesIsInvalid(t *testing.T) {
+	w := newManagedWorld(t)
+
+	// The schema of AppService does not know what makes the name of a variable.
+	w.create("web", env(corev1.EnvVar{Name: "A=B", Value: "x"}))
+
+	app := w.shows("web", "DeploymentReady", "False Invalid", ContainSubstring("spec.template.spec.containers[0].env[0].name"))
+	w.Expect(conditions(app)).To(HaveKey("Stalled"))
+	w.isNotHot(2)
+	w.changeReady("web", env())
+}
+
+// TestTheDefaultIngressClass is not parallel: a default class is there for the whole cluster.
+func TestTheDefaultIngressClass(t *testing.T) {
+	w := newWorld(t)
+	w.startManager()
+	w.create("web", ingress(&v1alpha1.AppServiceIngress{Host: "a.test"}))
+	w.shows("web", "IngressReady", "False IngressClassMissing", And(
+		ContainSubstring("the cluster has no default IngressClass"), ContainSubstring("name one in spec.ingress.ingressClassName")))
+
+	// When a class becomes the default one
+	class := newIngressClass("default")
+	w.Expect(api.Create(w.ctx, class)).To(Succeed())
+	t.Cleanup(func() { _ = api.Delete(w.ctx, class) })
+	class.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: "true"}
+	w.Expect(api.Update(w.ctx, class)).To(Succeed())
+
+	// Then the API server puts it into the Ingress, and nobody takes it for drift.
+	w.ready("web")
+	w.Expect(read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal("default")))
+	mark := w.settled()
+	update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Labels = map[string]string{"look": "again"} })
+	w.looks("web", 1)
+	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+	w.Expect(w.ready("web").Status.Drifts).To(BeEmpty())
+}
