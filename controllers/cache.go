@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +22,10 @@ import (
 // manager grows with its own objects and not with the cluster. Before one of them is touched, it
 // is read from the API server.
 func forgetStrangers(cached any) (any, error) {
+	if metadata, ok := cached.(*metav1.PartialObjectMetadata); ok {
+		metadata.ManagedFields, metadata.Annotations, metadata.Labels = nil, nil, nil
+		return metadata, nil
+	}
 	object, ok := cached.(client.Object)
 	if !ok || isOurs(object) {
 		return cached, nil
@@ -40,7 +45,10 @@ func forgetStrangers(cached any) (any, error) {
 
 func isOurs(object client.Object) bool {
 	switch object.(type) {
-	case *v1alpha1.AppService, *v1alpha1.SecureStorage, *networkingv1.IngressClass:
+	case *v1alpha1.AppService, *v1alpha1.MCPServer, *v1alpha1.SecureStorage, *networkingv1.IngressClass:
+		return true
+	case *discoveryv1.EndpointSlice:
+		// Those of our Services have our labels, and others are not in the cache.
 		return true
 	}
 	controller := metav1.GetControllerOfNoCopy(object)

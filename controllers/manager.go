@@ -5,11 +5,14 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -23,11 +26,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -39,7 +46,10 @@ const LeaderElectionID = "manager.fixpoint.dev"
 const reconcileTimeout = time.Minute
 
 // Names lists the controllers that a manager can host.
-func Names() []string { return []string{appservice.Name, securestorage.Name} }
+func Names() []string { return []string{appservice.Name, mcpserver.Name, securestorage.Name} }
+
+// DefaultBridgeImage is the project's own image, which holds the bridge.
+const DefaultBridgeImage = "ghcr.io/fixpoint-dev/fixpoint:latest"
 
 // Options configure a manager. The zero value runs all controllers in all namespaces and serves
 // nothing.
@@ -56,6 +66,12 @@ type Options struct {
 	Burst int
 	// SyncPeriod is how often everything is looked at although nothing changed. Default 10 hours.
 	SyncPeriod time.Duration
+
+	// BridgeImage is the image that brings the bridge for the stdio servers of MCPServers.
+	BridgeImage string
+	// ProbeEndpoint, if it is set, is asked in place of every MCPServer: for a cluster whose nodes
+	// are simulated, and for nothing else.
+	ProbeEndpoint *url.URL
 
 	// Cloud is where SecureStorages live, and Credentials how one is known there. Azure by default.
 	Cloud       cloud.Config
@@ -82,6 +98,7 @@ type Options struct {
 func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(gatewayv1.Install(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	return scheme
 }
@@ -131,6 +148,9 @@ func (o Options) complete() (Options, error) {
 	if o.Credentials == nil {
 		o.Credentials = cloud.AzureCredentials{}
 	}
+	if o.BridgeImage == "" {
+		o.BridgeImage = DefaultBridgeImage
+	}
 	if o.Metrics.BindAddress == "" {
 		o.Metrics.BindAddress = "0"
 	}
@@ -153,6 +173,9 @@ func (o Options) managerOptions() ctrl.Options {
 		Cache: cache.Options{
 			SyncPeriod:       nonZero(o.SyncPeriod),
 			DefaultTransform: forgetStrangers,
+			ByObject: map[client.Object]cache.ByObject{
+				&discoveryv1.EndpointSlice{}: {Label: labels.SelectorFromSet(labels.Set{workload.LabelManagedBy: workload.ManagedBy})},
+			},
 		},
 		Client: client.Options{
 			// A pass must see what the one before it wrote, or it would do it again.
@@ -189,6 +212,19 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
 			return err
 		}
 	}
+	if slices.Contains(o.Controllers, mcpserver.Name) {
+		asking, err := prober.New(o.proberOptions())
+		if err != nil {
+			return fmt.Errorf("making the prober: %w", err)
+		}
+		err = mcpserver.Setup(ctx, mgr, mcpserver.Options{
+			Concurrency: o.Concurrency, Applies: applies, Phases: outcomes, Clock: o.Clock,
+			BridgeImage: o.BridgeImage, Prober: asking,
+		})
+		if err != nil {
+			return err
+		}
+	}
 	if slices.Contains(o.Controllers, securestorage.Name) {
 		err := securestorage.Setup(ctx, mgr, securestorage.Options{
 			Concurrency: o.Concurrency, Applies: applies, Phases: outcomes, Clock: o.Clock,
@@ -199,6 +235,14 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
 		}
 	}
 	return nil
+}
+
+func (o Options) proberOptions() prober.Options {
+	options := prober.Options{Metrics: ctrlmetrics.Registry}
+	if endpoint := o.ProbeEndpoint; endpoint != nil {
+		options.Rewrite = func(u *url.URL) { *u = *endpoint }
+	}
+	return options
 }
 
 func nonZero(d time.Duration) *time.Duration {

@@ -25,7 +25,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 
 func TestSchemeKnowsEveryKind(t *testing.T) {
 	scheme := newScheme(t)
-	for _, kind := range []string{"AppService", "AppServiceList", "SecureStorage", "SecureStorageList"} {
+	for _, kind := range []string{"AppService", "AppServiceList", "MCPServer", "MCPServerList", "SecureStorage", "SecureStorageList"} {
 		_, err := scheme.New(v1alpha1.SchemeGroupVersion.WithKind(kind))
 		NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	}
@@ -97,6 +97,8 @@ func TestEveryKindHasAnApplyConfiguration(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(applyconfiguration.ForKind(v1alpha1.SchemeGroupVersion.WithKind("AppService"))).
 		To(BeAssignableToTypeOf(&fixpointac.AppServiceApplyConfiguration{}))
+	g.Expect(applyconfiguration.ForKind(v1alpha1.SchemeGroupVersion.WithKind("MCPServer"))).
+		To(BeAssignableToTypeOf(&fixpointac.MCPServerApplyConfiguration{}))
 	g.Expect(applyconfiguration.ForKind(v1alpha1.SchemeGroupVersion.WithKind("SecureStorage"))).
 		To(BeAssignableToTypeOf(&fixpointac.SecureStorageApplyConfiguration{}))
 }

@@ -97,6 +97,7 @@ func TestConditionsAndReasonsAreUnique(t *testing.T) {
 // manuals are the files that declare words, and the manual that has to list them.
 var manuals = map[string]string{
 	"conditions.go":               "appservice.md",
+	"mcpserver_conditions.go":     "mcpserver.md",
 	"securestorage_conditions.go": "securestorage.md",
 }
 
@@ -107,8 +108,22 @@ var sharedBySecureStorage = []string{
 	v1alpha1.ReasonNotConfigured,
 }
 
+// sharedByMCPServer are the words of conditions.go that an MCPServer uses too.
+var sharedByMCPServer = []string{
+	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionDrifted, v1alpha1.ConditionSuspended,
+	v1alpha1.ConditionConfigReady, v1alpha1.ConditionServiceReady, v1alpha1.ConditionDeploymentReady,
+	v1alpha1.ConditionAutoscalingReady, v1alpha1.ConditionDisruptionBudgetReady, v1alpha1.ConditionIngressReady,
+	v1alpha1.ReasonReady, v1alpha1.ReasonNotConfigured, v1alpha1.ReasonBlocked, v1alpha1.ReasonSuspended, v1alpha1.ReasonTerminating,
+	v1alpha1.ReasonPruning, v1alpha1.ReasonRecreating, v1alpha1.ReasonProgressing, v1alpha1.ReasonDrifted,
+	v1alpha1.ReasonFailed, v1alpha1.ReasonConflict, v1alpha1.ReasonNotOwned, v1alpha1.ReasonOwnedByAnother, v1alpha1.ReasonImmutableField,
+	v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonAdmissionDenied, v1alpha1.ReasonInvalid, v1alpha1.ReasonForbidden,
+	v1alpha1.ReasonKindMissing, v1alpha1.ReasonNamespaceTerminating, v1alpha1.ReasonAPIUnavailable,
+	v1alpha1.ReasonRolloutProgressing, v1alpha1.ReasonRolloutStalled, v1alpha1.ReasonPodsFailing,
+	v1alpha1.ReasonIngressClassMissing, v1alpha1.ReasonScalingInactive,
+}
+
 func TestConditionsAndReasonsAreInTheManual(t *testing.T) {
-	words := map[string][]string{"securestorage.md": sharedBySecureStorage}
+	words := map[string][]string{"securestorage.md": sharedBySecureStorage, "mcpserver.md": sharedByMCPServer}
 	for _, word := range parseVocabulary(t) {
 		manual, found := manuals[word.source]
 		NewWithT(t).Expect(found).To(BeTrue(), "%s declares %s: say in manuals which manual lists it", word.source, word.name)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ type settings struct {
 	http2           bool
 
 	cloudEndpoint, cloudToken string
+	probeEndpoint             string
 }
 
 // parse reads the command line. An error says which flag is wrong and what would be right.
@@ -65,6 +67,8 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	flags.BoolVar(&s.http2, "enable-http2", false, "Allow HTTP/2 on the metrics endpoint.")
 	flags.StringVar(&s.options.HealthProbeAddress, "health-probe-bind-address", ":8081", "Address of /healthz and /readyz; 0 serves none.")
 
+	flags.StringVar(&s.options.BridgeImage, "bridge-image", controllers.DefaultBridgeImage, "Image that brings the bridge for MCPServers with transport stdio.")
+	flags.StringVar(&s.probeEndpoint, "mcp-probe-endpoint", "", "URL that is asked in place of every MCPServer; only for clusters whose nodes are simulated.")
 	flags.StringVar(&s.cloudEndpoint, "cloud-endpoint", "", "URL of another resource manager than Azure's public one, such as that of a fake cloud.")
 	flags.StringVar(&s.cloudToken, "cloud-token", "", "Bearer token for --cloud-endpoint, for a cloud without a directory.")
 
@@ -87,6 +91,13 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	s.options.Metrics = s.metricsOptions()
 	if err := s.completeCloud(); err != nil {
 		return nil, err
+	}
+	if s.probeEndpoint != "" {
+		endpoint, err := url.Parse(s.probeEndpoint)
+		if err != nil || endpoint.Host == "" {
+			return nil, fmt.Errorf("--mcp-probe-endpoint is %q: give a URL such as http://127.0.0.1:8080/mcp", s.probeEndpoint)
+		}
+		s.options.ProbeEndpoint = endpoint
 	}
 	s.options.Logger = zapr.NewLogger(zap.NewRaw(zap.UseFlagOptions(&logging)))
 	return s, s.check()

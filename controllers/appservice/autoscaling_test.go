@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -53,43 +51,6 @@ spec:
 				return
 			}
 			g.Expect(asJSON(t, desired)).To(MatchYAML(c.want))
-		})
-	}
-}
-
-func TestAutoscalerReady(t *testing.T) {
-	type condition = autoscalingv2.HorizontalPodAutoscalerCondition
-	able := condition{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "ReadyForNewScale"}
-	decides := judgement{"done", v1alpha1.ReasonReady, "the autoscaler decides how many pods there are"}
-	inactive := judgement{"done", v1alpha1.ReasonScalingInactive,
-		"the autoscaler keeps to its bounds and does not scale in between (FailedGetResourceMetric); give the pods spec.resources.requests, and the cluster a metrics server"}
-
-	cases := map[string]struct {
-		conditions []condition
-		want       judgement
-	}{
-		"not looked at yet": {nil, decides},
-		"all is well": {[]condition{able,
-			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionTrue, Reason: "ValidMetricFound"},
-			{Type: autoscalingv2.ScalingLimited, Status: corev1.ConditionFalse, Reason: "DesiredWithinRange"}}, decides},
-		"at a bound": {[]condition{able, {Type: autoscalingv2.ScalingLimited, Status: corev1.ConditionTrue, Reason: "TooFewReplicas"}}, decides},
-		"no metrics": {[]condition{able,
-			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionFalse, Reason: "FailedGetResourceMetric", Message: "at 12:03:04"}}, inactive},
-		"no metrics, and not limited": {[]condition{able,
-			{Type: autoscalingv2.ScalingLimited, Status: corev1.ConditionFalse},
-			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionFalse, Reason: "FailedGetResourceMetric"}}, inactive},
-		"no metrics that are known of": {[]condition{able,
-			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionUnknown}}, decides},
-		"cannot scale": {[]condition{
-			{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionFalse, Reason: "FailedGetScale"},
-			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionFalse, Reason: "FailedGetResourceMetric"}},
-			judgement{"wait", v1alpha1.ReasonProgressing, "the autoscaler cannot scale the Deployment (FailedGetScale)"}},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			h := &autoscalingv2.HorizontalPodAutoscaler{}
-			h.Status.Conditions = c.conditions
-			NewWithT(t).Expect(judgementOf(autoscalerReady(h))).To(Equal(c.want))
 		})
 	}
 }

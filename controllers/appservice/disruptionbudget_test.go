@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -41,24 +40,6 @@ spec:
 				return
 			}
 			g.Expect(asJSON(t, desired)).To(MatchYAML(c.want))
-		})
-	}
-}
-
-func TestDisruptionBudgetReady(t *testing.T) {
-	cases := map[string]struct {
-		generation, observed int64
-		want                 judgement
-	}{
-		"not seen yet": {1, 0, judgement{"wait", v1alpha1.ReasonProgressing, "the disruption controller has not seen the last change yet"}},
-		"changed":      {3, 2, judgement{"wait", v1alpha1.ReasonProgressing, "the disruption controller has not seen the last change yet"}},
-		"seen":         {2, 2, judgement{"done", v1alpha1.ReasonReady, "the cluster keeps to the disruption budget"}},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			b := &policyv1.PodDisruptionBudget{}
-			b.Generation, b.Status.ObservedGeneration = c.generation, c.observed
-			NewWithT(t).Expect(judgementOf(disruptionBudgetReady(b))).To(Equal(c.want))
 		})
 	}
 }

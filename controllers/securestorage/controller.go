@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -55,31 +56,55 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
+func (o Options) complete() Options {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o
+}
+
 // Engine is the engine that reconciles SecureStorages.
 type Engine = phases.Engine[*v1alpha1.SecureStorage, *scope]
 
 // Setup adds the controller to a manager.
 func Setup(_ context.Context, mgr ctrl.Manager, o Options) error {
-	engine, err := NewEngine(mgr, o)
+	o = o.complete()
+	entrance := newDoor(mgr, o)
+	engine, err := newEngine(mgr, o, entrance)
 	if err != nil {
 		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(&v1alpha1.SecureStorage{}).
+		For(&v1alpha1.SecureStorage{}, builder.WithPredicates(worthAPass)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, longestWait),
 		}).
-		Complete(engine)
+		Complete(&frugal{Engine: engine, reader: mgr.GetClient(), door: entrance, clock: o.Clock})
 	if err != nil {
 		return fmt.Errorf("building the controller %s: %w", Name, err)
 	}
 	return nil
 }
 
+func newDoor(mgr ctrl.Manager, o Options) *door {
+	return &door{
+		cloud:       o.Cloud,
+		credentials: o.Credentials,
+		secrets:     mgr.GetAPIReader(),
+		tokens:      mgr.GetClient().SubResource("token"),
+		recorder:    mgr.GetEventRecorder(Name),
+	}
+}
+
 // NewEngine makes the engine with a manager's clients.
 func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
+	o = o.complete()
+	return newEngine(mgr, o, newDoor(mgr, o))
+}
+
+func newEngine(mgr ctrl.Manager, o Options, entrance *door) (*Engine, error) {
 	applier, err := ssa.New(ssa.Options{
 		Client:         mgr.GetClient(),
 		Reader:         mgr.GetAPIReader(),
@@ -90,27 +115,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the applier of %s: %w", Name, err)
 	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	entrance := &door{
-		cloud:       o.Cloud,
-		credentials: o.Credentials,
-		secrets:     mgr.GetAPIReader(),
-		tokens:      mgr.GetClient().SubResource("token"),
-		recorder:    mgr.GetEventRecorder(Name),
-	}
-	return phases.New(phases.Definition[*v1alpha1.SecureStorage, *scope]{
-		Controller: Name,
-		Finalizer:  Finalizer,
-		Phases:     Phases(),
-		Scope: func(storage *v1alpha1.SecureStorage) *scope {
-			return &scope{storage: storage, door: entrance, clock: o.Clock}
-		},
-		Conditions: func(storage *v1alpha1.SecureStorage) []metav1.Condition { return storage.Status.Conditions },
-		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },
-		Suspended:  func(storage *v1alpha1.SecureStorage) bool { return storage.Spec.Suspend },
-	}, phases.Dependencies{
+	return phases.New(definition(o, entrance), phases.Dependencies{
 		Reader:   mgr.GetClient(),
 		Uncached: mgr.GetAPIReader(),
 		Applier:  applier,
@@ -120,4 +125,18 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		Metrics:  o.Phases,
 		Clock:    o.Clock,
 	})
+}
+
+func definition(o Options, entrance *door) phases.Definition[*v1alpha1.SecureStorage, *scope] {
+	return phases.Definition[*v1alpha1.SecureStorage, *scope]{
+		Controller: Name,
+		Finalizer:  Finalizer,
+		Phases:     Phases(),
+		Scope: func(storage *v1alpha1.SecureStorage) *scope {
+			return &scope{storage: storage, door: entrance, clock: o.Clock}
+		},
+		Conditions: func(storage *v1alpha1.SecureStorage) []metav1.Condition { return storage.Status.Conditions },
+		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },
+		Suspended:  func(storage *v1alpha1.SecureStorage) bool { return storage.Spec.Suspend },
+	}
 }

@@ -2,11 +2,11 @@ package securestorage
 
 import (
 	"context"
-	"path"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
@@ -24,17 +24,30 @@ var encryption = phases.Step[*scope]{
 
 func observeEncryption(_ context.Context, s *scope) (phases.Verdict, error) {
 	if drifts := encryptionDrifts(s.desiredEncryption(), s.account.Encryption); len(drifts) > 0 {
-		reason := v1alpha1.ReasonEncrypting
-		if meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady) {
-			reason = v1alpha1.ReasonEncryptionDrifted
-		}
-		return phases.Missing(reason, "encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.KeyName).Drifted(drifts...), nil
+		missing := phases.Missing(s.whyNotEncrypted(), "encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.KeyName)
+		return missing.Drifted(drifts...), nil
+	}
+	if former, ok := s.former(); ok {
+		return phases.Missing(v1alpha1.ReasonUpdating, "take back the grant on key vault "+former.vault.name+" that is not used any more"), nil
 	}
 	return s.encrypted(), nil
 }
 
 func (s *scope) encrypted() phases.Verdict {
 	return s.settled("the account is encrypted with key " + s.storage.Spec.Key.KeyName)
+}
+
+// whyNotEncrypted is the reason for as long as the account is not encrypted as declared: somebody has
+// changed what was there for the same spec, or it has yet to be brought about. It stays until then.
+func (s *scope) whyNotEncrypted() string {
+	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady)
+	if c == nil || c.ObservedGeneration != s.storage.Generation {
+		return v1alpha1.ReasonEncrypting
+	}
+	if c.Reason == v1alpha1.ReasonReady || c.Reason == v1alpha1.ReasonEncryptionDrifted {
+		return v1alpha1.ReasonEncryptionDrifted
+	}
+	return v1alpha1.ReasonEncrypting
 }
 
 // desiredEncryption follows the newest version of the key unless the spec pins one.
@@ -53,12 +66,17 @@ func vaultURI(keyID string) string {
 	return before
 }
 
+// vaultName is the vault's name in its URI: https://NAME.vault.azure.net.
+func vaultName(uri string) string {
+	host, _, _ := strings.Cut(strings.TrimPrefix(strings.ToLower(uri), "https://"), ".")
+	return host
+}
+
 // isEncrypted says whether the account is encrypted from the vault that the spec names, by what the
 // account alone says.
 func (s *scope) isEncrypted() bool {
 	e := s.account.Encryption
-	host, _, _ := strings.Cut(strings.TrimPrefix(strings.ToLower(e.VaultURI), "https://"), ".")
-	return e.KeySource == cloud.CustomerManaged && host == strings.ToLower(vaultOf(s.storage).name)
+	return e.KeySource == cloud.CustomerManaged && vaultName(e.VaultURI) == strings.ToLower(vaultOf(s.storage).name)
 }
 
 func encryptionDrifts(want, have cloud.Encryption) []ssa.Drift {
@@ -76,27 +94,35 @@ func encryptionDrifts(want, have cloud.Encryption) []ssa.Drift {
 }
 
 func ensureEncryption(ctx context.Context, s *scope) (phases.Verdict, error) {
-	want := s.desiredEncryption()
-	account, err := s.accounts.UpdateAccount(ctx, s.group(), s.account.Name, cloud.Change{Encryption: &want})
-	switch {
-	case cloud.Is(err, cloud.Propagating):
-		return s.judgePropagation(), nil
-	case err != nil:
-		return s.trouble(err)
+	if verdict, err := s.encrypt(ctx); err != nil || !verdict.IsDone() {
+		return verdict, err
 	}
-	s.account = account
-	if len(encryptionDrifts(want, account.Encryption)) > 0 {
-		return phases.Wait(v1alpha1.ReasonEncrypting, "the cloud is changing the encryption of storage account "+account.Name, jitter(pauseProgress)), nil
+	if former, ok := s.former(); ok {
+		if err := s.retire(ctx, former); err != nil {
+			return s.trouble(err)
+		}
 	}
 	return s.encrypted(), nil
 }
 
-// Bounds of the pause while a grant spreads: at first it is looked at often, and less often the
-// longer it takes.
-const (
-	shortestSpread = 2 * time.Second
-	longestSpread  = 30 * time.Second
-)
+func (s *scope) encrypt(ctx context.Context) (phases.Verdict, error) {
+	want := s.desiredEncryption()
+	if len(encryptionDrifts(want, s.account.Encryption)) == 0 {
+		return phases.Done(""), nil
+	}
+	account, err := s.accounts.UpdateAccount(ctx, s.group(), s.account, cloud.Change{Encryption: &want})
+	if cloud.Is(err, cloud.Propagating) {
+		return s.judgePropagation(), nil
+	}
+	if err != nil {
+		return s.trouble(err)
+	}
+	s.account = account
+	if len(encryptionDrifts(want, account.Encryption)) > 0 {
+		return phases.Wait(s.whyNotEncrypted(), "the cloud is changing the encryption of storage account "+account.Name, jitter(pauseProgress)), nil
+	}
+	return phases.Done(""), nil
+}
 
 // judgePropagation tells a grant that has yet to spread from one that does not work.
 func (s *scope) judgePropagation() phases.Verdict {
@@ -104,14 +130,12 @@ func (s *scope) judgePropagation() phases.Verdict {
 	if deadline <= 0 {
 		deadline = defaultPropagation
 	}
-	age := s.clock.Since(s.grantedAt())
-	if age > deadline {
+	granted := s.grantedAt()
+	if s.clock.Since(granted) > deadline {
 		return s.blocked(v1alpha1.ReasonPropagationTimedOut,
-			"the cloud still does not let the account use the key, "+deadline.String()+" (spec.propagationDeadline) after it was granted; see whether a firewall of the vault or a deny assignment forbids it")
+			"the cloud still does not let the account use the key, "+deadline.String()+" (spec.propagationDeadline) after it was granted; see whether the vault is disabled, or its firewall or a deny assignment forbids it")
 	}
-	const share = 4
-	pause := min(max(age/share, shortestSpread), longestSpread)
-	return phases.Wait(v1alpha1.ReasonPropagating, "the grant has to be known everywhere in the cloud before the account can use the key; that takes up to ten minutes", jitter(pause))
+	return phases.Wait(v1alpha1.ReasonPropagating, "the grant has to be known everywhere in the cloud before the account can use the key; that takes up to ten minutes", jitter(s.pauseSince(granted, longestSpread)))
 }
 
 // grantedAt is when the cloud says that the grant was made. Access policies have no such time: for
@@ -120,16 +144,9 @@ func (s *scope) grantedAt() time.Time {
 	if s.grant != nil && !s.grant.CreatedOn.IsZero() {
 		return s.grant.CreatedOn
 	}
-	if c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionKeyAccessReady); c != nil {
+	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionKeyAccessReady)
+	if c != nil && c.Status == metav1.ConditionTrue {
 		return c.LastTransitionTime.Time
 	}
 	return s.clock.Now()
-}
-
-// keyVersionOf is the last part of a versioned key identifier.
-func keyVersionOf(keyID string) string {
-	if strings.Count(keyID, "/") < len([]string{"https:", "", "vault", "keys", "name", "version"})-1 {
-		return ""
-	}
-	return path.Base(keyID)
 }

@@ -16,7 +16,7 @@ var identity = phases.Step[*scope]{
 
 func observeIdentity(_ context.Context, s *scope) (phases.Verdict, error) {
 	if s.account.PrincipalID == "" {
-		return phases.Wait(v1alpha1.ReasonWaitingForPrincipal, "the directory does not know the account's identity yet", jitter(pauseProgress)), nil
+		return phases.Wait(v1alpha1.ReasonWaitingForPrincipal, "the directory does not know the account's identity yet", jitter(s.pauseOf(v1alpha1.ConditionIdentityReady))), nil
 	}
 	return phases.Done("the account has the principal " + s.account.PrincipalID), nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -28,16 +30,24 @@ func observeKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
 	if verdict, err := s.checkKey(ctx); err != nil || !verdict.IsDone() {
 		return verdict, err
 	}
-	granted, err := s.isGranted(ctx)
-	if err != nil {
+	if err := s.findGrant(ctx); err != nil {
 		return s.trouble(err)
 	}
-	if !granted {
-		at := vaultOf(s.storage)
-		return phases.Missing(v1alpha1.ReasonGranting, "let the account use the keys of vault "+at.name).
-			Drifted(ssa.Drift{Path: "vaults/" + at.name + "/access", Desired: string(s.accessType())}), nil
+	if !s.granted {
+		return s.judgeNoGrant(), nil
 	}
 	return phases.Done("the account may use the key"), nil
+}
+
+// judgeNoGrant calls it drift only if the grant has once been honoured: right after it was made,
+// the cloud may not show it yet.
+func (s *scope) judgeNoGrant() phases.Verdict {
+	at := vaultOf(s.storage)
+	missing := phases.Missing(v1alpha1.ReasonGranting, "let the account use the keys of vault "+at.name)
+	if !meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady) {
+		return missing
+	}
+	return missing.Drifted(ssa.Drift{Path: "vaults/" + at.name + "/access", Desired: string(s.accessType()), Actual: "none"})
 }
 
 func (s *scope) accessType() v1alpha1.SecureStorageAccessType {
@@ -53,11 +63,15 @@ func (s *scope) checkVault(ctx context.Context) (phases.Verdict, error) {
 	if s.accessType() == v1alpha1.AccessRoleAssignment && s.isEncrypted() {
 		return phases.Done(""), nil
 	}
+	return s.lookAtVault(ctx)
+}
+
+func (s *scope) lookAtVault(ctx context.Context) (phases.Verdict, error) {
 	at := vaultOf(s.storage)
-	vault, err := s.vaults.Vault(ctx, at.group, at.name)
+	vault, err := s.vaults.Vault(ctx, accountName(s.storage), at.group, at.name)
 	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
 		return s.blocked(v1alpha1.ReasonVaultMissing, fmt.Sprintf(
-			"there is no key vault %s in resource group %s of subscription %s; create it, or correct spec.key", at.name, at.group, at.subscription)), nil
+			"there is no key vault %s in resource group %s of subscription %s; create it, recover it if it was deleted, or correct spec.key", at.name, at.group, at.subscription)), nil
 	}
 	if err != nil {
 		return s.trouble(err)
@@ -84,20 +98,40 @@ func (s *scope) judgeVault(vault *cloud.Vault) phases.Verdict {
 }
 
 func (s *scope) checkKey(ctx context.Context) (phases.Verdict, error) {
-	at, spec, pinned := vaultOf(s.storage), s.storage.Spec.Key, pinnedVersion(s.storage)
-	key, err := s.vaults.Key(ctx, at.group, at.name, spec.KeyName, pinned)
-	switch {
-	case cloud.Is(err, cloud.NotFound) && pinned != "":
-		return s.blocked(v1alpha1.ReasonKeyVersionMissing, fmt.Sprintf(
-			"key %s of vault %s has no version %s; data that is encrypted with it is out of reach until it is recovered. If it never was, correct spec.key.version", spec.KeyName, at.name, pinned)), nil
-	case cloud.Is(err, cloud.NotFound, cloud.GroupMissing):
-		return s.blocked(v1alpha1.ReasonKeyMissing, fmt.Sprintf(
-			"vault %s has no key %s; create or recover it, or correct spec.key.keyName", at.name, spec.KeyName)), nil
-	case err != nil:
+	at, spec := vaultOf(s.storage), s.storage.Spec.Key
+	key, err := s.vaults.Key(ctx, accountName(s.storage), at.group, at.name, spec.KeyName, pinnedVersion(s.storage))
+	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
+		return s.judgeNoKey(ctx)
+	}
+	if err != nil {
 		return s.trouble(err)
 	}
 	s.key = key
 	return s.judgeKey(key), nil
+}
+
+// judgeNoKey finds out what of it is missing: the vault, the key, or only the version.
+func (s *scope) judgeNoKey(ctx context.Context) (phases.Verdict, error) {
+	if s.vault == nil {
+		if verdict, err := s.lookAtVault(ctx); err != nil || !verdict.IsDone() {
+			return verdict, err
+		}
+	}
+	at, name, pinned := vaultOf(s.storage), s.storage.Spec.Key.KeyName, pinnedVersion(s.storage)
+	missing := s.blocked(v1alpha1.ReasonKeyMissing, fmt.Sprintf(
+		"vault %s has no key %s, or it was deleted: what is encrypted with it is out of reach; create or recover it, or correct spec.key.keyName", at.name, name))
+	if pinned == "" {
+		return missing, nil
+	}
+	_, err := s.vaults.Key(ctx, accountName(s.storage), at.group, at.name, name, "")
+	if cloud.Is(err, cloud.NotFound) {
+		return missing, nil
+	}
+	if err != nil {
+		return s.trouble(err)
+	}
+	return s.blocked(v1alpha1.ReasonKeyVersionMissing, fmt.Sprintf(
+		"key %s of vault %s has no version %s; data that is encrypted with it is out of reach until it is recovered. If it never was, correct spec.key.version", name, at.name, pinned)), nil
 }
 
 // fitSizes are the sizes of RSA keys that storage accounts take.
@@ -111,7 +145,7 @@ func (s *scope) judgeKey(key *cloud.Key) phases.Verdict {
 	}
 	if key.Type != "RSA" && key.Type != "RSA-HSM" || key.Size != 0 && !slices.Contains(fitSizes, key.Size) {
 		return s.blocked(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
-			"key %s is %s with %d bits, and storage accounts take RSA with 2048, 3072 or 4096; name another key in spec.key.keyName", name, key.Type, key.Size))
+			"key %s is %s, and storage accounts take RSA with 2048, 3072 or 4096 bits; name another key in spec.key.keyName", name, describeKey(key)))
 	}
 	for _, operation := range []string{"wrapKey", "unwrapKey"} {
 		if len(key.Operations) > 0 && !slices.Contains(key.Operations, operation) {
@@ -122,14 +156,22 @@ func (s *scope) judgeKey(key *cloud.Key) phases.Verdict {
 	return phases.Done("")
 }
 
-func (s *scope) isGranted(ctx context.Context) (bool, error) {
-	if s.accessType() == v1alpha1.AccessPolicy {
-		return hasPolicy(s.vault, s.account.PrincipalID), nil
+// describeKey reads like "EC" or "RSA with 1024 bits".
+func describeKey(key *cloud.Key) string {
+	if key.Size == 0 {
+		return key.Type
 	}
-	at := vaultOf(s.storage)
-	grant, err := s.vaults.Grant(ctx, s.vaults.VaultID(at.group, at.name), s.account.PrincipalID)
-	s.grant = grant
-	return grant != nil, err
+	return fmt.Sprintf("%s with %d bits", key.Type, key.Size)
+}
+
+func (s *scope) findGrant(ctx context.Context) (err error) {
+	if s.accessType() == v1alpha1.AccessPolicy {
+		s.granted = hasPolicy(s.vault, s.account.PrincipalID)
+		return nil
+	}
+	s.grant, err = s.vaults.Grant(ctx, accountName(s.storage), vaultOf(s.storage).id(), s.account.PrincipalID)
+	s.granted = s.grant != nil
+	return err
 }
 
 func hasPolicy(vault *cloud.Vault, principalID string) bool {
@@ -142,19 +184,26 @@ func hasPolicy(vault *cloud.Vault, principalID string) bool {
 	return true
 }
 
+// hasAnyPolicy says whether there is something of ours to take back.
+func hasAnyPolicy(vault *cloud.Vault, principalID string) bool {
+	return slices.ContainsFunc(vault.Policies[strings.ToLower(principalID)], func(permission string) bool {
+		return slices.Contains(cloud.KeyPermissions, permission)
+	})
+}
+
 func ensureKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
-	at := vaultOf(s.storage)
-	if s.accessType() == v1alpha1.AccessPolicy {
-		err := s.vaults.SetAccessPolicy(ctx, s.account.Name, at.group, at.name, s.vault.Tenant, s.account.PrincipalID)
-		if err != nil {
-			return s.trouble(err)
-		}
-		return phases.Done("the account may use the key"), nil
-	}
-	grant, err := s.vaults.CreateGrant(ctx, s.account.Name, s.vaults.VaultID(at.group, at.name), s.account.PrincipalID)
-	if err != nil {
+	if err := s.makeGrant(ctx); err != nil {
 		return s.trouble(err)
 	}
-	s.grant = grant
+	s.granted = true
 	return phases.Done("the account may use the key"), nil
+}
+
+func (s *scope) makeGrant(ctx context.Context) (err error) {
+	at := vaultOf(s.storage)
+	if s.accessType() == v1alpha1.AccessPolicy {
+		return s.vaults.SetAccessPolicy(ctx, s.account.Name, at.group, at.name, s.vault.Tenant, s.account.PrincipalID)
+	}
+	s.grant, err = s.vaults.CreateGrant(ctx, s.account.Name, at.id(), s.account.PrincipalID)
+	return err
 }

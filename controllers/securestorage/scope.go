@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -20,51 +22,91 @@ type scope struct {
 	door    *door
 	clock   clock.PassiveClock
 
+	// credential is the one that the object asks for; nil before it was read.
+	credential *cloud.Credential
 	// accounts and vaults are the clients of the subscriptions of the account and of the vault:
-	// made by connect, which every phase begins with.
+	// made by connect.
 	accounts, vaults *cloud.Client
 
-	// account is the account as the cloud has it; nil before it was read or if there is none.
+	// looked is true once the account was read, and account is what the cloud has; nil if there is none.
+	looked  bool
 	account *cloud.Account
 	// vault is nil if this pass had no need to read it.
 	vault *cloud.Vault
 	key   *cloud.Key
-	// grant is the role assignment, or nil under access policies.
-	grant *cloud.Grant
+	// granted is true once the account was found, or made, to have access; grant is its role
+	// assignment, or nil under access policies.
+	granted bool
+	grant   *cloud.Grant
+
+	// retired is true once the former grant was taken back.
+	retired bool
+	// abandoned names what a teardown has given up.
+	abandoned []string
 }
 
-// connect makes the clients, with the credential that the object asks for.
+// begin connects and reads the account: the way into every pass, also of a teardown.
+func (s *scope) begin(ctx context.Context) error {
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	return s.readAccount(ctx)
+}
+
+// Reads of a pass: as long as there is no account, one shows that; then there are the key and the
+// grant besides.
+const (
+	readsWithout = 1
+	readsWith    = 3
+)
+
+// connect makes the clients, with the credential that the object asks for, and waits its turn.
 func (s *scope) connect(ctx context.Context) error {
 	if s.accounts != nil {
 		return nil
 	}
-	credential, err := s.door.credential(ctx, s.storage)
+	accounts, err := s.clientOf(ctx, s.storage.Spec.Provider.SubscriptionID)
 	if err != nil {
 		return err
 	}
-	accounts, err := s.door.cloud.Client(s.storage.Spec.Provider.SubscriptionID, credential)
+	vaults, err := s.clientOf(ctx, vaultOf(s.storage).subscription)
 	if err != nil {
 		return err
 	}
-	vaults, err := s.door.cloud.Client(vaultOf(s.storage).subscription, credential)
-	if err != nil {
+	reads := readsWithout
+	if meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady) {
+		reads = readsWith
+	}
+	if err := accounts.Enter(accountName(s.storage), reads); err != nil {
 		return err
 	}
 	s.accounts, s.vaults = accounts, vaults
 	return nil
 }
 
+// clientOf is the client of a subscription, with the object's credential, which is read once in a pass.
+func (s *scope) clientOf(ctx context.Context, subscription string) (*cloud.Client, error) {
+	if s.credential == nil {
+		credential, err := s.door.credential(ctx, s.storage)
+		if err != nil {
+			return nil, err
+		}
+		s.credential = &credential
+	}
+	return s.door.cloud.Client(subscription, *s.credential)
+}
+
 // readAccount reads the account once in a pass; nil means that there is none.
 func (s *scope) readAccount(ctx context.Context) error {
-	if s.account != nil {
+	if s.looked {
 		return nil
 	}
 	account, err := s.accounts.Account(ctx, s.group(), accountName(s.storage))
-	if cloud.Is(err, cloud.NotFound) {
-		return nil
+	if err != nil && !cloud.Is(err, cloud.NotFound) {
+		return err
 	}
-	s.account = account
-	return err
+	s.looked, s.account = true, account
+	return nil
 }
 
 func (s *scope) group() string { return s.storage.Spec.Provider.ResourceGroup }
@@ -81,29 +123,40 @@ func accountName(storage *v1alpha1.SecureStorage) string {
 // vaultLocation is where the key vault is.
 type vaultLocation struct{ subscription, group, name string }
 
-// vaultOf reads spec.key.vault, or the parts of spec.key.vaultID:
-// /subscriptions/S/resourceGroups/G/providers/Microsoft.KeyVault/vaults/V.
+// id is the vault's resource id.
+func (v vaultLocation) id() string {
+	return "/subscriptions/" + v.subscription + "/resourceGroups/" + v.group + "/providers/Microsoft.KeyVault/vaults/" + v.name
+}
+
+// vaultOf is where the vault is that the spec names.
 func vaultOf(storage *v1alpha1.SecureStorage) vaultLocation {
 	at := vaultLocation{subscription: storage.Spec.Provider.SubscriptionID, group: storage.Spec.Provider.ResourceGroup}
-	if vault := storage.Spec.Key.Vault; vault != nil {
-		at.name = vault.Name
-		if vault.ResourceGroup != "" {
-			at.group = vault.ResourceGroup
-		}
-		return at
+	vault := storage.Spec.Key.Vault
+	if vault == nil {
+		return at.parse(storage.Spec.Key.VaultID)
 	}
-	parts := strings.Split(strings.Trim(storage.Spec.Key.VaultID, "/"), "/")
+	at.name = vault.Name
+	if vault.ResourceGroup != "" {
+		at.group = vault.ResourceGroup
+	}
+	return at
+}
+
+// parse reads the parts of a resource id:
+// /subscriptions/S/resourceGroups/G/providers/Microsoft.KeyVault/vaults/V.
+func (v vaultLocation) parse(id string) vaultLocation {
+	parts := strings.Split(strings.Trim(id, "/"), "/")
 	for i := 0; i+1 < len(parts); i += 2 {
 		switch strings.ToLower(parts[i]) {
 		case "subscriptions":
-			at.subscription = parts[i+1]
+			v.subscription = parts[i+1]
 		case "resourcegroups":
-			at.group = parts[i+1]
+			v.group = parts[i+1]
 		case "vaults":
-			at.name = parts[i+1]
+			v.name = parts[i+1]
 		}
 	}
-	return at
+	return v
 }
 
 // pinnedVersion is the version of the key that the spec insists on, or empty if it follows the vault.
@@ -117,25 +170,60 @@ func pinnedVersion(storage *v1alpha1.SecureStorage) string {
 // Defaults for objects that were stored before the schema had them.
 const (
 	defaultPoll        = 5 * time.Minute
-	defaultPropagation = 30 * time.Minute
+	defaultPropagation = 15 * time.Minute
 )
 
+// pollInterval is when to look again at something that is as it should be: never earlier than the
+// spec says, and up to a tenth later, so that objects that were made together drift apart.
 func (s *scope) pollInterval() time.Duration {
-	if poll := s.storage.Spec.PollInterval.Duration; poll > 0 {
-		return jitter(poll)
+	poll := s.storage.Spec.PollInterval.Duration
+	if poll <= 0 {
+		poll = defaultPoll
 	}
-	return jitter(defaultPoll)
+	return poll + upTo(poll/jitterShare)
 }
+
+// jitterShare is the part of a pause by which it is varied.
+const jitterShare = 10
 
 // jitter varies a duration by up to a tenth, so that objects that were made together do not come
 // back together.
 func jitter(d time.Duration) time.Duration {
-	const share = 10
-	spread := int64(d / share)
-	if spread == 0 {
-		return d
+	spread := d / jitterShare
+	return d - spread + upTo(2*spread)
+}
+
+func upTo(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
 	}
-	return d - time.Duration(spread) + time.Duration(rand.Int64N(2*spread)) //nolint:gosec // spreads load, and secures nothing
+	return time.Duration(rand.Int64N(int64(d))) //nolint:gosec // spreads load, and secures nothing
+}
+
+// Bounds of the pauses for what takes seconds or minutes, where the cloud does not suggest one:
+// it is looked at often at first, and less often the longer it takes already.
+const (
+	shortestPause   = 500 * time.Millisecond
+	longestCreation = 17 * time.Second
+	longestSpread   = 30 * time.Second
+)
+
+// pauseSince grows with the time that something takes already.
+func (s *scope) pauseSince(began time.Time, longest time.Duration) time.Duration {
+	if began.IsZero() {
+		return pauseProgress
+	}
+	const share = 3
+	return min(max(s.clock.Since(began)/share, shortestPause), longest)
+}
+
+// pauseOf grows with the time that a phase has not been done, by the condition that says so.
+func (s *scope) pauseOf(condition string) time.Duration {
+	began := metav1.NewTime(s.clock.Now())
+	if c := meta.FindStatusCondition(s.storage.Status.Conditions, condition); c != nil && c.Status == metav1.ConditionFalse {
+		began = c.LastTransitionTime
+	}
+	return s.pauseSince(began.Time, longestCreation)
 }
 
 // settled is Done for something in the cloud, which does not tell of changes: it is looked at again.

@@ -11,7 +11,8 @@ import (
 )
 
 // desiredStatus is the whole status, from what the pass found out. Where the cloud could not be
-// asked, the identifiers that were found before still stand: they are names, and do not change.
+// asked, what was found before still stands. Of an account that is gone, the names stay, by which
+// its loss is known and its grant is found.
 func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageApplyConfiguration {
 	old := s.storage.Status
 	status := fixpointac.SecureStorageStatus().
@@ -24,13 +25,15 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageAp
 	}
 	put(status.WithAccountID, old.AccountID)
 	put(status.WithPrincipalID, old.PrincipalID)
-	put(status.WithEndpoint, old.Endpoint)
 	put(status.WithGrantID, old.GrantID)
-	put(status.WithEncryption, old.Encryption)
-	put(status.WithKeyURI, old.KeyURI)
-	put(status.WithKeyVersion, old.KeyVersion)
-	if s.isOurs() {
+	switch {
+	case s.isOurs():
 		s.describe(status)
+	case !s.looked:
+		put(status.WithEndpoint, old.Endpoint)
+		put(status.WithEncryption, old.Encryption)
+		put(status.WithKeyURI, old.KeyURI)
+		put(status.WithKeyVersion, old.KeyVersion)
 	}
 	return fixpointac.SecureStorage(s.storage.Name, s.storage.Namespace).WithStatus(status)
 }
@@ -38,19 +41,26 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageAp
 // describe says what the cloud says of the account.
 func (s *scope) describe(status *fixpointac.SecureStorageStatusApplyConfiguration) {
 	e := s.account.Encryption
-	status.WithAccountID(s.account.ID)
-	put(status.WithPrincipalID, s.account.PrincipalID)
+	if s.account.Provisioned() {
+		status.WithAccountID(s.account.ID)
+	}
 	put(status.WithEndpoint, s.account.BlobEndpoint)
 	put(status.WithEncryption, v1alpha1.SecureStorageEncryption(e.KeySource))
-	status.KeyURI, status.KeyVersion = nil, nil
 	if e.KeySource == cloud.CustomerManaged {
 		put(status.WithKeyURI, e.CurrentKeyID)
-		put(status.WithKeyVersion, keyVersionOf(e.CurrentKeyID))
+		put(status.WithKeyVersion, e.CurrentVersion)
 	}
+	if _, pending := s.former(); !pending {
+		s.describeGrant(status)
+	}
+}
+
+func (s *scope) describeGrant(status *fixpointac.SecureStorageStatusApplyConfiguration) {
+	put(status.WithPrincipalID, s.account.PrincipalID)
 	switch {
 	case s.grant != nil:
 		put(status.WithGrantID, s.grant.ID)
-	case s.vault != nil && s.accessType() == v1alpha1.AccessPolicy:
+	case s.granted && s.vault != nil:
 		put(status.WithGrantID, s.vault.ID)
 	}
 }
@@ -62,7 +72,7 @@ func put[T ~string](with func(T) *fixpointac.SecureStorageStatusApplyConfigurati
 	}
 }
 
-// waitingSince is since when Ready has not been True.
+// waitingSince is since when the phase that gates has not been done.
 func waitingSince(summary phases.Summary) *metav1.Time {
 	for _, c := range summary.Conditions {
 		if c.Type != v1alpha1.ConditionReady && c.Status == metav1.ConditionFalse {
@@ -74,7 +84,6 @@ func waitingSince(summary phases.Summary) *metav1.Time {
 
 // phaseOf sums up in one word, for people.
 func phaseOf(s *scope, summary phases.Summary) v1alpha1.SecureStoragePhase {
-	encrypted := s.isOurs() && s.account.Encryption.KeySource == cloud.CustomerManaged
 	switch {
 	case summary.Deleting:
 		return v1alpha1.SecureStorageDeleting
@@ -82,13 +91,22 @@ func phaseOf(s *scope, summary phases.Summary) v1alpha1.SecureStoragePhase {
 		return v1alpha1.SecureStorageSuspended
 	case summary.Ready:
 		return v1alpha1.SecureStorageReady
-	case encrypted:
+	case s.holdsData():
 		return v1alpha1.SecureStorageDegraded
 	case summary.Stalled:
 		return v1alpha1.SecureStorageFailed
 	default:
 		return v1alpha1.SecureStorageProvisioning
 	}
+}
+
+// holdsData says whether there is an account that is encrypted with a key of the customer: by what
+// was seen, or, where the cloud could not be asked, by what was seen last.
+func (s *scope) holdsData() bool {
+	if !s.looked {
+		return s.storage.Status.Encryption == v1alpha1.EncryptionCustomerKey
+	}
+	return s.isOurs() && s.account.Encryption.KeySource == cloud.CustomerManaged
 }
 
 var _ ssa.Configuration = (*fixpointac.SecureStorageApplyConfiguration)(nil)

@@ -2,16 +2,20 @@ package securestorage
 
 import (
 	"context"
-	"fmt"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// Teardown goes in the order in which nothing is orphaned: first the account lets go of the key,
-// then the grant goes while the identity still exists, then the account.
+// Teardown goes in the order in which nothing is orphaned and no data is put out of reach, should it
+// get stuck half-way: first the account goes, and its encryption with it; when it is gone, its grant
+// goes. The account is never switched back to the platform's keys: whoever restores it must find it
+// as it was, and a lock may keep it after all. See docs/adr/0017.
 
 // deletes says whether the cloud's resources go with the object.
 func (s *scope) deletes() bool { return s.storage.Spec.DeletionPolicy == v1alpha1.DeletionDelete }
@@ -19,54 +23,119 @@ func (s *scope) deletes() bool { return s.storage.Spec.DeletionPolicy == v1alpha
 // abandons says whether a person has given up what cannot be reached.
 func (s *scope) abandons() bool { return s.storage.Annotations[v1alpha1.AnnotationAbandon] == "true" }
 
-// surrender lets the teardown go on past what it cannot undo, if it may.
+// appearance is how long an account that was asked for may stay invisible, and how long a deletion
+// that goes well may take before it counts as one that does not.
+const appearance = 2 * time.Minute
+
+// pauseTeardown is between two looks at what is on its way out.
+const pauseTeardown = time.Second
+
+// surrender lets the teardown go on past what cannot be undone, if it may. What is under way and goes
+// well is waited for.
 func (s *scope) surrender(verdict phases.Verdict, err error, what string) (phases.Verdict, error) {
 	if (err == nil && verdict.IsDone()) || !s.abandons() {
 		return verdict, err
 	}
-	s.door.tell(s.storage, v1alpha1.ReasonAbandoned, "gave up on "+what+": it may still be in the cloud")
+	if err == nil && verdict.Reason() == v1alpha1.ReasonTerminating && s.sinceDeletion() < appearance {
+		return verdict, nil
+	}
+	s.abandoned = append(s.abandoned, what)
 	return phases.Done("abandoned"), nil
 }
 
-// begin reads the account, for the phase of the teardown that comes first.
-func (s *scope) begin(ctx context.Context) error {
-	if err := s.connect(ctx); err != nil {
-		return err
-	}
-	return s.readAccount(ctx)
+func (s *scope) sinceDeletion() time.Duration {
+	return s.clock.Since(s.storage.DeletionTimestamp.Time)
 }
 
-// isOurs says whether there is an account, and it is ours.
-func (s *scope) isOurs() bool {
-	return s.account != nil && s.account.Tags[cloud.OwnerTag] == string(s.storage.UID)
-}
-
+// undoEncryption deletes the account, and is done when it is gone.
 func undoEncryption(ctx context.Context, s *scope) (phases.Verdict, error) {
 	if !s.deletes() {
 		return phases.Done(""), nil
 	}
-	verdict, err := s.decrypt(ctx)
-	return s.surrender(verdict, err, "the encryption of storage account "+accountName(s.storage))
+	verdict, err := s.deleteAccount(ctx)
+	return s.surrender(verdict, err, "storage account "+accountName(s.storage))
 }
 
-// decrypt returns the account to the platform's keys. Where that fails because the key is out of
-// reach, it does not matter: the account is about to go.
-func (s *scope) decrypt(ctx context.Context) (phases.Verdict, error) {
-	if err := s.begin(ctx); err != nil {
-		return s.trouble(err)
-	}
-	if !s.isOurs() || s.account.Encryption.KeySource != cloud.CustomerManaged {
-		return phases.Done(""), nil
-	}
-	account, err := s.accounts.UpdateAccount(ctx, s.group(), s.account.Name, cloud.Change{Encryption: &cloud.Encryption{KeySource: cloud.PlatformKeys}})
+func (s *scope) deleteAccount(ctx context.Context) (phases.Verdict, error) {
+	err := s.begin(ctx)
 	switch {
-	case cloud.Is(err, cloud.Propagating, cloud.Invalid, cloud.Locked, cloud.NotFound):
-		return phases.Done(""), nil
+	case isGroupGone(err):
+		return phases.Done(""), nil // and the account with it
 	case err != nil:
 		return s.trouble(err)
+	case s.account == nil:
+		return s.confirmAbsence(ctx)
+	case !s.isOurs():
+		return phases.Done(""), nil
 	}
-	s.account = account
+	terminating := phases.Wait(v1alpha1.ReasonTerminating, "waiting for storage account "+s.account.Name+" to be gone", jitter(pauseTeardown))
+	if s.account.GoesAway() {
+		return terminating, nil
+	}
+	if verdict, err := s.noteGrant(ctx); err != nil || !verdict.IsDone() {
+		return verdict, err
+	}
+	if err := s.accounts.DeleteAccount(ctx, s.group(), s.account); err != nil {
+		return s.trouble(err)
+	}
+	return terminating, nil
+}
+
+// isGroupGone says whether the resource group was deleted. A subscription that is not found may only
+// be out of the credential's sight.
+func isGroupGone(err error) bool {
+	failure, ok := cloud.AsError(err)
+	return ok && failure.Kind == cloud.GroupMissing && failure.Code == "ResourceGroupNotFound"
+}
+
+// noteGrant sees to it that the status has the principal before the account goes, which alone knows
+// it: without it, the grant could not be found any more. Of two grants, the one that is not in use
+// goes at once.
+func (s *scope) noteGrant(ctx context.Context) (phases.Verdict, error) {
+	principal := s.account.PrincipalID
+	if former, ok := s.former(); ok {
+		if s.uses(former) {
+			_, err := s.takeBack(ctx, s.current(principal))
+			return s.orTrouble(err)
+		}
+		if err := s.retire(ctx, former); err != nil {
+			return s.trouble(err)
+		}
+	}
+	if principal != "" && !strings.EqualFold(principal, s.storage.Status.PrincipalID) {
+		return phases.Wait(v1alpha1.ReasonTerminating, "noting whose grant is to be taken back when storage account "+s.account.Name+" is gone", jitter(shortestPause)), nil
+	}
 	return phases.Done(""), nil
+}
+
+// uses says whether the account is encrypted by way of a grant.
+func (s *scope) uses(h hold) bool {
+	return s.account.Encryption.KeySource == cloud.CustomerManaged &&
+		vaultName(s.account.Encryption.VaultURI) == strings.ToLower(h.vault.name) &&
+		strings.EqualFold(s.account.PrincipalID, h.principal)
+}
+
+func (s *scope) orTrouble(err error) (phases.Verdict, error) {
+	if err != nil {
+		return s.trouble(err)
+	}
+	return phases.Done(""), nil
+}
+
+// confirmAbsence: an account that was asked for just before may not be seen yet, and would be left
+// behind. Its name being taken tells; that it stays invisible tells that it is somebody else's.
+func (s *scope) confirmAbsence(ctx context.Context) (phases.Verdict, error) {
+	if s.sinceDeletion() > appearance {
+		return phases.Done(""), nil
+	}
+	free, err := s.accounts.NameIsFree(ctx, accountName(s.storage))
+	if err != nil && !cloud.Is(err, cloud.Denied, cloud.Locked) {
+		return s.trouble(err)
+	}
+	if free {
+		return phases.Done(""), nil
+	}
+	return phases.Wait(v1alpha1.ReasonTerminating, "the name "+accountName(s.storage)+" is still taken; waiting whether an account that was just asked for appears", jitter(pauseTeardown)), nil
 }
 
 func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
@@ -77,101 +146,65 @@ func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
 	return s.surrender(verdict, err, "the grant on key vault "+vaultOf(s.storage).name)
 }
 
+// revoke takes the grants back, of an account that is gone: one that was abandoned, or that has
+// become somebody else's, still needs its key.
 func (s *scope) revoke(ctx context.Context) (phases.Verdict, error) {
-	if err := s.begin(ctx); err != nil {
+	if err := s.begin(ctx); err != nil && !isGroupGone(err) {
 		return s.trouble(err)
 	}
-	principal := s.principal()
-	if principal == "" {
+	if s.account != nil {
+		s.keepGrant()
 		return phases.Done(""), nil
 	}
-	at := vaultOf(s.storage)
-	if s.accessType() == v1alpha1.AccessPolicy {
-		return s.revokePolicy(ctx, at, principal)
-	}
-	vaultID := s.vaults.VaultID(at.group, at.name)
-	grant, err := s.vaults.Grant(ctx, vaultID, principal)
-	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) || (err == nil && (grant == nil || !s.vaults.IsOurGrant(*grant, vaultID, principal))) {
-		return phases.Done(""), nil
-	}
-	if err == nil {
-		err = s.vaults.DeleteGrant(ctx, accountName(s.storage), vaultID, principal)
-	}
-	if err != nil {
-		return s.trouble(err)
-	}
-	return phases.Wait(v1alpha1.ReasonTerminating, "waiting for the grant on key vault "+at.name+" to be gone", jitter(time.Second)), nil
-}
-
-func (s *scope) revokePolicy(ctx context.Context, at vaultLocation, principal string) (phases.Verdict, error) {
-	vault, err := s.vaults.Vault(ctx, at.group, at.name)
-	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
-		return phases.Done(""), nil
-	}
-	if err == nil && !hasPolicy(vault, principal) {
-		return phases.Done(""), nil
-	}
-	if err == nil {
-		err = s.vaults.RemoveAccessPolicy(ctx, accountName(s.storage), at.group, at.name, vault.Tenant, principal)
-	}
-	if err != nil {
-		return s.trouble(err)
-	}
-	return phases.Wait(v1alpha1.ReasonTerminating, "waiting for the access policy of key vault "+at.name+" to be gone", jitter(time.Second)), nil
-}
-
-// principal is whom the grant is for. If the account has gone before its grant, only the status still
-// knows; it serves to find what is left, and decides nothing.
-func (s *scope) principal() string {
-	if s.isOurs() {
-		return s.account.PrincipalID
-	}
-	if s.account == nil {
-		return s.storage.Status.PrincipalID
-	}
-	return ""
-}
-
-func undoStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error) {
-	if !s.deletes() {
-		if s.storage.Status.AccountID != "" {
-			s.door.tell(s.storage, v1alpha1.ReasonRetained, fmt.Sprintf(
-				"storage account %s, its data and its grant stay in the cloud, as spec.deletionPolicy says", accountName(s.storage)))
+	for _, h := range s.holds() {
+		there, err := s.takeBack(ctx, h)
+		if err != nil {
+			return s.trouble(err)
 		}
-		return phases.Done(""), nil
+		if there {
+			return phases.Wait(v1alpha1.ReasonTerminating, "waiting for the grant on key vault "+h.vault.name+" to be gone", jitter(pauseTeardown)), nil
+		}
 	}
-	verdict, err := s.deleteAccount(ctx)
-	return s.surrender(verdict, err, "storage account "+accountName(s.storage))
+	return phases.Done(""), nil
 }
 
-func (s *scope) deleteAccount(ctx context.Context) (phases.Verdict, error) {
-	if err := s.begin(ctx); err != nil {
-		return s.trouble(err)
+// keepGrant tells of the grant of an account that was abandoned.
+func (s *scope) keepGrant() {
+	if s.isOurs() && s.account.PrincipalID != "" {
+		s.abandoned = append(s.abandoned, "its grant on key vault "+vaultOf(s.storage).name)
 	}
-	if s.account == nil {
-		return s.confirmAbsence(ctx)
-	}
-	if !s.isOurs() {
-		return phases.Done(""), nil
-	}
-	if err := s.accounts.DeleteAccount(ctx, s.group(), s.account.Name); err != nil {
-		return s.trouble(err)
-	}
-	return phases.Wait(v1alpha1.ReasonTerminating, "waiting for storage account "+s.account.Name+" to be gone", jitter(time.Second)), nil
 }
 
-// appearance is how long an account that was asked for may stay invisible.
-const appearance = 2 * time.Minute
+// holds are the grants that may be left of an account that is gone.
+func (s *scope) holds() []hold {
+	principal := s.storage.Status.PrincipalID
+	if principal == "" {
+		return nil
+	}
+	current := s.current(principal)
+	if noted, ok := s.noted(); ok && !noted.is(current) {
+		return []hold{current, noted}
+	}
+	return []hold{current}
+}
 
-// confirmAbsence: an account that was asked for just before may not be seen yet, and would be left
-// behind. Its name being taken tells; that it stays invisible tells that it is somebody else's.
-func (s *scope) confirmAbsence(ctx context.Context) (phases.Verdict, error) {
-	free, err := s.accounts.NameIsFree(ctx, accountName(s.storage))
-	if err != nil {
-		return s.trouble(err)
+// undoStorageAccount says what stays. The account itself is gone by now, if it was to go.
+func undoStorageAccount(_ context.Context, s *scope) (phases.Verdict, error) {
+	name := accountName(s.storage)
+	switch {
+	case !s.deletes() && s.mayExist():
+		s.door.note(s.storage, v1alpha1.ReasonRetained, "storage account "+name+", its data and its grant stay in the cloud, as spec.deletionPolicy says")
+	case len(s.abandoned) > 0:
+		s.door.warn(s.storage, v1alpha1.ReasonAbandoned, "gave up on "+strings.Join(s.abandoned, ", and ")+": it may still be in the cloud")
 	}
-	if free || s.clock.Since(s.storage.DeletionTimestamp.Time) > appearance {
-		return phases.Done(""), nil
+	return phases.Done(""), nil
+}
+
+// mayExist says whether we may have made an account: we have seen it, or were about to.
+func (s *scope) mayExist() bool {
+	if s.storage.Status.AccountID != "" {
+		return true
 	}
-	return phases.Wait(v1alpha1.ReasonTerminating, "the name "+accountName(s.storage)+" is taken; waiting whether an account that was just asked for appears", jitter(pauseProgress)), nil
+	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady)
+	return c != nil && c.Reason != v1alpha1.ReasonAccountNotOurs && c.Reason != v1alpha1.ReasonNameTaken
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 )
@@ -29,9 +30,13 @@ func errorBody(response *http.Response) (armError, error) {
 	return body, json.Unmarshal(raw, &body)
 }
 
-// noise is what the cloud adds to a message and what differs from request to request.
-var noise = regexp.MustCompile(`(?i)\s*(trace ?id|correlation ?id|request ?id|client request ?id|timestamp)\s*:?\s*'?[0-9a-z:. -]*[0-9]'?\.?`)
+// noise is what the cloud adds to a message and what differs from request to request: the ids of
+// requests and the time, each with a word before it that says so.
+var noise = regexp.MustCompile(`(?i)[\s,;(]*\b(?:` +
+	`(?:trace|correlation|activity|operation|tracking|(?:client[ -]?)?request)[ -]?id[\s:='"]*[0-9a-f]{4,}[0-9a-f-]*` +
+	`|time(?:stamp)?[\s:='"]*\d{4}-\d\d-\d\d[T ][0-9:.]+(?: ?Z|[+-]\d\d:?\d\d)?` +
+	`)['")]*`)
 
 func withoutRequestIDs(message string) string {
-	return noise.ReplaceAllString(message, "")
+	return strings.TrimRight(noise.ReplaceAllString(message, ""), " \t\r\n,;")
 }

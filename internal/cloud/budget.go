@@ -8,28 +8,90 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Limits of Azure Resource Manager for writes, for each subscription and principal: a bucket of
-// 200 that refills by 10 a second. See
+// Limits of Azure Resource Manager for each subscription and principal: buckets of so many requests
+// that refill by so many a second. See
 // https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling.
 const (
 	writesPerSecond = 10
 	writesBurst     = 200
+	readsPerSecond  = 25
+	readsBurst      = 250
 )
 
-// budget shares the writes that a subscription allows between all objects in it. Who finds it empty
-// is given a time at which a write is kept for it, and does not wait here.
+// reserveShare is the part of the bucket of reads that is kept back: a pass may read more than it
+// was let in for.
+const reserveShare = 5
+
+// longestPass is the most that one pass reads: a bucket that is smaller would never let it in.
+const longestPass = 8
+
+// budget shares the requests that a subscription allows between all objects in it. Who finds it
+// empty is given a time at which a request is kept for it, and does not wait here. So the cloud
+// hardly ever has to refuse, nobody waits longer than others, and no reads are spent on a pass
+// that could not write.
 type budget struct {
-	clock   clock.PassiveClock
-	mu      sync.Mutex
-	limiter *rate.Limiter
-	// kept are the times at which objects may write.
-	kept map[string]time.Time
+	clock         clock.PassiveClock
+	mu            sync.Mutex
+	writes, reads *rate.Limiter
+	// kept are the times at which objects may write, and due those at which they may begin a pass.
+	kept, due map[string]time.Time
+	// left is how many reads an object was let in for and has not made yet.
+	left map[string]int
 	// closedUntil is when the cloud, having refused, wants to be asked again.
 	closedUntil time.Time
 }
 
-func newBudget(c clock.PassiveClock, perSecond float64, burst int) *budget {
-	return &budget{clock: c, limiter: rate.NewLimiter(rate.Limit(perSecond), burst), kept: map[string]time.Time{}}
+func newBudget(c clock.PassiveClock, limits Limits) *budget {
+	return &budget{
+		clock:  c,
+		writes: rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst),
+		reads:  rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), max(longestPass, limits.ReadsBurst-limits.ReadsBurst/reserveShare)),
+		kept:   map[string]time.Time{},
+		due:    map[string]time.Time{},
+		left:   map[string]int{},
+	}
+}
+
+// enter lets the object begin a pass of so many reads now, or says how long it has to wait. To ask
+// again is to ask for the same pass.
+func (b *budget) enter(object string, reads int) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	if wait := b.closedFor(now); wait > 0 {
+		return wait
+	}
+	if wait := b.kept[object].Sub(now); wait > 0 {
+		return wait
+	}
+	if b.left[object] > 0 {
+		return 0
+	}
+	if wait := turn(b.due, object, b.reads, reads, now); wait > 0 {
+		return wait
+	}
+	b.left[object] = reads
+	return 0
+}
+
+// read counts a read of a pass that was let in. One that was not foreseen is not refused, and
+// others come later for it.
+func (b *budget) read(object string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	if wait := b.closedFor(now); wait > 0 {
+		return wait
+	}
+	switch left := b.left[object]; {
+	case left > 1:
+		b.left[object] = left - 1
+	case left == 1:
+		delete(b.left, object)
+	default:
+		b.reads.ReserveN(now, 1)
+	}
+	return 0
 }
 
 // take lets the object write now, or says how long it has to wait.
@@ -37,18 +99,23 @@ func (b *budget) take(object string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	if wait := b.closedUntil.Sub(now); wait > 0 {
+	if wait := b.closedFor(now); wait > 0 {
 		return wait
 	}
-	at, ok := b.kept[object]
+	return turn(b.kept, object, b.writes, 1, now)
+}
+
+// turn is how long the object has to wait for its turn, which is kept for it; zero is that it has come.
+func turn(kept map[string]time.Time, object string, limiter *rate.Limiter, n int, now time.Time) time.Duration {
+	at, ok := kept[object]
 	if !ok {
-		at = now.Add(b.limiter.ReserveN(now, 1).DelayFrom(now))
+		at = now.Add(limiter.ReserveN(now, n).DelayFrom(now))
 	}
 	if wait := at.Sub(now); wait > 0 {
-		b.kept[object] = at
+		kept[object] = at
 		return wait
 	}
-	delete(b.kept, object)
+	delete(kept, object)
 	return 0
 }
 
@@ -61,9 +128,20 @@ func (b *budget) refused(retryAfter time.Duration) {
 	}
 }
 
-// closed says how long reads, too, have to wait after a refusal.
-func (b *budget) closed() time.Duration {
+// isBusy says whether somebody has to wait.
+func (b *budget) isBusy() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return max(0, b.closedUntil.Sub(b.clock.Now()))
+	now := b.clock.Now()
+	for _, at := range b.kept {
+		if at.After(now) {
+			return true
+		}
+	}
+	return b.closedFor(now) > 0 || b.reads.TokensAt(now) < longestPass
+}
+
+// closedFor says how long everybody has to wait after a refusal.
+func (b *budget) closedFor(now time.Time) time.Duration {
+	return max(0, b.closedUntil.Sub(now))
 }

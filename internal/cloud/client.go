@@ -30,12 +30,36 @@ type Config struct {
 	Transport policy.Transporter
 	// AllowHTTP lets the credential go over plain HTTP: for a fake cloud on this machine.
 	AllowHTTP bool
-	// WritesPerSecond and WritesBurst are what a subscription allows. Azure's own if they are 0.
-	WritesPerSecond float64
-	WritesBurst     int
+	// Limits are what a subscription allows. Azure's own where they are 0.
+	Limits Limits
 	// Clock is for the budget. Optional.
 	Clock clock.PassiveClock
 }
+
+// Limits are the requests that a subscription allows one principal: a bucket, and what refills it.
+type Limits struct {
+	WritesPerSecond, ReadsPerSecond float64
+	WritesBurst, ReadsBurst         int
+}
+
+func (l Limits) orAzures() Limits {
+	if l.WritesPerSecond == 0 {
+		l.WritesPerSecond = writesPerSecond
+	}
+	if l.WritesBurst == 0 {
+		l.WritesBurst = writesBurst
+	}
+	if l.ReadsPerSecond == 0 {
+		l.ReadsPerSecond = readsPerSecond
+	}
+	if l.ReadsBurst == 0 {
+		l.ReadsBurst = readsBurst
+	}
+	return l
+}
+
+// callTimeout is for one request and its answer: nothing here waits for a long-running operation.
+const callTimeout = 20 * time.Second
 
 // Cloud makes clients, and keeps what they share: the SDK's clients with their connections and
 // tokens, and the budget of writes of each subscription.
@@ -50,12 +74,7 @@ func New(config Config) *Cloud {
 	if config.Cloud.Services == nil {
 		config.Cloud = azcloud.AzurePublic
 	}
-	if config.WritesPerSecond == 0 {
-		config.WritesPerSecond = writesPerSecond
-	}
-	if config.WritesBurst == 0 {
-		config.WritesBurst = writesBurst
-	}
+	config.Limits = config.Limits.orAzures()
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
@@ -85,6 +104,18 @@ func (c *Cloud) Client(subscription string, credential Credential) (*Client, err
 	return client, nil
 }
 
+// IsBusy says whether somebody has to wait for a request, in any subscription.
+func (c *Cloud) IsBusy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, client := range c.clients {
+		if client.budget.isBusy() {
+			return true
+		}
+	}
+	return false
+}
+
 // Client calls the cloud for one subscription as one principal. It is safe for concurrent use.
 type Client struct {
 	subscription string
@@ -103,7 +134,7 @@ func newClient(config Config, subscription string, credential azcore.TokenCreden
 			Cloud:     config.Cloud,
 			Transport: config.Transport,
 			// The SDK would wait here; our caller comes back instead.
-			Retry:                           policy.RetryOptions{MaxRetries: -1},
+			Retry:                           policy.RetryOptions{MaxRetries: -1, TryTimeout: callTimeout},
 			Telemetry:                       policy.TelemetryOptions{ApplicationID: "fixpoint"},
 			InsecureAllowCredentialWithHTTP: config.AllowHTTP,
 		},
@@ -114,14 +145,23 @@ func newClient(config Config, subscription string, credential azcore.TokenCreden
 	roles, err4 := armauthorization.NewRoleAssignmentsClient(subscription, credential, options)
 	return &Client{
 		subscription: subscription,
-		budget:       newBudget(config.Clock, config.WritesPerSecond, config.WritesBurst),
+		budget:       newBudget(config.Clock, config.Limits),
 		accounts:     accounts, vaults: vaults, keys: keys, roles: roles,
 	}, errors.Join(err1, err2, err3, err4)
 }
 
-// read runs a call that changes nothing.
-func (c *Client) read(target Target, doing string, call func() error) error {
-	if wait := c.budget.closed(); wait > 0 {
+// Enter lets an object begin a pass of so many reads, or fails as [Throttled] with the time to wait.
+// Who comes without it may be refused half-way.
+func (c *Client) Enter(object string, reads int) error {
+	if wait := c.budget.enter(object, reads); wait > 0 {
+		return throttled("beginning", wait)
+	}
+	return nil
+}
+
+// read runs a call that changes nothing, in the name of an object.
+func (c *Client) read(object string, target Target, doing string, call func() error) error {
+	if wait := c.budget.read(object); wait > 0 {
 		return throttled(doing, wait)
 	}
 	return c.outcome(target, doing, call())
@@ -139,7 +179,9 @@ func (c *Client) outcome(target Target, doing string, err error) error {
 	err = classify(target, doing, err)
 	var typed *Error
 	if errors.As(err, &typed) && typed.Kind == Throttled {
-		typed.RetryAfter = max(typed.RetryAfter, time.Second)
+		if typed.RetryAfter == 0 {
+			typed.RetryAfter = time.Second
+		}
 		c.budget.refused(typed.RetryAfter)
 	}
 	return err
@@ -152,14 +194,35 @@ func throttled(doing string, wait time.Duration) error {
 // Account reads an account; the error is [NotFound] if there is none.
 func (c *Client) Account(ctx context.Context, group, name string) (*Account, error) {
 	var answer armstorage.AccountsClientGetPropertiesResponse
-	err := c.read(OnAccount, "reading the storage account", func() (err error) {
-		answer, err = c.accounts.GetProperties(ctx, group, name, nil)
+	var response *http.Response
+	err := c.read(name, OnAccount, "reading the storage account", func() (err error) {
+		answer, err = c.accounts.GetProperties(policy.WithCaptureResponse(ctx, &response), group, name, nil)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return accountOf(answer.Account), nil
+	account := accountOf(answer.Account)
+	account.etag = etagOf(response)
+	return account, nil
+}
+
+// etagOf is the version of what was read, where the cloud tells one.
+func etagOf(response *http.Response) string {
+	if response == nil {
+		return ""
+	}
+	return response.Header.Get("ETag")
+}
+
+// onlyIf makes a write conditional on the version that was read, so that it does not undo what
+// somebody else wrote meanwhile, and touches nothing that was not there. A cloud that tells no
+// versions takes the write as it is.
+func onlyIf(ctx context.Context, etag string) context.Context {
+	if etag == "" {
+		return ctx
+	}
+	return policy.WithHTTPHeader(ctx, http.Header{"If-Match": {etag}})
 }
 
 // NewAccount is what an account is created with. What it is encrypted with follows later.
@@ -168,9 +231,15 @@ type NewAccount struct {
 	Tags                       map[string]string
 }
 
-// CreateAccount asks for an account with an identity of its own. The cloud goes on by itself. Asking
-// again for the same account is the same request.
-func (c *Client) CreateAccount(ctx context.Context, wanted NewAccount) (Accepted, error) {
+// CreateAccount asks for an account with an identity of its own. The cloud goes on by itself. If
+// there is an account of the name, seen or not seen yet, it is left as it is: [InProgress]. Only the
+// remains of a creation that failed are replaced, where they are given.
+func (c *Client) CreateAccount(ctx context.Context, wanted NewAccount, remains *Account) (Accepted, error) {
+	if remains != nil {
+		ctx = onlyIf(ctx, remains.etag)
+	} else {
+		ctx = policy.WithHTTPHeader(ctx, http.Header{"If-None-Match": {"*"}})
+	}
 	var response *http.Response
 	err := c.write(wanted.Name, OnAccount, "creating the storage account", func() error {
 		_, err := c.accounts.BeginCreate(policy.WithCaptureResponse(ctx, &response), wanted.Group, wanted.Name, armstorage.AccountCreateParameters{
@@ -195,33 +264,45 @@ type Change struct {
 	// SKU and Tags replace what is there.
 	SKU  *string
 	Tags map[string]string
-	// Identity asks for a system-assigned identity.
+	// Identity asks for a system-assigned identity. Those that the account has beside it stay.
 	Identity bool
 	// Encryption is what the account is to be encrypted with.
 	Encryption *Encryption
 }
 
-// UpdateAccount changes an account, and returns it as it is then.
-func (c *Client) UpdateAccount(ctx context.Context, group, name string, change Change) (*Account, error) {
+// UpdateAccount changes an account that was read, and returns it as it is then. If somebody else has
+// changed it meanwhile, it is left as it is: [InProgress].
+func (c *Client) UpdateAccount(ctx context.Context, group string, account *Account, change Change) (*Account, error) {
 	parameters := armstorage.AccountUpdateParameters{Tags: pointers(change.Tags)}
 	if change.SKU != nil {
 		parameters.SKU = &armstorage.SKU{Name: to.Ptr(armstorage.SKUName(*change.SKU))}
 	}
 	if change.Identity {
-		parameters.Identity = &armstorage.Identity{Type: to.Ptr(armstorage.IdentityTypeSystemAssigned)}
+		parameters.Identity = &armstorage.Identity{Type: to.Ptr(identityBeside(account))}
 	}
 	if change.Encryption != nil {
 		parameters.Properties = &armstorage.AccountPropertiesUpdateParameters{Encryption: encryptionFor(*change.Encryption)}
 	}
 	var answer armstorage.AccountsClientUpdateResponse
-	err := c.write(name, OnAccount, "changing the storage account", func() (err error) {
-		answer, err = c.accounts.Update(ctx, group, name, parameters, nil)
+	var response *http.Response
+	err := c.write(account.Name, OnAccount, "changing the storage account", func() (err error) {
+		ctx := policy.WithCaptureResponse(onlyIf(ctx, account.etag), &response)
+		answer, err = c.accounts.Update(ctx, group, account.Name, parameters, nil)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return accountOf(answer.Account), nil
+	changed := accountOf(answer.Account)
+	changed.etag = etagOf(response)
+	return changed, nil
+}
+
+func identityBeside(account *Account) armstorage.IdentityType {
+	if account.hasUserIdentity {
+		return armstorage.IdentityTypeSystemAssignedUserAssigned
+	}
+	return armstorage.IdentityTypeSystemAssigned
 }
 
 func encryptionFor(e Encryption) *armstorage.Encryption {
@@ -240,19 +321,20 @@ func encryptionFor(e Encryption) *armstorage.Encryption {
 	return encryption
 }
 
-// DeleteAccount deletes an account. That it is gone already is no error.
-func (c *Client) DeleteAccount(ctx context.Context, group, name string) error {
-	err := c.write(name, OnAccount, "deleting the storage account", func() error {
-		_, err := c.accounts.Delete(ctx, group, name, nil)
+// DeleteAccount deletes an account that was read. That it is gone already is no error.
+func (c *Client) DeleteAccount(ctx context.Context, group string, account *Account) error {
+	err := c.write(account.Name, OnAccount, "deleting the storage account", func() error {
+		_, err := c.accounts.Delete(onlyIf(ctx, account.etag), group, account.Name, nil)
 		return err
 	})
 	return ignoreNotFound(err)
 }
 
-// NameIsFree says whether nobody in the whole cloud has the name of a storage account.
+// NameIsFree says whether nobody in the whole cloud has the name of a storage account. It is a POST,
+// which the cloud counts as a write.
 func (c *Client) NameIsFree(ctx context.Context, name string) (bool, error) {
 	var answer armstorage.AccountsClientCheckNameAvailabilityResponse
-	err := c.read(OnAccount, "looking whether the name of the storage account is free", func() (err error) {
+	err := c.write(name, OnAccount, "looking whether the name of the storage account is free", func() (err error) {
 		answer, err = c.accounts.CheckNameAvailability(ctx, armstorage.AccountCheckNameAvailabilityParameters{
 			Name: &name, Type: to.Ptr("Microsoft.Storage/storageAccounts"),
 		}, nil)
@@ -262,9 +344,9 @@ func (c *Client) NameIsFree(ctx context.Context, name string) (bool, error) {
 }
 
 // Vault reads a vault; the error is [NotFound] if there is none.
-func (c *Client) Vault(ctx context.Context, group, name string) (*Vault, error) {
+func (c *Client) Vault(ctx context.Context, object, group, name string) (*Vault, error) {
 	var answer armkeyvault.VaultsClientGetResponse
-	err := c.read(OnVault, "reading the key vault", func() (err error) {
+	err := c.read(object, OnVault, "reading the key vault", func() (err error) {
 		answer, err = c.vaults.Get(ctx, group, name, nil)
 		return err
 	})
@@ -276,9 +358,9 @@ func (c *Client) Vault(ctx context.Context, group, name string) (*Vault, error) 
 
 // Key reads a version of a key, or the latest one without a version; the error is [NotFound] if
 // there is none.
-func (c *Client) Key(ctx context.Context, group, vault, name, version string) (*Key, error) {
+func (c *Client) Key(ctx context.Context, object, group, vault, name, version string) (*Key, error) {
 	var found armkeyvault.Key
-	err := c.read(OnVault, "reading the key", func() error {
+	err := c.read(object, OnVault, "reading the key", func() error {
 		if version == "" {
 			answer, err := c.keys.Get(ctx, group, vault, name, nil)
 			found = answer.Key
@@ -296,9 +378,9 @@ func (c *Client) Key(ctx context.Context, group, vault, name, version string) (*
 
 // Grant finds the role assignment by which a principal may use a vault's keys, or nil. Whoever made
 // it counts: it may stand under another name than ours.
-func (c *Client) Grant(ctx context.Context, vaultID, principalID string) (*Grant, error) {
+func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string) (*Grant, error) {
 	var found *Grant
-	err := c.read(OnRoles, "reading the role assignments of the key vault", func() error {
+	err := c.read(object, OnRoles, "reading the role assignments of the key vault", func() error {
 		filter := fmt.Sprintf("principalId eq '%s'", principalID)
 		pager := c.roles.NewListForScopePager(vaultID, &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: &filter})
 		for pager.More() && found == nil {
@@ -306,7 +388,7 @@ func (c *Client) Grant(ctx context.Context, vaultID, principalID string) (*Grant
 			if err != nil {
 				return err
 			}
-			found = grantIn(page.Value, principalID)
+			found = grantIn(page.Value, vaultID, principalID)
 		}
 		return nil
 	})
@@ -327,7 +409,7 @@ func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID s
 		return err
 	})
 	if Is(err, AlreadyGranted) {
-		return c.Grant(ctx, vaultID, principalID)
+		return c.Grant(ctx, object, vaultID, principalID)
 	}
 	if err != nil {
 		return nil, err
@@ -339,18 +421,16 @@ func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID s
 	return grant, nil
 }
 
-// IsOurGrant says whether a grant is one that [Client.CreateGrant] makes, and not somebody else's.
-func (c *Client) IsOurGrant(grant Grant, vaultID, principalID string) bool {
-	return strings.EqualFold(path.Base(grant.ID), grantName(vaultID, principalID, CryptoUserRole))
-}
-
-// DeleteGrant takes back a role assignment of ours. That it is gone already is no error.
-func (c *Client) DeleteGrant(ctx context.Context, object, vaultID, principalID string) error {
+// DeleteGrant takes back the role assignment that [Client.CreateGrant] makes, whether or not it can
+// be seen yet, and says whether there was one. Those of others stay.
+func (c *Client) DeleteGrant(ctx context.Context, object, vaultID, principalID string) (bool, error) {
+	var response *http.Response
 	err := c.write(object, OnRoles, "taking back the access to the key vault", func() error {
-		_, err := c.roles.Delete(ctx, vaultID, grantName(vaultID, principalID, CryptoUserRole), nil)
+		_, err := c.roles.Delete(policy.WithCaptureResponse(ctx, &response), vaultID, grantName(vaultID, principalID, CryptoUserRole), nil)
 		return err
 	})
-	return ignoreNotFound(err)
+	there := err == nil && response != nil && response.StatusCode != http.StatusNoContent
+	return there, ignoreNotFound(err)
 }
 
 func (c *Client) roleID(role string) string {
@@ -387,11 +467,6 @@ func (c *Client) changeAccessPolicy(ctx context.Context, object, group, vault, t
 	})
 }
 
-// VaultID is the ARM resource id of a vault in the client's subscription.
-func (c *Client) VaultID(group, vault string) string {
-	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.KeyVault/vaults/%s", c.subscription, group, vault)
-}
-
 func ignoreNotFound(err error) error {
 	if Is(err, NotFound) {
 		return nil
@@ -410,14 +485,38 @@ func pointers(values map[string]string) map[string]*string {
 	return pointed
 }
 
-func grantIn(assignments []*armauthorization.RoleAssignment, principalID string) *Grant {
+// grantIn finds a grant that covers the whole vault: on the vault itself, or on what it is in.
+func grantIn(assignments []*armauthorization.RoleAssignment, vaultID, principalID string) *Grant {
 	for _, assignment := range assignments {
+		if assignment == nil || assignment.Properties == nil {
+			continue
+		}
 		p := assignment.Properties
-		if p == nil || !strings.EqualFold(value(p.PrincipalID), principalID) ||
-			!strings.HasSuffix(strings.ToLower(value(p.RoleDefinitionID)), CryptoUserRole) {
+		if !strings.EqualFold(value(p.PrincipalID), principalID) ||
+			!strings.HasSuffix(strings.ToLower(value(p.RoleDefinitionID)), CryptoUserRole) ||
+			!isWithin(vaultID, value(p.Scope)) {
 			continue
 		}
 		return &Grant{ID: value(assignment.ID), CreatedOn: value(p.CreatedOn)}
 	}
 	return nil
+}
+
+func isWithin(id, scope string) bool {
+	id, scope = strings.ToLower(id)+"/", strings.TrimSuffix(strings.ToLower(scope), "/")+"/"
+	return strings.HasPrefix(id, scope)
+}
+
+// IsOurGrant says whether a grant is one that [Client.CreateGrant] makes, and not somebody else's.
+func IsOurGrant(grantID, vaultID, principalID string) bool {
+	return strings.EqualFold(path.Base(grantID), grantName(vaultID, principalID, CryptoUserRole))
+}
+
+// GrantedAt is the vault that a role assignment is made at, from its id.
+func GrantedAt(grantID string) string {
+	before, _, found := strings.Cut(grantID, "/providers/Microsoft.Authorization/")
+	if !found {
+		return ""
+	}
+	return before
 }

@@ -1,7 +1,6 @@
 package cloud
 
 import (
-	"path"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/keyvault/armkeyvault"
@@ -32,10 +31,12 @@ func accountOf(a armstorage.Account) *Account {
 	}
 	if a.Identity != nil {
 		account.HasIdentity = strings.Contains(string(value(a.Identity.Type)), string(armstorage.IdentityTypeSystemAssigned))
+		account.hasUserIdentity = strings.Contains(string(value(a.Identity.Type)), string(armstorage.IdentityTypeUserAssigned))
 		account.PrincipalID = value(a.Identity.PrincipalID)
 	}
 	if p := a.Properties; p != nil {
 		account.State = string(value(p.ProvisioningState))
+		account.CreatedOn = value(p.CreationTime)
 		account.Encryption = encryptionOf(p.Encryption)
 		if p.PrimaryEndpoints != nil {
 			account.BlobEndpoint = value(p.PrimaryEndpoints.Blob)
@@ -52,6 +53,7 @@ func encryptionOf(e *armstorage.Encryption) Encryption {
 	if v := e.KeyVaultProperties; v != nil {
 		encryption.VaultURI, encryption.KeyName, encryption.KeyVersion = value(v.KeyVaultURI), value(v.KeyName), value(v.KeyVersion)
 		encryption.CurrentKeyID = value(v.CurrentVersionedKeyIdentifier)
+		encryption.CurrentVersion = versionOf(encryption.CurrentKeyID)
 	}
 	return encryption
 }
@@ -68,7 +70,7 @@ func vaultOf(v armkeyvault.Vault) *Vault {
 	vault.PurgeProtection = value(p.EnablePurgeProtection)
 	vault.RBAC = value(p.EnableRbacAuthorization)
 	for _, policy := range p.AccessPolicies {
-		if policy.Permissions == nil {
+		if policy == nil || policy.Permissions == nil {
 			continue
 		}
 		principal := strings.ToLower(value(policy.ObjectID))
@@ -79,6 +81,13 @@ func vaultOf(v armkeyvault.Vault) *Vault {
 	return vault
 }
 
+// versionOf is the last part of a versioned key identifier: https://VAULT/keys/KEY/VERSION.
+func versionOf(keyID string) string {
+	_, key, _ := strings.Cut(keyID, "/keys/")
+	_, version, _ := strings.Cut(key, "/")
+	return version
+}
+
 func keyOf(k armkeyvault.Key) *Key {
 	key := &Key{}
 	p := k.Properties
@@ -86,7 +95,7 @@ func keyOf(k armkeyvault.Key) *Key {
 		return key
 	}
 	key.ID, key.VersionID = value(p.KeyURI), value(p.KeyURIWithVersion)
-	key.Version = path.Base(key.VersionID)
+	key.Version = versionOf(key.VersionID)
 	key.Type, key.Size = string(value(p.Kty)), value(p.KeySize)
 	key.Enabled = p.Attributes == nil || p.Attributes.Enabled == nil || *p.Attributes.Enabled
 	for _, operation := range p.KeyOps {

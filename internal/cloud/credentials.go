@@ -38,7 +38,38 @@ func (AzureCredentials) Secret(tenantID, clientID, secret string) (azcore.TokenC
 
 // Assertion implements [Credentials].
 func (AzureCredentials) Assertion(tenantID, clientID string, assert func(context.Context) (string, error)) (azcore.TokenCredential, error) {
-	return azidentity.NewClientAssertionCredential(tenantID, clientID, assert, nil)
+	directory, err := azidentity.NewClientAssertionCredential(tenantID, clientID, func(ctx context.Context) (string, error) {
+		token, err := assert(ctx)
+		if failure, ok := ctx.Value(failureKey{}).(*error); ok {
+			*failure = err
+		}
+		return token, err
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return asserted{directory}, nil
+}
+
+// AssertionError says why there is no assertion. It has to hold nothing secret.
+type AssertionError struct{ Message string }
+
+// Error implements error.
+func (e *AssertionError) Error() string { return e.Message }
+
+// asserted returns the error of the assertion as it is, which the SDK would make a text of.
+type asserted struct{ directory azcore.TokenCredential }
+
+type failureKey struct{}
+
+// GetToken implements the SDK's interface.
+func (a asserted) GetToken(ctx context.Context, options policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	var failure error
+	token, err := a.directory.GetToken(context.WithValue(ctx, failureKey{}, &failure), options)
+	if err != nil && failure != nil {
+		return token, failure
+	}
+	return token, err
 }
 
 // TokenCredentials are those of a cloud that takes bearer tokens as they are, and has no directory:

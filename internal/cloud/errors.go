@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,8 +35,12 @@ const (
 	AlreadyGranted Kind = "AlreadyGranted"
 	// Locked: a management lock forbids it.
 	Locked Kind = "Locked"
+	// Disallowed: a policy of the subscription forbids it.
+	Disallowed Kind = "Disallowed"
 	// Denied: the caller lacks a permission; the message names the action and the scope.
 	Denied Kind = "Denied"
+	// NoAssertion: what the credential is to be had for, such as a ServiceAccount's token, is not there.
+	NoAssertion Kind = "NoAssertion"
 	// BadCredentials: the credential is not accepted.
 	BadCredentials Kind = "BadCredentials"
 	// Invalid: the cloud refuses a value, and will refuse it again.
@@ -79,48 +84,57 @@ func (e *Error) Error() string {
 // Unwrap returns the SDK's error.
 func (e *Error) Unwrap() error { return e.cause }
 
+// AsError finds a failed call in an error.
+func AsError(err error) (*Error, bool) {
+	var typed *Error
+	ok := errors.As(err, &typed)
+	return typed, ok
+}
+
 // Is says whether the error is of one of the kinds.
 func Is(err error, kinds ...Kind) bool {
-	var typed *Error
-	if !errors.As(err, &typed) {
-		return false
-	}
-	for _, kind := range kinds {
-		if typed.Kind == kind {
-			return true
-		}
-	}
-	return false
+	typed, ok := AsError(err)
+	return ok && slices.Contains(kinds, typed.Kind)
 }
 
 // kindOfCode sorts the cloud's error codes. Codes that are not here are sorted by the HTTP status.
 var kindOfCode = map[string]Kind{
-	"ResourceGroupNotFound":                GroupMissing,
-	"SubscriptionNotFound":                 GroupMissing,
-	"TooManyRequests":                      Throttled,
-	"SubscriptionRequestsThrottled":        Throttled,
-	"OperationNotAllowed":                  InProgress,
-	"StorageAccountOperationInProgress":    InProgress,
-	"StorageAccountIsNotProvisioned":       InProgress,
-	"ConflictError":                        InProgress,
-	"AnotherOperationInProgress":           InProgress,
-	"RoleAssignmentUpdateNotPermitted":     InProgress,
-	"KeyVaultAuthenticationFailure":        Propagating,
-	"PrincipalNotFound":                    Propagating,
-	"StorageAccountAlreadyTaken":           NameTaken,
-	"StorageAccountInAnotherResourceGroup": NameTaken,
-	"AccountAlreadyExists":                 NameTaken,
-	"StorageAccountNameInRecoverableState": NameTaken,
-	"ObjectIsDeletedButRecoverable":        NameTaken,
-	"RoleAssignmentExists":                 AlreadyGranted,
-	"ScopeLocked":                          Locked,
-	"AuthorizationFailed":                  Denied,
-	"LinkedAuthorizationFailed":            Denied,
-	"AuthenticationFailed":                 BadCredentials,
-	"InvalidAuthenticationToken":           BadCredentials,
-	"InvalidAuthenticationTokenTenant":     BadCredentials,
-	"ExpiredAuthenticationToken":           BadCredentials,
-	"PreconditionFailed":                   InProgress,
+	"ResourceGroupNotFound":                          GroupMissing,
+	"SubscriptionNotFound":                           GroupMissing,
+	"TooManyRequests":                                Throttled,
+	"SubscriptionRequestsThrottled":                  Throttled,
+	"StorageAccountOperationInProgress":              InProgress,
+	"StorageAccountIsNotProvisioned":                 InProgress,
+	"ConflictError":                                  InProgress,
+	"AnotherOperationInProgress":                     InProgress,
+	"PreconditionFailed":                             InProgress,
+	"KeyVaultAuthenticationFailure":                  Propagating,
+	"KeyVaultAccessForbidden":                        Propagating,
+	"PrincipalNotFound":                              Propagating,
+	"StorageAccountAlreadyTaken":                     NameTaken,
+	"StorageAccountAlreadyExists":                    NameTaken,
+	"StorageAccountInAnotherResourceGroup":           NameTaken,
+	"AccountAlreadyExists":                           NameTaken,
+	"StorageAccountNameInRecoverableState":           NameTaken,
+	"ObjectIsDeletedButRecoverable":                  NameTaken,
+	"InvalidResourceLocation":                        NameTaken,
+	"RoleAssignmentExists":                           AlreadyGranted,
+	"ScopeLocked":                                    Locked,
+	"RequestDisallowedByPolicy":                      Disallowed,
+	"AuthorizationFailed":                            Denied,
+	"LinkedAuthorizationFailed":                      Denied,
+	"AuthenticationFailed":                           BadCredentials,
+	"InvalidAuthenticationToken":                     BadCredentials,
+	"InvalidAuthenticationTokenTenant":               BadCredentials,
+	"ExpiredAuthenticationToken":                     BadCredentials,
+	"AccountPropertyCannotBeUpdated":                 Invalid,
+	"RoleAssignmentUpdateNotPermitted":               Invalid,
+	"RoleAssignmentLimitExceeded":                    Invalid,
+	"MaxStorageAccountsCountPerSubscriptionExceeded": Invalid,
+	"StorageAccountCountExceedsLimitPerRegion":       Invalid,
+	"SubscriptionNotRegistered":                      Invalid,
+	"MissingSubscriptionRegistration":                Invalid,
+	"ReadOnlyDisabledSubscription":                   Invalid,
 }
 
 // classify turns an error of the SDK into a typed one.
@@ -130,16 +144,32 @@ func classify(target Target, doing string, err error) error {
 	}
 	typed := &Error{Kind: Unreachable, Target: target, doing: doing, cause: err, Message: "the cloud did not answer"}
 	var response *azcore.ResponseError
-	var authentication *azidentity.AuthenticationFailedError
+	var assertion *AssertionError
+	var credential interface{ NonRetriable() }
 	switch {
 	case errors.As(err, &response):
 		typed.fromResponse(response)
-	case errors.As(err, &authentication):
+	case errors.As(err, &assertion):
+		typed.Kind, typed.Message = NoAssertion, assertion.Error()
+	case isDirectoryDown(err):
+		typed.Message = "the cloud's directory did not answer"
+	case errors.As(err, &credential):
 		typed.Kind, typed.Message = BadCredentials, "the directory does not accept the credential"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		typed.Message = "the cloud did not answer in time"
 	}
 	return typed
+}
+
+// isDirectoryDown tells a directory that refuses from one that cannot be reached, for which the SDK
+// has the same error.
+func isDirectoryDown(err error) bool {
+	var refused *azidentity.AuthenticationFailedError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	return refused.RawResponse == nil || refused.RawResponse.StatusCode >= http.StatusInternalServerError ||
+		refused.RawResponse.StatusCode == http.StatusTooManyRequests
 }
 
 func (e *Error) fromResponse(response *azcore.ResponseError) {
@@ -178,20 +208,34 @@ func cloudMessage(response *azcore.ResponseError) string {
 	return "HTTP status " + strconv.Itoa(response.StatusCode)
 }
 
-// retryAfter reads the Retry-After header, in seconds or as a date.
+// retryAfter is when the cloud asks to come back, in the order in which the SDK reads it: in
+// milliseconds, in seconds, or as a date. What is no sensible time is none.
 func retryAfter(response *http.Response) time.Duration {
 	if response == nil {
 		return 0
 	}
-	header := response.Header.Get("Retry-After")
-	if seconds, err := strconv.Atoi(header); err == nil && seconds > 0 {
-		return time.Duration(seconds) * time.Second
+	for _, header := range []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+		if wait := times(response.Header.Get(header), time.Millisecond); wait > 0 {
+			return wait
+		}
 	}
-	if milliseconds, err := strconv.Atoi(response.Header.Get("Retry-After-Ms")); err == nil && milliseconds > 0 {
-		return time.Duration(milliseconds) * time.Millisecond
+	header := response.Header.Get("Retry-After")
+	if wait := times(header, time.Second); wait > 0 {
+		return wait
 	}
 	if date, err := http.ParseTime(header); err == nil {
-		return max(0, time.Until(date))
+		return min(max(0, time.Until(date)), longestRetryAfter)
 	}
 	return 0
+}
+
+// longestRetryAfter bounds what a broken answer could ask for.
+const longestRetryAfter = time.Hour
+
+func times(count string, unit time.Duration) time.Duration {
+	n, err := strconv.Atoi(count)
+	if err != nil || n <= 0 {
+		return 0
+	}
+	return min(time.Duration(min(n, int(longestRetryAfter/unit)))*unit, longestRetryAfter)
 }

@@ -13,8 +13,10 @@ type Account struct {
 	Location string
 	SKU      string
 	Tags     map[string]string
-	// State is the provisioningState: Creating, ResolvingDNS, Succeeded.
+	// State is the provisioningState: Creating, ResolvingDNS, Succeeded, and what goes wrong.
 	State string
+	// CreatedOn is when it was asked for, by the cloud's clock; zero if the cloud does not tell.
+	CreatedOn time.Time
 	// HasIdentity is true if a system-assigned identity is asked for; PrincipalID is empty until
 	// the directory has it.
 	HasIdentity bool
@@ -22,10 +24,21 @@ type Account struct {
 	Encryption  Encryption
 	// BlobEndpoint is the URL of the blob service.
 	BlobEndpoint string
+
+	// hasUserIdentity is true if there are identities beside the system-assigned one.
+	hasUserIdentity bool
+	// etag is the version that was read, if the cloud tells one.
+	etag string
 }
 
 // Provisioned says whether the account can be changed.
 func (a Account) Provisioned() bool { return a.State == "Succeeded" }
+
+// Failed says whether the creation has ended without an account that could be used.
+func (a Account) Failed() bool { return a.State == "Failed" || a.State == "Canceled" }
+
+// GoesAway says whether the account is being deleted.
+func (a Account) GoesAway() bool { return a.State == "Deleting" }
 
 // Key sources of an account's encryption.
 const (
@@ -39,8 +52,8 @@ type Encryption struct {
 	KeySource string
 	// VaultURI, KeyName and KeyVersion are what was asked for; no version follows the vault.
 	VaultURI, KeyName, KeyVersion string
-	// CurrentKeyID is the identifier, with version, of the key in use.
-	CurrentKeyID string
+	// CurrentKeyID is the identifier, with version, of the key in use, and CurrentVersion the version.
+	CurrentKeyID, CurrentVersion string
 }
 
 // Vault is a key vault.

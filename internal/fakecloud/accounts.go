@@ -216,7 +216,7 @@ func (s *Server) createAccount(c *call, request accountRequest) reply {
 
 func (s *Server) startCreation(a *Account, now time.Time) *Operation {
 	op := &Operation{
-		ID: s.chance.guid("operation", a.ID(), strconv.Itoa(a.Generation)), Kind: "create",
+		ID: s.chance.guid("operation", a.ID(), strconv.Itoa(a.Generation)), Kind: "create", Location: a.Location,
 		Resource: a.ID(), StartedAt: now, EndsAt: a.ReadyAt,
 	}
 	if a.FailsLate {

@@ -2,7 +2,6 @@ package fakecloud
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 )
 
@@ -152,9 +151,4 @@ func (s *Server) scopeExists(c *call) *Error {
 		return resourceNotFound(scope.provider+"/"+strings.Join(scope.types, "/"), strings.Join(scope.names, "/"), scope.group)
 	}
 	return nil
-}
-
-func milliseconds[D ~int64](d D) string {
-	const nanosecondsEach = 1_000_000
-	return strconv.FormatInt(max(1, (int64(d)+nanosecondsEach-1)/nanosecondsEach), 10)
 }

@@ -150,28 +150,28 @@ type Encryption struct {
 
 // Vault is a key vault, live or softly deleted.
 type Vault struct {
-	Subscription      string            `json:"subscription"`
-	Group             string            `json:"group"`
-	Name              string            `json:"name"`
-	Location          string            `json:"location"`
-	Tags              map[string]string `json:"tags,omitempty"`
-	SKU               string            `json:"sku"`
-	RBAC              bool              `json:"rbac"`
-	PurgeProtection   bool              `json:"purgeProtection"`
-	SoftDelete        bool              `json:"softDelete"`
-	RetentionDays     int               `json:"retentionDays"`
-	Policies          []*AccessPolicy   `json:"policies,omitempty"`
-	RevokedPolicies   []*AccessPolicy   `json:"revokedPolicies,omitempty"`
-	Keys              map[string]*Key   `json:"keys"`
-	PublicNetwork     string            `json:"publicNetwork"`
-	Disabled          bool              `json:"disabled,omitempty"`
-	Version           uint64            `json:"version"`
-	CreatedAt         time.Time         `json:"createdAt"`
-	VisibleAt         time.Time         `json:"visibleAt"`
-	ReadyAt           time.Time         `json:"readyAt"`
-	BusyUntil         time.Time         `json:"busyUntil"`
-	DeletedAt         *time.Time        `json:"deletedAt,omitempty"`
-	ScheduledPurgeAt  *time.Time        `json:"scheduledPurgeAt,omitempty"`
+	Subscription     string            `json:"subscription"`
+	Group            string            `json:"group"`
+	Name             string            `json:"name"`
+	Location         string            `json:"location"`
+	Tags             map[string]string `json:"tags,omitempty"`
+	SKU              string            `json:"sku"`
+	RBAC             bool              `json:"rbac"`
+	PurgeProtection  bool              `json:"purgeProtection"`
+	SoftDelete       bool              `json:"softDelete"`
+	RetentionDays    int               `json:"retentionDays"`
+	Policies         []*AccessPolicy   `json:"policies,omitempty"`
+	RevokedPolicies  []*AccessPolicy   `json:"revokedPolicies,omitempty"`
+	Keys             map[string]*Key   `json:"keys"`
+	PublicNetwork    string            `json:"publicNetwork"`
+	Disabled         bool              `json:"disabled,omitempty"`
+	Version          uint64            `json:"version"`
+	CreatedAt        time.Time         `json:"createdAt"`
+	VisibleAt        time.Time         `json:"visibleAt"`
+	ReadyAt          time.Time         `json:"readyAt"`
+	BusyUntil        time.Time         `json:"busyUntil"`
+	DeletedAt        *time.Time        `json:"deletedAt,omitempty"`
+	ScheduledPurgeAt *time.Time        `json:"scheduledPurgeAt,omitempty"`
 }
 
 const vaultKind = "Microsoft.KeyVault/vaults"
@@ -269,6 +269,7 @@ func (l *Lock) ID() string { return l.Scope + "/providers/" + lockKind + "/" + l
 // Operation is something that goes on after its call was answered.
 type Operation struct {
 	ID        string    `json:"id"`
+	Location  string    `json:"location"`
 	Kind      string    `json:"kind"`
 	Resource  string    `json:"resource"`
 	StartedAt time.Time `json:"startedAt"`

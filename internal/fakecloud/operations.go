@@ -7,7 +7,7 @@ import (
 
 // accepted is the answer to a call whose work goes on: where to ask, and when.
 func (s *Server) accepted(c *call, op *Operation) reply {
-	address := c.base + "/subscriptions/" + c.path.subscription + "/providers/" + c.path.provider + "/locations/cloud/asyncoperations/" + op.ID + "?api-version=" + c.version
+	address := c.base + "/subscriptions/" + c.path.subscription + "/providers/" + c.path.provider + "/locations/" + op.Location + "/asyncoperations/" + op.ID + "?api-version=" + c.version
 	r := reply{status: http.StatusAccepted}.with("Location", address+"&monitor=true")
 	if s.knobs.AsyncOperation {
 		r = r.with("Azure-AsyncOperation", address)

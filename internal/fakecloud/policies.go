@@ -116,24 +116,27 @@ func (s *Server) removePolicies(c *call, v *Vault, requests []policyRequest) {
 		if policy == nil {
 			continue
 		}
-		for kind, names := range request.Permissions {
-			policy.Permissions[kind] = slices.DeleteFunc(policy.Permissions[kind], func(have string) bool {
-				return slices.ContainsFunc(names, func(gone string) bool { return same(gone, have) })
-			})
-		}
-		if policy.idle() {
-			s.revokePolicy(v, policy, c.now)
+		// What is taken away is honoured for a while: the old policy is revoked as a
+		// whole, and what is left of it stays as it was.
+		rest := *policy
+		rest.Permissions = policy.without(request.Permissions)
+		s.revokePolicy(v, policy, c.now)
+		if len(rest.Permissions) > 0 {
+			v.Policies = append(v.Policies, &rest)
 		}
 	}
 }
 
-func (p *AccessPolicy) idle() bool {
-	for _, names := range p.Permissions {
-		if len(names) > 0 {
-			return false
+func (p *AccessPolicy) without(taken map[string][]string) map[string][]string {
+	left := map[string][]string{}
+	for kind, names := range p.Permissions {
+		for _, have := range names {
+			if !slices.ContainsFunc(taken[kind], func(gone string) bool { return same(gone, have) }) {
+				left[kind] = append(left[kind], have)
+			}
 		}
 	}
-	return true
+	return left
 }
 
 // revokePolicy takes a policy away; the vault goes on honouring it for a while.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -46,6 +45,9 @@ type Server struct {
 	state    *state
 	throttle *throttle
 	faults   []*armed
+	clients  map[string]string
+	// grants finds assignments by principal; it follows from the state.
+	grants map[string]map[string]*Assignment
 }
 
 // New makes a cloud, from the state file if there is one. A state file that cannot be
@@ -72,16 +74,23 @@ func Open(options Options) (*Server, error) {
 		locations: options.Locations,
 		state:     newState(),
 		throttle:  newThrottle(),
+		clients:   map[string]string{},
+		grants:    map[string]map[string]*Assignment{},
 	}
 	if options.StateFile != "" {
 		s.file = newStateFile(options.StateFile)
 		if err := s.file.load(s.state); err != nil {
 			return nil, err
 		}
-		go s.file.keep(s.snapshot)
+	}
+	for _, a := range s.state.Assignments {
+		s.indexGrant(a)
 	}
 	s.chance = chance{seed: options.Seed, draws: s.state.Draws}
 	s.SetKnobs(options.Knobs)
+	if s.file != nil {
+		go s.file.keep(s.snapshot)
+	}
 	return s, nil
 }
 
@@ -109,6 +118,8 @@ type call struct {
 
 	fault *Fault
 	early bool
+	// remaining are the headers that tell what the throttle has left for the caller.
+	remaining map[string]string
 	// subject is what the call is counted for, if not the path's own resource.
 	subject string
 	// What goes into the ledger.
@@ -302,6 +313,9 @@ func (s *Server) send(w http.ResponseWriter, c *call, r reply) {
 	if id := c.header.Get("x-ms-client-request-id"); id != "" {
 		header.Set("x-ms-client-request-id", id)
 	}
+	for key, value := range c.remaining {
+		header.Set(key, value)
+	}
 	if r.err != nil {
 		s.explain(header, r.err)
 	}
@@ -328,12 +342,8 @@ func (s *Server) explain(header http.Header, err *Error) {
 func (s *Server) retryAfter(header http.Header, wait time.Duration) {
 	header.Set("Retry-After", seconds(wait))
 	if s.Knobs().MillisecondHints {
-		header.Set("x-ms-retry-after-ms", strconv.FormatInt(max(1, int64(math.Ceil(float64(wait)/float64(time.Millisecond)))), 10))
+		header.Set("x-ms-retry-after-ms", milliseconds(wait))
 	}
-}
-
-func seconds(d time.Duration) string {
-	return strconv.Itoa(max(1, int(math.Ceil(d.Seconds()))))
 }
 
 func writeJSON(w io.Writer, body any) {

@@ -3,6 +3,7 @@ package fakecloud
 import (
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -29,13 +30,15 @@ type verdict struct {
 	throttled bool
 	early     bool
 	wait      time.Duration
+	// left is how many calls the bucket has left; -1 if it throttles nothing.
+	left int
 }
 
 // take lets a call pass for a token. A call that comes before the time that it was
 // told is told to wait anew and takes no token, whatever there is in the bucket.
 func (t *throttle) take(caller, call string, bucket Bucket, round time.Duration, now time.Time) verdict {
 	if bucket.Capacity <= 0 {
-		return verdict{}
+		return verdict{left: -1}
 	}
 	key := caller + " " + call
 	l := t.refill(caller, bucket, now)
@@ -44,12 +47,18 @@ func (t *throttle) take(caller, call string, bucket Bucket, round time.Duration,
 	if !early && l.tokens >= 1 {
 		l.tokens--
 		delete(t.told, key)
-		return verdict{}
+		return verdict{left: int(l.tokens)}
 	}
-	wait := max(bucket.untilToken(l.tokens), round)
-	wait = (wait + round - 1) / round * round
+	wait := max(roundUp(bucket.untilToken(l.tokens), round), round)
 	t.told[key] = now.Add(wait)
 	return verdict{throttled: true, early: early, wait: wait}
+}
+
+func roundUp(d, unit time.Duration) time.Duration {
+	if rest := d % unit; rest > 0 {
+		return d + unit - rest
+	}
+	return d
 }
 
 func (t *throttle) refill(caller string, bucket Bucket, now time.Time) *level {
@@ -75,6 +84,9 @@ func (s *Server) throttled(c *call) *Error {
 	kind, bucket := s.bucket(c.method)
 	caller := strings.ToLower(kind + " " + c.path.subscription + " " + c.who.name)
 	v := s.throttle.take(caller, c.method+" "+strings.ToLower(c.path.id()), bucket, s.hint(), c.now)
+	if v.left >= 0 {
+		c.remaining = map[string]string{"x-ms-ratelimit-remaining-subscription-" + kind + "s": strconv.Itoa(v.left)}
+	}
 	if !v.throttled {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -81,4 +82,13 @@ func validTags(tags map[string]*string, longest int) *Error {
 		seen[strings.ToLower(key)] = true
 	}
 	return nil
+}
+
+// seconds rounds up to what Retry-After can say.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
+}
+
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(max(1, int64((d+time.Millisecond-1)/time.Millisecond)), 10)
 }

@@ -352,7 +352,7 @@ func (s *Server) purgeVault(c *call) reply {
 
 func (s *Server) startPurge(c *call, v *Vault) *Operation {
 	op := &Operation{
-		ID: s.chance.guid("operation", "purge", v.ID(), strconv.FormatUint(v.Version, 10)), Kind: "purge", Resource: v.ID(),
+		ID: s.chance.guid("operation", "purge", v.ID(), strconv.FormatUint(v.Version, 10)), Kind: "purge", Location: v.Location, Resource: v.ID(),
 		StartedAt: c.now, EndsAt: s.later(c.now, s.knobs.VaultCreation, "purge", v.Name),
 	}
 	s.state.Operations[op.ID] = op

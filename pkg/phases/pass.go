@@ -3,6 +3,7 @@ package phases
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -106,6 +107,25 @@ func (p *pass[S]) note(ctx context.Context, phase string, result ssa.Result) {
 		Left:      result.Left,
 		Recreated: result.Action == ssa.ActionCreate && p.wasThere(),
 	})
+}
+
+// confirmOwner makes sure, past the cache, that the owner is not on its way out, before a child is
+// made its own that is not: a deletion that orphans the children takes the owner references off
+// them, and whoever has not seen the deletion yet would take that for drift, put them back, and
+// later tear the children down.
+func (p *pass[S]) confirmOwner(ctx context.Context) error {
+	fresh, ok := reflect.New(reflect.TypeOf(p.owner).Elem()).Interface().(client.Object)
+	if !ok {
+		return fmt.Errorf("making a %T", p.owner)
+	}
+	err := p.uncached.Get(ctx, client.ObjectKeyFromObject(p.owner), fresh)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the owner past the cache: %w", err)
+	}
+	if err != nil || fresh.GetUID() != p.owner.GetUID() || fresh.GetDeletionTimestamp() != nil {
+		return &ssa.Error{Reason: ssa.ReasonStale, Object: p.owner.GetName(), Message: "it is being deleted; it is read again", Transient: true}
+	}
+	return nil
 }
 
 // wasThere says whether the status knows the current phase's child.

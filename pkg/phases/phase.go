@@ -170,6 +170,11 @@ func (c Child[S, C, L]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 			return verdict, err
 		}
 	}
+	if !isNil(live) && !isOwnedBy(live, p.owner) {
+		if err := p.confirmOwner(ctx); err != nil {
+			return Verdict{}, err
+		}
+	}
 	if isOwnedBy(live, p.owner) && live.GetDeletionTimestamp() != nil {
 		return Wait(ReasonRecreating, fmt.Sprintf("%s is being deleted; it is created anew once it is gone", p.describe(live)), 0), nil
 	}

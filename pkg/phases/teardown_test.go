@@ -170,6 +170,28 @@ func TestOrphanDeletionKeepsTheChildren(t *testing.T) {
 	g.Expect(w.part("Wheel", "rim")).NotTo(BeNil())
 }
 
+func TestOrphansAreKeptWhenTheCacheHasNotSeenTheDeletion(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Toy that is deleted with its children to be kept, and a child that the garbage
+	// collector has orphaned already, while the cache shows the Toy as it was
+	w := newWorld()
+	shop := newWorkshop(w, gearOf("Axle"))
+	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
+	shop.settle(t)
+	w.lags = true
+	w.remove(ref{"Toy", toyName}, metav1.FinalizerOrphanDependents)
+	w.meddle("Gear", "axle", func(c child) { c.SetOwnerReferences(nil) })
+	w.cache[ref{"Gear", "axle"}] = w.objects[ref{"Gear", "axle"}]
+	w.writes = nil
+
+	// When a pass is made
+	result := shop.mustPass(t)
+
+	// Then the child is not made the Toy's again, which would tear it down later
+	g.Expect(w.writes).To(BeEmpty())
+	g.Expect(result.RequeueAfter).To(BeNumerically("<", time.Second), "the Toy is read again")
+}
+
 func TestATeardownThatFailsSaysSoAndStaysRemovable(t *testing.T) {
 	down := errors.New("the cloud is down")
 	cases := map[string]struct {

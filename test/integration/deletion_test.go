@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,7 +84,7 @@ func TestWhileItIsTornDownTheStatusSaysOnWhatItWaits(t *testing.T) {
 
 	// Then it goes on when that is gone.
 	update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) {
-		d.Finalizers = []string{metav1.FinalizerDeleteDependents}
+		d.Finalizers = slices.DeleteFunc(d.Finalizers, func(f string) bool { return f == "team.test/keep" })
 	})
 	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
 	w.Expect(w.left("web")).To(BeEmpty())

@@ -194,7 +194,7 @@ func TestKubectlFindsKindsByTheirShortNames(t *testing.T) {
 	resources, err := client.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 
 	g.Expect(err).NotTo(HaveOccurred())
-	for name, short := range map[string]string{"appservices": "asvc", "securestorages": "sst"} {
+	for name, short := range map[string]string{"appservices": "asvc", "mcpservers": "mcp", "securestorages": "sst"} {
 		g.Expect(resources.APIResources).To(ContainElement(And(
 			HaveField("Name", name),
 			HaveField("ShortNames", ConsistOf(short)),

@@ -2,6 +2,7 @@ package validation
 
 import (
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,11 +22,17 @@ type kindCases struct {
 
 var kinds = []kindCases{
 	{"AppService", ruleRefusals, limitRefusals, acceptances},
+	{"MCPServer", mcpServerRefusals, mcpServerLimits, mcpServerAcceptances},
 	{"SecureStorage", secureStorageRefusals, secureStorageLimits, secureStorageAcceptances},
 }
 
 // borrowed are the fields whose types come from Kubernetes, and their rules with them.
-var borrowed = []string{"spec.env[]", "spec.imagePullSecrets[]", "spec.resources", "status.conditions[]"}
+var borrowed = []string{
+	"spec.env[]", "spec.envFrom[]", "spec.imagePullSecrets[]", "spec.resources", "status.conditions[]",
+	"spec.podSecurityContext", "spec.containerSecurityContext",
+	"spec.scheduling.affinity", "spec.scheduling.tolerations[]", "spec.scheduling.topologySpreadConstraints[]",
+	"spec.networkPolicy.ingress.from[]", "spec.networkPolicy.egress.rules[].to[]",
+}
 
 // forEachKind runs a test for each kind, with its schema.
 func forEachKind(t *testing.T, test func(*testing.T, kindCases, apiextensionsv1.JSONSchemaProps)) {
@@ -104,12 +111,15 @@ func limitsOf(path string, schema apiextensionsv1.JSONSchemaProps) []string {
 	return limits
 }
 
+// anyIndex is where a user is pointed to in a list.
+var anyIndex = regexp.MustCompile(`\[\d+\]`)
+
 func TestEveryRuleHasACase(t *testing.T) {
 	forEachKind(t, func(t *testing.T, cases kindCases, schema apiextensionsv1.JSONSchemaProps) {
 		g := NewWithT(t)
 		tested := map[string]bool{}
 		for _, c := range cases.refusals {
-			tested[c.message+" @ "+c.field] = true
+			tested[c.message+" @ "+anyIndex.ReplaceAllString(c.field, "[]")] = true
 		}
 		walk("", schema, func(path string, schema apiextensionsv1.JSONSchemaProps) {
 			for _, rule := range schema.XValidations {
@@ -179,7 +189,7 @@ func TestMessagesNameTheFieldAndTheRemedy(t *testing.T) {
 	forEachKind(t, func(t *testing.T, _ kindCases, schema apiextensionsv1.JSONSchemaProps) {
 		walk("", schema, func(path string, schema apiextensionsv1.JSONSchemaProps) {
 			for _, rule := range schema.XValidations {
-				field := path[strings.LastIndex(path, ".")+1:]
+				field := strings.TrimSuffix(path[strings.LastIndex(path, ".")+1:], "[]")
 				if rule.FieldPath != "" {
 					field = rule.FieldPath[1:]
 				}

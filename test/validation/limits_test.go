@@ -209,6 +209,7 @@ func names(prefix string, count int) string   { return repeated(count, "{name: "
 func TestLimitsTellTheFieldAndTheBound(t *testing.T) {
 	existing := map[string]*unstructured.Unstructured{
 		"AppService":    given(t, appService(NewWithT(t), "existing", `{image: "shop:1"}`)),
+		"MCPServer":     given(t, build(NewWithT(t), "MCPServer", "existing", mcpServer())),
 		"SecureStorage": given(t, secureStorage(NewWithT(t), "existing", `{}`)),
 	}
 	for _, cases := range kinds {

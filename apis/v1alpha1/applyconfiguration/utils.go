@@ -34,6 +34,62 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1alpha1.AppServiceSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("AppServiceStatus"):
 		return &apisv1alpha1.AppServiceStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServer"):
+		return &apisv1alpha1.MCPServerApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerAutoscaling"):
+		return &apisv1alpha1.MCPServerAutoscalingApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerBridge"):
+		return &apisv1alpha1.MCPServerBridgeApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerCARef"):
+		return &apisv1alpha1.MCPServerCARefApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerCredentialsSecretRef"):
+		return &apisv1alpha1.MCPServerCredentialsSecretRefApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerEmptyDir"):
+		return &apisv1alpha1.MCPServerEmptyDirApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerFile"):
+		return &apisv1alpha1.MCPServerFileApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerHTTPRoute"):
+		return &apisv1alpha1.MCPServerHTTPRouteApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerInfo"):
+		return &apisv1alpha1.MCPServerInfoApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerMount"):
+		return &apisv1alpha1.MCPServerMountApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerMountedClaim"):
+		return &apisv1alpha1.MCPServerMountedClaimApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerMountedKey"):
+		return &apisv1alpha1.MCPServerMountedKeyApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerMountedObject"):
+		return &apisv1alpha1.MCPServerMountedObjectApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerNetworkEgress"):
+		return &apisv1alpha1.MCPServerNetworkEgressApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerNetworkEgressRule"):
+		return &apisv1alpha1.MCPServerNetworkEgressRuleApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerNetworkIngress"):
+		return &apisv1alpha1.MCPServerNetworkIngressApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerNetworkPolicy"):
+		return &apisv1alpha1.MCPServerNetworkPolicyApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerNetworkPort"):
+		return &apisv1alpha1.MCPServerNetworkPortApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerParentRef"):
+		return &apisv1alpha1.MCPServerParentRefApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerPodMetadata"):
+		return &apisv1alpha1.MCPServerPodMetadataApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerPodOverrides"):
+		return &apisv1alpha1.MCPServerPodOverridesApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerProbe"):
+		return &apisv1alpha1.MCPServerProbeApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerProbes"):
+		return &apisv1alpha1.MCPServerProbesApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerProtocol"):
+		return &apisv1alpha1.MCPServerProtocolApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerScheduling"):
+		return &apisv1alpha1.MCPServerSchedulingApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerServiceAccount"):
+		return &apisv1alpha1.MCPServerServiceAccountApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerSpec"):
+		return &apisv1alpha1.MCPServerSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MCPServerStatus"):
+		return &apisv1alpha1.MCPServerStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorage"):
 		return &apisv1alpha1.SecureStorageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageAccess"):

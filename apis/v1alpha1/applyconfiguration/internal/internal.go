@@ -276,6 +276,611 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.DriftPolicy
   scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServer
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerSpec
+    - name: status
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerStatus
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerAutoscaling
+  map:
+    fields:
+    - name: maxReplicas
+      type:
+        scalar: numeric
+    - name: minReplicas
+      type:
+        scalar: numeric
+      default: 1
+    - name: targetCPUUtilizationPercent
+      type:
+        scalar: numeric
+    - name: targetMemoryUtilizationPercent
+      type:
+        scalar: numeric
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerBridge
+  map:
+    fields:
+    - name: drainTimeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+      default: 25s
+    - name: idleTimeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+      default: 30m
+    - name: maxMessageBytes
+      type:
+        scalar: numeric
+      default: 4194304
+    - name: maxSessions
+      type:
+        scalar: numeric
+      default: 100
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerCAKind
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerCARef
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+      default: ca.crt
+    - name: kind
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerCAKind
+      default: ConfigMap
+    - name: name
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerCredentialsSecretRef
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+      default: token
+    - name: name
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerEmptyDir
+  map:
+    fields:
+    - name: medium
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMedium
+    - name: sizeLimit
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerFile
+  map:
+    fields:
+    - name: content
+      type:
+        scalar: string
+      default: ""
+    - name: path
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerHTTPRoute
+  map:
+    fields:
+    - name: hostnames
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: parentRefs
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerParentRef
+          elementRelationship: atomic
+    - name: path
+      type:
+        scalar: string
+      default: /
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerInfo
+  map:
+    fields:
+    - name: capabilities
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: name
+      type:
+        scalar: string
+    - name: prompts
+      type:
+        scalar: numeric
+    - name: protocolVersion
+      type:
+        scalar: string
+    - name: resources
+      type:
+        scalar: numeric
+    - name: tools
+      type:
+        scalar: numeric
+    - name: version
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMedium
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMount
+  map:
+    fields:
+    - name: configMap
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMountedObject
+    - name: emptyDir
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerEmptyDir
+    - name: mountPath
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+    - name: persistentVolumeClaim
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMountedClaim
+    - name: readOnly
+      type:
+        scalar: boolean
+    - name: secret
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMountedObject
+    - name: subPath
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMountedClaim
+  map:
+    fields:
+    - name: claimName
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMountedKey
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: path
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMountedObject
+  map:
+    fields:
+    - name: items
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMountedKey
+          elementRelationship: associative
+          keys:
+          - key
+    - name: name
+      type:
+        scalar: string
+    - name: optional
+      type:
+        scalar: boolean
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerNetworkEgress
+  map:
+    fields:
+    - name: allowDNS
+      type:
+        scalar: boolean
+      default: true
+    - name: rules
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerNetworkEgressRule
+          elementRelationship: atomic
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerNetworkEgressRule
+  map:
+    fields:
+    - name: ports
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerNetworkPort
+          elementRelationship: atomic
+    - name: to
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.networking.v1.NetworkPolicyPeer
+          elementRelationship: atomic
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerNetworkIngress
+  map:
+    fields:
+    - name: from
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.networking.v1.NetworkPolicyPeer
+          elementRelationship: atomic
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerNetworkPolicy
+  map:
+    fields:
+    - name: egress
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerNetworkEgress
+    - name: ingress
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerNetworkIngress
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerNetworkPort
+  map:
+    fields:
+    - name: endPort
+      type:
+        scalar: numeric
+    - name: port
+      type:
+        scalar: numeric
+    - name: protocol
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerPortProtocol
+      default: TCP
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerParentRef
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: namespace
+      type:
+        scalar: string
+    - name: sectionName
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerPhase
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerPodMetadata
+  map:
+    fields:
+    - name: annotations
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: labels
+      type:
+        map:
+          elementType:
+            scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerPodOverrides
+  map:
+    fields:
+    - name: metadata
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerPodMetadata
+    - name: spec
+      type:
+        namedType: __untyped_atomic_
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerPortProtocol
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerProbe
+  map:
+    fields:
+    - name: failureThreshold
+      type:
+        scalar: numeric
+    - name: initialDelaySeconds
+      type:
+        scalar: numeric
+    - name: path
+      type:
+        scalar: string
+    - name: periodSeconds
+      type:
+        scalar: numeric
+    - name: port
+      type:
+        scalar: numeric
+    - name: timeoutSeconds
+      type:
+        scalar: numeric
+    - name: type
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerProbeType
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerProbeType
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerProbes
+  map:
+    fields:
+    - name: liveness
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerProbe
+    - name: readiness
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerProbe
+    - name: startup
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerProbe
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerProtocol
+  map:
+    fields:
+    - name: caRef
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerCARef
+    - name: credentialsSecretRef
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerCredentialsSecretRef
+    - name: disabled
+      type:
+        scalar: boolean
+    - name: interval
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+      default: 30s
+    - name: timeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+      default: 5s
+    - name: tls
+      type:
+        scalar: boolean
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerScheduling
+  map:
+    fields:
+    - name: affinity
+      type:
+        namedType: io.k8s.api.core.v1.Affinity
+    - name: nodeSelector
+      type:
+        map:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: priorityClassName
+      type:
+        scalar: string
+    - name: tolerations
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.Toleration
+          elementRelationship: atomic
+    - name: topologySpreadConstraints
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.TopologySpreadConstraint
+          elementRelationship: associative
+          keys:
+          - topologyKey
+          - whenUnsatisfiable
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerServiceAccount
+  map:
+    fields:
+    - name: annotations
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: automountToken
+      type:
+        scalar: boolean
+    - name: create
+      type:
+        scalar: boolean
+    - name: name
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerSessionAffinity
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerSpec
+  map:
+    fields:
+    - name: adoptionPolicy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AdoptionPolicy
+      default: Never
+    - name: args
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: autoscaling
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerAutoscaling
+    - name: bridge
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerBridge
+    - name: command
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: containerSecurityContext
+      type:
+        namedType: io.k8s.api.core.v1.SecurityContext
+    - name: disruptionBudget
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceDisruptionBudget
+    - name: drainSeconds
+      type:
+        scalar: numeric
+      default: 10
+    - name: driftPolicy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.DriftPolicy
+      default: Correct
+    - name: env
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.EnvVar
+          elementRelationship: associative
+          keys:
+          - name
+    - name: envFrom
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.EnvFromSource
+          elementRelationship: atomic
+    - name: files
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerFile
+          elementRelationship: associative
+          keys:
+          - path
+    - name: httpRoute
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerHTTPRoute
+    - name: image
+      type:
+        scalar: string
+    - name: imagePullPolicy
+      type:
+        namedType: io.k8s.api.core.v1.PullPolicy
+    - name: imagePullSecrets
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.LocalObjectReference
+          elementRelationship: associative
+          keys:
+          - name
+    - name: ingress
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceIngress
+    - name: mounts
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerMount
+          elementRelationship: associative
+          keys:
+          - name
+    - name: networkPolicy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerNetworkPolicy
+    - name: path
+      type:
+        scalar: string
+    - name: podOverrides
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerPodOverrides
+    - name: podSecurityContext
+      type:
+        namedType: io.k8s.api.core.v1.PodSecurityContext
+    - name: port
+      type:
+        scalar: numeric
+      default: 8080
+    - name: probes
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerProbes
+    - name: progressDeadlineSeconds
+      type:
+        scalar: numeric
+      default: 600
+    - name: protocol
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerProtocol
+      default:
+        interval: 30s
+        timeout: 5s
+    - name: replicas
+      type:
+        scalar: numeric
+    - name: resources
+      type:
+        namedType: io.k8s.api.core.v1.ResourceRequirements
+    - name: scheduling
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerScheduling
+    - name: serviceAccount
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerServiceAccount
+    - name: sessionAffinity
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerSessionAffinity
+      default: Auto
+    - name: sessionAffinityTimeoutSeconds
+      type:
+        scalar: numeric
+      default: 10800
+    - name: strategy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceStrategy
+      default: RollingUpdate
+    - name: suspend
+      type:
+        scalar: boolean
+    - name: terminationGracePeriodSeconds
+      type:
+        scalar: numeric
+      default: 60
+    - name: transport
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerTransport
+      default: streamable-http
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: drifts
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceDrift
+          elementRelationship: atomic
+    - name: endpoint
+      type:
+        scalar: string
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: phase
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerPhase
+    - name: readyReplicas
+      type:
+        scalar: numeric
+    - name: replicas
+      type:
+        scalar: numeric
+    - name: selector
+      type:
+        scalar: string
+    - name: server
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerInfo
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerTransport
+  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorage
   map:
     fields:
@@ -465,6 +1070,57 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: tenantID
       type:
         scalar: string
+- name: io.k8s.api.core.v1.Affinity
+  map:
+    fields:
+    - name: nodeAffinity
+      type:
+        namedType: io.k8s.api.core.v1.NodeAffinity
+    - name: podAffinity
+      type:
+        namedType: io.k8s.api.core.v1.PodAffinity
+    - name: podAntiAffinity
+      type:
+        namedType: io.k8s.api.core.v1.PodAntiAffinity
+- name: io.k8s.api.core.v1.AppArmorProfile
+  map:
+    fields:
+    - name: localhostProfile
+      type:
+        scalar: string
+    - name: type
+      type:
+        namedType: io.k8s.api.core.v1.AppArmorProfileType
+- name: io.k8s.api.core.v1.AppArmorProfileType
+  scalar: string
+- name: io.k8s.api.core.v1.Capabilities
+  map:
+    fields:
+    - name: add
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.Capability
+          elementRelationship: atomic
+    - name: drop
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.Capability
+          elementRelationship: atomic
+- name: io.k8s.api.core.v1.Capability
+  scalar: string
+- name: io.k8s.api.core.v1.ConfigMapEnvSource
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: optional
+      type:
+        scalar: boolean
+    elementRelationship: atomic
 - name: io.k8s.api.core.v1.ConfigMapKeySelector
   map:
     fields:
@@ -479,6 +1135,18 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: boolean
     elementRelationship: atomic
+- name: io.k8s.api.core.v1.EnvFromSource
+  map:
+    fields:
+    - name: configMapRef
+      type:
+        namedType: io.k8s.api.core.v1.ConfigMapEnvSource
+    - name: prefix
+      type:
+        scalar: string
+    - name: secretRef
+      type:
+        namedType: io.k8s.api.core.v1.SecretEnvSource
 - name: io.k8s.api.core.v1.EnvVar
   map:
     fields:
@@ -534,6 +1202,63 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
       default: ""
     elementRelationship: atomic
+- name: io.k8s.api.core.v1.NodeAffinity
+  map:
+    fields:
+    - name: preferredDuringSchedulingIgnoredDuringExecution
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.PreferredSchedulingTerm
+          elementRelationship: atomic
+    - name: requiredDuringSchedulingIgnoredDuringExecution
+      type:
+        namedType: io.k8s.api.core.v1.NodeSelector
+- name: io.k8s.api.core.v1.NodeInclusionPolicy
+  scalar: string
+- name: io.k8s.api.core.v1.NodeSelector
+  map:
+    fields:
+    - name: nodeSelectorTerms
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.NodeSelectorTerm
+          elementRelationship: atomic
+    elementRelationship: atomic
+- name: io.k8s.api.core.v1.NodeSelectorOperator
+  scalar: string
+- name: io.k8s.api.core.v1.NodeSelectorRequirement
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: operator
+      type:
+        namedType: io.k8s.api.core.v1.NodeSelectorOperator
+    - name: values
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+- name: io.k8s.api.core.v1.NodeSelectorTerm
+  map:
+    fields:
+    - name: matchExpressions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.NodeSelectorRequirement
+          elementRelationship: atomic
+    - name: matchFields
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.NodeSelectorRequirement
+          elementRelationship: atomic
+    elementRelationship: atomic
 - name: io.k8s.api.core.v1.ObjectFieldSelector
   map:
     fields:
@@ -544,6 +1269,131 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
     elementRelationship: atomic
+- name: io.k8s.api.core.v1.PodAffinity
+  map:
+    fields:
+    - name: preferredDuringSchedulingIgnoredDuringExecution
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.WeightedPodAffinityTerm
+          elementRelationship: atomic
+    - name: requiredDuringSchedulingIgnoredDuringExecution
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.PodAffinityTerm
+          elementRelationship: atomic
+- name: io.k8s.api.core.v1.PodAffinityTerm
+  map:
+    fields:
+    - name: labelSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: matchLabelKeys
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: mismatchLabelKeys
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: namespaceSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: namespaces
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: topologyKey
+      type:
+        scalar: string
+- name: io.k8s.api.core.v1.PodAntiAffinity
+  map:
+    fields:
+    - name: preferredDuringSchedulingIgnoredDuringExecution
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.WeightedPodAffinityTerm
+          elementRelationship: atomic
+    - name: requiredDuringSchedulingIgnoredDuringExecution
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.PodAffinityTerm
+          elementRelationship: atomic
+- name: io.k8s.api.core.v1.PodFSGroupChangePolicy
+  scalar: string
+- name: io.k8s.api.core.v1.PodSELinuxChangePolicy
+  scalar: string
+- name: io.k8s.api.core.v1.PodSecurityContext
+  map:
+    fields:
+    - name: appArmorProfile
+      type:
+        namedType: io.k8s.api.core.v1.AppArmorProfile
+    - name: fsGroup
+      type:
+        scalar: numeric
+    - name: fsGroupChangePolicy
+      type:
+        namedType: io.k8s.api.core.v1.PodFSGroupChangePolicy
+    - name: runAsGroup
+      type:
+        scalar: numeric
+    - name: runAsNonRoot
+      type:
+        scalar: boolean
+    - name: runAsUser
+      type:
+        scalar: numeric
+    - name: seLinuxChangePolicy
+      type:
+        namedType: io.k8s.api.core.v1.PodSELinuxChangePolicy
+    - name: seLinuxOptions
+      type:
+        namedType: io.k8s.api.core.v1.SELinuxOptions
+    - name: seccompProfile
+      type:
+        namedType: io.k8s.api.core.v1.SeccompProfile
+    - name: supplementalGroups
+      type:
+        list:
+          elementType:
+            scalar: numeric
+          elementRelationship: atomic
+    - name: supplementalGroupsPolicy
+      type:
+        namedType: io.k8s.api.core.v1.SupplementalGroupsPolicy
+    - name: sysctls
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.Sysctl
+          elementRelationship: atomic
+    - name: windowsOptions
+      type:
+        namedType: io.k8s.api.core.v1.WindowsSecurityContextOptions
+- name: io.k8s.api.core.v1.PreferredSchedulingTerm
+  map:
+    fields:
+    - name: preference
+      type:
+        namedType: io.k8s.api.core.v1.NodeSelectorTerm
+    - name: weight
+      type:
+        scalar: numeric
+- name: io.k8s.api.core.v1.ProcMountType
+  scalar: string
+- name: io.k8s.api.core.v1.PullPolicy
+  scalar: string
 - name: io.k8s.api.core.v1.ResourceClaim
   map:
     fields:
@@ -587,6 +1437,43 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: requests
       type:
         namedType: io.k8s.api.core.v1.ResourceList
+- name: io.k8s.api.core.v1.SELinuxOptions
+  map:
+    fields:
+    - name: level
+      type:
+        scalar: string
+    - name: role
+      type:
+        scalar: string
+    - name: type
+      type:
+        scalar: string
+    - name: user
+      type:
+        scalar: string
+- name: io.k8s.api.core.v1.SeccompProfile
+  map:
+    fields:
+    - name: localhostProfile
+      type:
+        scalar: string
+    - name: type
+      type:
+        namedType: io.k8s.api.core.v1.SeccompProfileType
+- name: io.k8s.api.core.v1.SeccompProfileType
+  scalar: string
+- name: io.k8s.api.core.v1.SecretEnvSource
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: optional
+      type:
+        scalar: boolean
+    elementRelationship: atomic
 - name: io.k8s.api.core.v1.SecretKeySelector
   map:
     fields:
@@ -601,6 +1488,158 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: boolean
     elementRelationship: atomic
+- name: io.k8s.api.core.v1.SecurityContext
+  map:
+    fields:
+    - name: allowPrivilegeEscalation
+      type:
+        scalar: boolean
+    - name: appArmorProfile
+      type:
+        namedType: io.k8s.api.core.v1.AppArmorProfile
+    - name: capabilities
+      type:
+        namedType: io.k8s.api.core.v1.Capabilities
+    - name: privileged
+      type:
+        scalar: boolean
+    - name: procMount
+      type:
+        namedType: io.k8s.api.core.v1.ProcMountType
+    - name: readOnlyRootFilesystem
+      type:
+        scalar: boolean
+    - name: runAsGroup
+      type:
+        scalar: numeric
+    - name: runAsNonRoot
+      type:
+        scalar: boolean
+    - name: runAsUser
+      type:
+        scalar: numeric
+    - name: seLinuxOptions
+      type:
+        namedType: io.k8s.api.core.v1.SELinuxOptions
+    - name: seccompProfile
+      type:
+        namedType: io.k8s.api.core.v1.SeccompProfile
+    - name: windowsOptions
+      type:
+        namedType: io.k8s.api.core.v1.WindowsSecurityContextOptions
+- name: io.k8s.api.core.v1.SupplementalGroupsPolicy
+  scalar: string
+- name: io.k8s.api.core.v1.Sysctl
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: value
+      type:
+        scalar: string
+- name: io.k8s.api.core.v1.TaintEffect
+  scalar: string
+- name: io.k8s.api.core.v1.Toleration
+  map:
+    fields:
+    - name: effect
+      type:
+        namedType: io.k8s.api.core.v1.TaintEffect
+    - name: key
+      type:
+        scalar: string
+    - name: operator
+      type:
+        namedType: io.k8s.api.core.v1.TolerationOperator
+    - name: tolerationSeconds
+      type:
+        scalar: numeric
+    - name: value
+      type:
+        scalar: string
+- name: io.k8s.api.core.v1.TolerationOperator
+  scalar: string
+- name: io.k8s.api.core.v1.TopologySpreadConstraint
+  map:
+    fields:
+    - name: labelSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: matchLabelKeys
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: maxSkew
+      type:
+        scalar: numeric
+    - name: minDomains
+      type:
+        scalar: numeric
+    - name: nodeAffinityPolicy
+      type:
+        namedType: io.k8s.api.core.v1.NodeInclusionPolicy
+    - name: nodeTaintsPolicy
+      type:
+        namedType: io.k8s.api.core.v1.NodeInclusionPolicy
+    - name: topologyKey
+      type:
+        scalar: string
+    - name: whenUnsatisfiable
+      type:
+        namedType: io.k8s.api.core.v1.UnsatisfiableConstraintAction
+- name: io.k8s.api.core.v1.UnsatisfiableConstraintAction
+  scalar: string
+- name: io.k8s.api.core.v1.WeightedPodAffinityTerm
+  map:
+    fields:
+    - name: podAffinityTerm
+      type:
+        namedType: io.k8s.api.core.v1.PodAffinityTerm
+    - name: weight
+      type:
+        scalar: numeric
+- name: io.k8s.api.core.v1.WindowsSecurityContextOptions
+  map:
+    fields:
+    - name: gmsaCredentialSpec
+      type:
+        scalar: string
+    - name: gmsaCredentialSpecName
+      type:
+        scalar: string
+    - name: hostProcess
+      type:
+        scalar: boolean
+    - name: runAsUserName
+      type:
+        scalar: string
+- name: io.k8s.api.networking.v1.IPBlock
+  map:
+    fields:
+    - name: cidr
+      type:
+        scalar: string
+    - name: except
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+- name: io.k8s.api.networking.v1.NetworkPolicyPeer
+  map:
+    fields:
+    - name: ipBlock
+      type:
+        namedType: io.k8s.api.networking.v1.IPBlock
+    - name: namespaceSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: podSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
 - name: io.k8s.apimachinery.pkg.api.resource.Quantity
   scalar: untyped
   list:
@@ -648,6 +1687,38 @@ var schemaYAML = typed.YAMLObject(`types:
         elementType:
           namedType: __untyped_deduced_
         elementRelationship: separable
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+  map:
+    fields:
+    - name: matchExpressions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement
+          elementRelationship: atomic
+    - name: matchLabels
+      type:
+        map:
+          elementType:
+            scalar: string
+    elementRelationship: atomic
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorOperator
+  scalar: string
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: operator
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorOperator
+    - name: values
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry
   map:
     fields:
@@ -761,6 +1832,18 @@ var schemaYAML = typed.YAMLObject(`types:
     elementRelationship: atomic
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.Time
   scalar: untyped
+- name: io.k8s.apimachinery.pkg.runtime.RawExtension
+  map:
+    elementType:
+      scalar: untyped
+      list:
+        elementType:
+          namedType: __untyped_atomic_
+        elementRelationship: atomic
+      map:
+        elementType:
+          namedType: __untyped_deduced_
+        elementRelationship: separable
 - name: io.k8s.apimachinery.pkg.types.UID
   scalar: string
 - name: io.k8s.apimachinery.pkg.util.intstr.IntOrString

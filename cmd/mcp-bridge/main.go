@@ -1,0 +1,115 @@
+// Command mcp-bridge serves an MCP server that speaks stdio over streamable
+// HTTP. It is one static file: an init container copies it next to any server
+// (mcp-bridge install), whose container it then runs (mcp-bridge serve).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/fixpoint-dev/fixpoint/internal/bridge"
+)
+
+// Exit codes. Those of a bad command are the ones that a shell would give.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNoHandshake = 3
+	exitCannotRun   = 126
+	exitNotFound    = 127
+	usage           = `usage:
+  mcp-bridge serve [flags] -- command [args...]   serve the command over HTTP
+  mcp-bridge install PATH                         copy this program to PATH
+  mcp-bridge serve -h                             list the flags
+`
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return exitUsage
+	}
+	switch args[0] {
+	case "serve":
+		return runServe(args[1:], stderr)
+	case "install":
+		return runInstall(args[1:], stderr)
+	case "help", "-h", "--help":
+		fmt.Fprint(stdout, usage)
+		return 0
+	default:
+		fmt.Fprintf(stderr, "mcp-bridge: unknown command %q\n%s", args[0], usage)
+		return exitUsage
+	}
+}
+
+func runInstall(args []string, stderr io.Writer) int {
+	if len(args) != 1 {
+		fmt.Fprint(stderr, usage)
+		return exitUsage
+	}
+	if err := install(args[0]); err != nil {
+		fmt.Fprintf(stderr, "mcp-bridge: installing: %v\n", err)
+		return exitFailed
+	}
+	return 0
+}
+
+func runServe(args []string, stderr io.Writer) int {
+	cfg, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		report(stderr, cfg.terminationLog, err)
+		return exitUsage
+	}
+	ctx, force, stop := signals()
+	defer stop()
+	if err := serve(ctx, force, cfg, stderr); err != nil {
+		report(stderr, cfg.terminationLog, err)
+		return exitCode(err)
+	}
+	return 0
+}
+
+func serve(ctx, force context.Context, cfg config, stderr io.Writer) error {
+	log := newLogger(stderr, cfg.verbosity)
+	if err := bridge.AdoptOrphans(); err != nil {
+		log.Info("Orphaned processes are not waited for", "error", err.Error())
+	}
+	cfg.options.Log = log
+	cfg.options.ReapAll = true
+	listeners, err := cfg.listen()
+	if err != nil {
+		return err
+	}
+	b, err := bridge.New(cfg.options)
+	if err != nil {
+		return err
+	}
+	return b.Serve(ctx, force, listeners)
+}
+
+func exitCode(err error) int {
+	var command *bridge.CommandError
+	var handshake *bridge.HandshakeError
+	switch {
+	case errors.As(err, &command) && command.Missing:
+		return exitNotFound
+	case errors.As(err, &command):
+		return exitCannotRun
+	case errors.As(err, &handshake):
+		return exitNoHandshake
+	default:
+		return exitFailed
+	}
+}

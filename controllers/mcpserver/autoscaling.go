@@ -1,0 +1,31 @@
+package mcpserver
+
+import (
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	autoscalingv2ac "k8s.io/client-go/applyconfigurations/autoscaling/v2"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// autoscaling is the HorizontalPodAutoscaler that decides how many pods there are. When the option
+// is turned off it goes before the Deployment is touched, or the two would pull at the number.
+var autoscaling = phases.Child[*scope, *autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration, *autoscalingv2.HorizontalPodAutoscaler]{
+	Name:    "Autoscaling",
+	Desired: desired(desiredAutoscaler),
+	Absent:  "spec.autoscaling is not set",
+	Prune:   phases.PruneFirst,
+	Ready:   workload.AutoscalerReady,
+}
+
+func desiredAutoscaler(server *v1alpha1.MCPServer) *autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration {
+	scaling := server.Spec.Autoscaling
+	if scaling == nil {
+		return nil
+	}
+	return workload.Autoscaler(server.Name, server.Namespace, workload.Scaling{
+		Min: scaling.MinReplicas, Max: scaling.MaxReplicas,
+		CPU: scaling.TargetCPUUtilizationPercent, Memory: scaling.TargetMemoryUtilizationPercent,
+	}).WithLabels(labelsOf(server))
+}

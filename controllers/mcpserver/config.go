@@ -1,0 +1,48 @@
+package mcpserver
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// config is the ConfigMap with spec.files. It outlives the files by as long as pods use it.
+var config = phases.Child[*scope, *corev1ac.ConfigMapApplyConfiguration, *corev1.ConfigMap]{
+	Name:    "Config",
+	Desired: desired(desiredConfig),
+	Absent:  "spec.files is not set",
+	Prune:   phases.PruneLast,
+	Ready:   done[*corev1.ConfigMap]("the ConfigMap holds spec.files"),
+}
+
+func desiredConfig(server *v1alpha1.MCPServer) *corev1ac.ConfigMapApplyConfiguration {
+	if len(server.Spec.Files) == 0 {
+		return nil
+	}
+	data := map[string]string{}
+	for _, file := range server.Spec.Files {
+		data[fileKey(file)] = file.Content
+	}
+	return corev1ac.ConfigMap(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithData(data)
+}
+
+// fileKey is the ConfigMap's key for a file. Paths do not fit into keys, and what takes their place
+// must not depend on the order of the files.
+func fileKey(file v1alpha1.MCPServerFile) string {
+	sum := sha256.Sum256([]byte(file.Path))
+	return fmt.Sprintf("file-%x", sum[:8])
+}
+
+// filesHash changes with spec.files, and with nothing else.
+func filesHash(server *v1alpha1.MCPServer) string {
+	raw, _ := json.Marshal(server.Spec.Files) // strings cannot fail
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,119 @@
+package mcpserver
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/references"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// dependencies waits until everything is there that the spec names and this controller does not make,
+// and finds out whether data that pods take has changed. What is missing is watched for.
+var dependencies = phases.Step[*scope]{
+	Name:    "Dependencies",
+	Observe: observeDependencies,
+}
+
+// lookForMissing is the safety net for a watch that does not deliver.
+const lookForMissing = time.Minute
+
+func observeDependencies(ctx context.Context, s *scope) (phases.Verdict, error) {
+	finding, err := s.references.Find(ctx, s.server.Namespace, referencesOf(s.server))
+	if err != nil {
+		return phases.Verdict{}, err
+	}
+	s.dependencies = finding.Hash
+	if len(finding.Missing) > 0 {
+		return phases.Wait(v1alpha1.ReasonDependencyMissing,
+			"missing: "+strings.Join(finding.Missing, ", ")+"; create what is missing, or mark it optional", lookForMissing), nil
+	}
+	return phases.Done("everything that the spec names is there"), nil
+}
+
+// referencesOf lists every object that the spec names and that somebody else makes.
+func referencesOf(server *v1alpha1.MCPServer) []references.Reference {
+	spec := server.Spec
+	var all []references.Reference
+	for _, env := range spec.Env {
+		all = append(all, fromEnv(env)...)
+	}
+	for _, source := range spec.EnvFrom {
+		all = append(all, fromEnvFrom(source)...)
+	}
+	for _, mount := range spec.Mounts {
+		all = append(all, fromMount(mount)...)
+	}
+	for _, secret := range spec.ImagePullSecrets {
+		all = append(all, references.Reference{Kind: references.Secret, Name: secret.Name})
+	}
+	if account := spec.ServiceAccount; account != nil && !account.Create && account.Name != "" {
+		all = append(all, references.Reference{Kind: references.ServiceAccount, Name: account.Name})
+	}
+	return append(all, fromProtocol(spec.Protocol)...)
+}
+
+func fromEnv(env corev1.EnvVar) []references.Reference {
+	if env.ValueFrom == nil {
+		return nil
+	}
+	if ref := env.ValueFrom.SecretKeyRef; ref != nil {
+		return []references.Reference{{Kind: references.Secret, Name: ref.Name, Keys: []string{ref.Key}, Optional: isTrue(ref.Optional), Rolls: true}}
+	}
+	if ref := env.ValueFrom.ConfigMapKeyRef; ref != nil {
+		return []references.Reference{{Kind: references.ConfigMap, Name: ref.Name, Keys: []string{ref.Key}, Optional: isTrue(ref.Optional), Rolls: true}}
+	}
+	return nil
+}
+
+func fromEnvFrom(source corev1.EnvFromSource) []references.Reference {
+	var all []references.Reference
+	if ref := source.SecretRef; ref != nil {
+		all = append(all, references.Reference{Kind: references.Secret, Name: ref.Name, Optional: isTrue(ref.Optional), Rolls: true})
+	}
+	if ref := source.ConfigMapRef; ref != nil {
+		all = append(all, references.Reference{Kind: references.ConfigMap, Name: ref.Name, Optional: isTrue(ref.Optional), Rolls: true})
+	}
+	return all
+}
+
+func fromMount(mount v1alpha1.MCPServerMount) []references.Reference {
+	switch {
+	case mount.Secret != nil:
+		return []references.Reference{mounted(references.Secret, *mount.Secret)}
+	case mount.ConfigMap != nil:
+		return []references.Reference{mounted(references.ConfigMap, *mount.ConfigMap)}
+	case mount.PersistentVolumeClaim != nil:
+		return []references.Reference{{Kind: references.PersistentVolumeClaim, Name: mount.PersistentVolumeClaim.ClaimName}}
+	default:
+		return nil
+	}
+}
+
+func mounted(kind references.Kind, object v1alpha1.MCPServerMountedObject) references.Reference {
+	reference := references.Reference{Kind: kind, Name: object.Name, Optional: object.Optional, Rolls: true}
+	for _, item := range object.Items {
+		reference.Keys = append(reference.Keys, item.Key)
+	}
+	return reference
+}
+
+func fromProtocol(protocol v1alpha1.MCPServerProtocol) []references.Reference {
+	if protocol.Disabled {
+		return nil
+	}
+	var all []references.Reference
+	if ref := protocol.CredentialsSecretRef; ref != nil {
+		all = append(all, references.Reference{Kind: references.Secret, Name: ref.Name, Keys: []string{credentialsKey(ref)}})
+	}
+	if ref := protocol.CARef; ref != nil {
+		all = append(all, references.Reference{Kind: references.Kind(caKind(ref)), Name: ref.Name, Keys: []string{caKey(ref)}})
+	}
+	return all
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

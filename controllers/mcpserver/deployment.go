@@ -1,0 +1,83 @@
+package mcpserver
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// deployment is the Deployment that runs the pods.
+var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *appsv1.Deployment]{
+	Name:    "Deployment",
+	Desired: desiredDeployment,
+	Ready:   deploymentReady,
+	Explain: func(ctx context.Context, s *scope, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
+		return workload.Explain(ctx, s.uncached, s.clock, live, verdict)
+	},
+	Observed:  func(s *scope, live *appsv1.Deployment) { s.deployment = live },
+	HandOver:  []string{"spec.replicas"},
+	Displaces: []string{"spec.strategy.rollingUpdate"},
+}
+
+func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) {
+	server := s.server
+	template, err := podTemplate(server, s.settings, s.dependencies)
+	if err != nil {
+		return nil, err
+	}
+	spec := appsv1ac.DeploymentSpec().
+		WithSelector(metav1ac.LabelSelector().WithMatchLabels(selectorOf(server))).
+		WithStrategy(strategy(server)).
+		WithProgressDeadlineSeconds(server.Spec.ProgressDeadlineSeconds).
+		WithTemplate(template)
+	if server.Spec.Replicas != nil {
+		spec.WithReplicas(*server.Spec.Replicas)
+	}
+	desired := appsv1ac.Deployment(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithSpec(spec)
+	return withOverrides(desired, server.Spec.PodOverrides)
+}
+
+// strategy never takes a pod away before another one serves: sessions live in pods.
+func strategy(server *v1alpha1.MCPServer) *appsv1ac.DeploymentStrategyApplyConfiguration {
+	if server.Spec.Strategy == v1alpha1.StrategyRecreate {
+		return appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)
+	}
+	return appsv1ac.DeploymentStrategy().
+		WithType(appsv1.RollingUpdateDeploymentStrategyType).
+		WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
+			WithMaxUnavailable(intstr.FromInt32(0)).
+			WithMaxSurge(intstr.FromString("25%")))
+}
+
+// rolloutCheck is how often a rollout is looked at behind which old pods still serve.
+const rolloutCheck = 10 * time.Second
+
+// deploymentReady lets the phases after it go on while the pods of the earlier version serve in full
+// number, and says that it does.
+func deploymentReady(d *appsv1.Deployment) phases.Verdict {
+	verdict := workload.Ready(d)
+	if verdict.Reason() != v1alpha1.ReasonRolloutProgressing || !oldPodsServe(d) {
+		return verdict
+	}
+	return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing,
+		"the rollout is not complete, and pods of the earlier version still serve").LookAgainAfter(rolloutCheck)
+}
+
+// oldPodsServe: there are pods of an earlier version, and no fewer are available than are asked for.
+func oldPodsServe(d *appsv1.Deployment) bool {
+	replicas := int32(1)
+	if d.Spec.Replicas != nil {
+		replicas = *d.Spec.Replicas
+	}
+	return d.Status.ObservedGeneration >= d.Generation &&
+		d.Status.Replicas > d.Status.UpdatedReplicas &&
+		d.Status.AvailableReplicas >= replicas && d.Status.AvailableReplicas > 0
+}

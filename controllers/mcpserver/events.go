@@ -1,0 +1,16 @@
+package mcpserver
+
+import (
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// The types of an event handler's functions.
+type (
+	createEvent  = event.TypedCreateEvent[client.Object]
+	updateEvent  = event.TypedUpdateEvent[client.Object]
+	deleteEvent  = event.TypedDeleteEvent[client.Object]
+	requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+)

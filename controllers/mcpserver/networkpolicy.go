@@ -1,0 +1,98 @@
+package mcpserver
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// networkPolicy is the NetworkPolicy from spec.networkPolicy.
+var networkPolicy = phases.Child[*scope, *networkingv1ac.NetworkPolicyApplyConfiguration, *networkingv1.NetworkPolicy]{
+	Name: "NetworkPolicy",
+	Desired: func(s *scope) (*networkingv1ac.NetworkPolicyApplyConfiguration, error) {
+		return desiredNetworkPolicy(s.server)
+	},
+	Absent: "spec.networkPolicy is not set",
+	Ready:  done[*networkingv1.NetworkPolicy]("the NetworkPolicy is as declared; whether it is enforced is the network plugin's matter"),
+}
+
+const dnsPort = 53
+
+func desiredNetworkPolicy(server *v1alpha1.MCPServer) (*networkingv1ac.NetworkPolicyApplyConfiguration, error) {
+	policy := server.Spec.NetworkPolicy
+	if policy == nil {
+		return nil, nil
+	}
+	spec := networkingv1ac.NetworkPolicySpec().
+		WithPodSelector(metav1ac.LabelSelector().WithMatchLabels(selectorOf(server)))
+	if policy.Ingress != nil {
+		spec.WithPolicyTypes(networkingv1.PolicyTypeIngress)
+		peers, err := peersOf(policy.Ingress.From)
+		if err != nil {
+			return nil, fmt.Errorf("reading spec.networkPolicy.ingress.from: %w", err)
+		}
+		// A rule without peers would let everybody in.
+		if len(peers) > 0 {
+			spec.WithIngress(networkingv1ac.NetworkPolicyIngressRule().WithFrom(peers...).
+				WithPorts(portRule(corev1.ProtocolTCP, server.Spec.Port, nil)))
+		}
+	}
+	if policy.Egress != nil {
+		spec.WithPolicyTypes(networkingv1.PolicyTypeEgress)
+		if err := withEgress(spec, policy.Egress); err != nil {
+			return nil, err
+		}
+	}
+	return networkingv1ac.NetworkPolicy(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithSpec(spec), nil
+}
+
+func withEgress(spec *networkingv1ac.NetworkPolicySpecApplyConfiguration, egress *v1alpha1.MCPServerNetworkEgress) error {
+	if egress.AllowDNS == nil || *egress.AllowDNS {
+		spec.WithEgress(networkingv1ac.NetworkPolicyEgressRule().WithPorts(
+			portRule(corev1.ProtocolUDP, dnsPort, nil), portRule(corev1.ProtocolTCP, dnsPort, nil)))
+	}
+	for i, rule := range egress.Rules {
+		peers, err := peersOf(rule.To)
+		if err != nil {
+			return fmt.Errorf("reading spec.networkPolicy.egress.rules[%d].to: %w", i, err)
+		}
+		allowed := networkingv1ac.NetworkPolicyEgressRule().WithTo(peers...)
+		for _, port := range rule.Ports {
+			protocol := corev1.ProtocolTCP
+			if port.Protocol != "" {
+				protocol = corev1.Protocol(port.Protocol)
+			}
+			allowed.WithPorts(portRule(protocol, port.Port, port.EndPort))
+		}
+		spec.WithEgress(allowed)
+	}
+	return nil
+}
+
+func peersOf(peers []networkingv1.NetworkPolicyPeer) ([]*networkingv1ac.NetworkPolicyPeerApplyConfiguration, error) {
+	configurations := make([]*networkingv1ac.NetworkPolicyPeerApplyConfiguration, 0, len(peers))
+	for i := range peers {
+		peer := networkingv1ac.NetworkPolicyPeer()
+		if err := workload.Convert(peers[i], peer); err != nil {
+			return nil, err
+		}
+		configurations = append(configurations, peer)
+	}
+	return configurations, nil
+}
+
+func portRule(protocol corev1.Protocol, port int32, end *int32) *networkingv1ac.NetworkPolicyPortApplyConfiguration {
+	rule := networkingv1ac.NetworkPolicyPort().WithProtocol(protocol).WithPort(intstr.FromInt32(port))
+	if end != nil {
+		rule.WithEndPort(*end)
+	}
+	return rule
+}

@@ -1,0 +1,93 @@
+package mcpserver
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/applyconfigurations"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
+)
+
+// deploymentTypes know how the API server merges Deployments: which lists go by keys, and by which.
+var deploymentTypes = applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
+
+// overridesError is a mistake in spec.podOverrides: only the user can mend it.
+type overridesError struct{ cause error }
+
+// Error implements error.
+func (e *overridesError) Error() string {
+	return "spec.podOverrides is no part of a pod: " + e.cause.Error() + "; correct it"
+}
+
+// Unwrap returns what the merge said.
+func (e *overridesError) Unwrap() error { return e.cause }
+
+// ConditionReason is the reason for a condition that reports this error.
+func (e *overridesError) ConditionReason() string { return v1alpha1.ReasonInvalid }
+
+// Permanent is true: trying again does not help.
+func (e *overridesError) Permanent() bool { return true }
+
+// withOverrides lays spec.podOverrides over the template, as the API server merges an apply.
+func withOverrides(desired *appsv1ac.DeploymentApplyConfiguration, overrides *v1alpha1.MCPServerPodOverrides) (*appsv1ac.DeploymentApplyConfiguration, error) {
+	if overrides == nil {
+		return desired, nil
+	}
+	base, err := jsonOf(desired)
+	if err != nil {
+		return nil, fmt.Errorf("serialising the Deployment: %w", err)
+	}
+	over, err := overridesOf(overrides)
+	if err != nil {
+		return nil, &overridesError{err}
+	}
+	typedBase, err := deploymentTypes.ObjectToTyped(&unstructured.Unstructured{Object: base})
+	if err != nil {
+		return nil, fmt.Errorf("typing the Deployment: %w", err)
+	}
+	typedOver, err := deploymentTypes.ObjectToTyped(&unstructured.Unstructured{Object: over})
+	if err != nil {
+		return nil, &overridesError{err}
+	}
+	merged, err := typedBase.Merge(typedOver)
+	if err != nil {
+		return nil, &overridesError{err}
+	}
+	result := &appsv1ac.DeploymentApplyConfiguration{}
+	if err := workload.Convert(merged.AsValue().Unstructured(), result); err != nil {
+		return nil, &overridesError{err}
+	}
+	return result, nil
+}
+
+// overridesOf is a Deployment that holds the overrides and nothing else.
+func overridesOf(overrides *v1alpha1.MCPServerPodOverrides) (map[string]any, error) {
+	template := map[string]any{}
+	if metadata := overrides.Metadata; metadata != nil {
+		template["metadata"] = map[string]any{"labels": tree(metadata.Labels), "annotations": tree(metadata.Annotations)}
+	}
+	if overrides.Spec != nil && len(overrides.Spec.Raw) > 0 {
+		spec := map[string]any{}
+		if err := utiljson.Unmarshal(overrides.Spec.Raw, &spec); err != nil {
+			return nil, err
+		}
+		template["spec"] = spec
+	}
+	return map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment",
+		"spec": map[string]any{"template": template},
+	}, nil
+}
+
+func tree(values map[string]string) map[string]any {
+	t := map[string]any{}
+	for key, value := range values {
+		t[key] = value
+	}
+	return t
+}

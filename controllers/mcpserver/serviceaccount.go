@@ -1,0 +1,34 @@
+package mcpserver
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// serviceAccount is the server's own ServiceAccount. Pods use it until they have been replaced.
+var serviceAccount = phases.Child[*scope, *corev1ac.ServiceAccountApplyConfiguration, *corev1.ServiceAccount]{
+	Name:    "ServiceAccount",
+	Desired: desired(desiredServiceAccount),
+	Absent:  "spec.serviceAccount.create is not set",
+	Prune:   phases.PruneLast,
+	// The name may be any, so that it can be one that a cloud's trust is made out to; but a child
+	// that could be named otherwise from one day to the next would not be found again.
+	Ready: done[*corev1.ServiceAccount]("the ServiceAccount is there"),
+}
+
+func desiredServiceAccount(server *v1alpha1.MCPServer) *corev1ac.ServiceAccountApplyConfiguration {
+	account := server.Spec.ServiceAccount
+	if account == nil || !account.Create {
+		return nil
+	}
+	desired := corev1ac.ServiceAccount(server.Name, server.Namespace).
+		WithLabels(labelsOf(server)).
+		WithAutomountServiceAccountToken(false)
+	if len(account.Annotations) > 0 {
+		desired.WithAnnotations(account.Annotations)
+	}
+	return desired
+}

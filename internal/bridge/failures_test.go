@@ -1,0 +1,204 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	. "github.com/onsi/gomega"
+)
+
+func TestCrashEndsTheSession(t *testing.T) {
+	w := given(t, server("sdk"))
+	s := w.connect(client{version: "2025-11-25"})
+
+	_, err := callTool(t.Context(), s, "crash", toolInput{})
+	w.Expect(err).To(MatchError(ContainSubstring("the MCP server process ended: exit status 9")))
+
+	_, err = callTool(t.Context(), s, "echo", toolInput{})
+	w.Expect(errors.Is(err, mcp.ErrSessionMissing)).To(BeTrue(), "got %v", err)
+	w.Expect(w.metric("child_crashes_total")).To(Equal(1.0))
+	w.Expect(w.metric("sessions_ended_total", reasonServerExited)).To(Equal(1.0))
+	w.Eventually(w.logs.String).Should(ContainSubstring("out of cheese"))
+}
+
+func TestKilledServerIsReported(t *testing.T) {
+	w := given(t, server("sdk"))
+	s := w.connect(client{version: "2025-11-25"})
+	pid, err := callTool(t.Context(), s, "pid", toolInput{})
+	w.Expect(err).NotTo(HaveOccurred())
+	number, err := strconv.Atoi(pid)
+	w.Expect(err).NotTo(HaveOccurred())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := callTool(t.Context(), s, "hang", toolInput{Text: "in flight"})
+		failed <- err
+	}()
+	w.Eventually(w.logs.String).Should(ContainSubstring("hanging in flight"))
+
+	w.Expect(syscall.Kill(number, syscall.SIGKILL)).To(Succeed())
+
+	w.Eventually(failed).Should(Receive(MatchError(ContainSubstring("signal: killed"))))
+	w.Eventually(func() bool { return alive(number) }).Should(BeFalse())
+}
+
+func TestSharedServerComesBackAfterACrash(t *testing.T) {
+	w := given(t, server("sdk"))
+	s := w.connect(client{version: "2026-07-28"})
+	w.Expect(callTool(t.Context(), s, "count", toolInput{})).To(Equal("1"))
+	_, err := callTool(t.Context(), s, "crash", toolInput{})
+	w.Expect(err).To(MatchError(ContainSubstring("exit status 9")))
+
+	// It ended soon after its start, so the next start waits a moment.
+	reply := w.post(statelessCall, statelessHeaders...)
+	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
+	w.Expect(reply.Header.Get("Retry-After")).NotTo(BeEmpty())
+	w.Eventually(func() int { return w.post(statelessCall, statelessHeaders...).Status }).Should(Equal(http.StatusOK))
+	w.Expect(w.metric("child_crashes_total")).To(Equal(1.0))
+}
+
+const statelessCall = `{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"echo","arguments":{"text":"hi"},"_meta":{` +
+	`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},` +
+	`"io.modelcontextprotocol/clientInfo":{"name":"raw","version":"1"}}}}`
+
+var statelessHeaders = []string{headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "echo"}
+
+func TestGrandchildrenEndWithTheirSession(t *testing.T) {
+	w := given(t, server("sdk"))
+	s := w.connect(client{version: "2025-11-25"})
+	said, err := callTool(t.Context(), s, "grandchild", toolInput{})
+	w.Expect(err).NotTo(HaveOccurred())
+	pid, err := strconv.Atoi(said)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(alive(pid)).To(BeTrue())
+	w.Expect(s.Close()).To(Succeed())
+	w.Eventually(func() bool { return alive(pid) }).Should(BeFalse())
+}
+
+func TestStubbornServerIsKilled(t *testing.T) {
+	w := given(t, server("stubborn"), func(o *Options) { o.StopGrace = 50 * time.Millisecond })
+	id := w.session()
+	w.Expect(w.metric("children")).To(Equal(1.0))
+	resp := w.open(http.MethodDelete, "", headerSession, id)
+	defer resp.Body.Close()
+	w.Expect(resp.StatusCode).To(Equal(http.StatusNoContent))
+	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
+}
+
+func TestStartTimeout(t *testing.T) {
+	w := given(t, server("silent"), func(o *Options) { o.StartTimeout = 300 * time.Millisecond })
+	reply := w.post(initMessage)
+	w.Expect(reply.Body).To(ContainSubstring("did not answer initialize within 300ms"))
+	w.Expect(w.metric("sessions_ended_total", reasonStartTimeout)).To(Equal(1.0))
+	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
+}
+
+func TestServerThatFailsToStart(t *testing.T) {
+	w := given(t, server("fails"))
+	reply := w.post(initMessage)
+	w.Expect(reply.Body).To(ContainSubstring(`"message":"the MCP server process ended: exit status 7"`))
+	w.Expect(reply.Body).To(ContainSubstring(reasonServerExited))
+}
+
+func TestClientThatLeavesWhileTheSessionBegins(t *testing.T) {
+	w := given(t, server("silent"))
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader(initMessage))
+	w.Expect(err).NotTo(HaveOccurred())
+	req.Header.Set("Content-Type", jsonType)
+	req.Header.Set("Accept", "*/*")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	w.Eventually(func() float64 { return w.metric("sessions") }).Should(Equal(1.0))
+	cancel()
+	<-done
+	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonClientLeft) }).Should(Equal(1.0))
+}
+
+func TestCheck(t *testing.T) {
+	folder := t.TempDir()
+	script := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cases := map[string]struct {
+		command []string
+		message string
+		missing bool
+	}{
+		"a command that is not there":     {[]string{"no-such-server"}, `the command "no-such-server" was not found in the image`, true},
+		"a path that is not there":        {[]string{"/no/such/server"}, `was not found in the image`, true},
+		"a file that may not be run":      {[]string{script("plain", "x", 0o644)}, "may not be executed", false},
+		"a script without an interpreter": {[]string{script("script", "#!/no/such/shell\n", 0o755)}, "its interpreter or dynamic loader", false},
+		"a script without a first line":   {[]string{script("bare", "echo hi\n", 0o755)}, "no program for this machine", false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := given(t, c.command)
+			err := w.bridge.Check(t.Context())
+			var command *CommandError
+			w.Expect(errors.As(err, &command)).To(BeTrue(), "got %v", err)
+			w.Expect(err).To(MatchError(ContainSubstring(c.message)))
+			w.Expect(command.Missing).To(Equal(c.missing))
+			w.Expect(w.metric("child_start_failures_total")).To(Equal(1.0))
+		})
+	}
+}
+
+func TestCheckOfServersThatDoNotAnswer(t *testing.T) {
+	cases := map[string]struct{ behaviour, message string }{
+		"fails":  {"fails", "it ended with exit status 7; it wrote to stderr: cannot open the database"},
+		"silent": {"silent", "no answer within 200ms"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			timeout := time.Minute
+			if c.behaviour == "silent" {
+				timeout = 200 * time.Millisecond
+			}
+			w := given(t, server(c.behaviour), func(o *Options) { o.StartTimeout = timeout })
+			err := w.bridge.Check(t.Context())
+			var handshake *HandshakeError
+			w.Expect(errors.As(err, &handshake)).To(BeTrue(), "got %v", err)
+			w.Expect(err).To(MatchError(ContainSubstring(c.message)))
+		})
+	}
+}
+
+func TestCheckFindsOutTheVersions(t *testing.T) {
+	for behaviour, stateless := range map[string]bool{"sdk": true, "sessions-only": false, "deaf-to-discover": false} {
+		t.Run(behaviour, func(t *testing.T) {
+			w := given(t, server(behaviour))
+			w.Expect(w.bridge.Check(t.Context())).To(Succeed())
+			w.Expect(w.bridge.era(t.Context())).To(Equal(stateless))
+			w.Expect(w.metric("child_starts_total")).To(Equal(1.0))
+		})
+	}
+}
+
+func TestStderrIsLoggedWithinBounds(t *testing.T) {
+	w := given(t, server("sdk"), func(o *Options) { o.StderrLinesPerSecond = 10 })
+	s := w.connect(client{version: "2025-11-25"})
+	w.Expect(callTool(t.Context(), s, "stderr", toolInput{Count: 5000})).To(BeEmpty())
+	w.Expect(s.Close()).To(Succeed())
+	w.Eventually(w.logs.String).Should(ContainSubstring("linesSuppressed"))
+	w.Expect(w.logs.String()).To(ContainSubstring(`"line"="line 3"`))
+	w.Expect(w.logs.String()).To(ContainSubstring(`"session"="`))
+	w.Expect(strings.Count(w.logs.String(), "Server wrote to stderr")).To(BeNumerically("<", 1000))
+}

@@ -1,0 +1,233 @@
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	. "github.com/onsi/gomega"
+	dto "github.com/prometheus/client_model/go"
+)
+
+func notify(c chan<- os.Signal, signals ...os.Signal) { signal.Notify(c, signals...) }
+
+// world is a bridge under test with what it logged.
+type world struct {
+	*WithT
+	t      *testing.T
+	bridge *Bridge
+	http   *httptest.Server
+	url    string
+	logs   *logs
+}
+
+// logs collects log lines.
+type logs struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logs) add(prefix, args string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, prefix+" "+args)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines, "\n")
+}
+
+// given starts a bridge, and checks in the end that it leaves nothing behind.
+func given(t *testing.T, command []string, change ...func(*Options)) *world {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	collected := &logs{}
+	opts := DefaultOptions()
+	opts.Command = command
+	opts.StopGrace = 5 * time.Second
+	opts.DrainTimeout = time.Minute
+	opts.Log = funcr.New(collected.add, funcr.Options{})
+	for _, c := range change {
+		c(&opts)
+	}
+	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(patience)
+	b, err := New(opts)
+	g.Expect(err).NotTo(HaveOccurred())
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", b.Handler())
+	mux.Handle("/", b.AdminHandler())
+	w := &world{WithT: g, t: t, bridge: b, http: httptest.NewServer(mux), logs: collected}
+	w.url = w.http.URL + "/mcp"
+	t.Cleanup(func() { w.leavesNothing(before) })
+	return w
+}
+
+// leavesNothing ends the bridge, and looks for processes and goroutines.
+func (w *world) leavesNothing(goroutines int) {
+	w.bridge.Close()
+	w.http.CloseClientConnections()
+	w.http.Close()
+	http.DefaultClient.CloseIdleConnections()
+	w.Expect(w.metric("children")).To(BeZero())
+	w.Expect(w.metric("sessions")).To(BeZero())
+	w.Expect(w.metric("requests_in_flight")).To(BeZero())
+	// signal.Notify keeps a goroutine of its own for ever.
+	w.Eventually(runtime.NumGoroutine).Should(BeNumerically("<=", goroutines+1), "goroutines are left:\n%s", allStacks())
+	if w.t.Failed() {
+		w.t.Logf("the bridge's log:\n%s", w.logs)
+	}
+}
+
+func allStacks() string {
+	buf := make([]byte, 1<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+// metric is the sum over all labels of one of the bridge's metrics.
+func (w *world) metric(name string, labels ...string) float64 {
+	families, err := w.bridge.metrics.registry.Gather()
+	w.Expect(err).NotTo(HaveOccurred())
+	var sum float64
+	for _, f := range families {
+		if f.GetName() != "fixpoint_bridge_"+name {
+			continue
+		}
+		for _, m := range f.Metric {
+			if labelled(m, labels) {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
+}
+
+func labelled(m *dto.Metric, values []string) bool {
+	for _, v := range values {
+		found := false
+		for _, l := range m.Label {
+			found = found || l.GetValue() == v
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// client is the official SDK's client.
+type client struct {
+	version   string
+	options   mcp.ClientOptions
+	quiet     bool
+	closing   bool
+	transport http.RoundTripper
+}
+
+// connect opens a session with the SDK's client; it is closed with the test.
+func (w *world) connect(c client) *mcp.ClientSession {
+	w.t.Helper()
+	s, err := w.tryConnect(c)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (w *world) tryConnect(c client) (*mcp.ClientSession, error) {
+	return mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &c.options).Connect(w.t.Context(),
+		&mcp.StreamableClientTransport{
+			Endpoint: w.url, MaxRetries: -1, DisableStandaloneSSE: c.quiet,
+			HTTPClient: &http.Client{Transport: c.transport},
+		},
+		&mcp.ClientSessionOptions{ProtocolVersion: c.version})
+}
+
+// callTool calls a tool and returns the text of its result.
+func callTool(ctx context.Context, s *mcp.ClientSession, name string, in toolInput) (string, error) {
+	res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: in})
+	if err != nil {
+		return "", err
+	}
+	var said strings.Builder
+	for _, c := range res.Content {
+		if t, ok := c.(*mcp.TextContent); ok {
+			said.WriteString(t.Text)
+		}
+	}
+	if res.IsError {
+		return "", fmt.Errorf("the tool failed: %s", said.String())
+	}
+	return said.String(), nil
+}
+
+// reply is an HTTP response as the raw tests look at it.
+type httpReply struct {
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// post sends a raw message.
+func (w *world) post(body string, headers ...string) httpReply {
+	w.t.Helper()
+	resp := w.open(http.MethodPost, body, headers...)
+	defer resp.Body.Close()
+	var out bytes.Buffer
+	_, err := io.Copy(&out, resp.Body)
+	w.Expect(err).NotTo(HaveOccurred())
+	return httpReply{resp.StatusCode, resp.Header, out.String()}
+}
+
+// open sends a request and leaves the body of the response to the test.
+func (w *world) open(method, body string, headers ...string) *http.Response {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url, strings.NewReader(body))
+	w.Expect(err).NotTo(HaveOccurred())
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	w.Expect(err).NotTo(HaveOccurred())
+	return resp
+}
+
+const initMessage = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`
+
+// session initializes by hand and returns the session's id.
+func (w *world) session() string {
+	w.t.Helper()
+	reply := w.post(initMessage)
+	w.Expect(reply.Status).To(Equal(http.StatusOK), reply.Body)
+	id := reply.Header.Get(headerSession)
+	w.Expect(id).NotTo(BeEmpty())
+	return id
+}
+
+// alive reports whether a process is there, and not only its remains.
+func alive(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}

@@ -1,0 +1,122 @@
+package bridge
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// statelessVersion is the first spec version without sessions. Versions are
+// dates, and compare as strings.
+const statelessVersion = "2026-07-28"
+
+// sessionVersions are the spec versions with sessions.
+var sessionVersions = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
+
+// guard refuses what a browser may have been tricked into sending.
+func (b *Bridge) guard(r *http.Request) *failure {
+	if hosts := b.opts.AllowedHosts; len(hosts) > 0 && !slices.Contains(hosts, hostOf(r.Host)) {
+		return forbidden(fmt.Sprintf("the host %q is not one of this server", r.Host))
+	}
+	origin := r.Header.Get("Origin")
+	if origins := b.opts.AllowedOrigins; len(origins) > 0 && origin != "" && !slices.Contains(origins, origin) {
+		return forbidden(fmt.Sprintf("the origin %q is not allowed", origin))
+	}
+	return nil
+}
+
+func hostOf(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		return host
+	}
+	return strings.Trim(hostport, "[]")
+}
+
+func forbidden(message string) *failure {
+	return &failure{status: http.StatusForbidden, code: codeRefused, reason: reasonForbidden, message: message}
+}
+
+// legacyVersion checks the version header of a request in a session.
+func legacyVersion(r *http.Request) *failure {
+	v := r.Header.Get(headerVersion)
+	if v == "" || slices.Contains(sessionVersions, v) {
+		return nil
+	}
+	return badRequest(codeInvalidRequest, fmt.Sprintf(
+		"Mcp-Protocol-Version %q is not a version with sessions (%s)", v, strings.Join(sessionVersions, ", ")))
+}
+
+// stateless tells the requests of the spec versions without sessions.
+func stateless(r *http.Request, e *envelope) bool {
+	return r.Header.Get(headerVersion) >= statelessVersion ||
+		text(e.Params.Meta.ProtocolVersion) >= statelessVersion ||
+		e.Method == methodDiscover
+}
+
+// checkStateless checks what the stateless spec asks of the headers: proxies
+// decide by them, so they have to say what the message says.
+func checkStateless(r *http.Request, e *envelope) *failure {
+	version := r.Header.Get(headerVersion)
+	if e.kind() == response {
+		return badRequest(codeInvalidRequest, "there are no requests to respond to without a session")
+	}
+	if version == "" {
+		return mismatch("the header Mcp-Protocol-Version is missing")
+	}
+	if e.kind() == request {
+		if f := checkVersion(version, e); f != nil {
+			return f
+		}
+	}
+	if method := r.Header.Get(headerMethod); method != e.Method {
+		return mismatch(fmt.Sprintf("the header Mcp-Method is %q, the message's method %q", method, e.Method))
+	}
+	return checkName(r.Header.Get(headerName), e)
+}
+
+func checkVersion(version string, e *envelope) *failure {
+	switch inBody := text(e.Params.Meta.ProtocolVersion); {
+	case inBody == "":
+		return badRequest(codeInvalidParams, `_meta has no "io.modelcontextprotocol/protocolVersion"`)
+	case inBody != version:
+		return mismatch(fmt.Sprintf("the header Mcp-Protocol-Version is %q, the message's version %q", version, inBody))
+	}
+	return nil
+}
+
+func checkName(header string, e *envelope) *failure {
+	var name json.RawMessage
+	switch e.Method {
+	case "tools/call", "prompts/get":
+		name = e.Params.Name
+	case "resources/read":
+		name = e.Params.URI
+	default:
+		return nil
+	}
+	if want := text(name); header == "" || header != want && decoded(header) != want {
+		return mismatch(fmt.Sprintf("the header Mcp-Name is %q, the message has %q", header, want))
+	}
+	return nil
+}
+
+// decoded is the value of a header that had characters which headers cannot
+// have.
+func decoded(header string) string {
+	inner, ok := strings.CutPrefix(header, "=?base64?")
+	if !ok {
+		return header
+	}
+	inner, ok = strings.CutSuffix(inner, "?=")
+	value, err := base64.StdEncoding.DecodeString(inner)
+	if !ok || err != nil {
+		return header
+	}
+	return string(value)
+}
+
+func mismatch(message string) *failure { return badRequest(codeHeaderMismatch, message) }

@@ -1,0 +1,223 @@
+package bridge
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestRefusals(t *testing.T) {
+	w := given(t, tinyServer(), func(o *Options) {
+		o.AllowedHosts = []string{"127.0.0.1"}
+		o.AllowedOrigins = []string{"https://good.example"}
+	})
+	id := w.session()
+	ping := `{"jsonrpc":"2.0","id":7,"method":"ping"}`
+	cases := map[string]struct {
+		method, body string
+		headers      []string
+		status       int
+		says         string
+	}{
+		"not JSON":                 {"POST", "hello", []string{headerSession, id}, 400, "not one JSON-RPC message"},
+		"a batch":                  {"POST", "[" + ping + "]", []string{headerSession, id}, 400, "batches"},
+		"neither call nor answer":  {"POST", `{"jsonrpc":"2.0"}`, []string{headerSession, id}, 400, "not one JSON-RPC message"},
+		"no session":               {"POST", ping, nil, 400, "Mcp-Session-Id is missing"},
+		"unknown session":          {"POST", ping, []string{headerSession, "other"}, 404, "initialize again"},
+		"unknown version":          {"POST", ping, []string{headerSession, id, headerVersion, "1999-01-01"}, 400, "not a version with sessions"},
+		"another content type":     {"POST", ping, []string{headerSession, id, "Content-Type", "text/plain"}, 415, "application/json"},
+		"no events accepted":       {"POST", ping, []string{headerSession, id, "Accept", "application/json"}, 406, "text/event-stream"},
+		"another method":           {"PUT", ping, []string{headerSession, id}, 405, "GET, POST or DELETE"},
+		"stream without a session": {"GET", "", nil, 400, "Mcp-Session-Id is missing"},
+		"stateless stream":         {"GET", "", []string{headerVersion, "2026-07-28"}, 405, "subscriptions/listen"},
+		"end of no session":        {"DELETE", "", nil, 400, "Mcp-Session-Id is missing"},
+		"end of unknown session":   {"DELETE", "", []string{headerSession, "other"}, 404, "no such session"},
+		"foreign host":             {"POST", ping, []string{headerSession, id, "Host", "evil.example"}, 403, "evil.example"},
+		"foreign origin":           {"POST", ping, []string{headerSession, id, "Origin", "https://evil.example"}, 403, "evil.example"},
+		"allowed origin":           {"POST", ping, []string{headerSession, id, "Origin", "https://good.example"}, 200, `"id":7`},
+		"sessionless server":       {"POST", statelessCall, statelessHeaders, 400, "this server needs a session"},
+		"method header missing":    {"POST", statelessCall, []string{headerVersion, "2026-07-28"}, 400, "Mcp-Method"},
+		"name header differs":      {"POST", statelessCall, []string{headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "other"}, 400, "Mcp-Name"},
+		"version header missing":   {"POST", statelessCall, nil, 400, "Mcp-Protocol-Version is missing"},
+		"version header differs":   {"POST", statelessCall, []string{headerVersion, "2026-07-29", headerMethod, "tools/call", headerName, "echo"}, 400, "2026-07-29"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			resp := w.open(c.method, c.body, c.headers...)
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(resp.StatusCode).To(Equal(c.status), string(body))
+			g.Expect(string(body)).To(ContainSubstring(c.says))
+		})
+	}
+}
+
+func TestStatelessErrorsHaveTheirStatus(t *testing.T) {
+	w := given(t, server("sdk"))
+	unknown := strings.Replace(statelessCall, "tools/call", "vendor/unknown", 1)
+	reply := w.post(unknown, headerVersion, "2026-07-28", headerMethod, "vendor/unknown")
+	w.Expect(reply.Status).To(Equal(http.StatusNotFound))
+	w.Expect(reply.Body).To(ContainSubstring(`"id":"x"`))
+	encoded := w.post(statelessCall, headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "=?base64?ZWNobw==?=")
+	w.Expect(encoded.Status).To(Equal(http.StatusOK))
+}
+
+// The bridge knows no methods, so it can refuse none.
+func TestUnknownMethodsPass(t *testing.T) {
+	w := given(t, tinyServer())
+	id := w.session()
+	reply := w.post("{\n \"jsonrpc\":\"2.0\",\r\n \"id\":4, \"method\":\"tasks/get\"\n}", headerSession, id)
+	w.Expect(reply.Status).To(Equal(http.StatusOK))
+	w.Expect(reply.Body).To(ContainSubstring(`"id":4`))
+	w.Expect(w.post(`{"jsonrpc":"2.0","method":"notifications/vendor"}`, headerSession, id).Status).To(Equal(http.StatusAccepted))
+}
+
+func TestTheNewestStandaloneStreamWins(t *testing.T) {
+	w := given(t, tinyServer())
+	id := w.session()
+	first := w.open(http.MethodGet, "", headerSession, id)
+	defer first.Body.Close()
+	second := w.open(http.MethodGet, "", headerSession, id)
+	defer second.Body.Close()
+	_, err := io.ReadAll(first.Body)
+	w.Expect(err).NotTo(HaveOccurred())
+}
+
+func TestKeepAlive(t *testing.T) {
+	w := given(t, tinyServer(), func(o *Options) { o.KeepAlive = 10 * time.Millisecond })
+	resp := w.open(http.MethodGet, "", headerSession, w.session())
+	defer resp.Body.Close()
+	buf := make([]byte, 64)
+	w.Eventually(func() string { n, _ := resp.Body.Read(buf); return string(buf[:n]) }).Should(ContainSubstring(": keep-alive"))
+}
+
+// served is a bridge that serves as the command does.
+type served struct {
+	*world
+	address string
+	stop    context.CancelFunc
+	force   context.CancelFunc
+	done    chan error
+}
+
+func (w *world) serve() *served {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	w.Expect(err).NotTo(HaveOccurred())
+	ctx, stop := context.WithCancel(w.t.Context())
+	force, forced := context.WithCancel(w.t.Context())
+	s := &served{world: w, address: "http://" + listener.Addr().String(), stop: stop, force: forced, done: make(chan error, 1)}
+	w.url = s.address + "/mcp"
+	go func() { s.done <- w.bridge.Serve(ctx, force, Listeners{MCP: listener}) }()
+	w.t.Cleanup(func() { stop(); forced() })
+	return s
+}
+
+func (s *served) status(path string) int {
+	resp, err := http.Get(s.address + path)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func TestReadiness(t *testing.T) {
+	w := given(t, server("sdk")).serve()
+	w.Eventually(func() int { return w.status(readyPath) }).Should(Equal(http.StatusOK))
+	w.Expect(w.status(healthPath)).To(Equal(http.StatusOK))
+	w.Expect(w.status(metricsPath)).To(Equal(http.StatusOK))
+	w.stop()
+	w.Eventually(w.done).Should(Receive(BeNil()))
+}
+
+func TestNotReadyBeforeTheServerAnswers(t *testing.T) {
+	w := given(t, server("silent"), func(o *Options) { o.StopGrace = 50 * time.Millisecond }).serve()
+	w.Eventually(func() int { return w.status(healthPath) }).Should(Equal(http.StatusOK))
+	w.Expect(w.status(readyPath)).To(Equal(http.StatusServiceUnavailable))
+	w.stop()
+	w.Eventually(w.done).Should(Receive(BeNil()))
+}
+
+func TestServeFailsWithABadCommand(t *testing.T) {
+	w := given(t, []string{"no-such-server"}).serve()
+	w.Eventually(w.done).Should(Receive(MatchError(ContainSubstring("was not found in the image"))))
+}
+
+func TestDrainLetsRequestsFinish(t *testing.T) {
+	w := given(t, tinyServer(), func(o *Options) { o.DrainIdleTimeout = time.Hour }).serve()
+	id := w.session()
+	w.Eventually(func() int { return w.status(readyPath) }).Should(Equal(http.StatusOK))
+	w.stop()
+	w.Eventually(func() int { return w.status(readyPath) }).Should(Equal(http.StatusServiceUnavailable))
+
+	// No new sessions; the old one goes on.
+	reply := w.post(initMessage)
+	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
+	w.Expect(reply.Body).To(ContainSubstring(reasonDraining))
+	w.Expect(w.post(`{"jsonrpc":"2.0","id":9,"method":"ping"}`, headerSession, id).Body).To(ContainSubstring(`"id":9`))
+	w.Expect(w.done).NotTo(Receive())
+
+	w.open(http.MethodDelete, "", headerSession, id).Body.Close()
+	w.Eventually(w.done).Should(Receive(BeNil()))
+}
+
+func TestDrainEndsIdleSessions(t *testing.T) {
+	w := given(t, tinyServer(), func(o *Options) { o.DrainIdleTimeout = 50 * time.Millisecond }).serve()
+	w.session()
+	w.stop()
+	w.Eventually(w.done).Should(Receive(BeNil()))
+	w.Expect(w.metric("sessions_ended_total", reasonIdle)).To(Equal(1.0))
+}
+
+func TestDrainEndsInOrderWhenTheTimeIsUp(t *testing.T) {
+	w := given(t, server("deaf-to-discover"), func(o *Options) {
+		o.StopGrace = 500 * time.Millisecond
+		o.DrainTimeout = 1500 * time.Millisecond
+	}).serve()
+	w.pendingRequestEnds(func() {
+		started := time.Now()
+		w.stop()
+		w.Eventually(w.done).Should(Receive(BeNil()))
+		w.Expect(time.Since(started)).To(BeNumerically("<", 3*time.Second))
+	})
+}
+
+func TestASecondSignalEndsAtOnce(t *testing.T) {
+	w := given(t, server("deaf-to-discover"), func(o *Options) { o.DrainTimeout = time.Hour }).serve()
+	w.pendingRequestEnds(func() {
+		w.stop()
+		w.force()
+		w.Eventually(w.done).Should(Receive(BeNil()))
+	})
+}
+
+// pendingRequestEnds has a request in flight during what is done.
+func (s *served) pendingRequestEnds(do func()) {
+	id := s.session()
+	answer := make(chan string, 1)
+	go func() { answer <- s.post(`{"jsonrpc":"2.0","id":2,"method":"never"}`, headerSession, id).Body }()
+	s.Eventually(func() float64 { return s.metric("requests_in_flight") }).Should(Equal(1.0))
+	do()
+	s.Eventually(answer).Should(Receive(And(ContainSubstring(`"id":2`), ContainSubstring(reasonDraining))))
+}
+
+func TestDrainEndsSubscriptions(t *testing.T) {
+	w := given(t, server("sdk")).serve()
+	listen := strings.NewReplacer("tools/call", "subscriptions/listen",
+		`"name":"echo","arguments":{"text":"hi"}`, `"notifications":{"toolsListChanged":true}`).Replace(statelessCall)
+	resp := w.open(http.MethodPost, listen, headerVersion, "2026-07-28", headerMethod, "subscriptions/listen")
+	defer resp.Body.Close()
+	w.stop()
+	body, err := io.ReadAll(resp.Body)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(string(body)).To(And(ContainSubstring("acknowledged"), ContainSubstring(`subscriptionId":"x"`), ContainSubstring(reasonDraining)))
+	w.Eventually(w.done).Should(Receive(BeNil()))
+}

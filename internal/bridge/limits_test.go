@@ -1,0 +1,184 @@
+package bridge
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestTooManySessions(t *testing.T) {
+	w := given(t, tinyServer(), func(o *Options) { o.MaxSessions = 2 })
+	first := w.session()
+	w.session()
+
+	reply := w.post(initMessage)
+	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
+	w.Expect(reply.Header.Get("Retry-After")).To(Equal("5"))
+	w.Expect(reply.Body).To(MatchJSON(`{"jsonrpc":"2.0","id":1,"error":{"code":-32000,
+		"message":"this server has 2 sessions, which is as many as it may have; try again later",
+		"data":{"reason":"TooManySessions"}}}`))
+	w.Expect(w.metric("refused_total", reasonTooManySessions)).To(Equal(1.0))
+
+	w.open(http.MethodDelete, "", headerSession, first).Body.Close()
+	w.Eventually(func() int { return w.post(initMessage).Status }).Should(Equal(http.StatusOK))
+}
+
+func TestTooManyRequests(t *testing.T) {
+	w := given(t, server("deaf-to-discover"), func(o *Options) { o.MaxRequests = 1 })
+	id := w.session()
+	first := make(chan *http.Response, 1)
+	go func() {
+		first <- w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"never/answered"}`, headerSession, id)
+	}()
+	w.Eventually(func() float64 { return w.metric("requests_in_flight") }).Should(Equal(1.0))
+
+	reply := w.post(`{"jsonrpc":"2.0","id":3,"method":"ping"}`, headerSession, id)
+	w.Expect(reply.Status).To(Equal(http.StatusTooManyRequests))
+	w.Expect(reply.Header.Get("Retry-After")).To(Equal("1"))
+
+	w.open(http.MethodDelete, "", headerSession, id).Body.Close()
+	resp := <-first
+	defer resp.Body.Close()
+	line, err := bufio.NewReader(resp.Body).ReadString('}')
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(line).To(ContainSubstring("the client has ended the session"))
+}
+
+func TestIdleSessionsEnd(t *testing.T) {
+	w := given(t, tinyServer(), func(o *Options) { o.IdleTimeout = 100 * time.Millisecond })
+	id := w.session()
+	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonIdle) }).Should(Equal(1.0))
+	w.Expect(w.post(`{"jsonrpc":"2.0","id":3,"method":"ping"}`, headerSession, id).Status).To(Equal(http.StatusNotFound))
+}
+
+func TestRequestsInFlightKeepASession(t *testing.T) {
+	w := given(t, server("deaf-to-discover"), func(o *Options) { o.IdleTimeout = 100 * time.Millisecond })
+	id := w.session()
+	resp := make(chan *http.Response, 1)
+	go func() {
+		resp <- w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"never"}`, headerSession, id)
+	}()
+	w.Eventually(func() float64 { return w.metric("requests_in_flight") }).Should(Equal(1.0))
+	w.Consistently(func() float64 { return w.metric("sessions") }, "500ms").Should(Equal(1.0))
+	w.open(http.MethodDelete, "", headerSession, id).Body.Close()
+	(<-resp).Body.Close()
+}
+
+func TestIdleSharedServerEnds(t *testing.T) {
+	w := given(t, server("sdk"), func(o *Options) { o.IdleTimeout = 200 * time.Millisecond })
+	w.Expect(w.post(statelessCall, statelessHeaders...).Status).To(Equal(http.StatusOK))
+	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
+	w.Expect(w.post(statelessCall, statelessHeaders...).Body).To(ContainSubstring(`"text":"hi"`))
+	w.Expect(w.metric("child_crashes_total")).To(BeZero())
+}
+
+func TestMessageSizes(t *testing.T) {
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			w := given(t, server("sdk"), func(o *Options) { o.MaxMessageBytes = 1 << 20 })
+			s := w.connect(client{version: version})
+			// Within the limit, beyond every buffer.
+			big := strings.Repeat("y", 900<<10)
+			w.Expect(callTool(t.Context(), s, "echo", toolInput{Text: big})).To(Equal(big))
+			// The answer is too large: only the request fails.
+			_, err := callTool(t.Context(), s, "big", toolInput{Count: 3 << 20})
+			w.Expect(err).To(MatchError(ContainSubstring("the limit is 1048576")))
+			w.Expect(callTool(t.Context(), s, "echo", toolInput{Text: "goes on"})).To(Equal("goes on"))
+			w.Expect(w.metric("dropped_messages_total", reasonTooLarge)).To(Equal(1.0))
+		})
+	}
+}
+
+func TestMessageOfTheClientTooLarge(t *testing.T) {
+	w := given(t, tinyServer(), func(o *Options) { o.MaxMessageBytes = 1 << 10 })
+	reply := w.post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":"` + strings.Repeat("x", 2<<10) + `"}`)
+	w.Expect(reply.Status).To(Equal(http.StatusRequestEntityTooLarge))
+	w.Expect(reply.Body).To(ContainSubstring(reasonTooLarge))
+	w.Expect(w.metric("child_starts_total")).To(BeZero())
+}
+
+// A client that does not read slows its child down to a halt, and nothing
+// gathers in between; when it reads on, the child goes on.
+func TestSlowReaderSlowsItsChild(t *testing.T) {
+	w := given(t, server("chatty"), func(o *Options) { o.StderrLinesPerSecond = 1 << 20 })
+	id := w.session()
+	w.Expect(w.logs.String()).To(ContainSubstring("a line that is no message"))
+	resp := w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"flood"}`, headerSession, id)
+	defer resp.Body.Close()
+
+	relayed := func() float64 { return w.metric("messages_total", toClient) }
+	var halted float64
+	w.Eventually(func() bool {
+		before := relayed()
+		halted = before
+		select {
+		case <-time.After(300 * time.Millisecond):
+		case <-t.Context().Done():
+		}
+		return before > 2 && relayed() == before
+	}).Should(BeTrue())
+	// What fits into the sockets' buffers has passed, and no more.
+	w.Expect(halted*10).To(BeNumerically("<", 20<<10), "KiB were relayed to a client that does not read")
+
+	lines := bufio.NewReaderSize(resp.Body, 64<<10)
+	for range int(halted) * 3 {
+		_, err := lines.ReadString('\n')
+		w.Expect(err).NotTo(HaveOccurred())
+	}
+	w.Eventually(relayed).Should(BeNumerically(">", halted))
+}
+
+// A client that never reads again loses its connection in the end, not its session.
+func TestDeadReaderIsGivenUp(t *testing.T) {
+	w := given(t, server("chatty"), func(o *Options) { o.IOTimeout = 200 * time.Millisecond })
+	id := w.session()
+	resp := w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"flood"}`, headerSession, id)
+	defer resp.Body.Close()
+	w.Eventually(func() float64 { return w.metric("dropped_messages_total", reasonNobody) }).Should(BeNumerically(">", 0))
+	w.Expect(w.metric("sessions")).To(Equal(1.0))
+}
+
+func TestWhatIsSaidBeforeAnybodyListensIsKept(t *testing.T) {
+	w := given(t, []string{"sed", "-u", "-n",
+		`s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{}}\n{"jsonrpc":"2.0","method":"notifications\/early"}/p`})
+	id := w.session()
+	w.Eventually(func() float64 { return w.metric("messages_total", toClient) }).Should(Equal(2.0))
+	resp := w.open(http.MethodGet, "", headerSession, id)
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	w.Eventually(func() string { line, _ := lines.ReadString('\n'); return line }).Should(ContainSubstring("notifications/early"))
+}
+
+func TestFiveHundredSessions(t *testing.T) {
+	const count = 500
+	w := given(t, tinyServer(), func(o *Options) { o.MaxSessions = count })
+	ids := make([]string, count)
+	var all sync.WaitGroup
+	places := make(chan struct{}, 20)
+	for i := range count {
+		all.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			ids[i] = w.session()
+		})
+	}
+	all.Wait()
+	w.Expect(w.metric("children")).To(Equal(float64(count)))
+	for i, id := range ids {
+		all.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			reply := w.post(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i), headerSession, id)
+			NewWithT(t).Expect(reply.Body).To(ContainSubstring(fmt.Sprintf(`"id":%d,`, i)))
+		})
+	}
+	all.Wait()
+	w.Expect(w.metric("messages_total", toServer)).To(Equal(2.0 * count))
+	w.Expect(w.metric("child_crashes_total")).To(BeZero())
+}

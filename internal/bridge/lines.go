@@ -1,0 +1,87 @@
+package bridge
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+)
+
+const (
+	lineBuffer = 4 << 10
+	// keepBuffer is how much memory a quiet reader may hold on to.
+	keepBuffer = 64 << 10
+)
+
+// lineReader reads messages, one a line, and holds at most one of max bytes.
+type lineReader struct {
+	r   *bufio.Reader
+	max int
+	buf []byte
+}
+
+func newLineReader(r io.Reader, limit int) *lineReader {
+	return &lineReader{r: bufio.NewReaderSize(r, lineBuffer), max: limit}
+}
+
+// oversize is what is known of a message that was too long to be kept.
+type oversize struct {
+	id     []byte
+	method string
+	bytes  int
+}
+
+// next returns the next line without its end; it is valid until the next call.
+// A line beyond the limit is read to its end but not kept, and described.
+func (l *lineReader) next() ([]byte, *oversize, error) {
+	if cap(l.buf) > keepBuffer {
+		l.buf = nil
+	}
+	l.buf = l.buf[:0]
+	for {
+		part, err := l.r.ReadSlice('\n')
+		switch {
+		case err == nil && len(l.buf) == 0:
+			return l.bounded(part)
+		case err == nil:
+			l.buf = append(l.buf, part...)
+			return l.bounded(l.buf)
+		case !errors.Is(err, bufio.ErrBufferFull):
+			// A line without an end was cut off with its writer.
+			return nil, nil, err
+		}
+		l.buf = append(l.buf, part...)
+		if len(l.buf) > l.max {
+			return l.skip()
+		}
+	}
+}
+
+func (l *lineReader) bounded(line []byte) ([]byte, *oversize, error) {
+	line = bytes.TrimRight(line, "\r\n")
+	if len(line) > l.max {
+		var s scanner
+		s.feed(line)
+		return nil, s.describe(len(line)), nil
+	}
+	return line, nil, nil
+}
+
+// skip reads on to the end of the line.
+func (l *lineReader) skip() ([]byte, *oversize, error) {
+	var s scanner
+	s.feed(l.buf)
+	size := len(l.buf)
+	l.buf = nil
+	for {
+		part, err := l.r.ReadSlice('\n')
+		s.feed(part)
+		size += len(part)
+		switch {
+		case err == nil:
+			return nil, s.describe(size), nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, nil, err
+		}
+	}
+}

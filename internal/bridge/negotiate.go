@@ -1,0 +1,58 @@
+package bridge
+
+import (
+	"mime"
+	"net/http"
+	"strings"
+)
+
+func acceptable(r *http.Request) *failure {
+	if mediaType(r.Header.Get("Content-Type")) != jsonType {
+		return &failure{
+			status: http.StatusUnsupportedMediaType, code: codeInvalidRequest,
+			message: "Content-Type must be " + jsonType,
+		}
+	}
+	if jsonOK, eventsOK := accepts(r); !jsonOK || !eventsOK {
+		return notAcceptable("Accept must contain both " + jsonType + " and " + eventType)
+	}
+	return nil
+}
+
+// accepts reports which of the two types of responses a client takes.
+func accepts(r *http.Request) (jsonOK, eventsOK bool) {
+	for _, part := range strings.Split(strings.Join(r.Header.Values("Accept"), ","), ",") {
+		switch mediaType(part) {
+		case "*/*":
+			return true, true
+		case jsonType, "application/*":
+			jsonOK = true
+		case eventType, "text/*":
+			eventsOK = true
+		}
+	}
+	return jsonOK, eventsOK
+}
+
+func mediaType(value string) string {
+	t, _, err := mime.ParseMediaType(value)
+	if err != nil {
+		return ""
+	}
+	return t
+}
+
+func notAcceptable(message string) *failure {
+	return &failure{status: http.StatusNotAcceptable, code: codeInvalidRequest, message: message}
+}
+
+func methodNotAllowed(message string) *failure {
+	return &failure{status: http.StatusMethodNotAllowed, code: codeInvalidRequest, message: message}
+}
+
+func tooManyRequests() *failure {
+	return &failure{
+		status: http.StatusTooManyRequests, code: codeRefused, reason: reasonTooManyRequests,
+		message: "too many requests are in flight", retryAfter: 1,
+	}
+}

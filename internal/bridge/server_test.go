@@ -1,0 +1,255 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// childMarker is the first argument of the test's own program when it plays a
+// server.
+const childMarker = "play-mcp-server"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == childMarker {
+		play(os.Args[2])
+		return
+	}
+	// The race detector would keep every child that ends for a second.
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	os.Exit(m.Run())
+}
+
+// server is the command of a server that behaves in some way.
+func server(behaviour string) []string {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return []string{self, childMarker, behaviour}
+}
+
+// tinyServer answers every request with an empty result, in a megabyte.
+func tinyServer() []string {
+	return []string{"sed", "-u", "-n",
+		`s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"tiny","version":"1"}}}/p`}
+}
+
+func play(behaviour string) {
+	switch behaviour {
+	case "sdk":
+		runSDK(nil)
+	case "sessions-only":
+		runSDK([]string{"2025-11-25", "2025-06-18"})
+	case "fails":
+		fmt.Fprintln(os.Stderr, "cannot open the database")
+		os.Exit(7)
+	case "silent":
+		waitForEnd()
+	case "stubborn":
+		ignoreSignals()
+		fallthrough
+	case "deaf-to-discover":
+		answerByHand()
+		if behaviour == "stubborn" {
+			select {}
+		}
+	case "chatty":
+		chat()
+	}
+}
+
+func runSDK(versions []string) {
+	s := mcp.NewServer(&mcp.Implementation{Name: "played", Version: "1.2.3"}, &mcp.ServerOptions{
+		SupportedProtocolVersions: versions,
+	})
+	addTools(s)
+	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+		fmt.Fprintln(os.Stderr, "server:", err)
+	}
+}
+
+type toolInput struct {
+	Text  string `json:"text,omitempty"`
+	Count int    `json:"count,omitempty"`
+}
+
+type tool func(context.Context, *mcp.CallToolRequest, toolInput) (string, error)
+
+func addTools(s *mcp.Server) {
+	var calls atomic.Int64
+	add := func(name string, run tool) {
+		mcp.AddTool(s, &mcp.Tool{Name: name}, func(ctx context.Context, r *mcp.CallToolRequest, in toolInput) (*mcp.CallToolResult, any, error) {
+			said, err := run(ctx, r, in)
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: said}}}, nil, err
+		})
+	}
+	add("echo", func(_ context.Context, _ *mcp.CallToolRequest, in toolInput) (string, error) { return in.Text, nil })
+	add("count", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
+		return strconv.FormatInt(calls.Add(1), 10), nil
+	})
+	add("pid", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
+		return strconv.Itoa(os.Getpid()), nil
+	})
+	add("big", func(_ context.Context, _ *mcp.CallToolRequest, in toolInput) (string, error) {
+		return strings.Repeat("x", in.Count), nil
+	})
+	add("crash", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
+		fmt.Fprintln(os.Stderr, "panic: out of cheese")
+		os.Exit(9)
+		return "", nil
+	})
+	add("hang", func(ctx context.Context, _ *mcp.CallToolRequest, in toolInput) (string, error) {
+		fmt.Fprintln(os.Stderr, "hanging", in.Text)
+		<-ctx.Done()
+		fmt.Fprintln(os.Stderr, "cancelled", in.Text)
+		return "", ctx.Err()
+	})
+	add("environment", func(_ context.Context, _ *mcp.CallToolRequest, in toolInput) (string, error) {
+		return os.Getenv(in.Text), nil
+	})
+	add("grandchild", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
+		cmd := exec.Command("sleep", "300")
+		err := cmd.Start()
+		return strconv.Itoa(cmd.Process.Pid), err
+	})
+	add("stderr", func(_ context.Context, _ *mcp.CallToolRequest, in toolInput) (string, error) {
+		for i := range in.Count {
+			fmt.Fprintf(os.Stderr, "line %d\n", i)
+		}
+		return "", nil
+	})
+	add("progress", progress)
+	add("logs", func(ctx context.Context, r *mcp.CallToolRequest, in toolInput) (string, error) {
+		return "", r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: in.Text})
+	})
+	add("sample", sample)
+	mcp.AddTool(s, &mcp.Tool{Name: "elicit"}, elicit)
+	mcp.AddTool(s, &mcp.Tool{Name: "grow"}, func(context.Context, *mcp.CallToolRequest, toolInput) (*mcp.CallToolResult, any, error) {
+		add("grown", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) { return "", nil })
+		return &mcp.CallToolResult{}, nil, nil
+	})
+}
+
+func progress(ctx context.Context, r *mcp.CallToolRequest, in toolInput) (string, error) {
+	for i := range in.Count {
+		err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+			ProgressToken: r.Params.GetProgressToken(), Progress: float64(i), Total: float64(in.Count), Message: in.Text,
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return "done", nil
+}
+
+func sample(ctx context.Context, r *mcp.CallToolRequest, in toolInput) (string, error) {
+	res, err := r.Session.CreateMessage(ctx, &mcp.CreateMessageParams{
+		MaxTokens: 10,
+		Messages:  []*mcp.SamplingMessage{{Role: "user", Content: &mcp.TextContent{Text: in.Text}}},
+	})
+	if err != nil {
+		return "", err
+	}
+	said, ok := res.Content.(*mcp.TextContent)
+	if !ok {
+		return "", fmt.Errorf("unexpected content %T", res.Content)
+	}
+	return said.Text, nil
+}
+
+// elicit asks the client in the way of its spec version.
+func elicit(ctx context.Context, r *mcp.CallToolRequest, in toolInput) (*mcp.CallToolResult, any, error) {
+	ask := &mcp.ElicitParams{Message: in.Text, RequestedSchema: map[string]any{
+		"type": "object", "properties": map[string]any{"name": map[string]any{"type": "string"}},
+	}}
+	var answer *mcp.ElicitResult
+	switch {
+	case r.ProtocolVersion() < statelessVersion:
+		var err error
+		if answer, err = r.Session.Elicit(ctx, ask); err != nil {
+			return nil, nil, err
+		}
+	case len(r.Params.InputResponses) == 0:
+		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"who": ask}}, nil, nil
+	default:
+		raw, err := json.Marshal(r.Params.InputResponses["who"])
+		if err != nil {
+			return nil, nil, err
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(raw)}}}, nil, nil
+	}
+	raw, err := json.Marshal(answer.Content)
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(raw)}}}, nil, err
+}
+
+func waitForEnd() {
+	var buf [1 << 10]byte
+	for {
+		if _, err := os.Stdin.Read(buf[:]); err != nil {
+			return
+		}
+	}
+}
+
+func ignoreSignals() {
+	ignore := make(chan os.Signal, 8)
+	notify(ignore, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+}
+
+// answerByHand answers initialize and nothing else.
+func answerByHand() {
+	dec := json.NewDecoder(os.Stdin)
+	for {
+		var e envelope
+		if dec.Decode(&e) != nil {
+			return
+		}
+		if e.Method == methodInit {
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"hand","version":"1"}}}`+"\n", e.ID)
+		}
+	}
+}
+
+// chat answers initialize, then floods the client.
+func chat() {
+	dec := json.NewDecoder(os.Stdin)
+	for {
+		var e envelope
+		if dec.Decode(&e) != nil {
+			return
+		}
+		switch e.Method {
+		case methodInit:
+			fmt.Println("Welcome! This line is no message.")
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"chatty","version":"1"}}}`+"\n", e.ID)
+		case "flood":
+			flood(e.ID)
+		}
+	}
+}
+
+func flood(id json.RawMessage) {
+	padding := strings.Repeat("p", 10<<10)
+	for i := 0; ; i++ {
+		_, err := fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/flood","params":{"of":%s,"n":%d,"padding":%q}}`+"\n", id, i, padding)
+		if err != nil {
+			return
+		}
+		// What the test looks at: how far it has come.
+		fmt.Fprintln(os.Stderr, "flooded", i)
+	}
+}
+
+// patience is how long a test waits for what has to happen.
+const patience = 20 * time.Second

@@ -1,0 +1,113 @@
+package bridge
+
+import (
+	"net/http"
+	"time"
+)
+
+// initialize begins a session.
+func (b *Bridge) initialize(w http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
+	s, f := b.begin()
+	if f != nil {
+		b.refuse(w, e.ID, f)
+		return
+	}
+	s.inFlight.Add(1)
+	defer s.inFlight.Add(-1)
+	s.request(w, r, message, e)
+}
+
+// post takes a message for the session's child.
+func (s *session) post(w http.ResponseWriter, r *http.Request) {
+	b := s.bridge
+	if int(s.inFlight.Add(1)) > b.opts.MaxRequests {
+		s.inFlight.Add(-1)
+		b.refuse(w, nil, tooManyRequests())
+		return
+	}
+	defer s.inFlight.Add(-1)
+	message, e, f := s.receive(w, r)
+	if f != nil {
+		b.refuse(w, nil, f)
+		return
+	}
+	s.touch()
+	if e.kind() == request {
+		s.request(w, r, message, e)
+		return
+	}
+	if err := s.forward(message); err != nil {
+		b.refuse(w, nil, s.why())
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// receive reads one message at a time, so that a session never holds more.
+func (s *session) receive(w http.ResponseWriter, r *http.Request) ([]byte, *envelope, *failure) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	return s.bridge.read(w, r)
+}
+
+func (s *session) forward(message []byte) error {
+	s.bridge.metrics.relayed(toServer, len(message))
+	return s.child.send(message)
+}
+
+// request sends a request to the child and serves its response.
+func (s *session) request(w http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
+	c := &call{
+		id: e.ID, key: idKey(e.ID), token: idKey(e.Params.Meta.ProgressToken),
+		initialize: e.Method == methodInit, begun: time.Now(),
+		stream: newStream(w, s.bridge.opts.IOTimeout),
+	}
+	if c.initialize {
+		c.stream.sessionID = s.id
+	}
+	if f := s.add(c); f != nil {
+		s.bridge.refuse(w, e.ID, f)
+		return
+	}
+	s.flush(c.stream)
+	if err := s.forward(message); err != nil {
+		// The child is gone; the end of the session answers the call.
+		s.log.V(1).Info("Message did not reach the server", "error", err.Error())
+	}
+	if c.stream.wait(r.Context(), s.bridge.opts.KeepAlive) {
+		return
+	}
+	s.leave(c)
+	if c.initialize {
+		// The client cannot know the session's id.
+		s.end(ended(reasonClientLeft, "the client left while the session began"))
+	}
+}
+
+// why says what to tell a client whose message did not reach the child.
+func (s *session) why() *failure {
+	f := &failure{
+		status: http.StatusNotFound, code: codeSessionNotFound, reason: reasonNoSession,
+		message: "the session has ended; initialize again",
+	}
+	if over := s.ended(); over != nil {
+		f.message = over.message
+	}
+	return f
+}
+
+func (s *session) listen(w http.ResponseWriter, r *http.Request) {
+	standalone := newStream(w, s.bridge.opts.IOTimeout)
+	if err := standalone.open(); err != nil {
+		return
+	}
+	defer standalone.detach()
+	s.flush(standalone)
+	if !s.attach(standalone) {
+		return
+	}
+	// What was parked in between.
+	s.flush(standalone)
+	standalone.wait(r.Context(), s.bridge.opts.KeepAlive)
+	s.detach(standalone)
+}

@@ -1,0 +1,107 @@
+package bridge
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// postStateless serves a message of the stateless spec.
+func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
+	if f := checkStateless(r, e); f != nil {
+		b.refuse(w, e.ID, f)
+		return
+	}
+	if f := b.shared.enter(); f != nil {
+		b.refuse(w, e.ID, f)
+		return
+	}
+	defer b.shared.leave()
+	if f := b.speaksStateless(r.Context(), e); f != nil {
+		b.refuse(w, e.ID, f)
+		return
+	}
+	worker, f := b.shared.get(r.Context())
+	if f != nil {
+		b.refuse(w, e.ID, f)
+		return
+	}
+	if e.kind() == request {
+		worker.request(w, r, message, e)
+		return
+	}
+	worker.tell(w, message, e)
+}
+
+// tell relays a notification. A cancellation means nothing here: clients cancel
+// by closing the response, and ids are not theirs alone.
+func (w *worker) tell(rw http.ResponseWriter, message []byte, e *envelope) {
+	if e.kind() == notification && e.Method != "notifications/cancelled" {
+		if out, err := renumbered(message, ""); err == nil {
+			w.shared.bridge.metrics.relayed(toServer, len(out))
+			_ = w.child.send(out) // Notifications have no answer.
+		}
+	}
+	rw.WriteHeader(http.StatusAccepted)
+}
+
+// request serves one client's request by the shared child.
+func (w *worker) request(rw http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
+	b := w.shared.bridge
+	c := newSharedCall(e)
+	number, f := w.add(c)
+	if f != nil {
+		b.refuse(rw, e.ID, f)
+		return
+	}
+	defer func() {
+		b.metrics.requests.WithLabelValues("stateless").Observe(time.Since(c.begun).Seconds())
+	}()
+	out, err := renumbered(message, number)
+	if err != nil {
+		w.take(number)
+		b.refuse(rw, e.ID, badRequest(codeInvalidRequest, "the request could not be relayed"))
+		return
+	}
+	b.metrics.relayed(toServer, len(out))
+	if err := w.child.send(out); err != nil {
+		// The child is gone; its end answers the call.
+		w.log.V(1).Info("Message did not reach the server", "error", err.Error())
+	}
+	if !c.serve(r.Context(), newStream(rw, b.opts.IOTimeout), b.opts.KeepAlive) {
+		w.cancel(number, "the client has closed the connection")
+	}
+}
+
+// serve writes what arrives for the call, and reports whether that was all.
+func (c *sharedCall) serve(ctx context.Context, out *stream, interval time.Duration) bool {
+	defer out.detach()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		var err error
+		select {
+		case m, ok := <-c.box:
+			switch {
+			case !ok:
+				_ = out.refuse(c.failed.status, c.failed.response(c.id))
+				return true
+			case m.last && m.status != http.StatusOK:
+				_ = out.refuse(m.status, m.message)
+				return true
+			case m.last:
+				_ = out.finish(m.message)
+				return true
+			}
+			c.taken(m)
+			err = out.send(m.message)
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
+			err = out.comment(": keep-alive\n\n")
+		}
+		if err != nil {
+			return false
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package fakecloud
+
+import (
+	"crypto/hmac"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The directory's side: enough of OAuth that azidentity's client credentials, with a
+// secret or a workload's assertion, get a token here as they would from the real one.
+
+var loginPath = regexp.MustCompile(`^/([^/]+)/(oauth2/v2\.0/token|v2\.0/\.well-known/openid-configuration)$`)
+
+const tokenLife = time.Hour
+
+// RegisterClient makes an application that can get tokens; the ledger calls it by its
+// client id. An empty secret lets only assertions in.
+func (s *Server) RegisterClient(clientID, secret string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients[clientID] = secret
+}
+
+// serveLogin answers what belongs to the directory; false if it does not.
+func (s *Server) serveLogin(w http.ResponseWriter, r *http.Request) bool {
+	match := loginPath.FindStringSubmatch(r.URL.Path)
+	if match == nil {
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if match[2] != "oauth2/v2.0/token" {
+		base := newCall(r, nil).base + "/" + match[1]
+		writeJSON(w, map[string]any{
+			"issuer":                 base + "/v2.0",
+			"token_endpoint":         base + "/oauth2/v2.0/token",
+			"authorization_endpoint": base + "/oauth2/v2.0/authorize",
+		})
+		return true
+	}
+	clientID := r.PostFormValue("client_id")
+	if !s.admits(clientID, r.PostFormValue("client_secret"), r.PostFormValue("client_assertion")) {
+		w.WriteHeader(http.StatusUnauthorized)
+		writeJSON(w, map[string]any{"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret provided, or no such application."})
+		return true
+	}
+	writeJSON(w, map[string]any{"token_type": "Bearer", "expires_in": int(tokenLife.Seconds()), "access_token": s.issue(clientID)})
+	return true
+}
+
+func (s *Server) admits(clientID, secret, assertion string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want, known := s.clients[clientID]
+	if !known {
+		return false
+	}
+	return assertion != "" || want != "" && hmac.Equal([]byte(want), []byte(secret))
+}
+
+// issue makes a token that says itself whose it is, so that it outlives a restart of
+// the server as a real one would.
+func (s *Server) issue(clientID string) string {
+	expires := strconv.FormatInt(s.clock.Now().Add(tokenLife).Unix(), 10)
+	name := base64.RawURLEncoding.EncodeToString([]byte(clientID))
+	return "issued." + name + "." + expires + "." + s.sign(name, expires)
+}
+
+func (s *Server) sign(name, expires string) string {
+	return hex.EncodeToString(s.chance.digest("token", name, expires))
+}
+
+func (s *Server) issuedTo(token string) (string, bool) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 4 || parts[0] != "issued" || !hmac.Equal([]byte(parts[3]), []byte(s.sign(parts[1], parts[2]))) {
+		return "", false
+	}
+	name, errName := base64.RawURLEncoding.DecodeString(parts[1])
+	expires, errExpires := strconv.ParseInt(parts[2], 10, 64)
+	if errName != nil || errExpires != nil || s.clock.Now().Unix() >= expires {
+		return "", false
+	}
+	return string(name), true
+}

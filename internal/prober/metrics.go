@@ -1,0 +1,72 @@
+package prober
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics count probes. No label names an object: there are thousands.
+type metrics struct {
+	probes   *prometheus.CounterVec
+	duration prometheus.Histogram
+	delay    prometheus.Histogram
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fixpoint_mcp_probes_total",
+			Help: "Probes of MCP servers, by result: Answering, or the kind of failure.",
+		}, []string{"result"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "fixpoint_mcp_probe_duration_seconds",
+			Help:    "Time that one probe of an MCP server took.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
+		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "fixpoint_mcp_probe_queue_delay_seconds",
+			Help:    "Time from when a probe was due until it started.",
+			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60},
+		}),
+	}
+	if registerer == nil {
+		return m, nil
+	}
+	var err error
+	if m.probes, err = register(registerer, m.probes); err != nil {
+		return nil, err
+	}
+	if m.duration, err = register(registerer, m.duration); err != nil {
+		return nil, err
+	}
+	m.delay, err = register(registerer, m.delay)
+	return m, err
+}
+
+// register finds a metric that is registered already, as it is when a process runs one manager
+// after another.
+func register[C prometheus.Collector](registerer prometheus.Registerer, collector C) (C, error) {
+	err := registerer.Register(collector)
+	if err == nil {
+		return collector, nil
+	}
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if existing, ok := already.ExistingCollector.(C); ok {
+			return existing, nil
+		}
+	}
+	return collector, fmt.Errorf("registering the prober's metrics: %w", err)
+}
+
+func (m *metrics) observe(err *Error, took time.Duration) {
+	result := string(Answering)
+	if err != nil {
+		result = string(err.Kind)
+	}
+	m.probes.WithLabelValues(result).Inc()
+	m.duration.Observe(took.Seconds())
+}

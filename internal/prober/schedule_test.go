@@ -1,0 +1,373 @@
+package prober
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// stage is a prober whose clock stands still and whose servers are functions.
+type stage struct {
+	*Prober
+	t     *testing.T
+	clock *clocktesting.FakeClock
+
+	mu     sync.Mutex
+	script func(context.Context, job) answer
+	probes map[string]int
+	jobs   []job
+	news   map[types.NamespacedName]int
+}
+
+func newStage(t *testing.T, concurrency int) *stage {
+	s := &stage{
+		t:      t,
+		clock:  clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+		script: func(context.Context, job) answer { return answer{counted: true} },
+		probes: map[string]int{},
+		news:   map[types.NamespacedName]int{},
+	}
+	s.Prober = newProber(t, Options{Concurrency: concurrency, Clock: s.clock, Notify: func(key types.NamespacedName) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.news[key]++
+	}})
+	s.probe = func(ctx context.Context, j job) answer {
+		s.mu.Lock()
+		s.probes[j.url.Host]++
+		s.jobs = append(s.jobs, j)
+		script := s.script
+		s.mu.Unlock()
+		return script(ctx, j)
+	}
+	return s
+}
+
+func (s *stage) count(host string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.probes[host]
+}
+
+func (s *stage) act(script func(context.Context, job) answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script = script
+}
+
+// settle waits until all that is due has run but for the probes that hang.
+func (s *stage) settle(hanging int) {
+	s.t.Helper()
+	NewWithT(s.t).Eventually(func() bool {
+		s.Prober.mu.Lock()
+		defer s.Prober.mu.Unlock()
+		next, ok := s.queue.next()
+		// The scheduler may have set its timer by a time that has passed since.
+		s.rouse()
+		late := ok && !next.After(s.clock.Now())
+		return !late && len(s.queue.prompt) == 0 && s.options.Concurrency-s.queue.free <= hanging && len(s.Prober.news) == 0
+	}).WithTimeout(patience).WithPolling(time.Millisecond).Should(BeTrue())
+}
+
+// pass lets time go by, in small steps.
+func (s *stage) pass(d, step time.Duration, hanging int) {
+	s.t.Helper()
+	for ; d > 0; d -= step {
+		s.clock.Step(step)
+		s.settle(hanging)
+	}
+}
+
+func (s *stage) result(key string) Result {
+	result, ok := s.Result(name(key))
+	NewWithT(s.t).Expect(ok).To(BeTrue())
+	return result
+}
+
+func fails(kind ErrorKind) func(context.Context, job) answer {
+	return func(context.Context, job) answer { return answer{err: &Error{Kind: kind}} }
+}
+
+func TestOneThatHangsDelaysNobody(t *testing.T) {
+	g := NewWithT(t)
+	const targets = 2000
+	s := newStage(t, 8)
+	s.act(func(ctx context.Context, j job) answer {
+		if j.url.Host == "s0" {
+			<-ctx.Done()
+		}
+		return answer{counted: true}
+	})
+	for i := range targets {
+		s.Set(name(fmt.Sprint(i)), Target{URL: fmt.Sprintf("http://s%d/mcp", i), Interval: 30 * time.Second})
+	}
+	start(t, s.Prober)
+	s.settle(1)
+	s.pass(5*time.Minute, time.Second, 1)
+	g.Expect(s.count("s0")).To(Equal(1))
+	for i := 1; i < targets; i++ {
+		g.Expect(s.count(fmt.Sprintf("s%d", i))).To(And(BeNumerically(">=", 10), BeNumerically("<=", 13)))
+	}
+}
+
+func TestProbesSpreadOverTheInterval(t *testing.T) {
+	g := NewWithT(t)
+	const targets = 1000
+	s := newStage(t, 8)
+	for i := range targets {
+		s.Set(name(fmt.Sprint(i)), Target{URL: "http://same/mcp", Interval: 30 * time.Second})
+	}
+	start(t, s.Prober)
+	s.settle(0)
+	g.Expect(s.count("same")).To(Equal(targets), "all first probes come at once")
+	for range 90 {
+		before := s.count("same")
+		s.pass(time.Second, time.Second, 0)
+		g.Expect(s.count("same")-before).To(BeNumerically("<", 3*targets/30), "no burst follows")
+	}
+}
+
+func TestServersThatTimeOutShareHalfOfTheSlots(t *testing.T) {
+	g := NewWithT(t)
+	s := newStage(t, 4)
+	hang := false
+	s.act(func(ctx context.Context, j job) answer {
+		if j.url.Host == "good" {
+			return answer{counted: true}
+		}
+		if hang {
+			<-ctx.Done()
+		}
+		return answer{err: &Error{Kind: Timeout}}
+	})
+	for i := range 6 {
+		s.Set(name(fmt.Sprint(i)), Target{URL: "http://bad/mcp"})
+	}
+	s.Set(name("good"), Target{URL: "http://good/mcp"})
+	start(t, s.Prober)
+	s.settle(0)
+	hang = true
+	s.pass(5*time.Minute, time.Second, 2)
+	g.Expect(s.count("good")).To(BeNumerically(">=", 10))
+	g.Expect(s.count("bad")).To(Equal(6 + 2))
+}
+
+func TestFirstProbesGoAhead(t *testing.T) {
+	g := NewWithT(t)
+	q := newQueue(1)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	e := &entry{target: Target{Interval: 30 * time.Second}}
+	regular := &member{entry: e, due: now.Add(-time.Second)}
+	overdue := &member{entry: e, due: now.Add(-31 * time.Second)}
+	fresh := &member{entry: e, due: now, fresh: true}
+	wavering := &member{entry: e, due: now.Add(time.Millisecond), history: history{state: Answering, failures: 1}}
+	for _, m := range []*member{regular, fresh, wavering, overdue} {
+		q.add(m)
+	}
+	q.promote(now.Add(time.Second))
+	for _, expected := range []*member{overdue, fresh, wavering, regular} {
+		m := q.take()
+		g.Expect(m).To(BeIdenticalTo(expected))
+		g.Expect(q.take()).To(BeNil())
+		q.release(m)
+	}
+}
+
+func TestAServerThatStopsIsFailingWithinTwoIntervals(t *testing.T) {
+	g := NewWithT(t)
+	p := newProber(t, Options{})
+	interval := 30 * time.Second
+	for _, timeout := range []time.Duration{time.Second, 5 * time.Second, interval * 2 / 5} {
+		for _, random := range []float64{0, 0.5, 1} {
+			p.random = func() float64 { return random }
+			answered := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			m := &member{
+				entry:      &entry{target: Target{Interval: interval, Timeout: timeout}},
+				history:    history{state: Answering},
+				lastAnswer: answered,
+			}
+			first := p.nextProbe(m, false, answered, answered)
+			m.history = m.history.next(&Error{Kind: Timeout})
+			second := p.nextProbe(m, false, first, first.Add(timeout))
+			g.Expect(second.Add(timeout)).NotTo(BeTemporally(">", answered.Add(2*interval)))
+			g.Expect(second.Sub(first)).To(BeNumerically(">=", interval/10))
+		}
+	}
+}
+
+func TestResultFollowsTheServer(t *testing.T) {
+	g := NewWithT(t)
+	s := newStage(t, 4)
+	key := name("web")
+	s.Set(key, Target{URL: "http://web/mcp", Token: "1"})
+	g.Expect(s.result("web")).To(Equal(Result{State: Unknown, Since: s.clock.Now(), Replicas: 1}))
+
+	s.act(func(context.Context, job) answer {
+		return answer{server: Server{Name: "web", Tools: 3}, counted: true}
+	})
+	start(t, s.Prober)
+	s.settle(0)
+	began := s.clock.Now()
+	g.Expect(s.result("web")).To(Equal(Result{
+		State: Answering, Since: began, Replicas: 1, Answered: 1, Server: &Server{Name: "web", Tools: 3},
+	}))
+	g.Eventually(func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.news[key] }).Should(Equal(1))
+
+	// Nothing new is not told.
+	s.pass(time.Minute, time.Second, 0)
+	g.Expect(s.result("web").Since).To(Equal(began))
+	g.Expect(s.news[key]).To(Equal(1))
+
+	s.act(fails(Refused))
+	s.pass(time.Minute, time.Second, 0)
+	result := s.result("web")
+	g.Expect(result.State).To(Equal(Failing))
+	g.Expect(result.Err).To(Equal(&Error{Kind: Refused}))
+	g.Expect(result.Server).To(Equal(&Server{Name: "web", Tools: 3}))
+	g.Expect(result.Since).To(BeTemporally(">", began))
+
+	// The new rollout is not judged by the old one's failures.
+	s.act(func(context.Context, job) answer { return answer{server: Server{Name: "web 2"}, counted: true} })
+	s.Set(key, Target{URL: "http://web/mcp", Token: "2"})
+	s.settle(0)
+	g.Expect(s.result("web")).To(And(HaveField("State", Answering), HaveField("Server", Equal(&Server{Name: "web 2"}))))
+}
+
+func TestSettingTheSameProbesNothing(t *testing.T) {
+	g := NewWithT(t)
+	s := newStage(t, 4)
+	target := func() Target {
+		return Target{URL: "http://web/mcp", Bearer: Credential("one"), Headers: map[string]Credential{"X-Key": Credential("k")}, Addresses: []string{"b:1", "a:1"}}
+	}
+	s.Set(name("web"), target())
+	start(t, s.Prober)
+	s.settle(0)
+	s.Set(name("web"), target())
+	s.settle(0)
+	g.Expect(s.count("web")).To(Equal(2))
+
+	rotated := target()
+	rotated.Bearer = Credential("two")
+	s.Set(name("web"), rotated)
+	g.Expect(s.result("web").State).To(Equal(Answering), "what was found stays")
+	s.settle(0)
+	g.Expect(s.count("web")).To(Equal(4))
+	g.Expect(s.jobs[len(s.jobs)-1].header.Get("Authorization")).To(Equal("Bearer two"))
+}
+
+func TestReplicasComeAndGo(t *testing.T) {
+	g := NewWithT(t)
+	s := newStage(t, 4)
+	s.act(func(_ context.Context, j job) answer {
+		if j.address == "bad:1" {
+			return answer{err: &Error{Kind: Refused}}
+		}
+		return answer{counted: true}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1"}})
+	start(t, s.Prober)
+	s.settle(0)
+	g.Expect(s.result("web")).To(HaveField("State", Answering))
+
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "bad:1"}})
+	s.settle(0)
+	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Replicas", 2), HaveField("Answered", 1)))
+	s.pass(time.Minute, time.Second, 0)
+	g.Expect(s.result("web")).To(And(HaveField("State", Failing), HaveField("Err", Equal(&Error{Kind: Refused}))))
+
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1"}})
+	g.Expect(s.result("web")).To(And(HaveField("State", Answering), HaveField("Replicas", 1)))
+}
+
+func TestForgetAndNewTokenCutAProbeShort(t *testing.T) {
+	g := NewWithT(t)
+	s := newStage(t, 4)
+	hang := func(ctx context.Context, _ job) answer {
+		<-ctx.Done()
+		return answer{err: &Error{Kind: Timeout}}
+	}
+	s.act(hang)
+	s.Set(name("web"), Target{URL: "http://web/mcp", Token: "1"})
+	start(t, s.Prober)
+	s.settle(1)
+	s.Set(name("web"), Target{URL: "http://web/mcp", Token: "2"})
+	g.Eventually(func() int { return s.count("web") }).WithTimeout(patience).Should(Equal(2))
+	s.settle(1)
+	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Err", BeNil())))
+
+	// A credential that comes while the probe runs is used at once.
+	s.Set(name("web"), Target{URL: "http://web/mcp", Token: "2", Bearer: Credential("x")})
+	g.Eventually(func() int { return s.count("web") }).WithTimeout(patience).Should(Equal(3))
+	s.settle(1)
+
+	s.Forget(name("web"))
+	s.settle(0)
+	_, ok := s.Result(name("web"))
+	g.Expect(ok).To(BeFalse())
+	s.pass(time.Minute, time.Second, 0)
+	g.Expect(s.count("web")).To(Equal(3))
+}
+
+func TestListsAreRareAndByOneReplica(t *testing.T) {
+	g := NewWithT(t)
+	s := newStage(t, 4)
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1", "c:1"}})
+	start(t, s.Prober)
+	s.settle(0)
+	s.pass(time.Hour, time.Second, 0)
+	lists := 0
+	for _, j := range s.jobs {
+		if j.list {
+			lists++
+			g.Expect(j.address).To(Equal("a:1"))
+		}
+	}
+	g.Expect(s.count("web")).To(BeNumerically("~", 360, 40))
+	g.Expect(lists).To(BeNumerically("~", 7, 5))
+}
+
+func TestAListThatFailsIsTriedLessAndLess(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := catalog{}
+	waits := []time.Duration{}
+	for range 8 {
+		c.schedule(now, false, time.Minute, 20, 0.5)
+		waits = append(waits, (c.next.Sub(now)+30*time.Second)/time.Minute)
+	}
+	g.Expect(waits).To(Equal([]time.Duration{1, 2, 4, 8, 16, 20, 20, 20}))
+	c.schedule(now, true, time.Minute, 20, 0.5)
+	g.Expect(c).To(Equal(catalog{next: now.Add(20 * time.Minute)}))
+}
+
+func TestCountsStayUntilTheyAreCountedAgain(t *testing.T) {
+	g := NewWithT(t)
+	e := &entry{}
+	server := Server{Name: "web", Version: "1", Capabilities: []string{"tools"}}
+
+	e.learn(answer{server: server}, false, false)
+	g.Expect(*e.server).To(And(HaveField("Tools", NotCounted), HaveField("Prompts", 0)))
+
+	server.Tools = 3
+	e.learn(answer{server: server, counted: true}, true, true)
+	g.Expect(e.server.Tools).To(Equal(3))
+
+	later := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	e.catalog.next = later
+	server.Tools = NotCounted
+	e.learn(answer{server: server}, true, true)
+	e.learn(answer{server: server}, false, true)
+	g.Expect(e.server.Tools).To(Equal(3), "a list that fails takes nothing away")
+	g.Expect(e.catalog.next).To(Equal(later))
+
+	server.Version = "2"
+	e.learn(answer{server: server}, false, true)
+	g.Expect(e.server.Tools).To(Equal(NotCounted))
+	g.Expect(e.catalog.due(later.Add(-time.Hour))).To(BeTrue(), "another version is listed anew")
+}

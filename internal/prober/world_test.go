@@ -1,0 +1,115 @@
+package prober
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const patience = 20 * time.Second
+
+// everything is a server with two tools, one prompt and one resource.
+func everything() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "everything", Version: "1.2.3"}, nil)
+	for _, name := range []string{"add", "echo"} {
+		mcp.AddTool(server, &mcp.Tool{Name: name}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{}, nil, nil
+		})
+	}
+	server.AddPrompt(&mcp.Prompt{Name: "greet"}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		return &mcp.GetPromptResult{}, nil
+	})
+	server.AddResource(&mcp.Resource{Name: "readme", URI: "file:///readme"}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		return &mcp.ReadResourceResult{}, nil
+	})
+	return server
+}
+
+func streamable(server *mcp.Server, options *mcp.StreamableHTTPOptions) http.Handler {
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, options)
+}
+
+func serve(t *testing.T, handler http.Handler) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server
+}
+
+func newProber(t *testing.T, options Options) *Prober {
+	t.Helper()
+	p, err := New(options)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return p
+}
+
+// start runs the prober until the test ends.
+func start(t *testing.T, p *Prober) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = p.Start(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// ask makes one full probe.
+func ask(t *testing.T, target Target, change ...func(*job)) answer {
+	t.Helper()
+	p := newProber(t, Options{})
+	e := &entry{target: target.complete()}
+	e.prepare(nil)
+	p.arrange(e)
+	j := p.job(e.members[0], time.Now())
+	for _, c := range change {
+		c(&j)
+	}
+	return p.shake(t.Context(), j)
+}
+
+func name(s string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "default", Name: s}
+}
+
+func hostOf(t *testing.T, raw string) string {
+	t.Helper()
+	u, err := url.Parse(raw)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return u.Host
+}
+
+func sessionsOf(server *mcp.Server) int {
+	return len(slices.Collect(server.Sessions()))
+}
+
+// expectNoLeak lets a test fail that leaves goroutines behind. Call it first.
+func expectNoLeak(t *testing.T) {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		g := NewWithT(t)
+		g.Eventually(runtime.NumGoroutine).WithTimeout(patience).Should(BeNumerically("<=", before), func() string {
+			stacks := make([]byte, 1<<20)
+			return string(stacks[:runtime.Stack(stacks, true)])
+		})
+	})
+}

@@ -1,0 +1,207 @@
+// Package references finds out about the objects that a spec names and its controller does not make:
+// whether they are there, and whether what pods take from them has changed. It caches metadata only;
+// data is read when an object is seen for the first time or has changed, and kept as a hash.
+package references
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Kind is a kind that can be referred to.
+type Kind string
+
+// The kinds.
+const (
+	Secret                Kind = "Secret"
+	ConfigMap             Kind = "ConfigMap"
+	ServiceAccount        Kind = "ServiceAccount"
+	PersistentVolumeClaim Kind = "PersistentVolumeClaim"
+)
+
+// Reference is one place of a spec that names an object.
+type Reference struct {
+	Kind Kind
+	Name string
+	// Keys are the keys of the data that have to be there; none means whatever is there.
+	Keys []string
+	// Optional objects and keys may be missing.
+	Optional bool
+	// Rolls is true if pods take the data when they start: a change of it replaces them.
+	Rolls bool
+}
+
+// ID names the object within its namespace, such as Secret/tokens. It is what an index is made of.
+func (r Reference) ID() string { return string(r.Kind) + "/" + r.Name }
+
+// Finding is what was found out about a list of references.
+type Finding struct {
+	// Missing lists what is not there, sorted, in words such as "Secret tokens" and
+	// "key password of Secret tokens".
+	Missing []string
+	// Hash changes when data changes that pods take; it is empty if they take none.
+	Hash string
+}
+
+// Reader finds out. It is safe for concurrent use.
+type Reader struct {
+	// Metadata reads PartialObjectMetadata from a cache.
+	Metadata client.Reader
+	// Data reads whole objects past the cache.
+	Data client.Reader
+
+	mu    sync.Mutex
+	known map[types.UID]snapshot
+}
+
+// snapshot is the data of one version of an object, as hashes of its keys.
+type snapshot struct {
+	resourceVersion string
+	keys            map[string]string
+}
+
+// Find looks at all references of an object in a namespace.
+func (r *Reader) Find(ctx context.Context, namespace string, references []Reference) (Finding, error) {
+	missing := map[string]bool{}
+	var hashed []string
+	for _, reference := range references {
+		present, err := r.find(ctx, namespace, reference)
+		if err != nil {
+			return Finding{}, err
+		}
+		for _, text := range present.missing {
+			missing[text] = true
+		}
+		if reference.Rolls {
+			hashed = append(hashed, reference.ID()+"="+present.hash)
+		}
+	}
+	finding := Finding{Missing: slices.Sorted(maps.Keys(missing))}
+	if len(hashed) > 0 {
+		slices.Sort(hashed)
+		finding.Hash = digest(strings.Join(slices.Compact(hashed), "\n"))
+	}
+	return finding, nil
+}
+
+type presence struct {
+	missing []string
+	hash    string
+}
+
+func (r *Reader) find(ctx context.Context, namespace string, reference Reference) (presence, error) {
+	metadata := &metav1.PartialObjectMetadata{}
+	metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(string(reference.Kind)))
+	err := r.Metadata.Get(ctx, client.ObjectKey{Namespace: namespace, Name: reference.Name}, metadata)
+	if apierrors.IsNotFound(err) {
+		if reference.Optional {
+			return presence{}, nil
+		}
+		return presence{missing: []string{fmt.Sprintf("%s %s", reference.Kind, reference.Name)}}, nil
+	}
+	if err != nil {
+		return presence{}, fmt.Errorf("looking for %s %s: %w", reference.Kind, reference.Name, err)
+	}
+	if !reference.Rolls && len(reference.Keys) == 0 {
+		return presence{}, nil
+	}
+	keys, err := r.keysOf(ctx, metadata, reference.Kind)
+	if err != nil {
+		return presence{}, err
+	}
+	return inspect(reference, keys), nil
+}
+
+// inspect looks for the keys that are needed, and sums up the data that is taken.
+func inspect(reference Reference, keys map[string]string) presence {
+	wanted := reference.Keys
+	if len(wanted) == 0 {
+		wanted = slices.Sorted(maps.Keys(keys))
+	}
+	var found presence
+	var parts []string
+	for _, key := range wanted {
+		hash, ok := keys[key]
+		if !ok && !reference.Optional {
+			found.missing = append(found.missing, fmt.Sprintf("key %s of %s %s", key, reference.Kind, reference.Name))
+		}
+		parts = append(parts, key+"="+hash)
+	}
+	found.hash = digest(strings.Join(parts, "\n"))
+	return found
+}
+
+// keysOf reads the data of an object, unless this version of it is known.
+func (r *Reader) keysOf(ctx context.Context, metadata *metav1.PartialObjectMetadata, kind Kind) (map[string]string, error) {
+	r.mu.Lock()
+	known, ok := r.known[metadata.UID]
+	r.mu.Unlock()
+	if ok && known.resourceVersion == metadata.ResourceVersion {
+		return known.keys, nil
+	}
+	key := client.ObjectKeyFromObject(metadata)
+	fresh, err := r.read(ctx, key, kind)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s %s: %w", kind, key.Name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == nil {
+		r.known = map[types.UID]snapshot{}
+	}
+	r.known[metadata.UID] = fresh
+	return fresh.keys, nil
+}
+
+func (r *Reader) read(ctx context.Context, key client.ObjectKey, kind Kind) (snapshot, error) {
+	keys := map[string]string{}
+	switch kind {
+	case Secret:
+		var secret corev1.Secret
+		if err := r.Data.Get(ctx, key, &secret); err != nil {
+			return snapshot{}, client.IgnoreNotFound(err)
+		}
+		for name, value := range secret.Data {
+			keys[name] = digest(string(value))
+		}
+		return snapshot{resourceVersion: secret.ResourceVersion, keys: keys}, nil
+	case ConfigMap:
+		var configMap corev1.ConfigMap
+		if err := r.Data.Get(ctx, key, &configMap); err != nil {
+			return snapshot{}, client.IgnoreNotFound(err)
+		}
+		for name, value := range configMap.Data {
+			keys[name] = digest(value)
+		}
+		for name, value := range configMap.BinaryData {
+			keys[name] = digest(string(value))
+		}
+		return snapshot{resourceVersion: configMap.ResourceVersion, keys: keys}, nil
+	default:
+		return snapshot{}, nil
+	}
+}
+
+// Forget drops what is known of an object that is gone.
+func (r *Reader) Forget(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, uid)
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,103 @@
+package workload
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+func TestAutoscalerReady(t *testing.T) {
+	type condition = autoscalingv2.HorizontalPodAutoscalerCondition
+	able := condition{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "ReadyForNewScale"}
+	decides := judgement{"done", v1alpha1.ReasonReady, "the autoscaler decides how many pods there are"}
+	inactive := judgement{"done", v1alpha1.ReasonScalingInactive,
+		"the autoscaler keeps to its bounds and does not scale in between (FailedGetResourceMetric); give the pods spec.resources.requests, and the cluster a metrics server"}
+
+	cases := map[string]struct {
+		conditions []condition
+		want       judgement
+	}{
+		"not looked at yet": {nil, judgement{"wait", v1alpha1.ReasonProgressing, "the autoscaler has not looked at the Deployment yet"}},
+		"all is well": {[]condition{able,
+			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionTrue, Reason: "ValidMetricFound"},
+			{Type: autoscalingv2.ScalingLimited, Status: corev1.ConditionFalse, Reason: "DesiredWithinRange"}}, decides},
+		"at a bound": {[]condition{able, {Type: autoscalingv2.ScalingLimited, Status: corev1.ConditionTrue, Reason: "TooFewReplicas"}}, decides},
+		"no metrics": {[]condition{able,
+			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionFalse, Reason: "FailedGetResourceMetric", Message: "at 12:03:04"}}, inactive},
+		"no metrics, and not limited": {[]condition{able,
+			{Type: autoscalingv2.ScalingLimited, Status: corev1.ConditionFalse},
+			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionFalse, Reason: "FailedGetResourceMetric"}}, inactive},
+		"no metrics that are known of": {[]condition{able,
+			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionUnknown}}, decides},
+		"cannot scale": {[]condition{
+			{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionFalse, Reason: "FailedGetScale"},
+			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionFalse, Reason: "FailedGetResourceMetric"}},
+			judgement{"wait", v1alpha1.ReasonProgressing, "the autoscaler cannot scale the Deployment (FailedGetScale)"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			h := &autoscalingv2.HorizontalPodAutoscaler{}
+			h.Status.Conditions = c.conditions
+			NewWithT(t).Expect(judgementOf(AutoscalerReady(h))).To(Equal(c.want))
+		})
+	}
+}
+
+func TestDisruptionBudgetReady(t *testing.T) {
+	cases := map[string]struct {
+		generation, observed int64
+		want                 judgement
+	}{
+		"not seen yet": {1, 0, judgement{"wait", v1alpha1.ReasonProgressing, "the disruption controller has not seen the last change yet"}},
+		"changed":      {3, 2, judgement{"wait", v1alpha1.ReasonProgressing, "the disruption controller has not seen the last change yet"}},
+		"seen":         {2, 2, judgement{"done", v1alpha1.ReasonReady, "the cluster keeps to the disruption budget"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := &policyv1.PodDisruptionBudget{}
+			b.Generation, b.Status.ObservedGeneration = c.generation, c.observed
+			NewWithT(t).Expect(judgementOf(DisruptionBudgetReady(b))).To(Equal(c.want))
+		})
+	}
+}
+
+func TestJudgeIngressClass(t *testing.T) {
+	class := func(name, isDefault string) networkingv1.IngressClass {
+		c := networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if isDefault != "" {
+			c.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: isDefault}
+		}
+		return c
+	}
+	noDefault := judgement{"stalled", v1alpha1.ReasonIngressClassMissing,
+		"the cluster has no default IngressClass; name one in spec.ingress.ingressClassName, or install an ingress controller"}
+	noSuch := judgement{"stalled", v1alpha1.ReasonIngressClassMissing,
+		"IngressClass nginx does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that brings it"}
+	found := judgement{"done", v1alpha1.ReasonReady, ""}
+
+	cases := map[string]struct {
+		wanted  *string
+		classes []networkingv1.IngressClass
+		want    judgement
+	}{
+		"no classes at all":              {nil, nil, noDefault},
+		"no default class":               {nil, []networkingv1.IngressClass{class("nginx", ""), class("traefik", "false")}, noDefault},
+		"a default class":                {nil, []networkingv1.IngressClass{class("nginx", ""), class("traefik", "true")}, found},
+		"named, and there are none":      {ptr.To("nginx"), nil, noSuch},
+		"named, and there":               {ptr.To("nginx"), []networkingv1.IngressClass{class("traefik", "true"), class("nginx", "")}, found},
+		"named, and only the default is": {ptr.To("nginx"), []networkingv1.IngressClass{class("traefik", "true")}, noSuch},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(judgementOf(judgeIngressClass(c.wanted, c.classes))).To(Equal(c.want))
+		})
+	}
+}

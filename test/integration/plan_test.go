@@ -1,0 +1,137 @@
+package integration_test
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// planner is an engine with the rights of the manager and no controller that acts.
+func (w *world) planner() *appservice.Engine {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	mgr, err := ctrl.NewManager(shared.Config(managerUser+"-planner", managerGroup), ctrl.Options{
+		Scheme:  controllers.NewScheme(),
+		Metrics: server.Options{BindAddress: "0"},
+		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Client:  client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
+	})
+	w.Expect(err).NotTo(HaveOccurred())
+	engine, err := appservice.NewEngine(mgr, appservice.Options{})
+	w.Expect(err).NotTo(HaveOccurred())
+	for _, watch := range engine.Watches(mgr.GetRESTMapper()) {
+		w.Expect(ssa.IndexController(ctx, mgr.GetFieldIndexer(), watch.Object)).To(Succeed())
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_ = mgr.Start(ctx)
+	}()
+	w.t.Cleanup(func() { cancel(); <-stopped })
+	w.Expect(mgr.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
+	return engine
+}
+
+// TestAPlanIsWhatThenHappens plans for a live AppService while no manager runs, and lets one run.
+func TestAPlanIsWhatThenHappens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	engine := w.planner()
+	steps := []struct {
+		given string
+		setup func()
+		// want is the plan, and writes are what the manager then sends first, in this order.
+		want   []string
+		writes []string
+	}{
+		{
+			given:  "nothing is there yet",
+			setup:  func() { w.create("web", config("A", "1"), replicas(2)) },
+			want:   []string{"Config: Create ConfigMap web", "Service: Create Service web", "Deployment: Create Deployment web"},
+			writes: []string{"patch appservices", "patch configmaps", "patch services", "patch deployments"},
+		},
+		{
+			given: "nothing is to be done",
+			setup: func() {},
+		},
+		{
+			given: "there are drifts, and an option is turned on",
+			setup: func() {
+				w.scale("kubectl", w.deployment("web"), 5)
+				update(w, "kubectl-edit", "web", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["A"] = "x" })
+				w.change("web", budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
+			},
+			want: []string{
+				`Config: Correct ConfigMap web (kubectl-edit changed .data.A from "1" to "x")`,
+				`Deployment: Correct Deployment web (kubectl changed .spec.replicas from 2 to 5)`,
+			},
+			writes: []string{"patch configmaps", "patch deployments"},
+		},
+		{
+			given:  "an option is turned off",
+			setup:  func() { w.change("web", budget(nil), config()) },
+			want:   []string{"Deployment: Update Deployment web"},
+			writes: []string{"patch deployments"},
+		},
+		{
+			given:  "it is deleted",
+			setup:  func() { w.Expect(api.Delete(w.ctx, read(w, "web", &v1alpha1.AppService{}))).To(Succeed()) },
+			want:   []string{"Deployment: Delete Deployment web"},
+			writes: []string{"delete deployments"},
+		},
+	}
+	for _, step := range steps {
+		step.setup()
+		versions := w.versions([]string{"web"})
+
+		// A plan changes nothing, and asks for nothing but dry runs.
+		mark := w.mark()
+		var planned []string
+		w.Eventually(func(g Gomega) {
+			plan, err := engine.Plan(w.ctx, read(w, "web", &v1alpha1.AppService{}))
+			g.Expect(err).NotTo(HaveOccurred())
+			planned = nil
+			for _, change := range plan.Changes() {
+				planned = append(planned, change.String())
+			}
+			g.Expect(planned).To(Equal(step.want), "%s:\n%s", step.given, plan)
+		}).Should(Succeed())
+		w.Expect(w.requests(mark).Writes()).To(BeEmpty(), step.given)
+		w.Expect(w.versions([]string{"web"})).To(Equal(versions), step.given)
+
+		// What then happens is that.
+		mark = w.mark()
+		m := w.startManager()
+		if step.given == "it is deleted" {
+			w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+		} else {
+			w.ready("web")
+			w.settled()
+		}
+		w.stop(m)
+		var writes []string
+		for _, request := range w.requests(mark).By(managerUser).Writes() {
+			if request.Subresource == "" {
+				writes = append(writes, request.Verb+" "+request.Resource)
+			}
+		}
+		w.Expect(len(writes)).To(BeNumerically(">=", len(step.writes)), "%s: %v", step.given, writes)
+		w.Expect(writes[:len(step.writes)]).To(Equal(step.writes), step.given)
+		if len(step.want) == 0 {
+			w.Expect(writes).To(BeEmpty(), step.given)
+		}
+	}
+}

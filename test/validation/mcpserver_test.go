@@ -1,0 +1,52 @@
+package validation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// mcpServerDefaults are what the API server adds to the least MCPServer.
+const mcpServerDefaults = `{transport: streamable-http, port: 8080, strategy: RollingUpdate, terminationGracePeriodSeconds: 60,
+	drainSeconds: 10, progressDeadlineSeconds: 600, sessionAffinity: Auto, sessionAffinityTimeoutSeconds: 10800,
+	protocol: {interval: 30s, timeout: 5s}, adoptionPolicy: Never, driftPolicy: Correct}`
+
+// stdio makes of the least MCPServer one that speaks on its standard input and output.
+const stdio = `{transport: stdio, command: [serve]}`
+
+// mcpServer is the least spec with differences, in YAML. A null takes a field out.
+func mcpServer(differences ...string) string {
+	spec := read(`image: tools`)
+	for _, difference := range differences {
+		merge(spec, read(difference))
+	}
+	text, err := yaml.Marshal(spec)
+	if err != nil {
+		panic(fmt.Sprintf("writing a spec: %v", err))
+	}
+	return string(text)
+}
+
+// badServer is refused at a field of its spec.
+func badServer(difference, field, message string) refusal {
+	return refusal{spec: mcpServer(difference), field: "spec." + field, message: message}
+}
+
+// badMount is refused for its one mount, which differs from a good one.
+func badMount(difference, field, message string) refusal {
+	mount := read(`{name: data, mountPath: /data}`)
+	merge(mount, read(difference))
+	text, err := yaml.Marshal(map[string]any{"mounts": []any{mount}})
+	if err != nil {
+		panic(fmt.Sprintf("writing a mount: %v", err))
+	}
+	return badServer(string(text), "mounts[0]"+field, message)
+}
+
+// bothKinds keeps the cases of fields that MCPServer has in common with AppService.
+func bothKinds(field string) bool {
+	return field == "<nil>" || slices.ContainsFunc([]string{"spec.ingress", "spec.disruptionBudget"},
+		func(prefix string) bool { return strings.HasPrefix(field, prefix) })
+}
