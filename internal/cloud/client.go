@@ -381,7 +381,8 @@ func (c *Client) Key(ctx context.Context, object, group, vault, name, version st
 func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string) (*Grant, error) {
 	var found *Grant
 	err := c.read(object, OnRoles, "reading the role assignments of the key vault", func() error {
-		filter := fmt.Sprintf("principalId eq '%s'", principalID)
+		// The SDK puts the filter into the URL as it is, where a space has no place.
+		filter := fmt.Sprintf("principalId%%20eq%%20'%s'", principalID)
 		pager := c.roles.NewListForScopePager(vaultID, &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: &filter})
 		for pager.More() && found == nil {
 			page, err := pager.NextPage(ctx)
