@@ -206,8 +206,9 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
+	indexer := &sharedIndexer{FieldIndexer: mgr.GetFieldIndexer(), done: map[string]bool{}}
 	if slices.Contains(o.Controllers, appservice.Name) {
-		err := appservice.Setup(ctx, mgr, appservice.Options{Concurrency: o.Concurrency, Applies: applies, Phases: outcomes, Clock: o.Clock})
+		err := appservice.Setup(ctx, mgr, appservice.Options{Concurrency: o.Concurrency, Indexer: indexer, Applies: applies, Phases: outcomes, Clock: o.Clock})
 		if err != nil {
 			return err
 		}
@@ -218,7 +219,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
 			return fmt.Errorf("making the prober: %w", err)
 		}
 		err = mcpserver.Setup(ctx, mgr, mcpserver.Options{
-			Concurrency: o.Concurrency, Applies: applies, Phases: outcomes, Clock: o.Clock,
+			Concurrency: o.Concurrency, Indexer: indexer, Applies: applies, Phases: outcomes, Clock: o.Clock,
 			BridgeImage: o.BridgeImage, Prober: asking,
 		})
 		if err != nil {

@@ -47,6 +47,8 @@ const (
 type Options struct {
 	// Concurrency is how many AppServices are reconciled at the same time.
 	Concurrency int
+	// Indexer indexes the cache. The manager's own indexer, without one.
+	Indexer client.FieldIndexer
 	// Applies and Phases count outcomes. Optional.
 	Applies *ssa.Metrics
 	Phases  *phases.Metrics
@@ -59,6 +61,9 @@ type Engine = phases.Engine[*v1alpha1.AppService, *scope]
 
 // Setup adds the controller to a manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	if o.Indexer == nil {
+		o.Indexer = mgr.GetFieldIndexer()
+	}
 	engine, err := NewEngine(mgr, o)
 	if err != nil {
 		return err
@@ -74,7 +79,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, longestWait),
 		})
 	for _, watch := range engine.Watches(mgr.GetRESTMapper()) {
-		if err := ssa.IndexController(ctx, mgr.GetFieldIndexer(), watch.Object); err != nil {
+		if err := ssa.IndexController(ctx, o.Indexer, watch.Object); err != nil {
 			return fmt.Errorf("indexing %T: %w", watch.Object, err)
 		}
 		b = b.Watches(watch.Object, watch.Handler)

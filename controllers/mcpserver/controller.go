@@ -69,6 +69,8 @@ type Options struct {
 	BridgeImage string
 	// Prober asks the servers.
 	Prober *prober.Prober
+	// Indexer indexes the cache. The manager's own indexer, without one.
+	Indexer client.FieldIndexer
 	// Applies and Phases count outcomes. Optional.
 	Applies *ssa.Metrics
 	Phases  *phases.Metrics
@@ -81,6 +83,9 @@ type Engine = phases.Engine[*v1alpha1.MCPServer, *scope]
 
 // Setup adds the controller, and the prober, to a manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	if o.Indexer == nil {
+		o.Indexer = mgr.GetFieldIndexer()
+	}
 	engine, err := NewEngine(mgr, o)
 	if err != nil {
 		return err
@@ -115,7 +120,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		if !served {
 			continue // an option that asks for it says so
 		}
-		if err := ssa.IndexController(ctx, mgr.GetFieldIndexer(), watch.Object); err != nil {
+		if err := ssa.IndexController(ctx, o.Indexer, watch.Object); err != nil {
 			return fmt.Errorf("indexing %T: %w", watch.Object, err)
 		}
 		b = b.Watches(watch.Object, watch.Handler)

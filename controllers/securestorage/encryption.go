@@ -112,7 +112,7 @@ func (s *scope) encrypt(ctx context.Context) (phases.Verdict, error) {
 	}
 	account, err := s.accounts.UpdateAccount(ctx, s.group(), s.account, cloud.Change{Encryption: &want})
 	if cloud.Is(err, cloud.Propagating) {
-		return s.judgePropagation(), nil
+		return s.explainRefusal(ctx)
 	}
 	if err != nil {
 		return s.trouble(err)
@@ -122,6 +122,19 @@ func (s *scope) encrypt(ctx context.Context) (phases.Verdict, error) {
 		return phases.Wait(s.whyNotEncrypted(), "the cloud is changing the encryption of storage account "+account.Name, jitter(pauseProgress)), nil
 	}
 	return phases.Done(""), nil
+}
+
+// explainRefusal: a vault that has become unfit since it was looked at refuses in the same words as a
+// grant that has yet to spread.
+func (s *scope) explainRefusal(ctx context.Context) (phases.Verdict, error) {
+	verdict := s.judgePropagation()
+	if !verdict.IsStalled() || s.vault != nil {
+		return verdict, nil
+	}
+	if unfit, err := s.lookAtVault(ctx); err != nil || !unfit.IsDone() {
+		return unfit, err
+	}
+	return verdict, nil
 }
 
 // judgePropagation tells a grant that has yet to spread from one that does not work.
@@ -135,7 +148,7 @@ func (s *scope) judgePropagation() phases.Verdict {
 		return s.blocked(v1alpha1.ReasonPropagationTimedOut,
 			"the cloud still does not let the account use the key, "+deadline.String()+" (spec.propagationDeadline) after it was granted; see whether the vault is disabled, or its firewall or a deny assignment forbids it")
 	}
-	return phases.Wait(v1alpha1.ReasonPropagating, "the grant has to be known everywhere in the cloud before the account can use the key; that takes up to ten minutes", jitter(s.pauseSince(granted, longestSpread)))
+	return phases.Wait(v1alpha1.ReasonPropagating, "the grant has to be known everywhere in the cloud before the account can use the key; that takes up to ten minutes", jitter(s.pauseSince(granted, shortestSpread, longestSpread)))
 }
 
 // grantedAt is when the cloud says that the grant was made. Access policies have no such time: for

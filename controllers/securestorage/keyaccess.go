@@ -24,19 +24,39 @@ var keyAccess = phases.Step[*scope]{
 }
 
 func observeKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
+	if err := s.findAssignment(ctx); err != nil {
+		return s.trouble(err)
+	}
 	if verdict, err := s.checkVault(ctx); err != nil || !verdict.IsDone() {
 		return verdict, err
 	}
 	if verdict, err := s.checkKey(ctx); err != nil || !verdict.IsDone() {
 		return verdict, err
 	}
-	if err := s.findGrant(ctx); err != nil {
-		return s.trouble(err)
-	}
-	if !s.granted {
+	if !s.isGranted() {
 		return s.judgeNoGrant(), nil
 	}
 	return phases.Done("the account may use the key"), nil
+}
+
+// findAssignment looks for the role assignment. In a vault that is not there, there is none.
+func (s *scope) findAssignment(ctx context.Context) error {
+	if s.accessType() == v1alpha1.AccessPolicy {
+		return nil
+	}
+	grant, err := s.vaults.Grant(ctx, accountName(s.storage), vaultOf(s.storage).id(), s.account.PrincipalID)
+	if err != nil && !cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
+		return err
+	}
+	s.grant = grant
+	return nil
+}
+
+func (s *scope) isGranted() bool {
+	if s.accessType() == v1alpha1.AccessPolicy {
+		return s.granted || s.vault != nil && hasPolicy(s.vault, s.account.PrincipalID)
+	}
+	return s.granted || s.grant != nil
 }
 
 // judgeNoGrant calls it drift only if the grant has once been honoured: right after it was made,
@@ -57,13 +77,18 @@ func (s *scope) accessType() v1alpha1.SecureStorageAccessType {
 	return v1alpha1.AccessRoleAssignment
 }
 
-// checkVault looks at the vault where something is still to be done with it. An account that is
-// encrypted from this vault has passed the check, and purge protection cannot be switched off.
+// checkVault looks at the vault where something is still to be done with it.
 func (s *scope) checkVault(ctx context.Context) (phases.Verdict, error) {
-	if s.accessType() == v1alpha1.AccessRoleAssignment && s.isEncrypted() {
+	if s.accessType() == v1alpha1.AccessRoleAssignment && s.hasPassed() {
 		return phases.Done(""), nil
 	}
 	return s.lookAtVault(ctx)
+}
+
+// hasPassed says whether the vault was found fit before: the account is encrypted from it, or has a
+// grant of ours on it, and purge protection cannot be switched off.
+func (s *scope) hasPassed() bool {
+	return s.isEncrypted() || s.grant != nil && cloud.IsOurGrant(s.grant.ID, vaultOf(s.storage).id(), s.account.PrincipalID)
 }
 
 func (s *scope) lookAtVault(ctx context.Context) (phases.Verdict, error) {
@@ -162,16 +187,6 @@ func describeKey(key *cloud.Key) string {
 		return key.Type
 	}
 	return fmt.Sprintf("%s with %d bits", key.Type, key.Size)
-}
-
-func (s *scope) findGrant(ctx context.Context) (err error) {
-	if s.accessType() == v1alpha1.AccessPolicy {
-		s.granted = hasPolicy(s.vault, s.account.PrincipalID)
-		return nil
-	}
-	s.grant, err = s.vaults.Grant(ctx, accountName(s.storage), vaultOf(s.storage).id(), s.account.PrincipalID)
-	s.granted = s.grant != nil
-	return err
 }
 
 func hasPolicy(vault *cloud.Vault, principalID string) bool {

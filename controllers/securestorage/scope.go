@@ -34,10 +34,10 @@ type scope struct {
 	// vault is nil if this pass had no need to read it.
 	vault *cloud.Vault
 	key   *cloud.Key
-	// granted is true once the account was found, or made, to have access; grant is its role
-	// assignment, or nil under access policies.
-	granted bool
+	// grant is the role assignment that gives the account access, or nil; there is none under access
+	// policies. granted is true once this pass has given it access.
 	grant   *cloud.Grant
+	granted bool
 
 	// retired is true once the former grant was taken back.
 	retired bool
@@ -205,16 +205,18 @@ func upTo(d time.Duration) time.Duration {
 const (
 	shortestPause   = 500 * time.Millisecond
 	longestCreation = 17 * time.Second
+	shortestSpread  = time.Second
 	longestSpread   = 30 * time.Second
 )
 
-// pauseSince grows with the time that something takes already.
-func (s *scope) pauseSince(began time.Time, longest time.Duration) time.Duration {
+// pauseSince is half the time that something takes already, within bounds: it ends up to half as late
+// again as it might, and takes few looks.
+func (s *scope) pauseSince(began time.Time, shortest, longest time.Duration) time.Duration {
 	if began.IsZero() {
 		return pauseProgress
 	}
-	const share = 3
-	return min(max(s.clock.Since(began)/share, shortestPause), longest)
+	const share = 2
+	return min(max(s.clock.Since(began)/share, shortest), longest)
 }
 
 // pauseOf grows with the time that a phase has not been done, by the condition that says so.
@@ -223,7 +225,7 @@ func (s *scope) pauseOf(condition string) time.Duration {
 	if c := meta.FindStatusCondition(s.storage.Status.Conditions, condition); c != nil && c.Status == metav1.ConditionFalse {
 		began = c.LastTransitionTime
 	}
-	return s.pauseSince(began.Time, longestCreation)
+	return s.pauseSince(began.Time, shortestPause, longestCreation)
 }
 
 // settled is Done for something in the cloud, which does not tell of changes: it is looked at again.

@@ -60,7 +60,7 @@ func (s *scope) describeGrant(status *fixpointac.SecureStorageStatusApplyConfigu
 	switch {
 	case s.grant != nil:
 		put(status.WithGrantID, s.grant.ID)
-	case s.granted && s.vault != nil:
+	case s.vault != nil && s.isGranted():
 		put(status.WithGrantID, s.vault.ID)
 	}
 }

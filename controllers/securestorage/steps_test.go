@@ -35,7 +35,7 @@ func TestFromNothingToReady(t *testing.T) {
 			// and it rests
 			before := w.calls
 			w.poll()
-			w.Expect(w.calls-before).To(BeNumerically("<=", 3))
+			w.Expect(w.calls - before).To(BeNumerically("<=", 3))
 			// and is gone without a trace
 			w.delete()
 			w.runUntilGone()

@@ -61,7 +61,7 @@ func (s *scope) judgeAccount() phases.Verdict {
 	case account.GoesAway():
 		return phases.Wait(v1alpha1.ReasonOperationInProgress, "somebody is deleting storage account "+account.Name+"; waiting for it to end", jitter(pauseProgress))
 	case !account.Provisioned():
-		return phases.Wait(v1alpha1.ReasonCreating, "the cloud is making storage account "+account.Name, jitter(s.pauseSince(account.CreatedOn, longestCreation)))
+		return phases.Wait(v1alpha1.ReasonCreating, "the cloud is making storage account "+account.Name, jitter(s.pauseSince(account.CreatedOn, shortestPause, longestCreation)))
 	}
 	if drifts := accountDrifts(s.storage, account); len(drifts) > 0 {
 		return phases.Missing(v1alpha1.ReasonUpdating, "change storage account "+account.Name+" to what the spec says").Drifted(drifts...)

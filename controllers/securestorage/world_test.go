@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -405,3 +406,9 @@ func tagged(tags map[string]string) func(*v1alpha1.SecureStorageSpec) {
 }
 
 var _ policy.Transporter = (*world)(nil)
+
+func uidSuffix(n int) types.UID { return types.UID(fmt.Sprint(n)) }
+
+func isEncrypted(status v1alpha1.SecureStorageStatus) bool {
+	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionEncryptionReady)
+}

@@ -23,9 +23,11 @@ type Prober struct {
 	wake    chan struct{}
 	running sync.WaitGroup
 
-	mu          sync.Mutex
-	entries     map[types.NamespacedName]*entry
-	queue       *queue
+	mu      sync.Mutex
+	entries map[types.NamespacedName]*entry
+	queue   *queue
+	// alarm is when the scheduler wakes by itself.
+	alarm       time.Time
 	subscribers []func(types.NamespacedName)
 	// news are the keys whose change is still to be told.
 	news map[types.NamespacedName]struct{}

@@ -88,6 +88,11 @@ func (q *queue) next() (time.Time, bool) {
 	return q.waiting[0].due, true
 }
 
+// crowded reports whether replicas whose time has come wait for a slot.
+func (q *queue) crowded() bool {
+	return len(q.prompt)+len(q.slow) > 0
+}
+
 // line is a heap of replicas by rank; each knows where it stands, so that it can be removed.
 type line []*member
 

@@ -46,11 +46,12 @@ func (p *Prober) dispatch(ctx context.Context) time.Duration {
 	for m := p.queue.take(); m != nil; m = p.queue.take() {
 		p.launch(ctx, m, now)
 	}
-	due, ok := p.queue.next()
-	if !ok {
-		return time.Hour
+	wait := time.Hour
+	if due, ok := p.queue.next(); ok {
+		wait = max(tick, due.Sub(now))
 	}
-	return due.Sub(now)
+	p.alarm = now.Add(wait)
+	return wait
 }
 
 func (p *Prober) launch(ctx context.Context, m *member, now time.Time) {
@@ -86,7 +87,6 @@ func (p *Prober) finish(ctx context.Context, m *member, j job, a answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.queue.release(m)
-	p.rouse()
 	ended := ctx.Err() != nil
 	m.cancel()
 	m.cancel = nil
@@ -105,6 +105,9 @@ func (p *Prober) finish(ctx context.Context, m *member, j job, a answer) {
 		p.record(m, j, a)
 		p.queue.add(m)
 		p.judge(e)
+	}
+	if p.queue.crowded() || m.due.Before(p.alarm) {
+		p.rouse()
 	}
 }
 

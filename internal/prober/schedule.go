@@ -7,6 +7,9 @@ const (
 	jitter = 0.1
 	// breath is the part of the interval that is left between two probes at least.
 	breath = 0.1
+	// tick is how long the scheduler lets repeated probes gather. To start them one by one, with the
+	// process falling asleep in between, takes half as much time again.
+	tick = 250 * time.Millisecond
 )
 
 // nextProbe is when a replica is due again after a probe that started and ended at these times.
@@ -19,7 +22,7 @@ func (p *Prober) nextProbe(m *member, first bool, started, ended time.Time) time
 	}
 	if m.history.failures > 0 && m.history.state == Answering {
 		// The next probe decides. Its verdict is due two intervals after the last answer.
-		deadline := m.lastAnswer.Add(2*interval - m.entry.target.Timeout)
+		deadline := m.lastAnswer.Add(2*interval - m.entry.target.Timeout - tick)
 		due = earliest(due, deadline)
 	}
 	return latest(due, ended.Add(scale(interval, breath)))

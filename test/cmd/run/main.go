@@ -125,7 +125,13 @@ func run(ctx context.Context, o options) (err error) {
 		say.line("stopping the local cluster")
 		err = errors.Join(err, c.Stop())
 	}()
-	m, err := startManager(ctx, c, o, say)
+	beside, err := startOutside()
+	if err != nil {
+		return err
+	}
+	defer beside.stop()
+	say.line("the fake cloud: " + beside.endpoint.URL + " (open it in a browser)")
+	m, err := startManager(ctx, c, o, beside, say)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ type manager struct {
 	log     string
 }
 
-func startManager(ctx context.Context, c *cluster.Cluster, o options, say *display) (*manager, error) {
+func startManager(ctx context.Context, c *cluster.Cluster, o options, beside *outside, say *display) (*manager, error) {
 	program := o.manager
 	if program == "" {
 		say.progress("building the manager")
@@ -48,12 +48,13 @@ func startManager(ctx context.Context, c *cluster.Cluster, o options, say *displ
 	}
 	m := &manager{log: filepath.Join(c.Dir(), "manager.log")}
 	say.progress("starting the manager")
-	m.process, err = cluster.StartProcess("manager", m.log, managerEnvironment(c.Dir()), program,
+	arguments := append(beside.flags(),
 		"--kubeconfig="+kubeconfig,
 		"--metrics-bind-address=0",
 		"--health-probe-bind-address=0",
 		"--leader-elect=false",
 	)
+	m.process, err = cluster.StartProcess("manager", m.log, managerEnvironment(c.Dir()), program, arguments...)
 	if err != nil {
 		return nil, err
 	}
