@@ -69,8 +69,8 @@ type Options struct {
 
 	// BridgeImage is the image that brings the bridge for the stdio servers of MCPServers.
 	BridgeImage string
-	// ProbeEndpoint, if it is set, is asked in place of every MCPServer: for a cluster whose nodes
-	// are simulated, and for nothing else.
+	// ProbeEndpoint, if it is set, is the scheme and host that are asked in place of every MCPServer's:
+	// for a cluster whose nodes are simulated, and for nothing else.
 	ProbeEndpoint *url.URL
 
 	// Cloud is where SecureStorages live, and Credentials how one is known there. Azure by default.
@@ -241,7 +241,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
 func (o Options) proberOptions() prober.Options {
 	options := prober.Options{Metrics: ctrlmetrics.Registry}
 	if endpoint := o.ProbeEndpoint; endpoint != nil {
-		options.Rewrite = func(u *url.URL) { *u = *endpoint }
+		options.Rewrite = func(u *url.URL) { u.Scheme, u.Host = endpoint.Scheme, endpoint.Host }
 	}
 	return options
 }

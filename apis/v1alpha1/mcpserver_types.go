@@ -666,8 +666,7 @@ type MCPServerScheduling struct {
 	// +optional
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
 
-	// topologySpreadConstraints spread the pods over zones or nodes. One without
-	// a labelSelector counts the pods of this server.
+	// topologySpreadConstraints spread the pods over zones or nodes.
 	// +optional
 	// +listType=map
 	// +listMapKey=topologyKey
@@ -698,7 +697,8 @@ type MCPServerNetworkPolicy struct {
 }
 
 // MCPServerNetworkIngress names who may connect to the port of the server. The
-// manager may in any case, while it probes the protocol.
+// manager has to be among them, unless protocol.disabled is true: it probes the
+// pods from its own namespace.
 type MCPServerNetworkIngress struct {
 	// from are the peers that may connect.
 	// +required

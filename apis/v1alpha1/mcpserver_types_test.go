@@ -2,6 +2,11 @@ package v1alpha1_test
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,4 +126,39 @@ func TestTypeConverterKnowsMCPServer(t *testing.T) {
 		ContainSubstring(`.spec.files[path="/etc/tools.json"]`),
 		ContainSubstring(".spec.protocol.interval"),
 		ContainSubstring(".spec.podOverrides.spec")))
+}
+
+// fieldsOf lists the paths of all fields below a type that are of this package; [] is an item of a
+// list. Types of Kubernetes are not looked into.
+func fieldsOf(path string, object reflect.Type) []string {
+	var paths []string
+	for field := range object.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		kind, below := field.Type, path+name
+		paths = append(paths, below)
+		for kind.Kind() == reflect.Pointer || kind.Kind() == reflect.Slice {
+			if kind.Kind() == reflect.Slice {
+				below += "[]"
+			}
+			kind = kind.Elem()
+		}
+		if kind.Kind() == reflect.Struct && kind.PkgPath() == object.PkgPath() {
+			paths = append(paths, fieldsOf(below+".", kind)...)
+		}
+	}
+	return paths
+}
+
+func TestTheManualHasEveryFieldOfAnMCPServer(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "mcpserver.md"))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	// The three probes have the same fields.
+	probe := regexp.MustCompile(`^probes\.\w+\.`)
+	paths := fieldsOf("", reflect.TypeFor[v1alpha1.MCPServerSpec]())
+	for _, path := range append(paths, fieldsOf("status.", reflect.TypeFor[v1alpha1.MCPServerStatus]())...) {
+		path = probe.ReplaceAllString(path, "probes.*.")
+		if !strings.Contains(string(text), "`"+path+"`") {
+			t.Errorf("docs/mcpserver.md does not have `%s`", path)
+		}
+	}
 }

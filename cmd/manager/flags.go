@@ -68,7 +68,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	flags.StringVar(&s.options.HealthProbeAddress, "health-probe-bind-address", ":8081", "Address of /healthz and /readyz; 0 serves none.")
 
 	flags.StringVar(&s.options.BridgeImage, "bridge-image", controllers.DefaultBridgeImage, "Image that brings the bridge for MCPServers with transport stdio.")
-	flags.StringVar(&s.probeEndpoint, "mcp-probe-endpoint", "", "URL that is asked in place of every MCPServer; only for clusters whose nodes are simulated.")
+	flags.StringVar(&s.probeEndpoint, "mcp-probe-endpoint", "", "URL whose host is asked in place of every MCPServer's; only for clusters whose nodes are simulated.")
 	flags.StringVar(&s.cloudEndpoint, "cloud-endpoint", "", "URL of another resource manager than Azure's public one, such as that of a fake cloud.")
 	flags.StringVar(&s.cloudToken, "cloud-token", "", "Bearer token for --cloud-endpoint, for a cloud without a directory.")
 
@@ -95,7 +95,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	if s.probeEndpoint != "" {
 		endpoint, err := url.Parse(s.probeEndpoint)
 		if err != nil || endpoint.Host == "" {
-			return nil, fmt.Errorf("--mcp-probe-endpoint is %q: give a URL such as http://127.0.0.1:8080/mcp", s.probeEndpoint)
+			return nil, fmt.Errorf("--mcp-probe-endpoint is %q: give a URL such as http://127.0.0.1:8080", s.probeEndpoint)
 		}
 		s.options.ProbeEndpoint = endpoint
 	}

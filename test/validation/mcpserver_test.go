@@ -2,9 +2,12 @@ package validation
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"testing"
 
+	. "github.com/onsi/gomega"
 	"sigs.k8s.io/yaml"
 )
 
@@ -49,4 +52,18 @@ func badMount(difference, field, message string) refusal {
 func bothKinds(field string) bool {
 	return field == "<nil>" || slices.ContainsFunc([]string{"spec.ingress", "spec.disruptionBudget"},
 		func(prefix string) bool { return strings.HasPrefix(field, prefix) })
+}
+
+// A definition that embeds types of Kubernetes grows with them. kubectl apply without --server-side
+// keeps all of it in an annotation, and those are limited.
+func TestDefinitionsFitIntoAnAnnotation(t *testing.T) {
+	const limit = 256 << 10
+	for _, cases := range kinds {
+		g := NewWithT(t)
+		text, err := os.ReadFile(crdFolder + "/fixpoint.dev_" + plural(cases.kind) + ".yaml")
+		g.Expect(err).NotTo(HaveOccurred())
+		asJSON, err := yaml.YAMLToJSON(text)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(len(asJSON)).To(BeNumerically("<", limit), cases.kind)
+	}
 }

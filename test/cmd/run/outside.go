@@ -50,9 +50,12 @@ func (o *outside) serveMCP() error {
 		func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, nothing, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hello"}}}, nothing{}, nil
 		})
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return answers }, nil)
-	o.server = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-	o.mcpURL = "http://" + listener.Addr().String() + "/mcp"
+	serve := func(*http.Request) *mcp.Server { return answers }
+	paths := http.NewServeMux()
+	paths.Handle("/sse", mcp.NewSSEHandler(serve, nil))
+	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, nil))
+	o.server = &http.Server{Handler: paths, ReadHeaderTimeout: 10 * time.Second}
+	o.mcpURL = "http://" + listener.Addr().String()
 	go func() { _ = o.server.Serve(listener) }()
 	return nil
 }

@@ -18,8 +18,7 @@ type MCPServerSchedulingApplyConfiguration struct {
 	Tolerations []v1.Toleration `json:"tolerations,omitempty"`
 	// affinity draws the pods to nodes and to other pods, or keeps them away.
 	Affinity *v1.Affinity `json:"affinity,omitempty"`
-	// topologySpreadConstraints spread the pods over zones or nodes. One without
-	// a labelSelector counts the pods of this server.
+	// topologySpreadConstraints spread the pods over zones or nodes.
 	TopologySpreadConstraints []v1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
 	// priorityClassName is the PriorityClass of the pods. Left out, it is the
 	// cluster's default.
