@@ -12,7 +12,9 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
@@ -58,6 +60,25 @@ func isOurs(object client.Object) bool {
 	}
 	gv, err := schema.ParseGroupVersion(controller.APIVersion)
 	return err == nil && gv.Group == v1alpha1.SchemeGroupVersion.Group
+}
+
+// stoppableCache lets a manager end that is stopped before its caches are full, because the API
+// server does not answer or refuses a list. controller-runtime, as of v0.25, waits for the caches
+// all the same, and with a loop that keeps a core busy.
+type stoppableCache struct{ cache.Cache }
+
+func newStoppableCache(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
+	inner, err := cache.New(cfg, options)
+	if err != nil {
+		return nil, err
+	}
+	return stoppableCache{inner}, nil
+}
+
+// WaitForCacheSync also ends the wait, as if all were well, when ctx is cancelled: whoever goes on
+// does so with that context, and gets nothing done.
+func (c stoppableCache) WaitForCacheSync(ctx context.Context) bool {
+	return c.Cache.WaitForCacheSync(ctx) || errors.Is(ctx.Err(), context.Canceled)
 }
 
 // syncCheck is how long the readiness check waits for caches that should long be full.

@@ -170,6 +170,7 @@ func (o Options) managerOptions() ctrl.Options {
 		LeaseDuration:                 nonZero(o.LeaseDuration),
 		RenewDeadline:                 nonZero(o.RenewDeadline),
 		RetryPeriod:                   nonZero(o.RetryPeriod),
+		NewCache:                      newStoppableCache,
 		Cache: cache.Options{
 			SyncPeriod:       nonZero(o.SyncPeriod),
 			DefaultTransform: forgetStrangers,

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
@@ -34,7 +35,7 @@ func podTemplate(server *v1alpha1.MCPServer, settings Settings, dependencies str
 	for _, secret := range server.Spec.ImagePullSecrets {
 		pod.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(secret.Name))
 	}
-	if err := withScheduling(pod, server.Spec.Scheduling); err != nil {
+	if err := withScheduling(pod, server); err != nil {
 		return nil, err
 	}
 	withFiles(pod, container, server)
@@ -149,7 +150,8 @@ func withAccount(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MCPSe
 	}
 }
 
-func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, scheduling *v1alpha1.MCPServerScheduling) error {
+func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MCPServer) error {
+	scheduling := server.Spec.Scheduling
 	if scheduling == nil {
 		return nil
 	}
@@ -170,6 +172,10 @@ func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, scheduling *v1alpha
 		constraint := corev1ac.TopologySpreadConstraint()
 		if err := workload.Convert(scheduling.TopologySpreadConstraints[i], constraint); err != nil {
 			return fmt.Errorf("reading spec.scheduling.topologySpreadConstraints[%d]: %w", i, err)
+		}
+		if constraint.LabelSelector == nil {
+			// Without a selector it would spread nothing.
+			constraint.WithLabelSelector(metav1ac.LabelSelector().WithMatchLabels(selectorOf(server)))
 		}
 		pod.WithTopologySpreadConstraints(constraint)
 	}

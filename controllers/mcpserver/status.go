@@ -53,7 +53,7 @@ func infoOf(server prober.Server) *fixpointac.MCPServerInfoApplyConfiguration {
 		WithName(workload.Cut(server.Name, maxInfo)).
 		WithVersion(workload.Cut(server.Version, maxInfo)).
 		WithProtocolVersion(workload.Cut(server.ProtocolVersion, maxInfo)).
-		WithCapabilities(server.Capabilities...).
+		WithCapabilities(capabilities(server.Capabilities)...).
 		WithTools(counted(server.Tools)).
 		WithPrompts(counted(server.Prompts)).
 		WithResources(counted(server.Resources))
@@ -61,6 +61,16 @@ func infoOf(server prober.Server) *fixpointac.MCPServerInfoApplyConfiguration {
 
 // maxInfo is how long, in bytes, what a server says of itself may be: it is a stranger's word.
 const maxInfo = 128
+
+// capabilities keeps to the schema: 32 of 64 characters.
+func capabilities(names []string) []string {
+	const most, longest = 32, 64
+	kept := make([]string, 0, min(len(names), most))
+	for _, name := range names[:min(len(names), most)] {
+		kept = append(kept, workload.Cut(name, longest))
+	}
+	return kept
+}
 
 func counted(n int) int32 {
 	const most = 1 << 30

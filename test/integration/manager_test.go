@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -60,7 +61,11 @@ func (w *world) stop(m *runningManager) {
 
 func (m *runningManager) end() {
 	m.cancel()
-	<-m.stopped
+	select {
+	case <-m.stopped:
+	case <-time.After(patience):
+		panic("a manager that is stopped did not end")
+	}
 }
 
 // managerLog holds what a manager logs, debug lines included.

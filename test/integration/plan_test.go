@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -71,6 +72,9 @@ func TestAPlanIsWhatThenHappens(t *testing.T) {
 			given: "there are drifts, and an option is turned on",
 			setup: func() {
 				w.scale("kubectl", w.deployment("web"), 5)
+				eventually(w, "web", &appsv1.Deployment{}, func(g Gomega, d *appsv1.Deployment) {
+					g.Expect(d.Status.AvailableReplicas).To(BeEquivalentTo(5), "or its status would move while it is planned")
+				})
 				update(w, "kubectl-edit", "web", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["A"] = "x" })
 				w.change("web", budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
 			},

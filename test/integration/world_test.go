@@ -91,11 +91,11 @@ func (w *world) mark() cluster.Mark {
 	return mark
 }
 
-// requests are those of the managers for objects of the namespace, Events aside.
+// requests are those of the managers for objects of the namespace, Events and Leases aside.
 func (w *world) requests(since cluster.Mark) cluster.Requests {
 	all, err := shared.Audit().Since(since)
 	w.Expect(err).NotTo(HaveOccurred())
-	return all.In(w.namespace).Except("events.events.k8s.io", "leases.coordination.k8s.io").Where(func(r cluster.Request) bool {
+	return all.In(w.namespace).Except("events", "events.events.k8s.io", "leases.coordination.k8s.io").Where(func(r cluster.Request) bool {
 		return strings.HasPrefix(r.User, managerUser)
 	})
 }
