@@ -88,11 +88,15 @@ test-unit: ## Run the tests that need no cluster.
 .PHONY: test-cluster
 test-cluster: ## Run the tests that start clusters; the first time they are built from source, which takes minutes.
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	cd test && $(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) ./...
+	cd test && $(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | grep -v /test/mcp)
+
+.PHONY: test-mcp
+test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
+	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
 
 .PHONY: bench
-bench: ## Measure what docs/benchmarks.md holds, and print it as a table.
-	cd test && $(GO) run ./cmd/bench
+bench: ## Measure what docs/benchmarks.md holds, and print it as a table. WRITE=docs/benchmarks.md writes it there.
+	cd test && $(GO) run ./cmd/bench $(if $(WRITE),-write "$(abspath $(WRITE))")
 
 ##@ Build
 
