@@ -62,23 +62,47 @@ func isOurs(object client.Object) bool {
 	return err == nil && gv.Group == v1alpha1.SchemeGroupVersion.Group
 }
 
-// stoppableCache lets a manager end that is stopped before its caches are full, because the API
-// server does not answer or refuses a list. controller-runtime, as of v0.25, waits for the caches
-// all the same, and with a loop that keeps a core busy.
-type stoppableCache struct{ cache.Cache }
-
-func newStoppableCache(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
-	inner, err := cache.New(cfg, options)
-	if err != nil {
-		return nil, err
-	}
-	return stoppableCache{inner}, nil
+// stoppable is a manager that ends when it is stopped before its caches are full, because the API
+// server does not answer or refuses a list. By itself controller-runtime, as of v0.25, waits for
+// the caches all the same, in a loop that keeps a core busy.
+type stoppable struct {
+	ctrl.Manager
+	cache *stoppableCache
 }
 
-// WaitForCacheSync also ends the wait, as if all were well, when ctx is cancelled: whoever goes on
-// does so with that context, and gets nothing done.
-func (c stoppableCache) WaitForCacheSync(ctx context.Context) bool {
-	return c.Cache.WaitForCacheSync(ctx) || errors.Is(ctx.Err(), context.Canceled)
+// Start implements [ctrl.Manager].
+func (m stoppable) Start(ctx context.Context) error {
+	defer context.AfterFunc(ctx, m.cache.stop)()
+	return m.Manager.Start(ctx)
+}
+
+// stoppableCache is the cache of a stoppable manager.
+type stoppableCache struct {
+	cache.Cache
+	running context.Context
+	stop    context.CancelFunc
+}
+
+func newStoppableCache() *stoppableCache {
+	c := &stoppableCache{}
+	c.running, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// build is a [cache.NewCacheFunc].
+func (c *stoppableCache) build(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
+	inner, err := cache.New(cfg, options)
+	c.Cache = inner
+	return c, err
+}
+
+// WaitForCacheSync also ends the wait, as if all were well, when the manager is stopped: what goes
+// on then is its end.
+func (c *stoppableCache) WaitForCacheSync(ctx context.Context) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.running, cancel)()
+	return c.Cache.WaitForCacheSync(ctx) || c.running.Err() != nil
 }
 
 // syncCheck is how long the readiness check waits for caches that should long be full.

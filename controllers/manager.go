@@ -111,7 +111,9 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	}
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = o.QPS, o.Burst
-	mgr, err := ctrl.NewManager(cfg, o.managerOptions())
+	caches, options := newStoppableCache(), o.managerOptions()
+	options.NewCache = caches.build
+	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		return nil, fmt.Errorf("building the manager: %w", err)
 	}
@@ -124,7 +126,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	if err := mgr.AddReadyzCheck("caches", cachesSynced(mgr)); err != nil {
 		return nil, fmt.Errorf("adding the readiness check: %w", err)
 	}
-	return mgr, nil
+	return stoppable{Manager: mgr, cache: caches}, nil
 }
 
 func (o Options) complete() (Options, error) {
@@ -170,7 +172,6 @@ func (o Options) managerOptions() ctrl.Options {
 		LeaseDuration:                 nonZero(o.LeaseDuration),
 		RenewDeadline:                 nonZero(o.RenewDeadline),
 		RetryPeriod:                   nonZero(o.RetryPeriod),
-		NewCache:                      newStoppableCache,
 		Cache: cache.Options{
 			SyncPeriod:       nonZero(o.SyncPeriod),
 			DefaultTransform: forgetStrangers,

@@ -76,6 +76,8 @@ type Options struct {
 	Phases  *phases.Metrics
 	// Clock is for transition times and patience. Optional.
 	Clock clock.PassiveClock
+
+	references *references.Reader
 }
 
 // Engine is the engine that reconciles MCPServers.
@@ -86,6 +88,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if o.Indexer == nil {
 		o.Indexer = mgr.GetFieldIndexer()
 	}
+	o.references = newReader(mgr)
 	engine, err := NewEngine(mgr, o)
 	if err != nil {
 		return err
@@ -110,7 +113,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	for _, kind := range []references.Kind{references.Secret, references.ConfigMap, references.ServiceAccount, references.PersistentVolumeClaim} {
 		metadata := &metav1.PartialObjectMetadata{}
 		metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(string(kind)))
-		b = b.Watches(metadata, referrers(mgr.GetClient(), kind), builder.OnlyMetadata)
+		b = b.Watches(metadata, referrers(mgr.GetClient(), o.references, kind), builder.OnlyMetadata)
 	}
 	for _, watch := range engine.Watches(mgr.GetRESTMapper()) {
 		served, err := isServed(mgr, watch.Object)
@@ -149,14 +152,16 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	found := &references.Reader{Metadata: mgr.GetClient(), Data: mgr.GetAPIReader()}
+	if o.references == nil {
+		o.references = newReader(mgr)
+	}
 	return phases.New(phases.Definition[*v1alpha1.MCPServer, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope: func(server *v1alpha1.MCPServer) *scope {
 			return &scope{
-				server: server, reader: mgr.GetClient(), uncached: mgr.GetAPIReader(), references: found,
+				server: server, reader: mgr.GetClient(), uncached: mgr.GetAPIReader(), references: o.references,
 				prober: o.Prober, settings: Settings{BridgeImage: o.BridgeImage}, clock: o.Clock,
 			}
 		},
@@ -176,6 +181,10 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		Metrics:  o.Phases,
 		Clock:    o.Clock,
 	})
+}
+
+func newReader(mgr ctrl.Manager) *references.Reader {
+	return &references.Reader{Metadata: mgr.GetClient(), Data: mgr.GetAPIReader()}
 }
 
 // forgetting ends the probing of MCPServers that are gone or suspended.
@@ -221,7 +230,7 @@ func indexReferences(object client.Object) []string {
 
 // referrers enqueues the MCPServers that refer to an object of the kind, a little later: what changes
 // together is then seen together.
-func referrers(reader client.Reader, kind references.Kind) handler.EventHandler {
+func referrers(reader client.Reader, known *references.Reader, kind references.Kind) handler.EventHandler {
 	return handler.TypedFuncs[client.Object, reconcile.Request]{
 		CreateFunc: func(ctx context.Context, e createEvent, queue requestQueue) {
 			enqueueReferrers(ctx, reader, kind, e.Object, queue)
@@ -230,6 +239,7 @@ func referrers(reader client.Reader, kind references.Kind) handler.EventHandler 
 			enqueueReferrers(ctx, reader, kind, e.ObjectNew, queue)
 		},
 		DeleteFunc: func(ctx context.Context, e deleteEvent, queue requestQueue) {
+			known.Forget(e.Object.GetUID())
 			enqueueReferrers(ctx, reader, kind, e.Object, queue)
 		},
 	}

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,7 +21,7 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	Desired: desiredDeployment,
 	Ready:   deploymentReady,
 	Explain: func(ctx context.Context, s *scope, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
-		return workload.Explain(ctx, s.uncached, s.clock, live, verdict)
+		return blameCommand(s.server, workload.Explain(ctx, s.uncached, s.clock, live, verdict))
 	},
 	Observed:  func(s *scope, live *appsv1.Deployment) { s.deployment = live },
 	HandOver:  []string{"spec.replicas"},
@@ -55,6 +56,17 @@ func strategy(server *v1alpha1.MCPServer) *appsv1ac.DeploymentStrategyApplyConfi
 		WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
 			WithMaxUnavailable(intstr.FromInt32(0)).
 			WithMaxSurge(intstr.FromString("25%")))
+}
+
+// commandFailed is how the bridge's termination message begins if the command is to blame.
+const commandFailed = "mcp-bridge: the command "
+
+// blameCommand tells a command that the bridge cannot run from pods that fail for other reasons.
+func blameCommand(server *v1alpha1.MCPServer, verdict phases.Verdict) phases.Verdict {
+	if !isStdio(server) || verdict.Reason() != v1alpha1.ReasonPodsFailing || !strings.Contains(verdict.Message(), commandFailed) {
+		return verdict
+	}
+	return phases.Wait(v1alpha1.ReasonBridgeCommandFailed, verdict.Message()+"; correct spec.command, spec.args or spec.image", verdict.After())
 }
 
 // rolloutCheck is how often a rollout is looked at behind which old pods still serve.

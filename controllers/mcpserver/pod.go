@@ -142,11 +142,14 @@ func withAccount(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MCPSe
 		return
 	}
 	pod.WithAutomountServiceAccountToken(account.AutomountToken)
-	switch {
-	case account.Create:
-		pod.WithServiceAccountName(server.Name)
-	case account.Name != "":
-		pod.WithServiceAccountName(account.Name)
+	name := account.Name
+	if account.Create {
+		name = server.Name
+	}
+	if name != "" {
+		// The API server copies the name into the deprecated field, from which the name would come
+		// back when it is taken out of the spec: so both are ours.
+		pod.WithServiceAccountName(name).WithDeprecatedServiceAccount(name)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -44,20 +45,29 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Verdict, error) {
 		return phases.Wait(v1alpha1.ReasonProtocolPending, "the server has not been asked yet", 0), nil
 	}
 	s.answer = &result
-	return judgeAnswer(result, meta.FindStatusCondition(s.server.Status.Conditions, v1alpha1.ConditionProtocolReady) != nil &&
-		meta.IsStatusConditionTrue(s.server.Status.Conditions, v1alpha1.ConditionProtocolReady), priorReason(s.server)), nil
+	return judgeAnswer(result, lastJudged(s.server)), nil
 }
 
-func priorReason(server *v1alpha1.MCPServer) (reason string) {
-	if c := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionProtocolReady); c != nil {
-		return c.Reason
+// lastJudged is the condition that the server's last answer led to, or nil if there is none that
+// still says something: another endpoint may be another server, and one that was not asked has not
+// answered.
+func lastJudged(server *v1alpha1.MCPServer) *metav1.Condition {
+	condition := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionProtocolReady)
+	if condition == nil || server.Status.Endpoint != endpointOf(server) {
+		return nil
 	}
-	return ""
+	switch condition.Reason {
+	case v1alpha1.ReasonReady, v1alpha1.ReasonCredentialsRequired, v1alpha1.ReasonProtocolFailing:
+		return condition
+	default:
+		return nil
+	}
 }
 
-// judgeAnswer turns what the probes have come to into a verdict. What is not known speaks against
-// nobody: after a restart of the manager, whoever was ready stays so until there is an answer.
-func judgeAnswer(result prober.Result, wasReady bool, reason string) phases.Verdict {
+// judgeAnswer turns what the probes have come to into a verdict. What is not known speaks neither for
+// nor against anybody: after a restart of the manager, what was said last stands until there is an
+// answer.
+func judgeAnswer(result prober.Result, last *metav1.Condition) phases.Verdict {
 	switch result.State {
 	case prober.Answering:
 		return phases.Done("the server answers in its protocol, from every pod that takes traffic")
@@ -68,13 +78,17 @@ func judgeAnswer(result prober.Result, wasReady bool, reason string) phases.Verd
 		return phases.Wait(v1alpha1.ReasonProtocolFailing,
 			"the server does not answer in its protocol: "+result.Err.Error()+"; see its log, and whether port, path and transport are what it serves", 0)
 	}
-	if wasReady && reason == v1alpha1.ReasonCredentialsRequired {
-		return phases.DoneBecause(reason, "the server is there and wants credentials, when last asked")
+	if last == nil {
+		return phases.Wait(v1alpha1.ReasonProtocolPending, "the server has not answered yet", 0)
 	}
-	if wasReady {
-		return phases.Done("the server answers in its protocol, from every pod that takes traffic")
+	switch last.Reason {
+	case v1alpha1.ReasonReady:
+		return phases.Done(last.Message)
+	case v1alpha1.ReasonCredentialsRequired:
+		return phases.DoneBecause(v1alpha1.ReasonCredentialsRequired, last.Message)
+	default:
+		return phases.Wait(v1alpha1.ReasonProtocolFailing, last.Message, 0)
 	}
-	return phases.Wait(v1alpha1.ReasonProtocolPending, "the server has not answered yet", 0)
 }
 
 // target is what to ask, and where.
@@ -127,14 +141,27 @@ func (s *scope) addresses(ctx context.Context) ([]string, error) {
 	}
 	var addresses []string
 	for _, slice := range slices.Items {
+		addresses = append(addresses, addressesOf(slice)...)
+	}
+	return addresses, nil
+}
+
+// addressesOf takes the port from the slice: while a change of it is rolled out, the pods of the
+// earlier version still listen on the old one, and that is where the Service leads to.
+func addressesOf(slice discoveryv1.EndpointSlice) []string {
+	var addresses []string
+	for _, port := range slice.Ports {
+		if port.Port == nil || port.Name == nil || *port.Name != portName {
+			continue
+		}
 		for _, endpoint := range slice.Endpoints {
 			if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready || len(endpoint.Addresses) == 0 {
 				continue
 			}
-			addresses = append(addresses, net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(s.server.Spec.Port))))
+			addresses = append(addresses, net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port))))
 		}
 	}
-	return addresses, nil
+	return addresses
 }
 
 func (s *scope) secretKey(ctx context.Context, name, key string) ([]byte, error) {

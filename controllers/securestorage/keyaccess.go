@@ -24,6 +24,9 @@ var keyAccess = phases.Step[*scope]{
 }
 
 func observeKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
+	if err := s.enterVault(); err != nil {
+		return s.trouble(err)
+	}
 	if err := s.findAssignment(ctx); err != nil {
 		return s.trouble(err)
 	}

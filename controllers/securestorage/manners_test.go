@@ -334,6 +334,8 @@ func TestWhatIsCheckedBeforeHarm(t *testing.T) {
 				w.runUntilReady()
 				w.Expect(w.created()).To(Equal(1))
 			}
+			// and lets go: what cannot be asked about, by a person's word
+			w.storage.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "true"}
 			w.delete()
 			w.runUntilGone()
 			w.leavesNothing()
@@ -417,7 +419,7 @@ func TestThrottlingIsHonoured(t *testing.T) {
 	// given a cloud that takes few writes and reads, and a client that believes it takes more
 	knobs := quick()
 	knobs.Writes = fakecloud.Bucket{Capacity: 1, PerSecond: 0.1}
-	knobs.Reads = fakecloud.Bucket{Capacity: 3, PerSecond: 0.2}
+	knobs.Reads = fakecloud.Bucket{Capacity: 6, PerSecond: 0.2}
 	w := newWorld(t, knobs)
 	// when
 	w.runUntilReady()

@@ -53,12 +53,28 @@ func (s *scope) begin(ctx context.Context) error {
 	return s.readAccount(ctx)
 }
 
-// Reads of a pass: as long as there is no account, one shows that; then there are the key and the
-// grant besides.
+// Reads of a pass: as long as there is no account, one shows that; then there are the grant and the
+// key besides, and the vault as long as nothing is granted.
 const (
-	readsWithout = 1
-	readsWith    = 3
+	readsOfAccount = 1
+	readsOfVault   = 3
 )
+
+// reads is how many reads the pass is about to make, as far as the status tells.
+func (s *scope) reads() int {
+	if meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady) {
+		return readsOfAccount + readsOfVault
+	}
+	return readsOfAccount
+}
+
+// enterVault waits its turn for what a pass reads of the vault, if that was not foreseen.
+func (s *scope) enterVault() error {
+	if s.reads() > readsOfAccount {
+		return nil
+	}
+	return s.accounts.Enter(accountName(s.storage), readsOfVault)
+}
 
 // connect makes the clients, with the credential that the object asks for, and waits its turn.
 func (s *scope) connect(ctx context.Context) error {
@@ -73,11 +89,7 @@ func (s *scope) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reads := readsWithout
-	if meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady) {
-		reads = readsWith
-	}
-	if err := accounts.Enter(accountName(s.storage), reads); err != nil {
+	if err := accounts.Enter(accountName(s.storage), s.reads()); err != nil {
 		return err
 	}
 	s.accounts, s.vaults = accounts, vaults
@@ -205,7 +217,7 @@ func upTo(d time.Duration) time.Duration {
 const (
 	shortestPause   = 500 * time.Millisecond
 	longestCreation = 17 * time.Second
-	shortestSpread  = time.Second
+	shortestSpread  = 1500 * time.Millisecond
 	longestSpread   = 30 * time.Second
 )
 

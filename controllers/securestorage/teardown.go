@@ -2,6 +2,7 @@ package securestorage
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,13 +31,16 @@ const appearance = 2 * time.Minute
 // pauseTeardown is between two looks at what is on its way out.
 const pauseTeardown = time.Second
 
+// goingWell are the reasons of a teardown that needs nothing but time.
+var goingWell = []string{v1alpha1.ReasonTerminating, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonThrottled}
+
 // surrender lets the teardown go on past what cannot be undone, if it may. What is under way and goes
 // well is waited for.
 func (s *scope) surrender(verdict phases.Verdict, err error, what string) (phases.Verdict, error) {
 	if (err == nil && verdict.IsDone()) || !s.abandons() {
 		return verdict, err
 	}
-	if err == nil && verdict.Reason() == v1alpha1.ReasonTerminating && s.sinceDeletion() < appearance {
+	if err == nil && slices.Contains(goingWell, verdict.Reason()) && s.sinceDeletion() < appearance {
 		return verdict, nil
 	}
 	s.abandoned = append(s.abandoned, what)

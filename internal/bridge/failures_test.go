@@ -18,7 +18,7 @@ import (
 
 func TestCrashEndsTheSession(t *testing.T) {
 	w := given(t, server("sdk"))
-	s := w.connect(client{version: "2025-11-25"})
+	s := w.connect(client{version: "2025-11-25", quiet: true})
 
 	_, err := callTool(t.Context(), s, "crash", toolInput{})
 	w.Expect(err).To(MatchError(ContainSubstring("the MCP server process ended: exit status 9")))
@@ -32,7 +32,7 @@ func TestCrashEndsTheSession(t *testing.T) {
 
 func TestKilledServerIsReported(t *testing.T) {
 	w := given(t, server("sdk"))
-	s := w.connect(client{version: "2025-11-25"})
+	s := w.connect(client{version: "2025-11-25", quiet: true})
 	pid, err := callTool(t.Context(), s, "pid", toolInput{})
 	w.Expect(err).NotTo(HaveOccurred())
 	number, err := strconv.Atoi(pid)

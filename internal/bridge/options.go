@@ -28,7 +28,7 @@ type Options struct {
 	MaxMessageBytes int
 
 	// IdleTimeout ends a session, and the shared child, when no message has
-	// passed for so long and none is awaited. An open event stream alone does
+	// reached either side for so long and none is awaited. An open event stream alone does
 	// not keep a session.
 	IdleTimeout time.Duration
 	// StartTimeout is how long a child may take to answer its first request.

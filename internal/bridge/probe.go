@@ -15,8 +15,8 @@ import (
 const discoverPatience = 3 * time.Second
 
 const (
-	discoverID   = `"fixpoint-discover"`
-	initializeID = `"fixpoint-initialize"`
+	discoverID   = `1`
+	initializeID = `2`
 
 	discoverMessage = `{"jsonrpc":"2.0","id":` + discoverID + `,"method":"server/discover","params":{"_meta":{` +
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +

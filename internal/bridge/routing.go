@@ -22,7 +22,6 @@ func (s *session) fromServer(line []byte) {
 	if line, err = oneLine(line); err != nil {
 		return
 	}
-	s.touch()
 	s.bridge.metrics.relayed(toClient, len(line))
 	if e.kind() == response {
 		s.answer(&e, line)
@@ -38,6 +37,7 @@ func (s *session) answer(e *envelope, line []byte) {
 		s.bridge.metrics.dropped.WithLabelValues(reasonNobody).Inc()
 		return
 	}
+	s.touch()
 	if !c.initialize {
 		s.lost(c.stream.finish(line))
 		return
@@ -67,7 +67,13 @@ func (s *session) initializeAnswered(c *call, e *envelope, line []byte) {
 func (s *session) deliver(e *envelope, line []byte) {
 	for {
 		target := s.target(e, line)
-		if target == nil || target.send(line) == nil {
+		if target == nil {
+			return
+		}
+		if target.send(line) == nil {
+			// Only what reaches the client keeps the session: a server may talk
+			// to one who has gone for ever.
+			s.touch()
 			return
 		}
 		s.abandon(target)

@@ -177,18 +177,26 @@ func (s *session) end(why *failure) {
 	s.mu.Unlock()
 
 	s.bridge.forget(s)
-	// Each by itself: one that is slow must not keep the others waiting.
-	for _, c := range calls {
-		go func() { _ = c.stream.finish(why.response(c.id)) }()
-	}
-	if standalone != nil {
-		go standalone.close()
-	}
+	go finishAll(calls, standalone, why)
 	s.report(why)
 	go func() {
 		s.child.stop()
 		s.bridge.release()
 	}()
+}
+
+// finishAll answers the calls, each by itself: one that is slow must not keep
+// the others waiting. The standalone stream comes last, because some clients
+// take its end for that of everything.
+func finishAll(calls []*call, standalone *stream, why *failure) {
+	var answered sync.WaitGroup
+	for _, c := range calls {
+		answered.Go(func() { _ = c.stream.finish(why.response(c.id)) })
+	}
+	answered.Wait()
+	if standalone != nil {
+		standalone.close()
+	}
 }
 
 // ended says why the session is over, or nothing.

@@ -18,8 +18,8 @@ const (
 	readsBurst      = 250
 )
 
-// reserveShare is the part of the bucket of reads that is kept back: a pass may read more than it
-// was let in for.
+// reserveShare is the part of each bucket that is kept back: requests that were told times one after
+// the other may arrive together, and a pass may read more than it was let in for.
 const reserveShare = 5
 
 // longestPass is the most that one pass reads: a bucket that is smaller would never let it in.
@@ -39,12 +39,18 @@ type budget struct {
 	left map[string]int
 	// closedUntil is when the cloud, having refused, wants to be asked again.
 	closedUntil time.Time
+	// streak is how often in a row it has refused right after it was asked again: the time that it
+	// tells is for one request, and a pass takes several.
+	streak int
 }
+
+// longestStreak bounds by what power of two a refusal is made longer.
+const longestStreak = 4
 
 func newBudget(c clock.PassiveClock, limits Limits) *budget {
 	return &budget{
 		clock:  c,
-		writes: rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst),
+		writes: rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst-limits.WritesBurst/reserveShare),
 		reads:  rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), max(longestPass, limits.ReadsBurst-limits.ReadsBurst/reserveShare)),
 		kept:   map[string]time.Time{},
 		due:    map[string]time.Time{},
@@ -119,14 +125,33 @@ func turn(kept map[string]time.Time, object string, limiter *rate.Limiter, n int
 	return 0
 }
 
-// refused closes the budget for everybody: a request that comes before its time is told to wait anew.
-func (b *budget) refused(retryAfter time.Duration) {
+// refused closes the budget for everybody, and says until when: a request that comes before its time
+// is told to wait anew.
+func (b *budget) refused(retryAfter time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if until := b.clock.Now().Add(retryAfter); until.After(b.closedUntil) {
+	now := b.clock.Now()
+	if b.closedFor(now) == 0 {
+		retryAfter <<= min(b.streak, longestStreak)
+		b.streak++
+	}
+	if until := now.Add(retryAfter); until.After(b.closedUntil) {
 		b.closedUntil = until
 	}
+	return b.closedFor(now)
 }
+
+// answered ends a streak of refusals, once the cloud has had room for something.
+func (b *budget) answered() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.streak > 0 && b.clock.Since(b.closedUntil) > longestRefusal {
+		b.streak = 0
+	}
+}
+
+// longestRefusal is how long after a refusal another one counts as the same trouble.
+const longestRefusal = time.Minute
 
 // isBusy says whether somebody has to wait.
 func (b *budget) isBusy() bool {

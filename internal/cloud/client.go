@@ -177,13 +177,15 @@ func (c *Client) write(object string, target Target, doing string, call func() e
 
 func (c *Client) outcome(target Target, doing string, err error) error {
 	err = classify(target, doing, err)
-	var typed *Error
-	if errors.As(err, &typed) && typed.Kind == Throttled {
-		if typed.RetryAfter == 0 {
-			typed.RetryAfter = time.Second
-		}
-		c.budget.refused(typed.RetryAfter)
+	typed, failed := AsError(err)
+	if !failed || typed.Kind != Throttled {
+		c.budget.answered()
+		return err
 	}
+	if typed.RetryAfter == 0 {
+		typed.RetryAfter = time.Second
+	}
+	typed.RetryAfter = c.budget.refused(typed.RetryAfter)
 	return err
 }
 

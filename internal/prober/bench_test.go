@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // serverMode is the variable by which the test binary becomes the server that a benchmark probes.
@@ -85,7 +87,7 @@ func BenchmarkInterval(b *testing.B) {
 				}
 				return n
 			}
-			ctx := b.Context()
+			ctx := log.IntoContext(b.Context(), logr.Discard())
 			go func() { _ = p.Start(ctx) }()
 			g.Eventually(answering).WithTimeout(2 * interval).WithPolling(time.Second).Should(Equal(targets))
 			<-time.After(interval)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
@@ -26,7 +27,7 @@ func (p *Prober) Start(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		p.tell()
-		timer.Reset(p.dispatch(ctx))
+		reset(timer, p.dispatch(ctx))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -34,6 +35,17 @@ func (p *Prober) Start(ctx context.Context) error {
 		case <-p.wake:
 		}
 	}
+}
+
+// reset sets a timer that may have gone off unheard, because the scheduler was woken otherwise.
+func reset(timer clock.Timer, wait time.Duration) {
+	if !timer.Stop() {
+		select {
+		case <-timer.C():
+		default:
+		}
+	}
+	timer.Reset(wait)
 }
 
 // dispatch starts what is due and has a slot, and returns how long nothing else will be due. A slot

@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 const patience = 20 * time.Second
@@ -58,7 +60,7 @@ func newProber(t *testing.T, options Options) *Prober {
 // start runs the prober until the test ends.
 func start(t *testing.T, p *Prober) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(log.IntoContext(t.Context(), logr.Discard()))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

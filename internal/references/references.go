@@ -107,7 +107,8 @@ func (r *Reader) find(ctx context.Context, namespace string, reference Reference
 	err := r.Metadata.Get(ctx, client.ObjectKey{Namespace: namespace, Name: reference.Name}, metadata)
 	if apierrors.IsNotFound(err) {
 		if reference.Optional {
-			return presence{}, nil
+			// To pods it is the same whether the object is missing or has none of the keys.
+			return inspect(reference, nil), nil
 		}
 		return presence{missing: []string{fmt.Sprintf("%s %s", reference.Kind, reference.Name)}}, nil
 	}

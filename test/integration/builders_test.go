@@ -192,7 +192,7 @@ func update[T client.Object](w *world, manager, name string, object T, change fu
 	w.t.Helper()
 	var updated T
 	w.Eventually(func() error {
-		updated = object.DeepCopyObject().(T)
+		updated = clone(object)
 		if err := api.Get(w.ctx, w.key(name), updated); err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -32,11 +31,16 @@ func newResyncingWorld(t *testing.T) *world {
 // to do, so many times from now on.
 func (w *world) looks(name string, times int) {
 	w.t.Helper()
+	w.looksAfter(name, times, func() {})
+}
+
+// looksAfter is looks from something on that makes the manager look.
+func (w *world) looksAfter(name string, times int, act func()) {
+	w.t.Helper()
 	m := w.managers[len(w.managers)-1]
-	look := func() int {
-		return m.log.count("Child is as desired", `"phase"="Deployment"`, fmt.Sprintf(`"AppService"={"name"=%q`, name))
-	}
+	look := func() int { return m.looks("Deployment", name) }
 	before := look()
+	act()
 	w.Eventually(look).Should(BeNumerically(">=", before+times), "looks at %s", name)
 }
 

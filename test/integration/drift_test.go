@@ -39,7 +39,8 @@ func substance(w *world, object client.Object) map[string]any {
 	tree := map[string]any{}
 	w.Expect(json.Unmarshal(raw, &tree)).To(Succeed())
 	delete(tree, "status")
-	metadata := tree["metadata"].(map[string]any)
+	metadata, ok := tree["metadata"].(map[string]any)
+	w.Expect(ok).To(BeTrue())
 	for _, field := range []string{"managedFields", "resourceVersion", "generation"} {
 		delete(metadata, field)
 	}
@@ -49,7 +50,7 @@ func substance(w *world, object client.Object) map[string]any {
 	return tree
 }
 
-// beDrift matches one entry of status.drifts.
+// sameDrift matches one entry of status.drifts, but for its time.
 func sameDrift(want v1alpha1.AppServiceDrift) func(v1alpha1.AppServiceDrift) bool {
 	return func(got v1alpha1.AppServiceDrift) bool {
 		got.Time = want.Time

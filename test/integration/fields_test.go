@@ -394,7 +394,7 @@ func TestAdoptionIfUnownedTakesOverWhatNobodyOwns(t *testing.T) {
 	mark := w.settled()
 	w.stop(w.managers[0])
 	m := w.startManager()
-	w.Eventually(func() int { return m.log.count("Child is as desired") }).Should(BeNumerically(">=", 3))
+	w.Eventually(func() int { return m.looks("Deployment", "web") }).Should(BeNumerically(">=", 1))
 	w.settled()
 	w.Expect(w.requests(mark).Applies()).To(BeEmpty())
 }

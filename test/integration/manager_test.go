@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -66,6 +67,11 @@ func (m *runningManager) end() {
 	case <-time.After(patience):
 		panic("a manager that is stopped did not end")
 	}
+}
+
+// looks is how often the manager has found the child of a phase to be as it should.
+func (m *runningManager) looks(phase, app string) int {
+	return m.log.count("Child is as desired", fmt.Sprintf(`"phase"=%q`, phase), fmt.Sprintf(`"AppService"={"name"=%q`, app))
 }
 
 // managerLog holds what a manager logs, debug lines included.

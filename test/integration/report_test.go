@@ -63,7 +63,7 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 			// and left, however often the manager looks, with one Event,
 			w.ready(name)
 			revision := w.deployment(name).ResourceVersion
-			w.reports(name, 3)
+			w.judged(name, 3)
 			w.Expect(w.deployment(name).ResourceVersion).To(Equal(revision))
 			app = read(w, name, &v1alpha1.AppService{})
 			w.Expect(app.Status.Drifts).To(HaveLen(1))
@@ -80,7 +80,7 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 
 			// until it is gone.
 			c.end(w, name)
-			app = eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+			eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 				g.Expect(conditions(a)).To(And(HaveKeyWithValue("Ready", "True Ready"), Not(HaveKey("Drifted"))))
 				g.Expect(a.Status.ObservedGeneration).To(Equal(a.Generation))
 				g.Expect(a.Status.Drifts).NotTo(ContainElement(HaveField("Action", v1alpha1.DriftReported)))
@@ -97,16 +97,13 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 	}
 }
 
-// reports returns when the manager has judged an AppService so many times from now on: it finds
-// the Service as it should be.
-func (w *world) reports(name string, times int) {
+// judged returns when the manager has judged an AppService so many times from now on: it finds the
+// Service as it should be, while the Deployment has drifted.
+func (w *world) judged(name string, times int) {
 	w.t.Helper()
 	m := w.managers[len(w.managers)-1]
-	look := func() int {
-		return m.log.count("Child is as desired", `"phase"="Service"`, `"AppService"={"name"="`+name+`"`)
-	}
-	before := look()
-	w.Eventually(look).Should(BeNumerically(">=", before+times), "looks at %s", name)
+	before := m.looks("Service", name)
+	w.Eventually(func() int { return m.looks("Service", name) }).Should(BeNumerically(">=", before+times), "looks at %s", name)
 }
 
 func filter(texts []string, prefix string) []string {

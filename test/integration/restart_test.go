@@ -60,9 +60,7 @@ func TestARestartWritesNothing(t *testing.T) {
 	mark := w.mark()
 	second := w.startManagerAs(everywhere, controllers.Options{})
 	for _, name := range names {
-		w.Eventually(func() int {
-			return second.log.count("Child is as desired", `"phase"="Deployment"`, `"AppService"={"name"="`+name+`"`)
-		}).Should(BeNumerically(">=", 1), name)
+		w.Eventually(func() int { return second.looks("Deployment", name) }).Should(BeNumerically(">=", 1), name)
 	}
 	w.settled()
 

@@ -62,11 +62,12 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 
 	// and a label or an annotation of the AppService changes nothing at all.
 	deployment, mark := w.deployment("web"), w.settled()
-	update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
-		a.Labels = with(a.Labels, "team", "shop")
-		a.Annotations = with(a.Annotations, "note", "mine")
+	w.looksAfter("web", 1, func() {
+		update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
+			a.Labels = with(a.Labels, "team", "shop")
+			a.Annotations = with(a.Annotations, "note", "mine")
+		})
 	})
-	w.looks("web", 1)
 	w.settled()
 	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
 	w.Expect(w.deployment("web").ResourceVersion).To(Equal(deployment.ResourceVersion))

@@ -307,8 +307,9 @@ func TestTheDefaultIngressClass(t *testing.T) {
 	w.ready("web")
 	w.Expect(read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal("default")))
 	mark := w.settled()
-	update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Labels = map[string]string{"look": "again"} })
-	w.looks("web", 1)
+	w.looksAfter("web", 1, func() {
+		update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Labels = map[string]string{"look": "again"} })
+	})
 	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
 	w.Expect(w.ready("web").Status.Drifts).To(BeEmpty())
 }

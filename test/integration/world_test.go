@@ -137,12 +137,20 @@ func (w *world) isGone(name string, object client.Object) func() error {
 	}
 }
 
+func clone[T client.Object](object T) T {
+	copied, ok := object.DeepCopyObject().(T)
+	if !ok {
+		panic(fmt.Sprintf("a copy of a %T is none", object))
+	}
+	return copied
+}
+
 // eventually waits until the object passes the check, and returns it.
 func eventually[T client.Object](w *world, name string, into T, check func(g Gomega, live T)) T {
 	w.t.Helper()
 	var found T
 	w.Eventually(func(g Gomega) {
-		live := into.DeepCopyObject().(T) // what an earlier look has found must not show through
+		live := clone(into) // what an earlier look has found must not show through
 		g.Expect(api.Get(w.ctx, w.key(name), live)).To(Succeed())
 		check(g, live)
 		found = live
@@ -214,7 +222,7 @@ type reporter struct {
 
 // Fatalf implements what gomega needs of a test.
 func (r reporter) Fatalf(format string, args ...any) {
-	r.T.Helper()
+	r.Helper()
 	r.T.Fatalf(format+"\n%s", append(args, r.world.report())...)
 }
 
@@ -227,9 +235,6 @@ func (w *world) report() string {
 		&autoscalingv2.HorizontalPodAutoscalerList{}, &policyv1.PodDisruptionBudgetList{}, &networkingv1.IngressList{},
 	} {
 		w.reportList(&b, list)
-	}
-	for _, name := range w.focus {
-		fmt.Fprintf(&b, "--- Events of %s\n", name)
 	}
 	var events eventsv1.EventList
 	if err := api.List(w.ctx, &events, client.InNamespace(w.namespace)); err == nil {

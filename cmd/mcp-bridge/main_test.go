@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// bridgeMarker is the first argument of the test's own program when it is the
+// bridge.
+const bridgeMarker = "be-mcp-bridge"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == bridgeMarker {
+		os.Exit(run(os.Args[2:], os.Stdout, os.Stderr))
+	}
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	os.Exit(m.Run())
+}
+
+// tiny is a server that answers every request with an empty result.
+var tiny = []string{"sed", "-u", "-n", `s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{}}/p`}
+
+// output is what a process prints while it runs.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+func program(t *testing.T, args ...string) (*exec.Cmd, *output) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &output{}
+	cmd := exec.Command(self, append([]string{bridgeMarker}, args...)...)
+	cmd.Stderr = out
+	return cmd, out
+}
+
+func serving(t *testing.T, g *WithT, command []string, flags ...string) (*exec.Cmd, *output, string) {
+	t.Helper()
+	address := freeAddress(g)
+	args := append([]string{"serve", "-listen", address, "-stop-grace", "5s"}, flags...)
+	cmd, out := program(t, append(append(args, "--"), command...)...)
+	g.Expect(cmd.Start()).To(Succeed())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	g.Eventually(func() int { return status("http://" + address + "/readyz") }, "20s").Should(Equal(http.StatusOK), out.String)
+	return cmd, out, "http://" + address
+}
+
+func freeAddress(g *WithT) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func status(url string) int {
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func TestBadCommandsAreExplained(t *testing.T) {
+	notExecutable := filepath.Join(t.TempDir(), "server")
+	if err := os.WriteFile(notExecutable, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		args    []string
+		code    int
+		message string
+	}{
+		"not found":      {[]string{"--", "no-such-server"}, exitNotFound, `the command "no-such-server" was not found in the image`},
+		"not executable": {[]string{"--", notExecutable}, exitCannotRun, "may not be executed"},
+		"no server":      {[]string{"--", "true"}, exitNoHandshake, "it ended with exit status 0"},
+		"its last words": {[]string{"--", "ls", "/no/such/folder"}, exitNoHandshake, "/no/such/folder"},
+		"no command":     {nil, exitUsage, "no command to run"},
+		"bad flag":       {[]string{"-max-sessions", "many", "--", "true"}, exitUsage, "invalid value"},
+		"bad limit":      {[]string{"-max-sessions", "-1", "--", "true"}, exitFailed, "MaxSessions must not be negative"},
+		"bad path":       {[]string{"-path", "/readyz", "--", "true"}, exitFailed, "taken by the bridge itself"},
+		"bad address":    {[]string{"-listen", "no-such-host.invalid:x", "--", "true"}, exitFailed, "listening"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			termination := filepath.Join(t.TempDir(), "termination-log")
+			g.Expect(os.WriteFile(termination, []byte("older"), 0o644)).To(Succeed())
+			args := append([]string{"serve", "-listen", "127.0.0.1:0", "-termination-log", termination}, c.args...)
+
+			cmd, out := program(t, args...)
+			err := cmd.Run()
+
+			g.Expect(err).To(HaveOccurred())
+			g.Expect(cmd.ProcessState.ExitCode()).To(Equal(c.code), out.String())
+			g.Expect(out.String()).To(ContainSubstring(c.message))
+			said, err := os.ReadFile(termination)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(string(said)).To(And(HavePrefix("mcp-bridge: "), ContainSubstring(c.message)))
+		})
+	}
+}
+
+func TestTerminationLogIsNotMade(t *testing.T) {
+	g := NewWithT(t)
+	path := filepath.Join(t.TempDir(), "termination-log")
+	cmd, _ := program(t, "serve", "-listen", "127.0.0.1:0", "-termination-log", path, "--", "no-such-server")
+	g.Expect(cmd.Run()).NotTo(Succeed())
+	g.Expect(path).NotTo(BeAnExistingFile())
+}
+
+func TestSignalDrains(t *testing.T) {
+	g := NewWithT(t)
+	cmd, out, _ := serving(t, g, tiny)
+	g.Expect(cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
+	g.Expect(cmd.Wait()).To(Succeed(), out.String())
+	g.Expect(out.String()).To(ContainSubstring(`"msg":"Draining"`))
+}
+
+func TestOrphansAreReaped(t *testing.T) {
+	g := NewWithT(t)
+	folder := t.TempDir()
+	server := filepath.Join(folder, "server")
+	// The process in between ends at once, so that the one in a session of its
+	// own is an orphan, which falls to the bridge when it ends.
+	text := "#!/bin/sh\n(setsid sh -c 'echo $$ >\"$1\"; exec sleep 0.2' - \"$1\" </dev/null >/dev/null 2>&1 &)\nshift\nexec \"$@\"\n"
+	g.Expect(os.WriteFile(server, []byte(text), 0o755)).To(Succeed())
+	note := filepath.Join(folder, "pid")
+	_, out, _ := serving(t, g, append([]string{server, note}, tiny...))
+
+	var pid int
+	g.Eventually(func() error {
+		raw, err := os.ReadFile(note)
+		if err != nil {
+			return err
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(raw)))
+		return err
+	}, "10s").Should(Succeed())
+	// Not even its remains are left.
+	g.Eventually(fmt.Sprintf("/proc/%d", pid), "10s").ShouldNot(BeADirectory(), out.String)
+}
+
+func TestAdminAddressOfItsOwn(t *testing.T) {
+	g := NewWithT(t)
+	admin := freeAddress(g)
+	address := freeAddress(g)
+	cmd, out := program(t, append([]string{"serve", "-listen", address, "-admin-listen", admin, "-no-self-check", "--"}, tiny...)...)
+	g.Expect(cmd.Start()).To(Succeed())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	g.Eventually(func() int { return status("http://" + admin + "/readyz") }, "20s").Should(Equal(http.StatusOK), out.String)
+	g.Expect(status("http://" + address + "/readyz")).To(Equal(http.StatusNotFound))
+	g.Expect(status("http://" + admin + "/mcp")).To(Equal(http.StatusNotFound))
+}
+
+func TestInstall(t *testing.T) {
+	g := NewWithT(t)
+	folder := t.TempDir()
+	target := filepath.Join(folder, "bridge")
+	for range 2 { // Also over an older one.
+		cmd, out := program(t, "install", target)
+		g.Expect(cmd.Run()).To(Succeed(), out.String())
+	}
+	info, err := os.Stat(target)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o755)))
+	g.Expect(exec.Command(target, bridgeMarker, "help").Run()).To(Succeed())
+	left, err := os.ReadDir(folder)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(left).To(HaveLen(1))
+}
+
+func TestUsage(t *testing.T) {
+	g := NewWithT(t)
+	for _, args := range [][]string{nil, {"dance"}, {"install"}} {
+		var out bytes.Buffer
+		g.Expect(run(args, &out, &out)).To(Equal(exitUsage))
+		g.Expect(out.String()).To(ContainSubstring("mcp-bridge serve [flags] -- command"))
+	}
+}

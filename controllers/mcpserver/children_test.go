@@ -1,0 +1,188 @@
+package mcpserver
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+const metadata = `
+metadata:
+  name: tools
+  namespace: acme
+  labels: {app.kubernetes.io/name: tools, app.kubernetes.io/managed-by: fixpoint, fixpoint.dev/kind: mcpserver}
+`
+
+const plainService = `
+apiVersion: v1
+kind: Service` + metadata + `
+spec:
+  selector: {app.kubernetes.io/name: tools, fixpoint.dev/kind: mcpserver}
+  ports: [{name: mcp, protocol: TCP, port: 8080, targetPort: mcp}]
+  sessionAffinity: ClientIP
+  sessionAffinityConfig: {clientIP: {timeoutSeconds: 10800}}
+`
+
+func TestDesiredService(t *testing.T) {
+	cases := map[string]struct {
+		change func(*spec)
+		want   map[string]string
+	}{
+		"by default": {func(*spec) {}, nil},
+		"sse":        {sse, nil},
+		"stdio":      {stdio, nil},
+		"a port":     {func(s *spec) { s.Port = 80 }, map[string]string{"spec.ports": "[{name: mcp, protocol: TCP, port: 80, targetPort: mcp}]"}},
+		"for longer": {func(s *spec) {
+			s.SessionAffinity, s.SessionAffinityTimeoutSeconds = v1alpha1.SessionAffinityClientIP, 60
+		},
+			map[string]string{"spec.sessionAffinityConfig": "{clientIP: {timeoutSeconds: 60}}"}},
+		"without sessions": {func(s *spec) { s.SessionAffinity = v1alpha1.SessionAffinityNone },
+			map[string]string{"spec.sessionAffinity": "None", "spec.sessionAffinityConfig": ""}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(asJSON(t, desiredService(tools(c.change)))).To(MatchYAML(edited(t, plainService, c.want)))
+		})
+	}
+}
+
+func peer(namespace string) networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"name": namespace}}}
+}
+
+func TestDesiredNetworkPolicy(t *testing.T) {
+	const selector = "\n  podSelector: {matchLabels: {app.kubernetes.io/name: tools, fixpoint.dev/kind: mcpserver}}\n"
+	const dns = "{ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}]}"
+	type policy = v1alpha1.MCPServerNetworkPolicy
+	cases := map[string]struct {
+		policy *policy
+		spec   string
+	}{
+		"none": {nil, ""},
+		// A rule without peers would be a rule for all.
+		"no peers are nobody": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{}}, "  policyTypes: [Ingress]"},
+		"peers": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{peer("a"), {IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}}}},
+			`  policyTypes: [Ingress]
+  ingress:
+  - from: [{namespaceSelector: {matchLabels: {name: a}}}, {ipBlock: {cidr: 10.0.0.0/8}}]
+    ports: [{protocol: TCP, port: 8080}]`},
+		"nowhere but DNS": {&policy{Egress: &v1alpha1.MCPServerNetworkEgress{}}, "  policyTypes: [Egress]\n  egress: [" + dns + "]"},
+		"nowhere":         {&policy{Egress: &v1alpha1.MCPServerNetworkEgress{AllowDNS: ptr.To(false)}}, "  policyTypes: [Egress]"},
+		"somewhere": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{}, Egress: &v1alpha1.MCPServerNetworkEgress{Rules: []v1alpha1.MCPServerNetworkEgressRule{
+			{To: []networkingv1.NetworkPolicyPeer{peer("db")}, Ports: []v1alpha1.MCPServerNetworkPort{{Port: 5432}, {Protocol: "UDP", Port: 100, EndPort: ptr.To[int32](200)}}},
+			{Ports: []v1alpha1.MCPServerNetworkPort{{Port: 443}}},
+		}}}, `  policyTypes: [Ingress, Egress]
+  egress:
+  - ` + dns + `
+  - to: [{namespaceSelector: {matchLabels: {name: db}}}]
+    ports: [{protocol: TCP, port: 5432}, {protocol: UDP, port: 100, endPort: 200}]
+  - ports: [{protocol: TCP, port: 443}]`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			desired, err := desiredNetworkPolicy(tools(func(s *spec) { s.NetworkPolicy = c.policy }))
+			g.Expect(err).NotTo(HaveOccurred())
+			if c.policy == nil {
+				g.Expect(desired).To(BeNil())
+				return
+			}
+			g.Expect(asJSON(t, desired)).To(MatchYAML("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy" + metadata + "spec:" + selector + c.spec))
+		})
+	}
+}
+
+func TestDesiredRoute(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(desiredRoute(tools())).To(BeNil())
+	route := desiredRoute(tools(func(s *spec) {
+		s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{
+			ParentRefs: []v1alpha1.MCPServerParentRef{{Name: "a"}, {Name: "b", Namespace: "infra", SectionName: "https"}},
+			Hostnames:  []string{"tools.example.com"}, Path: "/mcp"}
+	}))
+	g.Expect(asJSON(t, route)).To(MatchYAML(`
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute` + metadata + `
+spec:
+  parentRefs: [{name: a}, {name: b, namespace: infra, sectionName: https}]
+  hostnames: [tools.example.com]
+  rules:
+  - matches: [{path: {type: PathPrefix, value: /mcp}}]
+    backendRefs: [{name: tools, port: 8080}]`))
+	everything := desiredRoute(tools(func(s *spec) { s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{} }))
+	g.Expect(everything.Spec.Rules[0].Matches[0].Path.Value).To(HaveValue(Equal("/")))
+}
+
+func TestRouteReady(t *testing.T) {
+	leads := judgement{"done", "Ready", "the HTTPRoute leads to the Service"}
+	refused := judgement{"stalled", "RouteRejected", "Gateway a does not take the HTTPRoute: no such listener; correct spec.httpRoute, or the Gateway's listener"}
+	parent := func(status metav1.ConditionStatus, generation int64) []gatewayv1.RouteParentStatus {
+		return []gatewayv1.RouteParentStatus{{ParentRef: gatewayv1.ParentReference{Name: "a"},
+			Conditions: []metav1.Condition{{Type: "Accepted", Status: status, ObservedGeneration: generation, Message: "no such listener"}}}}
+	}
+	cases := map[string]struct {
+		parents []gatewayv1.RouteParentStatus
+		want    judgement
+	}{
+		"no Gateway has answered":            {nil, leads},
+		"taken":                              {parent(metav1.ConditionTrue, 2), leads},
+		"refused":                            {parent(metav1.ConditionFalse, 2), refused},
+		"refused, before it was changed":     {parent(metav1.ConditionFalse, 1), leads},
+		"nothing said about taking it (yet)": {[]gatewayv1.RouteParentStatus{{}}, leads},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			route := &gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+			route.Status.Parents = c.parents
+			NewWithT(t).Expect(judgementOf(routeReady(route))).To(Equal(c.want))
+		})
+	}
+}
+
+func TestTheOtherChildren(t *testing.T) {
+	g := NewWithT(t)
+	plain := tools()
+	g.Expect(desiredConfig(plain)).To(BeNil())
+	g.Expect(desiredServiceAccount(plain)).To(BeNil())
+	g.Expect(desiredAutoscaler(plain)).To(BeNil())
+	g.Expect(desiredDisruptionBudget(plain)).To(BeNil())
+	g.Expect(desiredIngress(plain)).To(BeNil())
+	g.Expect(desiredServiceAccount(tools(func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"} }))).To(BeNil())
+
+	full := tools(func(s *spec) {
+		s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/b", Content: "content"}}
+		s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true, Annotations: map[string]string{"cloud": "id"}}
+		s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 5, TargetMemoryUtilizationPercent: ptr.To[int32](70)}
+		s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+		s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", Path: "/"}
+	})
+	g.Expect(asJSON(t, desiredConfig(full))).To(MatchYAML("apiVersion: v1\nkind: ConfigMap" + metadata + "data: {file-79d24e96ede13d39: content}"))
+	account := desiredServiceAccount(full)
+	g.Expect(account.Annotations).To(Equal(map[string]string{"cloud": "id"}))
+	g.Expect(account.AutomountServiceAccountToken).To(HaveValue(BeFalse()))
+	g.Expect(asJSON(t, desiredAutoscaler(full).Spec)).To(MatchYAML(`
+scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: tools}
+minReplicas: 2
+maxReplicas: 5
+metrics: [{type: Resource, resource: {name: memory, target: {type: Utilization, averageUtilization: 70}}}]`))
+	g.Expect(asJSON(t, desiredDisruptionBudget(full).Spec)).To(MatchYAML(
+		"{maxUnavailable: 1, selector: {matchLabels: {app.kubernetes.io/name: tools, fixpoint.dev/kind: mcpserver}}}"))
+	backend := desiredIngress(full).Spec.Rules[0].HTTP.Paths[0].Backend.Service
+	g.Expect(asJSON(t, backend)).To(MatchYAML("{name: tools, port: {name: mcp}}"))
+	for _, labels := range []map[string]string{desiredConfig(full).Labels, account.Labels, desiredAutoscaler(full).Labels, desiredDisruptionBudget(full).Labels, desiredIngress(full).Labels} {
+		g.Expect(labels).To(Equal(labelsOf(full)))
+	}
+}
+
+// The selectors of a Deployment never change, so what they are is not a matter of taste.
+func TestAnAppServiceOfTheSameNameDoesNotSelectThePods(t *testing.T) {
+	selector := selectorOf(tools())
+	NewWithT(t).Expect(selector).To(Equal(map[string]string{"app.kubernetes.io/name": "tools", "fixpoint.dev/kind": "mcpserver"}))
+}

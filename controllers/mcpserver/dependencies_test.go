@@ -1,0 +1,94 @@
+package mcpserver
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/references"
+)
+
+func named(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
+
+func TestReferencesOf(t *testing.T) {
+	type reference = references.Reference
+	cases := map[string]struct {
+		change func(*spec)
+		want   []reference
+	}{
+		"none": {func(*spec) {}, nil},
+		"env": {func(s *spec) {
+			s.Env = []corev1.EnvVar{
+				{Name: "PLAIN", Value: "x"},
+				{Name: "FIELD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+				{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: named("s"), Key: "k"}}},
+				{Name: "B", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: named("c"), Key: "k", Optional: ptr.To(true)}}},
+			}
+		}, []reference{
+			{Kind: references.Secret, Name: "s", Keys: []string{"k"}, Rolls: true},
+			{Kind: references.ConfigMap, Name: "c", Keys: []string{"k"}, Optional: true, Rolls: true},
+		}},
+		"envFrom": {func(s *spec) {
+			s.EnvFrom = []corev1.EnvFromSource{
+				{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: named("s"), Optional: ptr.To(false)}},
+				{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named("c"), Optional: ptr.To(true)}},
+			}
+		}, []reference{
+			{Kind: references.Secret, Name: "s", Rolls: true},
+			{Kind: references.ConfigMap, Name: "c", Optional: true, Rolls: true},
+		}},
+		"mounts": {func(s *spec) {
+			s.Mounts = []v1alpha1.MCPServerMount{
+				{Name: "a", Secret: object("s", "k", "l")}, {Name: "b", ConfigMap: object("c")},
+				{Name: "c", PersistentVolumeClaim: &v1alpha1.MCPServerMountedClaim{ClaimName: "data"}},
+				{Name: "d", EmptyDir: &v1alpha1.MCPServerEmptyDir{}},
+			}
+			s.Mounts[1].ConfigMap.Optional = true
+		}, []reference{
+			{Kind: references.Secret, Name: "s", Keys: []string{"k", "l"}, Rolls: true},
+			{Kind: references.ConfigMap, Name: "c", Optional: true, Rolls: true},
+			{Kind: references.PersistentVolumeClaim, Name: "data"},
+		}},
+		// What only the kubelet or the prober takes is no reason to replace pods.
+		"what pods do not take": {func(s *spec) {
+			s.ImagePullSecrets = []corev1.LocalObjectReference{named("pull")}
+			s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
+			s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "probe"}
+			s.Protocol.CARef = &v1alpha1.MCPServerCARef{Kind: v1alpha1.CAKindSecret, Name: "ca", Key: "root.pem"}
+		}, []reference{
+			{Kind: references.Secret, Name: "pull"},
+			{Kind: references.ServiceAccount, Name: "robot"},
+			{Kind: references.Secret, Name: "probe", Keys: []string{"token"}},
+			{Kind: references.Secret, Name: "ca", Keys: []string{"root.pem"}},
+		}},
+		"defaults of the probe": {func(s *spec) {
+			s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "probe", Key: "bearer"}
+			s.Protocol.CARef = &v1alpha1.MCPServerCARef{Name: "ca"}
+		}, []reference{
+			{Kind: references.Secret, Name: "probe", Keys: []string{"bearer"}},
+			{Kind: references.ConfigMap, Name: "ca", Keys: []string{"ca.crt"}},
+		}},
+		"nobody asks": {func(s *spec) {
+			s.Protocol = v1alpha1.MCPServerProtocol{Disabled: true, CredentialsSecretRef: &v1alpha1.MCPServerCredentialsSecretRef{Name: "probe"}}
+		}, nil},
+		"an account that is made": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} }, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(referencesOf(tools(c.change))).To(Equal(c.want))
+		})
+	}
+}
+
+func TestAnMCPServerIsFoundByWhatItRefersTo(t *testing.T) {
+	g := NewWithT(t)
+	server := tools(func(s *spec) {
+		s.ImagePullSecrets = []corev1.LocalObjectReference{named("pull")}
+		s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
+	})
+	g.Expect(indexReferences(server)).To(Equal([]string{"Secret/pull", "ServiceAccount/robot"}))
+	g.Expect(indexReferences(&corev1.Secret{})).To(BeEmpty())
+}

@@ -1,0 +1,440 @@
+package mcpserver
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// plainDeployment is what an MCPServer leads to that sets its image and nothing else.
+const plainDeployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: tools
+  namespace: acme
+  labels: {app.kubernetes.io/name: tools, app.kubernetes.io/managed-by: fixpoint, fixpoint.dev/kind: mcpserver}
+spec:
+  selector:
+    matchLabels: {app.kubernetes.io/name: tools, fixpoint.dev/kind: mcpserver}
+  strategy:
+    type: RollingUpdate
+    rollingUpdate: {maxUnavailable: 0, maxSurge: 25%}
+  progressDeadlineSeconds: 600
+  template:
+    metadata:
+      labels: {app.kubernetes.io/name: tools, app.kubernetes.io/managed-by: fixpoint, fixpoint.dev/kind: mcpserver}
+    spec:
+      automountServiceAccountToken: false
+      terminationGracePeriodSeconds: 60
+      securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+      containers:
+      - name: server
+        image: ghcr.io/acme/tools:1.4.2
+        ports:
+        - {name: mcp, containerPort: 8080, protocol: TCP}
+        lifecycle: {preStop: {sleep: {seconds: 10}}}
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+        startupProbe: {tcpSocket: {port: mcp}, initialDelaySeconds: 0, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 60}
+        readinessProbe: {tcpSocket: {port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}
+`
+
+// Where the tables below change the plain Deployment.
+const (
+	pod       = "spec.template.spec"
+	container = pod + ".containers.0"
+)
+
+func object(name string, keys ...string) *v1alpha1.MCPServerMountedObject {
+	mounted := &v1alpha1.MCPServerMountedObject{Name: name}
+	for _, key := range keys {
+		mounted.Items = append(mounted.Items, v1alpha1.MCPServerMountedKey{Key: key, Path: key + ".txt"})
+	}
+	return mounted
+}
+
+// Each case says where the Deployment differs from the plain one, as "path: value" in YAML.
+func TestDesiredDeployment(t *testing.T) {
+	cases := map[string]struct {
+		change func(*spec)
+		want   map[string]string
+	}{
+		"nothing but an image": {func(*spec) {}, nil},
+		"sse":                  {sse, nil},
+		"replicas":             {func(s *spec) { s.Replicas = ptr.To[int32](3) }, map[string]string{"spec.replicas": "3"}},
+		"port": {func(s *spec) { s.Port = 3001 }, map[string]string{
+			container + ".ports": "[{name: mcp, containerPort: 3001, protocol: TCP}]"}},
+		"a path leaves the pods alone": {func(s *spec) { s.Path = "/else" }, nil},
+		"no rollingUpdate beside Recreate": {func(s *spec) { s.Strategy = v1alpha1.StrategyRecreate }, map[string]string{
+			"spec.strategy": "{type: Recreate}"}},
+		"progress deadline": {func(s *spec) { s.ProgressDeadlineSeconds = 30 }, map[string]string{"spec.progressDeadlineSeconds": "30"}},
+		"how pods end": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 300, ptr.To[int64](20) }, map[string]string{
+			pod + ".terminationGracePeriodSeconds": "300",
+			container + ".lifecycle":               "{preStop: {sleep: {seconds: 20}}}"}},
+		"no drain": {func(s *spec) { s.DrainSeconds = ptr.To[int64](0) }, map[string]string{container + ".lifecycle": ""}},
+		"what runs": {func(s *spec) {
+			s.ImagePullPolicy, s.Command, s.Args = corev1.PullAlways, []string{"/serve", "-v"}, []string{"--all"}
+		}, map[string]string{container + ".imagePullPolicy": "Always", container + ".command": "[/serve, -v]", container + ".args": "[--all]"}},
+		"env": {func(s *spec) {
+			s.Env = []corev1.EnvVar{
+				{Name: "PLAIN", Value: "x"},
+				{Name: "SECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+					LocalObjectReference: corev1.LocalObjectReference{Name: "db"}, Key: "password"}}},
+				{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+			}
+			s.EnvFrom = []corev1.EnvFromSource{
+				{Prefix: "A_", SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "all"}, Optional: ptr.To(true)}},
+				{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "some"}}},
+			}
+		}, map[string]string{
+			container + ".env": `
+[{name: PLAIN, value: x},
+ {name: SECRET, valueFrom: {secretKeyRef: {name: db, key: password}}},
+ {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]`,
+			container + ".envFrom": "[{prefix: A_, secretRef: {name: all, optional: true}}, {configMapRef: {name: some}}]",
+		}},
+		"files": {func(s *spec) {
+			s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools.json", Content: "{}"}, {Path: "/etc/b", Content: "b"}}
+		}, map[string]string{
+			"spec.template.metadata.annotations": "{fixpoint.dev/files-hash: 764adc7e7d7d82a9}",
+			pod + ".volumes":                     "[{name: fixpoint-files, configMap: {name: tools}}]",
+			container + ".volumeMounts": `
+[{name: fixpoint-files, mountPath: /etc/tools.json, subPath: file-fe4905b8dc821843, readOnly: true},
+ {name: fixpoint-files, mountPath: /etc/b, subPath: file-79d24e96ede13d39, readOnly: true}]`,
+		}},
+		"mounts": {func(s *spec) {
+			size := resource.MustParse("64Mi")
+			s.Mounts = []v1alpha1.MCPServerMount{
+				{Name: "a", MountPath: "/a", ConfigMap: object("some", "k")},
+				{Name: "b", MountPath: "/b", Secret: object("all"), SubPath: "x"},
+				{Name: "c", MountPath: "/c", PersistentVolumeClaim: &v1alpha1.MCPServerMountedClaim{ClaimName: "data"}, ReadOnly: true},
+				{Name: "d", MountPath: "/d", EmptyDir: &v1alpha1.MCPServerEmptyDir{SizeLimit: &size, Medium: v1alpha1.MediumMemory}},
+			}
+			s.Mounts[1].Secret.Optional = true
+		}, map[string]string{
+			pod + ".volumes": `
+[{name: a, configMap: {name: some, optional: false, items: [{key: k, path: k.txt}]}},
+ {name: b, secret: {secretName: all, optional: true}},
+ {name: c, persistentVolumeClaim: {claimName: data}},
+ {name: d, emptyDir: {sizeLimit: 64Mi, medium: Memory}}]`,
+			container + ".volumeMounts": `
+[{name: a, mountPath: /a}, {name: b, mountPath: /b, subPath: x}, {name: c, mountPath: /c, readOnly: true}, {name: d, mountPath: /d}]`,
+		}},
+		"resources": {func(s *spec) {
+			s.Resources = corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")},
+				Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")},
+			}
+		}, map[string]string{container + ".resources": "{requests: {cpu: 50m}, limits: {memory: 128Mi}}"}},
+		"an account of its own": {func(s *spec) {
+			s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true, AutomountToken: true}
+		},
+			map[string]string{
+				pod + ".serviceAccountName":           "tools",
+				pod + ".serviceAccount":               "tools", // the name that it had before, which the API server keeps beside it
+				pod + ".automountServiceAccountToken": "true",
+			}},
+		"an account that exists": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"} },
+			map[string]string{pod + ".serviceAccountName": "robot", pod + ".serviceAccount": "robot"}},
+		"the default account": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{AutomountToken: true} },
+			map[string]string{pod + ".automountServiceAccountToken": "true"}},
+		"pull secrets": {func(s *spec) { s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "a"}, {Name: "b"}} },
+			map[string]string{pod + ".imagePullSecrets": "[{name: a}, {name: b}]"}},
+		"scheduling": {func(s *spec) {
+			s.Scheduling = &v1alpha1.MCPServerScheduling{
+				NodeSelector:      map[string]string{"disk": "ssd"},
+				PriorityClassName: "high",
+				Tolerations:       []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}},
+				Affinity:          &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}},
+				TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+					MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule,
+					LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
+			}
+		}, map[string]string{
+			pod + ".nodeSelector":              "{disk: ssd}",
+			pod + ".priorityClassName":         "high",
+			pod + ".tolerations":               "[{key: gpu, operator: Exists}]",
+			pod + ".affinity":                  "{nodeAffinity: {}}",
+			pod + ".topologySpreadConstraints": "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]",
+		}},
+		"security": {func(s *spec) {
+			s.PodSecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(false), RunAsUser: ptr.To[int64](0)}
+			s.ContainerSecurityContext = &corev1.SecurityContext{
+				ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_BIND_SERVICE"}}}
+		}, map[string]string{
+			pod + ".securityContext":       "{runAsNonRoot: false, runAsUser: 0, seccompProfile: {type: RuntimeDefault}}",
+			container + ".securityContext": "{allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}}",
+		}},
+		"stdio": {stdio, map[string]string{
+			pod + ".initContainers": `
+[{name: fixpoint-bridge, image: "ghcr.io/fixpoint-dev/fixpoint:1", command: [/mcp-bridge, install, /.fixpoint/mcp-bridge],
+  securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}},
+  volumeMounts: [{name: fixpoint-bridge, mountPath: /.fixpoint}]}]`,
+			pod + ".volumes":              "[{name: fixpoint-bridge, emptyDir: {}}]",
+			container + ".volumeMounts":   "[{name: fixpoint-bridge, mountPath: /.fixpoint, readOnly: true}]",
+			container + ".command":        `[/.fixpoint/mcp-bridge, serve, --listen, ":8080", --path, /mcp, --, npx, -y, server-memory]`,
+			container + ".startupProbe":   "{httpGet: {path: /readyz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 60}",
+			container + ".readinessProbe": "{httpGet: {path: /readyz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
+			container + ".livenessProbe":  "{httpGet: {path: /healthz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
+		}},
+		// They are children of their own, and leave no trace in the Deployment.
+		"options that are other phases": {func(s *spec) {
+			s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 6}
+			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{}
+			s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{}
+			s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{}
+		}, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			desired, err := desiredDeployment(&scope{server: tools(c.change), settings: settings})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(asJSON(t, desired)).To(MatchYAML(edited(t, plainDeployment, c.want)))
+		})
+	}
+}
+
+func TestBridgeArguments(t *testing.T) {
+	cases := map[string]struct {
+		change func(*spec)
+		want   string
+	}{
+		"its own limits": {func(*spec) {}, "serve --listen :8080 --path /mcp"},
+		"port and path":  {func(s *spec) { s.Port, s.Path = 80, "/a/b" }, "serve --listen :80 --path /a/b"},
+		"limits": {func(s *spec) {
+			s.Bridge = &v1alpha1.MCPServerBridge{
+				MaxSessions: 7, IdleTimeout: metav1.Duration{Duration: 30 * time.Minute}, MaxMessageBytes: 4 << 20,
+				DrainTimeout: metav1.Duration{Duration: 45 * time.Second}}
+		}, "serve --listen :8080 --path /mcp --max-sessions 7 --idle-timeout 30m0s --max-message-bytes 4194304 --drain-timeout 45s"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(strings.Join(bridgeArguments(tools(stdio, c.change)), " ")).To(Equal(c.want))
+		})
+	}
+}
+
+// The arguments of the user follow those of the bridge, because Kubernetes puts args behind command.
+func TestTheBridgeRunsTheCommandWithItsArguments(t *testing.T) {
+	g := NewWithT(t)
+	template, err := podTemplate(tools(stdio, func(s *spec) { s.Args = []string{"--file", "/data/x"} }), settings, "")
+	g.Expect(err).NotTo(HaveOccurred())
+	server := template.Spec.Containers[0]
+	line := strings.Join(append(server.Command, server.Args...), " ")
+	g.Expect(line).To(HaveSuffix(" -- npx -y server-memory --file /data/x"))
+}
+
+func TestProbes(t *testing.T) {
+	off := &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeOff}
+	cases := map[string]struct {
+		transport func(*spec)
+		probes    *v1alpha1.MCPServerProbes
+		want      map[string]string
+	}{
+		"all off": {stdio, &v1alpha1.MCPServerProbes{Readiness: off, Liveness: off, Startup: off},
+			map[string]string{"startupProbe": "null", "readinessProbe": "null", "livenessProbe": "null"}},
+		"timings alone keep the question": {stdio,
+			&v1alpha1.MCPServerProbes{Startup: off, Liveness: &v1alpha1.MCPServerProbe{PeriodSeconds: ptr.To[int32](30), InitialDelaySeconds: ptr.To[int32](9)}},
+			map[string]string{
+				"startupProbe":   "null",
+				"readinessProbe": "{httpGet: {path: /readyz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
+				"livenessProbe":  "{httpGet: {path: /healthz, port: mcp}, initialDelaySeconds: 9, periodSeconds: 30, timeoutSeconds: 2, failureThreshold: 3}",
+			}},
+		// There is no default question for timings to hold for.
+		"timings of no probe": {sse, &v1alpha1.MCPServerProbes{Startup: off, Readiness: off, Liveness: &v1alpha1.MCPServerProbe{PeriodSeconds: ptr.To[int32](30)}},
+			map[string]string{"startupProbe": "null", "readinessProbe": "null", "livenessProbe": "null"}},
+		"of one's own": {func(*spec) {}, &v1alpha1.MCPServerProbes{
+			Startup:   &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeTCP, Port: ptr.To[int32](9090), FailureThreshold: ptr.To[int32](5)},
+			Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/ready", TimeoutSeconds: ptr.To[int32](4)},
+			Liveness:  &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](9090)},
+		}, map[string]string{
+			"startupProbe":   "{tcpSocket: {port: 9090}, initialDelaySeconds: 0, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 5}",
+			"readinessProbe": "{httpGet: {path: /ready, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 4, failureThreshold: 3}",
+			"livenessProbe":  "{httpGet: {path: /live, port: 9090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			template, err := podTemplate(tools(c.transport, func(s *spec) { s.Probes = c.probes }), settings, "")
+			g.Expect(err).NotTo(HaveOccurred())
+			server := template.Spec.Containers[0]
+			g.Expect(asJSON(t, server.StartupProbe)).To(MatchYAML(c.want["startupProbe"]), "startup")
+			g.Expect(asJSON(t, server.ReadinessProbe)).To(MatchYAML(c.want["readinessProbe"]), "readiness")
+			g.Expect(asJSON(t, server.LivenessProbe)).To(MatchYAML(c.want["livenessProbe"]), "liveness")
+		})
+	}
+}
+
+// The rules are those of https://kubernetes.io/docs/concepts/security/pod-security-standards/, for
+// the volumes and fields that an MCPServer can lead to.
+func TestPodsSatisfyTheRestrictedStandardByDefault(t *testing.T) {
+	allowed := map[string]bool{"configMap": true, "secret": true, "emptyDir": true, "persistentVolumeClaim": true}
+	for name, transport := range map[string]func(*spec){"streamable-http": func(*spec) {}, "sse": sse, "stdio": stdio} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			template, err := podTemplate(tools(transport, func(s *spec) {
+				s.Files = []v1alpha1.MCPServerFile{{Path: "/a", Content: "b"}}
+				s.Mounts = []v1alpha1.MCPServerMount{
+					{Name: "a", MountPath: "/x", Secret: object("s")}, {Name: "b", MountPath: "/y", EmptyDir: &v1alpha1.MCPServerEmptyDir{}},
+					{Name: "c", MountPath: "/z", PersistentVolumeClaim: &v1alpha1.MCPServerMountedClaim{ClaimName: "c"}}}
+			}), settings, "")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(template.Spec.HostNetwork).To(BeNil())
+			g.Expect(template.Spec.HostPID).To(BeNil())
+			g.Expect(template.Spec.HostIPC).To(BeNil())
+			g.Expect(template.Spec.SecurityContext.RunAsNonRoot).To(HaveValue(BeTrue()))
+			g.Expect(template.Spec.SecurityContext.SeccompProfile.Type).To(HaveValue(Equal(corev1.SeccompProfileTypeRuntimeDefault)))
+			for _, c := range append(template.Spec.Containers, template.Spec.InitContainers...) {
+				g.Expect(c.SecurityContext.AllowPrivilegeEscalation).To(HaveValue(BeFalse()), *c.Name)
+				g.Expect(c.SecurityContext.Capabilities.Drop).To(ConsistOf(corev1.Capability("ALL")), *c.Name)
+				g.Expect(c.SecurityContext.Capabilities.Add).To(BeEmpty(), *c.Name)
+				g.Expect(c.SecurityContext.Privileged).To(BeNil(), *c.Name)
+				for _, port := range c.Ports {
+					g.Expect(port.HostPort).To(BeNil(), *c.Name)
+				}
+			}
+			for _, volume := range template.Spec.Volumes {
+				var tree map[string]any
+				g.Expect(asJSON(t, volume)).To(WithTransform(func(s string) error { return unmarshal(s, &tree) }, Succeed()))
+				delete(tree, "name")
+				for source := range tree {
+					g.Expect(allowed).To(HaveKey(source))
+				}
+			}
+		})
+	}
+}
+
+// The pods that run must not be replaced by what does not concern them.
+func TestPodsAreReplacedOnlyByWhatConcernsThem(t *testing.T) {
+	template := func(change func(*v1alpha1.MCPServer), dependencies string) string {
+		server := tools(func(s *spec) { s.Files = []v1alpha1.MCPServerFile{{Path: "/a", Content: "b"}} })
+		change(server)
+		template, err := podTemplate(server, settings, dependencies)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		return asJSON(t, template)
+	}
+	nothing := func(*v1alpha1.MCPServer) {}
+	before := template(nothing, "one")
+	cases := map[string]struct {
+		change       func(*v1alpha1.MCPServer)
+		dependencies string
+		rolls        bool
+	}{
+		"labels, annotations and the generation": {change: func(m *v1alpha1.MCPServer) {
+			m.Labels, m.Annotations, m.Generation = map[string]string{"a": "b"}, map[string]string{"c": "d"}, 99
+		}},
+		"replicas":         {change: func(m *v1alpha1.MCPServer) { m.Spec.Replicas = ptr.To[int32](9) }},
+		"path":             {change: func(m *v1alpha1.MCPServer) { m.Spec.Path = "/x" }},
+		"affinity":         {change: func(m *v1alpha1.MCPServer) { m.Spec.SessionAffinity = v1alpha1.SessionAffinityNone }},
+		"strategy":         {change: func(m *v1alpha1.MCPServer) { m.Spec.Strategy = v1alpha1.StrategyRecreate }},
+		"deadline":         {change: func(m *v1alpha1.MCPServer) { m.Spec.ProgressDeadlineSeconds = 30 }},
+		"protocol":         {change: func(m *v1alpha1.MCPServer) { m.Spec.Protocol = v1alpha1.MCPServerProtocol{Disabled: true} }},
+		"policies":         {change: func(m *v1alpha1.MCPServer) { m.Spec.DriftPolicy = v1alpha1.DriftReport }},
+		"image":            {change: func(m *v1alpha1.MCPServer) { m.Spec.Image = "else" }, rolls: true},
+		"content":          {change: func(m *v1alpha1.MCPServer) { m.Spec.Files[0].Content = "c" }, rolls: true},
+		"data of a Secret": {change: nothing, dependencies: "two", rolls: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			dependencies := "one"
+			if c.dependencies != "" {
+				dependencies = c.dependencies
+			}
+			after := template(c.change, dependencies)
+			NewWithT(t).Expect(after != before).To(Equal(c.rolls), "before: %s\nafter: %s", before, after)
+		})
+	}
+}
+
+// rollout is a Deployment of two pods in the midst of a rollout.
+func rollout(changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "tools", Generation: 2},
+		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), ProgressDeadlineSeconds: ptr.To[int32](600)},
+		Status:     appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 3, UpdatedReplicas: 1, ReadyReplicas: 2, AvailableReplicas: 2},
+	}
+	for _, change := range changes {
+		change(d)
+	}
+	return d
+}
+
+func TestDeploymentReady(t *testing.T) {
+	serving := judgement{"done", "OldReplicasServing", "the rollout is not complete, and pods of the earlier version still serve"}
+	cases := map[string]struct {
+		change func(*appsv1.Deployment)
+		want   judgement
+	}{
+		"old pods serve in full number": {func(*appsv1.Deployment) {}, serving},
+		"old pods are going":            {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 2 }, serving},
+		"too few serve": {func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 },
+			judgement{"wait", "RolloutProgressing", "not all pods of the current version have been created yet"}},
+		"there never were others": {func(d *appsv1.Deployment) { d.Status.Replicas, d.Status.AvailableReplicas = 1, 1 },
+			judgement{"wait", "RolloutProgressing", "not all pods of the current version have been created yet"}},
+		"scaled up, of the current version alone": {func(d *appsv1.Deployment) {
+			d.Spec.Replicas, d.Status.Replicas, d.Status.UpdatedReplicas = ptr.To[int32](3), 3, 3
+		},
+			judgement{"wait", "RolloutProgressing", "not all pods of the current version are available yet"}},
+		"the change is not seen yet": {func(d *appsv1.Deployment) { d.Generation = 3 },
+			judgement{"wait", "RolloutProgressing", "the Deployment controller has not seen the last change yet"}},
+		"one pod, of the earlier version": {func(d *appsv1.Deployment) {
+			d.Spec.Replicas, d.Status = nil, appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 1, AvailableReplicas: 1}
+		}, serving},
+		"complete": {func(d *appsv1.Deployment) { d.Status.Replicas, d.Status.UpdatedReplicas = 2, 2 },
+			judgement{"done", "Ready", "all pods run the current version and are available"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(judgementOf(deploymentReady(rollout(c.change)))).To(Equal(c.want))
+		})
+	}
+}
+
+func TestARolloutBehindWhichOldPodsServeIsLookedAtAgain(t *testing.T) {
+	NewWithT(t).Expect(deploymentReady(rollout()).After()).To(Equal(rolloutCheck))
+}
+
+// What serves does not hide that a rollout has failed.
+func TestARolloutThatMakesNoProgressIsNotReady(t *testing.T) {
+	stuck := rollout(func(d *appsv1.Deployment) {
+		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded"}}
+	})
+	verdict := deploymentReady(stuck)
+	NewWithT(t).Expect(verdict.IsStalled()).To(BeTrue())
+	NewWithT(t).Expect(verdict.Reason()).To(Equal("RolloutStalled"))
+}
+
+func TestBlameCommand(t *testing.T) {
+	missing := `container server crashes with exit code 127: mcp-bridge: the command "x" was not found in the image: no such file; see kubectl logs --previous`
+	other := "container server crashes with exit code 1: mcp-bridge: listening: port in use; see kubectl logs --previous"
+	cases := map[string]struct {
+		transport      func(*spec)
+		reason, before string
+		want           judgement
+	}{
+		"the command":       {stdio, "PodsFailing", missing, judgement{"wait", "BridgeCommandFailed", missing + "; correct spec.command, spec.args or spec.image"}},
+		"not the command":   {stdio, "PodsFailing", other, judgement{"wait", "PodsFailing", other}},
+		"no bridge":         {sse, "PodsFailing", missing, judgement{"wait", "PodsFailing", missing}},
+		"something on time": {stdio, "RolloutProgressing", "x", judgement{"wait", "RolloutProgressing", "x"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			verdict := blameCommand(tools(c.transport), phases.Wait(c.reason, c.before, rolloutCheck))
+			NewWithT(t).Expect(judgementOf(verdict)).To(Equal(c.want))
+			NewWithT(t).Expect(verdict.After()).To(Equal(rolloutCheck))
+		})
+	}
+}

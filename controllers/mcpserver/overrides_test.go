@@ -1,0 +1,105 @@
+package mcpserver
+
+import (
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+func overridden(rawSpec string) func(*spec) {
+	return func(s *spec) {
+		s.PodOverrides = &v1alpha1.MCPServerPodOverrides{Spec: &runtime.RawExtension{Raw: []byte(rawSpec)}}
+	}
+}
+
+func TestOverridesAreMergedAsTheAPIServerMerges(t *testing.T) {
+	cases := map[string]struct {
+		overrides *v1alpha1.MCPServerPodOverrides
+		want      map[string]string
+	}{
+		"none":  {nil, nil},
+		"empty": {&v1alpha1.MCPServerPodOverrides{}, nil},
+		"metadata": {&v1alpha1.MCPServerPodOverrides{Metadata: &v1alpha1.MCPServerPodMetadata{
+			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"mesh": "off"}}},
+			map[string]string{
+				"spec.template.metadata.labels.team": "a",
+				"spec.template.metadata.annotations": `{mesh: "off"}`,
+			}},
+		"a field that is not set otherwise": {raw(`{"hostAliases":[{"ip":"10.0.0.1","hostnames":["a"]}],"dnsPolicy":"None"}`),
+			map[string]string{pod + ".hostAliases": `[{ip: 10.0.0.1, hostnames: [a]}]`, pod + ".dnsPolicy": "None"}},
+		"a field that is": {raw(`{"terminationGracePeriodSeconds":5}`), map[string]string{pod + ".terminationGracePeriodSeconds": "5"}},
+		"the container of the server, by its name": {raw(`{"containers":[{"name":"server","tty":true,"env":[{"name":"A","value":"1"}]}]}`),
+			map[string]string{container + ".tty": "true", container + ".env": "[{name: A, value: '1'}]"}},
+		"a port beside the one there is": {raw(`{"containers":[{"name":"server","ports":[{"containerPort":9090,"protocol":"TCP","name":"metrics"}]}]}`),
+			map[string]string{container + ".ports": "[{name: mcp, containerPort: 8080, protocol: TCP}, {name: metrics, containerPort: 9090, protocol: TCP}]"}},
+		"quantities": {raw(`{"containers":[{"name":"server","resources":{"limits":{"memory":"64Mi","cpu":1}}}]}`),
+			map[string]string{container + ".resources": `{limits: {memory: 64Mi, cpu: "1"}}`}},
+		"a container more": {raw(`{"containers":[{"name":"log","image":"busybox"}]}`), nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := tools(func(s *spec) { s.PodOverrides = c.overrides })
+
+			desired, err := desiredDeployment(&scope{server: server, settings: settings})
+
+			g.Expect(err).NotTo(HaveOccurred())
+			containers := desired.Spec.Template.Spec.Containers
+			if name == "a container more" {
+				g.Expect(containers).To(HaveLen(2))
+				g.Expect(asJSON(t, containers[1])).To(MatchYAML("{name: log, image: busybox}"))
+				desired.Spec.Template.Spec.Containers = containers[:1]
+			}
+			g.Expect(asJSON(t, desired)).To(MatchYAML(edited(t, plainDeployment, c.want)))
+		})
+	}
+}
+
+func raw(spec string) *v1alpha1.MCPServerPodOverrides {
+	return &v1alpha1.MCPServerPodOverrides{Spec: &runtime.RawExtension{Raw: []byte(spec)}}
+}
+
+// No input reaches a panic, and each mistake is told to whom it belongs.
+func TestOverridesThatAreNoPartOfAPod(t *testing.T) {
+	cases := map[string]struct {
+		spec, message string
+	}{
+		"no object":        {`[1]`, "cannot unmarshal"},
+		"no JSON":          {`{`, "unexpected end"},
+		"an unknown field": {`{"containerz":[]}`, "containerz"},
+		"a wrong type":     {`{"containers":"server"}`, "containers"},
+		"a name twice":     {`{"containers":[{"name":"a"},{"name":"a"}]}`, "a"},
+		"a bad quantity":   {`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`, "quantit"},
+		"a number as text": {`{"terminationGracePeriodSeconds":"5"}`, "terminationGracePeriodSeconds"},
+		"a huge number":    {`{"terminationGracePeriodSeconds":1e99}`, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+
+			_, err := desiredDeployment(&scope{server: tools(overridden(c.spec)), settings: settings})
+
+			var mistake *overridesError
+			g.Expect(errors.As(err, &mistake)).To(BeTrue(), "%v", err)
+			g.Expect(mistake.ConditionReason()).To(Equal(v1alpha1.ReasonInvalid))
+			g.Expect(mistake.Permanent()).To(BeTrue())
+			g.Expect(err.Error()).To(And(HavePrefix("spec.podOverrides is no part of a pod: "), ContainSubstring(c.message), HaveSuffix("; correct it")))
+		})
+	}
+}
+
+// A null takes nothing away: an apply has no way to say so either.
+func TestOverridesWithoutSubstanceChangeNothing(t *testing.T) {
+	for _, empty := range []string{``, `null`, `{}`, `{"containers":null}`, `{"containers":[]}`, `{"nodeSelector":null}`} {
+		t.Run(empty, func(t *testing.T) {
+			g := NewWithT(t)
+			desired, err := desiredDeployment(&scope{server: tools(overridden(empty)), settings: settings})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(asJSON(t, desired)).To(MatchYAML(edited(t, plainDeployment, nil)))
+		})
+	}
+}

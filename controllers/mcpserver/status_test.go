@@ -1,0 +1,105 @@
+package mcpserver
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+func deploymentWith(replicas, ready int32) *appsv1.Deployment {
+	return &appsv1.Deployment{Status: appsv1.DeploymentStatus{Replicas: replicas, ReadyReplicas: ready}}
+}
+
+func TestPhaseOf(t *testing.T) {
+	serves, starts := deploymentWith(3, 1), deploymentWith(3, 0)
+	cases := map[string]struct {
+		deployment *appsv1.Deployment
+		summary    phases.Summary
+		want       v1alpha1.MCPServerPhase
+	}{
+		"ready":                           {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.MCPServerRunning},
+		"deleted while it is stalled":     {nil, phases.Summary{Deleting: true, Stalled: true}, v1alpha1.MCPServerDeleting},
+		"deleted while it is suspended":   {nil, phases.Summary{Deleting: true, Suspended: true}, v1alpha1.MCPServerDeleting},
+		"suspended":                       {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1alpha1.MCPServerSuspended},
+		"something is missing":            {nil, phases.Summary{ReadyReason: "DependencyMissing"}, v1alpha1.MCPServerProvisioning},
+		"first pods are starting":         {starts, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.MCPServerProvisioning},
+		"first pods fail":                 {starts, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.MCPServerProvisioning},
+		"a rollout":                       {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.MCPServerProvisioning},
+		"not asked yet":                   {serves, phases.Summary{ReadyReason: "ProtocolPending"}, v1alpha1.MCPServerProvisioning},
+		"an option is turned off":         {serves, phases.Summary{ReadyReason: "Pruning"}, v1alpha1.MCPServerProvisioning},
+		"does not answer":                 {serves, phases.Summary{ReadyReason: "ProtocolFailing"}, v1alpha1.MCPServerDegraded},
+		"something has gone missing":      {serves, phases.Summary{ReadyReason: "DependencyMissing"}, v1alpha1.MCPServerDegraded},
+		"stalled, with pods that serve":   {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.MCPServerDegraded},
+		"stalled, with pods that do not":  {starts, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.MCPServerFailed},
+		"stalled before there is any pod": {nil, phases.Summary{Stalled: true, ReadyReason: "Invalid"}, v1alpha1.MCPServerFailed},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(phaseOf(&scope{deployment: c.deployment}, c.summary)).To(Equal(c.want))
+		})
+	}
+}
+
+func TestDesiredStatus(t *testing.T) {
+	const before = `
+apiVersion: fixpoint.dev/v1alpha1
+kind: MCPServer
+metadata: {name: tools, namespace: acme}
+status:
+  observedGeneration: 3
+  phase: Provisioning
+  endpoint: http://tools.acme.svc:8080/mcp
+  replicas: 0
+  readyReplicas: 0
+  selector: app.kubernetes.io/name=tools,fixpoint.dev/kind=mcpserver
+`
+	old := &v1alpha1.MCPServerInfo{Name: "old", Version: "1", Capabilities: []string{"tools"}, Tools: 4}
+	cases := map[string]struct {
+		change func(*v1alpha1.MCPServer, *scope)
+		want   map[string]string
+	}{
+		"at first": {func(*v1alpha1.MCPServer, *scope) {}, nil},
+		"the endpoint is never what it was": {func(m *v1alpha1.MCPServer, _ *scope) {
+			m.Status.Endpoint, m.Spec.Port, m.Spec.Path = "http://tools.acme.svc:8080/mcp", 90, "/new"
+		}, map[string]string{"status.endpoint": "http://tools.acme.svc:90/new"}},
+		"pods": {func(_ *v1alpha1.MCPServer, s *scope) { s.deployment = deploymentWith(3, 1) },
+			map[string]string{"status.replicas": "3", "status.readyReplicas": "1"}},
+		"the server": {func(m *v1alpha1.MCPServer, s *scope) {
+			m.Status.Server = old
+			s.answer = &prober.Result{Server: &prober.Server{
+				Name: "everything", Version: "2", ProtocolVersion: "2025-11-25", Capabilities: []string{"prompts", "tools"}, Tools: 7, Prompts: 2}}
+		}, map[string]string{"status.server": `{name: everything, version: "2", protocolVersion: "2025-11-25", capabilities: [prompts, tools], tools: 7, prompts: 2, resources: 0}`}},
+		"what it said last stands until it is asked": {func(m *v1alpha1.MCPServer, s *scope) { m.Status.Server, s.answer = old, &prober.Result{} },
+			map[string]string{"status.server": `{name: old, version: "1", protocolVersion: "", capabilities: [tools], tools: 4, prompts: 0, resources: 0}`}},
+		"nothing is said of a server that is not asked": {func(m *v1alpha1.MCPServer, _ *scope) { m.Status.Server, m.Spec.Protocol.Disabled = old, true }, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			s := &scope{server: tools()}
+			c.change(s.server, s)
+			status := desiredStatus(s, phases.Summary{ObservedGeneration: 3, ReadyReason: "RolloutProgressing", Now: metav1.Now()})
+			g.Expect(asJSON(t, status)).To(MatchYAML(edited(t, before, c.want)))
+		})
+	}
+}
+
+// What a server says of itself is a stranger's word, and must fit into the schema.
+func TestInfoIsBounded(t *testing.T) {
+	g := NewWithT(t)
+	long := strings.Repeat("é", 200)
+	info := infoOf(prober.Server{Name: long, Version: long, ProtocolVersion: long, Tools: prober.NotCounted, Prompts: 1 << 40})
+	for _, text := range []*string{info.Name, info.Version, info.ProtocolVersion} {
+		g.Expect(len(*text)).To(BeNumerically("<=", maxInfo))
+		g.Expect(*text).To(HaveSuffix("…"))
+	}
+	g.Expect(info.Tools).To(HaveValue(BeZero()))
+	g.Expect(info.Prompts).To(HaveValue(BeNumerically(">", 1<<29)))
+}

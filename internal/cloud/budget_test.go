@@ -1,0 +1,119 @@
+package cloud
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func newTestBudget(limits Limits) (*budget, *clocktesting.FakePassiveClock) {
+	c := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	return newBudget(c, limits.orAzures()), c
+}
+
+func step(c *clocktesting.FakePassiveClock, d time.Duration) { c.SetTime(c.Now().Add(d)) }
+
+func TestTheBurstIsForEverybody(t *testing.T) {
+	g := NewWithT(t)
+	// given a bucket of three writes, and one more each second
+	b, c := newTestBudget(Limits{WritesPerSecond: 1, WritesBurst: 3})
+	// then three may write now, and the others one after the other, in the order in which they came
+	for i := range 3 {
+		g.Expect(b.take(fmt.Sprint(i))).To(BeZero())
+	}
+	g.Expect(b.take("a")).To(Equal(time.Second))
+	g.Expect(b.take("b")).To(Equal(2 * time.Second))
+	// and asking again gains and loses nothing
+	g.Expect(b.take("b")).To(Equal(2 * time.Second))
+	step(c, time.Second)
+	g.Expect(b.take("c")).To(Equal(2*time.Second), "whoever comes later comes later")
+	g.Expect(b.take("a")).To(BeZero())
+	// and a turn that was missed is not lost
+	step(c, time.Minute)
+	g.Expect(b.take("b")).To(BeZero())
+	g.Expect(b.take("c")).To(BeZero())
+}
+
+func TestTheRateIsKept(t *testing.T) {
+	// given many that come back exactly when they are told
+	b, c := newTestBudget(Limits{WritesPerSecond: 10, WritesBurst: 25})
+	began, done := c.Now(), 0
+	waiting := map[string]time.Time{}
+	for i := range 200 {
+		waiting[fmt.Sprint(i)] = began
+	}
+	for len(waiting) > 0 {
+		for object, at := range waiting {
+			if at.After(c.Now()) {
+				continue
+			}
+			if wait := b.take(object); wait > 0 {
+				waiting[object] = c.Now().Add(wait)
+				continue
+			}
+			delete(waiting, object)
+			done++
+			allowed := 20 + 10*c.Since(began).Seconds() + 1e-6
+			NewWithT(t).Expect(float64(done)).To(BeNumerically("<=", allowed))
+		}
+		step(c, 10*time.Millisecond)
+	}
+	// then they took no longer than the throttle allows
+	NewWithT(t).Expect(c.Since(began)).To(BeNumerically("~", 18*time.Second, 100*time.Millisecond))
+}
+
+func TestAPassWaitsForItsReads(t *testing.T) {
+	g := NewWithT(t)
+	b, c := newTestBudget(Limits{ReadsPerSecond: 1, ReadsBurst: 10})
+	// given eight reads, of which one in five is kept back
+	g.Expect(b.enter("a", 3)).To(BeZero())
+	g.Expect(b.enter("b", 3)).To(BeZero())
+	g.Expect(b.isBusy()).To(BeTrue())
+	g.Expect(b.enter("c", 3)).To(Equal(time.Second))
+	// then who was let in reads, and is not let in twice
+	g.Expect(b.enter("a", 3)).To(BeZero())
+	for range 3 {
+		g.Expect(b.read("a")).To(BeZero())
+	}
+	// and what it reads beyond that makes others wait
+	g.Expect(b.read("a")).To(BeZero())
+	g.Expect(b.enter("d", 3)).To(Equal(5 * time.Second))
+	step(c, time.Second)
+	g.Expect(b.enter("c", 3)).To(BeZero())
+}
+
+func TestNoPassBeginsThatCouldNotWrite(t *testing.T) {
+	g := NewWithT(t)
+	b, c := newTestBudget(Limits{WritesPerSecond: 1, WritesBurst: 1})
+	g.Expect(b.take("a")).To(BeZero())
+	g.Expect(b.take("b")).To(Equal(time.Second))
+	g.Expect(b.enter("b", 1)).To(Equal(time.Second))
+	step(c, time.Second)
+	g.Expect(b.enter("b", 1)).To(BeZero())
+	g.Expect(b.take("b")).To(BeZero())
+}
+
+func TestARefusalClosesForEverybody(t *testing.T) {
+	g := NewWithT(t)
+	b, c := newTestBudget(Limits{})
+	// given
+	g.Expect(b.isBusy()).To(BeFalse())
+	g.Expect(b.refused(5 * time.Second)).To(Equal(5 * time.Second))
+	// then
+	g.Expect(b.isBusy()).To(BeTrue())
+	g.Expect(b.take("a")).To(Equal(5 * time.Second))
+	g.Expect(b.enter("b", 3)).To(Equal(5 * time.Second))
+	g.Expect(b.read("c")).To(Equal(5 * time.Second))
+	// and one that was under way at the same time does not open it earlier
+	g.Expect(b.refused(time.Second)).To(Equal(5 * time.Second))
+	step(c, 5*time.Second)
+	g.Expect(b.take("a")).To(BeZero())
+	// and one that is refused again at once is in a streak, which ends with peace
+	g.Expect(b.refused(5 * time.Second)).To(Equal(10 * time.Second))
+	step(c, 10*time.Second+2*longestRefusal)
+	b.answered()
+	g.Expect(b.refused(5 * time.Second)).To(Equal(5 * time.Second))
+}

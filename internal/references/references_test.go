@@ -1,0 +1,205 @@
+package references_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fixpoint-dev/fixpoint/internal/references"
+)
+
+const namespace = "acme"
+
+func secret(name string, data ...string) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("secret-" + name)}, Data: map[string][]byte{}}
+	for i := 0; i < len(data); i += 2 {
+		s.Data[data[i]] = []byte(data[i+1])
+	}
+	return s
+}
+
+func configMap(name string, data ...string) *corev1.ConfigMap {
+	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("configmap-" + name)}, Data: map[string]string{}}
+	for i := 0; i < len(data); i += 2 {
+		c.Data[data[i]] = data[i+1]
+	}
+	return c
+}
+
+// cluster is a Reader over objects, that counts how often data is read.
+type cluster struct {
+	client.Client
+	reader *references.Reader
+	reads  int
+	broken error
+}
+
+func given(objects ...client.Object) *cluster {
+	c := &cluster{}
+	c.Client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).
+		WithInterceptorFuncs(interceptor.Funcs{Get: func(ctx context.Context, under client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+			if c.broken != nil {
+				return c.broken
+			}
+			if _, ok := into.(*metav1.PartialObjectMetadata); !ok {
+				c.reads++
+			}
+			return under.Get(ctx, key, into, options...)
+		}}).Build()
+	c.reader = &references.Reader{Metadata: c, Data: c}
+	return c
+}
+
+func (c *cluster) find(t *testing.T, all ...references.Reference) references.Finding {
+	t.Helper()
+	finding, err := c.reader.Find(context.Background(), namespace, all)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return finding
+}
+
+func (c *cluster) update(t *testing.T, object client.Object) {
+	t.Helper()
+	NewWithT(t).Expect(c.Update(context.Background(), object)).To(Succeed())
+}
+
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	objects := []client.Object{
+		secret("tokens", "a", "1"), configMap("settings", "b", "2"),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot"}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "far"}},
+	}
+	cases := map[string]struct {
+		references []references.Reference
+		missing    []string
+	}{
+		"nothing is asked for": {},
+		"all is there": {references: []references.Reference{
+			{Kind: references.Secret, Name: "tokens", Keys: []string{"a"}, Rolls: true}, {Kind: references.ConfigMap, Name: "settings", Keys: []string{"b"}},
+			{Kind: references.ServiceAccount, Name: "robot"}}},
+		"objects, sorted and each once": {
+			[]references.Reference{
+				{Kind: references.Secret, Name: "z"}, {Kind: references.Secret, Name: "z", Keys: []string{"k"}, Rolls: true},
+				{Kind: references.PersistentVolumeClaim, Name: "data"}, {Kind: references.ServiceAccount, Name: "someone"}, {Kind: references.ConfigMap, Name: "c"}},
+			[]string{"ConfigMap c", "PersistentVolumeClaim data", "Secret z", "ServiceAccount someone"}},
+		"in another namespace": {[]references.Reference{{Kind: references.Secret, Name: "far"}}, []string{"Secret far"}},
+		"keys": {
+			[]references.Reference{{Kind: references.Secret, Name: "tokens", Keys: []string{"a", "x"}}, {Kind: references.ConfigMap, Name: "settings", Keys: []string{"y"}, Rolls: true}},
+			[]string{"key x of Secret tokens", "key y of ConfigMap settings"}},
+		"optional": {references: []references.Reference{
+			{Kind: references.Secret, Name: "gone", Optional: true, Rolls: true}, {Kind: references.Secret, Name: "tokens", Keys: []string{"x"}, Optional: true, Rolls: true}}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(given(objects...).find(t, c.references...).Missing).To(Equal(c.missing))
+		})
+	}
+}
+
+func TestTheHashChangesWithDataThatPodsTakeAndWithNothingElse(t *testing.T) {
+	all := []references.Reference{
+		{Kind: references.Secret, Name: "whole", Rolls: true},
+		{Kind: references.Secret, Name: "part", Keys: []string{"taken"}, Rolls: true},
+		{Kind: references.ConfigMap, Name: "settings", Rolls: true},
+		{Kind: references.Secret, Name: "later", Keys: []string{"k"}, Optional: true, Rolls: true},
+		{Kind: references.Secret, Name: "pull"},
+	}
+	cases := map[string]struct {
+		change  func(t *testing.T, c *cluster)
+		changes bool
+	}{
+		"nothing":  {func(*testing.T, *cluster) {}, false},
+		"a value":  {func(t *testing.T, c *cluster) { c.update(t, secret("whole", "a", "2")) }, true},
+		"a key":    {func(t *testing.T, c *cluster) { c.update(t, secret("whole", "b", "1")) }, true},
+		"one more": {func(t *testing.T, c *cluster) { c.update(t, secret("whole", "a", "1", "b", "")) }, true},
+		"metadata": {func(t *testing.T, c *cluster) {
+			labelled := secret("whole", "a", "1")
+			labelled.Labels, labelled.Annotations = map[string]string{"l": "1"}, map[string]string{"a": "1"}
+			c.update(t, labelled)
+		}, false},
+		"a key that is taken":     {func(t *testing.T, c *cluster) { c.update(t, secret("part", "taken", "2", "other", "1")) }, true},
+		"a key that is not taken": {func(t *testing.T, c *cluster) { c.update(t, secret("part", "taken", "1", "other", "2")) }, false},
+		"a ConfigMap":             {func(t *testing.T, c *cluster) { c.update(t, configMap("settings", "x", "2")) }, true},
+		"binary data": {func(t *testing.T, c *cluster) {
+			binary := configMap("settings", "x", "1")
+			binary.BinaryData = map[string][]byte{"y": {0xff}}
+			c.update(t, binary)
+		}, true},
+		"what pods do not take": {func(t *testing.T, c *cluster) { c.update(t, secret("pull", "a", "2")) }, false},
+		"an optional one comes": {func(t *testing.T, c *cluster) {
+			NewWithT(t).Expect(c.Create(context.Background(), secret("later", "k", "1"))).To(Succeed())
+		}, true},
+		"an optional one comes without key": {func(t *testing.T, c *cluster) {
+			NewWithT(t).Expect(c.Create(context.Background(), secret("later", "x", "1"))).To(Succeed())
+		}, false},
+		"made anew with the same data": {func(t *testing.T, c *cluster) {
+			NewWithT(t).Expect(c.Delete(context.Background(), secret("whole"))).To(Succeed())
+			again := secret("whole", "a", "1")
+			again.UID = "another"
+			NewWithT(t).Expect(c.Create(context.Background(), again)).To(Succeed())
+		}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			world := given(secret("whole", "a", "1"), secret("part", "taken", "1", "other", "1"), configMap("settings", "x", "1"), secret("pull", "a", "1"))
+			before := world.find(t, all...).Hash
+			g.Expect(before).To(HaveLen(16))
+
+			c.change(t, world)
+
+			after := world.find(t, all...)
+			g.Expect(after.Missing).To(BeEmpty())
+			g.Expect(after.Hash != before).To(Equal(c.changes))
+			// in whatever order they are asked for, and however often
+			g.Expect(world.find(t, append([]references.Reference{all[2], all[1]}, all...)...).Hash).To(Equal(after.Hash))
+		})
+	}
+}
+
+func TestThereIsNoHashWithoutDataThatPodsTake(t *testing.T) {
+	world := given(secret("pull", "a", "1"))
+	finding := world.find(t, references.Reference{Kind: references.Secret, Name: "pull"})
+	NewWithT(t).Expect(finding).To(Equal(references.Finding{}))
+	NewWithT(t).Expect(world.reads).To(BeZero(), "data is read only where it must be")
+}
+
+func TestDataIsReadOncePerVersion(t *testing.T) {
+	g := NewWithT(t)
+	world := given(secret("tokens", "a", "1"))
+	reference := references.Reference{Kind: references.Secret, Name: "tokens", Rolls: true}
+	for range 3 {
+		world.find(t, reference)
+	}
+	g.Expect(world.reads).To(Equal(1))
+
+	world.update(t, secret("tokens", "a", "2"))
+	for range 3 {
+		world.find(t, reference)
+	}
+	g.Expect(world.reads).To(Equal(2))
+
+	world.reader.Forget("secret-tokens")
+	world.find(t, reference)
+	g.Expect(world.reads).To(Equal(3))
+}
+
+func TestAnErrorSaysWhatWasLookedFor(t *testing.T) {
+	world := given()
+	world.broken = errors.New("no route to host")
+	_, err := world.reader.Find(context.Background(), namespace, []references.Reference{{Kind: references.Secret, Name: "tokens"}})
+	NewWithT(t).Expect(err).To(MatchError("looking for Secret tokens: no route to host"))
+	NewWithT(t).Expect(errors.Is(err, world.broken)).To(BeTrue())
+}
+
+func TestIDsAreUniqueInANamespace(t *testing.T) {
+	NewWithT(t).Expect(references.Reference{Kind: references.Secret, Name: "tokens"}.ID()).To(Equal("Secret/tokens"))
+}

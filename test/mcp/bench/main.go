@@ -1,0 +1,117 @@
+// Command bench measures the bridge: what it adds to a tool call over stdio,
+// and the memory that it takes with 500 sessions.
+//
+//	cd test && go run ./mcp/bench
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == serverMarker {
+		playServer()
+		return
+	}
+	calls := flag.Int("calls", 3000, "tool calls to time in each way")
+	sessions := flag.Int("sessions", 500, "sessions to measure the memory with")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ok, err := run(ctx, *calls, *sessions)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		os.Exit(1)
+	}
+	if !ok {
+		os.Exit(2)
+	}
+}
+
+// row is a line of the table.
+type row struct {
+	what, bar, measured string
+	ok                  bool
+}
+
+func run(ctx context.Context, calls, sessions int) (bool, error) {
+	folder, err := os.MkdirTemp("", "fixpoint-mcp-bench-")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(folder)
+	program := filepath.Join(folder, "mcp-bridge")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "github.com/fixpoint-dev/fixpoint/cmd/mcp-bridge")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return false, fmt.Errorf("building the bridge: %w\n%s", err, out)
+	}
+	latency, err := measureLatency(ctx, program, calls)
+	if err != nil {
+		return false, fmt.Errorf("measuring the latency: %w", err)
+	}
+	memory, err := measureMemory(ctx, program, sessions)
+	if err != nil {
+		return false, fmt.Errorf("measuring the memory: %w", err)
+	}
+	return show(append(latency, memory...)), nil
+}
+
+func show(rows []row) bool {
+	ok := true
+	fmt.Println("| what | bar | measured | |\n| --- | --- | --- | --- |")
+	for _, r := range rows {
+		verdict := "met"
+		switch {
+		case r.bar == "":
+			verdict = ""
+		case !r.ok:
+			verdict, ok = "MISSED", false
+		}
+		fmt.Printf("| %s | %s | %s | %s |\n", r.what, r.bar, r.measured, verdict)
+	}
+	return ok
+}
+
+// startBridge runs the bridge until it is stopped.
+func startBridge(ctx context.Context, program string, env []string, args ...string) (*exec.Cmd, string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", err
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return nil, "", err
+	}
+	cmd := exec.CommandContext(ctx, program, append([]string{"serve", "-listen", address, "-drain-idle-timeout", "10ms"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	if err := cmd.Start(); err != nil {
+		return nil, "", err
+	}
+	for {
+		if ready(ctx, "http://"+address+"/readyz") {
+			return cmd, "http://" + address + "/mcp", nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, "", ctx.Err()
+		}
+	}
+}
+
+func stopBridge(cmd *exec.Cmd) error {
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}

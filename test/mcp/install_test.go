@@ -1,0 +1,176 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// needsNPM is what these tests say on a machine that cannot run them.
+const needsNPM = "these tests run npm packages: install Node.js 20 or later with npm, and let npm reach a registry"
+
+// tools are the programs that the tests run.
+type tools struct {
+	bridge     string
+	everything string
+}
+
+var built = sync.OnceValues(buildTools)
+
+// given builds the programs and installs the packages, once.
+func given(t *testing.T) (*WithT, tools) {
+	t.Helper()
+	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(30 * time.Second)
+	b, err := built()
+	g.Expect(err).NotTo(HaveOccurred())
+	return g, b
+}
+
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "fixpoint-mcp-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+func buildTools() (tools, error) {
+	b := tools{bridge: filepath.Join(folder, "mcp-bridge"), everything: filepath.Join(folder, "everything-server")}
+	if err := install(); err != nil {
+		return b, err
+	}
+	if err := build(b.bridge, "github.com/fixpoint-dev/fixpoint/cmd/mcp-bridge"); err != nil {
+		return b, err
+	}
+	return b, build(b.everything, "github.com/modelcontextprotocol/go-sdk/conformance/everything-server")
+}
+
+func build(to, pkg string) error {
+	cmd := exec.Command("go", "build", "-o", to, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return run(cmd)
+}
+
+// install runs npm ci unless what the lock file says is installed already.
+func install() error {
+	lock, err := os.ReadFile("package-lock.json")
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(lock)
+	stamp := filepath.Join("node_modules", ".fixpoint-lock")
+	if have, err := os.ReadFile(stamp); err == nil && string(have) == hex.EncodeToString(sum[:]) {
+		return nil
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		return fmt.Errorf("%s: %w", needsNPM, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if err := run(exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")); err != nil {
+		return fmt.Errorf("%s: %w", needsNPM, err)
+	}
+	return os.WriteFile(stamp, []byte(hex.EncodeToString(sum[:])), 0o644)
+}
+
+func run(cmd *exec.Cmd) error {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("running %s: %w\n%s", strings.Join(cmd.Args, " "), err, out.String())
+	}
+	return nil
+}
+
+// node is the Node.js 22 that the lock file pins: the conformance suite needs
+// it, and the one of the machine may be older.
+func node() string {
+	arch := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
+	path, err := filepath.Abs(filepath.Join("node_modules", "node-"+runtime.GOOS+"-"+arch, "bin", "node"))
+	if err != nil {
+		return "node"
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "node"
+	}
+	return path
+}
+
+// packageFile is the absolute path of a file of an npm package.
+func packageFile(g *WithT, parts ...string) string {
+	path, err := filepath.Abs(filepath.Join(append([]string{"node_modules", "@modelcontextprotocol"}, parts...)...))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(path).To(BeAnExistingFile())
+	return path
+}
+
+// bridged serves a command through the bridge, and returns the URL.
+func bridged(t *testing.T, g *WithT, b tools, flags []string, command ...string) string {
+	t.Helper()
+	address := freeAddress(g)
+	args := append([]string{"serve", "-listen", address, "-stop-grace", "5s", "-drain-idle-timeout", "100ms"}, flags...)
+	serve(t, g, address, exec.Command(b.bridge, append(append(args, "--"), command...)...), "/readyz")
+	return "http://" + address + "/mcp"
+}
+
+// serve runs a server until the end of the test.
+func serve(t *testing.T, g *WithT, address string, cmd *exec.Cmd, path string) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.Stderr = &out
+	g.Expect(cmd.Start()).To(Succeed())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(40 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+			t.Error("the server did not end by itself")
+		}
+		if t.Failed() {
+			t.Logf("%s wrote:\n%s", cmd.Path, out.String())
+		}
+	})
+	g.Eventually(func() bool { return answers("http://" + address + path) }).Should(BeTrue())
+}
+
+// answers reports whether an endpoint is served, and says it is well.
+func answers(url string) bool {
+	resp, err := http.Get(url)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return !strings.HasSuffix(url, "/readyz") || resp.StatusCode == http.StatusOK
+}
+
+func freeAddress(g *WithT) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,60 @@
+package securestorage_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+)
+
+// A thousand SecureStorages against a cloud that throttles as the real one does, with time compressed.
+func TestAThousandAgainstAThrottlingCloud(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	const (
+		objects  = 1000
+		compress = 10
+		// slack is how much longer than the throttle allows it may take.
+		slack = 1.3
+	)
+	// given
+	knobs := fakecloud.Realistic().Compress(compress)
+	w := newWorld(t, knobs)
+	for i := range objects {
+		w.create(fmt.Sprintf("s%04d", i), func(s *v1alpha1.SecureStorageSpec) { s.PollInterval.Duration = time.Hour })
+	}
+	w.cloud().ResetCounts()
+	// when
+	began := time.Now()
+	w.startManagerWith(cloud.Limits{
+		WritesPerSecond: knobs.Writes.PerSecond, WritesBurst: int(knobs.Writes.Capacity),
+		ReadsPerSecond: knobs.Reads.PerSecond, ReadsBurst: int(knobs.Reads.Capacity),
+	})
+	w.Eventually(func() int {
+		var list v1alpha1.SecureStorageList
+		w.Expect(api.List(w.ctx, &list, client.InNamespace(w.namespace))).To(Succeed())
+		ready := 0
+		for i := range list.Items {
+			if isReady(&list.Items[i]) {
+				ready++
+			}
+		}
+		return ready
+	}).WithTimeout(5 * time.Minute).WithPolling(time.Second).Should(Equal(objects))
+	took := time.Since(began)
+	// then nobody came too early
+	total := w.cloud().Total("")
+	allowed := max((float64(total.Reads)-knobs.Reads.Capacity)/knobs.Reads.PerSecond, (float64(total.Writes)-knobs.Writes.Capacity)/knobs.Writes.PerSecond)
+	t.Logf("%d reads, %d writes, %d throttled, %d early; took %s, the throttle allows %.1f s", total.Reads, total.Writes, total.Throttled, total.EarlyRetries, took.Round(time.Millisecond), allowed)
+	w.Expect(total.EarlyRetries).To(BeZero())
+	w.Expect(took.Seconds()).To(BeNumerically("<=", slack*allowed))
+	w.Expect(total.Calls()).To(BeNumerically("<=", 25*objects))
+	w.Expect(w.cloud().Created("/storageaccounts/")).To(Equal(objects))
+}
