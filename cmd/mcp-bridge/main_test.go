@@ -154,7 +154,9 @@ func TestOrphansAreReaped(t *testing.T) {
 	server := filepath.Join(folder, "server")
 	// The process in between ends at once, so that the one in a session of its
 	// own is an orphan, which falls to the bridge when it ends.
-	text := "#!/bin/sh\n(setsid sh -c 'echo $$ >\"$1\"; exec sleep 0.2' - \"$1\" </dev/null >/dev/null 2>&1 &)\nshift\nexec \"$@\"\n"
+	text := "#!/bin/sh\n(setsid sh -c 'echo $$ >\"$1\"; exec sleep 0.2' - \"$1\" </dev/null >/dev/null 2>&1 &)\n" +
+		// What is still in the bridge's process group would end with it.
+		"while [ ! -s \"$1\" ]; do :; done\nshift\nexec \"$@\"\n"
 	g.Expect(os.WriteFile(server, []byte(text), 0o755)).To(Succeed())
 	note := filepath.Join(folder, "pid")
 	_, out, _ := serving(t, g, append([]string{server, note}, tiny...))

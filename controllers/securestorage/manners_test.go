@@ -462,7 +462,7 @@ func TestAStrangersAccountIsNotTouched(t *testing.T) {
 // A stranger makes the account between our look and our write.
 func TestAStrangerWhoIsFasterIsNotTouched(t *testing.T) {
 	w := newWorld(t, quick(), named("coveted"))
-	s := &scope{storage: w.storage, door: w.process.reconciler.(*frugal).door, clock: w.clock}
+	s := &scope{storage: w.storage, door: w.process.reconciler.door, clock: w.clock}
 	w.Expect(s.begin(t.Context())).To(Succeed())
 	w.Expect(w.server.SeedAccount(w.demo.Subscription, w.demo.Group, "coveted", map[string]string{"cost": "42"})).To(Succeed())
 	verdict, err := ensureStorageAccount(t.Context(), s)

@@ -68,12 +68,13 @@ func (s *scope) reads() int {
 	return readsOfAccount
 }
 
-// enterVault waits its turn for what a pass reads of the vault, if that was not foreseen.
+// enterVault waits its turn for what a pass reads of the vault, if that was not foreseen: then the next
+// one begins with the account again.
 func (s *scope) enterVault() error {
 	if s.reads() > readsOfAccount {
 		return nil
 	}
-	return s.accounts.Enter(accountName(s.storage), readsOfVault)
+	return s.accounts.Enter(accountName(s.storage), readsOfAccount+readsOfVault)
 }
 
 // connect makes the clients, with the credential that the object asks for, and waits its turn.

@@ -110,7 +110,7 @@ func TestTheManualHasThePhasesInTheirOrder(t *testing.T) {
 	for _, phase := range Phases() {
 		names = append(names, phase.PhaseName())
 	}
-	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| (\\w+) \\|").FindAllStringSubmatch(manual(t), -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \| (\w+) \|`).FindAllStringSubmatch(manual(t), -1) {
 		documented = append(documented, row[2])
 		NewWithT(t).Expect(row[1]).To(Equal(strconv.Itoa(len(documented))))
 	}

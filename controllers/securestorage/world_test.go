@@ -62,7 +62,7 @@ type written struct {
 
 // process is a manager: what it knows beside the world is lost with it.
 type process struct {
-	reconciler reconcile.Reconciler
+	reconciler *frugal
 }
 
 // cut says at which call, and on which side of its effect, the process ends.
@@ -101,8 +101,13 @@ func newWorld(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1alpha1.Secur
 
 // restart begins a process that knows nothing.
 func (w *world) restart() {
+	w.begin(cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: w, Clock: w.clock}))
+}
+
+// begin begins a process that shares its way to the cloud.
+func (w *world) begin(shared *cloud.Cloud) {
 	o := Options{
-		Cloud:       cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: w, Clock: w.clock}),
+		Cloud:       shared,
 		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")},
 		Clock:       w.clock,
 	}
@@ -365,7 +370,7 @@ type reporter struct {
 
 // Fatalf implements what gomega needs of a test.
 func (r reporter) Fatalf(format string, args ...any) {
-	r.T.Helper()
+	r.Helper()
 	r.T.Fatalf(format+"\n%s", append(args, r.world.report())...)
 }
 

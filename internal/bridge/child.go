@@ -169,8 +169,3 @@ func (c *child) exit() string {
 		return fmt.Sprintf("exit status %d", c.status.ExitStatus())
 	}
 }
-
-// failed reports whether a child that has ended did so with an error.
-func (c *child) failed() bool {
-	return c.status.Signaled() || c.status.ExitStatus() != 0
-}

@@ -135,7 +135,6 @@ type client struct {
 	version   string
 	options   mcp.ClientOptions
 	quiet     bool
-	closing   bool
 	transport http.RoundTripper
 }
 

@@ -49,13 +49,14 @@ func (b *Bridge) Serve(ctx, force context.Context, l Listeners) error {
 // prepare makes the bridge ready.
 func (b *Bridge) prepare(ctx context.Context, skipCheck bool) error {
 	if !skipCheck {
-		err := b.Check(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil // Asked to stop before it was ready.
-		case err != nil:
+		if err := b.Check(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
+	}
+	select {
+	case <-ctx.Done():
+		return nil // Asked to stop before it was ready.
+	default:
 	}
 	b.MarkReady()
 	b.opts.Log.Info("Ready", "path", b.opts.Path)

@@ -1,3 +1,4 @@
+//nolint:staticcheck // Sampling and logging are deprecated, and in use by every server of an older spec version.
 package bridge
 
 import (

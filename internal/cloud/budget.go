@@ -33,8 +33,9 @@ type budget struct {
 	clock         clock.PassiveClock
 	mu            sync.Mutex
 	writes, reads *rate.Limiter
-	// kept are the times at which objects may write, and due those at which they may begin a pass.
-	kept, due map[string]time.Time
+	// kept are the times at which objects may write, and due the reads that are kept for them.
+	kept map[string]time.Time
+	due  map[string]reservation
 	// left is how many reads an object was let in for and has not made yet.
 	left map[string]int
 	// closedUntil is when the cloud, having refused, wants to be asked again.
@@ -47,13 +48,19 @@ type budget struct {
 // longestStreak bounds by what power of two a refusal is made longer.
 const longestStreak = 4
 
+// reservation is a number of reads from a time on.
+type reservation struct {
+	at    time.Time
+	reads int
+}
+
 func newBudget(c clock.PassiveClock, limits Limits) *budget {
 	return &budget{
 		clock:  c,
 		writes: rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst-limits.WritesBurst/reserveShare),
 		reads:  rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), max(longestPass, limits.ReadsBurst-limits.ReadsBurst/reserveShare)),
 		kept:   map[string]time.Time{},
-		due:    map[string]time.Time{},
+		due:    map[string]reservation{},
 		left:   map[string]int{},
 	}
 }
@@ -70,13 +77,28 @@ func (b *budget) enter(object string, reads int) time.Duration {
 	if wait := b.kept[object].Sub(now); wait > 0 {
 		return wait
 	}
-	if b.left[object] > 0 {
-		return 0
-	}
-	if wait := turn(b.due, object, b.reads, reads, now); wait > 0 {
+	if wait := b.reserved(object, now); wait > 0 {
 		return wait
 	}
-	b.left[object] = reads
+	missing := reads - b.left[object]
+	if missing <= 0 {
+		return 0
+	}
+	b.due[object] = reservation{at: now.Add(b.reads.ReserveN(now, missing).DelayFrom(now)), reads: missing}
+	return b.reserved(object, now)
+}
+
+// reserved hands out the reads that are kept for the object, or says how long they are not.
+func (b *budget) reserved(object string, now time.Time) time.Duration {
+	kept, ok := b.due[object]
+	if !ok {
+		return 0
+	}
+	if wait := kept.at.Sub(now); wait > 0 {
+		return wait
+	}
+	delete(b.due, object)
+	b.left[object] += kept.reads
 	return 0
 }
 
@@ -108,20 +130,15 @@ func (b *budget) take(object string) time.Duration {
 	if wait := b.closedFor(now); wait > 0 {
 		return wait
 	}
-	return turn(b.kept, object, b.writes, 1, now)
-}
-
-// turn is how long the object has to wait for its turn, which is kept for it; zero is that it has come.
-func turn(kept map[string]time.Time, object string, limiter *rate.Limiter, n int, now time.Time) time.Duration {
-	at, ok := kept[object]
+	at, ok := b.kept[object]
 	if !ok {
-		at = now.Add(limiter.ReserveN(now, n).DelayFrom(now))
+		at = now.Add(b.writes.ReserveN(now, 1).DelayFrom(now))
 	}
 	if wait := at.Sub(now); wait > 0 {
-		kept[object] = at
+		b.kept[object] = at
 		return wait
 	}
-	delete(kept, object)
+	delete(b.kept, object)
 	return 0
 }
 

@@ -402,7 +402,7 @@ func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string)
 func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID string) (*Grant, error) {
 	var answer armauthorization.RoleAssignmentsClientCreateResponse
 	err := c.write(object, OnRoles, "granting access to the key vault", func() (err error) {
-		answer, err = c.roles.Create(ctx, vaultID, grantName(vaultID, principalID, CryptoUserRole), armauthorization.RoleAssignmentCreateParameters{
+		answer, err = c.roles.Create(ctx, vaultID, grantName(vaultID, principalID), armauthorization.RoleAssignmentCreateParameters{
 			Properties: &armauthorization.RoleAssignmentProperties{
 				PrincipalID:      &principalID,
 				PrincipalType:    to.Ptr(armauthorization.PrincipalTypeServicePrincipal),
@@ -429,7 +429,7 @@ func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID s
 func (c *Client) DeleteGrant(ctx context.Context, object, vaultID, principalID string) (bool, error) {
 	var response *http.Response
 	err := c.write(object, OnRoles, "taking back the access to the key vault", func() error {
-		_, err := c.roles.Delete(policy.WithCaptureResponse(ctx, &response), vaultID, grantName(vaultID, principalID, CryptoUserRole), nil)
+		_, err := c.roles.Delete(policy.WithCaptureResponse(ctx, &response), vaultID, grantName(vaultID, principalID), nil)
 		return err
 	})
 	there := err == nil && response != nil && response.StatusCode != http.StatusNoContent
@@ -512,7 +512,7 @@ func isWithin(id, scope string) bool {
 
 // IsOurGrant says whether a grant is one that [Client.CreateGrant] makes, and not somebody else's.
 func IsOurGrant(grantID, vaultID, principalID string) bool {
-	return strings.EqualFold(path.Base(grantID), grantName(vaultID, principalID, CryptoUserRole))
+	return strings.EqualFold(path.Base(grantID), grantName(vaultID, principalID))
 }
 
 // GrantedAt is the vault that a role assignment is made at, from its id.

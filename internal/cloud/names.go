@@ -26,9 +26,9 @@ func AccountName(uid string) string {
 
 // grantName is the name of a role assignment: a UUID that follows from what it grants, so that
 // granting again is the same grant.
-func grantName(scope, principalID, role string) string {
-	sum := sha1.Sum([]byte(strings.ToLower(scope + "|" + principalID + "|" + role))) //nolint:gosec // see above
-	sum[6] = sum[6]&0x0f | 0x50                                                      // version 5
-	sum[8] = sum[8]&0x3f | 0x80                                                      // variant 10
+func grantName(scope, principalID string) string {
+	sum := sha1.Sum([]byte(strings.ToLower(scope + "|" + principalID + "|" + CryptoUserRole))) //nolint:gosec // see above
+	sum[6] = sum[6]&0x0f | 0x50                                                                // version 5
+	sum[8] = sum[8]&0x3f | 0x80                                                                // variant 10
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }

@@ -165,18 +165,8 @@ func (c Child[S, C, L]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	if isNil(desired) {
 		return c.prune(ctx, p, live)
 	}
-	if c.Requires != nil {
-		if verdict, err := c.Requires(ctx, p.scope); err != nil || !verdict.IsDone() {
-			return verdict, err
-		}
-	}
-	if !isNil(live) && !isOwnedBy(live, p.owner) {
-		if err := p.confirmOwner(ctx); err != nil {
-			return Verdict{}, err
-		}
-	}
-	if isOwnedBy(live, p.owner) && live.GetDeletionTimestamp() != nil {
-		return Wait(ReasonRecreating, fmt.Sprintf("%s is being deleted; it is created anew once it is gone", p.describe(live)), 0), nil
+	if verdict, err := c.mayApply(ctx, p, live); err != nil || !verdict.IsDone() {
+		return verdict, err
 	}
 	live, err = c.apply(ctx, p, desired, live)
 	if err != nil {
@@ -187,6 +177,25 @@ func (c Child[S, C, L]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	}
 	p.observed = p.current + 1
 	return c.judge(ctx, p, live), nil
+}
+
+// mayApply is done if nothing stands in the way of applying the child.
+func (c Child[S, C, L]) mayApply(ctx context.Context, p *pass[S], live L) (Verdict, error) {
+	if c.Requires != nil {
+		if verdict, err := c.Requires(ctx, p.scope); err != nil || !verdict.IsDone() {
+			return verdict, err
+		}
+	}
+	switch {
+	case isNil(live):
+		return Done(""), nil
+	case !isOwnedBy(live, p.owner):
+		return Done(""), p.confirmOwner(ctx)
+	case live.GetDeletionTimestamp() != nil:
+		return Wait(ReasonRecreating, fmt.Sprintf("%s is being deleted; it is created anew once it is gone", p.describe(live)), 0), nil
+	default:
+		return Done(""), nil
+	}
 }
 
 // misnamed says what is wrong with a configuration that is not that of the phase's child. What

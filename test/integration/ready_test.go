@@ -84,6 +84,7 @@ func TestFromNothingToReady(t *testing.T) {
 	// and took few writes to get there,
 	w.settled()
 	writes := w.requests(w.began).Writes()
+	t.Logf("writes from nothing to Ready: %d", len(writes))
 	w.Expect(len(writes)).To(BeNumerically("<=", 7), "writes from nothing to Ready:\n%s", writes)
 	for _, write := range writes {
 		w.Expect(write.FieldManager()).To(Equal("fixpoint-appservice"), "%s", write)

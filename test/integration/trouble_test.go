@@ -100,9 +100,13 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 			phase: v1alpha1.AppServiceProvisioning,
 		},
 		"the ingress class is missing": {
-			edits:     []edit{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To("later")})},
-			given:     func(*world) {},
-			mend:      func(w *world) { w.Expect(api.Create(w.ctx, newIngressClass("later"))).To(Succeed()) },
+			edits: []edit{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To("later")})},
+			given: func(*world) {},
+			mend: func(w *world) {
+				class := newIngressClass("later")
+				w.Expect(api.Create(w.ctx, class)).To(Succeed())
+				w.t.Cleanup(func() { _ = api.Delete(w.ctx, class) })
+			},
 			condition: "IngressReady", state: "False IngressClassMissing",
 			message: And(ContainSubstring("IngressClass later does not exist"), ContainSubstring("correct spec.ingress.ingressClassName, or install the ingress controller")),
 			stalled: true, phase: v1alpha1.AppServiceDegraded,

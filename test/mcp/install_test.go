@@ -140,8 +140,11 @@ func serve(t *testing.T, g *WithT, address string, cmd *exec.Cmd, path string) {
 	var out bytes.Buffer
 	cmd.Stderr = &out
 	g.Expect(cmd.Start()).To(Succeed())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // It is ended by a signal.
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {

@@ -33,7 +33,9 @@ func (w *world) startManager() *runningManager {
 
 // options are those of a manager for the namespace of the test.
 func (w *world) options() controllers.Options {
-	return controllers.Options{Namespaces: []string{w.namespace}, Controllers: []string{mcpserver.Name}}
+	return controllers.Options{
+		Namespaces: []string{w.namespace}, Controllers: []string{mcpserver.Name}, ProbeEndpoint: w.server.endpoint(),
+	}
 }
 
 func (w *world) startManagerAs(cfg *rest.Config, o controllers.Options) *runningManager {

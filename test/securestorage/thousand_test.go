@@ -26,6 +26,7 @@ func TestAThousandAgainstAThrottlingCloud(t *testing.T) {
 	)
 	// given
 	knobs := fakecloud.Realistic().Compress(compress)
+	knobs.GrantDelay = fakecloud.Between(0, 2*time.Second) // short beside the time that the throttle takes
 	w := newWorld(t, knobs)
 	for i := range objects {
 		w.create(fmt.Sprintf("s%04d", i), func(s *v1alpha1.SecureStorageSpec) { s.PollInterval.Duration = time.Hour })

@@ -264,15 +264,6 @@ func (w *world) poke(name string) {
 	w.Expect(api.Patch(w.ctx, w.storage(name), client.RawPatch("application/merge-patch+json", patch))).To(Succeed())
 }
 
-func (w *world) update(name string, change edit) {
-	w.t.Helper()
-	w.Eventually(func() error {
-		live := w.read(name)
-		change(&live.Spec)
-		return api.Update(w.ctx, live)
-	}).Should(Succeed())
-}
-
 func (w *world) delete(name string) {
 	w.t.Helper()
 	w.Expect(api.Delete(w.ctx, w.storage(name))).To(Succeed())
@@ -350,7 +341,7 @@ type reporter struct {
 
 // Fatalf implements what gomega needs of a test.
 func (r reporter) Fatalf(format string, args ...any) {
-	r.T.Helper()
+	r.Helper()
 	r.T.Fatalf(format+"\n%s", append(args, r.world.report())...)
 }
 

@@ -1,0 +1,158 @@
+package mcpserver_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+func TestWhatIsMissingIsNamedAndWaitedFor(t *testing.T) {
+	w := newManagedWorld(t)
+	w.create("tools", unasked, fromSecrets("tokens"), func(s *v1alpha1.MCPServerSpec) {
+		s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
+		s.Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Key: "a"}}}}
+		s.Mounts = []v1alpha1.MCPServerMount{{Name: "data", MountPath: "/data", PersistentVolumeClaim: &v1alpha1.MCPServerMountedClaim{ClaimName: "data"}}}
+	})
+
+	server := w.shows("tools", "DependenciesReady", "False DependencyMissing",
+		Equal("missing: ConfigMap settings, PersistentVolumeClaim data, Secret tokens, ServiceAccount robot; create what is missing, or mark it optional"))
+	w.Expect(conditions(server)).To(HaveKeyWithValue("DeploymentReady", "Unknown Blocked"))
+	w.Expect(w.isGone("tools", &corev1.Service{})()).To(Succeed(), "nothing is made that could not start")
+
+	w.createSecret("tokens", "t", "1")
+	meta := metav1.ObjectMeta{Namespace: w.namespace}
+	settings := &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"b": "2"}}
+	settings.Name = "settings"
+	account := &corev1.ServiceAccount{ObjectMeta: meta}
+	account.Name = "robot"
+	w.Expect(api.Create(w.ctx, settings)).To(Succeed())
+	w.Expect(api.Create(w.ctx, account)).To(Succeed())
+	w.shows("tools", "DependenciesReady", "False DependencyMissing", HavePrefix("missing: PersistentVolumeClaim data, key a of ConfigMap settings;"))
+
+	w.change("tools", func(s *v1alpha1.MCPServerSpec) { s.Mounts = nil })
+	update(w, "kubectl-edit", "settings", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["a"] = "1" })
+	w.complete("tools")
+}
+
+func TestARotatedSecretRollsThePodsOnce(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createSecret("one", "k", "1")
+	w.createSecret("two", "k", "1")
+	w.createSecret("three", "k", "1")
+	w.createReady("tools", unasked, replicas(2), fromSecrets("one", "two", "three"))
+	before := w.podUIDs("tools")
+	mark := w.settled()
+
+	// What is said about a Secret is not in it.
+	update(w, "labeller", "one", &corev1.Secret{}, func(s *corev1.Secret) {
+		s.Labels, s.Annotations = map[string]string{"a": "b"}, map[string]string{"c": "d"}
+	})
+	w.looks("tools", 1)
+	w.settled()
+	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+	w.Expect(w.podUIDs("tools")).To(ConsistOf(before))
+
+	// When all three are rotated together
+	mark = w.mark()
+	for _, name := range []string{"one", "two", "three"} {
+		w.rotate(name, "k", "2")
+	}
+	w.Eventually(func() int { return len(w.replicaSets("tools")) }).Should(Equal(2))
+	w.complete("tools")
+	w.settled()
+
+	// Then the pods were replaced once, all of them.
+	w.Expect(w.replicaSets("tools")).To(HaveLen(2))
+	w.Expect(w.requests(mark).Applies().Of("deployments.apps")).To(HaveLen(1))
+	w.Expect(w.podUIDs("tools")).To(HaveLen(2))
+	w.Expect(w.podUIDs("tools")).NotTo(ContainElements(before))
+}
+
+func TestTheReaderOfSecretsReadsEachVersionOnce(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createSecret("one", "k", "1")
+	w.createReady("tools", unasked, fromSecrets("one"))
+	mark := w.settled()
+	reads := w.requests(w.began).Verbs("get").Of("secrets")
+	w.Expect(len(reads)).To(BeNumerically("<=", 2), "%s", reads) // two passes may meet at the first look
+
+	w.rotate("one", "k", "2")
+	w.Eventually(func() int { return len(w.replicaSets("tools")) }).Should(Equal(2))
+	w.complete("tools")
+	w.settled()
+
+	w.Expect(w.requests(mark).Verbs("get").Of("secrets")).To(HaveLen(1))
+	w.Expect(w.requests(w.began).Verbs("list", "watch").Of("secrets").Where(isOfManager)).NotTo(BeEmpty())
+}
+
+func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("tools", unasked, replicas(3), files("/etc/a", "1"))
+	before := w.podUIDs("tools")
+	mark := w.settled()
+
+	update(w, "user", "tools", &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) { m.Labels = map[string]string{"team": "a"} })
+	w.looks("tools", 1)
+	w.settled()
+	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+
+	w.changeReady("tools", replicas(2))
+	w.Eventually(func() int { return len(w.podUIDs("tools")) }).Should(Equal(2))
+	w.Expect(w.podUIDs("tools")).To(HaveEach(BeElementOf(before)))
+	w.Expect(w.replicaSets("tools")).To(HaveLen(1))
+
+	w.changeReady("tools", files("/etc/a", "2"))
+	w.Expect(w.replicaSets("tools")).To(HaveLen(2))
+}
+
+// TestAnAccountThatIsTakenOutOfTheSpecIsLeft: the API server keeps the name in a second field, from
+// which it would come back.
+func TestAnAccountThatIsTakenOutOfTheSpecIsLeft(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("tools", unasked, func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} })
+	w.Expect(w.deployment("tools").Spec.Template.Spec.ServiceAccountName).To(Equal("tools"))
+
+	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = nil })
+
+	w.Expect(w.deployment("tools").Spec.Template.Spec.ServiceAccountName).To(BeEmpty())
+	w.Eventually(w.isGone("tools", &corev1.ServiceAccount{})).Should(Succeed())
+}
+
+func TestBadOverridesAreInvalidUntilTheyAreMended(t *testing.T) {
+	w := newManagedWorld(t)
+	w.create("tools", unasked, overrides(`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`))
+	server := w.shows("tools", "DeploymentReady", "False Invalid", And(HavePrefix("spec.podOverrides is no part of a pod: "), HaveSuffix("; correct it")))
+	w.Expect(conditions(server)).To(HaveKey("Stalled"))
+	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerFailed))
+
+	// This is a pod, and no valid one: the API server says so.
+	w.change("tools", overrides(`{"containers":[{"name":"log"}]}`))
+	w.shows("tools", "DeploymentReady", "False Invalid", ContainSubstring("image"))
+
+	w.change("tools", overrides(`{"containers":[{"name":"server","tty":true},{"name":"log","image":"registry.test/log:1"}]}`))
+	w.complete("tools")
+	containers := w.deployment("tools").Spec.Template.Spec.Containers
+	w.Expect(containers).To(HaveLen(2))
+	w.Expect(containers[0].TTY).To(BeTrue())
+	mark := w.settled()
+	w.Expect(w.requests(mark)).To(BeEmpty())
+}
+
+func TestANameThatIsTakenIsToldAndLeftAlone(t *testing.T) {
+	w := newManagedWorld(t)
+	taken := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "tools"}}
+	taken.Spec.Ports = []corev1.ServicePort{{Port: 1}}
+	w.Expect(api.Create(w.ctx, taken)).To(Succeed())
+
+	w.create("tools", unasked)
+	w.shows("tools", "ServiceReady", "False NotOwned", ContainSubstring("tools"))
+	w.Expect(read(w, "tools", &corev1.Service{}).ResourceVersion).To(Equal(taken.ResourceVersion))
+
+	w.Expect(api.Delete(w.ctx, taken)).To(Succeed())
+	w.complete("tools")
+}

@@ -1,0 +1,109 @@
+package mcpserver_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+func TestTheEndpointFollowsInTheStatusThatSeesTheChange(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("tools", often)
+	versions := record[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+
+	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Port = 9090 })
+	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Path = "/else" })
+
+	w.Expect(read(w, "tools", &v1alpha1.MCPServer{}).Status.Endpoint).To(Equal("http://tools." + w.namespace + ".svc:9090/else"))
+	for _, version := range versions() {
+		if version.Status.ObservedGeneration != version.Generation {
+			continue
+		}
+		want := "http://tools." + w.namespace + ".svc:8080/mcp"
+		if version.Spec.Port == 9090 {
+			want = "http://tools." + w.namespace + ".svc:9090/mcp"
+		}
+		if version.Spec.Path != "" {
+			want = "http://tools." + w.namespace + ".svc:9090" + version.Spec.Path
+		}
+		w.Expect(version.Status.Endpoint).To(Equal(want))
+	}
+	w.Expect(w.server.requests("/else")).To(BeNumerically(">", 0))
+}
+
+func TestAServerThatStopsAnsweringLosesReadyAndGetsItBack(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("tools", often)
+	generation := w.deployment("tools").Generation
+
+	w.server.set(true, "")
+	server := w.shows("tools", "ProtocolReady", "False ProtocolFailing", ContainSubstring("the server answers 500 Internal Server Error"))
+	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "False ProtocolFailing"))
+	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerDegraded))
+	w.Expect(server.Status.Server).NotTo(BeNil(), "what it said last stands")
+	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(HavePrefix("Warning ProtocolFailing ProtocolReady is False: ")))
+
+	w.server.set(false, "")
+	server = w.ready("tools")
+	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerRunning))
+	w.Expect(w.deployment("tools").Generation).To(Equal(generation), "what serves is never taken down")
+}
+
+func TestAServerThatWantsCredentialsSaysSoAndIsAskedWithThem(t *testing.T) {
+	w := newManagedWorld(t)
+	w.server.set(false, "sesame")
+	w.create("tools", often)
+	server := w.shows("tools", "ProtocolReady", "True CredentialsRequired", ContainSubstring("401 Unauthorized; set spec.protocol.credentialsSecretRef"))
+	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "True Ready"))
+	w.Expect(server.Status.Server).To(BeNil())
+
+	w.change("tools", func(s *v1alpha1.MCPServerSpec) {
+		s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "tokens"}
+	})
+	w.shows("tools", "DependenciesReady", "False DependencyMissing", ContainSubstring("Secret tokens"))
+	w.createSecret("tokens", "token", "wrong")
+	w.shows("tools", "ProtocolReady", "True CredentialsRequired", ContainSubstring("401"))
+	w.rotate("tokens", "token", "sesame")
+	server = w.shows("tools", "ProtocolReady", "True Ready", Not(BeEmpty()))
+	w.Eventually(func() *v1alpha1.MCPServerInfo { return read(w, "tools", &v1alpha1.MCPServer{}).Status.Server }).ShouldNot(BeNil())
+	w.Expect(w.replicaSets("tools")).To(HaveLen(1), "pods do not take the token")
+	w.Expect(server.Status.Endpoint).NotTo(BeEmpty())
+}
+
+// A server is not said to answer because it did when nobody asked.
+func TestTurningTheProbeOnAsks(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("tools", unasked)
+	w.settled()
+	w.server.set(true, "")
+
+	w.change("tools", often, func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = false })
+	versions := record[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	w.shows("tools", "ProtocolReady", "False ProtocolFailing", Not(BeEmpty()))
+
+	for _, version := range versions() {
+		if version.Status.ObservedGeneration == version.Generation {
+			w.Expect(conditions(version)).To(HaveKeyWithValue("ProtocolReady", HavePrefix("False ")))
+		}
+	}
+}
+
+func TestARolloutKeepsReadyWhileOldPodsServe(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("tools", unasked, replicas(3))
+	versions := record[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+
+	w.changeReady("tools", withImage(otherImage))
+
+	for _, version := range versions() {
+		if version.Status.ObservedGeneration != version.Generation {
+			continue
+		}
+		w.Expect(version.Status.ReadyReplicas).To(BeNumerically(">=", 3), "%v", conditions(version))
+		if conditions(version)["Ready"] == "True Ready" {
+			w.Expect(conditions(version)["DeploymentReady"]).To(BeElementOf("True Ready", "True OldReplicasServing"))
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package mcpserver_test
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers"
+)
+
+// tenLines is what a user has to write.
+const tenLines = `
+apiVersion: fixpoint.dev/v1alpha1
+kind: MCPServer
+metadata:
+  name: tools
+spec:
+  image: registry.test/tools:1
+  transport: streamable-http
+`
+
+func (w *world) apply(text string) {
+	w.t.Helper()
+	server := &v1alpha1.MCPServer{}
+	raw := map[string]any{}
+	w.Expect(yaml.Unmarshal([]byte(text), &raw)).To(Succeed())
+	w.Expect(yaml.UnmarshalStrict([]byte(text), server)).To(Succeed())
+	asJSON, err := yaml.YAMLToJSON([]byte(text))
+	w.Expect(err).NotTo(HaveOccurred())
+	server.Namespace = w.namespace
+	w.Expect(as("kubectl").Patch(w.ctx, server, client.RawPatch("application/apply-patch+yaml", asJSON))).To(Succeed())
+}
+
+func TestFromTenLinesToAnEndpointThatWorks(t *testing.T) {
+	w := newManagedWorld(t)
+
+	w.apply(tenLines)
+	server := w.complete("tools")
+
+	w.Expect(conditions(server)).To(Equal(map[string]string{
+		"Ready": "True Ready", "DependenciesReady": "True Ready", "ServiceReady": "True Ready",
+		"DeploymentReady": "True Ready", "ProtocolReady": "True Ready",
+		"ServiceAccountReady": "True NotConfigured", "ConfigReady": "True NotConfigured", "AutoscalingReady": "True NotConfigured",
+		"DisruptionBudgetReady": "True NotConfigured", "NetworkPolicyReady": "True NotConfigured", "IngressReady": "True NotConfigured",
+		"RouteReady": "True NotConfigured",
+	}))
+	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerRunning))
+	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.namespace + ".svc:8080/mcp"))
+	w.Expect(server.Status.Replicas).To(BeEquivalentTo(1))
+	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(1))
+	w.Expect(server.Status.Server).NotTo(BeNil())
+	w.Expect(server.Status.Server.Name).To(Equal("stand-in"))
+	w.Expect(server.Status.Server.Version).To(Equal("1.2.3"))
+	w.Expect(server.Status.Server.ProtocolVersion).NotTo(BeEmpty())
+	w.Expect(server.Status.Server.Capabilities).To(ContainElement("tools"))
+	w.Expect(server.Status.Server.Tools).To(BeEquivalentTo(2))
+	w.Expect(w.server.requests("/mcp")).To(BeNumerically(">", 0))
+	w.Expect(w.server.requests("/sse")).To(BeZero())
+}
+
+func TestFewWritesFromNothingToReady(t *testing.T) {
+	w := newManagedWorld(t)
+
+	w.createReady("tools", unasked)
+	w.settled()
+
+	writes := w.requests(w.began).Writes()
+	w.Expect(len(writes)).To(BeNumerically("<=", 7), "writes from nothing to Ready:\n%s", writes)
+	t.Logf("%d writes:\n%s", len(writes), writes)
+	for _, write := range writes {
+		w.Expect(write.FieldManager()).To(Equal("fixpoint-mcpserver"), "%s", write)
+		w.Expect(write.Code).To(BeNumerically("<", 300), "%s", write)
+	}
+	w.Expect(w.server.requests("/mcp")).To(BeZero(), "nobody asks")
+}
+
+func TestTheOtherTransports(t *testing.T) {
+	w := newManagedWorld(t)
+	w.create("older", func(s *v1alpha1.MCPServerSpec) { s.Transport = v1alpha1.TransportSSE })
+	w.create("bridged", func(s *v1alpha1.MCPServerSpec) {
+		s.Transport, s.Command = v1alpha1.TransportStdio, []string{"serve"}
+	})
+
+	older, bridged := w.complete("older"), w.complete("bridged")
+
+	w.Expect(older.Status.Endpoint).To(HaveSuffix(".svc:8080/sse"))
+	w.Expect(older.Status.Server.Tools).To(BeEquivalentTo(2))
+	w.Expect(w.server.requests("/sse")).To(BeNumerically(">", 0))
+	w.Expect(bridged.Status.Endpoint).To(HaveSuffix(".svc:8080/mcp"))
+	pod := w.deployment("bridged").Spec.Template.Spec
+	w.Expect(pod.InitContainers[0].Image).To(Equal(controllers.DefaultBridgeImage))
+	w.Expect(strings.Join(pod.Containers[0].Command, " ")).To(Equal("/.fixpoint/mcp-bridge serve --listen :8080 --path /mcp -- serve"))
+}
+
+// everything turns all options on that this cluster has something to serve with.
+func everything(s *v1alpha1.MCPServerSpec) {
+	s.Replicas = ptr.To[int32](2)
+	s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true}
+	s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/a", Content: "1"}}
+	s.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
+	s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+	s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}
+	s.Protocol.Disabled = true
+}
+
+// childKinds are the kinds of the children of everything.
+var childKinds = map[string]func() client.Object{
+	"ServiceAccount":      func() client.Object { return &corev1.ServiceAccount{} },
+	"ConfigMap":           func() client.Object { return &corev1.ConfigMap{} },
+	"Service":             func() client.Object { return &corev1.Service{} },
+	"Deployment":          func() client.Object { return &appsv1.Deployment{} },
+	"PodDisruptionBudget": func() client.Object { return &policyv1.PodDisruptionBudget{} },
+	"NetworkPolicy":       func() client.Object { return &networkingv1.NetworkPolicy{} },
+}
+
+// The namespace enforces the standard, so that the API server is the judge.
+func TestPodsAreLetInByTheRestrictedStandard(t *testing.T) {
+	w := newManagedWorld(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
+	w.Expect(api.Patch(w.ctx, namespace, client.RawPatch("application/merge-patch+json",
+		[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)))).To(Succeed())
+
+	w.create("http", everything)
+	w.create("bridged", everything, func(s *v1alpha1.MCPServerSpec) {
+		s.Transport, s.Command = v1alpha1.TransportStdio, []string{"serve"}
+	})
+
+	w.complete("http")
+	w.complete("bridged")
+}
+
+func TestADeletionIsCompleteWhenItReturns(t *testing.T) {
+	w := newManagedWorld(t)
+	server := w.createReady("tools", everything)
+	mark := w.mark()
+
+	w.Expect(api.Delete(w.ctx, server)).To(Succeed())
+	w.Eventually(w.isGone("tools", &v1alpha1.MCPServer{})).Should(Succeed())
+
+	for kind, newObject := range childKinds {
+		w.Expect(w.isGone("tools", newObject())()).To(Succeed(), kind)
+	}
+	w.Expect(w.podUIDs("tools")).To(BeEmpty())
+	var order []string
+	for _, request := range w.requests(mark).Verbs("delete") {
+		order = append(order, request.Resource)
+	}
+	w.Expect(order).To(Equal([]string{"networkpolicies", "poddisruptionbudgets", "deployments", "services", "configmaps", "serviceaccounts"}))
+}
