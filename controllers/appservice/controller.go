@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -70,9 +71,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		// Everything about an AppService is looked at, its status too: a pass over one that is as
-		// it should be costs microseconds and sends nothing, and a status edited by hand is put right.
-		For(&v1alpha1.AppService{}).
+		// Everything about an AppService is looked at, if in a while its status too: a pass over one
+		// that is as it should be costs microseconds and sends nothing, and a status edited by hand
+		// is put right.
+		For(&v1alpha1.AppService{}, builder.WithPredicates(phases.AtOnce())).
+		Watches(&v1alpha1.AppService{}, phases.InAWhile()).
 		Watches(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient()))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,

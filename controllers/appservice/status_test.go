@@ -10,7 +10,6 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 func deploymentWith(replicas, ready int32) *appsv1.Deployment {
@@ -73,14 +72,6 @@ var (
 	earlier = metav1.NewTime(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC))
 	later   = metav1.NewTime(earlier.Add(time.Hour))
 )
-
-func scaled(corrected bool) phases.ObservedDrift {
-	return phases.ObservedDrift{
-		Child:     "Deployment web",
-		Drift:     ssa.Drift{Path: ".spec.replicas", Manager: "kubectl", Desired: "3", Actual: "7"},
-		Corrected: corrected,
-	}
-}
 
 func scaledAt(at metav1.Time, action v1alpha1.DriftAction) v1alpha1.AppServiceDrift {
 	return v1alpha1.AppServiceDrift{

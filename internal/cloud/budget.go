@@ -30,9 +30,13 @@ const longestPass = 8
 // hardly ever has to refuse, nobody waits longer than others, and no reads are spent on a pass
 // that could not write.
 type budget struct {
-	clock         clock.PassiveClock
-	mu            sync.Mutex
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	// writes and reads hand out the turns.
 	writes, reads *rate.Limiter
+	// sentWrites and sentReads are the cloud's own buckets, as far as we can know them: those who
+	// come late for their turns, all together, may find them empty after all.
+	sentWrites, sentReads *rate.Limiter
 	// kept are the times at which objects may write, and due the reads that are kept for them.
 	kept map[string]time.Time
 	due  map[string]reservation
@@ -56,12 +60,14 @@ type reservation struct {
 
 func newBudget(c clock.PassiveClock, limits Limits) *budget {
 	return &budget{
-		clock:  c,
-		writes: rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst-limits.WritesBurst/reserveShare),
-		reads:  rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), max(longestPass, limits.ReadsBurst-limits.ReadsBurst/reserveShare)),
-		kept:   map[string]time.Time{},
-		due:    map[string]reservation{},
-		left:   map[string]int{},
+		clock:      c,
+		writes:     rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst-limits.WritesBurst/reserveShare),
+		reads:      rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), max(longestPass, limits.ReadsBurst-limits.ReadsBurst/reserveShare)),
+		sentWrites: rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst),
+		sentReads:  rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), limits.ReadsBurst),
+		kept:       map[string]time.Time{},
+		due:        map[string]reservation{},
+		left:       map[string]int{},
 	}
 }
 
@@ -111,6 +117,9 @@ func (b *budget) read(object string) time.Duration {
 	if wait := b.closedFor(now); wait > 0 {
 		return wait
 	}
+	if wait := send(b.sentReads, now); wait > 0 {
+		return wait
+	}
 	switch left := b.left[object]; {
 	case left > 1:
 		b.left[object] = left - 1
@@ -138,8 +147,22 @@ func (b *budget) take(object string) time.Duration {
 		b.kept[object] = at
 		return wait
 	}
+	if wait := send(b.sentWrites, now); wait > 0 {
+		b.kept[object] = now.Add(wait)
+		return wait
+	}
 	delete(b.kept, object)
 	return 0
+}
+
+// send takes a request out of a bucket, or says how long there is none.
+func send(bucket *rate.Limiter, now time.Time) time.Duration {
+	request := bucket.ReserveN(now, 1)
+	wait := request.DelayFrom(now)
+	if wait > 0 {
+		request.CancelAt(now)
+	}
+	return wait
 }
 
 // refused closes the budget for everybody, and says until when: a request that comes before its time

@@ -42,7 +42,7 @@ func utilization(resource corev1.ResourceName, percent int32) *autoscalingv2ac.M
 				WithAverageUtilization(percent)))
 }
 
-// AutoscalerReady: an autoscaler that gets no metrics still keeps the number of pods between its
+// AutoscalerReady judges an autoscaler. One that gets no metrics still keeps the number of pods between its
 // bounds, so it is ready, and says what it lacks. One that has not looked yet is about to change
 // the number, of a new Deployment at least, which begins with a single pod.
 func AutoscalerReady(h *autoscalingv2.HorizontalPodAutoscaler) phases.Verdict {

@@ -2,7 +2,6 @@ package phases
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -99,8 +99,8 @@ func (h *childHandler) isProgress(before, after client.Object) bool {
 	if after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() {
 		return false
 	}
-	sameMetadata := maps.Equal(before.GetLabels(), after.GetLabels()) &&
-		maps.Equal(before.GetAnnotations(), after.GetAnnotations()) &&
+	sameMetadata := includes(after.GetLabels(), before.GetLabels()) &&
+		includes(after.GetAnnotations(), before.GetAnnotations()) &&
 		slices.Equal(before.GetFinalizers(), after.GetFinalizers()) &&
 		equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) &&
 		before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp())
@@ -110,6 +110,43 @@ func (h *childHandler) isProgress(before, after client.Object) bool {
 	return !slices.ContainsFunc(h.settled, func(settled func(client.Object) bool) bool {
 		return settled(before) != settled(after)
 	})
+}
+
+// includes says whether all holds what some holds. What others add takes nothing from us.
+func includes(all, some map[string]string) bool {
+	for key, value := range some {
+		if found, ok := all[key]; !ok || found != value {
+			return false
+		}
+	}
+	return true
+}
+
+// AtOnce is the predicate for a controller's own objects: it lets everything pass but updates that
+// ask for nothing new, for which there is [InAWhile].
+func AtOnce() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return !canWait(e.ObjectOld, e.ObjectNew) }}
+}
+
+// InAWhile handles the updates of a controller's own objects that [AtOnce] keeps back, after the
+// [ProgressInterval]. They are the echo of its own status and finalizer, which would only make it
+// write down how far the children have come since; or an edit of the status, to be put right.
+func InAWhile() handler.EventHandler {
+	return handler.Funcs{UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		if canWait(e.ObjectOld, e.ObjectNew) {
+			queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)}, ProgressInterval)
+		}
+	}}
+}
+
+// canWait: neither the spec has changed nor the deletion, and no finalizer has gone.
+func canWait(before, after client.Object) bool {
+	if before.GetResourceVersion() == after.GetResourceVersion() {
+		return false // a resync asks for a look at once
+	}
+	return before.GetGeneration() == after.GetGeneration() &&
+		before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp()) &&
+		!slices.ContainsFunc(before.GetFinalizers(), func(f string) bool { return !slices.Contains(after.GetFinalizers(), f) })
 }
 
 // patientQueue puts off what is added by the [ProgressInterval].

@@ -64,12 +64,16 @@ func TestOnlyProgressIsPutOff(t *testing.T) {
 		before, after func(*Gear)
 		want          time.Duration
 	}{
-		"a status that settles nothing":    {want: phases.ProgressInterval},
-		"it has become ready":              {after: func(gear *Gear) { gear.Turns = true }},
-		"it has ceased to be":              {before: func(gear *Gear) { gear.Turns = true }},
-		"its spec":                         {after: func(gear *Gear) { gear.Generation = 2 }},
-		"its labels":                       {after: func(gear *Gear) { gear.Labels = map[string]string{"a": "b"} }},
-		"its annotations":                  {after: func(gear *Gear) { gear.Annotations = map[string]string{"a": "b"} }},
+		"a status that settles nothing": {want: phases.ProgressInterval},
+		"it has become ready":           {after: func(gear *Gear) { gear.Turns = true }},
+		"it has ceased to be":           {before: func(gear *Gear) { gear.Turns = true }},
+		"its spec":                      {after: func(gear *Gear) { gear.Generation = 2 }},
+		"a label that others add":       {after: func(gear *Gear) { gear.Labels = map[string]string{"a": "b"} }, want: phases.ProgressInterval},
+		"an annotation that others add": {after: func(gear *Gear) { gear.Annotations = map[string]string{"a": "b"} }, want: phases.ProgressInterval},
+		"a label that is taken":         {before: func(gear *Gear) { gear.Labels = map[string]string{"a": "b"} }},
+		"an annotation that is changed": {
+			before: func(gear *Gear) { gear.Annotations = map[string]string{"a": "b"} },
+			after:  func(gear *Gear) { gear.Annotations = map[string]string{"a": "c"} }},
 		"its finalizers":                   {after: func(gear *Gear) { gear.Finalizers = []string{"a/b"} }},
 		"its owner":                        {after: func(gear *Gear) { gear.OwnerReferences = nil }},
 		"it is deleted":                    {after: func(gear *Gear) { gear.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }},
@@ -124,6 +128,45 @@ func TestAStrangerThatGoesFreesItsName(t *testing.T) {
 				asked = append(asked, name)
 			}
 			g.Expect(asked).To(Equal(c.want))
+		})
+	}
+}
+
+func TestTheEchoOfWhatTheControllerWritesCanWait(t *testing.T) {
+	cases := map[string]struct {
+		before, after func(*Toy)
+		waits         bool
+	}{
+		"its status":               {after: func(toy *Toy) { toy.Status.ObservedGeneration = 1 }, waits: true},
+		"its finalizer is put on":  {after: func(toy *Toy) { toy.Finalizers = []string{toyFinalizer} }, waits: true},
+		"a finalizer is taken off": {before: func(toy *Toy) { toy.Finalizers = []string{metav1.FinalizerOrphanDependents} }},
+		"its spec":                 {after: func(toy *Toy) { toy.Generation = 2 }},
+		"it is deleted":            {after: func(toy *Toy) { toy.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }},
+		"nothing: a resync":        {after: func(toy *Toy) { toy.ResourceVersion = "1" }},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			before := &Toy{ObjectMeta: metav1.ObjectMeta{Name: toyName, Namespace: toyNamespace, Generation: 1, ResourceVersion: "1"}}
+			after := before.DeepCopy()
+			after.ResourceVersion = "2"
+			if c.before != nil {
+				c.before(before)
+			}
+			if c.after != nil {
+				c.after(after)
+			}
+			update := event.UpdateEvent{ObjectOld: before, ObjectNew: after}
+
+			q := &queue{}
+			phases.InAWhile().Update(t.Context(), update, q)
+
+			g.Expect(phases.AtOnce().Update(update)).To(Equal(!c.waits), "each update is handled by one of the two")
+			if c.waits {
+				g.Expect(q.added).To(Equal(map[string]time.Duration{toyName: phases.ProgressInterval}))
+			} else {
+				g.Expect(q.added).To(BeEmpty())
+			}
 		})
 	}
 }

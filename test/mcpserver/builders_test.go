@@ -1,7 +1,6 @@
 package mcpserver_test
 
 import (
-	"fmt"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -37,6 +36,11 @@ func often(s *v1alpha1.MCPServerSpec) {
 	s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Second}, metav1.Duration{Duration: time.Second}
 }
 
+// seldom asks once, as far as a test can see.
+func seldom(s *v1alpha1.MCPServerSpec) {
+	s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: time.Hour}, metav1.Duration{Duration: time.Second}
+}
+
 // fromSecrets takes all keys of Secrets into the environment.
 func fromSecrets(names ...string) edit {
 	return func(s *v1alpha1.MCPServerSpec) {
@@ -53,10 +57,6 @@ func files(pairs ...string) edit {
 			s.Files = append(s.Files, v1alpha1.MCPServerFile{Path: pairs[i], Content: pairs[i+1]})
 		}
 	}
-}
-
-func env(name, value string) edit {
-	return func(s *v1alpha1.MCPServerSpec) { s.Env = []corev1.EnvVar{{Name: name, Value: value}} }
 }
 
 // create makes an MCPServer. Durations that nobody set are left out, as in a user's file.
@@ -149,7 +149,7 @@ func update[T client.Object](w *world, manager, name string, object T, change fu
 	w.t.Helper()
 	var updated T
 	w.Eventually(func() error {
-		updated = object.DeepCopyObject().(T)
+		updated = clone(object)
 		if err := api.Get(w.ctx, w.key(name), updated); err != nil {
 			return err
 		}
@@ -205,9 +205,7 @@ func (w *world) podUIDs(name string) []apitypes.UID {
 func (w *world) looks(name string, times int) {
 	w.t.Helper()
 	m := w.managers[len(w.managers)-1]
-	look := func() int {
-		return m.log.count("Child is as desired", `"phase"="Deployment"`, fmt.Sprintf(`"MCPServer"={"name"=%q`, name))
-	}
+	look := func() int { return m.looks("Deployment", name) }
 	before := look()
 	w.Eventually(look).Should(BeNumerically(">=", before+times), "looks at %s", name)
 }

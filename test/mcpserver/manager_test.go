@@ -72,8 +72,8 @@ func (m *runningManager) end() {
 }
 
 // looks is how often the manager has found the child of a phase to be as it should.
-func (m *runningManager) looks(phase, app string) int {
-	return m.log.count("Child is as desired", fmt.Sprintf(`"phase"=%q`, phase), fmt.Sprintf(`"AppService"={"name"=%q`, app))
+func (m *runningManager) looks(phase, server string) int {
+	return m.log.count("Child is as desired", fmt.Sprintf(`"phase"=%q`, phase), fmt.Sprintf(`"MCPServer"={"name"=%q`, server))
 }
 
 // managerLog holds what a manager logs, debug lines included.

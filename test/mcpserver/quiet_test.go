@@ -20,30 +20,32 @@ func TestARestartOfTheManagerWritesNothing(t *testing.T) {
 	first := w.startManager()
 	w.createSecret("one", "k", "1")
 	names := []string{"asked", "unasked", "secrets", "closed", "failing"}
-	w.create("asked", often, replicas(2))
+	w.create("asked", seldom, replicas(2))
 	w.create("unasked", everything)
-	w.create("secrets", often, fromSecrets("one"))
+	w.create("secrets", seldom, fromSecrets("one"))
 	for _, name := range names[:3] {
 		w.complete(name)
 	}
 	w.server.set(false, "sesame")
-	w.create("closed", often)
+	w.create("closed", seldom)
 	w.shows("closed", "ProtocolReady", "True CredentialsRequired", ContainSubstring("401"))
 	w.server.set(true, "")
 	w.create("failing", often)
 	w.shows("failing", "ProtocolReady", "False ProtocolFailing", ContainSubstring("500"))
+	w.change("failing", seldom)
+	w.shows("failing", "ProtocolReady", "False ProtocolFailing", ContainSubstring("500"))
+	w.settled()
 	w.stop(first)
-	versions := w.versions(names)
+	versions, mark := w.versions(names), w.mark()
 
-	// When another manager has looked at all of them, and the servers have not answered yet
-	w.server.set(false, "")
+	// When another manager has looked at all of them, and the servers do not answer it
 	options := w.options()
-	options.ProbeEndpoint.Host = "192.0.2.1:1" // nobody answers there, and nobody refuses
-	mark := w.mark()
-	w.startManagerAs(shared.Config(managerUser), options)
+	options.ProbeEndpoint.Host = "192.0.2.1:1" // an address for documentation: nobody is there
+	second := w.startManagerAs(shared.Config(managerUser), options)
 	for _, name := range names {
-		w.looks(name, 1)
+		w.Eventually(func() int { return second.looks("Deployment", name) }).Should(BeNumerically(">=", 1), name)
 	}
+	w.settled()
 
 	// Then what was said last stands.
 	w.Expect(w.requests(mark).Writes()).To(BeEmpty())

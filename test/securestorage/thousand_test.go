@@ -14,6 +14,8 @@ import (
 )
 
 // A thousand SecureStorages against a cloud that throttles as the real one does, with time compressed.
+// How long it takes is the business of TestAThousandTakeWhatTheThrottleAllows, in the time of a clock:
+// here, time is also what this machine takes.
 func TestAThousandAgainstAThrottlingCloud(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
@@ -21,8 +23,6 @@ func TestAThousandAgainstAThrottlingCloud(t *testing.T) {
 	const (
 		objects  = 1000
 		compress = 10
-		// slack is how much longer than the throttle allows it may take.
-		slack = 1.3
 	)
 	// given
 	knobs := fakecloud.Realistic().Compress(compress)
@@ -55,7 +55,6 @@ func TestAThousandAgainstAThrottlingCloud(t *testing.T) {
 	allowed := max((float64(total.Reads)-knobs.Reads.Capacity)/knobs.Reads.PerSecond, (float64(total.Writes)-knobs.Writes.Capacity)/knobs.Writes.PerSecond)
 	t.Logf("%d reads, %d writes, %d throttled, %d early; took %s, the throttle allows %.1f s", total.Reads, total.Writes, total.Throttled, total.EarlyRetries, took.Round(time.Millisecond), allowed)
 	w.Expect(total.EarlyRetries).To(BeZero())
-	w.Expect(took.Seconds()).To(BeNumerically("<=", slack*allowed))
 	w.Expect(total.Calls()).To(BeNumerically("<=", 25*objects))
 	w.Expect(w.cloud().Created("/storageaccounts/")).To(Equal(objects))
 }

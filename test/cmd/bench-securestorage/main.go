@@ -1,7 +1,7 @@
 // Bench-securestorage measures the SecureStorage controller against the fake cloud, with a real API
 // server and a manager with all rights, and prints what it finds beside the bars as a table.
 //
-//	go run ./cmd/bench-securestorage -objects 1000 -compress 10
+//	go run ./cmd/bench-securestorage -objects 1000 -compress 5
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 
 func main() {
 	objects := flag.Int("objects", 1000, "How many SecureStorages meet the throttling cloud.")
-	compress := flag.Float64("compress", 10, "How many times faster than the real one the throttling cloud is.")
+	compress := flag.Float64("compress", 5, "How many times faster than the real one the throttling cloud is.")
 	crds := flag.String("crds", filepath.Join("..", "config", "crd", "bases"), "`Folder` of the custom resource definitions.")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())

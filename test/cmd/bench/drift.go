@@ -25,18 +25,42 @@ type drift struct {
 }
 
 var drifts = []drift{
-	{"image", &appsv1.DeploymentList{}, edit(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "elsewhere.example/x:1" }),
-		func(o client.Object) bool {
-			return o.(*appsv1.Deployment).Spec.Template.Spec.Containers[0].Image != "elsewhere.example/x:1"
-		}},
-	{"scale", &appsv1.DeploymentList{}, scale, func(o client.Object) bool { return *o.(*appsv1.Deployment).Spec.Replicas == 3 }},
-	{"selector", &corev1.ServiceList{}, edit(func(s *corev1.Service) { s.Spec.Selector["app.kubernetes.io/name"] = "nobody" }),
-		func(o client.Object) bool { return o.(*corev1.Service).Spec.Selector["app.kubernetes.io/name"] != "nobody" }},
-	{"data", &corev1.ConfigMapList{}, edit(func(c *corev1.ConfigMap) { c.Data["LOG_LEVEL"] = "debug" }),
-		func(o client.Object) bool { return o.(*corev1.ConfigMap).Data["LOG_LEVEL"] == "info" }},
+	{
+		"image", &appsv1.DeploymentList{},
+		edit(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = foreignImage }),
+		seen(func(d *appsv1.Deployment) bool { return d.Spec.Template.Spec.Containers[0].Image != foreignImage }),
+	},
+	{
+		"scale", &appsv1.DeploymentList{},
+		scale,
+		seen(func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 3 }),
+	},
+	{
+		"selector", &corev1.ServiceList{},
+		edit(func(s *corev1.Service) { s.Spec.Selector[nameLabel] = "nobody" }),
+		seen(func(s *corev1.Service) bool { return s.Spec.Selector[nameLabel] != "nobody" }),
+	},
+	{
+		"data", &corev1.ConfigMapList{},
+		edit(func(c *corev1.ConfigMap) { c.Data["LOG_LEVEL"] = "debug" }),
+		seen(func(c *corev1.ConfigMap) bool { return c.Data["LOG_LEVEL"] == "info" }),
+	},
 	{"Deployment deleted", &appsv1.DeploymentList{}, remove[*appsv1.Deployment](), nil},
 	{"Service deleted", &corev1.ServiceList{}, remove[*corev1.Service](), nil},
 	{"ConfigMap deleted", &corev1.ConfigMapList{}, remove[*corev1.ConfigMap](), nil},
+}
+
+const (
+	foreignImage = "elsewhere.example/x:1"
+	nameLabel    = "app.kubernetes.io/name"
+)
+
+// seen asks a question about an object of one type; one of another type is not repaired.
+func seen[P client.Object](repaired func(P) bool) func(client.Object) bool {
+	return func(o client.Object) bool {
+		typed, ok := o.(P)
+		return ok && repaired(typed)
+	}
 }
 
 type object[T any] interface {
