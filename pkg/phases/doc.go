@@ -123,7 +123,9 @@
 //		Metrics:  metrics,
 //	})
 //	...
-//	controller := builder.ControllerManagedBy(mgr).For(&Web{})
+//	controller := builder.ControllerManagedBy(mgr).
+//		For(&Web{}, builder.WithPredicates(phases.AtOnce())).
+//		Watches(&Web{}, phases.InAWhile())
 //	for _, child := range engine.Watches(mgr.GetRESTMapper()) {
 //		controller.Watches(child.Object, child.Handler)
 //	}
