@@ -17,9 +17,6 @@ import (
 // How long it takes is the business of TestAThousandTakeWhatTheThrottleAllows, in the time of a clock:
 // here, time is also what this machine takes.
 func TestAThousandAgainstAThrottlingCloud(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
 	const (
 		objects  = 1000
 		compress = 10
