@@ -25,8 +25,8 @@ func TestCrashEndsTheSession(t *testing.T) {
 
 	_, err = callTool(t.Context(), s, "echo", toolInput{})
 	w.Expect(errors.Is(err, mcp.ErrSessionMissing)).To(BeTrue(), "got %v", err)
-	w.Expect(w.metric("child_crashes_total")).To(Equal(1.0))
-	w.Expect(w.metric("sessions_ended_total", reasonServerExited)).To(Equal(1.0))
+	w.Eventually(func() float64 { return w.metric("child_crashes_total") }).Should(Equal(1.0))
+	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonServerExited) }).Should(Equal(1.0))
 	w.Eventually(w.logs.String).Should(ContainSubstring("out of cheese"))
 }
 
@@ -62,7 +62,7 @@ func TestSharedServerComesBackAfterACrash(t *testing.T) {
 	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
 	w.Expect(reply.Header.Get("Retry-After")).NotTo(BeEmpty())
 	w.Eventually(func() int { return w.post(statelessCall, statelessHeaders...).Status }).Should(Equal(http.StatusOK))
-	w.Expect(w.metric("child_crashes_total")).To(Equal(1.0))
+	w.Eventually(func() float64 { return w.metric("child_crashes_total") }).Should(Equal(1.0))
 }
 
 const statelessCall = `{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"echo","arguments":{"text":"hi"},"_meta":{` +
@@ -97,7 +97,7 @@ func TestStartTimeout(t *testing.T) {
 	w := given(t, server("silent"), func(o *Options) { o.StartTimeout = 300 * time.Millisecond })
 	reply := w.post(initMessage)
 	w.Expect(reply.Body).To(ContainSubstring("did not answer initialize within 300ms"))
-	w.Expect(w.metric("sessions_ended_total", reasonStartTimeout)).To(Equal(1.0))
+	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonStartTimeout) }).Should(Equal(1.0))
 	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 }
 
@@ -156,7 +156,7 @@ func TestCheck(t *testing.T) {
 			w.Expect(errors.As(err, &command)).To(BeTrue(), "got %v", err)
 			w.Expect(err).To(MatchError(ContainSubstring(c.message)))
 			w.Expect(command.Missing).To(Equal(c.missing))
-			w.Expect(w.metric("child_start_failures_total")).To(Equal(1.0))
+			w.Eventually(func() float64 { return w.metric("child_start_failures_total") }).Should(Equal(1.0))
 		})
 	}
 }
@@ -187,7 +187,7 @@ func TestCheckFindsOutTheVersions(t *testing.T) {
 			w := given(t, server(behaviour))
 			w.Expect(w.bridge.Check(t.Context())).To(Succeed())
 			w.Expect(w.bridge.era(t.Context())).To(Equal(stateless))
-			w.Expect(w.metric("child_starts_total")).To(Equal(1.0))
+			w.Eventually(func() float64 { return w.metric("child_starts_total") }).Should(Equal(1.0))
 		})
 	}
 }

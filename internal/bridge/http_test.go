@@ -174,7 +174,7 @@ func TestDrainEndsIdleSessions(t *testing.T) {
 	w.session()
 	w.stop()
 	w.Eventually(w.done).Should(Receive(BeNil()))
-	w.Expect(w.metric("sessions_ended_total", reasonIdle)).To(Equal(1.0))
+	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonIdle) }).Should(Equal(1.0))
 }
 
 func TestDrainEndsInOrderWhenTheTimeIsUp(t *testing.T) {

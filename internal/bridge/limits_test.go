@@ -23,7 +23,7 @@ func TestTooManySessions(t *testing.T) {
 	w.Expect(reply.Body).To(MatchJSON(`{"jsonrpc":"2.0","id":1,"error":{"code":-32000,
 		"message":"this server has 2 sessions, which is as many as it may have; try again later",
 		"data":{"reason":"TooManySessions"}}}`))
-	w.Expect(w.metric("refused_total", reasonTooManySessions)).To(Equal(1.0))
+	w.Eventually(func() float64 { return w.metric("refused_total", reasonTooManySessions) }).Should(Equal(1.0))
 
 	w.open(http.MethodDelete, "", headerSession, first).Body.Close()
 	w.Eventually(func() int { return w.post(initMessage).Status }).Should(Equal(http.StatusOK))
@@ -90,7 +90,7 @@ func TestMessageSizes(t *testing.T) {
 			_, err := callTool(t.Context(), s, "big", toolInput{Count: 3 << 20})
 			w.Expect(err).To(MatchError(ContainSubstring("the limit is 1048576")))
 			w.Expect(callTool(t.Context(), s, "echo", toolInput{Text: "goes on"})).To(Equal("goes on"))
-			w.Expect(w.metric("dropped_messages_total", reasonTooLarge)).To(Equal(1.0))
+			w.Eventually(func() float64 { return w.metric("dropped_messages_total", reasonTooLarge) }).Should(Equal(1.0))
 		})
 	}
 }

@@ -92,7 +92,7 @@ func TestSessionsHaveAChildEach(t *testing.T) {
 
 	w.Expect(one.Close()).To(Succeed())
 	w.Eventually(func() float64 { return w.metric("children") }).Should(Equal(1.0))
-	w.Expect(w.metric("sessions_ended_total", reasonDeleted)).To(Equal(1.0))
+	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonDeleted) }).Should(Equal(1.0))
 	w.Expect(w.metric("child_crashes_total")).To(BeZero())
 }
 
