@@ -37,9 +37,18 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	settings.options.Logger.Info("Starting manager", "apiServer", cfg.Host, "controllers", settings.options.Controllers, "namespaces", settings.options.Namespaces)
+	settings.options.Logger.Info("Starting manager", "apiServer", cfg.Host,
+		"controllers", orAll(settings.options.Controllers), "namespaces", orAll(settings.options.Namespaces))
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running the manager: %w", err)
 	}
 	return nil
+}
+
+// orAll says what an empty choice means.
+func orAll(chosen []string) []string {
+	if len(chosen) == 0 {
+		return []string{"all"}
+	}
+	return chosen
 }
