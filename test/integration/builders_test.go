@@ -157,6 +157,14 @@ func (w *world) shows(name, conditionType, statusAndReason string, message types
 	})
 }
 
+// phase waits until the resource is in a phase.
+func (w *world) phase(name string, phase v1alpha1.AppServicePhase) *v1alpha1.AppService {
+	w.t.Helper()
+	return eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		g.Expect(a.Status.Phase).To(Equal(phase))
+	})
+}
+
 // conditions are the status and the reason of each.
 func conditions(a *v1alpha1.AppService) map[string]string {
 	all := map[string]string{}
