@@ -490,6 +490,7 @@ type AppService struct {
 
 	// status is what was observed. Only the controller writes it.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status AppServiceStatus `json:"status,omitzero"`
 }
 

@@ -1096,6 +1096,7 @@ type MCPServer struct {
 
 	// status is what was observed. Only the controller writes it.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status MCPServerStatus `json:"status,omitzero"`
 }
 

@@ -458,6 +458,7 @@ type SecureStorage struct {
 
 	// status is what was observed. Only the controller writes it.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status SecureStorageStatus `json:"status,omitzero"`
 }
 

@@ -43,6 +43,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: status
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceStatus
+      default:
+        observedGeneration: -1
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceAutoscaling
   map:
     fields:
@@ -294,6 +296,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: status
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerStatus
+      default:
+        observedGeneration: -1
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerAutoscaling
   map:
     fields:
@@ -899,6 +903,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: status
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageStatus
+      default:
+        observedGeneration: -1
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageAccess
   map:
     fields:
