@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -37,11 +38,9 @@ type budget struct {
 	// sentWrites and sentReads are the cloud's own buckets, as far as we can know them: those who
 	// come late for their turns, all together, may find them empty after all.
 	sentWrites, sentReads *rate.Limiter
-	// kept are the times at which objects may write, and due the reads that are kept for them.
-	kept map[string]time.Time
-	due  map[string]reservation
-	// left is how many reads an object was let in for and has not made yet.
-	left map[string]int
+	// shares are what each object has of it. swept is when those were last looked through.
+	shares map[string]*share
+	swept  time.Time
 	// closedUntil is when the cloud, having refused, wants to be asked again.
 	closedUntil time.Time
 	// streak is how often in a row it has refused right after it was asked again: the time that it
@@ -52,11 +51,22 @@ type budget struct {
 // longestStreak bounds by what power of two a refusal is made longer.
 const longestStreak = 4
 
-// reservation is a number of reads from a time on.
-type reservation struct {
-	at    time.Time
-	reads int
+// share is what an object has of a budget.
+type share struct {
+	// writeAt is when the object may write; zero if it has not asked, or has written.
+	writeAt time.Time
+	// readAt is from when on there are so many reads for it; there are none kept if it is zero.
+	readAt time.Time
+	reads  int
+	// left is how many reads the object was let in for and has not made yet.
+	left int
+	// seen is when the object last came.
+	seen time.Time
 }
+
+// longestAbsence is how long the share of an object is kept that does not come any more: it may be
+// deleted. Whoever comes after that asks anew, and loses no more than its place in the row.
+const longestAbsence = time.Hour
 
 func newBudget(c clock.PassiveClock, limits Limits) *budget {
 	return &budget{
@@ -65,9 +75,8 @@ func newBudget(c clock.PassiveClock, limits Limits) *budget {
 		reads:      rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), max(longestPass, limits.ReadsBurst-limits.ReadsBurst/reserveShare)),
 		sentWrites: rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst),
 		sentReads:  rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), limits.ReadsBurst),
-		kept:       map[string]time.Time{},
-		due:        map[string]reservation{},
-		left:       map[string]int{},
+		shares:     map[string]*share{},
+		swept:      c.Now(),
 	}
 }
 
@@ -80,31 +89,46 @@ func (b *budget) enter(object string, reads int) time.Duration {
 	if wait := b.closedFor(now); wait > 0 {
 		return wait
 	}
-	if wait := b.kept[object].Sub(now); wait > 0 {
+	own := b.share(object, now)
+	if wait := own.writeAt.Sub(now); wait > 0 {
 		return wait
 	}
-	if wait := b.reserved(object, now); wait > 0 {
+	if wait := own.readIn(now); wait > 0 {
 		return wait
 	}
-	missing := reads - b.left[object]
+	missing := reads - own.left
 	if missing <= 0 {
 		return 0
 	}
-	b.due[object] = reservation{at: now.Add(b.reads.ReserveN(now, missing).DelayFrom(now)), reads: missing}
-	return b.reserved(object, now)
+	own.readAt, own.reads = now.Add(b.reads.ReserveN(now, missing).DelayFrom(now)), missing
+	return own.readIn(now)
 }
 
-// reserved hands out the reads that are kept for the object, or says how long they are not.
-func (b *budget) reserved(object string, now time.Time) time.Duration {
-	kept, ok := b.due[object]
+// share is that of the object. Those of objects that have not come for long are dropped now and then.
+func (b *budget) share(object string, now time.Time) *share {
+	if now.Sub(b.swept) >= longestAbsence {
+		maps.DeleteFunc(b.shares, func(_ string, s *share) bool { return now.Sub(s.seen) >= longestAbsence })
+		b.swept = now
+	}
+	own, ok := b.shares[object]
 	if !ok {
+		own = &share{}
+		b.shares[object] = own
+	}
+	own.seen = now
+	return own
+}
+
+// readIn hands out the reads that are kept, or says how long they are not there yet.
+func (s *share) readIn(now time.Time) time.Duration {
+	if s.readAt.IsZero() {
 		return 0
 	}
-	if wait := kept.at.Sub(now); wait > 0 {
+	if wait := s.readAt.Sub(now); wait > 0 {
 		return wait
 	}
-	delete(b.due, object)
-	b.left[object] += kept.reads
+	s.left += s.reads
+	s.readAt, s.reads = time.Time{}, 0
 	return 0
 }
 
@@ -120,12 +144,9 @@ func (b *budget) read(object string) time.Duration {
 	if wait := send(b.sentReads, now); wait > 0 {
 		return wait
 	}
-	switch left := b.left[object]; {
-	case left > 1:
-		b.left[object] = left - 1
-	case left == 1:
-		delete(b.left, object)
-	default:
+	if own := b.share(object, now); own.left > 0 {
+		own.left--
+	} else {
 		b.reads.ReserveN(now, 1)
 	}
 	return 0
@@ -139,19 +160,18 @@ func (b *budget) take(object string) time.Duration {
 	if wait := b.closedFor(now); wait > 0 {
 		return wait
 	}
-	at, ok := b.kept[object]
-	if !ok {
-		at = now.Add(b.writes.ReserveN(now, 1).DelayFrom(now))
+	own := b.share(object, now)
+	if own.writeAt.IsZero() {
+		own.writeAt = now.Add(b.writes.ReserveN(now, 1).DelayFrom(now))
 	}
-	if wait := at.Sub(now); wait > 0 {
-		b.kept[object] = at
+	if wait := own.writeAt.Sub(now); wait > 0 {
 		return wait
 	}
 	if wait := send(b.sentWrites, now); wait > 0 {
-		b.kept[object] = now.Add(wait)
+		own.writeAt = now.Add(wait)
 		return wait
 	}
-	delete(b.kept, object)
+	own.writeAt = time.Time{}
 	return 0
 }
 
@@ -198,8 +218,8 @@ func (b *budget) isBusy() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	for _, at := range b.kept {
-		if at.After(now) {
+	for _, own := range b.shares {
+		if own.writeAt.After(now) {
 			return true
 		}
 	}

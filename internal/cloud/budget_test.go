@@ -117,3 +117,21 @@ func TestARefusalClosesForEverybody(t *testing.T) {
 	b.answered()
 	g.Expect(b.refused(5 * time.Second)).To(Equal(5 * time.Second))
 }
+
+func TestWhatObjectsHadIsDroppedOnceTheyNeverCome(t *testing.T) {
+	g := NewWithT(t)
+	// given objects that asked for a turn and were deleted before it came, and one that comes again
+	b, c := newTestBudget(Limits{WritesPerSecond: 1, WritesBurst: 1, ReadsPerSecond: 100, ReadsBurst: 100})
+	for i := range 10 {
+		b.enter(fmt.Sprint(i), 3)
+		b.take(fmt.Sprint(i))
+	}
+	step(c, longestAbsence/2)
+	g.Expect(b.take("9")).To(BeZero())
+	// when long has passed
+	step(c, longestAbsence/2)
+	b.take("new")
+	// then nothing of them is left, and everything of it
+	g.Expect(b.shares).To(And(HaveLen(2), HaveKey("9"), HaveKey("new")))
+	g.Expect(b.shares["9"].left).To(Equal(3))
+}

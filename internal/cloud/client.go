@@ -66,8 +66,18 @@ const callTimeout = 20 * time.Second
 type Cloud struct {
 	config  Config
 	mu      sync.Mutex
-	clients map[string]*Client
+	clients map[string]*usedClient
 }
+
+// usedClient is a client, and when it was last asked for.
+type usedClient struct {
+	*Client
+	at time.Time
+}
+
+// longestIdle is how long a client is kept that nobody asks for: its subscription has no object any
+// more, or its credential was rotated. To make it anew costs a token, and its budget is full by then.
+const longestIdle = 2 * time.Hour
 
 // New makes a Cloud.
 func New(config Config) *Cloud {
@@ -78,7 +88,7 @@ func New(config Config) *Cloud {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
-	return &Cloud{config: config, clients: map[string]*Client{}}
+	return &Cloud{config: config, clients: map[string]*usedClient{}}
 }
 
 // Credential is a way to prove who one is, with a name by which its clients are shared. The name
@@ -93,14 +103,18 @@ func (c *Cloud) Client(subscription string, credential Credential) (*Client, err
 	key := subscription + "/" + credential.Name
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := c.config.Clock.Now()
 	if client, ok := c.clients[key]; ok {
-		return client, nil
+		client.at = now
+		return client.Client, nil
 	}
 	client, err := newClient(c.config, subscription, credential.Token)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of subscription %s: %w", subscription, err)
 	}
-	c.clients[key] = client
+	// Only here do they become more.
+	maps.DeleteFunc(c.clients, func(_ string, other *usedClient) bool { return now.Sub(other.at) >= longestIdle })
+	c.clients[key] = &usedClient{Client: client, at: now}
 	return client, nil
 }
 
