@@ -325,6 +325,24 @@ func TestAdoptionPassesThrough(t *testing.T) {
 	}
 }
 
+func TestAStrangerIsJudgedByWhatIsThere(t *testing.T) {
+	g := NewWithT(t)
+	// Given a stranger of the child's name that was deleted, while the cache shows it
+	w := newWorld()
+	shop := newWorkshop(w, gearOf("Axle"))
+	w.put(&Gear{ObjectMeta: metav1.ObjectMeta{Name: "axle", Namespace: toyNamespace}})
+	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
+	w.lags = true
+	w.remove(ref{"Gear", "axle"}, "")
+
+	// When a pass is made
+	shop.mustPass(t)
+
+	// Then the child is made
+	g.Expect(w.broken).To(BeEmpty())
+	g.Expect(metav1.IsControlledBy(w.objects[ref{"Gear", "axle"}], w.toy())).To(BeTrue())
+}
+
 func TestExplainSaysMoreAboutAChildThatIsNotReady(t *testing.T) {
 	g := NewWithT(t)
 	// Given a gear that does not turn yet, and an explanation of that

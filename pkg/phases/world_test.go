@@ -340,6 +340,7 @@ func (a applier) Apply(_ context.Context, req ssa.Request) (result ssa.Result, e
 	if !ok {
 		return result, fmt.Errorf("no %T in this world", req.Desired)
 	}
+	a.looked(req)
 	if shown, ok := req.Live.(child); ok && isQuiet(shown, desired, req) {
 		return ssa.Result{Action: ssa.ActionNone, Live: req.Live}, nil
 	}
@@ -348,6 +349,17 @@ func (a applier) Apply(_ context.Context, req ssa.Request) (result ssa.Result, e
 		return err
 	})
 	return result, err
+}
+
+// looked sees to it that a stranger is judged by what is there. What is ours may be judged by the
+// cache, since every write of it carries what was judged.
+func (w *world) looked(req ssa.Request) {
+	if req.Live == nil || metav1.IsControlledBy(req.Live, &metav1.ObjectMeta{UID: req.Owner.UID}) {
+		return
+	}
+	if there := w.objects[refOf(req.Live)]; there == nil || there.GetResourceVersion() != req.Live.GetResourceVersion() {
+		w.broken = append(w.broken, "the stranger "+refOf(req.Live).String()+" was judged by the cache")
+	}
 }
 
 func isQuiet(live child, desired *partConfiguration, req ssa.Request) bool {
