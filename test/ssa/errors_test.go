@@ -66,7 +66,6 @@ var refusals = map[string]refusal{
 		message: `admission webhook "deny.test.fixpoint.dev" denied the request: images must come from the mirror`,
 	},
 	"a webhook that does not answer": {
-		labels: map[string]string{"test.fixpoint.dev/down": "yes"},
 		given:  (*scenario).webhookThatIsDown,
 		when:   func(s *scenario) ssa.Configuration { return s.configMap("c", nil) },
 		reason: ssa.ReasonAPIUnavailable, transient: true,
@@ -174,6 +173,10 @@ func (s *scenario) fullQuota() {
 	s.create("kubectl-create", quota)
 	quota.Status = corev1.ResourceQuotaStatus{Hard: one, Used: one}
 	s.Expect(api.Status().Update(s, quota)).To(Succeed())
+	// The API server learns of a quota, and of what is used of it, from a watch.
+	s.Eventually(func() error {
+		return api.Create(s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: s.namespace}}, client.DryRunAll)
+	}).Should(MatchError(ContainSubstring("exceeded quota")))
 }
 
 func (s *scenario) webhookThatIsDown() {
@@ -184,7 +187,7 @@ func (s *scenario) webhookThatIsDown() {
 			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")},
 			AdmissionReviewVersions: []string{"v1"},
 			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
-			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"test.fixpoint.dev/down": "yes"}},
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
