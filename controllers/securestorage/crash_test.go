@@ -115,6 +115,60 @@ func TestADeletionMayComeAtAnyTime(t *testing.T) {
 	}
 }
 
+// The process ends while the storage comes about, and before the next one has looked, it is deleted:
+// what the status could not say any more must be found all the same.
+func TestADeletionMayFollowTheEndOfAProcess(t *testing.T) {
+	for access := range accesses {
+		for after, side := range sides {
+			ended := true
+			for at := 1; ended; at++ {
+				t.Run(fmt.Sprintf("%s/%s call %d", access, side, at), func(t *testing.T) {
+					// given
+					w := newAccessWorld(t, access)
+					w.cut = &cut{at: at, after: after}
+					w.runUntil("cut, or ready", func() bool { return w.cut == nil || w.isReady() })
+					ended = w.cut == nil
+					w.cut = nil
+					// when
+					w.delete()
+					w.runUntilGone()
+					// then
+					w.leavesNothing()
+					w.clock.Step(time.Hour)
+					w.leavesNothing()
+				})
+			}
+		}
+	}
+}
+
+// And the next process ends while it tears down: what only the account could tell, and the status did
+// not say yet, must not go with it.
+func TestTwoProcessesMayEnd(t *testing.T) {
+	for access := range accesses {
+		began := true
+		for at := 1; began; at++ {
+			ended := true
+			for then := 1; ended; then++ {
+				t.Run(fmt.Sprintf("%s/after call %d, then after call %d", access, at, then), func(t *testing.T) {
+					// given
+					w := newAccessWorld(t, access)
+					w.cut = &cut{at: at, after: true}
+					w.runUntil("cut, or ready", func() bool { return w.cut == nil || w.isReady() })
+					began = w.cut == nil
+					// when
+					w.delete()
+					w.cut = &cut{at: then, after: true}
+					w.runUntilGone()
+					ended = w.cut == nil
+					// then
+					w.leavesNothing()
+				})
+			}
+		}
+	}
+}
+
 // Deleted while an account that was just asked for cannot be seen yet.
 func TestADeletionFindsAnAccountThatIsNotSeenYet(t *testing.T) {
 	knobs := quick()
