@@ -1,0 +1,179 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+const me, other = "replica-a", "replica-b"
+
+// record is a Lease, as its server has it.
+type record struct {
+	holder string
+	writes int
+	delay  time.Duration
+	err    error
+}
+
+// theLock implements resourcelock.Interface over a record.
+type theLock struct{ *record }
+
+func (l theLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if l.err != nil {
+		return nil, nil, l.err
+	}
+	return &resourcelock.LeaderElectionRecord{HolderIdentity: l.holder}, []byte(l.holder), nil
+}
+
+func (l theLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return l.Update(ctx, r)
+}
+
+func (l theLock) Update(_ context.Context, r resourcelock.LeaderElectionRecord) error {
+	elapse(l.delay)
+	if l.err != nil {
+		return l.err
+	}
+	l.holder = r.HolderIdentity
+	l.writes++
+	return nil
+}
+
+func (theLock) RecordEvent(string) {}
+func (theLock) Identity() string   { return me }
+func (theLock) Describe() string   { return "test/lease" }
+
+func held(by string) resourcelock.LeaderElectionRecord {
+	return resourcelock.LeaderElectionRecord{HolderIdentity: by}
+}
+
+func inBubble(t *testing.T, test func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		guard, server := New(duration, nil), &record{}
+		test(t.Context(), NewWithT(t), guard, server, guard.Lock(theLock{server}))
+	})
+}
+
+func TestTheLeaseIsProvenFromWhenTheRenewalWasSent(t *testing.T) {
+	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
+		server.delay = 5 * time.Second
+		g.Expect(lock.Create(ctx, held(me))).To(Succeed())
+		g.Expect(guard.Check()).To(Succeed())
+		elapse(4 * time.Second)
+		g.Expect(reasonOf(guard.Check())).To(Equal(Unproven))
+	})
+}
+
+func TestARenewalThatFailsProvesNothing(t *testing.T) {
+	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
+		server.err = errors.New("conflict")
+		g.Expect(lock.Update(ctx, held(me))).To(MatchError("conflict"))
+		g.Expect(reasonOf(guard.Check())).To(Equal(NotElected))
+	})
+}
+
+func TestRenewalsThatFollowTooFastAreNotSent(t *testing.T) {
+	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
+		for range 40 { // ten seconds
+			g.Expect(lock.Update(ctx, held(me))).To(Succeed())
+			g.Expect(guard.Check()).To(Succeed())
+			elapse(250 * time.Millisecond)
+		}
+		g.Expect(server.writes).To(Equal(8))
+	})
+}
+
+func TestAStandbyLooksAndWritesNothing(t *testing.T) {
+	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
+		server.holder = other
+		_, _, err := lock.Get(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(guard.Lost()).NotTo(BeClosed(), "it had nothing to lose")
+		g.Expect(reasonOf(guard.Check())).To(Equal(NotElected))
+	})
+}
+
+func TestALeaderThatFindsAnotherInItsPlaceIsNoneAnyMore(t *testing.T) {
+	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
+		g.Expect(lock.Update(ctx, held(me))).To(Succeed())
+		server.holder = other
+		_, _, err := lock.Get(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(guard.Lost()).To(BeClosed())
+		g.Expect(reasonOf(guard.Check())).To(Equal(Lost))
+		g.Expect(reasonOf(lock.Update(ctx, held(me)))).To(Equal(Lost), "and does not become one again")
+		g.Expect(server.holder).To(Equal(other))
+	})
+}
+
+func TestTheLeaseIsGivenUpByItsHolderAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		holder, want string
+	}{
+		"it is ours":              {me, ""},
+		"it is another's":         {other, other},
+		"it is nobody's as it is": {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
+				g.Expect(lock.Update(ctx, held(me))).To(Succeed())
+				server.holder = c.holder
+				_, _, err := lock.Get(ctx)
+				g.Expect(err).NotTo(HaveOccurred())
+
+				g.Expect(lock.Update(ctx, held(""))).To(Succeed())
+
+				g.Expect(server.holder).To(Equal(c.want))
+				g.Expect(guard.Held()).To(BeFalse())
+			})
+		})
+	}
+}
+
+func TestTheLeaseIsGivenUpWhenNoWriteIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		guard, lease, wire := New(duration, nil), &record{}, newServer()
+		lock, through := guard.Lock(theLock{lease}), guard.RoundTripper(wire, wire, IsWrite)
+		g.Expect(lock.Update(t.Context(), held(me))).To(Succeed())
+		outcome := send(t.Context(), t, through, http.MethodPatch)
+		<-wire.received
+
+		released := make(chan error, 1)
+		go func() { released <- lock.Update(context.Background(), held("")) }()
+		synctest.Wait()
+
+		g.Expect(lease.holder).To(Equal(me), "a write is under way")
+		g.Expect(reasonOf(<-send(t.Context(), t, through, http.MethodPatch))).To(Equal(GivenUp), "and no other one begins")
+		wire.answer <- nil
+		g.Expect(<-outcome).To(Succeed())
+		g.Expect(<-released).To(Succeed())
+		g.Expect(lease.holder).To(BeEmpty())
+	})
+}
+
+func TestALeaseIsLeftToRunOutIfAWriteDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		guard, lease, wire := New(duration, nil), &record{}, newServer()
+		lock := guard.Lock(theLock{lease})
+		g.Expect(lock.Update(t.Context(), held(me))).To(Succeed())
+		outcome := send(t.Context(), t, guard.RoundTripper(wire, wire, IsWrite), http.MethodPatch)
+		<-wire.received
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+
+		g.Expect(lock.Update(ctx, held(""))).To(Succeed())
+
+		g.Expect(lease.holder).To(Equal(me))
+		g.Expect(reasonOf(<-outcome)).To(Equal(Unproven), "it is broken off at the end of the proof")
+	})
+}

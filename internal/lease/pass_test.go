@@ -1,0 +1,76 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+func reconcileBy(guard *Guard, do func(ctx context.Context) error) (reconcile.Result, error) {
+	inner := reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+		return reconcile.Result{}, do(ctx)
+	})
+	return guard.Pass(inner).Reconcile(context.Background(), reconcile.Request{})
+}
+
+func TestAPassThatIsRefusedAWriteIsNobodysError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		guard, wire := newElected(t), newServer()
+		through := guard.RoundTripper(wire, wire, IsWrite)
+
+		result, err := reconcileBy(guard, func(ctx context.Context) error {
+			elapse(duration)
+			return <-send(ctx, t, through, http.MethodPatch)
+		})
+
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(result.RequeueAfter).To(Equal(lookAgain))
+	})
+}
+
+// Otherwise a status would say that an object had trouble that was the replica's.
+func TestWhatFollowsARefusalIsRefusedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		guard, wire := newElected(t), newServer()
+		through := guard.RoundTripper(wire, wire, IsWrite)
+
+		result, err := reconcileBy(guard, func(ctx context.Context) error {
+			elapse(duration)
+			first := <-send(ctx, t, through, http.MethodPatch)
+			guard.renewed(guard.now())
+			second := <-send(ctx, t, through, http.MethodPatch)
+			g.Expect(second).To(Equal(first))
+			return nil
+		})
+
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(result.RequeueAfter).To(Equal(lookAgain))
+		g.Expect(wire.received).NotTo(Receive())
+	})
+}
+
+func TestAPassIsNotBegunWithoutTheLease(t *testing.T) {
+	g := NewWithT(t)
+	result, err := reconcileBy(New(duration, nil), func(context.Context) error { return errors.New("it was begun") })
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.RequeueAfter).To(Equal(lookAgain))
+}
+
+func TestOtherErrorsOfAPassStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := reconcileBy(newElected(t), func(context.Context) error { return errors.New("broken") })
+		NewWithT(t).Expect(err).To(MatchError("broken"))
+	})
+}
+
+func TestWithoutAGuardAPassIsAsItIs(t *testing.T) {
+	_, err := reconcileBy(nil, func(context.Context) error { return errors.New("broken") })
+	NewWithT(t).Expect(err).To(MatchError("broken"))
+}
