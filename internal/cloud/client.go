@@ -20,6 +20,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/keyvault/armkeyvault"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/storage/armstorage"
 	"k8s.io/utils/clock"
+
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 )
 
 // Config says which cloud, and with which manners.
@@ -28,6 +30,8 @@ type Config struct {
 	Cloud azcloud.Configuration
 	// Transport sends requests. Optional.
 	Transport policy.Transporter
+	// Guard, if there is one, decides whether requests that change something are sent.
+	Guard *lease.Guard
 	// AllowHTTP lets the credential go over plain HTTP: for a fake cloud on this machine.
 	AllowHTTP bool
 	// Limits are what a subscription allows. Azure's own where they are 0.
@@ -83,6 +87,9 @@ const longestIdle = 2 * time.Hour
 func New(config Config) *Cloud {
 	if config.Cloud.Services == nil {
 		config.Cloud = azcloud.AzurePublic
+	}
+	if config.Guard != nil {
+		config.Transport = guarded(config.Guard, config.Transport)
 	}
 	config.Limits = config.Limits.orAzures()
 	if config.Clock == nil {

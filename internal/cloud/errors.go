@@ -12,6 +12,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 )
 
 // Kind sorts what can go wrong by what has to be done about it.
@@ -141,6 +143,9 @@ var kindOfCode = map[string]Kind{
 func classify(target Target, doing string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if refusal, refused := lease.Refused(err); refused {
+		return fmt.Errorf("%s: %w", doing, refusal) // not the cloud's doing
 	}
 	typed := &Error{Kind: Unreachable, Target: target, doing: doing, cause: err, Message: "the cloud did not answer"}
 	var response *azcore.ResponseError
