@@ -343,15 +343,16 @@ func TestAStrangerIsJudgedByWhatIsThere(t *testing.T) {
 	g.Expect(metav1.IsControlledBy(w.objects[ref{"Gear", "axle"}], w.toy())).To(BeTrue())
 }
 
-func TestExplainSaysMoreAboutAChildThatIsNotReady(t *testing.T) {
+func TestExplainSaysMoreAboutAChild(t *testing.T) {
 	g := NewWithT(t)
 	// Given a gear that does not turn yet, and an explanation of that
 	w := newWorld()
 	w.turnsAfter["axle"] = 1
-	asked := 0
 	axle := gearOf("Axle")
 	axle.Explain = func(_ context.Context, _ *scope, live *Gear, verdict phases.Verdict) phases.Verdict {
-		asked++
+		if verdict.IsDone() {
+			return verdict.WithMessage(live.Name + " turns well")
+		}
 		return phases.Wait("Rusty", live.Name+" needs oil", verdict.After())
 	}
 	shop := newWorkshop(w, axle)
@@ -362,10 +363,10 @@ func TestExplainSaysMoreAboutAChildThatIsNotReady(t *testing.T) {
 	g.Expect(result.RequeueAfter).To(Equal(5 * time.Second))
 	g.Expect(shop.condition(t, "AxleReady").Message).To(Equal("axle needs oil"))
 
-	// When it turns, none is asked for
+	// When it turns, it is the remark on that
 	w.tick()
 	shop.mustPass(t)
-	g.Expect(asked).To(Equal(1))
+	g.Expect(shop.condition(t, "AxleReady").Message).To(Equal("axle turns well"))
 	g.Expect(shop.states()).To(ContainElement("Ready=True/Ready"))
 }
 

@@ -55,10 +55,11 @@
 // A phase says one of these about itself, and its condition <name>Ready repeats it:
 //
 //   - [Done], or [NotConfigured] for an option that is off: the next phase begins. With
-//     [Verdict.LookAgainAfter] the object is looked at again though nothing watched changes.
+//     [Verdict.LookAgainAfter] the object is looked at again though nothing watched changes. With
+//     [Verdict.AndReconciling] or [Verdict.AndStalled] the phase says that it is not at its end.
 //   - [Wait]: something in the world has to happen first. The object is looked at again when
 //     something watched changes, or after the time given, or after [SafetyNet] if none is.
-//     The smallest wait of a pass wins.
+//     The smallest wait of a pass wins. With [Verdict.AsTrouble] its Event is a warning.
 //   - [Stalled]: only a change of the spec or of the world helps. The object is not looked at
 //     again until something watched changes.
 //   - an error: tried again with backoff. One with a ConditionReason and Permanent method, as
@@ -81,7 +82,8 @@
 //     being removed; a teardown that stalls is looked at again at the pace of the safety net.
 //  5. Status is the truth, even when a phase fails, and is written once, if it differs.
 //  6. Every transition is seen: one Event for each condition whose status or reason changed, and
-//     metrics by controller, phase and outcome.
+//     metrics by controller, phase and outcome. That an option is off which has not been on is no
+//     transition: from NotConfigured to Unknown and back, nothing has happened.
 //  7. A plan has no side effects.
 //  8. A wrong list fails in [New].
 //

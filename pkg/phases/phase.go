@@ -93,8 +93,9 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	ChildName func(scope S) string
 	// Ready judges the live child. Optional: a child that exists is ready without it.
 	Ready func(live L) Verdict
-	// Explain may look further for why a child is not ready, and say so in a better verdict of the
-	// same sort. It may read. Optional.
+	// Explain may look further for why a child is not ready, or what there is to say about one that is,
+	// and say so in a better verdict of the same sort. It may read, which it should not where all is
+	// well. Optional.
 	Explain func(ctx context.Context, scope S, live L, verdict Verdict) Verdict
 	// Observed hands the live child to the phases that follow, through the scope. Optional.
 	Observed func(scope S, live L)
@@ -274,7 +275,7 @@ func (c Child[S, C, L]) judge(ctx context.Context, p *pass[S], live L) Verdict {
 		return Done(p.describe(live) + " is applied")
 	}
 	verdict := c.Ready(live)
-	if c.Explain != nil && !verdict.IsDone() {
+	if c.Explain != nil {
 		return c.Explain(ctx, p.scope, live, verdict)
 	}
 	return verdict

@@ -166,6 +166,11 @@ func (o *outcome[S]) conditions() []metav1.Condition {
 			Type: ConditionStalled, Status: metav1.ConditionTrue,
 			Reason: o.verdicts[gate].reason, Message: o.verdicts[gate].message,
 		})
+	} else if i := o.unfinished(); i >= 0 && (gate < 0 || o.verdicts[i].beside == ConditionStalled) {
+		conditions = append(conditions, metav1.Condition{
+			Type: o.verdicts[i].beside, Status: metav1.ConditionTrue,
+			Reason: o.verdicts[i].reason, Message: o.verdicts[i].message,
+		})
 	} else if gate >= 0 {
 		conditions = append(conditions, metav1.Condition{
 			Type: ConditionReconciling, Status: metav1.ConditionTrue,
@@ -185,9 +190,18 @@ func (o *outcome[S]) gate() int {
 	})
 }
 
+// unfinished is the index of the first phase that lets others begin and is not at its end, or -1.
+func (o *outcome[S]) unfinished() int {
+	return slices.IndexFunc(o.verdicts, func(v Verdict) bool { return v.IsDone() && v.beside != "" })
+}
+
 func (o *outcome[S]) readyCondition(gate int) metav1.Condition {
 	if gate < 0 {
-		return metav1.Condition{Type: ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonReady, Message: "all phases are done"}
+		message := "all phases are done"
+		if i := o.unfinished(); i >= 0 {
+			message = o.pass.slots[i].name + ": " + o.verdicts[i].message
+		}
+		return metav1.Condition{Type: ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonReady, Message: message}
 	}
 	verdict := o.verdicts[gate]
 	return metav1.Condition{
@@ -300,15 +314,22 @@ func (o *outcome[S]) isOver(conditionType string) bool {
 	}
 }
 
-// isTransition: the first sight of something that is not there, or not looked at, is none.
+// isTransition says whether a condition tells of something that has happened. From one state that
+// tells of nothing to another it does not: an option that is off is looked at or not, and nothing of
+// it has ever been there.
 func isTransition(old *metav1.Condition, c metav1.Condition) bool {
 	if c.Type == ConditionReconciling {
 		return false // it repeats what Ready says
 	}
-	if old == nil {
-		return c.Status != metav1.ConditionUnknown && c.Reason != ReasonNotConfigured
+	if tellsNothing(old) && tellsNothing(&c) {
+		return false
 	}
-	return old.Status != c.Status || old.Reason != c.Reason
+	return old == nil || old.Status != c.Status || old.Reason != c.Reason
+}
+
+// tellsNothing: the condition is not there, its phase is not looked at, or nothing is asked for.
+func tellsNothing(c *metav1.Condition) bool {
+	return c == nil || c.Status == metav1.ConditionUnknown || c.Reason == ReasonNotConfigured
 }
 
 // eventType: what only waits is normal; what failed, stalled or drifted is not.
@@ -320,7 +341,7 @@ func (o *outcome[S]) eventType(c metav1.Condition) string {
 }
 
 func (o *outcome[S]) isInTrouble() bool {
-	return o.err != nil || slices.ContainsFunc(o.verdicts, Verdict.IsStalled)
+	return o.err != nil || slices.ContainsFunc(o.verdicts, func(v Verdict) bool { return v.IsStalled() || v.trouble })
 }
 
 // driftedField is what the Event about a drift relates to. Events about one version of an object

@@ -3,6 +3,7 @@ package phases_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,10 @@ func TestConditions(t *testing.T) {
 		"not configured is True": {phases.NotConfigured(""), nil, []string{"Ready=True/Ready", "RailReady=True/NotConfigured"}},
 		"waiting":                {phases.Wait("Pending", "", 0), nil, []string{"Ready=False/Pending", "RailReady=False/Pending", "Reconciling=True/Pending"}},
 		"stalled":                {phases.Stalled("BadLength", ""), nil, []string{"Ready=False/BadLength", "RailReady=False/BadLength", "Stalled=True/BadLength"}},
+		"done, and not at its end": {phases.DoneBecause("OldServes", "").AndReconciling(), nil,
+			[]string{"Ready=True/Ready", "RailReady=True/OldServes", "Reconciling=True/OldServes"}},
+		"done, and never at its end": {phases.DoneBecause("OldServes", "").AndStalled(), nil,
+			[]string{"Ready=True/Ready", "RailReady=True/OldServes", "Stalled=True/OldServes"}},
 		"an error": {phases.Verdict{}, errors.New("down"), []string{
 			"Ready=False/Failed", "RailReady=False/Failed", "Reconciling=True/Failed"}},
 		"a permanent error": {phases.Verdict{}, &ssa.Error{Reason: ssa.ReasonImmutableField}, []string{
@@ -158,6 +163,20 @@ func TestEventsTellOfTransitionsAndOfNothingElse(t *testing.T) {
 				"Normal Ready (RailReady): RailReady is True: it is there",
 			},
 		},
+		"trouble": {
+			before: wait, after: otherWait.AsTrouble(),
+			want: []string{
+				"Warning Almost (Ready): Ready is False: Rail: nearly",
+				"Warning Almost (RailReady): RailReady is False: nearly",
+			},
+		},
+		"serving, and not at its end": {
+			before: phases.Done(""), after: phases.DoneBecause("OldServes", "old ones serve").AndStalled(),
+			want: []string{
+				"Normal OldServes (RailReady): RailReady is True: old ones serve",
+				"Warning OldServes (Stalled): Stalled is True: old ones serve",
+			},
+		},
 		"turned off": {
 			before: phases.Done(""), after: phases.NotConfigured("not asked for"),
 			want: []string{"Normal NotConfigured (RailReady): RailReady is True: not asked for"},
@@ -228,6 +247,40 @@ func TestTheFirstSightOfWhatIsNotThereIsNoEvent(t *testing.T) {
 		"Normal Pending (Ready): Ready is False: Rail: made",
 		"Normal Pending (RailReady): RailReady is False: made",
 	}))
+}
+
+func TestAnOptionThatIsOffIsNoNewsUntilItHasBeenOn(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Toy with an option that is off, behind a phase that gates
+	w := newWorld()
+	verdict := phases.Wait("Pending", "made", 0)
+	rail := step{Name: "Rail", Observe: func(context.Context, *scope) (phases.Verdict, error) { return verdict, nil }}
+	shop := newWorkshop(w, rail, gearOf("Axle"))
+	w.createToy(&Toy{Spec: map[string]string{}})
+	shop.mustPass(t)
+	shop.events.take()
+	axle := func() []string {
+		return slices.DeleteFunc(shop.events.take(), func(event string) bool { return !strings.Contains(event, "(AxleReady)") })
+	}
+
+	// When it is looked at, and then is behind a gate again, nobody is told
+	verdict = phases.Done("")
+	shop.mustPass(t)
+	g.Expect(shop.states()).To(ContainElement("AxleReady=True/NotConfigured"))
+	verdict = phases.Wait("Pending", "made", 0)
+	shop.mustPass(t)
+	g.Expect(shop.states()).To(ContainElement("AxleReady=Unknown/Blocked"))
+	verdict = phases.Done("")
+	shop.mustPass(t)
+	g.Expect(axle()).To(BeEmpty())
+
+	// When it is turned on, and off again, that is told
+	shop.editToy(func(toy *Toy) { toy.Spec = map[string]string{"Axle": "red"} })
+	shop.settle(t)
+	g.Expect(axle()).To(ContainElement("Normal Ready (AxleReady): AxleReady is True: it turns"))
+	shop.editToy(func(toy *Toy) { delete(toy.Spec, "Axle") })
+	shop.settle(t)
+	g.Expect(axle()).To(ContainElement("Normal NotConfigured (AxleReady): AxleReady is True: spec.Axle is not set"))
 }
 
 func TestLongMessagesAreCutAndNoLetterInTwo(t *testing.T) {

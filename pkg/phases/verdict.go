@@ -41,6 +41,10 @@ type Verdict struct {
 	after   time.Duration
 	// drifts is for Missing: what was there and is no more as it was.
 	drifts []ssa.Drift
+	// beside is the condition that a verdict of Done keeps up, or nothing.
+	beside string
+	// trouble makes the transitions that the verdict leads to warnings.
+	trouble bool
 }
 
 type verdictKind int
@@ -102,6 +106,33 @@ func (v Verdict) LookAgainAfter(after time.Duration) Verdict {
 		after = soon
 	}
 	v.after = after
+	return v
+}
+
+// AndReconciling makes a verdict of Done say that the phase is not at its end though the next one may
+// begin, as in a rollout behind which the old pods serve: Reconciling stands beside Ready.
+func (v Verdict) AndReconciling() Verdict {
+	v.beside = ConditionReconciling
+	return v
+}
+
+// AndStalled is [Verdict.AndReconciling] for what does not get to its end by itself: Stalled stands
+// beside Ready.
+func (v Verdict) AndStalled() Verdict {
+	v.beside = ConditionStalled
+	return v
+}
+
+// WithMessage says the same in other words.
+func (v Verdict) WithMessage(message string) Verdict {
+	v.message = message
+	return v
+}
+
+// AsTrouble says of a wait that something has gone wrong, and that it is not a matter of time: the
+// Events of its transitions are warnings.
+func (v Verdict) AsTrouble() Verdict {
+	v.trouble = true
 	return v
 }
 

@@ -1,0 +1,68 @@
+package phases
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// NewBackoff paces the retries of passes that fail: after first, then twice as long, and so on up to
+// longest. It is for a controller's options.
+//
+// A pass that an event asks for, while a retry is due anyway, is no retry: that it fails too does not
+// put the retry off. Otherwise a second in which the API server refuses writes, and in which a rollout
+// brings a dozen events, would put off the next look by minutes.
+func NewBackoff(first, longest time.Duration) workqueue.TypedRateLimiter[reconcile.Request] {
+	return newBackoff(first, longest, clock.RealClock{})
+}
+
+func newBackoff(first, longest time.Duration, now clock.PassiveClock) *backoff {
+	return &backoff{first: first, longest: longest, clock: now, retries: map[reconcile.Request]retry{}}
+}
+
+type backoff struct {
+	first, longest time.Duration
+	clock          clock.PassiveClock
+
+	mu      sync.Mutex
+	retries map[reconcile.Request]retry
+}
+
+// retry is the one that an object waits for.
+type retry struct {
+	failures int
+	pause    time.Duration
+	due      time.Time
+}
+
+// When implements [workqueue.TypedRateLimiter].
+func (b *backoff) When(request reconcile.Request) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now, r := b.clock.Now(), b.retries[request]
+	if left := r.due.Sub(now); r.failures > 0 && left > 0 {
+		return left
+	}
+	r.failures++
+	r.pause = min(max(b.first, 2*r.pause), b.longest)
+	r.due = now.Add(r.pause)
+	b.retries[request] = r
+	return r.pause
+}
+
+// Forget implements [workqueue.TypedRateLimiter].
+func (b *backoff) Forget(request reconcile.Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.retries, request)
+}
+
+// NumRequeues implements [workqueue.TypedRateLimiter]: it counts retries.
+func (b *backoff) NumRequeues(request reconcile.Request) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.retries[request].failures
+}
