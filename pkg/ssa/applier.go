@@ -125,7 +125,9 @@ type Request struct {
 	HandOver []string
 	// Displaces lists fields, such as spec.strategy.rollingUpdate beside the strategy Recreate,
 	// that the API server refuses beside Desired. Those that Desired does not have are removed
-	// with the next write, whoever set them, which no typed configuration can say by itself.
+	// with the next write, whoever set them, which no typed configuration can say by itself. A path
+	// into a list, such as spec.ports.name, is of what no two items may have in common: items go
+	// that have it in common with one of Desired and are another one.
 	Displaces []string
 }
 

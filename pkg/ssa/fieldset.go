@@ -3,6 +3,7 @@ package ssa
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -165,6 +166,26 @@ func (s fieldSet) outsideStructsOf(owned fieldSet, shape fieldsAtEnd) fieldSet {
 	return fieldSet{set: outside}
 }
 
+// items lists the items, told apart by keys, of the lists that the names lead to, through the items of
+// other lists if need be.
+func (s fieldSet) items(list []string) []fieldPath {
+	found := fieldpath.NewSet()
+	s.set.Iterate(func(p fieldpath.Path) {
+		var names []string
+		for i, pe := range p {
+			if pe.FieldName != nil {
+				names = append(names, *pe.FieldName)
+			}
+			if pe.Key != nil && slices.Equal(names, list) {
+				found.Insert(p[:i+1].Copy())
+			}
+		}
+	})
+	items := make([]fieldPath, 0, found.Size())
+	found.Iterate(func(p fieldpath.Path) { items = append(items, fieldPath{path: p.Copy()}) })
+	return items
+}
+
 // outside drops the paths and all that lies below them.
 func (s fieldSet) outside(paths []fieldPath) fieldSet {
 	return fieldSet{set: s.set.RecursiveDifference(pathSet(paths...).set)}
@@ -206,6 +227,28 @@ func parseFieldPaths(dotted []string) []fieldPath {
 		paths = append(paths, parseFieldPath(d))
 	}
 	return paths
+}
+
+// cutLast splits a path such as spec.ports.name into the names before the last, and the last.
+func cutLast(dotted string) (before []string, last string) {
+	names := strings.Split(strings.TrimPrefix(dotted, "."), ".")
+	return names[:len(names)-1], names[len(names)-1]
+}
+
+// rivals says whether the item, which has the value v, has the same field as another item of the same
+// list has in a document.
+func (p fieldPath) rivals(item fieldPath, field string, v any, document map[string]any) bool {
+	last := len(p.path) - 1
+	if len(item.path) != len(p.path) || !p.path[:last].Equals(item.path[:last]) {
+		return false
+	}
+	wanted, ok := item.lookup(document)
+	if !ok {
+		return false
+	}
+	theirs, ok1 := v.(map[string]any)
+	ours, ok2 := wanted.(map[string]any)
+	return ok1 && ok2 && ours[field] != nil && value.Equals(value.NewValueInterface(theirs[field]), value.NewValueInterface(ours[field]))
 }
 
 // copyFrom copies the value at the path, if there is one, from an object into a document.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -299,5 +300,39 @@ func (a *Applier) inTheWay(p prepared, live client.Object, req Request, verdict 
 		}
 		inTheWay = inTheWay.union(pathSet(append(leavesOf(v, path), path)...))
 	}
-	return inTheWay, nil
+	if len(verdict.leave) > 0 {
+		return inTheWay, nil // where our items are left as others have made them, theirs are in nobody's way
+	}
+	rivals, err := rivalItems(p, live, tree, wanted, req.Displaces)
+	return inTheWay.union(rivals), err
+}
+
+// rivalItems lists the items of lists that have a value in common with an item that we want, and are
+// not that item. Whoever changes the key of an item of ours, such as the number of a port, has taken
+// ours away and put such a one in its place.
+func rivalItems(p prepared, live client.Object, tree map[string]any, wanted fieldSet, displaces []string) (fieldSet, error) {
+	rivals := emptyFieldSet()
+	desired, err := decode(p.raw)
+	if err != nil {
+		return rivals, err
+	}
+	held := emptyFieldSet()
+	for i := range live.GetManagedFields() {
+		fields, err := entryFields(&live.GetManagedFields()[i])
+		if err != nil {
+			return rivals, err
+		}
+		held = held.union(fields)
+	}
+	for _, displaced := range displaces {
+		list, field := cutLast(displaced)
+		ours := wanted.items(list)
+		for _, theirs := range held.items(list) {
+			v, ok := theirs.lookup(tree)
+			if ok && !wanted.holds(theirs) && slices.ContainsFunc(ours, func(item fieldPath) bool { return theirs.rivals(item, field, v, desired) }) {
+				rivals = rivals.union(pathSet(append(leavesOf(v, theirs), theirs)...))
+			}
+		}
+	}
+	return rivals, nil
 }
