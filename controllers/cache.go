@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 )
 
 // forgetStrangers keeps of objects that are not ours only who they are, so that the memory of a
@@ -64,16 +65,21 @@ func isOurs(object client.Object) bool {
 
 // stoppable is a manager that ends when it is stopped before its caches are full, because the API
 // server does not answer or refuses a list. By itself controller-runtime, as of v0.25, waits for
-// the caches all the same, in a loop that keeps a core busy.
+// the caches all the same, in a loop that keeps a core busy. It also ends when its Lease is another's.
 type stoppable struct {
 	ctrl.Manager
 	cache *stoppableCache
+	// guard is nil without an election.
+	guard *lease.Guard
 }
 
 // Start implements [ctrl.Manager].
 func (m stoppable) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, m.cache.stop)()
-	return m.Manager.Start(ctx)
+	if m.guard == nil {
+		return m.Manager.Start(ctx)
+	}
+	return startGuarded(ctx, m.Manager, m.guard)
 }
 
 // stoppableCache is the cache of a stoppable manager.

@@ -3,8 +3,10 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -23,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -33,6 +34,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -41,6 +43,17 @@ import (
 
 // LeaderElectionID names the Lease by which replicas agree who works.
 const LeaderElectionID = "manager.fixpoint.dev"
+
+// How the election goes unless it is said otherwise. A standby looks after 1 to 2.2 retry periods
+// whether the Lease is free, so that a handover takes at most 1.1 s.
+const (
+	DefaultLeaseDuration = 15 * time.Second
+	DefaultRenewDeadline = 10 * time.Second
+	DefaultRetryPeriod   = 500 * time.Millisecond
+)
+
+// drainTimeout is how long a manager that is stopped waits for the passes that are under way.
+const drainTimeout = 10 * time.Second
 
 // reconcileTimeout ends a reconcile that hangs, for instance on a server that does not answer.
 const reconcileTimeout = time.Minute
@@ -64,6 +77,9 @@ type Options struct {
 	// server's own priority and fairness does it better.
 	QPS   float32
 	Burst int
+	// NoClusterRights is for a manager that has rights in some namespaces alone. It does not look at what
+	// is of the whole cluster: the class of an Ingress is taken to be there.
+	NoClusterRights bool
 	// SyncPeriod is how often everything is looked at although nothing changed. Default 10 hours.
 	SyncPeriod time.Duration
 
@@ -72,21 +88,38 @@ type Options struct {
 	// ProbeEndpoint, if it is set, is the scheme and host that are asked in place of every MCPServer's:
 	// for a cluster whose nodes are simulated, and for nothing else.
 	ProbeEndpoint *url.URL
+	// ProbeDial opens the connections of the prober to pods; a net.Dialer does by default. It is for
+	// tests, whose pods run nowhere.
+	ProbeDial func(ctx context.Context, network, address string) (net.Conn, error)
+	// PodNamespace and PodLabels say where and how the manager's own pods are found: the network
+	// policies of MCPServers let them in. Without labels it is the whole namespace; without the
+	// namespace the policies have to name it.
+	PodNamespace string
+	PodLabels    map[string]string
 
 	// Cloud is where SecureStorages live, and Credentials how one is known there. Azure by default.
 	Cloud       cloud.Config
 	Credentials cloud.Credentials
 
-	// LeaderElection makes replicas agree on one that works, over a Lease in LeaderElectionNamespace.
+	// LeaderElection makes replicas agree on one that works, over a Lease in LeaderElectionNamespace,
+	// by default the pod's own. The others, and a leader that cannot prove that it is one, write nothing.
 	LeaderElection          bool
 	LeaderElectionNamespace string
-	// LeaseDuration, RenewDeadline and RetryPeriod default to 15 s, 10 s and 2 s.
+	// LeaseDuration is how long the others wait for a leader that is not heard of, in whole seconds;
+	// RenewDeadline how long a leader tries to renew the Lease before it gives up; RetryPeriod the
+	// pause between tries, and with it how long a handover takes: up to 2.2 times as long. The defaults
+	// are 15 s, 10 s and 0.5 s.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// Unguarded leaves the election as client-go has it, by which there are two leaders at times. It
+	// is for tests that show that they would notice.
+	Unguarded bool
 
 	// Metrics says where and how metrics are served. The zero value serves none.
 	Metrics metricsserver.Options
 	// HealthProbeAddress is where /healthz and /readyz are served; empty or "0" serves none.
 	HealthProbeAddress string
+	// ProfilingAddress is where profiles are served, to everybody; empty or "0" serves none.
+	ProfilingAddress string
 
 	// Logger takes all logs. The default is controller-runtime's own.
 	Logger logr.Logger
@@ -113,20 +146,32 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	cfg.QPS, cfg.Burst = o.QPS, o.Burst
 	caches, options := newStoppableCache(), o.managerOptions()
 	options.NewCache = caches.build
+	election, err := o.newElection(cfg, &options)
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		return nil, fmt.Errorf("building the manager: %w", err)
 	}
-	if err := o.addControllers(ctx, mgr); err != nil {
+	election.events.recorders = mgr
+	if err := o.addControllers(ctx, mgr, election.guard); err != nil {
 		return nil, err
 	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return nil, fmt.Errorf("adding the health check: %w", err)
+	if err := addChecks(mgr, election.guard); err != nil {
+		return nil, err
+	}
+	return stoppable{Manager: mgr, cache: caches, guard: election.guard}, nil
+}
+
+func addChecks(mgr ctrl.Manager, guard *lease.Guard) error {
+	if err := mgr.AddHealthzCheck("election", notStuck(guard)); err != nil {
+		return fmt.Errorf("adding the health check: %w", err)
 	}
 	if err := mgr.AddReadyzCheck("caches", cachesSynced(mgr)); err != nil {
-		return nil, fmt.Errorf("adding the readiness check: %w", err)
+		return fmt.Errorf("adding the readiness check: %w", err)
 	}
-	return stoppable{Manager: mgr, cache: caches}, nil
+	return nil
 }
 
 func (o Options) complete() (Options, error) {
@@ -147,6 +192,12 @@ func (o Options) complete() (Options, error) {
 	if o.QPS == 0 {
 		o.QPS = -1
 	}
+	if o.LeaseDuration%time.Second != 0 {
+		return o, fmt.Errorf("the lease duration is %s: it must be whole seconds, since a Lease cannot say anything else", o.LeaseDuration)
+	}
+	o.LeaseDuration = cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
+	o.RenewDeadline = cmp.Or(o.RenewDeadline, DefaultRenewDeadline)
+	o.RetryPeriod = cmp.Or(o.RetryPeriod, DefaultRetryPeriod)
 	if o.Credentials == nil {
 		o.Credentials = cloud.AzureCredentials{}
 	}
@@ -169,9 +220,11 @@ func (o Options) managerOptions() ctrl.Options {
 		LeaderElectionID:              LeaderElectionID,
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
 		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 nonZero(o.LeaseDuration),
-		RenewDeadline:                 nonZero(o.RenewDeadline),
-		RetryPeriod:                   nonZero(o.RetryPeriod),
+		LeaseDuration:                 &o.LeaseDuration,
+		RenewDeadline:                 &o.RenewDeadline,
+		RetryPeriod:                   &o.RetryPeriod,
+		PprofBindAddress:              o.ProfilingAddress,
+		GracefulShutdownTimeout:       ptr.To(drainTimeout),
 		Cache: cache.Options{
 			SyncPeriod:       nonZero(o.SyncPeriod),
 			DefaultTransform: forgetStrangers,
@@ -179,6 +232,7 @@ func (o Options) managerOptions() ctrl.Options {
 				&discoveryv1.EndpointSlice{}: {Label: labels.SelectorFromSet(labels.Set{workload.LabelManagedBy: workload.ManagedBy})},
 			},
 		},
+		NewClient: newPatientClient,
 		Client: client.Options{
 			// A pass must see what the one before it wrote, or it would do it again.
 			Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)},
@@ -199,7 +253,7 @@ func (o Options) managerOptions() ctrl.Options {
 	return options
 }
 
-func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
+func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *lease.Guard) error {
 	applies, err := ssa.NewMetrics(ctrlmetrics.Registry)
 	if err != nil {
 		return err
@@ -210,7 +264,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	indexer := &sharedIndexer{FieldIndexer: mgr.GetFieldIndexer(), done: map[string]bool{}}
 	if slices.Contains(o.Controllers, appservice.Name) {
-		err := appservice.Setup(ctx, mgr, appservice.Options{Concurrency: o.Concurrency, Indexer: indexer, Applies: applies, Phases: outcomes, Clock: o.Clock})
+		err := appservice.Setup(ctx, mgr, appservice.Options{Concurrency: o.Concurrency, NoClusterRights: o.NoClusterRights, Indexer: indexer, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock})
 		if err != nil {
 			return err
 		}
@@ -221,17 +275,20 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
 			return fmt.Errorf("making the prober: %w", err)
 		}
 		err = mcpserver.Setup(ctx, mgr, mcpserver.Options{
-			Concurrency: o.Concurrency, Indexer: indexer, Applies: applies, Phases: outcomes, Clock: o.Clock,
-			BridgeImage: o.BridgeImage, Prober: asking,
+			Concurrency: o.Concurrency, Indexer: indexer, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
+			Settings: mcpserver.Settings{BridgeImage: o.BridgeImage, ManagerNamespace: o.PodNamespace, ManagerLabels: o.PodLabels},
+			Prober:   asking, NoClusterRights: o.NoClusterRights,
 		})
 		if err != nil {
 			return err
 		}
 	}
 	if slices.Contains(o.Controllers, securestorage.Name) {
+		at := o.Cloud
+		at.Guard = guard
 		err := securestorage.Setup(ctx, mgr, securestorage.Options{
-			Concurrency: o.Concurrency, Applies: applies, Phases: outcomes, Clock: o.Clock,
-			Cloud: cloud.New(o.Cloud), Credentials: o.Credentials,
+			Concurrency: o.Concurrency, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
+			Cloud: cloud.New(at), Credentials: o.Credentials,
 		})
 		if err != nil {
 			return err
@@ -241,7 +298,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager) error {
 }
 
 func (o Options) proberOptions() prober.Options {
-	options := prober.Options{Metrics: ctrlmetrics.Registry}
+	options := prober.Options{Metrics: ctrlmetrics.Registry, Dial: o.ProbeDial}
 	if endpoint := o.ProbeEndpoint; endpoint != nil {
 		options.Rewrite = func(u *url.URL) { u.Scheme, u.Host = endpoint.Scheme, endpoint.Host }
 	}

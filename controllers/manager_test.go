@@ -44,8 +44,9 @@ func TestWrongOptionsSayWhatWouldBeRight(t *testing.T) {
 		options Options
 		want    string
 	}{
-		"no such controller":   {Options{Controllers: []string{"appservice", "webapp"}}, `there is no controller "webapp": choose from ` + strings.Join(Names(), ", ")},
-		"negative concurrency": {Options{Concurrency: -1}, "the concurrency is -1: it must be at least 1"},
+		"no such controller":       {Options{Controllers: []string{"appservice", "webapp"}}, `there is no controller "webapp": choose from ` + strings.Join(Names(), ", ")},
+		"a lease of half a second": {Options{LeaseDuration: 2500 * time.Millisecond}, "the lease duration is 2.5s: it must be whole seconds, since a Lease cannot say anything else"},
+		"negative concurrency":     {Options{Concurrency: -1}, "the concurrency is -1: it must be at least 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewManager(t.Context(), &rest.Config{}, c.options)
@@ -69,12 +70,17 @@ func TestManagerOptions(t *testing.T) {
 		g := NewWithT(t)
 		g.Expect(managerOptions(g, Options{Namespaces: []string{"a", "b"}}).Cache.DefaultNamespaces).To(And(HaveLen(2), HaveKey("a"), HaveKey("b")))
 	})
-	t.Run("durations that are not given are controller-runtime's to choose", func(t *testing.T) {
+	t.Run("durations", func(t *testing.T) {
 		g := NewWithT(t)
-		options := managerOptions(g, Options{LeaseDuration: 3 * time.Second})
-		g.Expect(*options.LeaseDuration).To(Equal(3 * time.Second))
-		g.Expect(options.RenewDeadline).To(BeNil())
+		options := managerOptions(g, Options{LeaseDuration: 30 * time.Second})
+		g.Expect(*options.LeaseDuration).To(Equal(30 * time.Second))
+		g.Expect(*options.RenewDeadline).To(Equal(DefaultRenewDeadline))
+		g.Expect(*options.RetryPeriod).To(Equal(DefaultRetryPeriod))
 		g.Expect(options.Cache.SyncPeriod).To(BeNil())
+	})
+	t.Run("a manager that is stopped waits for its passes, but not for ever", func(t *testing.T) {
+		g := NewWithT(t)
+		g.Expect(*managerOptions(g, Options{}).GracefulShutdownTimeout).To(Equal(drainTimeout))
 	})
 	t.Run("a leader that ends gives the Lease up, and standbys have full caches", func(t *testing.T) {
 		g := NewWithT(t)

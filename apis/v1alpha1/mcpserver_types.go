@@ -135,8 +135,9 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.path) || !(self.path in ['/healthz', '/readyz', '/metrics'])",fieldPath=".path",message="path must not be /healthz, /readyz or /metrics with transport stdio, because the bridge tells there how it is: write for example /mcp, or leave it out"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.protocol.tls) || !self.protocol.tls",fieldPath=".protocol.tls",message="protocol.tls is not for transport stdio, because the bridge speaks plain HTTP: remove it, and let the Ingress or the Gateway speak TLS"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || self.sessionAffinity != 'None' || ((!has(self.replicas) || self.replicas <= 1) && (!has(self.autoscaling) || self.autoscaling.maxReplicas <= 1))",fieldPath=".sessionAffinity",message="sessionAffinity None would send the messages of an sse session to pods that do not know the session: set Auto or ClientIP, or have a single replica"
+// +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || !has(self.httpRoute) || !has(self.httpRoute.path) || ((has(self.path) ? self.path : '/sse') + '/').startsWith(self.httpRoute.path.endsWith('/') ? self.httpRoute.path : self.httpRoute.path + '/')",fieldPath=".httpRoute.path",message="httpRoute.path must lead to the path of the server with transport sse, because clients are told by the server where to send messages, and it does not know of a prefix: set path to one below httpRoute.path, or remove httpRoute.path"
 // +kubebuilder:validation:XValidation:rule="self.drainSeconds < self.terminationGracePeriodSeconds || self.drainSeconds > 86399 || self.terminationGracePeriodSeconds < 1",fieldPath=".drainSeconds",message="drainSeconds must be less than terminationGracePeriodSeconds, because the pod is killed when that is over: lower drainSeconds or raise terminationGracePeriodSeconds"
-// +kubebuilder:validation:XValidation:rule="!has(self.bridge) || !self.bridge.drainTimeout.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') || self.bridge.drainTimeout.size() == 0 || duration(self.bridge.drainTimeout) > duration('24h') || self.drainSeconds >= self.terminationGracePeriodSeconds || duration(self.bridge.drainTimeout).getSeconds() + self.drainSeconds <= self.terminationGracePeriodSeconds",fieldPath=".bridge.drainTimeout",message="bridge.drainTimeout and drainSeconds together must not be more than terminationGracePeriodSeconds, because the pod is killed when that is over: lower drainTimeout or raise terminationGracePeriodSeconds"
+// +kubebuilder:validation:XValidation:rule="!has(self.bridge) || !has(self.bridge.drainTimeout) || !self.bridge.drainTimeout.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') || self.bridge.drainTimeout.size() == 0 || duration(self.bridge.drainTimeout) > duration('24h') || self.drainSeconds >= self.terminationGracePeriodSeconds || duration(self.bridge.drainTimeout).getSeconds() + self.drainSeconds <= self.terminationGracePeriodSeconds",fieldPath=".bridge.drainTimeout",message="bridge.drainTimeout and drainSeconds together must not be more than terminationGracePeriodSeconds, because the pod is killed when that is over: lower drainTimeout or raise terminationGracePeriodSeconds"
 // +kubebuilder:validation:XValidation:rule="!has(self.files) || !has(self.mounts) || self.files.all(file, self.mounts.all(mount, file.path != mount.mountPath && !file.path.startsWith(mount.mountPath + '/') && !mount.mountPath.startsWith(file.path + '/')))",fieldPath=".files",message="files must not lie at or below the mountPath of a mount, nor above one: move the file, or put it into what is mounted there"
 type MCPServerSpec struct {
 	// transport says how the server speaks: streamable-http, sse (the older
@@ -343,7 +344,8 @@ type MCPServerSpec struct {
 	SessionAffinityTimeoutSeconds int32 `json:"sessionAffinityTimeoutSeconds,omitempty"`
 
 	// disruptionBudget limits how many pods a voluntary disruption, such as the
-	// drain of a node, may take away at a time.
+	// drain of a node, may take away at a time. Left out, it is one pod, if replicas
+	// or autoscaling.maxReplicas is more than one, and no budget otherwise.
 	// +optional
 	DisruptionBudget *AppServiceDisruptionBudget `json:"disruptionBudget,omitempty"`
 
@@ -697,8 +699,8 @@ type MCPServerNetworkPolicy struct {
 }
 
 // MCPServerNetworkIngress names who may connect to the port of the server. The
-// manager has to be among them, unless protocol.disabled is true: it probes the
-// pods from its own namespace.
+// manager, which asks the pods, is let in beside them, unless protocol.disabled
+// is true.
 type MCPServerNetworkIngress struct {
 	// from are the peers that may connect.
 	// +required
@@ -778,8 +780,8 @@ type MCPServerHTTPRoute struct {
 	ParentRefs []MCPServerParentRef `json:"parentRefs"`
 
 	// hostnames are the DNS names to serve, without a scheme, port or wildcard.
-	// The first one is that of the endpoint. Left out, they are those of the
-	// Gateway's listener, and the endpoint is the one within the cluster.
+	// The first one is that of status.externalEndpoint. Left out, they are those
+	// of the Gateway's listener.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -787,7 +789,9 @@ type MCPServerHTTPRoute struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(host, host.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))",message="hostnames must be DNS names in lower case, without scheme, port, path or wildcard: write for example tools.example.com"
 	Hostnames []string `json:"hostnames,omitempty"`
 
-	// path is the prefix of the URL's path that leads to the server.
+	// path is the prefix of the URL's path that leads to the server. If the
+	// server's own path is not below it, the Gateway takes the prefix off:
+	// /tools/mcp then leads to /mcp. With transport sse it has to be below it.
 	// +optional
 	// +kubebuilder:default="/"
 	// +kubebuilder:validation:MaxLength=1024
@@ -876,7 +880,8 @@ type MCPServerProtocol struct {
 	Timeout metav1.Duration `json:"timeout,omitzero"`
 
 	// tls says that the server itself speaks TLS on its port. Endpoint and
-	// probes are then https.
+	// probes are then https. The certificate has to be for
+	// <name>.<namespace>.svc.
 	// +optional
 	TLS bool `json:"tls,omitempty"`
 
@@ -958,9 +963,9 @@ type MCPServerBridge struct {
 
 	// drainTimeout is how long running sessions may go on after the pod has been
 	// told to end (1s to 24h). Together with drainSeconds it is not more than
-	// terminationGracePeriodSeconds.
+	// terminationGracePeriodSeconds. Left out, it is what these two leave, less
+	// two seconds.
 	// +optional
-	// +kubebuilder:default="25s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="drainTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: write for example 25s"
@@ -985,11 +990,17 @@ type MCPServerStatus struct {
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// endpoint is the URL that a client connects to: through the HTTPRoute or the
-	// Ingress if there is one, within the cluster otherwise.
+	// endpoint is the URL that a client within the cluster connects to.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Endpoint string `json:"endpoint,omitempty"`
+
+	// externalEndpoint is the URL that a client connects to through the HTTPRoute
+	// or the Ingress. It is left out if there is neither, or if the URL does not
+	// follow from them; the condition of the one that there is says why.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	ExternalEndpoint string `json:"externalEndpoint,omitempty"`
 
 	// replicas is the number of pods that there are.
 	//
@@ -1012,6 +1023,15 @@ type MCPServerStatus struct {
 	// left out until it has answered.
 	// +optional
 	Server *MCPServerInfo `json:"server,omitempty"`
+
+	// askedVersions are the ReplicaSets whose pods took traffic when the condition
+	// ProtocolReady was last decided by an answer, sorted. Pods of others have not
+	// been asked yet.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
+	AskedVersions []string `json:"askedVersions,omitempty"`
 
 	// drifts are the last changes, newest first, that somebody else made to
 	// what the spec declares.
@@ -1075,10 +1095,11 @@ type MCPServerInfo struct {
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether everything the spec declares exists and answers"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready, or is not"
-// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,description="The URL that a client connects to"
+// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,description="The URL that a client within the cluster connects to"
 // +kubebuilder:printcolumn:name="Tools",type=integer,JSONPath=`.status.server.tools`,description="How many tools the server lists"
 // +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.readyReplicas`,description="Pods that are ready"
 // +kubebuilder:printcolumn:name="Transport",type=string,priority=1,JSONPath=`.spec.transport`,description="How the server speaks"
+// +kubebuilder:printcolumn:name="External",type=string,priority=1,JSONPath=`.status.externalEndpoint`,description="The URL that a client outside of the cluster connects to"
 // +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.phase`,description="One word for people"
 // +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.image`,description="The image that is declared"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -1101,6 +1101,11 @@ func (in *MCPServerStatus) DeepCopyInto(out *MCPServerStatus) {
 		*out = new(MCPServerInfo)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.AskedVersions != nil {
+		in, out := &in.AskedVersions, &out.AskedVersions
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Drifts != nil {
 		in, out := &in.Drifts, &out.Drifts
 		*out = make([]AppServiceDrift, len(*in))

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -34,6 +36,8 @@ type settings struct {
 	metricsCertPath string
 	http2           bool
 
+	version bool
+
 	cloudEndpoint, cloudToken string
 	probeEndpoint             string
 }
@@ -50,27 +54,27 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	flags.StringVar(&s.context, "context", "", "Context of the kubeconfig; the current one if it is not given.")
 	flags.StringVar(&namespaces, "namespaces", "", "Namespaces to watch, separated by commas; all if it is not given.")
 	flags.StringVar(&names, "controllers", "", "Controllers to run, separated by commas, out of: "+strings.Join(controllers.Names(), ", ")+"; all if it is not given.")
+	flags.BoolVar(&s.options.NoClusterRights, "no-cluster-rights", false, "Do not look at what is of the whole cluster, such as IngressClasses: for a manager that has rights in some namespaces alone. See --namespaces.")
 	flags.IntVar(&s.options.Concurrency, "concurrency", 10, "How many objects of one kind are reconciled at the same time.")
 	flags.Float64Var(&qps, "kube-api-qps", 0, "Requests per second to the API server; 0 leaves the throttling to the API server.")
 	flags.IntVar(&s.options.Burst, "kube-api-burst", 0, "Requests to the API server that may come at once; for --kube-api-qps.")
 	flags.DurationVar(&s.options.SyncPeriod, "sync-period", 10*time.Hour, "How often everything is looked at although nothing changed.")
 
-	flags.BoolVar(&s.options.LeaderElection, "leader-elect", false, "Agree with other replicas on one that works.")
-	flags.StringVar(&s.options.LeaderElectionNamespace, "leader-election-namespace", "", "Namespace of the Lease; in a pod, the pod's own if it is not given.")
-	flags.DurationVar(&s.options.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long the others wait for a leader that is not heard of.")
-	flags.DurationVar(&s.options.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew before it gives up.")
-	flags.DurationVar(&s.options.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "Pause between tries to get or renew the Lease.")
-
+	s.electionFlags(flags)
 	flags.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, such as :8443; 0 serves none.")
 	flags.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics over HTTPS, to those only who may read them.")
-	flags.StringVar(&s.metricsCertPath, "metrics-cert-path", "", "Folder with tls.crt and tls.key for the metrics endpoint; self-signed if it is not given.")
+	flags.StringVar(&s.metricsCertPath, "metrics-cert-path", "", "Folder with tls.crt and tls.key for the metrics endpoint, which are read again when they change; if it is not given, a certificate is made in memory.")
 	flags.BoolVar(&s.http2, "enable-http2", false, "Allow HTTP/2 on the metrics endpoint.")
+	flags.StringVar(&s.options.ProfilingAddress, "pprof-bind-address", "0", "Address of this machine alone, such as 127.0.0.1:6060, where profiles are served; 0 serves none.")
 	flags.StringVar(&s.options.HealthProbeAddress, "health-probe-bind-address", ":8081", "Address of /healthz and /readyz; 0 serves none.")
 
 	flags.StringVar(&s.options.BridgeImage, "bridge-image", controllers.DefaultBridgeImage, "Image that brings the bridge for MCPServers with transport stdio.")
+	s.registerPod(flags)
 	flags.StringVar(&s.probeEndpoint, "mcp-probe-endpoint", "", "URL whose host is asked in place of every MCPServer's; only for clusters whose nodes are simulated.")
 	flags.StringVar(&s.cloudEndpoint, "cloud-endpoint", "", "URL of another resource manager than Azure's public one, such as that of a fake cloud.")
 	flags.StringVar(&s.cloudToken, "cloud-token", "", "Bearer token for --cloud-endpoint, for a cloud without a directory.")
+
+	flags.BoolVar(&s.version, "version", false, "Print version, commit and date, and end.")
 
 	var logging zap.Options
 	logging.BindFlags(flags)
@@ -103,6 +107,14 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	return s, s.check()
 }
 
+func (s *settings) electionFlags(flags *flag.FlagSet) {
+	flags.BoolVar(&s.options.LeaderElection, "leader-elect", false, "Agree with other replicas on one that works.")
+	flags.StringVar(&s.options.LeaderElectionNamespace, "leader-election-namespace", "", "Namespace of the Lease; in a pod, the pod's own if it is not given.")
+	flags.DurationVar(&s.options.LeaseDuration, "leader-elect-lease-duration", controllers.DefaultLeaseDuration, "How long the others wait for a leader that is not heard of, in whole seconds.")
+	flags.DurationVar(&s.options.RenewDeadline, "leader-elect-renew-deadline", controllers.DefaultRenewDeadline, "How long a leader tries to renew before it gives up.")
+	flags.DurationVar(&s.options.RetryPeriod, "leader-elect-retry-period", controllers.DefaultRetryPeriod, "Pause between tries to get the Lease; a handover takes up to 2.2 times as long. The leader renews it less often.")
+}
+
 // check finds values that parse and make no sense.
 func (s *settings) check() error {
 	var problems []error
@@ -122,12 +134,42 @@ func (s *settings) check() error {
 		problems = append(problems, fmt.Errorf("--leader-elect-lease-duration (%s), --leader-elect-renew-deadline (%s) and --leader-elect-retry-period (%s) must be in falling order",
 			s.options.LeaseDuration, s.options.RenewDeadline, s.options.RetryPeriod))
 	}
+	if s.options.LeaseDuration%time.Second != 0 {
+		problems = append(problems, fmt.Errorf("--leader-elect-lease-duration is %s: give whole seconds", s.options.LeaseDuration))
+	}
+	return errors.Join(append(problems, s.checkServing()...)...)
+}
+
+// checkServing finds addresses and files by which nothing can be served.
+func (s *settings) checkServing() []error {
+	var problems []error
 	for name, address := range map[string]string{"metrics-bind-address": s.metricsAddress, "health-probe-bind-address": s.options.HealthProbeAddress} {
 		if _, _, err := net.SplitHostPort(address); address != "0" && err != nil {
 			problems = append(problems, fmt.Errorf("--%s is %q: give host:port, :port, or 0 for none", name, address))
 		}
 	}
-	return errors.Join(problems...)
+	if address := s.options.ProfilingAddress; address != "0" && !isLoopback(address) {
+		problems = append(problems, fmt.Errorf("--pprof-bind-address is %q: profiles are served to everybody who asks; give an address of this machine alone, such as 127.0.0.1:6060, or 0 for none", address))
+	}
+	if s.metricsCertPath == "" {
+		return problems
+	}
+	// Without one of them the server would make a certificate of its own, which nobody expects.
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		if _, err := os.Stat(filepath.Join(s.metricsCertPath, name)); err != nil {
+			problems = append(problems, fmt.Errorf("--metrics-cert-path is %q, where %s cannot be read (%w): mount it there, or leave the flag out for a certificate that is made in memory", s.metricsCertPath, name, err))
+		}
+	}
+	return problems
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func (s *settings) metricsOptions() metricsserver.Options {

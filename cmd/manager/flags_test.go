@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"flag"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ func TestFlags(t *testing.T) {
 	g.Expect(s.options.Namespaces).To(Equal([]string{"a", "b"}))
 	g.Expect(s.options.Controllers).To(Equal([]string{"appservice"}))
 	g.Expect(s.options.LeaderElection).To(BeTrue())
+	g.Expect(s.options.ProfilingAddress).To(Equal("0"), "no profiles unless asked for")
 	g.Expect(s.options.Metrics.BindAddress).To(Equal(":8443"))
 	g.Expect(s.options.Metrics.SecureServing).To(BeTrue())
 	g.Expect(s.options.Metrics.FilterProvider).NotTo(BeNil())
@@ -40,8 +43,11 @@ func TestWrongFlagsSayWhichAndWhatWouldBeRight(t *testing.T) {
 		"negative rate":        {[]string{"--kube-api-qps=-2"}, "--kube-api-qps is -2: give a positive number, or 0 for no limit"},
 		"resync without pause": {[]string{"--sync-period=1ms"}, "--sync-period is 1ms: give at least 1s"},
 		"lease too short": {[]string{"--leader-elect-lease-duration=5s"},
-			"--leader-elect-lease-duration (5s), --leader-elect-renew-deadline (10s) and --leader-elect-retry-period (2s) must be in falling order"},
-		"address without port": {[]string{"--metrics-bind-address=8443"}, `--metrics-bind-address is "8443": give host:port, :port, or 0 for none`},
+			"--leader-elect-lease-duration (5s), --leader-elect-renew-deadline (10s) and --leader-elect-retry-period (500ms) must be in falling order"},
+		"lease of half a second": {[]string{"--leader-elect-lease-duration=14500ms"}, "--leader-elect-lease-duration is 14.5s: give whole seconds"},
+		"profiles for everybody": {[]string{"--pprof-bind-address=:6060"}, `--pprof-bind-address is ":6060": profiles are served to everybody who asks; give an address of this machine alone, such as 127.0.0.1:6060, or 0 for none`},
+		"profiles nowhere":       {[]string{"--pprof-bind-address=6060"}, `--pprof-bind-address is "6060": profiles are served to everybody who asks; give an address of this machine alone, such as 127.0.0.1:6060, or 0 for none`},
+		"address without port":   {[]string{"--metrics-bind-address=8443"}, `--metrics-bind-address is "8443": give host:port, :port, or 0 for none`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -50,6 +56,34 @@ func TestWrongFlagsSayWhichAndWhatWouldBeRight(t *testing.T) {
 			g.Expect(err).To(MatchError(c.want))
 		})
 	}
+}
+
+func TestACertificateThatIsNotThereIsNotReplaced(t *testing.T) {
+	g := NewWithT(t)
+	folder := t.TempDir()
+	g.Expect(os.WriteFile(filepath.Join(folder, "tls.crt"), nil, 0o600)).To(Succeed())
+
+	_, err := parse([]string{"--metrics-cert-path=" + folder}, nil)
+
+	g.Expect(err).To(MatchError(And(ContainSubstring("--metrics-cert-path is"), ContainSubstring("tls.key cannot be read"), Not(ContainSubstring("tls.crt")))))
+}
+
+func TestProfilesForThisMachine(t *testing.T) {
+	for _, address := range []string{"0", "127.0.0.1:6060", "localhost:6060", "[::1]:6060"} {
+		t.Run(address, func(t *testing.T) {
+			g := NewWithT(t)
+			s, err := parse([]string{"--pprof-bind-address=" + address}, nil)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(s.options.ProfilingAddress).To(Equal(address))
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	g := NewWithT(t)
+	s, err := parse([]string{"--version"}, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.version).To(BeTrue())
 }
 
 func TestHelpNamesEveryFlag(t *testing.T) {

@@ -9,8 +9,10 @@ import (
 	"os"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/internal/buildinfo"
 )
 
 func main() {
@@ -28,6 +30,14 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	build := buildinfo.Get()
+	if settings.version {
+		_, err := fmt.Fprintln(os.Stdout, "manager", build)
+		return err
+	}
+	if err := buildinfo.Register(metrics.Registry); err != nil {
+		return err
+	}
 	ctrl.SetLogger(settings.options.Logger)
 	cfg, err := settings.restConfig()
 	if err != nil {
@@ -37,7 +47,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	settings.options.Logger.Info("Starting manager", "apiServer", cfg.Host,
+	settings.options.Logger.Info("Starting manager", "version", build.Version, "commit", build.Commit, "date", build.Date, "apiServer", cfg.Host,
 		"controllers", orAll(settings.options.Controllers), "namespaces", orAll(settings.options.Namespaces))
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running the manager: %w", err)

@@ -8,7 +8,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -34,7 +34,7 @@ const Name = "appservice"
 // +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=networking.k8s.io,resources=ingressclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=ingressclasses,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -46,10 +46,15 @@ const (
 
 // Options for [Setup].
 type Options struct {
+	// NoClusterRights is for a manager that has rights in some namespaces alone: the class of an Ingress
+	// is taken to be there.
+	NoClusterRights bool
 	// Concurrency is how many AppServices are reconciled at the same time.
 	Concurrency int
 	// Indexer indexes the cache. The manager's own indexer, without one.
 	Indexer client.FieldIndexer
+	// Guard ends passes that are refused a write. Optional.
+	Guard *lease.Guard
 	// Applies and Phases count outcomes. Optional.
 	Applies *ssa.Metrics
 	Phases  *phases.Metrics
@@ -76,18 +81,20 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		// is put right.
 		For(&v1alpha1.AppService{}, builder.WithPredicates(phases.AtOnce())).
 		Watches(&v1alpha1.AppService{}, phases.InAWhile()).
-		Watches(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient()))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, longestWait),
+			RateLimiter:             phases.NewBackoff(firstRetry, longestWait),
 		})
+	if !o.NoClusterRights {
+		b = b.Watches(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient())))
+	}
 	for _, watch := range engine.Watches(mgr.GetRESTMapper()) {
 		if err := ssa.IndexController(ctx, o.Indexer, watch.Object); err != nil {
 			return fmt.Errorf("indexing %T: %w", watch.Object, err)
 		}
 		b = b.Watches(watch.Object, watch.Handler)
 	}
-	if err := b.Complete(engine); err != nil {
+	if err := b.Complete(o.Guard.Pass(engine)); err != nil {
 		return fmt.Errorf("building the controller %s: %w", Name, err)
 	}
 	return nil
@@ -108,12 +115,16 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	var ingressClasses client.Reader
+	if !o.NoClusterRights {
+		ingressClasses = mgr.GetClient()
+	}
 	return phases.New(phases.Definition[*v1alpha1.AppService, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope: func(app *v1alpha1.AppService) *scope {
-			return &scope{app: app, reader: mgr.GetClient(), uncached: mgr.GetAPIReader(), clock: o.Clock}
+			return &scope{app: app, reader: mgr.GetClient(), uncached: mgr.GetAPIReader(), ingressClasses: ingressClasses, clock: o.Clock}
 		},
 		Conditions: func(app *v1alpha1.AppService) []metav1.Condition { return app.Status.Conditions },
 		Status: func(s *scope, summary phases.Summary) ssa.Configuration {

@@ -29,7 +29,8 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	// An autoscaler takes over from the number that is there.
 	HandOver: []string{"spec.replicas"},
 	// The API server keeps these, defaulted, when the strategy becomes Recreate, and refuses both together.
-	Displaces: []string{"spec.strategy.rollingUpdate"},
+	// The latter is a port that somebody has given another number.
+	Displaces: []string{"spec.strategy.rollingUpdate", "spec.template.spec.containers.ports.name"},
 }
 
 func desiredDeployment(app *v1alpha1.AppService) (*appsv1ac.DeploymentApplyConfiguration, error) {

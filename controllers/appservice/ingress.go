@@ -17,7 +17,7 @@ var ingress = phases.Child[*scope, *networkingv1ac.IngressApplyConfiguration, *n
 	Desired: func(s *scope) (*networkingv1ac.IngressApplyConfiguration, error) { return desiredIngress(s.app), nil },
 	Absent:  "spec.ingress is not set",
 	Requires: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-		return workload.IngressClassExists(ctx, s.reader, s.app.Spec.Ingress.IngressClassName)
+		return workload.IngressClassExists(ctx, s.ingressClasses, s.app.Spec.Ingress.IngressClassName)
 	},
 	// An ingress controller need not publish an address, so there is nothing to wait for.
 	Ready: func(*networkingv1.Ingress) phases.Verdict { return phases.Done("the Ingress leads to the Service") },

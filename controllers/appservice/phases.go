@@ -34,7 +34,9 @@ type scope struct {
 	app *v1alpha1.AppService
 	// reader reads from the cache, uncached past it.
 	reader, uncached client.Reader
-	clock            clock.PassiveClock
+	// ingressClasses reads IngressClasses; nil if they cannot be read.
+	ingressClasses client.Reader
+	clock          clock.PassiveClock
 	// deployment is the live Deployment, if there is one.
 	deployment *appsv1.Deployment
 }

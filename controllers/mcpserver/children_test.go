@@ -11,6 +11,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 const metadata = `
@@ -72,7 +73,7 @@ func TestDesiredNetworkPolicy(t *testing.T) {
 			`  policyTypes: [Ingress]
   ingress:
   - from: [{namespaceSelector: {matchLabels: {name: a}}}, {ipBlock: {cidr: 10.0.0.0/8}}]
-    ports: [{protocol: TCP, port: 8080}]`},
+    ports: [{protocol: TCP, port: mcp}]`},
 		"nowhere but DNS": {&policy{Egress: &v1alpha1.MCPServerNetworkEgress{}}, "  policyTypes: [Egress]\n  egress: [" + dns + "]"},
 		"nowhere":         {&policy{Egress: &v1alpha1.MCPServerNetworkEgress{AllowDNS: ptr.To(false)}}, "  policyTypes: [Egress]"},
 		"somewhere": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{}, Egress: &v1alpha1.MCPServerNetworkEgress{Rules: []v1alpha1.MCPServerNetworkEgressRule{
@@ -88,13 +89,48 @@ func TestDesiredNetworkPolicy(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			desired, err := desiredNetworkPolicy(tools(func(s *spec) { s.NetworkPolicy = c.policy }))
+			desired, err := desiredNetworkPolicy(tools(func(s *spec) { s.NetworkPolicy = c.policy }), settings)
 			g.Expect(err).NotTo(HaveOccurred())
 			if c.policy == nil {
 				g.Expect(desired).To(BeNil())
 				return
 			}
 			g.Expect(asJSON(t, desired)).To(MatchYAML("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy" + metadata + "spec:" + selector + c.spec))
+		})
+	}
+}
+
+// Whoever restricts the traffic does not shut out those who ask whether there is an answer.
+func TestNetworkPoliciesLetTheManagerIn(t *testing.T) {
+	known := Settings{ManagerNamespace: "system", ManagerLabels: map[string]string{"app": "manager"}}
+	restricted := func(s *spec) {
+		s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{peer("a")}}}
+	}
+	const given = "{namespaceSelector: {matchLabels: {name: a}}}"
+	const its = "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: system}}"
+	cases := map[string]struct {
+		change   func(*spec)
+		settings Settings
+		want     string
+		says     string
+	}{
+		"its pods":      {restricted, known, "[" + given + ", {" + its + ", podSelector: {matchLabels: {app: manager}}}]", ""},
+		"its namespace": {restricted, Settings{ManagerNamespace: "system"}, "[" + given + ", {" + its + "}]", ""},
+		"unknown":       {restricted, Settings{}, "[" + given + "]", "; the manager asks the pods and does not know its own namespace, so spec.networkPolicy.ingress.from has to let it in (or give the manager --pod-namespace)"},
+		"it does not ask": {func(s *spec) {
+			restricted(s)
+			s.Protocol.Disabled = true
+		}, known, "[" + given + "]", ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := tools(c.change)
+			desired, err := desiredNetworkPolicy(server, c.settings)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(asJSON(t, desired.Spec.Ingress[0].From)).To(MatchYAML(c.want))
+			verdict := networkPolicy.Explain(t.Context(), &scope{server: server, settings: c.settings}, nil, phases.Done("declared"))
+			g.Expect(verdict.Message()).To(Equal("declared" + c.says))
 		})
 	}
 }
@@ -116,6 +152,9 @@ spec:
   rules:
   - matches: [{path: {type: PathPrefix, value: /mcp}}]
     backendRefs: [{name: tools, port: 8080}]`))
+	elsewhere := desiredRoute(tools(func(s *spec) { s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{Path: "/tools"} }))
+	g.Expect(asJSON(t, elsewhere.Spec.Rules[0].Filters)).To(MatchYAML(
+		"[{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /}}}]"))
 	everything := desiredRoute(tools(func(s *spec) { s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{} }))
 	g.Expect(everything.Spec.Rules[0].Matches[0].Path.Value).To(HaveValue(Equal("/")))
 }
@@ -136,6 +175,8 @@ func TestRouteReady(t *testing.T) {
 		"refused":                            {parent(metav1.ConditionFalse, 2), refused},
 		"refused, before it was changed":     {parent(metav1.ConditionFalse, 1), leads},
 		"nothing said about taking it (yet)": {[]gatewayv1.RouteParentStatus{{}}, leads},
+		"its Service is not found": {[]gatewayv1.RouteParentStatus{{ParentRef: gatewayv1.ParentReference{Name: "a"},
+			Conditions: []metav1.Condition{{Type: "ResolvedRefs", Status: metav1.ConditionFalse, ObservedGeneration: 2, Message: "no such listener"}}}}, refused},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -178,6 +219,39 @@ metrics: [{type: Resource, resource: {name: memory, target: {type: Utilization, 
 	g.Expect(asJSON(t, backend)).To(MatchYAML("{name: tools, port: {name: mcp}}"))
 	for _, labels := range []map[string]string{desiredConfig(full).Labels, account.Labels, desiredAutoscaler(full).Labels, desiredDisruptionBudget(full).Labels, desiredIngress(full).Labels} {
 		g.Expect(labels).To(Equal(labelsOf(full)))
+	}
+}
+
+func TestMoreThanOnePodIsNotTakenAwayAtOnce(t *testing.T) {
+	scaling := func(most int32) func(*spec) {
+		return func(s *spec) { s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 1, MaxReplicas: most} }
+	}
+	cases := map[string]struct {
+		change func(*spec)
+		want   string
+	}{
+		"one pod":         {func(s *spec) { s.Replicas = ptr.To[int32](1) }, ""},
+		"somebody else's": {func(*spec) {}, ""},
+		"two pods":        {func(s *spec) { s.Replicas = ptr.To[int32](2) }, "1"},
+		"up to one":       {scaling(1), ""},
+		"up to two":       {scaling(2), "1"},
+		"what is asked for": {func(s *spec) {
+			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
+		}, "50%"},
+		"what is asked for two": {func(s *spec) {
+			s.Replicas, s.DisruptionBudget = ptr.To[int32](2), &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
+		}, "50%"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			budget := desiredDisruptionBudget(tools(c.change))
+			if c.want == "" {
+				g.Expect(budget).To(BeNil())
+				return
+			}
+			g.Expect(budget.Spec.MaxUnavailable.String()).To(Equal(c.want))
+		})
 	}
 }
 

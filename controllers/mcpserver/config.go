@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -40,9 +42,14 @@ func fileKey(file v1alpha1.MCPServerFile) string {
 	return fmt.Sprintf("file-%x", sum[:8])
 }
 
+// filesInOrder are the files by their paths: the order that they are written in has no meaning.
+func filesInOrder(server *v1alpha1.MCPServer) []v1alpha1.MCPServerFile {
+	return slices.SortedFunc(slices.Values(server.Spec.Files), func(a, b v1alpha1.MCPServerFile) int { return strings.Compare(a.Path, b.Path) })
+}
+
 // filesHash changes with spec.files, and with nothing else.
 func filesHash(server *v1alpha1.MCPServer) string {
-	raw, _ := json.Marshal(server.Spec.Files) // strings cannot fail
+	raw, _ := json.Marshal(filesInOrder(server)) // strings cannot fail
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -20,10 +19,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayconfigurations "sigs.k8s.io/gateway-api/applyconfiguration"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -37,14 +38,17 @@ const Name = "mcpserver"
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=mcpservers/status,verbs=patch
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=mcpservers/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=configmaps;services;serviceaccounts,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups="",resources=secrets;persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses;networkpolicies,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=networking.k8s.io,resources=ingressclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=ingressclasses,verbs=list;watch
 // +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=httproutes,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
+// +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=gateways,verbs=list;watch
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=httproutes.gateway.networking.k8s.io,verbs=list;watch
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -63,14 +67,20 @@ const referenceIndex = "spec.references"
 
 // Options for [Setup].
 type Options struct {
+	// NoClusterRights is for a manager that has rights in some namespaces alone: the class of an Ingress
+	// is taken to be there.
+	// has the Gateway API is found out when the manager starts.
+	NoClusterRights bool
 	// Concurrency is how many MCPServers are reconciled at the same time.
 	Concurrency int
-	// BridgeImage is the image that brings the bridge for stdio servers.
-	BridgeImage string
+	// Settings are those of all MCPServers.
+	Settings
 	// Prober asks the servers.
 	Prober *prober.Prober
 	// Indexer indexes the cache. The manager's own indexer, without one.
 	Indexer client.FieldIndexer
+	// Guard ends passes that are refused a write. Optional.
+	Guard *lease.Guard
 	// Applies and Phases count outcomes. Optional.
 	Applies *ssa.Metrics
 	Phases  *phases.Metrics
@@ -78,6 +88,9 @@ type Options struct {
 	Clock clock.PassiveClock
 
 	references *references.Reader
+	keys       *keyReader
+	// gateways is nil if the cluster cannot be looked at as a whole.
+	gateways *gatewayAPI
 }
 
 // Engine is the engine that reconciles MCPServers.
@@ -89,6 +102,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		o.Indexer = mgr.GetFieldIndexer()
 	}
 	o.references = newReader(mgr)
+	o.keys = newKeyReader(mgr)
+	if !o.NoClusterRights {
+		var err error
+		if o.gateways, err = newGatewayAPI(mgr); err != nil {
+			return err
+		}
+	}
 	engine, err := NewEngine(mgr, o)
 	if err != nil {
 		return err
@@ -101,21 +121,30 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(&v1alpha1.MCPServer{}).
-		Watches(&v1alpha1.MCPServer{}, forgetting(o.Prober)).
-		Watches(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient()))).
-		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(serviceOf)).
+		For(&v1alpha1.MCPServer{}, builder.WithPredicates(phases.AtOnce())).
+		Watches(&v1alpha1.MCPServer{}, phases.InAWhile()).
+		Watches(&v1alpha1.MCPServer{}, forgetting(o.Prober, o.keys)).
+		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(askedThrough(mgr.GetClient()))).
 		WatchesRawSource(o.Prober.Source()).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, longestWait),
+			RateLimiter:             phases.NewBackoff(firstRetry, longestWait),
 		})
+	if !o.NoClusterRights {
+		b = b.Watches(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient())))
+	}
 	for _, kind := range []references.Kind{references.Secret, references.ConfigMap, references.ServiceAccount, references.PersistentVolumeClaim} {
 		metadata := &metav1.PartialObjectMetadata{}
 		metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(string(kind)))
 		b = b.Watches(metadata, referrers(mgr.GetClient(), o.references, kind), builder.OnlyMetadata)
 	}
 	for _, watch := range engine.Watches(mgr.GetRESTMapper()) {
+		if _, isRoute := watch.Object.(*gatewayv1.HTTPRoute); isRoute && o.gateways != nil {
+			if b, err = o.gateways.addTo(ctx, b, watch); err != nil {
+				return err
+			}
+			continue
+		}
 		served, err := isServed(mgr, watch.Object)
 		if err != nil {
 			return err
@@ -128,8 +157,15 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		}
 		b = b.Watches(watch.Object, watch.Handler)
 	}
-	if err := b.Complete(engine); err != nil {
+	c, err := b.Build(o.Guard.Pass(engine))
+	if err != nil {
 		return fmt.Errorf("building the controller %s: %w", Name, err)
+	}
+	if o.gateways != nil {
+		o.gateways.controller = c
+		if err := mgr.Add(o.gateways); err != nil {
+			return fmt.Errorf("adding the watch of the Gateway API: %w", err)
+		}
 	}
 	return nil
 }
@@ -155,14 +191,33 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	if o.references == nil {
 		o.references = newReader(mgr)
 	}
+	if o.keys == nil {
+		o.keys = newKeyReader(mgr)
+	}
+	var ingressClasses client.Reader
+	if !o.NoClusterRights {
+		ingressClasses = mgr.GetClient()
+	}
+	var cached, uncached client.Reader = mgr.GetClient(), mgr.GetAPIReader()
+	var gateways gatewayReader
+	if o.gateways != nil {
+		gateways = o.gateways
+	} else {
+		served, err := isServed(mgr, &gatewayv1.HTTPRoute{})
+		if err != nil {
+			return nil, err
+		}
+		gateways = unfollowed(served)
+	}
+	cached, uncached = withoutRoutes{cached, gateways}, withoutRoutes{uncached, gateways}
 	return phases.New(phases.Definition[*v1alpha1.MCPServer, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope: func(server *v1alpha1.MCPServer) *scope {
 			return &scope{
-				server: server, reader: mgr.GetClient(), uncached: mgr.GetAPIReader(), references: o.references,
-				prober: o.Prober, settings: Settings{BridgeImage: o.BridgeImage}, clock: o.Clock,
+				server: server, reader: mgr.GetClient(), uncached: mgr.GetAPIReader(), ingressClasses: ingressClasses,
+				references: o.references, keys: o.keys, gateways: gateways, prober: o.Prober, settings: o.Settings, clock: o.Clock,
 			}
 		},
 		Conditions: func(server *v1alpha1.MCPServer) []metav1.Condition { return server.Status.Conditions },
@@ -172,8 +227,8 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 			return ssa.AdoptionPolicy(server.Spec.AdoptionPolicy), ssa.DriftPolicy(server.Spec.DriftPolicy)
 		},
 	}, phases.Dependencies{
-		Reader:   mgr.GetClient(),
-		Uncached: mgr.GetAPIReader(),
+		Reader:   cached,
+		Uncached: uncached,
 		Applier:  applier,
 		Planner:  applier.DryRun(),
 		Scheme:   mgr.GetScheme(),
@@ -183,20 +238,28 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	})
 }
 
+func newKeyReader(mgr ctrl.Manager) *keyReader {
+	return &keyReader{metadata: mgr.GetClient(), data: mgr.GetAPIReader()}
+}
+
 func newReader(mgr ctrl.Manager) *references.Reader {
 	return &references.Reader{Metadata: mgr.GetClient(), Data: mgr.GetAPIReader()}
 }
 
 // forgetting ends the probing of MCPServers that are gone or suspended.
-func forgetting(p *prober.Prober) handler.EventHandler {
+func forgetting(p *prober.Prober, keys *keyReader) handler.EventHandler {
+	forget := func(key client.ObjectKey) {
+		p.Forget(key)
+		keys.forget(key)
+	}
 	return handler.TypedFuncs[client.Object, reconcile.Request]{
 		UpdateFunc: func(_ context.Context, e updateEvent, _ requestQueue) {
 			if server, ok := e.ObjectNew.(*v1alpha1.MCPServer); ok && (server.Spec.Suspend || server.DeletionTimestamp != nil) {
-				p.Forget(client.ObjectKeyFromObject(server))
+				forget(client.ObjectKeyFromObject(server))
 			}
 		},
 		DeleteFunc: func(_ context.Context, e deleteEvent, _ requestQueue) {
-			p.Forget(client.ObjectKeyFromObject(e.Object))
+			forget(client.ObjectKeyFromObject(e.Object))
 		},
 	}
 }
@@ -259,13 +322,21 @@ func enqueueReferrers(ctx context.Context, reader client.Reader, kind references
 	}
 }
 
-// serviceOf names the MCPServer whose Service the endpoints are of: the two have one name.
-func serviceOf(_ context.Context, object client.Object) []reconcile.Request {
-	service := object.GetLabels()[discoveryv1.LabelServiceName]
-	if service == "" {
-		return nil
+// askedThrough names the MCPServer whose Service the endpoints are of: the two have one name. The
+// endpoints say where to ask a server; one that is not asked has no use for them.
+func askedThrough(reader client.Reader) handler.MapFunc {
+	return func(ctx context.Context, object client.Object) []reconcile.Request {
+		service := object.GetLabels()[discoveryv1.LabelServiceName]
+		if service == "" {
+			return nil
+		}
+		key := client.ObjectKey{Namespace: object.GetNamespace(), Name: service}
+		var server v1alpha1.MCPServer
+		if err := reader.Get(ctx, key, &server, client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy); err == nil && server.Spec.Protocol.Disabled {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: key}}
 	}
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: service}}}
 }
 
 // withIngress lists the MCPServers that an ingress class may matter to.

@@ -25,7 +25,7 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	},
 	Observed:  func(s *scope, live *appsv1.Deployment) { s.deployment = live },
 	HandOver:  []string{"spec.replicas"},
-	Displaces: []string{"spec.strategy.rollingUpdate"},
+	Displaces: []string{"spec.strategy.rollingUpdate", "spec.template.spec.containers.ports.name"},
 }
 
 func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) {
@@ -63,24 +63,36 @@ const commandFailed = "mcp-bridge: the command "
 
 // blameCommand tells a command that the bridge cannot run from pods that fail for other reasons.
 func blameCommand(server *v1alpha1.MCPServer, verdict phases.Verdict) phases.Verdict {
-	if !isStdio(server) || verdict.Reason() != v1alpha1.ReasonPodsFailing || !strings.Contains(verdict.Message(), commandFailed) {
+	if !isStdio(server) || !strings.Contains(verdict.Message(), commandFailed) {
 		return verdict
 	}
-	return phases.Wait(v1alpha1.ReasonBridgeCommandFailed, verdict.Message()+"; correct spec.command, spec.args or spec.image", verdict.After())
+	const remedy = "; correct spec.command, spec.args or spec.image"
+	if verdict.Reason() == v1alpha1.ReasonPodsFailing {
+		return phases.Wait(v1alpha1.ReasonBridgeCommandFailed, verdict.Message()+remedy, verdict.After()).AsTrouble()
+	}
+	return verdict.WithMessage(verdict.Message() + remedy)
 }
 
-// rolloutCheck is how often a rollout is looked at behind which old pods still serve.
-const rolloutCheck = 10 * time.Second
+// rolloutCheck is how often a rollout is looked at behind which old pods still serve. It is a little
+// more than what passes before pods are asked why they do not start.
+const rolloutCheck = 6 * time.Second
 
 // deploymentReady lets the phases after it go on while the pods of the earlier version serve in full
-// number, and says that it does.
+// number, and says that it does, and what keeps the new ones back.
 func deploymentReady(d *appsv1.Deployment) phases.Verdict {
 	verdict := workload.Ready(d)
-	if verdict.Reason() != v1alpha1.ReasonRolloutProgressing || !oldPodsServe(d) {
+	if verdict.IsDone() || !oldPodsServe(d) {
 		return verdict
 	}
-	return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing,
-		"the rollout is not complete, and pods of the earlier version still serve").LookAgainAfter(rolloutCheck)
+	const serves = "the rollout is not complete, and pods of the earlier version still serve"
+	switch {
+	case verdict.Reason() == v1alpha1.ReasonRolloutProgressing:
+		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, serves).LookAgainAfter(rolloutCheck).AndReconciling()
+	case verdict.IsStalled():
+		return phases.DoneBecause(v1alpha1.ReasonRolloutStalled, serves+": "+verdict.Message()).AndStalled()
+	default: // pods are refused
+		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, serves+": "+verdict.Message()).LookAgainAfter(rolloutCheck).AndReconciling()
+	}
 }
 
 // oldPodsServe: there are pods of an earlier version, and no fewer are available than are asked for.

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,19 +99,19 @@ func TestDesiredDeployment(t *testing.T) {
 			}
 		}, map[string]string{
 			container + ".env": `
-[{name: PLAIN, value: x},
- {name: SECRET, valueFrom: {secretKeyRef: {name: db, key: password}}},
- {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]`,
+[{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}},
+ {name: PLAIN, value: x},
+ {name: SECRET, valueFrom: {secretKeyRef: {name: db, key: password}}}]`,
 			container + ".envFrom": "[{prefix: A_, secretRef: {name: all, optional: true}}, {configMapRef: {name: some}}]",
 		}},
 		"files": {func(s *spec) {
 			s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools.json", Content: "{}"}, {Path: "/etc/b", Content: "b"}}
 		}, map[string]string{
-			"spec.template.metadata.annotations": "{fixpoint.dev/files-hash: 764adc7e7d7d82a9}",
+			"spec.template.metadata.annotations": "{fixpoint.dev/files-hash: 0a45fb4e5cf015da}",
 			pod + ".volumes":                     "[{name: fixpoint-files, configMap: {name: tools}}]",
 			container + ".volumeMounts": `
-[{name: fixpoint-files, mountPath: /etc/tools.json, subPath: file-fe4905b8dc821843, readOnly: true},
- {name: fixpoint-files, mountPath: /etc/b, subPath: file-79d24e96ede13d39, readOnly: true}]`,
+[{name: fixpoint-files, mountPath: /etc/b, subPath: file-79d24e96ede13d39, readOnly: true},
+ {name: fixpoint-files, mountPath: /etc/tools.json, subPath: file-fe4905b8dc821843, readOnly: true}]`,
 		}},
 		"mounts": {func(s *spec) {
 			size := resource.MustParse("64Mi")
@@ -182,7 +183,7 @@ func TestDesiredDeployment(t *testing.T) {
   volumeMounts: [{name: fixpoint-bridge, mountPath: /.fixpoint}]}]`,
 			pod + ".volumes":              "[{name: fixpoint-bridge, emptyDir: {}}]",
 			container + ".volumeMounts":   "[{name: fixpoint-bridge, mountPath: /.fixpoint, readOnly: true}]",
-			container + ".command":        `[/.fixpoint/mcp-bridge, serve, --listen, ":8080", --path, /mcp, --, npx, -y, server-memory]`,
+			container + ".command":        `[/.fixpoint/mcp-bridge, serve, --listen, ":8080", --path, /mcp, --drain-timeout, 48s, --, npx, -y, server-memory]`,
 			container + ".startupProbe":   "{httpGet: {path: /readyz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 60}",
 			container + ".readinessProbe": "{httpGet: {path: /readyz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 			container + ".livenessProbe":  "{httpGet: {path: /healthz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
@@ -210,8 +211,19 @@ func TestBridgeArguments(t *testing.T) {
 		change func(*spec)
 		want   string
 	}{
-		"its own limits": {func(*spec) {}, "serve --listen :8080 --path /mcp"},
-		"port and path":  {func(s *spec) { s.Port, s.Path = 80, "/a/b" }, "serve --listen :80 --path /a/b"},
+		"its own limits": {func(*spec) {}, "serve --listen :8080 --path /mcp --drain-timeout 48s"},
+		"port and path":  {func(s *spec) { s.Port, s.Path = 80, "/a/b" }, "serve --listen :80 --path /a/b --drain-timeout 48s"},
+		"a long grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 3600, ptr.To[int64](30) },
+			"serve --listen :8080 --path /mcp --drain-timeout 59m28s"},
+		"a short grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 5, ptr.To[int64](1) },
+			"serve --listen :8080 --path /mcp --drain-timeout 3s --stop-grace 750ms"},
+		"hardly any grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 1, nil },
+			"serve --listen :8080 --path /mcp --drain-timeout 750ms --stop-grace 187.5ms"},
+		// A rule forbids it, which does not look at what was stored before there was one.
+		"more than the grace": {func(s *spec) {
+			s.TerminationGracePeriodSeconds = 30
+			s.Bridge = &v1alpha1.MCPServerBridge{MaxSessions: 1, MaxMessageBytes: 1024, DrainTimeout: metav1.Duration{Duration: time.Hour}}
+		}, "serve --listen :8080 --path /mcp --max-sessions 1 --idle-timeout 0s --max-message-bytes 1024 --drain-timeout 20s"},
 		"limits": {func(s *spec) {
 			s.Bridge = &v1alpha1.MCPServerBridge{
 				MaxSessions: 7, IdleTimeout: metav1.Duration{Duration: 30 * time.Minute}, MaxMessageBytes: 4 << 20,
@@ -261,6 +273,15 @@ func TestProbes(t *testing.T) {
 		}, map[string]string{
 			"startupProbe":   "{tcpSocket: {port: 9090}, initialDelaySeconds: 0, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 5}",
 			"readinessProbe": "{httpGet: {path: /ready, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 4, failureThreshold: 3}",
+			"livenessProbe":  "{httpGet: {path: /live, port: 9090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
+		}},
+		"of a server that speaks TLS": {func(s *spec) { s.Protocol.TLS = true }, &v1alpha1.MCPServerProbes{
+			Startup:   off,
+			Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/ready"},
+			Liveness:  &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](9090)},
+		}, map[string]string{
+			"startupProbe":   "null",
+			"readinessProbe": "{httpGet: {path: /ready, port: mcp, scheme: HTTPS}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 			"livenessProbe":  "{httpGet: {path: /live, port: 9090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 		}},
 	}
@@ -359,6 +380,42 @@ func TestPodsAreReplacedOnlyByWhatConcernsThem(t *testing.T) {
 	}
 }
 
+// What means the same must make the same pods, in whatever order it is written.
+func TestTheOrderOfListsReplacesNoPods(t *testing.T) {
+	given := func(s *spec) {
+		s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/a", Content: "1"}, {Path: "/etc/b", Content: "2"}}
+		s.Mounts = []v1alpha1.MCPServerMount{
+			{Name: "z", MountPath: "/data", ConfigMap: object("one", "k", "l")}, {Name: "y", MountPath: "/data/in", Secret: object("two")}}
+		s.Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}}
+	}
+	cases := map[string]struct {
+		change func(*spec)
+		same   bool
+	}{
+		"files":           {func(s *spec) { slices.Reverse(s.Files) }, true},
+		"mounts":          {func(s *spec) { slices.Reverse(s.Mounts) }, true},
+		"keys of a mount": {func(s *spec) { slices.Reverse(s.Mounts[0].ConfigMap.Items) }, true},
+		"env":             {func(s *spec) { slices.Reverse(s.Env) }, true},
+		"what a variable is made of": {func(s *spec) {
+			s.Env[0].Value = "$(B)"
+			slices.Reverse(s.Env)
+		}, false},
+	}
+	template := func(changes ...func(*spec)) string {
+		made, err := podTemplate(tools(changes...), settings, "")
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		return asJSON(t, made)
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(template(given, c.change) == template(given)).To(Equal(c.same))
+		})
+	}
+	// $(B) is what B is only behind it.
+	refers := func(s *spec) { s.Env = []corev1.EnvVar{{Name: "B", Value: "1"}, {Name: "A", Value: "$(B)"}} }
+	NewWithT(t).Expect(template(refers)).To(ContainSubstring(`"env":[{"name":"B","value":"1"},{"name":"A","value":"$(B)"}]`))
+}
+
 // rollout is a Deployment of two pods in the midst of a rollout.
 func rollout(changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{
@@ -407,14 +464,30 @@ func TestARolloutBehindWhichOldPodsServeIsLookedAtAgain(t *testing.T) {
 	NewWithT(t).Expect(deploymentReady(rollout()).After()).To(Equal(rolloutCheck))
 }
 
-// What serves does not hide that a rollout has failed.
-func TestARolloutThatMakesNoProgressIsNotReady(t *testing.T) {
-	stuck := rollout(func(d *appsv1.Deployment) {
+// What serves does not hide that a rollout has failed, and a rollout that has failed takes nothing
+// away from what serves.
+func TestARolloutThatMakesNoProgress(t *testing.T) {
+	g := NewWithT(t)
+	overdue := func(d *appsv1.Deployment) {
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded"}}
+	}
+	verdict := deploymentReady(rollout(overdue))
+	g.Expect(verdict.IsDone()).To(BeTrue())
+	g.Expect(verdict.Reason()).To(Equal("RolloutStalled"))
+	g.Expect(verdict.Message()).To(HavePrefix("the rollout is not complete, and pods of the earlier version still serve: not all pods became available within spec.progressDeadlineSeconds (600)"))
+
+	tooFew := deploymentReady(rollout(overdue, func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 }))
+	g.Expect(tooFew.IsStalled()).To(BeTrue())
+	g.Expect(tooFew.Reason()).To(Equal("RolloutStalled"))
+}
+
+func TestOldPodsServeWhileNewOnesAreRefused(t *testing.T) {
+	refused := rollout(func(d *appsv1.Deployment) {
+		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
+			Message: `pods "tools-1-x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2`}}
 	})
-	verdict := deploymentReady(stuck)
-	NewWithT(t).Expect(verdict.IsStalled()).To(BeTrue())
-	NewWithT(t).Expect(verdict.Reason()).To(Equal("RolloutStalled"))
+	NewWithT(t).Expect(judgementOf(deploymentReady(refused))).To(Equal(judgement{"done", "OldReplicasServing",
+		"the rollout is not complete, and pods of the earlier version still serve: pods are refused: exceeded quota: small, requested: pods=1, limited: pods=2; raise the quota, or lower spec.replicas or spec.resources"}))
 }
 
 func TestBlameCommand(t *testing.T) {
@@ -430,6 +503,9 @@ func TestBlameCommand(t *testing.T) {
 		"no bridge":         {sse, "PodsFailing", missing, judgement{"wait", "PodsFailing", missing}},
 		"something on time": {stdio, "RolloutProgressing", "x", judgement{"wait", "RolloutProgressing", "x"}},
 	}
+	serving := phases.DoneBecause("OldReplicasServing", "old ones serve: "+missing).AndReconciling()
+	NewWithT(t).Expect(judgementOf(blameCommand(tools(stdio), serving))).To(Equal(
+		judgement{"done", "OldReplicasServing", "old ones serve: " + missing + "; correct spec.command, spec.args or spec.image"}))
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			verdict := blameCommand(tools(c.transport), phases.Wait(c.reason, c.before, rolloutCheck))

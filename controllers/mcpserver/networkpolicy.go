@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,15 +19,36 @@ import (
 var networkPolicy = phases.Child[*scope, *networkingv1ac.NetworkPolicyApplyConfiguration, *networkingv1.NetworkPolicy]{
 	Name: "NetworkPolicy",
 	Desired: func(s *scope) (*networkingv1ac.NetworkPolicyApplyConfiguration, error) {
-		return desiredNetworkPolicy(s.server)
+		return desiredNetworkPolicy(s.server, s.settings)
 	},
 	Absent: "spec.networkPolicy is not set",
 	Ready:  done[*networkingv1.NetworkPolicy]("the NetworkPolicy is as declared; whether it is enforced is the network plugin's matter"),
+	Explain: func(_ context.Context, s *scope, _ *networkingv1.NetworkPolicy, verdict phases.Verdict) phases.Verdict {
+		if restrictsAsking(s.server) && s.settings.ManagerNamespace == "" {
+			return verdict.WithMessage(verdict.Message() + "; the manager asks the pods and does not know its own namespace, so spec.networkPolicy.ingress.from has to let it in (or give the manager --pod-namespace)")
+		}
+		return verdict
+	},
+}
+
+// restrictsAsking says whether the policy would shut out the manager, which asks the pods.
+func restrictsAsking(server *v1alpha1.MCPServer) bool {
+	return !server.Spec.Protocol.Disabled && server.Spec.NetworkPolicy != nil && server.Spec.NetworkPolicy.Ingress != nil
+}
+
+// managerPeer is the manager's own pods.
+func managerPeer(settings Settings) *networkingv1ac.NetworkPolicyPeerApplyConfiguration {
+	peer := networkingv1ac.NetworkPolicyPeer().WithNamespaceSelector(
+		metav1ac.LabelSelector().WithMatchLabels(map[string]string{corev1.LabelMetadataName: settings.ManagerNamespace}))
+	if len(settings.ManagerLabels) > 0 {
+		peer.WithPodSelector(metav1ac.LabelSelector().WithMatchLabels(settings.ManagerLabels))
+	}
+	return peer
 }
 
 const dnsPort = 53
 
-func desiredNetworkPolicy(server *v1alpha1.MCPServer) (*networkingv1ac.NetworkPolicyApplyConfiguration, error) {
+func desiredNetworkPolicy(server *v1alpha1.MCPServer, settings Settings) (*networkingv1ac.NetworkPolicyApplyConfiguration, error) {
 	policy := server.Spec.NetworkPolicy
 	if policy == nil {
 		return nil, nil
@@ -39,10 +61,14 @@ func desiredNetworkPolicy(server *v1alpha1.MCPServer) (*networkingv1ac.NetworkPo
 		if err != nil {
 			return nil, fmt.Errorf("reading spec.networkPolicy.ingress.from: %w", err)
 		}
-		// A rule without peers would let everybody in.
+		if restrictsAsking(server) && settings.ManagerNamespace != "" {
+			peers = append(peers, managerPeer(settings))
+		}
+		// A rule without peers would let everybody in. The port goes by its name: while a change of it is
+		// rolled out, pods of the earlier version still listen on the old one.
 		if len(peers) > 0 {
 			spec.WithIngress(networkingv1ac.NetworkPolicyIngressRule().WithFrom(peers...).
-				WithPorts(portRule(corev1.ProtocolTCP, server.Spec.Port, nil)))
+				WithPorts(networkingv1ac.NetworkPolicyPort().WithProtocol(corev1.ProtocolTCP).WithPort(intstr.FromString(portName))))
 		}
 	}
 	if policy.Egress != nil {

@@ -45,18 +45,24 @@ type scope struct {
 	server *v1alpha1.MCPServer
 	// reader reads from the cache, uncached past it.
 	reader, uncached client.Reader
-	references       *references.Reader
-	prober           Prober
-	settings         Settings
-	clock            clock.PassiveClock
+	// ingressClasses reads IngressClasses; nil if they cannot be read.
+	ingressClasses client.Reader
+	references     *references.Reader
+	keys           *keyReader
+	gateways       gatewayReader
+	prober         Prober
+	settings       Settings
+	clock          clock.PassiveClock
 
 	// dependencies is a hash of the data that pods take from Secrets and ConfigMaps; empty if they
 	// take none.
 	dependencies string
 	// deployment is the live Deployment, if there is one.
 	deployment *appsv1.Deployment
-	// answer is what the protocol's probe has found.
+	// answer is what the protocol's probe has found, and asked the versions of the pods that were
+	// judged by it.
 	answer *prober.Result
+	asked  []string
 }
 
 // Prober is what the controller needs of [prober.Prober].
@@ -70,6 +76,10 @@ type Prober interface {
 type Settings struct {
 	// BridgeImage is the image that brings the bridge for stdio servers.
 	BridgeImage string
+	// ManagerNamespace is where the manager's own pods are, which ask the servers, and ManagerLabels
+	// tell them from others there. Network policies let them in. Unknown if it is empty.
+	ManagerNamespace string
+	ManagerLabels    map[string]string
 }
 
 // done is for children that are ready when they exist.

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
@@ -70,10 +69,10 @@ func serverContainer(server *v1alpha1.MCPServer) (*corev1ac.ContainerApplyConfig
 	if len(spec.Args) > 0 {
 		container.WithArgs(spec.Args...)
 	}
-	for i := range spec.Env {
+	for _, variable := range inOrder(spec.Env) {
 		env := corev1ac.EnvVar()
-		if err := workload.Convert(spec.Env[i], env); err != nil {
-			return nil, fmt.Errorf("reading spec.env[%d]: %w", i, err)
+		if err := workload.Convert(variable, env); err != nil {
+			return nil, fmt.Errorf("reading spec.env[%s]: %w", variable.Name, err)
 		}
 		container.WithEnv(env)
 	}
@@ -98,6 +97,16 @@ func serverContainer(server *v1alpha1.MCPServer) (*corev1ac.ContainerApplyConfig
 			corev1ac.LifecycleHandler().WithSleep(corev1ac.SleepAction().WithSeconds(drain))))
 	}
 	return container, nil
+}
+
+// inOrder brings variables into an order that does not depend on the one that they were written in, so
+// that writing them otherwise replaces no pods. Where one may refer to others, $(NAME) stands for
+// those before it only: there the order has a meaning, and is kept.
+func inOrder(variables []corev1.EnvVar) []corev1.EnvVar {
+	if slices.ContainsFunc(variables, func(v corev1.EnvVar) bool { return strings.Contains(v.Value, "$(") }) {
+		return variables
+	}
+	return slices.SortedStableFunc(slices.Values(variables), func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
 }
 
 func drainSeconds(server *v1alpha1.MCPServer) int64 {
@@ -199,14 +208,16 @@ func withFiles(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Cont
 	}
 	pod.WithVolumes(corev1ac.Volume().WithName(filesVolume).
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(server.Name)))
-	for _, file := range server.Spec.Files {
+	for _, file := range filesInOrder(server) {
 		container.WithVolumeMounts(corev1ac.VolumeMount().WithName(filesVolume).
 			WithMountPath(path.Clean(file.Path)).WithSubPath(fileKey(file)).WithReadOnly(true))
 	}
 }
 
+// withMounts mounts them by their paths, in which order a folder comes before what is mounted in it.
 func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) {
-	for _, mount := range server.Spec.Mounts {
+	byPath := func(a, b v1alpha1.MCPServerMount) int { return strings.Compare(a.MountPath, b.MountPath) }
+	for _, mount := range slices.SortedFunc(slices.Values(server.Spec.Mounts), byPath) {
 		pod.WithVolumes(volumeOf(mount))
 		volumeMount := corev1ac.VolumeMount().WithName(mount.Name).WithMountPath(mount.MountPath)
 		if mount.ReadOnly {
@@ -251,114 +262,11 @@ func emptyDir(given *v1alpha1.MCPServerEmptyDir) *corev1ac.EmptyDirVolumeSourceA
 
 func itemsOf(items []v1alpha1.MCPServerMountedKey) []*corev1ac.KeyToPathApplyConfiguration {
 	paths := make([]*corev1ac.KeyToPathApplyConfiguration, 0, len(items))
-	for _, item := range items {
+	byPath := func(a, b v1alpha1.MCPServerMountedKey) int { return strings.Compare(a.Path, b.Path) }
+	for _, item := range slices.SortedStableFunc(slices.Values(items), byPath) {
 		paths = append(paths, corev1ac.KeyToPath().WithKey(item.Key).WithPath(item.Path))
 	}
 	return paths
-}
-
-// withBridge puts the bridge into the user's unmodified image: an init container copies the program
-// to a volume that both share, and the container starts it in place of the command.
-func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer, settings Settings) {
-	pod.WithVolumes(corev1ac.Volume().WithName(bridgeVolume).WithEmptyDir(corev1ac.EmptyDirVolumeSource()))
-	shared := func() *corev1ac.VolumeMountApplyConfiguration {
-		return corev1ac.VolumeMount().WithName(bridgeVolume).WithMountPath(v1alpha1.MCPReservedPath)
-	}
-	pod.WithInitContainers(corev1ac.Container().
-		WithName(bridgeContainer).
-		WithImage(settings.BridgeImage).
-		WithCommand("/mcp-bridge", "install", bridgeProgram).
-		WithSecurityContext(restricted()).
-		WithVolumeMounts(shared()))
-	container.WithVolumeMounts(shared().WithReadOnly(true))
-	container.Command = slices.Concat([]string{bridgeProgram}, bridgeArguments(server), []string{"--"}, server.Spec.Command)
-}
-
-func bridgeArguments(server *v1alpha1.MCPServer) []string {
-	arguments := []string{"serve", "--listen", ":" + strconv.Itoa(int(server.Spec.Port)), "--path", pathOf(server)}
-	if limits := server.Spec.Bridge; limits != nil {
-		arguments = append(arguments,
-			"--max-sessions", strconv.Itoa(int(limits.MaxSessions)),
-			"--idle-timeout", limits.IdleTimeout.Duration.String(),
-			"--max-message-bytes", strconv.FormatInt(limits.MaxMessageBytes, 10),
-			"--drain-timeout", limits.DrainTimeout.Duration.String())
-	}
-	return arguments
-}
-
-// Timings of the default probes.
-const (
-	startupPeriod, startupFailures = 2, 60
-	probePeriod, probeFailures     = 10, 3
-	probeTimeout                   = 2
-)
-
-// withProbes sets what the kubelet asks. By default that is whether somebody listens on the port:
-// what the protocol's path answers to a stranger differs from server to server. The bridge has
-// endpoints of its own. Liveness is not asked by default: a server that is busy is not dead, and
-// killing it ends its sessions.
-func withProbes(container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) {
-	given := server.Spec.Probes
-	if given == nil {
-		given = &v1alpha1.MCPServerProbes{}
-	}
-	listens := corev1ac.Probe().WithTCPSocket(corev1ac.TCPSocketAction().WithPort(intstr.FromString(portName)))
-	ready, alive := listens, (*corev1ac.ProbeApplyConfiguration)(nil)
-	if isStdio(server) {
-		ready, alive = httpProbe("/readyz", intstr.FromString(portName)), httpProbe("/healthz", intstr.FromString(portName))
-	}
-	if probe := probeOf(given.Startup, copyProbe(ready), startupPeriod, startupFailures); probe != nil {
-		container.WithStartupProbe(probe)
-	}
-	if probe := probeOf(given.Readiness, copyProbe(ready), probePeriod, probeFailures); probe != nil {
-		container.WithReadinessProbe(probe)
-	}
-	if probe := probeOf(given.Liveness, alive, probePeriod, probeFailures); probe != nil {
-		container.WithLivenessProbe(probe)
-	}
-}
-
-func copyProbe(p *corev1ac.ProbeApplyConfiguration) *corev1ac.ProbeApplyConfiguration {
-	clone := *p
-	return &clone
-}
-
-func httpProbe(path string, port intstr.IntOrString) *corev1ac.ProbeApplyConfiguration {
-	return corev1ac.Probe().WithHTTPGet(corev1ac.HTTPGetAction().WithPath(path).WithPort(port))
-}
-
-// probeOf lays what the spec says over the default; nil is no probe.
-func probeOf(given *v1alpha1.MCPServerProbe, probe *corev1ac.ProbeApplyConfiguration, period, failures int32) *corev1ac.ProbeApplyConfiguration {
-	if given == nil {
-		given = &v1alpha1.MCPServerProbe{}
-	}
-	port := intstr.FromString(portName)
-	if given.Port != nil {
-		port = intstr.FromInt32(*given.Port)
-	}
-	switch given.Type {
-	case v1alpha1.ProbeOff:
-		return nil
-	case v1alpha1.ProbeHTTP:
-		probe = httpProbe(given.Path, port)
-	case v1alpha1.ProbeTCP:
-		probe = corev1ac.Probe().WithTCPSocket(corev1ac.TCPSocketAction().WithPort(port))
-	}
-	if probe == nil {
-		return nil
-	}
-	return probe.
-		WithInitialDelaySeconds(or(given.InitialDelaySeconds, 0)).
-		WithPeriodSeconds(or(given.PeriodSeconds, period)).
-		WithTimeoutSeconds(or(given.TimeoutSeconds, probeTimeout)).
-		WithFailureThreshold(or(given.FailureThreshold, failures))
-}
-
-func or(value *int32, otherwise int32) int32 {
-	if value == nil {
-		return otherwise
-	}
-	return *value
 }
 
 // jsonOf is the tree of a configuration, for merging.

@@ -2,12 +2,8 @@ package mcpserver
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"strconv"
+	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,16 +24,20 @@ var protocol = phases.Step[*scope]{
 func observeProtocol(ctx context.Context, s *scope) (phases.Verdict, error) {
 	key := client.ObjectKeyFromObject(s.server)
 	if s.server.Spec.Protocol.Disabled {
-		s.prober.Forget(key)
+		s.forget(key)
 		return phases.DoneBecause(v1alpha1.ReasonProbeDisabled, "spec.protocol.disabled is true, so the server is not asked"), nil
 	}
-	target, err := s.target(ctx)
+	pods, err := s.traffic(ctx)
 	if err != nil {
 		return phases.Verdict{}, err
 	}
-	if len(target.Addresses) == 0 {
-		s.prober.Forget(key)
+	if len(pods.addresses) == 0 {
+		s.forget(key)
 		return phases.Wait(v1alpha1.ReasonProtocolPending, "no pod takes traffic yet", 0), nil
+	}
+	target, err := s.target(ctx, pods)
+	if err != nil {
+		return phases.Verdict{}, err
 	}
 	s.prober.Set(key, target)
 	result, ok := s.prober.Result(key)
@@ -45,7 +45,79 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Verdict, error) {
 		return phases.Wait(v1alpha1.ReasonProtocolPending, "the server has not been asked yet", 0), nil
 	}
 	s.answer = &result
-	return judgeAnswer(result, lastJudged(s.server)), nil
+	if result.State == prober.Unknown {
+		return judgeSilence(s.server, pods, result), nil
+	}
+	s.asked = pods.versions
+	return judgeAnswer(result), nil
+}
+
+func (s *scope) forget(key client.ObjectKey) {
+	s.prober.Forget(key)
+	s.keys.forget(key)
+}
+
+// judgeAnswer turns what the probes have come to into a verdict.
+func judgeAnswer(result prober.Result) phases.Verdict {
+	switch result.State {
+	case prober.Answering:
+		return phases.Done("the server answers in its protocol, from every pod that takes traffic")
+	case prober.Closed:
+		return phases.DoneBecause(v1alpha1.ReasonCredentialsRequired,
+			"the server is there and wants credentials: "+result.Err.Error()+"; set spec.protocol.credentialsSecretRef to see what it offers")
+	default:
+		return failing("the server does not answer in its protocol: " + result.Err.Error() + "; " + remedy(result.Err))
+	}
+}
+
+func failing(message string) phases.Verdict {
+	return phases.Wait(v1alpha1.ReasonProtocolFailing, message, 0).AsTrouble()
+}
+
+// judgeSilence is for pods that have not all been judged. What is not known speaks neither for nor
+// against anybody, so after a restart of the manager what was said last stands. But it was said of
+// certain pods, and never stands for those of another version.
+func judgeSilence(server *v1alpha1.MCPServer, pods traffic, result prober.Result) phases.Verdict {
+	last := lastJudged(server)
+	switch {
+	case last == nil:
+		return pending("the server has not answered yet", result)
+	case slices.Equal(server.Status.AskedVersions, pods.versions):
+		return repeated(*last)
+	case last.Reason == v1alpha1.ReasonProtocolFailing:
+		return pending("the pods of the new version have not answered yet", result)
+	case result.Judged > 0 || slices.ContainsFunc(pods.versions, func(v string) bool { return slices.Contains(server.Status.AskedVersions, v) }):
+		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, because("pods that take traffic answer, and those of the new version have not all answered yet", result))
+	case pods.lingers:
+		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, because("pods of the earlier version still serve, and those of the new version have not answered yet", result))
+	default:
+		return pending("the pods of the new version have not answered yet", result)
+	}
+}
+
+func pending(message string, result prober.Result) phases.Verdict {
+	return phases.Wait(v1alpha1.ReasonProtocolPending, because(message, result), 0)
+}
+
+// because adds what the first of them has met, if one was asked.
+func because(message string, result prober.Result) string {
+	if result.Err == nil {
+		return message
+	}
+	return message + ": " + result.Err.Error()
+}
+
+func repeated(last metav1.Condition) phases.Verdict {
+	switch last.Reason {
+	case v1alpha1.ReasonProtocolFailing:
+		return failing(last.Message)
+	case v1alpha1.ReasonCredentialsRequired:
+		return phases.DoneBecause(v1alpha1.ReasonCredentialsRequired, last.Message)
+	case v1alpha1.ReasonOldReplicasServing:
+		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, last.Message)
+	default:
+		return phases.Done(last.Message)
+	}
 }
 
 // lastJudged is the condition that the server's last answer led to, or nil if there is none that
@@ -57,131 +129,62 @@ func lastJudged(server *v1alpha1.MCPServer) *metav1.Condition {
 		return nil
 	}
 	switch condition.Reason {
-	case v1alpha1.ReasonReady, v1alpha1.ReasonCredentialsRequired, v1alpha1.ReasonProtocolFailing:
+	case v1alpha1.ReasonReady, v1alpha1.ReasonOldReplicasServing, v1alpha1.ReasonCredentialsRequired, v1alpha1.ReasonProtocolFailing:
 		return condition
 	default:
 		return nil
 	}
 }
 
-// judgeAnswer turns what the probes have come to into a verdict. What is not known speaks neither for
-// nor against anybody: after a restart of the manager, what was said last stands until there is an
-// answer.
-func judgeAnswer(result prober.Result, last *metav1.Condition) phases.Verdict {
-	switch result.State {
-	case prober.Answering:
-		return phases.Done("the server answers in its protocol, from every pod that takes traffic")
-	case prober.Closed:
-		return phases.DoneBecause(v1alpha1.ReasonCredentialsRequired,
-			"the server is there and wants credentials: "+result.Err.Error()+"; set spec.protocol.credentialsSecretRef to see what it offers")
-	case prober.Failing:
-		return phases.Wait(v1alpha1.ReasonProtocolFailing,
-			"the server does not answer in its protocol: "+result.Err.Error()+"; see its log, and whether port, path and transport are what it serves", 0)
-	}
-	if last == nil {
-		return phases.Wait(v1alpha1.ReasonProtocolPending, "the server has not answered yet", 0)
-	}
-	switch last.Reason {
-	case v1alpha1.ReasonReady:
-		return phases.Done(last.Message)
-	case v1alpha1.ReasonCredentialsRequired:
-		return phases.DoneBecause(v1alpha1.ReasonCredentialsRequired, last.Message)
+// remedy is what to do about a server that does not answer.
+func remedy(err *prober.Error) string {
+	switch err.Kind {
+	case prober.TLS:
+		return "see whether spec.protocol.tls is what the server speaks, and whether its certificate is valid, for the host of the endpoint and by spec.protocol.caRef"
+	case prober.Refused, prober.Unreachable:
+		return "see its log, whether it listens on spec.port and not on the loopback address alone, and whether network policies let the manager through"
+	case prober.Invalid:
+		return "correct what spec.protocol names"
 	default:
-		return phases.Wait(v1alpha1.ReasonProtocolFailing, last.Message, 0)
+		return "see its log, and whether port, path and transport are what it serves"
 	}
 }
 
 // target is what to ask, and where.
-func (s *scope) target(ctx context.Context) (prober.Target, error) {
+func (s *scope) target(ctx context.Context, pods traffic) (prober.Target, error) {
 	spec := s.server.Spec.Protocol
-	addresses, err := s.addresses(ctx)
-	if err != nil {
-		return prober.Target{}, err
-	}
 	target := prober.Target{
-		URL:       endpointOf(s.server),
-		Transport: prober.StreamableHTTP,
-		Addresses: addresses,
-		Interval:  spec.Interval.Duration,
-		Timeout:   spec.Timeout.Duration,
-		Token:     s.revision(),
+		URL:        endpointOf(s.server),
+		Transport:  prober.StreamableHTTP,
+		Addresses:  pods.addresses,
+		Identities: pods.identities,
+		Version:    joined(pods.versions),
+		Interval:   spec.Interval.Duration,
+		Timeout:    spec.Timeout.Duration,
+		Token:      string(s.server.UID),
 	}
 	if s.server.Spec.Transport == v1alpha1.TransportSSE {
 		target.Transport = prober.SSE
 	}
+	key := client.ObjectKeyFromObject(s.server)
+	var used []origin
+	var err error
 	if ref := spec.CredentialsSecretRef; ref != nil {
-		data, err := s.secretKey(ctx, ref.Name, credentialsKey(ref))
-		if err != nil {
+		from := origin{string(v1alpha1.CAKindSecret), ref.Name, credentialsKey(ref)}
+		used = append(used, from)
+		if target.Bearer, err = s.keys.read(ctx, key, from); err != nil {
 			return prober.Target{}, err
 		}
-		target.Bearer = prober.Credential(data)
 	}
 	if ref := spec.CARef; ref != nil {
-		if target.CA, err = s.bundle(ctx, ref); err != nil {
+		from := origin{string(caKind(ref)), ref.Name, caKey(ref)}
+		used = append(used, from)
+		if target.CA, err = s.keys.read(ctx, key, from); err != nil {
 			return prober.Target{}, err
 		}
 	}
+	s.keys.forget(key, used...)
 	return target, nil
-}
-
-// revision says which rollout the pods are of: after the next one everything is asked anew.
-func (s *scope) revision() string {
-	if s.deployment == nil {
-		return ""
-	}
-	return string(s.deployment.UID) + "/" + s.deployment.Annotations["deployment.kubernetes.io/revision"]
-}
-
-// addresses lists the pods that take traffic, by the Service's own account.
-func (s *scope) addresses(ctx context.Context) ([]string, error) {
-	var slices discoveryv1.EndpointSliceList
-	err := s.reader.List(ctx, &slices, client.InNamespace(s.server.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: s.server.Name})
-	if err != nil {
-		return nil, fmt.Errorf("listing the endpoints of Service %s: %w", s.server.Name, err)
-	}
-	var addresses []string
-	for _, slice := range slices.Items {
-		addresses = append(addresses, addressesOf(slice)...)
-	}
-	return addresses, nil
-}
-
-// addressesOf takes the port from the slice: while a change of it is rolled out, the pods of the
-// earlier version still listen on the old one, and that is where the Service leads to.
-func addressesOf(slice discoveryv1.EndpointSlice) []string {
-	var addresses []string
-	for _, port := range slice.Ports {
-		if port.Port == nil || port.Name == nil || *port.Name != portName {
-			continue
-		}
-		for _, endpoint := range slice.Endpoints {
-			if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready || len(endpoint.Addresses) == 0 {
-				continue
-			}
-			addresses = append(addresses, net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port))))
-		}
-	}
-	return addresses
-}
-
-func (s *scope) secretKey(ctx context.Context, name, key string) ([]byte, error) {
-	var secret corev1.Secret
-	if err := s.uncached.Get(ctx, client.ObjectKey{Namespace: s.server.Namespace, Name: name}, &secret); err != nil {
-		return nil, fmt.Errorf("reading Secret %s: %w", name, err)
-	}
-	return secret.Data[key], nil
-}
-
-// bundle is what the server's certificate is checked against.
-func (s *scope) bundle(ctx context.Context, ref *v1alpha1.MCPServerCARef) ([]byte, error) {
-	if caKind(ref) == v1alpha1.CAKindSecret {
-		return s.secretKey(ctx, ref.Name, caKey(ref))
-	}
-	var configMap corev1.ConfigMap
-	if err := s.uncached.Get(ctx, client.ObjectKey{Namespace: s.server.Namespace, Name: ref.Name}, &configMap); err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s: %w", ref.Name, err)
-	}
-	return []byte(configMap.Data[caKey(ref)]), nil
 }
 
 func caKind(ref *v1alpha1.MCPServerCARef) v1alpha1.MCPServerCAKind {
@@ -203,13 +206,4 @@ func credentialsKey(ref *v1alpha1.MCPServerCredentialsSecretRef) string {
 		return "token"
 	}
 	return ref.Key
-}
-
-// endpointOf is where clients within the cluster reach the server.
-func endpointOf(server *v1alpha1.MCPServer) string {
-	scheme := "http"
-	if server.Spec.Protocol.TLS {
-		scheme = "https"
-	}
-	return fmt.Sprintf("%s://%s.%s.svc:%d%s", scheme, server.Name, server.Namespace, server.Spec.Port, pathOf(server))
 }

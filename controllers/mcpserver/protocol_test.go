@@ -2,14 +2,15 @@ package mcpserver
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,34 +39,77 @@ func TestEndpointOf(t *testing.T) {
 	}
 }
 
+const answers = "the server answers in its protocol, from every pod that takes traffic"
+
 func TestJudgeAnswer(t *testing.T) {
-	const answers = "the server answers in its protocol, from every pod that takes traffic"
-	last := func(reason, message string) *metav1.Condition {
-		return &metav1.Condition{Reason: reason, Message: message}
-	}
+	fails := func(err *prober.Error) prober.Result { return prober.Result{State: prober.Failing, Err: err} }
 	cases := map[string]struct {
 		result prober.Result
-		last   *metav1.Condition
 		want   judgement
 	}{
-		"answering": {prober.Result{State: prober.Answering}, nil, judgement{"done", "Ready", answers}},
-		"answering, after one failure": {prober.Result{State: prober.Answering, Failures: 1, Err: &prober.Error{Kind: prober.Refused}}, nil,
+		"answering": {prober.Result{State: prober.Answering}, judgement{"done", "Ready", answers}},
+		"answering, after one failure": {prober.Result{State: prober.Answering, Failures: 1, Err: &prober.Error{Kind: prober.Refused}},
 			judgement{"done", "Ready", answers}},
-		"closed": {prober.Result{State: prober.Closed, Err: &prober.Error{Kind: prober.Unauthorized, Status: 401}}, last("Ready", answers),
+		"closed": {prober.Result{State: prober.Closed, Err: &prober.Error{Kind: prober.Unauthorized, Status: 401}},
 			judgement{"done", "CredentialsRequired",
 				"the server is there and wants credentials: the server answers 401 Unauthorized; set spec.protocol.credentialsSecretRef to see what it offers"}},
-		"failing": {prober.Result{State: prober.Failing, Err: &prober.Error{Kind: prober.Refused}}, last("Ready", answers),
+		"no listener": {fails(&prober.Error{Kind: prober.Refused}),
 			judgement{"wait", "ProtocolFailing",
-				"the server does not answer in its protocol: the connection is refused; see its log, and whether port, path and transport are what it serves"}},
-		"never asked":             {prober.Result{State: prober.Unknown}, nil, judgement{"wait", "ProtocolPending", "the server has not answered yet"}},
-		"ready before a restart":  {prober.Result{State: prober.Unknown}, last("Ready", "as it was"), judgement{"done", "Ready", "as it was"}},
-		"closed before a restart": {prober.Result{State: prober.Unknown}, last("CredentialsRequired", "as it was"), judgement{"done", "CredentialsRequired", "as it was"}},
-		"failing before a restart": {prober.Result{State: prober.Unknown}, last("ProtocolFailing", "as it was"),
-			judgement{"wait", "ProtocolFailing", "as it was"}},
+				"the server does not answer in its protocol: the connection is refused; see its log, whether it listens on spec.port and not on the loopback address alone, and whether network policies let the manager through"}},
+		"no such path": {fails(&prober.Error{Kind: prober.HTTPStatus, Status: 404}),
+			judgement{"wait", "ProtocolFailing",
+				"the server does not answer in its protocol: the server answers 404 Not Found; see its log, and whether port, path and transport are what it serves"}},
+		"a certificate of another authority": {fails(&prober.Error{Kind: prober.TLS, Detail: "the certificate is not signed by a trusted authority"}),
+			judgement{"wait", "ProtocolFailing",
+				"the server does not answer in its protocol: TLS fails: the certificate is not signed by a trusted authority; see whether spec.protocol.tls is what the server speaks, and whether its certificate is valid, for the host of the endpoint and by spec.protocol.caRef"}},
+		"a bundle that is none": {fails(&prober.Error{Kind: prober.Invalid, Detail: "the CA bundle holds no certificate"}),
+			judgement{"wait", "ProtocolFailing",
+				"the server does not answer in its protocol: the server cannot be probed: the CA bundle holds no certificate; correct what spec.protocol names"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(judgementOf(judgeAnswer(c.result, c.last))).To(Equal(c.want))
+			NewWithT(t).Expect(judgementOf(judgeAnswer(c.result))).To(Equal(c.want))
+		})
+	}
+}
+
+func TestJudgeSilence(t *testing.T) {
+	const unasked = "the pods of the new version have not answered yet"
+	const some = "pods that take traffic answer, and those of the new version have not all answered yet"
+	const old = "pods of the earlier version still serve, and those of the new version have not answered yet"
+	refused := &prober.Error{Kind: prober.Refused}
+	of := func(versions ...string) traffic { return traffic{versions: versions} }
+	cases := map[string]struct {
+		last, message string
+		asked         []string
+		pods          traffic
+		result        prober.Result
+		want          judgement
+	}{
+		"never asked": {pods: of("1"), want: judgement{"wait", "ProtocolPending", "the server has not answered yet"}},
+		"asked once":  {pods: of("1"), result: prober.Result{Err: refused}, want: judgement{"wait", "ProtocolPending", "the server has not answered yet: the connection is refused"}},
+
+		"ready before a restart":          {"Ready", "as it was", []string{"1"}, of("1"), prober.Result{}, judgement{"done", "Ready", "as it was"}},
+		"closed before a restart":         {"CredentialsRequired", "as it was", []string{"1"}, of("1"), prober.Result{}, judgement{"done", "CredentialsRequired", "as it was"}},
+		"failing before a restart":        {"ProtocolFailing", "as it was", []string{"1"}, of("1"), prober.Result{}, judgement{"wait", "ProtocolFailing", "as it was"}},
+		"a pod more of the same version":  {"Ready", "as it was", []string{"1"}, of("1"), prober.Result{Judged: 2}, judgement{"done", "Ready", "as it was"}},
+		"the first pod of a new version":  {"Ready", answers, []string{"1"}, of("1", "2"), prober.Result{Judged: 2}, judgement{"done", "OldReplicasServing", some}},
+		"it does not answer":              {"Ready", answers, []string{"1"}, of("1", "2"), prober.Result{Judged: 2, Err: refused}, judgement{"done", "OldReplicasServing", some + ": the connection is refused"}},
+		"the same, after a restart":       {"OldReplicasServing", some, []string{"1"}, of("1", "2"), prober.Result{}, judgement{"done", "OldReplicasServing", some}},
+		"old pods are on their way out":   {"Ready", answers, []string{"1"}, traffic{versions: []string{"2"}, lingers: true}, prober.Result{}, judgement{"done", "OldReplicasServing", old}},
+		"one of the new pods has been":    {"Ready", answers, []string{"1"}, of("2"), prober.Result{Judged: 1}, judgement{"done", "OldReplicasServing", some}},
+		"only new pods, and none asked":   {"Ready", answers, []string{"1"}, of("2"), prober.Result{}, judgement{"wait", "ProtocolPending", unasked}},
+		"new pods in place of failing":    {"ProtocolFailing", "x", []string{"1"}, of("2"), prober.Result{}, judgement{"wait", "ProtocolPending", unasked}},
+		"one new pod beside failing ones": {"ProtocolFailing", "x", []string{"1"}, of("1", "2"), prober.Result{}, judgement{"wait", "ProtocolPending", unasked}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			server := tools()
+			server.Status.Endpoint, server.Status.AskedVersions = endpointOf(server), c.asked
+			if c.last != "" {
+				server.Status.Conditions = []metav1.Condition{{Type: "ProtocolReady", Reason: c.last, Message: c.message}}
+			}
+			NewWithT(t).Expect(judgementOf(judgeSilence(server, c.pods, c.result))).To(Equal(c.want))
 		})
 	}
 }
@@ -77,6 +121,7 @@ func TestWhatWasSaidLastStandsOnlyForTheSameEndpoint(t *testing.T) {
 	}{
 		"ready":                        {"Ready", "http://tools.acme.svc:8080/mcp", true},
 		"closed":                       {"CredentialsRequired", "http://tools.acme.svc:8080/mcp", true},
+		"old ones served":              {"OldReplicasServing", "http://tools.acme.svc:8080/mcp", true},
 		"failing":                      {"ProtocolFailing", "http://tools.acme.svc:8080/mcp", true},
 		"it was another port":          {"Ready", "http://tools.acme.svc:80/mcp", false},
 		"nobody asked":                 {"ProbeDisabled", "http://tools.acme.svc:8080/mcp", false},
@@ -122,10 +167,36 @@ func TestOnlyPodsThatTakeTrafficAreAskedAndWhereTheyListen(t *testing.T) {
 		slice("c", "other", 8080, endpoint("10.0.0.5", ptr.To(true))),
 	)}
 
-	addresses, err := s.addresses(context.Background())
+	pods, err := s.traffic(context.Background())
 
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(addresses).To(ConsistOf("10.0.0.1:8080", "10.0.0.3:8080", "10.0.0.4:3001", "[fd00::1]:3001"))
+	g.Expect(pods.addresses).To(ConsistOf("10.0.0.1:8080", "10.0.0.3:8080", "10.0.0.4:3001", "[fd00::1]:3001"))
+}
+
+// ofPod is the endpoint of a pod.
+func ofPod(address, name string, conditions discoveryv1.EndpointConditions) discoveryv1.Endpoint {
+	return discoveryv1.Endpoint{Addresses: []string{address}, Conditions: conditions,
+		TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: name, UID: types.UID("uid of " + name)}}
+}
+
+func TestVersionsOfPods(t *testing.T) {
+	g := NewWithT(t)
+	ready := discoveryv1.EndpointConditions{Ready: ptr.To(true)}
+	leaving := discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}
+	pods := trafficOf([]discoveryv1.EndpointSlice{*slice("a", "tools", 8080,
+		ofPod("10.0.0.1", "tools-b-11111", ready), ofPod("10.0.0.2", "tools-a-22222", ready), ofPod("10.0.0.3", "tools-b-33333", ready))})
+	g.Expect(pods.versions).To(Equal([]string{"tools-a", "tools-b"}))
+	g.Expect(pods.identities).To(HaveKeyWithValue("10.0.0.2:8080", "uid of tools-a-22222"))
+	g.Expect(pods.lingers).To(BeFalse())
+
+	pods = trafficOf([]discoveryv1.EndpointSlice{*slice("a", "tools", 8080, ofPod("10.0.0.1", "tools-b-11111", ready), ofPod("10.0.0.2", "tools-a-22222", leaving))})
+	g.Expect(pods.versions).To(Equal([]string{"tools-b"}))
+	g.Expect(pods.lingers).To(BeTrue())
+
+	// The name of the ReplicaSet is cut where the pod's would be too long: it tells nothing.
+	long := strings.Repeat("a", 58)
+	one, other := versionsOf([]string{long + "11111"}), versionsOf([]string{long + "22222"})
+	g.Expect(one).To(And(HaveLen(1), Not(Equal(other))))
 }
 
 func TestTarget(t *testing.T) {
@@ -135,22 +206,20 @@ func TestTarget(t *testing.T) {
 		s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "key"}
 		s.Protocol.CARef = &v1alpha1.MCPServerCARef{Name: "ca"}
 	})
-	s := &scope{
-		server: server,
-		reader: reading(slice("a", "tools", 8080, endpoint("10.0.0.1", nil))),
-		uncached: reading(
-			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "key"}, Data: map[string][]byte{"token": []byte("hush"), "other": []byte("x")}},
-			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "ca"}, Data: map[string]string{"ca.crt": "PEM"}},
-		),
-		deployment: &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{"deployment.kubernetes.io/revision": "7"}}},
-	}
+	world := reading(
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "key"}, Data: map[string][]byte{"token": []byte("hush"), "other": []byte("x")}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "ca"}, Data: map[string]string{"ca.crt": "PEM"}},
+	)
+	s := &scope{server: server, keys: &keyReader{metadata: world, data: world}}
 
-	target, err := s.target(context.Background())
+	target, err := s.target(context.Background(), traffic{
+		addresses: []string{"10.0.0.1:8080"}, identities: map[string]string{"10.0.0.1:8080": "uid"}, versions: []string{"tools-a", "tools-b"}})
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(target).To(Equal(prober.Target{
 		URL: "https://tools.acme.svc:8080/sse", Transport: prober.SSE, Addresses: []string{"10.0.0.1:8080"},
-		Bearer: prober.Credential("hush"), CA: []byte("PEM"), Interval: 30 * time.Second, Timeout: 5 * time.Second, Token: "u/7",
+		Identities: map[string]string{"10.0.0.1:8080": "uid"}, Version: "tools-a,tools-b",
+		Bearer: prober.Credential("hush"), CA: []byte("PEM"), Interval: 30 * time.Second, Timeout: 5 * time.Second, Token: "uid-1",
 	}))
 }
 
@@ -189,7 +258,7 @@ func TestObserveProtocol(t *testing.T) {
 			server := tools(c.change)
 			key := client.ObjectKeyFromObject(server)
 			asking := &board{set: map[client.ObjectKey]prober.Target{key: {}}, result: c.result}
-			s := &scope{server: server, reader: reading(c.traffic...), prober: asking}
+			s := &scope{server: server, reader: reading(c.traffic...), prober: asking, keys: &keyReader{}}
 
 			verdict, err := observeProtocol(context.Background(), s)
 

@@ -6,6 +6,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayac "sigs.k8s.io/gateway-api/applyconfiguration/apis/v1"
 
@@ -20,9 +21,10 @@ var ingress = phases.Child[*scope, *networkingv1ac.IngressApplyConfiguration, *n
 	Desired: desired(desiredIngress),
 	Absent:  "spec.ingress is not set",
 	Requires: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-		return workload.IngressClassExists(ctx, s.reader, s.server.Spec.Ingress.IngressClassName)
+		return workload.IngressClassExists(ctx, s.ingressClasses, s.server.Spec.Ingress.IngressClassName)
 	},
-	Ready: done[*networkingv1.Ingress]("the Ingress leads to the Service"),
+	Ready:   done[*networkingv1.Ingress]("the Ingress leads to the Service"),
+	Explain: sayWhyNoURL[*networkingv1.Ingress],
 }
 
 func desiredIngress(server *v1alpha1.MCPServer) *networkingv1ac.IngressApplyConfiguration {
@@ -37,7 +39,38 @@ var route = phases.Child[*scope, *gatewayac.HTTPRouteApplyConfiguration, *gatewa
 	Name:    "Route",
 	Desired: desired(desiredRoute),
 	Absent:  "spec.httpRoute is not set",
+	Requires: func(_ context.Context, s *scope) (phases.Verdict, error) {
+		if s.gateways.isServed() {
+			return phases.Done(""), nil
+		}
+		install := "install the Gateway API, which is then noticed"
+		if !s.gateways.isFollowed() {
+			install = "install the Gateway API and restart the manager, which may not look for it by itself"
+		}
+		return phases.Stalled(v1alpha1.ReasonKindMissing,
+			"the cluster does not serve HTTPRoutes (gateway.networking.k8s.io/v1); "+install+", or remove spec.httpRoute"), nil
+	},
 	Ready:   routeReady,
+	Explain: sayWhyNoURL[*gatewayv1.HTTPRoute],
+}
+
+// gatewayReader tells about the Gateway API.
+type gatewayReader interface {
+	// isServed says whether the cluster has it.
+	isServed() bool
+	// isFollowed says whether the manager may look at the cluster as a whole: it then notices when the
+	// API comes and goes, and sees Gateways.
+	isFollowed() bool
+	// gateway returns a Gateway, or nil if there is none of the name.
+	gateway(namespace, name string) *gatewayv1.Gateway
+}
+
+// sayWhyNoURL adds to what is said of the way in why clients are not told a URL, if they are not.
+func sayWhyNoURL[L client.Object](_ context.Context, s *scope, _ L, verdict phases.Verdict) phases.Verdict {
+	if _, why := externalEndpoint(s); why != "" && verdict.IsDone() {
+		return verdict.WithMessage(verdict.Message() + "; " + why)
+	}
+	return verdict
 }
 
 func desiredRoute(server *v1alpha1.MCPServer) *gatewayac.HTTPRouteApplyConfiguration {
@@ -49,11 +82,17 @@ func desiredRoute(server *v1alpha1.MCPServer) *gatewayac.HTTPRouteApplyConfigura
 	if path == "" {
 		path = "/"
 	}
-	spec := gatewayac.HTTPRouteSpec().WithRules(gatewayac.HTTPRouteRule().
+	rule := gatewayac.HTTPRouteRule().
 		WithMatches(gatewayac.HTTPRouteMatch().WithPath(gatewayac.HTTPPathMatch().WithType(gatewayv1.PathMatchPathPrefix).WithValue(path))).
 		WithBackendRefs(gatewayac.HTTPBackendRef().
 			WithName(gatewayv1.ObjectName(server.Name)).
-			WithPort(server.Spec.Port)))
+			WithPort(server.Spec.Port))
+	if takesPrefixOff(server) {
+		rule.WithFilters(gatewayac.HTTPRouteFilter().WithType(gatewayv1.HTTPRouteFilterURLRewrite).
+			WithURLRewrite(gatewayac.HTTPURLRewriteFilter().WithPath(gatewayac.HTTPPathModifier().
+				WithType(gatewayv1.PrefixMatchHTTPPathModifier).WithReplacePrefixMatch("/"))))
+	}
+	spec := gatewayac.HTTPRouteSpec().WithRules(rule)
 	for _, parent := range in.ParentRefs {
 		reference := gatewayac.ParentReference().WithName(gatewayv1.ObjectName(parent.Name))
 		if parent.Namespace != "" {
@@ -73,9 +112,11 @@ func desiredRoute(server *v1alpha1.MCPServer) *gatewayac.HTTPRouteApplyConfigura
 // routeReady: a Gateway that has not answered may have no controller; one that refuses says so.
 func routeReady(r *gatewayv1.HTTPRoute) phases.Verdict {
 	for _, parent := range r.Status.Parents {
-		accepted := meta.FindStatusCondition(parent.Conditions, string(gatewayv1.RouteConditionAccepted))
-		if accepted != nil && accepted.Status == "False" && accepted.ObservedGeneration >= r.Generation {
-			return phases.Stalled(v1alpha1.ReasonRouteRejected, "Gateway "+string(parent.ParentRef.Name)+" does not take the HTTPRoute: "+accepted.Message+"; correct spec.httpRoute, or the Gateway's listener")
+		for _, wanted := range []gatewayv1.RouteConditionType{gatewayv1.RouteConditionAccepted, gatewayv1.RouteConditionResolvedRefs} {
+			c := meta.FindStatusCondition(parent.Conditions, string(wanted))
+			if c != nil && c.Status == "False" && c.ObservedGeneration >= r.Generation {
+				return phases.Stalled(v1alpha1.ReasonRouteRejected, "Gateway "+string(parent.ParentRef.Name)+" does not take the HTTPRoute: "+c.Message+"; correct spec.httpRoute, or the Gateway's listener")
+			}
 		}
 	}
 	return phases.Done("the HTTPRoute leads to the Service")

@@ -17,9 +17,13 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 		WithPhase(phaseOf(s, summary)).
 		WithConditions(phases.ConditionConfigurations(summary.Conditions)...).
 		WithEndpoint(endpointOf(s.server)).
+		WithAskedVersions(askedVersions(s)...).
 		WithReplicas(0).
 		WithReadyReplicas(0).
 		WithSelector(labels.Set(selectorOf(s.server)).String())
+	if url, _ := externalEndpoint(s); url != "" {
+		status.WithExternalEndpoint(url)
+	}
 	if s.deployment != nil {
 		status.WithReplicas(s.deployment.Status.Replicas).WithReadyReplicas(s.deployment.Status.ReadyReplicas)
 	}
@@ -32,13 +36,25 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 	return fixpointac.MCPServer(s.server.Name, s.server.Namespace).WithStatus(status)
 }
 
+// askedVersions are those that the last answer is of. Until there is another one, that stands.
+func askedVersions(s *scope) []string {
+	switch {
+	case s.server.Spec.Protocol.Disabled:
+		return nil
+	case s.asked != nil:
+		return s.asked
+	default:
+		return s.server.Status.AskedVersions
+	}
+}
+
 // serverInfo is what the server said of itself. Until it has been asked anew, what it said last
 // stands: it describes, and nothing hangs on it.
 func serverInfo(s *scope) *fixpointac.MCPServerInfoApplyConfiguration {
-	if s.answer != nil && s.answer.Server != nil {
-		return infoOf(*s.answer.Server)
-	}
 	old := s.server.Status.Server
+	if s.answer != nil && s.answer.Server != nil {
+		return infoOf(withCounts(*s.answer.Server, old))
+	}
 	if old == nil || s.server.Spec.Protocol.Disabled {
 		return nil
 	}
@@ -46,6 +62,20 @@ func serverInfo(s *scope) *fixpointac.MCPServerInfoApplyConfiguration {
 		WithName(old.Name).WithVersion(old.Version).WithProtocolVersion(old.ProtocolVersion).
 		WithCapabilities(old.Capabilities...).
 		WithTools(old.Tools).WithPrompts(old.Prompts).WithResources(old.Resources)
+}
+
+// withCounts keeps the numbers that the status has of what has not been counted yet: after a restart
+// of the manager a server says first who it is, and only then what it has.
+func withCounts(server prober.Server, old *v1alpha1.MCPServerInfo) prober.Server {
+	if old == nil || old.Name != workload.Cut(server.Name, maxInfo) || old.Version != workload.Cut(server.Version, maxInfo) {
+		return server
+	}
+	for number, before := range map[*int]int32{&server.Tools: old.Tools, &server.Prompts: old.Prompts, &server.Resources: old.Resources} {
+		if *number == prober.NotCounted {
+			*number = int(before)
+		}
+	}
+	return server
 }
 
 func infoOf(server prober.Server) *fixpointac.MCPServerInfoApplyConfiguration {
@@ -85,7 +115,7 @@ func phaseOf(s *scope, summary phases.Summary) v1alpha1.MCPServerPhase {
 		return v1alpha1.MCPServerDeleting
 	case summary.Suspended:
 		return v1alpha1.MCPServerSuspended
-	case summary.Ready:
+	case summary.Ready && !summary.Stalled:
 		return v1alpha1.MCPServerRunning
 	case summary.Stalled && !serves:
 		return v1alpha1.MCPServerFailed

@@ -36,6 +36,7 @@ func TestPhaseOf(t *testing.T) {
 		"an option is turned off":         {serves, phases.Summary{ReadyReason: "Pruning"}, v1alpha1.MCPServerProvisioning},
 		"does not answer":                 {serves, phases.Summary{ReadyReason: "ProtocolFailing"}, v1alpha1.MCPServerDegraded},
 		"something has gone missing":      {serves, phases.Summary{ReadyReason: "DependencyMissing"}, v1alpha1.MCPServerDegraded},
+		"ready, and stalled behind it":    {serves, phases.Summary{Ready: true, Stalled: true, ReadyReason: "Ready"}, v1alpha1.MCPServerDegraded},
 		"stalled, with pods that serve":   {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.MCPServerDegraded},
 		"stalled, with pods that do not":  {starts, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.MCPServerFailed},
 		"stalled before there is any pod": {nil, phases.Summary{Stalled: true, ReadyReason: "Invalid"}, v1alpha1.MCPServerFailed},
@@ -78,6 +79,15 @@ status:
 		}, map[string]string{"status.server": `{name: everything, version: "2", protocolVersion: "2025-11-25", capabilities: [prompts, tools], tools: 7, prompts: 2, resources: 0}`}},
 		"what it said last stands until it is asked": {func(m *v1alpha1.MCPServer, s *scope) { m.Status.Server, s.answer = old, &prober.Result{} },
 			map[string]string{"status.server": `{name: old, version: "1", protocolVersion: "", capabilities: [tools], tools: 4, prompts: 0, resources: 0}`}},
+		"those that were asked stand until others are": {func(m *v1alpha1.MCPServer, _ *scope) { m.Status.AskedVersions = []string{"tools-1"} },
+			map[string]string{"status.askedVersions": "[tools-1]"}},
+		"those that are asked": {func(m *v1alpha1.MCPServer, s *scope) {
+			m.Status.AskedVersions, s.asked = []string{"tools-1"}, []string{"tools-2"}
+		},
+			map[string]string{"status.askedVersions": "[tools-2]"}},
+		"an address outside": {func(m *v1alpha1.MCPServer, _ *scope) {
+			m.Status.ExternalEndpoint, m.Spec.Ingress = "http://old.example.com/mcp", &v1alpha1.AppServiceIngress{Host: "tools.example.com", Path: "/", TLSSecretName: "x"}
+		}, map[string]string{"status.externalEndpoint": "https://tools.example.com/mcp"}},
 		"nothing is said of a server that is not asked": {func(m *v1alpha1.MCPServer, _ *scope) { m.Status.Server, m.Spec.Protocol.Disabled = old, true }, nil},
 	}
 	for name, c := range cases {

@@ -7,16 +7,15 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -30,7 +29,7 @@ const FieldManager = "fixpoint-securestorage"
 // Finalizer keeps a SecureStorage until the cloud has nothing left of it that is to go.
 const Finalizer = "fixpoint.dev/teardown"
 
-// +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="",resources=serviceaccounts/token,verbs=create
@@ -49,6 +48,8 @@ type Options struct {
 	// Cloud is where the accounts live, and Credentials how one is known there.
 	Cloud       *cloud.Cloud
 	Credentials cloud.Credentials
+	// Guard ends passes that are refused a write. Optional.
+	Guard *lease.Guard
 	// Applies and Phases count outcomes. Optional.
 	Applies *ssa.Metrics
 	Phases  *phases.Metrics
@@ -79,9 +80,9 @@ func Setup(_ context.Context, mgr ctrl.Manager, o Options) error {
 		For(&v1alpha1.SecureStorage{}, builder.WithPredicates(worthAPass)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, longestWait),
+			RateLimiter:             phases.NewBackoff(firstRetry, longestWait),
 		}).
-		Complete(&frugal{Engine: engine, reader: mgr.GetClient(), door: entrance, clock: o.Clock})
+		Complete(o.Guard.Pass(&frugal{Engine: engine, reader: mgr.GetClient(), door: entrance, clock: o.Clock}))
 	if err != nil {
 		return fmt.Errorf("building the controller %s: %w", Name, err)
 	}

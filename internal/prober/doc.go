@@ -6,7 +6,7 @@
 //	err = mgr.Add(p) // probes while this manager leads
 //	builder.WatchesRawSource(p.Source())
 //
-//	p.Set(key, prober.Target{URL: url, Addresses: replicas, Token: rollout}) // in every reconcile
+//	p.Set(key, prober.Target{URL: url, Addresses: replicas, Version: rollout}) // in every reconcile
 //	result, _ := p.Result(key)
 //	p.Forget(key) // when there is nothing to probe any more
 //
@@ -16,7 +16,8 @@
 // (server/discover, or initialize for servers with sessions), closes its session and its
 // connection. It goes to one replica, by the replica's address and under the Host of the service.
 // A full probe also counts tools, prompts and resources, one replica of a server at a time, when
-// the token is new, when the server says that it is another version, and every ListEvery intervals;
+// the token or the version is new, when the server says that it is another version, and every
+// ListEvery intervals;
 // notifications that a list has changed would need a connection that stays open, and are not
 // listened for. Whether the lists can be read does not decide whether the server answers.
 //
@@ -24,13 +25,15 @@
 //
 // A replica is Failing when two probes in a row have failed. The second follows early enough that a
 // server which stops answering is Failing within two intervals, if the timeout is at most 40 % of
-// the interval and there is a slot. A server is what its worst replica is.
+// the interval and there is a slot. A replica that has never answered may still be on its way up: it
+// is asked again after a quarter of the interval, and is Failing when four in a row have failed. A
+// server is what its worst replica is.
 //
-// A Result is this process's memory and never the object's. It is about the current token: after a
-// new rollout, a new replica or a restart of the manager the State is Unknown until every replica
-// has been judged, which takes a moment if it answers, because first probes are due at once and go
-// ahead of others. Unknown is no verdict. A controller should leave a condition that is True for the
-// same rollout as it is and wait, and otherwise say that it waits, with Result.Err if there is one.
+// A Result is this process's memory and never the object's. After a restart of the manager, or with
+// a new replica, the State is Unknown until every replica has been judged, which takes a moment if
+// it answers, because first probes are due at once and go ahead of others. Unknown is no verdict. A
+// controller should leave a condition that is True for the same rollout as it is and wait, and
+// otherwise say that it waits, with Result.Err if there is one.
 //
 // # How probes are scheduled
 //

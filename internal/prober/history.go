@@ -5,6 +5,11 @@ package prober
 // enough (see nextProbe) that a server which stops answering is Failing within two intervals.
 const failuresToFail = 2
 
+// failuresAtFirst is that of a replica that has not been judged yet. It may still be on its way up,
+// and is asked more often (see nextProbe): so it does not wait an interval for having been slow, and
+// is not Failing sooner than others.
+const failuresAtFirst = 4
+
 // history is all that is remembered of the probes of one replica.
 type history struct {
 	state    State
@@ -19,12 +24,19 @@ func (h history) next(err *Error) history {
 		return history{state: Answering}
 	case err.closed():
 		return history{state: Closed, err: err}
-	case h.failures+1 >= failuresToFail:
+	case h.failures+1 >= h.patience():
 		return history{state: Failing, failures: h.failures + 1, err: err}
 	case h.state == Closed:
 		err = h.err
 	}
 	return history{state: h.state, failures: h.failures + 1, err: err}
+}
+
+func (h history) patience() int {
+	if h.state == Unknown {
+		return failuresAtFirst
+	}
+	return failuresToFail
 }
 
 func (h history) answered() bool {
@@ -40,6 +52,9 @@ func aggregate(histories []history) Result {
 		result.Failures = max(result.Failures, h.failures)
 		if h.answered() {
 			result.Answered++
+		}
+		if h.state != Unknown {
+			result.Judged++
 		}
 		if worst < 0 || rank(h) > rank(histories[worst]) {
 			worst = i

@@ -17,7 +17,8 @@ func TestHistoryJudgesAReplica(t *testing.T) {
 		"nothing yet":                    {nil, history{state: Unknown}},
 		"answers":                        {[]*Error{nil}, history{state: Answering}},
 		"failed once, never answered":    {[]*Error{refused}, history{state: Unknown, failures: 1, err: refused}},
-		"failed twice, never answered":   {[]*Error{refused, timeout}, history{state: Failing, failures: 2, err: timeout}},
+		"failed thrice, never answered":  {[]*Error{refused, refused, timeout}, history{state: Unknown, failures: 3, err: timeout}},
+		"failed often, never answered":   {[]*Error{refused, refused, refused, timeout}, history{state: Failing, failures: 4, err: timeout}},
 		"failed once after an answer":    {[]*Error{nil, timeout}, history{state: Answering, failures: 1, err: timeout}},
 		"failed twice after an answer":   {[]*Error{nil, timeout, refused}, history{state: Failing, failures: 2, err: refused}},
 		"failed, answered, failed":       {[]*Error{nil, timeout, nil, timeout}, history{state: Answering, failures: 1, err: timeout}},
@@ -50,12 +51,12 @@ func TestTheWorstReplicaDecides(t *testing.T) {
 		replicas []history
 		then     Result
 	}{
-		"all answer":            {[]history{good, good}, Result{State: Answering, Replicas: 2, Answered: 2}},
-		"one is not judged yet": {[]history{good, pending}, Result{State: Unknown, Replicas: 2, Answered: 1}},
-		"one failed once":       {[]history{wavering, good}, Result{State: Answering, Replicas: 2, Answered: 1, Failures: 1, Err: refused}},
-		"one is closed":         {[]history{good, closed}, Result{State: Closed, Replicas: 2, Answered: 1, Err: forbidden}},
-		"closed and pending":    {[]history{closed, pending}, Result{State: Unknown, Replicas: 2}},
-		"one fails":             {[]history{good, failing, pending}, Result{State: Failing, Replicas: 3, Answered: 1, Failures: 4, Err: refused}},
+		"all answer":            {[]history{good, good}, Result{State: Answering, Replicas: 2, Answered: 2, Judged: 2}},
+		"one is not judged yet": {[]history{good, pending}, Result{State: Unknown, Replicas: 2, Answered: 1, Judged: 1}},
+		"one failed once":       {[]history{wavering, good}, Result{State: Answering, Replicas: 2, Answered: 1, Judged: 2, Failures: 1, Err: refused}},
+		"one is closed":         {[]history{good, closed}, Result{State: Closed, Replicas: 2, Answered: 1, Judged: 2, Err: forbidden}},
+		"closed and pending":    {[]history{closed, pending}, Result{State: Unknown, Replicas: 2, Judged: 1}},
+		"one fails":             {[]history{good, failing, pending}, Result{State: Failing, Replicas: 3, Answered: 1, Judged: 2, Failures: 4, Err: refused}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(aggregate(test.replicas)).To(Equal(test.then))

@@ -47,7 +47,7 @@ func (e *entry) trust() *Error {
 		MinVersion:         tls.VersionTLS12,
 		ClientSessionCache: tls.NewLRUClientSessionCache(resumptions),
 	}
-	if len(e.target.CA) == 0 {
+	if e.target.CA == nil {
 		return nil
 	}
 	e.tls.RootCAs = x509.NewCertPool()

@@ -53,9 +53,10 @@ type entry struct {
 
 // member is one replica of an entry.
 type member struct {
-	entry   *entry
-	address string
-	history history
+	entry    *entry
+	address  string
+	identity string
+	history  history
 	// fresh is a replica whose next probe was asked for and does not come of the interval.
 	fresh bool
 	// slow is a replica that let its last probe time out.
@@ -123,6 +124,9 @@ func (p *Prober) Set(key types.NamespacedName, target Target) {
 		p.reschedule(e)
 	}
 	p.arrange(e)
+	if before.Version != target.Version {
+		p.introduce(e)
+	}
 	p.judge(e)
 	p.rouse()
 }
@@ -157,18 +161,32 @@ func (p *Prober) arrange(e *entry) {
 	}
 	members := make([]*member, 0, len(e.target.Addresses))
 	for _, address := range e.target.Addresses {
+		identity := e.target.Identities[address]
 		m := known[address]
-		if m == nil {
-			m = &member{entry: e, address: address, history: history{state: Unknown}}
+		if m == nil || m.identity != identity {
+			m = &member{entry: e, address: address, identity: identity, history: history{state: Unknown}}
 			p.enqueueFresh(m)
+		} else {
+			delete(known, address)
 		}
-		delete(known, address)
 		members = append(members, m)
 	}
 	for _, m := range known {
 		p.retire(m)
 	}
 	e.members = members
+}
+
+// introduce asks the replica that speaks for the server at once, and for everything.
+func (p *Prober) introduce(e *entry) {
+	e.catalog.next, e.catalog.failures = time.Time{}, 0
+	m := e.members[0]
+	m.version = ""
+	if m.cancel != nil || m.fresh {
+		return // it is asked, or about to be
+	}
+	p.queue.remove(m)
+	p.enqueueFresh(m)
 }
 
 // refresh makes a probe of every member due at once.

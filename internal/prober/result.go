@@ -56,8 +56,8 @@ type Result struct {
 	// Failures is how many probes in a row have failed, of the replica with the most.
 	Failures int
 	// Replicas is how many are probed, and Answered how many of them answered their last probe:
-	// those that answered 401 or 403 are not among them.
-	Replicas, Answered int
+	// those that answered 401 or 403 are not among them. Judged is how many are not Unknown.
+	Replicas, Answered, Judged int
 	// Server is the last that was heard of it, also when it fails now; nil if nothing was.
 	Server *Server
 	// Err is why the State is Closed or Failing. When it is Unknown or Answering it is what the
@@ -68,7 +68,7 @@ type Result struct {
 
 // shows reports whether a status would show the same of both results.
 func (r Result) shows(other Result) bool {
-	return r.State == other.State && r.Replicas == other.Replicas && r.Answered == other.Answered &&
+	return r.State == other.State && r.Replicas == other.Replicas && r.Answered == other.Answered && r.Judged == other.Judged &&
 		sameServer(r.Server, other.Server) && sameError(r.Err, other.Err)
 }
 

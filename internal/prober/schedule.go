@@ -7,6 +7,9 @@ const (
 	jitter = 0.1
 	// breath is the part of the interval that is left between two probes at least.
 	breath = 0.1
+	// sooner is the part of the interval after which a replica is asked again that has not been judged
+	// yet and did not answer.
+	sooner = 0.25
 	// tick is how long the scheduler lets repeated probes gather. To start them one by one, with the
 	// process falling asleep in between, was measured to take twice the processor time.
 	tick = 250 * time.Millisecond
@@ -19,6 +22,9 @@ func (p *Prober) nextProbe(m *member, first bool, started, ended time.Time) time
 	if first && m.history.failures == 0 {
 		// All first probes come at once, after a restart for one. The second ones must not.
 		due = started.Add(p.spread(interval))
+	}
+	if m.history.failures > 0 && m.history.state == Unknown {
+		due = started.Add(scale(interval, sooner))
 	}
 	if m.history.failures > 0 && m.history.state == Answering {
 		// The next probe decides. Its verdict is due two intervals after the last answer.

@@ -215,7 +215,7 @@ func TestResultFollowsTheServer(t *testing.T) {
 	s.settle(0)
 	began := s.clock.Now()
 	g.Expect(s.result("web")).To(Equal(Result{
-		State: Answering, Since: began, Replicas: 1, Answered: 1, Server: &Server{Name: "web", Tools: 3},
+		State: Answering, Since: began, Replicas: 1, Answered: 1, Judged: 1, Server: &Server{Name: "web", Tools: 3},
 	}))
 	g.Eventually(func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.news[key] }).Should(Equal(1))
 
@@ -283,6 +283,68 @@ func TestReplicasComeAndGo(t *testing.T) {
 
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1"}})
 	g.Expect(s.result("web")).To(And(HaveField("State", Answering), HaveField("Replicas", 1)))
+}
+
+// A pod that comes up under the address of one that is gone has not answered yet.
+func TestAnAddressThatChangesHandsIsAskedAnew(t *testing.T) {
+	g := NewWithT(t)
+	s := newStage(t, 4)
+	target := func(identity string) Target {
+		return Target{URL: "http://web/mcp", Addresses: []string{"a:1"}, Identities: map[string]string{"a:1": identity}}
+	}
+	s.Set(name("web"), target("one"))
+	start(t, s.Prober)
+	s.settle(0)
+	s.Set(name("web"), target("one"))
+	s.settle(0)
+	g.Expect(s.count("web")).To(Equal(1))
+
+	s.act(fails(Refused))
+	s.Set(name("web"), target("two"))
+	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Judged", 0)))
+	s.settle(0)
+	g.Expect(s.count("web")).To(Equal(2))
+}
+
+// What stays of the replicas counts on when another version comes, and what the server says of itself
+// is asked for at once.
+func TestANewVersionIntroducesItself(t *testing.T) {
+	g := NewWithT(t)
+	s := newStage(t, 4)
+	tools := 3
+	s.act(func(_ context.Context, j job) answer {
+		return answer{server: Server{Name: "web", Tools: tools}, counted: j.list}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp", Version: "1"})
+	start(t, s.Prober)
+	s.settle(0)
+	g.Expect(s.result("web").Server.Tools).To(Equal(3))
+
+	tools = 4
+	s.Set(name("web"), Target{URL: "http://web/mcp", Version: "2"})
+	g.Expect(s.result("web").State).To(Equal(Answering))
+	s.settle(0)
+	g.Expect(s.result("web").Server.Tools).To(Equal(4))
+	g.Expect(s.count("web")).To(Equal(2))
+}
+
+// One that is slow on its way up does not wait a whole interval for it, nor is it given up at once.
+func TestAReplicaThatHasNeverAnsweredIsAskedAgainSoon(t *testing.T) {
+	g := NewWithT(t)
+	s := newStage(t, 4)
+	s.act(fails(Refused))
+	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: 40 * time.Second})
+	start(t, s.Prober)
+	s.settle(0)
+	s.pass(21*time.Second, time.Second, 0)
+	g.Expect(s.count("web")).To(Equal(3))
+	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Err", Equal(&Error{Kind: Refused}))))
+	s.pass(10*time.Second, time.Second, 0)
+	g.Expect(s.result("web").State).To(Equal(Failing))
+
+	s.act(func(context.Context, job) answer { return answer{counted: true} })
+	s.pass(45*time.Second, time.Second, 0)
+	g.Expect(s.result("web").State).To(Equal(Answering))
 }
 
 func TestForgetAndNewTokenCutAProbeShort(t *testing.T) {

@@ -34,18 +34,24 @@ type Target struct {
 	// Addresses are the replicas that take traffic, each as host:port. Each is probed by itself,
 	// in an order of its own. None means one probe of the URL as it stands.
 	Addresses []string
+	// Identities tell replicas apart that have the same address one after the other, such as pods, by
+	// the address. Optional.
+	Identities map[string]string
+	// Version says what the replicas run. When it changes, the server's word is asked for anew; what
+	// was found out about replicas that stay counts on. Optional.
+	Version string
 	// Headers are sent with every request, and to no other host than the URL's.
 	Headers map[string]Credential
 	// Bearer is sent as the Authorization header, without the white space around it; empty sends
 	// none.
 	Bearer Credential
-	// CA is a bundle of PEM certificates, and the only ones trusted; empty trusts the system's.
+	// CA is a bundle of PEM certificates, and the only ones trusted; nil trusts the system's.
 	CA []byte
 	// Interval is the time between two probes of one replica; DefaultInterval if it is zero.
 	Interval time.Duration
 	// Timeout is the time that one probe may take, at most Interval; DefaultTimeout if it is zero.
 	Timeout time.Duration
-	// Token says which rollout this is. When it changes, as when URL or Transport do, what was
+	// Token says which server this is. When it changes, as when URL or Transport do, what was
 	// found before counts no more and a probe is due at once.
 	Token string
 }
@@ -83,6 +89,7 @@ func (t Target) complete() Target {
 	if len(t.Addresses) == 0 {
 		t.Addresses = []string{""}
 	}
+	t.Identities = maps.Clone(t.Identities)
 	t.Headers = cloneHeaders(t.Headers)
 	t.Bearer = bytes.Clone(t.Bearer)
 	t.CA = bytes.Clone(t.CA)
@@ -105,6 +112,6 @@ func (t Target) sameServer(other Target) bool {
 // sameRequest reports whether a probe of other would send what a probe of t sends, and trust whom
 // it trusts.
 func (t Target) sameRequest(other Target) bool {
-	return bytes.Equal(t.Bearer, other.Bearer) && bytes.Equal(t.CA, other.CA) &&
+	return bytes.Equal(t.Bearer, other.Bearer) && bytes.Equal(t.CA, other.CA) && (t.CA == nil) == (other.CA == nil) &&
 		maps.EqualFunc(t.Headers, other.Headers, func(a, b Credential) bool { return bytes.Equal(a, b) })
 }

@@ -35,8 +35,12 @@ func Ingress(name, namespace, port string, in v1alpha1.AppServiceIngress) *netwo
 	return desired
 }
 
-// IngressClassExists looks for the class that is asked for, or for a default one.
+// IngressClassExists looks for the class that is asked for, or for a default one. Without a reader
+// the classes cannot be seen, and one is taken to be there.
 func IngressClassExists(ctx context.Context, reader client.Reader, wanted *string) (phases.Verdict, error) {
+	if reader == nil {
+		return phases.Done(""), nil
+	}
 	var classes networkingv1.IngressClassList
 	if err := reader.List(ctx, &classes); err != nil {
 		return phases.Verdict{}, fmt.Errorf("listing ingress classes: %w", err)

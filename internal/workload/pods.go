@@ -24,9 +24,11 @@ const (
 )
 
 // Explain looks for why the pods of a Deployment do not become available. It reads them past the
-// cache, which holds no pods, and only when the rollout has made no progress for a while.
+// cache, which holds no pods, and only when the rollout has made no progress for a while. A verdict
+// of Done, on a rollout behind which old pods serve, is given back with the reason added to it.
 func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
-	if verdict.Reason() == v1alpha1.ReasonQuotaExceeded || !isStuck(now, live, verdict) {
+	isWell := verdict.IsDone() && verdict.Reason() == phases.ReasonReady
+	if isWell || verdict.Reason() == v1alpha1.ReasonQuotaExceeded || !isStuck(now, live, verdict) {
 		return verdict
 	}
 	var pods corev1.PodList
@@ -38,15 +40,17 @@ func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock
 	switch {
 	case why == "":
 		return verdict
+	case verdict.IsDone():
+		return verdict.WithMessage(verdict.Message() + ": " + why)
 	case verdict.IsStalled():
 		return phases.Stalled(verdict.Reason(), why+"; "+verdict.Message())
 	default:
-		return phases.Wait(v1alpha1.ReasonPodsFailing, why, podsCheck)
+		return phases.Wait(v1alpha1.ReasonPodsFailing, why, podsCheck).AsTrouble()
 	}
 }
 
 func isStuck(now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Verdict) bool {
-	if verdict.IsStalled() {
+	if verdict.IsStalled() || verdict.Reason() == v1alpha1.ReasonRolloutStalled {
 		return true
 	}
 	progressing := condition(live, appsv1.DeploymentProgressing)
@@ -76,7 +80,7 @@ func diagnose(pods []corev1.Pod) string {
 func unscheduled(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return "pods fit on no node: " + c.Message + "; lower spec.resources, change spec.nodeSelector, or add nodes"
+			return "pods fit on no node: " + c.Message + "; lower spec.resources, let the pods run on more nodes, or add some"
 		}
 	}
 	return ""

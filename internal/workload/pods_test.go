@@ -55,7 +55,7 @@ func TestDiagnose(t *testing.T) {
 		"an init container": {[]corev1.Pod{pod(initContainer(waiting("migrate", "m:1", "CrashLoopBackOff", "")), container(waiting("app", "shop:1", "PodInitializing", "")))},
 			"container migrate crashes; see kubectl logs --previous"},
 		"no node": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/3 nodes are available: 3 Insufficient cpu."))},
-			"pods fit on no node: 0/3 nodes are available: 3 Insufficient cpu.; lower spec.resources, change spec.nodeSelector, or add nodes"},
+			"pods fit on no node: 0/3 nodes are available: 3 Insufficient cpu.; lower spec.resources, let the pods run on more nodes, or add some"},
 		"held back by a scheduling gate": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonSchedulingGated, "gated"))}, ""},
 	}
 	for name, c := range cases {
@@ -119,6 +119,7 @@ func TestExplainPods(t *testing.T) {
 	slow := phases.Wait(v1alpha1.ReasonRolloutProgressing, "not all pods of the current version are available yet", podsCheck)
 	stalled := phases.Stalled(v1alpha1.ReasonRolloutStalled, "too slow")
 	quota := phases.Wait(v1alpha1.ReasonQuotaExceeded, "no room", 0)
+	serving := phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, "old ones serve").AndReconciling()
 	const crashes = "container app crashes; see kubectl logs --previous"
 
 	cases := map[string]struct {
@@ -132,6 +133,9 @@ func TestExplainPods(t *testing.T) {
 		"stuck, and why":     {slow, time.Minute, &podReader{pods: broken}, judgement{"wait", v1alpha1.ReasonPodsFailing, crashes}, 1},
 		"stuck, and unclear": {slow, time.Minute, &podReader{}, judgementOf(slow), 1},
 		"stuck, and unread":  {slow, time.Minute, &podReader{err: errors.New("no")}, judgementOf(slow), 1},
+		"old ones serve":     {serving, time.Minute, &podReader{pods: broken}, judgement{"done", v1alpha1.ReasonOldReplicasServing, "old ones serve: " + crashes}, 1},
+		"stalled behind them": {phases.DoneBecause(v1alpha1.ReasonRolloutStalled, "old ones serve").AndStalled(), time.Second, &podReader{pods: broken},
+			judgement{"done", v1alpha1.ReasonRolloutStalled, "old ones serve: " + crashes}, 1},
 		"stalled at once":    {stalled, time.Second, &podReader{pods: broken}, judgement{"stalled", v1alpha1.ReasonRolloutStalled, crashes + "; too slow"}, 1},
 		"no pods to look at": {quota, time.Minute, &podReader{pods: broken}, judgementOf(quota), 0},
 	}

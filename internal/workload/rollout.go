@@ -74,9 +74,9 @@ func podsRefused(message string) phases.Verdict {
 	}
 	if strings.Contains(message, "exceeded quota") {
 		return phases.Wait(v1alpha1.ReasonQuotaExceeded,
-			"pods are refused: "+withoutUsage(message)+"; raise the quota, or lower spec.replicas or spec.resources", 0)
+			"pods are refused: "+withoutUsage(message)+"; raise the quota, or lower spec.replicas or spec.resources", 0).AsTrouble()
 	}
-	return phases.Wait(v1alpha1.ReasonPodsFailing, "pods are refused: "+message, 0)
+	return phases.Wait(v1alpha1.ReasonPodsFailing, "pods are refused: "+message, 0).AsTrouble()
 }
 
 // withoutUsage takes the momentary use out of "exceeded quota: q, requested: ..., used: ..., limited: ...".

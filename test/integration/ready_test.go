@@ -131,9 +131,6 @@ func TestEventsTellOfTransitionsAndOfNothingElse(t *testing.T) {
 		HavePrefix("Normal RolloutProgressing DeploymentReady is False: "),
 		HavePrefix("Normal RolloutProgressing Ready is False: Deployment: "),
 		"Normal Ready DeploymentReady is True: all pods run the current version and are available",
-		"Normal NotConfigured AutoscalingReady is True: spec.autoscaling is not set",
-		"Normal NotConfigured DisruptionBudgetReady is True: spec.disruptionBudget is not set",
-		"Normal NotConfigured IngressReady is True: spec.ingress is not set",
 		"Normal Ready Ready is True: all phases are done",
 	))
 }

@@ -277,7 +277,7 @@ func TestUnschedulablePodsAreExplained(t *testing.T) {
 
 	w.create("web", func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{"disk": "none-has-it"} })
 
-	w.shows("web", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods fit on no node"), ContainSubstring("change spec.nodeSelector")))
+	w.shows("web", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods fit on no node"), ContainSubstring("let the pods run on more nodes")))
 }
 
 func TestWhatTheAPIServerRefusesIsInvalid(t *testing.T) {

@@ -1,6 +1,7 @@
 package mcpserver_test
 
 import (
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -92,7 +93,12 @@ func TestTheReaderOfSecretsReadsEachVersionOnce(t *testing.T) {
 
 func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 	w := newManagedWorld(t)
-	w.createReady("tools", unasked, replicas(3), files("/etc/a", "1"))
+	inOrder := func(s *v1alpha1.MCPServerSpec) {
+		s.Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}}
+		s.Mounts = []v1alpha1.MCPServerMount{
+			{Name: "one", MountPath: "/one", EmptyDir: &v1alpha1.MCPServerEmptyDir{}}, {Name: "two", MountPath: "/two", EmptyDir: &v1alpha1.MCPServerEmptyDir{}}}
+	}
+	w.createReady("tools", unasked, replicas(3), files("/etc/a", "1", "/etc/b", "2"), inOrder)
 	before := w.podUIDs("tools")
 	mark := w.settled()
 
@@ -100,6 +106,17 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 	w.looks("tools", 1)
 	w.settled()
 	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+
+	// What means the same, written in another order, is the same.
+	w.change("tools", func(s *v1alpha1.MCPServerSpec) {
+		slices.Reverse(s.Files)
+		slices.Reverse(s.Env)
+		slices.Reverse(s.Mounts)
+	})
+	w.complete("tools")
+	w.settled()
+	w.Expect(w.requests(mark).Writes().Except("mcpservers.fixpoint.dev")).To(BeEmpty())
+	w.Expect(w.podUIDs("tools")).To(ConsistOf(before))
 
 	w.changeReady("tools", replicas(2))
 	w.Eventually(func() int { return len(w.podUIDs("tools")) }).Should(Equal(2))

@@ -15,7 +15,9 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,6 +52,7 @@ func TestMain(m *testing.M) {
 	SetDefaultEventuallyPollingInterval(interval)
 	SetDefaultConsistentlyPollingInterval(interval)
 	must(flag.Set("test.parallel", atATime)) // the command line wins
+	// The Gateway API is not among them: see TestTheGatewayAPIComesAndGoes.
 	options := cluster.Options{Parts: cluster.All, Audit: true, CRDPaths: []string{"../../config/crd/bases"}}
 	cluster.RunTests(m, options, func(c *cluster.Cluster) {
 		shared = c
@@ -88,4 +91,10 @@ func furnish(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func definitionScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	must(apiextensionsv1.AddToScheme(scheme))
+	return scheme
 }

@@ -43,7 +43,7 @@ func TestAServerThatStopsAnsweringLosesReadyAndGetsItBack(t *testing.T) {
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "False ProtocolFailing"))
 	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerDegraded))
 	w.Expect(server.Status.Server).NotTo(BeNil(), "what it said last stands")
-	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(ContainSubstring(" ProtocolFailing ProtocolReady is False: the server does not answer in its protocol: ")))
+	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(HavePrefix("Warning ProtocolFailing ProtocolReady is False: the server does not answer in its protocol: ")))
 
 	w.server.set(false, "")
 	server = w.ready("tools")

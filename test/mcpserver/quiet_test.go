@@ -75,6 +75,10 @@ func TestAForcedResyncAsksTheAPIServerNothing(t *testing.T) {
 	options.SyncPeriod = time.Second
 	w.startManagerAs(shared.Config(managerUser), options)
 	w.createSecret("one", "k", "1")
+	w.create("asked", seldom, func(s *v1alpha1.MCPServerSpec) {
+		s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "one", Key: "k"}
+	})
+	w.ready("asked")
 	w.create("full", everything, fromSecrets("one"))
 	w.create("bridged", unasked, func(s *v1alpha1.MCPServerSpec) {
 		s.Transport, s.Command = v1alpha1.TransportStdio, []string{"serve"}
@@ -83,6 +87,7 @@ func TestAForcedResyncAsksTheAPIServerNothing(t *testing.T) {
 	w.complete("bridged")
 	mark := w.settled()
 
+	w.looks("asked", 4)
 	w.looks("full", 4)
 	w.looks("bridged", 4)
 

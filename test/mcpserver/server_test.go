@@ -2,11 +2,14 @@ package mcpserver_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -14,19 +17,34 @@ import (
 // standIn is a server of the Model Context Protocol that answers in place of all that the managers
 // of a test probe.
 type standIn struct {
-	http *httptest.Server
+	http    *httptest.Server
+	handler http.Handler
 
 	mu sync.Mutex
 	// broken servers answer every request with an error.
 	broken bool
+	// hangs keeps every request waiting until its client gives up.
+	hangs bool
+	// inLine is how many requests wait.
+	inLine atomic.Int32
 	// token, if there is one, is what a request has to carry.
 	token string
 	asked map[string]int
+	// answered is when a request was last answered as it should be.
+	answered time.Time
 }
 
 func newStandIn(t *testing.T) *standIn {
 	t.Helper()
-	answers := mcp.NewServer(&mcp.Implementation{Name: "stand-in", Version: "1.2.3"}, nil)
+	s := newServer("1.2.3")
+	s.http = httptest.NewServer(s.handler)
+	t.Cleanup(s.close)
+	return s
+}
+
+// newServer is a stand-in that is not served yet.
+func newServer(version string) *standIn {
+	answers := mcp.NewServer(&mcp.Implementation{Name: "stand-in", Version: version}, nil)
 	type nothing struct{}
 	for _, name := range []string{"one", "two"} {
 		mcp.AddTool(answers, &mcp.Tool{Name: name}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, nothing, error) {
@@ -35,21 +53,44 @@ func newStandIn(t *testing.T) *standIn {
 	}
 	serve := func(*http.Request) *mcp.Server { return answers }
 	paths := http.NewServeMux()
-	paths.Handle("/sse", mcp.NewSSEHandler(serve, nil))
-	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, nil))
+	// Requests come under the name of the Service.
+	paths.Handle("/sse", mcp.NewSSEHandler(serve, &mcp.SSEOptions{DisableLocalhostProtection: true}))
+	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
 	s := &standIn{asked: map[string]int{}}
-	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.isHanging() {
+			s.inLine.Add(1)
+			defer s.inLine.Add(-1)
+			_, _ = io.Copy(io.Discard, r.Body) // a client that goes is noticed only behind it
+			<-r.Context().Done()
+			return
+		}
 		if status := s.refuses(r); status != 0 {
 			w.WriteHeader(status)
 			return
 		}
 		paths.ServeHTTP(w, r)
-	}))
-	t.Cleanup(func() {
-		s.http.CloseClientConnections()
-		s.http.Close()
 	})
 	return s
+}
+
+func (s *standIn) close() {
+	s.http.CloseClientConnections()
+	s.http.Close()
+}
+
+func (s *standIn) isHanging() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hangs
+}
+
+func (s *standIn) waiting() int { return int(s.inLine.Load()) }
+
+func (s *standIn) hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs = true
 }
 
 func (s *standIn) refuses(r *http.Request) (status int) {
@@ -62,8 +103,16 @@ func (s *standIn) refuses(r *http.Request) (status int) {
 	case s.token != "" && r.Header.Get("Authorization") != "Bearer "+s.token:
 		return http.StatusUnauthorized
 	default:
+		s.answered = time.Now()
 		return 0
 	}
+}
+
+// lastAnswer is when a request was last answered as it should be.
+func (s *standIn) lastAnswer() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answered
 }
 
 func (s *standIn) endpoint() *url.URL {

@@ -2,26 +2,16 @@ package mcpserver_test
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
-
-// TestARouteWithoutTheGatewayAPISaysWhatIsMissing: this cluster does not serve HTTPRoutes.
-func TestARouteWithoutTheGatewayAPISaysWhatIsMissing(t *testing.T) {
-	w := newManagedWorld(t)
-	w.create("tools", unasked, func(s *v1alpha1.MCPServerSpec) {
-		s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{ParentRefs: []v1alpha1.MCPServerParentRef{{Name: "gateway"}}}
-	})
-
-	server := w.shows("tools", "RouteReady", "False KindMissing", ContainSubstring("HTTPRoute"))
-	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "False KindMissing"))
-
-	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.HTTPRoute = nil })
-}
 
 func TestWhyPodsDoNotStartStandsInTheCondition(t *testing.T) {
 	w := newManagedWorld(t)
@@ -30,6 +20,26 @@ func TestWhyPodsDoNotStartStandsInTheCondition(t *testing.T) {
 
 	w.shows("pulls", "DeploymentReady", "False PodsFailing", ContainSubstring("container server cannot pull image "+cluster.ImagePullFails))
 	w.shows("crashes", "DeploymentReady", "False PodsFailing", ContainSubstring("container server crashes"))
+	w.Eventually(func() []string { return w.events("pulls") }).Should(ContainElement(
+		HavePrefix("Warning PodsFailing DeploymentReady is False: container server cannot pull image")))
+}
+
+func TestWhyPodsAreNotLetInStandsInTheCondition(t *testing.T) {
+	w := newManagedWorld(t)
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "small"}}
+	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
+	w.Expect(api.Create(w.ctx, quota)).To(Succeed())
+	eventually(w, "small", &corev1.ResourceQuota{}, func(g Gomega, q *corev1.ResourceQuota) { g.Expect(q.Status.Hard).NotTo(BeEmpty()) })
+	w.create("refused", unasked)
+	w.shows("refused", "DeploymentReady", "False QuotaExceeded", ContainSubstring("pods are refused: exceeded quota: small, requested: pods=1, limited: pods=0"))
+
+	update(w, "administrator", "small", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
+		q.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
+	})
+	w.create("large", unasked, func(s *v1alpha1.MCPServerSpec) {
+		s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000")}
+	})
+	w.shows("large", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods fit on no node: "), ContainSubstring("Insufficient cpu")))
 }
 
 func TestARolloutThatFailsLeavesOldPodsServingAndSaysSo(t *testing.T) {
@@ -39,11 +49,28 @@ func TestARolloutThatFailsLeavesOldPodsServingAndSaysSo(t *testing.T) {
 
 	w.change("tools", withImage(cluster.ImagePullFails))
 
-	server := w.shows("tools", "DeploymentReady", "True OldReplicasServing", ContainSubstring("the rollout is not complete"))
+	// Then it says at once why, long before the deadline,
+	changed := time.Now()
+	const why = "the rollout is not complete, and pods of the earlier version still serve: container server cannot pull image " + cluster.ImagePullFails
+	server := w.shows("tools", "DeploymentReady", "True OldReplicasServing", HavePrefix(why))
+	w.Expect(time.Since(changed)).To(BeNumerically("<", 30*time.Second), "it was told %s after the change", time.Since(changed))
+	w.Expect(conditions(server)).To(And(HaveKeyWithValue("Ready", "True Ready"), HaveKeyWithValue("Reconciling", "True OldReplicasServing")))
+	w.Expect(messageOf(server, "Ready")).To(HavePrefix("Deployment: " + why))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(2))
 	w.settled()
 	w.Expect(w.podUIDs("tools")).To(ContainElements(before))
-	w.ready("tools")
+
+	// and when the deadline is over, that it is.
+	w.change("tools", func(s *v1alpha1.MCPServerSpec) { s.ProgressDeadlineSeconds = 10 })
+	server = w.shows("tools", "Stalled", "True RolloutStalled", And(ContainSubstring("progressDeadlineSeconds (10)"), ContainSubstring("cannot pull image")))
+	w.Expect(conditions(server)).To(And(HaveKeyWithValue("Ready", "True Ready"), HaveKeyWithValue("DeploymentReady", "True RolloutStalled")))
+	w.Expect(conditions(server)).NotTo(HaveKey("Reconciling"))
+	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerDegraded))
+	w.Expect(w.podUIDs("tools")).To(ContainElements(before))
+
+	w.change("tools", withImage(image))
+	server = w.complete("tools")
+	w.Expect(conditions(server)).NotTo(HaveKey("Stalled"))
 }
 
 func TestASecretThatGoesMissingTakesNothingDown(t *testing.T) {

@@ -168,6 +168,29 @@ func record[T client.Object](w *world, list client.ObjectList, name string) func
 	return stop
 }
 
+// notice sends the time at which a version of an MCPServer is seen for the first time that passes a
+// check. Versions of before count too.
+func (w *world) notice(name string, check func(*v1alpha1.MCPServer) bool, at chan<- time.Time) (stop func()) {
+	w.t.Helper()
+	watcher, err := api.Watch(w.ctx, &v1alpha1.MCPServerList{}, client.InNamespace(w.namespace), client.MatchingFields{"metadata.name": name})
+	w.Expect(err).NotTo(HaveOccurred())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		seen := false
+		for event := range watcher.ResultChan() {
+			if server, ok := event.Object.(*v1alpha1.MCPServer); ok && !seen && check(server) {
+				seen = true
+				at <- time.Now()
+			}
+		}
+	}()
+	return func() {
+		watcher.Stop()
+		<-done
+	}
+}
+
 // events are the notes of the Events about an MCPServer, with their type and reason.
 func (w *world) events(name string) []string {
 	var list eventsv1.EventList

@@ -16,7 +16,7 @@ var mcpServerAcceptances = map[string]acceptance{
 		spec: mcpServer(stdio, `{bridge: {}, protocol: {tls: false, credentialsSecretRef: {name: a}},
 			files: [{path: /a}], autoscaling: {maxReplicas: 1, targetCPUUtilizationPercent: 80},
 			networkPolicy: {egress: {rules: [{ports: [{port: 1}]}]}}, httpRoute: {parentRefs: [{name: a}]}, probes: {readiness: {}}}`),
-		stored: mcpServer(mcpServerDefaults, stdio, `{bridge: {maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304, drainTimeout: 25s},
+		stored: mcpServer(mcpServerDefaults, stdio, `{bridge: {maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304},
 			protocol: {tls: false, credentialsSecretRef: {name: a, key: token}},
 			files: [{path: /a, content: ""}], autoscaling: {minReplicas: 1, maxReplicas: 1, targetCPUUtilizationPercent: 80},
 			networkPolicy: {egress: {allowDNS: true, rules: [{ports: [{protocol: TCP, port: 1}]}]}},
@@ -132,6 +132,12 @@ driftPolicy: Correct
 suspend: false`},
 	"sse with one pod that anybody may reach": {
 		spec: mcpServer(mcpServerDefaults, `{transport: sse, sessionAffinity: None, replicas: 1}`)},
+	"sse behind a prefix of its own": {
+		spec: mcpServer(mcpServerDefaults, `{transport: sse, path: /tools/sse, httpRoute: {parentRefs: [{name: a}], path: /tools/}}`)},
+	"sse behind no prefix": {
+		spec: mcpServer(mcpServerDefaults, `{transport: sse, httpRoute: {parentRefs: [{name: a}], path: /}}`)},
+	"the bridge's own limits with a short grace": {
+		spec: mcpServer(mcpServerDefaults, stdio, `{terminationGracePeriodSeconds: 11, bridge: {maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304}}`)},
 	"sse with many pods": {
 		spec: mcpServer(mcpServerDefaults, `{transport: sse, replicas: 100}`)},
 	"a health path of its own": {

@@ -18,7 +18,14 @@ var mcpServerLimits = map[string]limitRefusal{
 		says: `spec.mounts[0].emptyDir.sizeLimit: Invalid value: "1 GB": spec.mounts[0].emptyDir.sizeLimit in body should match '^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$'`},
 
 	// The controller keeps the status within these; a test of them shows that it has to.
-	"status.endpoint maxLength":               tooLongStatus("endpoint", 2048),
+	"status.endpoint maxLength":         tooLongStatus("endpoint", 2048),
+	"status.externalEndpoint maxLength": tooLongStatus("externalEndpoint", 4096),
+	"status.askedVersions maxItems": {
+		status: fmt.Sprintf(`{askedVersions: [%s]}`, repeated(17, "a%d")),
+		says:   `status.askedVersions: Too many: 17: must have at most 16 items`},
+	"status.askedVersions[] maxLength": {
+		status: fmt.Sprintf(`{askedVersions: [%s]}`, strings.Repeat("a", 254)),
+		says:   `status.askedVersions[0]: Too long: may not be more than 253 bytes`},
 	"status.server.name maxLength":            tooLongServer("name", 256),
 	"status.server.version maxLength":         tooLongServer("version", 128),
 	"status.server.protocolVersion maxLength": tooLongServer("protocolVersion", 128),

@@ -20,6 +20,7 @@ const (
 	bridgeTLSMessage    = "protocol.tls is not for transport stdio, because the bridge speaks plain HTTP: remove it, and let the Ingress or the Gateway speak TLS"
 	affinityMessage     = "sessionAffinity None would send the messages of an sse session to pods that do not know the session: set Auto or ClientIP, or have a single replica"
 	drainMessage        = "drainSeconds must be less than terminationGracePeriodSeconds, because the pod is killed when that is over: lower drainSeconds or raise terminationGracePeriodSeconds"
+	ssePrefixMessage    = "httpRoute.path must lead to the path of the server with transport sse, because clients are told by the server where to send messages, and it does not know of a prefix: set path to one below httpRoute.path, or remove httpRoute.path"
 	bridgeDrainMessage  = "bridge.drainTimeout and drainSeconds together must not be more than terminationGracePeriodSeconds, because the pod is killed when that is over: lower drainTimeout or raise terminationGracePeriodSeconds"
 	envBothMessage      = "env must not have both value and valueFrom in one variable: remove one of the two"
 	envSourceMessage    = "env must have exactly one source in a valueFrom: keep one of configMapKeyRef, secretKeyRef, fieldRef, resourceFieldRef and fileKeyRef"
@@ -95,8 +96,11 @@ var mcpServerRefusals = map[string]refusal{
 	"drain longer than the grace":    badServer(`{drainSeconds: 61}`, "drainSeconds", drainMessage),
 	"drain of the bridge longer than the grace": badServer(`{transport: stdio, command: [serve], bridge: {drainTimeout: 51s}}`,
 		"bridge.drainTimeout", bridgeDrainMessage),
-	"drain of the bridge by default longer than the grace": badServer(`{transport: stdio, command: [serve], terminationGracePeriodSeconds: 30, bridge: {}}`,
+	"drain of the bridge longer than a short grace": badServer(`{transport: stdio, command: [serve], terminationGracePeriodSeconds: 30, bridge: {drainTimeout: 25s}}`,
 		"bridge.drainTimeout", bridgeDrainMessage),
+	"sse behind a prefix": badServer(`{transport: sse, httpRoute: {parentRefs: [{name: a}], path: /tools}}`, "httpRoute.path", ssePrefixMessage),
+	"sse behind a prefix that its path only begins with": badServer(`{transport: sse, path: /toolsets/sse, httpRoute: {parentRefs: [{name: a}], path: /tools}}`,
+		"httpRoute.path", ssePrefixMessage),
 	"ingress and route": badServer(`{ingress: {host: a.b}, httpRoute: {parentRefs: [{name: a}]}}`, "httpRoute", routesMessage),
 
 	"variable with two values":           badServer(`env: [{name: A, value: x, valueFrom: {secretKeyRef: {name: a, key: b}}}]`, "env", envBothMessage),

@@ -320,7 +320,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: drainTimeout
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
-      default: 25s
     - name: idleTimeout
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
@@ -848,6 +847,12 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerStatus
   map:
     fields:
+    - name: askedVersions
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: conditions
       type:
         list:
@@ -863,6 +868,9 @@ var schemaYAML = typed.YAMLObject(`types:
             namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceDrift
           elementRelationship: atomic
     - name: endpoint
+      type:
+        scalar: string
+    - name: externalEndpoint
       type:
         scalar: string
     - name: observedGeneration

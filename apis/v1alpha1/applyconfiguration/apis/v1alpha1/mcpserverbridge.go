@@ -23,7 +23,8 @@ type MCPServerBridgeApplyConfiguration struct {
 	MaxMessageBytes *int64 `json:"maxMessageBytes,omitempty"`
 	// drainTimeout is how long running sessions may go on after the pod has been
 	// told to end (1s to 24h). Together with drainSeconds it is not more than
-	// terminationGracePeriodSeconds.
+	// terminationGracePeriodSeconds. Left out, it is what these two leave, less
+	// two seconds.
 	DrainTimeout *v1.Duration `json:"drainTimeout,omitempty"`
 }
 

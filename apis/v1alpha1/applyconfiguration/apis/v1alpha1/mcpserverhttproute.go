@@ -10,10 +10,12 @@ type MCPServerHTTPRouteApplyConfiguration struct {
 	// parentRefs are the Gateways that serve the route.
 	ParentRefs []MCPServerParentRefApplyConfiguration `json:"parentRefs,omitempty"`
 	// hostnames are the DNS names to serve, without a scheme, port or wildcard.
-	// The first one is that of the endpoint. Left out, they are those of the
-	// Gateway's listener, and the endpoint is the one within the cluster.
+	// The first one is that of status.externalEndpoint. Left out, they are those
+	// of the Gateway's listener.
 	Hostnames []string `json:"hostnames,omitempty"`
-	// path is the prefix of the URL's path that leads to the server.
+	// path is the prefix of the URL's path that leads to the server. If the
+	// server's own path is not below it, the Gateway takes the prefix off:
+	// /tools/mcp then leads to /mcp. With transport sse it has to be below it.
 	Path *string `json:"path,omitempty"`
 }
 

@@ -10,8 +10,8 @@ import (
 // with apply.
 //
 // MCPServerNetworkIngress names who may connect to the port of the server. The
-// manager has to be among them, unless protocol.disabled is true: it probes the
-// pods from its own namespace.
+// manager, which asks the pods, is let in beside them, unless protocol.disabled
+// is true.
 type MCPServerNetworkIngressApplyConfiguration struct {
 	// from are the peers that may connect.
 	From []v1.NetworkPolicyPeer `json:"from,omitempty"`

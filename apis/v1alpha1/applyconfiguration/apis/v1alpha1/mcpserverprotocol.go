@@ -23,7 +23,8 @@ type MCPServerProtocolApplyConfiguration struct {
 	// interval).
 	Timeout *v1.Duration `json:"timeout,omitempty"`
 	// tls says that the server itself speaks TLS on its port. Endpoint and
-	// probes are then https.
+	// probes are then https. The certificate has to be for
+	// <name>.<namespace>.svc.
 	TLS *bool `json:"tls,omitempty"`
 	// caRef is where the certificates of the authorities are that the server's
 	// certificate is checked against. Left out, they are those of the system.

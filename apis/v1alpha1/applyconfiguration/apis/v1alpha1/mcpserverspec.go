@@ -107,7 +107,8 @@ type MCPServerSpecApplyConfiguration struct {
 	// connection a client may be sent to another pod (1 to 86400).
 	SessionAffinityTimeoutSeconds *int32 `json:"sessionAffinityTimeoutSeconds,omitempty"`
 	// disruptionBudget limits how many pods a voluntary disruption, such as the
-	// drain of a node, may take away at a time.
+	// drain of a node, may take away at a time. Left out, it is one pod, if replicas
+	// or autoscaling.maxReplicas is more than one, and no budget otherwise.
 	DisruptionBudget *AppServiceDisruptionBudgetApplyConfiguration `json:"disruptionBudget,omitempty"`
 	// networkPolicy says who may connect to the pods, and where these may
 	// connect to. It takes a network plugin that enforces NetworkPolicies.

@@ -19,9 +19,12 @@ type MCPServerStatusApplyConfiguration struct {
 	Phase *apisv1alpha1.MCPServerPhase `json:"phase,omitempty"`
 	// conditions say how things stand: Ready over all, and one for each phase.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// endpoint is the URL that a client connects to: through the HTTPRoute or the
-	// Ingress if there is one, within the cluster otherwise.
+	// endpoint is the URL that a client within the cluster connects to.
 	Endpoint *string `json:"endpoint,omitempty"`
+	// externalEndpoint is the URL that a client connects to through the HTTPRoute
+	// or the Ingress. It is left out if there is neither, or if the URL does not
+	// follow from them; the condition of the one that there is says why.
+	ExternalEndpoint *string `json:"externalEndpoint,omitempty"`
 	// replicas is the number of pods that there are.
 	//
 	// No omitempty here and below: zero is an answer, and it has to be stored
@@ -35,6 +38,10 @@ type MCPServerStatusApplyConfiguration struct {
 	// server is what the server has told of itself when it was last asked. It is
 	// left out until it has answered.
 	Server *MCPServerInfoApplyConfiguration `json:"server,omitempty"`
+	// askedVersions are the ReplicaSets whose pods took traffic when the condition
+	// ProtocolReady was last decided by an answer, sorted. Pods of others have not
+	// been asked yet.
+	AskedVersions []string `json:"askedVersions,omitempty"`
 	// drifts are the last changes, newest first, that somebody else made to
 	// what the spec declares.
 	Drifts []AppServiceDriftApplyConfiguration `json:"drifts,omitempty"`
@@ -83,6 +90,14 @@ func (b *MCPServerStatusApplyConfiguration) WithEndpoint(value string) *MCPServe
 	return b
 }
 
+// WithExternalEndpoint sets the ExternalEndpoint field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ExternalEndpoint field is set to the value of the last call.
+func (b *MCPServerStatusApplyConfiguration) WithExternalEndpoint(value string) *MCPServerStatusApplyConfiguration {
+	b.ExternalEndpoint = &value
+	return b
+}
+
 // WithReplicas sets the Replicas field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Replicas field is set to the value of the last call.
@@ -112,6 +127,16 @@ func (b *MCPServerStatusApplyConfiguration) WithSelector(value string) *MCPServe
 // If called multiple times, the Server field is set to the value of the last call.
 func (b *MCPServerStatusApplyConfiguration) WithServer(value *MCPServerInfoApplyConfiguration) *MCPServerStatusApplyConfiguration {
 	b.Server = value
+	return b
+}
+
+// WithAskedVersions adds the given value to the AskedVersions field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the AskedVersions field.
+func (b *MCPServerStatusApplyConfiguration) WithAskedVersions(values ...string) *MCPServerStatusApplyConfiguration {
+	for i := range values {
+		b.AskedVersions = append(b.AskedVersions, values[i])
+	}
 	return b
 }
 

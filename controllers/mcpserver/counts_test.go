@@ -1,0 +1,33 @@
+package mcpserver
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/prober"
+)
+
+// After a restart of the manager a server has said who it is before its tools are counted.
+func TestWhatIsNotCountedYetKeepsItsNumber(t *testing.T) {
+	known := &v1alpha1.MCPServerInfo{Name: "tools", Version: "1", Tools: 7, Prompts: 2, Resources: 3}
+	answered := prober.Server{Name: "tools", Version: "1", Tools: prober.NotCounted, Prompts: 4, Resources: prober.NotCounted}
+	other := answered
+	other.Version = "2"
+	cases := map[string]struct {
+		server  prober.Server
+		old     *v1alpha1.MCPServerInfo
+		numbers []int
+	}{
+		"the same server":      {answered, known, []int{7, 4, 3}},
+		"another version":      {other, known, []int{prober.NotCounted, 4, prober.NotCounted}},
+		"nothing known before": {answered, nil, []int{prober.NotCounted, 4, prober.NotCounted}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := withCounts(c.server, c.old)
+			NewWithT(t).Expect([]int{got.Tools, got.Prompts, got.Resources}).To(Equal(c.numbers))
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package mcpserver
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// lobby is a Gateway API with these Gateways, by their names.
+type lobby map[string]*gatewayv1.Gateway
+
+func (l lobby) isFollowed() bool                                  { return l != nil }
+func (l lobby) isServed() bool                                    { return true }
+func (l lobby) gateway(namespace, name string) *gatewayv1.Gateway { return l[namespace+"/"+name] }
+
+func gatewayWith(listeners ...gatewayv1.Listener) *gatewayv1.Gateway {
+	return &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{Listeners: listeners}}
+}
+
+func listener(name string, protocol gatewayv1.ProtocolType, port gatewayv1.PortNumber, hostname string) gatewayv1.Listener {
+	l := gatewayv1.Listener{Name: gatewayv1.SectionName(name), Protocol: protocol, Port: port}
+	if hostname != "" {
+		l.Hostname = ptr.To(gatewayv1.Hostname(hostname))
+	}
+	return l
+}
+
+func TestExternalEndpoint(t *testing.T) {
+	plain, encrypted := listener("web", "HTTP", 80, ""), listener("websecure", "HTTPS", 443, "*.example.com")
+	parent := []v1alpha1.MCPServerParentRef{{Name: "public"}}
+	route := func(change func(*v1alpha1.MCPServerHTTPRoute)) func(*spec) {
+		return func(s *spec) {
+			s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{ParentRefs: parent, Hostnames: []string{"tools.example.com"}, Path: "/"}
+			change(s.HTTPRoute)
+		}
+	}
+	asIs := route(func(*v1alpha1.MCPServerHTTPRoute) {})
+	ingress := func(path, secret string) func(*spec) {
+		return func(s *spec) {
+			s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", Path: path, TLSSecretName: secret}
+		}
+	}
+	withAddress := gatewayWith(plain)
+	withAddress.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Value: "2001:db8::1"}}
+	const nobody = "the URL for clients is not known, because no Gateway of spec.httpRoute.parentRefs has a listener with a host name for it"
+
+	cases := map[string]struct {
+		change func(*spec)
+		lobby  gatewayReader
+		url    string
+		why    string
+	}{
+		"within the cluster alone":    {func(*spec) {}, lobby(nil), "", ""},
+		"an Ingress":                  {ingress("/", ""), nil, "http://tools.example.com/mcp", ""},
+		"an encrypted Ingress":        {ingress("/mcp", "cert"), nil, "https://tools.example.com/mcp", ""},
+		"an Ingress for another path": {ingress("/mc", ""), nil, "", "the URL for clients is not known, because the path of the server, /mcp, is not below spec.ingress.path: set spec.path to one that is, or let annotations rewrite it"},
+
+		"a Gateway":                   {asIs, lobby{"acme/public": gatewayWith(plain)}, "http://tools.example.com/mcp", ""},
+		"the encrypted listener":      {asIs, lobby{"acme/public": gatewayWith(plain, encrypted)}, "https://tools.example.com/mcp", ""},
+		"another port":                {asIs, lobby{"acme/public": gatewayWith(listener("web", "HTTP", 8080, ""))}, "http://tools.example.com:8080/mcp", ""},
+		"a listener for another host": {asIs, lobby{"acme/public": gatewayWith(plain, listener("x", "HTTPS", 443, "*.example.org"))}, "http://tools.example.com/mcp", ""},
+		"the listener that is named": {route(func(r *v1alpha1.MCPServerHTTPRoute) {
+			r.ParentRefs = []v1alpha1.MCPServerParentRef{{Name: "public", Namespace: "infra", SectionName: "web"}}
+		}), lobby{"infra/public": gatewayWith(encrypted, plain)}, "http://tools.example.com/mcp", ""},
+		"the host of the listener": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }),
+			lobby{"acme/public": gatewayWith(encrypted, listener("web", "HTTP", 80, "mcp.example.com"))}, "http://mcp.example.com/mcp", ""},
+		"the address of the Gateway": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }), lobby{"acme/public": withAddress}, "http://[2001:db8::1]/mcp", ""},
+		"a prefix that is taken off": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Path = "/tools/" }), lobby{"acme/public": gatewayWith(plain)}, "http://tools.example.com/tools/mcp", ""},
+		"a prefix of the server's own": {func(s *spec) {
+			route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Path = "/tools" })(s)
+			s.Path = "/tools/mcp"
+		}, lobby{"acme/public": gatewayWith(plain)}, "http://tools.example.com/tools/mcp", ""},
+		"no such Gateway":          {asIs, lobby{}, "", nobody},
+		"nobody serves that host":  {asIs, lobby{"acme/public": gatewayWith(listener("x", "HTTP", 80, "example.org"), listener("y", "TCP", 22, ""))}, "", nobody},
+		"a Gateway out of reach":   {asIs, lobby(nil), "", "the URL for clients is not known, because the manager may not read Gateways"},
+		"a Gateway without a name": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }), lobby{"acme/public": gatewayWith(plain)}, "", nobody},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			url, why := externalEndpoint(&scope{server: tools(c.change), gateways: c.lobby})
+			g.Expect(url).To(Equal(c.url))
+			g.Expect(why).To(Equal(c.why))
+		})
+	}
+}

@@ -1,0 +1,127 @@
+package mcpserver_test
+
+import (
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers"
+)
+
+// another is one more server beside the cluster.
+func another(t *testing.T, version string) *standIn {
+	t.Helper()
+	s := newServer(version)
+	s.http = httptest.NewServer(s.handler)
+	t.Cleanup(s.close)
+	return s
+}
+
+func TestReadyIsTheAnswerOfEveryPodThatTakesTraffic(t *testing.T) {
+	w, network := newNetworkedWorld(t)
+	w.createReady("tools", often, replicas(3))
+	bad := another(t, "1.2.3")
+	bad.set(true, "")
+	var pods corev1.PodList
+	w.Expect(api.List(w.ctx, &pods, client.InNamespace(w.namespace))).To(Succeed())
+
+	network.leadPod(pods.Items[1].Name, bad)
+	server := w.shows("tools", "ProtocolReady", "False ProtocolFailing", ContainSubstring("500"))
+	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(3), "to Kubernetes it is ready")
+
+	bad.set(false, "")
+	w.ready("tools")
+}
+
+// TestNewPodsHaveToAnswerForThemselves: what the pods of the earlier version have answered says
+// nothing about those of the new one.
+func TestNewPodsHaveToAnswerForThemselves(t *testing.T) {
+	for name, pods := range map[string]int32{"one pod": 1, "three pods": 3} {
+		t.Run(name, func(t *testing.T) {
+			w, network := newNetworkedWorld(t)
+			newer := another(t, "2.0.0")
+			newer.set(true, "")
+			network.lead(otherImage, newer)
+			w.createReady("tools", often, replicas(pods))
+			eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "1.2.3")) })
+			old := w.replicaSets("tools")[0].Name
+			w.Expect(read(w, "tools", &v1alpha1.MCPServer{}).Status.AskedVersions).To(Equal([]string{old}))
+			versions := record[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+
+			// When pods take over that Kubernetes takes for ready, and that do not answer
+			w.change("tools", withImage(otherImage))
+			w.shows("tools", "ProtocolReady", "False ProtocolFailing", ContainSubstring("500"))
+
+			// Then it was never said of them that they answer.
+			for _, version := range versions() {
+				if version.Status.ObservedGeneration != version.Generation || conditions(version)["DeploymentReady"] != "True Ready" {
+					continue
+				}
+				// Until the Service has noticed, it is the old pods that it leads to.
+				if conditions(version)["ProtocolReady"] == "True Ready" {
+					w.Expect(version.Status.AskedVersions).To(Equal([]string{old}), "%v", version.Status)
+				}
+			}
+			newer.set(false, "")
+			w.complete("tools")
+			server := eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "2.0.0")) })
+			w.Expect(server.Status.AskedVersions).NotTo(ContainElement(old))
+		})
+	}
+}
+
+// TestAServerThatStopsAnsweringLosesReadyWithinTwoIntervals, by the times that the server and the
+// watch have seen.
+func TestAServerThatStopsAnsweringLosesReadyWithinTwoIntervals(t *testing.T) {
+	const interval = 6 * time.Second
+	// What it takes to be told, on a machine that is busy with other tests: to look at the object, to
+	// write its status, and to see that through a watch. The timer of the prober is late there too.
+	const told = 4 * time.Second
+	w := newManagedWorld(t)
+	w.createReady("tools", func(s *v1alpha1.MCPServerSpec) {
+		s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: interval}, metav1.Duration{Duration: time.Second}
+	})
+	// The moment of a probe is not known, so several are tried.
+	for range 3 {
+		lost := make(chan time.Time, 1)
+		stop := w.notice("tools", func(m *v1alpha1.MCPServer) bool { return conditions(m)["Ready"] == "False ProtocolFailing" }, lost)
+		w.server.set(true, "")
+		answered := w.server.lastAnswer()
+
+		var seen time.Time
+		w.Eventually(lost, "30s").Should(Receive(&seen))
+		stop()
+		t.Logf("lost Ready %s after the last answer, with an interval of %s", seen.Sub(answered), interval)
+		w.Expect(seen.Sub(answered)).To(BeNumerically("<=", 2*interval+told))
+
+		w.server.set(false, "")
+		w.ready("tools")
+	}
+	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(
+		HavePrefix("Warning ProtocolFailing Ready is False: Protocol: the server does not answer in its protocol: the server answers 500 Internal Server Error")))
+}
+
+// TestAServerThatHangsHoldsUpNobody: even a manager with a single worker goes on.
+func TestAServerThatHangsHoldsUpNobody(t *testing.T) {
+	w, network := newNetworkedWorld(t, func(o *controllers.Options) { o.Concurrency = 1 })
+	hanging := another(t, "1.2.3")
+	hanging.hang()
+	network.lead(otherImage, hanging)
+	w.create("hangs", withImage(otherImage), func(s *v1alpha1.MCPServerSpec) {
+		s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Minute}, metav1.Duration{Duration: 5 * time.Minute}
+	})
+	w.shows("hangs", "ProtocolReady", "False ProtocolPending", ContainSubstring("has not answered yet"))
+	w.Eventually(func() int { return hanging.waiting() }).Should(Equal(1))
+
+	for _, name := range []string{"a", "b", "c"} {
+		w.createReady(name, often)
+	}
+
+	w.Expect(hanging.waiting()).To(Equal(1), "and it still hangs")
+}

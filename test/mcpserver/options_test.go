@@ -1,0 +1,213 @@
+package mcpserver_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// option is one that makes a child of its own.
+type option struct {
+	on, off edit
+	// child is an empty object of the child's type, drift changes it by hand, and field is what of it.
+	child func() client.Object
+	drift func(client.Object)
+	field string
+	// isBack says whether the child is as declared.
+	isBack func(client.Object) bool
+}
+
+const ingressClass = "test"
+
+func (w *world) createIngressClass() {
+	w.t.Helper()
+	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: ingressClass}}
+	class.Spec.Controller = "example.com/ingress"
+	if err := api.Create(w.ctx, class); !apierrors.IsAlreadyExists(err) {
+		w.Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+// childOf adapts functions of a child of type L.
+func childOf[L client.Object](drift func(L), isBack func(L) bool) (func(client.Object), func(client.Object) bool) {
+	typed := func(object client.Object) L {
+		live, ok := object.(L)
+		if !ok {
+			panic("the child is of another type")
+		}
+		return live
+	}
+	return func(o client.Object) { drift(typed(o)) }, func(o client.Object) bool { return isBack(typed(o)) }
+}
+
+func options() map[string]option {
+	autoscaler := option{
+		on: func(s *v1alpha1.MCPServerSpec) {
+			s.Replicas = nil
+			s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 1, MaxReplicas: 3, TargetCPUUtilizationPercent: ptr.To[int32](80)}
+		},
+		off:   func(s *v1alpha1.MCPServerSpec) { s.Autoscaling = nil },
+		child: func() client.Object { return &autoscalingv2.HorizontalPodAutoscaler{} }, field: ".spec.maxReplicas",
+	}
+	autoscaler.drift, autoscaler.isBack = childOf(
+		func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MaxReplicas = 9 },
+		func(h *autoscalingv2.HorizontalPodAutoscaler) bool { return h.Spec.MaxReplicas == 3 })
+
+	budget := option{
+		on: func(s *v1alpha1.MCPServerSpec) {
+			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+		},
+		off:   func(s *v1alpha1.MCPServerSpec) { s.DisruptionBudget = nil },
+		child: func() client.Object { return &policyv1.PodDisruptionBudget{} }, field: ".spec.maxUnavailable",
+	}
+	budget.drift, budget.isBack = childOf(
+		func(b *policyv1.PodDisruptionBudget) { b.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(9)) },
+		func(b *policyv1.PodDisruptionBudget) bool { return b.Spec.MaxUnavailable.IntValue() == 1 })
+
+	ingress := option{
+		on: func(s *v1alpha1.MCPServerSpec) {
+			s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", Path: "/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert"}
+		},
+		off:   func(s *v1alpha1.MCPServerSpec) { s.Ingress = nil },
+		child: func() client.Object { return &networkingv1.Ingress{} }, field: ".spec.ingressClassName",
+	}
+	ingress.drift, ingress.isBack = childOf(
+		func(i *networkingv1.Ingress) { i.Spec.IngressClassName = ptr.To("other") },
+		func(i *networkingv1.Ingress) bool { return *i.Spec.IngressClassName == ingressClass })
+
+	policy := option{
+		on:    everybody,
+		off:   func(s *v1alpha1.MCPServerSpec) { s.NetworkPolicy = nil },
+		child: func() client.Object { return &networkingv1.NetworkPolicy{} }, field: ".spec.ingress",
+	}
+	policy.drift, policy.isBack = childOf(
+		func(p *networkingv1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port = ptr.To(intstr.FromInt32(1)) },
+		func(p *networkingv1.NetworkPolicy) bool { return p.Spec.Ingress[0].Ports[0].Port.String() == "mcp" })
+
+	route := option{
+		on: routed(), off: func(s *v1alpha1.MCPServerSpec) { s.HTTPRoute = nil },
+		child: func() client.Object { return &gatewayv1.HTTPRoute{} }, field: ".spec.hostnames",
+	}
+	route.drift, route.isBack = childOf(
+		func(r *gatewayv1.HTTPRoute) { r.Spec.Hostnames = []gatewayv1.Hostname{"else.example.com"} },
+		func(r *gatewayv1.HTTPRoute) bool { return r.Spec.Hostnames[0] == "tools.example.com" })
+
+	return map[string]option{"autoscaling": autoscaler, "budget": budget, "ingress": ingress, "policy": policy, "route": route}
+}
+
+// everybody of the namespace may connect.
+func everybody(s *v1alpha1.MCPServerSpec) {
+	s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}
+}
+
+func TestOptionsAreCorrectedWhenTheyDriftAndPrunedWhenTheyAreOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.installGatewayAPI()
+	w.createIngressClass()
+	w.startManager()
+	all := options()
+	for name, o := range all {
+		w.create(name, unasked, o.on)
+	}
+	for name, o := range all {
+		w.complete(name)
+		update(w, "kubectl-edit", name, o.child(), o.drift)
+	}
+	for name, o := range all {
+		eventually(w, name, o.child(), func(g Gomega, child client.Object) { g.Expect(o.isBack(child)).To(BeTrue(), name) })
+		server := eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Drifts).To(HaveLen(1), name) })
+		w.Expect(server.Status.Drifts[0].Manager).To(Equal("kubectl-edit"))
+		w.Expect(server.Status.Drifts[0].Field).To(HavePrefix(o.field))
+		w.Expect(server.Status.Drifts[0].Action).To(Equal(v1alpha1.DriftCorrected))
+
+		// When somebody deletes the child, it is made anew.
+		before := read(w, name, o.child())
+		w.Expect(api.Delete(w.ctx, before)).To(Succeed())
+		eventually(w, name, o.child(), func(g Gomega, child client.Object) { g.Expect(child.GetUID()).NotTo(Equal(before.GetUID()), name) })
+		w.complete(name)
+
+		// When the option is turned off, it goes.
+		w.change(name, o.off)
+		w.Eventually(w.isGone(name, o.child())).Should(Succeed(), name)
+		w.complete(name)
+	}
+	mark := w.settled()
+	w.Expect(w.requests(mark)).To(BeEmpty())
+}
+
+func TestTheAddressOutside(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createIngressClass()
+	server := w.createReady("tools", unasked, options()["ingress"].on)
+	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.namespace + ".svc:8080/mcp"))
+	w.Expect(server.Status.ExternalEndpoint).To(Equal("https://tools.example.com/mcp"))
+
+	server = w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Ingress.Path = "/else" })
+	w.Expect(server.Status.ExternalEndpoint).To(BeEmpty())
+	w.Expect(messageOf(server, "IngressReady")).To(ContainSubstring("the path of the server, /mcp, is not below spec.ingress.path"))
+
+	server = w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Ingress = nil })
+	w.Expect(server.Status.ExternalEndpoint).To(BeEmpty())
+}
+
+// TestTheManagerIsLetIn: whom the spec lets in does not include the manager, which asks.
+func TestTheManagerIsLetIn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	options := w.options()
+	options.PodNamespace, options.PodLabels = "fixpoint-system", map[string]string{"control-plane": "controller-manager"}
+	w.startManagerAs(shared.Config(managerUser), options)
+	w.createReady("tools", seldom, everybody)
+	policy := read(w, "tools", &networkingv1.NetworkPolicy{})
+	w.Expect(policy.Spec.Ingress[0].From).To(Equal([]networkingv1.NetworkPolicyPeer{
+		{PodSelector: &metav1.LabelSelector{}},
+		{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "fixpoint-system"}},
+			PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"control-plane": "controller-manager"}}},
+	}))
+
+	// One that does not ask need not be let in.
+	w.changeReady("tools", unasked)
+	w.Expect(read(w, "tools", &networkingv1.NetworkPolicy{}).Spec.Ingress[0].From).To(HaveLen(1))
+}
+
+func TestAManagerThatDoesNotKnowWhereItIsSaysSo(t *testing.T) {
+	w := newManagedWorld(t)
+	server := w.createReady("tools", seldom, everybody)
+	w.Expect(messageOf(server, "NetworkPolicyReady")).To(ContainSubstring("the manager asks the pods and does not know its own namespace"))
+}
+
+// TestMoreThanOnePodHasADisruptionBudget that nobody asked for.
+func TestMoreThanOnePodHasADisruptionBudget(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("tools", unasked, replicas(2))
+	w.Expect(read(w, "tools", &policyv1.PodDisruptionBudget{}).Spec.MaxUnavailable.IntValue()).To(Equal(1))
+
+	w.changeReady("tools", replicas(1))
+	w.Eventually(w.isGone("tools", &policyv1.PodDisruptionBudget{})).Should(Succeed())
+}
+
+// TestScaling by hand goes through the MCPServer, and by somebody else's autoscaler too.
+func TestScaling(t *testing.T) {
+	w := newManagedWorld(t)
+	server := w.createReady("tools", unasked, replicas(1))
+	w.scale("kubectl-scale", server, 3)
+	eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+		g.Expect(m.Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
+		g.Expect(m.Status.ReadyReplicas).To(BeEquivalentTo(3))
+		g.Expect(m.Status.Drifts).To(BeEmpty())
+	})
+	w.Expect(w.replicaSets("tools")).To(HaveLen(1))
+}
