@@ -1,0 +1,222 @@
+package ha_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+)
+
+// The bars, from the fault to the first write of the next leader, which its first pass makes.
+const (
+	afterLease = 5 * time.Second
+	graceful   = 2 * time.Second
+	// slack is for machines that have a lot else to do.
+	slack = 15 * time.Second
+	// starting is what a process needs to be a standby.
+	starting = 5 * time.Second
+	// warmly is how long after its election a leader must ask for no list: its caches are full.
+	warmly = 2 * time.Second
+)
+
+// fault happens to the leader. It returns the moment from which the takeover is timed.
+type fault struct {
+	name string
+	// within is the bar.
+	within func(durations) time.Duration
+	happen func(f *fleet, leader *replica) time.Time
+	// cold says that the next leader has to be started first.
+	cold bool
+}
+
+func leaseAndMore(d durations) time.Duration { return d.lease + afterLease }
+
+// faults are what can happen to a leader, in groups that happen side by side, each to a fleet of its own.
+var faults = map[string][]fault{
+	"ends": {
+		{name: "killed", within: leaseAndMore, happen: killed},
+		{name: "stopped", within: func(durations) time.Duration { return graceful }, happen: stopped},
+		{name: "killed with all others", within: func(d durations) time.Duration { return leaseAndMore(d) + starting }, happen: killedWithAll, cold: true},
+	},
+	"freezes": {
+		{name: "frozen", within: leaseAndMore, happen: frozen},
+	},
+	"loses the network": {
+		{name: "cut off", within: leaseAndMore, happen: cutOff(false, false)},
+		// What it sends arrives, the renewals of its Lease among it, until it gives up.
+		{name: "deaf", within: func(d durations) time.Duration { return leaseAndMore(d) + d.renew }, happen: cutOff(true, false)},
+		{name: "dumb", within: leaseAndMore, happen: cutOff(false, true)},
+	},
+}
+
+func killed(f *fleet, leader *replica) time.Time { return f.kill(leader) }
+
+func stopped(f *fleet, leader *replica) time.Time {
+	leader.stopping = true
+	at := time.Now()
+	leader.signal(f.t, syscall.SIGTERM)
+	f.ends(leader)
+	f.Expect(leader.count("Released the Lease")).To(Equal(1), "a leader that is asked to end gives the Lease up")
+	return at
+}
+
+// frozen stops the leader until another one works, and then lets it go on.
+func frozen(f *fleet, leader *replica) time.Time {
+	at := time.Now()
+	leader.signal(f.t, syscall.SIGSTOP)
+	f.taken(at, leader)
+	leader.signal(f.t, syscall.SIGCONT)
+	f.ends(leader)
+	return at
+}
+
+// cutOff cuts the ways of the leader to and from the API server, until another one works. The cloud is
+// within its reach all the time.
+func cutOff(up, down bool) func(*fleet, *replica) time.Time {
+	return func(f *fleet, leader *replica) time.Time {
+		at := time.Now()
+		leader.link.set(up, down)
+		f.taken(at, leader)
+		leader.link.set(true, true)
+		f.ends(leader)
+		return at
+	}
+}
+
+// taken waits until somebody else works, and returns its first write.
+func (f *fleet) taken(after time.Time, former ...*replica) act {
+	f.t.Helper()
+	var first act
+	f.Eventually(func() bool {
+		var found bool
+		first, found = f.firstActAfter(after, former...)
+		return found
+	}).Should(BeTrue(), "nobody took over")
+	return first
+}
+
+func TestLeadersNeverOverlap(t *testing.T) {
+	for name, group := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			happen(t, group)
+		})
+	}
+}
+
+func happen(t *testing.T, faults []fault) {
+	election := chosenDurations()
+	rounds, strict := chosenRounds(t)
+	allow := slack
+	if strict {
+		allow = 0
+	}
+	f := newFleet(t, election, managerProgram)
+	traffic := startTraffic(f, newSeed(t))
+	f.taken(time.Time{})
+	measured := &timings{}
+
+	for round := range rounds {
+		for _, each := range faults {
+			// Given a leader at work, and two that stand by
+			leader := f.eventuallyWhole()
+			f.works(leader)
+
+			// When it happens
+			at := each.happen(f, leader)
+
+			// Then the next one works in time, out of full caches.
+			first := f.taken(at, leader)
+			took := first.at.Sub(at)
+			measured.add(each.name, took)
+			t.Logf("round %d, leader %s: %s took over after %s", round+1, each.name, first.who, took.Round(time.Millisecond))
+			if bar := each.within(election) + allow; took > bar {
+				t.Errorf("leader %s: it took %s, and may take %s", each.name, took, bar) // the other rounds are worth seeing too
+			}
+			if !each.cold {
+				f.Expect(f.lists(first.who, warmly)).To(BeEmpty(), "%s has to fill its caches first", first.who)
+			}
+			f.Expect(overlaps(f.acts())).To(BeEmpty(), "a former leader wrote")
+		}
+	}
+
+	f.eventuallyWhole()
+	traffic.stop()
+	traffic.eventuallyRight()
+	f.nothingAmiss()
+	t.Log(f.summary(measured, traffic))
+}
+
+// works waits until the leader has written something more.
+func (f *fleet) works(leader *replica) {
+	f.t.Helper()
+	others := slices.DeleteFunc(f.replicas(), func(r *replica) bool { return r == leader })
+	f.taken(time.Now(), others...)
+}
+
+// killedWithAll takes all replicas at once. Those that come instead have to wait for the Lease as well.
+func killedWithAll(f *fleet, _ *replica) time.Time {
+	at := f.kill(f.replicas()...)
+	f.mend()
+	return at
+}
+
+// TestTheAPIServerRestarts takes the API server away, and with it all that a leader could prove.
+func TestTheAPIServerRestarts(t *testing.T) {
+	rounds, _ := chosenRounds(t)
+	f := newFleet(t, chosenDurations(), managerProgram)
+	traffic := startTraffic(f, newSeed(t))
+	f.taken(time.Time{})
+
+	for range rounds {
+		f.works(f.eventuallyWhole())
+		f.Expect(shared.RestartPart(f.ctx, cluster.APIServer)).To(Succeed())
+		at := time.Now()
+		f.eventuallyWhole()
+		f.taken(at)
+		f.Expect(overlaps(f.acts())).To(BeEmpty(), "a former leader wrote")
+	}
+
+	traffic.stop()
+	traffic.eventuallyRight()
+	f.nothingAmiss()
+	t.Log(f.summary(&timings{}, traffic))
+}
+
+// nothingAmiss is what has to hold whatever happened.
+func (f *fleet) nothingAmiss() {
+	f.t.Helper()
+	f.Expect(overlaps(f.acts())).To(BeEmpty(), "a leader wrote after its successor had begun to")
+	f.Expect(f.leases.wipes(f.hasReleased)).To(BeEmpty(), "a leader lost its Lease to nobody")
+	for _, r := range f.everyone() {
+		f.Expect(r.count("panic")).To(BeZero(), "%s:\n%s", r, r.tail(50))
+	}
+}
+
+func (f *fleet) summary(measured *timings, traffic *traffic) string {
+	var b strings.Builder
+	acts := f.acts()
+	leaders, refused := map[string]bool{}, 0
+	for _, a := range acts {
+		leaders[a.who] = true
+	}
+	for _, r := range f.everyone() {
+		refused += r.count("Gave up a pass")
+	}
+	fmt.Fprintf(&b, "%d writes by %d leaders out of %d replicas, %d overlapping; %d edits; %d passes given up; Lease %s, %s, %s\n",
+		len(acts), len(leaders), len(f.everyone()), len(overlaps(acts)), traffic.count, refused, f.election.lease, f.election.renew, f.election.retry)
+	for _, name := range slices.Sorted(maps.Keys(measured.took)) {
+		took := measured.took[name]
+		slices.Sort(took)
+		fmt.Fprintf(&b, "%-22s %3d times: %8s to %8s, median %8s\n", name, len(took),
+			took[0].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), took[len(took)/2].Round(time.Millisecond))
+	}
+	return b.String()
+}

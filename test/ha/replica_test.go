@@ -1,0 +1,133 @@
+package ha_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+)
+
+// replica is one process. It is never started again: a new one takes its place, under a new name.
+type replica struct {
+	// name is whom the API server and the cloud know it as.
+	name    string
+	process *cluster.Process
+	link    *link
+	log     string
+	health  string
+	// stopping says that it was asked to end.
+	stopping bool
+}
+
+// startReplica starts a process of the program with the arguments that all have, and its own.
+func startReplica(t *testing.T, name, program string, env []string, args ...string) *replica {
+	t.Helper()
+	way, err := newLink(strings.TrimPrefix(shared.URL(), "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(way.close)
+	folder := t.TempDir()
+	r := &replica{name: name, link: way, log: filepath.Join(folder, name+".log"), health: freeAddress(t)}
+	args = append(slices.Clone(args),
+		"--kubeconfig="+kubeconfigBy(t, name, way.address()),
+		"--health-probe-bind-address="+r.health,
+		"--cloud-token="+fakecloud.Token(name),
+	)
+	env = append(slices.Clone(env), "HOME="+folder, "TMPDIR="+folder, "PATH=/usr/bin:/bin")
+	if r.process, err = cluster.StartProcess(name, r.log, env, program, args...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.process.Stop(0) })
+	return r
+}
+
+// kubeconfigBy leads to the API server by another address.
+func kubeconfigBy(t *testing.T, user, address string) string {
+	t.Helper()
+	path, err := shared.Kubeconfig(user, managerGroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = "https://" + address
+	}
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// isReady asks as a kubelet does.
+func (r *replica) isReady() bool { return r.answers("/readyz") }
+
+func (r *replica) answers(path string) bool {
+	impatient := &http.Client{Timeout: time.Second}
+	response, err := impatient.Get("http://" + r.health + path)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+func (r *replica) signal(t *testing.T, signal syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(r.process.PID(), signal); err != nil {
+		t.Fatalf("sending %s to %s: %v", signal, r.name, err)
+	}
+}
+
+// tail is the end of its log.
+func (r *replica) tail(lines int) string {
+	all := r.lines()
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+func (r *replica) lines() []string {
+	content, err := os.ReadFile(r.log)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return strings.Split(strings.TrimSpace(string(content)), "\n")
+}
+
+// count is how many lines of its log hold the text.
+func (r *replica) count(text string) int {
+	count := 0
+	for _, line := range r.lines() {
+		if strings.Contains(line, text) {
+			count++
+		}
+	}
+	return count
+}
+
+func (r *replica) String() string {
+	return fmt.Sprintf("%s (pid %d, running %t)", r.name, r.process.PID(), r.process.Running())
+}
