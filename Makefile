@@ -47,38 +47,43 @@ run-current: ## Run the manager against your current kubeconfig context; asks fi
 ##@ Development
 
 .PHONY: generate
-generate: $(CONTROLLER_GEN) ## Generate everything: deep copies, apply configurations, CRDs, the manager's role.
-	CONTROLLER_GEN="$(CONTROLLER_GEN)" hack/generate.sh
+generate: $(CONTROLLER_GEN) $(KUSTOMIZE) ## Generate everything: deep copies, apply configurations, CRDs, roles, dist/install.yaml, the chart's files.
+	CONTROLLER_GEN="$(CONTROLLER_GEN)" KUSTOMIZE="$(KUSTOMIZE)" hack/generate.sh
 
 .PHONY: manifests
 manifests: generate ## The same as generate: code and manifests have one source.
 
 .PHONY: verify-generate
-verify-generate: $(CONTROLLER_GEN) ## Fail if something generated is stale.
-	CONTROLLER_GEN="$(CONTROLLER_GEN)" hack/generate.sh --check
+verify-generate: $(CONTROLLER_GEN) $(KUSTOMIZE) ## Fail if something generated is stale.
+	CONTROLLER_GEN="$(CONTROLLER_GEN)" KUSTOMIZE="$(KUSTOMIZE)" hack/generate.sh --check
 
 .PHONY: fmt
 fmt: ## Format the Go code.
 	$(GO) fmt ./...
 	cd test && $(GO) fmt ./...
+	cd test/chart && $(GO) fmt ./...
 
 .PHONY: vet
 vet: ## Run go vet.
 	$(GO) vet ./...
 	cd test && $(GO) vet ./...
+	cd test/chart && $(GO) vet ./...
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Run the linters, among them the rules on who may import whom.
 	$(GOLANGCI_LINT) run ./...
 	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
+	cd test/chart && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	cd hack/image && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 
 .PHONY: lint-fix
 lint-fix: $(GOLANGCI_LINT) ## Run the linters and mend what they can mend.
 	$(GOLANGCI_LINT) run --fix ./...
 	cd test && $(GOLANGCI_LINT) run --fix --config ../.golangci.yml ./...
+	cd test/chart && $(GOLANGCI_LINT) run --fix --config ../../.golangci.yml ./...
 
 .PHONY: test
-test: test-unit test-cluster ## Run all tests: the unit tests, then those against clusters that they start themselves.
+test: test-unit test-cluster test-faults test-chart ## Run all tests: the unit tests, then those against clusters that they start themselves.
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no cluster.
@@ -88,21 +93,57 @@ test-unit: ## Run the tests that need no cluster.
 .PHONY: test-cluster
 test-cluster: ## Run the tests that start clusters; the first time they are built from source, which takes minutes.
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	cd test && $(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | grep -Ev '/test/mcp(/|$$$$)')
+	cd test && $(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)')
+
+.PHONY: test-chart
+test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.
+	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
+	cd test/chart && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./...
+
+# The manager is crashed and restarted some thousands of times; the race detector would make it days.
+.PHONY: test-faults
+test-faults: ## Crash the manager at every call, and a share of what else can go wrong. FAULTS_SEED=n chooses another share.
+	cd test && $(GO) test -v -timeout $(CLUSTER_TIMEOUT) ./faults | grep -Ev '^ *(=== |--- PASS)'
+
+.PHONY: faults
+faults: ## Everything that can go wrong, in full; says what it will try and how long that takes.
+	@echo "The budget is 3 hours; on two cores about one is needed."
+	cd test && FAULTS_PAIRS=100 FAULTS_STALE=100 FAULTS_ERRORS=100 $(GO) test -v -timeout 3h ./faults | grep -Ev '^ *(=== |--- PASS)'
 
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
 
+.PHONY: test-image
+test-image: ## Run the tests of the image, which build it twice for each platform.
+	cd hack/image && $(GO) test -timeout $(CLUSTER_TIMEOUT) ./...
+
+.PHONY: e2e
+e2e: ## Run the tests in real containers, on a node of their own (Linux, root) or on the current cluster (E2E_CLUSTER=current). See docs/e2e.md.
+	GO="$(GO)" hack/e2e.sh -v $(ARGS)
+
+.PHONY: e2e-images
+e2e-images: ## Write the images that make e2e needs to bin/e2e, to be loaded into the nodes of a cluster of yours.
+	@mkdir -p $(BIN)/e2e
+	cd test && E2E_IMAGES_TO=$(BIN)/e2e $(GO) test ./e2e -count=1 -timeout $(CLUSTER_TIMEOUT)
+
 .PHONY: bench
 bench: ## Measure what docs/benchmarks.md holds, and print it as a table. WRITE=docs/benchmarks.md writes it there.
 	cd test && $(GO) run ./cmd/bench $(if $(WRITE),-write "$(abspath $(WRITE))")
+
+.PHONY: bench-mcpserver
+bench-mcpserver: ## Measure 300 MCPServers against a bare client, at rest and under repair. WRITE=docs/benchmarks.md writes it there.
+	cd test && $(GO) run ./cmd/bench-mcpserver $(if $(WRITE),-write "$(abspath $(WRITE))")
 
 ##@ Build
 
 .PHONY: build
 build: ## Build the manager into bin/.
 	$(GO) build -o $(BIN)/manager ./cmd/manager
+
+.PHONY: image
+image: ## Make the image, without a container engine, in bin/image: an OCI layout and archives for docker load. PUSH=name pushes it.
+	cd hack/image && $(GO) run . build -source ../.. -out $(BIN)/image -tag $(IMG) $(if $(PUSH),-push $(PUSH)) $(if $(VERSION),-version $(VERSION))
 
 ##@ On a cluster of yours
 

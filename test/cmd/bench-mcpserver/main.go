@@ -1,6 +1,7 @@
-// Command bench-mcpserver measures what many MCPServers cost: the manager's writes for each, the
-// time until all are Ready against that of a bare client which applies the same children, and the
-// requests at rest. The protocol is not probed. Both run against one cluster, one after the other.
+// Command bench-mcpserver measures what MCPServers cost: the writes of the manager for each, the time
+// until many are Ready as a multiple of what a bare client takes that applies the same children, the
+// requests at rest and after a restart, and the repair of what others change. The protocol is not
+// probed. All of it runs against one cluster, on the same cores.
 package main
 
 import (
@@ -10,106 +11,101 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
+	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/fixpoint-dev/fixpoint/controllers"
-	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
-	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
-const (
-	managerUser = "fixpoint-manager"
-	bareUser    = "bare"
-	// concurrency is that of the manager's workers, of the user and of the bare client.
-	concurrency = 10
-	// patience is how long everything together may take to become ready.
-	patience = 10 * time.Minute
-)
+// settings are the flags.
+type settings struct {
+	count, rounds int
+	rest          time.Duration
+	repairs       int
+	profiles      string
+	document      string
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	count := flag.Int("n", 300, "how many MCPServers there are")
-	rest := flag.Duration("rest", time.Minute, "how long requests at rest are counted")
+	var s settings
+	flag.IntVar(&s.count, "n", 300, "how many MCPServers a round makes")
+	flag.IntVar(&s.rounds, "rounds", 3, "how many rounds there are of the manager and of the bare client, in turn")
+	flag.DurationVar(&s.rest, "rest", time.Minute, "how long requests at rest are counted; 0 leaves this and the restart out")
+	flag.IntVar(&s.repairs, "repairs", 15, "how often each drift is repaired; 0 leaves it out")
+	flag.StringVar(&s.profiles, "profiles", "", "write CPU profiles of this process and of the API server into this folder, one for each round")
+	flag.StringVar(&s.document, "write", "", "write the tables into this Markdown file too, from its heading \"MCPServers\" on")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	if err := run(ctx, *count, *rest); err != nil {
+	if err := run(ctx, s); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-mcpserver: "+err.Error())
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, count int, rest time.Duration) (err error) {
-	c, err := cluster.Start(ctx, cluster.Options{
-		Parts: cluster.All, Audit: true, Nodes: 10,
-		CRDPaths: []string{filepath.Join("..", "config", "crd", "bases")},
-		Progress: func(line string) { fmt.Fprintln(os.Stderr, line) },
-	})
+func run(ctx context.Context, s settings) (err error) {
+	a, err := newArena(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.Stop()) }()
-	api, err := client.New(unlimited(c, "user"), client.Options{Scheme: controllers.NewScheme()})
-	if err != nil {
-		return err
+	defer func() { err = errors.Join(err, a.close()) }()
+	var rows []measurement
+	if s.repairs > 0 {
+		repaired, err := a.driftRepair(ctx, s.repairs)
+		if err != nil {
+			return fmt.Errorf("measuring repairs: %w", err)
+		}
+		rows = append(rows, repaired...)
 	}
-	b := &bench{cluster: c, user: api, count: count}
-	stop, err := b.startManager(ctx)
+	raced, split, err := a.race(ctx, s)
 	if err != nil {
-		return err
+		return fmt.Errorf("measuring the way to Ready: %w", err)
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	return b.measure(ctx, rest)
+	rows = append(rows, raced...)
+	if s.rest > 0 {
+		rested, err := a.atRest(ctx, s.rest)
+		if err != nil {
+			return fmt.Errorf("counting at rest: %w", err)
+		}
+		rows = append(rows, rested...)
+	}
+	costs, err := a.costs(ctx, s.count)
+	if err != nil {
+		return fmt.Errorf("measuring single writes: %w", err)
+	}
+	tables := render(rows) + "\n" + split + costs
+	fmt.Print(tables)
+	if s.document == "" {
+		return nil
+	}
+	return writeInto(s.document, tables)
 }
 
-// startManager runs the manager of MCPServers in this process until it is stopped.
-func (b *bench) startManager(ctx context.Context) (stop func() error, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	mgr, err := controllers.NewManager(ctx, b.cluster.Config(managerUser, cluster.Masters), controllers.Options{
-		Controllers: []string{mcpserver.Name}, Concurrency: concurrency, Logger: logr.Discard(),
-	})
+// heading begins the part of a document that is this command's.
+const heading = "\n## MCPServers\n"
+
+// writeInto replaces this command's part of a document, which is its end.
+func writeInto(document, tables string) error {
+	content, err := os.ReadFile(document)
 	if err != nil {
-		cancel()
-		return nil, err
+		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	return func() error {
-		cancel()
-		return <-ended
-	}, nil
+	others, _, _ := strings.Cut(string(content), heading)
+	return os.WriteFile(document, []byte(others+section(tables)), 0o600)
 }
 
-func (b *bench) measure(ctx context.Context, rest time.Duration) error {
-	children, err := b.children(ctx)
-	if err != nil {
-		return fmt.Errorf("finding out the children: %w", err)
-	}
-	bare, err := b.bare(ctx, children)
-	if err != nil {
-		return fmt.Errorf("applying children: %w", err)
-	}
-	ours, writes, err := b.managed(ctx)
-	if err != nil {
-		return fmt.Errorf("making MCPServers: %w", err)
-	}
-	atRest, err := b.atRest(ctx, rest)
-	if err != nil {
-		return fmt.Errorf("counting at rest: %w", err)
-	}
-	fmt.Printf("MCPServers                      %d\n", b.count)
-	fmt.Printf("writes by the manager for each  %.2f (bar: 7)\n", float64(len(writes))/float64(b.count))
-	fmt.Printf("until all are Ready             %s; a bare client takes %s: %.2f times (bar: 1.25)\n",
-		ours.Round(time.Millisecond), bare.Round(time.Millisecond), ours.Seconds()/bare.Seconds())
-	fmt.Printf("requests in %s at rest        %d (bar: 0)\n", rest, len(atRest))
-	fmt.Printf("\nwrites:\n%s", writes.Summary())
-	return nil
+func section(tables string) string {
+	return fmt.Sprintf(`%s
+`+"`make bench-mcpserver WRITE=docs/benchmarks.md`"+` writes this part. The manager makes MCPServers whose protocol
+is not probed, and a bare client applies the same children with the same concurrency and waits for the
+same Deployments, in turn. API server, etcd, controllers, scheduler and simulated nodes run on the same
+%d cores, which both keep busy throughout: wall time is processor time, most of it the API server's.
+
+%s`, heading, runtime.NumCPU(), tables)
 }

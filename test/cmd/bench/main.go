@@ -68,7 +68,21 @@ func run(ctx context.Context, count int, libraries bool, document string) (err e
 	if document == "" {
 		return nil
 	}
-	return os.WriteFile(document, []byte(page(table)), 0o644)
+	return os.WriteFile(document, []byte(page(table)+others(document)), 0o644)
+}
+
+// others is the part of a document that bench-mcpserver writes, which is its end.
+func others(document string) string {
+	const heading = "\n## MCPServers\n"
+	content, err := os.ReadFile(document)
+	if err != nil {
+		return "" // there is none yet
+	}
+	_, part, found := strings.Cut(string(content), heading)
+	if !found {
+		return ""
+	}
+	return heading + part
 }
 
 func render(rows []measurement) string {

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// atRest counts the requests that all MCPServers of the rounds cost when nothing happens, and those
+// of a manager that has just started and has looked at each.
+func (a *arena) atRest(ctx context.Context, window time.Duration) ([]measurement, error) {
+	if err := a.settle(ctx); err != nil {
+		return nil, err
+	}
+	before, err := a.versions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mark, err := a.cluster.Audit().Mark()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(window):
+	}
+	atRest, err := a.requests(mark)
+	if err != nil {
+		return nil, err
+	}
+	writes, err := a.restart(ctx)
+	if err != nil {
+		return nil, err
+	}
+	after, err := a.versions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	moved := 0
+	for object, version := range before {
+		if after[object] != version {
+			moved++
+		}
+	}
+	return []measurement{
+		{
+			what: fmt.Sprintf("requests by the manager in %s at rest", window),
+			bar:  "0", measured: fmt.Sprint(len(atRest)), ok: len(atRest) == 0,
+		},
+		{
+			what: "writes after a restart of the manager; resourceVersions moved", bar: "0; 0",
+			measured: fmt.Sprintf("%d; %d of %d", writes, moved, len(before)), ok: writes == 0 && moved == 0,
+		},
+	}, nil
+}
+
+// restart starts the manager anew, and counts what it has written when it has looked at everything.
+func (a *arena) restart(ctx context.Context) (int, error) {
+	if err := a.stopManager(); err != nil {
+		return 0, err
+	}
+	var servers v1alpha1.MCPServerList
+	if err := a.user.List(ctx, &servers); err != nil {
+		return 0, err
+	}
+	mark, err := a.cluster.Audit().Mark()
+	if err != nil {
+		return 0, err
+	}
+	before, err := reconciles()
+	if err != nil {
+		return 0, err
+	}
+	if err := a.startManager(ctx); err != nil {
+		return 0, err
+	}
+	err = poll(ctx, func(context.Context) (bool, error) {
+		now, err := reconciles()
+		return now >= before+float64(len(servers.Items)), err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := a.settle(ctx); err != nil {
+		return 0, err
+	}
+	requests, err := a.requests(mark)
+	if writes := requests.Writes(); len(writes) > 0 {
+		fmt.Fprintln(os.Stderr, writes)
+	}
+	return len(requests.Writes()), err
+}
+
+// reconciles is how many reconciles this process has finished, from its metric.
+func reconciles() (float64, error) {
+	families, err := ctrlmetrics.Registry.Gather()
+	if err != nil {
+		return 0, err
+	}
+	total := 0.0
+	for _, family := range families {
+		if family.GetName() != "controller_runtime_reconcile_total" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			total += metric.GetCounter().GetValue()
+		}
+	}
+	return total, nil
+}
+
+// versions are those of all MCPServers and of their children.
+func (a *arena) versions(ctx context.Context) (map[string]string, error) {
+	var servers v1alpha1.MCPServerList
+	var deployments appsv1.DeploymentList
+	var services corev1.ServiceList
+	if err := a.user.List(ctx, &servers); err != nil {
+		return nil, err
+	}
+	if err := a.user.List(ctx, &deployments); err != nil {
+		return nil, err
+	}
+	if err := a.user.List(ctx, &services); err != nil {
+		return nil, err
+	}
+	versions := map[string]string{}
+	add := func(kind string, o client.Object) {
+		versions[kind+"/"+o.GetNamespace()+"/"+o.GetName()] = o.GetResourceVersion()
+	}
+	for i := range servers.Items {
+		add("MCPServer", &servers.Items[i])
+	}
+	for i := range deployments.Items {
+		add("Deployment", &deployments.Items[i])
+	}
+	for i := range services.Items {
+		add("Service", &services.Items[i])
+	}
+	return versions, nil
+}
