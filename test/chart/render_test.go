@@ -1,0 +1,327 @@
+package chart_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+)
+
+const (
+	root      = "../.."
+	chartPath = root + "/charts/fixpoint"
+	// releaseName and system are chosen so that the names are those of config/default.
+	releaseName = "fixpoint"
+	system      = "fixpoint-system"
+)
+
+// values of a release, as a user writes them.
+type values = map[string]any
+
+func load(g Gomega) *chart.Chart {
+	loaded, err := loader.Load(chartPath)
+	g.Expect(err).NotTo(HaveOccurred())
+	return loaded
+}
+
+// render is what `helm template` does.
+func render(g Gomega, text string) (map[string]*unstructured.Unstructured, error) {
+	given := values{}
+	g.Expect(yaml.Unmarshal([]byte(text), &given)).To(Succeed())
+	loaded := load(g)
+	all, err := util.ToRenderValues(loaded, given, common.ReleaseOptions{Name: releaseName, Namespace: system, IsInstall: true, Revision: 1}, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(loaded, all)
+	if err != nil {
+		return nil, err
+	}
+	objects := map[string]*unstructured.Unstructured{}
+	for name, content := range files {
+		if strings.HasSuffix(name, ".yaml") {
+			read(g, content, objects)
+		}
+	}
+	return objects, nil
+}
+
+// read adds the objects of a text, by kind, namespace and name.
+func read(g Gomega, text string, into map[string]*unstructured.Unstructured) {
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(object)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		g.Expect(err).NotTo(HaveOccurred(), text)
+		if len(object.Object) == 0 {
+			continue
+		}
+		key := fmt.Sprintf("%s %s/%s", object.GetKind(), object.GetNamespace(), object.GetName())
+		g.Expect(into).NotTo(HaveKey(key), "twice")
+		into[key] = object
+	}
+}
+
+// comparable leaves out what says who made the object.
+func comparable(objects map[string]*unstructured.Unstructured) map[string]string {
+	texts := map[string]string{}
+	for key, object := range objects {
+		object = object.DeepCopy()
+		labels, annotations := object.GetLabels(), object.GetAnnotations()
+		for _, name := range []string{"app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "app.kubernetes.io/version", "helm.sh/chart"} {
+			delete(labels, name)
+		}
+		delete(annotations, "helm.sh/resource-policy")
+		object.SetLabels(labels)
+		object.SetAnnotations(annotations)
+		text, err := json.MarshalIndent(object, "", "  ")
+		if err != nil {
+			panic(err)
+		}
+		texts[key] = string(text)
+	}
+	return texts
+}
+
+// kustomization is what a user writes to put folders of config together.
+type kustomization struct {
+	Resources  []string `json:"resources"`
+	Components []string `json:"components,omitempty"`
+}
+
+// kustomize builds folders of config with the local cluster's kubectl.
+func kustomize(t *testing.T, g Gomega, folders kustomization) map[string]*unstructured.Unstructured {
+	t.Helper()
+	bin, err := cluster.Build(t.Context(), func(line string) { t.Log(line) })
+	g.Expect(err).NotTo(HaveOccurred())
+	dir := t.TempDir()
+	config, err := filepath.Abs(filepath.Join(root, "config"))
+	g.Expect(err).NotTo(HaveOccurred())
+	relative, err := filepath.Rel(dir, config)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, list := range [][]string{folders.Resources, folders.Components} {
+		for i := range list {
+			list[i] = filepath.Join(relative, list[i])
+		}
+	}
+	text, err := yaml.Marshal(folders)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600)).To(Succeed())
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "kubectl"), "kustomize", dir)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
+	g.Expect(err).NotTo(HaveOccurred(), stderr.String())
+	objects := map[string]*unstructured.Unstructured{}
+	read(g, string(output), objects)
+	return objects
+}
+
+// areEqual compares object by object, so that a failure shows the one that differs.
+func areEqual(g Gomega, chart, manifests map[string]*unstructured.Unstructured) {
+	got, want := comparable(chart), comparable(manifests)
+	for key, text := range want {
+		g.Expect(got).To(HaveKey(key))
+		g.Expect(got[key]).To(Equal(text), key)
+		delete(got, key)
+	}
+	g.Expect(got).To(BeEmpty(), "objects of the chart alone")
+}
+
+func TestDefaultValuesMakeWhatKustomizeMakes(t *testing.T) {
+	g := NewWithT(t)
+	manifests := map[string]*unstructured.Unstructured{}
+	install, err := os.ReadFile(filepath.Join(root, "dist", "install.yaml"))
+	g.Expect(err).NotTo(HaveOccurred())
+	read(g, string(install), manifests)
+	// Helm keeps its record of the release in the namespace, which therefore is there before it.
+	g.Expect(manifests).To(HaveKey("Namespace /" + system))
+	delete(manifests, "Namespace /"+system)
+
+	objects, err := render(g, "")
+
+	g.Expect(err).NotTo(HaveOccurred())
+	areEqual(g, objects, manifests)
+}
+
+func TestOptionsMakeWhatKustomizeMakes(t *testing.T) {
+	for name, c := range map[string]struct {
+		values  string
+		folders kustomization
+	}{
+		"namespaced":  {`{rbac: {namespaced: true}, metrics: {enabled: false}}`, kustomization{Resources: []string{"namespaced"}}},
+		"certificate": {`{metrics: {certificateSecret: metrics-certificate}}`, kustomization{[]string{"default"}, []string{"certificate"}}},
+		"monitored": {`{serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}, networkPolicy: {enabled: true}}`,
+			kustomization{Resources: []string{"default", "prometheus", "grafana", "network-policy"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			manifests := kustomize(t, g, c.folders)
+			delete(manifests, "Namespace /"+system)
+
+			objects, err := render(g, c.values)
+
+			g.Expect(err).NotTo(HaveOccurred())
+			areEqual(g, objects, manifests)
+		})
+	}
+}
+
+func TestWrongValuesAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		`{replica: 3}`:                                                 "'replica'",
+		`{replicas: three}`:                                            "/replicas",
+		`{replicas: -1}`:                                               "/replicas",
+		`{image: {repo: a}}`:                                           "'repo'",
+		`{image: {tag: 1}}`:                                            "/image/tag",
+		`{image: {digest: abc}}`:                                       "/image/digest",
+		`{image: {pullPolicy: Sometimes}}`:                             "/image/pullPolicy",
+		`{controllers: [appservices]}`:                                 "/controllers/0",
+		`{namespaces: team-a}`:                                         "/namespaces",
+		`{namespaces: [Team_A]}`:                                       "/namespaces/0",
+		`{concurrency: 0}`:                                             "/concurrency",
+		`{leaderElection: {leaseDuration: 15}}`:                        "/leaderElection/leaseDuration",
+		`{leaderElection: {leaseDuration: a while}}`:                   "/leaderElection/leaseDuration",
+		`{log: {level: loud}}`:                                         "/log/level",
+		`{cloud: {endpoint: management.azure.com}}`:                    "/cloud/endpoint",
+		`{cloud: {tokenSecret: {keys: a}}}`:                            "'keys'",
+		`{extraArgs: [concurrency=3]}`:                                 "/extraArgs/0",
+		`{metrics: {secure: false}}`:                                   "'secure'",
+		`{crds: {keep: "yes"}}`:                                        "/crds/keep",
+		`{rbac: {namespaced: "true"}}`:                                 "/rbac/namespaced",
+		`{disruptionBudget: {maxUnavailable: half}}`:                   "/disruptionBudget/maxUnavailable",
+		`{resources: {limit: {memory: 1Gi}}}`:                          "'limit'",
+		`{terminationGracePeriodSeconds: 0}`:                           "/terminationGracePeriodSeconds",
+		`{podLabels: {a: 1}}`:                                          "/podLabels/a",
+		`{serviceMonitor: {enabled: true}, metrics: {enabled: false}}`: "serviceMonitor.enabled is true, but metrics.enabled is false",
+		`{serviceAccount: {create: false}}`:                            "serviceAccount.name is empty",
+	} {
+		t.Run(text, func(t *testing.T) {
+			g := NewWithT(t)
+			_, err := render(g, text)
+			g.Expect(err).To(MatchError(ContainSubstring(want)))
+		})
+	}
+}
+
+// TestTheSchemaHasEveryValue: a value that the schema did not know would be refused, and one that is
+// in the schema alone would have no default and no documentation.
+func TestTheSchemaHasEveryValue(t *testing.T) {
+	g := NewWithT(t)
+	content, err := os.ReadFile(filepath.Join(chartPath, "values.schema.json"))
+	g.Expect(err).NotTo(HaveOccurred())
+	var schema map[string]any
+	g.Expect(json.Unmarshal(content, &schema)).To(Succeed())
+	g.Expect(schema).To(HaveKeyWithValue("$schema", "http://json-schema.org/draft-07/schema#"))
+
+	var walk func(path string, schema map[string]any, defaults any)
+	walk = func(path string, schema map[string]any, defaults any) {
+		properties, isClosed := schema["properties"].(map[string]any)
+		if !isClosed {
+			return
+		}
+		g.Expect(schema).To(HaveKeyWithValue("additionalProperties", false), path)
+		for name, property := range properties {
+			at := path + "." + name
+			if slices.Contains([]string{".global", ".resources.claims"}, at) {
+				continue
+			}
+			given, ok := defaults.(values)
+			g.Expect(ok).To(BeTrue(), at)
+			g.Expect(given).To(HaveKey(name), at)
+			if inner, ok := property.(map[string]any); ok {
+				walk(at, inner, given[name])
+			}
+		}
+	}
+	walk("", schema, load(g).Values)
+}
+
+// TestValuesReachTheDeployment shows that what one sets is what one gets.
+func TestValuesReachTheDeployment(t *testing.T) {
+	for text, want := range map[string][]string{
+		`{image: {tag: v1.2.3}}`: {`"image":"ghcr.io/fixpoint-dev/fixpoint:v1.2.3"`, `"name":"BRIDGE_IMAGE","value":"ghcr.io/fixpoint-dev/fixpoint:v1.2.3"`},
+		`{image: {digest: "sha256:` + strings.Repeat("a", 64) + `"}}`: {`"image":"ghcr.io/fixpoint-dev/fixpoint@sha256:aaaa`},
+		`{bridge: {image: "registry.test/bridge:1"}}`:                 {`"value":"registry.test/bridge:1"`},
+		`{controllers: [appservice, mcpserver]}`:                      {`"--controllers=appservice,mcpserver"`},
+		`{namespaces: [a, b]}`:                                        {`"--namespaces=a,b"`},
+		`{concurrency: 20}`:                                           {`"--concurrency=20"`},
+		`{leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 4s}}`: {
+			`"--leader-elect-lease-duration=30s"`, `"--leader-elect-renew-deadline=20s"`, `"--leader-elect-retry-period=4s"`},
+		`{log: {level: 3, encoder: console}}`: {`"--zap-log-level=3"`, `"--zap-encoder=console"`},
+		`{cloud: {endpoint: "https://cloud.test", tokenSecret: {name: cloud}}}`: {
+			`"--cloud-endpoint=https://cloud.test"`, `"--cloud-token=$(CLOUD_TOKEN)"`, `"secretKeyRef":{"key":"token","name":"cloud"}`},
+		`{metrics: {certificateSecret: cert}}`:                                               {`"--metrics-cert-path=/etc/fixpoint/metrics"`, `"secretName":"cert"`, `"mountPath":"/etc/fixpoint/metrics"`},
+		`{metrics: {enabled: false}}`:                                                        {`"--metrics-bind-address=0"`},
+		`{extraArgs: [--sync-period=1h]}`:                                                    {`"--sync-period=1h"`},
+		`{env: [{name: A, value: b}], envFrom: [{secretRef: {name: azure}}]}`:                {`{"name":"A","value":"b"}`, `"envFrom":[{"secretRef":{"name":"azure"}}]`},
+		`{priorityClassName: high, nodeSelector: {a: b}, tolerations: [{operator: Exists}]}`: {`"priorityClassName":"high"`, `"nodeSelector":{"a":"b"}`, `"tolerations":[{"operator":"Exists"}]`},
+		`{topologySpreadConstraints: []}`:                                                    {`"topologySpreadConstraints":[]`},
+		`{podLabels: {a: b}, podAnnotations: {c: d}}`:                                        {`"a":"b"`, `"c":"d"`},
+		`{imagePullSecrets: [{name: pull}]}`:                                                 {`"imagePullSecrets":[{"name":"pull"}]`},
+		`{resources: {limits: {memory: 2Gi}}}`:                                               {`"memory":"2Gi"`},
+		`{serviceAccount: {create: false, name: mine}}`:                                      {`"serviceAccountName":"mine"`},
+		`{terminationGracePeriodSeconds: 90, replicas: 5}`:                                   {`"terminationGracePeriodSeconds":90`, `"replicas":5`},
+	} {
+		t.Run(text, func(t *testing.T) {
+			g := NewWithT(t)
+			objects, err := render(g, text)
+			g.Expect(err).NotTo(HaveOccurred())
+			deployment, err := json.Marshal(objects["Deployment "+system+"/fixpoint-controller-manager"])
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, part := range want {
+				g.Expect(string(deployment)).To(ContainSubstring(part))
+			}
+		})
+	}
+}
+
+// TestWhatIsOffIsNotThere.
+func TestWhatIsOffIsNotThere(t *testing.T) {
+	g := NewWithT(t)
+	kinds := func(text string) map[string]int {
+		objects, err := render(g, text)
+		g.Expect(err).NotTo(HaveOccurred())
+		counts := map[string]int{}
+		for key := range objects {
+			kind, _, _ := strings.Cut(key, " ")
+			counts[kind]++
+		}
+		return counts
+	}
+	g.Expect(kinds(`{crds: {install: false}}`)).NotTo(HaveKey("CustomResourceDefinition"))
+	g.Expect(kinds(`{rbac: {create: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("Role"), HaveKey("RoleBinding")))
+	g.Expect(kinds(`{rbac: {people: false, namespaced: true}, metrics: {enabled: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("ClusterRoleBinding")))
+	g.Expect(kinds(`{rbac: {namespaced: true}, namespaces: [a, b]}`)).To(And(HaveKeyWithValue("Role", 3), HaveKeyWithValue("RoleBinding", 3)))
+	g.Expect(kinds(`{disruptionBudget: {enabled: false}}`)).NotTo(HaveKey("PodDisruptionBudget"))
+
+	kept, err := render(g, "")
+	g.Expect(err).NotTo(HaveOccurred())
+	notKept, err := render(g, `{crds: {keep: false}}`)
+	g.Expect(err).NotTo(HaveOccurred())
+	const name = "CustomResourceDefinition /appservices.fixpoint.dev"
+	g.Expect(kept[name].GetAnnotations()).To(HaveKeyWithValue("helm.sh/resource-policy", "keep"))
+	g.Expect(notKept[name].GetAnnotations()).NotTo(HaveKey("helm.sh/resource-policy"))
+}
