@@ -48,6 +48,8 @@ type Mark int
 type Request struct {
 	// User is who sent it, as authenticated.
 	User string
+	// Pod is whose token it came with, if that was a pod's.
+	Pod string
 	// Verb is the API server's word: get, list, watch, create, update, patch,
 	// delete, deletecollection. An apply is a patch: see [Request.IsApply].
 	Verb string
@@ -259,12 +261,18 @@ func (a *Audit) read() error {
 	}
 }
 
+// podExtra is what a token that is bound to a pod says of it.
+const podExtra = "authentication.kubernetes.io/pod-name"
+
 // entry is the part of an audit event that is of use here.
 type entry struct {
-	AuditID                  string
-	Verb, RequestURI         string
-	UserAgent                string
-	User                     struct{ Username string }
+	AuditID          string
+	Verb, RequestURI string
+	UserAgent        string
+	User             struct {
+		Username string
+		Extra    map[string][]string
+	}
 	ObjectRef                struct{ Resource, Namespace, Name, APIGroup, Subresource string }
 	ResponseStatus           struct{ Code int }
 	RequestReceivedTimestamp time.Time
@@ -287,7 +295,7 @@ func (a *Audit) add(line []byte) error {
 	}
 	a.seen[e.AuditID] = struct{}{}
 	a.requests = append(a.requests, Request{
-		User: e.User.Username, Verb: e.Verb, URI: e.RequestURI, UserAgent: e.UserAgent,
+		User: e.User.Username, Pod: strings.Join(e.User.Extra[podExtra], ","), Verb: e.Verb, URI: e.RequestURI, UserAgent: e.UserAgent,
 		Group: e.ObjectRef.APIGroup, Resource: e.ObjectRef.Resource, Subresource: e.ObjectRef.Subresource,
 		Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name,
 		Code: e.ResponseStatus.Code, Received: e.RequestReceivedTimestamp, Answered: e.StageTimestamp,

@@ -140,6 +140,9 @@ func newCredentials(dir string) (*credentials, error) {
 	if err := c.writeServiceAccounts(); err != nil {
 		return nil, err
 	}
+	if err := c.writeKubeletClient(); err != nil {
+		return nil, err
+	}
 	return c, c.writeFrontProxy()
 }
 
@@ -189,6 +192,16 @@ func (c *credentials) writeServiceAccounts() error {
 		return fmt.Errorf("encoding the service account key: %w", err)
 	}
 	return c.writePair("service-account", pair{certificate: pemOf("PUBLIC KEY", der), key: private})
+}
+
+// writeKubeletClient makes what the API server calls kubelets with, for logs and
+// the like. Simulated ones ask nobody who calls.
+func (c *credentials) writeKubeletClient() error {
+	client, err := c.ca.client("kube-apiserver-kubelet-client", []string{Masters})
+	if err != nil {
+		return err
+	}
+	return c.writePair("kubelet-client", client)
 }
 
 // writeFrontProxy makes what the aggregation layer signs its requests with. It has

@@ -73,6 +73,9 @@ type Options struct {
 	// APIServerArgs are added to the API server's command line, where they win
 	// over the ones given before them.
 	APIServerArgs []string
+	// AuthorizationConfig is a file that says how requests are authorized (the API
+	// server's --authorization-config). Left out, it is by Node and RBAC.
+	AuthorizationConfig string
 	// CRDPaths are files and folders of CustomResourceDefinitions. They are
 	// established before anything but the API server runs, because the garbage
 	// collector looks for new kinds only twice a minute.
@@ -97,6 +100,13 @@ func (o Options) withDefaults() (Options, error) {
 		o.Nodes = 3
 	}
 	return o, nil
+}
+
+func (o Options) authorization() string {
+	if o.AuthorizationConfig != "" {
+		return "--authorization-config=" + o.AuthorizationConfig
+	}
+	return "--authorization-mode=Node,RBAC"
 }
 
 func (o Options) report(format string, args ...any) {

@@ -61,7 +61,7 @@ func apiServerArgs(c *Cluster, _ *port) ([]string, error) {
 		"--tls-cert-file=" + file("apiserver.crt"),
 		"--tls-private-key-file=" + file("apiserver.key"),
 		"--client-ca-file=" + file("ca.crt"),
-		"--authorization-mode=Node,RBAC",
+		c.options.authorization(),
 		"--allow-privileged=true",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + file("service-account.crt"),
@@ -73,6 +73,8 @@ func apiServerArgs(c *Cluster, _ *port) ([]string, error) {
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + file("front-proxy-client.crt"),
 		"--proxy-client-key-file=" + file("front-proxy-client.key"),
+		"--kubelet-client-certificate=" + file("kubelet-client.crt"),
+		"--kubelet-client-key=" + file("kubelet-client.key"),
 	}
 	if !c.options.Parts.has(ControllerManager) {
 		// Nobody makes service accounts, and the plugin refuses pods without.

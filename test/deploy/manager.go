@@ -1,0 +1,249 @@
+package deploy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+)
+
+// DeploymentName is the manager's in all manifests.
+const DeploymentName = "fixpoint-controller-manager"
+
+// grace is how long a manager may take to end by itself.
+const grace = 15 * time.Second
+
+// Build builds cmd/manager from the source in root into dir.
+func Build(ctx context.Context, root, dir string) (string, error) {
+	program := filepath.Join(dir, "manager")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/manager")
+	cmd.Dir = root
+	// Without cgo it shares the packages that the local cluster is built of.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the manager: %w\n%s", err, output)
+	}
+	return program, nil
+}
+
+// Manager is a process that stands for one of the Deployment's pods.
+type Manager struct {
+	// User is whom the API server and its audit log know it as.
+	User string
+	// Log is the path of its log.
+	Log string
+	// Metrics and Health are the addresses of its endpoints; Metrics is empty if it has none.
+	Metrics, Health string
+	process         *cluster.Process
+}
+
+// Pod says which program is to run as the Deployment in the namespace says, and under which name.
+// Arguments that are added win over those of the Deployment, as variables of the environment do.
+type Pod struct {
+	Program, Namespace, Name string
+	Args, Env                []string
+}
+
+// Start runs it.
+func (p Pod) Start(ctx context.Context, c *cluster.Cluster) (*Manager, error) {
+	clientset, err := kubernetes.NewForConfig(c.Admin())
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	deployment, err := clientset.AppsV1().Deployments(p.Namespace).Get(ctx, DeploymentName, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the manager's Deployment: %w", err)
+	}
+	m := &Manager{
+		User: "system:serviceaccount:" + p.Namespace + ":" + deployment.Spec.Template.Spec.ServiceAccountName,
+		Log:  filepath.Join(c.Dir(), fmt.Sprintf("manager-%s-%s-%d.log", p.Namespace, p.Name, time.Now().UnixNano())),
+	}
+	kubeconfig, err := writeKubeconfig(ctx, c, clientset, deployment, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	env, err := environment(deployment, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	args, err := m.arguments(deployment, env)
+	if err != nil {
+		return nil, err
+	}
+	args = append(append(args, "--kubeconfig="+kubeconfig), p.Args...)
+	variables := append(append(list(env), "HOME="+c.Dir(), "TMPDIR="+c.Dir()), p.Env...)
+	m.process, err = cluster.StartProcess("manager", m.Log, variables, p.Program, args...)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// writeKubeconfig is what a pod has in the folder of its service account.
+func writeKubeconfig(ctx context.Context, c *cluster.Cluster, clientset kubernetes.Interface, deployment *appsv1.Deployment, pod string) (string, error) {
+	const day = 24 * 60 * 60
+	seconds := int64(day)
+	account := deployment.Spec.Template.Spec.ServiceAccountName
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	token, err := clientset.CoreV1().ServiceAccounts(deployment.Namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("asking for a token of the manager's ServiceAccount: %w", err)
+	}
+	const name = "in-cluster"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: c.URL(), CertificateAuthorityData: c.Admin().CAData}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	path := filepath.Join(c.Dir(), fmt.Sprintf("kubeconfig-%s-%s", deployment.Namespace, pod))
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return "", fmt.Errorf("writing the manager's kubeconfig: %w", err)
+	}
+	return path, nil
+}
+
+// environment is what the kubelet makes of the container's.
+func environment(deployment *appsv1.Deployment, pod string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, variable := range container(deployment).Env {
+		value := variable.Value
+		if from := variable.ValueFrom; from != nil {
+			switch {
+			case from.FieldRef != nil && from.FieldRef.FieldPath == "metadata.namespace":
+				value = deployment.Namespace
+			case from.FieldRef != nil && from.FieldRef.FieldPath == "metadata.name":
+				value = pod
+			case from.ResourceFieldRef != nil && from.ResourceFieldRef.Resource == "limits.memory":
+				limits := container(deployment).Resources.Limits
+				value = strconv.FormatInt(limits.Memory().Value(), 10)
+			default:
+				return nil, fmt.Errorf("the variable %s comes from %s, which this does not know", variable.Name, from)
+			}
+		}
+		env[variable.Name] = value
+	}
+	return env, nil
+}
+
+var reference = regexp.MustCompile(`\$\(([A-Za-z_][A-Za-z0-9_]*)\)`)
+
+// arguments are the container's, with endpoints on the loopback address.
+func (m *Manager) arguments(deployment *appsv1.Deployment, env map[string]string) ([]string, error) {
+	var args []string
+	for _, arg := range container(deployment).Args {
+		arg = reference.ReplaceAllStringFunc(arg, func(found string) string { return env[reference.FindStringSubmatch(found)[1]] })
+		name, value, _ := strings.Cut(arg, "=")
+		var endpoint *string
+		switch name {
+		case "--metrics-bind-address":
+			endpoint = &m.Metrics
+		case "--health-probe-bind-address":
+			endpoint = &m.Health
+		}
+		if endpoint != nil && value != "0" {
+			address, err := freeAddress()
+			if err != nil {
+				return nil, err
+			}
+			*endpoint, arg = address, name+"="+address
+		}
+		args = append(args, arg)
+	}
+	return args, nil
+}
+
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	defer listener.Close()
+	return listener.Addr().String(), nil
+}
+
+func container(deployment *appsv1.Deployment) corev1.Container {
+	return deployment.Spec.Template.Spec.Containers[0]
+}
+
+func list(env map[string]string) []string {
+	var entries []string
+	for name, value := range env {
+		entries = append(entries, name+"="+value)
+	}
+	return entries
+}
+
+// Stop ends the manager as a kubelet does.
+func (m *Manager) Stop() error { return m.process.Stop(grace) }
+
+// PID is the process's number.
+func (m *Manager) PID() int { return m.process.PID() }
+
+// Running tells whether it has not ended.
+func (m *Manager) Running() bool { return m.process.Running() }
+
+// Failure adds the end of its log to an error.
+func (m *Manager) Failure(cause error) error { return m.process.Failure(cause) }
+
+// Ready asks the readiness probe.
+func (m *Manager) Ready(ctx context.Context) error {
+	_, err := ask(ctx, "http://"+m.Health+"/readyz", "")
+	return err
+}
+
+// Scrape reads the metrics as the bearer of the token.
+func (m *Manager) Scrape(ctx context.Context, token string) (string, error) {
+	if m.Metrics == "" {
+		return "", errors.New("the Deployment serves no metrics")
+	}
+	return ask(ctx, "https://"+m.Metrics+"/metrics", token)
+}
+
+// StatusError is an answer other than 200.
+type StatusError int
+
+// Error implements error.
+func (e StatusError) Error() string { return fmt.Sprintf("the answer is %d", int(e)) }
+
+func ask(ctx context.Context, url, token string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	// The certificate is of the manager's own making.
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport, Timeout: grace}).Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return "", StatusError(response.StatusCode)
+	}
+	body, err := io.ReadAll(response.Body)
+	return string(body), err
+}

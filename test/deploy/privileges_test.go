@@ -1,0 +1,336 @@
+package deploy_test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/deploy"
+)
+
+// TestTheManagerUsesAllItsRightsAndNoOthers goes once through everything that the controllers do, with
+// the rights that config/default gives. The API server asks a recorder about each right, so that one
+// which nothing uses is found, as is one that is missing.
+func TestTheManagerUsesAllItsRightsAndNoOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.installGatewayAPI()
+	w.apply(ingressClass)
+	w.install("default")
+	const place = "shop"
+	w.namespace(place)
+	leader := w.start(system, "one")
+	standby := w.startPod(w.withoutStreams(deploy.Pod{Program: w.program(), Namespace: system, Name: "two"}))
+
+	w.adopt(place)
+	w.everything(place)
+	w.trouble(place)
+	w.driftTwice(place)
+	w.metricsAreForReaders(leader)
+	w.handOver(leader)
+	w.prune(place)
+	w.deleteAll(place)
+
+	w.Expect(standby.Running()).To(BeTrue())
+	w.usesExactlyWhatItIsGranted(standby, system, "fixpoint-controller-manager")
+}
+
+// withoutStreams has caches filled by lists, as they are where an API server has no streaming lists. So
+// the right to list is used too.
+func (w *world) withoutStreams(pod deploy.Pod) deploy.Pod {
+	pod.Env = append(pod.Env, "KUBE_FEATURE_WatchListClient=false")
+	return pod
+}
+
+const ingressClass = `
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata:
+  name: local
+  annotations:
+    ingressclass.kubernetes.io/is-default-class: "true"
+spec:
+  controller: fixpoint.test/nobody
+`
+
+// installGatewayAPI puts the definitions there that the module of the Gateway API brings.
+func (w *world) installGatewayAPI() {
+	w.t.Helper()
+	dir, err := exec.CommandContext(w.ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
+	w.Expect(err).NotTo(HaveOccurred())
+	standard := filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "standard")
+	w.Expect(w.cluster.InstallCRDs(w.ctx,
+		filepath.Join(standard, "gateway.networking.k8s.io_httproutes.yaml"),
+		filepath.Join(standard, "gateway.networking.k8s.io_gateways.yaml"),
+	)).To(Succeed())
+}
+
+// adopt takes over what somebody else has created, and lets its fields migrate.
+func (w *world) adopt(place string) {
+	w.t.Helper()
+	w.run("-n", place, "create", "configmap", "found", "--from-literal=GREETING=hello")
+	w.run("-n", place, "create", "service", "clusterip", "found", "--tcp=80:8080")
+	w.run("-n", place, "create", "service", "clusterip", "found-too", "--tcp=8080:8080")
+	w.apply(inNamespace(place, `
+apiVersion: fixpoint.dev/v1alpha1
+kind: AppService
+metadata: {name: found}
+spec:
+  image: registry.test/web:1
+  config: {GREETING: hello}
+  adoptionPolicy: IfUnowned
+---
+apiVersion: fixpoint.dev/v1alpha1
+kind: MCPServer
+metadata: {name: found-too}
+spec:
+  image: registry.test/tools:1
+  transport: streamable-http
+  adoptionPolicy: IfUnowned
+`))
+	w.ready(app(place, "found"), server(place, "found-too"))
+}
+
+// allOptions are objects with every option that leads to a child or a reference.
+const allOptions = `
+apiVersion: v1
+kind: Secret
+metadata: {name: token}
+stringData: {TOKEN: t0p}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {MODE: fast}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: given}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata:
+  name: data
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: none, hostPath: {path: /data}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: none, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: gateway}
+spec: {gatewayClassName: none, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: fixpoint.dev/v1alpha1
+kind: AppService
+metadata: {name: shop}
+spec:
+  image: registry.test/web:1
+  config: {A: "1"}
+  autoscaling: {minReplicas: 2, maxReplicas: 4, targetCPUUtilizationPercent: 80}
+  disruptionBudget: {maxUnavailable: 1}
+  ingress: {host: shop.test}
+---
+apiVersion: fixpoint.dev/v1alpha1
+kind: MCPServer
+metadata: {name: tools}
+spec:
+  image: registry.test/tools:1
+  transport: streamable-http
+  serviceAccount: {create: true}
+  files: [{path: /etc/a, content: "1"}]
+  envFrom: [{secretRef: {name: token}}, {configMapRef: {name: settings}}]
+  autoscaling: {minReplicas: 1, maxReplicas: 4, targetCPUUtilizationPercent: 80}
+  disruptionBudget: {maxUnavailable: 1}
+  networkPolicy: {ingress: {from: [{namespaceSelector: {}}]}}
+  ingress: {host: tools.test}
+---
+apiVersion: fixpoint.dev/v1alpha1
+kind: MCPServer
+metadata: {name: routed}
+spec:
+  image: registry.test/tools:1
+  transport: streamable-http
+  replicas: 1
+  strategy: Recreate
+  serviceAccount: {name: given}
+  httpRoute: {parentRefs: [{name: gateway}]}
+---
+apiVersion: fixpoint.dev/v1alpha1
+kind: MCPServer
+metadata: {name: claiming}
+spec:
+  image: registry.test/tools:1
+  transport: streamable-http
+  mounts: [{name: data, mountPath: /data, persistentVolumeClaim: {claimName: data}}]
+---
+apiVersion: fixpoint.dev/v1alpha1
+kind: SecureStorage
+metadata: {name: invoices}
+spec:
+  provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope}
+  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  deletionPolicy: Delete
+  pollInterval: 10s
+`
+
+// withIdentities are SecureStorages whose credentials are of the namespace. The cloud knows neither.
+const withIdentities = `
+apiVersion: v1
+kind: Secret
+metadata: {name: azure}
+stringData: {tenantID: a, clientID: b, clientSecret: c}
+---
+apiVersion: fixpoint.dev/v1alpha1
+kind: SecureStorage
+metadata: {name: by-secret}
+spec:
+  provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope, credentialsRef: {name: azure}}
+  key: {vault: {name: fixpoint-demo}, keyName: storage}
+---
+apiVersion: fixpoint.dev/v1alpha1
+kind: SecureStorage
+metadata: {name: by-identity}
+spec:
+  provider:
+    subscriptionID: SUBSCRIPTION
+    resourceGroup: fixpoint-demo
+    location: westeurope
+    workloadIdentity:
+      tenantID: 00000000-0000-4000-8000-000000000001
+      clientID: 00000000-0000-4000-8000-000000000002
+      serviceAccountName: given
+  key: {vault: {name: fixpoint-demo}, keyName: storage}
+`
+
+// inNamespace puts the objects of a text into a namespace.
+func inNamespace(place, text string) string {
+	return strings.ReplaceAll(text, "metadata: {", "metadata: {namespace: "+place+", ")
+}
+
+func (w *world) inCloud(text string) string {
+	return strings.ReplaceAll(text, "SUBSCRIPTION", w.outside.Demo.Subscription)
+}
+
+func (w *world) everything(place string) {
+	w.t.Helper()
+	w.apply(inNamespace(place, w.inCloud(allOptions)))
+	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), storage(place, "invoices"))
+}
+
+// trouble has the reasons looked for.
+func (w *world) trouble(place string) {
+	w.t.Helper()
+	w.apply(inNamespace(place, w.inCloud(withIdentities)))
+	w.shows(storage(place, "by-secret"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
+	w.shows(storage(place, "by-identity"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
+	w.apply(inNamespace(place, `
+apiVersion: fixpoint.dev/v1alpha1
+kind: AppService
+metadata: {name: broken}
+spec: {image: "`+cluster.ImagePullFails+`"}
+`))
+	w.shows(app(place, "broken"), "Ready", "False "+v1alpha1.ReasonPodsFailing)
+}
+
+// driftTwice lets the same be put back twice.
+func (w *world) driftTwice(place string) {
+	w.t.Helper()
+	account := &corev1.ServiceAccount{}
+	key := client.ObjectKey{Namespace: place, Name: "tools"}
+	const label = "app.kubernetes.io/managed-by"
+	w.Expect(w.api.Get(w.ctx, key, account)).To(Succeed())
+	declared := account.Labels[label]
+	w.Expect(declared).NotTo(BeEmpty())
+	for range 2 {
+		w.run("-n", place, "label", "serviceaccount", "tools", "--overwrite", label+"=somebody")
+		w.Eventually(func(g Gomega) {
+			g.Expect(w.api.Get(w.ctx, key, account)).To(Succeed())
+			g.Expect(account.Labels).To(HaveKeyWithValue(label, declared))
+		}).Should(Succeed())
+	}
+}
+
+// metricsAreForReaders shows the metrics to those only who may read them.
+func (w *world) metricsAreForReaders(m *deploy.Manager) {
+	w.t.Helper()
+	w.run("create", "namespace", "monitoring")
+	w.run("-n", "monitoring", "create", "serviceaccount", "prometheus")
+	w.run("-n", "monitoring", "create", "serviceaccount", "stranger")
+	w.run("create", "clusterrolebinding", "prometheus", "--clusterrole=fixpoint-metrics-reader", "--serviceaccount=monitoring:prometheus")
+
+	_, err := m.Scrape(w.ctx, "")
+	w.Expect(err).To(MatchError(deploy.StatusError(401)))
+	_, err = m.Scrape(w.ctx, w.token("monitoring", "stranger"))
+	w.Expect(err).To(MatchError(deploy.StatusError(403)))
+	// The binding is known to the API server a moment later, and what it said before is kept for a while.
+	token := w.token("monitoring", "prometheus")
+	w.Eventually(func() (string, error) { return m.Scrape(w.ctx, token) }).Should(ContainSubstring("fixpoint_ssa_applies_total"))
+}
+
+// handOver stops the leader in good order, and waits for the other one.
+func (w *world) handOver(leader *deploy.Manager) {
+	w.t.Helper()
+	holder := func() string {
+		lease := &coordinationv1.Lease{}
+		if err := w.api.Get(w.ctx, client.ObjectKey{Namespace: system, Name: controllers.LeaderElectionID}, lease); err != nil || lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	before := holder()
+	w.Expect(before).NotTo(BeEmpty())
+	w.Expect(leader.Stop()).To(Succeed())
+	w.Eventually(holder).ShouldNot(Or(BeEmpty(), Equal(before)))
+}
+
+// prune takes all options away.
+func (w *world) prune(place string) {
+	w.t.Helper()
+	w.apply(inNamespace(place, `
+apiVersion: fixpoint.dev/v1alpha1
+kind: AppService
+metadata: {name: shop}
+spec: {image: "registry.test/web:1", replicas: 2}
+---
+apiVersion: fixpoint.dev/v1alpha1
+kind: MCPServer
+metadata: {name: tools}
+spec: {image: "registry.test/tools:1", transport: streamable-http}
+---
+apiVersion: fixpoint.dev/v1alpha1
+kind: MCPServer
+metadata: {name: routed}
+spec: {image: "registry.test/tools:1", transport: streamable-http}
+`))
+	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"))
+	for _, kind := range []string{"configmap/shop", "hpa/shop", "pdb/shop", "ingress/shop", "serviceaccount/tools", "configmap/tools",
+		"hpa/tools", "pdb/tools", "networkpolicy/tools", "ingress/tools", "httproute/routed"} {
+		w.Eventually(func() string { return w.run("-n", place, "get", kind, "--ignore-not-found", "-o", "name") }).Should(BeEmpty(), kind)
+	}
+}
+
+// deleteAll deletes what there is, with all options once more.
+func (w *world) deleteAll(place string) {
+	w.t.Helper()
+	w.everything(place)
+	w.run("-n", place, "delete", "appservices,mcpservers,securestorages", "--all", fmt.Sprintf("--timeout=%s", patience))
+	var left corev1.ServiceList
+	w.Expect(w.api.List(w.ctx, &left, client.InNamespace(place))).To(Succeed())
+	w.Expect(left.Items).To(BeEmpty())
+	for _, effects := range w.outside.Cloud.Orphans() {
+		w.t.Errorf("left on the cloud: %v", effects)
+	}
+}

@@ -1,0 +1,103 @@
+package deploy_test
+
+import (
+	"maps"
+	"slices"
+
+	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/test/deploy"
+)
+
+// granted are the rights that roles of the cluster and of namespaces give to a service account, with
+// the roles that give them.
+func (w *world) granted(namespace, account string) map[deploy.Right]string {
+	w.t.Helper()
+	is := func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == account
+	}
+	rights := map[deploy.Right]string{}
+	add := func(role string, rules []rbacv1.PolicyRule) {
+		for _, rule := range rules {
+			for right := range expand(rule) {
+				rights[right] = role
+			}
+		}
+	}
+	var everywhere rbacv1.ClusterRoleBindingList
+	w.Expect(w.api.List(w.ctx, &everywhere)).To(Succeed())
+	for _, binding := range everywhere.Items {
+		if slices.ContainsFunc(binding.Subjects, is) {
+			add(binding.RoleRef.Name, w.clusterRole(binding.RoleRef.Name).Rules)
+		}
+	}
+	var within rbacv1.RoleBindingList
+	w.Expect(w.api.List(w.ctx, &within)).To(Succeed())
+	for _, binding := range within.Items {
+		if !slices.ContainsFunc(binding.Subjects, is) {
+			continue
+		}
+		if binding.RoleRef.Kind == "ClusterRole" {
+			add(binding.RoleRef.Name, w.clusterRole(binding.RoleRef.Name).Rules)
+			continue
+		}
+		role := &rbacv1.Role{}
+		w.Expect(w.api.Get(w.ctx, client.ObjectKey{Namespace: binding.Namespace, Name: binding.RoleRef.Name}, role)).To(Succeed())
+		add(role.Name, role.Rules)
+	}
+	return rights
+}
+
+func (w *world) clusterRole(name string) *rbacv1.ClusterRole {
+	role := &rbacv1.ClusterRole{}
+	w.Expect(w.api.Get(w.ctx, client.ObjectKey{Name: name}, role)).To(Succeed())
+	return role
+}
+
+func expand(rule rbacv1.PolicyRule) map[deploy.Right]bool {
+	rights := map[deploy.Right]bool{}
+	for _, verb := range rule.Verbs {
+		for _, url := range rule.NonResourceURLs {
+			rights[deploy.Right{Verb: verb, NonResourceURL: url}] = true
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				rights[deploy.Right{Verb: verb, Group: group, Resource: resource}] = true
+			}
+		}
+	}
+	return rights
+}
+
+// onChance are rights whose use no test can bring about at will. client-go's recorder counts on in an
+// Event that it has sent when the same is told again of the same version of an object, which happens
+// when a second pass is faster than the cache.
+var onChance = map[deploy.Right]bool{
+	{Verb: "patch", Group: "events.k8s.io", Resource: "events"}: true,
+}
+
+// usesExactlyWhatItIsGranted compares both ways.
+func (w *world) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, account string) {
+	w.t.Helper()
+	granted, used := w.granted(namespace, account), w.recorder.Used(m.User)
+	w.Expect(granted).NotTo(BeEmpty())
+	unused := map[deploy.Right]bool{}
+	for right := range granted {
+		if !used[right] && !onChance[right] {
+			unused[right] = true
+		}
+	}
+	beyond := maps.Clone(used)
+	for right := range used {
+		if _, ok := granted[right]; ok || right.IsForEverybody() {
+			delete(beyond, right)
+		}
+	}
+	w.Expect(map[string]any{
+		"asked for and not granted": sorted(beyond),
+		"granted and not used":      sorted(unused),
+		"denied":                    w.denied(0, m.User),
+	}).To(HaveEach(BeEmpty()))
+}

@@ -1,0 +1,61 @@
+package deploy_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/test/deploy"
+)
+
+// samples applies every sample there is, and returns its objects.
+func (w *world) samples() []ours {
+	w.t.Helper()
+	// As the comment in the sample says.
+	w.run("-n", "default", "create", "secret", "generic", "memory", "--from-literal=token=t0p")
+	var objects []ours
+	dir := filepath.Join(deploy.Root, "config", "samples")
+	w.Expect(filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || entry.Name() == "kustomization.yaml" {
+			return err
+		}
+		w.run("apply", "--server-side", "-f", path)
+		objects = append(objects, w.sample(path)...)
+		return nil
+	})).To(Succeed())
+	w.Expect(len(objects)).To(BeNumerically(">=", 6))
+	// What a folder's kustomization names is there.
+	w.run("apply", "--server-side", "-k", dir)
+	w.run("apply", "--server-side", "-k", filepath.Join(dir, "mcpserver"))
+	return objects
+}
+
+// sample reads which objects a file has.
+func (w *world) sample(path string) []ours {
+	w.t.Helper()
+	content, err := os.ReadFile(path)
+	w.Expect(err).NotTo(HaveOccurred())
+	var objects []ours
+	for _, text := range slices.Collect(strings.SplitSeq(string(content), "\n---\n")) {
+		var head struct {
+			Kind     string
+			Metadata struct{ Name, Namespace string }
+		}
+		w.Expect(yaml.Unmarshal([]byte(text), &head)).To(Succeed())
+		switch head.Kind {
+		case "AppService":
+			objects = append(objects, app(head.Metadata.Namespace, head.Metadata.Name))
+		case "MCPServer":
+			objects = append(objects, server(head.Metadata.Namespace, head.Metadata.Name))
+		case "SecureStorage":
+			objects = append(objects, storage(head.Metadata.Namespace, head.Metadata.Name))
+		}
+	}
+	w.Expect(objects).NotTo(BeEmpty(), path)
+	return objects
+}

@@ -1,0 +1,160 @@
+package deploy_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/deploy"
+)
+
+// upgradeFrom is the variable that names another commit to upgrade from.
+const upgradeFrom = "FIXPOINT_UPGRADE_FROM"
+
+// TestUpgradeFromThePreviousCommit installs what the commit before this one made, with every sample, and
+// then this one over it.
+func TestUpgradeFromThePreviousCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply(ingressClass)
+	source := w.previous()
+	before, err := deploy.Build(w.ctx, source, t.TempDir())
+	w.Expect(err).NotTo(HaveOccurred())
+
+	// Given the previous version with resources
+	w.run("apply", "--server-side", "-k", filepath.Join(source, "config", "default"))
+	old := w.startPod(deploy.Pod{Program: before, Namespace: system, Name: "old", Args: []string{"--leader-election-namespace=" + system}})
+	objects := w.samples()
+	w.ready(objects...)
+	w.quiet(old.User)
+	pods := w.pods("default")
+	w.Expect(pods).NotTo(BeEmpty())
+	mark := w.mark()
+
+	// When this one is put in its place, as a Deployment does: the new pod comes before the old one goes
+	w.install("default")
+	m := w.start(system, "new")
+	w.Expect(old.Stop()).To(Succeed())
+	w.Eventually(func() cluster.Requests {
+		return w.audited(mark, m.User).Of("leases.coordination.k8s.io").Where(func(r cluster.Request) bool {
+			return r.Verb == "update" && r.Code == 200 && strings.Contains(r.UserAgent, "manager")
+		})
+	}).ShouldNot(BeEmpty())
+	w.quiet(m.User)
+
+	// Then no pod was replaced, and no child was written, but for what the documentation announces.
+	announced := w.announced(source)
+	w.Expect(without(w.pods("default"), announced)).To(Equal(without(pods, announced)))
+	writes := w.audited(mark, m.User).Writes().Except("leases.coordination.k8s.io", "events", "events.events.k8s.io").
+		Where(func(r cluster.Request) bool { return !slices.Contains(announced, r.Name) })
+	children := writes.Where(func(r cluster.Request) bool { return r.Group != "fixpoint.dev" })
+	w.Expect(children).To(BeEmpty(), "children that the new version has written")
+	// At most the status tells something else, and then comes to rest.
+	const settling = 3
+	for key, times := range writes.Count() {
+		w.Expect(key.Subresource).To(Equal("status"), "%+v", key)
+		w.Expect(times).To(BeNumerically("<=", settling), "%+v", key)
+	}
+	w.ready(objects...)
+	w.Expect(w.denied(mark, m.User)).To(BeEmpty())
+}
+
+var replaced = regexp.MustCompile("\\(sample `([a-z0-9-]+)`\\)")
+
+// announced are the samples whose pods docs/operations.md says are replaced, and did not say so in the
+// version before: so an announcement holds for one upgrade, and covers up for nothing later.
+func (w *world) announced(before string) []string {
+	w.t.Helper()
+	read := func(root string) []string {
+		page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		w.Expect(err).NotTo(HaveOccurred())
+		var names []string
+		for _, match := range replaced.FindAllStringSubmatch(string(page), -1) {
+			names = append(names, match[1])
+		}
+		return names
+	}
+	earlier := read(before)
+	announced := slices.DeleteFunc(read(deploy.Root), func(name string) bool { return slices.Contains(earlier, name) })
+	w.t.Logf("the documentation announces new pods of %q", announced)
+	return announced
+}
+
+// without leaves out the pods of objects.
+func without(pods map[string]types.UID, names []string) map[string]types.UID {
+	kept := maps.Clone(pods)
+	maps.DeleteFunc(kept, func(pod string, _ types.UID) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(pod, name+"-") })
+	})
+	return kept
+}
+
+// pods are those of a namespace, by UID.
+func (w *world) pods(namespace string) map[string]types.UID {
+	w.t.Helper()
+	list := &corev1.PodList{}
+	w.Expect(w.api.List(w.ctx, list)).To(Succeed())
+	pods := map[string]types.UID{}
+	for i := range list.Items {
+		if list.Items[i].Namespace == namespace {
+			pods[list.Items[i].Name] = list.Items[i].UID
+		}
+	}
+	return pods
+}
+
+// previous lays out the source of the commit to upgrade from. That is the one before what is checked
+// out; or, where something has been edited since, what is checked out.
+func (w *world) previous() string {
+	w.t.Helper()
+	if _, err := w.git("rev-parse", "--verify", "--quiet", "HEAD"); err != nil {
+		w.t.Log("this source has no history: upgrading from it to itself")
+		return deploy.Root
+	}
+	revision := os.Getenv(upgradeFrom)
+	if revision == "" {
+		revision = "HEAD"
+		if edits, err := w.git("status", "--porcelain", "--untracked-files=no"); err == nil && edits == "" {
+			revision = "HEAD~1"
+		}
+		if _, err := w.git("rev-parse", "--verify", "--quiet", revision+"^{commit}"); err != nil {
+			w.t.Logf("%s is not in this clone, which may be a shallow one: upgrading from HEAD to itself. Fetch more history, or name a commit in %s", revision, upgradeFrom)
+			revision = "HEAD"
+		}
+	}
+	w.t.Logf("upgrading from %s", revision)
+	dir := w.t.TempDir()
+	archive := filepath.Join(dir, "source.tar")
+	_, err := w.git("archive", "--format=tar", "--output="+archive, revision)
+	w.Expect(err).NotTo(HaveOccurred())
+	output, err := exec.CommandContext(w.ctx, "tar", "-xf", archive, "-C", dir).CombinedOutput()
+	w.Expect(err).NotTo(HaveOccurred(), string(output))
+	return dir
+}
+
+func (w *world) git(args ...string) (string, error) {
+	cmd := exec.CommandContext(w.ctx, "git", args...)
+	root, err := filepath.Abs(deploy.Root)
+	w.Expect(err).NotTo(HaveOccurred())
+	cmd.Dir = root
+	var stdout bytes.Buffer
+	cmd.Stdout = &stdout
+	err = cmd.Run()
+	return strings.TrimSpace(stdout.String()), err
+}

@@ -1,0 +1,322 @@
+package deploy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/deploy"
+)
+
+const (
+	// system is where the manifests put the manager.
+	system = "fixpoint-system"
+	// patience is how long a test waits for what is bound to come.
+	patience = 90 * time.Second
+	interval = 50 * time.Millisecond
+)
+
+// world is what one test has to itself: a cluster, a cloud, and what it puts there.
+type world struct {
+	Gomega
+	t        *testing.T
+	ctx      context.Context
+	cluster  *cluster.Cluster
+	api      client.Client
+	clients  kubernetes.Interface
+	kubectl  *deploy.Kubectl
+	recorder *deploy.Recorder
+	outside  *deploy.Outside
+	managers []*deploy.Manager
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, ctx: context.Background()}
+	w.Gomega = NewWithT(reporter{T: t, world: w})
+	w.SetDefaultEventuallyTimeout(patience)
+	w.SetDefaultEventuallyPollingInterval(interval)
+	w.recorder = deploy.NewRecorder()
+	t.Cleanup(w.recorder.Close)
+	authorization, err := w.recorder.WriteConfig(t.TempDir())
+	w.Expect(err).NotTo(HaveOccurred())
+	w.cluster, err = cluster.Start(w.ctx, cluster.Options{
+		Parts: cluster.All, Audit: true, AuthorizationConfig: authorization,
+		// It asks for rights on the finalizers of owners, as some distributions do.
+		APIServerArgs: []string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement"},
+	})
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { w.Expect(w.cluster.Stop()).To(Succeed()) })
+	w.api, err = client.New(w.cluster.Admin(), client.Options{Scheme: controllers.NewScheme()})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.clients, err = kubernetes.NewForConfig(w.cluster.Admin())
+	w.Expect(err).NotTo(HaveOccurred())
+	w.kubectl, err = deploy.NewKubectl(w.cluster)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.outside, err = deploy.StartOutside()
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(w.outside.Stop)
+	return w
+}
+
+// program is the manager as it is now, built once.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "fixpoint-deploy-")
+	if err != nil {
+		return "", err
+	}
+	return deploy.Build(context.Background(), deploy.Root, dir)
+})
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	code := m.Run()
+	if path, err := program(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// run runs kubectl, which has to succeed.
+func (w *world) run(args ...string) string {
+	w.t.Helper()
+	output, err := w.kubectl.Run(w.ctx, args...)
+	w.Expect(err).NotTo(HaveOccurred())
+	return output
+}
+
+// apply applies text as a user does.
+func (w *world) apply(text string) {
+	w.t.Helper()
+	_, err := w.kubectl.Pipe(w.ctx, text, "apply", "--server-side", "--field-manager=user", "-f", "-")
+	w.Expect(err).NotTo(HaveOccurred())
+}
+
+// install applies a folder of config.
+func (w *world) install(folder string) {
+	w.t.Helper()
+	w.run("apply", "--server-side", "-k", filepath.Join(deploy.Root, "config", folder))
+}
+
+// namespace makes one in which pods can be made.
+func (w *world) namespace(name string) {
+	w.t.Helper()
+	w.Expect(w.api.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
+	w.Eventually(func() error {
+		return w.api.Get(w.ctx, client.ObjectKey{Namespace: name, Name: "default"}, &corev1.ServiceAccount{})
+	}).Should(Succeed())
+}
+
+// start runs the manager of this source as the Deployment in the namespace says, and waits for it.
+func (w *world) start(namespace, name string) *deploy.Manager {
+	w.t.Helper()
+	return w.startPod(deploy.Pod{Program: w.program(), Namespace: namespace, Name: name})
+}
+
+func (w *world) program() string {
+	w.t.Helper()
+	path, err := program()
+	w.Expect(err).NotTo(HaveOccurred())
+	return path
+}
+
+func (w *world) startPod(pod deploy.Pod) *deploy.Manager {
+	w.t.Helper()
+	pod.Args = append(w.outside.Arguments(), pod.Args...)
+	m, err := pod.Start(w.ctx, w.cluster)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.managers = append(w.managers, m)
+	w.t.Cleanup(func() { _ = m.Stop() })
+	w.Eventually(func() error {
+		if !m.Running() {
+			return StopTrying("the manager has ended").Wrap(m.Failure(nil))
+		}
+		return m.Ready(w.ctx)
+	}).Should(Succeed())
+	return m
+}
+
+// token is one of a ServiceAccount.
+func (w *world) token(namespace, account string) string {
+	w.t.Helper()
+	answer, err := w.clients.CoreV1().ServiceAccounts(namespace).CreateToken(w.ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	w.Expect(err).NotTo(HaveOccurred())
+	return answer.Status.Token
+}
+
+// audited are the requests of a user since a mark.
+func (w *world) audited(since cluster.Mark, user string) cluster.Requests {
+	w.t.Helper()
+	all, err := w.cluster.Audit().Since(since)
+	w.Expect(err).NotTo(HaveOccurred())
+	return all.By(user)
+}
+
+func (w *world) mark() cluster.Mark {
+	w.t.Helper()
+	mark, err := w.cluster.Audit().Mark()
+	w.Expect(err).NotTo(HaveOccurred())
+	return mark
+}
+
+// denied are the requests of a user that were answered with 401 or 403.
+func (w *world) denied(since cluster.Mark, user string) cluster.Requests {
+	w.t.Helper()
+	return w.audited(since, user).Where(func(r cluster.Request) bool { return r.Code == 401 || r.Code == 403 })
+}
+
+// ours is an object with conditions.
+type ours interface {
+	client.Object
+}
+
+func conditionsOf(object ours) []metav1.Condition {
+	switch o := object.(type) {
+	case *v1alpha1.AppService:
+		return o.Status.Conditions
+	case *v1alpha1.MCPServer:
+		return o.Status.Conditions
+	case *v1alpha1.SecureStorage:
+		return o.Status.Conditions
+	}
+	return nil
+}
+
+// condition is what it says of a type, such as "True Ready".
+func condition(object ours, name string) string {
+	c := meta.FindStatusCondition(conditionsOf(object), name)
+	if c == nil || c.ObservedGeneration != object.GetGeneration() {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+// shows waits for a condition.
+func (w *world) shows(object ours, name, want string) {
+	w.t.Helper()
+	w.Eventually(func(g Gomega) {
+		g.Expect(w.api.Get(w.ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+		g.Expect(condition(object, name)).To(Equal(want), "%+v", conditionsOf(object))
+	}).Should(Succeed())
+}
+
+// ready waits until the objects are Ready for the spec that they have.
+func (w *world) ready(objects ...ours) {
+	w.t.Helper()
+	for _, object := range objects {
+		w.shows(object, "Ready", "True Ready")
+	}
+}
+
+func app(namespace, name string) *v1alpha1.AppService {
+	return &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+func server(namespace, name string) *v1alpha1.MCPServer {
+	return &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+func storage(namespace, name string) *v1alpha1.SecureStorage {
+	return &v1alpha1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+// gone waits until the object is not there any more.
+func (w *world) gone(object client.Object) {
+	w.t.Helper()
+	w.Eventually(func() error {
+		err := w.api.Get(w.ctx, client.ObjectKeyFromObject(object), object)
+		switch {
+		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+			return nil
+		case err == nil:
+			return fmt.Errorf("%T %s is there, with finalizers %q", object, object.GetName(), object.GetFinalizers())
+		}
+		return err
+	}).Should(Succeed())
+}
+
+// quiet waits until the user has sent no write for a while.
+func (w *world) quiet(user string) {
+	w.t.Helper()
+	const window = 3 * time.Second
+	began := time.Now()
+	w.Eventually(func() time.Duration {
+		last := began
+		for _, r := range w.audited(0, user).Writes().Except("leases.coordination.k8s.io") {
+			if r.Answered.After(last) {
+				last = r.Answered
+			}
+		}
+		return time.Since(last)
+	}).Should(BeNumerically(">", window), "the manager never came to rest")
+}
+
+// reporter adds what there is to see to every expectation that fails.
+type reporter struct {
+	*testing.T
+	world *world
+}
+
+// Fatalf implements what gomega needs of a test.
+func (r reporter) Fatalf(format string, args ...any) {
+	r.Helper()
+	r.T.Fatalf(format+"\n%s", append(args, r.world.report())...)
+}
+
+func (w *world) report() string {
+	var b strings.Builder
+	if w.kubectl == nil || w.cluster == nil {
+		return ""
+	}
+	for _, args := range [][]string{
+		{"get", "fixpoint", "-A", "-o", "yaml"},
+		{"get", "deployments,pods,configmaps,services,events", "-A"},
+	} {
+		output, err := w.kubectl.Run(w.ctx, args...)
+		fmt.Fprintf(&b, "--- kubectl %s\n%s\n", strings.Join(args, " "), output)
+		if err != nil {
+			fmt.Fprintf(&b, "%v\n", err)
+		}
+	}
+	for _, m := range w.managers {
+		fmt.Fprintf(&b, "--- %v\n", m.Failure(errors.New("its log")))
+		requests, _ := w.cluster.Audit().Since(0)
+		mine := requests.By(m.User).Where(func(r cluster.Request) bool { return r.Code >= 400 })
+		fmt.Fprintf(&b, "--- requests of %s that failed\n%s", m.User, mine[max(0, len(mine)-40):])
+	}
+	return b.String()
+}
+
+// sorted lists things by what they are called.
+func sorted[T interface {
+	comparable
+	fmt.Stringer
+}](things map[T]bool) []string {
+	var names []string
+	for thing := range things {
+		names = append(names, thing.String())
+	}
+	slices.Sort(names)
+	return names
+}
