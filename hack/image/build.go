@@ -1,0 +1,156 @@
+package main
+
+import (
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// programs are the project's commands that the image holds, each at the root. The
+// first is what the image runs.
+var programs = []string{"manager", "mcp-bridge", "fake-cloud"}
+
+const unknown = "unknown"
+
+// stamp is what the programs say of themselves.
+type stamp struct {
+	version, commit string
+	date            time.Time
+}
+
+// platformImage is the image for one platform.
+type platformImage struct {
+	platform v1.Platform
+	image    v1.Image
+}
+
+func parsePlatforms(list string) ([]v1.Platform, error) {
+	var platforms []v1.Platform
+	for item := range strings.SplitSeq(list, ",") {
+		platform, err := v1.ParsePlatform(strings.TrimSpace(item))
+		if err != nil || platform.OS != "linux" || platform.Architecture == "" || platform.Variant != "" {
+			return nil, fmt.Errorf("-platforms: %q is none: give linux/ARCHITECTURE, such as linux/amd64", item)
+		}
+		platforms = append(platforms, *platform)
+	}
+	return platforms, nil
+}
+
+// readStamp takes commit and date from git; SOURCE_DATE_EPOCH wins over the commit's
+// date, as reproducible builds have it.
+func readStamp(ctx context.Context, source, version, commit string) (stamp, error) {
+	git := func(args ...string) string {
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", source}, args...)...).Output()
+		if err != nil { // no repository: what was not given is unknown
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	s := stamp{
+		version: cmp.Or(version, git("describe", "--tags", "--always", "--dirty"), unknown),
+		commit:  cmp.Or(commit, git("rev-parse", "HEAD"), unknown),
+	}
+	seconds, given := os.LookupEnv("SOURCE_DATE_EPOCH")
+	if !given {
+		if seconds = git("log", "-1", "--format=%ct"); seconds == "" {
+			return s, errors.New("no commit was found to date the image by: build in a git checkout, or set SOURCE_DATE_EPOCH")
+		}
+	}
+	epoch, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return s, fmt.Errorf("SOURCE_DATE_EPOCH is %q: give seconds since 1970", seconds)
+	}
+	s.date = time.Unix(epoch, 0).UTC()
+	return s, nil
+}
+
+// buildImages builds the project's image for each of the platforms.
+func buildImages(ctx context.Context, source string, platforms []v1.Platform, s stamp) ([]platformImage, error) {
+	work, err := os.MkdirTemp("", "fixpoint-image-")
+	if err != nil {
+		return nil, fmt.Errorf("making a folder to build in: %w", err)
+	}
+	defer os.RemoveAll(work)
+	var images []platformImage
+	for _, platform := range platforms {
+		bin := filepath.Join(work, platform.Architecture)
+		if err := compile(ctx, source, bin, platform, s); err != nil {
+			return nil, err
+		}
+		image, err := projectImage(bin, platform, s)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, platformImage{platform, image})
+	}
+	return images, nil
+}
+
+func projectImage(bin string, platform v1.Platform, s stamp) (v1.Image, error) {
+	var files []file
+	for _, program := range programs {
+		files = append(files, file{path: "/" + program, from: filepath.Join(bin, program), mode: 0o755})
+	}
+	sbom, err := billOfMaterials(bin, platform, s)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := certificates()
+	if err != nil {
+		return nil, err
+	}
+	return compose(append(files,
+		file{path: sbomPath, content: sbom, mode: 0o644},
+		file{path: rootsPath, content: roots, mode: 0o644},
+	), settings{
+		platform: platform, user: nonroot, entrypoint: []string{"/" + programs[0]}, created: s.date,
+		labels: map[string]string{
+			"org.opencontainers.image.title":    "Fixpoint",
+			"org.opencontainers.image.source":   "https://github.com/fixpoint-dev/fixpoint",
+			"org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.version":  s.version,
+			"org.opencontainers.image.revision": s.commit,
+			"org.opencontainers.image.created":  s.date.Format(time.RFC3339),
+		},
+		comment: "make image",
+	}, gzip.BestCompression)
+}
+
+// compile builds the programs the same way whatever the environment says: no paths
+// of this machine, no dynamic linking, and of the repository just the stamp.
+func compile(ctx context.Context, source, bin string, platform v1.Platform, s stamp) error {
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(s), "-o", bin + "/"}
+	for _, program := range programs {
+		args = append(args, "./cmd/"+program)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = source
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.Contains([]string{"GOFLAGS", "GOEXPERIMENT", "GODEBUG", "GOAMD64", "GOARM64", "PWD"}, name)
+	}), "GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+platform.Architecture)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building for %s: %w\n%s", platform.String(), err, out)
+	}
+	return nil
+}
+
+// linkerFlags leave the symbol table out and set what `manager --version` says.
+func linkerFlags(s stamp) string {
+	const at = "github.com/fixpoint-dev/fixpoint/internal/buildinfo"
+	return fmt.Sprintf("-s -w -X %[1]s.version=%[2]s -X %[1]s.commit=%[3]s -X %[1]s.date=%[4]s", at, s.version, s.commit, s.date.Format(time.RFC3339))
+}
