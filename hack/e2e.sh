@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Runs the end-to-end tests where they can run: on Linux as root, with a container
+# runtime's programs, which come with the distribution. Where they cannot, it says why,
+# and fails only with E2E_STRICT=1. Arguments go to go test.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../test"
+
+cannot() {
+	echo "The end-to-end tests cannot run here: $1." >&2
+	[[ ${E2E_STRICT:-} != 1 ]] || exit 1
+	echo "They are left out. E2E_STRICT=1 makes this a failure." >&2
+	exit 0
+}
+
+missing() {
+	local plugin
+	for program in runc iptables nsenter ip; do
+		command -v "$program" >/dev/null || echo "$program"
+	done
+	for plugin in bridge host-local loopback; do
+		[[ -x /usr/lib/cni/$plugin || -x /opt/cni/bin/$plugin ]] || echo "the CNI plugin $plugin"
+	done
+}
+
+if [[ ${E2E_CLUSTER:-} != current ]]; then
+	[[ $(uname -s) == Linux ]] || cannot "containers on a node of our own take Linux, and this is $(uname -s)"
+	[[ $(id -u) == 0 ]] || cannot "namespaces and control groups take root, and this is $(id -un)"
+	export PATH=$PATH:/usr/sbin:/sbin
+	if [[ -n $(missing) ]] && command -v apt-get >/dev/null; then
+		echo "Installing runc, containernetworking-plugins, iptables, iproute2 and util-linux"
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+			runc containernetworking-plugins iptables iproute2 util-linux || true
+	fi
+	[[ -z $(missing) ]] || cannot "missing: $(missing | paste -sd, | sed 's/,/, /g')"
+	unshare --pid --mount --net --ipc --uts --fork true 2>/dev/null ||
+		cannot "the kernel, or the container that this runs in, allows no new namespaces"
+	[[ -w /sys/fs/cgroup/memory || -w /sys/fs/cgroup/cgroup.procs ]] ||
+		cannot "control groups below /sys/fs/cgroup cannot be made"
+fi
+
+exec "${GO:-go}" test ./e2e -count=1 -parallel 4 -timeout "${E2E_TIMEOUT:-60m}" "$@"

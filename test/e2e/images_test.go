@@ -1,0 +1,88 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"github.com/fixpoint-dev/fixpoint/test/node"
+)
+
+const (
+	// projectImage holds the manager, the bridge and the fake cloud.
+	projectImage = "ghcr.io/fixpoint-dev/fixpoint:e2e"
+	// subjectImage and its twin hold the program in subject/.
+	subjectImage      = "fixpoint.test/subject:1"
+	otherSubjectImage = "fixpoint.test/subject:2"
+	// webImage and its twin hold a web application.
+	webImage      = "fixpoint.test/web:1"
+	otherWebImage = "fixpoint.test/web:2"
+	// stdioImage holds an MCP server on its standard input and output, and no bridge.
+	stdioImage = "fixpoint.test/stdio:1"
+)
+
+// packed are the images for the pods of the tests. Those of the samples stand in for
+// images that would have to come over a network: the samples are applied unchanged.
+var packed = []struct {
+	file       string
+	names      []string
+	program    string
+	entrypoint []string
+}{
+	{"pause.tar", []string{node.PauseImage}, "subject", []string{"/subject", "pause"}},
+	{"coredns.tar", []string{node.DNSImage}, "coredns", []string{"/coredns"}},
+	{"subject.tar", []string{subjectImage, otherSubjectImage}, "subject", []string{"/subject"}},
+	{"stdio.tar", []string{stdioImage}, "subject", []string{"/subject", "stdio"}},
+	{"web.tar", []string{webImage, otherWebImage, "docker.io/nginxinc/nginx-unprivileged:1.29-alpine"}, "subject", []string{"/subject", "web"}},
+	{"tools.tar", []string{"ghcr.io/acme/tools:1.4.2"}, "subject", []string{"/subject", "mcp-http"}},
+	{"legacy.tar", []string{"ghcr.io/acme/legacy-tools:0.9.1"}, "subject", []string{"/subject", "mcp-sse"}},
+	// The sample says npx; the bridge finds it in the image's PATH.
+	{"node.tar", []string{"docker.io/library/node:22-alpine"}, "npx", []string{"/npx"}},
+}
+
+// makeImages builds all images into the folder and returns the archives.
+func makeImages(ctx context.Context, programs, dir string) ([]string, error) {
+	tool, err := filepath.Abs("../../hack/image")
+	if err != nil {
+		return nil, err
+	}
+	builder := filepath.Join(dir, "image")
+	if err := node.GoBuild(ctx, tool, builder, nil, "."); err != nil {
+		return nil, err
+	}
+	subject := filepath.Join(dir, "subject")
+	if err := node.GoBuild(ctx, ".", subject, nil, "-ldflags", "-s -w", "./subject"); err != nil {
+		return nil, err
+	}
+	from := map[string]string{"subject": subject, "npx": subject, "coredns": filepath.Join(programs, "coredns")}
+	var archives []string
+	for _, image := range packed {
+		out := filepath.Join(dir, image.file)
+		args := []string{"pack", "-out", out, "-env", "PATH=/"}
+		for _, name := range image.names {
+			args = append(args, "-name", name)
+		}
+		for _, word := range image.entrypoint {
+			args = append(args, "-entrypoint", word)
+		}
+		if err := command(ctx, tool, builder, append(args, "/"+image.program+"="+from[image.program])...); err != nil {
+			return nil, err
+		}
+		archives = append(archives, out)
+	}
+	err = command(ctx, tool, builder, "build", "-out", dir, "-tag", projectImage, "-platforms", "linux/"+runtime.GOARCH)
+	return append(archives, filepath.Join(dir, "fixpoint-"+runtime.GOARCH+".tar")), err
+}
+
+func command(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = os.Environ()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %q: %w\n%s", filepath.Base(name), args, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// What the verdict over the leaders' faults goes by.
+func TestOverlapsAreSeen(t *testing.T) {
+	t.Parallel()
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	history := &leaseHistory{}
+	for _, taken := range []term{{"a_1", at(0)}, {"a_1", at(0)}, {"b_1", at(20)}, {"a_2", at(40)}} {
+		history.note(taken)
+	}
+	cases := map[string]struct {
+		acts []act
+		late []int
+	}{
+		"one after the other":                            {[]act{{"a", at(1), ""}, {"a", at(19), ""}, {"b", at(21), ""}, {"a", at(41), ""}}, nil},
+		"the old one until the new writes":               {[]act{{"a", at(1), ""}, {"a", at(22), ""}, {"b", at(23), ""}}, nil},
+		"the old one after the new wrote":                {[]act{{"a", at(1), ""}, {"b", at(21), ""}, {"a", at(22), ""}, {"b", at(23), ""}}, []int{2}},
+		"an earlier process of the pod that leads again": {[]act{{"b", at(21), ""}, {"a", at(41), ""}, {"b", at(42), ""}}, []int{2}},
+		"one that never led":                             {[]act{{"a", at(1), ""}, {"c", at(2), ""}}, []int{1}},
+		"one that led too early":                         {[]act{{"b", at(19), ""}}, []int{0}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var late []act
+			for _, i := range c.late {
+				late = append(late, c.acts[i])
+			}
+			NewWithT(t).Expect(history.overlaps(c.acts)).To(Equal(late))
+		})
+	}
+}

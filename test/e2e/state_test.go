@@ -1,0 +1,74 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+const statePrefix = "fixpoint-e2e-"
+
+// state is the folder of one run. It is locked for as long as the run lives, so that
+// the next one can remove what a killed run left.
+type state struct {
+	dir  string
+	lock *os.File
+}
+
+func newState() (*state, error) {
+	removeAbandoned()
+	dir, err := os.MkdirTemp("", statePrefix)
+	if err != nil {
+		return nil, fmt.Errorf("making a folder: %w", err)
+	}
+	// Containers look through it for their roots.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making a folder: %w", err)
+	}
+	lock, err := tryLock(dir + ".lock")
+	if err != nil {
+		return nil, fmt.Errorf("locking %s: %w", dir, err)
+	}
+	return &state{dir: dir, lock: lock}, nil
+}
+
+func (s *state) remove() {
+	defer s.lock.Close()
+	if os.Getenv(keepVariable) != "" {
+		progress("kept " + s.dir)
+		return
+	}
+	if err := errors.Join(os.RemoveAll(s.dir), os.Remove(s.dir+".lock")); err != nil {
+		progress(err.Error())
+	}
+}
+
+func removeAbandoned() {
+	locks, err := filepath.Glob(filepath.Join(os.TempDir(), statePrefix+"*.lock"))
+	if err != nil {
+		return
+	}
+	for _, path := range locks {
+		lock, err := tryLock(path)
+		if err != nil { // its run is under way
+			continue
+		}
+		s := &state{dir: path[:len(path)-len(".lock")], lock: lock}
+		_ = os.RemoveAll(s.dir)
+		_ = os.Remove(path)
+		_ = lock.Close()
+	}
+}
+
+func tryLock(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// callTimeout is for one call, a new connection included.
+const callTimeout = 20 * time.Second
+
+// report is what the client found. The tests read it as JSON.
+type report struct {
+	// Calls is how many calls there were.
+	Calls int `json:"calls"`
+	// Failures are those that failed: when, and why.
+	Failures []string `json:"failures,omitempty"`
+	// Pods says how many calls each pod answered.
+	Pods map[string]int `json:"pods"`
+	// Last is the last answer.
+	Last json.RawMessage `json:"last,omitempty"`
+	// Server is what the MCP server calls itself.
+	Server string `json:"server,omitempty"`
+}
+
+// client does what it is asked over HTTP:
+//
+//	GET /call?url=U            one session with one call
+//	GET /get?url=U             one GET of a web application
+//	GET /load?url=U&kind=K     calls until stopped: sessions (one call in each),
+//	                           session (one for all calls), get
+//	GET /report                what the load found so far
+//	GET /stop                  ends the load, and says what it found
+type client struct {
+	mu     sync.Mutex
+	cancel context.CancelFunc
+	over   chan struct{}
+	found  report
+}
+
+func serveClient(ctx context.Context) error {
+	c := &client{}
+	routes := http.NewServeMux()
+	routes.HandleFunc("GET /call", func(w http.ResponseWriter, r *http.Request) { c.once(w, r, "sessions") })
+	routes.HandleFunc("GET /get", func(w http.ResponseWriter, r *http.Request) { c.once(w, r, "get") })
+	routes.HandleFunc("GET /load", c.load)
+	routes.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.snapshot()) })
+	routes.HandleFunc("GET /stop", func(w http.ResponseWriter, _ *http.Request) {
+		c.stop()
+		writeJSON(w, c.snapshot())
+	})
+	return serve(ctx, port("8080"), routes, 0)
+}
+
+func (c *client) once(w http.ResponseWriter, r *http.Request, kind string) {
+	single := &client{}
+	call := kinds[kind](r.URL.Query().Get("url"))
+	defer call.end()
+	single.record(call.do(r.Context()))
+	writeJSON(w, single.snapshot())
+}
+
+func (c *client) load(w http.ResponseWriter, r *http.Request) {
+	begin, known := kinds[r.URL.Query().Get("kind")]
+	if !known {
+		http.Error(w, "kind: sessions, session or get", http.StatusBadRequest)
+		return
+	}
+	c.stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	c.mu.Lock()
+	c.found, c.cancel, c.over = report{}, cancel, over
+	c.mu.Unlock()
+	go func() {
+		defer close(over)
+		call := begin(r.URL.Query().Get("url"))
+		defer call.end()
+		c.repeat(ctx, call)
+	}()
+	writeJSON(w, report{})
+}
+
+// pause between calls: fast enough to meet every gap, slow enough not to be the load
+// that the tests measure by.
+const betweenCalls = 20 * time.Millisecond
+
+func (c *client) repeat(ctx context.Context, call *caller) {
+	ticker := time.NewTicker(betweenCalls)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			// A call that has begun is ended, so that stopping is no failure.
+			c.record(call.do(context.WithoutCancel(ctx)))
+		}
+	}
+}
+
+func (c *client) stop() {
+	c.mu.Lock()
+	cancel, over := c.cancel, c.over
+	c.cancel = nil
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		<-over
+	}
+}
+
+func (c *client) record(result json.RawMessage, server string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found.Calls++
+	if err != nil {
+		c.found.Failures = append(c.found.Failures, time.Now().Format("15:04:05.000")+" "+err.Error())
+		return
+	}
+	var a answer
+	if err := json.Unmarshal(result, &a); err != nil {
+		c.found.Failures = append(c.found.Failures, fmt.Sprintf("no answer of ours: %s", result))
+		return
+	}
+	if c.found.Pods == nil {
+		c.found.Pods = map[string]int{}
+	}
+	c.found.Pods[a.Pod]++
+	c.found.Last, c.found.Server = result, server
+}
+
+func (c *client) snapshot() report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.found
+	found.Failures = append([]string(nil), c.found.Failures...)
+	found.Pods = map[string]int{}
+	for pod, calls := range c.found.Pods {
+		found.Pods[pod] = calls
+	}
+	return found
+}
+
+// caller makes one call after the other.
+type caller struct {
+	url     string
+	call    func(ctx context.Context, c *caller) (json.RawMessage, string, error)
+	session *mcp.ClientSession
+}
+
+var kinds = map[string]func(url string) *caller{
+	"sessions": func(url string) *caller { return &caller{url: url, call: inNewSession} },
+	"session":  func(url string) *caller { return &caller{url: url, call: inOneSession} },
+	"get":      func(url string) *caller { return &caller{url: url, call: get} },
+}
+
+func (c *caller) do(ctx context.Context) (json.RawMessage, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return c.call(ctx, c)
+}
+
+func (c *caller) end() {
+	if c.session != nil {
+		_ = c.session.Close()
+	}
+}
+
+// inNewSession is a whole life of a session: a new connection, the handshake, a call.
+func inNewSession(ctx context.Context, c *caller) (json.RawMessage, string, error) {
+	session, transport, err := connect(ctx, c.url)
+	if err != nil {
+		return nil, "", err
+	}
+	defer transport.CloseIdleConnections()
+	result, server, err := count(ctx, session)
+	return result, server, errors.Join(err, session.Close())
+}
+
+func inOneSession(ctx context.Context, c *caller) (json.RawMessage, string, error) {
+	if c.session == nil {
+		session, _, err := connect(context.WithoutCancel(ctx), c.url)
+		if err != nil {
+			return nil, "", err
+		}
+		c.session = session
+	}
+	return count(ctx, c.session)
+}
+
+func connect(ctx context.Context, url string) (*mcp.ClientSession, *http.Transport, error) {
+	transport := &http.Transport{}
+	made := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1.0.0"}, nil)
+	session, err := made.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: transport}}, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("connecting: %w", err)
+	}
+	return session, transport, nil
+}
+
+func count(ctx context.Context, session *mcp.ClientSession) (json.RawMessage, string, error) {
+	result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "count"})
+	if err != nil {
+		return nil, "", fmt.Errorf("calling: %w", err)
+	}
+	content, err := json.Marshal(result.StructuredContent)
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the answer: %w", err)
+	}
+	name := ""
+	if initialized := session.InitializeResult(); initialized != nil && initialized.ServerInfo != nil {
+		name = initialized.ServerInfo.Name
+	}
+	return content, name, nil
+}
+
+func get(ctx context.Context, c *caller) (json.RawMessage, string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	// A connection of its own: the next one may go to another pod.
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, "", err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, "", err
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, "", fmt.Errorf("%s: %s", response.Status, content)
+	}
+	return content, "", nil
+}

@@ -1,0 +1,89 @@
+// Command subject is what runs in the pods of the end-to-end tests, one program for
+// all parts: a web application, MCP servers of each transport, and a client of them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+var roles = map[string]func(context.Context) error{
+	"pause":    pause,
+	"web":      serveWeb,
+	"mcp-http": serveStreamable,
+	"mcp-sse":  serveSSE,
+	"stdio":    serveStdio,
+	"client":   serveClient,
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	role, err := chosen()
+	if err == nil {
+		err = role(ctx)
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "subject: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// chosen is the role that the command line names. Called npx, the program stands in
+// for a Node image that runs a server on its standard input and output.
+func chosen() (func(context.Context) error, error) {
+	name := "stdio"
+	if filepath.Base(os.Args[0]) != "npx" {
+		if len(os.Args) < 2 {
+			return nil, errors.New("name a role")
+		}
+		name = os.Args[1]
+	}
+	role, known := roles[name]
+	if !known {
+		return nil, fmt.Errorf("there is no role %q", name)
+	}
+	return role, nil
+}
+
+// pause holds a pod's namespaces.
+func pause(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// port is what the environment says, or else the usual one.
+func port(usual string) string {
+	if p := os.Getenv("PORT"); p != "" {
+		return ":" + p
+	}
+	return ":" + usual
+}
+
+// serve serves until ctx ends, goes on for a while, since not everybody knows at once,
+// and then lets what is under way come to its end.
+func serve(ctx context.Context, address string, handler http.Handler, goOn time.Duration) error {
+	server := &http.Server{Addr: address, Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-failed:
+		return err
+	case <-time.After(goOn):
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return server.Shutdown(ending)
+}

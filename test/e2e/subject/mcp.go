@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// answer is what every tool gives back: who answered, and the how manieth call of
+// its session this was, which only whoever has the session knows.
+type answer struct {
+	Pod    string `json:"pod"`
+	Calls  int64  `json:"calls"`
+	Secret string `json:"secret,omitempty"`
+}
+
+type nothing struct{}
+
+// newServer is a server for one session.
+func newServer() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "subject", Version: "1.0.0"}, nil)
+	var calls atomic.Int64
+	mcp.AddTool(server, &mcp.Tool{Name: "count", Description: "Counts the calls of the session."},
+		func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, answer, error) {
+			return nil, answer{Pod: hostname(), Calls: calls.Add(1), Secret: os.Getenv("SECRET")}, nil
+		})
+	mcp.AddTool(server, &mcp.Tool{Name: "eat", Description: "Takes memory until it is killed."},
+		func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, answer, error) {
+			eat()
+			return nil, answer{}, nil
+		})
+	return server
+}
+
+func serveStdio(ctx context.Context) error {
+	return newServer().Run(ctx, &mcp.StdioTransport{})
+}
+
+func serveStreamable(ctx context.Context) error {
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return newServer() }, &mcp.StreamableHTTPOptions{
+		Stateless: os.Getenv("STATELESS") != "",
+		// Answers that are streams end their connection, and a Service may bring the
+		// next one to another pod, which does not know the session.
+		JSONResponse: true,
+	})
+	return serve(ctx, port("8080"), handler, 0)
+}
+
+func serveSSE(ctx context.Context) error {
+	return serve(ctx, port("3001"), mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return newServer() }, nil), 0)
+}

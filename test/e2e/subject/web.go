@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"time"
+)
+
+// lameDuck is how long the web application serves after it was told to end: its pod
+// leaves the Service only a moment after.
+const lameDuck = 5 * time.Second
+
+// serveWeb serves who answered, and what its configuration says.
+func serveWeb(ctx context.Context) error {
+	routes := http.NewServeMux()
+	routes.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, map[string]string{"pod": hostname(), "greeting": os.Getenv("GREETING"), "secret": os.Getenv("SECRET")})
+	})
+	routes.HandleFunc("GET /exit", func(http.ResponseWriter, *http.Request) { os.Exit(3) })
+	routes.HandleFunc("GET /eat", func(http.ResponseWriter, *http.Request) { eat() })
+	return serve(ctx, port("8080"), routes, lameDuck)
+}
+
+// eat takes memory until the kernel ends the program.
+func eat() {
+	var eaten [][]byte
+	for {
+		block := make([]byte, 16<<20)
+		for i := range block {
+			block[i] = 1
+		}
+		eaten = append(eaten, block)
+		_ = len(eaten)
+	}
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(value)
+}
