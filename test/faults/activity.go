@@ -1,0 +1,125 @@
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// activity is what a manager's log tells of its work.
+type activity struct {
+	mu sync.Mutex
+	// looks are the reconciles that ended, by object.
+	looks   map[string]int
+	running int
+	last    time.Time
+	lines   []string
+}
+
+func newActivity() *activity { return &activity{looks: map[string]int{}, last: time.Now()} }
+
+func (a *activity) logger() logr.Logger { return logr.New(&sink{activity: a}) }
+
+func (a *activity) looked(name string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.looks[name]
+}
+
+func (a *activity) idleFor() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.running > 0 {
+		return 0
+	}
+	return time.Since(a.last)
+}
+
+func (a *activity) log() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.lines)
+}
+
+func (a *activity) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.running++
+	a.last = time.Now()
+}
+
+func (a *activity) end(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.running--
+	a.looks[name]++
+	a.last = time.Now()
+}
+
+func (a *activity) write(line string) {
+	const kept = 60
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lines = append(a.lines, time.Now().Format("15:04:05.000 ")+line)
+	a.lines = a.lines[max(0, len(a.lines)-kept):]
+}
+
+// sink is a logger that goes by controller-runtime's lines about reconciles.
+type sink struct {
+	activity *activity
+	object   string
+}
+
+// verbosity at which controller-runtime logs the end of each reconcile, and at which we log lines
+// that are worth keeping.
+const (
+	ofReconciles = 5
+	worthKeeping = 1
+)
+
+// Init implements [logr.LogSink].
+func (*sink) Init(logr.RuntimeInfo) {}
+
+// Enabled implements [logr.LogSink].
+func (*sink) Enabled(level int) bool { return level <= ofReconciles }
+
+// Info implements [logr.LogSink].
+func (s *sink) Info(level int, message string, values ...any) {
+	switch {
+	case level == ofReconciles && message == "Reconciling":
+		s.activity.begin()
+	case level == ofReconciles && strings.HasPrefix(message, "Reconcile "):
+		s.activity.end(s.object)
+	}
+	if level <= worthKeeping || level == ofReconciles && strings.HasPrefix(message, "Reconcil") {
+		s.activity.write(fmt.Sprint(message, " ", s.object, " ", values))
+	}
+}
+
+// Error implements [logr.LogSink].
+func (s *sink) Error(err error, message string, values ...any) {
+	if message == "Reconciler error" {
+		s.activity.end(s.object)
+	}
+	s.activity.write(fmt.Sprint(message, " ", s.object, ": ", err, " ", values))
+}
+
+// WithValues implements [logr.LogSink].
+func (s *sink) WithValues(values ...any) logr.LogSink {
+	with := *s
+	for i := 0; i+1 < len(values); i += 2 {
+		if name, ok := values[i+1].(string); ok && values[i] == "name" {
+			with.object = name
+		}
+	}
+	return &with
+}
+
+// WithName implements [logr.LogSink].
+func (s *sink) WithName(string) logr.LogSink {
+	return s
+}

@@ -1,0 +1,273 @@
+package faults
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+)
+
+// Violations says what did not hold that has to hold at every event, in words.
+func (w *World) Violations() []string {
+	versions := w.history.all()
+	var all []string
+	for _, check := range []func([]Version) []string{
+		oneController, finalizerFirst, childrenGoFirst, readyOverReady,
+	} {
+		all = append(all, check(versions)...)
+	}
+	all = append(all, w.deletesOnlyOurs(versions)...)
+	all = append(all, w.writesProperly()...)
+	if w.Cloud != nil {
+		all = append(all, w.neverWithoutKey()...)
+		all = append(all, w.claimsNoOtherKey(versions)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func controllerOf(object *unstructured.Unstructured) *metav1.OwnerReference {
+	return metav1.GetControllerOfNoCopy(object)
+}
+
+func isOurs(reference *metav1.OwnerReference) bool {
+	return reference != nil && strings.HasPrefix(reference.APIVersion, v1alpha1.SchemeGroupVersion.Group+"/")
+}
+
+// oneController: no object passes from one controller to another.
+func oneController(versions []Version) []string {
+	var broken []string
+	last := map[types.UID]types.UID{}
+	for _, v := range versions {
+		controller := controllerOf(v.Object)
+		if controller == nil {
+			continue
+		}
+		uid := v.Object.GetUID()
+		if before, known := last[uid]; known && before != controller.UID {
+			broken = append(broken, fmt.Sprintf("%s passed from one controller to another, %s %s", idOf(v.Object), controller.Kind, controller.Name))
+		}
+		last[uid] = controller.UID
+	}
+	return broken
+}
+
+// finalizerFirst: when a child comes, its owner has the finalizer.
+func finalizerFirst(versions []Version) []string {
+	var broken []string
+	finalized := map[types.UID]bool{}
+	for _, v := range versions {
+		if isPrimary(v.Object.GetKind()) && slices.Contains(v.Object.GetFinalizers(), finalizer) {
+			finalized[v.Object.GetUID()] = true
+		}
+		controller := controllerOf(v.Object)
+		if v.Type == watch.Added && isOurs(controller) && !finalized[controller.UID] {
+			broken = append(broken, fmt.Sprintf("%s was created before %s %s had its finalizer", idOf(v.Object), controller.Kind, controller.Name))
+		}
+	}
+	return broken
+}
+
+const finalizer = "fixpoint.dev/teardown"
+
+// childrenGoFirst: when an object of ours has been torn down, nothing is left that it controls. One whose
+// finalizer somebody took off before the deletion was not.
+func childrenGoFirst(versions []Version) []string {
+	var broken []string
+	children := map[types.UID]map[ID]bool{}
+	torn := map[types.UID]bool{}
+	for _, v := range versions {
+		uid, id := v.Object.GetUID(), idOf(v.Object)
+		if isPrimary(id.Kind) {
+			torn[uid] = torn[uid] || v.Object.GetDeletionTimestamp() != nil && slices.Contains(v.Object.GetFinalizers(), finalizer)
+			if v.Type == watch.Deleted && torn[uid] {
+				for child := range children[uid] {
+					broken = append(broken, fmt.Sprintf("%s was there when %s went", child, id))
+				}
+			}
+			continue
+		}
+		for _, owned := range children {
+			delete(owned, id)
+		}
+		if controller := controllerOf(v.Object); v.Type != watch.Deleted && isOurs(controller) {
+			if children[controller.UID] == nil {
+				children[controller.UID] = map[ID]bool{}
+			}
+			children[controller.UID][id] = true
+		}
+	}
+	return broken
+}
+
+// readyOverReady: whenever an object says that it is Ready for its spec, the Deployment has at some
+// time been ready, as the spec has it. What has changed since may not have been seen yet.
+func readyOverReady(versions []Version) []string {
+	var broken []string
+	ready, served := map[string]bool{}, map[string]bool{}
+	for _, v := range versions {
+		if v.Type == watch.Deleted {
+			continue
+		}
+		switch v.Object.GetKind() {
+		case "Deployment":
+			if n, _, _ := unstructured.NestedInt64(v.Object.Object, "status", "readyReplicas"); n > 0 {
+				served[v.Object.GetName()] = true
+			}
+			if image, ok := readyImage(v.Object); ok {
+				ready[v.Object.GetName()+" "+image] = true
+			}
+		case MCPServer:
+			// Pods of an earlier version serve as well as others.
+			idle := field(v.Object, "spec", "replicas") == "0"
+			if saysReady(v.Object) && !idle && !served[v.Object.GetName()] {
+				broken = append(broken, fmt.Sprintf("%s said that it is Ready, and no pod of its Deployment had ever been ready", idOf(v.Object)))
+			}
+		case AppService:
+			image, _, _ := unstructured.NestedString(v.Object.Object, "spec", "image")
+			if saysReady(v.Object) && !ready[v.Object.GetName()+" "+image] {
+				broken = append(broken, fmt.Sprintf("%s said that it is Ready with image %s, which its Deployment had never been ready with", idOf(v.Object), image))
+			}
+		}
+	}
+	return broken
+}
+
+// readyImage is the image of a Deployment that is there and all of whose pods are as its spec has them.
+func readyImage(d *unstructured.Unstructured) (string, bool) {
+	if d == nil {
+		return "", false
+	}
+	number := func(path ...string) int64 {
+		n, _, _ := unstructured.NestedInt64(d.Object, path...)
+		return n
+	}
+	replicas := number("spec", "replicas")
+	isReady := number("status", "observedGeneration") == d.GetGeneration() &&
+		number("status", "updatedReplicas") >= replicas && number("status", "availableReplicas") >= replicas
+	containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
+	if !isReady || len(containers) == 0 {
+		return "", false
+	}
+	container, _ := containers[0].(map[string]any)
+	image, ok := container["image"].(string)
+	return image, ok
+}
+
+// condition is the status of a condition and the generation that it is about; nothing of an object that
+// is not there.
+func condition(object *unstructured.Unstructured, conditionType string) (status, reason string, generation int64) {
+	if object == nil {
+		return "", "", 0
+	}
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, c := range conditions {
+		fields, ok := c.(map[string]any)
+		if !ok || fields["type"] != conditionType {
+			continue
+		}
+		status, _ = fields["status"].(string)
+		reason, _ = fields["reason"].(string)
+		generation, _ = fields["observedGeneration"].(int64)
+	}
+	return status, reason, generation
+}
+
+// saysReady: Ready is True, for the spec as it is.
+func saysReady(object *unstructured.Unstructured) bool {
+	status, _, generation := condition(object, "Ready")
+	return status == "True" && generation == object.GetGeneration()
+}
+
+// deletesOnlyOurs: each deletion that a manager asked for was bound to a UID, and of an object that one
+// of ours controlled when it was looked at.
+func (w *World) deletesOnlyOurs(versions []Version) []string {
+	var broken []string
+	ours := map[types.UID]bool{}
+	for _, v := range versions {
+		ours[v.Object.GetUID()] = ours[v.Object.GetUID()] || isOurs(controllerOf(v.Object))
+	}
+	for _, call := range w.Calls() {
+		if call.Cloud || call.Verb != "delete" {
+			continue
+		}
+		var options metav1.DeleteOptions
+		if err := json.Unmarshal(call.Body, &options); err != nil || options.Preconditions == nil || options.Preconditions.UID == nil {
+			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s without naming its UID", call.Resource, call.Name))
+			continue
+		}
+		if !ours[*options.Preconditions.UID] {
+			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s, which was never ours", call.Resource, call.Name))
+		}
+	}
+	return broken
+}
+
+// writesProperly: a manager writes by apply and by JSON patches of managed fields, and by nothing else.
+func (w *World) writesProperly() []string {
+	var broken []string
+	for _, call := range w.Calls() {
+		if call.Cloud || !call.Mutates() {
+			continue
+		}
+		ownership := call.Verb == "patch" && bytes.Contains(call.Body, []byte("/metadata/managedFields"))
+		if call.Verb != "apply" && call.Verb != "delete" && !ownership && call.Subresource != "token" {
+			broken = append(broken, fmt.Sprintf("a manager wrote %s/%s by %s", call.Resource, call.Name, call.Verb))
+		}
+	}
+	return broken
+}
+
+// neverWithoutKey: once an account is encrypted with the customer's key, no manager takes that away.
+func (w *World) neverWithoutKey() []string {
+	var broken []string
+	encrypted := map[string]bool{}
+	for _, entry := range w.Cloud.Ledger() {
+		if !strings.Contains(strings.ToLower(entry.Resource), "/storageaccounts/") {
+			continue
+		}
+		switch {
+		case entry.Effect == fakecloud.Deleted || entry.Who == fakecloud.WhoMeddler:
+			delete(encrypted, entry.Resource)
+		case entry.Key == "":
+		case entry.Key != string(v1alpha1.EncryptionPlatformKeys):
+			encrypted[entry.Resource] = true
+		case encrypted[entry.Resource]:
+			broken = append(broken, fmt.Sprintf("the key was taken from %s: %s %s", entry.Resource, entry.Method, entry.Detail))
+		}
+	}
+	return broken
+}
+
+// claimsNoOtherKey: whenever a SecureStorage says that its account is encrypted, the account was, but for
+// what somebody else has done to it.
+func (w *World) claimsNoOtherKey(versions []Version) []string {
+	var broken []string
+	ledger := w.Cloud.Ledger()
+	for _, v := range versions {
+		status, _, _ := condition(v.Object, v1alpha1.ConditionEncryptionReady)
+		if v.Object.GetKind() != SecureStorage || v.Type == watch.Deleted || status != "True" {
+			continue
+		}
+		account := "/storageaccounts/" + strings.ToLower(accountOf(v.Object))
+		var last fakecloud.Entry
+		for _, entry := range ledger {
+			if entry.Key != "" && !entry.Time.After(v.At) && strings.HasSuffix(strings.ToLower(entry.Resource), account) {
+				last = entry
+			}
+		}
+		if last.Who != fakecloud.WhoMeddler && (last.Key == "" || last.Key == string(v1alpha1.EncryptionPlatformKeys)) {
+			broken = append(broken, fmt.Sprintf("%s said that its account is encrypted with the key, which it was not", idOf(v.Object)))
+		}
+	}
+	return broken
+}

@@ -1,0 +1,73 @@
+package faults
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// The three kinds, as scenarios name them.
+const (
+	AppService    = "AppService"
+	MCPServer     = "MCPServer"
+	SecureStorage = "SecureStorage"
+)
+
+// watched are the kinds whose every version the bench keeps.
+var watched = []schema.GroupVersionKind{
+	v1alpha1.SchemeGroupVersion.WithKind(AppService),
+	v1alpha1.SchemeGroupVersion.WithKind(MCPServer),
+	v1alpha1.SchemeGroupVersion.WithKind(SecureStorage),
+	{Version: "v1", Kind: "ConfigMap"},
+	{Version: "v1", Kind: "Secret"},
+	{Version: "v1", Kind: "Service"},
+	{Version: "v1", Kind: "ServiceAccount"},
+	{Group: "apps", Version: "v1", Kind: "Deployment"},
+	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
+	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
+	{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"},
+	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
+	{Group: "discovery.k8s.io", Version: "v1", Kind: endpointSlice},
+}
+
+// resources are the kinds' names in paths.
+var resources = map[string]string{
+	AppService: "appservices", MCPServer: "mcpservers", SecureStorage: "securestorages",
+	"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts",
+	"Deployment": "deployments", "HorizontalPodAutoscaler": "horizontalpodautoscalers",
+	"PodDisruptionBudget": "poddisruptionbudgets", "Ingress": "ingresses", "NetworkPolicy": "networkpolicies",
+	endpointSlice: "endpointslices",
+}
+
+// ResourceOf is the name of a kind in paths, such as deployments.
+func ResourceOf(kind string) string { return resources[kind] }
+
+// endpointSlice is the one kind that only the bench writes.
+const endpointSlice = "EndpointSlice"
+
+// isPrimary says whether a kind is one of the three.
+func isPrimary(kind string) bool {
+	return kind == AppService || kind == MCPServer || kind == SecureStorage
+}
+
+// ID is the kind and the name of an object in a world, as in "Deployment/web".
+type ID struct{ Kind, Name string }
+
+// String is such as Deployment/web.
+func (id ID) String() string { return id.Kind + "/" + id.Name }
+
+func idOf(object *unstructured.Unstructured) ID {
+	return ID{Kind: object.GetKind(), Name: object.GetName()}
+}
+
+// controllersOf are the controllers, as flags name them, of the kinds.
+func controllersOf(kinds []string) []string {
+	var names []string
+	for _, kind := range kinds {
+		names = append(names, strings.ToLower(kind))
+	}
+	return names
+}

@@ -1,0 +1,39 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/fixpoint-dev/fixpoint/test/faults"
+)
+
+// TestCrashPairs crashes the manager, and the one that comes after it: pairs by seed.
+func TestCrashPairs(t *testing.T) {
+	sum, share := &tally{}, shareOf(t, "FAULTS_PAIRS", pairsInCI)
+	t.Cleanup(func() { t.Logf("pairs of crashes: %s; %s", sum, share) })
+	forEachScenario(t, faults.Scenarios(), func(t *testing.T, b *faults.Baseline) {
+		calls := len(b.Mutations())
+		modes := faults.CrashModes
+		for first := 1; first <= calls; first++ {
+			// After the first crash there are about as many calls left as there were, and one or two more.
+			for second := 1; second <= calls-first+2; second++ {
+				name := fmt.Sprintf("%d-then-%d", first, second)
+				if !share.takes(t, name) {
+					continue
+				}
+				random := share.random(t, name)
+				steps := []faults.CrashStep{
+					{Call: first, Mode: modes[random.IntN(len(modes))]}, {Call: second, Mode: modes[random.IntN(len(modes))]},
+				}
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					d, plan := faults.Crashing(steps...)
+					o := bench.Run(context.Background(), b, d)
+					sum.add(o, plan.Left() == 0, o.Crashes...)
+					expectConvergent(t, o)
+				})
+			}
+		}
+	})
+}

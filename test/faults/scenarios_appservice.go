@@ -1,0 +1,198 @@
+package faults
+
+import (
+	"context"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// AppEdit changes the spec of an AppService.
+type AppEdit = func(*v1alpha1.AppServiceSpec)
+
+// NewAppService has two pods, and what the edits give it.
+func NewAppService(name string, edits ...AppEdit) *v1alpha1.AppService {
+	app := &v1alpha1.AppService{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.AppServiceSpec{Image: "registry.test/shop:1", Replicas: ptr.To[int32](2)},
+	}
+	for _, edit := range edits {
+		edit(&app.Spec)
+	}
+	return app
+}
+
+// AllOptions of an AppService are on, so that there is a child of each kind.
+func AllOptions(s *v1alpha1.AppServiceSpec) {
+	s.Config = map[string]string{"GREETING": "hello"}
+	s.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
+	autoscaled(s)
+	s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+	s.Ingress = &v1alpha1.AppServiceIngress{Host: "shop.example.com", IngressClassName: ptr.To(IngressClass)}
+}
+
+func autoscaled(s *v1alpha1.AppServiceSpec) {
+	s.Replicas = nil
+	s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 3, MaxReplicas: 5, TargetCPUUtilizationPercent: ptr.To[int32](80)}
+}
+
+// noOptions leaves the Deployment and its Service.
+func noOptions(s *v1alpha1.AppServiceSpec) {
+	s.Replicas = ptr.To[int32](2)
+	s.Config, s.Env, s.Autoscaling, s.DisruptionBudget, s.Ingress = nil, nil, nil, nil, nil
+}
+
+// otherPods changes every field that goes into the pods alone.
+func otherPods(s *v1alpha1.AppServiceSpec) {
+	s.Image = "registry.test/shop:2"
+	s.Env = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}
+	s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
+	s.Probes = &v1alpha1.AppServiceProbes{Readiness: &v1alpha1.AppServiceProbe{
+		Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3,
+	}}
+	s.NodeSelector = map[string]string{"disk": "fast"}
+	s.ServiceAccountName = "shop"
+	s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
+}
+
+func createApp(edits ...AppEdit) Step {
+	return Step{
+		Do:   func(ctx context.Context, w *World) error { return w.Create(ctx, NewAppService(objectName, edits...)) },
+		Done: func(w *World) bool { return w.ReadyWith(AppService, objectName, 1) },
+	}
+}
+
+func editApp(edit AppEdit) Step {
+	return Step{
+		Do: func(ctx context.Context, w *World) error {
+			return Edit(ctx, w, user, objectName, &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { edit(&a.Spec) })
+		},
+		Done: func(w *World) bool { return w.ReadyWith(AppService, objectName, 2) },
+	}
+}
+
+func deleteApp(options ...client.DeleteOption) Step {
+	return Step{
+		Do: func(ctx context.Context, w *World) error {
+			return w.Delete(ctx, &v1alpha1.AppService{}, objectName, options...)
+		},
+		Done: func(w *World) bool { return w.Gone(AppService, objectName) },
+	}
+}
+
+// deletedDuring creates an AppService, and deletes it at the first call of the class.
+func deletedDuring(class string) Step {
+	const deleted = "deleted"
+	return Step{
+		Do:   createApp(AllOptions).Do,
+		Done: func(w *World) bool { return w.Gone(AppService, objectName) },
+		During: during(deleted, callOf(class), func(ctx context.Context, w *World) error {
+			return w.Delete(ctx, &v1alpha1.AppService{}, objectName)
+		}),
+	}
+}
+
+// replacedApp is deleted, and created anew as soon as it is gone.
+func replacedApp() Step {
+	return Step{
+		Do: func(ctx context.Context, w *World) error {
+			if err := w.Delete(ctx, &v1alpha1.AppService{}, objectName); err != nil {
+				return err
+			}
+			go func() { // the managers are tended meanwhile
+				if w.Await(Patience, func() bool { return w.Gone(AppService, objectName) }) {
+					_ = w.Create(ctx, NewAppService(objectName, noOptions)) // that it is missing shows
+				}
+			}()
+			return nil
+		},
+		Done: func(w *World) bool {
+			return w.Times(AppService, objectName) > 1 && w.ReadyWith(AppService, objectName, 1)
+		},
+	}
+}
+
+// appDrift is what others do to children.
+func appDrift() Step {
+	return act(AppService, func(ctx context.Context, w *World) (string, error) {
+		if _, err := others(ctx, w, "kubectl-edit", objectName, &corev1.Service{}, func(s *corev1.Service) { s.Spec.Selector["app.kubernetes.io/name"] = "other" }); err != nil {
+			return "", err
+		}
+		return others(ctx, w, "kubectl-edit", objectName, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.Containers[0].Image = "registry.test/other:1"
+			d.Labels["app.kubernetes.io/name"] = "other"
+		})
+	}, func(w *World) bool {
+		image, ready := readyImage(w.Get("Deployment", objectName))
+		return ready && image == "registry.test/shop:1"
+	})
+}
+
+// portDrift gives the port of the Service another number: in the API server's eyes, ours has gone, and
+// there is one of somebody else's, which has the name that ours needs.
+func portDrift() Step {
+	return act(AppService, func(ctx context.Context, w *World) (string, error) {
+		return others(ctx, w, "kubectl-edit", objectName, &corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
+	}, func(w *World) bool {
+		return strings.Contains(field(w.Get("Service", objectName), "spec", "ports"), "port:8080")
+	})
+}
+
+// scaledByOthers is what kubectl scale does.
+func scaledByOthers() Step {
+	return act(AppService, func(ctx context.Context, w *World) (string, error) {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: objectName, Namespace: w.Namespace}}
+		scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 7}}
+		err := w.As("kubectl").SubResource("scale").Update(ctx, d, client.WithSubResourceBody(scale))
+		return scale.ResourceVersion, err
+	}, func(w *World) bool { return field(w.Get("Deployment", objectName), "spec", "replicas") == "2" })
+}
+
+func appServiceScenarios() []Scenario {
+	app := func(name string, when Step, given ...Step) Scenario {
+		return Scenario{Name: name, Kinds: []string{AppService}, Given: given, When: when}
+	}
+	drift := func(name string, when Step, given ...Step) Scenario {
+		s := app(name, when, given...)
+		s.Unavoidable = driftsMayBeUntold
+		return s
+	}
+	all, plain := createApp(AllOptions), createApp()
+	return []Scenario{
+		app("create", createApp(AllOptions)),
+		app("create-plain", plain),
+		app("pods", editApp(otherPods), all),
+		app("config", editApp(func(s *v1alpha1.AppServiceSpec) { s.Config = map[string]string{"GREETING": "bye", "MORE": "yes"} }), all),
+		app("port", editApp(func(s *v1alpha1.AppServiceSpec) { s.Port = 9090 }), all),
+		app("scale", editApp(func(s *v1alpha1.AppServiceSpec) { s.Replicas = ptr.To[int32](4) }), plain),
+		app("strategy", editApp(func(s *v1alpha1.AppServiceSpec) { s.Strategy = v1alpha1.StrategyRecreate }), plain),
+		app("options-on", editApp(AllOptions), plain),
+		app("options-off", editApp(noOptions), all),
+		app("options-changed", editApp(func(s *v1alpha1.AppServiceSpec) {
+			s.Autoscaling.MinReplicas = 4
+			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
+			s.Ingress.Host, s.Ingress.TLSSecretName = "other.example.com", "tls"
+		}), all),
+		drift("drift", appDrift(), plain),
+		drift("drift-port", portDrift(), plain),
+		drift("drift-scale", scaledByOthers(), plain),
+		drift("drift-deleted", deletedByOthers(AppService, "Service", func() client.Object { return &corev1.Service{} }), all),
+		drift("drift-deployment-deleted", deletedByOthers(AppService, "Deployment", func() client.Object { return &appsv1.Deployment{} }), all),
+		app("delete", deleteApp(), all),
+		app("delete-foreground", deleteApp(client.PropagationPolicy(metav1.DeletePropagationForeground)), all),
+		app("replace", replacedApp(), all),
+		racing(app("delete-at-finalizer", deletedDuring("apply appservices"))),
+		racing(app("delete-at-service", deletedDuring("apply services"))),
+		racing(app("delete-at-status", deletedDuring("apply appservices/status"))),
+		racing(app("delete-at-autoscaler", deletedDuring("apply horizontalpodautoscalers"))),
+	}
+}

@@ -1,0 +1,184 @@
+package faults
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// ServerEdit changes the spec of an MCPServer.
+type ServerEdit = func(*v1alpha1.MCPServerSpec)
+
+// secretName is that of the Secret that the pods of a scenario's MCPServer read.
+const secretName = "credentials"
+
+// NewMCPServer has one pod, and what the edits give it. It is asked seldom.
+func NewMCPServer(name string, edits ...ServerEdit) *v1alpha1.MCPServer {
+	server := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	server.Spec.Image = "registry.test/tools:1"
+	server.Spec.Protocol.Interval, server.Spec.Protocol.Timeout = metav1.Duration{Duration: time.Minute}, metav1.Duration{Duration: 5 * time.Second}
+	for _, edit := range edits {
+		edit(&server.Spec)
+	}
+	return server
+}
+
+// AllServerOptions of an MCPServer are on, so that there is a child of each kind that the bench has.
+func AllServerOptions(s *v1alpha1.MCPServerSpec) {
+	s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
+	s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 4, TargetCPUUtilizationPercent: ptr.To[int32](80)}
+	s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true}
+	s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+	s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{Ingress: &v1alpha1.MCPServerNetworkIngress{
+		From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "client"}}}},
+	}}
+	s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
+}
+
+// noServerOptions leaves the Deployment and its Service.
+func noServerOptions(s *v1alpha1.MCPServerSpec) {
+	s.Files, s.Autoscaling, s.ServiceAccount, s.DisruptionBudget, s.NetworkPolicy, s.Ingress = nil, nil, nil, nil, nil, nil
+}
+
+func readsSecret(s *v1alpha1.MCPServerSpec) {
+	s.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: secretName}}}}
+}
+
+func overStdio(s *v1alpha1.MCPServerSpec) {
+	s.Transport, s.Command = v1alpha1.TransportStdio, []string{"/tools"}
+}
+
+func createServer(edits ...ServerEdit) Step {
+	return Step{
+		Do:   func(ctx context.Context, w *World) error { return w.Create(ctx, NewMCPServer(objectName, edits...)) },
+		Done: func(w *World) bool { return w.serverIsComplete(1) },
+	}
+}
+
+// serverIsComplete: it is Ready for its spec, and its rollout is over.
+func (w *World) serverIsComplete(generation int64) bool {
+	if !w.ReadyWith(MCPServer, objectName, generation) {
+		return false
+	}
+	status, _, _ := condition(w.Get(MCPServer, objectName), "DeploymentReady")
+	return status == "True"
+}
+
+func editServer(edit ServerEdit) Step {
+	return Step{
+		Do: func(ctx context.Context, w *World) error {
+			return Edit(ctx, w, user, objectName, &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) { edit(&m.Spec) })
+		},
+		Done: func(w *World) bool { return w.serverIsComplete(2) },
+	}
+}
+
+func deleteServer() Step {
+	return Step{
+		Do:   func(ctx context.Context, w *World) error { return w.Delete(ctx, &v1alpha1.MCPServer{}, objectName) },
+		Done: func(w *World) bool { return w.Gone(MCPServer, objectName) },
+	}
+}
+
+func serverDeletedDuring(class string) Step {
+	return Step{
+		Do:   createServer(AllServerOptions).Do,
+		Done: func(w *World) bool { return w.Gone(MCPServer, objectName) },
+		During: during("deleted", callOf(class), func(ctx context.Context, w *World) error {
+			return w.Delete(ctx, &v1alpha1.MCPServer{}, objectName)
+		}),
+	}
+}
+
+func createSecret() Step {
+	return Step{
+		Do: func(ctx context.Context, w *World) error {
+			return w.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secretName}, StringData: map[string]string{"token": "one"}})
+		},
+		Done: func(w *World) bool { return w.Get("Secret", secretName) != nil },
+	}
+}
+
+// rotation gives the Secret another content, which has to reach the pods.
+func rotation() Step {
+	return act(MCPServer, func(ctx context.Context, w *World) (string, error) {
+		return others(ctx, w, "rotator", secretName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte("two") })
+	}, func(w *World) bool {
+		return field(w.Get("Deployment", objectName), "metadata", "annotations", revisionAnnotation) == "2" && w.serverIsComplete(1)
+	})
+}
+
+// waitsForSecret creates an MCPServer before the Secret that it reads.
+func waitsForSecret() Step {
+	return Step{
+		Do: func(ctx context.Context, w *World) error {
+			if err := w.Create(ctx, NewMCPServer(objectName, readsSecret)); err != nil {
+				return err
+			}
+			go func() {
+				if w.Await(Patience, func() bool {
+					_, reason, _ := condition(w.Get(MCPServer, objectName), "DependenciesReady")
+					return reason == v1alpha1.ReasonDependencyMissing
+				}) {
+					_ = createSecret().Do(ctx, w) // that it is missing shows
+				}
+			}()
+			return nil
+		},
+		Done: func(w *World) bool { return w.serverIsComplete(1) },
+	}
+}
+
+func serverDrift() Step {
+	return act(MCPServer, func(ctx context.Context, w *World) (string, error) {
+		return others(ctx, w, "kubectl-edit", objectName, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.Containers[0].Image = "registry.test/other:1"
+		})
+	}, func(w *World) bool {
+		d := w.Get("Deployment", objectName)
+		image, ready := readyImage(d)
+		return ready && image == "registry.test/tools:1"
+	})
+}
+
+func mcpServerScenarios() []Scenario {
+	server := func(name string, when Step, given ...Step) Scenario {
+		return Scenario{Name: name, Kinds: []string{MCPServer}, Given: given, When: when}
+	}
+	drift := func(name string, when Step, given ...Step) Scenario {
+		s := server(name, when, given...)
+		s.Unavoidable = driftsMayBeUntold
+		return s
+	}
+	all, plain := createServer(AllServerOptions), createServer()
+	return []Scenario{
+		server("create", createServer(AllServerOptions)),
+		server("create-stdio", createServer(overStdio)),
+		server("waits", waitsForSecret()),
+		server("pods", editServer(func(s *v1alpha1.MCPServerSpec) {
+			s.Image, s.Args = "registry.test/tools:2", []string{"--fast"}
+			s.Env = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}
+		}), all),
+		server("files", editServer(func(s *v1alpha1.MCPServerSpec) { s.Files[0].Content = `{"more":true}` }), all),
+		server("port", editServer(func(s *v1alpha1.MCPServerSpec) { s.Port, s.Path = 9090, "/other" }), all),
+		server("scale", editServer(func(s *v1alpha1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }), plain),
+		server("options-on", editServer(AllServerOptions), plain),
+		server("options-off", editServer(noServerOptions), all),
+		server("probe-off", editServer(func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = true }), plain),
+		server("rotation", rotation(), createSecret(), createServer(readsSecret)),
+		drift("drift", serverDrift(), plain),
+		drift("drift-deleted", deletedByOthers(MCPServer, "Service", func() client.Object { return &corev1.Service{} }), all),
+		server("delete", deleteServer(), all),
+		racing(server("delete-at-service", serverDeletedDuring("apply services"))),
+		racing(server("delete-at-status", serverDeletedDuring("apply mcpservers/status"))),
+	}
+}

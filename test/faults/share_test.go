@@ -1,0 +1,83 @@
+package faults_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Of what is too much for every change, a share is run that the seed chooses: FAULTS_SEED, which every
+// campaign prints. FAULTS_STALE, FAULTS_PAIRS and FAULTS_ERRORS are the shares, in percent.
+const (
+	defaultSeed = "1"
+
+	staleInCI  = 10
+	pairsInCI  = 5
+	errorsInCI = 15
+)
+
+// share chooses cases by the seed and their names, so that one case is chosen or not whatever else
+// there is. A case that -run names is always chosen.
+type share struct {
+	seed    string
+	percent float64
+
+	mu          sync.Mutex
+	taken, seen int
+}
+
+func shareOf(t *testing.T, variable string, percent float64) *share {
+	t.Helper()
+	s := &share{seed: defaultSeed, percent: percent}
+	if seed := os.Getenv("FAULTS_SEED"); seed != "" {
+		s.seed = seed
+	}
+	if text := os.Getenv(variable); text != "" {
+		var err error
+		if s.percent, err = strconv.ParseFloat(text, 64); err != nil {
+			t.Fatalf("%s is %q: write a number of percent", variable, text)
+		}
+	}
+	return s
+}
+
+func (s *share) takes(t *testing.T, name string) bool {
+	t.Helper()
+	const all = 100
+	chosen := s.random(t, name).Float64()*all < s.percent || isNamed(t.Name()+"/"+name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen++
+	if chosen {
+		s.taken++
+	}
+	return chosen
+}
+
+// random is a source of its own for each case.
+func (s *share) random(t *testing.T, name string) *rand.Rand {
+	hash := fnv.New64a()
+	fmt.Fprint(hash, s.seed, " ", t.Name(), " ", name)
+	return rand.New(rand.NewPCG(hash.Sum64(), 0)) //nolint:gosec // it has to be repeatable
+}
+
+// isNamed says whether -run names exactly this test.
+func isNamed(name string) bool {
+	for _, arg := range os.Args {
+		if strings.HasSuffix(arg, exactly(name)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *share) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("%d of %d cases by seed %s (%g %%)", s.taken, s.seen, s.seed, s.percent)
+}

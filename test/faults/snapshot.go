@@ -1,0 +1,271 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+)
+
+// Snapshot is the state of a world without what is another in each run: it says of each object and
+// field what it is, of each object how often it was created and deleted, and the same of the cloud.
+type Snapshot struct {
+	// Objects are the fields by object and path.
+	Objects map[string]map[string]string
+	// Created and Deleted count by object.
+	Created, Deleted map[string]int
+}
+
+var (
+	timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
+	guid      = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`)
+	hexID     = regexp.MustCompile(`\b[0-9a-f]{32}\b`)
+)
+
+// Snapshot is the world as it is now.
+func (w *World) Snapshot() Snapshot {
+	s := Snapshot{Objects: map[string]map[string]string{}, Created: map[string]int{}, Deleted: map[string]int{}}
+	n := w.normalizer()
+	w.history.mu.Lock()
+	for id, object := range w.history.live {
+		s.Objects[id.String()] = n.object(object)
+	}
+	for id, times := range w.history.created {
+		if id.Kind != endpointSlice { // the surroundings' own
+			s.Created[id.String()], s.Deleted[id.String()] = times, w.history.deleted[id]
+		}
+	}
+	w.history.mu.Unlock()
+	if w.Cloud != nil {
+		n.cloud(w.Cloud, s)
+	}
+	return s
+}
+
+// normalizer replaces what is another in each run by words.
+type normalizer struct{ replace *strings.Replacer }
+
+func (w *World) normalizer() normalizer {
+	pairs := []string{w.Namespace, "NAMESPACE"}
+	w.history.mu.Lock()
+	defer w.history.mu.Unlock()
+	for uid, id := range w.history.names {
+		pairs = append(pairs, cloud.AccountName(string(uid)), "ACCOUNT("+id.String()+")", string(uid), "UID("+id.String()+")")
+	}
+	return normalizer{strings.NewReplacer(pairs...)}
+}
+
+func (n normalizer) text(text string) string {
+	text = n.replace.Replace(text)
+	text = timestamp.ReplaceAllString(text, "TIME")
+	text = guid.ReplaceAllString(text, "GUID")
+	return hexID.ReplaceAllString(text, "ID")
+}
+
+// object is what is left of an object, by path.
+func (n normalizer) object(object *unstructured.Unstructured) map[string]string {
+	fields := object.DeepCopy().Object
+	generation := object.GetGeneration()
+	metadata, _ := fields["metadata"].(map[string]any)
+	managers := managersOf(metadata)
+	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"} {
+		delete(metadata, field)
+	}
+	metadata["managers"] = managers
+	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		for key := range annotations {
+			switch {
+			case strings.HasPrefix(key, "ssa.fixpoint.dev/"):
+				annotations[key] = "RECORD" // it has a hash over the owner's UID
+			case key == revisionAnnotation:
+				delete(annotations, key) // it counts what the surroundings have come to see
+			}
+		}
+	}
+	if spec, ok := fields["spec"].(map[string]any); ok && object.GetKind() == "Service" {
+		delete(spec, "clusterIP")
+		delete(spec, "clusterIPs")
+	}
+	observed(fields, generation)
+	return n.flat(fields)
+}
+
+// observed replaces generations that were observed, which count edits, by whether they are the last.
+func observed(value any, generation int64) {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, inner := range value {
+			if number, ok := inner.(int64); ok && key == "observedGeneration" {
+				value[key] = "outdated"
+				if number == generation {
+					value[key] = "current"
+				}
+				continue
+			}
+			observed(inner, generation)
+		}
+	case []any:
+		for _, inner := range value {
+			observed(inner, generation)
+		}
+	}
+}
+
+// managersOf are the fields of each manager.
+func managersOf(metadata map[string]any) map[string]any {
+	managers := map[string]any{}
+	entries, _ := metadata["managedFields"].([]any)
+	for _, entry := range entries {
+		fields, ok := entry.(map[string]any)
+		if !ok {
+			continue
+		}
+		key := fmt.Sprint(fields["manager"], " by ", fields["operation"], " ", fields["subresource"], " ", fields["apiVersion"])
+		managers[key] = fields["fieldsV1"]
+	}
+	return managers
+}
+
+// flat is every leaf by its path.
+func (n normalizer) flat(value any) map[string]string {
+	leaves := map[string]string{}
+	n.flatten("", value, leaves)
+	return leaves
+}
+
+func (n normalizer) flatten(path string, value any, leaves map[string]string) {
+	switch value := value.(type) {
+	case map[string]any:
+		if len(value) == 0 {
+			leaves[path] = "{}"
+		}
+		for key, inner := range value {
+			n.flatten(path+"."+n.text(key), inner, leaves)
+		}
+	case []any:
+		if len(value) == 0 {
+			leaves[path] = "[]"
+		}
+		for i, inner := range value {
+			n.flatten(fmt.Sprintf("%s[%s]", path, element(inner, i)), inner, leaves)
+		}
+	case string:
+		leaves[path] = n.text(value)
+	default:
+		leaves[path] = fmt.Sprint(value)
+	}
+}
+
+// element names an element of a list by what tells it apart.
+func element(value any, i int) string {
+	fields, ok := value.(map[string]any)
+	if ok {
+		for _, key := range []string{"type", "name"} {
+			if name, ok := fields[key].(string); ok {
+				return name
+			}
+		}
+	}
+	return fmt.Sprint(i)
+}
+
+// cloud adds what there is in the cloud, and how often each thing there was made and deleted.
+func (n normalizer) cloud(server *fakecloud.Server, into Snapshot) {
+	state := server.State()
+	for _, account := range state.Accounts {
+		into.Objects["cloud account "+n.text(account.Name)] = n.flat(map[string]any{
+			"state": account.ProvisioningState, "key": account.Key, "data": account.Data, "sku": account.SKU,
+			"location": account.Location, "kind": account.Kind, "tags": fmt.Sprint(account.Tags), "identity": account.Identity.PrincipalID != "",
+		})
+	}
+	for _, grant := range state.Assignments {
+		name := "cloud grant of " + grant.Role + " on " + n.text(grant.Scope) + " to " + n.text(grant.Account)
+		into.Objects[name] = map[string]string{"orphan": fmt.Sprint(grant.Orphan)}
+	}
+	for _, vault := range state.Vaults {
+		policies := make([]string, 0, len(vault.Policies))
+		for _, policy := range vault.Policies {
+			policies = append(policies, fmt.Sprint(slices.Sorted(maps.Keys(policy.Permissions))))
+		}
+		into.Objects["cloud vault "+vault.Name] = map[string]string{"policies": fmt.Sprint(len(vault.Policies), policies)}
+	}
+	for _, entry := range server.Ledger() {
+		if entry.Who == fakecloud.WhoMeddler {
+			continue
+		}
+		switch entry.Effect {
+		case fakecloud.Created:
+			into.Created["cloud "+n.text(entry.Resource)]++
+		case fakecloud.Deleted:
+			into.Deleted["cloud "+n.text(entry.Resource)]++
+		}
+	}
+}
+
+// Diff says in words how the snapshot differs from one of an undisturbed run; nothing if it does not.
+func (s Snapshot) Diff(undisturbed Snapshot) []string {
+	var differences []string
+	for _, name := range sortedUnion(s.Objects, undisturbed.Objects) {
+		have, is := s.Objects[name]
+		want, should := undisturbed.Objects[name]
+		switch {
+		case !should:
+			differences = append(differences, name+" is there, and undisturbed it is not")
+		case !is:
+			differences = append(differences, name+" is not there, and undisturbed it is")
+		default:
+			for _, path := range sortedUnion(have, want) {
+				if have[path] != want[path] {
+					differences = append(differences, fmt.Sprintf("%s %s is %s, and undisturbed it is %s", name, path, orNothing(have, path), orNothing(want, path)))
+				}
+			}
+		}
+	}
+	differences = append(differences, counted("created", s.Created, undisturbed.Created)...)
+	return append(differences, counted("deleted", s.Deleted, undisturbed.Deleted)...)
+}
+
+func counted(what string, have, want map[string]int) []string {
+	var differences []string
+	for _, name := range sortedUnion(have, want) {
+		if have[name] != want[name] {
+			differences = append(differences, fmt.Sprintf("%s was %s %d times, and undisturbed %d times", name, what, have[name], want[name]))
+		}
+	}
+	return differences
+}
+
+// isCount says whether a difference is about how often something was created or deleted.
+func isCount(difference string) bool {
+	return strings.Contains(difference, " times, and undisturbed ")
+}
+
+// odd says what was created more than once, or not deleted as often as created.
+func (s Snapshot) odd() []string {
+	var odd []string
+	for name, created := range s.Created {
+		if deleted := s.Deleted[name]; created > 1 || deleted != created {
+			odd = append(odd, fmt.Sprintf("%s was created %d times and deleted %d times", name, created, deleted))
+		}
+	}
+	return odd
+}
+
+func sortedUnion[V any](a, b map[string]V) []string {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func orNothing(fields map[string]string, path string) string {
+	if value, ok := fields[path]; ok {
+		return value
+	}
+	return "nothing"
+}

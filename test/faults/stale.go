@@ -1,0 +1,127 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Pair is an event and a write that came after it: the write may rest on the event, and a manager that
+// starts with a cache from before the event may do it over, or undo it.
+type Pair struct {
+	// Write is the number of the write among the mutating calls after what was given, from 1.
+	Write int
+	// Call is the write in the undisturbed run.
+	Call Call
+	// Object and Version are the event: the so-manyth version of the object.
+	Object  ID
+	Version int
+}
+
+// String is such as "7 without Deployment/web@2".
+func (p Pair) String() string {
+	return fmt.Sprintf("%d-without-%s@%d", p.Write, p.Object, p.Version)
+}
+
+// Pairs are all of a baseline: each create and delete, with each event that came before it in the same
+// scenario.
+func (b *Baseline) Pairs() []Pair {
+	var pairs []Pair
+	for i, call := range b.Mutations() {
+		if !call.CreatesOrDeletes() {
+			continue
+		}
+		for _, v := range b.Versions {
+			id := idOf(v.Object)
+			if v.Revision <= b.From || v.At.After(call.At) || ResourceOf(id.Kind) == "" || !watches(b.Scenario.Kinds, id.Kind) {
+				continue
+			}
+			pairs = append(pairs, Pair{Write: i + 1, Call: call, Object: id, Version: v.Number})
+		}
+	}
+	return pairs
+}
+
+// watches says whether managers of the kinds have a cache of another kind. One of SecureStorages has
+// no other.
+func watches(kinds []string, kind string) bool {
+	for _, k := range kinds {
+		if k == kind || k != SecureStorage && !isPrimary(kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// CreatesOrDeletes says whether the call made something, or ended it.
+func (c Call) CreatesOrDeletes() bool {
+	if c.Cloud {
+		return c.Mutates() && (c.Verb == http.MethodPut || c.Verb == http.MethodDelete)
+	}
+	return c.Verb == "delete" || c.Verb == "apply" && c.Status == http.StatusCreated
+}
+
+// Staleness is the disturbance of a manager that crashes before the write, and of the next one, whose
+// cache begins before the event and stays there for as long as it finds something to do.
+func Staleness(p Pair) (Disturbance, *CrashAt) {
+	crash := NewCrashAt(CrashStep{Call: p.Write, Mode: CrashBefore})
+	s := &staleness{pair: p, restarted: make(chan *Manager, 1)}
+	return Disturbance{
+		Name: p.String(), Plan: crash, Crashes: crash.Hits,
+		Restart: s.restart, Meanwhile: s.letGo,
+	}, crash
+}
+
+type staleness struct {
+	pair      Pair
+	once      sync.Once
+	restarted chan *Manager
+}
+
+func (s *staleness) restart(w *World) (*Manager, error) {
+	past := Past{}
+	s.once.Do(func() {
+		for _, v := range w.Versions() {
+			if idOf(v.Object) == s.pair.Object && v.Number == s.pair.Version {
+				past[ResourceOf(s.pair.Object.Kind)] = v.Revision - 1
+			}
+		}
+	})
+	m, err := w.StartInThePast(past)
+	if err == nil {
+		select {
+		case s.restarted <- m:
+		default:
+		}
+	}
+	return m, err
+}
+
+// letGo ends the past when the manager has done all that it finds to do there.
+func (s *staleness) letGo(_ context.Context, w *World) error {
+	const (
+		longest = 2 * time.Second
+		idle    = 200 * time.Millisecond
+		never   = 15 * time.Second
+	)
+	var m *Manager
+	w.Await(never, func() bool {
+		select {
+		case m = <-s.restarted:
+		default:
+		}
+		return m != nil
+	})
+	if m == nil {
+		return nil // there was no such call in this run
+	}
+	began := time.Now()
+	w.Await(longest, func() bool {
+		looked := m.Looked(objectName) > 0 || time.Since(began) > longest/2
+		return looked && m.IdleFor() > idle
+	})
+	m.Release(ResourceOf(s.pair.Object.Kind))
+	return nil
+}

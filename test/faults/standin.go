@@ -1,0 +1,77 @@
+package faults
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// standIn answers in the Model Context Protocol in place of the servers of all worlds, whose pods
+// nobody runs.
+type standIn struct {
+	http *httptest.Server
+
+	mu sync.Mutex
+	// broken are the namespaces whose servers do not answer.
+	broken map[string]bool
+}
+
+func newStandIn() *standIn {
+	server := mcp.NewServer(&mcp.Implementation{Name: "stand-in", Version: "1.2.3"}, nil)
+	type nothing struct{}
+	mcp.AddTool(server, &mcp.Tool{Name: "one"}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, nothing, error) {
+		return &mcp.CallToolResult{}, nothing{}, nil
+	})
+	serve := func(*http.Request) *mcp.Server { return server }
+	paths := http.NewServeMux()
+	paths.Handle("/sse", mcp.NewSSEHandler(serve, nil))
+	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, nil))
+	s := &standIn{broken: map[string]bool{}}
+	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.isBroken(r.Host) {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		paths.ServeHTTP(w, r)
+	}))
+	return s
+}
+
+// isBroken goes by the host, which is such as web.NAMESPACE.svc:8080.
+func (s *standIn) isBroken(host string) bool {
+	const name, namespace = 0, 1
+	parts := strings.Split(host, ".")
+	if len(parts) <= namespace || parts[name] == "" {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken[parts[namespace]]
+}
+
+func (s *standIn) setBroken(namespace string, broken bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken[namespace] = broken
+}
+
+func (s *standIn) endpoint() *url.URL {
+	endpoint, err := url.Parse(s.http.URL)
+	if err != nil {
+		panic(err) // a test server's own address
+	}
+	return endpoint
+}
+
+func (s *standIn) close() {
+	s.http.CloseClientConnections()
+	s.http.Close()
+}
+
+// BreakServers makes the MCP servers of the world answer every request with an error, or answer again.
+func (w *World) BreakServers(broken bool) { w.Bench.standIn.setBroken(w.Namespace, broken) }

@@ -1,0 +1,168 @@
+package faults
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// gate lets events through, or holds them back.
+type gate struct {
+	mu sync.Mutex
+	// opened is closed while the gate is open.
+	opened chan struct{}
+	isOpen bool
+}
+
+func newGate() *gate {
+	g := &gate{opened: make(chan struct{}), isOpen: true}
+	close(g.opened)
+	return g
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.isOpen {
+		g.isOpen, g.opened = false, make(chan struct{})
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.isOpen {
+		g.isOpen = true
+		close(g.opened)
+	}
+}
+
+// pass waits until the gate is open.
+func (g *gate) pass(ctx context.Context) error {
+	g.mu.Lock()
+	opened := g.opened
+	g.mu.Unlock()
+	select {
+	case <-opened:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *wire) gate(resource string) *gate {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gates[resource] == nil {
+		l.gates[resource] = newGate()
+	}
+	return l.gates[resource]
+}
+
+// stream is a watch under way.
+type stream struct {
+	resource string
+	writer   *io.PipeWriter
+	cancel   context.CancelFunc
+}
+
+// watch carries a watch, event by event.
+func (l *wire) watch(request *http.Request, call Call) (*http.Response, error) {
+	if fault := l.world.decide(call); fault.Status != 0 || fault.Lost {
+		return fault.answer(call, request)
+	}
+	ctx, cancel := context.WithCancel(request.Context())
+	stop := context.AfterFunc(l.alive, cancel)
+	response, err := l.base.RoundTrip(request.Clone(ctx))
+	if err != nil || response.StatusCode != http.StatusOK {
+		stop()
+		cancel()
+		return response, err
+	}
+	body := response.Body
+	reader, writer := io.Pipe()
+	s := &stream{resource: call.Resource, writer: writer, cancel: cancel}
+	l.mu.Lock()
+	l.streams[s] = struct{}{}
+	l.mu.Unlock()
+	go func() {
+		defer stop()
+		defer body.Close()
+		err := forward(ctx, body, writer, l.gate(call.Resource))
+		writer.CloseWithError(err)
+		l.mu.Lock()
+		delete(l.streams, s)
+		l.mu.Unlock()
+	}()
+	response.Body = &streamBody{PipeReader: reader, cancel: cancel}
+	return response, nil
+}
+
+// forward passes events on, each as a whole, through the gate.
+func forward(ctx context.Context, from io.Reader, to io.Writer, gate *gate) error {
+	reader := bufio.NewReader(from)
+	for {
+		line, err := reader.ReadBytes('\n')
+		if err != nil {
+			return err // the end of the watch as well
+		}
+		if err := gate.pass(ctx); err != nil {
+			return err
+		}
+		if _, err := to.Write(line); err != nil {
+			return err
+		}
+	}
+}
+
+// streamBody is the manager's end of a watch.
+type streamBody struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+}
+
+// Close implements [io.Closer].
+func (b *streamBody) Close() error {
+	b.cancel()
+	return b.PipeReader.Close()
+}
+
+// cutStreams ends the watches of a resource.
+func (l *wire) cutStreams(resource string, expired bool) {
+	l.mu.Lock()
+	var cut []*stream
+	for s := range l.streams {
+		if s.resource == resource {
+			cut = append(cut, s)
+		}
+	}
+	l.mu.Unlock()
+	for _, s := range cut {
+		if expired {
+			_, _ = s.writer.Write(expiredEvent())
+		} else {
+			_, _ = s.writer.Write([]byte(`{"type":"MODIFIED","obj`)) // half an event
+		}
+		s.writer.CloseWithError(io.ErrUnexpectedEOF)
+		s.cancel()
+	}
+}
+
+// expiredEvent is how the API server ends a watch that has fallen too far behind.
+func expiredEvent() []byte {
+	status := metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+		Message: "too old resource version: 1 (2)", Reason: metav1.StatusReasonExpired, Code: http.StatusGone,
+	}
+	raw, err := json.Marshal(map[string]any{"type": "ERROR", "object": status})
+	if err != nil {
+		panic(fmt.Sprintf("an event of the harness's own: %v", err))
+	}
+	return append(raw, '\n')
+}

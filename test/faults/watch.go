@@ -1,0 +1,64 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// watch begins to keep every version of every object, in all namespaces: one watch for each kind,
+// however many worlds there are.
+func (b *Bench) watch(ctx context.Context) error {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	b.stop = stop
+	for _, kind := range watched {
+		list := listOf(kind)
+		if err := b.API.List(ctx, list); err != nil {
+			return fmt.Errorf("listing %s: %w", kind.Kind, err)
+		}
+		b.done.Go(func() { b.follow(running, kind, list.GetResourceVersion()) })
+	}
+	return nil
+}
+
+func listOf(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	return list
+}
+
+// follow hands every event of a kind to its world, in order, until the bench is closed.
+func (b *Bench) follow(ctx context.Context, kind schema.GroupVersionKind, from string) {
+	for ctx.Err() == nil {
+		watcher, err := b.API.Watch(ctx, listOf(kind), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true}})
+		if err != nil {
+			continue // the bench is being closed, or the API server is busy
+		}
+		from = b.drain(watcher, from)
+	}
+}
+
+func (b *Bench) drain(watcher watch.Interface, from string) string {
+	defer watcher.Stop()
+	for event := range watcher.ResultChan() {
+		object, ok := event.Object.(*unstructured.Unstructured)
+		if !ok {
+			return from // the stream was closed by the API server
+		}
+		from = object.GetResourceVersion()
+		if event.Type == watch.Bookmark {
+			continue
+		}
+		if world := b.world(object.GetNamespace()); world != nil {
+			world.observe(event.Type, object)
+			world.around.notice(object)
+		}
+	}
+	return from
+}
