@@ -138,24 +138,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(string(kind)))
 		b = b.Watches(metadata, referrers(mgr.GetClient(), o.references, kind), builder.OnlyMetadata)
 	}
-	for _, watch := range engine.Watches(mgr.GetRESTMapper()) {
-		if _, isRoute := watch.Object.(*gatewayv1.HTTPRoute); isRoute && o.gateways != nil {
-			if b, err = o.gateways.addTo(ctx, b, watch); err != nil {
-				return err
-			}
-			continue
-		}
-		served, err := isServed(mgr, watch.Object)
-		if err != nil {
-			return err
-		}
-		if !served {
-			continue // an option that asks for it says so
-		}
-		if err := ssa.IndexController(ctx, o.Indexer, watch.Object); err != nil {
-			return fmt.Errorf("indexing %T: %w", watch.Object, err)
-		}
-		b = b.Watches(watch.Object, watch.Handler)
+	if b, err = o.watchChildren(ctx, mgr, b, engine); err != nil {
+		return err
 	}
 	c, err := b.Build(o.Guard.Pass(engine))
 	if err != nil {
@@ -168,6 +152,31 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		}
 	}
 	return nil
+}
+
+// watchChildren adds the watches of the children's kinds, and their indices.
+func (o Options) watchChildren(ctx context.Context, mgr ctrl.Manager, b *builder.Builder, engine *Engine) (*builder.Builder, error) {
+	for _, watch := range engine.Watches(mgr.GetRESTMapper()) {
+		if _, isRoute := watch.Object.(*gatewayv1.HTTPRoute); isRoute && o.gateways != nil {
+			var err error
+			if b, err = o.gateways.addTo(ctx, b, watch); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		served, err := isServed(mgr, watch.Object)
+		if err != nil {
+			return nil, err
+		}
+		if !served {
+			continue // an option that asks for it says so
+		}
+		if err := ssa.IndexController(ctx, o.Indexer, watch.Object); err != nil {
+			return nil, fmt.Errorf("indexing %T: %w", watch.Object, err)
+		}
+		b = b.Watches(watch.Object, watch.Handler)
+	}
+	return b, nil
 }
 
 // NewEngine makes the engine with a manager's clients.
