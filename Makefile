@@ -12,8 +12,8 @@ GOLANGCI_LINT := $(BIN)/golangci-lint
 KUSTOMIZE := $(BIN)/kustomize
 
 # How many packages are built and tested at a time. Those in test/ mostly wait for
-# the clusters that they start, so a few more than two cores can build go along.
-TEST_PARALLEL ?= 3
+# the clusters that they start, so as many go along as a small machine has cores.
+TEST_PARALLEL ?= 2
 UNIT_TIMEOUT ?= 5m
 CLUSTER_TIMEOUT ?= 20m
 

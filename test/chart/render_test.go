@@ -85,7 +85,7 @@ func read(g Gomega, text string, into map[string]*unstructured.Unstructured) {
 }
 
 // comparable leaves out what says who made the object.
-func comparable(objects map[string]*unstructured.Unstructured) map[string]string {
+func textsOf(objects map[string]*unstructured.Unstructured) map[string]string {
 	texts := map[string]string{}
 	for key, object := range objects {
 		object = object.DeepCopy()
@@ -141,7 +141,7 @@ func kustomize(t *testing.T, g Gomega, folders kustomization) map[string]*unstru
 
 // areEqual compares object by object, so that a failure shows the one that differs.
 func areEqual(g Gomega, chart, manifests map[string]*unstructured.Unstructured) {
-	got, want := comparable(chart), comparable(manifests)
+	got, want := textsOf(chart), textsOf(manifests)
 	for key, text := range want {
 		g.Expect(got).To(HaveKey(key))
 		g.Expect(got[key]).To(Equal(text), key)

@@ -77,7 +77,7 @@ func isServed(g Gomega, families map[string]*dto.MetricFamily, where string, sel
 		names = append(names, "le")
 	}
 	for _, matcher := range selector.LabelMatchers {
-		if matcher.Name == labels.MetricName {
+		if matcher.Name == model.MetricNameLabel {
 			continue
 		}
 		g.Expect(names).To(ContainElement(matcher.Name), "%s: %s has no label %s", where, selector.Name, matcher.Name)
