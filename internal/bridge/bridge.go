@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Paths of the bridge's own endpoints.
@@ -88,11 +89,8 @@ func (b *Bridge) AdminHandler() http.Handler {
 }
 
 func (b *Bridge) serveReady(w http.ResponseWriter, _ *http.Request) {
-	b.mu.Lock()
-	draining := b.draining
-	b.mu.Unlock()
 	switch {
-	case draining:
+	case b.isDraining():
 		http.Error(w, "draining", http.StatusServiceUnavailable)
 	case !b.ready.Load():
 		http.Error(w, "the command has not been checked yet", http.StatusServiceUnavailable)
@@ -112,6 +110,14 @@ func (b *Bridge) background(job func()) {
 // requests in flight get an error, children end as StopGrace says. No child is
 // left when Drain returns. It reports whether all sessions came to their end.
 func (b *Bridge) Drain(ctx context.Context) bool {
+	complete := b.finish(ctx)
+	b.Close()
+	return complete
+}
+
+// finish is Drain without the end. Whoever serves HTTP shuts that down in between:
+// requests that come on connections which are open still get their answers.
+func (b *Bridge) finish(ctx context.Context) bool {
 	b.mu.Lock()
 	b.draining = true
 	b.mu.Unlock()
@@ -123,12 +129,33 @@ func (b *Bridge) Drain(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.opts.DrainTimeout-2*b.opts.StopGrace)
 	defer cancel()
+	b.letConnectionsGo(ctx)
 	complete := b.await(ctx, b.finished)
 	if !complete {
 		b.opts.Log.Info("Ending what has not ended by itself", "sessions", len(b.all()))
 	}
-	b.Close()
 	return complete
+}
+
+// letConnectionsGo gives clients that keep connections, and have no session, the time for one more
+// request, whose answer tells them to close: a connection that is closed under a client's request
+// costs it that request.
+func (b *Bridge) letConnectionsGo(ctx context.Context) {
+	if !b.shared.usedWithin(keepAlive) {
+		return
+	}
+	timer := time.NewTimer(min(lastRequests, b.opts.DrainIdleTimeout))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (b *Bridge) isDraining() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.draining
 }
 
 // Close ends all sessions and children now, and returns when they have ended.

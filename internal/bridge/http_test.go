@@ -209,6 +209,26 @@ func (s *served) pendingRequestEnds(do func()) {
 	s.Eventually(answer).Should(Receive(And(ContainSubstring(`"id":2`), ContainSubstring(reasonDraining))))
 }
 
+// A client without a session keeps its connection, and calls as fast as it can: not one call fails
+// while the bridge drains, until it is told to close and finds nobody any more.
+func TestDrainFailsNoRequestOfAClientThatKeepsItsConnection(t *testing.T) {
+	w := given(t, server("sdk")).serve()
+	answered := func() (closes bool) {
+		resp := w.open(http.MethodPost, statelessCall, statelessHeaders...)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		w.Expect(err).NotTo(HaveOccurred())
+		w.Expect(resp.StatusCode).To(Equal(http.StatusOK), "%s", body)
+		return resp.Close
+	}
+	w.Expect(answered()).To(BeFalse())
+
+	w.stop()
+
+	w.Eventually(answered).Should(BeTrue(), "it is told to close")
+	w.Eventually(w.done).Should(Receive(BeNil()))
+}
+
 func TestDrainEndsSubscriptions(t *testing.T) {
 	w := given(t, server("sdk")).serve()
 	listen := strings.NewReplacer("tools/call", "subscriptions/listen",

@@ -41,7 +41,14 @@ func (b *Bridge) Serve(ctx, force context.Context, l Listeners) error {
 		b.Close()
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
-		b.Drain(force)
+		if b.finish(force) {
+			// Nobody waits for anything: connections close before the children end. Otherwise
+			// it is the end of the children that ends the requests, in order.
+			for _, s := range servers {
+				shutDown(s)
+			}
+		}
+		b.Close()
 		return nil
 	}
 }
@@ -86,11 +93,18 @@ func (b *Bridge) listen(l Listeners) ([]*http.Server, <-chan error) {
 	return servers, failed
 }
 
+const (
+	// keepAlive is how long a connection without a request stays open.
+	keepAlive = 2 * time.Minute
+	// lastRequests is how long clients have, once the bridge drains, to be told to close.
+	lastRequests = 3 * time.Second
+)
+
 func newServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
+		IdleTimeout:       keepAlive,
 		MaxHeaderBytes:    64 << 10,
 	}
 }

@@ -28,6 +28,8 @@ type shared struct {
 	starting chan struct{}
 	startErr *failure
 	inFlight int
+	// used is when a request was last answered.
+	used     time.Time
 	deaths   int
 	notUntil time.Time
 	closed   bool
@@ -108,9 +110,17 @@ func (s *shared) enter() *failure {
 func (s *shared) leave() {
 	s.mu.Lock()
 	s.inFlight--
+	s.used = time.Now()
 	s.mu.Unlock()
 	s.bridge.metrics.inFlight.Dec()
 	s.bridge.nudge()
+}
+
+// usedWithin says whether there was a request not longer ago than d, or is one.
+func (s *shared) usedWithin(d time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inFlight > 0 || !s.used.IsZero() && time.Since(s.used) < d
 }
 
 func (s *shared) quiet() bool {

@@ -17,6 +17,10 @@ func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, message [
 		return
 	}
 	defer b.shared.leave()
+	if b.isDraining() {
+		// The next request is for a pod that stays.
+		w.Header().Set("Connection", "close")
+	}
 	if f := b.speaksStateless(r.Context(), e); f != nil {
 		b.refuse(w, e.ID, f)
 		return
