@@ -11,8 +11,8 @@ CONTROLLER_GEN := $(BIN)/controller-gen
 GOLANGCI_LINT := $(BIN)/golangci-lint
 KUSTOMIZE := $(BIN)/kustomize
 
-# How many packages are built and tested at a time. Those in test/ mostly wait for
-# the clusters that they start, so as many go along as a small machine has cores.
+# How many packages are built and tested at a time. Each of those in test/ starts a
+# cluster of its own: more of them at a time make a machine of two cores late.
 TEST_PARALLEL ?= 2
 UNIT_TIMEOUT ?= 5m
 CLUSTER_TIMEOUT ?= 20m
