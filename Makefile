@@ -83,7 +83,7 @@ lint-fix: $(GOLANGCI_LINT) ## Run the linters and mend what they can mend.
 	cd test/chart && $(GOLANGCI_LINT) run --fix --config ../../.golangci.yml ./...
 
 .PHONY: test
-test: test-unit test-cluster test-faults test-chart ## Run all tests: the unit tests, then those against clusters that they start themselves.
+test: test-unit test-cluster test-chart ## Run all tests: the unit tests, then those against clusters that they start themselves.
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no cluster.
@@ -109,6 +109,10 @@ test-faults: ## Crash the manager at every call, and a share of what else can go
 faults: ## Everything that can go wrong, in full; says what it will try and how long that takes.
 	@echo "The budget is 3 hours; on two cores about one is needed."
 	cd test && FAULTS_PAIRS=100 FAULTS_STALE=100 FAULTS_ERRORS=100 $(GO) test -v -timeout 3h ./faults | grep -Ev '^ *(=== |--- PASS)'
+
+.PHONY: planted
+planted: ## Put known bugs into the code, one at a time, and say which test notices each. BUGS="name..." takes some.
+	cd test && $(GO) run ./cmd/planted $(BUGS)
 
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
