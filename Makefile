@@ -93,7 +93,7 @@ test-unit: ## Run the tests that need no cluster.
 .PHONY: test-cluster
 test-cluster: ## Run the tests that start clusters; the first time they are built from source, which takes minutes.
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	cd test && $(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)')
+	cd test && $(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$')
 
 .PHONY: test-chart
 test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.
@@ -109,6 +109,11 @@ test-faults: ## Crash the manager at every call, and a share of what else can go
 faults: ## Everything that can go wrong, in full; says what it will try and how long that takes.
 	@echo "The budget is 3 hours; on two cores about one is needed."
 	cd test && FAULTS_PAIRS=100 FAULTS_STALE=100 FAULTS_ERRORS=100 $(GO) test -v -timeout 3h ./faults | grep -Ev '^ *(=== |--- PASS)'
+
+# Without the race detector, which would make it a quarter of an hour.
+.PHONY: test-campaign
+test-campaign: ## Try specs from the CRDs' schemas, wrong ones and right ones. FIXPOINT_CAMPAIGN=10 tries ten times as many.
+	cd test && $(GO) test -v -timeout 2h ./campaign | grep -Ev '^ *(=== |--- PASS)'
 
 .PHONY: planted
 planted: ## Put known bugs into the code, one at a time, and say which test notices each. BUGS="name..." takes some.
