@@ -94,13 +94,9 @@ func modulePackage(modules map[string]*spdx.Package, module *debug.Module) *spdx
 	if known := modules[key]; known != nil {
 		return known
 	}
-	location := "https://proxy.golang.org/" + module.Path + "/@v/" + module.Version + ".zip"
-	if module.Path == "stdlib" {
-		location = "https://go.dev/dl/go" + module.Version + ".src.tar.gz"
-	}
 	modules[key] = &spdx.Package{
 		PackageName: module.Path, PackageSPDXIdentifier: identifier("Module", key), PackageVersion: module.Version,
-		PackageDownloadLocation: location,
+		PackageDownloadLocation: none, // which proxy it came from says nothing: the purl below names it
 		PackageLicenseConcluded: none, PackageLicenseDeclared: none, PackageCopyrightText: none,
 		PackageExternalReferences: []*spdx.PackageExternalReference{{
 			Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL,
