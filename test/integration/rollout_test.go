@@ -61,7 +61,8 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 	w.Expect(w.replicaSets("web")).To(HaveLen(1))
 
 	// and a label or an annotation of the AppService changes nothing at all.
-	deployment, mark := w.deployment("web"), w.settled()
+	mark := w.settled()
+	deployment := w.deployment("web") // its controller may have been late to say how many pods there are
 	w.looksAfter("web", 1, func() {
 		update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
 			a.Labels = with(a.Labels, "team", "shop")
