@@ -40,7 +40,7 @@ const Name = "appservice"
 
 // Backoff of a reconcile that fails: from the first retry to the longest pause.
 const (
-	firstRetry  = 50 * time.Millisecond
+	firstRetry  = 200 * time.Millisecond
 	longestWait = 5 * time.Minute
 )
 

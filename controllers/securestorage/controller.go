@@ -37,7 +37,7 @@ const Finalizer = "fixpoint.dev/teardown"
 
 // Backoff of a reconcile that fails: from the first retry to the longest pause.
 const (
-	firstRetry  = 50 * time.Millisecond
+	firstRetry  = 200 * time.Millisecond
 	longestWait = 5 * time.Minute
 )
 

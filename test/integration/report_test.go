@@ -62,8 +62,10 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 
 			// and left, however often the manager looks, with one Event,
 			w.ready(name)
-			before := w.deployment(name)
+			before, mark := w.deployment(name), w.mark()
 			w.judged(name, 3)
+			writes := w.requests(mark).Writes().Where(func(r cluster.Request) bool { return r.Resource == "deployments" && r.Name == name })
+			w.Expect(writes).To(BeEmpty(), "%s", writes)
 			// Its own controller may still write its status.
 			after := w.deployment(name)
 			w.Expect(after.Generation).To(Equal(before.Generation))

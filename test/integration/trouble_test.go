@@ -18,10 +18,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
-// tenSeconds is what a manager may ask in ten seconds about one AppService in trouble: six retries
-// that back off, what events ask for beside them, and a look at the pods from time to time. Without
-// backoff it would be hundreds.
-const tenSeconds = 10
+// tenSeconds is what a manager may ask in ten seconds about one AppService in trouble: retries
+// that back off, and a look at the pods from time to time.
+const tenSeconds = 6
 
 // TestTroubleIsToldAndGoesAway: each case brings an AppService into trouble. The condition says
 // what is wrong and what to do; while it lasts the manager does not run hot; and when the world is
