@@ -10,6 +10,8 @@ import (
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -245,9 +247,33 @@ spec: {image: "`+cluster.ImagePullFails+`"}
 	w.shows(app(place, "broken"), "Ready", "False "+v1alpha1.ReasonPodsFailing)
 }
 
-// driftTwice lets the same be put back twice.
+// statusRefused refuses what would say how the MCPServer tools is.
+const statusRefused = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: status-refused}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [fixpoint.dev], apiVersions: ["*"], operations: [UPDATE], resources: [mcpservers/status]}]
+  validations: [{expression: "object.metadata.name != 'tools'", message: not now}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: status-refused}
+spec: {policyName: status-refused, validationActions: [Deny]}
+`
+
+// driftTwice lets the same be put back twice, of one version of the MCPServer: client-go's recorder
+// then counts on in the Event that it has sent, which takes a right of its own.
 func (w *world) driftTwice(place string) {
 	w.t.Helper()
+	w.apply(statusRefused)
+	tools := server(place, "tools")
+	w.Eventually(func() error {
+		edit := client.RawPatch(types.MergePatchType, []byte(`{"status":{"endpoint":"edited"}}`))
+		return w.api.Status().Patch(w.ctx, tools, edit, client.DryRunAll)
+	}).Should(MatchError(ContainSubstring("not now")))
+
 	account := &corev1.ServiceAccount{}
 	key := client.ObjectKey{Namespace: place, Name: "tools"}
 	const label = "app.kubernetes.io/managed-by"
@@ -261,6 +287,12 @@ func (w *world) driftTwice(place string) {
 			g.Expect(account.Labels).To(HaveKeyWithValue(label, declared))
 		}).Should(Succeed())
 	}
+	w.Eventually(func(g Gomega) {
+		var told eventsv1.EventList
+		g.Expect(w.api.List(w.ctx, &told, client.InNamespace(place))).To(Succeed())
+		g.Expect(told.Items).To(ContainElement(And(HaveField("Reason", "DriftCorrected"), HaveField("Series", Not(BeNil())))))
+	}).Should(Succeed())
+	w.run("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "status-refused")
 }
 
 // metricsAreForReaders shows the metrics to those only who may read them.

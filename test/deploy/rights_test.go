@@ -71,13 +71,6 @@ func expand(rule rbacv1.PolicyRule) map[deploy.Right]bool {
 	return rights
 }
 
-// onChance are rights whose use no test can bring about at will. client-go's recorder counts on in an
-// Event that it has sent when the same is told again of the same version of an object, which happens
-// when a second pass is faster than the cache.
-var onChance = map[deploy.Right]bool{
-	{Verb: "patch", Group: "events.k8s.io", Resource: "events"}: true,
-}
-
 // usesExactlyWhatItIsGranted compares both ways.
 func (w *world) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, account string) {
 	w.t.Helper()
@@ -85,7 +78,7 @@ func (w *world) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, account
 	w.Expect(granted).NotTo(BeEmpty())
 	unused := map[deploy.Right]bool{}
 	for right := range granted {
-		if !used[right] && !onChance[right] {
+		if !used[right] {
 			unused[right] = true
 		}
 	}
