@@ -153,7 +153,7 @@ func (n normalizer) flatten(path string, value any, leaves map[string]string) {
 			leaves[path] = "[]"
 		}
 		for i, inner := range value {
-			n.flatten(fmt.Sprintf("%s[%s]", path, element(inner, i)), inner, leaves)
+			n.flatten(fmt.Sprintf("%s[%s]", path, n.text(element(inner, i))), inner, leaves)
 		}
 	case string:
 		leaves[path] = n.text(value)
@@ -166,6 +166,10 @@ func (n normalizer) flatten(path string, value any, leaves map[string]string) {
 func element(value any, i int) string {
 	fields, ok := value.(map[string]any)
 	if ok {
+		// Drifts are listed in the order in which passes found them, which is another in each run.
+		if field, ok := fields["field"].(string); ok {
+			return fmt.Sprint(fields["kind"], "/", fields["name"], " ", field)
+		}
 		for _, key := range []string{"type", "name"} {
 			if name, ok := fields[key].(string); ok {
 				return name
