@@ -200,7 +200,7 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 	if outcome.gone {
 		return reconcile.Result{}, nil
 	}
-	if ssa.IsStale(outcome.err) {
+	if ssa.IsStale(outcome.err) || errors.Is(outcome.err, errOwnerChanged) {
 		return readAgain(ctx)
 	}
 	err := e.report(ctx, live, outcome)
@@ -255,6 +255,7 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, applier Applier, plan
 		e.observeFrom(ctx, p, 0)
 		return object, &outcome[S]{pass: p, suspended: true}
 	}
+	fresh := false
 	if !planning && !e.isFinalized(object) {
 		finalized, err := e.finalize(ctx, object)
 		if err != nil {
@@ -262,9 +263,15 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, applier Applier, plan
 			e.lookFrom(ctx, p, 0)
 			return object, failed(p, 0, "adding the finalizer", err)
 		}
-		object = finalized
+		object, fresh = finalized, true
+		if object.GetDeletionTimestamp() != nil {
+			// The finalizer was there, and the deletion too: the cache had seen neither.
+			return object, e.remove(ctx, e.newPass(object, applier, planning))
+		}
 	}
-	return object, e.advance(ctx, e.newPass(object, applier, planning))
+	p := e.newPass(object, applier, planning)
+	p.confirmed = fresh
+	return object, e.advance(ctx, p)
 }
 
 func (e *Engine[O, S]) isFinalized(object client.Object) bool {

@@ -2,6 +2,7 @@ package phases
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -78,6 +79,8 @@ type pass[S any] struct {
 	uncached  client.Reader
 	scheme    *runtime.Scheme
 	planning  bool
+	// confirmed is true once the owner is known, past the cache, to be what the pass goes by.
+	confirmed bool
 	// before are the conditions that the object had.
 	before []metav1.Condition
 	// slots are the phases, and current is the one that runs.
@@ -109,11 +112,22 @@ func (p *pass[S]) note(ctx context.Context, phase string, result ssa.Result) {
 	})
 }
 
-// confirmOwner makes sure, past the cache, that the owner is not on its way out, before a child is
-// made its own that is not: a deletion that orphans the children takes the owner references off
-// them, and whoever has not seen the deletion yet would take that for drift, put them back, and
-// later tear the children down.
-func (p *pass[S]) confirmOwner(ctx context.Context) error {
+// errOwnerChanged ends a pass whose object is not what the cache showed.
+var errOwnerChanged = errors.New("the object has changed since it was read; it is read again")
+
+// confirm makes sure, past the cache and once in a pass, that the owner is still what the pass goes by:
+// the same object, of the same generation, and not on its way out. A manager that has just started, or
+// whose watch lags, would otherwise make what a deletion has taken away, delete what an edit has just
+// asked for, and roll back to a spec of the past. The answer to the finalizer's apply, with which an
+// object begins, is as good, so that what is made for a new object costs no request more.
+func (p *pass[S]) confirm(ctx context.Context) error {
+	if p.confirmed || p.planning || p.owner.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	return p.confirmAnew(ctx)
+}
+
+func (p *pass[S]) confirmAnew(ctx context.Context) error {
 	fresh, ok := reflect.New(reflect.TypeOf(p.owner).Elem()).Interface().(client.Object)
 	if !ok {
 		return fmt.Errorf("making a %T", p.owner)
@@ -122,9 +136,10 @@ func (p *pass[S]) confirmOwner(ctx context.Context) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the owner past the cache: %w", err)
 	}
-	if err != nil || fresh.GetUID() != p.owner.GetUID() || fresh.GetDeletionTimestamp() != nil {
-		return &ssa.Error{Reason: ssa.ReasonStale, Object: p.owner.GetName(), Message: "it is being deleted; it is read again", Transient: true}
+	if err != nil || fresh.GetUID() != p.owner.GetUID() || fresh.GetGeneration() != p.owner.GetGeneration() || fresh.GetDeletionTimestamp() != nil {
+		return errOwnerChanged
 	}
+	p.confirmed = true
 	return nil
 }
 
@@ -153,6 +168,9 @@ func (p *pass[S]) wasDone() bool {
 func (p *pass[S]) delete(ctx context.Context, phase string, live client.Object) error {
 	if live.GetDeletionTimestamp() != nil || p.hasDeleted(phase, p.describe(live)) {
 		return nil
+	}
+	if err := p.confirm(ctx); err != nil {
+		return err
 	}
 	p.changes = append(p.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: p.describe(live)})
 	if err := p.applier.Delete(ctx, live, p.reference, metav1.DeletePropagationForeground); err != nil {

@@ -191,7 +191,9 @@ func (c Child[S, C, L]) mayApply(ctx context.Context, p *pass[S], live L) (Verdi
 	case isNil(live):
 		return Done(""), nil
 	case !isOwnedBy(live, p.owner):
-		return Done(""), p.confirmOwner(ctx)
+		// The deletion of an owner that orphans its children takes the references off them. Whoever has
+		// not seen it yet would take that for drift, put them back, and later tear the children down.
+		return Done(""), p.confirmAnew(ctx)
 	case live.GetDeletionTimestamp() != nil:
 		return Wait(ReasonRecreating, fmt.Sprintf("%s is being deleted; it is created anew once it is gone", p.describe(live)), 0), nil
 	default:
@@ -248,6 +250,7 @@ func (c Child[S, C, L]) request(p *pass[S], desired C, live L) ssa.Request {
 		Drift:     p.drift,
 		HandOver:  c.HandOver,
 		Displaces: c.Displaces,
+		Confirm:   p.confirm,
 	}
 	if !isNil(live) {
 		request.Live = live
@@ -410,6 +413,10 @@ func (s Step[S]) run(ctx context.Context, p *pass[S]) (Verdict, error) {
 	if p.planning {
 		// What follows depends on what the write leads to, which a plan cannot know.
 		return Wait(verdict.reason, verdict.message, 0), nil
+	}
+	if err := p.confirm(ctx); err != nil {
+		p.changes = p.changes[:len(p.changes)-1]
+		return Verdict{}, err
 	}
 	log.FromContext(ctx).Info("Ensuring step", "phase", s.Name, "missing", verdict.message)
 	at := len(p.changes) - 1

@@ -335,7 +335,7 @@ type applier struct {
 	dryRun bool
 }
 
-func (a applier) Apply(_ context.Context, req ssa.Request) (result ssa.Result, err error) {
+func (a applier) Apply(ctx context.Context, req ssa.Request) (result ssa.Result, err error) {
 	desired, ok := req.Desired.(*partConfiguration)
 	if !ok {
 		return result, fmt.Errorf("no %T in this world", req.Desired)
@@ -344,11 +344,29 @@ func (a applier) Apply(_ context.Context, req ssa.Request) (result ssa.Result, e
 	if shown, ok := req.Live.(child); ok && isQuiet(shown, desired, req) {
 		return ssa.Result{Action: ssa.ActionNone, Live: req.Live}, nil
 	}
+	if err := a.confirmed(ctx, req); err != nil {
+		return ssa.Result{}, err
+	}
 	err = a.call(func() error {
 		result, err = a.apply(desired, req)
 		return err
 	})
 	return result, err
+}
+
+// confirmed asks what the request wants to be asked before something is written.
+func (a applier) confirmed(ctx context.Context, req ssa.Request) error {
+	live, exists := req.Live.(child)
+	if a.dryRun || req.Confirm == nil || exists && reportsOnly(live, req) {
+		return nil
+	}
+	return req.Confirm(ctx)
+}
+
+// reportsOnly: all that is the matter has drifted, and is to be left.
+func reportsOnly(live child, req ssa.Request) bool {
+	desired, ok := req.Desired.(*partConfiguration)
+	return ok && req.Drift == ssa.ReportDrift && maps.Equal(recordOf(live), desired.Spec)
 }
 
 // looked sees to it that a stranger is judged by what is there. What is ours may be judged by the

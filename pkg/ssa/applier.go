@@ -129,6 +129,17 @@ type Request struct {
 	// into a list, such as spec.ports.name, is of what no two items may have in common: items go
 	// that have it in common with one of Desired and are another one.
 	Displaces []string
+	// Confirm is asked before the first write, once it is clear that there is something to write: what
+	// the configuration was made from may have changed since it was read. If it fails, nothing is
+	// written, and the call fails with its error. A dry run does not ask. Optional.
+	Confirm func(ctx context.Context) error
+}
+
+func (a *Applier) confirm(ctx context.Context, req Request) error {
+	if req.Confirm == nil || a.dryRun {
+		return nil
+	}
+	return req.Confirm(ctx)
 }
 
 // Result is what came of a [Request].
@@ -171,7 +182,8 @@ func (p prepared) body(pre preconditions) ([]byte, error) {
 }
 
 // Apply brings the object to what is desired, and sends nothing if the API server would leave it
-// as it is. What it fails with is an [*Error], unless the request itself is malformed.
+// as it is. What it fails with is an [*Error], or what Confirm failed with, unless the request itself is
+// malformed.
 func (a *Applier) Apply(ctx context.Context, req Request) (Result, error) {
 	p, err := a.prepare(req)
 	if err != nil {
@@ -250,6 +262,9 @@ func (a *Applier) expect(p *prepared) error {
 
 func (a *Applier) attempt(ctx context.Context, p prepared, req Request, live client.Object) (Result, error) {
 	if live == nil {
+		if err := a.confirm(ctx, req); err != nil {
+			return Result{}, err
+		}
 		return a.create(ctx, p)
 	}
 	e := a.gather(p, live)
@@ -277,6 +292,9 @@ func (a *Applier) attempt(ctx context.Context, p prepared, req Request, live cli
 	verdict.reclaim = reclaimable(req, verdict.reclaim)
 	if verdict.action == ActionReport {
 		return Result{Action: ActionReport, Live: live, Drifts: verdict.drifts, Left: true}, nil
+	}
+	if err := a.confirm(ctx, req); err != nil {
+		return Result{}, err
 	}
 	return a.write(ctx, e, req, verdict)
 }

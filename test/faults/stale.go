@@ -104,15 +104,20 @@ func (s *staleness) letGo(_ context.Context, w *World) error {
 	const (
 		longest = 2 * time.Second
 		idle    = 200 * time.Millisecond
-		never   = 15 * time.Second
+		// silence is for how long no manager calls before the write is not awaited any more.
+		silence = 15 * time.Second
 	)
 	var m *Manager
-	w.Await(never, func() bool {
+	calls, since := 0, time.Now()
+	w.Await(Patience, func() bool {
+		if n := len(w.Calls()); n != calls {
+			calls, since = n, time.Now()
+		}
 		select {
 		case m = <-s.restarted:
 		default:
 		}
-		return m != nil
+		return m != nil || time.Since(since) > silence
 	})
 	if m == nil {
 		return nil // there was no such call in this run

@@ -3,13 +3,18 @@ package faults
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
 // gate lets events through, or holds them back.
@@ -68,6 +73,7 @@ func (l *wire) gate(resource string) *gate {
 // stream is a watch under way.
 type stream struct {
 	resource string
+	protobuf bool
 	writer   *io.PipeWriter
 	cancel   context.CancelFunc
 }
@@ -87,14 +93,14 @@ func (l *wire) watch(request *http.Request, call Call) (*http.Response, error) {
 	}
 	body := response.Body
 	reader, writer := io.Pipe()
-	s := &stream{resource: call.Resource, writer: writer, cancel: cancel}
+	s := &stream{resource: call.Resource, protobuf: isProtobuf(response), writer: writer, cancel: cancel}
 	l.mu.Lock()
 	l.streams[s] = struct{}{}
 	l.mu.Unlock()
 	go func() {
 		defer stop()
 		defer body.Close()
-		err := forward(ctx, body, writer, l.gate(call.Resource))
+		err := forward(ctx, eventsOf(response, body), writer, l.gate(call.Resource))
 		writer.CloseWithError(err)
 		l.mu.Lock()
 		delete(l.streams, s)
@@ -104,18 +110,40 @@ func (l *wire) watch(request *http.Request, call Call) (*http.Response, error) {
 	return response, nil
 }
 
+func isProtobuf(response *http.Response) bool {
+	return strings.Contains(response.Header.Get("Content-Type"), "protobuf")
+}
+
+// eventsOf reads a watch, an event at a time. Metadata comes in protobuf, with the length before each
+// event; all else in JSON, with a line for each.
+func eventsOf(response *http.Response, body io.Reader) (next func() ([]byte, error)) {
+	reader := bufio.NewReader(body)
+	if !isProtobuf(response) {
+		return func() ([]byte, error) { return reader.ReadBytes('\n') }
+	}
+	return func() ([]byte, error) {
+		const lengthBytes = 4
+		length := make([]byte, lengthBytes)
+		if _, err := io.ReadFull(reader, length); err != nil {
+			return nil, err
+		}
+		event := make([]byte, binary.BigEndian.Uint32(length))
+		_, err := io.ReadFull(reader, event)
+		return append(length, event...), err
+	}
+}
+
 // forward passes events on, each as a whole, through the gate.
-func forward(ctx context.Context, from io.Reader, to io.Writer, gate *gate) error {
-	reader := bufio.NewReader(from)
+func forward(ctx context.Context, next func() ([]byte, error), to io.Writer, gate *gate) error {
 	for {
-		line, err := reader.ReadBytes('\n')
+		event, err := next()
 		if err != nil {
 			return err // the end of the watch as well
 		}
 		if err := gate.pass(ctx); err != nil {
 			return err
 		}
-		if _, err := to.Write(line); err != nil {
+		if _, err := to.Write(event); err != nil {
 			return err
 		}
 	}
@@ -144,25 +172,37 @@ func (l *wire) cutStreams(resource string, expired bool) {
 	}
 	l.mu.Unlock()
 	for _, s := range cut {
-		if expired {
-			_, _ = s.writer.Write(expiredEvent())
-		} else {
-			_, _ = s.writer.Write([]byte(`{"type":"MODIFIED","obj`)) // half an event
+		last := expiredEvent(s.protobuf)
+		if !expired {
+			last = last[:len(last)/2]
 		}
+		_, _ = s.writer.Write(last)
 		s.writer.CloseWithError(io.ErrUnexpectedEOF)
 		s.cancel()
 	}
 }
 
 // expiredEvent is how the API server ends a watch that has fallen too far behind.
-func expiredEvent() []byte {
-	status := metav1.Status{
+func expiredEvent(inProtobuf bool) []byte {
+	status := &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
 		Message: "too old resource version: 1 (2)", Reason: metav1.StatusReasonExpired, Code: http.StatusGone,
 	}
-	raw, err := json.Marshal(map[string]any{"type": "ERROR", "object": status})
+	if !inProtobuf {
+		raw, err := json.Marshal(map[string]any{"type": "ERROR", "object": status})
+		mustEncode(err)
+		return append(raw, '\n')
+	}
+	object, err := runtime.Encode(protobuf.NewSerializer(clientgoscheme.Scheme, clientgoscheme.Scheme), status)
+	mustEncode(err)
+	event := metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: object}}
+	raw, err := event.Marshal()
+	mustEncode(err)
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...) //nolint:gosec // it is a few hundred bytes
+}
+
+func mustEncode(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("an event of the harness's own: %v", err))
 	}
-	return append(raw, '\n')
 }
