@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -35,6 +36,7 @@ type around struct {
 	// revisions are those of Deployments, by UID: what their pods look like, and how often that has
 	// changed.
 	revisions map[types.UID]rollout
+	working   atomic.Bool
 }
 
 type rollout struct {
@@ -63,6 +65,9 @@ func (a *around) notice(object *unstructured.Unstructured) {
 	}
 }
 
+// isIdle says whether there is nothing that has yet to be looked at.
+func (a *around) isIdle() bool { return len(a.queue) == 0 && !a.working.Load() }
+
 // lag is how long the surroundings take to notice something, so that there is something to wait for.
 const lag = 20 * time.Millisecond
 
@@ -76,9 +81,11 @@ func (a *around) run() {
 			case <-a.ctx.Done():
 				return
 			}
+			a.working.Store(true)
 			for _, id := range a.batch(id) {
 				a.look(id)
 			}
+			a.working.Store(false)
 		case <-a.ctx.Done():
 			return
 		}
@@ -124,6 +131,9 @@ func (a *around) act(id ID) error {
 	}
 	if object.GetDeletionTimestamp() != nil {
 		return a.finishDeletion(object)
+	}
+	if err := a.collect(object); err != nil {
+		return err
 	}
 	switch id.Kind {
 	case AppService, MCPServer, SecureStorage:

@@ -39,6 +39,9 @@ func (a *around) endpoints(id ID) error {
 		}
 		return a.world.Bench.around.Create(a.ctx, desired, client.FieldOwner(fieldManager))
 	}
+	if controller := controllerOf(found); controller != nil && controller.UID != s.UID {
+		return a.collectDependents(ID{"Service", s.Name}) // that of an earlier Service
+	}
 	live, err := as(found, &discoveryv1.EndpointSlice{})
 	if err != nil || live.DeletionTimestamp != nil {
 		return err
@@ -142,6 +145,19 @@ func (a *around) removeFinalizer(object *unstructured.Unstructured, finalizer st
 func (a *around) orphan(object, owner *unstructured.Unstructured) error {
 	left := slices.DeleteFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
 	return a.patch(object, map[string]any{"metadata": map[string]any{"ownerReferences": left}})
+}
+
+// collect deletes an object that came when the one that controls it was gone already.
+func (a *around) collect(object *unstructured.Unstructured) error {
+	controller := controllerOf(object)
+	if !isOurs(controller) {
+		return nil
+	}
+	id := ID{Kind: controller.Kind, Name: controller.Name}
+	if owner := a.world.history.get(id); owner != nil && owner.GetUID() == controller.UID {
+		return nil
+	}
+	return a.collectDependents(id)
 }
 
 // collectDependents deletes what an object has left behind that is gone, or has another one in its place.

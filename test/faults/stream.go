@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -129,7 +130,7 @@ func eventsOf(response *http.Response, body io.Reader) (next func() ([]byte, err
 		}
 		event := make([]byte, binary.BigEndian.Uint32(length))
 		_, err := io.ReadFull(reader, event)
-		return append(length, event...), err
+		return slices.Concat(length, event), err
 	}
 }
 

@@ -64,6 +64,9 @@ func (l *wire) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	call.Body = body
+	if call.Resource == "events" && l.world.Mute {
+		return answer{header: http.Header{"Content-Type": {"application/json"}}, body: body}.response(request), nil
+	}
 	return l.carry(call, request, func(ctx context.Context) (*http.Response, error) {
 		again := request.Clone(ctx)
 		again.Body = io.NopCloser(bytes.NewReader(body))

@@ -28,6 +28,8 @@ type World struct {
 	// Cloud is where its SecureStorages live, and Demo what there is in it.
 	Cloud *fakecloud.Server
 	Demo  fakecloud.Demo
+	// Mute keeps the Events of managers from the API server, which they are more than half of the work of.
+	Mute bool
 
 	history *history
 	around  *around
