@@ -12,6 +12,8 @@
 //   - A [Scenario] is what a user does. [Bench.Undisturbed] runs it undisturbed; [Bench.Run] holds
 //     any other run against that: objects, field managers, conditions, how often each object was
 //     created and deleted, the cloud, silence afterwards, and what must hold at every event.
+//   - A [Simulation] is what users, others and faults do by a seed, to objects of all kinds at once.
+//     [Bench.Simulate] holds its end against what the last specs lead to undisturbed.
 //
 // A run by hand, for whoever does something that no scenario does:
 //

@@ -1,0 +1,149 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fixpoint-dev/fixpoint/test/faults"
+)
+
+// FAULTS_SIMULATIONS is how many seeds TestSimulation runs, from FAULTS_SIMULATION on;
+// FAULTS_CLEAN_SIMULATIONS is how many TestCleanSimulation does. FAULTS_SIMULATION alone replays one.
+const (
+	simulationsInCI      = 200
+	cleanSimulationsInCI = 40
+
+	// simulationsAtATime keep two cores busy.
+	simulationsAtATime = 12
+)
+
+// TestSimulation lets a user and others do what they like to objects of all three kinds, while whatever
+// can go wrong does, and then nothing more.
+func TestSimulation(t *testing.T) {
+	simulate(t, numberOf(t, "FAULTS_SIMULATIONS", simulationsInCI), true)
+}
+
+// TestCleanSimulation is the same, and nothing goes wrong: it shows that the judgement is right.
+func TestCleanSimulation(t *testing.T) {
+	simulate(t, numberOf(t, "FAULTS_CLEAN_SIMULATIONS", cleanSimulationsInCI), false)
+}
+
+func numberOf(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil || number < 0 {
+		t.Fatalf("%s is %q: write a number, such as %d", variable, text, otherwise)
+	}
+	return number
+}
+
+// seedsOf are the seeds to run: so many from the first one on; that one alone, if only it is given.
+func seedsOf(t *testing.T, count int, variable string) (first, last int) {
+	t.Helper()
+	first = numberOf(t, "FAULTS_SIMULATION", 1)
+	if os.Getenv("FAULTS_SIMULATION") != "" && os.Getenv(variable) == "" {
+		count = 1
+	}
+	return first, first + count - 1
+}
+
+func simulate(t *testing.T, count int, disturbed bool) {
+	t.Helper()
+	variable := "FAULTS_CLEAN_SIMULATIONS"
+	if disturbed {
+		variable = "FAULTS_SIMULATIONS"
+	}
+	first, last := seedsOf(t, count, variable)
+	references := faults.NewReferences(bench)
+	sum := &simulated{began: time.Now(), faults: map[string]int{}}
+	seeds := make(chan int)
+	var workers sync.WaitGroup
+	for range min(simulationsAtATime, last-first+1) {
+		workers.Go(func() {
+			for seed := range seeds {
+				s := faults.NewSimulation(uint64(seed), disturbed) //nolint:gosec // not negative
+				o := bench.Simulate(context.Background(), s, references)
+				sum.add(t, o)
+				expectSimulated(t, s, o)
+			}
+		})
+	}
+	for seed := first; seed <= last; seed++ {
+		seeds <- seed
+	}
+	close(seeds)
+	workers.Wait()
+	if err := references.Close(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("seeds %d to %d: %s; %d undisturbed states", first, last, sum, references.Count())
+}
+
+// expectSimulated reports what failed: the line that replays it, what was done, and the difference.
+func expectSimulated(t *testing.T, s *faults.Simulation, o faults.SimulationOutcome) {
+	t.Helper()
+	if len(o.Failures) == 0 {
+		return
+	}
+	t.Errorf("seed %d failed; to replay: cd test && FAULTS_SIMULATION=%d go test ./faults -run '%s'\n--- what was done and what went wrong\n%s\n--- what is wrong\n%s\n--- planned\n%s\n%s",
+		o.Seed, o.Seed, exactly(t.Name()), strings.Join(o.Log, "\n"), strings.Join(o.Failures, "\n"), s, o.Report)
+}
+
+// simulated counts what simulations have done.
+type simulated struct {
+	began time.Time
+
+	mu                                              sync.Mutex
+	runs, failed, operations, calls, managers, past int
+	faults                                          map[string]int
+	took, longest                                   time.Duration
+}
+
+func (s *simulated) add(t *testing.T, o faults.SimulationOutcome) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs++
+	if len(o.Failures) > 0 {
+		s.failed++
+	}
+	s.operations += o.Operations
+	s.calls += o.Calls
+	s.managers += o.Managers
+	s.past += o.PastFinalizers
+	for sort, times := range o.Faults {
+		s.faults[sort] += times
+	}
+	s.took += o.Took
+	s.longest = max(s.longest, o.Took)
+	const every = 50
+	if s.runs%every == 0 {
+		t.Logf("so far: %s", s)
+	}
+}
+
+// String is asked for under the lock, or when nobody counts any more.
+func (s *simulated) String() string {
+	elapsed := time.Since(s.began).Seconds()
+	crashes, all := 0, 0
+	var sorts []string
+	for _, sort := range (faults.SimulationOutcome{Faults: s.faults}).Sorts() {
+		all += s.faults[sort]
+		if strings.HasPrefix(sort, "crash") {
+			crashes += s.faults[sort]
+		}
+		sorts = append(sorts, fmt.Sprintf("%s %d", sort, s.faults[sort]))
+	}
+	return fmt.Sprintf("%d runs, %d failed, %.2f seeds/s, %.1f s each and %.1f s at most; %d operations, %d calls that change something, %d managers, %d deletions past a finalizer; %d faults, %d of them crashes: %s",
+		s.runs, s.failed, float64(s.runs)/elapsed, s.took.Seconds()/float64(max(1, s.runs)), s.longest.Seconds(), s.operations, s.calls, s.managers, s.past, all, crashes, strings.Join(sorts, ", "))
+}
