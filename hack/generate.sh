@@ -41,6 +41,19 @@ rm -rf "${generated_dirs[@]}" "${generated_files[@]}"
 "$controller_gen" object applyconfiguration crd \
 	paths=./apis/... output:crd:dir=config/crd/bases
 
+# The pattern of a quantity that controller-gen knows lets texts through that no quantity can be read
+# from, such as 1e1.5, and others that take hours to read, such as 1e-999999999. One object with such
+# a text would keep a manager from seeing any other of its kind.
+quantity='^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$'
+readable='^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$'
+for crd in config/crd/bases/*.yaml; do
+	QUANTITY="pattern: $quantity" READABLE="pattern: $readable" awk '
+		BEGIN { length_of = length(ENVIRON["QUANTITY"]) }
+		at = index($0, ENVIRON["QUANTITY"]) { $0 = substr($0, 1, at - 1) ENVIRON["READABLE"] substr($0, at + length_of) }
+		{ print }' "$crd" >"$crd.new"
+	mv "$crd.new" "$crd"
+done
+
 # Only packages with Go files can be loaded, and only markers make a role.
 if grep -rqs --include='*.go' '+kubebuilder:rbac:' controllers; then
 	"$controller_gen" rbac:roleName=manager-role \

@@ -324,12 +324,12 @@ type AppServiceAutoscaling struct {
 type AppServiceDisruptionBudget struct {
 	// minAvailable is how many pods have to stay, as a number or a percentage.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[1-9]?[0-9])%$')",message="minAvailable must be a number that is not negative, or a percentage from '0%' to '100%': write for example 2 or '50%'"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="minAvailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': write for example 2 or '50%'"
 	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
 
 	// maxUnavailable is how many pods may be away, as a number or a percentage.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[1-9]?[0-9])%$')",message="maxUnavailable must be a number that is not negative, or a percentage from '0%' to '100%': write for example 1 or '25%'"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="maxUnavailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': write for example 1 or '25%'"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 
@@ -349,7 +349,7 @@ type AppServiceIngress struct {
 	Path string `json:"path,omitempty"`
 
 	// ingressClassName is the IngressClass that serves this host. Left out, it
-	// is the default one of the cluster.
+	// is the default one of the cluster, also when another one becomes that.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="ingressClassName must be the name of an IngressClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or leave it out for the cluster's default"

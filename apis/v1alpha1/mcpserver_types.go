@@ -273,7 +273,7 @@ type MCPServerSpec struct {
 	// targets a share of CPU or memory needs the request for it. With transport
 	// stdio they hold for the bridge and all sessions of the pod together.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || ['cpu', 'memory', 'ephemeral-storage'].all(name, !(name in self.requests) || !(name in self.limits) || quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)",message="resources must not request more than the limit of cpu, memory or ephemeral-storage: lower the request or raise the limit"
+	// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || ['cpu', 'memory', 'ephemeral-storage'].all(name, !(name in self.requests) || !(name in self.limits) || ![string(self.requests[name]), string(self.limits[name])].all(text, text.matches('^[-+]?[0-9.]{1,66}([a-zA-Z]{0,2}|[eE][-+]?[0-9]{1,2})$')) || quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)",message="resources must not request more than the limit of cpu, memory or ephemeral-storage: lower the request or raise the limit"
 	// +kubebuilder:validation:XValidation:rule="['cpu', 'memory', 'ephemeral-storage'].all(name, (!has(self.requests) || !(name in self.requests) || (type(self.requests[name]) == int ? self.requests[name] >= 0 : !self.requests[name].startsWith('-'))) && (!has(self.limits) || !(name in self.limits) || (type(self.limits[name]) == int ? self.limits[name] >= 0 : !self.limits[name].startsWith('-'))))",message="resources must not be negative: write for example {requests: {cpu: 100m, memory: 64Mi}}"
 	Resources corev1.ResourceRequirements `json:"resources,omitzero"`
 

@@ -76,6 +76,9 @@ func overridesOf(overrides *v1alpha1.MCPServerPodOverrides) (map[string]any, err
 		if err := utiljson.Unmarshal(overrides.Spec.Raw, &spec); err != nil {
 			return nil, err
 		}
+		if err := checkQuantities("spec", spec); err != nil {
+			return nil, err
+		}
 		template["spec"] = spec
 	}
 	return map[string]any{

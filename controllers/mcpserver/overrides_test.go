@@ -51,7 +51,7 @@ func TestOverridesAreMergedAsTheAPIServerMerges(t *testing.T) {
 			containers := desired.Spec.Template.Spec.Containers
 			if name == "a container more" {
 				g.Expect(containers).To(HaveLen(2))
-				g.Expect(asJSON(t, containers[1])).To(MatchYAML("{name: log, image: busybox}"))
+				g.Expect(asJSON(t, containers[1])).To(MatchYAML("{name: log, image: busybox, imagePullPolicy: Always}"))
 				desired.Spec.Template.Spec.Containers = containers[:1]
 			}
 			g.Expect(asJSON(t, desired)).To(MatchYAML(edited(t, plainDeployment, c.want)))
@@ -68,14 +68,18 @@ func TestOverridesThatAreNoPartOfAPod(t *testing.T) {
 	cases := map[string]struct {
 		spec, message string
 	}{
-		"no object":        {`[1]`, "cannot unmarshal"},
-		"no JSON":          {`{`, "unexpected end"},
-		"an unknown field": {`{"containerz":[]}`, "containerz"},
-		"a wrong type":     {`{"containers":"server"}`, "containers"},
-		"a name twice":     {`{"containers":[{"name":"a"},{"name":"a"}]}`, "a"},
-		"a bad quantity":   {`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`, "quantit"},
-		"a number as text": {`{"terminationGracePeriodSeconds":"5"}`, "terminationGracePeriodSeconds"},
-		"a huge number":    {`{"terminationGracePeriodSeconds":1e99}`, ""},
+		"no object":                           {`[1]`, "cannot unmarshal"},
+		"no JSON":                             {`{`, "unexpected end"},
+		"an unknown field":                    {`{"containerz":[]}`, "containerz"},
+		"a wrong type":                        {`{"containers":"server"}`, "containers"},
+		"a name twice":                        {`{"containers":[{"name":"a"},{"name":"a"}]}`, "a"},
+		"a bad quantity":                      {`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`, `spec.containers[0].resources.limits.memory: "much" is no quantity`},
+		"a quantity that takes a day to read": {`{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1e-999999999"}}]}`, `spec.volumes[0].emptyDir.sizeLimit: "1e-999999999" is no quantity`},
+		"a quantity that nobody can read":     {`{"overhead":{"cpu":"1e1.5"}}`, `spec.overhead.cpu: "1e1.5" is no quantity`},
+		"the first of many quantities":        {`{"containers":[{"name":"server","resources":{"requests":{"b":"x","a":"x"},"limits":{"d":"x","c":"x"}}}]}`, "spec.containers[0].resources.limits.c:"},
+		"a quantity that is an object":        {`{"overhead":{"cpu":{}}}`, ""},
+		"a number as text":                    {`{"terminationGracePeriodSeconds":"5"}`, "terminationGracePeriodSeconds"},
+		"a huge number":                       {`{"terminationGracePeriodSeconds":1e99}`, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

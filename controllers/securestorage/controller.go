@@ -29,7 +29,7 @@ const FieldManager = "fixpoint-securestorage"
 // Finalizer keeps a SecureStorage until the cloud has nothing left of it that is to go.
 const Finalizer = "fixpoint.dev/teardown"
 
-// +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="",resources=serviceaccounts/token,verbs=create

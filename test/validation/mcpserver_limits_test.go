@@ -15,7 +15,7 @@ var mcpServerLimits = map[string]limitRefusal{
 	"spec.image required": {spec: `{port: 80}`, says: `spec.image: Required value`},
 	"spec.mounts[].emptyDir.sizeLimit pattern": {
 		spec: mcpServer(`mounts: [{name: a, mountPath: /a, emptyDir: {sizeLimit: 1 GB}}]`),
-		says: `spec.mounts[0].emptyDir.sizeLimit: Invalid value: "1 GB": spec.mounts[0].emptyDir.sizeLimit in body should match '^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$'`},
+		says: `spec.mounts[0].emptyDir.sizeLimit: Invalid value: "1 GB": spec.mounts[0].emptyDir.sizeLimit in body should match '^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$'`},
 
 	// The controller keeps the status within these; a test of them shows that it has to.
 	"status.endpoint maxLength":         tooLongStatus("endpoint", 2048),

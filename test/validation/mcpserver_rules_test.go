@@ -29,6 +29,7 @@ const (
 	fromNamelessMessage = "envFrom must name the Secret or ConfigMap of each entry: set name"
 
 	requestsMessage = "resources must not request more than the limit of cpu, memory or ephemeral-storage: lower the request or raise the limit"
+	quantityMessage = ` in body should match '^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$'`
 	negativeMessage = "resources must not be negative: write for example {requests: {cpu: 100m, memory: 64Mi}}"
 	urlPathMessage  = "path must be the path of a URL, starting with '/', with neither query nor fragment and without '.', '..' and empty segments: write for example /mcp"
 
@@ -165,6 +166,9 @@ var mcpServerRefusals = map[string]refusal{
 
 	"requests above the limits":    badServer(`resources: {requests: {memory: 1Gi}, limits: {memory: 1023Mi}}`, "resources", requestsMessage),
 	"requests of CPU above limits": badServer(`resources: {requests: {cpu: 2}, limits: {cpu: 1500m}}`, "resources", requestsMessage),
+	// A quantity as small as this takes the API server a day to compare.
+	"requests of no sensible size": badServer(`resources: {requests: {cpu: "1e-999999999"}, limits: {cpu: 1}}`, "resources.requests.cpu", "spec.resources.requests.cpu"+quantityMessage),
+	"limits of no sensible size":   badServer(`resources: {requests: {cpu: 1}, limits: {cpu: "1e-999999999"}}`, "resources.limits.cpu", "spec.resources.limits.cpu"+quantityMessage),
 	"requests that are negative":   badServer(`resources: {requests: {cpu: -100m}}`, "resources", negativeMessage),
 	"limits that are negative":     badServer(`resources: {limits: {memory: -1}}`, "resources", negativeMessage),
 

@@ -36,8 +36,8 @@ const (
 	maxMessage      = "maxReplicas must not be less than minReplicas: raise maxReplicas or lower minReplicas"
 	targetMessage   = "autoscaling needs something to measure: set targetCPUUtilizationPercent (80 is usual), targetMemoryUtilizationPercent, or both"
 	budgetMessage   = "disruptionBudget needs exactly one of minAvailable and maxUnavailable: set one and remove the other"
-	availMessage    = "minAvailable must be a number that is not negative, or a percentage from '0%' to '100%': write for example 2 or '50%'"
-	unavailMessage  = "maxUnavailable must be a number that is not negative, or a percentage from '0%' to '100%': write for example 1 or '25%'"
+	availMessage    = "minAvailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': write for example 2 or '50%'"
+	unavailMessage  = "maxUnavailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': write for example 1 or '25%'"
 	hostMessage     = "host must be a DNS name in lower case, without scheme, port, path or wildcard: write for example shop.example.com"
 	pathMessage     = "path must start with '/': write for example /shop"
 	classMessage    = "ingressClassName must be the name of an IngressClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or leave it out for the cluster's default"
@@ -134,6 +134,10 @@ var ruleRefusals = map[string]refusal{
 	"disruption budget with a negative minimum": {
 		spec:  `{image: "shop:1", disruptionBudget: {minAvailable: -1}}`,
 		field: "spec.disruptionBudget.minAvailable", message: availMessage},
+	// More than Go's type for it holds: a manager could not read the object, nor any other beside it.
+	"disruption budget with a minimum of more than 32 bits": {
+		spec:  `{image: "shop:1", disruptionBudget: {minAvailable: 2147483648}}`,
+		field: "spec.disruptionBudget.minAvailable", message: availMessage},
 	"disruption budget with a minimum of more than all": {
 		spec:  `{image: "shop:1", disruptionBudget: {minAvailable: "101%"}}`,
 		field: "spec.disruptionBudget.minAvailable", message: availMessage},
@@ -146,6 +150,12 @@ var ruleRefusals = map[string]refusal{
 	"disruption budget with a maximum that is a word": {
 		spec:  `{image: "shop:1", disruptionBudget: {maxUnavailable: half}}`,
 		field: "spec.disruptionBudget.maxUnavailable", message: unavailMessage},
+
+	// No manager could read the object, nor any other beside it.
+	"quantity that is none": {
+		spec:    `{image: "shop:1", resources: {requests: {cpu: "1e1.5"}}}`,
+		field:   "spec.resources.requests.cpu",
+		message: "spec.resources.requests.cpu" + quantityMessage},
 
 	"host that is empty": {
 		spec: `{image: "shop:1", ingress: {host: ""}}`, field: "spec.ingress.host", message: hostMessage},

@@ -12,7 +12,7 @@ type AppServiceIngressApplyConfiguration struct {
 	// path is the prefix of the URL's path that leads to the application.
 	Path *string `json:"path,omitempty"`
 	// ingressClassName is the IngressClass that serves this host. Left out, it
-	// is the default one of the cluster.
+	// is the default one of the cluster, also when another one becomes that.
 	IngressClassName *string `json:"ingressClassName,omitempty"`
 	// tlsSecretName is the Secret of the namespace with the certificate for
 	// host. Left out, the application is reached by plain HTTP.
