@@ -19,6 +19,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -115,9 +116,9 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	var ingressClasses client.Reader
+	var ingressClasses workload.IngressClasses
 	if !o.NoClusterRights {
-		ingressClasses = mgr.GetClient()
+		ingressClasses.Reader = mgr.GetClient()
 	}
 	return phases.New(phases.Definition[*v1alpha1.AppService, *scope]{
 		Controller: Name,

@@ -82,6 +82,7 @@ func podTemplate(app *v1alpha1.AppService) (*corev1ac.PodTemplateSpecApplyConfig
 		pod.WithVolumes(corev1ac.Volume().WithName(configVolume).
 			WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(app.Name)))
 	}
+	workload.DeclarePullPolicies(pod)
 	template := corev1ac.PodTemplateSpec().WithLabels(labelsOf(app)).WithSpec(pod)
 	if len(app.Spec.Config) > 0 {
 		template.WithAnnotations(map[string]string{configHashAnnotation: configHash(app)})

@@ -35,6 +35,7 @@ spec:
       containers:
       - name: app
         image: ghcr.io/acme/shop:1.4.2
+        imagePullPolicy: IfNotPresent
         ports:
         - {name: http, containerPort: 8080, protocol: TCP}
 `

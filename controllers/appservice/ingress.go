@@ -13,19 +13,24 @@ import (
 
 // ingress is the Ingress from spec.ingress.
 var ingress = phases.Child[*scope, *networkingv1ac.IngressApplyConfiguration, *networkingv1.Ingress]{
-	Name:    "Ingress",
-	Desired: func(s *scope) (*networkingv1ac.IngressApplyConfiguration, error) { return desiredIngress(s.app), nil },
-	Absent:  "spec.ingress is not set",
-	Requires: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-		return workload.IngressClassExists(ctx, s.ingressClasses, s.app.Spec.Ingress.IngressClassName)
+	Name: "Ingress",
+	Desired: func(s *scope) (*networkingv1ac.IngressApplyConfiguration, error) {
+		return desiredIngress(s.app, s.ingressClasses)
 	},
-	// An ingress controller need not publish an address, so there is nothing to wait for.
-	Ready: func(*networkingv1.Ingress) phases.Verdict { return phases.Done("the Ingress leads to the Service") },
+	Absent: "spec.ingress is not set",
+	Requires: func(ctx context.Context, s *scope) (phases.Verdict, error) {
+		return s.ingressClasses.Exist(ctx, *s.app.Spec.Ingress)
+	},
+	Ready: workload.IngressReady,
 }
 
-func desiredIngress(app *v1alpha1.AppService) *networkingv1ac.IngressApplyConfiguration {
+func desiredIngress(app *v1alpha1.AppService, classes workload.IngressClasses) (*networkingv1ac.IngressApplyConfiguration, error) {
 	if app.Spec.Ingress == nil {
-		return nil
+		return nil, nil
 	}
-	return workload.Ingress(app.Name, app.Namespace, portName, *app.Spec.Ingress).WithLabels(labelsOf(app))
+	class, err := classes.Of(*app.Spec.Ingress)
+	if err != nil {
+		return nil, err
+	}
+	return workload.Ingress(app.Name, app.Namespace, portName, *app.Spec.Ingress, class).WithLabels(labelsOf(app)), nil
 }

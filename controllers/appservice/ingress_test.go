@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 func TestDesiredIngress(t *testing.T) {
@@ -59,7 +60,8 @@ spec:
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			desired := desiredIngress(webApp(func(spec *v1alpha1.AppServiceSpec) { spec.Ingress = c.ingress }))
+			desired, err := desiredIngress(webApp(func(spec *v1alpha1.AppServiceSpec) { spec.Ingress = c.ingress }), workload.IngressClasses{})
+			g.Expect(err).NotTo(HaveOccurred())
 			if c.want == "" {
 				g.Expect(desired).To(BeNil())
 				return
@@ -67,9 +69,4 @@ spec:
 			g.Expect(asJSON(t, desired)).To(MatchYAML(c.want))
 		})
 	}
-}
-
-func TestIngressIsReadyOnceItExists(t *testing.T) {
-	NewWithT(t).Expect(judgementOf(ingress.Ready(nil))).To(
-		Equal(judgement{"done", v1alpha1.ReasonReady, "the Ingress leads to the Service"}))
 }

@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -34,9 +35,8 @@ type scope struct {
 	app *v1alpha1.AppService
 	// reader reads from the cache, uncached past it.
 	reader, uncached client.Reader
-	// ingressClasses reads IngressClasses; nil if they cannot be read.
-	ingressClasses client.Reader
-	clock          clock.PassiveClock
+	ingressClasses   workload.IngressClasses
+	clock            clock.PassiveClock
 	// deployment is the live Deployment, if there is one.
 	deployment *appsv1.Deployment
 }

@@ -11,6 +11,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -194,7 +195,7 @@ func TestTheOtherChildren(t *testing.T) {
 	g.Expect(desiredServiceAccount(plain)).To(BeNil())
 	g.Expect(desiredAutoscaler(plain)).To(BeNil())
 	g.Expect(desiredDisruptionBudget(plain)).To(BeNil())
-	g.Expect(desiredIngress(plain)).To(BeNil())
+	g.Expect(desiredIngress(plain, workload.IngressClasses{})).To(BeNil())
 	g.Expect(desiredServiceAccount(tools(func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"} }))).To(BeNil())
 
 	full := tools(func(s *spec) {
@@ -215,9 +216,11 @@ maxReplicas: 5
 metrics: [{type: Resource, resource: {name: memory, target: {type: Utilization, averageUtilization: 70}}}]`))
 	g.Expect(asJSON(t, desiredDisruptionBudget(full).Spec)).To(MatchYAML(
 		"{maxUnavailable: 1, selector: {matchLabels: {app.kubernetes.io/name: tools, fixpoint.dev/kind: mcpserver}}}"))
-	backend := desiredIngress(full).Spec.Rules[0].HTTP.Paths[0].Backend.Service
+	in, err := desiredIngress(full, workload.IngressClasses{})
+	g.Expect(err).NotTo(HaveOccurred())
+	backend := in.Spec.Rules[0].HTTP.Paths[0].Backend.Service
 	g.Expect(asJSON(t, backend)).To(MatchYAML("{name: tools, port: {name: mcp}}"))
-	for _, labels := range []map[string]string{desiredConfig(full).Labels, account.Labels, desiredAutoscaler(full).Labels, desiredDisruptionBudget(full).Labels, desiredIngress(full).Labels} {
+	for _, labels := range []map[string]string{desiredConfig(full).Labels, account.Labels, desiredAutoscaler(full).Labels, desiredDisruptionBudget(full).Labels, in.Labels} {
 		g.Expect(labels).To(Equal(labelsOf(full)))
 	}
 }

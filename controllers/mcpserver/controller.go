@@ -27,6 +27,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -203,9 +204,9 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	if o.keys == nil {
 		o.keys = newKeyReader(mgr)
 	}
-	var ingressClasses client.Reader
+	var ingressClasses workload.IngressClasses
 	if !o.NoClusterRights {
-		ingressClasses = mgr.GetClient()
+		ingressClasses.Reader = mgr.GetClient()
 	}
 	var cached, uncached client.Reader = mgr.GetClient(), mgr.GetAPIReader()
 	var gateways gatewayReader

@@ -42,8 +42,12 @@ func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error)
 	if server.Spec.Replicas != nil {
 		spec.WithReplicas(*server.Spec.Replicas)
 	}
-	desired := appsv1ac.Deployment(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithSpec(spec)
-	return withOverrides(desired, server.Spec.PodOverrides)
+	desired, err := withOverrides(appsv1ac.Deployment(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithSpec(spec), server.Spec.PodOverrides)
+	if err != nil {
+		return nil, err
+	}
+	workload.DeclarePullPolicies(desired.Spec.Template.Spec)
+	return desired, nil
 }
 
 // strategy never takes a pod away before another one serves: sessions live in pods.

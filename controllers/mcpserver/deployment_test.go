@@ -42,6 +42,7 @@ spec:
       containers:
       - name: server
         image: ghcr.io/acme/tools:1.4.2
+        imagePullPolicy: IfNotPresent
         ports:
         - {name: mcp, containerPort: 8080, protocol: TCP}
         lifecycle: {preStop: {sleep: {seconds: 10}}}
@@ -178,7 +179,7 @@ func TestDesiredDeployment(t *testing.T) {
 		}},
 		"stdio": {stdio, map[string]string{
 			pod + ".initContainers": `
-[{name: fixpoint-bridge, image: "ghcr.io/fixpoint-dev/fixpoint:1", command: [/mcp-bridge, install, /.fixpoint/mcp-bridge],
+[{name: fixpoint-bridge, image: "ghcr.io/fixpoint-dev/fixpoint:1", imagePullPolicy: IfNotPresent, command: [/mcp-bridge, install, /.fixpoint/mcp-bridge],
   securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}},
   volumeMounts: [{name: fixpoint-bridge, mountPath: /.fixpoint}]}]`,
 			pod + ".volumes":              "[{name: fixpoint-bridge, emptyDir: {}}]",

@@ -8,6 +8,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -45,14 +46,13 @@ type scope struct {
 	server *v1alpha1.MCPServer
 	// reader reads from the cache, uncached past it.
 	reader, uncached client.Reader
-	// ingressClasses reads IngressClasses; nil if they cannot be read.
-	ingressClasses client.Reader
-	references     *references.Reader
-	keys           *keyReader
-	gateways       gatewayReader
-	prober         Prober
-	settings       Settings
-	clock          clock.PassiveClock
+	ingressClasses   workload.IngressClasses
+	references       *references.Reader
+	keys             *keyReader
+	gateways         gatewayReader
+	prober           Prober
+	settings         Settings
+	clock            clock.PassiveClock
 
 	// dependencies is a hash of the data that pods take from Secrets and ConfigMaps; empty if they
 	// take none.

@@ -17,21 +17,27 @@ import (
 
 // ingress is the way in from outside through an Ingress.
 var ingress = phases.Child[*scope, *networkingv1ac.IngressApplyConfiguration, *networkingv1.Ingress]{
-	Name:    "Ingress",
-	Desired: desired(desiredIngress),
-	Absent:  "spec.ingress is not set",
-	Requires: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-		return workload.IngressClassExists(ctx, s.ingressClasses, s.server.Spec.Ingress.IngressClassName)
+	Name: "Ingress",
+	Desired: func(s *scope) (*networkingv1ac.IngressApplyConfiguration, error) {
+		return desiredIngress(s.server, s.ingressClasses)
 	},
-	Ready:   done[*networkingv1.Ingress]("the Ingress leads to the Service"),
+	Absent: "spec.ingress is not set",
+	Requires: func(ctx context.Context, s *scope) (phases.Verdict, error) {
+		return s.ingressClasses.Exist(ctx, *s.server.Spec.Ingress)
+	},
+	Ready:   workload.IngressReady,
 	Explain: sayWhyNoURL[*networkingv1.Ingress],
 }
 
-func desiredIngress(server *v1alpha1.MCPServer) *networkingv1ac.IngressApplyConfiguration {
+func desiredIngress(server *v1alpha1.MCPServer, classes workload.IngressClasses) (*networkingv1ac.IngressApplyConfiguration, error) {
 	if server.Spec.Ingress == nil {
-		return nil
+		return nil, nil
 	}
-	return workload.Ingress(server.Name, server.Namespace, portName, *server.Spec.Ingress).WithLabels(labelsOf(server))
+	class, err := classes.Of(*server.Spec.Ingress)
+	if err != nil {
+		return nil, err
+	}
+	return workload.Ingress(server.Name, server.Namespace, portName, *server.Spec.Ingress, class).WithLabels(labelsOf(server)), nil
 }
 
 // route is the way in from outside through a Gateway.

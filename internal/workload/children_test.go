@@ -6,10 +6,7 @@ import (
 	. "github.com/onsi/gomega"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
@@ -65,39 +62,6 @@ func TestDisruptionBudgetReady(t *testing.T) {
 			b := &policyv1.PodDisruptionBudget{}
 			b.Generation, b.Status.ObservedGeneration = c.generation, c.observed
 			NewWithT(t).Expect(judgementOf(DisruptionBudgetReady(b))).To(Equal(c.want))
-		})
-	}
-}
-
-func TestJudgeIngressClass(t *testing.T) {
-	class := func(name, isDefault string) networkingv1.IngressClass {
-		c := networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if isDefault != "" {
-			c.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: isDefault}
-		}
-		return c
-	}
-	noDefault := judgement{"stalled", v1alpha1.ReasonIngressClassMissing,
-		"the cluster has no default IngressClass; name one in spec.ingress.ingressClassName, or install an ingress controller"}
-	noSuch := judgement{"stalled", v1alpha1.ReasonIngressClassMissing,
-		"IngressClass nginx does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that brings it"}
-	found := judgement{"done", v1alpha1.ReasonReady, ""}
-
-	cases := map[string]struct {
-		wanted  *string
-		classes []networkingv1.IngressClass
-		want    judgement
-	}{
-		"no classes at all":              {nil, nil, noDefault},
-		"no default class":               {nil, []networkingv1.IngressClass{class("nginx", ""), class("traefik", "false")}, noDefault},
-		"a default class":                {nil, []networkingv1.IngressClass{class("nginx", ""), class("traefik", "true")}, found},
-		"named, and there are none":      {ptr.To("nginx"), nil, noSuch},
-		"named, and there":               {ptr.To("nginx"), []networkingv1.IngressClass{class("traefik", "true"), class("nginx", "")}, found},
-		"named, and only the default is": {ptr.To("nginx"), []networkingv1.IngressClass{class("traefik", "true")}, noSuch},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(judgementOf(judgeIngressClass(c.wanted, c.classes))).To(Equal(c.want))
 		})
 	}
 }

@@ -307,7 +307,7 @@ func TestTheDefaultIngressClass(t *testing.T) {
 	class.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: "true"}
 	w.Expect(api.Update(w.ctx, class)).To(Succeed())
 
-	// Then the API server puts it into the Ingress, and nobody takes it for drift.
+	// Then the Ingress gets it, and nobody takes it for drift.
 	w.ready("web")
 	w.Expect(read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal("default")))
 	mark := w.settled()
@@ -316,4 +316,11 @@ func TestTheDefaultIngressClass(t *testing.T) {
 	})
 	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
 	w.Expect(w.ready("web").Status.Drifts).To(BeEmpty())
+
+	// And a class that is declared and taken back gives way to it: the API server gives the default one
+	// only to new Ingresses.
+	for _, declared := range []*string{ptr.To(ingressClass), nil} {
+		w.changeReady("web", ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: declared}))
+		w.Expect(read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal(ptr.Deref(declared, "default"))))
+	}
 }
