@@ -11,9 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
@@ -60,6 +62,8 @@ func build(kind, name string, tree map[string]any) *unstructured.Unstructured {
 
 // try brings an object before the API server, which checks fields as strictly as it is told.
 func (d *door) try(ctx context.Context, how way, kind string, object *unstructured.Unstructured, strictness string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience) // a rule may take for ever, and nobody ends it
+	defer cancel()
 	dryRun := []string{metav1.DryRunAll}
 	switch how {
 	case byUpdate:
@@ -91,6 +95,20 @@ var (
 	misformed = regexp.MustCompile(`^Invalid value: "": Checked value must be of type .* in (spec\S*)$`)
 	untyped   = regexp.MustCompile(`\.spec[.\w/ -]*`)
 )
+
+// decoder reads objects as the manager's watches do.
+var decoder = serializer.NewCodecFactory(controllers.NewScheme()).UniversalDeserializer()
+
+// isReadable says whether the manager can read what the API server would store. If it cannot, the
+// watch breaks and so does each list: one object keeps the manager from seeing all others of its kind.
+func isReadable(stored *unstructured.Unstructured) error {
+	text, err := stored.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("writing what is stored: %w", err)
+	}
+	_, _, err = decoder.Decode(text, nil, nil)
+	return err
+}
 
 // complaints are the fields that a refusal points to. That some rules were not checked is none.
 func complaints(err error) []string {

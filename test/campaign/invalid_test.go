@@ -149,6 +149,12 @@ func (c *tally) judge(ctx context.Context, d *door, t trial) {
 	}
 	stored, err := d.try(ctx, t.how, t.kind.Name, object, metav1.FieldValidationStrict)
 	want := t.mutations[0].Want
+	if err == nil {
+		if broken := isReadable(stored); broken != nil {
+			c.fault("%s: the API server takes it, and no manager can read it: %v", t, broken)
+			return
+		}
+	}
 	switch {
 	case err != nil && !isRefusal(err):
 		c.fault("%s: the API server does not judge: %v", t, err)

@@ -34,12 +34,13 @@ func (w *world) liveWith(t *testing.T, kind specs.Kind, letIn []trial) int {
 	chosen := letIn[:min(len(letIn), wantLetIn*scale(t))]
 	namespace := "letin-" + strings.ToLower(kind.Name)
 	w.namespace(namespace)
+	w.seedsBecomeReady(t, kind, namespace)
 
 	began := time.Now()
 	c := &tally{counts: map[string]int{}}
 	var next atomic.Int64
 	var workers sync.WaitGroup
-	const atATime = 32
+	const atATime = 16
 	for range atATime {
 		workers.Go(func() {
 			for i := int(next.Add(1) - 1); i < len(chosen); i = int(next.Add(1) - 1) {
@@ -66,6 +67,24 @@ func (w *world) liveWith(t *testing.T, kind specs.Kind, letIn []trial) int {
 		t.Error(fault)
 	}
 	return invalid
+}
+
+// seedsBecomeReady: what is wrong with a seed would hide what is wrong with a mutation of it.
+func (w *world) seedsBecomeReady(t *testing.T, kind specs.Kind, namespace string) {
+	t.Helper()
+	g := NewWithT(t)
+	d, err := newDoor("")
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, seed := range kind.SeedNames() {
+		o := object{d.client, w.seen, kind.Name, types.NamespacedName{Namespace: namespace, Name: "seed-" + seed}}
+		tree := specs.Clone(kind.Seeds[seed])
+		if o.kind == "SecureStorage" {
+			besides(tree, specs.Path{"metadata"}, o)
+		}
+		spec, _ := tree["spec"].(map[string]any)
+		g.Expect(converge(t.Context(), o, spec)).To(Succeed(), "the seed %s", seed)
+		g.Expect(o.remove(t.Context())).To(Succeed())
+	}
 }
 
 // harmless is what the manager makes of a spec that is unusual and not wrong.
@@ -104,7 +123,7 @@ func besides(tree map[string]any, path specs.Path, o object) {
 		path  specs.Path
 		value any
 	}{
-		{specs.Path{"spec", "accountName"}, "letin" + strings.TrimPrefix(o.Name, "letin-")},
+		{specs.Path{"spec", "accountName"}, strings.ReplaceAll(o.Name, "-", "")},
 		{specs.Path{"spec", "key", "version"}, nil},
 		{specs.Path{"spec", "provider", "workloadIdentity"}, nil},
 		{specs.Path{"spec", "deletionPolicy"}, "Delete"},
@@ -126,7 +145,11 @@ var elsewhere = map[string][]string{
 	"envFrom":    {"env"},
 	"secretRef":  {"Secret"},
 	"configMap":  {"ConfigMap"},
+	"caRef":      {"ConfigMap", "Secret"},
 	"parentRefs": {"Gateway"},
+
+	"configMapKeyRef": {"ConfigMap"},
+	"secretKeyRef":    {"Secret"},
 }
 
 // tells says whether the condition that gates names the field: by its path, or that of the field that

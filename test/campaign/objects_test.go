@@ -87,21 +87,50 @@ func (o object) remove(ctx context.Context) error {
 	if err := o.access().Delete(ctx, o.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting %s: %w", o, err)
 	}
-	const seldom = 5 * interval
-	err := wait.PollUntilContextTimeout(ctx, seldom, patience, true, func(ctx context.Context) (bool, error) {
-		_, err := o.access().Get(ctx, o.Name, metav1.GetOptions{})
+	live, isAbandoned := build(o.kind, o.Name, map[string]any{}), false
+	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
+		err := o.seen.Get(ctx, o.NamespacedName, live)
 		if apierrors.IsNotFound(err) {
-			return true, nil
+			return o.isGone(ctx) // it may have been made a moment ago
+		}
+		if err == nil && !isAbandoned && waitsForCredentials(live) {
+			isAbandoned = true
+			return false, o.abandon(ctx)
 		}
 		return false, err
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for %s to go: %w", o, err)
+		return fmt.Errorf("waiting for %s to go: %w; it is %s", o, err, describe(live))
 	}
 	return nil
 }
 
-// watchKinds is a cache of the objects of our kinds, for the time of a test.
+// isGone asks the API server.
+func (o object) isGone(ctx context.Context) (bool, error) {
+	_, err := o.access().Get(ctx, o.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return false, err
+}
+
+// waitsForCredentials says whether a SecureStorage cannot be deleted because nobody knows, without its
+// credentials, what of it is in the cloud.
+func waitsForCredentials(live *unstructured.Unstructured) bool {
+	return live.GetDeletionTimestamp() != nil && conditions(live)["Ready"].Reason == v1alpha1.ReasonCredentialsMissing
+}
+
+// abandon gives up what cannot be reached, as a person does who reads why a deletion waits.
+func (o object) abandon(ctx context.Context) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, v1alpha1.AnnotationAbandon)
+	if _, err := o.access().Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("abandoning %s: %w", o, err)
+	}
+	return nil
+}
+
+// watchKinds is a cache of the objects of our kinds and of what is made for them, as they are, for the
+// time of a test.
 func watchKinds(t *testing.T) client.Reader {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -111,8 +140,17 @@ func watchKinds(t *testing.T) client.Reader {
 		t.Fatal(err)
 	}
 	go func() { _ = watched.Start(ctx) }()
+	var all []client.Object
 	for _, kind := range kinds {
-		if _, err := watched.GetInformer(ctx, build(kind.Name, "", map[string]any{})); err != nil {
+		all = append(all, build(kind.Name, "", map[string]any{}))
+	}
+	for _, kind := range childKinds() {
+		child := &unstructured.Unstructured{}
+		child.SetGroupVersionKind(kind)
+		all = append(all, child)
+	}
+	for _, object := range all {
+		if _, err := watched.GetInformer(ctx, object); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,11 +17,13 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
@@ -37,6 +39,19 @@ func children() []client.Object {
 		&autoscalingv2.HorizontalPodAutoscaler{}, &policyv1.PodDisruptionBudget{},
 		&networkingv1.Ingress{}, &networkingv1.NetworkPolicy{}, &gatewayv1.HTTPRoute{},
 	}
+}
+
+// childKinds names them.
+func childKinds() []schema.GroupVersionKind {
+	var kinds []schema.GroupVersionKind
+	for _, child := range children() {
+		gvk, err := apiutil.GVKForObject(child, api.Scheme())
+		if err != nil {
+			panic(fmt.Sprintf("finding the kind of %T: %v", child, err)) // the list above is wrong
+		}
+		kinds = append(kinds, gvk)
+	}
+	return kinds
 }
 
 // player does what a cluster's own controllers would: Deployments get their pods, autoscalers and

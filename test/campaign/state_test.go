@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
@@ -24,21 +23,17 @@ import (
 // one object to the next by its nature: identities, versions, times and addresses.
 type state map[string]any
 
-// stateOf reads the state of an object.
-func (w *world) stateOf(ctx context.Context, o object) (state, error) {
-	live, err := o.access().Get(ctx, o.Name, metav1.GetOptions{})
-	if err != nil {
+// stateOf reads the state of an object, from the API server or from a cache.
+func (w *world) stateOf(ctx context.Context, from client.Reader, o object) (state, error) {
+	live := build(o.kind, o.Name, map[string]any{})
+	if err := from.Get(ctx, o.NamespacedName, live); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", o, err)
 	}
 	s := state{o.kind: ownState(live)}
-	for _, kind := range children() {
-		gvk, err := apiutil.GVKForObject(kind, api.Scheme())
-		if err != nil {
-			return nil, fmt.Errorf("finding the kind of %T: %w", kind, err)
-		}
+	for _, gvk := range childKinds() {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-		if err := api.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+		if err := from.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
 			return nil, fmt.Errorf("listing %s: %w", gvk.Kind, err)
 		}
 		for i := range list.Items {
@@ -184,12 +179,8 @@ func versions(ctx context.Context, o object) (map[string]string, error) {
 		return nil, fmt.Errorf("reading %s: %w", o, err)
 	}
 	all := map[string]string{o.kind: live.GetResourceVersion()}
-	for _, kind := range children() {
+	for _, gvk := range childKinds() {
 		list := &metav1.PartialObjectMetadataList{}
-		gvk, err := apiutil.GVKForObject(kind, api.Scheme())
-		if err != nil {
-			return nil, fmt.Errorf("finding the kind of %T: %w", kind, err)
-		}
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 		if err := api.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
 			return nil, fmt.Errorf("listing %s: %w", gvk.Kind, err)

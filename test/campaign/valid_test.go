@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
@@ -29,6 +30,9 @@ var chainCounts = map[string]struct{ chains, length int }{
 
 // wantTransitions is how many changes of a spec at least have to lead to the right state.
 const wantTransitions = 1000
+
+// chainsAtATime is how many are under way. More would only wait for each other.
+const chainsAtATime = 16
 
 // rollbackEvery is after how many specs of a chain a bad one is tried and taken back.
 const rollbackEvery = 2
@@ -51,10 +55,13 @@ func TestValidSpecs(t *testing.T) {
 	t.Logf("seed %d: -campaign.seed=%[1]d runs the same again", *seed)
 	var chains sync.WaitGroup
 	var mu sync.Mutex
+	places := make(chan struct{}, chainsAtATime)
 	var ended []object
 	for k, kind := range kinds {
 		for i := range chainCounts[kind.Name].chains * scale(t) {
 			chains.Go(func() {
+				places <- struct{}{}
+				defer func() { <-places }()
 				c, err := w.newChain(t, kind, r, i, uint64(1000*(k+1)+i)) //nolint:gosec // small numbers
 				if err == nil {
 					err = c.run(t.Context(), chainCounts[kind.Name].length)
@@ -152,11 +159,8 @@ func (c *chain) step(ctx context.Context, spec map[string]any, i int) error {
 	if err := converge(ctx, c.fresh, spec); err != nil {
 		return fmt.Errorf("a new object: %w", err)
 	}
-	want, err := c.stateOf(ctx, c.fresh)
-	if err != nil {
-		return err
-	}
-	if err := c.comesTo(ctx, want, c.fresh); err != nil {
+	fresh := func(from client.Reader) (state, error) { return c.stateOf(ctx, from, c.fresh) }
+	if err := c.comesTo(ctx, fresh); err != nil {
 		return fmt.Errorf("differential: the state is not that of a new object (+) with the same spec:\n%w\nspec %v", err, spec)
 	}
 	c.results.differentials.Add(1)
@@ -180,21 +184,24 @@ func converge(ctx context.Context, o object, spec map[string]any) error {
 
 // comesTo waits until the state of the chain is a certain one. The last thing that a pass does is to
 // tidy up, and a state may be read before that. What it is held against may not have been done either.
-func (c *chain) comesTo(ctx context.Context, want state, against object) error {
-	const soon = 20 * time.Second
+// A cache tells when it seems so, and then the API server tells whether it is.
+func (c *chain) comesTo(ctx context.Context, want func(from client.Reader) (state, error)) error {
 	difference := ""
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, soon, true, func(ctx context.Context) (bool, error) {
-		got, err := c.stateOf(ctx, c.object)
-		if err != nil {
-			return false, err
+	err := wait.PollUntilContextTimeout(ctx, 5*interval, patience, true, func(ctx context.Context) (bool, error) {
+		for _, from := range []client.Reader{c.world.seen, api} {
+			wanted, err := want(from)
+			if err != nil {
+				return false, err
+			}
+			got, err := c.stateOf(ctx, from, c.object)
+			if err != nil {
+				return false, err
+			}
+			if difference = got.differs(wanted); difference != "" {
+				return false, nil
+			}
 		}
-		if difference = got.differs(want); difference == "" {
-			return true, nil
-		}
-		if against.Name != "" {
-			want, err = c.stateOf(ctx, against)
-		}
-		return false, err
+		return true, nil
 	})
 	if err != nil && difference != "" {
 		return fmt.Errorf("%s", difference)
@@ -204,7 +211,7 @@ func (c *chain) comesTo(ctx context.Context, want state, against object) error {
 
 // rollback tries a bad spec and takes it back.
 func (c *chain) rollback(ctx context.Context, spec map[string]any) error {
-	before, err := c.stateOf(ctx, c.object)
+	before, err := c.stateOf(ctx, api, c.object)
 	if err != nil {
 		return err
 	}
@@ -220,7 +227,8 @@ func (c *chain) rollback(ctx context.Context, spec map[string]any) error {
 	if err := converge(ctx, c.object, spec); err != nil {
 		return fmt.Errorf("rollback from %v: %w", difference, err)
 	}
-	if err := c.comesTo(ctx, before, object{}); err != nil {
+	asBefore := func(client.Reader) (state, error) { return before, nil }
+	if err := c.comesTo(ctx, asBefore); err != nil {
 		return fmt.Errorf("rollback from %v: the state is not what it was (+):\n%w\nspec %v", difference, err, spec)
 	}
 	c.results.transitions.Add(2) // there and back

@@ -59,17 +59,25 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.answers = newAnswers(t)
-	class := &networkingv1.IngressClass{
-		ObjectMeta: metav1.ObjectMeta{Name: common, Annotations: map[string]string{networkingv1.AnnotationIsDefaultIngressClass: "true"}},
-		Spec:       networkingv1.IngressClassSpec{Controller: "fixpoint.test/nobody"},
-	}
-	if err := api.Create(t.Context(), class); err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
-	}
+	makeIngressClasses(t)
 	play(t)
 	w.seen = watchKinds(t)
 	w.startManager()
 	return w
+}
+
+// makeIngressClasses makes the class that is the cluster's default, and another one.
+func makeIngressClasses(t *testing.T) {
+	t.Helper()
+	for name, isDefault := range map[string]string{common: "true", "other": "false"} {
+		class := &networkingv1.IngressClass{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{networkingv1.AnnotationIsDefaultIngressClass: isDefault}},
+			Spec:       networkingv1.IngressClassSpec{Controller: "fixpoint.test/nobody"},
+		}
+		if err := api.Create(t.Context(), class); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // startManager runs a manager that knows nothing yet.
@@ -79,7 +87,7 @@ func (w *world) startManager() {
 	ctx, cancel := context.WithCancel(context.Background())
 	endpoint, err := url.Parse(w.answers.URL)
 	g.Expect(err).NotTo(HaveOccurred())
-	const workers = 32
+	const workers = 16
 	manager, err := controllers.NewManager(ctx, shared.Admin(), controllers.Options{
 		Concurrency: workers, ProbeEndpoint: endpoint,
 		Cloud:       cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: w},

@@ -20,7 +20,9 @@ var keys = []string{
 var intOrStrings = []any{
 	"", " ", "abc", "-1", "0", "1", "1 Gi", "1GiB", "1.5", "1.5%", "101%", "100%", "0%", "-5%", "%", "1e400", "1e3", "0x10", "1_000", "１",
 	"99999999999999999999999", ".5", "5.", "+1", "1Ki", "1ki", "1u", "1n", "NaN", "Inf", "1m",
-	int64(0), int64(-1), int64(1) << 31, int64(-1) << 31, int64(1<<62 - 1),
+	// What looks like a quantity and cannot be read, or takes hours to be.
+	"1e1.5", "1E.5", "1e5.", "1e99999999999999999999", "1e-999999999", "1E+2147483647", strings.Repeat("9", 1000), "." + strings.Repeat("0", 1000) + "1",
+	int64(0), int64(-1), int64(1)<<31 - 1, int64(1) << 31, int64(-1) << 31, int64(1<<62 - 1),
 }
 
 // podParts are what may be laid over a pod, well or ill.
@@ -34,6 +36,7 @@ func podParts() []any {
 		`{containers: [{name: server, ports: [{containerPort: 70000}]}]}`, `{containers: [{name: server, ports: [{containerPort: x}]}]}`,
 		`{containers: [{name: server, env: [{name: "A=B", value: x}]}]}`, `{containers: [{name: server, env: [{value: x}]}]}`,
 		`{containers: [{name: server, resources: {limits: {cpu: x}}}]}`, `{containers: [{name: server, resources: {limits: {cpu: -1}}}]}`,
+		`{containers: [{name: server, resources: {requests: {cpu: 1e1.5}}}]}`, `{volumes: [{name: v, emptyDir: {sizeLimit: "1e-999999999"}}]}`,
 		`{containers: [{name: server, volumeMounts: [{name: nowhere, mountPath: /x}]}]}`,
 		`{containers: [{name: server, livenessProbe: {periodSeconds: -1}}]}`, `{containers: [{name: server, lifecycle: {postStart: {}}}]}`,
 		`{initContainers: [{name: server, image: a}]}`, `{initContainers: [{name: init, image: a, restartPolicy: Sometimes}]}`,
