@@ -3,10 +3,14 @@ package phases_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -161,6 +165,47 @@ func TestTheOwnerIsConfirmedOnceAndOnlyBeforeWrites(t *testing.T) {
 		shop.settle(t)
 		g.Expect(w.part("Gear", "axle")).NotTo(BeNil())
 		g.Expect(reads).To(BeZero())
+	})
+	t.Run("not again for a write that is tried again", func(t *testing.T) {
+		g := NewWithT(t)
+		shop, reads := lagging(t, all)
+		delete(shop.objects, ref{"Gear", "axle"})
+		shop.sync()
+		tries := 0
+		shop.refuse = func(what string) error {
+			if what != "apply Gear axle" {
+				return nil
+			}
+			tries++
+			return &ssa.Error{Reason: ssa.ReasonQuotaExceeded, Object: "Gear axle", Message: "there is no room", Transient: true}
+		}
+		engine, err := shop.engine()
+		g.Expect(err).NotTo(HaveOccurred())
+		pass := func() {
+			_, err := engine.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: toyNamespace, Name: toyName}})
+			g.Expect(err).To(HaveOccurred())
+		}
+		for range 5 {
+			pass()
+		}
+		g.Expect(tries).To(Equal(5))
+		g.Expect(*reads).To(Equal(1))
+
+		shop.clock.SetTime(shop.clock.Now().Add(time.Minute))
+		pass()
+		g.Expect(*reads).To(Equal(2), "what was seen a minute ago is not fresh")
+	})
+	t.Run("again for another version", func(t *testing.T) {
+		g := NewWithT(t)
+		shop, reads := lagging(t, all)
+		engine, err := shop.engine()
+		g.Expect(err).NotTo(HaveOccurred())
+		for n := range 2 {
+			shop.editToy(func(toy *Toy) { toy.Spec["Axle"] = "colour " + strconv.Itoa(n) })
+			_, err = engine.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: toyNamespace, Name: toyName}})
+			g.Expect(err).NotTo(HaveOccurred())
+		}
+		g.Expect(*reads).To(Equal(2))
 	})
 	t.Run("not for drift that is only reported", func(t *testing.T) {
 		g := NewWithT(t)

@@ -70,13 +70,15 @@ type Dependencies struct {
 	Clock clock.PassiveClock
 }
 
-// Engine reconciles objects of one kind through its phases. It keeps nothing from one pass to the
-// next, and is safe for concurrent use on different objects.
+// Engine reconciles objects of one kind through its phases. It keeps nothing from one pass to the next
+// but which versions of objects the API server has just told of, which saves reads and decides nothing. It
+// is safe for concurrent use on different objects.
 type Engine[O client.Object, S any] struct {
 	def   Definition[O, S]
 	deps  Dependencies
 	kind  schema.GroupVersionKind
 	slots []slot[S]
+	seen  *sightings
 }
 
 var phaseName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,47}$`)
@@ -94,6 +96,7 @@ func New[O client.Object, S any](definition Definition[O, S], dependencies Depen
 		e.deps.Clock = clock.RealClock{}
 	}
 	e.slots = e.makeSlots()
+	e.seen = newSightings(e.deps.Clock.Now)
 	return e, nil
 }
 
@@ -264,6 +267,7 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, applier Applier, plan
 			return object, failed(p, 0, "adding the finalizer", err)
 		}
 		object, fresh = finalized, true
+		e.seen.add(object)
 		if object.GetDeletionTimestamp() != nil {
 			// The finalizer was there, and the deletion too: the cache had seen neither.
 			return object, e.remove(ctx, e.newPass(object, applier, planning))
@@ -329,6 +333,7 @@ func (e *Engine[O, S]) newPass(object O, applier Applier, planning bool) *pass[S
 		uncached:  e.deps.Uncached,
 		scheme:    e.deps.Scheme,
 		planning:  planning,
+		seen:      e.seen,
 		before:    e.def.Conditions(object),
 		slots:     e.slots,
 	}

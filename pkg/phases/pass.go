@@ -2,9 +2,7 @@ package phases
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -81,6 +79,7 @@ type pass[S any] struct {
 	planning  bool
 	// confirmed is true once the owner is known, past the cache, to be what the pass goes by.
 	confirmed bool
+	seen      *sightings
 	// before are the conditions that the object had.
 	before []metav1.Condition
 	// slots are the phases, and current is the one that runs.
@@ -110,37 +109,6 @@ func (p *pass[S]) note(ctx context.Context, phase string, result ssa.Result) {
 		Left:      result.Left,
 		Recreated: result.Action == ssa.ActionCreate && p.wasThere(),
 	})
-}
-
-// errOwnerChanged ends a pass whose object is not what the cache showed.
-var errOwnerChanged = errors.New("the object has changed since it was read; it is read again")
-
-// confirm makes sure, past the cache and once in a pass, that the owner is still what the pass goes by:
-// the same object, of the same generation, and not on its way out. A manager that has just started, or
-// whose watch lags, would otherwise make what a deletion has taken away, delete what an edit has just
-// asked for, and roll back to a spec of the past. The answer to the finalizer's apply, with which an
-// object begins, is as good, so that what is made for a new object costs no request more.
-func (p *pass[S]) confirm(ctx context.Context) error {
-	if p.confirmed || p.planning || p.owner.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	return p.confirmAnew(ctx)
-}
-
-func (p *pass[S]) confirmAnew(ctx context.Context) error {
-	fresh, ok := reflect.New(reflect.TypeOf(p.owner).Elem()).Interface().(client.Object)
-	if !ok {
-		return fmt.Errorf("making a %T", p.owner)
-	}
-	err := p.uncached.Get(ctx, client.ObjectKeyFromObject(p.owner), fresh)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the owner past the cache: %w", err)
-	}
-	if err != nil || fresh.GetUID() != p.owner.GetUID() || fresh.GetGeneration() != p.owner.GetGeneration() || fresh.GetDeletionTimestamp() != nil {
-		return errOwnerChanged
-	}
-	p.confirmed = true
-	return nil
 }
 
 // wasThere says whether the status knows the current phase's child.

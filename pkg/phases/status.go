@@ -99,8 +99,12 @@ func (e *Engine[O, S]) report(ctx context.Context, live O, o *outcome[S]) error 
 	before := o.pass.before
 	summary := e.summarize(live, o, before)
 	desired := e.def.Status(o.pass.scope, summary)
-	if _, err := o.pass.applier.ApplyStatus(ctx, desired, live); err != nil {
+	result, err := o.pass.applier.ApplyStatus(ctx, desired, live)
+	if err != nil {
 		return client.IgnoreNotFound(err)
+	}
+	if result.Action != ssa.ActionNone && result.Live != nil {
+		e.seen.add(result.Live)
 	}
 	e.announce(live, o, before, summary)
 	return nil

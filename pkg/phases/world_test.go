@@ -520,7 +520,8 @@ func (a applier) ApplyStatus(_ context.Context, desired ssa.Configuration, live 
 	if sameJSON(status, as[*Toy](live).Status) {
 		return ssa.Result{Action: ssa.ActionNone, Live: live}, nil
 	}
-	return ssa.Result{Action: ssa.ActionUpdate}, a.call(func() error {
+	result := ssa.Result{Action: ssa.ActionUpdate}
+	err = a.call(func() error {
 		if a.refuse != nil {
 			if err := a.refuse("status"); err != nil {
 				return err
@@ -537,9 +538,11 @@ func (a applier) ApplyStatus(_ context.Context, desired ssa.Configuration, live 
 		if !a.dryRun {
 			a.put(toy)
 			a.landed("status")
+			result.Live = a.toy()
 		}
 		return nil
 	})
+	return result, err
 }
 
 func sameJSON(a, b any) bool {

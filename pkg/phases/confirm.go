@@ -1,0 +1,94 @@
+package phases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// errOwnerChanged ends a pass whose object is not what the cache showed.
+var errOwnerChanged = errors.New("the object has changed since it was read; it is read again")
+
+// confirm makes sure, past the cache, that the owner is still what the pass goes by: the same object, of
+// the same generation, and not on its way out. A manager that has just started, or whose watch lags, would
+// otherwise make what a deletion has taken away, delete what an edit has just asked for, and roll back to a
+// spec of the past. What the API server has just answered to a write of the owner is as good as a read: so
+// neither what is made for a new object nor a write that is tried again costs a request more.
+func (p *pass[S]) confirm(ctx context.Context) error {
+	if p.confirmed || p.planning || p.owner.GetDeletionTimestamp() != nil || p.seen.has(p.owner) {
+		return nil
+	}
+	return p.confirmAnew(ctx)
+}
+
+func (p *pass[S]) confirmAnew(ctx context.Context) error {
+	fresh, ok := reflect.New(reflect.TypeOf(p.owner).Elem()).Interface().(client.Object)
+	if !ok {
+		return fmt.Errorf("making a %T", p.owner)
+	}
+	err := p.uncached.Get(ctx, client.ObjectKeyFromObject(p.owner), fresh)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the owner past the cache: %w", err)
+	}
+	if err != nil || fresh.GetUID() != p.owner.GetUID() || fresh.GetGeneration() != p.owner.GetGeneration() || fresh.GetDeletionTimestamp() != nil {
+		return errOwnerChanged
+	}
+	p.confirmed = true
+	p.seen.add(fresh)
+	return nil
+}
+
+// sightFor is how long, at least, what the API server has said of an object counts as fresh, if the cache
+// goes on showing that version. It is at most twice as long.
+const sightFor = 15 * time.Second
+
+// sightings are the versions of objects that the API server has just answered with. They save reads, and
+// decide nothing: an engine that has none asks.
+type sightings struct {
+	now func() time.Time
+
+	mu              sync.Mutex
+	recent, earlier map[types.UID]string
+	turned          time.Time
+}
+
+func newSightings(now func() time.Time) *sightings {
+	return &sightings{now: now, recent: map[types.UID]string{}, turned: now()}
+}
+
+func (s *sightings) add(object client.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn()
+	s.recent[object.GetUID()] = object.GetResourceVersion()
+}
+
+func (s *sightings) has(object client.Object) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn()
+	version, known := s.recent[object.GetUID()]
+	if !known {
+		version, known = s.earlier[object.GetUID()]
+	}
+	return known && version == object.GetResourceVersion()
+}
+
+// turn forgets what is no longer fresh.
+func (s *sightings) turn() {
+	age := s.now().Sub(s.turned)
+	if age < sightFor {
+		return
+	}
+	s.earlier, s.recent = s.recent, map[types.UID]string{}
+	if age >= 2*sightFor {
+		s.earlier = nil
+	}
+	s.turned = s.now()
+}
