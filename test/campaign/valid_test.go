@@ -23,9 +23,9 @@ import (
 
 // Counts of CI: how many chains there are of each kind, and how many specs follow one another in one.
 var chainCounts = map[string]struct{ chains, length int }{
-	"AppService":    {24, 12},
-	"MCPServer":     {24, 12},
-	"SecureStorage": {12, 6},
+	"AppService":    {20, 12},
+	"MCPServer":     {20, 12},
+	"SecureStorage": {10, 6},
 }
 
 // wantTransitions is how many changes of a spec at least have to lead to the right state.

@@ -12,10 +12,11 @@ import (
 )
 
 // Of what is too much for every change, a share is run that the seed chooses: FAULTS_SEED, which every
-// campaign prints. FAULTS_STALE, FAULTS_PAIRS and FAULTS_ERRORS are the shares, in percent.
+// campaign prints. FAULTS_CRASHES, FAULTS_STALE, FAULTS_PAIRS and FAULTS_ERRORS are the shares, in percent.
 const (
 	defaultSeed = "1"
 
+	everyCrash = 100
 	staleInCI  = 10
 	pairsInCI  = 5
 	errorsInCI = 15
