@@ -3,8 +3,15 @@ package bridge
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -77,6 +84,48 @@ func TestServersAskAndTell(t *testing.T) {
 				g.Expect(changed).To(Receive())
 			}).Should(Succeed())
 		})
+	}
+}
+
+// A session stays with its pod by its connections: a Service leads no new one to a pod that is
+// on its way out. The length is what tells a client that has the message that the connection is free.
+func TestOneCallAfterTheOtherTakesOneConnection(t *testing.T) {
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			w := given(t, server("sdk"))
+			var dialed atomic.Int64
+			transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				dialed.Add(1)
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			}}
+			t.Cleanup(transport.CloseIdleConnections)
+			s := w.connect(client{version: version, quiet: true, transport: transport})
+			w.Expect(callTool(t.Context(), s, "echo", toolInput{Text: "short"})).To(Equal("short"))
+			before := dialed.Load()
+
+			for _, length := range []int{1, 1000, 2 << 10, 4 << 10, 100 << 10, 1 << 20, 1} {
+				text := strings.Repeat("x", length)
+				w.Expect(callTool(t.Context(), s, "echo", toolInput{Text: text})).To(Equal(text))
+			}
+
+			w.Expect(dialed.Load()).To(Equal(before))
+		})
+	}
+}
+
+func TestAnAnswerAloneHasItsLength(t *testing.T) {
+	w := given(t, server("sdk"))
+	id := w.session()
+	for _, length := range []int{10, 100 << 10} {
+		call := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"big","arguments":{"count":%d}}}`, length)
+
+		resp := w.open(http.MethodPost, call, headerSession, id)
+
+		body, err := io.ReadAll(resp.Body)
+		w.Expect(errors.Join(err, resp.Body.Close())).To(Succeed())
+		w.Expect(len(body)).To(BeNumerically(">", length))
+		w.Expect(resp.ContentLength).To(BeEquivalentTo(len(body)))
+		w.Expect(resp.Header.Get("Content-Type")).To(Equal(eventType))
 	}
 }
 

@@ -4,12 +4,19 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 )
 
 // errGone says that nobody reads a stream any more.
 var errGone = errors.New("the client has closed the stream")
+
+// An event is a message between these.
+const (
+	eventStart = "event: message\ndata: "
+	eventEnd   = "\n\n"
+)
 
 // stream is the response to one HTTP request. Its header is written with the
 // first message, so that an error can still choose the status.
@@ -43,10 +50,17 @@ func (s *stream) send(message []byte) error {
 
 // finish sends the last message. What is left in the buffer goes out with the
 // end of the response, by the handler's return: one write instead of two.
+//
+// If it is the only message, the response has a length: a client that acts on the
+// message knows that the response is over, and its next request takes the same
+// connection. Another one might lead to another pod, which does not have the session.
 func (s *stream) finish(message []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.end()
+	if !s.begun && s.w != nil {
+		s.w.Header().Set("Content-Length", strconv.Itoa(len(eventStart)+len(message)+len(eventEnd)))
+	}
 	return s.event(message)
 }
 
@@ -133,13 +147,13 @@ func (s *stream) event(message []byte) error {
 	}
 	s.begin()
 	s.deadline()
-	if _, err := s.w.Write([]byte("event: message\ndata: ")); err != nil {
+	if _, err := s.w.Write([]byte(eventStart)); err != nil {
 		return s.failed(err)
 	}
 	if _, err := s.w.Write(message); err != nil {
 		return s.failed(err)
 	}
-	_, err := s.w.Write([]byte("\n\n"))
+	_, err := s.w.Write([]byte(eventEnd))
 	return s.failed(err)
 }
 
