@@ -38,4 +38,8 @@ if [[ ${E2E_CLUSTER:-} != current ]]; then
 		cannot "control groups below /sys/fs/cgroup cannot be made"
 fi
 
-exec "${GO:-go}" test ./e2e -count=1 -parallel 4 -timeout "${E2E_TIMEOUT:-60m}" "$@"
+# A round of the leader's faults takes two to three minutes. A cluster that is to stay has
+# no limit.
+timeout=${E2E_TIMEOUT:-$((30 + 4 * ${E2E_ROUNDS:-2}))m}
+[[ -z ${E2E_HOLD:-} ]] || timeout=0
+exec "${GO:-go}" test ./e2e -count=1 -parallel 4 -timeout "$timeout" "$@"

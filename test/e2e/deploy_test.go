@@ -125,7 +125,7 @@ func deploy(ctx context.Context, dir string) error {
 	if err := copyConfig(ctx, dir, image); err != nil {
 		return err
 	}
-	if err := kubectl(ctx, "", "apply", "--server-side", "-k", filepath.Join(dir, "config", "e2e")); err != nil {
+	if err := applyOverlay(ctx, "e2e", overlay); err != nil {
 		return err
 	}
 	if err := available(ctx, cloudNamespace, cloudName, 1); err != nil {
@@ -143,7 +143,8 @@ func copyConfig(ctx context.Context, dir, image string) error {
 	if err := command(ctx, ".", "cp", "-r", "../../config", dir); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, "config", "manager", "kustomization.yaml")
+	configs = filepath.Join(dir, "config")
+	path := filepath.Join(configs, "manager", "kustomization.yaml")
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("naming the image: %w", err)
@@ -163,14 +164,22 @@ func copyConfig(ctx context.Context, dir, image string) error {
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		return fmt.Errorf("naming the image: %w", err)
 	}
-	e2e := filepath.Join(dir, "config", "e2e")
-	if err := os.MkdirAll(e2e, 0o755); err != nil {
-		return fmt.Errorf("writing the overlay: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(e2e, "kustomization.yaml"), []byte(overlay), 0o644); err != nil {
-		return fmt.Errorf("writing the overlay: %w", err)
-	}
 	return nil
+}
+
+// configs is the copy of config/.
+var configs string
+
+// applyOverlay writes a kustomization beside those of config/, and applies it.
+func applyOverlay(ctx context.Context, name, content string) error {
+	dir := filepath.Join(configs, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("writing the overlay: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(content), 0o644); err != nil {
+		return fmt.Errorf("writing the overlay: %w", err)
+	}
+	return kubectl(ctx, "", "apply", "--server-side", "-k", dir)
 }
 
 // kubectl runs the kubectl of the cluster under test.

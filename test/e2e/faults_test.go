@@ -178,7 +178,7 @@ func TestNodeLeaderFaults(t *testing.T) {
 	for round := range rounds(w) {
 		for _, f := range faults {
 			w.complete()
-			takeover := w.suffer(f)
+			takeover := w.suffer(f, history)
 			takeovers[f.name] = append(takeovers[f.name], takeover)
 			progress(fmt.Sprintf("round %d: %s: the next write by a leader after %s", round+1, f.name, takeover.Round(10*time.Millisecond)))
 		}
@@ -192,27 +192,24 @@ func TestNodeLeaderFaults(t *testing.T) {
 	w.Expect(late).To(BeEmpty(), "writes of a leader after its successor's first, or of none; the terms:\n%s", history)
 }
 
-// suffer has one fault happen and returns how long it took until a leader wrote again.
-func (w *world) suffer(f fault) time.Duration {
+// suffer has one fault happen and returns how long it took until a leader wrote again:
+// the next one, if the fault is one that a leader does not outlast.
+func (w *world) suffer(f fault, history *leaseHistory) time.Duration {
 	w.t.Helper()
 	leader := w.leader()
 	mark, err := local.Cluster.Audit().Mark()
 	w.Expect(err).NotTo(HaveOccurred())
 	at, end := f.happen(w, leader)
-	except := []string{leader.Name}
-	if f.within == 0 || f.name == "all killed" {
-		except = nil
-	}
-	within := f.within
-	if within == 0 {
-		within = controllers.DefaultLeaseDuration + afterLease
+	within, led := f.within+slack, at
+	if f.within == 0 {
+		within, led = patience, time.Time{}
 	}
 	var first act
 	w.Eventually(func() bool {
 		var found bool
-		first, found = w.firstAct(mark, at, except)
+		first, found = w.firstAct(mark, at, func(a act) bool { return history.began(a).After(led) })
 		return found
-	}, within+slack).Should(BeTrue(), "%s: a leader writes again", f.name)
+	}, within).Should(BeTrue(), "%s: a leader writes again", f.name)
 	end()
 	return first.at.Sub(at)
 }

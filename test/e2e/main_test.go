@@ -179,7 +179,11 @@ func runOnCurrent(m *testing.M) (int, error) {
 	}
 	flag.Parse()
 	progress("on a cluster of yours: without the tests that kill, freeze or cut off what runs on its nodes")
-	if err := flag.Set("test.skip", "^TestNode"); err != nil {
+	skip := "^TestNode"
+	if given := flag.Lookup("test.skip").Value.String(); given != "" {
+		skip += "|" + given
+	}
+	if err := flag.Set("test.skip", skip); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil

@@ -60,11 +60,11 @@ func (w *world) requests(since cluster.Mark) []act {
 	return acts
 }
 
-// firstAct is the first act of another pod than these, after a moment.
-func (w *world) firstAct(since cluster.Mark, moment time.Time, except []string) (act, bool) {
+// firstAct is the first act after a moment that will do.
+func (w *world) firstAct(since cluster.Mark, moment time.Time, will func(act) bool) (act, bool) {
 	w.t.Helper()
 	for _, a := range w.requests(since) {
-		if a.at.After(moment) && !slices.Contains(except, a.pod) {
+		if a.at.After(moment) && will(a) {
 			return a, true
 		}
 	}
@@ -136,6 +136,17 @@ func (h *leaseHistory) overlaps(acts []act) []act {
 		latest = max(latest, index)
 	}
 	return late
+}
+
+// began is when the one who acted had got the Lease; the zero time if it had not. A
+// process that is gone may have sent what arrives now, and its pod may lead again.
+func (h *leaseHistory) began(a act) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if index := h.termOf(a); index >= 0 {
+		return h.terms[index].from
+	}
+	return time.Time{}
 }
 
 // termOf is the last term of the pod that had begun by the time of the act, -1 if none

@@ -90,6 +90,12 @@ func newWorld(t *testing.T) *world {
 // withClient adds the pod that calls.
 func (w *world) withClient() *world {
 	w.t.Helper()
+	return w.withClientThat(func(*corev1.Pod) {})
+}
+
+// withClientThat adds one that is otherwise than most.
+func (w *world) withClientThat(differs func(*corev1.Pod)) *world {
+	w.t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: clientPod},
 		Spec: corev1.PodSpec{
@@ -103,6 +109,7 @@ func (w *world) withClient() *world {
 			}},
 		},
 	}
+	differs(pod)
 	w.Expect(api.Create(w.ctx, pod)).To(Succeed())
 	w.Eventually(func(g Gomega) {
 		g.Expect(api.Get(w.ctx, w.key(clientPod), pod)).To(Succeed())
@@ -129,19 +136,25 @@ type report struct {
 
 // ask has the client pod do something.
 func (w *world) ask(path string, pairs ...string) (report, error) {
+	var r report
+	err := w.askFor(&r, path, pairs...)
+	return r, err
+}
+
+// askFor has the client pod do something that it answers otherwise.
+func (w *world) askFor(answer any, path string, pairs ...string) error {
 	parameters := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
 		parameters[pairs[i]] = pairs[i+1]
 	}
-	var r report
 	content, err := clientset.CoreV1().Pods(w.namespace).ProxyGet("http", clientPod, "8080", path, parameters).DoRaw(w.ctx)
 	if err != nil {
-		return r, fmt.Errorf("asking the client for %s: %w: %s", path, err, content)
+		return fmt.Errorf("asking the client for %s: %w: %s", path, err, content)
 	}
-	if err := json.Unmarshal(content, &r); err != nil {
-		return r, fmt.Errorf("asking the client for %s: %w: %s", path, err, content)
+	if err := json.Unmarshal(content, answer); err != nil {
+		return fmt.Errorf("asking the client for %s: %w: %s", path, err, content)
 	}
-	return r, nil
+	return nil
 }
 
 // called is ask, and fails if one of the calls did.

@@ -35,7 +35,10 @@ type report struct {
 //	GET /call?url=U            one session with one call
 //	GET /get?url=U             one GET of a web application
 //	GET /load?url=U&kind=K     calls until stopped: sessions (one call in each),
-//	                           session (one for all calls), get
+//	                           session (one for all calls, on one connection), client
+//	                           (one for all calls, without a session if the server can),
+//	                           get
+//	GET /scrape?address=A&name=N&ca=C   the metrics at the address, as N by the authority C
 //	GET /report                what the load found so far
 //	GET /stop                  ends the load, and says what it found
 type client struct {
@@ -51,12 +54,23 @@ func serveClient(ctx context.Context) error {
 	routes.HandleFunc("GET /call", func(w http.ResponseWriter, r *http.Request) { c.once(w, r, "sessions") })
 	routes.HandleFunc("GET /get", func(w http.ResponseWriter, r *http.Request) { c.once(w, r, "get") })
 	routes.HandleFunc("GET /load", c.load)
+	routes.HandleFunc("GET /scrape", serveScrape)
 	routes.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.snapshot()) })
 	routes.HandleFunc("GET /stop", func(w http.ResponseWriter, _ *http.Request) {
 		c.stop()
 		writeJSON(w, c.snapshot())
 	})
 	return serve(ctx, port("8080"), routes, 0)
+}
+
+func serveScrape(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	found, err := scrape(r.Context(), query.Get("address"), query.Get("name"), query.Get("ca"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	writeJSON(w, found)
 }
 
 func (c *client) once(w http.ResponseWriter, r *http.Request, kind string) {
@@ -70,7 +84,7 @@ func (c *client) once(w http.ResponseWriter, r *http.Request, kind string) {
 func (c *client) load(w http.ResponseWriter, r *http.Request) {
 	begin, known := kinds[r.URL.Query().Get("kind")]
 	if !known {
-		http.Error(w, "kind: sessions, session or get", http.StatusBadRequest)
+		http.Error(w, "kind: sessions, session, client or get", http.StatusBadRequest)
 		return
 	}
 	c.stop()
@@ -151,15 +165,24 @@ func (c *client) snapshot() report {
 
 // caller makes one call after the other.
 type caller struct {
-	url     string
-	call    func(ctx context.Context, c *caller) (json.RawMessage, string, error)
-	session *mcp.ClientSession
+	url string
+	// version is of the protocol; "" is the newest.
+	version   string
+	transport http.RoundTripper
+	call      func(ctx context.Context, c *caller) (json.RawMessage, string, error)
+	session   *mcp.ClientSession
 }
+
+// withSessions is the last version of the protocol that knows sessions.
+const withSessions = "2025-11-25"
 
 var kinds = map[string]func(url string) *caller{
 	"sessions": func(url string) *caller { return &caller{url: url, call: inNewSession} },
-	"session":  func(url string) *caller { return &caller{url: url, call: inOneSession} },
-	"get":      func(url string) *caller { return &caller{url: url, call: get} },
+	"session": func(url string) *caller {
+		return &caller{url: url, call: asOneClient, version: withSessions, transport: &kept{streams: &http.Transport{}}}
+	},
+	"client": func(url string) *caller { return &caller{url: url, call: asOneClient, transport: &http.Transport{}} },
+	"get":    func(url string) *caller { return &caller{url: url, call: get} },
 }
 
 func (c *caller) do(ctx context.Context) (json.RawMessage, string, error) {
@@ -176,18 +199,19 @@ func (c *caller) end() {
 
 // inNewSession is a whole life of a session: a new connection, the handshake, a call.
 func inNewSession(ctx context.Context, c *caller) (json.RawMessage, string, error) {
-	session, transport, err := connect(ctx, c.url)
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	session, err := connect(ctx, c, transport)
 	if err != nil {
 		return nil, "", err
 	}
-	defer transport.CloseIdleConnections()
 	result, server, err := count(ctx, session)
 	return result, server, errors.Join(err, session.Close())
 }
 
-func inOneSession(ctx context.Context, c *caller) (json.RawMessage, string, error) {
+func asOneClient(ctx context.Context, c *caller) (json.RawMessage, string, error) {
 	if c.session == nil {
-		session, _, err := connect(context.WithoutCancel(ctx), c.url)
+		session, err := connect(context.WithoutCancel(ctx), c, c.transport)
 		if err != nil {
 			return nil, "", err
 		}
@@ -196,14 +220,14 @@ func inOneSession(ctx context.Context, c *caller) (json.RawMessage, string, erro
 	return count(ctx, c.session)
 }
 
-func connect(ctx context.Context, url string) (*mcp.ClientSession, *http.Transport, error) {
-	transport := &http.Transport{}
+func connect(ctx context.Context, c *caller, transport http.RoundTripper) (*mcp.ClientSession, error) {
 	made := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1.0.0"}, nil)
-	session, err := made.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: transport}}, nil)
+	session, err := made.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: c.url, HTTPClient: &http.Client{Transport: transport}},
+		&mcp.ClientSessionOptions{ProtocolVersion: c.version})
 	if err != nil {
-		return nil, nil, fmt.Errorf("connecting: %w", err)
+		return nil, fmt.Errorf("connecting: %w", err)
 	}
-	return session, transport, nil
+	return session, nil
 }
 
 func count(ctx context.Context, session *mcp.ClientSession) (json.RawMessage, string, error) {

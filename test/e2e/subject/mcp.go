@@ -42,8 +42,8 @@ func serveStdio(ctx context.Context) error {
 func serveStreamable(ctx context.Context) error {
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return newServer() }, &mcp.StreamableHTTPOptions{
 		Stateless: os.Getenv("STATELESS") != "",
-		// Answers that are streams end their connection, and a Service may bring the
-		// next one to another pod, which does not know the session.
+		// The end of a stream comes after the answer, and a client that is quick opens
+		// another connection meanwhile.
 		JSONResponse: true,
 	})
 	return serve(ctx, port("8080"), handler, 0)
