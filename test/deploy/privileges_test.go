@@ -347,7 +347,9 @@ kind: MCPServer
 metadata: {name: routed}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
 `))
-	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"))
+	// A write for a spec that has just been edited takes a look at the object itself.
+	w.run("-n", place, "patch", "securestorage", "invoices", "--type=merge", "-p", `{"spec":{"tags":{"team":"billing"}}}`)
+	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), storage(place, "invoices"))
 	for _, kind := range []string{"configmap/shop", "hpa/shop", "pdb/shop", "ingress/shop", "serviceaccount/tools", "configmap/tools",
 		"hpa/tools", "pdb/tools", "networkpolicy/tools", "ingress/tools", "httproute/routed"} {
 		w.Eventually(func() string { return w.run("-n", place, "get", kind, "--ignore-not-found", "-o", "name") }).Should(BeEmpty(), kind)
