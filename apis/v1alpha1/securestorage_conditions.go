@@ -163,6 +163,7 @@ const (
 
 	// ReasonAbandoned: the SecureStorage has been deleted without the cloud
 	// having said that everything is gone, as the annotation
-	// fixpoint.dev/abandon asks. An Event names what may be left.
+	// fixpoint.dev/abandon asks; or a former grant may not be taken back. An
+	// Event names what may be left.
 	ReasonAbandoned = "Abandoned"
 )

@@ -363,8 +363,8 @@ type SecureStorageAccess struct {
 }
 
 // SecureStorageStatus is what was observed of a SecureStorage. It is computed
-// anew on every pass, and nothing is ever read back from it. There is nothing
-// secret in it.
+// anew on every pass. What is read back from it only serves to find what would
+// otherwise be lost, as the grants. There is nothing secret in it.
 type SecureStorageStatus struct {
 	// observedGeneration is the metadata.generation that this status is about.
 	// +optional
@@ -413,6 +413,14 @@ type SecureStorageStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	GrantID string `json:"grantID,omitempty"`
 
+	// grants are all grants on key vaults that may exist and were made for this
+	// SecureStorage. One is noted before it is made, and until it is taken back.
+	// It is one, except while the vault, the access type or the identity changes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Grants []SecureStorageGrant `json:"grants,omitempty"`
+
 	// encryption is where the key in use comes from: Microsoft.Keyvault (a vault
 	// of the customer) or Microsoft.Storage (the platform).
 	// +optional
@@ -428,6 +436,24 @@ type SecureStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KeyVersion string `json:"keyVersion,omitempty"`
+}
+
+// SecureStorageGrant is a grant on a key vault that may exist.
+type SecureStorageGrant struct {
+	// vaultID is the resource ID of the key vault.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	VaultID string `json:"vaultID"`
+
+	// accessType is how it is granted.
+	// +required
+	AccessType SecureStorageAccessType `json:"accessType"`
+
+	// principalID is the UUID of the identity that it is for. It is left out as
+	// long as the storage account has none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	PrincipalID string `json:"principalID,omitempty"`
 }
 
 // SecureStorage is a storage account in a cloud that is encrypted with a key of

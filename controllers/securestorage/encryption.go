@@ -27,10 +27,21 @@ func observeEncryption(_ context.Context, s *scope) (phases.Verdict, error) {
 		missing := phases.Missing(s.whyNotEncrypted(), "encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.KeyName)
 		return missing.Drifted(drifts...), nil
 	}
-	if former, ok := s.former(); ok {
-		return phases.Missing(v1alpha1.ReasonUpdating, "take back the grant on key vault "+former.vault.name+" that is not used any more"), nil
+	if former := s.former(); len(former) > 0 {
+		return s.judgeFormer(former), nil
 	}
 	return s.encrypted(), nil
+}
+
+// judgeFormer: right after the spec has changed, the account may be encrypted another way already than
+// can be seen, by a write of the pass before. So it is looked at twice.
+func (s *scope) judgeFormer(former []hold) phases.Verdict {
+	at := vaultNames(former)
+	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady)
+	if c == nil || c.ObservedGeneration != s.storage.Generation || c.Status == metav1.ConditionUnknown {
+		return phases.Wait(v1alpha1.ReasonUpdating, "looking once more whether the grant on key vault "+at+" is not used any more", jitter(pauseProgress))
+	}
+	return phases.Missing(v1alpha1.ReasonUpdating, "take back the grant on key vault "+at+" that is not used any more")
 }
 
 func (s *scope) encrypted() phases.Verdict {
@@ -97,10 +108,8 @@ func ensureEncryption(ctx context.Context, s *scope) (phases.Verdict, error) {
 	if verdict, err := s.encrypt(ctx); err != nil || !verdict.IsDone() {
 		return verdict, err
 	}
-	if former, ok := s.former(); ok {
-		if err := s.retire(ctx, former); err != nil {
-			return s.trouble(err)
-		}
+	if err := s.retire(ctx, s.former()); err != nil {
+		return s.trouble(err)
 	}
 	return s.encrypted(), nil
 }
@@ -112,6 +121,10 @@ func (s *scope) encrypt(ctx context.Context) (phases.Verdict, error) {
 	}
 	account, err := s.accounts.UpdateAccount(ctx, s.group(), s.account, cloud.Change{Encryption: &want})
 	if cloud.Is(err, cloud.Propagating) {
+		// It goes on using the key that it uses now, and no other.
+		if err := s.retireUnused(ctx); err != nil {
+			return s.trouble(err)
+		}
 		return s.explainRefusal(ctx)
 	}
 	if err != nil {

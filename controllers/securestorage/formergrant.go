@@ -2,66 +2,42 @@ package securestorage
 
 import (
 	"context"
-	"strings"
+	"slices"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
 // A change of the key's vault, of the access type or of the account's identity leaves a grant behind
-// that nobody uses any more. The status keeps the one that was there until it is taken back; it serves
-// to find what is left, and decides nothing.
+// that nobody uses any more. It is taken back when it is certain that the account does not use it.
 
-// hold is a grant as it was made: whom it lets use the keys of which vault, and how.
-type hold struct {
-	vault     vaultLocation
-	principal string
-	access    v1alpha1.SecureStorageAccessType
+// retireUnused takes back those of the former grants that the account is not encrypted by.
+func (s *scope) retireUnused(ctx context.Context) error {
+	return s.retire(ctx, slices.DeleteFunc(s.former(), s.uses))
 }
 
-// current is the grant that the spec asks for, for a principal.
-func (s *scope) current(principal string) hold {
-	return hold{vault: vaultOf(s.storage), principal: principal, access: s.accessType()}
-}
-
-func (h hold) is(other hold) bool {
-	return strings.EqualFold(h.vault.id(), other.vault.id()) && strings.EqualFold(h.principal, other.principal) && h.access == other.access
-}
-
-// noted is the grant of ours that the status has.
-func (s *scope) noted() (hold, bool) {
-	id, principal := s.storage.Status.GrantID, s.storage.Status.PrincipalID
-	if id == "" || principal == "" {
-		return hold{}, false
-	}
-	at := cloud.GrantedAt(id)
-	if at == "" {
-		return hold{vault: vaultLocation{}.parse(id), principal: principal, access: v1alpha1.AccessPolicy}, true
-	}
-	return hold{vault: vaultLocation{}.parse(at), principal: principal, access: v1alpha1.AccessRoleAssignment}, cloud.IsOurGrant(id, at, principal)
-}
-
-// former is the grant that the status has and the spec asks for no more.
-func (s *scope) former() (hold, bool) {
-	noted, ok := s.noted()
-	if !ok || s.account == nil || s.retired || s.account.PrincipalID == "" {
-		return hold{}, false
-	}
-	return noted, !noted.is(s.current(s.account.PrincipalID))
-}
-
-// retire takes back the former grant, now that nothing uses it. What keeps it from going keeps
+// retire takes back former grants, now that nothing uses them. What keeps one from going keeps
 // nobody from working: it is told, and left.
-func (s *scope) retire(ctx context.Context, former hold) error {
-	_, err := s.takeBack(ctx, former)
-	if cloud.Is(err, cloud.Throttled, cloud.InProgress, cloud.Unreachable) {
-		return err
+func (s *scope) retire(ctx context.Context, former []hold) error {
+	for _, h := range former {
+		_, err := s.takeBack(ctx, h)
+		if isPassing(err) {
+			return err
+		}
+		if err != nil {
+			s.door.warn(s.storage, v1alpha1.ReasonAbandoned, "what may have been granted on key vault "+h.vault.name+" cannot be taken back and is left: "+err.Error())
+		}
+		s.retired = append(s.retired, h)
 	}
-	if err != nil {
-		s.door.warn(s.storage, v1alpha1.ReasonAbandoned, "the former grant on key vault "+former.vault.name+" cannot be taken back and is left: "+err.Error())
-	}
-	s.retired = true
 	return nil
+}
+
+// isPassing says whether an error tells nothing of the grant: it is tried again.
+func isPassing(err error) bool {
+	if _, ok := cloud.AsError(err); err != nil && !ok {
+		return true
+	}
+	return cloud.Is(err, cloud.Throttled, cloud.InProgress, cloud.Unreachable)
 }
 
 // takeBack deletes a grant of ours, and says whether there was one.

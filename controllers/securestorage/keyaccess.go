@@ -210,11 +210,25 @@ func hasAnyPolicy(vault *cloud.Vault, principalID string) bool {
 }
 
 func ensureKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
+	if !s.isNoted(s.current(s.account.PrincipalID)) {
+		return s.noteFirst(ctx)
+	}
 	if err := s.makeGrant(ctx); err != nil {
 		return s.trouble(err)
 	}
 	s.granted = true
 	return phases.Done("the account may use the key"), nil
+}
+
+// noteFirst has the status note the grant: the next pass makes it. While the list is full, others go first.
+func (s *scope) noteFirst(ctx context.Context) (phases.Verdict, error) {
+	if len(s.notes()) >= mostNoted {
+		if err := s.retireUnused(ctx); err != nil {
+			return s.trouble(err)
+		}
+	}
+	s.intended = true
+	return phases.Wait(v1alpha1.ReasonGranting, "noting the grant on key vault "+vaultOf(s.storage).name+" before it is made", jitter(shortestPause)), nil
 }
 
 func (s *scope) makeGrant(ctx context.Context) (err error) {

@@ -39,8 +39,10 @@ type scope struct {
 	grant   *cloud.Grant
 	granted bool
 
-	// retired is true once the former grant was taken back.
-	retired bool
+	// intended is true if this pass would have made the grant, had the status noted it before; retired are
+	// former grants that this pass has taken back.
+	intended bool
+	retired  []hold
 	// abandoned names what a teardown has given up.
 	abandoned []string
 }

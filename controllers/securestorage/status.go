@@ -26,6 +26,7 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageAp
 	put(status.WithAccountID, old.AccountID)
 	put(status.WithPrincipalID, old.PrincipalID)
 	put(status.WithGrantID, old.GrantID)
+	describeNotes(status, s.notes())
 	switch {
 	case s.isOurs():
 		s.describe(status)
@@ -50,9 +51,7 @@ func (s *scope) describe(status *fixpointac.SecureStorageStatusApplyConfiguratio
 		put(status.WithKeyURI, e.CurrentKeyID)
 		put(status.WithKeyVersion, e.CurrentVersion)
 	}
-	if _, pending := s.former(); !pending {
-		s.describeGrant(status)
-	}
+	s.describeGrant(status)
 }
 
 func (s *scope) describeGrant(status *fixpointac.SecureStorageStatusApplyConfiguration) {

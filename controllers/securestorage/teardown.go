@@ -1,6 +1,7 @@
 package securestorage
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -76,8 +77,8 @@ func (s *scope) deleteAccount(ctx context.Context) (phases.Verdict, error) {
 	if s.account.GoesAway() {
 		return terminating, nil
 	}
-	if verdict, err := s.noteGrant(ctx); err != nil || !verdict.IsDone() {
-		return verdict, err
+	if verdict := s.notePrincipal(); !verdict.IsDone() {
+		return verdict, nil
 	}
 	if err := s.accounts.DeleteAccount(ctx, s.group(), s.account); err != nil {
 		return s.trouble(err)
@@ -92,24 +93,14 @@ func isGroupGone(err error) bool {
 	return ok && failure.Kind == cloud.GroupMissing && failure.Code == "ResourceGroupNotFound"
 }
 
-// noteGrant sees to it that the status has the principal before the account goes, which alone knows
-// it: without it, the grant could not be found any more. Of two grants, the one that is not in use
-// goes at once.
-func (s *scope) noteGrant(ctx context.Context) (phases.Verdict, error) {
+// notePrincipal sees to it that the status has the principal before the account goes, which alone knows
+// it: without it, the grants could not be found any more.
+func (s *scope) notePrincipal() phases.Verdict {
 	principal := s.account.PrincipalID
-	if former, ok := s.former(); ok {
-		if s.uses(former) {
-			_, err := s.takeBack(ctx, s.current(principal))
-			return s.orTrouble(err)
-		}
-		if err := s.retire(ctx, former); err != nil {
-			return s.trouble(err)
-		}
-	}
 	if principal != "" && !strings.EqualFold(principal, s.storage.Status.PrincipalID) {
-		return phases.Wait(v1alpha1.ReasonTerminating, "noting whose grant is to be taken back when storage account "+s.account.Name+" is gone", jitter(shortestPause)), nil
+		return phases.Wait(v1alpha1.ReasonTerminating, "noting whose grant is to be taken back when storage account "+s.account.Name+" is gone", jitter(shortestPause))
 	}
-	return phases.Done(""), nil
+	return phases.Done("")
 }
 
 // uses says whether the account is encrypted by way of a grant.
@@ -117,13 +108,6 @@ func (s *scope) uses(h hold) bool {
 	return s.account.Encryption.KeySource == cloud.CustomerManaged &&
 		vaultName(s.account.Encryption.VaultURI) == strings.ToLower(h.vault.name) &&
 		strings.EqualFold(s.account.PrincipalID, h.principal)
-}
-
-func (s *scope) orTrouble(err error) (phases.Verdict, error) {
-	if err != nil {
-		return s.trouble(err)
-	}
-	return phases.Done(""), nil
 }
 
 // confirmAbsence: an account that was asked for just before may not be seen yet, and would be left
@@ -146,50 +130,66 @@ func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
 	if !s.deletes() {
 		return phases.Done(""), nil
 	}
-	verdict, err := s.revoke(ctx)
-	return s.surrender(verdict, err, "the grant on key vault "+vaultOf(s.storage).name)
+	left, verdict, err := s.revoke(ctx)
+	return s.surrender(verdict, err, "the grant on key vault "+vaultNames(left))
 }
 
 // revoke takes the grants back, of an account that is gone: one that was abandoned, or that has
-// become somebody else's, still needs its key.
-func (s *scope) revoke(ctx context.Context) (phases.Verdict, error) {
+// become somebody else's, still needs its key. It says which may be left.
+func (s *scope) revoke(ctx context.Context) ([]hold, phases.Verdict, error) {
+	holds := s.holds()
 	if err := s.begin(ctx); err != nil && !isGroupGone(err) {
-		return s.trouble(err)
+		verdict, err := s.trouble(err)
+		return holds, verdict, err
 	}
 	if s.account != nil {
-		s.keepGrant()
-		return phases.Done(""), nil
+		s.keepGrants(holds)
+		return nil, phases.Done(""), nil
 	}
-	for _, h := range s.holds() {
+	return s.takeBackAll(ctx, holds)
+}
+
+// takeBackAll tries all, so that one that cannot be taken back keeps no other.
+func (s *scope) takeBackAll(ctx context.Context, holds []hold) (left []hold, verdict phases.Verdict, err error) {
+	var failed, going []hold
+	var failure error
+	for _, h := range holds {
 		there, err := s.takeBack(ctx, h)
-		if err != nil {
-			return s.trouble(err)
-		}
-		if there {
-			return phases.Wait(v1alpha1.ReasonTerminating, "waiting for the grant on key vault "+h.vault.name+" to be gone", jitter(pauseTeardown)), nil
+		switch {
+		case err != nil:
+			failed, failure = append(failed, h), cmp.Or(failure, err)
+		case there:
+			going = append(going, h)
 		}
 	}
-	return phases.Done(""), nil
+	switch {
+	case failure != nil:
+		verdict, err = s.trouble(failure)
+		return failed, verdict, err
+	case len(going) > 0:
+		return going, phases.Wait(v1alpha1.ReasonTerminating, "waiting for the grant on key vault "+vaultNames(going)+" to be gone", jitter(pauseTeardown)), nil
+	default:
+		return nil, phases.Done(""), nil
+	}
 }
 
-// keepGrant tells of the grant of an account that was abandoned.
-func (s *scope) keepGrant() {
+// keepGrants tells of the grants of an account that was abandoned.
+func (s *scope) keepGrants(holds []hold) {
 	if s.isOurs() && s.account.PrincipalID != "" {
-		s.abandoned = append(s.abandoned, "its grant on key vault "+vaultOf(s.storage).name)
+		s.abandoned = append(s.abandoned, "its grant on key vault "+vaultNames(append(holds, s.current(s.account.PrincipalID))))
 	}
 }
 
-// holds are the grants that may be left of an account that is gone.
+// holds are the grants that may be left of an account: those that are noted, and the one that the spec
+// asks for. To an account that never had an identity, nothing was granted.
 func (s *scope) holds() []hold {
-	principal := s.storage.Status.PrincipalID
-	if principal == "" {
-		return nil
+	var holds []hold
+	for _, h := range append(s.noted(), s.current(s.storage.Status.PrincipalID)) {
+		if h.principal != "" && !has(holds, h) {
+			holds = append(holds, h)
+		}
 	}
-	current := s.current(principal)
-	if noted, ok := s.noted(); ok && !noted.is(current) {
-		return []hold{current, noted}
-	}
-	return []hold{current}
+	return holds
 }
 
 // undoStorageAccount says what stays. The account itself is gone by now, if it was to go.

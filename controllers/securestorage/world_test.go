@@ -53,6 +53,13 @@ type world struct {
 	// cut ends the process at a call, to the cloud or to the API server.
 	cut   *cut
 	calls int
+	// onGrant is called when a grant was made, before anybody knows.
+	onGrant func()
+	// unnoted are grants that were asked for and that the status had not noted.
+	unnoted []string
+	// Until then, a look at the account shows what the one before has shown.
+	pastUntil time.Time
+	past      *httptest.ResponseRecorder
 }
 
 type written struct {
@@ -219,6 +226,7 @@ func (w *world) leavesNothing() {
 	for _, account := range w.server.State().Accounts {
 		w.Expect(account.Tags).NotTo(HaveKeyWithValue(cloud.OwnerTag, string(w.storage.UID)), "account %s is left", account.Name)
 	}
+	w.Expect(w.unnoted).To(BeEmpty(), "grants that the status had not noted before")
 }
 
 // created is how often the account was created, of which failures of the cloud do not count.
@@ -233,8 +241,13 @@ func (w *world) Do(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	w.step(false)
+	isGrant := w.watchGrant(request)
 	recorder := httptest.NewRecorder()
 	lost := w.serve(recorder, request)
+	if isGrant && recorder.Code < http.StatusBadRequest && w.onGrant != nil {
+		w.onGrant()
+	}
+	recorder = w.lag(request, recorder)
 	w.step(true)
 	w.calls++
 	if lost {
@@ -303,9 +316,13 @@ func (w *world) Apply(context.Context, ssa.Request) (ssa.Result, error) {
 // Drifts implements phases.Applier.
 func (w *world) Drifts(ssa.Request) ([]ssa.Drift, error) { return nil, nil }
 
-// ApplyStatus implements phases.Applier: what is applied is the whole status.
-func (w *world) ApplyStatus(_ context.Context, desired ssa.Configuration, _ client.Object) (ssa.Result, error) {
+// ApplyStatus implements phases.Applier: what is applied is the whole status, onto the object that it is
+// about.
+func (w *world) ApplyStatus(_ context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error) {
 	w.step(false)
+	if live.GetGeneration() != w.storage.Generation {
+		return ssa.Result{}, &ssa.Error{Reason: ssa.ReasonStale, Message: "it has changed", Transient: true}
+	}
 	raw, err := json.Marshal(desired)
 	if err != nil {
 		return ssa.Result{}, err

@@ -75,9 +75,27 @@ var secureStorageLimits = map[string]limitRefusal{
 	"status.principalID maxLength": tooLongStatus("principalID", 64),
 	"status.endpoint maxLength":    tooLongStatus("endpoint", 2048),
 	"status.grantID maxLength":     tooLongStatus("grantID", 1024),
-	"status.encryption maxLength":  tooLongStatus("encryption", 64),
-	"status.keyURI maxLength":      tooLongStatus("keyURI", 512),
-	"status.keyVersion maxLength":  tooLongStatus("keyVersion", 64),
+	"status.grants maxItems": {
+		status: fmt.Sprintf(`{grants: [%s]}`, repeated(9, `{vaultID: v%d, accessType: AccessPolicy}`)),
+		says:   `status.grants: Too many: 9: must have at most 8 items`},
+	"status.grants[].vaultID required": {
+		status: `{grants: [{accessType: AccessPolicy}]}`,
+		says:   `status.grants[0].vaultID: Required value`},
+	"status.grants[].vaultID maxLength": {
+		status: fmt.Sprintf(`{grants: [{vaultID: %s, accessType: AccessPolicy}]}`, strings.Repeat("a", 513)),
+		says:   `status.grants[0].vaultID: Too long: may not be more than 512 bytes`},
+	"status.grants[].accessType required": {
+		status: `{grants: [{vaultID: v}]}`,
+		says:   `status.grants[0].accessType: Required value`},
+	"status.grants[].accessType enum": {
+		status: `{grants: [{vaultID: v, accessType: Owner}]}`,
+		says:   `status.grants[0].accessType: Unsupported value: "Owner": supported values: "RoleAssignment", "AccessPolicy"`},
+	"status.grants[].principalID maxLength": {
+		status: fmt.Sprintf(`{grants: [{vaultID: v, accessType: AccessPolicy, principalID: %s}]}`, strings.Repeat("a", 65)),
+		says:   `status.grants[0].principalID: Too long: may not be more than 64 bytes`},
+	"status.encryption maxLength": tooLongStatus("encryption", 64),
+	"status.keyURI maxLength":     tooLongStatus("keyURI", 512),
+	"status.keyVersion maxLength": tooLongStatus("keyVersion", 64),
 }
 
 const anyIdentity = `provider: {workloadIdentity: {clientID: ` + anyUUID + `, tenantID: ` + anyUUID + `}}`

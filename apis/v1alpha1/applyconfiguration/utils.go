@@ -96,6 +96,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1alpha1.SecureStorageAccessApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageCredentialsRef"):
 		return &apisv1alpha1.SecureStorageCredentialsRefApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageGrant"):
+		return &apisv1alpha1.SecureStorageGrantApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageKey"):
 		return &apisv1alpha1.SecureStorageKeyApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecureStorageProvider"):

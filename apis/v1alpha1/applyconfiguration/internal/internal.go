@@ -932,6 +932,18 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageEncryption
   scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageGrant
+  map:
+    fields:
+    - name: accessType
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageAccessType
+    - name: principalID
+      type:
+        scalar: string
+    - name: vaultID
+      type:
+        scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageKey
   map:
     fields:
@@ -1045,6 +1057,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: grantID
       type:
         scalar: string
+    - name: grants
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageGrant
+          elementRelationship: atomic
     - name: keyURI
       type:
         scalar: string

@@ -12,8 +12,8 @@ import (
 // with apply.
 //
 // SecureStorageStatus is what was observed of a SecureStorage. It is computed
-// anew on every pass, and nothing is ever read back from it. There is nothing
-// secret in it.
+// anew on every pass. What is read back from it only serves to find what would
+// otherwise be lost, as the grants. There is nothing secret in it.
 type SecureStorageStatusApplyConfiguration struct {
 	// observedGeneration is the metadata.generation that this status is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
@@ -36,6 +36,10 @@ type SecureStorageStatusApplyConfiguration struct {
 	// grantID is the resource ID of what lets the storage account use the key:
 	// of the role assignment, or, with an access policy, of the key vault.
 	GrantID *string `json:"grantID,omitempty"`
+	// grants are all grants on key vaults that may exist and were made for this
+	// SecureStorage. One is noted before it is made, and until it is taken back.
+	// It is one, except while the vault, the access type or the identity changes.
+	Grants []SecureStorageGrantApplyConfiguration `json:"grants,omitempty"`
 	// encryption is where the key in use comes from: Microsoft.Keyvault (a vault
 	// of the customer) or Microsoft.Storage (the platform).
 	Encryption *apisv1alpha1.SecureStorageEncryption `json:"encryption,omitempty"`
@@ -125,6 +129,19 @@ func (b *SecureStorageStatusApplyConfiguration) WithEndpoint(value string) *Secu
 // If called multiple times, the GrantID field is set to the value of the last call.
 func (b *SecureStorageStatusApplyConfiguration) WithGrantID(value string) *SecureStorageStatusApplyConfiguration {
 	b.GrantID = &value
+	return b
+}
+
+// WithGrants adds the given value to the Grants field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Grants field.
+func (b *SecureStorageStatusApplyConfiguration) WithGrants(values ...*SecureStorageGrantApplyConfiguration) *SecureStorageStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithGrants")
+		}
+		b.Grants = append(b.Grants, *values[i])
+	}
 	return b
 }
 

@@ -1,0 +1,59 @@
+package securestorage_test
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// A status that a manager has written which knew of one grant is completed once, and nothing else is
+// written; and a manager that comes after writes nothing.
+func TestAStatusOfTheVersionBeforeIsCompletedOnce(t *testing.T) {
+	t.Parallel()
+	// given
+	w := newWorld(t, brisk())
+	m := w.startManager()
+	w.create("invoices")
+	ready := w.eventuallyReady("invoices")
+	m.stop()
+	ready = w.read(ready.Name)
+	w.Expect(ready.Status.Grants).To(ConsistOf(v1alpha1.SecureStorageGrant{
+		VaultID: w.demo.VaultID, AccessType: v1alpha1.AccessRoleAssignment, PrincipalID: ready.Status.PrincipalID,
+	}))
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"grants": null}}`))
+	w.Expect(api.Status().Patch(w.ctx, ready.DeepCopy(), patch)).To(Succeed())
+	history := w.history("invoices")
+	// when
+	w.cloud().ResetCounts()
+	m = w.startManager()
+	w.eventually("invoices", func(g Gomega, live *v1alpha1.SecureStorage) {
+		g.Expect(live.Status).To(Equal(ready.Status))
+	})
+	w.looksTwice()
+	m.stop()
+	// then
+	writes := map[string]bool{}
+	for _, version := range history() {
+		writes[version.ResourceVersion] = true
+	}
+	w.Expect(writes).To(HaveLen(2), "the version before, and the one that is complete")
+	w.Expect(w.cloud().Total("").Writes).To(BeZero())
+	// and the next one has nothing to complete
+	completed := w.read("invoices").ResourceVersion
+	w.cloud().ResetCounts()
+	w.startManager()
+	w.looksTwice()
+	w.Expect(w.read("invoices").ResourceVersion).To(Equal(completed))
+	w.Expect(w.cloud().Total("").Writes).To(BeZero())
+}
+
+// looksTwice waits until the cloud has been looked at twice, so that the first pass is over.
+func (w *world) looksTwice() {
+	w.t.Helper()
+	const callsOfALook = 3
+	w.Eventually(func() int { return w.cloud().Total("").Calls() }).WithTimeout(time.Minute).Should(BeNumerically(">=", 2*callsOfALook))
+}
