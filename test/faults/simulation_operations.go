@@ -195,39 +195,11 @@ func create(ctx context.Context, w *World, s *subject) error {
 }
 
 func edit(ctx context.Context, w *World, s *subject) error {
-	if err := s.settle(ctx, w); err != nil {
-		return err
-	}
 	object, err := s.desired(w)
 	if err != nil {
 		return err
 	}
 	return Edit(ctx, w, user, s.Name, empty(s.Kind), func(live client.Object) { assign(live, object) })
-}
-
-// settle lets an account come to be encrypted before the key is to come from another vault. The status
-// knows of one former grant: one that was made for a vault that is given up before the account is
-// encrypted from it is left behind, which docs/convergence.md says.
-func (s *subject) settle(ctx context.Context, w *World) error {
-	if s.Kind != SecureStorage {
-		return nil
-	}
-	live := &v1alpha1.SecureStorage{}
-	if err := w.Bench.API.Get(ctx, w.Key(s.Name), live); err != nil {
-		return err
-	}
-	if next, ok := s.wish.object(w, s.Name).(*v1alpha1.SecureStorage); ok && next.Spec.Key.Vault.Name == live.Spec.Key.Vault.Name {
-		return nil
-	}
-	if live.Spec.Suspend {
-		if err := Edit(ctx, w, user, s.Name, live, func(live *v1alpha1.SecureStorage) { live.Spec.Suspend = false }); err != nil {
-			return err
-		}
-	}
-	if !w.Await(stamina, func() bool { return w.ReadyWith(SecureStorage, s.Name, live.Generation) && w.isWhole(s.Name) }) {
-		return errors.New("the account was never encrypted")
-	}
-	return nil
 }
 
 func deletion(propagation metav1.DeletionPropagation) func(context.Context, *World, *subject) error {
