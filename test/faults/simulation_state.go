@@ -88,29 +88,38 @@ var counts = regexp.MustCompile(`^\.(spec\.replicas|status\.(replicas|readyRepli
 //     when it was handed over, which goes on holding it if the same number is declared again.
 //   - what somebody has taken over of a ConfigMap just before it was taken out of the spec: then it is theirs.
 func leaveAside(object, primary *unstructured.Unstructured, fields map[string]string) {
-	for path := range fields {
-		const held = ".f:data.f:"
-		if at := strings.Index(path, held); object.GetKind() == "ConfigMap" && at >= 0 && strings.HasPrefix(path, ".metadata.managers."+stranger+" by ") {
-			delete(fields, path)
-			delete(fields, ".data."+path[at+len(held):])
-		}
+	if object.GetKind() == "ConfigMap" {
+		leaveTaken(fields)
 	}
 	isPrimary := object.GetUID() == primary.GetUID()
 	_, declared, _ := unstructured.NestedInt64(primary.Object, "spec", "replicas")
 	maps.DeleteFunc(fields, func(path, _ string) bool {
-		switch {
-		case isPrimary && (strings.HasPrefix(path, ".metadata.managers."+user+" by") || strings.Contains(path, "test.fixpoint.dev/poke")):
-			return true
-		case isPrimary && path == ".metadata.annotations":
-			return true // what is left of them without the poke
-		case isPrimary && (strings.HasPrefix(path, ".status.drifts") || strings.Contains(path, ".f:status.f:drifts")):
-			return true
-		case strings.HasPrefix(path, ".metadata.managers.") && strings.Contains(path, "-handover by Apply ") && strings.HasSuffix(path, ".f:spec.f:replicas"):
-			return true
-		default:
-			return !declared && counts.MatchString(path)
-		}
+		return isPrimary && isUsersOwn(path) || isHandOver(path) || !declared && counts.MatchString(path)
 	})
+}
+
+// leaveTaken leaves aside the keys of a ConfigMap that a stranger holds.
+func leaveTaken(fields map[string]string) {
+	const held = ".f:data.f:"
+	for path := range fields {
+		if at := strings.Index(path, held); at >= 0 && strings.HasPrefix(path, ".metadata.managers."+stranger+" by ") {
+			delete(fields, path)
+			delete(fields, ".data."+path[at+len(held):])
+		}
+	}
+}
+
+// isUsersOwn is what hangs on who wrote an object of ours, how often it was poked, and what had drifted.
+func isUsersOwn(path string) bool {
+	return strings.HasPrefix(path, ".metadata.managers."+user+" by") ||
+		strings.Contains(path, "test.fixpoint.dev/poke") ||
+		path == ".metadata.annotations" || // what is left of them without the poke
+		strings.HasPrefix(path, ".status.drifts") || strings.Contains(path, ".f:status.f:drifts")
+}
+
+// isHandOver is the field manager that holds the number of pods until an autoscaler writes it.
+func isHandOver(path string) bool {
+	return strings.HasPrefix(path, ".metadata.managers.") && strings.Contains(path, "-handover by Apply ") && strings.HasSuffix(path, ".f:spec.f:replicas")
 }
 
 // outOfBounds says of an object of ours that has an autoscaler whether the number of its pods is beyond
