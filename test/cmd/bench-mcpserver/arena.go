@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -156,28 +154,4 @@ func (a *arena) settle(ctx context.Context) error {
 		}
 		return time.Since(since) > quiet, err
 	})
-}
-
-// measurement is one row of the table.
-type measurement struct {
-	what, bar, measured string
-	ok                  bool
-}
-
-func render(rows []measurement) string {
-	var b strings.Builder
-	b.WriteString("| what | bar | measured | |\n| --- | --- | --- | --- |\n")
-	for _, row := range rows {
-		verdict := "reached"
-		if !row.ok {
-			verdict = "MISSED"
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.what, row.bar, row.measured, verdict)
-	}
-	return b.String()
-}
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
 // settings are the flags.
@@ -50,12 +52,15 @@ func main() {
 }
 
 func run(ctx context.Context, s settings) (err error) {
+	if s.count < 1 || s.rounds < 1 {
+		return fmt.Errorf("-n is %d and -rounds %d: both must be at least 1", s.count, s.rounds)
+	}
 	a, err := newArena(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	var rows []measurement
+	var rows []measure.Row
 	if s.repairs > 0 {
 		repaired, err := a.driftRepair(ctx, s.repairs)
 		if err != nil {
@@ -79,7 +84,7 @@ func run(ctx context.Context, s settings) (err error) {
 	if err != nil {
 		return fmt.Errorf("measuring single writes: %w", err)
 	}
-	tables := render(rows) + "\n" + split + costs
+	tables := measure.Table(rows) + "\n" + split + costs
 	fmt.Print(tables)
 	if s.document == "" {
 		return nil

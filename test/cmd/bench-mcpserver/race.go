@@ -16,6 +16,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
 // lap is what one round of one of the two took.
@@ -27,7 +28,7 @@ type lap struct {
 
 // race makes many MCPServers and many sets of the same children, in turn, and in another order every
 // other round, since a cluster grows slower.
-func (a *arena) race(ctx context.Context, s settings) ([]measurement, string, error) {
+func (a *arena) race(ctx context.Context, s settings) ([]measure.Row, string, error) {
 	children, err := a.children(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("finding out the children: %w", err)
@@ -157,7 +158,7 @@ func (a *arena) untilAll(ctx context.Context, namespace string, count int, list 
 	return nil
 }
 
-func judge(count int, bare, managed []lap) []measurement {
+func judge(count int, bare, managed []lap) []measure.Row {
 	const mostWrites, mostTimes = 7.0, 1.25
 	var writes, bares, ours, ratios, processor []float64
 	for i := range managed {
@@ -167,21 +168,21 @@ func judge(count int, bare, managed []lap) []measurement {
 		ratios = append(ratios, managed[i].took.Seconds()/bare[i].took.Seconds())
 		processor = append(processor, managed[i].cpu.total()/bare[i].cpu.total())
 	}
-	return []measurement{
+	return []measure.Row{
 		{
-			what: fmt.Sprintf("%d MCPServers from the first create to all Ready: writes by the manager for each", count),
-			bar:  fmt.Sprintf("at most %.0f", mostWrites), measured: fmt.Sprintf("%.2f", slices.Max(writes)), ok: slices.Max(writes) <= mostWrites,
+			What: fmt.Sprintf("%d MCPServers from the first create to all Ready: writes by the manager for each", count),
+			Bar:  fmt.Sprintf("at most %.0f", mostWrites), Measured: fmt.Sprintf("%.2f", slices.Max(writes)), OK: slices.Max(writes) <= mostWrites,
 		},
 		{
-			what: fmt.Sprintf("the same, wall time as a multiple of a bare client's: median of %d rounds (all of them)", len(ratios)),
-			bar:  fmt.Sprintf("at most %.2f", mostTimes),
-			measured: fmt.Sprintf("%.2f (%s): %.1f s, the bare client %.1f s",
-				median(ratios), spread(ratios), median(ours), median(bares)),
-			ok: median(ratios) <= mostTimes,
+			What: fmt.Sprintf("the same, wall time as a multiple of a bare client's: median of %d rounds (all of them)", len(ratios)),
+			Bar:  fmt.Sprintf("at most %.2f", mostTimes),
+			Measured: fmt.Sprintf("%.2f (%s): %.1f s, the bare client %.1f s",
+				measure.Median(ratios), spread(ratios), measure.Median(ours), measure.Median(bares)),
+			OK: measure.Median(ratios) <= mostTimes,
 		},
 		{
-			what: "the same, processor time of all processes of the cluster and of the client as a multiple, which other load does not change",
-			bar:  "-", measured: fmt.Sprintf("%.2f (%s)", median(processor), spread(processor)), ok: true,
+			What: "the same, processor time of all processes of the cluster and of the client as a multiple, which other load does not change",
+			Bar:  "-", Measured: fmt.Sprintf("%.2f (%s)", measure.Median(processor), spread(processor)), OK: true,
 		},
 	}
 }
@@ -212,5 +213,5 @@ func medianCPU(laps []lap, name string) float64 {
 	for _, l := range laps {
 		values = append(values, l.cpu[name])
 	}
-	return median(values)
+	return measure.Median(values)
 }

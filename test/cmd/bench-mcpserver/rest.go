@@ -9,14 +9,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
 // atRest counts the requests that all MCPServers of the rounds cost when nothing happens, and those
 // of a manager that has just started and has looked at each.
-func (a *arena) atRest(ctx context.Context, window time.Duration) ([]measurement, error) {
+func (a *arena) atRest(ctx context.Context, window time.Duration) ([]measure.Row, error) {
 	if err := a.settle(ctx); err != nil {
 		return nil, err
 	}
@@ -51,14 +51,14 @@ func (a *arena) atRest(ctx context.Context, window time.Duration) ([]measurement
 			moved++
 		}
 	}
-	return []measurement{
+	return []measure.Row{
 		{
-			what: fmt.Sprintf("requests by the manager in %s at rest", window),
-			bar:  "0", measured: fmt.Sprint(len(atRest)), ok: len(atRest) == 0,
+			What: fmt.Sprintf("requests by the manager in %s at rest", window),
+			Bar:  "0", Measured: fmt.Sprint(len(atRest)), OK: len(atRest) == 0,
 		},
 		{
-			what: "writes after a restart of the manager; resourceVersions moved", bar: "0; 0",
-			measured: fmt.Sprintf("%d; %d of %d", writes, moved, len(before)), ok: writes == 0 && moved == 0,
+			What: "writes after a restart of the manager; resourceVersions moved", Bar: "0; 0",
+			Measured: fmt.Sprintf("%d; %d of %d", writes, moved, len(before)), OK: writes == 0 && moved == 0,
 		},
 	}, nil
 }
@@ -76,7 +76,7 @@ func (a *arena) restart(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	before, err := reconciles()
+	before, err := measure.Reconciles()
 	if err != nil {
 		return 0, err
 	}
@@ -84,7 +84,7 @@ func (a *arena) restart(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	err = poll(ctx, func(context.Context) (bool, error) {
-		now, err := reconciles()
+		now, err := measure.Reconciles()
 		return now >= before+float64(len(servers.Items)), err
 	})
 	if err != nil {
@@ -98,24 +98,6 @@ func (a *arena) restart(ctx context.Context) (int, error) {
 		fmt.Fprintln(os.Stderr, writes)
 	}
 	return len(requests.Writes()), err
-}
-
-// reconciles is how many reconciles this process has finished, from its metric.
-func reconciles() (float64, error) {
-	families, err := ctrlmetrics.Registry.Gather()
-	if err != nil {
-		return 0, err
-	}
-	total := 0.0
-	for _, family := range families {
-		if family.GetName() != "controller_runtime_reconcile_total" {
-			continue
-		}
-		for _, metric := range family.GetMetric() {
-			total += metric.GetCounter().GetValue()
-		}
-	}
-	return total, nil
 }
 
 // versions are those of all MCPServers and of their children.

@@ -15,11 +15,11 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
 const (
@@ -128,32 +128,14 @@ func poll(ctx context.Context, condition wait.ConditionWithContextFunc) error {
 	return wait.PollUntilContextTimeout(ctx, pollEvery, patience, true, condition)
 }
 
-// reconciles is how many reconciles the controller has finished, from its metric.
-func reconciles() (float64, error) {
-	families, err := ctrlmetrics.Registry.Gather()
-	if err != nil {
-		return 0, err
-	}
-	total := 0.0
-	for _, family := range families {
-		if family.GetName() != "controller_runtime_reconcile_total" {
-			continue
-		}
-		for _, metric := range family.GetMetric() {
-			total += metric.GetCounter().GetValue()
-		}
-	}
-	return total, nil
-}
-
 // untilReconciled waits until the controller has finished so many more reconciles.
 func untilReconciled(ctx context.Context, more int) error {
-	before, err := reconciles()
+	before, err := measure.Reconciles()
 	if err != nil {
 		return err
 	}
 	return poll(ctx, func(context.Context) (bool, error) {
-		now, err := reconciles()
+		now, err := measure.Reconciles()
 		return now >= before+float64(more), err
 	})
 }

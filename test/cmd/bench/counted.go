@@ -15,10 +15,11 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
 // writesToReady counts what one AppService after another costs, from its creation until it is Ready.
-func (a *arena) writesToReady(ctx context.Context) ([]measurement, error) {
+func (a *arena) writesToReady(ctx context.Context) ([]measure.Row, error) {
 	namespace, err := a.newNamespace(ctx)
 	if err != nil {
 		return nil, err
@@ -51,11 +52,11 @@ func (a *arena) writesToReady(ctx context.Context) ([]measurement, error) {
 	if len(worst) > bar {
 		fmt.Fprintln(os.Stderr, worst)
 	}
-	return []measurement{{
-		what:     "writes from create to Ready, AppService with config, replicas 3",
-		bar:      fmt.Sprintf("at most %d", bar),
-		measured: fmt.Sprintf("median %d, most %d", median(counts), len(worst)),
-		ok:       len(worst) <= bar,
+	return []measure.Row{{
+		What:     "writes from create to Ready, AppService with config, replicas 3",
+		Bar:      fmt.Sprintf("at most %d", bar),
+		Measured: fmt.Sprintf("median %d, most %d", measure.Median(counts), len(worst)),
+		OK:       len(worst) <= bar,
 	}}, nil
 }
 
@@ -71,7 +72,7 @@ func (a *arena) requestsSince(mark cluster.Mark) (cluster.Requests, error) {
 
 // atRest counts the requests that many Ready AppServices cost when all of them are looked at
 // again, in a running manager and in one that has just started; and how long one look takes.
-func (a *arena) atRest(ctx context.Context, count int) ([]measurement, error) {
+func (a *arena) atRest(ctx context.Context, count int) ([]measure.Row, error) {
 	namespace, err := a.newNamespace(ctx)
 	if err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func (a *arena) atRest(ctx context.Context, count int) ([]measurement, error) {
 
 // resync runs a manager that looks at everything every few seconds, and counts from its second
 // round on.
-func (a *arena) resync(ctx context.Context, count int) ([]measurement, error) {
+func (a *arena) resync(ctx context.Context, count int) ([]measure.Row, error) {
 	if err := a.stopManager(); err != nil {
 		return nil, err
 	}
@@ -128,16 +129,16 @@ func (a *arena) resync(ctx context.Context, count int) ([]measurement, error) {
 	if len(requests) > 0 {
 		fmt.Fprintln(os.Stderr, requests)
 	}
-	return []measurement{{
-		what:     fmt.Sprintf("requests by the manager over %d Ready AppServices in a forced resync of all", count),
-		bar:      "0",
-		measured: fmt.Sprint(len(requests)),
-		ok:       len(requests) == 0,
+	return []measure.Row{{
+		What:     fmt.Sprintf("requests by the manager over %d Ready AppServices in a forced resync of all", count),
+		Bar:      "0",
+		Measured: fmt.Sprint(len(requests)),
+		OK:       len(requests) == 0,
 	}}, nil
 }
 
 // restart starts a manager anew, and sees that it writes nothing and that nothing moves.
-func (a *arena) restart(ctx context.Context, namespace string, count int) ([]measurement, error) {
+func (a *arena) restart(ctx context.Context, namespace string, count int) ([]measure.Row, error) {
 	if err := a.stopManager(); err != nil {
 		return nil, err
 	}
@@ -170,11 +171,11 @@ func (a *arena) restart(ctx context.Context, namespace string, count int) ([]mea
 		}
 	}
 	writes := len(requests.Writes())
-	return []measurement{{
-		what:     "the same after a restart of the manager: applies; resourceVersions moved",
-		bar:      "0; 0",
-		measured: fmt.Sprintf("%d; %d of %d", writes, moved, len(before)),
-		ok:       writes == 0 && moved == 0,
+	return []measure.Row{{
+		What:     "the same after a restart of the manager: applies; resourceVersions moved",
+		Bar:      "0; 0",
+		Measured: fmt.Sprintf("%d; %d of %d", writes, moved, len(before)),
+		OK:       writes == 0 && moved == 0,
 	}}, nil
 }
 
@@ -206,7 +207,7 @@ func (a *arena) versions(ctx context.Context, namespace string) (map[string]stri
 }
 
 // oneReconcile times a pass over one Ready AppService, with the manager's own caches.
-func (a *arena) oneReconcile(ctx context.Context, app *v1alpha1.AppService) ([]measurement, error) {
+func (a *arena) oneReconcile(ctx context.Context, app *v1alpha1.AppService) ([]measure.Row, error) {
 	engine, err := appservice.NewEngine(a.manager, appservice.Options{})
 	if err != nil {
 		return nil, err
@@ -225,11 +226,11 @@ func (a *arena) oneReconcile(ctx context.Context, app *v1alpha1.AppService) ([]m
 		times = append(times, float64(outcome.NsPerOp())/1000)
 	}
 	const bar = 150
-	took := median(times)
-	return []measurement{{
-		what:     "a reconcile of a Ready AppService with config, cache reads included",
-		bar:      fmt.Sprintf("at most %d µs", bar),
-		measured: fmt.Sprintf("%.0f µs", took),
-		ok:       took <= bar,
+	took := measure.Median(times)
+	return []measure.Row{{
+		What:     "a reconcile of a Ready AppService with config, cache reads included",
+		Bar:      fmt.Sprintf("at most %d µs", bar),
+		Measured: fmt.Sprintf("%.0f µs", took),
+		OK:       took <= bar,
 	}}, failure
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
 func main() {
@@ -33,14 +35,8 @@ func main() {
 	}
 }
 
-// measurement is one row of the table.
-type measurement struct {
-	what, bar, measured string
-	ok                  bool
-}
-
 func run(ctx context.Context, count int, libraries bool, document string) (err error) {
-	var rows []measurement
+	var rows []measure.Row
 	if libraries {
 		if rows, err = microbenchmarks(ctx); err != nil {
 			return err
@@ -52,10 +48,10 @@ func run(ctx context.Context, count int, libraries bool, document string) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, arena.close()) }()
-	for _, measure := range []func(context.Context) ([]measurement, error){
+	for _, measure := range []func(context.Context) ([]measure.Row, error){
 		arena.writesToReady,
 		arena.driftRepair,
-		func(ctx context.Context) ([]measurement, error) { return arena.atRest(ctx, count) },
+		func(ctx context.Context) ([]measure.Row, error) { return arena.atRest(ctx, count) },
 	} {
 		measured, err := measure(ctx)
 		if err != nil {
@@ -63,7 +59,7 @@ func run(ctx context.Context, count int, libraries bool, document string) (err e
 		}
 		rows = append(rows, measured...)
 	}
-	table := render(rows)
+	table := measure.Table(rows)
 	fmt.Print(table)
 	if document == "" {
 		return nil
@@ -83,19 +79,6 @@ func others(document string) string {
 		return ""
 	}
 	return heading + part
-}
-
-func render(rows []measurement) string {
-	var b strings.Builder
-	b.WriteString("| what | bar | measured | |\n| --- | --- | --- | --- |\n")
-	for _, row := range rows {
-		verdict := "reached"
-		if !row.ok {
-			verdict = "MISSED"
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.what, row.bar, row.measured, verdict)
-	}
-	return b.String()
 }
 
 func page(table string) string {

@@ -6,8 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strconv"
+
+	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
 // benchmark is a Go benchmark of the libraries that has a bar.
@@ -23,16 +24,16 @@ var benchmarks = []benchmark{
 }
 
 // microbenchmarks runs the libraries' benchmarks before the cluster makes the machine busy.
-func microbenchmarks(ctx context.Context) ([]measurement, error) {
-	var rows []measurement
+func microbenchmarks(ctx context.Context) ([]measure.Row, error) {
+	var rows []measure.Row
 	for _, b := range benchmarks {
 		median, err := b.run(ctx)
 		if err != nil {
 			return nil, err
 		}
-		row := measurement{what: b.what, bar: "-", measured: fmt.Sprintf("%.1f µs", median), ok: true}
+		row := measure.Row{What: b.what, Bar: "-", Measured: fmt.Sprintf("%.1f µs", median), OK: true}
 		if b.microseconds > 0 {
-			row.bar, row.ok = fmt.Sprintf("at most %.0f µs", b.microseconds), median <= b.microseconds
+			row.Bar, row.OK = fmt.Sprintf("at most %.0f µs", b.microseconds), median <= b.microseconds
 		}
 		rows = append(rows, row)
 	}
@@ -61,10 +62,5 @@ func (b benchmark) run(ctx context.Context) (float64, error) {
 	if len(times) == 0 {
 		return 0, fmt.Errorf("there is no benchmark %s in %s", b.name, b.folder)
 	}
-	return median(times), nil
-}
-
-func median[T int | float64](values []T) T {
-	slices.Sort(values)
-	return values[len(values)/2]
+	return measure.Median(times), nil
 }
