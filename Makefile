@@ -14,7 +14,7 @@ KUSTOMIZE := $(BIN)/kustomize
 # How many packages are built and tested at a time. Each of those in test/ starts a
 # cluster of its own: more of them at a time make a machine of two cores late.
 TEST_PARALLEL ?= 2
-UNIT_TIMEOUT ?= 5m
+UNIT_TIMEOUT ?= 10m
 CLUSTER_TIMEOUT ?= 20m
 FAULTS_TIMEOUT ?= 45m
 

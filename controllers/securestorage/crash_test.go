@@ -150,6 +150,7 @@ func TestADeletionMayFollowTheEndOfAProcess(t *testing.T) {
 // And the next process ends while it tears down, in a cloud where an account is gone as soon as it is
 // deleted: what only the account could tell, and the status did not say yet, must not go with it.
 func TestTwoProcessesMayEnd(t *testing.T) {
+	t.Parallel()
 	knobs := quick()
 	knobs.AccountDeletion, knobs.ReadAfterWrite = fakecloud.Fixed(0), fakecloud.Fixed(0)
 	for access := range accesses {
@@ -189,6 +190,7 @@ func TestADeletionFindsAnAccountThatIsNotSeenYet(t *testing.T) {
 }
 
 func TestAProcessMayEndDuringATeardown(t *testing.T) {
+	t.Parallel()
 	for access := range accesses {
 		for after, side := range sides {
 			// The instants of one run: whether the deletion comes early or late, the process may end.

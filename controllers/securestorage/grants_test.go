@@ -181,6 +181,7 @@ func TestTwoChangesBeforeThereIsAnAccountLeaveOneGrant(t *testing.T) {
 }
 
 func TestAProcessMayEndBetweenTwoChanges(t *testing.T) {
+	t.Parallel()
 	for what, change := range twice {
 		for n := range 4 {
 			for after, side := range sides {
@@ -247,6 +248,7 @@ func TestAChangeRightAfterAGrantLeavesOneGrant(t *testing.T) {
 }
 
 func TestADeletionBetweenTwoChangesLeavesNoGrant(t *testing.T) {
+	t.Parallel()
 	for what, change := range twice {
 		for n := range 5 {
 			for m := range enough {
