@@ -104,18 +104,18 @@ test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.
 # The manager is crashed and restarted some thousands of times; the race detector would make it days.
 .PHONY: test-faults
 test-faults: ## Crash the manager at every call, and a share of what else can go wrong. FAULTS_SEED=n chooses another share.
-	cd test && $(GO) test -v -timeout $(FAULTS_TIMEOUT) ./faults | grep -Ev '^ *(=== |--- PASS)'
+	cd test && $(GO) test -v -timeout $(FAULTS_TIMEOUT) ./faults | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
 .PHONY: faults
 faults: ## Everything that can go wrong, in full; says what it will try and how long that takes.
 	@echo "The budget is 5 hours; on two cores that do nothing else about three are needed, most of them for 5,000 simulations."
 	cd test && FAULTS_PAIRS=100 FAULTS_STALE=100 FAULTS_ERRORS=100 FAULTS_SIMULATIONS=5000 FAULTS_CLEAN_SIMULATIONS=300 \
-		$(GO) test -v -timeout 5h ./faults | grep -Ev '^ *(=== |--- PASS)'
+		$(GO) test -v -timeout 5h ./faults | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
 # Without the race detector, which would make it a quarter of an hour.
 .PHONY: test-campaign
 test-campaign: ## Try specs from the CRDs' schemas, wrong ones and right ones. FIXPOINT_CAMPAIGN=10 tries ten times as many.
-	cd test && $(GO) test -v -timeout 2h ./campaign | grep -Ev '^ *(=== |--- PASS)'
+	cd test && $(GO) test -v -timeout 2h ./campaign | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
 .PHONY: planted
 planted: ## Put known bugs into the code, one at a time, and say which test notices each. BUGS="name..." takes some.
