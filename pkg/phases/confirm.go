@@ -87,8 +87,8 @@ func (s *sightings) turn() {
 		return
 	}
 	s.earlier, s.recent = s.recent, map[types.UID]string{}
+	s.turned = s.turned.Add(sightFor)
 	if age >= 2*sightFor {
-		s.earlier = nil
+		s.earlier, s.turned = nil, s.now()
 	}
-	s.turned = s.now()
 }
