@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -251,7 +252,11 @@ func (c *Cluster) launch(part Part, how starter) (*running, error) {
 // environment is nearly empty: neither a proxy nor a configuration in the user's
 // home is to reach the programs.
 func (c *Cluster) environment() []string {
-	return []string{"HOME=" + c.dir.path, "TMPDIR=" + c.dir.path, "PATH=/usr/bin:/bin"}
+	environment := []string{"HOME=" + c.dir.path, "TMPDIR=" + c.dir.path, "PATH=/usr/bin:/bin"}
+	if c.options.GCPercent != 0 {
+		environment = append(environment, "GOGC="+strconv.Itoa(c.options.GCPercent))
+	}
+	return environment
 }
 
 // client makes a client for a config of this cluster.

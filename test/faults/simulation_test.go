@@ -20,7 +20,7 @@ const (
 	cleanSimulationsInCI = 40
 
 	// simulationsAtATime keep two cores busy.
-	simulationsAtATime = 12
+	simulationsAtATime = 28
 )
 
 // TestSimulation lets a user and others do what they like to objects of all three kinds, while whatever
