@@ -107,6 +107,7 @@ type simulated struct {
 	runs, failed, operations, calls, managers, past int
 	faults                                          map[string]int
 	took, longest                                   time.Duration
+	slowest                                         uint64
 }
 
 func (s *simulated) add(t *testing.T, o faults.SimulationOutcome) {
@@ -125,7 +126,9 @@ func (s *simulated) add(t *testing.T, o faults.SimulationOutcome) {
 		s.faults[sort] += times
 	}
 	s.took += o.Took
-	s.longest = max(s.longest, o.Took)
+	if o.Took > s.longest {
+		s.longest, s.slowest = o.Took, o.Seed
+	}
 	const every = 50
 	if s.runs%every == 0 {
 		t.Logf("so far: %s", s)
@@ -144,6 +147,6 @@ func (s *simulated) String() string {
 		}
 		sorts = append(sorts, fmt.Sprintf("%s %d", sort, s.faults[sort]))
 	}
-	return fmt.Sprintf("%d runs, %d failed, %.2f seeds/s, %.1f s each and %.1f s at most; %d operations, %d calls that change something, %d managers, %d deletions past a finalizer; %d faults, %d of them crashes: %s",
-		s.runs, s.failed, float64(s.runs)/elapsed, s.took.Seconds()/float64(max(1, s.runs)), s.longest.Seconds(), s.operations, s.calls, s.managers, s.past, all, crashes, strings.Join(sorts, ", "))
+	return fmt.Sprintf("%d runs, %d failed, %.2f seeds/s, %.1f s each and %.1f s at most (seed %d); %d operations, %d calls that change something, %d managers, %d deletions past a finalizer; %d faults, %d of them crashes: %s",
+		s.runs, s.failed, float64(s.runs)/elapsed, s.took.Seconds()/float64(max(1, s.runs)), s.longest.Seconds(), s.slowest, s.operations, s.calls, s.managers, s.past, all, crashes, strings.Join(sorts, ", "))
 }

@@ -96,7 +96,7 @@ func named(prefix string, i int) metav1.ObjectMeta {
 
 // await waits until all are Ready.
 func (f *fleet) await(ctx context.Context) error {
-	ticker := time.NewTicker(2 * time.Second)
+	ticker := time.NewTicker(5 * time.Second)
 	defer ticker.Stop()
 	for {
 		waiting, err := f.waiting(ctx)
