@@ -166,9 +166,26 @@ func (w *world) called(path, url string) (report, error) {
 	return r, err
 }
 
+// reached is the first call that gets through. When an object is Ready, the kube-proxy of the client's node may
+// not have written the rules of its Service yet, which nobody is told of.
+func (w *world) reached(path, url string) report {
+	w.t.Helper()
+	var found report
+	w.Eventually(func() (err error) {
+		found, err = w.called(path, url)
+		return err
+	}).Should(Succeed())
+	return found
+}
+
 // load begins calls that go on until stopLoad.
 func (w *world) load(kind, url string) {
 	w.t.Helper()
+	if kind == "get" {
+		w.reached("/get", url)
+	} else {
+		w.reached("/call", url)
+	}
 	_, err := w.ask("/load", "kind", kind, "url", url)
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Eventually(func() (int, error) {
