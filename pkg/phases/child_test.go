@@ -221,6 +221,35 @@ func TestADriftThatWasPutBackIsSaidEvenIfTheStatusCannotBeWritten(t *testing.T) 
 	g.Expect(shop.events.take()).To(ConsistOf(ContainSubstring("DriftCorrected")))
 }
 
+func TestAStatusThatComesTooLateForgetsNothingOfTheNewerOne(t *testing.T) {
+	g := NewWithT(t)
+	// Given a gear that has drifted, and a Toy whose status remembers what earlier ones said
+	shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
+	shop.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" })
+	shop.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
+		status := toyStatus(s.toy.Name, summary)
+		status.Status.Drifts = append(status.Status.Drifts, s.toy.Status.Drifts...)
+		return status
+	}
+	// And a status that comes about while a pass puts the gear back, which has seen the one before
+	shop.refuse = func(what string) error {
+		if what == "apply Gear axle" {
+			toy := shop.toy()
+			toy.Status.Drifts = []string{"what the newer status says"}
+			shop.put(toy)
+		}
+		return nil
+	}
+
+	// When that pass is made
+	shop.mustPass(t)
+
+	// Then the status tells of the drift, and still of what it said
+	g.Expect(shop.toy().Status.Drifts).To(HaveExactElements(ContainSubstring("green"), "what the newer status says"))
+	g.Expect(shop.states()).To(ContainElement("Ready=True/Ready"))
+	g.Expect(shop.events.take()).To(ConsistOf(ContainSubstring("DriftCorrected")), "once")
+}
+
 func TestLeftoversArePruned(t *testing.T) {
 	g := NewWithT(t)
 	// Given gears that an earlier version has named otherwise, and others that are not the Toy's

@@ -15,6 +15,12 @@ import (
 // errOwnerChanged ends a pass whose object is not what the cache showed.
 var errOwnerChanged = errors.New("the object has changed since it was read; it is read again")
 
+// newerOwner ends a pass over an object whose status or metadata have changed since, and nothing else. The
+// pass is made again at once, over the object as it is: what its status remembers has to be the newest.
+type newerOwner struct{ fresh client.Object }
+
+func (*newerOwner) Error() string { return "the status or metadata have changed since they were read" }
+
 // confirm makes sure, past the cache, that the owner is still what the pass goes by: the same object, of
 // the same generation, and not on its way out. A manager that has just started, or whose watch lags, would
 // otherwise make what a deletion has taken away, delete what an edit has just asked for, and roll back to a
@@ -39,8 +45,11 @@ func (p *pass[S]) confirmAnew(ctx context.Context) error {
 	if err != nil || fresh.GetUID() != p.owner.GetUID() || fresh.GetGeneration() != p.owner.GetGeneration() || fresh.GetDeletionTimestamp() != nil {
 		return errOwnerChanged
 	}
-	p.confirmed = true
 	p.seen.add(fresh)
+	if fresh.GetResourceVersion() != p.owner.GetResourceVersion() {
+		return &newerOwner{fresh: fresh}
+	}
+	p.confirmed = true
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,6 +134,48 @@ func TestNothingIsPrunedForASpecOfThePast(t *testing.T) {
 	// Then the rim stays
 	g.Expect(shop.writes).To(BeEmpty())
 	g.Expect(shop.part("Wheel", "rim")).NotTo(BeNil())
+}
+
+func TestAPassGoesByTheNewestStatus(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Toy whose status somebody has just written, which the cache does not show yet
+	shop, reads := lagging(t, map[string]string{"Axle": "red", "Paint": "blue"})
+	before := shop.toy()
+	newest := shop.toy()
+	newest.Status.Drifts = []string{"what the newest status says"}
+	shop.put(newest)
+	var seen [][]string
+	shop.definition.Scope = func(toy *Toy) *scope {
+		seen = append(seen, toy.Status.Drifts)
+		return &scope{toy: toy}
+	}
+	shop.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
+		status := toyStatus(s.toy.Name, summary)
+		status.Status.Drifts = append(status.Status.Drifts, s.toy.Status.Drifts...)
+		return status
+	}
+	for missing, take := range map[string]func(){
+		"thing": func() { delete(shop.things, "paint") },
+		"child": func() { delete(shop.objects, ref{"Gear", "axle"}) },
+		"drift": func() { shop.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" }) },
+	} {
+		shop.lags = true
+		take()
+		shop.showOnlyTheToyAsItWas(before)
+		shop.writes, seen, *reads = nil, nil, 0
+		shop.events.take()
+
+		// When a pass has something to make
+		shop.mustPass(t)
+
+		// Then it makes it by the newest status, which it takes one read to know
+		g.Expect(seen).To(HaveExactElements(BeEmpty(), ContainElement("what the newest status says")), missing)
+		g.Expect(shop.writes).To(HaveExactElements(MatchRegexp("^(make|create|correct) "), "status"), missing)
+		said := strings.Join(shop.events.take(), "\n")
+		g.Expect(strings.Count(said, "DriftCorrected")).To(BeNumerically("<=", 1), said)
+		g.Expect(shop.toy().Status.Drifts).To(ContainElement("what the newest status says"), missing)
+		g.Expect(*reads).To(Equal(1), missing)
+	}
 }
 
 func TestTheOwnerIsConfirmedOnceAndOnlyBeforeWrites(t *testing.T) {

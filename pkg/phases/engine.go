@@ -197,19 +197,30 @@ func (e *Engine[O, S]) Reconcile(ctx context.Context, request reconcile.Request)
 
 // ReconcileObject makes one pass over the phases of an object, which belongs to the engine from then on.
 func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile.Result, error) {
+	return e.reconcile(ctx, object, nil)
+}
+
+// reconcile makes a pass, whose status tells of what was put back before, too.
+func (e *Engine[O, S]) reconcile(ctx context.Context, object O, putBack []ObservedDrift) (reconcile.Result, error) {
 	live, outcome := e.walk(ctx, object, e.deps.Applier, false)
+	outcome.putBack = putBack
 	// What was put back was put back, whether or not a status can say so.
 	e.announceCorrections(live, outcome)
 	if outcome.gone {
 		return reconcile.Result{}, nil
 	}
+	var newer *newerOwner
+	if errors.As(outcome.err, &newer) {
+		if fresh, ok := newer.fresh.(O); ok {
+			return e.reconcile(ctx, fresh, putBack)
+		}
+	}
 	if ssa.IsStale(outcome.err) || errors.Is(outcome.err, errOwnerChanged) {
 		return readAgain(ctx)
 	}
 	err := e.report(ctx, live, outcome)
-	if ssa.IsStale(err) && outcome.hasCorrected() {
-		// The next pass will find nothing to correct any more, so this one has to tell.
-		err = e.reportAnew(ctx, live, outcome)
+	if corrected := outcome.corrected(); ssa.IsStale(err) && len(corrected) > 0 && len(putBack) == 0 {
+		return e.reconcileAnew(ctx, live, corrected)
 	}
 	if ssa.IsStale(err) {
 		return readAgain(ctx)
@@ -220,16 +231,22 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 	return outcome.result()
 }
 
-// reportAnew writes the status onto the object as it is now, if the pass is still about its spec.
-func (e *Engine[O, S]) reportAnew(ctx context.Context, live O, o *outcome[S]) error {
+// reconcileAnew makes another pass at once, over the object as it is now, if it is still about the same
+// spec: no later one would find any more what this one has put back. The status that could not be written is
+// not written over the newer one, since it knows nothing of what that one remembers.
+func (e *Engine[O, S]) reconcileAnew(ctx context.Context, live O, putBack []ObservedDrift) (reconcile.Result, error) {
 	fresh, err := get[O](ctx, e.deps.Uncached, client.ObjectKeyFromObject(live))
-	if err != nil || isNil(fresh) {
-		return err
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading the object past the cache: %w", err)
+	}
+	if isNil(fresh) {
+		return reconcile.Result{}, nil
 	}
 	if fresh.GetUID() != live.GetUID() || fresh.GetGeneration() != live.GetGeneration() {
-		return nil
+		return readAgain(ctx)
 	}
-	return e.report(ctx, fresh, o)
+	e.seen.add(fresh)
+	return e.reconcile(ctx, fresh, putBack)
 }
 
 // readAgain is the quiet answer to an object that changed under the pass: nothing is wrong.

@@ -18,13 +18,15 @@ type outcome[S any] struct {
 	err       error
 	deleting  bool
 	suspended bool
+	// putBack was put back by a pass before, whose status could not be written.
+	putBack []ObservedDrift
 	// gone: the teardown is complete, and the object is about to vanish.
 	gone bool
 }
 
-// hasCorrected says whether the pass put something back that others had changed.
-func (o *outcome[S]) hasCorrected() bool {
-	return slices.ContainsFunc(o.drifts(), func(d ObservedDrift) bool { return d.Corrected })
+// corrected are the drifts that the pass has put back.
+func (o *outcome[S]) corrected() []ObservedDrift {
+	return slices.DeleteFunc(o.drifts(), func(d ObservedDrift) bool { return !d.Corrected })
 }
 
 // retryable is the error of the pass if trying again may help.

@@ -114,7 +114,7 @@ func (e *Engine[O, S]) summarize(live O, o *outcome[S], before []metav1.Conditio
 	summary := Summary{
 		ObservedGeneration: live.GetGeneration(),
 		Now:                metav1.NewTime(e.deps.Clock.Now()),
-		Drifts:             o.drifts(),
+		Drifts:             append(slices.Clip(o.putBack), o.drifts()...),
 		Deleting:           o.deleting,
 		Suspended:          o.suspended,
 	}

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -53,7 +54,7 @@ func inShort(v Version) string {
 	}
 	if isPrimary(o.GetKind()) {
 		status, reason, generation := condition(o, "Ready")
-		text += fmt.Sprintf(" generation %d Ready=%s %s of %d", o.GetGeneration(), status, reason, generation)
+		text += fmt.Sprintf(" generation %d Ready=%s %s of %d%s", o.GetGeneration(), status, reason, generation, notedGrants(o))
 	}
 	if v.Type == watch.Deleted {
 		return text
@@ -63,4 +64,16 @@ func inShort(v Version) string {
 		latest = entry.Manager + " " + entry.Subresource
 	}
 	return text + ", fields of " + latest
+}
+
+// notedGrants are the grants that a SecureStorage has noted: vaults and principals.
+func notedGrants(o *unstructured.Unstructured) string {
+	grants, _, _ := unstructured.NestedSlice(o.Object, "status", "grants")
+	text := ""
+	for _, g := range grants {
+		if grant, ok := g.(map[string]any); ok {
+			text += fmt.Sprintf(" grant(%s %v)", path.Base(fmt.Sprint(grant["vaultID"])), grant["principalID"])
+		}
+	}
+	return text
 }
