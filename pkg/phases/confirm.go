@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -34,17 +35,52 @@ func (p *pass[S]) confirm(ctx context.Context) error {
 }
 
 func (p *pass[S]) confirmAnew(ctx context.Context) error {
-	fresh, ok := reflect.New(reflect.TypeOf(p.owner).Elem()).Interface().(client.Object)
-	if !ok {
-		return fmt.Errorf("making a %T", p.owner)
+	fresh, err := p.readOwner(ctx)
+	if err != nil {
+		return err
 	}
-	err := p.uncached.Get(ctx, client.ObjectKeyFromObject(p.owner), fresh)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the owner past the cache: %w", err)
-	}
-	if err != nil || fresh.GetUID() != p.owner.GetUID() || fresh.GetGeneration() != p.owner.GetGeneration() || fresh.GetDeletionTimestamp() != nil {
+	if fresh == nil || fresh.GetUID() != p.owner.GetUID() || fresh.GetGeneration() != p.owner.GetGeneration() || fresh.GetDeletionTimestamp() != nil {
 		return errOwnerChanged
 	}
+	return p.goBy(fresh)
+}
+
+// confirmTeardown is the same before anything is undone: what is to go, and what is to stay, hangs on the
+// newest spec and status. A deletion is not taken back, so any newer version will do.
+func (p *pass[S]) confirmTeardown(ctx context.Context) (gone bool, err error) {
+	if p.confirmed || p.planning || p.seen.has(p.owner) {
+		return false, nil
+	}
+	fresh, err := p.readOwner(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case fresh == nil:
+		return true, nil
+	case fresh.GetUID() != p.owner.GetUID():
+		return false, errOwnerChanged
+	}
+	return false, p.goBy(fresh)
+}
+
+// readOwner reads the owner past the cache; nil means that it is gone.
+func (p *pass[S]) readOwner(ctx context.Context) (client.Object, error) {
+	fresh, ok := reflect.New(reflect.TypeOf(p.owner).Elem()).Interface().(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("making a %T", p.owner)
+	}
+	err := p.uncached.Get(ctx, client.ObjectKeyFromObject(p.owner), fresh)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // there is none, and that is no error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the owner past the cache: %w", err)
+	}
+	return fresh, nil
+}
+
+// goBy lets the pass go on if the owner is of the version that it goes by.
+func (p *pass[S]) goBy(fresh client.Object) error {
 	p.seen.add(fresh)
 	if fresh.GetResourceVersion() != p.owner.GetResourceVersion() {
 		return &newerOwner{fresh: fresh}

@@ -178,6 +178,82 @@ func TestAPassGoesByTheNewestStatus(t *testing.T) {
 	}
 }
 
+func TestATeardownGoesByTheNewestStatus(t *testing.T) {
+	// Given a Toy that is being deleted, which the cache shows as it was just then
+	newShop := func(t *testing.T) (shop *workshop, before *Toy, undone *[]string) {
+		undone = &[]string{}
+		w := newWorld()
+		shop = newWorkshop(w, &phases.Step[*scope]{
+			Name:    "Paint",
+			Observe: func(context.Context, *scope) (phases.Verdict, error) { return phases.Done(""), nil },
+			Ensure:  func(context.Context, *scope) (phases.Verdict, error) { return phases.Done(""), nil },
+			Undo: func(_ context.Context, s *scope) (phases.Verdict, error) {
+				*undone = append(*undone, strings.Join(s.toy.Status.Drifts, ""))
+				return phases.Done(""), nil
+			},
+		})
+		w.createToy(&Toy{})
+		shop.settle(t)
+		w.lags = true
+		w.deleteToy()
+		w.writes = nil
+		return shop, w.toy(), undone
+	}
+
+	t.Run("that has changed", func(t *testing.T) {
+		g := NewWithT(t)
+		shop, before, undone := newShop(t)
+		newest := shop.toy()
+		newest.Status.Drifts = []string{"newest"}
+		shop.put(newest)
+		shop.showOnlyTheToyAsItWas(before)
+		reads := 0
+		shop.dependencies.Uncached = countingReader{Reader: shop.dependencies.Uncached, toys: &reads}
+
+		shop.mustPass(t)
+
+		g.Expect(*undone).To(Equal([]string{"newest"}))
+		g.Expect(shop.toy()).To(BeNil())
+		g.Expect(reads).To(Equal(1))
+	})
+	t.Run("that is gone", func(t *testing.T) {
+		g := NewWithT(t)
+		shop, before, undone := newShop(t)
+		delete(shop.objects, ref{"Toy", toyName})
+		shop.showOnlyTheToyAsItWas(before)
+
+		g.Expect(shop.mustPass(t)).To(Equal(reconcile.Result{}))
+
+		g.Expect(*undone).To(BeEmpty())
+		g.Expect(shop.writes).To(BeEmpty())
+	})
+	t.Run("that is another's", func(t *testing.T) {
+		g := NewWithT(t)
+		shop, before, undone := newShop(t)
+		delete(shop.objects, ref{"Toy", toyName})
+		shop.createToy(&Toy{})
+		shop.showOnlyTheToyAsItWas(before)
+		shop.writes = nil
+
+		g.Expect(shop.mustPass(t).RequeueAfter).To(BeNumerically(">", 0))
+
+		g.Expect(*undone).To(BeEmpty())
+		g.Expect(shop.writes).To(BeEmpty())
+	})
+	t.Run("that cannot be read", func(t *testing.T) {
+		g := NewWithT(t)
+		shop, before, undone := newShop(t)
+		shop.showOnlyTheToyAsItWas(before)
+		reads, down := 0, errors.New("the API server is down")
+		shop.dependencies.Uncached = countingReader{Reader: shop.dependencies.Uncached, toys: &reads, fail: down}
+
+		_, err := shop.pass(t)
+
+		g.Expect(err).To(MatchError(down))
+		g.Expect(*undone).To(BeEmpty())
+	})
+}
+
 func TestTheOwnerIsConfirmedOnceAndOnlyBeforeWrites(t *testing.T) {
 	all := map[string]string{"Axle": "red", "Rim": "black", "Paint": "blue"}
 

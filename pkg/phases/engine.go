@@ -316,12 +316,21 @@ func (e *Engine[O, S]) remove(ctx context.Context, p *pass[S]) *outcome[S] {
 	if !e.isFinalized(p.owner) {
 		return &outcome[S]{pass: p, deleting: true, gone: true}
 	}
+	gone, err := p.confirmTeardown(ctx)
+	if gone {
+		return &outcome[S]{pass: p, deleting: true, gone: true}
+	}
+	if err != nil {
+		o := failed(p, 0, "looking whether anything has changed", err)
+		o.deleting = true
+		return o
+	}
 	e.observeFrom(ctx, p, 0)
 	o := e.tearDown(ctx, p)
 	if !o.gone || p.planning {
 		return o
 	}
-	err := p.applier.RemoveFinalizer(ctx, p.owner, e.def.Finalizer)
+	err = p.applier.RemoveFinalizer(ctx, p.owner, e.def.Finalizer)
 	if client.IgnoreNotFound(err) != nil {
 		o = failed(p, 0, "removing the finalizer", err)
 		o.deleting = true
