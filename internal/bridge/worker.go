@@ -2,6 +2,8 @@ package bridge
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -97,29 +99,43 @@ func (w *worker) childGone() {
 		<-w.child.stderr.done
 		why = ended(reasonServerExited, "the MCP server process ended: "+w.child.exit())
 	}
-	crashed := w.end(why)
+	calls, crashed := w.finish(why)
 	if crashed {
 		w.shared.bridge.metrics.crashes.Inc()
 		w.log.Error(nil, "Shared server process ended", "cause", why.message, "lastStderr", w.child.stderr.last())
 	}
+	// Whoever hears of it and asks again has to find that there is no server at the moment.
 	w.shared.gone(w, crashed)
+	failAll(calls, why)
 	w.child.stop()
 }
 
 // end answers all calls, once, and reports whether it was this call that did.
 func (w *worker) end(why *failure) bool {
+	calls, first := w.finish(why)
+	failAll(calls, why)
+	return first
+}
+
+// finish takes no calls any more, and hands over those that wait for an answer. It reports whether it was
+// this call that did.
+func (w *worker) finish(why *failure) (waiting []*sharedCall, first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over != nil {
-		return false
+		return nil, false
 	}
 	w.over = why
 	w.idle.Stop()
-	for number, c := range w.calls {
-		delete(w.calls, number)
+	waiting = slices.Collect(maps.Values(w.calls))
+	clear(w.calls)
+	return waiting, true
+}
+
+func failAll(calls []*sharedCall, why *failure) {
+	for _, c := range calls {
 		c.fail(why)
 	}
-	return true
 }
 
 func (w *worker) stopListening() {
