@@ -56,7 +56,9 @@ var drifts = []happening{
 
 // notThen turns what keeps others from doing what they would do into that.
 func notThen(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	// An API server that has too much to do for it may have done it.
+	late := apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+	if late || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return errNotThen
 	}
 	return err
