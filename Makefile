@@ -108,7 +108,7 @@ test-faults: ## Crash the manager at every call, and a share of what else can go
 
 .PHONY: faults
 faults: ## Everything that can go wrong, in full; says what it will try and how long that takes.
-	@echo "The budget is 5 hours; on two cores that do nothing else about three are needed, most of them for 5,000 simulations."
+	@echo "The budget is 5 hours; on two cores that do nothing else about two are needed, half of them for 5,000 simulations."
 	cd test && FAULTS_PAIRS=100 FAULTS_STALE=100 FAULTS_ERRORS=100 FAULTS_SIMULATIONS=5000 FAULTS_CLEAN_SIMULATIONS=300 \
 		$(GO) test -v -timeout 5h ./faults | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
