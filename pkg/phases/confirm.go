@@ -3,12 +3,9 @@ package phases
 import (
 	"context"
 	"errors"
-	"fmt"
-	"reflect"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -16,14 +13,17 @@ import (
 // errOwnerChanged ends a pass whose object is not what the cache showed.
 var errOwnerChanged = errors.New("the object has changed since it was read; it is read again")
 
-// newerOwner ends a pass over an object whose status or metadata have changed since, and nothing else. The
-// pass is made again at once, over the object as it is: what its status remembers has to be the newest.
+// newerOwner ends a pass over an object of which only the status or metadata have changed since; in a
+// teardown, whatever has. The pass is made again at once, over the object as it is: what its status remembers
+// has to be the newest.
 type newerOwner struct{ fresh client.Object }
 
-func (*newerOwner) Error() string { return "the status or metadata have changed since they were read" }
+func (*newerOwner) Error() string {
+	return "the object has changed since it was read; the pass is made again"
+}
 
 // confirm makes sure, past the cache, that the owner is still what the pass goes by: the same object, of
-// the same generation, and not on its way out. A manager that has just started, or whose watch lags, would
+// the same generation, with the same status, and not on its way out. A manager that has just started, or whose watch lags, would
 // otherwise make what a deletion has taken away, delete what an edit has just asked for, and roll back to a
 // spec of the past. What the API server has just answered to a write of the owner is as good as a read: so
 // neither what is made for a new object nor a write that is tried again costs a request more.
@@ -61,22 +61,6 @@ func (p *pass[S]) confirmTeardown(ctx context.Context) (gone bool, err error) {
 		return false, errOwnerChanged
 	}
 	return false, p.goBy(fresh)
-}
-
-// readOwner reads the owner past the cache; nil means that it is gone.
-func (p *pass[S]) readOwner(ctx context.Context) (client.Object, error) {
-	fresh, ok := reflect.New(reflect.TypeOf(p.owner).Elem()).Interface().(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("making a %T", p.owner)
-	}
-	err := p.uncached.Get(ctx, client.ObjectKeyFromObject(p.owner), fresh)
-	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the owner past the cache: %w", err)
-	}
-	return fresh, nil
 }
 
 // goBy lets the pass go on if the owner is of the version that it goes by.

@@ -197,11 +197,12 @@ func (e *Engine[O, S]) Reconcile(ctx context.Context, request reconcile.Request)
 
 // ReconcileObject makes one pass over the phases of an object, which belongs to the engine from then on.
 func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile.Result, error) {
-	return e.reconcile(ctx, object, nil)
+	return e.reconcile(ctx, object, false, nil)
 }
 
-// reconcile makes a pass, whose status tells of what was put back before, too.
-func (e *Engine[O, S]) reconcile(ctx context.Context, object O, putBack []ObservedDrift) (reconcile.Result, error) {
+// reconcile makes a pass, whose status tells of what was put back before, too. Over an object that has just
+// been read anew, it is not made anew at once, should that have changed again: it comes back soon.
+func (e *Engine[O, S]) reconcile(ctx context.Context, object O, anew bool, putBack []ObservedDrift) (reconcile.Result, error) {
 	live, outcome := e.walk(ctx, object, e.deps.Applier, false)
 	outcome.putBack = putBack
 	// What was put back was put back, whether or not a status can say so.
@@ -211,9 +212,10 @@ func (e *Engine[O, S]) reconcile(ctx context.Context, object O, putBack []Observ
 	}
 	var newer *newerOwner
 	if errors.As(outcome.err, &newer) {
-		if fresh, ok := newer.fresh.(O); ok {
-			return e.reconcile(ctx, fresh, putBack)
+		if fresh, ok := newer.fresh.(O); ok && !anew {
+			return e.reconcile(ctx, fresh, true, append(slices.Clip(putBack), outcome.corrected()...))
 		}
+		return readAgain(ctx)
 	}
 	if ssa.IsStale(outcome.err) || errors.Is(outcome.err, errOwnerChanged) {
 		return readAgain(ctx)
@@ -235,18 +237,32 @@ func (e *Engine[O, S]) reconcile(ctx context.Context, object O, putBack []Observ
 // spec: no later one would find any more what this one has put back. The status that could not be written is
 // not written over the newer one, since it knows nothing of what that one remembers.
 func (e *Engine[O, S]) reconcileAnew(ctx context.Context, live O, putBack []ObservedDrift) (reconcile.Result, error) {
-	fresh, err := get[O](ctx, e.deps.Uncached, client.ObjectKeyFromObject(live))
-	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("reading the object past the cache: %w", err)
-	}
-	if isNil(fresh) {
-		return reconcile.Result{}, nil
+	fresh, err := e.readAnew(ctx, live)
+	if err != nil || isNil(fresh) {
+		return reconcile.Result{}, err
 	}
 	if fresh.GetUID() != live.GetUID() || fresh.GetGeneration() != live.GetGeneration() {
 		return readAgain(ctx)
 	}
 	e.seen.add(fresh)
-	return e.reconcile(ctx, fresh, putBack)
+	return e.reconcile(ctx, fresh, true, putBack)
+}
+
+// readAnew reads an object past the cache; nil means that it is gone.
+func (e *Engine[O, S]) readAnew(ctx context.Context, object O) (O, error) {
+	fresh, err := get[O](ctx, e.deps.Uncached, client.ObjectKeyFromObject(object))
+	if err != nil {
+		return fresh, fmt.Errorf("past the cache: %w", err)
+	}
+	return fresh, nil
+}
+
+// asObject makes no interface of a nil pointer.
+func asObject[O client.Object](object O, err error) (client.Object, error) {
+	if isNil(object) {
+		return nil, err
+	}
+	return object, err
 }
 
 // readAgain is the quiet answer to an object that changed under the pass: nothing is wrong.
@@ -357,6 +373,7 @@ func (e *Engine[O, S]) newPass(object O, applier Applier, planning bool) *pass[S
 		applier:   applier,
 		reader:    e.deps.Reader,
 		uncached:  e.deps.Uncached,
+		readOwner: func(ctx context.Context) (client.Object, error) { return asObject(e.readAnew(ctx, object)) },
 		scheme:    e.deps.Scheme,
 		planning:  planning,
 		seen:      e.seen,

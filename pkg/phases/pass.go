@@ -75,6 +75,8 @@ type pass[S any] struct {
 	applier   Applier
 	reader    client.Reader
 	uncached  client.Reader
+	// readOwner reads the owner past the cache; nil means that it is gone.
+	readOwner func(ctx context.Context) (client.Object, error)
 	scheme    *runtime.Scheme
 	planning  bool
 	// confirmed is true once the owner is known, past the cache, to be what the pass goes by.

@@ -246,7 +246,7 @@ func TestNodeKilledContainerComesBack(t *testing.T) {
 		g.Expect(pods[0].Status.ContainerStatuses[0].RestartCount).To(BeEquivalentTo(1))
 		g.Expect(isPodReady(&pods[0])).To(BeTrue())
 	}).Should(Succeed())
-	w.reached("/call", server.Status.Endpoint)
+	w.Eventually(func() error { _, err := w.called("/call", server.Status.Endpoint); return err }).Should(Succeed())
 	ready(w, server)
 }
 
@@ -271,5 +271,5 @@ func TestContainerOutOfMemoryIsReportedAndComesBack(t *testing.T) {
 		g.Expect(killed).To(ConsistOf("OOMKilled"))
 	}).Should(Succeed())
 	ready(w, app)
-	w.reached("/get", app.Status.URL)
+	w.Eventually(func() error { _, err := w.called("/get", app.Status.URL); return err }).Should(Succeed())
 }

@@ -167,12 +167,15 @@ func (w *world) called(path, url string) (report, error) {
 }
 
 // reached is the first call that gets through. When an object is Ready, the kube-proxy of the client's node may
-// not have written the rules of its Service yet, which nobody is told of.
+// not have written the rules of its Service yet, which nobody is told of; whoever is reached has to answer.
 func (w *world) reached(path, url string) report {
 	w.t.Helper()
 	var found report
 	w.Eventually(func() (err error) {
 		found, err = w.called(path, url)
+		if err != nil && !strings.Contains(err.Error(), "dial tcp") {
+			return StopTrying("the server was reached and did not answer").Wrap(err)
+		}
 		return err
 	}).Should(Succeed())
 	return found

@@ -134,14 +134,18 @@ func readyOverReady(versions []Version) []string {
 			}
 		case AppService:
 			image, _, _ := unstructured.NestedString(v.Object.Object, "spec", "image")
-			// Pods that somebody else has changed serve too, where drift is only reported; then that is said.
-			drifted, _, _ := condition(v.Object, v1alpha1.ConditionDrifted)
-			if saysReady(v.Object) && drifted != "True" && !ready[v.Object.GetName()+" "+image] {
+			if saysReady(v.Object) && !ready[v.Object.GetName()+" "+image] && !reportsDrift(v.Object) {
 				broken = append(broken, fmt.Sprintf("%s said that it is Ready with image %s, which its Deployment had never been ready with", idOf(v.Object), image))
 			}
 		}
 	}
 	return broken
+}
+
+// reportsDrift: drift is only to be reported, and is. Pods that somebody else has changed serve as well.
+func reportsDrift(object *unstructured.Unstructured) bool {
+	drifted, _, generation := condition(object, v1alpha1.ConditionDrifted)
+	return field(object, "spec", "driftPolicy") == string(v1alpha1.DriftReport) && drifted == "True" && generation == object.GetGeneration()
 }
 
 // readyImage is the image of a Deployment that is there and all of whose pods are as its spec has them.
