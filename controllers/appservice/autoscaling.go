@@ -1,6 +1,8 @@
 package appservice
 
 import (
+	"context"
+
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	autoscalingv2ac "k8s.io/client-go/applyconfigurations/autoscaling/v2"
 
@@ -19,6 +21,9 @@ var autoscaling = phases.Child[*scope, *autoscalingv2ac.HorizontalPodAutoscalerA
 	Absent: "spec.autoscaling is not set",
 	Prune:  phases.PruneFirst,
 	Ready:  workload.AutoscalerReady,
+	Explain: func(_ context.Context, s *scope, live *autoscalingv2.HorizontalPodAutoscaler, verdict phases.Verdict) phases.Verdict {
+		return workload.AutoscalerReadyOver(s.deployment, live, verdict)
+	},
 }
 
 func desiredAutoscaler(app *v1alpha1.AppService) *autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration {

@@ -1,10 +1,13 @@
 package workload
 
 import (
+	"fmt"
+
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	autoscalingv2ac "k8s.io/client-go/applyconfigurations/autoscaling/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -66,3 +69,28 @@ func AutoscalerReady(h *autoscalingv2.HorizontalPodAutoscaler) phases.Verdict {
 	}
 	return phases.Done("the autoscaler decides how many pods there are")
 }
+
+// AutoscalerReadyOver judges an autoscaler that is ready by itself beside the Deployment that it
+// scales. Each comes from a cache of its own, so that the autoscaler may be seen to have scaled while
+// the Deployment is seen as it was before; and after an edit of its bounds it takes the autoscaler up
+// to a sync period, 15 s by default, to act on them. A Deployment with no pods turns an autoscaler off.
+// See https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#implicit-maintenance-mode-deactivation.
+func AutoscalerReadyOver(d *appsv1.Deployment, h *autoscalingv2.HorizontalPodAutoscaler, verdict phases.Verdict) phases.Verdict {
+	if d == nil || !verdict.IsDone() {
+		return verdict
+	}
+	replicas, least := orOne(d.Spec.Replicas), orOne(h.Spec.MinReplicas)
+	switch {
+	case replicas >= least && replicas <= h.Spec.MaxReplicas:
+		return verdict
+	case replicas == 0:
+		return phases.Wait(v1alpha1.ReasonScalingInactive, fmt.Sprintf(
+			"somebody has scaled the Deployment to 0, which turns the autoscaler off; turn it on again: kubectl scale deployment %s --replicas=%d",
+			d.Name, least), 0).AsTrouble()
+	default:
+		return phases.Wait(v1alpha1.ReasonProgressing, "the autoscaler has not brought the number of pods within its bounds yet", 0)
+	}
+}
+
+// orOne is the API server's default for a number of pods.
+func orOne(replicas *int32) int32 { return ptr.Deref(replicas, 1) }

@@ -4,11 +4,14 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 func TestAutoscalerReady(t *testing.T) {
@@ -44,6 +47,39 @@ func TestAutoscalerReady(t *testing.T) {
 			h := &autoscalingv2.HorizontalPodAutoscaler{}
 			h.Status.Conditions = c.conditions
 			NewWithT(t).Expect(judgementOf(AutoscalerReady(h))).To(Equal(c.want))
+		})
+	}
+}
+
+func TestAutoscalerReadyOver(t *testing.T) {
+	done := phases.DoneBecause(v1alpha1.ReasonScalingInactive, "no metrics")
+	within := judgement{"done", v1alpha1.ReasonScalingInactive, "no metrics"}
+	outside := judgement{"wait", v1alpha1.ReasonProgressing, "the autoscaler has not brought the number of pods within its bounds yet"}
+	off := judgement{"wait", v1alpha1.ReasonScalingInactive,
+		"somebody has scaled the Deployment to 0, which turns the autoscaler off; turn it on again: kubectl scale deployment web --replicas=2"}
+
+	cases := map[string]struct {
+		replicas *int32
+		verdict  phases.Verdict
+		want     judgement
+	}{
+		"fewer than the least":         {ptr.To[int32](1), done, outside},
+		"fewer, by default":            {nil, done, outside},
+		"the least":                    {ptr.To[int32](2), done, within},
+		"the most":                     {ptr.To[int32](4), done, within},
+		"more than the most":           {ptr.To[int32](5), done, outside},
+		"none":                         {ptr.To[int32](0), done, off},
+		"not ready for another reason": {ptr.To[int32](1), phases.Wait("Other", "waiting", 0), judgement{"wait", "Other", "waiting"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h := &autoscalingv2.HorizontalPodAutoscaler{}
+			h.Spec.MinReplicas, h.Spec.MaxReplicas = ptr.To[int32](2), 4
+			d := &appsv1.Deployment{}
+			d.Name, d.Spec.Replicas = "web", c.replicas
+			g.Expect(judgementOf(AutoscalerReadyOver(d, h, c.verdict))).To(Equal(c.want))
+			g.Expect(judgementOf(AutoscalerReadyOver(nil, h, c.verdict))).To(Equal(judgementOf(c.verdict)), "no Deployment to judge by")
 		})
 	}
 }

@@ -37,10 +37,7 @@ func Ready(d *appsv1.Deployment) phases.Verdict {
 			"not all pods became available within spec.progressDeadlineSeconds (%d); correct the spec, or see what their events and logs say: kubectl describe pods -l %s=%s",
 			*d.Spec.ProgressDeadlineSeconds, LabelName, d.Name))
 	}
-	replicas := int32(1)
-	if d.Spec.Replicas != nil {
-		replicas = *d.Spec.Replicas
-	}
+	replicas := orOne(d.Spec.Replicas)
 	switch {
 	case d.Status.UpdatedReplicas < replicas:
 		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "not all pods of the current version have been created yet", podsCheck)

@@ -93,9 +93,10 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	ChildName func(scope S) string
 	// Ready judges the live child. Optional: a child that exists is ready without it.
 	Ready func(live L) Verdict
-	// Explain may look further for why a child is not ready, or what there is to say about one that is,
-	// and say so in a better verdict of the same sort. It may read, which it should not where all is
-	// well. Optional.
+	// Explain may look further than Ready can: for why a child is not ready, for what there is to say
+	// about one that is, or at what earlier phases have observed, beside which a child that is ready
+	// by itself may not be. Its verdict counts; whether an event settles the child is asked of Ready
+	// alone. It may read, which it should not where all is well. Optional.
 	Explain func(ctx context.Context, scope S, live L, verdict Verdict) Verdict
 	// Observed hands the live child to the phases that follow, through the scope. Optional.
 	Observed func(scope S, live L)

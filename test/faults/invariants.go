@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -113,7 +114,7 @@ func childrenGoFirst(versions []Version) []string {
 // time been ready, as the spec has it. What has changed since may not have been seen yet.
 func readyOverReady(versions []Version) []string {
 	var broken []string
-	ready, served := map[string]bool{}, map[string]bool{}
+	ready, served := map[string][]int64{}, map[string]bool{} // ready: with how many pods
 	for _, v := range versions {
 		if v.Type == watch.Deleted {
 			continue
@@ -123,8 +124,9 @@ func readyOverReady(versions []Version) []string {
 			if n, _, _ := unstructured.NestedInt64(v.Object.Object, "status", "readyReplicas"); n > 0 {
 				served[v.Object.GetName()] = true
 			}
-			if image, ok := readyImage(v.Object); ok {
-				ready[v.Object.GetName()+" "+image] = true
+			if image, pods, ok := readyPods(v.Object); ok {
+				key := v.Object.GetName() + " " + image
+				ready[key] = append(ready[key], pods)
 			}
 		case MCPServer:
 			// Pods of an earlier version serve as well as others.
@@ -134,8 +136,11 @@ func readyOverReady(versions []Version) []string {
 			}
 		case AppService:
 			image, _, _ := unstructured.NestedString(v.Object.Object, "spec", "image")
-			if saysReady(v.Object) && !ready[v.Object.GetName()+" "+image] && !reportsDrift(v.Object) {
-				broken = append(broken, fmt.Sprintf("%s said that it is Ready with image %s, which its Deployment had never been ready with", idOf(v.Object), image))
+			least, most := boundsOf(v.Object)
+			asDeclared := slices.ContainsFunc(ready[v.Object.GetName()+" "+image], func(pods int64) bool { return pods >= least && pods <= most })
+			if saysReady(v.Object) && !asDeclared && !reportsDrift(v.Object) {
+				broken = append(broken, fmt.Sprintf("%s said that it is Ready with image %s and %d to %d pods, which its Deployment had never been ready with",
+					idOf(v.Object), image, least, most))
 			}
 		}
 	}
@@ -148,10 +153,24 @@ func reportsDrift(object *unstructured.Unstructured) bool {
 	return field(object, "spec", "driftPolicy") == string(v1alpha1.DriftReport) && drifted == "True" && generation == object.GetGeneration()
 }
 
-// readyImage is the image of a Deployment that is there and all of whose pods are as its spec has them.
-func readyImage(d *unstructured.Unstructured) (string, bool) {
+// boundsOf is how many pods an AppService may have: as many as it declares, or what its autoscaler may make of them.
+func boundsOf(app *unstructured.Unstructured) (least, most int64) {
+	if n, ok, _ := unstructured.NestedInt64(app.Object, "spec", "replicas"); ok {
+		return n, n
+	}
+	least, autoscaled, _ := unstructured.NestedInt64(app.Object, "spec", "autoscaling", "minReplicas")
+	most, _, _ = unstructured.NestedInt64(app.Object, "spec", "autoscaling", "maxReplicas")
+	if autoscaled {
+		return least, most
+	}
+	return 0, math.MaxInt32
+}
+
+// readyPods are the image and the number of the pods of a Deployment that is there and all of whose pods
+// are as its spec has them.
+func readyPods(d *unstructured.Unstructured) (string, int64, bool) {
 	if d == nil {
-		return "", false
+		return "", 0, false
 	}
 	number := func(path ...string) int64 {
 		n, _, _ := unstructured.NestedInt64(d.Object, path...)
@@ -162,11 +181,11 @@ func readyImage(d *unstructured.Unstructured) (string, bool) {
 		number("status", "updatedReplicas") >= replicas && number("status", "availableReplicas") >= replicas
 	containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
 	if !isReady || len(containers) == 0 {
-		return "", false
+		return "", 0, false
 	}
 	container, _ := containers[0].(map[string]any)
 	image, ok := container["image"].(string)
-	return image, ok
+	return image, replicas, ok
 }
 
 // condition is the status of a condition and the generation that it is about; nothing of an object that

@@ -132,7 +132,7 @@ func appDrift() Step {
 			d.Labels["app.kubernetes.io/name"] = "other"
 		})
 	}, func(w *World) bool {
-		image, ready := readyImage(w.Get("Deployment", objectName))
+		image, _, ready := readyPods(w.Get("Deployment", objectName))
 		return ready && image == "registry.test/shop:1"
 	})
 }

@@ -145,7 +145,7 @@ func serverDrift() Step {
 		})
 	}, func(w *World) bool {
 		d := w.Get("Deployment", objectName)
-		image, ready := readyImage(d)
+		image, _, ready := readyPods(d)
 		return ready && image == "registry.test/tools:1"
 	})
 }

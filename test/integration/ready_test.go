@@ -232,10 +232,25 @@ func TestAnAutoscalerWithoutMetricsSaysSoAndDoesNotKeepFromBeingReady(t *testing
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(2), "the autoscaler keeps to its minimum all the same")
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
 
-	// It was not Ready with the one pod that a Deployment begins with.
+	// What is Ready has as many pods as its spec declares at the least: not the one that a Deployment
+	// begins with, nor those of before an edit.
+	w.Expect(w.changeReady("web", autoscaled(3, 4)).Status.ReadyReplicas).To(BeEquivalentTo(3))
 	for _, version := range versions() {
-		if conditions(version)["Ready"] == "True Ready" {
-			w.Expect(version.Status.ReadyReplicas).To(BeNumerically(">=", 2))
+		if version.Status.ObservedGeneration == version.Generation && conditions(version)["Ready"] == "True Ready" {
+			w.Expect(version.Status.ReadyReplicas).To(BeNumerically(">=", version.Spec.Autoscaling.MinReplicas), "generation %d", version.Generation)
 		}
 	}
+}
+
+func TestAnAutoscalerThatIsTurnedOffByScalingToZeroIsTold(t *testing.T) {
+	w := newManagedWorld(t)
+	w.createReady("web", autoscaled(2, 4))
+
+	w.kubectl("scale", "deployment", "web", "--replicas=0")
+
+	app := w.shows("web", "AutoscalingReady", "False ScalingInactive", ContainSubstring("kubectl scale deployment web --replicas=2"))
+	w.Expect(conditions(app)).To(HaveKeyWithValue("Ready", "False ScalingInactive"))
+
+	w.kubectl("scale", "deployment", "web", "--replicas=2")
+	w.Expect(w.ready("web").Status.ReadyReplicas).To(BeEquivalentTo(2))
 }
