@@ -164,8 +164,8 @@ const (
 	// ReasonScalingInactive: the HorizontalPodAutoscaler cannot fetch the
 	// metrics it needs, so the number of replicas stays as it is. It informs
 	// and does not keep the object from being Ready. Install metrics-server,
-	// and set spec.resources.requests for what is measured. An AppService is
-	// not Ready if somebody has scaled its Deployment to 0, which turns the
+	// and set spec.resources.requests for what is measured. The object is not
+	// Ready if somebody has scaled its Deployment to 0, which turns the
 	// autoscaler off: scale it to the least number again.
 	ReasonScalingInactive = "ScalingInactive"
 )

@@ -161,9 +161,15 @@ const (
 	// so; there is no object any more to carry a condition.
 	ReasonRetained = "Retained"
 
+	// ReasonGrantLeft: the account is encrypted as declared, and a grant on the
+	// key vault of before may not be taken back. It informs and does not keep
+	// the object from being Ready, and it is tried again. Give the credential
+	// the permission, or delete the grant by hand.
+	ReasonGrantLeft = "GrantLeft"
+
 	// ReasonAbandoned: the SecureStorage has been deleted without the cloud
 	// having said that everything is gone, as the annotation
-	// fixpoint.dev/abandon asks; or a former grant may not be taken back. An
-	// Event names what may be left.
+	// fixpoint.dev/abandon asks; or more former grants may not be taken back
+	// than can be noted. An Event names what may be left.
 	ReasonAbandoned = "Abandoned"
 )

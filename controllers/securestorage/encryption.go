@@ -45,7 +45,11 @@ func (s *scope) judgeFormer(former []hold) phases.Verdict {
 }
 
 func (s *scope) encrypted() phases.Verdict {
-	return s.settled("the account is encrypted with key " + s.storage.Spec.Key.KeyName)
+	message := "the account is encrypted with key " + s.storage.Spec.Key.KeyName
+	if len(s.left) > 0 {
+		return phases.DoneBecause(v1alpha1.ReasonGrantLeft, message+"; "+s.describeLeft()).LookAgainAfter(s.pollInterval())
+	}
+	return s.settled(message)
 }
 
 // whyNotEncrypted is the reason for as long as the account is not encrypted as declared: somebody has

@@ -16,8 +16,9 @@ func (s *scope) retireUnused(ctx context.Context) error {
 	return s.retire(ctx, slices.DeleteFunc(s.former(), s.uses))
 }
 
-// retire takes back former grants, now that nothing uses them. What keeps one from going keeps
-// nobody from working: it is told, and left.
+// retire takes back former grants, now that nothing uses them. One that may not be taken back keeps
+// nobody from working: it stays noted and is told, and it is tried again with every look, since a
+// credential or a permission that is refused now may be good the next time.
 func (s *scope) retire(ctx context.Context, former []hold) error {
 	for _, h := range former {
 		_, err := s.takeBack(ctx, h)
@@ -25,11 +26,38 @@ func (s *scope) retire(ctx context.Context, former []hold) error {
 			return err
 		}
 		if err != nil {
-			s.door.warn(s.storage, v1alpha1.ReasonAbandoned, "what may have been granted on key vault "+h.vault.name+" cannot be taken back and is left: "+err.Error())
+			s.left = append(s.left, leftGrant{h, err})
+			continue
 		}
 		s.retired = append(s.retired, h)
 	}
 	return nil
+}
+
+// leftGrant is a former grant that may not be taken back, and why.
+type leftGrant struct {
+	hold
+	why error
+}
+
+// giveUpLeft has the status forget the grants that may not be taken back, and says so: there is no room
+// to note the one that is needed now.
+func (s *scope) giveUpLeft() {
+	for _, l := range s.left {
+		s.door.warn(s.storage, v1alpha1.ReasonAbandoned, "what may have been granted on key vault "+l.vault.name+" cannot be taken back and is left: "+l.why.Error())
+		s.retired = append(s.retired, l.hold)
+	}
+	s.left = nil
+}
+
+// describeLeft says what is left, for people.
+func (s *scope) describeLeft() string {
+	holds := make([]hold, 0, len(s.left))
+	for _, l := range s.left {
+		holds = append(holds, l.hold)
+	}
+	return "the grant on key vault " + vaultNames(holds) + " is not used any more and cannot be taken back: " + s.left[0].why.Error() +
+		"; allow it, and it is tried again, or delete the grant by hand"
 }
 
 // isPassing says whether an error tells nothing of the grant: it is tried again.

@@ -226,6 +226,7 @@ func (s *scope) noteFirst(ctx context.Context) (phases.Verdict, error) {
 		if err := s.retireUnused(ctx); err != nil {
 			return s.trouble(err)
 		}
+		s.giveUpLeft()
 	}
 	s.intended = true
 	return phases.Wait(v1alpha1.ReasonGranting, "noting the grant on key vault "+vaultOf(s.storage).name+" before it is made", jitter(shortestPause)), nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
@@ -187,10 +188,51 @@ func TestAFormerGrantThatMayNotBeTakenBackIsTold(t *testing.T) {
 	w.server.Deny(fakecloud.Denial{Action: "Microsoft.Authorization/roleAssignments/delete"})
 	w.edit(inVault("second"))
 	w.runUntilReady()
-	w.Expect(w.told("Warning Abandoned", "key vault "+w.demo.Vault)).To(Equal(1))
-	w.Expect(w.noted()).To(Equal([]string{"second"}))
+	// It is told, in a condition and once in an Event, and not forgotten.
+	left := w.condition(v1alpha1.ConditionEncryptionReady)
+	w.Expect(left).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonGrantLeft),
+		HaveField("Message", And(ContainSubstring("the grant on key vault "+w.demo.Vault+" is not used any more"), ContainSubstring("roleAssignments/delete")))))
+	w.Expect(w.noted()).To(Equal([]string{w.demo.Vault, "second"}))
 	w.poll()
-	w.Expect(w.told("Warning Abandoned")).To(Equal(1))
+	w.Expect(w.condition(v1alpha1.ConditionEncryptionReady)).To(Equal(left))
+	w.Expect(w.told(v1alpha1.ReasonGrantLeft)).To(Equal(1))
+	// And it goes as soon as it may.
+	w.server.Allow("")
+	w.poll()
+	w.hasOneGrant("second")
+	w.Expect(w.condition(v1alpha1.ConditionEncryptionReady).Reason).To(Equal("Ready"))
+	w.Expect(w.told("Abandoned")).To(BeZero())
+}
+
+// A credential that is refused for a moment loses no grant.
+func TestAFormerGrantIsTakenBackWhenTheCredentialIsGoodAgain(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			w := newVaultsWorld(t)
+			w.runUntilReady()
+			w.server.Inject(fakecloud.Fault{Method: http.MethodDelete, Times: 1, Status: status, Code: "AuthorizationFailed"})
+			w.edit(inVault("second"))
+			w.runUntilReady()
+			w.Expect(w.grants()).To(HaveLen(2))
+			w.poll()
+			w.hasOneGrant("second")
+		})
+	}
+}
+
+// More former grants than can be noted keep nobody from working either: those are given up, and told.
+func TestFormerGrantsThatAreTooManyAreGivenUp(t *testing.T) {
+	w := newVaultsWorld(t)
+	w.runUntilReady()
+	w.server.Deny(fakecloud.Denial{Action: "Microsoft.Authorization/roleAssignments/delete"})
+	for n := range mostNoted {
+		w.addVault(fmt.Sprintf("vault-%d", n), fakecloud.VaultSpec{PurgeProtection: true})
+		w.Expect(w.told("Abandoned")).To(BeZero())
+		w.edit(inVault(fmt.Sprintf("vault-%d", n)))
+		w.runUntilReady()
+	}
+	w.Expect(w.told("Warning Abandoned", "key vault "+w.demo.Vault)).To(Equal(1))
+	w.Expect(len(w.noted())).To(BeNumerically("<=", mostNoted))
 }
 
 // What time mends is waited for: the grant stays noted.

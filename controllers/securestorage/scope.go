@@ -40,9 +40,10 @@ type scope struct {
 	granted bool
 
 	// intended is true if this pass would have made the grant, had the status noted it before; retired are
-	// former grants that this pass has taken back.
+	// former grants that this pass has taken back, and left those that it may not.
 	intended bool
 	retired  []hold
+	left     []leftGrant
 	// abandoned names what a teardown has given up.
 	abandoned []string
 }

@@ -79,7 +79,7 @@ func TestEveryReasonIsInTheManual(t *testing.T) {
 // A step-level test brings each of them about; this one sees to it that none is forgotten there.
 func TestEveryReasonIsTested(t *testing.T) {
 	var tests strings.Builder
-	for _, file := range []string{"manners_test.go", "crash_test.go", "judge_test.go", "steps_test.go"} {
+	for _, file := range []string{"manners_test.go", "crash_test.go", "judge_test.go", "steps_test.go", "notedgrants_test.go"} {
 		tests.WriteString(source(t, file))
 	}
 	// Those that are over within the pass that says them are seen in plans, and in the logs.
