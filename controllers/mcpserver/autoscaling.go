@@ -1,6 +1,8 @@
 package mcpserver
 
 import (
+	"context"
+
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	autoscalingv2ac "k8s.io/client-go/applyconfigurations/autoscaling/v2"
 
@@ -17,6 +19,9 @@ var autoscaling = phases.Child[*scope, *autoscalingv2ac.HorizontalPodAutoscalerA
 	Absent:  "spec.autoscaling is not set",
 	Prune:   phases.PruneFirst,
 	Ready:   workload.AutoscalerReady,
+	Explain: func(_ context.Context, s *scope, live *autoscalingv2.HorizontalPodAutoscaler, verdict phases.Verdict) phases.Verdict {
+		return workload.AutoscalerReadyOver(s.deployment, live, verdict)
+	},
 }
 
 func desiredAutoscaler(server *v1alpha1.MCPServer) *autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration {

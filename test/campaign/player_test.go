@@ -113,7 +113,9 @@ func (p *player) act(ctx context.Context, object client.Object) {
 		if status := deploymentStatus(object); object.Status.ObservedGeneration != object.Generation || object.Status.Replicas != status["replicas"] {
 			p.patch(ctx, object, "status", map[string]any{"status": status})
 		}
+		p.scale(ctx, object)
 	case *autoscalingv2.HorizontalPodAutoscaler:
+		p.scaleTarget(ctx, object)
 		if len(object.Status.Conditions) == 0 {
 			p.patch(ctx, object, "status", map[string]any{"status": map[string]any{
 				"desiredReplicas": 1, "currentReplicas": 1, "currentMetrics": []any{},
@@ -129,6 +131,35 @@ func (p *player) act(ctx context.Context, object client.Object) {
 	case *corev1.Service:
 		p.lead(ctx, object)
 	}
+}
+
+// scaleTarget brings the Deployment of an autoscaler within its bounds.
+func (p *player) scaleTarget(ctx context.Context, h *autoscalingv2.HorizontalPodAutoscaler) {
+	d := &appsv1.Deployment{}
+	if p.found(ctx, h.Namespace, h.Spec.ScaleTargetRef.Name, d) {
+		p.scale(ctx, d)
+	}
+}
+
+// scale brings a Deployment that has an autoscaler within its bounds.
+func (p *player) scale(ctx context.Context, d *appsv1.Deployment) {
+	h := &autoscalingv2.HorizontalPodAutoscaler{}
+	if d.DeletionTimestamp != nil || !p.found(ctx, d.Namespace, d.Name, h) || h.DeletionTimestamp != nil {
+		return
+	}
+	replicas := ptr.Deref(d.Spec.Replicas, 1)
+	if wanted := min(max(replicas, ptr.Deref(h.Spec.MinReplicas, 1)), h.Spec.MaxReplicas); wanted != replicas {
+		p.patch(ctx, d, "scale", map[string]any{"spec": map[string]any{"replicas": wanted}})
+	}
+}
+
+// found reads an object past every cache, and says whether it is there.
+func (p *player) found(ctx context.Context, namespace, name string, into client.Object) bool {
+	err := p.api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
+	if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
+		p.t.Errorf("playing the cluster for %T %s: %v", into, name, err)
+	}
+	return err == nil
 }
 
 // deploymentStatus is that of a Deployment whose pods all run, or whose new ones never will.
@@ -163,8 +194,8 @@ func (p *player) patch(ctx context.Context, object client.Object, subresource st
 		return
 	}
 	raw := client.RawPatch(types.MergePatchType, text)
-	if subresource == "status" {
-		err = p.api.Status().Patch(ctx, copied, raw)
+	if subresource != "" {
+		err = p.api.SubResource(subresource).Patch(ctx, copied, raw)
 	} else {
 		err = p.api.Patch(ctx, copied, raw)
 	}

@@ -1,0 +1,26 @@
+package mcpserver
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// The two caches are not of one moment: the autoscaler may be seen to have scaled a Deployment that
+// is seen as it was before.
+func TestAutoscalingIsNotDoneOverADeploymentBeyondItsBounds(t *testing.T) {
+	g := NewWithT(t)
+	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](1)}}
+	h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: ptr.To[int32](2), MaxReplicas: 6}}
+	s := &scope{}
+	deployment.Observed(s, d)
+
+	g.Expect(autoscaling.Explain(t.Context(), s, h, phases.Done("")).IsDone()).To(BeFalse())
+	d.Spec.Replicas = ptr.To[int32](2)
+	g.Expect(autoscaling.Explain(t.Context(), s, h, phases.Done("")).IsDone()).To(BeTrue())
+}
