@@ -98,16 +98,19 @@ func (s *session) why() *failure {
 
 func (s *session) listen(w http.ResponseWriter, r *http.Request) {
 	standalone := newStream(w, s.bridge.opts.IOTimeout)
-	if err := standalone.open(); err != nil {
-		return
-	}
 	defer standalone.detach()
 	s.flush(standalone)
+	// Before the client has the header: another stream that it opens then is the newer one.
 	if !s.attach(standalone) {
+		f := s.why()
+		_ = standalone.refuse(f.status, f.response(nil)) // who has gone misses nothing
+		return
+	}
+	defer s.detach(standalone)
+	if err := standalone.open(); err != nil {
 		return
 	}
 	// What was parked in between.
 	s.flush(standalone)
 	standalone.wait(r.Context(), s.bridge.opts.KeepAlive)
-	s.detach(standalone)
 }
