@@ -258,6 +258,7 @@ func TestContainerOutOfMemoryIsReportedAndComesBack(t *testing.T) {
 	w.Expect(api.Create(w.ctx, app)).To(Succeed())
 	ready(w, app)
 
+	w.reached("/get", app.Status.URL)
 	_, err := w.ask("/get", "url", app.Status.URL+"/eat")
 	w.Expect(err).NotTo(HaveOccurred())
 

@@ -89,7 +89,7 @@ func TestRolloutCutsNoSessionWithinTheGrace(t *testing.T) {
 		"streamable HTTP": func(w *world) *v1alpha1.MCPServer {
 			server := w.streamable("stateful", 1)
 			// It ends at once when it is told to.
-			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](20), 40
+			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](25), 40
 			return server
 		},
 		"stdio behind the bridge": func(w *world) *v1alpha1.MCPServer {

@@ -37,24 +37,34 @@ func (w *World) Create(ctx context.Context, object client.Object) error {
 }
 
 // Edit changes an object that is there, in the name of a field manager, until nobody has written in
-// between.
+// between. It has to change the same if the API server was too late to say that it has.
 func Edit[T client.Object](ctx context.Context, w *World, manager, name string, object T, change func(T)) error {
 	for {
 		if err := w.Bench.API.Get(ctx, w.Key(name), object); err != nil {
 			return err
 		}
 		change(object)
-		if err := w.As(manager).Update(ctx, object); !apierrors.IsConflict(err) {
+		if err := w.As(manager).Update(ctx, object); !apierrors.IsConflict(err) && !isLate(err) {
 			return err
 		}
 	}
+}
+
+// isLate says of a call's error that an API server with too much to do has given up on it: what was asked
+// may be done or not.
+func isLate(err error) bool {
+	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
 // Delete deletes an object.
 func (w *World) Delete(ctx context.Context, object client.Object, name string, options ...client.DeleteOption) error {
 	object.SetName(name)
 	object.SetNamespace(w.Namespace)
-	return w.Bench.API.Delete(ctx, object, options...)
+	err := w.Bench.API.Delete(ctx, object, options...)
+	for isLate(err) {
+		err = client.IgnoreNotFound(w.Bench.API.Delete(ctx, object, options...))
+	}
+	return err
 }
 
 // ReadyWith says whether an object is Ready for the spec that it has, at a generation or later.

@@ -56,9 +56,7 @@ var drifts = []happening{
 
 // notThen turns what keeps others from doing what they would do into that.
 func notThen(err error) error {
-	// An API server that has too much to do for it may have done it.
-	late := apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
-	if late || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if isLate(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return errNotThen
 	}
 	return err

@@ -216,7 +216,10 @@ func (w *World) Sweep(ctx context.Context) error {
 	for kind := range used {
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(kind)
-		errs = append(errs, w.Bench.API.DeleteAllOf(ctx, object, client.InNamespace(w.Namespace), client.PropagationPolicy(metav1.DeletePropagationBackground)))
+		err := w.Bench.API.DeleteAllOf(ctx, object, client.InNamespace(w.Namespace), client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if !isLate(err) { // what it leaves is only in the way
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

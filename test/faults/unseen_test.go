@@ -71,6 +71,8 @@ func newApp(t *testing.T) (*faults.World, *faults.Manager, Gomega) {
 		if t.Failed() {
 			t.Log(w.Report())
 		}
+		// What an object says may be seen before that of which it says it: each kind has a watch of its own.
+		w.Await(5*time.Second, func() bool { return len(w.Violations()) == 0 })
 		for _, violation := range w.Violations() {
 			t.Error(violation)
 		}
@@ -81,8 +83,22 @@ func newApp(t *testing.T) (*faults.World, *faults.Manager, Gomega) {
 	m, err := w.Start()
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(w.Create(ctx, faults.NewAppService(name, faults.AllOptions))).To(Succeed())
-	g.Expect(w.Await(faults.Patience, func() bool { return w.ReadyWith(faults.AppService, name, 1) && m.IdleFor() > 300*time.Millisecond })).To(BeTrue(), "it is never Ready")
+	g.Expect(w.Await(faults.Patience, func() bool {
+		return w.ReadyWith(faults.AppService, name, 1) && m.IdleFor() > 300*time.Millisecond && hasChildren(w)
+	})).To(BeTrue(), "it is never Ready")
 	return w, m, g
+}
+
+// hasChildren: every child is seen, and of the object that is there.
+func hasChildren(w *faults.World) bool {
+	app := w.Get(faults.AppService, name)
+	for kind := range children {
+		child := w.Get(kind, name)
+		if app == nil || child == nil || !metav1.IsControlledBy(child, app) {
+			return false
+		}
+	}
+	return true
 }
 
 // everythingElse changes something of every child.
@@ -163,8 +179,8 @@ func TestAnObjectIsReplacedUnseen(t *testing.T) {
 	// then
 	g.Expect(w.Await(faults.Patience, func() bool {
 		app := w.Get(faults.AppService, name)
-		return app.GetUID() != before.GetUID() && w.ReadyWith(faults.AppService, name, 1)
-	})).To(BeTrue(), "it is never Ready")
+		return app != nil && app.GetUID() != before.GetUID() && w.ReadyWith(faults.AppService, name, 1) && hasChildren(w)
+	})).To(BeTrue(), "it is never Ready, or not with children of its own")
 	for kind := range children {
 		child := w.Get(kind, name)
 		g.Expect(child).NotTo(BeNil(), kind)

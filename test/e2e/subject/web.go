@@ -10,7 +10,7 @@ import (
 
 // lameDuck is how long the web application serves after it was told to end: its pod
 // leaves the Service only a moment after.
-const lameDuck = 5 * time.Second
+const lameDuck = 10 * time.Second
 
 // serveWeb serves who answered, and what its configuration says.
 func serveWeb(ctx context.Context) error {
