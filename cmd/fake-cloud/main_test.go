@@ -20,6 +20,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
+// patience is for a disk, or for a machine that links other tests at the same time.
+const patience = 30 * time.Second
+
 func TestTheCommandLine(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
@@ -70,7 +73,7 @@ func TestServing(t *testing.T) {
 			go func() { ended <- run(ctx, s, out) }()
 
 			// When it says where it is
-			g.Eventually(out).Should(gbytes.Say("demo         subscription " + fakecloud.DemoSubscription))
+			g.Eventually(out).WithTimeout(patience).Should(gbytes.Say("demo         subscription " + fakecloud.DemoSubscription))
 			address := regexp.MustCompile(`https?://[^/ ]+`).FindString(string(out.Contents()))
 
 			// Then it answers there
@@ -83,7 +86,7 @@ func TestServing(t *testing.T) {
 
 			// And when it is told to end, it keeps what it knows
 			stop()
-			g.Eventually(ended).Should(Receive(BeNil()))
+			g.Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
 			state, err := os.ReadFile(filepath.Join(folder, "state.json"))
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(string(state)).To(ContainSubstring(fakecloud.DemoSubscription))

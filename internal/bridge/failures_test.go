@@ -54,6 +54,9 @@ func TestSharedServerComesBackAfterACrash(t *testing.T) {
 	w := given(t, server("sdk"))
 	s := w.connect(client{version: "2026-07-28"})
 	w.Expect(callTool(t.Context(), s, "count", toolInput{})).To(Equal("1"))
+	w.bridge.shared.mu.Lock()
+	w.bridge.shared.deaths = 3 // so that the moment is long enough to be seen
+	w.bridge.shared.mu.Unlock()
 	_, err := callTool(t.Context(), s, "crash", toolInput{})
 	w.Expect(err).To(MatchError(ContainSubstring("exit status 9")))
 

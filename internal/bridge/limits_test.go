@@ -58,20 +58,20 @@ func TestIdleSessionsEnd(t *testing.T) {
 }
 
 func TestRequestsInFlightKeepASession(t *testing.T) {
-	w := given(t, server("deaf-to-discover"), func(o *Options) { o.IdleTimeout = 100 * time.Millisecond })
+	w := given(t, server("deaf-to-discover"), func(o *Options) { o.IdleTimeout = time.Second })
 	id := w.session()
 	resp := make(chan *http.Response, 1)
 	go func() {
 		resp <- w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"never"}`, headerSession, id)
 	}()
 	w.Eventually(func() float64 { return w.metric("requests_in_flight") }).Should(Equal(1.0))
-	w.Consistently(func() float64 { return w.metric("sessions") }, "500ms").Should(Equal(1.0))
+	w.Consistently(func() float64 { return w.metric("sessions") }, "2500ms").Should(Equal(1.0))
 	w.open(http.MethodDelete, "", headerSession, id).Body.Close()
 	(<-resp).Body.Close()
 }
 
 func TestIdleSharedServerEnds(t *testing.T) {
-	w := given(t, server("sdk"), func(o *Options) { o.IdleTimeout = 200 * time.Millisecond })
+	w := given(t, server("sdk"), func(o *Options) { o.IdleTimeout = time.Second })
 	w.Expect(w.post(statelessCall, statelessHeaders...).Status).To(Equal(http.StatusOK))
 	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 	w.Expect(w.post(statelessCall, statelessHeaders...).Body).To(ContainSubstring(`"text":"hi"`))

@@ -8,6 +8,9 @@ import (
 	. "github.com/onsi/gomega"
 )
 
+// patience is for a disk, or for a machine that links other tests at the same time.
+const patience = 30 * time.Second
+
 func TestDelays(t *testing.T) {
 	for text, c := range map[string]struct {
 		delay       Delay
@@ -83,9 +86,9 @@ func TestLatencyIsWaitedForOnTheServersClock(t *testing.T) {
 	w := newWorld(t, Knobs{Latency: Fixed(time.Second)})
 	answered := make(chan error, 1)
 	go func() { answered <- w.create("data1") }()
-	w.Eventually(w.clock.HasWaiters).Should(BeTrue())
+	w.Eventually(w.clock.HasWaiters).WithTimeout(patience).Should(BeTrue())
 	w.Expect(w.cloud.Ledger()).To(BeEmpty())
 	w.clock.Step(time.Second)
-	w.Eventually(answered).Should(Receive(BeNil()))
+	w.Eventually(answered).WithTimeout(patience).Should(Receive(BeNil()))
 	w.Expect(w.cloud.Ledger()).To(ConsistOf(HaveField("Time", noon.Add(time.Second))))
 }

@@ -50,7 +50,7 @@ func TestTheStateIsWrittenBeforeTheEnd(t *testing.T) {
 	cloud := New(Options{Clock: clocktesting.NewFakeClock(noon), StateFile: file})
 	g := NewWithT(t)
 	cloud.SeedDemo()
-	g.Eventually(func() string { return readFile(file) }).Should(ContainSubstring(DemoSubscription))
+	g.Eventually(func() string { return readFile(file) }).WithTimeout(patience).Should(ContainSubstring(DemoSubscription))
 	g.Expect(cloud.Close()).To(Succeed())
 }
 

@@ -217,7 +217,7 @@ func TestResultFollowsTheServer(t *testing.T) {
 	g.Expect(s.result("web")).To(Equal(Result{
 		State: Answering, Since: began, Replicas: 1, Answered: 1, Judged: 1, Server: &Server{Name: "web", Tools: 3},
 	}))
-	g.Eventually(func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.news[key] }).Should(Equal(1))
+	g.Eventually(func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.news[key] }).WithTimeout(patience).Should(Equal(1))
 
 	// Nothing new is not told.
 	s.pass(time.Minute, time.Second, 0)

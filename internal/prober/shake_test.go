@@ -259,7 +259,7 @@ func TestASlowListDoesNotDecide(t *testing.T) {
 		}
 		handler.ServeHTTP(w, r)
 	}))
-	found := ask(t, Target{URL: server.URL, Timeout: 500 * time.Millisecond})
+	found := ask(t, Target{URL: server.URL, Timeout: 3 * time.Second})
 	g.Expect(found.err).To(BeNil())
 	g.Expect(found.counted).To(BeFalse())
 	g.Expect(found.server.Tools).To(Equal(NotCounted))

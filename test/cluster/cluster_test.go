@@ -16,7 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-const patience = 30 * time.Second
+// patience is for clusters that start side by side. The namespace controller alone waits 16 s for pods
+// that are on their way out.
+const patience = 90 * time.Second
 
 func start(t *testing.T, o Options) *Cluster {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -71,10 +72,27 @@ func established(ctx context.Context, clientset apiextensions.Interface, name st
 	}
 	for _, condition := range definition.Status.Conditions {
 		if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
-			return nil
+			return discovered(clientset, definition)
 		}
 	}
 	return fmt.Errorf("not established: %v", definition.Status.Conditions)
+}
+
+// discovered: discovery learns of a definition a moment after it is established, and clients from discovery.
+func discovered(clientset apiextensions.Interface, definition *apiextensionsv1.CustomResourceDefinition) error {
+	for _, version := range definition.Spec.Versions {
+		if !version.Served {
+			continue
+		}
+		list, err := clientset.Discovery().ServerResourcesForGroupVersion(definition.Spec.Group + "/" + version.Name)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == definition.Spec.Names.Plural }) {
+			return fmt.Errorf("%s is not in discovery", definition.Name)
+		}
+	}
+	return nil
 }
 
 // crd is a definition as it stands in its file.

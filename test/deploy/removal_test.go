@@ -63,6 +63,8 @@ func TestRemovalInAnyOrder(t *testing.T) {
 		w.run("delete", "namespace", system, timeout)
 		w.run("delete", "-k", w.config("crd"), "--wait=false")
 		w.stays(app("four", "web"))
+		w.stays(server("four", "tools"))
+		w.stays(storage("four", "invoices"))
 		w.wayOut("release-finalizers")
 		w.Eventually(func() string { return w.run("get", "crd", "-o", "name") }).ShouldNot(ContainSubstring("fixpoint.dev"))
 		// The garbage collector then removes the children.

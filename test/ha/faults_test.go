@@ -126,8 +126,7 @@ func happen(t *testing.T, faults []fault) {
 	for round := range rounds {
 		for _, each := range faults {
 			// Given a leader at work, and two that stand by
-			leader := f.eventuallyWhole()
-			f.works(leader)
+			leader := f.eventuallyWorks()
 
 			// When it happens
 			at := each.happen(f, leader)
@@ -154,11 +153,21 @@ func happen(t *testing.T, faults []fault) {
 	t.Log(f.summary(measured, traffic))
 }
 
-// works waits until the leader has written something more.
-func (f *fleet) works(leader *replica) {
+// eventuallyWorks waits until there are as many replicas as there should be, and the one that leads, which
+// it returns, has written something more. It may be another one by then.
+func (f *fleet) eventuallyWorks() *replica {
 	f.t.Helper()
-	others := slices.DeleteFunc(f.replicas(), func(r *replica) bool { return r == leader })
-	f.taken(time.Now(), others...)
+	var leader *replica
+	var since time.Time
+	f.Eventually(func() bool {
+		if found := f.eventuallyWhole(); found != leader {
+			leader, since = found, time.Now()
+		}
+		others := slices.DeleteFunc(f.replicas(), func(r *replica) bool { return r == leader })
+		_, found := f.firstActAfter(since, others...)
+		return found
+	}).Should(BeTrue(), "no leader works")
+	return leader
 }
 
 // killedWithAll takes all replicas at once. Those that come instead have to wait for the Lease as well.
@@ -176,7 +185,7 @@ func TestTheAPIServerRestarts(t *testing.T) {
 	f.taken(time.Time{})
 
 	for range rounds {
-		f.works(f.eventuallyWhole())
+		f.eventuallyWorks()
 		f.Expect(shared.RestartPart(f.ctx, cluster.APIServer)).To(Succeed())
 		at := time.Now()
 		f.eventuallyWhole()

@@ -53,7 +53,7 @@ func newScraped(t *testing.T, args ...string) *scraped {
 			"--leader-elect", "--leader-election-namespace="+namespace.Name, "--namespaces="+namespace.Name,
 			"--cloud-endpoint="+endpoint.URL, "--metrics-bind-address="+*address)...)
 		s.Eventually(r.isReady).Should(BeTrue(), "%s: %s", r, r.tail(20))
-		s.Expect(r.answers("/healthz")).To(BeTrue())
+		s.Eventually(func() bool { return r.answers("/healthz") }).Should(BeTrue())
 		s.Eventually(func() error { _, _, err := scrape(*address, ""); return err }).Should(Succeed())
 		s.Eventually(func() error { // the first is the leader before the second is there
 			return api.Get(ctx, client.ObjectKey{Namespace: namespace.Name, Name: controllers.LeaderElectionID}, &coordinationv1.Lease{})

@@ -157,6 +157,12 @@ func (w *world) shows(name, conditionType, statusAndReason string, message types
 	})
 }
 
+// scalesNoMore waits until the autoscaler, which gets no metrics here, has said all that it has to say.
+func (w *world) scalesNoMore(name string) {
+	w.t.Helper()
+	w.shows(name, "AutoscalingReady", "True ScalingInactive", Not(BeEmpty()))
+}
+
 // phase waits until the resource is in a phase.
 func (w *world) phase(name string, phase v1alpha1.AppServicePhase) *v1alpha1.AppService {
 	w.t.Helper()

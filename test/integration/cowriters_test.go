@@ -179,6 +179,7 @@ func TestAForcedResyncWritesNothing(t *testing.T) {
 	}
 	for _, name := range names {
 		w.ready(name)
+		w.scalesNoMore(name)
 	}
 
 	mark := w.settled()

@@ -36,6 +36,7 @@ func (w *world) left(name string) []string {
 func TestDeletionTearsDownInReverseAndIsCompleteWhenItReturns(t *testing.T) {
 	w := newManagedWorld(t)
 	first := w.createReady("web", everything)
+	w.scalesNoMore("web")
 	mark := w.mark()
 
 	// When it is deleted, and kubectl has waited until it is gone
@@ -79,6 +80,11 @@ func TestWhileItIsTornDownTheStatusSaysOnWhatItWaits(t *testing.T) {
 		HaveKeyWithValue("ServiceReady", "Unknown Blocked"),
 		HaveKeyWithValue("ConfigReady", "Unknown Blocked")))
 	read(w, "web", &corev1.Service{})
+	w.Eventually(func(g Gomega) { // what others have to tell of it
+		g.Expect(w.pods("web")).To(BeEmpty())
+		g.Expect(w.replicaSets("web")).To(BeEmpty())
+		g.Expect(w.deployment("web").Status.Replicas).To(BeZero())
+	}).Should(Succeed())
 	w.settled()
 	w.isNotHot(tenSeconds)
 

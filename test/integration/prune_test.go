@@ -84,7 +84,7 @@ func TestConfigIsPrunedWhenThePodsUseItNoMore(t *testing.T) {
 func TestTheNumberOfPodsDoesNotFallAsItChangesHands(t *testing.T) {
 	w := newManagedWorld(t)
 	w.createReady("web", replicas(4))
-	versions := record[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")
+	versions := recorded[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")
 
 	for range 2 {
 		w.changeReady("web", autoscaled(2, 8))

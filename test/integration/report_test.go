@@ -74,7 +74,7 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 			app = read(w, name, &v1alpha1.AppService{})
 			w.Expect(app.Status.Drifts).To(HaveLen(1))
 			w.Expect(app.Status.Drifts[0].Time).To(Equal(noticed), "the time is when it was noticed first")
-			w.Expect(w.events(name)).To(ContainElement(HavePrefix(drifted)))
+			w.Eventually(func() []string { return w.events(name) }).Should(ContainElement(HavePrefix(drifted)))
 
 			// while a change of the spec goes around it,
 			w.changeReady(name, replicas(3), config("A", "2"))
@@ -145,7 +145,7 @@ func TestADriftThatIsReportedStandsWhileAnEarlierPhaseGates(t *testing.T) {
 		b.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(2))
 	})
 	w.shows("web", "Drifted", "True Drifted", ContainSubstring("kubectl-edit changed .spec.maxUnavailable from 1 to 2"))
-	versions := record[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
+	versions := recorded[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
 
 	// When the Deployment, which comes before the disruption budget, is not ready for a while
 	w.change("web", withImage(cluster.ImageNeverReady))

@@ -49,8 +49,11 @@ func TestARestartWritesNothing(t *testing.T) {
 			w.create(name, everything)
 		}
 	}
-	for _, name := range names {
+	for i, name := range names {
 		w.ready(name)
+		if i >= 5 {
+			w.scalesNoMore(name)
+		}
 	}
 	w.settled()
 	before := w.versions(names)

@@ -61,6 +61,7 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 	w.Expect(w.replicaSets("web")).To(HaveLen(1))
 
 	// and a label or an annotation of the AppService changes nothing at all.
+	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Replicas).To(BeEquivalentTo(2)) })
 	mark := w.settled()
 	deployment := w.deployment("web") // its controller may have been late to say how many pods there are
 	w.looksAfter("web", 1, func() {
@@ -86,7 +87,7 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 func TestARollingUpdateNeverFallsBelowTheNumberThatIsAskedFor(t *testing.T) {
 	w := newManagedWorld(t)
 	w.createReady("web", replicas(3))
-	versions := record[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")
+	versions := recorded[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")
 
 	w.changeReady("web", withImage(otherImage))
 

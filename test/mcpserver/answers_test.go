@@ -52,7 +52,7 @@ func TestNewPodsHaveToAnswerForThemselves(t *testing.T) {
 			eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "1.2.3")) })
 			old := w.replicaSets("tools")[0].Name
 			w.Expect(read(w, "tools", &v1alpha1.MCPServer{}).Status.AskedVersions).To(Equal([]string{old}))
-			versions := record[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+			versions := recorded[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
 
 			// When pods take over that Kubernetes takes for ready, and that do not answer
 			w.change("tools", withImage(otherImage))

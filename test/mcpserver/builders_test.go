@@ -1,6 +1,8 @@
 package mcpserver_test
 
 import (
+	"errors"
+	"sync"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -36,9 +38,9 @@ func often(s *v1alpha1.MCPServerSpec) {
 	s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Second}, metav1.Duration{Duration: time.Second}
 }
 
-// seldom asks once, as far as a test can see.
+// seldom asks once, as far as a test can see, and has the patience that this takes.
 func seldom(s *v1alpha1.MCPServerSpec) {
-	s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: time.Hour}, metav1.Duration{Duration: time.Second}
+	s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: time.Hour}, metav1.Duration{Duration: 30 * time.Second}
 }
 
 // fromSecrets takes all keys of Secrets into the environment.
@@ -171,6 +173,20 @@ func (w *world) createSecret(name string, data ...string) {
 func (w *world) rotate(name, key, value string) {
 	w.t.Helper()
 	update(w, "rotator", name, &corev1.Secret{}, func(s *corev1.Secret) { s.Data[key] = []byte(value) })
+}
+
+// rotateTogether gives several Secrets a new value in one moment.
+func (w *world) rotateTogether(key, value string, names ...string) {
+	w.t.Helper()
+	errs := make([]error, len(names))
+	var rotations sync.WaitGroup
+	for i, name := range names {
+		secret := read(w, name, &corev1.Secret{})
+		secret.Data[key] = []byte(value)
+		rotations.Go(func() { errs[i] = as("rotator").Update(w.ctx, secret) })
+	}
+	rotations.Wait()
+	w.Expect(errors.Join(errs...)).To(Succeed())
 }
 
 func (w *world) deployment(name string) *appsv1.Deployment {

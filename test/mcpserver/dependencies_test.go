@@ -60,9 +60,7 @@ func TestARotatedSecretRollsThePodsOnce(t *testing.T) {
 
 	// When all three are rotated together
 	mark = w.mark()
-	for _, name := range []string{"one", "two", "three"} {
-		w.rotate(name, "k", "2")
-	}
+	w.rotateTogether("k", "2", "one", "two", "three")
 	w.Eventually(func() int { return len(w.replicaSets("tools")) }).Should(Equal(2))
 	w.complete("tools")
 	w.settled()

@@ -166,7 +166,7 @@ func TestARouteThroughAGateway(t *testing.T) {
 	w.Expect(rule.Filters[0].URLRewrite.Path.ReplacePrefixMatch).To(HaveValue(Equal("/")))
 
 	// The address outside follows with the status that sees the change.
-	versions := record[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	versions := recorded[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
 	server = w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Path = "/tools/v2" })
 	w.Expect(server.Status.ExternalEndpoint).To(Equal("http://tools.example.com:8080/tools/v2"))
 	for _, version := range versions() {

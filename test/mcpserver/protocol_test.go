@@ -11,7 +11,7 @@ import (
 func TestTheEndpointFollowsInTheStatusThatSeesTheChange(t *testing.T) {
 	w := newManagedWorld(t)
 	w.createReady("tools", often)
-	versions := record[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	versions := recorded[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
 
 	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Port = 9090 })
 	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Path = "/else" })
@@ -80,7 +80,7 @@ func TestTurningTheProbeOnAsks(t *testing.T) {
 	w.server.set(true, "")
 
 	w.change("tools", often, func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = false })
-	versions := record[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	versions := recorded[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
 	w.shows("tools", "ProtocolReady", "False ProtocolFailing", Not(BeEmpty()))
 
 	for _, version := range versions() {
@@ -93,7 +93,7 @@ func TestTurningTheProbeOnAsks(t *testing.T) {
 func TestARolloutKeepsReadyWhileOldPodsServe(t *testing.T) {
 	w := newManagedWorld(t)
 	w.createReady("tools", unasked, replicas(3))
-	versions := record[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	versions := recorded[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
 
 	w.changeReady("tools", withImage(otherImage))
 

@@ -40,7 +40,7 @@ func TestARestartOfTheManagerWritesNothing(t *testing.T) {
 
 	// When another manager has looked at all of them, and the servers do not answer it
 	options := w.options()
-	options.ProbeEndpoint.Host = "192.0.2.1:1" // an address for documentation: nobody is there
+	options.ProbeEndpoint.Host = "127.0.0.1:1" // nobody is there, which is found out at once
 	second := w.startManagerAs(shared.Config(managerUser), options)
 	for _, name := range names {
 		w.Eventually(func() int { return second.looks("Deployment", name) }).Should(BeNumerically(">=", 1), name)

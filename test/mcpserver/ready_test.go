@@ -154,7 +154,9 @@ func TestADeletionIsCompleteWhenItReturns(t *testing.T) {
 	w.Expect(w.podUIDs("tools")).To(BeEmpty())
 	var order []string
 	for _, request := range w.requests(mark).Verbs("delete") {
-		order = append(order, request.Resource)
+		if request.Code < 300 { // one that has changed since it was looked at is looked at again
+			order = append(order, request.Resource)
+		}
 	}
 	w.Expect(order).To(Equal([]string{"networkpolicies", "poddisruptionbudgets", "deployments", "services", "configmaps", "serviceaccounts"}))
 }

@@ -18,12 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/record"
 )
 
 // world is what one test has to itself: a namespace, and the managers that it started. Whatever
@@ -144,26 +144,11 @@ func eventually[T client.Object](w *world, name string, into T, check func(g Gom
 	return found
 }
 
-// record collects every version of an object that the API server shows from now on.
-func record[T client.Object](w *world, list client.ObjectList, name string) func() []T {
+// recorded collects every version of an object that the API server shows from now on.
+func recorded[T client.Object](w *world, list client.ObjectList, name string) func() []T {
 	w.t.Helper()
-	watcher, err := api.Watch(w.ctx, list, client.InNamespace(w.namespace), client.MatchingFields{"metadata.name": name})
+	stop, err := record.Versions[T](w.ctx, api, list, client.InNamespace(w.namespace), client.MatchingFields{"metadata.name": name})
 	w.Expect(err).NotTo(HaveOccurred())
-	var versions []T
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for event := range watcher.ResultChan() {
-			if object, ok := event.Object.(T); ok && event.Type != watch.Bookmark {
-				versions = append(versions, object)
-			}
-		}
-	}()
-	stop := func() []T {
-		watcher.Stop()
-		<-done
-		return versions
-	}
 	w.t.Cleanup(func() { stop() })
 	return stop
 }

@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -29,6 +28,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/test/record"
 )
 
 // world is what one test has to itself: a namespace, a cloud, and the managers that it started.
@@ -289,23 +289,8 @@ func (w *world) leavesNothing() {
 // history collects every version of a SecureStorage from now on, with the time at which it was seen.
 func (w *world) history(name string) func() []*v1alpha1.SecureStorage {
 	w.t.Helper()
-	watcher, err := api.Watch(w.ctx, &v1alpha1.SecureStorageList{}, client.InNamespace(w.namespace), client.MatchingFields{"metadata.name": name})
+	stop, err := record.Versions[*v1alpha1.SecureStorage](w.ctx, api, &v1alpha1.SecureStorageList{}, client.InNamespace(w.namespace), client.MatchingFields{"metadata.name": name})
 	w.Expect(err).NotTo(HaveOccurred())
-	var versions []*v1alpha1.SecureStorage
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for event := range watcher.ResultChan() {
-			if storage, ok := event.Object.(*v1alpha1.SecureStorage); ok && event.Type != watch.Bookmark {
-				versions = append(versions, storage)
-			}
-		}
-	}()
-	stop := func() []*v1alpha1.SecureStorage {
-		watcher.Stop()
-		<-done
-		return versions
-	}
 	w.t.Cleanup(func() { stop() })
 	return stop
 }

@@ -3,6 +3,7 @@ package ssa_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -176,7 +177,7 @@ func (s *scenario) fullQuota() {
 	// The API server learns of a quota, and of what is used of it, from a watch.
 	s.Eventually(func() error {
 		return api.Create(s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: s.namespace}}, client.DryRunAll)
-	}).Should(MatchError(ContainSubstring("exceeded quota")))
+	}).WithTimeout(patience).Should(MatchError(ContainSubstring("exceeded quota")))
 }
 
 func (s *scenario) webhookThatIsDown() {
@@ -198,5 +199,8 @@ func (s *scenario) webhookThatIsDown() {
 	// The API server learns of a webhook from a watch.
 	s.Eventually(func() error {
 		return api.Create(s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: s.namespace}})
-	}).ShouldNot(Succeed())
+	}).WithTimeout(patience).ShouldNot(Succeed())
 }
+
+// patience is for what the API server does when it comes to it.
+const patience = 30 * time.Second
