@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fixpoint-dev/fixpoint/test/lockfile"
 )
 
 // KubernetesVersion is what the cluster's programs say they are. The sources they
@@ -131,11 +133,11 @@ const statusFile = ".building"
 func awaitBuildLock(ctx context.Context, bin string, progress func(string)) (unlock func(), err error) {
 	var last string
 	for {
-		lock, err := tryLock(filepath.Join(bin, ".lock"))
+		lock, err := lockfile.Try(filepath.Join(bin, ".lock"))
 		if err == nil {
 			return func() { _ = lock.Close() }, nil
 		}
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, lockfile.ErrLocked) {
 			return nil, fmt.Errorf("locking the build of the local cluster: %w", err)
 		}
 		if status, err := os.ReadFile(filepath.Join(bin, statusFile)); err == nil && string(status) != last {

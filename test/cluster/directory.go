@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/fixpoint-dev/fixpoint/test/lockfile"
 )
 
 const directoryPrefix = "fixpoint-cluster-"
@@ -25,7 +27,7 @@ func newDirectory(kept string) (*directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder: %w", err)
 	}
-	lock, err := tryLock(lockOf(path))
+	lock, err := lockfile.New(lockOf(path))
 	if err != nil {
 		return nil, fmt.Errorf("locking the folder %s: %w", path, err)
 	}
@@ -67,7 +69,7 @@ func removeAbandoned() {
 		return
 	}
 	for _, path := range locks {
-		lock, err := tryLock(path)
+		lock, err := lockfile.Try(path)
 		if err != nil {
 			continue
 		}

@@ -1,14 +1,14 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
+
+	"github.com/fixpoint-dev/fixpoint/test/lockfile"
 )
 
 // Ports are taken from below the range that the kernel gives to outgoing
@@ -38,7 +38,7 @@ func freePort() (*port, error) {
 	}
 	for range 200 {
 		number := firstPort + rand.IntN(lastPort-firstPort)
-		lock, err := tryLock(filepath.Join(dir, strconv.Itoa(number)))
+		lock, err := lockfile.Try(filepath.Join(dir, strconv.Itoa(number)))
 		if err != nil {
 			continue
 		}
@@ -59,23 +59,4 @@ func listens(number int) bool {
 	}
 	_ = listener.Close()
 	return false
-}
-
-var errLocked = errors.New("locked by another process")
-
-// tryLock takes a lock that ends with the process, or fails with errLocked.
-func tryLock(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil {
-		return file, nil
-	}
-	_ = file.Close()
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, errLocked
-	}
-	return nil, fmt.Errorf("locking %s: %w", path, err)
 }

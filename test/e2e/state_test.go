@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
+
+	"github.com/fixpoint-dev/fixpoint/test/lockfile"
 )
 
 const statePrefix = "fixpoint-e2e-"
@@ -27,7 +28,7 @@ func newState() (*state, error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making a folder: %w", err)
 	}
-	lock, err := tryLock(dir + ".lock")
+	lock, err := lockfile.New(dir + ".lock")
 	if err != nil {
 		return nil, fmt.Errorf("locking %s: %w", dir, err)
 	}
@@ -51,7 +52,7 @@ func removeAbandoned() {
 		return
 	}
 	for _, path := range locks {
-		lock, err := tryLock(path)
+		lock, err := lockfile.Try(path)
 		if err != nil { // its run is under way
 			continue
 		}
@@ -60,15 +61,4 @@ func removeAbandoned() {
 		_ = os.Remove(path)
 		_ = lock.Close()
 	}
-}
-
-func tryLock(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
 }

@@ -21,15 +21,18 @@ func Versions[T client.Object](ctx context.Context, api client.WithWatch, list c
 	if err := api.List(ctx, list, options...); err != nil {
 		return nil, fmt.Errorf("listing what there is: %w", err)
 	}
+	there, err := meta.ExtractList(list)
+	if err != nil {
+		return nil, fmt.Errorf("reading what there is: %w", err)
+	}
 	var versions []T
-	note := func(object runtime.Object) error {
+	note := func(object runtime.Object) {
 		if typed, ok := object.(T); ok {
 			versions = append(versions, typed)
 		}
-		return nil
 	}
-	if err := meta.EachListItem(list, note); err != nil {
-		return nil, fmt.Errorf("reading what there is: %w", err)
+	for _, object := range there {
+		note(object)
 	}
 	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
 	watcher, err := api.Watch(ctx, list, append(options, from)...)
@@ -41,7 +44,7 @@ func Versions[T client.Object](ctx context.Context, api client.WithWatch, list c
 		defer close(done)
 		for event := range watcher.ResultChan() {
 			if event.Type != watch.Bookmark {
-				_ = note(event.Object)
+				note(event.Object)
 			}
 		}
 	}()
