@@ -25,6 +25,16 @@ type port struct {
 
 func (p *port) String() string { return strconv.Itoa(p.number) }
 
+// FreeAddress is one of loopback to listen on, for a program that is about to be started. It is held, also
+// against other processes that look for one, until release is called or this process ends.
+func FreeAddress() (address string, release func(), err error) {
+	p, err := freePort()
+	if err != nil {
+		return "", nil, err
+	}
+	return net.JoinHostPort(loopback, p.String()), p.release, nil
+}
+
 func (p *port) release() {
 	if p != nil {
 		_ = p.lock.Close()

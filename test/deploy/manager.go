@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -55,6 +54,8 @@ type Manager struct {
 	// Metrics and Health are the addresses of its endpoints; Metrics is empty if it has none.
 	Metrics, Health string
 	process         *cluster.Process
+	// release gives the ports of the endpoints back.
+	release []func()
 }
 
 // Pod says which program is to run as the Deployment in the namespace says, and under which name.
@@ -161,24 +162,16 @@ func (m *Manager) arguments(deployment *appsv1.Deployment, env map[string]string
 			endpoint = &m.Health
 		}
 		if endpoint != nil && value != "0" {
-			address, err := freeAddress()
+			address, release, err := cluster.FreeAddress()
 			if err != nil {
 				return nil, err
 			}
+			m.release = append(m.release, release)
 			*endpoint, arg = address, name+"="+address
 		}
 		args = append(args, arg)
 	}
 	return args, nil
-}
-
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("finding a free port: %w", err)
-	}
-	defer listener.Close()
-	return listener.Addr().String(), nil
 }
 
 func container(deployment *appsv1.Deployment) corev1.Container {
@@ -194,7 +187,14 @@ func list(env map[string]string) []string {
 }
 
 // Stop ends the manager as a kubelet does.
-func (m *Manager) Stop() error { return m.process.Stop(grace) }
+func (m *Manager) Stop() error {
+	err := m.process.Stop(grace)
+	for _, release := range m.release {
+		release()
+	}
+	m.release = nil
+	return err
+}
 
 // PID is the process's number.
 func (m *Manager) PID() int { return m.process.PID() }

@@ -47,12 +47,7 @@ func TestUpgradeFromThePreviousCommit(t *testing.T) {
 	// When this one is put in its place, as a Deployment does: the new pod comes before the old one goes
 	w.install("default")
 	m := w.start(system, "new")
-	w.Expect(old.Stop()).To(Succeed())
-	w.Eventually(func() cluster.Requests {
-		return w.audited(mark, m.User).Of("leases.coordination.k8s.io").Where(func(r cluster.Request) bool {
-			return r.Verb == "update" && r.Code == 200 && strings.Contains(r.UserAgent, "manager")
-		})
-	}).ShouldNot(BeEmpty())
+	w.handOver(old)
 	w.quiet(m.User)
 
 	// Then no pod was replaced, and no child was written, but for what the documentation announces.

@@ -2,7 +2,6 @@ package ha_test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -75,12 +74,12 @@ func kubeconfigBy(t *testing.T, user, address string) string {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, release, err := cluster.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	t.Cleanup(release)
+	return address
 }
 
 // isReady asks as a kubelet does.
