@@ -3,7 +3,6 @@ package faults
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -206,19 +205,8 @@ func (s *storm) strike(m mishap, call Call, now time.Time) Fault {
 
 // failureOf is the way in which a call fails, of those in which it can.
 func (m mishap) failureOf(call Call) Failure {
-	possible := slices.DeleteFunc(slices.Clone(Failures), func(f Failure) bool { return !f.meets(call) || f.refuses() && takesBack(call) })
+	possible := slices.DeleteFunc(slices.Clone(Failures), func(f Failure) bool { return !f.meets(call) })
 	return possible[m.failure%len(possible)]
-}
-
-// refuses says whether the cloud does not allow the call.
-func (f Failure) refuses() bool {
-	return f.fault.Status == http.StatusUnauthorized || f.fault.Status == http.StatusForbidden
-}
-
-// takesBack says whether a call takes a grant back, or looks whether there is one to take back: if that is
-// not allowed, a former grant is told of and left, by design.
-func takesBack(call Call) bool {
-	return call.Class() == "cloud DELETE roleassignments" || strings.HasPrefix(call.Class(), "cloud ") && strings.Contains(call.Class(), " vaults")
 }
 
 // after does something a while later, and before the faults count as over.
