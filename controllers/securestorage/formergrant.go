@@ -44,7 +44,7 @@ type leftGrant struct {
 // to note the one that is needed now.
 func (s *scope) giveUpLeft() {
 	for _, l := range s.left {
-		s.door.warn(s.storage, v1alpha1.ReasonAbandoned, "what may have been granted on key vault "+l.vault.name+" cannot be taken back and is left: "+l.why.Error())
+		s.door.warn(s.storage, v1alpha1.ReasonAbandoned, "what may have been granted on key vault "+l.vault.name+" cannot be taken back and is left: "+l.why.Error()+"; delete it by hand")
 		s.retired = append(s.retired, l.hold)
 	}
 	s.left = nil
@@ -57,7 +57,7 @@ func (s *scope) describeLeft() string {
 		holds = append(holds, l.hold)
 	}
 	return "the grant on key vault " + vaultNames(holds) + " is not used any more and cannot be taken back: " + s.left[0].why.Error() +
-		"; allow it, and it is tried again, or delete the grant by hand"
+		"; see that the credential is good and has the permission there, or delete the grant by hand; it is tried again at every look"
 }
 
 // isPassing says whether an error tells nothing of the grant: it is tried again.

@@ -186,7 +186,7 @@ func TestDrainEndsInOrderWhenTheTimeIsUp(t *testing.T) {
 		started := time.Now()
 		w.stop()
 		w.Eventually(w.done).Should(Receive(BeNil()))
-		w.Expect(time.Since(started)).To(BeNumerically("<", 5*time.Second))
+		w.Expect(time.Since(started)).To(BeNumerically("<", 3*time.Second))
 	})
 }
 

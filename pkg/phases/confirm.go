@@ -23,10 +23,11 @@ func (*newerOwner) Error() string {
 }
 
 // confirm makes sure, past the cache, that the owner is still what the pass goes by: the same object, of
-// the same generation, with the same status, and not on its way out. A manager that has just started, or whose watch lags, would
-// otherwise make what a deletion has taken away, delete what an edit has just asked for, and roll back to a
-// spec of the past. What the API server has just answered to a write of the owner is as good as a read: so
-// neither what is made for a new object nor a write that is tried again costs a request more.
+// the same generation, with the same status, and not on its way out. A manager that has just started, or
+// whose watch lags, would otherwise make what a deletion has taken away, delete what an edit has just asked
+// for, and roll back to a spec of the past. What the API server has just answered to a write of the owner is
+// as good as a read: so neither what is made for a new object nor a write that is tried again costs a
+// request more.
 func (p *pass[S]) confirm(ctx context.Context) error {
 	if p.confirmed || p.planning || p.owner.GetDeletionTimestamp() != nil || p.seen.has(p.owner) {
 		return nil
