@@ -21,9 +21,9 @@ var volatile = []*regexp.Regexp{
 	regexp.MustCompile(`\b0x[0-9a-f]{6,}\b`),
 }
 
-// steady takes out of the message of an untyped error what changes from try to try. Such a
+// withoutVolatile takes out of the message of an untyped error what changes from try to try. Such a
 // message would make every try a write of the status, and every write a new try.
-func steady(message string) string {
+func withoutVolatile(message string) string {
 	for _, pattern := range volatile {
 		message = pattern.ReplaceAllString(message, "…")
 	}

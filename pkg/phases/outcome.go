@@ -2,38 +2,104 @@ package phases
 
 import (
 	"errors"
+	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// outcome is what one pass came to.
-type outcome[S any] struct {
-	pass *pass[S]
-	// verdicts of the phases that ran, in the order of the list; while deleting, one for each
-	// phase, of which those that were not reached are the zero value.
-	verdicts  []Verdict
-	err       error
-	deleting  bool
-	suspended bool
-	// putBack was put back by a pass before, whose status could not be written.
-	putBack []ObservedDrift
-	// gone: the teardown is complete, and the object is about to vanish.
-	gone bool
+// Condition types that every object has. Ready is always present; the others only while they are
+// True, as kstatus wants it (sigs.k8s.io/cli-utils/pkg/kstatus).
+const (
+	ConditionReady       = "Ready"
+	ConditionReconciling = "Reconciling"
+	ConditionStalled     = "Stalled"
+	ConditionDrifted     = "Drifted"
+	ConditionSuspended   = "Suspended"
+)
+
+// ConditionOf is the condition type of a phase.
+func ConditionOf(phase string) string { return phase + "Ready" }
+
+// ObservedDrift is a drift with the child that it was found on.
+type ObservedDrift struct {
+	ssa.Drift
+	// Child is the kind and name of the object.
+	Child string
+	// Deleted is true if the child as a whole was deleted. The drift then has no path, and no manager:
+	// the API server does not record who deletes an object.
+	Deleted bool
+	// Corrected is true if the desired value was restored, false if the drift was only reported.
+	Corrected bool
+	// Pending is true if restoring it takes its time.
+	Pending bool
 }
 
-// corrected are the drifts that the pass has put back.
-func (o *outcome[S]) corrected() []ObservedDrift {
-	return slices.DeleteFunc(o.drifts(), func(d ObservedDrift) bool { return !d.Corrected })
-}
-
-// retryable is the error of the pass if trying again may help.
-func (o *outcome[S]) retryable() error {
-	if o.err == nil {
-		return nil
+// String reads like "Deployment web: kubectl-edit changed .spec.replicas from 3 to 5".
+func (d ObservedDrift) String() string {
+	if d.Deleted {
+		return d.Child + " was deleted"
 	}
+	return d.Child + ": " + d.Drift.String()
+}
+
+// outcome is what one walk came to: all that conditions and result are computed from.
+type outcome struct {
+	phases  []phaseOutcome
+	changes []Change
+	err     error
+	// failure is the verdict on what concerns the object itself, before any phase runs or after all are
+	// undone. Optional.
+	failure Verdict
+	// deleting, suspended: the object is. gone: the teardown is complete.
+	deleting, suspended, gone bool
+}
+
+type phaseOutcome struct {
+	name string
+	// verdict is nil if the phase was not reached.
+	verdict Verdict
+	// configured is false if the object does not ask for the phase and nothing of it is left.
+	configured bool
+}
+
+// fail keeps what concerns the object itself.
+func (o *outcome) fail(doing string, err error) {
+	o.err = fmt.Errorf("%s: %w", doing, err)
+	verdict := acceptable(verdictOf(err))
+	o.failure = verdict.WithMessage(doing + ": " + verdict.Message())
+}
+
+// gate is what keeps the object from being ready: the verdict, after the name of its phase and a
+// colon; nil if nothing does.
+func (o *outcome) gate() (phase string, verdict Verdict) {
+	if o.failure != nil {
+		return "", o.failure
+	}
+	for _, p := range o.phases {
+		if p.verdict != nil && !p.verdict.IsDone() {
+			return p.name, p.verdict
+		}
+	}
+	return "", nil
+}
+
+// unfinished is the first phase that lets others begin and has not finished.
+func (o *outcome) unfinished() (phase string, verdict Verdict) {
+	for _, p := range o.phases {
+		if p.verdict != nil && p.verdict.IsDone() && p.verdict.data().beside != "" {
+			return p.name, p.verdict
+		}
+	}
+	return "", nil
+}
+
+// retryable is the error of the walk if trying again may help.
+func (o *outcome) retryable() error {
 	var reasoner conditionReasoner
 	if errors.As(o.err, &reasoner) && reasoner.Permanent() {
 		return nil
@@ -41,14 +107,21 @@ func (o *outcome[S]) retryable() error {
 	return o.err
 }
 
-// result tells controller-runtime when to come again. An error is retried with backoff; a stalled
+// result tells controller-runtime when to reconcile again. An error is retried with backoff; a stalled
 // object is not retried; otherwise the smallest wait wins.
-func (o *outcome[S]) result() (reconcile.Result, error) {
+func (o *outcome) result() (reconcile.Result, error) {
 	if err := o.retryable(); err != nil {
 		return reconcile.Result{}, err
 	}
 	var smallest time.Duration
-	for _, verdict := range o.verdicts {
+	verdicts := []Verdict{o.failure}
+	for _, p := range o.phases {
+		verdicts = append(verdicts, p.verdict)
+	}
+	for _, verdict := range verdicts {
+		if verdict == nil {
+			continue
+		}
 		if after := verdict.After(); after > 0 && (smallest == 0 || after < smallest) {
 			smallest = after
 		}
@@ -56,59 +129,127 @@ func (o *outcome[S]) result() (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: smallest}, nil
 }
 
-// PlannedPhase is what a plan says of one phase.
-type PlannedPhase struct {
-	Name string
-	// Changes that the phase would make.
-	Changes []Change
-	// Verdict that it would come to; the zero value if an earlier phase gates it.
-	Verdict Verdict
-	// Err is what would fail.
-	Err error
-}
-
-// Plan is what a pass would do.
-type Plan struct {
-	Phases []PlannedPhase
-}
-
-// Changes lists all that the plan would change, in order.
-func (p Plan) Changes() []Change {
-	var all []Change
-	for _, phase := range p.Phases {
-		all = append(all, phase.Changes...)
-	}
-	return all
-}
-
-// String is a table for people: a line for each phase and, below it, its changes.
-func (p Plan) String() string {
-	var b strings.Builder
-	for _, phase := range p.Phases {
-		b.WriteString(phase.Name + ": " + phase.Verdict.String() + "\n")
-		for _, change := range phase.Changes {
-			b.WriteString("  " + change.String() + "\n")
+// drifts lists what other field managers have changed.
+func (o *outcome) drifts() []ObservedDrift {
+	var drifts []ObservedDrift
+	for _, change := range o.changes {
+		for _, drift := range change.Drifts {
+			drifts = append(drifts, ObservedDrift{Drift: drift, Child: change.Object, Corrected: !change.Left, Pending: change.Pending})
+		}
+		if change.Recreated {
+			drifts = append(drifts, ObservedDrift{Child: change.Object, Deleted: true, Corrected: true})
 		}
 	}
-	return b.String()
+	return drifts
 }
 
-func (o *outcome[S]) plan() Plan {
-	plan := Plan{}
-	for i, slot := range o.pass.slots {
-		planned := PlannedPhase{Name: slot.name}
-		if i < len(o.verdicts) {
-			planned.Verdict = o.verdicts[i]
+// corrected are the drifts that the walk has reverted.
+func (o *outcome) corrected() []ObservedDrift {
+	return slices.DeleteFunc(o.drifts(), func(d ObservedDrift) bool { return !d.Corrected })
+}
+
+// conditions computes all conditions, without times and generation: a function of the outcome.
+func (o *outcome) conditions() []metav1.Condition {
+	const besidesPhases = 3 // Ready, one of Stalled and Reconciling, Drifted
+	conditions := make([]metav1.Condition, 0, len(o.phases)+besidesPhases)
+	conditions = append(conditions, o.readyCondition())
+	for _, p := range o.phases {
+		if p.configured {
+			conditions = append(conditions, o.phaseCondition(p))
 		}
-		for _, change := range o.pass.changes {
-			if change.Phase == planned.Name {
-				planned.Changes = append(planned.Changes, change)
-			}
-		}
-		plan.Phases = append(plan.Phases, planned)
 	}
-	if gate := o.gate(); gate >= 0 {
-		plan.Phases[gate].Err = o.err
+	if o.suspended {
+		return append(conditions, condition(ConditionSuspended, metav1.ConditionTrue, ReasonSuspended, suspendedMessage))
 	}
-	return plan
+	if progress := o.progressCondition(); progress != nil {
+		conditions = append(conditions, *progress)
+	}
+	if drifted := o.driftedCondition(); drifted != nil {
+		conditions = append(conditions, *drifted)
+	}
+	return conditions
+}
+
+const suspendedMessage = "reconciliation is suspended"
+
+func condition(conditionType string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: conditionType, Status: status, Reason: reason, Message: message}
+}
+
+func (o *outcome) readyCondition() metav1.Condition {
+	if o.suspended {
+		return condition(ConditionReady, metav1.ConditionUnknown, ReasonSuspended, suspendedMessage)
+	}
+	if phase, gate := o.gate(); gate != nil {
+		return condition(ConditionReady, metav1.ConditionFalse, gate.Reason(), prefixed(phase, gate.Message()))
+	}
+	message := "all phases are ready"
+	if phase, verdict := o.unfinished(); verdict != nil {
+		message = prefixed(phase, verdict.Message())
+	}
+	return condition(ConditionReady, metav1.ConditionTrue, ReasonReady, message)
+}
+
+func prefixed(phase, message string) string {
+	if phase == "" {
+		return message
+	}
+	return phase + ": " + message
+}
+
+func (o *outcome) phaseCondition(p phaseOutcome) metav1.Condition {
+	conditionType := ConditionOf(p.name)
+	switch {
+	case o.suspended:
+		return condition(conditionType, metav1.ConditionUnknown, ReasonSuspended, suspendedMessage)
+	case p.verdict == nil:
+		return condition(conditionType, metav1.ConditionUnknown, ReasonBlocked, o.blockedMessage())
+	case p.verdict.IsDone() && !o.deleting:
+		return condition(conditionType, metav1.ConditionTrue, p.verdict.Reason(), p.verdict.Message())
+	default:
+		return condition(conditionType, metav1.ConditionFalse, p.verdict.Reason(), p.verdict.Message())
+	}
+}
+
+func (o *outcome) blockedMessage() string {
+	phase, gate := o.gate()
+	switch {
+	case phase == "":
+		return gate.Message()
+	case o.deleting:
+		return "kept until phase " + phase + " is deleted"
+	default:
+		return "waiting for phase " + phase
+	}
+}
+
+// progressCondition is Reconciling or Stalled, or nothing where the object is ready and at rest.
+func (o *outcome) progressCondition() *metav1.Condition {
+	_, gate := o.gate()
+	_, unfinished := o.unfinished()
+	var c metav1.Condition
+	switch {
+	case gate != nil && gate.IsStalled():
+		c = condition(ConditionStalled, metav1.ConditionTrue, gate.Reason(), gate.Message())
+	case unfinished != nil && (gate == nil || unfinished.data().beside == ConditionStalled):
+		c = condition(unfinished.data().beside, metav1.ConditionTrue, unfinished.Reason(), unfinished.Message())
+	case gate != nil:
+		c = condition(ConditionReconciling, metav1.ConditionTrue, gate.Reason(), gate.Message())
+	default:
+		return nil
+	}
+	return &c
+}
+
+func (o *outcome) driftedCondition() *metav1.Condition {
+	left := slices.DeleteFunc(o.drifts(), func(d ObservedDrift) bool { return d.Corrected })
+	if len(left) == 0 {
+		return nil
+	}
+	message := left[0].String()
+	if len(left) > 1 {
+		message += fmt.Sprintf(", and %d more fields", len(left)-1)
+	}
+	c := condition(ConditionDrifted, metav1.ConditionTrue, ReasonDrifted, message+"; not reverted because the drift policy is Report")
+	return &c
 }

@@ -8,99 +8,113 @@ import (
 
 // Reasons that the engine itself gives. Kinds add their own.
 const (
-	// ReasonReady is the reason of a phase that is done and has nothing more to say, and of Ready.
+	// ReasonReady is the reason of Ready, and of a phase that is done and gives no reason of its own.
 	ReasonReady = "Ready"
-	// ReasonNotConfigured is the reason of an optional phase whose option is off.
-	ReasonNotConfigured = "NotConfigured"
-	// ReasonBlocked is the reason of a phase that has not been looked at, since an earlier one gates it.
+	// ReasonBlocked is the reason of a phase that waits for an earlier one.
 	ReasonBlocked = "Blocked"
-	// ReasonSuspended is the reason of everything while the object is suspended.
+	// ReasonSuspended is the reason of every condition while reconciliation is suspended.
 	ReasonSuspended = "Suspended"
 	// ReasonTerminating is the reason while the object is torn down.
 	ReasonTerminating = "Terminating"
-	// ReasonPruning is the reason while something that is no longer wanted is on its way out.
+	// ReasonPruning is the reason while a child that is no longer desired is being deleted.
 	ReasonPruning = "Pruning"
-	// ReasonRecreating is the reason while a child that somebody deleted is on its way out; it is made anew after that.
+	// ReasonRecreating is the reason while a child that was deleted terminates; it is recreated after that.
 	ReasonRecreating = "Recreating"
-	// ReasonDrifted is the reason of Drifted, which stands while drift is reported and not corrected.
+	// ReasonDrifted is the reason of Drifted, which is True while drift is reported and not corrected.
 	ReasonDrifted = "Drifted"
 	// ReasonFailed is the reason of an error that has no reason of its own.
 	ReasonFailed = "Failed"
 )
 
-// SafetyNet is how long a wait lasts if it does not say so: what is waited for is watched, and
-// this is for the watch that did not deliver.
+// SafetyNet is the RequeueAfter of a wait that gives none: what is waited for is watched, and this
+// covers the watch that did not deliver.
 const SafetyNet = 30 * time.Second
 
-// Verdict is what a phase says about itself. The zero value is no verdict: make one with [Done],
-// [NotConfigured], [Wait], [Stalled] or [Missing].
-type Verdict struct {
-	kind    verdictKind
-	reason  string
-	message string
-	after   time.Duration
-	// drifts is for Missing: what was there and is no more as it was.
-	drifts []ssa.Drift
-	// beside is the condition that a verdict of Done keeps up, or nothing.
-	beside string
-	// trouble makes the transitions that the verdict leads to warnings.
-	trouble bool
+// Next is what a phase answers when it is asked what is next: a [Verdict], or one action that has to
+// be performed first: [Apply], [Delete] or [Do].
+type Next interface{ next() }
+
+// Observation is what a step's Observe answers: a [Verdict], or [Missing].
+type Observation interface{ observation() }
+
+// Verdict is what a phase says about itself. Make one with [Done], [DoneBecause], [NotConfigured],
+// [Wait] or [Stalled].
+type Verdict interface {
+	Next
+	Observation
+	// IsDone says whether the next phase may begin.
+	IsDone() bool
+	// IsStalled says whether only a person helps.
+	IsStalled() bool
+	// Reason and Message are those of the phase's condition.
+	Reason() string
+	Message() string
+	// After is when to reconcile again, even if nothing watched changes; zero is not before something does.
+	After() time.Duration
+	// WithMessage is the same verdict with another message.
+	WithMessage(message string) Verdict
+	// String is for plans and test failures.
+	String() string
+
+	data() verdict
 }
 
 type verdictKind int
 
 const (
-	verdictNone verdictKind = iota
-	verdictDone
-	verdictMissing
-	verdictWait
-	verdictStalled
+	kindDone verdictKind = iota
+	kindNotConfigured
+	kindWait
+	kindStalled
 )
 
-// Done lets the next phase begin.
-func Done(message string) Verdict {
-	return Verdict{kind: verdictDone, reason: ReasonReady, message: message}
+// verdict is what all verdicts have in common. The exported types around it have the modifiers that
+// make sense for each, so that a contradiction does not compile.
+type verdict struct {
+	kind            verdictKind
+	reason, message string
+	after           time.Duration
+	// beside is the condition that is True beside a phase that is done, or nothing.
+	beside string
+	// warning makes the Events of the verdict's transitions warnings.
+	warning bool
 }
 
-// DoneBecause is Done with a reason of its own.
-func DoneBecause(reason, message string) Verdict {
-	return Verdict{kind: verdictDone, reason: reason, message: message}
+func (verdict) next()             {}
+func (verdict) observation()      {}
+func (v verdict) data() verdict   { return v }
+func (v verdict) IsDone() bool    { return v.kind == kindDone || v.kind == kindNotConfigured }
+func (v verdict) IsStalled() bool { return v.kind == kindStalled }
+func (v verdict) Reason() string  { return v.reason }
+func (v verdict) Message() string { return v.message }
+
+func (v verdict) After() time.Duration {
+	if v.kind == kindWait && v.after <= 0 {
+		return SafetyNet
+	}
+	return v.after
 }
 
-// NotConfigured is the verdict of an optional phase that the object does not ask for.
-func NotConfigured(message string) Verdict {
-	return Verdict{kind: verdictDone, reason: ReasonNotConfigured, message: message}
-}
-
-// Wait gates the phases that follow until something in the world has changed. The object is looked
-// at again after the given time, or [SafetyNet] if that is zero, or when something watched changes.
-func Wait(reason, message string, after time.Duration) Verdict {
-	return Verdict{kind: verdictWait, reason: reason, message: message, after: after}
-}
-
-// Stalled gates the phases that follow until a person changes the spec or the world. The object is
-// not looked at again before something watched changes.
-func Stalled(reason, message string) Verdict {
-	return Verdict{kind: verdictStalled, reason: reason, message: message}
-}
-
-// Missing is for a step's Observe: there is something to ensure. The message says what, in the
-// words of a plan, such as "create the storage account".
-func Missing(reason, message string) Verdict {
-	return Verdict{kind: verdictMissing, reason: reason, message: message}
-}
-
-// Drifted tells with [Missing] what somebody has changed, if it has been there before. It is
-// reported if the phase was done for the same generation of the object.
-func (v Verdict) Drifted(drifts ...ssa.Drift) Verdict {
-	v.drifts = drifts
+func (v verdict) WithMessage(message string) Verdict {
+	v.message = message
 	return v
 }
 
-// LookAgainAfter makes the object be looked at again even though nothing watched changes.
-//
-// A time that has come already, as one computed from an expiry may have, means soon.
-func (v Verdict) LookAgainAfter(after time.Duration) Verdict {
+func (v verdict) String() string {
+	switch v.kind {
+	case kindNotConfigured:
+		return "not configured"
+	case kindWait:
+		return "wait (" + v.reason + ": " + v.message + ")"
+	case kindStalled:
+		return "stalled (" + v.reason + ": " + v.message + ")"
+	default:
+		return "done (" + v.reason + ": " + v.message + ")"
+	}
+}
+
+// recheckAfter reads a time that has passed already, as one computed from an expiry may have, as soon.
+func (v verdict) recheckAfter(after time.Duration) verdict {
 	const soon = time.Second
 	if after <= 0 {
 		after = soon
@@ -109,63 +123,93 @@ func (v Verdict) LookAgainAfter(after time.Duration) Verdict {
 	return v
 }
 
-// AndReconciling makes a verdict of Done say that the phase is not at its end though the next one may
-// begin, as in a rollout behind which the old pods serve: Reconciling stands beside Ready.
-func (v Verdict) AndReconciling() Verdict {
-	v.beside = ConditionReconciling
-	return v
+// DoneVerdict lets the next phase begin.
+type DoneVerdict struct{ verdict }
+
+// Done lets the next phase begin.
+func Done(message string) DoneVerdict { return DoneBecause(ReasonReady, message) }
+
+// DoneBecause is [Done] with a reason of its own.
+func DoneBecause(reason, message string) DoneVerdict {
+	return DoneVerdict{verdict{kind: kindDone, reason: reason, message: message}}
 }
 
-// AndStalled is [Verdict.AndReconciling] for what does not get to its end by itself: Stalled stands
+// RecheckAfter reconciles the object again after a time, even if nothing watched changes.
+func (d DoneVerdict) RecheckAfter(after time.Duration) DoneVerdict {
+	return DoneVerdict{d.recheckAfter(after)}
+}
+
+// WhileReconciling says that the phase has not finished though the next one may begin, as in a rollout
+// during which the old pods serve: Reconciling is True beside Ready.
+func (d DoneVerdict) WhileReconciling() DoneVerdict {
+	d.beside = ConditionReconciling
+	return d
+}
+
+// WhileStalled is [DoneVerdict.WhileReconciling] for what does not finish by itself: Stalled is True
 // beside Ready.
-func (v Verdict) AndStalled() Verdict {
-	v.beside = ConditionStalled
-	return v
+func (d DoneVerdict) WhileStalled() DoneVerdict {
+	d.beside = ConditionStalled
+	return d
 }
 
-// WithMessage says the same in other words.
-func (v Verdict) WithMessage(message string) Verdict {
-	v.message = message
-	return v
+// NotConfigured is the verdict of an optional phase that the object does not ask for. The next phase
+// begins, and the phase has no condition.
+func NotConfigured() Verdict { return verdict{kind: kindNotConfigured, reason: ReasonReady} }
+
+// WaitVerdict gates the phases that follow.
+type WaitVerdict struct{ verdict }
+
+// Wait gates the phases that follow until something in the world changes. The object is reconciled
+// again when something watched changes, or after the given time, or after [SafetyNet] if that is zero.
+func Wait(reason, message string, after time.Duration) WaitVerdict {
+	return WaitVerdict{verdict{kind: kindWait, reason: reason, message: message, after: after}}
 }
 
-// AsTrouble says of a wait that something has gone wrong, and that it is not a matter of time: the
-// Events of its transitions are warnings.
-func (v Verdict) AsTrouble() Verdict {
-	v.trouble = true
-	return v
+// AsWarning says that something is wrong, and that it is not a matter of time: the Events of the
+// verdict's transitions are warnings.
+func (w WaitVerdict) AsWarning() WaitVerdict {
+	w.warning = true
+	return w
 }
 
-// IsDone says whether the next phase may begin.
-func (v Verdict) IsDone() bool { return v.kind == verdictDone }
+// StalledVerdict gates the phases that follow until a person acts.
+type StalledVerdict struct{ verdict }
 
-// IsStalled says whether only a person helps.
-func (v Verdict) IsStalled() bool { return v.kind == verdictStalled }
-
-// IsWait says whether the phase waits for the world.
-func (v Verdict) IsWait() bool { return v.kind == verdictWait }
-
-// Reason is the reason for the phase's condition.
-func (v Verdict) Reason() string { return v.reason }
-
-// Message is the message for the phase's condition.
-func (v Verdict) Message() string { return v.message }
-
-// After is when to look again; zero is when something watched changes.
-func (v Verdict) After() time.Duration {
-	if v.kind == verdictWait && v.after <= 0 {
-		return SafetyNet
-	}
-	return v.after
+// Stalled gates the phases that follow until a person changes the spec or the world. The object is not
+// reconciled again before something watched changes.
+func Stalled(reason, message string) StalledVerdict {
+	return StalledVerdict{verdict{kind: kindStalled, reason: reason, message: message}}
 }
 
-// String is for plans and test failures.
-func (v Verdict) String() string {
-	if v.kind == verdictNone {
-		return "not reached"
-	}
-	names := map[verdictKind]string{
-		verdictDone: "done", verdictMissing: "missing", verdictWait: "wait", verdictStalled: "stalled",
-	}
-	return names[v.kind] + " (" + v.reason + ": " + v.message + ")"
+// RecheckAfter reconciles the object again after a time: what a person changes may not be watched.
+func (s StalledVerdict) RecheckAfter(after time.Duration) StalledVerdict {
+	return StalledVerdict{s.recheckAfter(after)}
 }
+
+// MissingObservation says that a step's Ensure has something to do.
+type MissingObservation struct {
+	reason, message string
+	drifts          []ssa.Drift
+}
+
+func (MissingObservation) observation() {}
+
+// Missing is for a step's Observe: Ensure has something to do. The message says what, in the words of
+// a plan, such as "create storage account web".
+func Missing(reason, message string) MissingObservation {
+	return MissingObservation{reason: reason, message: message}
+}
+
+// Drifted adds what was changed by somebody else, if the step had been done before. It is reported if
+// the phase was done for the same generation of the object.
+func (m MissingObservation) Drifted(drifts ...ssa.Drift) MissingObservation {
+	m.drifts = drifts
+	return m
+}
+
+// Reason and Message are those of the phase's condition until Ensure has run.
+func (m MissingObservation) Reason() string { return m.reason }
+
+// Message says what Ensure has to do.
+func (m MissingObservation) Message() string { return m.message }

@@ -30,27 +30,26 @@ type ChildWatch struct {
 	Handler handler.EventHandler
 }
 
-// Watches lists the children's kinds, each once, with handlers for a controller's builder.
-func (e *Engine[O, S]) Watches(mapper meta.RESTMapper) []ChildWatch {
+// watches lists the children's kinds, each once.
+func (e *Engine[O, S]) watches(mapper meta.RESTMapper) []ChildWatch {
 	var watches []ChildWatch
 	seen := map[schema.GroupVersionKind]*childHandler{}
-	for _, phase := range e.def.Phases {
-		object := phase.newChild()
-		if object == nil {
+	for i := range e.declarations {
+		d := &e.declarations[i]
+		if d.Child == nil {
 			continue
 		}
-		kind := phase.childKind(e.deps.Scheme)
-		h := seen[kind]
+		h := seen[d.kind]
 		if h == nil {
 			h = &childHandler{
 				EventHandler: handler.EnqueueRequestForOwner(e.deps.Scheme, mapper, newObject[O](), handler.OnlyControllerOwner()),
 				owner:        e.kind.GroupKind(),
 			}
-			seen[kind] = h
-			watches = append(watches, ChildWatch{Object: object, Handler: h})
+			seen[d.kind] = h
+			watches = append(watches, ChildWatch{Object: d.Child, Handler: h})
 		}
-		h.settled = append(h.settled, phase.isDone)
-		h.ownersName = h.ownersName || phase.takesOwnersName()
+		h.settled = append(h.settled, d.Settled)
+		h.ownersName = h.ownersName || d.HasOwnersName
 	}
 	return watches
 }
@@ -59,7 +58,7 @@ func (e *Engine[O, S]) Watches(mapper meta.RESTMapper) []ChildWatch {
 type childHandler struct {
 	handler.EventHandler
 	owner schema.GroupKind
-	// settled says for each phase with this kind of child whether the child is ready.
+	// settled says for each phase with this kind of child whether the child is ready; nil cannot tell.
 	settled []func(client.Object) bool
 	// ownersName is true if a child has the owner's name.
 	ownersName bool
@@ -68,7 +67,7 @@ type childHandler struct {
 // Update enqueues the owner, later if all that changed is how far the child has come.
 func (h *childHandler) Update(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	if h.isProgress(e.ObjectOld, e.ObjectNew) {
-		queue = patientQueue{queue}
+		queue = delayedQueue{queue}
 	}
 	h.EventHandler.Update(ctx, e, queue)
 }
@@ -108,7 +107,7 @@ func (h *childHandler) isProgress(before, after client.Object) bool {
 		return false
 	}
 	return !slices.ContainsFunc(h.settled, func(settled func(client.Object) bool) bool {
-		return settled(before) != settled(after)
+		return settled == nil || settled(before) != settled(after)
 	})
 }
 
@@ -122,16 +121,16 @@ func includes(all, some map[string]string) bool {
 	return true
 }
 
-// AtOnce is the predicate for a controller's own objects: it lets everything pass but updates that
-// ask for nothing new, for which there is [InAWhile].
-func AtOnce() predicate.Predicate {
+// atOnce is the predicate for a controller's own objects: it lets everything pass but updates that
+// ask for nothing new, for which there is afterInterval.
+func atOnce() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return !canWait(e.ObjectOld, e.ObjectNew) }}
 }
 
-// InAWhile handles the updates of a controller's own objects that [AtOnce] keeps back, after the
+// afterInterval handles the updates of a controller's own objects that atOnce keeps back, after the
 // [ProgressInterval]. They are the echo of its own status and finalizer, which would only make it
 // write down how far the children have come since; or an edit of the status, to be put right.
-func InAWhile() handler.EventHandler {
+func afterInterval() handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		if canWait(e.ObjectOld, e.ObjectNew) {
 			queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)}, ProgressInterval)
@@ -149,12 +148,12 @@ func canWait(before, after client.Object) bool {
 		!slices.ContainsFunc(before.GetFinalizers(), func(f string) bool { return !slices.Contains(after.GetFinalizers(), f) })
 }
 
-// patientQueue puts off what is added by the [ProgressInterval].
-type patientQueue struct {
+// delayedQueue puts off what is added by the [ProgressInterval].
+type delayedQueue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
 // Add implements the queue.
-func (q patientQueue) Add(request reconcile.Request) {
+func (q delayedQueue) Add(request reconcile.Request) {
 	q.AddAfter(request, ProgressInterval)
 }

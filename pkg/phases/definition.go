@@ -1,0 +1,198 @@
+package phases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// Definition declares how objects of type O are reconciled: the list of phases, and what of O the
+// engine has to know.
+type Definition[O client.Object, S any] struct {
+	// Controller is the controller's name in metrics, Events and logs, such as appservice.
+	Controller string
+	// Finalizer is added before the first side effect and removed after the last thing is gone.
+	Finalizer string
+	// Phases in their order. Teardown is the list reversed.
+	Phases []Phase[S]
+	// Scope creates the scope of one reconcile. The object in it is the reconcile's own copy.
+	Scope func(object O) S
+	// Conditions reads the conditions that the object has.
+	Conditions func(object O) []metav1.Condition
+	// Status builds the status from what the reconcile found. It holds every condition of the summary.
+	Status func(scope S, summary Summary) ssa.Configuration
+	// Suspended says whether reconciliation of the object is suspended. Optional.
+	Suspended func(object O) bool
+	// Policies says what to do with unmanaged objects and about drift. Optional: AdoptNever, CorrectDrift.
+	Policies func(object O) (ssa.AdoptionPolicy, ssa.DriftPolicy)
+	// Postpone says for how long a reconcile that costs more than it is worth at the moment is put off;
+	// zero is not at all. Optional.
+	Postpone func(ctx context.Context, object O) time.Duration
+}
+
+// Applier is what the engine needs of [ssa.Applier], which implements it.
+type Applier interface {
+	Decide(req ssa.Request) (ssa.Decision, error)
+	Execute(ctx context.Context, decision ssa.Decision) (ssa.Result, error)
+	ApplyStatus(ctx context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error)
+	EnsureFinalizer(ctx context.Context, live client.Object, finalizer string) (client.Object, error)
+	RemoveFinalizer(ctx context.Context, live client.Object, finalizer string) error
+	Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) error
+}
+
+// Dependencies are what an engine reads and writes through. [FromManager] fills them.
+type Dependencies struct {
+	// Reader reads from the cache. It has to be one that reads its own writes.
+	Reader client.Reader
+	// Uncached reads past the cache, where an observation must be certain.
+	Uncached client.Reader
+	// Applier writes.
+	Applier Applier
+	// Planner decides as Applier does and writes nothing. Optional: without it there are no plans.
+	Planner Applier
+	// Scheme knows the Go types of the object and of all children.
+	Scheme *runtime.Scheme
+	// Recorder takes Events. Optional.
+	Recorder events.EventRecorder
+	// Metrics count outcomes. Optional.
+	Metrics *Metrics
+	// Clock is for transition times. Optional.
+	Clock clock.PassiveClock
+}
+
+// Engine reconciles objects of one kind through its phases. It keeps nothing from one reconcile to the
+// next but which versions of objects the API server has just answered with, which saves reads and
+// decides nothing. It is safe for concurrent use on different objects.
+type Engine[O client.Object, S any] struct {
+	def          Definition[O, S]
+	deps         Dependencies
+	kind         schema.GroupVersionKind
+	slots        []slot[S]
+	declarations []Declaration[S]
+	answered     *answered
+}
+
+var phaseName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,47}$`)
+
+// New checks the definition and builds an engine. A wrong list fails here, never at run time.
+func New[O client.Object, S any](definition Definition[O, S], dependencies Dependencies) (*Engine[O, S], error) {
+	e := &Engine[O, S]{def: definition, deps: dependencies}
+	if err := e.checkDependencies(); err != nil {
+		return nil, fmt.Errorf("building the engine of controller %q: %w", definition.Controller, err)
+	}
+	if err := e.checkDefinition(); err != nil {
+		return nil, fmt.Errorf("building the engine of controller %q: %w", definition.Controller, err)
+	}
+	if e.deps.Clock == nil {
+		e.deps.Clock = clock.RealClock{}
+	}
+	for i, phase := range definition.Phases {
+		name := phase.PhaseName()
+		e.slots = append(e.slots, slot[S]{Phase: phase, name: name, declared: &e.declarations[i], metrics: e.deps.Metrics.ofPhase(definition.Controller, name)})
+	}
+	e.answered = newAnswered(e.deps.Clock)
+	return e, nil
+}
+
+func (e *Engine[O, S]) checkDependencies() error {
+	var problems []error
+	if e.deps.Reader == nil || e.deps.Uncached == nil {
+		problems = append(problems, errors.New("Dependencies.Reader and Uncached are required"))
+	}
+	if e.deps.Applier == nil {
+		problems = append(problems, errors.New("Dependencies.Applier is required"))
+	}
+	if e.deps.Scheme == nil {
+		problems = append(problems, errors.New("Dependencies.Scheme is required"))
+	}
+	return errors.Join(problems...)
+}
+
+func (e *Engine[O, S]) checkDefinition() error {
+	var problems []error
+	if e.def.Controller == "" {
+		problems = append(problems, errors.New("Controller is empty: name the controller"))
+	}
+	if !strings.Contains(e.def.Finalizer, "/") || len(content.IsLabelKey(e.def.Finalizer)) > 0 {
+		problems = append(problems, fmt.Errorf("Finalizer %q is not a qualified name such as example.com/teardown", e.def.Finalizer))
+	}
+	kind, err := kindOf[O](e.deps.Scheme)
+	if err != nil {
+		problems = append(problems, fmt.Errorf("the object's type: %w", err))
+	}
+	e.kind = kind
+	problems = append(problems, e.checkPhases()...)
+	if e.def.Scope == nil || e.def.Conditions == nil || e.def.Status == nil {
+		problems = append(problems, errors.New("Scope, Conditions and Status are required"))
+	}
+	if len(problems) == 0 {
+		problems = append(problems, checkStatus(e.def))
+	}
+	return errors.Join(problems...)
+}
+
+func (e *Engine[O, S]) checkPhases() []error {
+	if len(e.def.Phases) == 0 {
+		return []error{errors.New("the list of phases is empty")}
+	}
+	var problems []error
+	seen := map[string]bool{}
+	unnamed := map[schema.GroupVersionKind]string{}
+	e.declarations = make([]Declaration[S], len(e.def.Phases))
+	for i, phase := range e.def.Phases {
+		if isNil(phase) {
+			problems = append(problems, fmt.Errorf("phase %d is nil", i+1))
+			continue
+		}
+		name := phase.PhaseName()
+		if !phaseName.MatchString(name) {
+			problems = append(problems, fmt.Errorf("phase %d: the name %q is not usable as a condition type: it must begin with a capital letter and have only letters and digits, at most 48", i+1, name))
+		}
+		if seen[name] {
+			problems = append(problems, fmt.Errorf("phase %d: the name %q is used twice", i+1, name))
+		}
+		seen[name] = true
+		d, err := e.declare(phase)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("phase %s: %w", name, err))
+			continue
+		}
+		e.declarations[i] = d
+		if other, ok := unnamed[d.kind]; ok && d.HasOwnersName {
+			problems = append(problems, fmt.Errorf("phase %s: its child is the same %s as that of phase %s: give one of them a ChildName", name, d.kind.Kind, other))
+		}
+		if d.HasOwnersName {
+			unnamed[d.kind] = name
+		}
+	}
+	return problems
+}
+
+// declare completes what a phase declares.
+func (e *Engine[O, S]) declare(phase Phase[S]) (Declaration[S], error) {
+	d, err := phase.Declare(e.deps.Scheme)
+	if err != nil || d.Child == nil {
+		return d, err
+	}
+	if d.Names == nil {
+		return d, errors.New("Declaration.Names is required beside Child")
+	}
+	if d.kind.Empty() {
+		d.kind, err = kindOfObject(d.Child, e.deps.Scheme)
+		d.list = d.kind.GroupVersion().WithKind(d.kind.Kind + "List")
+	}
+	return d, err
+}

@@ -1,0 +1,95 @@
+package phases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Step is a phase that is not a Kubernetes object: a cloud's resource, a protocol's handshake. Every
+// function must be safe to repeat after a crash at any instant within it.
+type Step[S any] struct {
+	// Name of the phase, such as KeyAccess.
+	Name string
+	// Configured says whether the object asks for the phase. Optional. One that it does not ask for is
+	// undone, if Undo is set, and has no condition.
+	Configured func(scope S) bool
+	// Observe only reads. It answers [Done] if there is nothing to do, [Missing] if there is, and [Wait]
+	// or [Stalled] if nothing can be done now.
+	Observe func(ctx context.Context, scope S) (Observation, error)
+	// Ensure writes, after Observe has answered Missing. Optional for a step that only observes.
+	Ensure func(ctx context.Context, scope S) (Verdict, error)
+	// Undo takes back what Ensure did and answers Done when it is observed to be gone. It is called until
+	// then. Optional for a step that leaves nothing behind.
+	Undo func(ctx context.Context, scope S) (Verdict, error)
+}
+
+// PhaseName implements [Phase].
+func (s Step[S]) PhaseName() string { return s.Name }
+
+// Declare implements [Phase].
+func (s Step[S]) Declare(*runtime.Scheme) (Declaration[S], error) {
+	switch {
+	case s.Observe == nil:
+		return Declaration[S]{}, errors.New("Observe is nil")
+	case s.Undo != nil && s.Ensure == nil:
+		return Declaration[S]{}, errors.New("it has an Undo and no Ensure: nothing to undo")
+	}
+	return Declaration[S]{Observe: func(_ context.Context, p Pass[S]) (Next, error) {
+		if s.isConfigured(p) {
+			return nil, nil
+		}
+		return NotConfigured(), nil
+	}}, nil
+}
+
+func (s Step[S]) isConfigured(p Pass[S]) bool { return s.Configured == nil || s.Configured(p.Scope) }
+
+// Next implements [Phase].
+func (s Step[S]) Next(ctx context.Context, p Pass[S]) (Next, error) {
+	if !s.isConfigured(p) {
+		return s.turnOff(p), nil
+	}
+	observed, err := s.Observe(ctx, p.Scope)
+	if err != nil || isNil(observed) {
+		return nil, err
+	}
+	missing, ok := observed.(MissingObservation)
+	if !ok {
+		verdict, _ := observed.(Verdict)
+		return verdict, nil
+	}
+	if s.Ensure == nil {
+		return nil, fmt.Errorf("the step %s observed that it has to %s, and has no Ensure", s.Name, missing.message)
+	}
+	do := Do{Action: ActionEnsure, What: missing.message, Reason: missing.reason,
+		Func: func(ctx context.Context) (Verdict, error) { return s.Ensure(ctx, p.Scope) }}
+	if wasDone(p, s.Name) {
+		do.Drifts = missing.drifts
+	}
+	return do, nil
+}
+
+func (s Step[S]) turnOff(p Pass[S]) Next {
+	if s.Undo == nil {
+		return NotConfigured()
+	}
+	return Do{Action: ActionUndo, What: s.Name, Reason: ReasonPruning, Func: func(ctx context.Context) (Verdict, error) {
+		verdict, err := s.Undo(ctx, p.Scope)
+		if err == nil && verdict != nil && verdict.IsDone() {
+			return NotConfigured(), nil
+		}
+		return verdict, err
+	}}
+}
+
+// NextUndo implements [Phase].
+func (s Step[S]) NextUndo(_ context.Context, p Pass[S]) (Next, error) {
+	if s.Undo == nil {
+		return Done("deleted"), nil
+	}
+	return Do{Action: ActionUndo, What: s.Name, Reason: ReasonTerminating,
+		Func: func(ctx context.Context) (Verdict, error) { return s.Undo(ctx, p.Scope) }}, nil
+}
