@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// NewBackoff paces the retries of passes that fail: after first, then twice as long, and so on up to
+// NewBackoff delays the retries of reconciles that fail: by first, then twice as long, and so on up to
 // longest. It is for a controller's options.
 //
-// A pass that an event asks for, while a retry is due anyway, is no retry: that it fails too does not
-// put the retry off. Otherwise a second in which the API server refuses writes, and in which a rollout
-// brings a dozen events, would put off the next look by minutes.
+// A reconcile that an event asks for while a retry is due anyway is no retry: that it fails too does not
+// delay the retry. Otherwise a second in which the API server refuses writes, and in which a rollout
+// brings a dozen events, would delay the next retry by minutes.
 func NewBackoff(first, longest time.Duration) workqueue.TypedRateLimiter[reconcile.Request] {
 	return newBackoff(first, longest, clock.RealClock{})
 }
@@ -31,10 +31,10 @@ type backoff struct {
 	retries map[reconcile.Request]retry
 }
 
-// retry is the one that an object waits for.
+// retry is the next one of an object.
 type retry struct {
 	failures int
-	pause    time.Duration
+	delay    time.Duration
 	due      time.Time
 }
 
@@ -47,10 +47,10 @@ func (b *backoff) When(request reconcile.Request) time.Duration {
 		return left
 	}
 	r.failures++
-	r.pause = min(max(b.first, 2*r.pause), b.longest)
-	r.due = now.Add(r.pause)
+	r.delay = min(max(b.first, 2*r.delay), b.longest)
+	r.due = now.Add(r.delay)
 	b.retries[request] = r
-	return r.pause
+	return r.delay
 }
 
 // Forget implements [workqueue.TypedRateLimiter].

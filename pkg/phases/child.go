@@ -71,6 +71,9 @@ func (c Child[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], error) 
 		return Declaration[S]{}, errors.New("Desired is nil")
 	}
 	d, err := declare[S](scheme, c.Settled, c.HandOver, c.RemoveFields, c.UniqueFields)
+	if c.Ready == nil {
+		d.Settled = always
+	}
 	d.HasOwnersName = c.ChildName == nil
 	d.Names = func(p Pass[S]) ([]string, error) { return []string{c.nameIn(p)}, nil }
 	d.Observe = c.observe
@@ -251,6 +254,9 @@ func (c Children[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], erro
 		return Declaration[S]{}, errors.New("Desired is nil")
 	}
 	d, err := declare[S](scheme, c.Settled, c.HandOver, c.RemoveFields, c.UniqueFields)
+	if c.Ready == nil {
+		d.Settled = always
+	}
 	d.Names = c.names
 	d.Observe = c.observe
 	return d, err
@@ -405,6 +411,9 @@ func declare[S any, L client.Object](scheme *runtime.Scheme, settled func(L) boo
 	}
 	return d, nil
 }
+
+// always is Settled for children whose status does not matter.
+func always(client.Object) bool { return true }
 
 // find reads a child from the cache. One that the owner does not control is read past it: what a cache
 // shows of unmanaged objects may be old, and to touch them needs certainty.

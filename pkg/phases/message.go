@@ -21,7 +21,7 @@ var volatile = []*regexp.Regexp{
 	regexp.MustCompile(`\b0x[0-9a-f]{6,}\b`),
 }
 
-// withoutVolatile takes out of the message of an untyped error what changes from try to try. Such a
+// withoutVolatile removes from the message of an untyped error what changes from try to try. Such a
 // message would make every try a write of the status, and every write a new try.
 func withoutVolatile(message string) string {
 	for _, pattern := range volatile {
@@ -30,7 +30,7 @@ func withoutVolatile(message string) string {
 	return strings.Join(strings.Fields(message), " ")
 }
 
-// bound cuts a message to at most limit bytes, and no letter in two.
+// bound cuts a message to at most limit bytes, at a boundary of UTF-8.
 func bound(message string, limit int) string {
 	if len(message) <= limit {
 		return message
@@ -41,7 +41,7 @@ func bound(message string, limit int) string {
 	return message[:limit]
 }
 
-// isReason says whether the API server takes it as the reason of a condition.
+// isReason says whether the API server accepts it as the reason of a condition.
 func isReason(reason string) bool {
 	const longest = 1024
 	if reason == "" || len(reason) > longest || !isLetter(reason[0]) {

@@ -41,7 +41,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		}, []string{"controller", "condition", "status"}),
 		drifts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fixpoint_phases_drifts_corrected_total",
-			Help: "Fields of ours that somebody had changed and that were put back.",
+			Help: "Managed fields that were changed by another field manager and reverted.",
 		}, []string{"controller"}),
 	}
 	var err error
@@ -73,7 +73,7 @@ func register[C prometheus.Collector](registerer prometheus.Registerer, collecto
 }
 
 // phaseMetrics are the metrics of one phase, looked up once and not in every pass. All outcomes
-// are there from the start, so that the first failure is an increase and not a new series.
+// exist from the start, so that the first failure is an increase and not a new series.
 type phaseMetrics struct {
 	done, wait, stalled, failed prometheus.Counter
 	duration                    prometheus.Observer

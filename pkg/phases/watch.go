@@ -18,13 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// ProgressInterval is how long the progress of a child may go unreported, so that one status says
+// ProgressInterval is how long the progress of a child may go unreported, so that one status reports
 // what many events said. What settles a child, and whatever is not its status, is acted on at once.
 const ProgressInterval = time.Second
 
-// ChildWatch is what has to be watched for one kind of child.
+// ChildWatch is the watch of one kind of child.
 type ChildWatch struct {
-	// Object is of the kind to watch, and of no use otherwise.
+	// Object is an empty object of the kind.
 	Object client.Object
 	// Handler turns events into requests for the owner.
 	Handler handler.EventHandler
@@ -72,15 +72,16 @@ func (h *childHandler) Update(ctx context.Context, e event.UpdateEvent, queue wo
 	h.EventHandler.Update(ctx, e, queue)
 }
 
-// Delete enqueues the owner; and where a stranger of a child's name goes, whoever waits for the name.
+// Delete enqueues the owner; and if the object was unmanaged and had the name of a child, the object of
+// that name, which may wait for it to be free.
 func (h *childHandler) Delete(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	h.EventHandler.Delete(ctx, e, queue)
-	if h.ownersName && !h.isOurs(e.Object) {
+	if h.ownersName && !h.isManaged(e.Object) {
 		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()}})
 	}
 }
 
-func (h *childHandler) isOurs(object client.Object) bool {
+func (h *childHandler) isManaged(object client.Object) bool {
 	controller := metav1.GetControllerOfNoCopy(object)
 	if controller == nil {
 		return false
@@ -89,11 +90,11 @@ func (h *childHandler) isOurs(object client.Object) bool {
 	return err == nil && gv.WithKind(controller.Kind).GroupKind() == h.owner
 }
 
-// isProgress: nothing has changed but the status, and the child has neither become ready nor
-// ceased to be.
+// isProgress says whether nothing changed but the status, and the child neither became ready nor ceased
+// to be.
 func (h *childHandler) isProgress(before, after client.Object) bool {
 	if before.GetResourceVersion() == after.GetResourceVersion() {
-		return false // a resync asks for a look at once
+		return false // a resync is acted on at once
 	}
 	if after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() {
 		return false
@@ -111,7 +112,7 @@ func (h *childHandler) isProgress(before, after client.Object) bool {
 	})
 }
 
-// includes says whether all holds what some holds. What others add takes nothing from us.
+// includes says whether all contains some. Labels that other field managers add do not concern the child.
 func includes(all, some map[string]string) bool {
 	for key, value := range some {
 		if found, ok := all[key]; !ok || found != value {
@@ -121,15 +122,15 @@ func includes(all, some map[string]string) bool {
 	return true
 }
 
-// atOnce is the predicate for a controller's own objects: it lets everything pass but updates that
-// ask for nothing new, for which there is afterInterval.
+// atOnce is the predicate for the objects themselves: it lets everything through but updates that change
+// nothing but status and metadata, which afterInterval handles.
 func atOnce() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return !canWait(e.ObjectOld, e.ObjectNew) }}
 }
 
-// afterInterval handles the updates of a controller's own objects that atOnce keeps back, after the
-// [ProgressInterval]. They are the echo of its own status and finalizer, which would only make it
-// write down how far the children have come since; or an edit of the status, to be put right.
+// afterInterval handles the updates that atOnce holds back, after the [ProgressInterval]. They are the
+// echo of the engine's own status and finalizer, which would only make it report how far the children
+// have come since; or an edit of the status, to be reverted.
 func afterInterval() handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		if canWait(e.ObjectOld, e.ObjectNew) {
@@ -138,17 +139,17 @@ func afterInterval() handler.EventHandler {
 	}}
 }
 
-// canWait: neither the spec has changed nor the deletion, and no finalizer has gone.
+// canWait says whether an update changed neither the spec nor the deletion, and removed no finalizer.
 func canWait(before, after client.Object) bool {
 	if before.GetResourceVersion() == after.GetResourceVersion() {
-		return false // a resync asks for a look at once
+		return false // a resync is acted on at once
 	}
 	return before.GetGeneration() == after.GetGeneration() &&
 		before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp()) &&
 		!slices.ContainsFunc(before.GetFinalizers(), func(f string) bool { return !slices.Contains(after.GetFinalizers(), f) })
 }
 
-// delayedQueue puts off what is added by the [ProgressInterval].
+// delayedQueue delays what is added by the [ProgressInterval].
 type delayedQueue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
