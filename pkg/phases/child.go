@@ -32,13 +32,12 @@ const (
 )
 
 // Child is a phase that is one Kubernetes object of Go type L, applied with a configuration C.
-// Desired is a function of values; the engine reads, applies if something differs, gates, prunes and
-// tears down.
 type Child[S any, C ssa.Configuration, L client.Object] struct {
 	// Name of the phase, such as Deployment.
 	Name string
 	// Desired is what the child should be, or nil if there should be none: then it is pruned, and the
-	// phase is not configured. Build it for each call: the owner reference is added to it.
+	// phase is not configured. It is a function of values. Build the configuration for each call: the
+	// owner reference is added to it.
 	Desired func(scope S) (C, error)
 	// ChildName is the child's name, by default that of the owner. Two children of one kind need it. It
 	// must depend on nothing but the owner's identity.
@@ -70,159 +69,33 @@ func (c Child[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], error) 
 	if c.Desired == nil {
 		return Declaration[S]{}, errors.New("Desired is nil")
 	}
-	d, err := declare[S](scheme, c.Settled, c.HandOver, c.RemoveFields, c.UniqueFields)
-	if c.Ready == nil {
-		d.Settled = always
-	}
-	d.HasOwnersName = c.ChildName == nil
-	d.Names = func(p Pass[S]) ([]string, error) { return []string{c.nameIn(p)}, nil }
-	d.Observe = c.observe
-	switch c.Prune {
-	case PruneFirst:
-		d.First = c.retire
-	case PruneLast:
-		d.Last = c.retire
-	case PruneInOrder:
-	}
-	return d, err
-}
-
-func (c Child[S, C, L]) nameIn(p Pass[S]) string {
-	if c.ChildName == nil {
-		return p.Owner.GetName()
-	}
-	return c.ChildName(p.Scope)
-}
-
-// Next implements [Phase].
-func (c Child[S, C, L]) Next(ctx context.Context, p Pass[S]) (Next, error) {
-	desired, err := c.Desired(p.Scope)
-	if err != nil {
-		return nil, err
-	}
-	if wrong := misnamed(p, desired, c.nameIn(p)); wrong != nil {
-		return wrong, nil
-	}
-	if next, err := c.removeUnnamed(ctx, p, ReasonPruning); next != nil || err != nil {
-		return next, err
-	}
-	live, err := find[S, L](ctx, p, c.nameIn(p))
-	switch {
-	case err != nil:
-		return nil, err
-	case isNil(desired):
-		return c.unwanted(p, live), nil
-	}
-	if next, err := c.required(ctx, p, live); next != nil || err != nil {
-		return next, err
-	}
-	if next, err := bring(p, c.request(p, desired, live), live, c.existed(p)); next != nil || err != nil {
-		return next, err
+	m := &members[S, C, L]{
+		phase: c.Name, single: true, requires: c.Requires, ready: c.Ready, settled: c.Settled,
+		prune: c.Prune, propagation: c.Propagation, handOver: c.HandOver, remove: c.RemoveFields, unique: c.UniqueFields,
+		desired: func(scope S) ([]C, error) {
+			desired, err := c.Desired(scope)
+			if err != nil || isNil(desired) {
+				return nil, err
+			}
+			return []C{desired}, nil
+		},
+		names: func(p Pass[S]) ([]string, error) {
+			if c.ChildName == nil {
+				return []string{p.Owner.GetName()}, nil
+			}
+			return []string{c.ChildName(p.Scope)}, nil
+		},
 	}
 	if c.Observed != nil {
-		c.Observed(p.Scope, live)
+		m.observed = func(scope S, live []L) {
+			if len(live) > 0 {
+				c.Observed(scope, live[0])
+			}
+		}
 	}
-	return readiness(ctx, p, c.Ready, live), nil
-}
-
-// removeUnnamed deletes children that no phase names, before the phase's own is brought about.
-func (c Child[S, C, L]) removeUnnamed(ctx context.Context, p Pass[S], reason string) (Next, error) {
-	extra, err := p.unnamed(ctx)
-	if err != nil || extra == nil {
-		return nil, err
-	}
-	return p.remove(extra, propagationOf(c.Propagation, p.declared.kind), reason, noLongerDesired), nil
-}
-
-func (c Child[S, C, L]) required(ctx context.Context, p Pass[S], live L) (Next, error) {
-	if c.Requires == nil || p.Cluster.isApplied(live) {
-		return nil, nil
-	}
-	verdict, err := c.Requires(ctx, p.Scope)
-	if err != nil || verdict.IsDone() {
-		return nil, err
-	}
-	return verdict, nil
-}
-
-func (c Child[S, C, L]) request(p Pass[S], desired C, live L) ssa.Request {
-	return requestFor(p, desired, live, c.HandOver, c.RemoveFields, c.UniqueFields)
-}
-
-// existed says whether the status knows the child.
-func (c Child[S, C, L]) existed(p Pass[S]) bool {
-	before := meta.FindStatusCondition(p.Before, ConditionOf(c.Name))
-	if before == nil || before.Reason == formerNotConfigured {
-		return false
-	}
-	return before.Reason == ReasonRecreating || before.Status == metav1.ConditionTrue
-}
-
-// formerNotConfigured is the reason that an option which is off had in versions up to v1alpha1.
-const formerNotConfigured = "NotConfigured"
-
-func (c Child[S, C, L]) unwanted(p Pass[S], live L) Next {
-	switch {
-	case !p.owns(live):
-		return NotConfigured()
-	case c.Prune == PruneLast && live.GetDeletionTimestamp() == nil:
-		return DoneBecause(ReasonPruning, p.describe(live)+" will be deleted once unused")
-	default:
-		return p.remove(live, propagationOf(c.Propagation, p.declared.kind), ReasonPruning, noLongerDesired)
-	}
-}
-
-// retire deletes the child before or after all phases, if it is no longer desired.
-func (c Child[S, C, L]) retire(ctx context.Context, p Pass[S]) (Next, error) {
-	desired, err := c.Desired(p.Scope)
-	if err != nil || !isNil(desired) {
-		return nil, nil //nolint:nilerr // the phase says so itself when it runs
-	}
-	live, err := find[S, L](ctx, p, c.nameIn(p))
-	if err != nil || !p.owns(live) {
-		return nil, err
-	}
-	return p.remove(live, propagationOf(c.Propagation, p.declared.kind), ReasonPruning, noLongerDesired), nil
-}
-
-func (c Child[S, C, L]) observe(ctx context.Context, p Pass[S]) (Next, error) {
-	live, err := read[L](ctx, p.Cluster, p.Cluster.Cached, p.keyOf(c.nameIn(p)))
-	if err != nil {
-		return nil, err
-	}
-	owned := p.owns(live)
-	if owned && c.Observed != nil {
-		c.Observed(p.Scope, live)
-	}
-	desired, err := c.Desired(p.Scope)
-	switch {
-	case err != nil:
-		return nil, err
-	case isNil(desired) && owned:
-		return nil, nil
-	case isNil(desired):
-		return NotConfigured(), nil
-	case !owned || misnamed(p, desired, c.nameIn(p)) != nil:
-		return nil, nil
-	default:
-		return driftOnly(p, c.request(p, desired, live))
-	}
-}
-
-// NextUndo implements [Phase]. The finalizer is removed by what is observed here, so a cache that lags must
-// not decide.
-func (c Child[S, C, L]) NextUndo(ctx context.Context, p Pass[S]) (Next, error) {
-	if next, err := c.removeUnnamed(ctx, p, ReasonTerminating); next != nil || err != nil {
-		return next, err
-	}
-	live, err := read[L](ctx, p.Cluster, p.Cluster.Uncached, p.keyOf(c.nameIn(p)))
-	if err != nil {
-		return nil, err
-	}
-	if !p.owns(live) {
-		return Done("deleted"), nil
-	}
-	return p.remove(live, propagationOf(c.Propagation, p.declared.kind), ReasonTerminating, ""), nil
+	d, err := m.declare(scheme)
+	d.HasOwnersName = c.ChildName == nil
+	return d, err
 }
 
 // Children is a phase that is a set of Kubernetes objects of one kind whose members the object decides:
@@ -237,7 +110,7 @@ type Children[S any, C ssa.Configuration, L client.Object] struct {
 	Ready func(ctx context.Context, scope S, live L) Verdict
 	// Settled says from a member alone whether it is ready: see [Declaration]. Optional.
 	Settled func(live L) bool
-	// Observed hands the live members to the phases that follow, in the order of Desired. Optional.
+	// Observed hands the live members to the phases that follow. Optional.
 	Observed func(scope S, live []L)
 	// Propagation of a member's deletion, as in [Child].
 	Propagation metav1.DeletionPropagation
@@ -253,171 +126,128 @@ func (c Children[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], erro
 	if c.Desired == nil {
 		return Declaration[S]{}, errors.New("Desired is nil")
 	}
-	d, err := declare[S](scheme, c.Settled, c.HandOver, c.RemoveFields, c.UniqueFields)
-	if c.Ready == nil {
-		d.Settled = always
+	m := &members[S, C, L]{
+		phase: c.Name, desired: c.Desired, ready: c.Ready, settled: c.Settled, observed: c.Observed,
+		propagation: c.Propagation, handOver: c.HandOver, remove: c.RemoveFields, unique: c.UniqueFields,
+		names: func(p Pass[S]) ([]string, error) {
+			desired, err := c.Desired(p.Scope)
+			return namesOf(desired), err
+		},
 	}
-	d.Names = c.names
-	d.Observe = c.observe
-	return d, err
+	return m.declare(scheme)
 }
 
-func (c Children[S, C, L]) names(p Pass[S]) ([]string, error) {
-	desired, err := c.Desired(p.Scope)
-	names := make([]string, 0, len(desired))
-	for _, member := range desired {
-		names = append(names, valueOf(member.GetName()))
-	}
-	return names, err
+// members is what [Child] and [Children] have in common: a set of objects of one kind.
+type members[S any, C ssa.Configuration, L client.Object] struct {
+	phase string
+	// single: there is at most one member, whose name is known whatever the spec says.
+	single      bool
+	kind, list  schema.GroupVersionKind
+	desired     func(scope S) ([]C, error)
+	names       func(p Pass[S]) ([]string, error)
+	requires    func(ctx context.Context, scope S) (Verdict, error)
+	ready       func(ctx context.Context, scope S, live L) Verdict
+	settled     func(live L) bool
+	observed    func(scope S, live []L)
+	prune       PruneOrder
+	propagation metav1.DeletionPropagation
+
+	handOver, remove, unique []string
 }
 
-// Next implements [Phase]. All members are applied before one that is not ready gates.
-func (c Children[S, C, L]) Next(ctx context.Context, p Pass[S]) (Next, error) {
-	desired, err := c.Desired(p.Scope)
+func (m *members[S, C, L]) declare(scheme *runtime.Scheme) (Declaration[S], error) {
+	kind, err := kindOf[L](scheme)
+	if err != nil {
+		return Declaration[S]{}, fmt.Errorf("the child's type: %w", err)
+	}
+	m.kind, m.list = kind, kind.GroupVersion().WithKind(kind.Kind+"List")
+	if m.propagation == "" {
+		m.propagation = defaultPropagation(kind)
+	}
+	d := Declaration[S]{Child: newObject[L](), Names: m.names, Next: m.next, Undo: m.undo, Observe: m.observe}
+	if !scheme.Recognizes(m.list) {
+		return d, fmt.Errorf("the child's type: its list %s, by which children are found, is not in the scheme", m.list.Kind)
+	}
+	for _, path := range slices.Concat(m.handOver, m.remove, m.unique) {
+		if err := ssa.CheckFieldPath(d.Child, path); err != nil {
+			return d, fmt.Errorf("HandOver, RemoveFields or UniqueFields: %w", err)
+		}
+	}
+	switch {
+	case m.settled != nil:
+		d.Settled = func(child client.Object) bool {
+			typed, ok := child.(L)
+			return ok && m.settled(typed)
+		}
+	case m.ready == nil:
+		d.Settled = func(client.Object) bool { return true }
+	}
+	switch m.prune {
+	case PruneFirst:
+		d.First = m.retire
+	case PruneLast:
+		d.Last = m.retire
+	case PruneInOrder:
+	}
+	return d, nil
+}
+
+// next applies all members before one that is not ready gates, and deletes what is no longer desired.
+func (m *members[S, C, L]) next(ctx context.Context, p Pass[S]) (Next, error) {
+	desired, err := m.desired(p.Scope)
 	if err != nil {
 		return nil, err
 	}
-	var verdict Verdict = Done("all " + strings.ToLower(c.Name) + " are ready")
+	if wrong := m.wrong(p, desired); wrong != nil {
+		return wrong, nil
+	}
+	if m.requires != nil && len(desired) > 0 {
+		if verdict, err := m.requires(ctx, p.Scope); err != nil || !verdict.IsDone() {
+			return verdict, err
+		}
+	}
+	var verdict Verdict
 	lives := make([]L, 0, len(desired))
-	for i, member := range desired {
-		if wrong := c.wrong(p, desired[:i], member); wrong != nil {
-			return wrong, nil
-		}
-		live, err := find[S, L](ctx, p, valueOf(member.GetName()))
-		if err != nil {
-			return nil, err
-		}
-		next, err := bring(p, requestFor(p, member, live, c.HandOver, c.RemoveFields, c.UniqueFields), live, wasDone(p, c.Name))
+	for _, member := range desired {
+		next, live, err := m.bring(ctx, p, member)
 		if err != nil {
 			return nil, err
 		}
 		switch waiting := next.(type) {
 		case nil:
-			lives, verdict = append(lives, live), graver(verdict, readiness(ctx, p, c.Ready, live))
+			lives, verdict = append(lives, live), graver(verdict, m.readiness(ctx, p, live))
 		case Verdict:
 			verdict = graver(verdict, waiting)
 		default:
 			return next, nil
 		}
 	}
-	if c.Observed != nil {
-		c.Observed(p.Scope, lives)
+	if m.observed != nil {
+		m.observed(p.Scope, lives)
 	}
-	return c.prune(ctx, p, len(desired), verdict)
+	return m.pruneInOrder(ctx, p, desired, verdict)
 }
 
-func (c Children[S, C, L]) wrong(p Pass[S], earlier []C, member C) Verdict {
-	name := valueOf(member.GetName())
-	if slices.ContainsFunc(earlier, func(other C) bool { return valueOf(other.GetName()) == name }) {
-		return bug(fmt.Sprintf("two members of phase %s have the name %q", c.Name, name))
+// bring answers with the apply that brings a member to what is desired, or with nil and the member if
+// it needs none.
+func (m *members[S, C, L]) bring(ctx context.Context, p Pass[S], desired C) (Next, L, error) {
+	live, err := m.find(ctx, p, valueOf(desired.GetName()))
+	if err != nil || p.Cluster.IsApplied(live) {
+		return nil, live, err
 	}
-	return misnamed(p, member, name)
+	if p.owns(live) && live.GetDeletionTimestamp() != nil {
+		return Wait(ReasonRecreating, m.describe(live)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), live, nil
+	}
+	decision, err := p.Cluster.Decide(m.request(p, desired, live))
+	if err != nil || decision.Action == ssa.ActionNone {
+		return nil, live, err
+	}
+	return Apply{Decision: decision, Existed: m.existed(p)}, live, nil
 }
 
-// prune deletes one member after the other that is no longer desired.
-func (c Children[S, C, L]) prune(ctx context.Context, p Pass[S], desired int, verdict Verdict) (Next, error) {
-	extra, err := p.unnamed(ctx)
-	switch {
-	case err != nil:
-		return nil, err
-	case extra == nil && desired == 0:
-		return NotConfigured(), nil
-	case extra == nil:
-		return verdict, nil
-	}
-	next := p.remove(extra, propagationOf(c.Propagation, p.declared.kind), ReasonPruning, noLongerDesired)
-	if waiting, ok := next.(Verdict); ok {
-		return graver(verdict, waiting), nil
-	}
-	return next, nil
-}
-
-func (c Children[S, C, L]) observe(ctx context.Context, p Pass[S]) (Next, error) {
-	owned, err := p.owned(ctx)
-	if err != nil {
-		return nil, err
-	}
-	desired, err := c.Desired(p.Scope)
-	if err != nil {
-		return nil, err
-	}
-	if len(desired)+len(owned) == 0 {
-		return NotConfigured(), nil
-	}
-	var lives []L
-	for _, member := range desired {
-		i := slices.IndexFunc(owned, func(live client.Object) bool { return live.GetName() == valueOf(member.GetName()) })
-		if i < 0 {
-			continue
-		}
-		live, _ := owned[i].(L)
-		lives = append(lives, live)
-		if next, err := driftOnly(p, requestFor(p, member, live, c.HandOver, c.RemoveFields, c.UniqueFields)); next != nil || err != nil {
-			return next, err
-		}
-	}
-	if c.Observed != nil {
-		c.Observed(p.Scope, lives)
-	}
-	return nil, nil
-}
-
-// NextUndo implements [Phase]. Members are listed past the cache, for the reason given at [Child.NextUndo].
-func (c Children[S, C, L]) NextUndo(ctx context.Context, p Pass[S]) (Next, error) {
-	list, err := p.newList()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.Cluster.Uncached.List(ctx, list, client.InNamespace(p.Owner.GetNamespace())); err != nil {
-		if meta.IsNoMatchError(err) {
-			return Done("deleted"), nil
-		}
-		return nil, fmt.Errorf("listing %s objects: %w", p.declared.kind.Kind, err)
-	}
-	var next Next = Done("deleted")
-	err = meta.EachListItem(list, func(item runtime.Object) error {
-		live, ok := item.(client.Object)
-		if newer, known := p.Cluster.answered[idOf(live)]; ok && known {
-			live = newer
-		}
-		if _, deleting := next.(Delete); !deleting && p.owns(live) {
-			next = p.remove(live, propagationOf(c.Propagation, p.declared.kind), ReasonTerminating, "")
-		}
-		return nil
-	})
-	return next, err
-}
-
-// declare checks what both sorts of children have in common.
-func declare[S any, L client.Object](scheme *runtime.Scheme, settled func(L) bool, paths ...[]string) (Declaration[S], error) {
-	kind, err := kindOf[L](scheme)
-	if err != nil {
-		return Declaration[S]{}, fmt.Errorf("the child's type: %w", err)
-	}
-	d := Declaration[S]{Child: newObject[L](), kind: kind, list: kind.GroupVersion().WithKind(kind.Kind + "List")}
-	if !scheme.Recognizes(d.list) {
-		return d, fmt.Errorf("the child's type: its list %s, by which children are found, is not in the scheme", d.list.Kind)
-	}
-	for _, path := range slices.Concat(paths...) {
-		if err := ssa.CheckFieldPath(d.Child, path); err != nil {
-			return d, fmt.Errorf("HandOver, RemoveFields and UniqueFields: %w", err)
-		}
-	}
-	if settled != nil {
-		d.Settled = func(child client.Object) bool {
-			typed, ok := child.(L)
-			return ok && settled(typed)
-		}
-	}
-	return d, nil
-}
-
-// always is Settled for children whose status does not matter.
-func always(client.Object) bool { return true }
-
-// find reads a child from the cache. One that the owner does not control is read past it: what a cache
+// find reads a member from the cache. One that the owner does not control is read past it: what a cache
 // shows of unmanaged objects may be old, and to touch them needs certainty.
-func find[S any, L client.Object](ctx context.Context, p Pass[S], name string) (L, error) {
+func (m *members[S, C, L]) find(ctx context.Context, p Pass[S], name string) (L, error) {
 	live, err := read[L](ctx, p.Cluster, p.Cluster.Cached, p.keyOf(name))
 	if err != nil || isNil(live) || p.owns(live) {
 		return live, err
@@ -425,10 +255,10 @@ func find[S any, L client.Object](ctx context.Context, p Pass[S], name string) (
 	return read[L](ctx, p.Cluster, p.Cluster.Uncached, p.keyOf(name))
 }
 
-func requestFor[S any, C ssa.Configuration, L client.Object](p Pass[S], desired C, live L, handOver, remove, unique []string) ssa.Request {
+func (m *members[S, C, L]) request(p Pass[S], desired C, live L) ssa.Request {
 	request := ssa.Request{
 		Desired: desired, Owner: &p.Reference, Adoption: p.Policies.Adoption, Drift: p.Policies.Drift,
-		HandOver: handOver, RemoveFields: remove, UniqueFields: unique,
+		HandOver: m.handOver, RemoveFields: m.remove, UniqueFields: m.unique,
 	}
 	if !isNil(live) {
 		request.Live = live
@@ -436,89 +266,293 @@ func requestFor[S any, C ssa.Configuration, L client.Object](p Pass[S], desired 
 	return request
 }
 
-// bring answers with the apply that brings a child to what is desired, or nil if it needs none.
-func bring[S any, L client.Object](p Pass[S], request ssa.Request, live L, existed bool) (Next, error) {
+// existed says whether the status knows the member: if it is missing, it was deleted. A set may have
+// gained a member with this generation.
+func (m *members[S, C, L]) existed(p Pass[S]) bool {
+	before := meta.FindStatusCondition(p.Before, ConditionOf(m.phase))
+	const formerlyOff = "NotConfigured" // the reason that an option which is off had in earlier versions
+	if before == nil || before.Reason == formerlyOff {
+		return false
+	}
+	if !m.single {
+		return wasDone(p, m.phase)
+	}
+	return before.Reason == ReasonRecreating || before.Status == metav1.ConditionTrue
+}
+
+func (m *members[S, C, L]) readiness(ctx context.Context, p Pass[S], live L) Verdict {
+	if m.ready == nil {
+		return Done(m.describe(live) + " applied")
+	}
+	return m.ready(ctx, p.Scope, live)
+}
+
+func (m *members[S, C, L]) pruneInOrder(ctx context.Context, p Pass[S], desired []C, verdict Verdict) (Next, error) {
+	extra, err := m.unwanted(ctx, p, desired)
 	switch {
-	case p.Cluster.isApplied(live):
-		return nil, nil
-	case p.owns(live) && live.GetDeletionTimestamp() != nil:
-		return Wait(ReasonRecreating, p.describe(live)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), nil
-	}
-	decision, err := p.Cluster.Decide(request)
-	if err != nil || decision.Action == ssa.ActionNone {
+	case err != nil:
 		return nil, err
+	case extra == nil && verdict == nil:
+		return NotConfigured(), nil
+	case extra == nil:
+		return verdict, nil
+	case m.prune == PruneLast && extra.GetDeletionTimestamp() == nil:
+		return graver(verdict, DoneBecause(ReasonPruning, m.describe(extra)+" will be deleted once unused")), nil
 	}
-	return Apply{Decision: decision, Existed: existed}, nil
+	next := m.delete(extra, ReasonPruning, noLongerDesired)
+	if waiting, ok := next.(Verdict); ok {
+		return graver(verdict, waiting), nil
+	}
+	return next, nil
 }
 
-// driftOnly answers with what would be reported of an object that is not to be applied just now.
-func driftOnly[S any](p Pass[S], request ssa.Request) (Next, error) {
-	if p.Policies.Drift != ssa.ReportDrift {
-		return nil, nil
+// retire deletes what is no longer desired before or after all phases.
+func (m *members[S, C, L]) retire(ctx context.Context, p Pass[S]) (Next, error) {
+	desired, err := m.desired(p.Scope)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the phase says so itself when it runs
 	}
-	decision, err := p.Cluster.Decide(request)
-	if err != nil || len(decision.Drifts) == 0 {
+	extra, err := m.unwanted(ctx, p, desired)
+	if err != nil || extra == nil {
 		return nil, err
 	}
-	decision.Action, decision.Left = ssa.ActionReport, true
-	return Apply{Decision: decision}, nil
+	return m.delete(extra, ReasonPruning, noLongerDesired), nil
 }
 
-// misnamed says what is wrong with a configuration that is not that of the phase's child, or nil. What
-// it would create, nothing would find again: it would be pruned and recreated forever.
-func misnamed[S any, C ssa.Configuration](p Pass[S], desired C, want string) Verdict {
-	if isNil(desired) {
-		return nil
+// unwanted finds an object of the kind that the owner controls and that neither this phase desires nor
+// another one names: an earlier spec, or an earlier version of the operator, created it. One that is
+// not being deleted comes first.
+func (m *members[S, C, L]) unwanted(ctx context.Context, p Pass[S], desired []C) (client.Object, error) {
+	owned, err := m.owned(ctx, p)
+	if err != nil || len(owned) == 0 {
+		return nil, err
 	}
-	kind, namespace, name := valueOf(desired.GetKind()), valueOf(desired.GetNamespace()), valueOf(desired.GetName())
-	switch owners := p.Owner.GetNamespace(); {
-	case kind != p.declared.kind.Kind:
-		return bug(fmt.Sprintf("the configuration is of kind %q, and the phase's child is a %s", kind, p.declared.kind.Kind))
-	case name != want:
-		return bug(fmt.Sprintf("the configuration has the name %q, and the phase's child is named %q", name, want))
-	case owners != "" && namespace != owners:
-		return bug(fmt.Sprintf("the configuration has the namespace %q, and its owner is in %q", namespace, owners))
-	default:
-		return nil
+	named, known := p.namedByOthers(m.phase, m.kind)
+	if !known {
+		return nil, nil
 	}
+	for _, member := range desired {
+		named = append(named, valueOf(member.GetName()))
+	}
+	var terminating client.Object
+	for _, object := range owned {
+		switch {
+		case slices.Contains(named, object.GetName()):
+		case object.GetDeletionTimestamp() == nil:
+			return object, nil
+		default:
+			terminating = object
+		}
+	}
+	return terminating, nil
+}
+
+// owned lists what the owner controls of the kind, from the cache: nothing of a kind that the cluster does
+// not serve.
+func (m *members[S, C, L]) owned(ctx context.Context, p Pass[S]) ([]client.Object, error) {
+	list, err := m.newList(p)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := ssa.Owned(ctx, p.Cluster.Cached, p.Owner, list)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	for i := range objects {
+		objects[i] = p.Cluster.newest(objects[i])
+	}
+	return objects, err
+}
+
+func (m *members[S, C, L]) newList(p Pass[S]) (client.ObjectList, error) {
+	object, err := p.Cluster.scheme.New(m.list)
+	if err != nil {
+		return nil, fmt.Errorf("creating a %s: %w", m.list.Kind, err)
+	}
+	list, ok := object.(client.ObjectList)
+	if !ok {
+		return nil, fmt.Errorf("creating a %s: %T is not a list of objects", m.list.Kind, object)
+	}
+	return list, nil
+}
+
+func (m *members[S, C, L]) observe(ctx context.Context, p Pass[S]) (Next, error) {
+	owned, err := m.owned(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	lives := map[string]L{}
+	names, _ := m.names(p)
+	var observed []L
+	for _, object := range owned {
+		if live, ok := object.(L); ok && (!m.single || slices.Contains(names, live.GetName())) {
+			lives[live.GetName()], observed = live, append(observed, live)
+		}
+	}
+	if m.observed != nil {
+		m.observed(p.Scope, observed)
+	}
+	desired, err := m.desired(p.Scope)
+	if err != nil || m.wrong(p, desired) != nil {
+		return nil, err
+	}
+	if len(desired)+len(observed) == 0 {
+		return NotConfigured(), nil
+	}
+	for _, member := range desired {
+		live, exists := lives[valueOf(member.GetName())]
+		if !exists || p.Policies.Drift != ssa.ReportDrift || p.Cluster.IsApplied(live) {
+			continue
+		}
+		decision, err := p.Cluster.Decide(m.request(p, member, live))
+		if err != nil {
+			return nil, err
+		}
+		if len(decision.Drifts) > 0 {
+			decision.Action, decision.Left = ssa.ActionReport, true
+			return Apply{Decision: decision}, nil
+		}
+	}
+	return nil, nil
+}
+
+// undo deletes one object after the other, first what the cache shows. The finalizer is removed by what
+// is observed here, so a cache that lags does not decide that nothing is left.
+func (m *members[S, C, L]) undo(ctx context.Context, p Pass[S]) (Next, error) {
+	for _, list := range []func(context.Context, Pass[S]) ([]client.Object, error){m.owned, m.ownedPastCache} {
+		left, err := list(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		others, _ := p.namedByOthers(m.phase, m.kind)
+		left = slices.DeleteFunc(left, func(live client.Object) bool { return slices.Contains(others, live.GetName()) })
+		var next Next
+		for _, live := range left {
+			if next = m.delete(live, ReasonTerminating, ""); live.GetDeletionTimestamp() == nil {
+				return next, nil
+			}
+		}
+		if next != nil {
+			return next, nil
+		}
+	}
+	return Done("deleted"), nil
+}
+
+// ownedPastCache lists what is left: a single child by its name, and a set by its kind.
+func (m *members[S, C, L]) ownedPastCache(ctx context.Context, p Pass[S]) ([]client.Object, error) {
+	if m.single {
+		names, err := m.names(p)
+		if err != nil {
+			return nil, err
+		}
+		live, err := read[L](ctx, p.Cluster, p.Cluster.Uncached, p.keyOf(names[0]))
+		if err != nil || !p.owns(live) {
+			return nil, err
+		}
+		return []client.Object{live}, nil
+	}
+	list, err := m.newList(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Cluster.Uncached.List(ctx, list, client.InNamespace(p.Owner.GetNamespace())); err != nil {
+		if meta.IsNoMatchError(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("listing %s objects: %w", m.kind.Kind, err)
+	}
+	var owned []client.Object
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		if live, ok := item.(client.Object); ok && p.owns(live) {
+			owned = append(owned, p.Cluster.newest(live))
+		}
+		return nil
+	})
+	return owned, err
+}
+
+const noLongerDesired = "; it is no longer desired"
+
+// delete answers with the deletion of an object, or waits for one that is being deleted.
+func (m *members[S, C, L]) delete(live client.Object, reason, why string) Next {
+	if live.GetDeletionTimestamp() == nil {
+		return Delete{Object: live, Propagation: m.propagation}
+	}
+	return Wait(reason, "waiting for "+m.describe(live)+" to be deleted"+finalizersOf(live)+why, 0)
+}
+
+// finalizersOf names what a deletion waits for.
+func finalizersOf(live client.Object) string {
+	finalizers := live.GetFinalizers()
+	if len(finalizers) == 0 {
+		return ""
+	}
+	return " (finalizers: " + strings.Join(finalizers, ", ") + ")"
+}
+
+// describe names an object for people.
+func (m *members[S, C, L]) describe(live client.Object) string {
+	return m.kind.Kind + " " + live.GetName()
+}
+
+// wrong says what is wrong with the configurations, or nil. What one of another kind, name or namespace
+// would create, nothing would find again: it would be pruned and recreated forever.
+func (m *members[S, C, L]) wrong(p Pass[S], desired []C) Verdict {
+	names, _ := m.names(p)
+	owners := p.Owner.GetNamespace()
+	for i, member := range desired {
+		kind, namespace, name := valueOf(member.GetKind()), valueOf(member.GetNamespace()), valueOf(member.GetName())
+		switch {
+		case kind != m.kind.Kind:
+			return bug(fmt.Sprintf("the configuration is of kind %q, and the phase's child is a %s", kind, m.kind.Kind))
+		case owners != "" && namespace != owners:
+			return bug(fmt.Sprintf("the configuration has the namespace %q, and its owner is in %q", namespace, owners))
+		case !slices.Contains(names, name):
+			return bug(fmt.Sprintf("the configuration has the name %q, and the phase's child is named %q", name, names[0]))
+		case slices.Contains(namesOf(desired[:i]), name):
+			return bug(fmt.Sprintf("two members have the name %q", name))
+		}
+	}
+	return nil
 }
 
 func bug(what string) Verdict {
 	return Stalled(ReasonFailed, what+": this is a bug in the operator")
 }
 
-func readiness[S any, L client.Object](ctx context.Context, p Pass[S], ready func(context.Context, S, L) Verdict, live L) Verdict {
-	if ready == nil {
-		return Done(p.describe(live) + " applied")
+func namesOf[C ssa.Configuration](desired []C) []string {
+	names := make([]string, 0, len(desired))
+	for _, member := range desired {
+		names = append(names, valueOf(member.GetName()))
 	}
-	return ready(ctx, p.Scope, live)
+	return names
 }
 
 // graver is what a set says whose members say a and b: the first that is not done, or else the first
-// that has not finished; and the earlier of two times to reconcile again.
+// that has not finished; and the earlier of two times to reconcile again. Nil says nothing.
 func graver(a, b Verdict) Verdict {
+	if a == nil {
+		return b
+	}
 	one, other := a.data(), b.data()
 	if one.IsDone() && (!other.IsDone() || one.beside == "" && other.beside != "") {
 		one, other = other, one
 	}
-	if other.IsDone() && other.after > 0 && (one.IsDone() || one.kind == kindWait) && (one.after == 0 || other.after < one.after) {
-		one.after = other.after
+	if after := other.after; after > 0 && !one.IsStalled() && (one.after == 0 || after < one.after) {
+		one.after = after
 	}
 	return one
 }
 
-// propagationOf is the propagation of a deletion. A kind that may have dependents is deleted in the
+// defaultPropagation is the propagation of a deletion. A kind that may have dependents is deleted in the
 // foreground, so that it is observed to be gone when they are.
-func propagationOf(chosen metav1.DeletionPropagation, kind schema.GroupVersionKind) metav1.DeletionPropagation {
+func defaultPropagation(kind schema.GroupVersionKind) metav1.DeletionPropagation {
 	isBuiltIn := !strings.Contains(kind.Group, ".") || strings.HasSuffix(kind.Group, ".k8s.io")
-	switch {
-	case chosen != "":
-		return chosen
-	case kind.Group == "apps" || kind.Group == "batch" || kind.Kind == "ReplicationController" || !isBuiltIn:
+	if kind.Group == "apps" || kind.Group == "batch" || kind.Kind == "ReplicationController" || !isBuiltIn {
 		return metav1.DeletePropagationForeground
-	default:
-		return metav1.DeletePropagationBackground
 	}
+	return metav1.DeletePropagationBackground
 }
 
 // wasDone says whether the status says that the phase was done for the object as it is: what is missing

@@ -77,12 +77,11 @@ type Dependencies struct {
 // next but which versions of objects the API server has just answered with, which saves reads and
 // decides nothing. It is safe for concurrent use on different objects.
 type Engine[O client.Object, S any] struct {
-	def          Definition[O, S]
-	deps         Dependencies
-	kind         schema.GroupVersionKind
-	slots        []slot[S]
-	declarations []Declaration[S]
-	answered     *answered
+	def      Definition[O, S]
+	deps     Dependencies
+	kind     schema.GroupVersionKind
+	slots    []slot[S]
+	answered *answered
 }
 
 var phaseName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,47}$`)
@@ -98,10 +97,6 @@ func New[O client.Object, S any](definition Definition[O, S], dependencies Depen
 	}
 	if e.deps.Clock == nil {
 		e.deps.Clock = clock.RealClock{}
-	}
-	for i, phase := range definition.Phases {
-		name := phase.PhaseName()
-		e.slots = append(e.slots, slot[S]{Phase: phase, name: name, declared: &e.declarations[i], metrics: e.deps.Metrics.ofPhase(definition.Controller, name)})
 	}
 	e.answered = newAnswered(e.deps.Clock)
 	return e, nil
@@ -151,7 +146,6 @@ func (e *Engine[O, S]) checkPhases() []error {
 	var problems []error
 	seen := map[string]bool{}
 	unnamed := map[schema.GroupVersionKind]string{}
-	e.declarations = make([]Declaration[S], len(e.def.Phases))
 	for i, phase := range e.def.Phases {
 		if isNil(phase) {
 			problems = append(problems, fmt.Errorf("phase %d is nil", i+1))
@@ -165,34 +159,36 @@ func (e *Engine[O, S]) checkPhases() []error {
 			problems = append(problems, fmt.Errorf("phase %d: the name %q is used twice", i+1, name))
 		}
 		seen[name] = true
-		d, err := e.declare(phase)
+		added, err := e.slotFor(phase)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("phase %s: %w", name, err))
 			continue
 		}
-		e.declarations[i] = d
-		if other, ok := unnamed[d.kind]; ok && d.HasOwnersName {
-			problems = append(problems, fmt.Errorf("phase %s: its child is the same %s as that of phase %s: give one of them a ChildName", name, d.kind.Kind, other))
+		e.slots = append(e.slots, added)
+		if !added.HasOwnersName {
+			continue
 		}
-		if d.HasOwnersName {
-			unnamed[d.kind] = name
+		if other, ok := unnamed[added.kind]; ok {
+			problems = append(problems, fmt.Errorf("phase %s: its child is the same %s as that of phase %s: give one of them a ChildName", name, added.kind.Kind, other))
 		}
+		unnamed[added.kind] = name
 	}
 	return problems
 }
 
-// declare completes what a phase declares.
-func (e *Engine[O, S]) declare(phase Phase[S]) (Declaration[S], error) {
+func (e *Engine[O, S]) slotFor(phase Phase[S]) (slot[S], error) {
 	d, err := phase.Declare(e.deps.Scheme)
-	if err != nil || d.Child == nil {
-		return d, err
+	s := slot[S]{Declaration: d, name: phase.PhaseName(), metrics: e.deps.Metrics.ofPhase(e.def.Controller, phase.PhaseName())}
+	switch {
+	case err != nil:
+		return s, err
+	case d.Next == nil || d.Undo == nil:
+		return s, errors.New("Declaration.Next and Undo are required")
+	case d.Child == nil:
+		return s, nil
+	case d.Names == nil:
+		return s, errors.New("Declaration.Names is required beside Child")
 	}
-	if d.Names == nil {
-		return d, errors.New("Declaration.Names is required beside Child")
-	}
-	if d.kind.Empty() {
-		d.kind, err = kindOfObject(d.Child, e.deps.Scheme)
-		d.list = d.kind.GroupVersion().WithKind(d.kind.Kind + "List")
-	}
-	return d, err
+	s.kind, err = kindOfObject(d.Child, e.deps.Scheme)
+	return s, err
 }

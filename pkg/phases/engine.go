@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -121,9 +122,10 @@ type walk[S any] struct {
 
 // slot is a phase in its place in the list, with what construction found out about it.
 type slot[S any] struct {
-	Phase[S]
-	name     string
-	declared *Declaration[S]
+	Declaration[S]
+	name string
+	// kind of the phase's children.
+	kind schema.GroupVersionKind
 	// metrics are nil if nothing is counted.
 	metrics *phaseMetrics
 }
@@ -151,6 +153,9 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, performer performer) 
 	}
 	w := e.newWalk(object, x)
 	w.deleting, w.suspended = deleting, suspended
+	if deleting || suspended {
+		w.pass.Policies.Drift = ssa.CorrectDrift // and no drift is reported
+	}
 	switch {
 	case deleting:
 		w.remove(ctx, slices.Contains(object.GetFinalizers(), e.def.Finalizer))
@@ -171,7 +176,7 @@ func (e *Engine[O, S]) newWalk(object O, x *executor[S]) *walk[S] {
 			Before:   e.def.Conditions(object),
 			Policies: Policies{Adoption: ssa.AdoptNever, Drift: ssa.CorrectDrift},
 			Cluster:  &Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, scheme: e.deps.Scheme, decider: e.deps.Applier},
-			all:      e.declarations,
+			slots:    e.slots,
 		},
 	}
 	if e.def.Policies != nil {
@@ -184,12 +189,6 @@ func (e *Engine[O, S]) newWalk(object O, x *executor[S]) *walk[S] {
 	return w
 }
 
-func (w *walk[S]) passFor(i int) Pass[S] {
-	p := w.pass
-	p.declared = w.slots[i].declared
-	return p
-}
-
 // maxActions bounds what one phase may do in one reconcile: a phase whose actions lead nowhere is a bug.
 const maxActions = 1000
 
@@ -198,14 +197,14 @@ const maxActions = 1000
 func (w *walk[S]) settle(ctx context.Context, i int, ask Question[S]) (Verdict, error) {
 	stale := 0
 	for range maxActions {
-		next, err := ask(ctx, w.passFor(i))
+		next, err := ask(ctx, w.pass)
 		if err != nil || isNil(next) {
 			return nil, err
 		}
 		if verdict, ok := next.(Verdict); ok {
 			return verdict, nil
 		}
-		verdict, err := w.executor.perform(ctx, w.slots[i].name, w.passFor(i), next)
+		verdict, err := w.executor.perform(ctx, w.slots[i].name, w.pass, next)
 		if ssa.IsStale(err) && stale < rounds-1 {
 			stale++
 			continue
@@ -240,7 +239,7 @@ func (w *walk[S]) keep(i int, verdict Verdict, err error, doing string) {
 // advance runs the phases in order until one gates.
 func (w *walk[S]) advance(ctx context.Context) {
 	for i := len(w.slots) - 1; i >= 0; i-- {
-		if first := w.slots[i].declared.First; first != nil {
+		if first := w.slots[i].First; first != nil {
 			if _, err := w.settle(ctx, i, first); err != nil {
 				w.observeFrom(ctx, 0)
 				w.keep(i, nil, err, "pruning ")
@@ -255,7 +254,7 @@ func (w *walk[S]) advance(ctx context.Context) {
 		}
 	}
 	for i := len(w.slots) - 1; i >= 0; i-- {
-		last := w.slots[i].declared.Last
+		last := w.slots[i].Last
 		if last == nil {
 			continue
 		}
@@ -267,25 +266,19 @@ func (w *walk[S]) advance(ctx context.Context) {
 	}
 }
 
-// observeFrom looks at the phases that do not run, so that the status is true of them: at what exists,
-// at what the object asks for, and, where drift is only reported, at the drift.
+// observeFrom observes the phases that do not run, so that the status is true of them: what exists, what
+// the object asks for, and, where drift is only reported, the drift.
 func (w *walk[S]) observeFrom(ctx context.Context, first int) {
 	for i := first; i < len(w.slots); i++ {
-		if w.slots[i].declared.Observe == nil {
+		if w.slots[i].Observe == nil {
 			continue
 		}
-		next, err := w.slots[i].declared.Observe(ctx, w.passFor(i))
+		verdict, err := w.settle(ctx, i, w.slots[i].Observe)
 		if err != nil {
 			log.FromContext(ctx).V(1).Info("Could not observe a phase that does not run", "phase", w.slots[i].name, "error", err.Error())
-			continue
 		}
-		switch answer := next.(type) {
-		case Verdict:
-			w.phases[i].configured = answer.data().kind != kindNotConfigured
-		case Apply:
-			if !w.deleting && !w.suspended && answer.Decision.Action == ssa.ActionReport {
-				_, _ = w.executor.perform(ctx, w.slots[i].name, w.passFor(i), answer) // sends nothing
-			}
+		if verdict != nil {
+			w.phases[i].configured = verdict.data().kind != kindNotConfigured
 		}
 	}
 }
@@ -323,7 +316,7 @@ func (w *walk[S]) tearDown(ctx context.Context) (gone bool) {
 	}
 	for i := len(w.slots) - 1; i >= 0; i-- {
 		configured := w.phases[i].configured
-		verdict := w.conclude(ctx, i, w.slots[i].NextUndo, "undoing ")
+		verdict := w.conclude(ctx, i, w.slots[i].Undo, "undoing ")
 		if !verdict.IsDone() {
 			w.phases[i].verdict = removable(verdict)
 			return false

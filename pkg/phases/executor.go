@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
@@ -117,39 +119,44 @@ func (x *executor[S]) perform(ctx context.Context, phase string, p Pass[S], next
 
 func (x *executor[S]) performApply(ctx context.Context, phase string, p Pass[S], action Apply) error {
 	result, err := x.apply(ctx, action.Decision)
-	desired := action.Decision.Request.Desired
-	id := objectID{idOf(p.declared.Child).goType, client.ObjectKey{Namespace: valueOf(desired.GetNamespace()), Name: valueOf(desired.GetName())}}
 	if ssa.IsStale(err) {
-		return errors.Join(x.relearn(ctx, p, id), err)
+		return errors.Join(relearn(ctx, p.Cluster, action.Decision.Request.Desired), err)
 	}
 	if err != nil {
 		return err
 	}
-	if idOf(result.Live) != id {
-		return fmt.Errorf("the phase's child is a %s, and its configuration applies a %s", kindName(p.declared.Child), kindName(result.Live))
-	}
-	p.Cluster.learn(id, result.Live, true)
+	p.Cluster.learn(idOf(result.Live), answer{result.Live, true})
 	if result.Action == ssa.ActionNone {
 		return nil
 	}
 	x.changes = append(x.changes, Change{
-		Phase: phase, Action: result.Action, Object: p.describe(result.Live), Drifts: result.Drifts, Left: result.Left,
+		Phase: phase, Action: result.Action, Object: kindName(result.Live) + " " + result.Live.GetName(), Drifts: result.Drifts, Left: result.Left,
 		Recreated: action.Existed && result.Action == ssa.ActionCreate,
 	})
 	return nil
 }
 
-// relearn reads a child past the cache, which showed a version of the past.
-func (x *executor[S]) relearn(ctx context.Context, p Pass[S], id objectID) error {
-	fresh := newLike(p.declared.Child)
-	err := p.Cluster.Uncached.Get(ctx, id.key, fresh)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading %s %s past the cache: %w", p.declared.kind.Kind, id.key, err)
-	}
+// relearn reads an object past the cache, which showed a version of the past.
+func relearn(ctx context.Context, c *Cluster, desired ssa.Configuration) error {
+	kind := schema.FromAPIVersionAndKind(valueOf(desired.GetAPIVersion()), valueOf(desired.GetKind()))
+	empty, err := c.scheme.New(kind)
 	if err != nil {
-		fresh = nil
+		return fmt.Errorf("creating a %s: %w", kind.Kind, err)
 	}
-	p.Cluster.learn(id, fresh, false)
+	fresh, ok := empty.(client.Object)
+	if !ok {
+		return fmt.Errorf("creating a %s: %T is not an object", kind.Kind, empty)
+	}
+	key := client.ObjectKey{Namespace: valueOf(desired.GetNamespace()), Name: valueOf(desired.GetName())}
+	err = c.Uncached.Get(ctx, key, fresh)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading %s %s past the cache: %w", kind.Kind, key, err)
+	}
+	a := answer{object: fresh}
+	if err != nil {
+		a.object = nil
+	}
+	c.learn(objectID{reflect.TypeOf(fresh), key}, a)
 	return nil
 }
 
@@ -157,14 +164,14 @@ func (x *executor[S]) performDelete(ctx context.Context, phase string, p Pass[S]
 	if err := x.delete(ctx, action, p.Reference); err != nil {
 		return err
 	}
-	x.changes = append(x.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: p.describe(action.Object)})
-	gone, _ := action.Object.DeepCopyObject().(client.Object)
+	x.changes = append(x.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: kindName(action.Object) + " " + action.Object.GetName()})
+	deleted, _ := action.Object.DeepCopyObject().(client.Object)
 	now := metav1.Now()
-	gone.SetDeletionTimestamp(&now)
+	deleted.SetDeletionTimestamp(&now)
 	if action.Propagation == metav1.DeletePropagationForeground {
-		gone.SetFinalizers(append(gone.GetFinalizers(), metav1.FinalizerDeleteDependents))
+		deleted.SetFinalizers(append(deleted.GetFinalizers(), metav1.FinalizerDeleteDependents))
 	}
-	p.Cluster.learn(idOf(gone), gone, false)
+	p.Cluster.learn(idOf(deleted), answer{object: deleted})
 	return nil
 }
 
@@ -326,7 +333,7 @@ type answered struct {
 	clock    clock.PassiveClock
 }
 
-type answer struct {
+type versionAt struct {
 	version string
 	at      time.Time
 }
@@ -337,7 +344,7 @@ func newAnswered(clock clock.PassiveClock) *answered {
 }
 
 func (a *answered) add(owner client.Object) {
-	a.versions.Add(owner.GetUID(), answer{owner.GetResourceVersion(), a.clock.Now()})
+	a.versions.Add(owner.GetUID(), versionAt{owner.GetResourceVersion(), a.clock.Now()})
 }
 
 func (a *answered) forget(owner client.Object) { a.versions.Remove(owner.GetUID()) }
@@ -345,6 +352,6 @@ func (a *answered) forget(owner client.Object) { a.versions.Remove(owner.GetUID(
 func (a *answered) has(owner client.Object) bool {
 	const fresh = 30 * time.Second
 	last, _ := a.versions.Get(owner.GetUID())
-	known, ok := last.(answer)
+	known, ok := last.(versionAt)
 	return ok && known.version == owner.GetResourceVersion() && a.clock.Since(known.at) < fresh
 }

@@ -18,46 +18,41 @@ import (
 
 // Phase is one entry of the list. [Child], [Children] and [Step] implement it, and so may others.
 // S is the scope, the controller's own record of what one reconcile has found so far.
-//
-// A phase reads and proposes; it never writes. The engine performs what it proposes and asks again,
-// until the answer is a verdict.
 type Phase[S any] interface {
 	// PhaseName is the name, of which the condition <name>Ready is made.
 	PhaseName() string
-	// Declare checks the phase and says what the engine has to know of it. [New] calls it once.
+	// Declare checks the phase and says what the engine may ask of it. [New] calls it once.
 	Declare(scheme *runtime.Scheme) (Declaration[S], error)
-	// Next answers what is next to bring the phase about.
-	Next(ctx context.Context, p Pass[S]) (Next, error)
-	// NextUndo answers what is next to undo it; done means that nothing of it is left.
-	NextUndo(ctx context.Context, p Pass[S]) (Next, error)
 }
 
-// Question is what a phase may be asked. It only reads.
+// Question is what a phase may be asked: what is next? It only reads. The engine performs the answer
+// and asks again, until it is a verdict.
 type Question[S any] func(ctx context.Context, p Pass[S]) (Next, error)
 
-// Declaration is what the engine knows of a phase before it runs.
+// Declaration is what a phase consists of.
 type Declaration[S any] struct {
-	// Child is an empty object of the children's type, which is watched; nil if the phase has none.
-	Child client.Object
-	// Names are those of the children that the phase has in this pass. Other children of the type that
-	// the owner controls, and that no phase names, are deleted. An error spares them all.
-	Names func(p Pass[S]) ([]string, error)
-	// HasOwnersName is true if a child has the name of its owner: such a name that is freed is of
-	// interest to the owner, whoever held it.
-	HasOwnersName bool
-	// Settled says whether a child is ready, by its own fields. Optional: updates of a child's status
-	// that do not change it are acted on after [ProgressInterval] and not at once.
-	Settled func(child client.Object) bool
+	// Next answers what is next to bring the phase about, and Undo what is next to undo it: done means
+	// that nothing of it is left.
+	Next, Undo Question[S]
 	// Observe is asked where the phase does not run: it hands what exists to the scope. It answers
 	// [NotConfigured] if the object does not ask for the phase and nothing of it is left, an [Apply] that
 	// only reports drift, or nil. Optional.
 	Observe Question[S]
 	// First is asked before all phases, and Last after all are done, both in the reverse order of the
-	// list. Optional.
+	// list; nil is nothing to do. Optional.
 	First, Last Question[S]
 
-	// kind of the children, and of their list.
-	kind, list schema.GroupVersionKind
+	// Child is an empty object of the children's type, which is watched; nil if the phase has none.
+	Child client.Object
+	// Names are those of the phase's children, which no other phase deletes; an error spares all of the
+	// type. Required beside Child.
+	Names func(p Pass[S]) ([]string, error)
+	// HasOwnersName is true if a child has the name of its owner: that such a name is freed concerns the
+	// owner, whoever held it.
+	HasOwnersName bool
+	// Settled says whether a child is ready, by its own fields. Optional: updates of a child's status
+	// that do not change it are acted on after [ProgressInterval] and not at once.
+	Settled func(child client.Object) bool
 }
 
 // Pass is what a phase is given: one reconcile of one object.
@@ -75,14 +70,37 @@ type Pass[S any] struct {
 	// Cluster reads.
 	Cluster *Cluster
 
-	declared *Declaration[S]
-	all      []Declaration[S]
+	slots []slot[S]
 }
 
 // Policies say what to do with objects that exist and are unmanaged, and about drift.
 type Policies struct {
 	Adoption ssa.AdoptionPolicy
 	Drift    ssa.DriftPolicy
+}
+
+func (p Pass[S]) keyOf(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: p.Owner.GetNamespace(), Name: name}
+}
+
+func (p Pass[S]) owns(live client.Object) bool {
+	return !isNil(live) && metav1.IsControlledBy(live, p.Owner)
+}
+
+// namedByOthers are the names of other phases' children of a kind. They are not known if a phase cannot
+// say, which it says itself when it runs.
+func (p Pass[S]) namedByOthers(phase string, kind schema.GroupVersionKind) (names []string, known bool) {
+	for i := range p.slots {
+		if p.slots[i].kind != kind || p.slots[i].name == phase {
+			continue
+		}
+		more, err := p.slots[i].Names(p)
+		if err != nil {
+			return nil, false
+		}
+		names = append(names, more...)
+	}
+	return names, true
 }
 
 // Cluster is what a pass knows of the cluster: caches, and what the API server has answered since.
@@ -93,11 +111,15 @@ type Cluster struct {
 	decider          interface {
 		Decide(req ssa.Request) (ssa.Decision, error)
 	}
-	// answered are the objects that the API server answered with in this pass: newer than any cache.
-	// An object that was deleted has a deletion timestamp; nil means that it does not exist.
-	answered map[objectID]client.Object
-	// applied are those of them that are as the phase wants them.
-	applied map[objectID]bool
+	// answered are the objects that the API server answered with in this pass, newer than any cache.
+	answered map[objectID]answer
+}
+
+// answer is an object as the API server answered: with a deletion timestamp if it was deleted, nil if it
+// does not exist. It is applied if it is as the phase wants it.
+type answer struct {
+	object  client.Object
+	applied bool
 }
 
 type objectID struct {
@@ -109,15 +131,25 @@ func idOf(object client.Object) objectID {
 	return objectID{reflect.TypeOf(object), client.ObjectKeyFromObject(object)}
 }
 
-// learn keeps what the API server has answered with.
-func (c *Cluster) learn(id objectID, object client.Object, applied bool) {
+func (c *Cluster) learn(id objectID, a answer) {
 	if c.answered == nil {
-		c.answered, c.applied = map[objectID]client.Object{}, map[objectID]bool{}
+		c.answered = map[objectID]answer{}
 	}
-	c.answered[id], c.applied[id] = object, applied
+	c.answered[id] = a
 }
 
-func (c *Cluster) isApplied(live client.Object) bool { return !isNil(live) && c.applied[idOf(live)] }
+// newest is an object as the API server has answered in this pass, or else as it was given.
+func (c *Cluster) newest(object client.Object) client.Object {
+	if a, known := c.answered[idOf(object)]; known && a.object != nil {
+		return a.object
+	}
+	return object
+}
+
+// IsApplied says whether an object has been applied in this pass: it needs no decision any more.
+func (c *Cluster) IsApplied(live client.Object) bool {
+	return len(c.answered) > 0 && !isNil(live) && c.answered[idOf(live)].applied
+}
 
 // Decide says what would bring an object to what is desired: see [ssa.Applier.Decide].
 func (c *Cluster) Decide(req ssa.Request) (ssa.Decision, error) { return c.decider.Decide(req) }
@@ -125,8 +157,8 @@ func (c *Cluster) Decide(req ssa.Request) (ssa.Decision, error) { return c.decid
 // read gets an object: as the API server has answered in this pass, or else through the reader. Nil
 // means that it does not exist, as nothing does of a kind that the cluster does not serve.
 func read[L client.Object](ctx context.Context, c *Cluster, reader client.Reader, key client.ObjectKey) (L, error) {
-	if object, known := c.answered[objectID{reflect.TypeFor[L](), key}]; known {
-		typed, _ := object.(L)
+	if a, known := c.answered[objectID{reflect.TypeFor[L](), key}]; known {
+		typed, _ := a.object.(L)
 		return typed, nil
 	}
 	return get[L](ctx, reader, key)
@@ -142,102 +174,6 @@ func get[L client.Object](ctx context.Context, reader client.Reader, key client.
 		return none, fmt.Errorf("reading %s %s: %w", kindName(live), key, err)
 	}
 	return live, nil
-}
-
-// owned lists what the owner controls of the phase's kind, from the cache. The result is nil for a kind
-// that the cluster does not serve.
-func (p Pass[S]) owned(ctx context.Context) ([]client.Object, error) {
-	list, err := p.newList()
-	if err != nil {
-		return nil, err
-	}
-	objects, err := ssa.Owned(ctx, p.Cluster.Cached, p.Owner, list)
-	if meta.IsNoMatchError(err) {
-		return nil, nil
-	}
-	for i, object := range objects {
-		if newer, known := p.Cluster.answered[idOf(object)]; known && !isNil(newer) {
-			objects[i] = newer
-		}
-	}
-	return objects, err
-}
-
-func (p Pass[S]) newList() (client.ObjectList, error) {
-	object, err := p.Cluster.scheme.New(p.declared.list)
-	if err != nil {
-		return nil, fmt.Errorf("creating a %s: %w", p.declared.list.Kind, err)
-	}
-	list, ok := object.(client.ObjectList)
-	if !ok {
-		return nil, fmt.Errorf("creating a %s: %T is not a list of objects", p.declared.list.Kind, object)
-	}
-	return list, nil
-}
-
-// unnamed finds a child of the phase's kind that no phase names, or nil: an earlier version of the
-// operator, or an earlier spec, named it. Children are found by owner and kind alone.
-func (p Pass[S]) unnamed(ctx context.Context) (client.Object, error) {
-	objects, err := p.owned(ctx)
-	if err != nil || len(objects) == 0 {
-		return nil, err
-	}
-	named := map[string]bool{}
-	for i := range p.all {
-		if p.all[i].kind != p.declared.kind {
-			continue
-		}
-		names, err := p.all[i].Names(p)
-		if err != nil {
-			return nil, nil //nolint:nilerr // that phase says so itself when it runs
-		}
-		for _, name := range names {
-			named[name] = true
-		}
-	}
-	var waiting client.Object
-	for _, object := range objects {
-		switch {
-		case named[object.GetName()]:
-		case object.GetDeletionTimestamp() == nil:
-			return object, nil
-		default:
-			waiting = object
-		}
-	}
-	return waiting, nil
-}
-
-// remove answers with the deletion of a child, or waits for one that terminates.
-func (p Pass[S]) remove(live client.Object, propagation metav1.DeletionPropagation, reason, why string) Next {
-	if live.GetDeletionTimestamp() == nil {
-		return Delete{Object: live, Propagation: propagation}
-	}
-	return Wait(reason, "waiting for "+p.describe(live)+" to be deleted"+finalizersOf(live)+why, 0)
-}
-
-// finalizersOf names what a deletion waits for.
-func finalizersOf(live client.Object) string {
-	finalizers := live.GetFinalizers()
-	if len(finalizers) == 0 {
-		return ""
-	}
-	return " (finalizers: " + strings.Join(finalizers, ", ") + ")"
-}
-
-const noLongerDesired = "; it is no longer desired"
-
-// describe names a child of the phase for people: its kind and name.
-func (p Pass[S]) describe(child client.Object) string {
-	return p.declared.kind.Kind + " " + child.GetName()
-}
-
-func (p Pass[S]) keyOf(name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: p.Owner.GetNamespace(), Name: name}
-}
-
-func (p Pass[S]) owns(live client.Object) bool {
-	return !isNil(live) && metav1.IsControlledBy(live, p.Owner)
 }
 
 // kindOf finds the kind of a Go type.

@@ -37,18 +37,19 @@ func (s Step[S]) Declare(*runtime.Scheme) (Declaration[S], error) {
 	case s.Undo != nil && s.Ensure == nil:
 		return Declaration[S]{}, errors.New("it has an Undo and no Ensure: nothing to undo")
 	}
-	return Declaration[S]{Observe: func(_ context.Context, p Pass[S]) (Next, error) {
-		if s.isConfigured(p) {
-			return nil, nil
-		}
-		return NotConfigured(), nil
-	}}, nil
+	return Declaration[S]{Next: s.next, Undo: s.undo, Observe: s.observe}, nil
+}
+
+func (s Step[S]) observe(_ context.Context, p Pass[S]) (Next, error) {
+	if s.isConfigured(p) {
+		return nil, nil
+	}
+	return NotConfigured(), nil
 }
 
 func (s Step[S]) isConfigured(p Pass[S]) bool { return s.Configured == nil || s.Configured(p.Scope) }
 
-// Next implements [Phase].
-func (s Step[S]) Next(ctx context.Context, p Pass[S]) (Next, error) {
+func (s Step[S]) next(ctx context.Context, p Pass[S]) (Next, error) {
 	if !s.isConfigured(p) {
 		return s.turnOff(p), nil
 	}
@@ -85,8 +86,7 @@ func (s Step[S]) turnOff(p Pass[S]) Next {
 	}}
 }
 
-// NextUndo implements [Phase].
-func (s Step[S]) NextUndo(_ context.Context, p Pass[S]) (Next, error) {
+func (s Step[S]) undo(_ context.Context, p Pass[S]) (Next, error) {
 	if s.Undo == nil {
 		return Done("deleted"), nil
 	}

@@ -34,8 +34,8 @@ type ChildWatch struct {
 func (e *Engine[O, S]) watches(mapper meta.RESTMapper) []ChildWatch {
 	var watches []ChildWatch
 	seen := map[schema.GroupVersionKind]*childHandler{}
-	for i := range e.declarations {
-		d := &e.declarations[i]
+	for i := range e.slots {
+		d := &e.slots[i]
 		if d.Child == nil {
 			continue
 		}
