@@ -22,37 +22,37 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 )
 
-// forgetStrangers keeps of objects that are not ours only who they are, so that the memory of a
-// manager grows with its own objects and not with the cluster. Before one of them is touched, it
-// is read from the API server.
-func forgetStrangers(cached any) (any, error) {
+// stripUnowned is a cache transform. It keeps only the identity of objects that Fixpoint does not
+// manage, so that the memory of the manager grows with the managed objects and not with the cluster.
+// Before the manager writes to a stripped object, it reads it from the API server.
+func stripUnowned(cached any) (any, error) {
 	if metadata, ok := cached.(*metav1.PartialObjectMetadata); ok {
 		metadata.ManagedFields, metadata.Annotations, metadata.Labels = nil, nil, nil
 		return metadata, nil
 	}
 	object, ok := cached.(client.Object)
-	if !ok || isOurs(object) {
+	if !ok || isManaged(object) {
 		return cached, nil
 	}
-	stranger, ok := reflect.New(reflect.TypeOf(object).Elem()).Interface().(client.Object)
+	stripped, ok := reflect.New(reflect.TypeOf(object).Elem()).Interface().(client.Object)
 	if !ok {
 		return cached, nil
 	}
-	stranger.SetName(object.GetName())
-	stranger.SetNamespace(object.GetNamespace())
-	stranger.SetUID(object.GetUID())
-	stranger.SetResourceVersion(object.GetResourceVersion())
-	stranger.SetOwnerReferences(object.GetOwnerReferences())
-	stranger.SetDeletionTimestamp(object.GetDeletionTimestamp())
-	return stranger, nil
+	stripped.SetName(object.GetName())
+	stripped.SetNamespace(object.GetNamespace())
+	stripped.SetUID(object.GetUID())
+	stripped.SetResourceVersion(object.GetResourceVersion())
+	stripped.SetOwnerReferences(object.GetOwnerReferences())
+	stripped.SetDeletionTimestamp(object.GetDeletionTimestamp())
+	return stripped, nil
 }
 
-func isOurs(object client.Object) bool {
+func isManaged(object client.Object) bool {
 	switch object.(type) {
 	case *v1alpha1.AppService, *v1alpha1.MCPServer, *v1alpha1.SecureStorage, *networkingv1.IngressClass:
 		return true
 	case *discoveryv1.EndpointSlice:
-		// Those of our Services have our labels, and others are not in the cache.
+		// The cache selects EndpointSlices of managed Services by label.
 		return true
 	}
 	controller := metav1.GetControllerOfNoCopy(object)
@@ -63,13 +63,13 @@ func isOurs(object client.Object) bool {
 	return err == nil && gv.Group == v1alpha1.SchemeGroupVersion.Group
 }
 
-// stoppable is a manager that ends when it is stopped before its caches are full, because the API
-// server does not answer or refuses a list. By itself controller-runtime, as of v0.25, waits for
-// the caches all the same, in a loop that keeps a core busy. It also ends when its Lease is another's.
+// stoppable is a manager that can be stopped before its caches have synced, for example while the API
+// server does not respond or denies a list. controller-runtime, as of v0.25, keeps waiting for the
+// caches in a busy loop. The manager also stops when another replica acquires its Lease.
 type stoppable struct {
 	ctrl.Manager
 	cache *stoppableCache
-	// guard is nil without an election.
+	// guard is nil without leader election.
 	guard *lease.Guard
 }
 
@@ -102,8 +102,7 @@ func (c *stoppableCache) build(cfg *rest.Config, options cache.Options) (cache.C
 	return c, err
 }
 
-// WaitForCacheSync also ends the wait, as if all were well, when the manager is stopped: what goes
-// on then is its end.
+// WaitForCacheSync also returns true when the manager is stopped, so that the shutdown can proceed.
 func (c *stoppableCache) WaitForCacheSync(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -111,22 +110,22 @@ func (c *stoppableCache) WaitForCacheSync(ctx context.Context) bool {
 	return c.Cache.WaitForCacheSync(ctx) || c.running.Err() != nil
 }
 
-// syncCheck is how long the readiness check waits for caches that should long be full.
-const syncCheck = 500 * time.Millisecond
+// syncTimeout is how long the readiness check waits for the caches to sync.
+const syncTimeout = 500 * time.Millisecond
 
-// cachesSynced is a readiness check: a replica is ready to take over when its caches are full.
+// cachesSynced is a readiness check: a replica is ready to become the leader when its caches have synced.
 func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 	return func(request *http.Request) error {
-		ctx, cancel := context.WithTimeout(request.Context(), syncCheck)
+		ctx, cancel := context.WithTimeout(request.Context(), syncTimeout)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the caches are not full yet")
+			return errors.New("the caches have not synced yet")
 		}
 		return nil
 	}
 }
 
-// sharedIndexer lets several controllers ask for the same index, which a cache takes only once.
+// sharedIndexer lets several controllers add the same index; a cache accepts each index only once.
 type sharedIndexer struct {
 	client.FieldIndexer
 	done map[string]bool

@@ -19,7 +19,7 @@ func controlledBy(apiVersion, kind string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "web", UID: "uid-0", Controller: ptr.To(true)}}
 }
 
-func TestForgetStrangers(t *testing.T) {
+func TestStripUnowned(t *testing.T) {
 	deletion := metav1.NewTime(time.Unix(1000, 0))
 	meta := func(owners []metav1.OwnerReference) metav1.ObjectMeta {
 		return metav1.ObjectMeta{
@@ -34,8 +34,8 @@ func TestForgetStrangers(t *testing.T) {
 			Name: "web", Namespace: "shop", UID: "uid-1", ResourceVersion: "42", OwnerReferences: owners, DeletionTimestamp: &deletion,
 		}
 	}
-	ours := controlledBy("fixpoint.dev/v1alpha1", "AppService")
-	oursLater := controlledBy("fixpoint.dev/v1", "AppService")
+	managed := controlledBy("fixpoint.dev/v1alpha1", "AppService")
+	managedByV1 := controlledBy("fixpoint.dev/v1", "AppService")
 	helm := controlledBy("example.com/v1", "AppService")
 	notController := controlledBy("fixpoint.dev/v1alpha1", "AppService")
 	notController[0].Controller = nil
@@ -43,43 +43,43 @@ func TestForgetStrangers(t *testing.T) {
 
 	cases := map[string]struct {
 		cached any
-		want   any // nil: the very same
+		want   any // nil: cached itself, unchanged
 	}{
-		"an AppService":                {&v1alpha1.AppService{ObjectMeta: meta(nil)}, nil},
-		"an ingress class":             {&networkingv1.IngressClass{ObjectMeta: meta(nil)}, nil},
-		"a child of ours":              {&corev1.ConfigMap{ObjectMeta: meta(ours), Data: data}, nil},
-		"a child of a version to come": {&corev1.ConfigMap{ObjectMeta: meta(oursLater), Data: data}, nil},
-		"nobody's":                     {&corev1.ConfigMap{ObjectMeta: meta(nil), Data: data}, &corev1.ConfigMap{ObjectMeta: remains(nil)}},
-		"another controller's":         {&corev1.ConfigMap{ObjectMeta: meta(helm), Data: data}, &corev1.ConfigMap{ObjectMeta: remains(helm)}},
-		"owned, and not controlled":    {&corev1.ConfigMap{ObjectMeta: meta(notController), Data: data}, &corev1.ConfigMap{ObjectMeta: remains(notController)}},
-		"another kind": {
+		"an AppService":                          {&v1alpha1.AppService{ObjectMeta: meta(nil)}, nil},
+		"an ingress class":                       {&networkingv1.IngressClass{ObjectMeta: meta(nil)}, nil},
+		"a managed child":                        {&corev1.ConfigMap{ObjectMeta: meta(managed), Data: data}, nil},
+		"a child managed by a later API version": {&corev1.ConfigMap{ObjectMeta: meta(managedByV1), Data: data}, nil},
+		"an object without owner":                {&corev1.ConfigMap{ObjectMeta: meta(nil), Data: data}, &corev1.ConfigMap{ObjectMeta: remains(nil)}},
+		"an object of another controller":        {&corev1.ConfigMap{ObjectMeta: meta(helm), Data: data}, &corev1.ConfigMap{ObjectMeta: remains(helm)}},
+		"an owner that is not the controller":    {&corev1.ConfigMap{ObjectMeta: meta(notController), Data: data}, &corev1.ConfigMap{ObjectMeta: remains(notController)}},
+		"a Deployment without owner": {
 			&appsv1.Deployment{ObjectMeta: meta(nil), Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}},
 			&appsv1.Deployment{ObjectMeta: remains(nil)},
 		},
-		"no object at all": {"a tombstone", nil},
+		"not an object": {"a tombstone", nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			kept, err := forgetStrangers(c.cached)
+			stripped, err := stripUnowned(c.cached)
 			g.Expect(err).NotTo(HaveOccurred())
 			if c.want == nil {
-				g.Expect(kept).To(BeIdenticalTo(c.cached))
+				g.Expect(stripped).To(BeIdenticalTo(c.cached))
 				return
 			}
-			g.Expect(kept).To(Equal(c.want))
-			again, err := forgetStrangers(kept)
+			g.Expect(stripped).To(Equal(c.want))
+			again, err := stripUnowned(stripped)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(again).To(Equal(c.want), "a transform may be applied twice")
+			g.Expect(again).To(Equal(c.want), "stripping is idempotent")
 		})
 	}
 }
 
-// What is cached may be shared: a transform that edits it would change it under others.
-func TestForgettingLeavesTheOriginalAlone(t *testing.T) {
+// Cached objects may be shared, so the transform must not edit them.
+func TestStripUnownedDoesNotModifyItsInput(t *testing.T) {
 	g := NewWithT(t)
 	original := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Data: map[string]string{"a": "b"}}
-	_, err := forgetStrangers(client.Object(original))
+	_, err := stripUnowned(client.Object(original))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(original.Data).To(HaveLen(1))
 }

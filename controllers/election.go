@@ -22,19 +22,19 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 )
 
-// election is what a manager has of the election: nothing but an empty one where there is none.
+// election holds what a manager needs for leader election; guard is nil without leader election.
 type election struct {
 	guard  *lease.Guard
-	events *lateEvents
+	events *lazyRecorders
 }
 
-// newElection wires the election into a manager's config and options.
+// newElection adds leader election to a manager's config and options.
 //
-// Three ways lead to the API server then. The Lease has a connection of its own, so that a renewal
-// waits for nothing else. Writes have connections that the guard can cut. Everything else goes as the
-// config says.
+// Requests to the API server then use three sets of connections. The Lease has a connection of its
+// own, so that a renewal never queues behind other requests. Writes have connections that the guard
+// can close. All other requests use the connections that the config describes.
 func (o Options) newElection(cfg *rest.Config, options *ctrl.Options) (*election, error) {
-	e := &election{events: &lateEvents{}}
+	e := &election{events: &lazyRecorders{}}
 	if !o.LeaderElection || o.Unguarded {
 		return e, nil
 	}
@@ -56,26 +56,26 @@ func (o Options) newElection(cfg *rest.Config, options *ctrl.Options) (*election
 }
 
 func (o Options) newLock(cfg *rest.Config, recorders recorder.Provider) (resourcelock.Interface, error) {
-	alone := rest.CopyConfig(cfg)
-	if alone.Transport == nil {
-		alone.Dial = dialerOf(cfg)
+	leaseConfig := rest.CopyConfig(cfg)
+	if leaseConfig.Transport == nil {
+		leaseConfig.Dial = dialerOf(cfg)
 	}
-	lock, err := leaderelection.NewResourceLock(alone, recorders, leaderelection.Options{
+	lock, err := leaderelection.NewResourceLock(leaseConfig, recorders, leaderelection.Options{
 		LeaderElection:          true,
 		LeaderElectionID:        LeaderElectionID,
 		LeaderElectionNamespace: o.LeaderElectionNamespace,
 		RenewDeadline:           o.RenewDeadline,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("preparing the leader election: %w", err)
+		return nil, fmt.Errorf("preparing leader election: %w", err)
 	}
 	return lock, nil
 }
 
-// guardWrites makes the guard the innermost wrapper of a config's transport, around those that are
-// there already, which stand for the wire.
+// guardWrites wraps a config's transport in the guard. Wrappers that the config already has stay
+// inside, between the guard and the network.
 func guardWrites(cfg *rest.Config, guard *lease.Guard) error {
-	ownWrites, err := writesOf(cfg, guard)
+	ownWrites, err := writeTransport(cfg, guard)
 	if err != nil {
 		return err
 	}
@@ -93,47 +93,47 @@ func guardWrites(cfg *rest.Config, guard *lease.Guard) error {
 	return nil
 }
 
-// writesOf is a transport like the config's whose connections the guard can cut, without whatever
-// wraps it; nil if the config brings a transport that it insists on.
-func writesOf(cfg *rest.Config, guard *lease.Guard) (http.RoundTripper, error) {
+// writeTransport is a transport like the config's, without its wrappers, whose connections the guard can
+// close. It is nil if the config has a custom transport.
+func writeTransport(cfg *rest.Config, guard *lease.Guard) (http.RoundTripper, error) {
 	if cfg.Transport != nil {
 		return nil, nil
 	}
-	as, err := cfg.TransportConfig()
+	base, err := cfg.TransportConfig()
 	if err != nil {
-		return nil, fmt.Errorf("preparing the transport of writes: %w", err)
+		return nil, fmt.Errorf("preparing the transport for writes: %w", err)
 	}
 	dial := dialerOf(cfg)
-	if as.DialHolder != nil {
-		dial = as.DialHolder.Dial
+	if base.DialHolder != nil {
+		dial = base.DialHolder.Dial
 	}
 	writes, err := transport.New(&transport.Config{
-		TLS: as.TLS, Proxy: as.Proxy, DisableCompression: as.DisableCompression,
+		TLS: base.TLS, Proxy: base.Proxy, DisableCompression: base.DisableCompression,
 		DialHolder: &transport.DialHolder{Dial: guard.Dial(dial)},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("preparing the transport of writes: %w", err)
+		return nil, fmt.Errorf("preparing the transport for writes: %w", err)
 	}
 	return writes, nil
 }
 
-// dialerOf is a dialer of its own, even if it does the same: client-go shares connections among
-// configs that have the same one.
+// dialerOf returns a new dialer that behaves like the config's. It must be a new one, because
+// client-go shares connections among configs with the same dialer.
 func dialerOf(cfg *rest.Config) lease.Dialer {
 	if dial := cfg.Dial; dial != nil {
 		return func(ctx context.Context, network, address string) (net.Conn, error) {
 			return dial(ctx, network, address)
 		}
 	}
-	const asClientGo = 30 * time.Second
-	return (&net.Dialer{Timeout: asClientGo, KeepAlive: asClientGo}).DialContext
+	const clientGoDefault = 30 * time.Second
+	return (&net.Dialer{Timeout: clientGoDefault, KeepAlive: clientGoDefault}).DialContext
 }
 
-// startGuarded runs a manager, and ends it when its Lease is another's.
+// startGuarded runs a manager, and stops it when another replica acquires its Lease.
 func startGuarded(ctx context.Context, mgr ctrl.Manager, guard *lease.Guard) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// A reconciler that does not end with the manager has nothing to write with.
+	// A reconcile that is still running after the manager has stopped cannot write.
 	defer guard.Close()
 	ended := make(chan struct{})
 	defer close(ended)
@@ -147,60 +147,60 @@ func startGuarded(ctx context.Context, mgr ctrl.Manager, guard *lease.Guard) err
 	err := mgr.Start(ctx)
 	select {
 	case <-guard.Lost():
-		return errors.Join(errors.New("another replica has the Lease that was ours"), err)
+		return errors.Join(errors.New("another replica has acquired the Lease"), err)
 	default:
 		return err
 	}
 }
 
-// stuckAfter is how long after the end of its proof a leader must have noticed.
-const stuckAfter = 30 * time.Second
+// unhealthyAfter is how long after its Lease has expired a leader may keep running.
+const unhealthyAfter = 30 * time.Second
 
-// notStuck is a health check: it fails for a leader that neither renews its Lease nor ends, which
-// only a restart helps.
-func notStuck(guard *lease.Guard) healthz.Checker {
+// leaseNotOverdue is a health check. It fails for a leader that neither renews its Lease nor exits,
+// so that the kubelet restarts it.
+func leaseNotOverdue(guard *lease.Guard) healthz.Checker {
 	return func(*http.Request) error {
-		if guard != nil && guard.Overdue() > stuckAfter {
-			return fmt.Errorf("the leader has not renewed its Lease for %s after it ran out, and goes on", stuckAfter)
+		if guard != nil && guard.Overdue() > unhealthyAfter {
+			return fmt.Errorf("the Lease expired more than %s ago, and the leader has neither renewed it nor exited", unhealthyAfter)
 		}
 		return nil
 	}
 }
 
-// lateEvents records Events by a manager that is not there yet when the lock is made.
-type lateEvents struct{ recorders recorder.Provider }
+// lazyRecorders provides Event recorders of a manager that is created after the lock.
+type lazyRecorders struct{ recorders recorder.Provider }
 
 // GetEventRecorderFor implements [recorder.Provider].
-func (l *lateEvents) GetEventRecorderFor(name string) record.EventRecorder {
-	return &lateRecorder{late: l, name: name}
+func (l *lazyRecorders) GetEventRecorderFor(name string) record.EventRecorder {
+	return &lazyRecorder{lazy: l, name: name}
 }
 
 // GetEventRecorder implements [recorder.Provider].
-func (l *lateEvents) GetEventRecorder(name string) recorder.EventRecorder {
+func (l *lazyRecorders) GetEventRecorder(name string) recorder.EventRecorder {
 	return l.recorders.GetEventRecorder(name)
 }
 
-// lateRecorder looks for its recorder when it has something to record.
-type lateRecorder struct {
-	late *lateEvents
+// lazyRecorder looks up its recorder when it records the first Event.
+type lazyRecorder struct {
+	lazy *lazyRecorders
 	name string
 }
 
-func (r *lateRecorder) recorder() record.EventRecorder {
-	return r.late.recorders.GetEventRecorderFor(r.name) //nolint:staticcheck // client-go's election knows no other API of Events
+func (r *lazyRecorder) recorder() record.EventRecorder {
+	return r.lazy.recorders.GetEventRecorderFor(r.name) //nolint:staticcheck // client-go's leader election supports no other Events API
 }
 
 // Event implements [record.EventRecorder].
-func (r *lateRecorder) Event(object runtime.Object, kind, reason, message string) {
+func (r *lazyRecorder) Event(object runtime.Object, kind, reason, message string) {
 	r.recorder().Event(object, kind, reason, message)
 }
 
 // Eventf implements [record.EventRecorder].
-func (r *lateRecorder) Eventf(object runtime.Object, kind, reason, format string, args ...any) {
+func (r *lazyRecorder) Eventf(object runtime.Object, kind, reason, format string, args ...any) {
 	r.recorder().Eventf(object, kind, reason, format, args...)
 }
 
 // AnnotatedEventf implements [record.EventRecorder].
-func (r *lateRecorder) AnnotatedEventf(object runtime.Object, annotations map[string]string, kind, reason, format string, args ...any) {
+func (r *lazyRecorder) AnnotatedEventf(object runtime.Object, annotations map[string]string, kind, reason, format string, args ...any) {
 	r.recorder().AnnotatedEventf(object, annotations, kind, reason, format, args...)
 }

@@ -19,59 +19,59 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 )
 
-// granted is a lock that anybody gets.
-type granted struct{ resourcelock.Interface }
+// freeLock is a lock that is always acquired.
+type freeLock struct{ resourcelock.Interface }
 
-func (granted) Identity() string { return "me" }
+func (freeLock) Identity() string { return "me" }
 
-func (granted) Create(context.Context, resourcelock.LeaderElectionRecord) error { return nil }
+func (freeLock) Create(context.Context, resourcelock.LeaderElectionRecord) error { return nil }
 
 func elect(t *testing.T, guard *lease.Guard) {
 	t.Helper()
-	if err := guard.Lock(granted{}).Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
+	if err := guard.Lock(freeLock{}).Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// listener is a server that notes by which connection it was asked.
-type listener struct {
+// connectionRecorder is a server that records the connection of each request.
+type connectionRecorder struct {
 	mu    sync.Mutex
 	calls map[string]string
 }
 
 // ServeHTTP implements http.Handler.
-func (l *listener) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls[r.Method] = r.RemoteAddr
+func (r *connectionRecorder) ServeHTTP(_ http.ResponseWriter, request *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls[request.Method] = request.RemoteAddr
 }
 
-func (l *listener) connectionOf(method string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.calls[method]
+func (r *connectionRecorder) connectionOf(method string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls[method]
 }
 
-func TestWritesAreGuardedByWhateverWayTheyGo(t *testing.T) {
+func TestGuardsWritesOnEveryTransport(t *testing.T) {
 	counted := 0
 	for name, c := range map[string]struct {
 		config func(*rest.Config)
-		// together says that writes share the connections of reads.
-		together bool
+		// shared says that writes share the connections of reads.
+		shared bool
 	}{
-		"as client-go goes": {config: func(*rest.Config) {}},
-		"by a dialer":       {config: func(c *rest.Config) { c.Dial = (&net.Dialer{}).DialContext }},
-		"by a transport that was given": {together: true, config: func(c *rest.Config) {
+		"default transport": {config: func(*rest.Config) {}},
+		"custom dialer":     {config: func(c *rest.Config) { c.Dial = (&net.Dialer{}).DialContext }},
+		"custom transport": {shared: true, config: func(c *rest.Config) {
 			c.Transport = http.DefaultTransport
 		}},
-		"through what wraps it": {config: func(c *rest.Config) {
+		"wrapped transport": {config: func(c *rest.Config) {
 			c.WrapTransport = func(rt http.RoundTripper) http.RoundTripper { return counting{rt, &counted} }
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			heard := &listener{calls: map[string]string{}}
-			server := httptest.NewServer(heard)
+			recorder := &connectionRecorder{calls: map[string]string{}}
+			server := httptest.NewServer(recorder)
 			t.Cleanup(server.Close)
 			cfg := &rest.Config{Host: server.URL}
 			c.config(cfg)
@@ -92,14 +92,14 @@ func TestWritesAreGuardedByWhateverWayTheyGo(t *testing.T) {
 			g.Expect(send(http.MethodGet)).To(Succeed())
 			_, refused := lease.Refused(send(http.MethodPatch))
 			g.Expect(refused).To(BeTrue())
-			g.Expect(heard.connectionOf(http.MethodPatch)).To(BeEmpty())
+			g.Expect(recorder.connectionOf(http.MethodPatch)).To(BeEmpty())
 
 			elect(t, guard)
 			g.Expect(send(http.MethodPatch)).To(Succeed())
-			g.Expect(heard.connectionOf(http.MethodPatch) == heard.connectionOf(http.MethodGet)).To(Equal(c.together))
+			g.Expect(recorder.connectionOf(http.MethodPatch) == recorder.connectionOf(http.MethodGet)).To(Equal(c.shared))
 		})
 	}
-	NewWithT(t).Expect(counted).To(Equal(2), "the wrapper stands for the wire: a read and a write came there, and what was refused did not")
+	NewWithT(t).Expect(counted).To(Equal(2), "the wrapper sees the read and the write that were sent, and not the write that was refused")
 }
 
 type counting struct {
@@ -113,10 +113,10 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-func TestWithoutAnElectionThereIsNoGuard(t *testing.T) {
+func TestNoGuardWithoutLeaderElection(t *testing.T) {
 	for name, o := range map[string]Options{
-		"alone":     {},
-		"unguarded": {LeaderElection: true, LeaderElectionNamespace: "fixpoint", Unguarded: true},
+		"no leader election": {},
+		"unguarded":          {LeaderElection: true, LeaderElectionNamespace: "fixpoint", Unguarded: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -130,30 +130,30 @@ func TestWithoutAnElectionThereIsNoGuard(t *testing.T) {
 	}
 }
 
-func TestAnElectionNeedsANamespace(t *testing.T) {
+func TestLeaderElectionRequiresANamespace(t *testing.T) {
 	g := NewWithT(t)
 	o, err := Options{LeaderElection: true}.complete()
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = o.newElection(&rest.Config{Host: "https://server.test"}, &ctrl.Options{})
-	g.Expect(err).To(MatchError(And(HavePrefix("preparing the leader election: "), ContainSubstring("LeaderElectionNamespace"))))
+	g.Expect(err).To(MatchError(And(HavePrefix("preparing leader election: "), ContainSubstring("LeaderElectionNamespace"))))
 }
 
-func TestALeaderThatIsStuckIsUnhealthy(t *testing.T) {
+func TestLeaderWithAnExpiredLeaseIsUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard := lease.New(DefaultLeaseDuration, nil)
-		healthy := notStuck(guard)
+		healthy := leaseNotOverdue(guard)
 		g.Expect(healthy(nil)).To(Succeed(), "a standby")
 		elect(t, guard)
-		time.Sleep(DefaultLeaseDuration) //nolint:forbidigo // the clock of the bubble
-		g.Expect(healthy(nil)).To(Succeed(), "a leader whose election is about to end")
-		time.Sleep(stuckAfter) //nolint:forbidigo // the clock of the bubble
-		g.Expect(healthy(nil)).To(MatchError("the leader has not renewed its Lease for 30s after it ran out, and goes on"))
+		time.Sleep(DefaultLeaseDuration) //nolint:forbidigo // synctest advances the clock
+		g.Expect(healthy(nil)).To(Succeed(), "a leader whose Lease has just expired")
+		time.Sleep(unhealthyAfter) //nolint:forbidigo // synctest advances the clock
+		g.Expect(healthy(nil)).To(MatchError("the Lease expired more than 30s ago, and the leader has neither renewed it nor exited"))
 		guard.Close()
-		g.Expect(healthy(nil)).To(Succeed(), "one that is about to end")
+		g.Expect(healthy(nil)).To(Succeed(), "a manager that is shutting down")
 	})
 }
 
-func TestWhoElectsNobodyIsHealthy(t *testing.T) {
-	NewWithT(t).Expect(notStuck(nil)(nil)).To(Succeed())
+func TestManagerWithoutLeaderElectionIsHealthy(t *testing.T) {
+	NewWithT(t).Expect(leaseNotOverdue(nil)(nil)).To(Succeed())
 }

@@ -1,5 +1,5 @@
-// Package controllers builds the manager that hosts all controllers, as a value: a process can
-// build and run many of them, one after another or side by side.
+// Package controllers builds the manager that runs all controllers. A process can build and run many
+// managers, in sequence or concurrently.
 package controllers
 
 import (
@@ -41,93 +41,103 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// LeaderElectionID names the Lease by which replicas agree who works.
+// LeaderElectionID is the name of the Lease for leader election.
 const LeaderElectionID = "manager.fixpoint.dev"
 
-// How the election goes unless it is said otherwise. A standby looks after 1 to 2.2 retry periods
-// whether the Lease is free, so that a handover takes at most 1.1 s.
+// Defaults of leader election. A standby replica tries to acquire the Lease every 1 to 2.2 retry
+// periods, so that a handover takes at most 1.1 s.
 const (
 	DefaultLeaseDuration = 15 * time.Second
 	DefaultRenewDeadline = 10 * time.Second
 	DefaultRetryPeriod   = 500 * time.Millisecond
 )
 
-// drainTimeout is how long a manager that is stopped waits for the passes that are under way.
+// Defaults of the exponential backoff of failed reconciles.
+const (
+	DefaultRetryMinDelay = 200 * time.Millisecond
+	DefaultRetryMaxDelay = 5 * time.Minute
+)
+
+// drainTimeout is how long a manager that is shutting down waits for running reconciles.
 const drainTimeout = 10 * time.Second
 
-// reconcileTimeout ends a reconcile that hangs, for instance on a server that does not answer.
+// reconcileTimeout cancels a reconcile that blocks, for example on a server that does not respond.
 const reconcileTimeout = time.Minute
 
-// Names lists the controllers that a manager can host.
+// Names lists the controllers that a manager can run.
 func Names() []string { return []string{appservice.Name, mcpserver.Name, securestorage.Name} }
 
-// DefaultBridgeImage is the project's own image, which holds the bridge.
+// DefaultBridgeImage is the image of Fixpoint itself, which contains the bridge.
 const DefaultBridgeImage = "ghcr.io/fixpoint-dev/fixpoint:latest"
 
-// Options configure a manager. The zero value runs all controllers in all namespaces and serves
-// nothing.
+// Options configure a manager. The zero value runs all controllers in all namespaces, without
+// endpoints for metrics, health probes and profiles.
 type Options struct {
-	// Namespaces to watch; none means all.
+	// Namespaces to watch; empty means all.
 	Namespaces []string
-	// Controllers to run, out of [Names]; none means all.
+	// Controllers to run, a subset of [Names]; empty means all.
 	Controllers []string
-	// Concurrency is how many objects of one kind are reconciled at the same time. Default 10.
+	// Concurrency is the maximum number of concurrent reconciles per kind. Default 10.
 	Concurrency int
-	// QPS and Burst limit the requests to the API server. The default is no limit: the API
-	// server's own priority and fairness does it better.
+	// RetryMinDelay and RetryMaxDelay bound the exponential backoff of failed reconciles: the delay
+	// before the first retry and the longest delay. The defaults are 200 ms and 5 min.
+	RetryMinDelay, RetryMaxDelay time.Duration
+	// QPS and Burst limit the requests to the API server. The default is no client-side limit: API
+	// Priority and Fairness limits requests on the server.
 	QPS   float32
 	Burst int
-	// NoClusterRights is for a manager that has rights in some namespaces alone. It does not look at what
-	// is of the whole cluster: the class of an Ingress is taken to be there.
+	// NoClusterRights is for a manager with permissions in some namespaces only. The manager does not
+	// access cluster-scoped resources: it assumes that the IngressClass of an Ingress exists.
 	NoClusterRights bool
-	// SyncPeriod is how often everything is looked at although nothing changed. Default 10 hours.
+	// SyncPeriod is the interval at which all objects are reconciled although nothing has changed. Default 10 hours.
 	SyncPeriod time.Duration
 
-	// BridgeImage is the image that brings the bridge for the stdio servers of MCPServers.
+	// BridgeImage is the image that provides the bridge for MCPServers with transport stdio.
 	BridgeImage string
-	// ProbeEndpoint, if it is set, is the scheme and host that are asked in place of every MCPServer's:
-	// for a cluster whose nodes are simulated, and for nothing else.
+	// ProbeEndpoint, if set, replaces the scheme and host of every MCPServer that the manager probes.
+	// It is only for clusters with simulated nodes.
 	ProbeEndpoint *url.URL
-	// ProbeDial opens the connections of the prober to pods; a net.Dialer does by default. It is for
-	// tests, whose pods run nowhere.
+	// ProbeDial opens the connections of the prober to pods. The default is a net.Dialer. It is for
+	// tests on clusters with simulated pods.
 	ProbeDial func(ctx context.Context, network, address string) (net.Conn, error)
-	// PodNamespace and PodLabels say where and how the manager's own pods are found: the network
-	// policies of MCPServers let them in. Without labels it is the whole namespace; without the
-	// namespace the policies have to name it.
+	// PodNamespace and PodLabels select the manager's own pods, from which the NetworkPolicies of
+	// MCPServers allow traffic. Without labels, they allow traffic from the whole namespace; without
+	// a namespace, each MCPServer must list the namespace of the manager itself.
 	PodNamespace string
 	PodLabels    map[string]string
 
-	// Cloud is where SecureStorages live, and Credentials how one is known there. Azure by default.
+	// Cloud is the cloud API for SecureStorages, and Credentials authenticate the manager to it. The
+	// default is Azure with its default credential chain.
 	Cloud       cloud.Config
 	Credentials cloud.Credentials
 
-	// LeaderElection makes replicas agree on one that works, over a Lease in LeaderElectionNamespace,
-	// by default the pod's own. The others, and a leader that cannot prove that it is one, write nothing.
+	// LeaderElection enables leader election with a Lease in LeaderElectionNamespace, by default the
+	// namespace of the pod. Replicas that do not verifiably hold the Lease write nothing.
 	LeaderElection          bool
 	LeaderElectionNamespace string
-	// LeaseDuration is how long the others wait for a leader that is not heard of, in whole seconds;
-	// RenewDeadline how long a leader tries to renew the Lease before it gives up; RetryPeriod the
-	// pause between tries, and with it how long a handover takes: up to 2.2 times as long. The defaults
-	// are 15 s, 10 s and 0.5 s.
+	// LeaseDuration is how long standby replicas wait before they take over from an unresponsive
+	// leader, in whole seconds; RenewDeadline how long the leader retries to renew the Lease before it
+	// exits; RetryPeriod the interval between attempts to acquire the Lease, where a handover takes up
+	// to 2.2 times as long. The defaults are 15 s, 10 s and 0.5 s.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// Unguarded leaves the election as client-go has it, by which there are two leaders at times. It
-	// is for tests that show that they would notice.
+	// Unguarded uses the leader election of client-go as it is, which allows two leaders to write for
+	// a short time. It is for tests that prove that they detect this.
 	Unguarded bool
 
-	// Metrics says where and how metrics are served. The zero value serves none.
+	// Metrics configures the metrics endpoint. The zero value disables it.
 	Metrics metricsserver.Options
-	// HealthProbeAddress is where /healthz and /readyz are served; empty or "0" serves none.
+	// HealthProbeAddress is the address of /healthz and /readyz; empty or "0" disables them.
 	HealthProbeAddress string
-	// ProfilingAddress is where profiles are served, to everybody; empty or "0" serves none.
+	// ProfilingAddress is the address of the pprof endpoint, which has no authentication; empty or "0" disables it.
 	ProfilingAddress string
 
-	// Logger takes all logs. The default is controller-runtime's own.
+	// Logger receives all logs. The default is the logger of controller-runtime.
 	Logger logr.Logger
-	// Clock is for tests. The default is the real one.
+	// Clock is for tests. The default is the system clock.
 	Clock clock.PassiveClock
 }
 
-// NewScheme knows the Go types of everything that the controllers read and write.
+// NewScheme returns a scheme with the Go types of all objects that the controllers read and write.
 func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
@@ -136,7 +146,7 @@ func NewScheme() *runtime.Scheme {
 	return scheme
 }
 
-// NewManager builds a manager that is ready to be started. The config is copied.
+// NewManager builds a manager that is ready to start. It copies the config.
 func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -165,7 +175,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 }
 
 func addChecks(mgr ctrl.Manager, guard *lease.Guard) error {
-	if err := mgr.AddHealthzCheck("election", notStuck(guard)); err != nil {
+	if err := mgr.AddHealthzCheck("election", leaseNotOverdue(guard)); err != nil {
 		return fmt.Errorf("adding the health check: %w", err)
 	}
 	if err := mgr.AddReadyzCheck("caches", cachesSynced(mgr)); err != nil {
@@ -177,11 +187,11 @@ func addChecks(mgr ctrl.Manager, guard *lease.Guard) error {
 func (o Options) complete() (Options, error) {
 	for _, name := range o.Controllers {
 		if !slices.Contains(Names(), name) {
-			return o, fmt.Errorf("there is no controller %q: choose from %s", name, strings.Join(Names(), ", "))
+			return o, fmt.Errorf("controller %q does not exist: choose from %s", name, strings.Join(Names(), ", "))
 		}
 	}
 	if o.Concurrency < 0 {
-		return o, fmt.Errorf("the concurrency is %d: it must be at least 1", o.Concurrency)
+		return o, fmt.Errorf("the concurrency is %d: set at least 1", o.Concurrency)
 	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 10
@@ -192,8 +202,13 @@ func (o Options) complete() (Options, error) {
 	if o.QPS == 0 {
 		o.QPS = -1
 	}
+	o.RetryMinDelay = cmp.Or(o.RetryMinDelay, DefaultRetryMinDelay)
+	o.RetryMaxDelay = cmp.Or(o.RetryMaxDelay, DefaultRetryMaxDelay)
+	if err := o.checkRetryDelays(); err != nil {
+		return o, err
+	}
 	if o.LeaseDuration%time.Second != 0 {
-		return o, fmt.Errorf("the lease duration is %s: it must be whole seconds, since a Lease cannot say anything else", o.LeaseDuration)
+		return o, fmt.Errorf("the lease duration is %s: set whole seconds, because a Lease stores whole seconds", o.LeaseDuration)
 	}
 	o.LeaseDuration = cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
 	o.RenewDeadline = cmp.Or(o.RenewDeadline, DefaultRenewDeadline)
@@ -208,6 +223,19 @@ func (o Options) complete() (Options, error) {
 		o.Metrics.BindAddress = "0"
 	}
 	return o, nil
+}
+
+func (o Options) checkRetryDelays() error {
+	switch {
+	case o.RetryMinDelay < 0:
+		return fmt.Errorf("--retry-min-delay is %s: set a positive duration", o.RetryMinDelay)
+	case o.RetryMaxDelay < 0:
+		return fmt.Errorf("--retry-max-delay is %s: set a positive duration", o.RetryMaxDelay)
+	case o.RetryMinDelay > o.RetryMaxDelay:
+		return fmt.Errorf("--retry-min-delay (%s) is greater than --retry-max-delay (%s): set a delay of at most --retry-max-delay", o.RetryMinDelay, o.RetryMaxDelay)
+	default:
+		return nil
+	}
 }
 
 func (o Options) managerOptions() ctrl.Options {
@@ -227,19 +255,19 @@ func (o Options) managerOptions() ctrl.Options {
 		GracefulShutdownTimeout:       ptr.To(drainTimeout),
 		Cache: cache.Options{
 			SyncPeriod:       nonZero(o.SyncPeriod),
-			DefaultTransform: forgetStrangers,
+			DefaultTransform: stripUnowned,
 			ByObject: map[client.Object]cache.ByObject{
 				&discoveryv1.EndpointSlice{}: {Label: labels.SelectorFromSet(labels.Set{workload.LabelManagedBy: workload.ManagedBy})},
 			},
 		},
-		NewClient: newPatientClient,
+		NewClient: newClient,
 		Client: client.Options{
-			// A pass must see what the one before it wrote, or it would do it again.
+			// A reconcile must see the writes of the previous one, or it would repeat them.
 			Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)},
 		},
 		Controller: config.Controller{
 			SkipNameValidation:    ptr.To(true), // a process may build many managers
-			EnableWarmup:          ptr.To(true), // standbys take over with full caches
+			EnableWarmup:          ptr.To(true), // standby replicas take over with synced caches
 			ReconciliationTimeout: reconcileTimeout,
 			Logger:                o.Logger,
 		},
@@ -264,31 +292,36 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 	}
 	indexer := &sharedIndexer{FieldIndexer: mgr.GetFieldIndexer(), done: map[string]bool{}}
 	if slices.Contains(o.Controllers, appservice.Name) {
-		err := appservice.Setup(ctx, mgr, appservice.Options{Concurrency: o.Concurrency, NoClusterRights: o.NoClusterRights, Indexer: indexer, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock})
+		err := appservice.Setup(ctx, mgr, appservice.Options{
+			Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
+			Indexer: indexer, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock, NoClusterRights: o.NoClusterRights,
+		})
 		if err != nil {
 			return err
 		}
 	}
 	if slices.Contains(o.Controllers, mcpserver.Name) {
-		asking, err := prober.New(o.proberOptions())
+		probes, err := prober.New(o.proberOptions())
 		if err != nil {
-			return fmt.Errorf("making the prober: %w", err)
+			return fmt.Errorf("creating the prober: %w", err)
 		}
 		err = mcpserver.Setup(ctx, mgr, mcpserver.Options{
-			Concurrency: o.Concurrency, Indexer: indexer, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
+			Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
+			Indexer: indexer, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
 			Settings: mcpserver.Settings{BridgeImage: o.BridgeImage, ManagerNamespace: o.PodNamespace, ManagerLabels: o.PodLabels},
-			Prober:   asking, NoClusterRights: o.NoClusterRights,
+			Prober:   probes, NoClusterRights: o.NoClusterRights,
 		})
 		if err != nil {
 			return err
 		}
 	}
 	if slices.Contains(o.Controllers, securestorage.Name) {
-		at := o.Cloud
-		at.Guard = guard
+		endpoint := o.Cloud
+		endpoint.Guard = guard
 		err := securestorage.Setup(ctx, mgr, securestorage.Options{
-			Concurrency: o.Concurrency, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
-			Cloud: cloud.New(at), Credentials: o.Credentials,
+			Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
+			Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
+			Cloud: cloud.New(endpoint), Credentials: o.Credentials,
 		})
 		if err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-func TestTheZeroValueOfOptionsWorks(t *testing.T) {
+func TestDefaultOptions(t *testing.T) {
 	g := NewWithT(t)
 
 	o, err := Options{}.complete()
@@ -20,13 +20,18 @@ func TestTheZeroValueOfOptionsWorks(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(o.Controllers).To(Equal(Names()))
 	g.Expect(o.Concurrency).To(Equal(10))
-	g.Expect(o.QPS).To(BeEquivalentTo(-1), "client-go takes this as no limit, and 0 as its default of 5")
+	g.Expect(o.QPS).To(BeEquivalentTo(-1), "client-go reads -1 as no limit, and 0 as its default of 5")
 	g.Expect(o.Metrics.BindAddress).To(Equal("0"))
+	g.Expect(o.RetryMinDelay).To(Equal(200 * time.Millisecond))
+	g.Expect(o.RetryMaxDelay).To(Equal(5 * time.Minute))
 }
 
-func TestWhatIsGivenIsKept(t *testing.T) {
+func TestCompleteKeepsTheGivenOptions(t *testing.T) {
 	g := NewWithT(t)
-	given := Options{Concurrency: 3, QPS: 20, Burst: 40, Controllers: []string{"appservice"}}
+	given := Options{
+		Concurrency: 3, QPS: 20, Burst: 40, Controllers: []string{"appservice"},
+		RetryMinDelay: time.Second, RetryMaxDelay: time.Second,
+	}
 	given.Metrics.BindAddress = ":8443"
 
 	o, err := given.complete()
@@ -37,16 +42,24 @@ func TestWhatIsGivenIsKept(t *testing.T) {
 	g.Expect(o.QPS).To(BeEquivalentTo(20))
 	g.Expect(o.Burst).To(Equal(40))
 	g.Expect(o.Metrics.BindAddress).To(Equal(":8443"))
+	g.Expect(o.RetryMinDelay).To(Equal(time.Second))
+	g.Expect(o.RetryMaxDelay).To(Equal(time.Second))
 }
 
-func TestWrongOptionsSayWhatWouldBeRight(t *testing.T) {
+func TestRejectsInvalidOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		options Options
 		want    string
 	}{
-		"no such controller":       {Options{Controllers: []string{"appservice", "webapp"}}, `there is no controller "webapp": choose from ` + strings.Join(Names(), ", ")},
-		"a lease of half a second": {Options{LeaseDuration: 2500 * time.Millisecond}, "the lease duration is 2.5s: it must be whole seconds, since a Lease cannot say anything else"},
-		"negative concurrency":     {Options{Concurrency: -1}, "the concurrency is -1: it must be at least 1"},
+		"unknown controller":            {Options{Controllers: []string{"appservice", "webapp"}}, `controller "webapp" does not exist: choose from ` + strings.Join(Names(), ", ")},
+		"lease duration of 2.5 seconds": {Options{LeaseDuration: 2500 * time.Millisecond}, "the lease duration is 2.5s: set whole seconds, because a Lease stores whole seconds"},
+		"negative concurrency":          {Options{Concurrency: -1}, "the concurrency is -1: set at least 1"},
+		"negative min delay":            {Options{RetryMinDelay: -1}, "--retry-min-delay is -1ns: set a positive duration"},
+		"negative max delay":            {Options{RetryMaxDelay: -time.Second}, "--retry-max-delay is -1s: set a positive duration"},
+		"min delay greater than max delay": {Options{RetryMinDelay: 2 * time.Second, RetryMaxDelay: time.Second},
+			"--retry-min-delay (2s) is greater than --retry-max-delay (1s): set a delay of at most --retry-max-delay"},
+		"min delay greater than the default max delay": {Options{RetryMinDelay: time.Hour},
+			"--retry-min-delay (1h0m0s) is greater than --retry-max-delay (5m0s): set a delay of at most --retry-max-delay"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewManager(t.Context(), &rest.Config{}, c.options)
@@ -66,7 +79,7 @@ func TestManagerOptions(t *testing.T) {
 		g := NewWithT(t)
 		g.Expect(managerOptions(g, Options{}).Cache.DefaultNamespaces).To(BeEmpty())
 	})
-	t.Run("those namespaces that are named", func(t *testing.T) {
+	t.Run("selected namespaces", func(t *testing.T) {
 		g := NewWithT(t)
 		g.Expect(managerOptions(g, Options{Namespaces: []string{"a", "b"}}).Cache.DefaultNamespaces).To(And(HaveLen(2), HaveKey("a"), HaveKey("b")))
 	})
@@ -78,23 +91,23 @@ func TestManagerOptions(t *testing.T) {
 		g.Expect(*options.RetryPeriod).To(Equal(DefaultRetryPeriod))
 		g.Expect(options.Cache.SyncPeriod).To(BeNil())
 	})
-	t.Run("a manager that is stopped waits for its passes, but not for ever", func(t *testing.T) {
+	t.Run("a manager that is shutting down waits for running reconciles, for a limited time", func(t *testing.T) {
 		g := NewWithT(t)
 		g.Expect(*managerOptions(g, Options{}).GracefulShutdownTimeout).To(Equal(drainTimeout))
 	})
-	t.Run("a leader that ends gives the Lease up, and standbys have full caches", func(t *testing.T) {
+	t.Run("a leader releases the Lease on shutdown, and standby replicas have synced caches", func(t *testing.T) {
 		g := NewWithT(t)
 		options := managerOptions(g, Options{LeaderElection: true})
 		g.Expect(options.LeaderElectionReleaseOnCancel).To(BeTrue())
 		g.Expect(options.LeaderElectionID).To(Equal(LeaderElectionID))
 		g.Expect(*options.Controller.EnableWarmup).To(BeTrue())
 	})
-	t.Run("a pass sees what the one before it wrote", func(t *testing.T) {
+	t.Run("a reconcile sees the writes of the previous one", func(t *testing.T) {
 		g := NewWithT(t)
 		g.Expect(*managerOptions(g, Options{}).Client.Cache.EnableReadYourWritesConsistency).To(BeTrue())
 	})
 }
 
-func TestTheSchemeKnowsOurKinds(t *testing.T) {
+func TestSchemeRecognizesTheKindsOfFixpoint(t *testing.T) {
 	NewWithT(t).Expect(NewScheme().Recognizes(v1alpha1.SchemeGroupVersion.WithKind("AppService"))).To(BeTrue())
 }

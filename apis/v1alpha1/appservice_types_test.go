@@ -23,7 +23,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
-func TestSchemeKnowsEveryKind(t *testing.T) {
+func TestSchemeRecognizesEveryKind(t *testing.T) {
 	scheme := newScheme(t)
 	for _, kind := range []string{"AppService", "AppServiceList", "MCPServer", "MCPServerList", "SecureStorage", "SecureStorageList"} {
 		_, err := scheme.New(v1alpha1.SchemeGroupVersion.WithKind(kind))
@@ -31,8 +31,8 @@ func TestSchemeKnowsEveryKind(t *testing.T) {
 	}
 }
 
-// A zero that is left out would read as "not known", and the scale subresource
-// would not find it.
+// An omitted zero would read as "unknown", and the scale subresource would not
+// find it.
 func TestStatusStoresZeroReplicas(t *testing.T) {
 	g := NewWithT(t)
 	typed, err := json.Marshal(v1alpha1.AppServiceStatus{})
@@ -44,9 +44,9 @@ func TestStatusStoresZeroReplicas(t *testing.T) {
 	g.Expect(applied).To(MatchJSON(`{"replicas": 0, "readyReplicas": 0}`))
 }
 
-// Extracting needs the schema that is generated with the configurations to name
-// its types as the scheme does.
-func TestExtractFindsWhatAManagerOwns(t *testing.T) {
+// Extract requires that the generated schema and the scheme use the same type
+// names.
+func TestExtractReturnsTheFieldsOfAFieldManager(t *testing.T) {
 	g := NewWithT(t)
 	live := &v1alpha1.AppService{
 		TypeMeta: metav1.TypeMeta{APIVersion: "fixpoint.dev/v1alpha1", Kind: "AppService"},
@@ -78,7 +78,7 @@ func TestExtractFindsWhatAManagerOwns(t *testing.T) {
 		WithConditions(metav1ac.Condition().WithType(v1alpha1.ConditionReady).WithStatus(metav1.ConditionTrue))))
 }
 
-func TestTypeConverterKnowsOurTypes(t *testing.T) {
+func TestTypeConverterSupportsAppService(t *testing.T) {
 	g := NewWithT(t)
 	converter := applyconfiguration.NewTypeConverter(newScheme(t))
 	object := &v1alpha1.AppService{

@@ -1,171 +1,178 @@
 package v1alpha1
 
-// Condition types that every Fixpoint kind has.
+// Condition types of every Fixpoint kind.
 //
-// Ready follows the Kubernetes convention: it is always there, and True means
-// good. Reconciling and Stalled follow kstatus: they are there only while they
-// are True, so that tools that wait (Flux, Argo CD, cli-utils) read them right.
+// Ready follows the Kubernetes convention: it is always present, and True means
+// ready. Reconciling and Stalled follow kstatus: they are present only while
+// they are True, so that tools such as Flux, Argo CD and cli-utils interpret
+// them correctly.
 const (
-	// ConditionReady says whether everything the spec declares exists and
-	// works. It is True only for the generation that observedGeneration names.
+	// ConditionReady is True if all phases that the spec configures are ready.
+	// It describes the generation in its observedGeneration.
 	ConditionReady = "Ready"
 
-	// ConditionReconciling is present, and True, while the controller is on its
-	// way to what the spec declares. Its message says what it waits for.
+	// ConditionReconciling is present, and True, while the controller applies
+	// the spec. Its message says what it waits for.
 	ConditionReconciling = "Reconciling"
 
-	// ConditionStalled is present, and True, when trying again would not help:
-	// the spec or the world around it has to change first. Its message says what.
+	// ConditionStalled is present, and True, if a retry cannot succeed until
+	// the spec or the environment changes. Its message says what to change.
 	ConditionStalled = "Stalled"
 
-	// ConditionDrifted is present, and True, while something that the spec
-	// declares has been changed by somebody else and stays so, because
-	// driftPolicy is Report. status.drifts says who changed what.
+	// ConditionDrifted is present, and True, while changes of other field
+	// managers are not reverted, because driftPolicy is Report. status.drifts
+	// lists the changes.
 	ConditionDrifted = "Drifted"
 
 	// ConditionSuspended is present, and True, while spec.suspend is true:
-	// nothing is created, corrected or pruned. Deletion still works.
+	// nothing is created, reverted or pruned. Deletion still works.
 	ConditionSuspended = "Suspended"
 )
 
-// Condition types of AppService, one for each of its phases. True: the phase is
-// done, or it is not configured and nothing is left of it. False: it waits or
-// has failed, and the reason says which. Unknown: an earlier phase blocks it.
+// Condition types of AppService, one for each phase that the spec configures;
+// other phases have no condition. True: the phase is ready. False: the phase
+// waits or has failed, as the reason says. Unknown: the phase waits for an
+// earlier phase.
 const (
-	// ConditionConfigReady says whether the ConfigMap holds spec.config.
+	// ConditionConfigReady says whether the ConfigMap contains spec.config.
 	ConditionConfigReady = "ConfigReady"
 
-	// ConditionServiceReady says whether the Service exists as declared.
+	// ConditionServiceReady says whether the Service is applied.
 	ConditionServiceReady = "ServiceReady"
 
-	// ConditionDeploymentReady says whether the newest pods are rolled out and
-	// as many of them are available as are wanted.
+	// ConditionDeploymentReady says whether the rollout of the Deployment is
+	// complete and all replicas are available.
 	ConditionDeploymentReady = "DeploymentReady"
 
-	// ConditionAutoscalingReady says whether the HorizontalPodAutoscaler exists
-	// as declared. Reason ScalingInactive tells that it cannot scale yet.
+	// ConditionAutoscalingReady says whether the HorizontalPodAutoscaler is
+	// applied. The reason ScalingInactive means that it cannot scale yet.
 	ConditionAutoscalingReady = "AutoscalingReady"
 
-	// ConditionDisruptionBudgetReady says whether the PodDisruptionBudget
-	// exists as declared.
+	// ConditionDisruptionBudgetReady says whether the PodDisruptionBudget is
+	// applied.
 	ConditionDisruptionBudgetReady = "DisruptionBudgetReady"
 
-	// ConditionIngressReady says whether the Ingress exists as declared and its
-	// class is there to serve it.
+	// ConditionIngressReady says whether the Ingress is applied and its
+	// IngressClass exists.
 	ConditionIngressReady = "IngressReady"
 )
 
-// Reasons that tell where an object, or one phase of it, stands.
+// Reasons for the progress of an object or of a phase.
 const (
-	// ReasonReady: what is declared exists and works. Nothing to do.
+	// ReasonReady: the object or phase is ready. No action is required.
 	ReasonReady = "Ready"
 
-	// ReasonNotConfigured: the spec does not ask for this phase, and nothing is
-	// left of it. Nothing to do.
+	// ReasonNotConfigured: the spec does not configure this phase, and its
+	// child does not exist. No action is required.
 	ReasonNotConfigured = "NotConfigured"
 
-	// ReasonBlocked: an earlier phase is not done yet; look at that one.
+	// ReasonBlocked: the phase waits for an earlier phase; check the condition
+	// of that phase.
 	ReasonBlocked = "Blocked"
 
-	// ReasonSuspended: spec.suspend is true; set it to false to go on.
+	// ReasonSuspended: spec.suspend is true; set it to false to resume
+	// reconciliation.
 	ReasonSuspended = "Suspended"
 
-	// ReasonTerminating: the object, or a child of it, is being deleted; the
-	// message says what the deletion waits for.
+	// ReasonTerminating: the object, or one of its children, is being deleted;
+	// the message says what the deletion waits for.
 	ReasonTerminating = "Terminating"
 
-	// ReasonPruning: a child that is no longer declared is being deleted.
+	// ReasonPruning: a child that is no longer desired is being deleted.
 	ReasonPruning = "Pruning"
 
-	// ReasonRecreating: somebody has deleted a child, which is still on its way
-	// out; it is made anew once it is gone.
+	// ReasonRecreating: a child was deleted by another client; it is recreated
+	// once its deletion is complete.
 	ReasonRecreating = "Recreating"
 
-	// ReasonProgressing: what is declared has been applied and is not there yet.
+	// ReasonProgressing: the child is applied, but is not ready yet.
 	ReasonProgressing = "Progressing"
 
-	// ReasonDrifted: somebody else has changed what the spec declares, and
-	// driftPolicy is Report. Undo the change, adopt it into the spec, or set
-	// driftPolicy to Correct.
+	// ReasonDrifted: another field manager changed a field that the spec
+	// declares, and driftPolicy is Report. Revert the change, add it to the
+	// spec, or set driftPolicy to Correct.
 	ReasonDrifted = "Drifted"
 )
 
-// Reasons that tell why something could not be done. The message names the
-// object, the field where there is one, and the remedy.
+// Reasons for errors. The message names the object, the field if known, and the
+// remedy.
 const (
-	// ReasonFailed: an error that none of the other reasons describes. It is
-	// tried again, less and less often.
+	// ReasonFailed: an error that no other reason describes. The controller
+	// retries with exponential backoff.
 	ReasonFailed = "Failed"
 
-	// ReasonConflict: another field manager holds a field that is shared with
-	// us, with another value. The message names both.
+	// ReasonConflict: another field manager owns a shared field with a
+	// different value. The message names the field and the field manager.
 	ReasonConflict = "Conflict"
 
-	// ReasonNotOwned: an object of the name exists and has no owner. Rename or
-	// delete it, or set adoptionPolicy to IfUnowned to take it over.
+	// ReasonNotOwned: an object with the name of the child exists and has no
+	// owner. Rename or delete it, or set adoptionPolicy to IfUnowned to adopt
+	// it.
 	ReasonNotOwned = "NotOwned"
 
-	// ReasonOwnedByAnother: an object of the name exists and another controller
-	// owns it. It is never taken over: rename one of the two.
+	// ReasonOwnedByAnother: an object with the name of the child exists and
+	// another controller owns it. It is never adopted: rename one of the
+	// objects.
 	ReasonOwnedByAnother = "OwnedByAnother"
 
-	// ReasonImmutableField: the change touches a field that cannot be changed on
-	// an existing object. Undo it, or delete the child to have it made anew.
+	// ReasonImmutableField: the change affects an immutable field of an
+	// existing object. Revert the change, or delete the child so that it is
+	// recreated.
 	ReasonImmutableField = "ImmutableField"
 
-	// ReasonQuotaExceeded: a ResourceQuota of the namespace leaves no room. Ask
-	// for less, or have the quota raised.
+	// ReasonQuotaExceeded: a ResourceQuota of the namespace is exceeded. Reduce
+	// the requests, or raise the quota.
 	ReasonQuotaExceeded = "QuotaExceeded"
 
-	// ReasonAdmissionDenied: an admission webhook or policy has refused the
-	// object; the message carries what it said.
+	// ReasonAdmissionDenied: an admission webhook or policy denied the request;
+	// the message contains its response.
 	ReasonAdmissionDenied = "AdmissionDenied"
 
-	// ReasonInvalid: the API server does not accept the child that the spec
-	// leads to; the message names the field to mend.
+	// ReasonInvalid: the API server rejects the child as invalid; the message
+	// names the field to correct.
 	ReasonInvalid = "Invalid"
 
-	// ReasonForbidden: the manager lacks the permission; grant it by RBAC.
+	// ReasonForbidden: the manager lacks an RBAC permission; grant it to the
+	// service account of the manager.
 	ReasonForbidden = "Forbidden"
 
-	// ReasonKindMissing: the API server does not serve a kind that is needed;
-	// install its CustomResourceDefinition or upgrade the cluster.
+	// ReasonKindMissing: the API server does not serve a required kind; install
+	// its CustomResourceDefinition or upgrade the cluster.
 	ReasonKindMissing = "KindMissing"
 
-	// ReasonNamespaceTerminating: the namespace is being deleted, and nothing
-	// can be created in it any more.
+	// ReasonNamespaceTerminating: the namespace is being deleted, so that no
+	// object can be created in it.
 	ReasonNamespaceTerminating = "NamespaceTerminating"
 
-	// ReasonAPIUnavailable: the API server did not answer, or answered that it
-	// cannot now. It is tried again.
+	// ReasonAPIUnavailable: the API server did not respond or is unavailable.
+	// The controller retries.
 	ReasonAPIUnavailable = "APIUnavailable"
 )
 
-// Reasons that only AppService uses.
+// Reasons of the children of AppService.
 const (
-	// ReasonRolloutProgressing: new pods are being started and old ones
-	// stopped; within spec.progressDeadlineSeconds this is normal.
+	// ReasonRolloutProgressing: the rollout of the Deployment is in progress.
+	// This is normal within spec.progressDeadlineSeconds.
 	ReasonRolloutProgressing = "RolloutProgressing"
 
 	// ReasonRolloutStalled: the rollout made no progress for
-	// spec.progressDeadlineSeconds. Look at the pods; the message names why
-	// they do not become ready, where Kubernetes says so.
+	// spec.progressDeadlineSeconds. Check the pods; the message says why they
+	// are not ready, if Kubernetes reports it.
 	ReasonRolloutStalled = "RolloutStalled"
 
-	// ReasonPodsFailing: pods of the newest version cannot start, for example
+	// ReasonPodsFailing: pods of the new version cannot start, for example
 	// because the image cannot be pulled or the container crashes.
 	ReasonPodsFailing = "PodsFailing"
 
-	// ReasonIngressClassMissing: spec.ingress.ingressClassName names no
-	// IngressClass of the cluster, so nobody would serve the Ingress. Install an
-	// ingress controller, or name a class that exists.
+	// ReasonIngressClassMissing: the IngressClass in
+	// spec.ingress.ingressClassName does not exist. Install an ingress
+	// controller, or use an existing IngressClass.
 	ReasonIngressClassMissing = "IngressClassMissing"
 
-	// ReasonScalingInactive: the HorizontalPodAutoscaler cannot fetch the
-	// metrics it needs, so the number of replicas stays as it is. It informs
-	// and does not keep the object from being Ready. Install metrics-server,
-	// and set spec.resources.requests for what is measured. The object is not
-	// Ready if somebody has scaled its Deployment to 0, which turns the
-	// autoscaler off: scale it to the least number again.
+	// ReasonScalingInactive: the HorizontalPodAutoscaler cannot read its
+	// metrics, so that the number of replicas does not change. Install
+	// metrics-server, and set spec.resources.requests for the target metrics.
+	// The object can still be Ready, unless the Deployment was scaled to 0,
+	// which disables the autoscaler: scale it to minReplicas.
 	ReasonScalingInactive = "ScalingInactive"
 )

@@ -15,22 +15,22 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-// vocabulary is one constant of the words that a status speaks in.
-type vocabulary struct {
+// statusConstant is the constant of a condition type or of a reason.
+type statusConstant struct {
 	name, value, doc string
 	// source is the file that declares it.
 	source string
 }
 
-// parseVocabulary reads the constants of this package whose names start with
-// Condition or Reason. It reads the source, because a constant that a list in Go
-// forgets is just the one that a test has to find.
-func parseVocabulary(t *testing.T) []vocabulary {
+// parseConstants returns the constants of this package whose names start with
+// Condition or Reason. It parses the source, so that the tests also find
+// constants that a list omits.
+func parseConstants(t *testing.T) []statusConstant {
 	t.Helper()
 	g := NewWithT(t)
 	sources, err := filepath.Glob("*.go")
 	g.Expect(err).NotTo(HaveOccurred())
-	var words []vocabulary
+	var found []statusConstant
 	for _, source := range sources {
 		if strings.HasSuffix(source, "_test.go") {
 			continue
@@ -38,77 +38,77 @@ func parseVocabulary(t *testing.T) []vocabulary {
 		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
 		g.Expect(err).NotTo(HaveOccurred())
 		for _, declaration := range file.Decls {
-			for _, word := range vocabularyOf(g, declaration) {
-				word.source = source
-				words = append(words, word)
+			for _, constant := range constantsOf(g, declaration) {
+				constant.source = source
+				found = append(found, constant)
 			}
 		}
 	}
-	g.Expect(words).NotTo(BeEmpty(), "no constants named Condition... or Reason... were found")
-	return words
+	g.Expect(found).NotTo(BeEmpty(), "no constants named Condition... or Reason...")
+	return found
 }
 
-func vocabularyOf(g *WithT, declaration ast.Decl) []vocabulary {
-	constants, ok := declaration.(*ast.GenDecl)
-	if !ok || constants.Tok != token.CONST {
+func constantsOf(g *WithT, declaration ast.Decl) []statusConstant {
+	group, ok := declaration.(*ast.GenDecl)
+	if !ok || group.Tok != token.CONST {
 		return nil
 	}
-	var words []vocabulary
-	for _, spec := range constants.Specs {
+	var found []statusConstant
+	for _, spec := range group.Specs {
 		constant, ok := spec.(*ast.ValueSpec)
 		g.Expect(ok).To(BeTrue())
 		for i, name := range constant.Names {
 			if !strings.HasPrefix(name.Name, "Condition") && !strings.HasPrefix(name.Name, "Reason") {
 				continue
 			}
-			g.Expect(constant.Values).To(HaveLen(len(constant.Names)), "%s has no value of its own", name.Name)
+			g.Expect(constant.Values).To(HaveLen(len(constant.Names)), "%s has no value", name.Name)
 			literal, ok := constant.Values[i].(*ast.BasicLit)
 			g.Expect(ok).To(BeTrue(), "%s is not a literal", name.Name)
 			value, err := strconv.Unquote(literal.Value)
 			g.Expect(err).NotTo(HaveOccurred())
-			words = append(words, vocabulary{name: name.Name, value: value, doc: constant.Doc.Text()})
+			found = append(found, statusConstant{name: name.Name, value: value, doc: constant.Doc.Text()})
 		}
 	}
-	return words
+	return found
 }
 
-func TestConditionsAndReasonsAreNamedAfterTheirValues(t *testing.T) {
-	for _, word := range parseVocabulary(t) {
-		NewWithT(t).Expect(word.name).To(
-			BeElementOf("Condition"+word.value, "Reason"+word.value), "the value of %s", word.name)
+func TestConstantNamesMatchTheirValues(t *testing.T) {
+	for _, constant := range parseConstants(t) {
+		NewWithT(t).Expect(constant.name).To(
+			BeElementOf("Condition"+constant.value, "Reason"+constant.value), "the value of %s", constant.name)
 	}
 }
 
-func TestConditionsAndReasonsAreDocumented(t *testing.T) {
-	for _, word := range parseVocabulary(t) {
-		NewWithT(t).Expect(word.doc).To(HavePrefix(word.name),
-			"%s needs a comment that starts with its name and says what a user does about it", word.name)
+func TestConstantsAreDocumented(t *testing.T) {
+	for _, constant := range parseConstants(t) {
+		NewWithT(t).Expect(constant.doc).To(HavePrefix(constant.name),
+			"%s needs a comment that starts with its name and says what the user can do", constant.name)
 	}
 }
 
-func TestConditionsAndReasonsAreUnique(t *testing.T) {
+func TestConstantsAreUnique(t *testing.T) {
 	seen := map[string]bool{}
-	for _, word := range parseVocabulary(t) {
-		NewWithT(t).Expect(seen[word.name]).To(BeFalse(), "%s is declared twice", word.name)
-		seen[word.name] = true
+	for _, constant := range parseConstants(t) {
+		NewWithT(t).Expect(seen[constant.name]).To(BeFalse(), "%s is declared twice", constant.name)
+		seen[constant.name] = true
 	}
 }
 
-// manuals are the files that declare words, and the manual that has to list them.
-var manuals = map[string]string{
+// documents maps the files with constants to the documents that must list them.
+var documents = map[string]string{
 	"conditions.go":               "appservice.md",
 	"mcpserver_conditions.go":     "mcpserver.md",
 	"securestorage_conditions.go": "securestorage.md",
 }
 
-// sharedBySecureStorage are the words of conditions.go that a SecureStorage uses too.
+// sharedBySecureStorage are the constants in conditions.go that SecureStorage also uses.
 var sharedBySecureStorage = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionSuspended,
 	v1alpha1.ReasonReady, v1alpha1.ReasonBlocked, v1alpha1.ReasonSuspended, v1alpha1.ReasonTerminating, v1alpha1.ReasonFailed,
 	v1alpha1.ReasonNotConfigured,
 }
 
-// sharedByMCPServer are the words of conditions.go that an MCPServer uses too.
+// sharedByMCPServer are the constants in conditions.go that MCPServer also uses.
 var sharedByMCPServer = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionDrifted, v1alpha1.ConditionSuspended,
 	v1alpha1.ConditionConfigReady, v1alpha1.ConditionServiceReady, v1alpha1.ConditionDeploymentReady,
@@ -122,20 +122,20 @@ var sharedByMCPServer = []string{
 	v1alpha1.ReasonIngressClassMissing, v1alpha1.ReasonScalingInactive,
 }
 
-func TestConditionsAndReasonsAreInTheManual(t *testing.T) {
-	words := map[string][]string{"securestorage.md": sharedBySecureStorage, "mcpserver.md": sharedByMCPServer}
-	for _, word := range parseVocabulary(t) {
-		manual, found := manuals[word.source]
-		NewWithT(t).Expect(found).To(BeTrue(), "%s declares %s: say in manuals which manual lists it", word.source, word.name)
-		words[manual] = append(words[manual], word.value)
+func TestDocumentationListsConditionsAndReasons(t *testing.T) {
+	expected := map[string][]string{"securestorage.md": sharedBySecureStorage, "mcpserver.md": sharedByMCPServer}
+	for _, constant := range parseConstants(t) {
+		document, found := documents[constant.source]
+		NewWithT(t).Expect(found).To(BeTrue(), "%s declares %s: add the file to documents", constant.source, constant.name)
+		expected[document] = append(expected[document], constant.value)
 	}
-	for manual, values := range words {
-		t.Run(manual, func(t *testing.T) {
-			text, err := os.ReadFile(filepath.Join("..", "..", "docs", manual))
+	for document, values := range expected {
+		t.Run(document, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("..", "..", "docs", document))
 			NewWithT(t).Expect(err).NotTo(HaveOccurred())
 			for _, value := range values {
 				if !strings.Contains(string(text), "`"+value+"`") {
-					t.Errorf("docs/%[1]s does not list %[2]s: write `%[2]s` there and say what it means", manual, value)
+					t.Errorf("docs/%[1]s does not list `%[2]s`: add it and its meaning", document, value)
 				}
 			}
 		})

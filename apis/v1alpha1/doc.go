@@ -1,10 +1,9 @@
-// Package v1alpha1 is the API of Fixpoint: the kinds that a user declares, and
-// the condition types and reasons that the status of those kinds speaks in.
+// Package v1alpha1 is the API of Fixpoint: its kinds, and the condition types
+// and reasons in their status.
 //
-// The package imports nothing but the Kubernetes API libraries, so that a
-// program that only reads or creates our objects stays small. The typed apply
-// configurations for Server-Side Apply are generated into the package
-// applyconfiguration/apis/v1alpha1 below this one.
+// The package imports only the Kubernetes API libraries, so that clients of the
+// API have few dependencies. The typed apply configurations for Server-Side
+// Apply are generated in the package applyconfiguration/apis/v1alpha1.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fixpoint.dev

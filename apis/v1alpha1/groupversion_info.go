@@ -13,17 +13,17 @@ const GroupName = "fixpoint.dev"
 var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
 var (
-	// SchemeBuilder collects the functions that add this package's kinds to a
-	// scheme. It is apimachinery's own builder, which keeps
-	// controller-runtime out of the imports of those who only need the types.
+	// SchemeBuilder collects the functions that add the kinds of this package to
+	// a scheme. It is the builder of apimachinery, so that clients do not import
+	// controller-runtime.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
-	// AddToScheme adds this package's kinds to a scheme.
+	// AddToScheme adds the kinds of this package to a scheme.
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 
 // Resource returns the qualified name of a resource of this group, for errors
-// and RESTMapper look-ups.
+// and RESTMapper lookups.
 func Resource(resource string) schema.GroupResource {
 	return SchemeGroupVersion.WithResource(resource).GroupResource()
 }

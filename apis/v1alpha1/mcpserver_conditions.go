@@ -1,69 +1,72 @@
 package v1alpha1
 
-// Condition types of MCPServer, one for each of its phases, beside those that
-// every kind has and ConfigReady, ServiceReady, DeploymentReady,
-// AutoscalingReady, DisruptionBudgetReady and IngressReady, which it shares with
-// AppService. True: the phase is done, or it is not configured and nothing is
-// left of it. False: it waits or has failed, and the reason says which. Unknown:
-// an earlier phase blocks it.
+// Condition types of MCPServer, one for each phase that the spec configures, in
+// addition to those of every kind and to ConfigReady, ServiceReady,
+// DeploymentReady, AutoscalingReady, DisruptionBudgetReady and IngressReady,
+// which it shares with AppService. Other phases have no condition. True: the
+// phase is ready. False: the phase waits or has failed, as the reason says.
+// Unknown: the phase waits for an earlier phase.
 const (
-	// ConditionDependenciesReady says whether every Secret, ConfigMap,
-	// ServiceAccount and PersistentVolumeClaim exists that the spec names and
-	// Fixpoint does not make.
+	// ConditionDependenciesReady says whether all Secrets, ConfigMaps,
+	// ServiceAccounts and PersistentVolumeClaims that the spec references
+	// exist.
 	ConditionDependenciesReady = "DependenciesReady"
 
-	// ConditionServiceAccountReady says whether the ServiceAccount exists that
-	// spec.serviceAccount.create asks for.
+	// ConditionServiceAccountReady says whether the ServiceAccount of
+	// spec.serviceAccount.create is applied.
 	ConditionServiceAccountReady = "ServiceAccountReady"
 
-	// ConditionNetworkPolicyReady says whether the NetworkPolicy exists as
-	// declared.
+	// ConditionNetworkPolicyReady says whether the NetworkPolicy is applied.
 	ConditionNetworkPolicyReady = "NetworkPolicyReady"
 
-	// ConditionRouteReady says whether the HTTPRoute exists as declared and no
-	// Gateway refuses it.
+	// ConditionRouteReady says whether the HTTPRoute is applied and no Gateway
+	// rejects it.
 	ConditionRouteReady = "RouteReady"
 
-	// ConditionProtocolReady says whether the server answers in its protocol,
-	// from every pod that takes traffic.
+	// ConditionProtocolReady says whether the MCP handshake succeeds on all
+	// serving pods.
 	ConditionProtocolReady = "ProtocolReady"
 )
 
 // Reasons that only MCPServer uses.
 const (
-	// ReasonDependencyMissing: objects that the spec names, or keys of them, do
-	// not exist. The message names them all. Create them, or mark them optional.
+	// ReasonDependencyMissing: referenced objects, or keys in them, do not
+	// exist. The message lists all of them. Create them, or mark them as
+	// optional.
 	ReasonDependencyMissing = "DependencyMissing"
 
-	// ReasonOldReplicasServing: a rollout is not complete, and the pods of the
-	// earlier version still serve. Within spec.progressDeadlineSeconds this is
-	// normal; then look at the new pods, as the message says.
+	// ReasonOldReplicasServing: the rollout is not complete, and pods of the
+	// previous version are still serving. This is normal within
+	// spec.progressDeadlineSeconds; afterwards, check the new pods as the
+	// message says.
 	ReasonOldReplicasServing = "OldReplicasServing"
 
 	// ReasonBridgeCommandFailed: the bridge could not start spec.command, for
-	// example because the image has no such program. The message repeats what
-	// the bridge has said. Mend command, args or image.
+	// example because the image does not contain the program. The message
+	// contains the error. Correct command, args or image.
 	ReasonBridgeCommandFailed = "BridgeCommandFailed"
 
-	// ReasonRouteRejected: the Gateway does not take the HTTPRoute; the message
-	// carries what it said. Mend spec.httpRoute, or the Gateway's listener.
+	// ReasonRouteRejected: the Gateway rejects the HTTPRoute; the message
+	// contains its reason. Correct spec.httpRoute, or the listener of the
+	// Gateway.
 	ReasonRouteRejected = "RouteRejected"
 
-	// ReasonProtocolPending: the pods run, and the server has not been asked yet,
-	// or not for long enough to count as failing.
+	// ReasonProtocolPending: the pods are running, and the server has not been
+	// probed yet, or not often enough to count as failing.
 	ReasonProtocolPending = "ProtocolPending"
 
-	// ReasonProtocolFailing: the server does not answer in its protocol; the
-	// message says how it failed. Look at its log, and whether port, path and
-	// transport are what it serves.
+	// ReasonProtocolFailing: the MCP handshake fails; the message contains the
+	// error. Check the log of the server, and that port, path and transport
+	// match the server.
 	ReasonProtocolFailing = "ProtocolFailing"
 
-	// ReasonCredentialsRequired: the server is there and answers 401 or 403 to
-	// the probe. It counts as ready; what it offers is not known. Set
-	// spec.protocol.credentialsSecretRef to a token that it takes.
+	// ReasonCredentialsRequired: the server responds to the probe with 401 or
+	// 403. It counts as ready, but its tools, prompts and resources are
+	// unknown. Set spec.protocol.credentialsSecretRef to a token that the
+	// server accepts.
 	ReasonCredentialsRequired = "CredentialsRequired"
 
-	// ReasonProbeDisabled: spec.protocol.disabled is true, so nobody asks the
-	// server. It counts as ready when its pods do.
+	// ReasonProbeDisabled: spec.protocol.disabled is true. The server is ready
+	// when its pods are ready.
 	ReasonProbeDisabled = "ProbeDisabled"
 )

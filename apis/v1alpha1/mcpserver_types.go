@@ -8,25 +8,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// The URL path that a server is reached at when spec.path is left out. A schema
-// cannot choose a default by another field, so the controller does.
+// Default URL paths of a server if spec.path is omitted. A schema default
+// cannot depend on another field, so the controller sets the default.
 const (
-	// MCPPathDefault is that of the transports streamable-http and stdio.
+	// MCPPathDefault is the default path of the transports streamable-http and
+	// stdio.
 	MCPPathDefault = "/mcp"
 
-	// MCPPathDefaultSSE is that of the transport sse.
+	// MCPPathDefaultSSE is the default path of the transport sse.
 	MCPPathDefaultSSE = "/sse"
 )
 
-// MCPReservedPath is the folder of the container that is Fixpoint's own: the
-// bridge lies there. Neither files nor mounts may.
+// MCPReservedPath is the directory of the container that is reserved for
+// Fixpoint and contains the bridge. Files and mounts must not use it.
 const MCPReservedPath = "/.fixpoint"
 
-// MCPReservedPrefix is how the names of volumes and containers start that are
-// Fixpoint's own in the pods of an MCPServer.
+// MCPReservedPrefix is the prefix of the names of volumes and containers that
+// are reserved for Fixpoint in the pods of an MCPServer.
 const MCPReservedPrefix = "fixpoint-"
 
-// MCPServerTransport says how a server speaks the Model Context Protocol.
+// MCPServerTransport is the transport of the Model Context Protocol.
 // +kubebuilder:validation:Enum=streamable-http;sse;stdio
 type MCPServerTransport string
 
@@ -34,177 +35,185 @@ const (
 	// TransportStreamableHTTP is the current transport over HTTP.
 	TransportStreamableHTTP MCPServerTransport = "streamable-http"
 
-	// TransportSSE is the older transport over HTTP with server-sent events.
+	// TransportSSE is the deprecated transport over HTTP with server-sent
+	// events.
 	TransportSSE MCPServerTransport = "sse"
 
-	// TransportStdio is a program that speaks on its standard input and output.
-	// A bridge in its pod makes streamable HTTP of it.
+	// TransportStdio is the transport over standard input and output. A bridge
+	// in the pod exposes it as streamable HTTP.
 	TransportStdio MCPServerTransport = "stdio"
 )
 
-// MCPServerSessionAffinity says whether the connections of a client lead to one
-// and the same pod.
+// MCPServerSessionAffinity is whether the Service sends all connections of a
+// client to the same pod.
 // +kubebuilder:validation:Enum=Auto;ClientIP;None
 type MCPServerSessionAffinity string
 
 const (
-	// SessionAffinityAuto keeps a client with a pod where sessions have state.
+	// SessionAffinityAuto uses session affinity if sessions have state.
 	SessionAffinityAuto MCPServerSessionAffinity = "Auto"
 
-	// SessionAffinityClientIP keeps a client, told by its address, with a pod.
+	// SessionAffinityClientIP uses session affinity by client IP address.
 	SessionAffinityClientIP MCPServerSessionAffinity = "ClientIP"
 
-	// SessionAffinityNone spreads connections over all pods.
+	// SessionAffinityNone distributes connections over all pods.
 	SessionAffinityNone MCPServerSessionAffinity = "None"
 )
 
-// MCPServerProbeType says how Kubernetes asks a container.
+// MCPServerProbeType is the type of a container probe.
 // +kubebuilder:validation:Enum=HTTP;TCP;None
 type MCPServerProbeType string
 
 const (
-	// ProbeHTTP is a GET that succeeds with a status from 200 to 399.
+	// ProbeHTTP is an HTTP GET request that succeeds with a status from 200 to
+	// 399.
 	ProbeHTTP MCPServerProbeType = "HTTP"
 
-	// ProbeTCP is a connection that succeeds when it is accepted.
+	// ProbeTCP is a TCP connection that succeeds when it is accepted.
 	ProbeTCP MCPServerProbeType = "TCP"
 
-	// ProbeOff asks nothing. It is written None, because Off is a boolean in YAML.
+	// ProbeOff disables the probe. Its value is None, because Off is a boolean
+	// in YAML.
 	ProbeOff MCPServerProbeType = "None"
 )
 
-// MCPServerMedium says what an emptyDir is kept in.
+// MCPServerMedium is the storage medium of an emptyDir.
 // +kubebuilder:validation:Enum=Memory
 type MCPServerMedium string
 
-// MediumMemory keeps an emptyDir in the memory of the node, where it counts
-// against the memory limit of the container.
+// MediumMemory stores an emptyDir in the memory of the node, where it counts
+// towards the memory limit of the container.
 const MediumMemory MCPServerMedium = "Memory"
 
-// MCPServerPortProtocol is a protocol that has ports.
+// MCPServerPortProtocol is a protocol with ports.
 // +kubebuilder:validation:Enum=TCP;UDP;SCTP
 type MCPServerPortProtocol string
 
-// MCPServerCAKind is a kind of object that may hold the certificates of
-// authorities.
+// MCPServerCAKind is the kind of an object with CA certificates.
 // +kubebuilder:validation:Enum=ConfigMap;Secret
 type MCPServerCAKind string
 
 const (
-	// CAKindConfigMap is a ConfigMap of the namespace.
+	// CAKindConfigMap is a ConfigMap in the same namespace.
 	CAKindConfigMap MCPServerCAKind = "ConfigMap"
 
-	// CAKindSecret is a Secret of the namespace.
+	// CAKindSecret is a Secret in the same namespace.
 	CAKindSecret MCPServerCAKind = "Secret"
 )
 
-// MCPServerPhase sums an MCPServer up in one word, for people. Programs read
-// the conditions.
+// MCPServerPhase is a one-word summary of an MCPServer for users. Programs
+// should use the conditions.
 // +kubebuilder:validation:Enum=Pending;Provisioning;Running;Degraded;Failed;Suspended;Deleting
 type MCPServerPhase string
 
 const (
-	// MCPServerPending has been accepted and not been worked on yet.
+	// MCPServerPending means that the MCPServer has not been reconciled yet.
 	MCPServerPending MCPServerPhase = "Pending"
 
-	// MCPServerProvisioning is on its way to what the spec declares.
+	// MCPServerProvisioning means that the controller is applying the spec.
 	MCPServerProvisioning MCPServerPhase = "Provisioning"
 
-	// MCPServerRunning is as the spec declares, and answers.
+	// MCPServerRunning means that the MCPServer matches its spec and responds
+	// to the Model Context Protocol.
 	MCPServerRunning MCPServerPhase = "Running"
 
-	// MCPServerDegraded serves, but not as the spec declares.
+	// MCPServerDegraded means that pods are ready, but the MCPServer does not
+	// match its spec.
 	MCPServerDegraded MCPServerPhase = "Degraded"
 
-	// MCPServerFailed cannot go on until the spec or the cluster changes.
+	// MCPServerFailed means that the MCPServer cannot progress until the spec
+	// or the cluster changes.
 	MCPServerFailed MCPServerPhase = "Failed"
 
-	// MCPServerSuspended is left alone, as spec.suspend asks.
+	// MCPServerSuspended means that reconciliation is suspended by
+	// spec.suspend.
 	MCPServerSuspended MCPServerPhase = "Suspended"
 
-	// MCPServerDeleting is being torn down.
+	// MCPServerDeleting means that the MCPServer is being deleted.
 	MCPServerDeleting MCPServerPhase = "Deleting"
 )
 
-// MCPServerSpec declares a server of the Model Context Protocol.
+// MCPServerSpec is the desired state of a Model Context Protocol server.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.replicas) && has(self.autoscaling))",fieldPath=".replicas",message="replicas and autoscaling exclude each other: remove replicas to let the autoscaler decide, or remove autoscaling to fix the number"
-// +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.httpRoute))",fieldPath=".httpRoute",message="httpRoute and ingress exclude each other: remove ingress to be reached through a Gateway, or remove httpRoute to be reached through an Ingress"
-// +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || has(self.command)",fieldPath=".command",message="command is needed with transport stdio, because the bridge has to know what to run and cannot read it from the image: set command to what the image's entrypoint is"
-// +kubebuilder:validation:XValidation:rule="!has(self.bridge) || self.transport == 'stdio'",fieldPath=".bridge",message="bridge is only for transport stdio, because the other transports have none: remove bridge"
-// +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.path) || !(self.path in ['/healthz', '/readyz', '/metrics'])",fieldPath=".path",message="path must not be /healthz, /readyz or /metrics with transport stdio, because the bridge tells there how it is: write for example /mcp, or leave it out"
-// +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.protocol.tls) || !self.protocol.tls",fieldPath=".protocol.tls",message="protocol.tls is not for transport stdio, because the bridge speaks plain HTTP: remove it, and let the Ingress or the Gateway speak TLS"
-// +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || self.sessionAffinity != 'None' || ((!has(self.replicas) || self.replicas <= 1) && (!has(self.autoscaling) || self.autoscaling.maxReplicas <= 1))",fieldPath=".sessionAffinity",message="sessionAffinity None would send the messages of an sse session to pods that do not know the session: set Auto or ClientIP, or have a single replica"
-// +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || !has(self.httpRoute) || !has(self.httpRoute.path) || ((has(self.path) ? self.path : '/sse') + '/').startsWith(self.httpRoute.path.endsWith('/') ? self.httpRoute.path : self.httpRoute.path + '/')",fieldPath=".httpRoute.path",message="httpRoute.path must lead to the path of the server with transport sse, because clients are told by the server where to send messages, and it does not know of a prefix: set path to one below httpRoute.path, or remove httpRoute.path"
-// +kubebuilder:validation:XValidation:rule="self.drainSeconds < self.terminationGracePeriodSeconds || self.drainSeconds > 86399 || self.terminationGracePeriodSeconds < 1",fieldPath=".drainSeconds",message="drainSeconds must be less than terminationGracePeriodSeconds, because the pod is killed when that is over: lower drainSeconds or raise terminationGracePeriodSeconds"
-// +kubebuilder:validation:XValidation:rule="!has(self.bridge) || !has(self.bridge.drainTimeout) || !self.bridge.drainTimeout.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') || self.bridge.drainTimeout.size() == 0 || duration(self.bridge.drainTimeout) > duration('24h') || self.drainSeconds >= self.terminationGracePeriodSeconds || duration(self.bridge.drainTimeout).getSeconds() + self.drainSeconds <= self.terminationGracePeriodSeconds",fieldPath=".bridge.drainTimeout",message="bridge.drainTimeout and drainSeconds together must not be more than terminationGracePeriodSeconds, because the pod is killed when that is over: lower drainTimeout or raise terminationGracePeriodSeconds"
-// +kubebuilder:validation:XValidation:rule="!has(self.files) || !has(self.mounts) || self.files.all(file, self.mounts.all(mount, file.path != mount.mountPath && !file.path.startsWith(mount.mountPath + '/') && !mount.mountPath.startsWith(file.path + '/')))",fieldPath=".files",message="files must not lie at or below the mountPath of a mount, nor above one: move the file, or put it into what is mounted there"
+// +kubebuilder:validation:XValidation:rule="!(has(self.replicas) && has(self.autoscaling))",fieldPath=".replicas",message="replicas and autoscaling are mutually exclusive: remove replicas to let the autoscaler set the number of pods, or remove autoscaling to set a fixed number"
+// +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.httpRoute))",fieldPath=".httpRoute",message="httpRoute and ingress are mutually exclusive: remove ingress to expose the server through a Gateway, or remove httpRoute to expose it through an Ingress"
+// +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || has(self.command)",fieldPath=".command",message="command is required with transport stdio, because the bridge starts the server and cannot read the entrypoint of the image: set command to the entrypoint of the image"
+// +kubebuilder:validation:XValidation:rule="!has(self.bridge) || self.transport == 'stdio'",fieldPath=".bridge",message="bridge requires transport stdio, because the other transports do not use a bridge: remove bridge"
+// +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.path) || !(self.path in ['/healthz', '/readyz', '/metrics'])",fieldPath=".path",message="path must not be /healthz, /readyz or /metrics with transport stdio, because the bridge serves its own endpoints there: use a value such as /mcp, or omit path"
+// +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.protocol.tls) || !self.protocol.tls",fieldPath=".protocol.tls",message="protocol.tls is not supported with transport stdio, because the bridge serves plain HTTP: remove protocol.tls, and terminate TLS at the Ingress or the Gateway"
+// +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || self.sessionAffinity != 'None' || ((!has(self.replicas) || self.replicas <= 1) && (!has(self.autoscaling) || self.autoscaling.maxReplicas <= 1))",fieldPath=".sessionAffinity",message="sessionAffinity None with transport sse requires a single replica, because pods do not share sessions: set Auto or ClientIP, or run a single replica"
+// +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || !has(self.httpRoute) || !has(self.httpRoute.path) || ((has(self.path) ? self.path : '/sse') + '/').startsWith(self.httpRoute.path.endsWith('/') ? self.httpRoute.path : self.httpRoute.path + '/')",fieldPath=".httpRoute.path",message="httpRoute.path must be a prefix of path with transport sse, because the server tells clients where to send messages and does not know the prefix of the route: set path to a path below httpRoute.path, or remove httpRoute.path"
+// +kubebuilder:validation:XValidation:rule="self.drainSeconds < self.terminationGracePeriodSeconds || self.drainSeconds > 86399 || self.terminationGracePeriodSeconds < 1",fieldPath=".drainSeconds",message="drainSeconds must be less than terminationGracePeriodSeconds, because the pod is killed at the end of the grace period: lower drainSeconds or raise terminationGracePeriodSeconds"
+// +kubebuilder:validation:XValidation:rule="!has(self.bridge) || !has(self.bridge.drainTimeout) || !self.bridge.drainTimeout.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') || self.bridge.drainTimeout.size() == 0 || duration(self.bridge.drainTimeout) > duration('24h') || self.drainSeconds >= self.terminationGracePeriodSeconds || duration(self.bridge.drainTimeout).getSeconds() + self.drainSeconds <= self.terminationGracePeriodSeconds",fieldPath=".bridge.drainTimeout",message="bridge.drainTimeout plus drainSeconds must not exceed terminationGracePeriodSeconds, because the pod is killed at the end of the grace period: lower drainTimeout or raise terminationGracePeriodSeconds"
+// +kubebuilder:validation:XValidation:rule="!has(self.files) || !has(self.mounts) || self.files.all(file, self.mounts.all(mount, file.path != mount.mountPath && !file.path.startsWith(mount.mountPath + '/') && !mount.mountPath.startsWith(file.path + '/')))",fieldPath=".files",message="files must not be at, below or above the mountPath of a mount: change the path of the file, or add the file to the mounted volume"
 type MCPServerSpec struct {
-	// transport says how the server speaks: streamable-http, sse (the older
-	// transport over HTTP), or stdio (on standard input and output; a bridge
-	// that Fixpoint puts into the pod makes streamable HTTP of it). It cannot be
-	// changed.
+	// transport is the transport of the server: streamable-http, sse (the
+	// deprecated transport over HTTP), or stdio (standard input and output,
+	// which a bridge in the pod exposes as streamable HTTP). It is immutable.
 	// +optional
 	// +kubebuilder:default=streamable-http
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="transport cannot be changed, because clients are configured for it and would all break at once: put it back as it was, and create a new MCPServer for the other transport"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="transport is immutable, because clients are configured for it: restore the previous value, and create a new MCPServer with the other transport"
 	Transport MCPServerTransport `json:"transport,omitempty"`
 
-	// image is the OCI image to run, as [registry[:port]/]path[:tag][@digest],
-	// for example ghcr.io/acme/tools:1.4.2. A tag that moves is not followed:
-	// change the image to roll out a new one.
+	// image is the OCI image to run, in the form
+	// [registry[:port]/]path[:tag][@digest], for example
+	// ghcr.io/acme/tools:1.4.2. Fixpoint does not watch mutable tags: change
+	// the image to roll out a new version.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?|\\\\[[0-9a-fA-F:.]+\\\\])(:[0-9]+)?/)?[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[A-Za-z][A-Za-z0-9]*([-+._][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$')",message="image must be an OCI image reference: write it as [registry[:port]/]path[:tag][@digest], the path in lower case and without a scheme, for example ghcr.io/acme/tools:1.4.2"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?|\\\\[[0-9a-fA-F:.]+\\\\])(:[0-9]+)?/)?[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[A-Za-z][A-Za-z0-9]*([-+._][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$')",message="image must be an OCI image reference: use the form [registry[:port]/]path[:tag][@digest] with a lower-case path and without a scheme, for example ghcr.io/acme/tools:1.4.2"
 	Image string `json:"image"`
 
-	// imagePullPolicy says when a node pulls the image: Always, IfNotPresent or
-	// Never. Left out, it is Always for the tag latest and for no tag, and
+	// imagePullPolicy is when the kubelet pulls the image: Always, IfNotPresent
+	// or Never. Defaults to Always for the tag latest and for no tag, and to
 	// IfNotPresent otherwise.
 	// +optional
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 
-	// imagePullSecrets are Secrets of the namespace to pull the image with.
+	// imagePullSecrets are the Secrets in the same namespace to pull the image
+	// with.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 
-	// command is run in place of the image's entrypoint, without a shell: the
-	// program and its first arguments. The transport stdio needs it. At most 64
-	// of up to 4096 characters each.
+	// command is the program to run instead of the entrypoint of the image,
+	// with its first arguments, without a shell. It is required with transport
+	// stdio. At most 64 elements of up to 4096 characters each.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=4096
-	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self[0] != ''",message="command must begin with the program to run: write for example [npx, -y, '@acme/tools']"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self[0] != ''",message="command must start with the program to run: use a value such as [npx, -y, '@acme/tools']"
 	Command []string `json:"command,omitempty"`
 
-	// args are the arguments of command, or of the image's entrypoint. At most
-	// 256 of up to 16384 characters each.
+	// args are the arguments of command, or of the entrypoint of the image. At
+	// most 256 elements of up to 16384 characters each.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=16384
 	Args []string `json:"args,omitempty"`
 
-	// env is the container's environment. It wins over a variable of the same
-	// name that envFrom brings. A Secret or ConfigMap that is named here is
-	// waited for, unless it is optional, and a change of its data rolls the pods.
+	// env are environment variables of the container. A variable in env
+	// overrides the variable with the same name from envFrom. Fixpoint waits
+	// until the referenced Secrets and ConfigMaps exist, unless they are
+	// optional, and rolls the pods when their data changes.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=128
-	// +kubebuilder:validation:XValidation:rule="self.all(variable, !has(variable.valueFrom) || !has(variable.value) || variable.value == '')",message="env must not have both value and valueFrom in one variable: remove one of the two"
-	// +kubebuilder:validation:XValidation:rule="self.all(variable, !has(variable.valueFrom) || (has(variable.valueFrom.configMapKeyRef) ? 1 : 0) + (has(variable.valueFrom.secretKeyRef) ? 1 : 0) + (has(variable.valueFrom.fieldRef) ? 1 : 0) + (has(variable.valueFrom.resourceFieldRef) ? 1 : 0) + (has(variable.valueFrom.fileKeyRef) ? 1 : 0) == 1)",message="env must have exactly one source in a valueFrom: keep one of configMapKeyRef, secretKeyRef, fieldRef, resourceFieldRef and fileKeyRef"
-	// +kubebuilder:validation:XValidation:rule="self.all(variable, !has(variable.valueFrom) || (!has(variable.valueFrom.configMapKeyRef) || (has(variable.valueFrom.configMapKeyRef.name) && variable.valueFrom.configMapKeyRef.name != '')) && (!has(variable.valueFrom.secretKeyRef) || (has(variable.valueFrom.secretKeyRef.name) && variable.valueFrom.secretKeyRef.name != '')))",message="env must name the Secret or ConfigMap that a value comes from: set name beside key"
+	// +kubebuilder:validation:XValidation:rule="self.all(variable, !has(variable.valueFrom) || !has(variable.value) || variable.value == '')",message="env must not have both value and valueFrom in one variable: remove one of them"
+	// +kubebuilder:validation:XValidation:rule="self.all(variable, !has(variable.valueFrom) || (has(variable.valueFrom.configMapKeyRef) ? 1 : 0) + (has(variable.valueFrom.secretKeyRef) ? 1 : 0) + (has(variable.valueFrom.fieldRef) ? 1 : 0) + (has(variable.valueFrom.resourceFieldRef) ? 1 : 0) + (has(variable.valueFrom.fileKeyRef) ? 1 : 0) == 1)",message="env must have exactly one source in each valueFrom: keep one of configMapKeyRef, secretKeyRef, fieldRef, resourceFieldRef and fileKeyRef"
+	// +kubebuilder:validation:XValidation:rule="self.all(variable, !has(variable.valueFrom) || (!has(variable.valueFrom.configMapKeyRef) || (has(variable.valueFrom.configMapKeyRef.name) && variable.valueFrom.configMapKeyRef.name != '')) && (!has(variable.valueFrom.secretKeyRef) || (has(variable.valueFrom.secretKeyRef.name) && variable.valueFrom.secretKeyRef.name != '')))",message="env must name the Secret or ConfigMap in each reference: set name and key"
 	Env []corev1.EnvVar `json:"env,omitempty"`
 
-	// envFrom takes all keys of Secrets and ConfigMaps into the environment; a
-	// later one wins over an earlier one. They are waited for, unless they are
-	// optional, and a change of their data rolls the pods.
+	// envFrom adds all keys of Secrets and ConfigMaps to the environment; later
+	// sources override earlier ones. Fixpoint waits until they exist, unless
+	// they are optional, and rolls the pods when their data changes.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -212,292 +221,299 @@ type MCPServerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(source, (!has(source.configMapRef) || (has(source.configMapRef.name) && source.configMapRef.name != '')) && (!has(source.secretRef) || (has(source.secretRef.name) && source.secretRef.name != '')))",message="envFrom must name the Secret or ConfigMap of each entry: set name"
 	EnvFrom []corev1.EnvFromSource `json:"envFrom,omitempty"`
 
-	// files are put into the container, read-only, each at its path. They become
-	// a ConfigMap, and a change of one rolls the pods. At most 32, and 524288
-	// bytes in all; for what is secret use mounts with a Secret.
+	// files are mounted into the container, read-only. Fixpoint stores them in
+	// a ConfigMap, and a change rolls the pods. At most 32 files and 524288
+	// bytes in total. For secret data, use mounts with a Secret.
 	// +optional
 	// +listType=map
 	// +listMapKey=path
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.map(file, bytes(file.content).size()).sum() <= 524288",message="files must not have more than 524288 bytes of content in all, because they are kept in one ConfigMap: shorten them, or mount larger data from elsewhere"
-	// +kubebuilder:validation:XValidation:rule="!self.exists(file, self.exists(other, other.path.startsWith(file.path + '/')))",message="files must not lie below one another, because a file is no folder: move one of the two"
+	// +kubebuilder:validation:XValidation:rule="self.map(file, bytes(file.content).size()).sum() <= 524288",message="files must not exceed 524288 bytes of content in total, because they are stored in one ConfigMap: shorten them, or mount larger data as a volume"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(file, self.exists(other, other.path.startsWith(file.path + '/')))",message="files must not have a path below another file, because a file is not a directory: change one of the paths"
 	Files []MCPServerFile `json:"files,omitempty"`
 
-	// mounts are ConfigMaps, Secrets, PersistentVolumeClaims and empty folders
-	// that the container sees as folders. What is named here is waited for,
-	// unless it is optional; a change of the data of a ConfigMap or a Secret
-	// rolls the pods. At most 24.
+	// mounts are ConfigMaps, Secrets, PersistentVolumeClaims and emptyDirs to
+	// mount into the container. Fixpoint waits until the referenced objects
+	// exist, unless they are optional, and rolls the pods when the data of a
+	// ConfigMap or Secret changes. At most 24.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=24
-	// +kubebuilder:validation:XValidation:rule="self.all(mount, self.exists_one(other, other.mountPath == mount.mountPath))",message="mounts must each have a mountPath of their own: change one of the two that are alike"
+	// +kubebuilder:validation:XValidation:rule="self.all(mount, self.exists_one(other, other.mountPath == mount.mountPath))",message="mounts must have unique mountPaths: change one of the duplicates"
 	Mounts []MCPServerMount `json:"mounts,omitempty"`
 
-	// port is where the container listens for HTTP (1 to 65535); with transport
-	// stdio the bridge listens there. The Service listens on the same number.
+	// port is the HTTP port of the container (1 to 65535); with transport
+	// stdio, the port of the bridge. The Service uses the same port.
 	// +optional
 	// +kubebuilder:default=8080
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 
-	// path is the path of the URL that the protocol is spoken at. Left out, it is
-	// /mcp, or /sse with transport sse. With transport stdio the bridge serves
-	// it; otherwise it has to be what the server itself serves.
+	// path is the URL path of the Model Context Protocol. Defaults to /mcp, and
+	// to /sse with transport sse. With transport stdio, the bridge serves this
+	// path; with other transports, it must match the path of the server.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(/([-A-Za-z0-9._~!$&()*+,;=:@]|%[0-9A-Fa-f]{2})+)*/?$') && self != '' && !self.matches('/[.]{1,2}(/|$)')",message="path must be the path of a URL, starting with '/', with neither query nor fragment and without '.', '..' and empty segments: write for example /mcp"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/([-A-Za-z0-9._~!$&()*+,;=:@]|%[0-9A-Fa-f]{2})+)*/?$') && self != '' && !self.matches('/[.]{1,2}(/|$)')",message="path must be a URL path that starts with '/', without query, fragment, '.', '..' and empty segments: use a value such as /mcp"
 	Path string `json:"path,omitempty"`
 
-	// replicas is the number of pods, at least 1. Left out, Fixpoint does not
-	// touch the number, and an autoscaler may own it; setting both replicas and
-	// autoscaling is refused. `kubectl scale`, and an autoscaler of your own
-	// that targets the MCPServer, need it set.
+	// replicas is the number of pods, at least 1. If omitted, Fixpoint does not
+	// manage the number of pods, and an autoscaler can set it. replicas and
+	// autoscaling are mutually exclusive. `kubectl scale`, and an autoscaler
+	// that targets the MCPServer, require replicas.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= 1",message="replicas must be at least 1, because with none nobody would answer: set 1 or more, or leave replicas out to let an autoscaler own the number"
+	// +kubebuilder:validation:XValidation:rule="self >= 1",message="replicas must be at least 1, because the server needs at least one pod: set 1 or more, or omit replicas to let an autoscaler set the number of pods"
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// autoscaling lets a HorizontalPodAutoscaler choose the number of pods.
+	// autoscaling creates a HorizontalPodAutoscaler that sets the number of
+	// pods.
 	// +optional
 	Autoscaling *MCPServerAutoscaling `json:"autoscaling,omitempty"`
 
-	// strategy says how running pods are replaced: RollingUpdate without an
-	// outage, or Recreate, which stops the old pods first; for a volume that
-	// only one pod may hold.
+	// strategy is how running pods are replaced: RollingUpdate without an
+	// outage, or Recreate, which stops the old pods first, for example for a
+	// volume that only one pod can mount.
 	// +optional
 	// +kubebuilder:default=RollingUpdate
 	Strategy AppServiceStrategy `json:"strategy,omitempty"`
 
-	// resources are the container's requests and limits. An autoscaler that
-	// targets a share of CPU or memory needs the request for it. With transport
-	// stdio they hold for the bridge and all sessions of the pod together.
+	// resources are the resource requests and limits of the container. An
+	// autoscaler with a utilization target requires the matching request. With
+	// transport stdio, they apply to the bridge and all sessions of the pod
+	// together.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || ['cpu', 'memory', 'ephemeral-storage'].all(name, !(name in self.requests) || !(name in self.limits) || ![string(self.requests[name]), string(self.limits[name])].all(text, text.matches('^[-+]?[0-9.]{1,66}([a-zA-Z]{0,2}|[eE][-+]?[0-9]{1,2})$')) || quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)",message="resources must not request more than the limit of cpu, memory or ephemeral-storage: lower the request or raise the limit"
-	// +kubebuilder:validation:XValidation:rule="['cpu', 'memory', 'ephemeral-storage'].all(name, (!has(self.requests) || !(name in self.requests) || (type(self.requests[name]) == int ? self.requests[name] >= 0 : !self.requests[name].startsWith('-'))) && (!has(self.limits) || !(name in self.limits) || (type(self.limits[name]) == int ? self.limits[name] >= 0 : !self.limits[name].startsWith('-'))))",message="resources must not be negative: write for example {requests: {cpu: 100m, memory: 64Mi}}"
+	// +kubebuilder:validation:XValidation:rule="['cpu', 'memory', 'ephemeral-storage'].all(name, (!has(self.requests) || !(name in self.requests) || (type(self.requests[name]) == int ? self.requests[name] >= 0 : !self.requests[name].startsWith('-'))) && (!has(self.limits) || !(name in self.limits) || (type(self.limits[name]) == int ? self.limits[name] >= 0 : !self.limits[name].startsWith('-'))))",message="resources must not be negative: use a value such as {requests: {cpu: 100m, memory: 64Mi}}"
 	Resources corev1.ResourceRequirements `json:"resources,omitzero"`
 
-	// serviceAccount says as whom the pods run. Left out, it is the default
+	// serviceAccount is the ServiceAccount of the pods. Defaults to the default
 	// ServiceAccount of the namespace, without a token.
 	// +optional
 	ServiceAccount *MCPServerServiceAccount `json:"serviceAccount,omitempty"`
 
-	// podSecurityContext is laid over the default one of the pod, which satisfies
-	// the restricted Pod Security Standard: a field that is set here wins. An
-	// image that runs as root needs runAsUser.
+	// podSecurityContext is merged over the default security context of the
+	// pod, which satisfies the restricted Pod Security Standard. Fields that
+	// are set here override the default. An image that runs as root needs
+	// runAsUser.
 	// +optional
 	PodSecurityContext *corev1.PodSecurityContext `json:"podSecurityContext,omitempty"`
 
-	// containerSecurityContext is laid over the default one of the container,
-	// which satisfies the restricted Pod Security Standard: a field that is set
-	// here wins.
+	// containerSecurityContext is merged over the default security context of
+	// the container, which satisfies the restricted Pod Security Standard.
+	// Fields that are set here override the default.
 	// +optional
 	ContainerSecurityContext *corev1.SecurityContext `json:"containerSecurityContext,omitempty"`
 
-	// probes are the questions that Kubernetes asks the container. A probe that
-	// is left out is the default one of the transport.
+	// probes are the probes of the container. Probes that are omitted default
+	// to the probes of the transport.
 	// +optional
 	Probes *MCPServerProbes `json:"probes,omitempty"`
 
-	// scheduling says on which nodes the pods may run, and which they prefer.
+	// scheduling restricts the nodes that the pods can run on.
 	// +optional
 	Scheduling *MCPServerScheduling `json:"scheduling,omitempty"`
 
-	// terminationGracePeriodSeconds is how long a pod may take to end, in
-	// seconds (1 to 86400). Then it is killed, with the sessions it still has.
+	// terminationGracePeriodSeconds is the time in seconds that a pod has to
+	// shut down before it is killed with its remaining sessions (1 to 86400).
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
 	TerminationGracePeriodSeconds int64 `json:"terminationGracePeriodSeconds,omitempty"`
 
-	// drainSeconds is how long a pod that is to end goes on serving before it is
-	// told so, in seconds (0 to 86399): new sessions go to other pods by then.
-	// It is part of terminationGracePeriodSeconds.
+	// drainSeconds is the time in seconds that a terminating pod keeps serving
+	// before it receives SIGTERM (0 to 86399), while new sessions are sent to
+	// other pods. It is part of terminationGracePeriodSeconds.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86399
 	DrainSeconds *int64 `json:"drainSeconds,omitempty"`
 
-	// progressDeadlineSeconds is how many seconds a rollout may go without
-	// progress before it counts as stalled (10 to 86400).
+	// progressDeadlineSeconds is the time in seconds without progress after
+	// which a rollout is stalled (10 to 86400).
 	// +optional
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=86400
 	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
 
-	// sessionAffinity says whether the connections of a client lead to one and
-	// the same pod: Auto does so where sessions have state, ClientIP always and
-	// None never. None is for servers without sessions.
+	// sessionAffinity is whether the Service sends all connections of a client
+	// to the same pod: Auto if sessions have state, ClientIP always, None
+	// never. None is for servers without sessions.
 	// +optional
 	// +kubebuilder:default=Auto
 	SessionAffinity MCPServerSessionAffinity `json:"sessionAffinity,omitempty"`
 
-	// sessionAffinityTimeoutSeconds is after how many seconds without a
-	// connection a client may be sent to another pod (1 to 86400).
+	// sessionAffinityTimeoutSeconds is the time in seconds without a connection
+	// after which a client can be sent to another pod (1 to 86400).
 	// +optional
 	// +kubebuilder:default=10800
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
 	SessionAffinityTimeoutSeconds int32 `json:"sessionAffinityTimeoutSeconds,omitempty"`
 
-	// disruptionBudget limits how many pods a voluntary disruption, such as the
-	// drain of a node, may take away at a time. Left out, it is one pod, if replicas
-	// or autoscaling.maxReplicas is more than one, and no budget otherwise.
+	// disruptionBudget creates a PodDisruptionBudget that limits voluntary
+	// disruptions, such as a node drain. Defaults to maxUnavailable 1 if
+	// replicas or autoscaling.maxReplicas is greater than 1, and to no
+	// PodDisruptionBudget otherwise.
 	// +optional
 	DisruptionBudget *AppServiceDisruptionBudget `json:"disruptionBudget,omitempty"`
 
-	// networkPolicy says who may connect to the pods, and where these may
-	// connect to. It takes a network plugin that enforces NetworkPolicies.
+	// networkPolicy creates a NetworkPolicy that restricts connections to and
+	// from the pods. It requires a network plugin that enforces
+	// NetworkPolicies.
 	// +optional
 	NetworkPolicy *MCPServerNetworkPolicy `json:"networkPolicy,omitempty"`
 
-	// ingress makes the server reachable from outside of the cluster through an
-	// Ingress.
+	// ingress creates an Ingress that exposes the server outside of the
+	// cluster.
 	// +optional
 	Ingress *AppServiceIngress `json:"ingress,omitempty"`
 
-	// httpRoute makes the server reachable through a Gateway.
+	// httpRoute creates an HTTPRoute that exposes the server through a Gateway.
 	// +optional
 	HTTPRoute *MCPServerHTTPRoute `json:"httpRoute,omitempty"`
 
-	// podOverrides is laid over the template of the pods, for what has no field
-	// here. It is merged as the API server merges an apply: lists go by their
-	// keys, so that a container named server is the one of the MCP server.
+	// podOverrides is merged over the pod template, for fields that the spec
+	// does not have. The merge follows Server-Side Apply: list items are merged
+	// by key, so that a container named server is the container of the MCP
+	// server.
 	// +optional
 	PodOverrides *MCPServerPodOverrides `json:"podOverrides,omitempty"`
 
-	// protocol says how the server is asked, in its own protocol, whether it
-	// answers.
+	// protocol configures the probe of the Model Context Protocol.
 	// +optional
 	// +kubebuilder:default={interval: "30s", timeout: "5s"}
 	Protocol MCPServerProtocol `json:"protocol,omitzero"`
 
-	// bridge limits the bridge of the transport stdio. Left out, it has the
-	// limits that are the defaults here.
+	// bridge configures the bridge of the transport stdio.
 	// +optional
 	Bridge *MCPServerBridge `json:"bridge,omitempty"`
 
-	// adoptionPolicy says what becomes of an object that already exists under
-	// the name of a child: Never leaves it alone and says so, IfUnowned takes it
-	// over when no controller owns it.
+	// adoptionPolicy is what happens to an existing object with the name of a
+	// child: Never does not change it and reports the reason NotOwned,
+	// IfUnowned adopts it if it has no controller.
 	// +optional
 	// +kubebuilder:default=Never
 	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
 
-	// driftPolicy says what happens when somebody else changes what is declared
-	// here: Correct puts it back, Report only tells.
+	// driftPolicy is what happens when another field manager changes a field
+	// that the spec declares: Correct reverts the change, Report only reports
+	// it.
 	// +optional
 	// +kubebuilder:default=Correct
 	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
 
-	// suspend stops all work on this MCPServer: nothing is created, corrected,
-	// pruned or probed until it is false again. Deletion still works.
+	// suspend suspends reconciliation: while it is true, nothing is created,
+	// reverted, pruned or probed. Deletion still works.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 }
 
-// MCPServerFile is a text that the container sees as a file.
+// MCPServerFile is a text file in the container.
 type MCPServerFile struct {
-	// path of the file in the container.
+	// path is the path of the file in the container.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:[:cntrl:]]+)+$') && !self.matches('/[.]{1,2}(/|$)') && !self.matches('^/[.]fixpoint(/|$)')",message="path must be the absolute path of a file, without ':', control characters, '.', '..' and empty segments, and not in /.fixpoint, which is Fixpoint's own: write for example /etc/tools/config.json"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:[:cntrl:]]+)+$') && !self.matches('/[.]{1,2}(/|$)') && !self.matches('^/[.]fixpoint(/|$)')",message="path must be the absolute path of a file, without ':', control characters, '.', '..' and empty segments, and not in /.fixpoint, which is reserved for Fixpoint: use a value such as /etc/tools/config.json"
 	Path string `json:"path"`
 
-	// content of the file, at most 131072 characters.
+	// content is the content of the file, at most 131072 characters.
 	// +optional
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=131072
 	Content string `json:"content"`
 }
 
-// MCPServerMount is a volume and where the container sees it: exactly one of
-// configMap, secret, persistentVolumeClaim and emptyDir is set.
+// MCPServerMount is a volume and its mount path. Exactly one of configMap,
+// secret, persistentVolumeClaim and emptyDir is set.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.configMap) ? 1 : 0) + (has(self.secret) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0) + (has(self.emptyDir) ? 1 : 0) == 1",message="mounts need exactly one of configMap, secret, persistentVolumeClaim and emptyDir each: set one and remove the others"
-// +kubebuilder:validation:XValidation:rule="!has(self.emptyDir) || !has(self.readOnly) || !self.readOnly",fieldPath=".readOnly",message="readOnly makes no sense for an emptyDir, which would stay empty: remove readOnly, or mount something that has content"
+// +kubebuilder:validation:XValidation:rule="(has(self.configMap) ? 1 : 0) + (has(self.secret) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0) + (has(self.emptyDir) ? 1 : 0) == 1",message="mounts must each have exactly one of configMap, secret, persistentVolumeClaim and emptyDir: set one and remove the others"
+// +kubebuilder:validation:XValidation:rule="!has(self.emptyDir) || !has(self.readOnly) || !self.readOnly",fieldPath=".readOnly",message="readOnly is not supported for an emptyDir, which would stay empty: remove readOnly, or mount another volume"
 type MCPServerMount struct {
-	// name of the volume in the pod.
+	// name is the name of the volume in the pod.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && !self.startsWith('fixpoint-')",message="name must be lower-case letters, digits and '-', starting and ending with a letter or digit, and must not start with 'fixpoint-', as the volumes of Fixpoint do: choose such a name, for example data"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && !self.startsWith('fixpoint-')",message="name must consist of lower-case letters, digits and '-', starting and ending with a letter or digit, and must not start with 'fixpoint-', which is reserved for Fixpoint: use a value such as data"
 	Name string `json:"name"`
 
-	// mountPath is the folder in the container.
+	// mountPath is the directory of the container to mount the volume in.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:[:cntrl:]]+)+$') && !self.matches('/[.]{1,2}(/|$)') && !self.matches('^/[.]fixpoint(/|$)')",message="mountPath must be an absolute path other than '/', without ':', control characters, '.', '..' and empty segments, not ending with '/', and not in /.fixpoint, which is Fixpoint's own: write for example /data"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:[:cntrl:]]+)+$') && !self.matches('/[.]{1,2}(/|$)') && !self.matches('^/[.]fixpoint(/|$)')",message="mountPath must be an absolute path other than '/', without ':', control characters, '.', '..' and empty segments, not ending with '/', and not in /.fixpoint, which is reserved for Fixpoint: use a value such as /data"
 	MountPath string `json:"mountPath"`
 
-	// readOnly keeps the container from writing. ConfigMaps and Secrets are
-	// read-only in any case.
+	// readOnly mounts the volume read-only. ConfigMaps and Secrets are always
+	// read-only.
 	// +optional
 	ReadOnly bool `json:"readOnly,omitempty"`
 
-	// subPath is the file or folder of the volume to mount. Left out, it is the
+	// subPath is the file or directory of the volume to mount. Defaults to the
 	// whole volume.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/:[:cntrl:]]+(/[^/:[:cntrl:]]+)*$') && !self.matches('(^|/)[.]{1,2}(/|$)')",message="subPath must be a path within the volume, neither starting nor ending with '/', without ':', control characters, '.', '..' and empty segments: write for example tools/data"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/:[:cntrl:]]+(/[^/:[:cntrl:]]+)*$') && !self.matches('(^|/)[.]{1,2}(/|$)')",message="subPath must be a path within the volume, neither starting nor ending with '/', without ':', control characters, '.', '..' and empty segments: use a value such as tools/data"
 	SubPath string `json:"subPath,omitempty"`
 
-	// configMap is a ConfigMap of the namespace.
+	// configMap is a ConfigMap in the same namespace.
 	// +optional
 	ConfigMap *MCPServerMountedObject `json:"configMap,omitempty"`
 
-	// secret is a Secret of the namespace.
+	// secret is a Secret in the same namespace.
 	// +optional
 	Secret *MCPServerMountedObject `json:"secret,omitempty"`
 
-	// persistentVolumeClaim is a PersistentVolumeClaim of the namespace.
+	// persistentVolumeClaim is a PersistentVolumeClaim in the same namespace.
 	// +optional
 	PersistentVolumeClaim *MCPServerMountedClaim `json:"persistentVolumeClaim,omitempty"`
 
-	// emptyDir is a folder that begins empty with each pod and goes with it.
+	// emptyDir is a directory that is empty when the pod starts and is deleted
+	// with the pod.
 	// +optional
 	EmptyDir *MCPServerEmptyDir `json:"emptyDir,omitempty"`
 }
 
-// MCPServerMountedObject is a ConfigMap or a Secret that is mounted.
+// MCPServerMountedObject is a ConfigMap or a Secret to mount.
 type MCPServerMountedObject struct {
-	// name of the ConfigMap or the Secret.
+	// name is the name of the ConfigMap or Secret.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of an object of this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
 	Name string `json:"name"`
 
-	// items are the keys to mount, and the file that each becomes. Left out, all
-	// keys become files of their names.
+	// items are the keys to mount and their file paths. Defaults to all keys,
+	// with the key as the file name.
 	// +optional
 	// +listType=map
 	// +listMapKey=key
 	// +kubebuilder:validation:MaxItems=32
 	Items []MCPServerMountedKey `json:"items,omitempty"`
 
-	// optional lets the pods start while the object, or a key of it, is missing.
+	// optional allows the pods to start while the object, or one of its keys,
+	// does not exist.
 	// +optional
 	Optional bool `json:"optional,omitempty"`
 }
 
-// MCPServerMountedKey is a key of a ConfigMap or a Secret that becomes a file.
+// MCPServerMountedKey is a key of a ConfigMap or Secret to mount as a file.
 type MCPServerMountedKey struct {
-	// key in the object.
+	// key is the key in the object.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of a ConfigMap or a Secret: use letters, digits, '-', '_' and '.'"
 	Key string `json:"key"`
 
-	// path of the file within the mount.
+	// path is the path of the file in the mount.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/:[:cntrl:]]+(/[^/:[:cntrl:]]+)*$') && !self.matches('(^|/)[.]{1,2}(/|$)') && !self.startsWith('..')",message="path must be a path within the mount, neither starting nor ending with '/', without ':', control characters, '.', '..' and empty segments, and not starting with '..': write for example tools.json"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/:[:cntrl:]]+(/[^/:[:cntrl:]]+)*$') && !self.matches('(^|/)[.]{1,2}(/|$)') && !self.startsWith('..')",message="path must be a path within the mount, neither starting nor ending with '/', without ':', control characters, '.', '..' and empty segments, and not starting with '..': use a value such as tools.json"
 	Path string `json:"path"`
 }
 
-// MCPServerMountedClaim is a PersistentVolumeClaim that is mounted.
+// MCPServerMountedClaim is a PersistentVolumeClaim to mount.
 type MCPServerMountedClaim struct {
 	// claimName is the name of the PersistentVolumeClaim.
 	// +required
@@ -506,169 +522,172 @@ type MCPServerMountedClaim struct {
 	ClaimName string `json:"claimName"`
 }
 
-// MCPServerEmptyDir is a folder that begins empty with each pod.
+// MCPServerEmptyDir is a directory that is empty when the pod starts.
 type MCPServerEmptyDir struct {
-	// sizeLimit is how much it may hold; a pod that holds more is evicted. Left
-	// out, only the node limits it.
+	// sizeLimit is the maximum size; a pod that exceeds it is evicted. Defaults
+	// to the limit of the node.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : !self.startsWith('-')",message="sizeLimit must not be negative: write for example 256Mi, or leave it out"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : !self.startsWith('-')",message="sizeLimit must not be negative: use a value such as 256Mi, or omit it"
 	SizeLimit *resource.Quantity `json:"sizeLimit,omitempty"`
 
-	// medium is Memory to keep it in the node's memory, where it counts against
-	// the memory limit. Left out, it is on the node's disk.
+	// medium is the storage medium. Memory stores the directory in the memory
+	// of the node, where it counts towards the memory limit. Defaults to the
+	// disk of the node.
 	// +optional
 	Medium MCPServerMedium `json:"medium,omitempty"`
 }
 
-// MCPServerAutoscaling bounds and steers a HorizontalPodAutoscaler.
+// MCPServerAutoscaling configures a HorizontalPodAutoscaler.
 //
 // +kubebuilder:validation:XValidation:rule="self.maxReplicas >= self.minReplicas",fieldPath=".maxReplicas",message="maxReplicas must not be less than minReplicas: raise maxReplicas or lower minReplicas"
-// +kubebuilder:validation:XValidation:rule="has(self.targetCPUUtilizationPercent) || has(self.targetMemoryUtilizationPercent)",message="autoscaling needs something to measure: set targetCPUUtilizationPercent (80 is usual), targetMemoryUtilizationPercent, or both"
+// +kubebuilder:validation:XValidation:rule="has(self.targetCPUUtilizationPercent) || has(self.targetMemoryUtilizationPercent)",message="autoscaling needs at least one target: set targetCPUUtilizationPercent (80 is usual), targetMemoryUtilizationPercent, or both"
 type MCPServerAutoscaling struct {
-	// minReplicas is the smallest number of pods, at least 1.
+	// minReplicas is the minimum number of pods, at least 1.
 	// +optional
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:XValidation:rule="self >= 1",message="minReplicas must be at least 1, because with no pod there is nothing to measure: set 1 or more"
+	// +kubebuilder:validation:XValidation:rule="self >= 1",message="minReplicas must be at least 1, because metrics need at least one pod: set 1 or more"
 	MinReplicas int32 `json:"minReplicas,omitempty"`
 
-	// maxReplicas is the largest number of pods; not less than minReplicas.
+	// maxReplicas is the maximum number of pods, not less than minReplicas.
 	// +required
 	MaxReplicas int32 `json:"maxReplicas"`
 
-	// targetCPUUtilizationPercent is the CPU use to aim at, averaged over the
-	// pods, in percent of what they request (1 to 1000).
+	// targetCPUUtilizationPercent is the target CPU utilization, averaged over
+	// the pods, in percent of the requests (1 to 1000).
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	TargetCPUUtilizationPercent *int32 `json:"targetCPUUtilizationPercent,omitempty"`
 
-	// targetMemoryUtilizationPercent is the memory use to aim at, averaged over
-	// the pods, in percent of what they request (1 to 1000).
+	// targetMemoryUtilizationPercent is the target memory utilization, averaged
+	// over the pods, in percent of the requests (1 to 1000).
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	TargetMemoryUtilizationPercent *int32 `json:"targetMemoryUtilizationPercent,omitempty"`
 }
 
-// MCPServerServiceAccount is the ServiceAccount that the pods run as.
+// MCPServerServiceAccount is the ServiceAccount of the pods.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.name) || !has(self.create) || !self.create",fieldPath=".name",message="name is only for a ServiceAccount that exists, because one that Fixpoint creates has the name of the MCPServer: remove name, or set create to false"
-// +kubebuilder:validation:XValidation:rule="!has(self.annotations) || (has(self.create) && self.create)",fieldPath=".annotations",message="annotations can only be put on a ServiceAccount that Fixpoint creates: set create to true, or annotate the ServiceAccount yourself"
+// +kubebuilder:validation:XValidation:rule="!has(self.name) || !has(self.create) || !self.create",fieldPath=".name",message="name must not be set together with create, because Fixpoint creates a ServiceAccount with the name of the MCPServer: remove name, or set create to false"
+// +kubebuilder:validation:XValidation:rule="!has(self.annotations) || (has(self.create) && self.create)",fieldPath=".annotations",message="annotations require create, because Fixpoint does not change an existing ServiceAccount: set create to true, or annotate the ServiceAccount directly"
 type MCPServerServiceAccount struct {
-	// create has Fixpoint make a ServiceAccount for this server alone, of the name
-	// of the MCPServer. Otherwise one that exists is used.
+	// create creates a ServiceAccount for this server, with the name of the
+	// MCPServer. Otherwise, the pods use an existing ServiceAccount.
 	// +optional
 	Create bool `json:"create,omitempty"`
 
-	// name of a ServiceAccount that exists; it is waited for. Left out, it is the
-	// default one of the namespace.
+	// name is the name of an existing ServiceAccount. Fixpoint waits until it
+	// exists. Defaults to the default ServiceAccount of the namespace.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of a ServiceAccount: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or leave it out for the default one"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of a ServiceAccount: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default ServiceAccount"
 	Name string `json:"name,omitempty"`
 
-	// annotations are put on the ServiceAccount that create makes. Clouds read
-	// there which identity it stands for.
+	// annotations are added to the ServiceAccount that Fixpoint creates, for
+	// example to assign a cloud identity to it.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// automountToken gives the container a token for the Kubernetes API.
+	// automountToken mounts a token for the Kubernetes API into the container.
 	// +optional
 	AutomountToken bool `json:"automountToken,omitempty"`
 }
 
-// MCPServerProbes are the questions that Kubernetes asks the container. Each
-// that is left out is the default one of the transport: with stdio, the bridge
-// is asked over HTTP whether it is ready and alive; otherwise readiness and
-// startup are asked whether the port accepts connections, and there is no
-// liveness probe, because a server that is busy is not dead.
+// MCPServerProbes are the probes of the container. Probes that are omitted
+// default to the probes of the transport: with stdio, HTTP probes of the
+// bridge; with other transports, TCP probes of the port for readiness and
+// startup, and no liveness probe, because a busy server is not a failed one.
 type MCPServerProbes struct {
-	// readiness decides whether a pod gets traffic.
+	// readiness determines whether a pod receives traffic.
 	// +optional
 	Readiness *MCPServerProbe `json:"readiness,omitempty"`
 
-	// liveness decides whether a container is restarted.
+	// liveness determines whether the container is restarted.
 	// +optional
 	Liveness *MCPServerProbe `json:"liveness,omitempty"`
 
-	// startup holds the other two back until it has succeeded once.
+	// startup delays the other probes until it has succeeded once.
 	// +optional
 	Startup *MCPServerProbe `json:"startup,omitempty"`
 }
 
-// MCPServerProbe is a question. What is left out is as in the default one.
+// MCPServerProbe configures a container probe. Fields that are omitted default
+// to those of the default probe.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.path) == (has(self.type) && self.type == 'HTTP')",fieldPath=".path",message="path is needed with type HTTP and is not for the others: set type HTTP together with a path, for example /healthz, or remove path"
-// +kubebuilder:validation:XValidation:rule="!has(self.port) || has(self.type) && self.type != 'None'",fieldPath=".port",message="port needs a type that asks a port: set type to HTTP or TCP, or remove port"
+// +kubebuilder:validation:XValidation:rule="has(self.path) == (has(self.type) && self.type == 'HTTP')",fieldPath=".path",message="path is required with type HTTP and must not be set with other types: set type to HTTP and path to a value such as /healthz, or remove path"
+// +kubebuilder:validation:XValidation:rule="!has(self.port) || has(self.type) && self.type != 'None'",fieldPath=".port",message="port requires type HTTP or TCP: set type, or remove port"
 type MCPServerProbe struct {
-	// type is how it is asked: HTTP (a GET), TCP (a connection), or None. Left
-	// out, it is as in the default one.
+	// type is the type of the probe: HTTP (a GET request), TCP (a connection),
+	// or None. Defaults to the type of the default probe.
 	// +optional
 	Type MCPServerProbeType `json:"type,omitempty"`
 
-	// path to ask for, with type HTTP. The path of the protocol itself is no
-	// good one: it wants a session.
+	// path is the path of the HTTP request, with type HTTP. Do not use the path
+	// of the protocol, because it requires a session.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="path must start with '/': write for example /healthz"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="path must start with '/': use a value such as /healthz"
 	Path string `json:"path,omitempty"`
 
-	// port to ask (1 to 65535). Left out, it is the port of the server.
+	// port is the port to probe (1 to 65535). Defaults to the port of the
+	// server.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port *int32 `json:"port,omitempty"`
 
-	// initialDelaySeconds is how long after the start of the container the first
-	// question is asked, in seconds (0 to 3600). Left out, it is 0.
+	// initialDelaySeconds is the delay in seconds between the start of the
+	// container and the first probe (0 to 3600). Defaults to 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	InitialDelaySeconds *int32 `json:"initialDelaySeconds,omitempty"`
 
-	// periodSeconds is the time from one question to the next, in seconds (1 to
-	// 3600). Left out, it is 10, and 2 for startup.
+	// periodSeconds is the interval between probes in seconds (1 to 3600).
+	// Defaults to 10, and to 2 for startup.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	PeriodSeconds *int32 `json:"periodSeconds,omitempty"`
 
-	// timeoutSeconds is how long an answer may take, in seconds (1 to 3600). Left
-	// out, it is 2.
+	// timeoutSeconds is the timeout of a probe in seconds (1 to 3600). Defaults
+	// to 2.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// failureThreshold is how many questions in a row have to fail (1 to 1000).
-	// Left out, it is 3, and 60 for startup.
+	// failureThreshold is the number of consecutive failures after which the
+	// probe fails (1 to 1000). Defaults to 3, and to 60 for startup.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
 }
 
-// MCPServerScheduling says where the pods may run. Its parts mean what they
-// mean in a pod.
+// MCPServerScheduling restricts the nodes of the pods. Its fields are those of
+// a pod.
 type MCPServerScheduling struct {
-	// nodeSelector keeps the pods to nodes that carry these labels.
+	// nodeSelector restricts the pods to nodes with these labels.
 	// +optional
 	// +mapType=atomic
 	// +kubebuilder:validation:MaxProperties=32
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// tolerations let the pods run on nodes with these taints.
+	// tolerations allow the pods to run on nodes with matching taints.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
-	// affinity draws the pods to nodes and to other pods, or keeps them away.
+	// affinity are the node affinity, pod affinity and pod anti-affinity of the
+	// pods.
 	// +optional
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
 
-	// topologySpreadConstraints spread the pods over zones or nodes.
+	// topologySpreadConstraints spread the pods across zones or nodes.
 	// +optional
 	// +listType=map
 	// +listMapKey=topologyKey
@@ -676,69 +695,69 @@ type MCPServerScheduling struct {
 	// +kubebuilder:validation:MaxItems=16
 	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
 
-	// priorityClassName is the PriorityClass of the pods. Left out, it is the
-	// cluster's default.
+	// priorityClassName is the PriorityClass of the pods. Defaults to the
+	// default PriorityClass of the cluster.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="priorityClassName must be the name of a PriorityClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or leave it out for the cluster's default"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="priorityClassName must be the name of a PriorityClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default of the cluster"
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 }
 
-// MCPServerNetworkPolicy becomes a NetworkPolicy for the pods. A direction that
-// is left out is not restricted.
+// MCPServerNetworkPolicy configures a NetworkPolicy for the pods. A direction
+// that is omitted is not restricted.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.ingress) || has(self.egress)",message="networkPolicy needs something to restrict: set ingress to say who may connect, egress to say where the pods may connect to, or both, or remove networkPolicy"
+// +kubebuilder:validation:XValidation:rule="has(self.ingress) || has(self.egress)",message="networkPolicy needs at least one of ingress and egress: set ingress to restrict connections to the pods, egress to restrict connections from the pods, or both, or remove networkPolicy"
 type MCPServerNetworkPolicy struct {
-	// ingress restricts who may connect to the pods.
+	// ingress restricts connections to the pods.
 	// +optional
 	Ingress *MCPServerNetworkIngress `json:"ingress,omitempty"`
 
-	// egress restricts where the pods may connect to.
+	// egress restricts connections from the pods.
 	// +optional
 	Egress *MCPServerNetworkEgress `json:"egress,omitempty"`
 }
 
-// MCPServerNetworkIngress names who may connect to the port of the server. The
-// manager, which asks the pods, is let in beside them, unless protocol.disabled
-// is true.
+// MCPServerNetworkIngress restricts connections to the port of the server.
+// Connections from the manager, which probes the pods, are allowed in addition,
+// unless protocol.disabled is true.
 type MCPServerNetworkIngress struct {
-	// from are the peers that may connect.
+	// from are the peers that can connect.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(peer, has(peer.ipBlock) != (has(peer.podSelector) || has(peer.namespaceSelector)))",message="from must have either an ipBlock, or a podSelector, a namespaceSelector or both, in each peer: remove what is too much, or split it into two peers"
+	// +kubebuilder:validation:XValidation:rule="self.all(peer, has(peer.ipBlock) != (has(peer.podSelector) || has(peer.namespaceSelector)))",message="from must have either an ipBlock or selectors (podSelector, namespaceSelector or both) in each peer: remove one of them, or split the peer in two"
 	From []networkingv1.NetworkPolicyPeer `json:"from"`
 }
 
-// MCPServerNetworkEgress names where the pods may connect to. Empty, they may
-// ask DNS and nothing else.
+// MCPServerNetworkEgress restricts connections from the pods. If empty, only
+// DNS is allowed.
 type MCPServerNetworkEgress struct {
-	// allowDNS lets the pods ask for names, on port 53 of any peer.
+	// allowDNS allows DNS queries, on port 53 of any peer.
 	// +optional
 	// +kubebuilder:default=true
 	AllowDNS *bool `json:"allowDNS,omitempty"`
 
-	// rules are what the pods may connect to. Left out, it is nothing.
+	// rules are the allowed connections. Defaults to none.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Rules []MCPServerNetworkEgressRule `json:"rules,omitempty"`
 }
 
-// MCPServerNetworkEgressRule allows connections to its peers on its ports.
+// MCPServerNetworkEgressRule allows connections to peers on ports.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.to) || has(self.ports)",message="rules must each have to, ports or both, because an empty one would allow everything: set one of the two, or remove egress to restrict nothing"
+// +kubebuilder:validation:XValidation:rule="has(self.to) || has(self.ports)",message="rules must each have to, ports or both, because an empty rule allows all connections: set at least one of them, or remove egress to allow all connections"
 type MCPServerNetworkEgressRule struct {
-	// to are the peers. Left out, they are all.
+	// to are the peers. Defaults to all peers.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(peer, has(peer.ipBlock) != (has(peer.podSelector) || has(peer.namespaceSelector)))",message="to must have either an ipBlock, or a podSelector, a namespaceSelector or both, in each peer: remove what is too much, or split it into two peers"
+	// +kubebuilder:validation:XValidation:rule="self.all(peer, has(peer.ipBlock) != (has(peer.podSelector) || has(peer.namespaceSelector)))",message="to must have either an ipBlock or selectors (podSelector, namespaceSelector or both) in each peer: remove one of them, or split the peer in two"
 	To []networkingv1.NetworkPolicyPeer `json:"to,omitempty"`
 
-	// ports are the ports of the peers. Left out, they are all.
+	// ports are the ports of the peers. Defaults to all ports.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -746,376 +765,376 @@ type MCPServerNetworkEgressRule struct {
 	Ports []MCPServerNetworkPort `json:"ports,omitempty"`
 }
 
-// MCPServerNetworkPort is a port, or a range of ports.
+// MCPServerNetworkPort is a port or a range of ports.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.endPort) || self.endPort >= self.port || self.endPort < 1 || self.port > 65535",fieldPath=".endPort",message="endPort must not be less than port: raise endPort, or leave it out for a single port"
+// +kubebuilder:validation:XValidation:rule="!has(self.endPort) || self.endPort >= self.port || self.endPort < 1 || self.port > 65535",fieldPath=".endPort",message="endPort must not be less than port: raise endPort, or omit it for a single port"
 type MCPServerNetworkPort struct {
-	// protocol of the port: TCP, UDP or SCTP.
+	// protocol is the protocol of the port: TCP, UDP or SCTP.
 	// +optional
 	// +kubebuilder:default=TCP
 	Protocol MCPServerPortProtocol `json:"protocol,omitempty"`
 
-	// port is the port, or the first one of a range (1 to 65535).
+	// port is the port, or the first port of a range (1 to 65535).
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
 
-	// endPort is the last port of a range (1 to 65535). Left out, it is a single
-	// port.
+	// endPort is the last port of a range (1 to 65535). If omitted, only port
+	// is allowed.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	EndPort *int32 `json:"endPort,omitempty"`
 }
 
-// MCPServerHTTPRoute becomes an HTTPRoute of the Gateway API.
+// MCPServerHTTPRoute configures an HTTPRoute of the Gateway API.
 type MCPServerHTTPRoute struct {
-	// parentRefs are the Gateways that serve the route.
+	// parentRefs are the Gateways of the route.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(ref, self.exists_one(other, other.name == ref.name && has(other.__namespace__) == has(ref.__namespace__) && (!has(ref.__namespace__) || other.__namespace__ == ref.__namespace__) && has(other.sectionName) == has(ref.sectionName) && (!has(ref.sectionName) || other.sectionName == ref.sectionName)))",message="parentRefs must not name the same listener twice: remove one of the two, or tell them apart by sectionName"
+	// +kubebuilder:validation:XValidation:rule="self.all(ref, self.exists_one(other, other.name == ref.name && has(other.__namespace__) == has(ref.__namespace__) && (!has(ref.__namespace__) || other.__namespace__ == ref.__namespace__) && has(other.sectionName) == has(ref.sectionName) && (!has(ref.sectionName) || other.sectionName == ref.sectionName)))",message="parentRefs must not name the same listener twice: remove one of them, or set different sectionNames"
 	ParentRefs []MCPServerParentRef `json:"parentRefs"`
 
-	// hostnames are the DNS names to serve, without a scheme, port or wildcard.
-	// The first one is that of status.externalEndpoint. Left out, they are those
-	// of the Gateway's listener.
+	// hostnames are the DNS names of the route, without a scheme, port or
+	// wildcard. status.externalEndpoint uses the first one. Defaults to the
+	// hostnames of the listener of the Gateway.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.all(host, host.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))",message="hostnames must be DNS names in lower case, without scheme, port, path or wildcard: write for example tools.example.com"
+	// +kubebuilder:validation:XValidation:rule="self.all(host, host.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))",message="hostnames must be DNS names in lower case, without scheme, port, path or wildcard: use a value such as tools.example.com"
 	Hostnames []string `json:"hostnames,omitempty"`
 
-	// path is the prefix of the URL's path that leads to the server. If the
-	// server's own path is not below it, the Gateway takes the prefix off:
-	// /tools/mcp then leads to /mcp. With transport sse it has to be below it.
+	// path is the URL path prefix of the server. If the path of the server is
+	// not below it, the Gateway removes the prefix: a request for /tools/mcp is
+	// sent to /mcp. With transport sse, the path of the server must be below
+	// it.
 	// +optional
 	// +kubebuilder:default="/"
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="path must start with '/': write for example /tools"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="path must start with '/': use a value such as /tools"
 	Path string `json:"path,omitempty"`
 }
 
-// MCPServerParentRef names a Gateway, or a listener of one.
+// MCPServerParentRef is a Gateway, or a listener of a Gateway.
 type MCPServerParentRef struct {
-	// name of the Gateway.
+	// name is the name of the Gateway.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of a Gateway: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
 	Name string `json:"name"`
 
-	// namespace of the Gateway. Left out, it is that of the MCPServer.
+	// namespace is the namespace of the Gateway. Defaults to the namespace of
+	// the MCPServer.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be the name of a namespace: use lower-case letters, digits and '-', starting and ending with a letter or digit, or leave it out for that of the MCPServer"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be the name of a namespace: use lower-case letters, digits and '-', starting and ending with a letter or digit, or omit it for the namespace of the MCPServer"
 	Namespace string `json:"namespace,omitempty"`
 
-	// sectionName is the listener of the Gateway. Left out, they are all.
+	// sectionName is the name of a listener of the Gateway. Defaults to all
+	// listeners.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="sectionName must be the name of a listener: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or leave it out for all"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="sectionName must be the name of a listener: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for all listeners"
 	SectionName string `json:"sectionName,omitempty"`
 }
 
-// MCPServerPodOverrides is a part of a PodTemplateSpec. Its JSON is that of an
-// apply configuration of one.
+// MCPServerPodOverrides is a partial PodTemplateSpec, in the JSON format of its
+// apply configuration.
 type MCPServerPodOverrides struct {
-	// metadata has labels and annotations for the pods.
+	// metadata are additional labels and annotations of the pods.
 	// +optional
 	Metadata *MCPServerPodMetadata `json:"metadata,omitempty"`
 
-	// spec is a part of a PodSpec. It is checked when the Deployment is applied,
-	// and the condition DeploymentReady says what is wrong with it.
+	// spec is a partial PodSpec. It is validated when the Deployment is
+	// applied, and the condition DeploymentReady reports errors.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Spec *runtime.RawExtension `json:"spec,omitempty"`
 }
 
-// MCPServerPodMetadata is what may be set of the metadata of a pod.
+// MCPServerPodMetadata is the metadata of the pods that can be overridden.
 type MCPServerPodMetadata struct {
-	// labels of the pods, beside those of Fixpoint.
+	// labels are additional labels of the pods.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key in ['app.kubernetes.io/name', 'app.kubernetes.io/managed-by'] || key.startsWith('fixpoint.dev/'))",message="labels must neither be app.kubernetes.io/name or app.kubernetes.io/managed-by nor start with 'fixpoint.dev/', because those are Fixpoint's own: rename the label"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key in ['app.kubernetes.io/name', 'app.kubernetes.io/managed-by'] || key.startsWith('fixpoint.dev/'))",message="labels must not be app.kubernetes.io/name or app.kubernetes.io/managed-by or start with 'fixpoint.dev/', which are reserved for Fixpoint: rename the label"
 	Labels map[string]string `json:"labels,omitempty"`
 
-	// annotations of the pods, beside those of Fixpoint.
+	// annotations are additional annotations of the pods.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key.startsWith('fixpoint.dev/'))",message="annotations must not start with 'fixpoint.dev/', because those are Fixpoint's own: rename the annotation"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key.startsWith('fixpoint.dev/'))",message="annotations must not start with 'fixpoint.dev/', which is reserved for Fixpoint: rename the annotation"
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// MCPServerProtocol says how the server is asked whether it answers: after each
-// rollout and then at an interval, one handshake of the Model Context Protocol
-// with each pod that takes traffic.
+// MCPServerProtocol configures the probe of the Model Context Protocol: one
+// handshake with each serving pod, after every rollout and then at an interval.
 //
-// +kubebuilder:validation:XValidation:rule="![self.interval, self.timeout].all(text, text.size() > 0 && text.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$')) || duration(self.timeout) <= duration(self.interval) || duration(self.timeout) > duration('1h') || duration(self.interval) < duration('5s')",fieldPath=".timeout",message="timeout must not be more than interval: lower timeout or raise interval"
-// +kubebuilder:validation:XValidation:rule="!has(self.caRef) || (has(self.tls) && self.tls)",fieldPath=".caRef",message="caRef is only used with tls: set tls to true if the server speaks TLS, or remove caRef"
+// +kubebuilder:validation:XValidation:rule="![self.interval, self.timeout].all(text, text.size() > 0 && text.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$')) || duration(self.timeout) <= duration(self.interval) || duration(self.timeout) > duration('1h') || duration(self.interval) < duration('5s')",fieldPath=".timeout",message="timeout must not exceed interval: lower timeout or raise interval"
+// +kubebuilder:validation:XValidation:rule="!has(self.caRef) || (has(self.tls) && self.tls)",fieldPath=".caRef",message="caRef requires tls: set tls to true if the server serves TLS, or remove caRef"
 type MCPServerProtocol struct {
-	// disabled asks nothing. The server then counts as ready when its pods do,
-	// and status.server stays empty.
+	// disabled disables the probe. The server is then ready when its pods are
+	// ready, and status.server is empty.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
 
-	// interval is how often each server is asked (5s to 1h). The moment is
-	// varied a little.
+	// interval is the interval between probes (5s to 1h), with a small jitter.
 	// +optional
 	// +kubebuilder:default="30s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('5s') && duration(self) <= duration('1h')",message="interval must be a duration from 5s to 1h, in hours, minutes and seconds: write for example 30s or 1m30s"
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('5s') && duration(self) <= duration('1h')",message="interval must be a duration from 5s to 1h, in hours, minutes and seconds: use a value such as 30s or 1m30s"
 	Interval metav1.Duration `json:"interval,omitzero"`
 
-	// timeout is how long the answer may take (1s to 1h, and not more than
-	// interval).
+	// timeout is the timeout of a probe (1s to 1h, not more than interval).
 	// +optional
 	// +kubebuilder:default="5s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="timeout must be a duration from 1s to 1h, in hours, minutes and seconds: write for example 5s"
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="timeout must be a duration from 1s to 1h, in hours, minutes and seconds: use a value such as 5s"
 	Timeout metav1.Duration `json:"timeout,omitzero"`
 
-	// tls says that the server itself speaks TLS on its port. Endpoint and
-	// probes are then https. The certificate has to be for
+	// tls must be true if the server serves TLS on its port. The endpoint and
+	// the probes then use https. The certificate must be valid for
 	// <name>.<namespace>.svc.
 	// +optional
 	TLS bool `json:"tls,omitempty"`
 
-	// caRef is where the certificates of the authorities are that the server's
-	// certificate is checked against. Left out, they are those of the system.
+	// caRef is the object with the CA certificates to verify the certificate of
+	// the server. Defaults to the CA certificates of the system.
 	// +optional
 	CARef *MCPServerCARef `json:"caRef,omitempty"`
 
-	// credentialsSecretRef is a key of a Secret of the namespace that holds a
-	// bearer token to ask with. Left out, it is asked without one.
+	// credentialsSecretRef is a key of a Secret in the same namespace with a
+	// bearer token for the probe. If omitted, the probe sends no token.
 	// +optional
 	CredentialsSecretRef *MCPServerCredentialsSecretRef `json:"credentialsSecretRef,omitempty"`
 }
 
-// MCPServerCARef names the certificates of authorities, in PEM.
+// MCPServerCARef is an object with PEM-encoded CA certificates.
 type MCPServerCARef struct {
-	// kind of the object: ConfigMap or Secret.
+	// kind is the kind of the object: ConfigMap or Secret.
 	// +optional
 	// +kubebuilder:default=ConfigMap
 	Kind MCPServerCAKind `json:"kind,omitempty"`
 
-	// name of the object.
+	// name is the name of the object.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of an object of this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
 	Name string `json:"name"`
 
-	// key in the object.
+	// key is the key in the object.
 	// +optional
 	// +kubebuilder:default=ca.crt
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of a ConfigMap or a Secret: use letters, digits, '-', '_' and '.', or leave it out for ca.crt"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of a ConfigMap or a Secret: use letters, digits, '-', '_' and '.', or omit it for ca.crt"
 	Key string `json:"key,omitempty"`
 }
 
-// MCPServerCredentialsSecretRef names a bearer token in a Secret.
+// MCPServerCredentialsSecretRef is a bearer token in a Secret.
 type MCPServerCredentialsSecretRef struct {
-	// name of the Secret.
+	// name is the name of the Secret.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of a Secret of this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
 	Name string `json:"name"`
 
-	// key in the Secret.
+	// key is the key in the Secret.
 	// +optional
 	// +kubebuilder:default=token
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of a Secret: use letters, digits, '-', '_' and '.', or leave it out for token"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of a Secret: use letters, digits, '-', '_' and '.', or omit it for token"
 	Key string `json:"key,omitempty"`
 }
 
-// MCPServerBridge limits the bridge that runs a child process for each session
-// of a server of the transport stdio. The limits hold for each pod.
+// MCPServerBridge configures the bridge, which runs a child process for each
+// session of a server with transport stdio. The limits apply to each pod.
 type MCPServerBridge struct {
-	// maxSessions is how many sessions a pod may have (1 to 10000). A client
-	// that wants one more is told to come again.
+	// maxSessions is the maximum number of sessions in a pod (1 to 10000). The
+	// bridge rejects further sessions with a request to retry later.
 	// +optional
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	MaxSessions int32 `json:"maxSessions,omitempty"`
 
-	// idleTimeout is after how long without a message a session is ended (1s to
-	// 24h).
+	// idleTimeout is the time without a message after which a session is closed
+	// (1s to 24h).
 	// +optional
 	// +kubebuilder:default="30m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="idleTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: write for example 30m"
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="idleTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 30m"
 	IdleTimeout metav1.Duration `json:"idleTimeout,omitzero"`
 
-	// maxMessageBytes is how long a message may be, in bytes, either way (1024
-	// to 268435456).
+	// maxMessageBytes is the maximum size of a message in bytes, in both
+	// directions (1024 to 268435456).
 	// +optional
 	// +kubebuilder:default=4194304
 	// +kubebuilder:validation:Minimum=1024
 	// +kubebuilder:validation:Maximum=268435456
 	MaxMessageBytes int64 `json:"maxMessageBytes,omitempty"`
 
-	// drainTimeout is how long running sessions may go on after the pod has been
-	// told to end (1s to 24h). Together with drainSeconds it is not more than
-	// terminationGracePeriodSeconds. Left out, it is what these two leave, less
-	// two seconds.
+	// drainTimeout is the time that running sessions have to complete after the
+	// pod receives SIGTERM (1s to 24h). The sum of drainTimeout and
+	// drainSeconds must not exceed terminationGracePeriodSeconds. Defaults to
+	// terminationGracePeriodSeconds less drainSeconds and two seconds.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="drainTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: write for example 25s"
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="drainTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 25s"
 	DrainTimeout metav1.Duration `json:"drainTimeout,omitzero"`
 }
 
-// MCPServerStatus is what was observed of an MCPServer. It is computed anew on
-// every pass, and nothing is ever read back from it.
+// MCPServerStatus is the observed state of an MCPServer. The controller
+// computes it on every reconcile. It reads back only the drifts, server,
+// askedVersions and the condition ProtocolReady, which it cannot observe again.
+// replicas and readyReplicas have no omitempty, because zero must be stored and
+// shown.
 type MCPServerStatus struct {
-	// observedGeneration is the metadata.generation that this status is about.
+	// observedGeneration is the metadata.generation that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// phase sums the MCPServer up in one word, for people.
+	// phase is a one-word summary for users.
 	// +optional
 	Phase MCPServerPhase `json:"phase,omitempty"`
 
-	// conditions say how things stand: Ready over all, and one for each phase.
+	// conditions are Ready, the summary, and one condition for each phase that
+	// the spec configures.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// endpoint is the URL that a client within the cluster connects to.
+	// endpoint is the URL of the server for clients in the cluster.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// externalEndpoint is the URL that a client connects to through the HTTPRoute
-	// or the Ingress. It is left out if there is neither, or if the URL does not
-	// follow from them; the condition of the one that there is says why.
+	// externalEndpoint is the URL of the server for clients outside of the
+	// cluster, through the HTTPRoute or the Ingress. It is empty if neither is
+	// configured, or if the URL cannot be determined; the condition RouteReady
+	// or IngressReady then reports why.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	ExternalEndpoint string `json:"externalEndpoint,omitempty"`
 
-	// replicas is the number of pods that there are.
-	//
-	// No omitempty here and below: zero is an answer, and it has to be stored
-	// and shown like any other.
+	// replicas is the number of pods.
 	// +optional
 	Replicas int32 `json:"replicas"`
 
-	// readyReplicas is the number of pods that are ready.
+	// readyReplicas is the number of ready pods.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
 
-	// selector finds the pods, as a label selector in its string form. An
-	// autoscaler that targets the MCPServer reads it.
+	// selector is the label selector of the pods in string form. Autoscalers
+	// that target the MCPServer use it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Selector string `json:"selector,omitempty"`
 
-	// server is what the server has told of itself when it was last asked. It is
-	// left out until it has answered.
+	// server is the information that the server returned in the last successful
+	// handshake. It is empty until then.
 	// +optional
 	Server *MCPServerInfo `json:"server,omitempty"`
 
-	// askedVersions are the ReplicaSets whose pods took traffic when the condition
-	// ProtocolReady was last decided by an answer, sorted. Pods of others have not
-	// been asked yet.
+	// askedVersions are the ReplicaSets whose pods were serving when the last
+	// handshake decided the condition ProtocolReady, sorted. Pods of other
+	// ReplicaSets have not been probed yet.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
 	AskedVersions []string `json:"askedVersions,omitempty"`
 
-	// drifts are the last changes, newest first, that somebody else made to
-	// what the spec declares.
+	// drifts are the most recent changes of other field managers to fields that
+	// the spec declares, newest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	Drifts []AppServiceDrift `json:"drifts,omitempty"`
 }
 
-// MCPServerInfo is what a server tells of itself in the handshake, each text cut
-// to its limit.
+// MCPServerInfo is the information that a server returns in the handshake,
+// truncated to the limits of the schema. tools, prompts and resources have no
+// omitempty, because zero must be stored and shown.
 type MCPServerInfo struct {
-	// name that the server gives itself.
+	// name is the name of the server.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Name string `json:"name,omitempty"`
 
-	// version that the server gives itself.
+	// version is the version of the server.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Version string `json:"version,omitempty"`
 
-	// protocolVersion is the version of the Model Context Protocol that was
-	// agreed on, for example 2025-11-25.
+	// protocolVersion is the negotiated version of the Model Context Protocol,
+	// for example 2025-11-25.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	ProtocolVersion string `json:"protocolVersion,omitempty"`
 
-	// capabilities are the names of what the server can do, sorted, for example
-	// tools.
+	// capabilities are the names of the capabilities of the server, sorted, for
+	// example tools.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=64
 	Capabilities []string `json:"capabilities,omitempty"`
 
-	// tools is how many tools the server lists.
-	//
-	// No omitempty here and below: zero is an answer.
+	// tools is the number of tools that the server lists.
 	// +optional
 	Tools int32 `json:"tools"`
 
-	// prompts is how many prompts the server lists.
+	// prompts is the number of prompts that the server lists.
 	// +optional
 	Prompts int32 `json:"prompts"`
 
-	// resources is how many resources the server lists.
+	// resources is the number of resources that the server lists.
 	// +optional
 	Resources int32 `json:"resources"`
 }
 
-// MCPServer runs a server of the Model Context Protocol: it becomes a
-// Deployment, a Service and a ConfigMap, with a bridge for servers that speak on
-// standard input and output. It is ready when a client that connects gets an
-// answer. A change that somebody else makes is corrected, and the status says
-// who made it.
+// MCPServer runs a Model Context Protocol server as a Deployment and a Service,
+// with a bridge for servers with transport stdio. It is ready when the server
+// completes the protocol handshake. The controller reverts changes of other
+// field managers, and reports them in the status.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=mcpservers,singular=mcpserver,scope=Namespaced,shortName=mcp,categories=fixpoint
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether everything the spec declares exists and answers"
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready, or is not"
-// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,description="The URL that a client within the cluster connects to"
-// +kubebuilder:printcolumn:name="Tools",type=integer,JSONPath=`.status.server.tools`,description="How many tools the server lists"
-// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.readyReplicas`,description="Pods that are ready"
-// +kubebuilder:printcolumn:name="Transport",type=string,priority=1,JSONPath=`.spec.transport`,description="How the server speaks"
-// +kubebuilder:printcolumn:name="External",type=string,priority=1,JSONPath=`.status.externalEndpoint`,description="The URL that a client outside of the cluster connects to"
-// +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.phase`,description="One word for people"
-// +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.image`,description="The image that is declared"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the object is ready"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="The reason of the Ready condition"
+// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,description="The URL for clients in the cluster"
+// +kubebuilder:printcolumn:name="Tools",type=integer,JSONPath=`.status.server.tools`,description="The number of tools that the server lists"
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.readyReplicas`,description="The number of ready pods"
+// +kubebuilder:printcolumn:name="Transport",type=string,priority=1,JSONPath=`.spec.transport`,description="The transport of the server"
+// +kubebuilder:printcolumn:name="External",type=string,priority=1,JSONPath=`.status.externalEndpoint`,description="The URL for clients outside of the cluster"
+// +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.phase`,description="A one-word summary"
+// +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.image`,description="The image in the spec"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 57 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name names the Service too and must be at most 57 lower-case letters, digits and '-', starting with a letter and ending with a letter or digit: choose such a name"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 57 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name is also the name of the Service and must consist of at most 57 lower-case letters, digits and '-', starting with a letter and ending with a letter or digit: rename the object"
 type MCPServer struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the standard metadata of an object.
+	// metadata is the standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec declares the server.
+	// spec is the desired state of the server.
 	// +required
 	Spec MCPServerSpec `json:"spec"`
 
-	// status is what was observed. Only the controller writes it.
+	// status is the observed state. Only the controller writes it.
 	// +optional
 	// +kubebuilder:default:={"observedGeneration":-1}
 	Status MCPServerStatus `json:"status,omitzero"`
@@ -1127,10 +1146,10 @@ type MCPServer struct {
 type MCPServerList struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the standard metadata of a list.
+	// metadata is the standard list metadata.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitzero"`
 
-	// items are the MCPServers.
+	// items is the list of MCPServers.
 	Items []MCPServer `json:"items"`
 }

@@ -23,15 +23,15 @@ import (
 
 const mcpManager = "fixpoint-mcpserver"
 
-// A default or a duration that were written as zero would be refused by the API server.
-func TestEmptyMCPServerSpecWritesOnlyWhatIsRequired(t *testing.T) {
+// The API server would reject a default or a duration that is written as zero.
+func TestEmptyMCPServerSpecContainsOnlyRequiredFields(t *testing.T) {
 	g := NewWithT(t)
 	text, err := json.Marshal(v1alpha1.MCPServerSpec{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(text).To(MatchJSON(`{"image": ""}`))
 }
 
-// A zero that is left out would read as "not known".
+// An omitted zero would read as "unknown".
 func TestStatusOfAnMCPServerStoresZeros(t *testing.T) {
 	g := NewWithT(t)
 	status, err := json.Marshal(v1alpha1.MCPServerStatus{Server: &v1alpha1.MCPServerInfo{}})
@@ -43,7 +43,7 @@ func TestStatusOfAnMCPServerStoresZeros(t *testing.T) {
 	g.Expect(applied).To(MatchJSON(`{"tools": 0, "prompts": 0, "resources": 0}`))
 }
 
-func TestDurationsOfAnMCPServerAreRead(t *testing.T) {
+func TestParsesDurationsOfAnMCPServer(t *testing.T) {
 	g := NewWithT(t)
 	var spec v1alpha1.MCPServerSpec
 	g.Expect(json.Unmarshal([]byte(`{"protocol": {"interval": "1m30s", "timeout": "5s"}, "bridge": {"idleTimeout": "30m"}}`), &spec)).To(Succeed())
@@ -52,7 +52,7 @@ func TestDurationsOfAnMCPServerAreRead(t *testing.T) {
 	g.Expect(spec.Bridge.IdleTimeout.Duration).To(Equal(30 * time.Minute))
 }
 
-// The overrides are merged as an apply configuration, so their JSON has to be that of one.
+// The overrides are merged as an apply configuration, and must have the same JSON format.
 func TestPodOverridesAreAnApplyConfiguration(t *testing.T) {
 	g := NewWithT(t)
 	var overrides v1alpha1.MCPServerPodOverrides
@@ -74,7 +74,7 @@ func TestPodOverridesAreAnApplyConfiguration(t *testing.T) {
 			WithContainers(corev1ac.Container().WithName("server").WithTTY(true)))))
 }
 
-func TestExtractFindsWhatAManagerOwnsOfAnMCPServer(t *testing.T) {
+func TestExtractReturnsTheFieldsOfAFieldManagerOfAnMCPServer(t *testing.T) {
 	g := NewWithT(t)
 	live := &v1alpha1.MCPServer{
 		TypeMeta: metav1.TypeMeta{APIVersion: "fixpoint.dev/v1alpha1", Kind: "MCPServer"},
@@ -106,7 +106,7 @@ func TestExtractFindsWhatAManagerOwnsOfAnMCPServer(t *testing.T) {
 		WithConditions(metav1ac.Condition().WithType(v1alpha1.ConditionReady).WithStatus(metav1.ConditionTrue))))
 }
 
-func TestTypeConverterKnowsMCPServer(t *testing.T) {
+func TestTypeConverterSupportsMCPServer(t *testing.T) {
 	g := NewWithT(t)
 	converter := applyconfiguration.NewTypeConverter(newScheme(t))
 	object := &v1alpha1.MCPServer{
@@ -128,8 +128,8 @@ func TestTypeConverterKnowsMCPServer(t *testing.T) {
 		ContainSubstring(".spec.podOverrides.spec")))
 }
 
-// fieldsOf lists the paths of all fields below a type that are of this package; [] is an item of a
-// list. Types of Kubernetes are not looked into.
+// fieldsOf returns the paths of all fields of a type and of its types in this package; [] is a list
+// item. It does not descend into types of Kubernetes.
 func fieldsOf(path string, object reflect.Type) []string {
 	var paths []string
 	for field := range object.Fields() {
@@ -149,7 +149,7 @@ func fieldsOf(path string, object reflect.Type) []string {
 	return paths
 }
 
-func TestTheManualHasEveryFieldOfAnMCPServer(t *testing.T) {
+func TestDocumentationListsEveryFieldOfAnMCPServer(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "mcpserver.md"))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	// The three probes have the same fields.
@@ -158,7 +158,7 @@ func TestTheManualHasEveryFieldOfAnMCPServer(t *testing.T) {
 	for _, path := range append(paths, fieldsOf("status.", reflect.TypeFor[v1alpha1.MCPServerStatus]())...) {
 		path = probe.ReplaceAllString(path, "probes.*.")
 		if !strings.Contains(string(text), "`"+path+"`") {
-			t.Errorf("docs/mcpserver.md does not have `%s`", path)
+			t.Errorf("docs/mcpserver.md does not document `%s`", path)
 		}
 	}
 }

@@ -1,175 +1,174 @@
 package v1alpha1
 
-// Condition types of SecureStorage, one for each of its phases, beside Ready,
+// Condition types of SecureStorage, one for each phase, in addition to Ready,
 // Reconciling, Stalled and Suspended, which every kind has. True: the phase is
-// done. False: it waits or has failed, and the reason says which. Unknown: an
-// earlier phase blocks it.
+// ready. False: the phase waits or has failed, as the reason says. Unknown: the
+// phase waits for an earlier phase.
 const (
-	// ConditionStorageAccountReady says whether the storage account exists as
-	// declared and is ours.
+	// ConditionStorageAccountReady says whether the storage account exists,
+	// matches the spec and belongs to this SecureStorage.
 	ConditionStorageAccountReady = "StorageAccountReady"
 
 	// ConditionIdentityReady says whether the storage account has a
-	// system-assigned identity whose principal is known.
+	// system-assigned managed identity with a known principal.
 	ConditionIdentityReady = "IdentityReady"
 
-	// ConditionKeyAccessReady says whether vault and key are fit for the purpose
-	// and the identity has been granted the use of the key.
+	// ConditionKeyAccessReady says whether the key vault and the key are
+	// suitable, and the identity has access to the key.
 	ConditionKeyAccessReady = "KeyAccessReady"
 
 	// ConditionEncryptionReady says whether the storage account is encrypted
-	// with the key that the spec names.
+	// with the key in the spec.
 	ConditionEncryptionReady = "EncryptionReady"
 )
 
-// Reasons that tell on what way to the declared state a phase of a
-// SecureStorage is. They need time and nothing else.
+// Reasons for the progress of a SecureStorage. They require no action.
 const (
-	// ReasonCreating: the cloud is making the storage account.
+	// ReasonCreating: Azure is creating the storage account.
 	ReasonCreating = "Creating"
 
-	// ReasonUpdating: the cloud is changing the storage account to what the
-	// spec declares.
+	// ReasonUpdating: Azure is updating the storage account to match the spec.
 	ReasonUpdating = "Updating"
 
-	// ReasonWaitingForPrincipal: the storage account exists, and the cloud has
-	// not yet told, or not yet spread, the principal of its identity.
+	// ReasonWaitingForPrincipal: the storage account exists, but the principal
+	// of its identity is not available yet.
 	ReasonWaitingForPrincipal = "WaitingForPrincipal"
 
-	// ReasonGranting: the identity is being granted the use of the key.
+	// ReasonGranting: the identity is being granted access to the key.
 	ReasonGranting = "Granting"
 
-	// ReasonPropagating: the grant exists, and the cloud does not honour it
-	// everywhere yet. Up to ten minutes are usual.
+	// ReasonPropagating: the grant exists, but Azure has not propagated it yet.
+	// This usually takes up to ten minutes.
 	ReasonPropagating = "Propagating"
 
-	// ReasonEncrypting: the storage account is being switched to the key.
+	// ReasonEncrypting: the encryption of the storage account is being changed
+	// to the key.
 	ReasonEncrypting = "Encrypting"
 
-	// ReasonOperationInProgress: the cloud is busy with another operation on the
-	// same resource; it is tried again when that has ended.
+	// ReasonOperationInProgress: another operation on the same Azure resource
+	// is in progress; the controller retries when it has completed.
 	ReasonOperationInProgress = "OperationInProgress"
 
-	// ReasonThrottled: the cloud asks to be called less often; it is called
-	// again when it said, and not earlier.
+	// ReasonThrottled: Azure throttles the requests; the controller retries
+	// after the delay that Azure specifies.
 	ReasonThrottled = "Throttled"
 
-	// ReasonCloudUnavailable: the cloud did not answer, or answered that it
-	// cannot now. It is tried again.
+	// ReasonCloudUnavailable: Azure did not respond or is unavailable. The
+	// controller retries.
 	ReasonCloudUnavailable = "CloudUnavailable"
 
-	// ReasonEncryptionDrifted: somebody else has switched the storage account to
-	// another key, or to keys of the platform. It is being put back; find out
-	// who did it in the activity log of the cloud.
+	// ReasonEncryptionDrifted: the encryption of the storage account was
+	// changed outside of Fixpoint to another key or to platform-managed keys.
+	// The controller reverts the change; the Azure activity log shows who made
+	// it.
 	ReasonEncryptionDrifted = "EncryptionDrifted"
 )
 
-// Reasons that tell why the storage account of a SecureStorage could not be
-// made or kept.
+// Reasons for errors of the storage account.
 const (
-	// ReasonNameTaken: a storage account of the name exists elsewhere in the
-	// cloud, or the cloud reserves the name. Create a SecureStorage with another
-	// accountName, or without one.
+	// ReasonNameTaken: the name of the storage account is already in use or
+	// reserved in Azure. Create a SecureStorage with another accountName, or
+	// without one.
 	ReasonNameTaken = "NameTaken"
 
-	// ReasonAccountNotOurs: a storage account of the name exists in the resource
-	// group, and this SecureStorage has not made it. It is not touched. Create a
-	// SecureStorage with another accountName; or, if nobody owns the account,
-	// set adoptionPolicy to IfUnowned to take it over.
+	// ReasonAccountNotOurs: a storage account with the name exists in the
+	// resource group and does not belong to this SecureStorage. The controller
+	// does not change it. Create a SecureStorage with another accountName; or,
+	// if the account belongs to no SecureStorage, set adoptionPolicy to
+	// IfUnowned to adopt it.
 	ReasonAccountNotOurs = "AccountNotOurs"
 
-	// ReasonAccountLost: the storage account has existed and is gone, and its
-	// data may be gone with it. Restore it in the cloud (Azure keeps deleted
-	// accounts for 14 days), or set onAccountLoss to Recreate to begin with an
-	// empty one.
+	// ReasonAccountLost: the storage account was deleted outside of Fixpoint,
+	// possibly with its data. Restore it in Azure (deleted accounts are kept
+	// for 14 days), or set onAccountLoss to Recreate to create an empty one.
 	ReasonAccountLost = "AccountLost"
 )
 
-// Reasons that tell what is wrong with the key vault, the key or the grant of a
-// SecureStorage.
+// Reasons for errors of the key vault, the key or the grant.
 const (
-	// ReasonVaultMissing: the key vault does not exist, or has been deleted
-	// softly. Create or recover it, or mend spec.key.
+	// ReasonVaultMissing: the key vault does not exist or is soft-deleted.
+	// Create or recover it, or correct spec.key.
 	ReasonVaultMissing = "VaultMissing"
 
-	// ReasonVaultNotProtected: the key vault lacks purge protection or soft
-	// delete, without which the cloud takes no key of it. Switch both on.
+	// ReasonVaultNotProtected: purge protection or soft delete is disabled on
+	// the key vault; Azure requires both for customer-managed keys. Enable
+	// both.
 	ReasonVaultNotProtected = "VaultNotProtected"
 
-	// ReasonAccessTypeMismatch: the key vault does not go by what
-	// spec.access.type grants: it authorizes by role assignments and the type is
-	// AccessPolicy, or the other way round. Change one of the two.
+	// ReasonAccessTypeMismatch: spec.access.type does not match the permission
+	// model of the key vault: the type is AccessPolicy and the vault uses Azure
+	// RBAC, or the other way round. Change one of them.
 	ReasonAccessTypeMismatch = "AccessTypeMismatch"
 
-	// ReasonKeyMissing: the key vault has no key of the name. Create or recover
-	// the key, or mend spec.key.keyName.
+	// ReasonKeyMissing: the key does not exist in the key vault. Create or
+	// recover it, or correct spec.key.keyName.
 	ReasonKeyMissing = "KeyMissing"
 
-	// ReasonKeyDisabled: the key, or the version that is asked for, is disabled.
-	// Data may be out of reach: enable the key.
+	// ReasonKeyDisabled: the key, or its selected version, is disabled, so that
+	// the data may be inaccessible. Enable it.
 	ReasonKeyDisabled = "KeyDisabled"
 
-	// ReasonKeyUnfit: the key cannot wrap the account's key: it is not an RSA
-	// key of 2048, 3072 or 4096 bits with the operations wrapKey and unwrapKey.
-	// Name another key.
+	// ReasonKeyUnfit: the key is not suitable: it is not an RSA key of 2048,
+	// 3072 or 4096 bits with the operations wrapKey and unwrapKey. Use another
+	// key.
 	ReasonKeyUnfit = "KeyUnfit"
 
-	// ReasonKeyVersionMissing: the key exists, and not in the version that
-	// spec.key.version pins. Recover the version, or pin another one; data may
-	// be out of reach until then.
+	// ReasonKeyVersionMissing: the key exists, but not the version in
+	// spec.key.version. Recover the version, or select another one; the data
+	// may be inaccessible until then.
 	ReasonKeyVersionMissing = "KeyVersionMissing"
 
-	// ReasonPropagationTimedOut: the grant exists, and the cloud has not
-	// honoured it within spec.propagationDeadline. Look for a policy, a firewall
-	// of the vault or a condition on the grant that denies it.
+	// ReasonPropagationTimedOut: the grant exists, but has not taken effect
+	// within spec.propagationDeadline. Check for a policy, a firewall of the
+	// key vault or a condition of the grant that denies access.
 	ReasonPropagationTimedOut = "PropagationTimedOut"
 )
 
-// Reasons that tell why the cloud cannot be asked, or refuses.
+// Reasons for errors of the credentials and requests.
 const (
-	// ReasonCredentialsMissing: the Secret of credentialsRef, a key of it, or the
-	// ServiceAccount of workloadIdentity does not exist. Create it; the message
-	// names what is missing, never what is in it.
+	// ReasonCredentialsMissing: the Secret in credentialsRef, one of its keys,
+	// or the ServiceAccount in workloadIdentity does not exist. Create it; the
+	// message names what is missing, and never contains secret values.
 	ReasonCredentialsMissing = "CredentialsMissing"
 
-	// ReasonCredentialsInvalid: the cloud does not accept the credentials: they
-	// are wrong, expired, or not trusted. Renew them.
+	// ReasonCredentialsInvalid: Azure rejects the credentials: they are wrong,
+	// expired or not trusted. Renew them.
 	ReasonCredentialsInvalid = "CredentialsInvalid"
 
-	// ReasonPermissionMissing: the credentials are good and may not do this. The
-	// message names the role to assign, and the scope to assign it at.
+	// ReasonPermissionMissing: the credentials are valid, but lack a
+	// permission. The message names the role to assign and its scope.
 	ReasonPermissionMissing = "PermissionMissing"
 
-	// ReasonResourceGroupMissing: the subscription has no resource group of the
-	// name. Create it; a SecureStorage never creates resource groups.
+	// ReasonResourceGroupMissing: the resource group does not exist in the
+	// subscription. Create it; a SecureStorage never creates resource groups.
 	ReasonResourceGroupMissing = "ResourceGroupMissing"
 
-	// ReasonInvalidRequest: the cloud has refused a value of the spec; the
-	// message carries which one and why. Change it.
+	// ReasonInvalidRequest: Azure rejects a value of the spec; the message
+	// contains the value and the reason. Change the value.
 	ReasonInvalidRequest = "InvalidRequest"
 )
 
-// Reasons that tell how the deletion of a SecureStorage goes.
+// Reasons for the deletion of a SecureStorage.
 const (
-	// ReasonDeletionBlocked: a lock or a policy in the cloud keeps the storage
-	// account or the grant from being deleted. Remove the lock, or set the
-	// annotation fixpoint.dev/abandon to give up what is left.
+	// ReasonDeletionBlocked: a lock or a policy in Azure prevents the deletion
+	// of the storage account or the grant. Remove the lock, or set the
+	// annotation fixpoint.dev/abandon to leave the remaining resources.
 	ReasonDeletionBlocked = "DeletionBlocked"
 
-	// ReasonRetained: the SecureStorage has been deleted, and the storage
-	// account and its grant stay, as deletionPolicy Retain asks. An Event says
-	// so; there is no object any more to carry a condition.
+	// ReasonRetained: the SecureStorage is deleted, and the storage account and
+	// its grant are kept, because deletionPolicy is Retain. It is the reason of
+	// an Event.
 	ReasonRetained = "Retained"
 
-	// ReasonGrantLeft: the account is encrypted as declared, and a grant on the
-	// key vault of before may not be taken back. It informs and does not keep
-	// the object from being Ready, and it is tried again. Give the credential
-	// the permission, or delete the grant by hand.
+	// ReasonGrantLeft: the storage account is encrypted as declared, but a
+	// grant on the previous key vault could not be revoked. The object is
+	// Ready, and the controller retries. Grant the permission to the
+	// credential, or delete the grant manually.
 	ReasonGrantLeft = "GrantLeft"
 
-	// ReasonAbandoned: the SecureStorage has been deleted without the cloud
-	// having said that everything is gone, as the annotation
-	// fixpoint.dev/abandon asks; or more former grants may not be taken back
-	// than can be noted. An Event names what may be left.
+	// ReasonAbandoned: the SecureStorage is deleted although cloud resources
+	// may remain, because of the annotation fixpoint.dev/abandon; or there are
+	// more grants to revoke than the status can record. It is the reason of an
+	// Event that lists the resources.
 	ReasonAbandoned = "Abandoned"
 )

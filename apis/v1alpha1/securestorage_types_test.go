@@ -18,8 +18,8 @@ import (
 
 const storageManager = "fixpoint-securestorage"
 
-// A duration or a default that were written as zero would be refused by the API server.
-func TestEmptySecureStorageSpecWritesOnlyWhatIsRequired(t *testing.T) {
+// The API server would reject a default or a duration that is written as zero.
+func TestEmptySecureStorageSpecContainsOnlyRequiredFields(t *testing.T) {
 	g := NewWithT(t)
 	text, err := json.Marshal(v1alpha1.SecureStorageSpec{})
 	g.Expect(err).NotTo(HaveOccurred())
@@ -35,7 +35,7 @@ func TestEmptySecureStorageStatusIsEmpty(t *testing.T) {
 	g.Expect(text).To(MatchJSON(`{}`))
 }
 
-func TestDurationsOfASecureStorageAreRead(t *testing.T) {
+func TestParsesDurationsOfASecureStorage(t *testing.T) {
 	g := NewWithT(t)
 	var spec v1alpha1.SecureStorageSpec
 	g.Expect(json.Unmarshal([]byte(`{"pollInterval": "1h30m", "propagationDeadline": "15m"}`), &spec)).To(Succeed())
@@ -43,7 +43,7 @@ func TestDurationsOfASecureStorageAreRead(t *testing.T) {
 	g.Expect(spec.PropagationDeadline.Duration).To(Equal(15 * time.Minute))
 }
 
-func TestExtractFindsWhatAManagerOwnsOfASecureStorage(t *testing.T) {
+func TestExtractReturnsTheFieldsOfAFieldManagerOfASecureStorage(t *testing.T) {
 	g := NewWithT(t)
 	live := &v1alpha1.SecureStorage{
 		TypeMeta: metav1.TypeMeta{APIVersion: "fixpoint.dev/v1alpha1", Kind: "SecureStorage"},
@@ -74,7 +74,7 @@ func TestExtractFindsWhatAManagerOwnsOfASecureStorage(t *testing.T) {
 		WithConditions(metav1ac.Condition().WithType(v1alpha1.ConditionReady).WithStatus(metav1.ConditionTrue))))
 }
 
-func TestTypeConverterKnowsSecureStorage(t *testing.T) {
+func TestTypeConverterSupportsSecureStorage(t *testing.T) {
 	g := NewWithT(t)
 	converter := applyconfiguration.NewTypeConverter(newScheme(t))
 	object := &v1alpha1.SecureStorage{
@@ -92,8 +92,8 @@ func TestTypeConverterKnowsSecureStorage(t *testing.T) {
 	g.Expect(fields.String()).To(And(ContainSubstring(".spec.tags.team"), ContainSubstring(".spec.pollInterval")))
 }
 
-// Credentials are named in a spec, and are nowhere in a status.
-func TestStatusOfASecureStorageHasNoPlaceForCredentials(t *testing.T) {
+// The spec references credentials; the status must not contain any.
+func TestStatusOfASecureStorageHasNoFieldsForCredentials(t *testing.T) {
 	status := reflect.TypeFor[v1alpha1.SecureStorageStatus]()
 	for i := range status.NumField() {
 		name := strings.ToLower(status.Field(i).Name)

@@ -25,7 +25,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
-// settings are what the command line says.
+// settings are the values of the flags.
 type settings struct {
 	options    controllers.Options
 	kubeconfig string
@@ -42,7 +42,7 @@ type settings struct {
 	probeEndpoint             string
 }
 
-// parse reads the command line. An error says which flag is wrong and what would be right.
+// parse parses the command line. Errors name the flag and a valid value.
 func parse(args []string, usage io.Writer) (*settings, error) {
 	s := &settings{}
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
@@ -50,31 +50,33 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	var namespaces, names string
 	var qps float64
 
-	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "Kubeconfig `file`; without it, in a pod, the pod's service account, and elsewhere what kubectl uses.")
-	flags.StringVar(&s.context, "context", "", "Context of the kubeconfig; the current one if it is not given.")
-	flags.StringVar(&namespaces, "namespaces", "", "Namespaces to watch, separated by commas; all if it is not given.")
-	flags.StringVar(&names, "controllers", "", "Controllers to run, separated by commas, out of: "+strings.Join(controllers.Names(), ", ")+"; all if it is not given.")
-	flags.BoolVar(&s.options.NoClusterRights, "no-cluster-rights", false, "Do not look at what is of the whole cluster, such as IngressClasses: for a manager that has rights in some namespaces alone. See --namespaces.")
-	flags.IntVar(&s.options.Concurrency, "concurrency", 10, "How many objects of one kind are reconciled at the same time.")
-	flags.Float64Var(&qps, "kube-api-qps", 0, "Requests per second to the API server; 0 leaves the throttling to the API server.")
-	flags.IntVar(&s.options.Burst, "kube-api-burst", 0, "Requests to the API server that may come at once; for --kube-api-qps.")
-	flags.DurationVar(&s.options.SyncPeriod, "sync-period", 10*time.Hour, "How often everything is looked at although nothing changed.")
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "Kubeconfig `file`. Defaults to the service account in a pod, and to the kubeconfig of kubectl otherwise.")
+	flags.StringVar(&s.context, "context", "", "Context of the kubeconfig. Defaults to the current context.")
+	flags.StringVar(&namespaces, "namespaces", "", "Comma-separated list of namespaces to watch. Defaults to all namespaces.")
+	flags.StringVar(&names, "controllers", "", "Comma-separated list of controllers to run. Defaults to all: "+strings.Join(controllers.Names(), ", ")+".")
+	flags.BoolVar(&s.options.NoClusterRights, "no-cluster-rights", false, "Do not access cluster-scoped resources, such as IngressClasses. For a manager with permissions in the namespaces of --namespaces only.")
+	flags.IntVar(&s.options.Concurrency, "concurrency", 10, "Maximum number of concurrent reconciles per kind.")
+	flags.Float64Var(&qps, "kube-api-qps", 0, "Maximum number of requests per second to the API server. 0 disables client-side throttling.")
+	flags.IntVar(&s.options.Burst, "kube-api-burst", 0, "Maximum burst of requests to the API server. Requires --kube-api-qps.")
+	flags.DurationVar(&s.options.SyncPeriod, "sync-period", 10*time.Hour, "Interval at which all objects are reconciled even if nothing has changed.")
+	flags.DurationVar(&s.options.RetryMinDelay, "retry-min-delay", controllers.DefaultRetryMinDelay, "Delay before the first retry of a failed reconcile. The delay doubles with each further failure.")
+	flags.DurationVar(&s.options.RetryMaxDelay, "retry-max-delay", controllers.DefaultRetryMaxDelay, "Maximum delay between retries of a failed reconcile.")
 
 	s.electionFlags(flags)
-	flags.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, such as :8443; 0 serves none.")
-	flags.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics over HTTPS, to those only who may read them.")
-	flags.StringVar(&s.metricsCertPath, "metrics-cert-path", "", "Folder with tls.crt and tls.key for the metrics endpoint, which are read again when they change; if it is not given, a certificate is made in memory.")
+	flags.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, such as :8443. 0 disables it.")
+	flags.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics over HTTPS, with authentication and authorization.")
+	flags.StringVar(&s.metricsCertPath, "metrics-cert-path", "", "Directory with tls.crt and tls.key for the metrics endpoint, reloaded when they change. Defaults to a self-signed certificate in memory.")
 	flags.BoolVar(&s.http2, "enable-http2", false, "Allow HTTP/2 on the metrics endpoint.")
-	flags.StringVar(&s.options.ProfilingAddress, "pprof-bind-address", "0", "Address of this machine alone, such as 127.0.0.1:6060, where profiles are served; 0 serves none.")
-	flags.StringVar(&s.options.HealthProbeAddress, "health-probe-bind-address", ":8081", "Address of /healthz and /readyz; 0 serves none.")
+	flags.StringVar(&s.options.ProfilingAddress, "pprof-bind-address", "0", "Loopback address of the pprof endpoint, such as 127.0.0.1:6060. 0 disables it.")
+	flags.StringVar(&s.options.HealthProbeAddress, "health-probe-bind-address", ":8081", "Address of /healthz and /readyz. 0 disables them.")
 
-	flags.StringVar(&s.options.BridgeImage, "bridge-image", controllers.DefaultBridgeImage, "Image that brings the bridge for MCPServers with transport stdio.")
+	flags.StringVar(&s.options.BridgeImage, "bridge-image", controllers.DefaultBridgeImage, "Image that contains the bridge for MCPServers with transport stdio.")
 	s.registerPod(flags)
-	flags.StringVar(&s.probeEndpoint, "mcp-probe-endpoint", "", "URL whose host is asked in place of every MCPServer's; only for clusters whose nodes are simulated.")
-	flags.StringVar(&s.cloudEndpoint, "cloud-endpoint", "", "URL of another resource manager than Azure's public one, such as that of a fake cloud.")
-	flags.StringVar(&s.cloudToken, "cloud-token", "", "Bearer token for --cloud-endpoint, for a cloud without a directory.")
+	flags.StringVar(&s.probeEndpoint, "mcp-probe-endpoint", "", "URL that replaces the scheme and host of every MCPServer that is probed. Only for clusters with simulated nodes.")
+	flags.StringVar(&s.cloudEndpoint, "cloud-endpoint", "", "URL of the Azure Resource Manager endpoint, for example of a fake cloud. Defaults to public Azure.")
+	flags.StringVar(&s.cloudToken, "cloud-token", "", "Bearer token for --cloud-endpoint, for a cloud without Microsoft Entra ID.")
 
-	flags.BoolVar(&s.version, "version", false, "Print version, commit and date, and end.")
+	flags.BoolVar(&s.version, "version", false, "Print the version, commit and date, and exit.")
 
 	var logging zap.Options
 	logging.BindFlags(flags)
@@ -85,10 +87,10 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 			flags.Usage()
 			return nil, err
 		}
-		return nil, explain(err, flags)
+		return nil, suggestFlag(err, flags)
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: every setting is a flag, see --help", flags.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q: use flags for all settings, see --help", flags.Arg(0))
 	}
 	s.options.Namespaces, s.options.Controllers = list(namespaces), list(names)
 	s.options.QPS = float32(qps)
@@ -99,7 +101,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	if s.probeEndpoint != "" {
 		endpoint, err := url.Parse(s.probeEndpoint)
 		if err != nil || endpoint.Host == "" {
-			return nil, fmt.Errorf("--mcp-probe-endpoint is %q: give a URL such as http://127.0.0.1:8080", s.probeEndpoint)
+			return nil, fmt.Errorf("--mcp-probe-endpoint is %q: set a URL such as http://127.0.0.1:8080", s.probeEndpoint)
 		}
 		s.options.ProbeEndpoint = endpoint
 	}
@@ -108,56 +110,61 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 }
 
 func (s *settings) electionFlags(flags *flag.FlagSet) {
-	flags.BoolVar(&s.options.LeaderElection, "leader-elect", false, "Agree with other replicas on one that works.")
-	flags.StringVar(&s.options.LeaderElectionNamespace, "leader-election-namespace", "", "Namespace of the Lease; in a pod, the pod's own if it is not given.")
-	flags.DurationVar(&s.options.LeaseDuration, "leader-elect-lease-duration", controllers.DefaultLeaseDuration, "How long the others wait for a leader that is not heard of, in whole seconds.")
-	flags.DurationVar(&s.options.RenewDeadline, "leader-elect-renew-deadline", controllers.DefaultRenewDeadline, "How long a leader tries to renew before it gives up.")
-	flags.DurationVar(&s.options.RetryPeriod, "leader-elect-retry-period", controllers.DefaultRetryPeriod, "Pause between tries to get the Lease; a handover takes up to 2.2 times as long. The leader renews it less often.")
+	flags.BoolVar(&s.options.LeaderElection, "leader-elect", false, "Enable leader election.")
+	flags.StringVar(&s.options.LeaderElectionNamespace, "leader-election-namespace", "", "Namespace of the Lease. Defaults to the namespace of the pod.")
+	flags.DurationVar(&s.options.LeaseDuration, "leader-elect-lease-duration", controllers.DefaultLeaseDuration, "Duration that standby replicas wait before they take over from an unresponsive leader, in whole seconds.")
+	flags.DurationVar(&s.options.RenewDeadline, "leader-elect-renew-deadline", controllers.DefaultRenewDeadline, "Duration that the leader retries to renew the Lease before it exits.")
+	flags.DurationVar(&s.options.RetryPeriod, "leader-elect-retry-period", controllers.DefaultRetryPeriod, "Interval between attempts to acquire the Lease. A handover takes up to 2.2 times as long. The leader renews the Lease less often.")
 }
 
-// check finds values that parse and make no sense.
+// check finds values that parse but are invalid.
 func (s *settings) check() error {
 	var problems []error
 	if s.options.Concurrency < 1 {
-		problems = append(problems, fmt.Errorf("--concurrency is %d: give at least 1", s.options.Concurrency))
+		problems = append(problems, fmt.Errorf("--concurrency is %d: set at least 1", s.options.Concurrency))
 	}
 	if s.options.QPS < 0 {
-		problems = append(problems, fmt.Errorf("--kube-api-qps is %v: give a positive number, or 0 for no limit", s.options.QPS))
+		problems = append(problems, fmt.Errorf("--kube-api-qps is %v: set a positive number, or 0 for no limit", s.options.QPS))
 	}
 	if s.options.Burst > 0 && s.options.QPS == 0 {
-		problems = append(problems, errors.New("--kube-api-burst has no meaning without --kube-api-qps: give both or neither"))
+		problems = append(problems, errors.New("--kube-api-burst requires --kube-api-qps: set both or neither"))
 	}
 	if s.options.SyncPeriod < time.Second {
-		problems = append(problems, fmt.Errorf("--sync-period is %s: give at least 1s", s.options.SyncPeriod))
+		problems = append(problems, fmt.Errorf("--sync-period is %s: set at least 1s", s.options.SyncPeriod))
+	}
+	for name, delay := range map[string]time.Duration{"retry-min-delay": s.options.RetryMinDelay, "retry-max-delay": s.options.RetryMaxDelay} {
+		if delay <= 0 {
+			problems = append(problems, fmt.Errorf("--%s is %s: set a positive duration", name, delay))
+		}
 	}
 	if s.options.LeaseDuration <= s.options.RenewDeadline || s.options.RenewDeadline <= s.options.RetryPeriod {
-		problems = append(problems, fmt.Errorf("--leader-elect-lease-duration (%s), --leader-elect-renew-deadline (%s) and --leader-elect-retry-period (%s) must be in falling order",
+		problems = append(problems, fmt.Errorf("--leader-elect-lease-duration (%s), --leader-elect-renew-deadline (%s) and --leader-elect-retry-period (%s) must be in descending order",
 			s.options.LeaseDuration, s.options.RenewDeadline, s.options.RetryPeriod))
 	}
 	if s.options.LeaseDuration%time.Second != 0 {
-		problems = append(problems, fmt.Errorf("--leader-elect-lease-duration is %s: give whole seconds", s.options.LeaseDuration))
+		problems = append(problems, fmt.Errorf("--leader-elect-lease-duration is %s: set whole seconds", s.options.LeaseDuration))
 	}
 	return errors.Join(append(problems, s.checkServing()...)...)
 }
 
-// checkServing finds addresses and files by which nothing can be served.
+// checkServing finds invalid addresses and files of the endpoints.
 func (s *settings) checkServing() []error {
 	var problems []error
 	for name, address := range map[string]string{"metrics-bind-address": s.metricsAddress, "health-probe-bind-address": s.options.HealthProbeAddress} {
 		if _, _, err := net.SplitHostPort(address); address != "0" && err != nil {
-			problems = append(problems, fmt.Errorf("--%s is %q: give host:port, :port, or 0 for none", name, address))
+			problems = append(problems, fmt.Errorf("--%s is %q: set host:port, :port, or 0 to disable it", name, address))
 		}
 	}
 	if address := s.options.ProfilingAddress; address != "0" && !isLoopback(address) {
-		problems = append(problems, fmt.Errorf("--pprof-bind-address is %q: profiles are served to everybody who asks; give an address of this machine alone, such as 127.0.0.1:6060, or 0 for none", address))
+		problems = append(problems, fmt.Errorf("--pprof-bind-address is %q: the pprof endpoint has no authentication; set a loopback address, such as 127.0.0.1:6060, or 0 to disable it", address))
 	}
 	if s.metricsCertPath == "" {
 		return problems
 	}
-	// Without one of them the server would make a certificate of its own, which nobody expects.
+	// If a file is missing, the server would silently generate a self-signed certificate.
 	for _, name := range []string{"tls.crt", "tls.key"} {
 		if _, err := os.Stat(filepath.Join(s.metricsCertPath, name)); err != nil {
-			problems = append(problems, fmt.Errorf("--metrics-cert-path is %q, where %s cannot be read (%w): mount it there, or leave the flag out for a certificate that is made in memory", s.metricsCertPath, name, err))
+			problems = append(problems, fmt.Errorf("--metrics-cert-path is %q, but %s in it cannot be read (%w): mount the file, or remove the flag to use a self-signed certificate", s.metricsCertPath, name, err))
 		}
 	}
 	return problems
@@ -178,7 +185,7 @@ func (s *settings) metricsOptions() metricsserver.Options {
 		options.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
 	if !s.http2 {
-		// HTTP/2 has had denial-of-service problems that a metrics endpoint need not be open to:
+		// HTTP/2 is disabled because of its denial-of-service vulnerabilities:
 		// https://github.com/advisories/GHSA-qppj-fm5r-hxr3.
 		options.TLSOpts = append(options.TLSOpts, func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} })
 	}
@@ -188,7 +195,7 @@ func (s *settings) metricsOptions() metricsserver.Options {
 func (s *settings) completeCloud() error {
 	if s.cloudEndpoint == "" {
 		if s.cloudToken != "" {
-			return errors.New("--cloud-token is for --cloud-endpoint only: Azure has its own credentials")
+			return errors.New("--cloud-token requires --cloud-endpoint: set both, or remove --cloud-token to use Azure credentials")
 		}
 		return nil
 	}
@@ -203,13 +210,13 @@ func (s *settings) completeCloud() error {
 	return nil
 }
 
-// restConfig finds the cluster as kubectl does, and the pod's own where there is no kubeconfig.
+// restConfig loads the kubeconfig as kubectl does, and the in-cluster config without a kubeconfig.
 func (s *settings) restConfig() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = s.kubeconfig
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: s.context}).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("finding a cluster (--kubeconfig, --context): %w", err)
+		return nil, fmt.Errorf("loading the kubeconfig (--kubeconfig, --context): %w", err)
 	}
 	return cfg, nil
 }
@@ -226,8 +233,8 @@ func list(commas string) []string {
 
 var undefined = regexp.MustCompile(`^flag provided but not defined: -+(.*)$`)
 
-// explain says of a flag that does not exist which one may have been meant.
-func explain(err error, flags *flag.FlagSet) error {
+// suggestFlag adds the most similar flag to the error for an unknown flag.
+func suggestFlag(err error, flags *flag.FlagSet) error {
 	match := undefined.FindStringSubmatch(err.Error())
 	if match == nil {
 		return fmt.Errorf("%w: see --help", err)
@@ -239,12 +246,12 @@ func explain(err error, flags *flag.FlagSet) error {
 		}
 	})
 	if best == "" || distance > len(match[1])/2 {
-		return fmt.Errorf("there is no flag --%s: see --help", match[1])
+		return fmt.Errorf("unknown flag --%s: see --help", match[1])
 	}
-	return fmt.Errorf("there is no flag --%s: did you mean --%s? See --help", match[1], best)
+	return fmt.Errorf("unknown flag --%s: did you mean --%s? See --help", match[1], best)
 }
 
-// editDistance is the number of letters to add, remove or change.
+// editDistance returns the number of characters to add, remove or change.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -20,34 +20,38 @@ func TestFlags(t *testing.T) {
 	g.Expect(s.options.Namespaces).To(Equal([]string{"a", "b"}))
 	g.Expect(s.options.Controllers).To(Equal([]string{"appservice"}))
 	g.Expect(s.options.LeaderElection).To(BeTrue())
-	g.Expect(s.options.ProfilingAddress).To(Equal("0"), "no profiles unless asked for")
+	g.Expect(s.options.ProfilingAddress).To(Equal("0"), "no profiles by default")
 	g.Expect(s.options.Metrics.BindAddress).To(Equal(":8443"))
 	g.Expect(s.options.Metrics.SecureServing).To(BeTrue())
 	g.Expect(s.options.Metrics.FilterProvider).NotTo(BeNil())
-	g.Expect(s.options.QPS).To(BeZero(), "no limit unless asked for")
+	g.Expect(s.options.QPS).To(BeZero(), "no limit by default")
 	g.Expect(s.options.SyncPeriod).To(Equal(10 * time.Hour))
+	g.Expect(s.options.RetryMinDelay).To(Equal(200 * time.Millisecond))
+	g.Expect(s.options.RetryMaxDelay).To(Equal(5 * time.Minute))
 	g.Expect(s.options.Logger.V(1).Enabled()).To(BeTrue())
 }
 
-func TestWrongFlagsSayWhichAndWhatWouldBeRight(t *testing.T) {
+func TestErrorsNameTheFlagAndAValidValue(t *testing.T) {
 	cases := map[string]struct {
 		args []string
 		want string
 	}{
-		"misspelt":             {[]string{"--leader-elct"}, "there is no flag --leader-elct: did you mean --leader-elect? See --help"},
-		"unknown":              {[]string{"--frobnicate-the-thing"}, "there is no flag --frobnicate-the-thing: see --help"},
-		"not a number":         {[]string{"--concurrency=many"}, `invalid value "many" for flag -concurrency: parse error: see --help`},
-		"no concurrency":       {[]string{"--concurrency=0"}, "--concurrency is 0: give at least 1"},
-		"an argument":          {[]string{"leader-elect"}, `unexpected argument "leader-elect": every setting is a flag, see --help`},
-		"burst without rate":   {[]string{"--kube-api-burst=10"}, "--kube-api-burst has no meaning without --kube-api-qps: give both or neither"},
-		"negative rate":        {[]string{"--kube-api-qps=-2"}, "--kube-api-qps is -2: give a positive number, or 0 for no limit"},
-		"resync without pause": {[]string{"--sync-period=1ms"}, "--sync-period is 1ms: give at least 1s"},
+		"misspelt":                 {[]string{"--leader-elct"}, "unknown flag --leader-elct: did you mean --leader-elect? See --help"},
+		"unknown":                  {[]string{"--frobnicate-the-thing"}, "unknown flag --frobnicate-the-thing: see --help"},
+		"not a number":             {[]string{"--concurrency=many"}, `invalid value "many" for flag -concurrency: parse error: see --help`},
+		"no concurrency":           {[]string{"--concurrency=0"}, "--concurrency is 0: set at least 1"},
+		"an argument":              {[]string{"leader-elect"}, `unexpected argument "leader-elect": use flags for all settings, see --help`},
+		"burst without rate":       {[]string{"--kube-api-burst=10"}, "--kube-api-burst requires --kube-api-qps: set both or neither"},
+		"negative rate":            {[]string{"--kube-api-qps=-2"}, "--kube-api-qps is -2: set a positive number, or 0 for no limit"},
+		"sync period too short":    {[]string{"--sync-period=1ms"}, "--sync-period is 1ms: set at least 1s"},
+		"no min retry delay":       {[]string{"--retry-min-delay=0"}, "--retry-min-delay is 0s: set a positive duration"},
+		"negative max retry delay": {[]string{"--retry-max-delay=-1s"}, "--retry-max-delay is -1s: set a positive duration"},
 		"lease too short": {[]string{"--leader-elect-lease-duration=5s"},
-			"--leader-elect-lease-duration (5s), --leader-elect-renew-deadline (10s) and --leader-elect-retry-period (500ms) must be in falling order"},
-		"lease of half a second": {[]string{"--leader-elect-lease-duration=14500ms"}, "--leader-elect-lease-duration is 14.5s: give whole seconds"},
-		"profiles for everybody": {[]string{"--pprof-bind-address=:6060"}, `--pprof-bind-address is ":6060": profiles are served to everybody who asks; give an address of this machine alone, such as 127.0.0.1:6060, or 0 for none`},
-		"profiles nowhere":       {[]string{"--pprof-bind-address=6060"}, `--pprof-bind-address is "6060": profiles are served to everybody who asks; give an address of this machine alone, such as 127.0.0.1:6060, or 0 for none`},
-		"address without port":   {[]string{"--metrics-bind-address=8443"}, `--metrics-bind-address is "8443": give host:port, :port, or 0 for none`},
+			"--leader-elect-lease-duration (5s), --leader-elect-renew-deadline (10s) and --leader-elect-retry-period (500ms) must be in descending order"},
+		"fractional lease duration":      {[]string{"--leader-elect-lease-duration=14500ms"}, "--leader-elect-lease-duration is 14.5s: set whole seconds"},
+		"profiles on all addresses":      {[]string{"--pprof-bind-address=:6060"}, `--pprof-bind-address is ":6060": the pprof endpoint has no authentication; set a loopback address, such as 127.0.0.1:6060, or 0 to disable it`},
+		"profiling address without host": {[]string{"--pprof-bind-address=6060"}, `--pprof-bind-address is "6060": the pprof endpoint has no authentication; set a loopback address, such as 127.0.0.1:6060, or 0 to disable it`},
+		"address without port":           {[]string{"--metrics-bind-address=8443"}, `--metrics-bind-address is "8443": set host:port, :port, or 0 to disable it`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -58,17 +62,17 @@ func TestWrongFlagsSayWhichAndWhatWouldBeRight(t *testing.T) {
 	}
 }
 
-func TestACertificateThatIsNotThereIsNotReplaced(t *testing.T) {
+func TestRejectsAMetricsCertPathWithoutKey(t *testing.T) {
 	g := NewWithT(t)
-	folder := t.TempDir()
-	g.Expect(os.WriteFile(filepath.Join(folder, "tls.crt"), nil, 0o600)).To(Succeed())
+	directory := t.TempDir()
+	g.Expect(os.WriteFile(filepath.Join(directory, "tls.crt"), nil, 0o600)).To(Succeed())
 
-	_, err := parse([]string{"--metrics-cert-path=" + folder}, nil)
+	_, err := parse([]string{"--metrics-cert-path=" + directory}, nil)
 
-	g.Expect(err).To(MatchError(And(ContainSubstring("--metrics-cert-path is"), ContainSubstring("tls.key cannot be read"), Not(ContainSubstring("tls.crt")))))
+	g.Expect(err).To(MatchError(And(ContainSubstring("--metrics-cert-path is"), ContainSubstring("tls.key in it cannot be read"), Not(ContainSubstring("tls.crt")))))
 }
 
-func TestProfilesForThisMachine(t *testing.T) {
+func TestAcceptsLoopbackProfilingAddresses(t *testing.T) {
 	for _, address := range []string{"0", "127.0.0.1:6060", "localhost:6060", "[::1]:6060"} {
 		t.Run(address, func(t *testing.T) {
 			g := NewWithT(t)

@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// orAll says what an empty choice means.
+// orAll returns the list for the log, where an empty list means all.
 func orAll(chosen []string) []string {
 	if len(chosen) == 0 {
 		return []string{"all"}

@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// namespaceFile is where a pod finds its own namespace.
+// namespaceFile contains the namespace of the pod.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// registerPod adds the flags that say where the manager's own pods are.
+// registerPod adds the flags that select the manager's own pods.
 func (s *settings) registerPod(flags *flag.FlagSet) {
-	flags.StringVar(&s.options.PodNamespace, "pod-namespace", ownNamespace(namespaceFile), "Namespace of the manager's own pods, which the network policies of MCPServers let in; found out in a pod.")
-	flags.Var((*podLabels)(&s.options.PodLabels), "pod-labels", "Labels of the manager's own pods, as key=value, separated by commas; without them the network policies of MCPServers let its whole namespace in.")
+	flags.StringVar(&s.options.PodNamespace, "pod-namespace", ownNamespace(namespaceFile), "Namespace of the manager's own pods, from which the NetworkPolicies of MCPServers allow traffic. Defaults to the namespace of the pod.")
+	flags.Var((*podLabels)(&s.options.PodLabels), "pod-labels", "Comma-separated key=value labels of the manager's own pods. Without labels, the NetworkPolicies of MCPServers allow traffic from its whole namespace.")
 }
 
-// ownNamespace is empty outside of a pod.
+// ownNamespace returns the namespace of the pod, and an empty string outside of a pod.
 func ownNamespace(file string) string {
 	if namespace := os.Getenv("POD_NAMESPACE"); namespace != "" {
 		return namespace
@@ -48,7 +48,7 @@ func (l *podLabels) String() string {
 func (l *podLabels) Set(text string) error {
 	parsed, err := labels.ConvertSelectorToLabelsMap(text)
 	if err != nil {
-		return fmt.Errorf("give labels as key=value, separated by commas: %w", err)
+		return fmt.Errorf("set labels as key=value, separated by commas: %w", err)
 	}
 	*l = podLabels(parsed)
 	return nil

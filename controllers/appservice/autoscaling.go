@@ -11,8 +11,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// autoscaling is the HorizontalPodAutoscaler that decides how many pods there are. When the option
-// is turned off it goes before the Deployment is touched, or the two would pull at the number.
+// autoscaling is the HorizontalPodAutoscaler that sets the number of replicas. When spec.autoscaling
+// is removed, the HorizontalPodAutoscaler is deleted before the Deployment is applied. Otherwise both
+// would set the number of replicas.
 var autoscaling = phases.Child[*scope, *autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration, *autoscalingv2.HorizontalPodAutoscaler]{
 	Name: "Autoscaling",
 	Desired: func(s *scope) (*autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration, error) {

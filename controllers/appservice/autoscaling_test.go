@@ -58,9 +58,9 @@ spec:
 	}
 }
 
-// The two caches are not of one moment: the autoscaler may be seen to have scaled a Deployment that
-// is seen as it was before.
-func TestAutoscalingIsNotDoneOverADeploymentBeyondItsBounds(t *testing.T) {
+// The caches of the two kinds can differ in age: the HorizontalPodAutoscaler may already report a
+// scaling that the cached Deployment does not show yet.
+func TestAutoscalingWaitsUntilTheDeploymentIsWithinItsBounds(t *testing.T) {
 	g := NewWithT(t)
 	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](1)}}
 	h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: ptr.To[int32](2), MaxReplicas: 6}}

@@ -12,13 +12,14 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// config is the ConfigMap with spec.config. It outlives the option by as long as pods use it.
+// config is the ConfigMap with spec.config. When spec.config is removed, the ConfigMap is kept until
+// no pod uses it.
 var config = phases.Child[*scope, *corev1ac.ConfigMapApplyConfiguration, *corev1.ConfigMap]{
 	Name:    "Config",
 	Desired: func(s *scope) (*corev1ac.ConfigMapApplyConfiguration, error) { return desiredConfig(s.app), nil },
 	Absent:  "spec.config is not set",
 	Prune:   phases.PruneLast,
-	Ready:   func(*corev1.ConfigMap) phases.Verdict { return phases.Done("the ConfigMap holds spec.config") },
+	Ready:   func(*corev1.ConfigMap) phases.Verdict { return phases.Done("ConfigMap applied") },
 }
 
 func desiredConfig(app *v1alpha1.AppService) *corev1ac.ConfigMapApplyConfiguration {
@@ -30,9 +31,9 @@ func desiredConfig(app *v1alpha1.AppService) *corev1ac.ConfigMapApplyConfigurati
 		WithData(app.Spec.Config)
 }
 
-// configHash changes with spec.config, and with nothing else.
+// configHash changes if and only if spec.config changes.
 func configHash(app *v1alpha1.AppService) string {
-	// Maps are serialised in the order of their keys, and strings cannot fail.
+	// Maps are marshaled in key order, and marshaling strings cannot fail.
 	raw, _ := json.Marshal(app.Spec.Config)
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])

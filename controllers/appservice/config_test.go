@@ -38,9 +38,9 @@ data: {GREETING: Hello, LOG_LEVEL: info}
 	}
 }
 
-func TestConfigIsReadyOnceItExists(t *testing.T) {
-	NewWithT(t).Expect(judgementOf(config.Ready(nil))).To(
-		Equal(judgement{"done", v1alpha1.ReasonReady, "the ConfigMap holds spec.config"}))
+func TestConfigIsReadyOnceApplied(t *testing.T) {
+	NewWithT(t).Expect(fieldsOf(config.Ready(nil))).To(
+		Equal(verdictFields{"done", v1alpha1.ReasonReady, "ConfigMap applied"}))
 }
 
 func TestConfigHash(t *testing.T) {
@@ -49,8 +49,8 @@ func TestConfigHash(t *testing.T) {
 	}
 	reference := of(map[string]string{"A": "1", "B": "2"})
 
-	t.Run("is the same in every process", func(t *testing.T) {
-		// A value from elsewhere: a hash that another build computes otherwise rolls all pods.
+	t.Run("is stable across processes", func(t *testing.T) {
+		// A fixed value: a build that computes another hash would roll all pods.
 		NewWithT(t).Expect(reference).To(Equal("3eda2f06741f1d08"))
 	})
 	t.Run("does not depend on the order of keys", func(t *testing.T) {
@@ -66,13 +66,13 @@ func TestConfigHash(t *testing.T) {
 		})).To(Equal(reference))
 	})
 	for name, config := range map[string]map[string]string{
-		"another value":             {"A": "1", "B": "3"},
-		"another key":               {"A": "1", "C": "2"},
-		"a key more":                {"A": "1", "B": "2", "C": ""},
-		"a key less":                {"A": "1"},
-		"values swapped":            {"A": "2", "B": "1"},
-		"the border moved":          {"A": "1\",\"B", "B": "2"},
-		"one key that reads as two": {"A": `1","B":"2`},
+		"another value":                 {"A": "1", "B": "3"},
+		"another key":                   {"A": "1", "C": "2"},
+		"an added key":                  {"A": "1", "B": "2", "C": ""},
+		"a removed key":                 {"A": "1"},
+		"values swapped":                {"A": "2", "B": "1"},
+		"a quoted separator in a key":   {"A": "1\",\"B", "B": "2"},
+		"a quoted separator in a value": {"A": `1","B":"2`},
 	} {
 		t.Run("changes with "+name, func(t *testing.T) {
 			NewWithT(t).Expect(of(config)).NotTo(Equal(reference))

@@ -24,7 +24,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// Name is the controller's name in metrics, events, logs and flags.
+// Name is the name of the controller in metrics, Events, logs and flags.
 const Name = "appservice"
 
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=appservices,verbs=get;list;watch;patch
@@ -39,27 +39,23 @@ const Name = "appservice"
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Backoff of a reconcile that fails: from the first retry to the longest pause.
-const (
-	firstRetry  = 200 * time.Millisecond
-	longestWait = 5 * time.Minute
-)
-
 // Options for [Setup].
 type Options struct {
-	// NoClusterRights is for a manager that has rights in some namespaces alone: the class of an Ingress
-	// is taken to be there.
+	// NoClusterRights is for a manager with permissions in some namespaces only: the controller assumes
+	// that the IngressClass of an Ingress exists.
 	NoClusterRights bool
-	// Concurrency is how many AppServices are reconciled at the same time.
+	// Concurrency is the maximum number of concurrent reconciles.
 	Concurrency int
-	// Indexer indexes the cache. The manager's own indexer, without one.
+	// RetryMinDelay and RetryMaxDelay bound the exponential backoff of failed reconciles.
+	RetryMinDelay, RetryMaxDelay time.Duration
+	// Indexer indexes the cache. The default is the indexer of the manager.
 	Indexer client.FieldIndexer
-	// Guard ends passes that are refused a write. Optional.
+	// Guard ends reconciles whose writes it refuses. Optional.
 	Guard *lease.Guard
-	// Applies and Phases count outcomes. Optional.
+	// Applies and Phases are the metrics of applies and phases. Optional.
 	Applies *ssa.Metrics
 	Phases  *phases.Metrics
-	// Clock is for transition times and patience. Optional.
+	// Clock is for transition times and timeouts. Optional.
 	Clock clock.PassiveClock
 }
 
@@ -77,14 +73,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		// Everything about an AppService is looked at, if in a while its status too: a pass over one
-		// that is as it should be costs microseconds and sends nothing, and a status edited by hand
-		// is put right.
+		// Changes of the status are reconciled too, with a delay: a reconcile of an AppService that is
+		// up to date takes microseconds and sends nothing, and it reverts manual edits of the status.
 		For(&v1alpha1.AppService{}, builder.WithPredicates(phases.AtOnce())).
 		Watches(&v1alpha1.AppService{}, phases.InAWhile()).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,
-			RateLimiter:             phases.NewBackoff(firstRetry, longestWait),
+			RateLimiter:             phases.NewBackoff(o.RetryMinDelay, o.RetryMaxDelay),
 		})
 	if !o.NoClusterRights {
 		b = b.Watches(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient())))
@@ -101,7 +96,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// NewEngine makes the engine with a manager's clients.
+// NewEngine creates the engine with the clients of a manager.
 func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	applier, err := ssa.New(ssa.Options{
 		Client:         mgr.GetClient(),
@@ -111,7 +106,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		Metrics:        o.Applies,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the applier of %s: %w", Name, err)
+		return nil, fmt.Errorf("creating the applier of %s: %w", Name, err)
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -147,12 +142,12 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	})
 }
 
-// withIngress lists the AppServices that an ingress class may matter to.
+// withIngress lists the AppServices with an Ingress, which a change of an IngressClass may affect.
 func withIngress(reader client.Reader) handler.MapFunc {
 	return func(ctx context.Context, _ client.Object) []reconcile.Request {
 		var apps v1alpha1.AppServiceList
 		if err := reader.List(ctx, &apps); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing AppServices for an ingress class")
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to list AppServices for an IngressClass")
 			return nil
 		}
 		var requests []reconcile.Request

@@ -26,10 +26,10 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 		return workload.Explain(ctx, s.uncached, s.clock, live, verdict)
 	},
 	Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
-	// An autoscaler takes over from the number that is there.
+	// The autoscaler starts from the current number of replicas.
 	HandOver: []string{"spec.replicas"},
-	// The API server keeps these, defaulted, when the strategy becomes Recreate, and refuses both together.
-	// The latter is a port that somebody has given another number.
+	// When the strategy changes to Recreate, the API server keeps the defaulted rollingUpdate and then
+	// rejects the combination. A port that another field manager has renumbered has a duplicate name.
 	Displaces: []string{"spec.strategy.rollingUpdate", "spec.template.spec.containers.ports.name"},
 }
 
@@ -49,7 +49,7 @@ func desiredDeployment(app *v1alpha1.AppService) (*appsv1ac.DeploymentApplyConfi
 	return appsv1ac.Deployment(app.Name, app.Namespace).WithLabels(labelsOf(app)).WithSpec(spec), nil
 }
 
-// strategy lets a rolling update never fall below the number of pods that is asked for.
+// strategy never lets a rolling update fall below the desired number of replicas.
 func strategy(app *v1alpha1.AppService) *appsv1ac.DeploymentStrategyApplyConfiguration {
 	if app.Spec.Strategy == v1alpha1.StrategyRecreate {
 		return appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)
@@ -71,8 +71,8 @@ func podTemplate(app *v1alpha1.AppService) (*corev1ac.PodTemplateSpecApplyConfig
 		pod.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(secret.Name))
 	}
 	if app.Spec.ServiceAccountName != "" {
-		// The API server copies the name into the deprecated field, from which the name would come
-		// back when it is taken out of the spec: so both are ours.
+		// The API server copies the name to the deprecated field, and would restore it from there when
+		// it is removed from the spec. So the controller manages both fields.
 		pod.WithServiceAccountName(app.Spec.ServiceAccountName).WithDeprecatedServiceAccount(app.Spec.ServiceAccountName)
 	}
 	if len(app.Spec.NodeSelector) > 0 {

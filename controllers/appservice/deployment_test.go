@@ -13,7 +13,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-// plainDeployment is what an AppService leads to that sets its image and nothing else.
+// plainDeployment is the desired Deployment of an AppService that sets only its image.
 const plainDeployment = `
 apiVersion: apps/v1
 kind: Deployment
@@ -42,13 +42,13 @@ spec:
 
 func TestDesiredDeployment(t *testing.T) {
 	type spec = v1alpha1.AppServiceSpec
-	// Each case says where the Deployment differs from the plain one, as "path: value" in YAML.
+	// want lists the differences from plainDeployment, as path and YAML value.
 	cases := map[string]struct {
 		change func(*spec)
 		want   map[string]string
 	}{
-		"nothing but an image": {func(*spec) {}, nil},
-		"replicas":             {func(s *spec) { s.Replicas = ptr.To[int32](3) }, map[string]string{"spec.replicas": "3"}},
+		"only an image": {func(*spec) {}, nil},
+		"replicas":      {func(s *spec) { s.Replicas = ptr.To[int32](3) }, map[string]string{"spec.replicas": "3"}},
 		"port": {func(s *spec) { s.Port = 80 }, map[string]string{
 			"spec.template.spec.containers.0.ports": "[{name: http, containerPort: 80, protocol: TCP}]"}},
 		"no rollingUpdate beside Recreate": {func(s *spec) { s.Strategy = v1alpha1.StrategyRecreate }, map[string]string{
@@ -94,18 +94,18 @@ func TestDesiredDeployment(t *testing.T) {
 			"spec.template.spec.containers.0.livenessProbe":  "{httpGet: {path: /live, port: 9090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 5}",
 			"spec.template.spec.containers.0.startupProbe":   "{httpGet: {path: /, port: http}, initialDelaySeconds: 7, periodSeconds: 1, timeoutSeconds: 1, failureThreshold: 60}",
 		}},
-		"no probe in probes": {func(s *spec) { s.Probes = &v1alpha1.AppServiceProbes{} }, nil},
-		"where and as whom": {func(s *spec) {
+		"empty probes": {func(s *spec) { s.Probes = &v1alpha1.AppServiceProbes{} }, nil},
+		"scheduling and identity": {func(s *spec) {
 			s.ServiceAccountName = "shop"
 			s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull-a"}, {Name: "pull-b"}}
 			s.NodeSelector = map[string]string{"disk": "ssd"}
 		}, map[string]string{
 			"spec.template.spec.serviceAccountName": "shop",
-			"spec.template.spec.serviceAccount":     "shop", // the name that it had before, which the API server keeps beside it
+			"spec.template.spec.serviceAccount":     "shop", // the deprecated field, which the API server keeps in sync
 			"spec.template.spec.imagePullSecrets":   "[{name: pull-a}, {name: pull-b}]",
 			"spec.template.spec.nodeSelector":       "{disk: ssd}",
 		}},
-		// They are children of their own, and leave no trace in the Deployment.
+		// These options are separate children, and do not change the Deployment.
 		"options that are other phases": {func(s *spec) {
 			s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 6}
 			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{}
@@ -138,7 +138,7 @@ func edited(t *testing.T, document string, edits map[string]string) string {
 				i++
 			}
 			step, ok := next.(map[string]any)
-			g.Expect(ok).To(BeTrue(), "%s: %s is no map", path, steps[i])
+			g.Expect(ok).To(BeTrue(), "%s: %s is not a map", path, steps[i])
 			at = step
 		}
 		var parsed any
@@ -148,8 +148,8 @@ func edited(t *testing.T, document string, edits map[string]string) string {
 	return asJSON(t, tree)
 }
 
-// The pods that run must not be replaced by what does not concern them.
-func TestPodsAreReplacedOnlyByWhatConcernsThem(t *testing.T) {
+// A change that does not affect the pods must not roll them.
+func TestRollsPodsOnlyForChangesOfThePodTemplate(t *testing.T) {
 	template := func(change func(*v1alpha1.AppService)) string {
 		app := webApp(withConfig(map[string]string{"A": "1"}))
 		change(app)
@@ -163,18 +163,18 @@ func TestPodsAreReplacedOnlyByWhatConcernsThem(t *testing.T) {
 		change func(*v1alpha1.AppService)
 		rolls  bool
 	}{
-		"replicas":                 {func(a *v1alpha1.AppService) { a.Spec.Replicas = ptr.To[int32](5) }, false},
-		"a label":                  {func(a *v1alpha1.AppService) { a.Labels = map[string]string{"team": "a"} }, false},
-		"an annotation":            {func(a *v1alpha1.AppService) { a.Annotations = map[string]string{"note": "x"} }, false},
-		"the generation":           {func(a *v1alpha1.AppService) { a.Generation++ }, false},
-		"the strategy":             {func(a *v1alpha1.AppService) { a.Spec.Strategy = v1alpha1.StrategyRecreate }, false},
-		"the deadline":             {func(a *v1alpha1.AppService) { a.Spec.ProgressDeadlineSeconds = 60 }, false},
-		"the policies":             {func(a *v1alpha1.AppService) { a.Spec.DriftPolicy = v1alpha1.DriftReport }, false},
-		"an ingress":               {func(a *v1alpha1.AppService) { a.Spec.Ingress = &v1alpha1.AppServiceIngress{} }, false},
-		"a value of config":        {func(a *v1alpha1.AppService) { a.Spec.Config = map[string]string{"A": "2"} }, true},
-		"the image":                {func(a *v1alpha1.AppService) { a.Spec.Image = "shop:2" }, true},
-		"how config gets there":    {func(a *v1alpha1.AppService) { a.Spec.ConfigMountPath = "/etc/shop" }, true},
-		"config that is taken out": {func(a *v1alpha1.AppService) { a.Spec.Config = nil }, true},
+		"replicas":              {func(a *v1alpha1.AppService) { a.Spec.Replicas = ptr.To[int32](5) }, false},
+		"a label":               {func(a *v1alpha1.AppService) { a.Labels = map[string]string{"team": "a"} }, false},
+		"an annotation":         {func(a *v1alpha1.AppService) { a.Annotations = map[string]string{"note": "x"} }, false},
+		"the generation":        {func(a *v1alpha1.AppService) { a.Generation++ }, false},
+		"the strategy":          {func(a *v1alpha1.AppService) { a.Spec.Strategy = v1alpha1.StrategyRecreate }, false},
+		"the deadline":          {func(a *v1alpha1.AppService) { a.Spec.ProgressDeadlineSeconds = 60 }, false},
+		"the policies":          {func(a *v1alpha1.AppService) { a.Spec.DriftPolicy = v1alpha1.DriftReport }, false},
+		"an ingress":            {func(a *v1alpha1.AppService) { a.Spec.Ingress = &v1alpha1.AppServiceIngress{} }, false},
+		"a value of config":     {func(a *v1alpha1.AppService) { a.Spec.Config = map[string]string{"A": "2"} }, true},
+		"the image":             {func(a *v1alpha1.AppService) { a.Spec.Image = "shop:2" }, true},
+		"the config mount path": {func(a *v1alpha1.AppService) { a.Spec.ConfigMountPath = "/etc/shop" }, true},
+		"removed config":        {func(a *v1alpha1.AppService) { a.Spec.Config = nil }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

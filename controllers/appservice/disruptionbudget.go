@@ -9,7 +9,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// disruptionBudget is the PodDisruptionBudget that drains of nodes keep to.
+// disruptionBudget is the PodDisruptionBudget that limits evictions, for example when a node is drained.
 var disruptionBudget = phases.Child[*scope, *policyv1ac.PodDisruptionBudgetApplyConfiguration, *policyv1.PodDisruptionBudget]{
 	Name: "DisruptionBudget",
 	Desired: func(s *scope) (*policyv1ac.PodDisruptionBudgetApplyConfiguration, error) {

@@ -26,10 +26,10 @@ spec:
 		budget *v1alpha1.AppServiceDisruptionBudget
 		want   string
 	}{
-		"none":               {nil, ""},
-		"a share that stays": {&v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromString("50%"))}, head + "  minAvailable: 50%\n"},
-		"a number that goes": {&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}, head + "  maxUnavailable: 1\n"},
-		"none may go":        {&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(0))}, head + "  maxUnavailable: 0\n"},
+		"none":           {nil, ""},
+		"minAvailable":   {&v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromString("50%"))}, head + "  minAvailable: 50%\n"},
+		"maxUnavailable": {&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}, head + "  maxUnavailable: 1\n"},
+		"no evictions":   {&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(0))}, head + "  maxUnavailable: 0\n"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,7 @@
-// Package appservice reconciles AppServices: a web application as a ConfigMap, a Service, a
-// Deployment and, if asked for, an autoscaler, a disruption budget and an ingress.
+// Package appservice reconciles AppServices: a web application as a Service, a Deployment and, if
+// the spec configures them, a ConfigMap, a HorizontalPodAutoscaler, a PodDisruptionBudget and an
+// Ingress.
 //
-// [Phases] is the order in which that happens; each phase has the file of its name. What a child
-// should be and when it is ready are functions of values in that file. docs/appservice.md is the
-// same for people.
+// [Phases] lists the phases in order. The file of the same name contains each phase: pure functions
+// compute the desired child and whether it is ready. The user documentation is docs/appservice.md.
 package appservice

@@ -12,7 +12,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// webApp is an AppService as the API server stores it: the schema's defaults are filled in.
+// webApp is an AppService as the API server stores it, with the defaults of the schema.
 func webApp(changes ...func(*v1alpha1.AppServiceSpec)) *v1alpha1.AppService {
 	app := &v1alpha1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "uid-1", Generation: 3},
@@ -35,7 +35,7 @@ func withConfig(config map[string]string) func(*v1alpha1.AppServiceSpec) {
 	return func(spec *v1alpha1.AppServiceSpec) { spec.Config = config }
 }
 
-// asJSON is what would be sent, but for the owner reference and the record.
+// asJSON returns the apply configuration without the owner reference and the record annotation.
 func asJSON(t *testing.T, configuration any) string {
 	t.Helper()
 	raw, err := json.Marshal(configuration)
@@ -43,20 +43,20 @@ func asJSON(t *testing.T, configuration any) string {
 	return string(raw)
 }
 
-// judgement is a verdict as tables write it.
-type judgement struct {
+// verdictFields are the fields of a verdict, for comparison in tests.
+type verdictFields struct {
 	kind, reason, message string
 }
 
-func judgementOf(v phases.Verdict) judgement {
-	j := judgement{reason: v.Reason(), message: v.Message()}
+func fieldsOf(v phases.Verdict) verdictFields {
+	fields := verdictFields{reason: v.Reason(), message: v.Message()}
 	switch {
 	case v.IsDone():
-		j.kind = "done"
+		fields.kind = "done"
 	case v.IsWait():
-		j.kind = "wait"
+		fields.kind = "wait"
 	case v.IsStalled():
-		j.kind = "stalled"
+		fields.kind = "stalled"
 	}
-	return j
+	return fields
 }

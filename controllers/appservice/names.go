@@ -5,29 +5,30 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
-// FieldManager is the name under which everything is applied. It is stable for ever: whoever
-// changes it loses the fields that were applied under the old one.
+// FieldManager is the field manager of all applies. It must never change: fields that were applied
+// under the old name would stay in the managed fields of the old name.
 const FieldManager = "fixpoint-appservice"
 
-// Finalizer keeps an AppService until its children are gone.
+// Finalizer keeps an AppService until its children are deleted.
 const Finalizer = "fixpoint.dev/teardown"
 
-// configHashAnnotation is on the pods' template, so that a change of the configuration rolls them.
+// configHashAnnotation is on the pod template, so that a change of spec.config rolls the pods.
 const configHashAnnotation = "fixpoint.dev/config-hash"
 
-// Names within the pods.
+// Names in the pod template.
 const (
 	containerName = "app"
 	portName      = "http"
 	configVolume  = "config"
 )
 
-// labelsOf are the labels of every child.
+// labelsOf returns the labels of every child.
 func labelsOf(app *v1alpha1.AppService) map[string]string {
 	return map[string]string{workload.LabelName: app.Name, workload.LabelManagedBy: workload.ManagedBy}
 }
 
-// selectorOf finds the pods. A Deployment's selector never changes, so neither may this.
+// selectorOf returns the pod selector. The selector of a Deployment is immutable, so this must not
+// change between releases.
 func selectorOf(app *v1alpha1.AppService) map[string]string {
 	return map[string]string{workload.LabelName: app.Name}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// Phases is the order in which an AppService comes about. It is torn down in reverse.
+// Phases lists the phases of an AppService in order. Teardown runs in reverse order.
 //
-//	Config            the ConfigMap that the pods read when they start
-//	Service           the name under which the pods are reached
-//	Deployment        the pods; waits until all run what the spec declares
-//	Autoscaling       who decides how many pods there are, if the spec does not
-//	DisruptionBudget  how many pods the cluster may take away at a time
-//	Ingress           the way in from outside, once something answers there
+//	Config            the ConfigMap with spec.config
+//	Service           the Service for the pods
+//	Deployment        the Deployment; ready when its rollout is complete
+//	Autoscaling       the HorizontalPodAutoscaler that sets the number of replicas
+//	DisruptionBudget  the PodDisruptionBudget that limits evictions
+//	Ingress           the Ingress, applied once the Deployment serves
 func Phases() []phases.Phase[*scope] {
 	return []phases.Phase[*scope]{
 		config,
@@ -29,14 +29,14 @@ func Phases() []phases.Phase[*scope] {
 	}
 }
 
-// scope is what one reconcile knows. Phases read app, and add what they find.
+// scope is the data of one reconcile. Phases read app, and record what they observe.
 type scope struct {
-	// app is the AppService, as it was read.
+	// app is the AppService as read from the cache.
 	app *v1alpha1.AppService
-	// reader reads from the cache, uncached past it.
+	// reader reads from the cache, uncached from the API server.
 	reader, uncached client.Reader
 	ingressClasses   workload.IngressClasses
 	clock            clock.PassiveClock
-	// deployment is the live Deployment, if there is one.
+	// deployment is the live Deployment; nil if it does not exist.
 	deployment *appsv1.Deployment
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// service is the Service in front of the pods, on spec.port.
+// service is the Service for the pods, on spec.port.
 var service = phases.Child[*scope, *corev1ac.ServiceApplyConfiguration, *corev1.Service]{
 	Name:    "Service",
 	Desired: func(s *scope) (*corev1ac.ServiceApplyConfiguration, error) { return desiredService(s.app), nil },
-	Ready:   func(*corev1.Service) phases.Verdict { return phases.Done("the Service leads to the pods") },
-	// Who gives our port another number has made another one, of a name that only one may have.
+	Ready:   func(*corev1.Service) phases.Verdict { return phases.Done("Service applied") },
+	// A port that another field manager has renumbered is a second port with the same name, which the
+	// API server rejects.
 	Displaces: []string{"spec.ports.name"},
 }
 

@@ -14,7 +14,7 @@ func TestDesiredService(t *testing.T) {
 		want string
 	}{
 		"default port": {8080, "8080"},
-		"own port":     {80, "80"},
+		"custom port":  {80, "80"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			app := webApp(func(spec *v1alpha1.AppServiceSpec) { spec.Port = port.port })
@@ -37,7 +37,7 @@ spec:
 	}
 }
 
-func TestServiceIsReadyOnceItExists(t *testing.T) {
-	NewWithT(t).Expect(judgementOf(service.Ready(nil))).To(
-		Equal(judgement{"done", v1alpha1.ReasonReady, "the Service leads to the pods"}))
+func TestServiceIsReadyOnceApplied(t *testing.T) {
+	NewWithT(t).Expect(fieldsOf(service.Ready(nil))).To(
+		Equal(verdictFields{"done", v1alpha1.ReasonReady, "Service applied"}))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// desiredStatus is the whole status, from what the pass found out.
+// desiredStatus returns the complete status from the observations of the reconcile.
 func desiredStatus(s *scope, summary phases.Summary) *fixpointac.AppServiceApplyConfiguration {
 	status := fixpointac.AppServiceStatus().
 		WithObservedGeneration(summary.ObservedGeneration).
@@ -31,7 +31,7 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.AppServiceApply
 	return fixpointac.AppService(s.app.Name, s.app.Namespace).WithStatus(status)
 }
 
-// phaseOf sums up in one word, for people.
+// phaseOf returns the one-word summary in status.phase.
 func phaseOf(s *scope, summary phases.Summary) v1alpha1.AppServicePhase {
 	serves := s.deployment != nil && s.deployment.Status.ReadyReplicas > 0
 	switch {
@@ -43,15 +43,15 @@ func phaseOf(s *scope, summary phases.Summary) v1alpha1.AppServicePhase {
 		return v1alpha1.AppServiceRunning
 	case summary.Stalled && !serves:
 		return v1alpha1.AppServiceFailed
-	case serves && (summary.Stalled || isTrouble(summary)):
+	case serves && (summary.Stalled || needsAttention(summary)):
 		return v1alpha1.AppServiceDegraded
 	default:
 		return v1alpha1.AppServiceProvisioning
 	}
 }
 
-// isTrouble tells a wait that something has gone wrong behind from one that is only a matter of time.
-func isTrouble(summary phases.Summary) bool {
+// needsAttention reports whether the AppService waits because of a problem, and not only for normal progress.
+func needsAttention(summary phases.Summary) bool {
 	switch summary.ReadyReason {
 	case v1alpha1.ReasonRolloutProgressing, v1alpha1.ReasonProgressing, v1alpha1.ReasonRecreating, v1alpha1.ReasonPruning:
 		return false
@@ -60,7 +60,7 @@ func isTrouble(summary phases.Summary) bool {
 	}
 }
 
-// urlOf is where the application is reached.
+// urlOf returns the URL of the application.
 func urlOf(app *v1alpha1.AppService) string {
 	in := app.Spec.Ingress
 	if in == nil {

@@ -17,30 +17,30 @@ func deploymentWith(replicas, ready int32) *appsv1.Deployment {
 }
 
 func TestPhaseOf(t *testing.T) {
-	serves, starts := deploymentWith(3, 1), deploymentWith(3, 0)
+	serves, starting := deploymentWith(3, 1), deploymentWith(3, 0)
 	cases := map[string]struct {
 		deployment *appsv1.Deployment
 		summary    phases.Summary
 		want       v1alpha1.AppServicePhase
 	}{
-		"ready":                           {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.AppServiceRunning},
-		"ready with no pods":              {starts, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.AppServiceRunning},
-		"deleted":                         {serves, phases.Summary{Deleting: true, ReadyReason: "Terminating"}, v1alpha1.AppServiceDeleting},
-		"deleted while it is stalled":     {nil, phases.Summary{Deleting: true, Stalled: true}, v1alpha1.AppServiceDeleting},
-		"deleted while it is suspended":   {nil, phases.Summary{Deleting: true, Suspended: true}, v1alpha1.AppServiceDeleting},
-		"suspended":                       {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1alpha1.AppServiceSuspended},
-		"before the Deployment":           {nil, phases.Summary{ReadyReason: "QuotaExceeded"}, v1alpha1.AppServiceProvisioning},
-		"first pods are starting":         {starts, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.AppServiceProvisioning},
-		"first pods fail":                 {starts, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.AppServiceProvisioning},
-		"a rollout":                       {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.AppServiceProvisioning},
-		"a child is settling":             {serves, phases.Summary{ReadyReason: "Progressing"}, v1alpha1.AppServiceProvisioning},
-		"a child is made anew":            {serves, phases.Summary{ReadyReason: "Recreating"}, v1alpha1.AppServiceProvisioning},
-		"an option is turned off":         {serves, phases.Summary{ReadyReason: "Pruning"}, v1alpha1.AppServiceProvisioning},
-		"a rollout in trouble":            {serves, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.AppServiceDegraded},
-		"a rollout without room":          {serves, phases.Summary{ReadyReason: "QuotaExceeded"}, v1alpha1.AppServiceDegraded},
-		"stalled, with pods that serve":   {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.AppServiceDegraded},
-		"stalled, with pods that do not":  {starts, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.AppServiceFailed},
-		"stalled before there is any pod": {nil, phases.Summary{Stalled: true, ReadyReason: "NotOwned"}, v1alpha1.AppServiceFailed},
+		"ready":                         {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.AppServiceRunning},
+		"ready without pods":            {starting, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.AppServiceRunning},
+		"deleted":                       {serves, phases.Summary{Deleting: true, ReadyReason: "Terminating"}, v1alpha1.AppServiceDeleting},
+		"deleted while it is stalled":   {nil, phases.Summary{Deleting: true, Stalled: true}, v1alpha1.AppServiceDeleting},
+		"deleted while it is suspended": {nil, phases.Summary{Deleting: true, Suspended: true}, v1alpha1.AppServiceDeleting},
+		"suspended":                     {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1alpha1.AppServiceSuspended},
+		"before the Deployment":         {nil, phases.Summary{ReadyReason: "QuotaExceeded"}, v1alpha1.AppServiceProvisioning},
+		"first pods are starting":       {starting, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.AppServiceProvisioning},
+		"first pods fail":               {starting, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.AppServiceProvisioning},
+		"a rollout":                     {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.AppServiceProvisioning},
+		"a child is progressing":        {serves, phases.Summary{ReadyReason: "Progressing"}, v1alpha1.AppServiceProvisioning},
+		"a child is recreated":          {serves, phases.Summary{ReadyReason: "Recreating"}, v1alpha1.AppServiceProvisioning},
+		"a child is pruned":             {serves, phases.Summary{ReadyReason: "Pruning"}, v1alpha1.AppServiceProvisioning},
+		"a rollout with failing pods":   {serves, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.AppServiceDegraded},
+		"a rollout without quota":       {serves, phases.Summary{ReadyReason: "QuotaExceeded"}, v1alpha1.AppServiceDegraded},
+		"stalled, with ready pods":      {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.AppServiceDegraded},
+		"stalled, without ready pods":   {starting, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.AppServiceFailed},
+		"stalled before the Deployment": {nil, phases.Summary{Stalled: true, ReadyReason: "NotOwned"}, v1alpha1.AppServiceFailed},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -55,9 +55,9 @@ func TestURLOf(t *testing.T) {
 		want    string
 	}{
 		"within the cluster": {nil, "http://web.shop.svc:8080"},
-		"plain":              {&v1alpha1.AppServiceIngress{Host: "shop.example.com", Path: "/"}, "http://shop.example.com"},
-		"encrypted":          {&v1alpha1.AppServiceIngress{Host: "shop.example.com", Path: "/", TLSSecretName: "tls"}, "https://shop.example.com"},
-		"below a path":       {&v1alpha1.AppServiceIngress{Host: "example.com", Path: "/shop/"}, "http://example.com/shop"},
+		"HTTP":               {&v1alpha1.AppServiceIngress{Host: "shop.example.com", Path: "/"}, "http://shop.example.com"},
+		"HTTPS":              {&v1alpha1.AppServiceIngress{Host: "shop.example.com", Path: "/", TLSSecretName: "tls"}, "https://shop.example.com"},
+		"with a path":        {&v1alpha1.AppServiceIngress{Host: "example.com", Path: "/shop/"}, "http://example.com/shop"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestURLOf(t *testing.T) {
 	}
 }
 
-// earlier and later are times of passes; a status stores whole seconds.
+// earlier and later are times of reconciles; a status stores whole seconds.
 var (
 	earlier = metav1.NewTime(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC))
 	later   = metav1.NewTime(earlier.Add(time.Hour))
@@ -90,7 +90,7 @@ func TestDesiredStatus(t *testing.T) {
 		summary    phases.Summary
 		want       string
 	}{
-		// Zero is said: left out, it would read as "not known".
+		// Zero is written explicitly: an absent field would read as "unknown".
 		"no Deployment yet": {nil, nil, phases.Summary{ObservedGeneration: 3, ReadyReason: v1alpha1.ReasonFailed, Now: later}, `
 apiVersion: fixpoint.dev/v1alpha1
 kind: AppService
@@ -103,7 +103,7 @@ status:
   selector: app.kubernetes.io/name=web
   url: http://web.shop.svc:8080
 `},
-		"running, with a history": {deploymentWith(3, 2), []v1alpha1.AppServiceDrift{
+		"running, with recorded drifts": {deploymentWith(3, 2), []v1alpha1.AppServiceDrift{
 			scaledAt(earlier, v1alpha1.DriftCorrected),
 			{Time: earlier, Kind: "Service", Name: "web", Action: v1alpha1.DriftCorrected},
 		},

@@ -53,12 +53,6 @@ const Name = "mcpserver"
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Backoff of a reconcile that fails: from the first retry to the longest pause.
-const (
-	firstRetry  = 200 * time.Millisecond
-	longestWait = 5 * time.Minute
-)
-
 // together is how long to wait after a Secret or ConfigMap has changed: several that change together
 // lead to one rollout.
 const together = 2 * time.Second
@@ -72,8 +66,10 @@ type Options struct {
 	// is taken to be there.
 	// has the Gateway API is found out when the manager starts.
 	NoClusterRights bool
-	// Concurrency is how many MCPServers are reconciled at the same time.
+	// Concurrency is the maximum number of concurrent reconciles.
 	Concurrency int
+	// RetryMinDelay and RetryMaxDelay bound the exponential backoff of failed reconciles.
+	RetryMinDelay, RetryMaxDelay time.Duration
 	// Settings are those of all MCPServers.
 	Settings
 	// Prober asks the servers.
@@ -129,7 +125,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		WatchesRawSource(o.Prober.Source()).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,
-			RateLimiter:             phases.NewBackoff(firstRetry, longestWait),
+			RateLimiter:             phases.NewBackoff(o.RetryMinDelay, o.RetryMaxDelay),
 		})
 	if !o.NoClusterRights {
 		b = b.Watches(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient())))

@@ -35,16 +35,12 @@ const Finalizer = "fixpoint.dev/teardown"
 // +kubebuilder:rbac:groups="",resources=serviceaccounts/token,verbs=create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Backoff of a reconcile that fails: from the first retry to the longest pause.
-const (
-	firstRetry  = 200 * time.Millisecond
-	longestWait = 5 * time.Minute
-)
-
 // Options for [Setup].
 type Options struct {
-	// Concurrency is how many SecureStorages are reconciled at the same time.
+	// Concurrency is the maximum number of concurrent reconciles.
 	Concurrency int
+	// RetryMinDelay and RetryMaxDelay bound the exponential backoff of failed reconciles.
+	RetryMinDelay, RetryMaxDelay time.Duration
 	// Cloud is where the accounts live, and Credentials how one is known there.
 	Cloud       *cloud.Cloud
 	Credentials cloud.Credentials
@@ -80,7 +76,7 @@ func Setup(_ context.Context, mgr ctrl.Manager, o Options) error {
 		For(&v1alpha1.SecureStorage{}, builder.WithPredicates(worthAPass)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,
-			RateLimiter:             phases.NewBackoff(firstRetry, longestWait),
+			RateLimiter:             phases.NewBackoff(o.RetryMinDelay, o.RetryMaxDelay),
 		}).
 		Complete(o.Guard.Pass(&frugal{Engine: engine, reader: mgr.GetClient(), door: entrance, clock: o.Clock}))
 	if err != nil {

@@ -14,17 +14,17 @@ import (
 // AppServiceApplyConfiguration represents a declarative configuration of the AppService type for use
 // with apply.
 //
-// AppService runs a web application and keeps it as declared: it becomes a
-// Deployment, a Service and a ConfigMap, with an autoscaler, a disruption budget
-// and an Ingress where asked for. A change that somebody else makes to them is
-// corrected, and the status says who made it.
+// AppService runs a web application as a Deployment and a Service, with an
+// optional ConfigMap, HorizontalPodAutoscaler, PodDisruptionBudget and Ingress.
+// The controller reverts changes of other field managers, and reports them in
+// the status.
 type AppServiceApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
-	// metadata is the standard metadata of an object.
+	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec declares the application.
+	// spec is the desired state of the application.
 	Spec *AppServiceSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what was observed. Only the controller writes it.
+	// status is the observed state. Only the controller writes it.
 	Status *AppServiceStatusApplyConfiguration `json:"status,omitempty"`
 }
 

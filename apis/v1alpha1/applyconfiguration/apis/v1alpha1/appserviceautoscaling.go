@@ -5,17 +5,17 @@ package v1alpha1
 // AppServiceAutoscalingApplyConfiguration represents a declarative configuration of the AppServiceAutoscaling type for use
 // with apply.
 //
-// AppServiceAutoscaling bounds and steers a HorizontalPodAutoscaler.
+// AppServiceAutoscaling configures a HorizontalPodAutoscaler.
 type AppServiceAutoscalingApplyConfiguration struct {
-	// minReplicas is the smallest number of pods, at least 2.
+	// minReplicas is the minimum number of pods, at least 2.
 	MinReplicas *int32 `json:"minReplicas,omitempty"`
-	// maxReplicas is the largest number of pods; not less than minReplicas.
+	// maxReplicas is the maximum number of pods, not less than minReplicas.
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
-	// targetCPUUtilizationPercent is the CPU use to aim at, averaged over the
-	// pods, in percent of what they request (1 to 1000).
+	// targetCPUUtilizationPercent is the target CPU utilization, averaged over
+	// the pods, in percent of the requests (1 to 1000).
 	TargetCPUUtilizationPercent *int32 `json:"targetCPUUtilizationPercent,omitempty"`
-	// targetMemoryUtilizationPercent is the memory use to aim at, averaged over
-	// the pods, in percent of what they request (1 to 1000).
+	// targetMemoryUtilizationPercent is the target memory utilization, averaged
+	// over the pods, in percent of the requests (1 to 1000).
 	TargetMemoryUtilizationPercent *int32 `json:"targetMemoryUtilizationPercent,omitempty"`
 }
 

@@ -9,12 +9,14 @@ import (
 // AppServiceDisruptionBudgetApplyConfiguration represents a declarative configuration of the AppServiceDisruptionBudget type for use
 // with apply.
 //
-// AppServiceDisruptionBudget is the bound of a PodDisruptionBudget: exactly one
-// of its fields is set.
+// AppServiceDisruptionBudget configures a PodDisruptionBudget. Exactly one of
+// its fields is set.
 type AppServiceDisruptionBudgetApplyConfiguration struct {
-	// minAvailable is how many pods have to stay, as a number or a percentage.
+	// minAvailable is the minimum number of pods that must stay available, as a
+	// number or a percentage.
 	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
-	// maxUnavailable is how many pods may be away, as a number or a percentage.
+	// maxUnavailable is the maximum number of pods that may be unavailable, as
+	// a number or a percentage.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 

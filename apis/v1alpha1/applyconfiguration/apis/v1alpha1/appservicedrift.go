@@ -10,25 +10,25 @@ import (
 // AppServiceDriftApplyConfiguration represents a declarative configuration of the AppServiceDrift type for use
 // with apply.
 //
-// AppServiceDrift is one field that somebody else changed.
+// AppServiceDrift is one change of another field manager.
 type AppServiceDriftApplyConfiguration struct {
-	// time when the drift was noticed.
+	// time is when the drift was detected.
 	Time *v1.Time `json:"time,omitempty"`
-	// kind of the changed object, for example Deployment.
+	// kind is the kind of the changed object, for example Deployment.
 	Kind *string `json:"kind,omitempty"`
-	// name of the changed object. It lies in the namespace of the AppService.
+	// name is the name of the changed object, in the same namespace.
 	Name *string `json:"name,omitempty"`
-	// field that was changed, as a path. It is left out when the object as a
-	// whole was deleted.
+	// field is the path of the changed field. It is empty if the object was
+	// deleted.
 	Field *string `json:"field,omitempty"`
-	// manager is the field manager that made the change; empty when the API
-	// server does not tell.
+	// manager is the field manager that made the change. It is empty if the API
+	// server does not report it.
 	Manager *string `json:"manager,omitempty"`
-	// from is the value that was declared, cut to 256 bytes.
+	// from is the declared value, truncated to 256 bytes.
 	From *string `json:"from,omitempty"`
-	// to is the value that was found, cut to 256 bytes.
+	// to is the observed value, truncated to 256 bytes.
 	To *string `json:"to,omitempty"`
-	// action says what was done about it.
+	// action is the response of the controller: Corrected or Reported.
 	Action *apisv1alpha1.DriftAction `json:"action,omitempty"`
 }
 

@@ -5,19 +5,19 @@ package v1alpha1
 // AppServiceIngressApplyConfiguration represents a declarative configuration of the AppServiceIngress type for use
 // with apply.
 //
-// AppServiceIngress is one host and path under which the application is reached.
+// AppServiceIngress configures an Ingress with one host and path.
 type AppServiceIngressApplyConfiguration struct {
 	// host is the DNS name, without a scheme, port or wildcard.
 	Host *string `json:"host,omitempty"`
-	// path is the prefix of the URL's path that leads to the application.
+	// path is the URL path prefix of the application.
 	Path *string `json:"path,omitempty"`
-	// ingressClassName is the IngressClass that serves this host. Left out, it
-	// is the default one of the cluster, also when another one becomes that.
+	// ingressClassName is the IngressClass of the Ingress. Defaults to the
+	// default IngressClass of the cluster, and follows it when it changes.
 	IngressClassName *string `json:"ingressClassName,omitempty"`
-	// tlsSecretName is the Secret of the namespace with the certificate for
-	// host. Left out, the application is reached by plain HTTP.
+	// tlsSecretName is the Secret in the same namespace with the TLS
+	// certificate for host. If omitted, the Ingress serves plain HTTP.
 	TLSSecretName *string `json:"tlsSecretName,omitempty"`
-	// annotations are put on the Ingress, for its ingress controller to read.
+	// annotations are added to the Ingress for the ingress controller.
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 

@@ -7,19 +7,20 @@ package v1alpha1
 //
 // AppServiceProbe is an HTTP GET that succeeds with a status from 200 to 399.
 type AppServiceProbeApplyConfiguration struct {
-	// path to ask for.
+	// path is the path of the HTTP request.
 	Path *string `json:"path,omitempty"`
-	// port to ask (1 to 65535). Left out, it is the port of the application.
+	// port is the port of the HTTP request (1 to 65535). Defaults to the port
+	// of the application.
 	Port *int32 `json:"port,omitempty"`
-	// initialDelaySeconds is how long after the start of the container the first
-	// question is asked, in seconds (0 to 3600).
+	// initialDelaySeconds is the delay in seconds between the start of the
+	// container and the first probe (0 to 3600).
 	InitialDelaySeconds *int32 `json:"initialDelaySeconds,omitempty"`
-	// periodSeconds is the time from one question to the next, in seconds (1 to
-	// 3600).
+	// periodSeconds is the interval between probes in seconds (1 to 3600).
 	PeriodSeconds *int32 `json:"periodSeconds,omitempty"`
-	// timeoutSeconds is how long an answer may take, in seconds (1 to 3600).
+	// timeoutSeconds is the timeout of a probe in seconds (1 to 3600).
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
-	// failureThreshold is how many questions in a row have to fail (1 to 1000).
+	// failureThreshold is the number of consecutive failures after which the
+	// probe fails (1 to 1000).
 	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
 }
 

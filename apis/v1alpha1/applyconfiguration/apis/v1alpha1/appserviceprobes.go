@@ -5,13 +5,13 @@ package v1alpha1
 // AppServiceProbesApplyConfiguration represents a declarative configuration of the AppServiceProbes type for use
 // with apply.
 //
-// AppServiceProbes are the questions that Kubernetes asks the application.
+// AppServiceProbes are the probes of the container.
 type AppServiceProbesApplyConfiguration struct {
-	// readiness decides whether a pod gets traffic.
+	// readiness determines whether a pod receives traffic.
 	Readiness *AppServiceProbeApplyConfiguration `json:"readiness,omitempty"`
-	// liveness decides whether a container is restarted.
+	// liveness determines whether the container is restarted.
 	Liveness *AppServiceProbeApplyConfiguration `json:"liveness,omitempty"`
-	// startup holds the other two back until it has succeeded once.
+	// startup delays the other probes until it has succeeded once.
 	Startup *AppServiceProbeApplyConfiguration `json:"startup,omitempty"`
 }
 

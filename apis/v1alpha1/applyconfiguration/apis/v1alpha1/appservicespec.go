@@ -10,68 +10,73 @@ import (
 // AppServiceSpecApplyConfiguration represents a declarative configuration of the AppServiceSpec type for use
 // with apply.
 //
-// AppServiceSpec declares a web application.
+// AppServiceSpec is the desired state of a web application.
 type AppServiceSpecApplyConfiguration struct {
-	// image is the OCI image to run, as [registry[:port]/]path[:tag][@digest],
-	// for example ghcr.io/acme/shop:1.4.2. A tag that moves is not followed:
-	// change the image to roll out a new one.
+	// image is the OCI image to run, in the form
+	// [registry[:port]/]path[:tag][@digest], for example
+	// ghcr.io/acme/shop:1.4.2. Fixpoint does not watch mutable tags: change the
+	// image to roll out a new version.
 	Image *string `json:"image,omitempty"`
-	// port is where the container listens for HTTP (1 to 65535). The
-	// Service listens on the same number.
+	// port is the HTTP port of the container (1 to 65535). The Service uses the
+	// same port.
 	Port *int32 `json:"port,omitempty"`
-	// replicas is the number of pods, at least 2: with a single one every
-	// update of a node is an outage. Left out, Fixpoint does not touch the
-	// number, and an autoscaler may own it; setting both replicas and
-	// autoscaling is refused. `kubectl scale`, and an autoscaler of your own
-	// that targets the AppService, need it set.
+	// replicas is the number of pods, at least 2, because every eviction of a
+	// single pod is an outage. If omitted, Fixpoint does not manage the number
+	// of pods, and an autoscaler can set it. replicas and autoscaling are
+	// mutually exclusive. `kubectl scale`, and an autoscaler that targets the
+	// AppService, require replicas.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// strategy says how running pods are replaced: RollingUpdate without an
+	// strategy is how running pods are replaced: RollingUpdate without an
 	// outage, or Recreate, which never runs two versions at the same time.
 	Strategy *apisv1alpha1.AppServiceStrategy `json:"strategy,omitempty"`
-	// config is the application's configuration: it becomes a ConfigMap, and a
-	// change of it rolls the pods. The container gets it as environment
-	// variables, or as files when configMountPath is set. At most 64 keys with
-	// values of up to 16384 characters each; for what is secret use env with a
-	// secretKeyRef.
+	// config is the configuration of the application. Fixpoint stores it in a
+	// ConfigMap, and a change rolls the pods. The container gets the keys as
+	// environment variables, or as files if configMountPath is set. At most 64
+	// keys with values of up to 16384 characters each. For secret data, use env
+	// with a secretKeyRef.
 	Config map[string]string `json:"config,omitempty"`
-	// configMountPath is the directory in the container where config appears,
-	// each key a file. Left out, config becomes environment variables.
+	// configMountPath is the directory of the container to mount config in,
+	// with one file per key. If omitted, config becomes environment variables.
 	ConfigMountPath *string `json:"configMountPath,omitempty"`
-	// env is added to the container's environment, and wins over a key of
-	// config of the same name.
+	// env are additional environment variables of the container. A variable in
+	// env overrides the config key with the same name.
 	Env []v1.EnvVar `json:"env,omitempty"`
-	// resources are the container's requests and limits. An autoscaler that
-	// targets a share of CPU or memory needs the request for it.
+	// resources are the resource requests and limits of the container. An
+	// autoscaler with a utilization target requires the matching request.
 	Resources *v1.ResourceRequirements `json:"resources,omitempty"`
-	// probes tell Kubernetes how the application is. Left out, a pod counts as
-	// ready as soon as its container runs.
+	// probes are the probes of the container. Without a readiness probe, a pod
+	// is ready as soon as its container runs.
 	Probes *AppServiceProbesApplyConfiguration `json:"probes,omitempty"`
-	// autoscaling lets a HorizontalPodAutoscaler choose the number of pods.
+	// autoscaling creates a HorizontalPodAutoscaler that sets the number of
+	// pods.
 	Autoscaling *AppServiceAutoscalingApplyConfiguration `json:"autoscaling,omitempty"`
-	// disruptionBudget limits how many pods a voluntary disruption, such as the
-	// drain of a node, may take away at a time.
+	// disruptionBudget creates a PodDisruptionBudget that limits voluntary
+	// disruptions, such as a node drain.
 	DisruptionBudget *AppServiceDisruptionBudgetApplyConfiguration `json:"disruptionBudget,omitempty"`
-	// ingress makes the application reachable from outside of the cluster.
+	// ingress creates an Ingress that exposes the application outside of the
+	// cluster.
 	Ingress *AppServiceIngressApplyConfiguration `json:"ingress,omitempty"`
-	// imagePullSecrets are Secrets of the namespace to pull the image with.
+	// imagePullSecrets are the Secrets in the same namespace to pull the image
+	// with.
 	ImagePullSecrets []v1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
-	// serviceAccountName is the ServiceAccount that the pods run as. Left out,
-	// it is the default one of the namespace.
+	// serviceAccountName is the ServiceAccount of the pods. Defaults to the
+	// default ServiceAccount of the namespace.
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
-	// nodeSelector keeps the pods to nodes that carry these labels.
+	// nodeSelector restricts the pods to nodes with these labels.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// progressDeadlineSeconds is how many seconds a rollout may go without
-	// progress before it counts as stalled (10 to 86400).
+	// progressDeadlineSeconds is the time in seconds without progress after
+	// which a rollout is stalled (10 to 86400).
 	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
-	// adoptionPolicy says what becomes of an object that already exists under
-	// the name of a child: Never leaves it alone and says so, IfUnowned takes it
-	// over when no controller owns it.
+	// adoptionPolicy is what happens to an existing object with the name of a
+	// child: Never does not change it and reports the reason NotOwned,
+	// IfUnowned adopts it if it has no controller.
 	AdoptionPolicy *apisv1alpha1.AdoptionPolicy `json:"adoptionPolicy,omitempty"`
-	// driftPolicy says what happens when somebody else changes what is declared
-	// here: Correct puts it back, Report only tells.
+	// driftPolicy is what happens when another field manager changes a field
+	// that the spec declares: Correct reverts the change, Report only reports
+	// it.
 	DriftPolicy *apisv1alpha1.DriftPolicy `json:"driftPolicy,omitempty"`
-	// suspend stops all work on this AppService: nothing is created, corrected
-	// or pruned until it is false again. Deletion still works.
+	// suspend suspends reconciliation: while it is true, nothing is created,
+	// reverted or pruned. Deletion still works.
 	Suspend *bool `json:"suspend,omitempty"`
 }
 

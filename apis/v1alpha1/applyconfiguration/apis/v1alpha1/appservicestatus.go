@@ -10,30 +10,30 @@ import (
 // AppServiceStatusApplyConfiguration represents a declarative configuration of the AppServiceStatus type for use
 // with apply.
 //
-// AppServiceStatus is what was observed of an AppService. It is computed anew
-// on every pass, and nothing is ever read back from it.
+// AppServiceStatus is the observed state of an AppService. The controller
+// computes it on every reconcile and reads only the drifts back from it, to
+// keep their history. replicas and readyReplicas have no omitempty, because
+// zero must be stored and shown.
 type AppServiceStatusApplyConfiguration struct {
-	// observedGeneration is the metadata.generation that this status is about.
+	// observedGeneration is the metadata.generation that the status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// phase sums the AppService up in one word, for people.
+	// phase is a one-word summary for users.
 	Phase *apisv1alpha1.AppServicePhase `json:"phase,omitempty"`
-	// conditions say how things stand: Ready over all, and one for each phase.
+	// conditions are Ready, the summary, and one condition for each phase that
+	// the spec configures.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// replicas is the number of pods that there are.
-	//
-	// No omitempty here and below: zero is an answer, and it has to be stored
-	// and shown like any other.
+	// replicas is the number of pods.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// readyReplicas is the number of pods that are ready.
+	// readyReplicas is the number of ready pods.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
-	// selector finds the pods, as a label selector in its string form. An
-	// autoscaler that targets the AppService reads it.
+	// selector is the label selector of the pods in string form. Autoscalers
+	// that target the AppService use it.
 	Selector *string `json:"selector,omitempty"`
-	// url is where the application is reached: through the Ingress if there is
-	// one, within the cluster otherwise.
+	// url is the URL of the application: the URL of the Ingress if it is
+	// configured, and the URL of the Service otherwise.
 	URL *string `json:"url,omitempty"`
-	// drifts are the last changes, newest first, that somebody else made to
-	// what the spec declares.
+	// drifts are the most recent changes of other field managers to fields that
+	// the spec declares, newest first.
 	Drifts []AppServiceDriftApplyConfiguration `json:"drifts,omitempty"`
 }
 

@@ -14,18 +14,17 @@ import (
 // MCPServerApplyConfiguration represents a declarative configuration of the MCPServer type for use
 // with apply.
 //
-// MCPServer runs a server of the Model Context Protocol: it becomes a
-// Deployment, a Service and a ConfigMap, with a bridge for servers that speak on
-// standard input and output. It is ready when a client that connects gets an
-// answer. A change that somebody else makes is corrected, and the status says
-// who made it.
+// MCPServer runs a Model Context Protocol server as a Deployment and a Service,
+// with a bridge for servers with transport stdio. It is ready when the server
+// completes the protocol handshake. The controller reverts changes of other
+// field managers, and reports them in the status.
 type MCPServerApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
-	// metadata is the standard metadata of an object.
+	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec declares the server.
+	// spec is the desired state of the server.
 	Spec *MCPServerSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what was observed. Only the controller writes it.
+	// status is the observed state. Only the controller writes it.
 	Status *MCPServerStatusApplyConfiguration `json:"status,omitempty"`
 }
 

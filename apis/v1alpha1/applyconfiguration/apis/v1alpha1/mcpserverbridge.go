@@ -9,22 +9,22 @@ import (
 // MCPServerBridgeApplyConfiguration represents a declarative configuration of the MCPServerBridge type for use
 // with apply.
 //
-// MCPServerBridge limits the bridge that runs a child process for each session
-// of a server of the transport stdio. The limits hold for each pod.
+// MCPServerBridge configures the bridge, which runs a child process for each
+// session of a server with transport stdio. The limits apply to each pod.
 type MCPServerBridgeApplyConfiguration struct {
-	// maxSessions is how many sessions a pod may have (1 to 10000). A client
-	// that wants one more is told to come again.
+	// maxSessions is the maximum number of sessions in a pod (1 to 10000). The
+	// bridge rejects further sessions with a request to retry later.
 	MaxSessions *int32 `json:"maxSessions,omitempty"`
-	// idleTimeout is after how long without a message a session is ended (1s to
-	// 24h).
+	// idleTimeout is the time without a message after which a session is closed
+	// (1s to 24h).
 	IdleTimeout *v1.Duration `json:"idleTimeout,omitempty"`
-	// maxMessageBytes is how long a message may be, in bytes, either way (1024
-	// to 268435456).
+	// maxMessageBytes is the maximum size of a message in bytes, in both
+	// directions (1024 to 268435456).
 	MaxMessageBytes *int64 `json:"maxMessageBytes,omitempty"`
-	// drainTimeout is how long running sessions may go on after the pod has been
-	// told to end (1s to 24h). Together with drainSeconds it is not more than
-	// terminationGracePeriodSeconds. Left out, it is what these two leave, less
-	// two seconds.
+	// drainTimeout is the time that running sessions have to complete after the
+	// pod receives SIGTERM (1s to 24h). The sum of drainTimeout and
+	// drainSeconds must not exceed terminationGracePeriodSeconds. Defaults to
+	// terminationGracePeriodSeconds less drainSeconds and two seconds.
 	DrainTimeout *v1.Duration `json:"drainTimeout,omitempty"`
 }
 

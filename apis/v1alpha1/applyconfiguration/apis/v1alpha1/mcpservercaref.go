@@ -9,13 +9,13 @@ import (
 // MCPServerCARefApplyConfiguration represents a declarative configuration of the MCPServerCARef type for use
 // with apply.
 //
-// MCPServerCARef names the certificates of authorities, in PEM.
+// MCPServerCARef is an object with PEM-encoded CA certificates.
 type MCPServerCARefApplyConfiguration struct {
-	// kind of the object: ConfigMap or Secret.
+	// kind is the kind of the object: ConfigMap or Secret.
 	Kind *apisv1alpha1.MCPServerCAKind `json:"kind,omitempty"`
-	// name of the object.
+	// name is the name of the object.
 	Name *string `json:"name,omitempty"`
-	// key in the object.
+	// key is the key in the object.
 	Key *string `json:"key,omitempty"`
 }
 

@@ -5,11 +5,11 @@ package v1alpha1
 // MCPServerCredentialsSecretRefApplyConfiguration represents a declarative configuration of the MCPServerCredentialsSecretRef type for use
 // with apply.
 //
-// MCPServerCredentialsSecretRef names a bearer token in a Secret.
+// MCPServerCredentialsSecretRef is a bearer token in a Secret.
 type MCPServerCredentialsSecretRefApplyConfiguration struct {
-	// name of the Secret.
+	// name is the name of the Secret.
 	Name *string `json:"name,omitempty"`
-	// key in the Secret.
+	// key is the key in the Secret.
 	Key *string `json:"key,omitempty"`
 }
 

@@ -10,13 +10,14 @@ import (
 // MCPServerEmptyDirApplyConfiguration represents a declarative configuration of the MCPServerEmptyDir type for use
 // with apply.
 //
-// MCPServerEmptyDir is a folder that begins empty with each pod.
+// MCPServerEmptyDir is a directory that is empty when the pod starts.
 type MCPServerEmptyDirApplyConfiguration struct {
-	// sizeLimit is how much it may hold; a pod that holds more is evicted. Left
-	// out, only the node limits it.
+	// sizeLimit is the maximum size; a pod that exceeds it is evicted. Defaults
+	// to the limit of the node.
 	SizeLimit *resource.Quantity `json:"sizeLimit,omitempty"`
-	// medium is Memory to keep it in the node's memory, where it counts against
-	// the memory limit. Left out, it is on the node's disk.
+	// medium is the storage medium. Memory stores the directory in the memory
+	// of the node, where it counts towards the memory limit. Defaults to the
+	// disk of the node.
 	Medium *apisv1alpha1.MCPServerMedium `json:"medium,omitempty"`
 }
 

@@ -5,11 +5,11 @@ package v1alpha1
 // MCPServerFileApplyConfiguration represents a declarative configuration of the MCPServerFile type for use
 // with apply.
 //
-// MCPServerFile is a text that the container sees as a file.
+// MCPServerFile is a text file in the container.
 type MCPServerFileApplyConfiguration struct {
-	// path of the file in the container.
+	// path is the path of the file in the container.
 	Path *string `json:"path,omitempty"`
-	// content of the file, at most 131072 characters.
+	// content is the content of the file, at most 131072 characters.
 	Content *string `json:"content,omitempty"`
 }
 

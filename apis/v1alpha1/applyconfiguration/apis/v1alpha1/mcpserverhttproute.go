@@ -5,17 +5,18 @@ package v1alpha1
 // MCPServerHTTPRouteApplyConfiguration represents a declarative configuration of the MCPServerHTTPRoute type for use
 // with apply.
 //
-// MCPServerHTTPRoute becomes an HTTPRoute of the Gateway API.
+// MCPServerHTTPRoute configures an HTTPRoute of the Gateway API.
 type MCPServerHTTPRouteApplyConfiguration struct {
-	// parentRefs are the Gateways that serve the route.
+	// parentRefs are the Gateways of the route.
 	ParentRefs []MCPServerParentRefApplyConfiguration `json:"parentRefs,omitempty"`
-	// hostnames are the DNS names to serve, without a scheme, port or wildcard.
-	// The first one is that of status.externalEndpoint. Left out, they are those
-	// of the Gateway's listener.
+	// hostnames are the DNS names of the route, without a scheme, port or
+	// wildcard. status.externalEndpoint uses the first one. Defaults to the
+	// hostnames of the listener of the Gateway.
 	Hostnames []string `json:"hostnames,omitempty"`
-	// path is the prefix of the URL's path that leads to the server. If the
-	// server's own path is not below it, the Gateway takes the prefix off:
-	// /tools/mcp then leads to /mcp. With transport sse it has to be below it.
+	// path is the URL path prefix of the server. If the path of the server is
+	// not below it, the Gateway removes the prefix: a request for /tools/mcp is
+	// sent to /mcp. With transport sse, the path of the server must be below
+	// it.
 	Path *string `json:"path,omitempty"`
 }
 

@@ -5,26 +5,25 @@ package v1alpha1
 // MCPServerInfoApplyConfiguration represents a declarative configuration of the MCPServerInfo type for use
 // with apply.
 //
-// MCPServerInfo is what a server tells of itself in the handshake, each text cut
-// to its limit.
+// MCPServerInfo is the information that a server returns in the handshake,
+// truncated to the limits of the schema. tools, prompts and resources have no
+// omitempty, because zero must be stored and shown.
 type MCPServerInfoApplyConfiguration struct {
-	// name that the server gives itself.
+	// name is the name of the server.
 	Name *string `json:"name,omitempty"`
-	// version that the server gives itself.
+	// version is the version of the server.
 	Version *string `json:"version,omitempty"`
-	// protocolVersion is the version of the Model Context Protocol that was
-	// agreed on, for example 2025-11-25.
+	// protocolVersion is the negotiated version of the Model Context Protocol,
+	// for example 2025-11-25.
 	ProtocolVersion *string `json:"protocolVersion,omitempty"`
-	// capabilities are the names of what the server can do, sorted, for example
-	// tools.
+	// capabilities are the names of the capabilities of the server, sorted, for
+	// example tools.
 	Capabilities []string `json:"capabilities,omitempty"`
-	// tools is how many tools the server lists.
-	//
-	// No omitempty here and below: zero is an answer.
+	// tools is the number of tools that the server lists.
 	Tools *int32 `json:"tools,omitempty"`
-	// prompts is how many prompts the server lists.
+	// prompts is the number of prompts that the server lists.
 	Prompts *int32 `json:"prompts,omitempty"`
-	// resources is how many resources the server lists.
+	// resources is the number of resources that the server lists.
 	Resources *int32 `json:"resources,omitempty"`
 }
 

@@ -5,26 +5,27 @@ package v1alpha1
 // MCPServerMountApplyConfiguration represents a declarative configuration of the MCPServerMount type for use
 // with apply.
 //
-// MCPServerMount is a volume and where the container sees it: exactly one of
-// configMap, secret, persistentVolumeClaim and emptyDir is set.
+// MCPServerMount is a volume and its mount path. Exactly one of configMap,
+// secret, persistentVolumeClaim and emptyDir is set.
 type MCPServerMountApplyConfiguration struct {
-	// name of the volume in the pod.
+	// name is the name of the volume in the pod.
 	Name *string `json:"name,omitempty"`
-	// mountPath is the folder in the container.
+	// mountPath is the directory of the container to mount the volume in.
 	MountPath *string `json:"mountPath,omitempty"`
-	// readOnly keeps the container from writing. ConfigMaps and Secrets are
-	// read-only in any case.
+	// readOnly mounts the volume read-only. ConfigMaps and Secrets are always
+	// read-only.
 	ReadOnly *bool `json:"readOnly,omitempty"`
-	// subPath is the file or folder of the volume to mount. Left out, it is the
+	// subPath is the file or directory of the volume to mount. Defaults to the
 	// whole volume.
 	SubPath *string `json:"subPath,omitempty"`
-	// configMap is a ConfigMap of the namespace.
+	// configMap is a ConfigMap in the same namespace.
 	ConfigMap *MCPServerMountedObjectApplyConfiguration `json:"configMap,omitempty"`
-	// secret is a Secret of the namespace.
+	// secret is a Secret in the same namespace.
 	Secret *MCPServerMountedObjectApplyConfiguration `json:"secret,omitempty"`
-	// persistentVolumeClaim is a PersistentVolumeClaim of the namespace.
+	// persistentVolumeClaim is a PersistentVolumeClaim in the same namespace.
 	PersistentVolumeClaim *MCPServerMountedClaimApplyConfiguration `json:"persistentVolumeClaim,omitempty"`
-	// emptyDir is a folder that begins empty with each pod and goes with it.
+	// emptyDir is a directory that is empty when the pod starts and is deleted
+	// with the pod.
 	EmptyDir *MCPServerEmptyDirApplyConfiguration `json:"emptyDir,omitempty"`
 }
 

@@ -5,7 +5,7 @@ package v1alpha1
 // MCPServerMountedClaimApplyConfiguration represents a declarative configuration of the MCPServerMountedClaim type for use
 // with apply.
 //
-// MCPServerMountedClaim is a PersistentVolumeClaim that is mounted.
+// MCPServerMountedClaim is a PersistentVolumeClaim to mount.
 type MCPServerMountedClaimApplyConfiguration struct {
 	// claimName is the name of the PersistentVolumeClaim.
 	ClaimName *string `json:"claimName,omitempty"`

@@ -5,11 +5,11 @@ package v1alpha1
 // MCPServerMountedKeyApplyConfiguration represents a declarative configuration of the MCPServerMountedKey type for use
 // with apply.
 //
-// MCPServerMountedKey is a key of a ConfigMap or a Secret that becomes a file.
+// MCPServerMountedKey is a key of a ConfigMap or Secret to mount as a file.
 type MCPServerMountedKeyApplyConfiguration struct {
-	// key in the object.
+	// key is the key in the object.
 	Key *string `json:"key,omitempty"`
-	// path of the file within the mount.
+	// path is the path of the file in the mount.
 	Path *string `json:"path,omitempty"`
 }
 

@@ -5,14 +5,15 @@ package v1alpha1
 // MCPServerMountedObjectApplyConfiguration represents a declarative configuration of the MCPServerMountedObject type for use
 // with apply.
 //
-// MCPServerMountedObject is a ConfigMap or a Secret that is mounted.
+// MCPServerMountedObject is a ConfigMap or a Secret to mount.
 type MCPServerMountedObjectApplyConfiguration struct {
-	// name of the ConfigMap or the Secret.
+	// name is the name of the ConfigMap or Secret.
 	Name *string `json:"name,omitempty"`
-	// items are the keys to mount, and the file that each becomes. Left out, all
-	// keys become files of their names.
+	// items are the keys to mount and their file paths. Defaults to all keys,
+	// with the key as the file name.
 	Items []MCPServerMountedKeyApplyConfiguration `json:"items,omitempty"`
-	// optional lets the pods start while the object, or a key of it, is missing.
+	// optional allows the pods to start while the object, or one of its keys,
+	// does not exist.
 	Optional *bool `json:"optional,omitempty"`
 }
 

@@ -5,12 +5,12 @@ package v1alpha1
 // MCPServerNetworkEgressApplyConfiguration represents a declarative configuration of the MCPServerNetworkEgress type for use
 // with apply.
 //
-// MCPServerNetworkEgress names where the pods may connect to. Empty, they may
-// ask DNS and nothing else.
+// MCPServerNetworkEgress restricts connections from the pods. If empty, only
+// DNS is allowed.
 type MCPServerNetworkEgressApplyConfiguration struct {
-	// allowDNS lets the pods ask for names, on port 53 of any peer.
+	// allowDNS allows DNS queries, on port 53 of any peer.
 	AllowDNS *bool `json:"allowDNS,omitempty"`
-	// rules are what the pods may connect to. Left out, it is nothing.
+	// rules are the allowed connections. Defaults to none.
 	Rules []MCPServerNetworkEgressRuleApplyConfiguration `json:"rules,omitempty"`
 }
 

@@ -9,11 +9,11 @@ import (
 // MCPServerNetworkEgressRuleApplyConfiguration represents a declarative configuration of the MCPServerNetworkEgressRule type for use
 // with apply.
 //
-// MCPServerNetworkEgressRule allows connections to its peers on its ports.
+// MCPServerNetworkEgressRule allows connections to peers on ports.
 type MCPServerNetworkEgressRuleApplyConfiguration struct {
-	// to are the peers. Left out, they are all.
+	// to are the peers. Defaults to all peers.
 	To []v1.NetworkPolicyPeer `json:"to,omitempty"`
-	// ports are the ports of the peers. Left out, they are all.
+	// ports are the ports of the peers. Defaults to all ports.
 	Ports []MCPServerNetworkPortApplyConfiguration `json:"ports,omitempty"`
 }
 

@@ -9,11 +9,11 @@ import (
 // MCPServerNetworkIngressApplyConfiguration represents a declarative configuration of the MCPServerNetworkIngress type for use
 // with apply.
 //
-// MCPServerNetworkIngress names who may connect to the port of the server. The
-// manager, which asks the pods, is let in beside them, unless protocol.disabled
-// is true.
+// MCPServerNetworkIngress restricts connections to the port of the server.
+// Connections from the manager, which probes the pods, are allowed in addition,
+// unless protocol.disabled is true.
 type MCPServerNetworkIngressApplyConfiguration struct {
-	// from are the peers that may connect.
+	// from are the peers that can connect.
 	From []v1.NetworkPolicyPeer `json:"from,omitempty"`
 }
 

@@ -5,12 +5,12 @@ package v1alpha1
 // MCPServerNetworkPolicyApplyConfiguration represents a declarative configuration of the MCPServerNetworkPolicy type for use
 // with apply.
 //
-// MCPServerNetworkPolicy becomes a NetworkPolicy for the pods. A direction that
-// is left out is not restricted.
+// MCPServerNetworkPolicy configures a NetworkPolicy for the pods. A direction
+// that is omitted is not restricted.
 type MCPServerNetworkPolicyApplyConfiguration struct {
-	// ingress restricts who may connect to the pods.
+	// ingress restricts connections to the pods.
 	Ingress *MCPServerNetworkIngressApplyConfiguration `json:"ingress,omitempty"`
-	// egress restricts where the pods may connect to.
+	// egress restricts connections from the pods.
 	Egress *MCPServerNetworkEgressApplyConfiguration `json:"egress,omitempty"`
 }
 

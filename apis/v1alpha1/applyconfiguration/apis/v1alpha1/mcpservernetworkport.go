@@ -9,14 +9,14 @@ import (
 // MCPServerNetworkPortApplyConfiguration represents a declarative configuration of the MCPServerNetworkPort type for use
 // with apply.
 //
-// MCPServerNetworkPort is a port, or a range of ports.
+// MCPServerNetworkPort is a port or a range of ports.
 type MCPServerNetworkPortApplyConfiguration struct {
-	// protocol of the port: TCP, UDP or SCTP.
+	// protocol is the protocol of the port: TCP, UDP or SCTP.
 	Protocol *apisv1alpha1.MCPServerPortProtocol `json:"protocol,omitempty"`
-	// port is the port, or the first one of a range (1 to 65535).
+	// port is the port, or the first port of a range (1 to 65535).
 	Port *int32 `json:"port,omitempty"`
-	// endPort is the last port of a range (1 to 65535). Left out, it is a single
-	// port.
+	// endPort is the last port of a range (1 to 65535). If omitted, only port
+	// is allowed.
 	EndPort *int32 `json:"endPort,omitempty"`
 }
 

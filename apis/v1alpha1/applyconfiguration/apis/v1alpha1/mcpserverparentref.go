@@ -5,13 +5,15 @@ package v1alpha1
 // MCPServerParentRefApplyConfiguration represents a declarative configuration of the MCPServerParentRef type for use
 // with apply.
 //
-// MCPServerParentRef names a Gateway, or a listener of one.
+// MCPServerParentRef is a Gateway, or a listener of a Gateway.
 type MCPServerParentRefApplyConfiguration struct {
-	// name of the Gateway.
+	// name is the name of the Gateway.
 	Name *string `json:"name,omitempty"`
-	// namespace of the Gateway. Left out, it is that of the MCPServer.
+	// namespace is the namespace of the Gateway. Defaults to the namespace of
+	// the MCPServer.
 	Namespace *string `json:"namespace,omitempty"`
-	// sectionName is the listener of the Gateway. Left out, they are all.
+	// sectionName is the name of a listener of the Gateway. Defaults to all
+	// listeners.
 	SectionName *string `json:"sectionName,omitempty"`
 }
 

@@ -5,11 +5,11 @@ package v1alpha1
 // MCPServerPodMetadataApplyConfiguration represents a declarative configuration of the MCPServerPodMetadata type for use
 // with apply.
 //
-// MCPServerPodMetadata is what may be set of the metadata of a pod.
+// MCPServerPodMetadata is the metadata of the pods that can be overridden.
 type MCPServerPodMetadataApplyConfiguration struct {
-	// labels of the pods, beside those of Fixpoint.
+	// labels are additional labels of the pods.
 	Labels map[string]string `json:"labels,omitempty"`
-	// annotations of the pods, beside those of Fixpoint.
+	// annotations are additional annotations of the pods.
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 

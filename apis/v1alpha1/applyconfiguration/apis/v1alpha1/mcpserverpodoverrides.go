@@ -9,13 +9,13 @@ import (
 // MCPServerPodOverridesApplyConfiguration represents a declarative configuration of the MCPServerPodOverrides type for use
 // with apply.
 //
-// MCPServerPodOverrides is a part of a PodTemplateSpec. Its JSON is that of an
-// apply configuration of one.
+// MCPServerPodOverrides is a partial PodTemplateSpec, in the JSON format of its
+// apply configuration.
 type MCPServerPodOverridesApplyConfiguration struct {
-	// metadata has labels and annotations for the pods.
+	// metadata are additional labels and annotations of the pods.
 	Metadata *MCPServerPodMetadataApplyConfiguration `json:"metadata,omitempty"`
-	// spec is a part of a PodSpec. It is checked when the Deployment is applied,
-	// and the condition DeploymentReady says what is wrong with it.
+	// spec is a partial PodSpec. It is validated when the Deployment is
+	// applied, and the condition DeploymentReady reports errors.
 	Spec *runtime.RawExtension `json:"spec,omitempty"`
 }
 

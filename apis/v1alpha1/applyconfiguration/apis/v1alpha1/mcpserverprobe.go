@@ -9,27 +9,29 @@ import (
 // MCPServerProbeApplyConfiguration represents a declarative configuration of the MCPServerProbe type for use
 // with apply.
 //
-// MCPServerProbe is a question. What is left out is as in the default one.
+// MCPServerProbe configures a container probe. Fields that are omitted default
+// to those of the default probe.
 type MCPServerProbeApplyConfiguration struct {
-	// type is how it is asked: HTTP (a GET), TCP (a connection), or None. Left
-	// out, it is as in the default one.
+	// type is the type of the probe: HTTP (a GET request), TCP (a connection),
+	// or None. Defaults to the type of the default probe.
 	Type *apisv1alpha1.MCPServerProbeType `json:"type,omitempty"`
-	// path to ask for, with type HTTP. The path of the protocol itself is no
-	// good one: it wants a session.
+	// path is the path of the HTTP request, with type HTTP. Do not use the path
+	// of the protocol, because it requires a session.
 	Path *string `json:"path,omitempty"`
-	// port to ask (1 to 65535). Left out, it is the port of the server.
+	// port is the port to probe (1 to 65535). Defaults to the port of the
+	// server.
 	Port *int32 `json:"port,omitempty"`
-	// initialDelaySeconds is how long after the start of the container the first
-	// question is asked, in seconds (0 to 3600). Left out, it is 0.
+	// initialDelaySeconds is the delay in seconds between the start of the
+	// container and the first probe (0 to 3600). Defaults to 0.
 	InitialDelaySeconds *int32 `json:"initialDelaySeconds,omitempty"`
-	// periodSeconds is the time from one question to the next, in seconds (1 to
-	// 3600). Left out, it is 10, and 2 for startup.
+	// periodSeconds is the interval between probes in seconds (1 to 3600).
+	// Defaults to 10, and to 2 for startup.
 	PeriodSeconds *int32 `json:"periodSeconds,omitempty"`
-	// timeoutSeconds is how long an answer may take, in seconds (1 to 3600). Left
-	// out, it is 2.
+	// timeoutSeconds is the timeout of a probe in seconds (1 to 3600). Defaults
+	// to 2.
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
-	// failureThreshold is how many questions in a row have to fail (1 to 1000).
-	// Left out, it is 3, and 60 for startup.
+	// failureThreshold is the number of consecutive failures after which the
+	// probe fails (1 to 1000). Defaults to 3, and to 60 for startup.
 	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
 }
 

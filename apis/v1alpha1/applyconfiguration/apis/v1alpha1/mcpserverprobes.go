@@ -5,17 +5,16 @@ package v1alpha1
 // MCPServerProbesApplyConfiguration represents a declarative configuration of the MCPServerProbes type for use
 // with apply.
 //
-// MCPServerProbes are the questions that Kubernetes asks the container. Each
-// that is left out is the default one of the transport: with stdio, the bridge
-// is asked over HTTP whether it is ready and alive; otherwise readiness and
-// startup are asked whether the port accepts connections, and there is no
-// liveness probe, because a server that is busy is not dead.
+// MCPServerProbes are the probes of the container. Probes that are omitted
+// default to the probes of the transport: with stdio, HTTP probes of the
+// bridge; with other transports, TCP probes of the port for readiness and
+// startup, and no liveness probe, because a busy server is not a failed one.
 type MCPServerProbesApplyConfiguration struct {
-	// readiness decides whether a pod gets traffic.
+	// readiness determines whether a pod receives traffic.
 	Readiness *MCPServerProbeApplyConfiguration `json:"readiness,omitempty"`
-	// liveness decides whether a container is restarted.
+	// liveness determines whether the container is restarted.
 	Liveness *MCPServerProbeApplyConfiguration `json:"liveness,omitempty"`
-	// startup holds the other two back until it has succeeded once.
+	// startup delays the other probes until it has succeeded once.
 	Startup *MCPServerProbeApplyConfiguration `json:"startup,omitempty"`
 }
 

@@ -9,28 +9,25 @@ import (
 // MCPServerProtocolApplyConfiguration represents a declarative configuration of the MCPServerProtocol type for use
 // with apply.
 //
-// MCPServerProtocol says how the server is asked whether it answers: after each
-// rollout and then at an interval, one handshake of the Model Context Protocol
-// with each pod that takes traffic.
+// MCPServerProtocol configures the probe of the Model Context Protocol: one
+// handshake with each serving pod, after every rollout and then at an interval.
 type MCPServerProtocolApplyConfiguration struct {
-	// disabled asks nothing. The server then counts as ready when its pods do,
-	// and status.server stays empty.
+	// disabled disables the probe. The server is then ready when its pods are
+	// ready, and status.server is empty.
 	Disabled *bool `json:"disabled,omitempty"`
-	// interval is how often each server is asked (5s to 1h). The moment is
-	// varied a little.
+	// interval is the interval between probes (5s to 1h), with a small jitter.
 	Interval *v1.Duration `json:"interval,omitempty"`
-	// timeout is how long the answer may take (1s to 1h, and not more than
-	// interval).
+	// timeout is the timeout of a probe (1s to 1h, not more than interval).
 	Timeout *v1.Duration `json:"timeout,omitempty"`
-	// tls says that the server itself speaks TLS on its port. Endpoint and
-	// probes are then https. The certificate has to be for
+	// tls must be true if the server serves TLS on its port. The endpoint and
+	// the probes then use https. The certificate must be valid for
 	// <name>.<namespace>.svc.
 	TLS *bool `json:"tls,omitempty"`
-	// caRef is where the certificates of the authorities are that the server's
-	// certificate is checked against. Left out, they are those of the system.
+	// caRef is the object with the CA certificates to verify the certificate of
+	// the server. Defaults to the CA certificates of the system.
 	CARef *MCPServerCARefApplyConfiguration `json:"caRef,omitempty"`
-	// credentialsSecretRef is a key of a Secret of the namespace that holds a
-	// bearer token to ask with. Left out, it is asked without one.
+	// credentialsSecretRef is a key of a Secret in the same namespace with a
+	// bearer token for the probe. If omitted, the probe sends no token.
 	CredentialsSecretRef *MCPServerCredentialsSecretRefApplyConfiguration `json:"credentialsSecretRef,omitempty"`
 }
 

@@ -9,19 +9,20 @@ import (
 // MCPServerSchedulingApplyConfiguration represents a declarative configuration of the MCPServerScheduling type for use
 // with apply.
 //
-// MCPServerScheduling says where the pods may run. Its parts mean what they
-// mean in a pod.
+// MCPServerScheduling restricts the nodes of the pods. Its fields are those of
+// a pod.
 type MCPServerSchedulingApplyConfiguration struct {
-	// nodeSelector keeps the pods to nodes that carry these labels.
+	// nodeSelector restricts the pods to nodes with these labels.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// tolerations let the pods run on nodes with these taints.
+	// tolerations allow the pods to run on nodes with matching taints.
 	Tolerations []v1.Toleration `json:"tolerations,omitempty"`
-	// affinity draws the pods to nodes and to other pods, or keeps them away.
+	// affinity are the node affinity, pod affinity and pod anti-affinity of the
+	// pods.
 	Affinity *v1.Affinity `json:"affinity,omitempty"`
-	// topologySpreadConstraints spread the pods over zones or nodes.
+	// topologySpreadConstraints spread the pods across zones or nodes.
 	TopologySpreadConstraints []v1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
-	// priorityClassName is the PriorityClass of the pods. Left out, it is the
-	// cluster's default.
+	// priorityClassName is the PriorityClass of the pods. Defaults to the
+	// default PriorityClass of the cluster.
 	PriorityClassName *string `json:"priorityClassName,omitempty"`
 }
 

@@ -5,18 +5,18 @@ package v1alpha1
 // MCPServerServiceAccountApplyConfiguration represents a declarative configuration of the MCPServerServiceAccount type for use
 // with apply.
 //
-// MCPServerServiceAccount is the ServiceAccount that the pods run as.
+// MCPServerServiceAccount is the ServiceAccount of the pods.
 type MCPServerServiceAccountApplyConfiguration struct {
-	// create has Fixpoint make a ServiceAccount for this server alone, of the name
-	// of the MCPServer. Otherwise one that exists is used.
+	// create creates a ServiceAccount for this server, with the name of the
+	// MCPServer. Otherwise, the pods use an existing ServiceAccount.
 	Create *bool `json:"create,omitempty"`
-	// name of a ServiceAccount that exists; it is waited for. Left out, it is the
-	// default one of the namespace.
+	// name is the name of an existing ServiceAccount. Fixpoint waits until it
+	// exists. Defaults to the default ServiceAccount of the namespace.
 	Name *string `json:"name,omitempty"`
-	// annotations are put on the ServiceAccount that create makes. Clouds read
-	// there which identity it stands for.
+	// annotations are added to the ServiceAccount that Fixpoint creates, for
+	// example to assign a cloud identity to it.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// automountToken gives the container a token for the Kubernetes API.
+	// automountToken mounts a token for the Kubernetes API into the container.
 	AutomountToken *bool `json:"automountToken,omitempty"`
 }
 

@@ -10,133 +10,140 @@ import (
 // MCPServerSpecApplyConfiguration represents a declarative configuration of the MCPServerSpec type for use
 // with apply.
 //
-// MCPServerSpec declares a server of the Model Context Protocol.
+// MCPServerSpec is the desired state of a Model Context Protocol server.
 type MCPServerSpecApplyConfiguration struct {
-	// transport says how the server speaks: streamable-http, sse (the older
-	// transport over HTTP), or stdio (on standard input and output; a bridge
-	// that Fixpoint puts into the pod makes streamable HTTP of it). It cannot be
-	// changed.
+	// transport is the transport of the server: streamable-http, sse (the
+	// deprecated transport over HTTP), or stdio (standard input and output,
+	// which a bridge in the pod exposes as streamable HTTP). It is immutable.
 	Transport *apisv1alpha1.MCPServerTransport `json:"transport,omitempty"`
-	// image is the OCI image to run, as [registry[:port]/]path[:tag][@digest],
-	// for example ghcr.io/acme/tools:1.4.2. A tag that moves is not followed:
-	// change the image to roll out a new one.
+	// image is the OCI image to run, in the form
+	// [registry[:port]/]path[:tag][@digest], for example
+	// ghcr.io/acme/tools:1.4.2. Fixpoint does not watch mutable tags: change
+	// the image to roll out a new version.
 	Image *string `json:"image,omitempty"`
-	// imagePullPolicy says when a node pulls the image: Always, IfNotPresent or
-	// Never. Left out, it is Always for the tag latest and for no tag, and
+	// imagePullPolicy is when the kubelet pulls the image: Always, IfNotPresent
+	// or Never. Defaults to Always for the tag latest and for no tag, and to
 	// IfNotPresent otherwise.
 	ImagePullPolicy *v1.PullPolicy `json:"imagePullPolicy,omitempty"`
-	// imagePullSecrets are Secrets of the namespace to pull the image with.
+	// imagePullSecrets are the Secrets in the same namespace to pull the image
+	// with.
 	ImagePullSecrets []v1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
-	// command is run in place of the image's entrypoint, without a shell: the
-	// program and its first arguments. The transport stdio needs it. At most 64
-	// of up to 4096 characters each.
+	// command is the program to run instead of the entrypoint of the image,
+	// with its first arguments, without a shell. It is required with transport
+	// stdio. At most 64 elements of up to 4096 characters each.
 	Command []string `json:"command,omitempty"`
-	// args are the arguments of command, or of the image's entrypoint. At most
-	// 256 of up to 16384 characters each.
+	// args are the arguments of command, or of the entrypoint of the image. At
+	// most 256 elements of up to 16384 characters each.
 	Args []string `json:"args,omitempty"`
-	// env is the container's environment. It wins over a variable of the same
-	// name that envFrom brings. A Secret or ConfigMap that is named here is
-	// waited for, unless it is optional, and a change of its data rolls the pods.
+	// env are environment variables of the container. A variable in env
+	// overrides the variable with the same name from envFrom. Fixpoint waits
+	// until the referenced Secrets and ConfigMaps exist, unless they are
+	// optional, and rolls the pods when their data changes.
 	Env []v1.EnvVar `json:"env,omitempty"`
-	// envFrom takes all keys of Secrets and ConfigMaps into the environment; a
-	// later one wins over an earlier one. They are waited for, unless they are
-	// optional, and a change of their data rolls the pods.
+	// envFrom adds all keys of Secrets and ConfigMaps to the environment; later
+	// sources override earlier ones. Fixpoint waits until they exist, unless
+	// they are optional, and rolls the pods when their data changes.
 	EnvFrom []v1.EnvFromSource `json:"envFrom,omitempty"`
-	// files are put into the container, read-only, each at its path. They become
-	// a ConfigMap, and a change of one rolls the pods. At most 32, and 524288
-	// bytes in all; for what is secret use mounts with a Secret.
+	// files are mounted into the container, read-only. Fixpoint stores them in
+	// a ConfigMap, and a change rolls the pods. At most 32 files and 524288
+	// bytes in total. For secret data, use mounts with a Secret.
 	Files []MCPServerFileApplyConfiguration `json:"files,omitempty"`
-	// mounts are ConfigMaps, Secrets, PersistentVolumeClaims and empty folders
-	// that the container sees as folders. What is named here is waited for,
-	// unless it is optional; a change of the data of a ConfigMap or a Secret
-	// rolls the pods. At most 24.
+	// mounts are ConfigMaps, Secrets, PersistentVolumeClaims and emptyDirs to
+	// mount into the container. Fixpoint waits until the referenced objects
+	// exist, unless they are optional, and rolls the pods when the data of a
+	// ConfigMap or Secret changes. At most 24.
 	Mounts []MCPServerMountApplyConfiguration `json:"mounts,omitempty"`
-	// port is where the container listens for HTTP (1 to 65535); with transport
-	// stdio the bridge listens there. The Service listens on the same number.
+	// port is the HTTP port of the container (1 to 65535); with transport
+	// stdio, the port of the bridge. The Service uses the same port.
 	Port *int32 `json:"port,omitempty"`
-	// path is the path of the URL that the protocol is spoken at. Left out, it is
-	// /mcp, or /sse with transport sse. With transport stdio the bridge serves
-	// it; otherwise it has to be what the server itself serves.
+	// path is the URL path of the Model Context Protocol. Defaults to /mcp, and
+	// to /sse with transport sse. With transport stdio, the bridge serves this
+	// path; with other transports, it must match the path of the server.
 	Path *string `json:"path,omitempty"`
-	// replicas is the number of pods, at least 1. Left out, Fixpoint does not
-	// touch the number, and an autoscaler may own it; setting both replicas and
-	// autoscaling is refused. `kubectl scale`, and an autoscaler of your own
-	// that targets the MCPServer, need it set.
+	// replicas is the number of pods, at least 1. If omitted, Fixpoint does not
+	// manage the number of pods, and an autoscaler can set it. replicas and
+	// autoscaling are mutually exclusive. `kubectl scale`, and an autoscaler
+	// that targets the MCPServer, require replicas.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// autoscaling lets a HorizontalPodAutoscaler choose the number of pods.
+	// autoscaling creates a HorizontalPodAutoscaler that sets the number of
+	// pods.
 	Autoscaling *MCPServerAutoscalingApplyConfiguration `json:"autoscaling,omitempty"`
-	// strategy says how running pods are replaced: RollingUpdate without an
-	// outage, or Recreate, which stops the old pods first; for a volume that
-	// only one pod may hold.
+	// strategy is how running pods are replaced: RollingUpdate without an
+	// outage, or Recreate, which stops the old pods first, for example for a
+	// volume that only one pod can mount.
 	Strategy *apisv1alpha1.AppServiceStrategy `json:"strategy,omitempty"`
-	// resources are the container's requests and limits. An autoscaler that
-	// targets a share of CPU or memory needs the request for it. With transport
-	// stdio they hold for the bridge and all sessions of the pod together.
+	// resources are the resource requests and limits of the container. An
+	// autoscaler with a utilization target requires the matching request. With
+	// transport stdio, they apply to the bridge and all sessions of the pod
+	// together.
 	Resources *v1.ResourceRequirements `json:"resources,omitempty"`
-	// serviceAccount says as whom the pods run. Left out, it is the default
+	// serviceAccount is the ServiceAccount of the pods. Defaults to the default
 	// ServiceAccount of the namespace, without a token.
 	ServiceAccount *MCPServerServiceAccountApplyConfiguration `json:"serviceAccount,omitempty"`
-	// podSecurityContext is laid over the default one of the pod, which satisfies
-	// the restricted Pod Security Standard: a field that is set here wins. An
-	// image that runs as root needs runAsUser.
+	// podSecurityContext is merged over the default security context of the
+	// pod, which satisfies the restricted Pod Security Standard. Fields that
+	// are set here override the default. An image that runs as root needs
+	// runAsUser.
 	PodSecurityContext *v1.PodSecurityContext `json:"podSecurityContext,omitempty"`
-	// containerSecurityContext is laid over the default one of the container,
-	// which satisfies the restricted Pod Security Standard: a field that is set
-	// here wins.
+	// containerSecurityContext is merged over the default security context of
+	// the container, which satisfies the restricted Pod Security Standard.
+	// Fields that are set here override the default.
 	ContainerSecurityContext *v1.SecurityContext `json:"containerSecurityContext,omitempty"`
-	// probes are the questions that Kubernetes asks the container. A probe that
-	// is left out is the default one of the transport.
+	// probes are the probes of the container. Probes that are omitted default
+	// to the probes of the transport.
 	Probes *MCPServerProbesApplyConfiguration `json:"probes,omitempty"`
-	// scheduling says on which nodes the pods may run, and which they prefer.
+	// scheduling restricts the nodes that the pods can run on.
 	Scheduling *MCPServerSchedulingApplyConfiguration `json:"scheduling,omitempty"`
-	// terminationGracePeriodSeconds is how long a pod may take to end, in
-	// seconds (1 to 86400). Then it is killed, with the sessions it still has.
+	// terminationGracePeriodSeconds is the time in seconds that a pod has to
+	// shut down before it is killed with its remaining sessions (1 to 86400).
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
-	// drainSeconds is how long a pod that is to end goes on serving before it is
-	// told so, in seconds (0 to 86399): new sessions go to other pods by then.
-	// It is part of terminationGracePeriodSeconds.
+	// drainSeconds is the time in seconds that a terminating pod keeps serving
+	// before it receives SIGTERM (0 to 86399), while new sessions are sent to
+	// other pods. It is part of terminationGracePeriodSeconds.
 	DrainSeconds *int64 `json:"drainSeconds,omitempty"`
-	// progressDeadlineSeconds is how many seconds a rollout may go without
-	// progress before it counts as stalled (10 to 86400).
+	// progressDeadlineSeconds is the time in seconds without progress after
+	// which a rollout is stalled (10 to 86400).
 	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
-	// sessionAffinity says whether the connections of a client lead to one and
-	// the same pod: Auto does so where sessions have state, ClientIP always and
-	// None never. None is for servers without sessions.
+	// sessionAffinity is whether the Service sends all connections of a client
+	// to the same pod: Auto if sessions have state, ClientIP always, None
+	// never. None is for servers without sessions.
 	SessionAffinity *apisv1alpha1.MCPServerSessionAffinity `json:"sessionAffinity,omitempty"`
-	// sessionAffinityTimeoutSeconds is after how many seconds without a
-	// connection a client may be sent to another pod (1 to 86400).
+	// sessionAffinityTimeoutSeconds is the time in seconds without a connection
+	// after which a client can be sent to another pod (1 to 86400).
 	SessionAffinityTimeoutSeconds *int32 `json:"sessionAffinityTimeoutSeconds,omitempty"`
-	// disruptionBudget limits how many pods a voluntary disruption, such as the
-	// drain of a node, may take away at a time. Left out, it is one pod, if replicas
-	// or autoscaling.maxReplicas is more than one, and no budget otherwise.
+	// disruptionBudget creates a PodDisruptionBudget that limits voluntary
+	// disruptions, such as a node drain. Defaults to maxUnavailable 1 if
+	// replicas or autoscaling.maxReplicas is greater than 1, and to no
+	// PodDisruptionBudget otherwise.
 	DisruptionBudget *AppServiceDisruptionBudgetApplyConfiguration `json:"disruptionBudget,omitempty"`
-	// networkPolicy says who may connect to the pods, and where these may
-	// connect to. It takes a network plugin that enforces NetworkPolicies.
+	// networkPolicy creates a NetworkPolicy that restricts connections to and
+	// from the pods. It requires a network plugin that enforces
+	// NetworkPolicies.
 	NetworkPolicy *MCPServerNetworkPolicyApplyConfiguration `json:"networkPolicy,omitempty"`
-	// ingress makes the server reachable from outside of the cluster through an
-	// Ingress.
+	// ingress creates an Ingress that exposes the server outside of the
+	// cluster.
 	Ingress *AppServiceIngressApplyConfiguration `json:"ingress,omitempty"`
-	// httpRoute makes the server reachable through a Gateway.
+	// httpRoute creates an HTTPRoute that exposes the server through a Gateway.
 	HTTPRoute *MCPServerHTTPRouteApplyConfiguration `json:"httpRoute,omitempty"`
-	// podOverrides is laid over the template of the pods, for what has no field
-	// here. It is merged as the API server merges an apply: lists go by their
-	// keys, so that a container named server is the one of the MCP server.
+	// podOverrides is merged over the pod template, for fields that the spec
+	// does not have. The merge follows Server-Side Apply: list items are merged
+	// by key, so that a container named server is the container of the MCP
+	// server.
 	PodOverrides *MCPServerPodOverridesApplyConfiguration `json:"podOverrides,omitempty"`
-	// protocol says how the server is asked, in its own protocol, whether it
-	// answers.
+	// protocol configures the probe of the Model Context Protocol.
 	Protocol *MCPServerProtocolApplyConfiguration `json:"protocol,omitempty"`
-	// bridge limits the bridge of the transport stdio. Left out, it has the
-	// limits that are the defaults here.
+	// bridge configures the bridge of the transport stdio.
 	Bridge *MCPServerBridgeApplyConfiguration `json:"bridge,omitempty"`
-	// adoptionPolicy says what becomes of an object that already exists under
-	// the name of a child: Never leaves it alone and says so, IfUnowned takes it
-	// over when no controller owns it.
+	// adoptionPolicy is what happens to an existing object with the name of a
+	// child: Never does not change it and reports the reason NotOwned,
+	// IfUnowned adopts it if it has no controller.
 	AdoptionPolicy *apisv1alpha1.AdoptionPolicy `json:"adoptionPolicy,omitempty"`
-	// driftPolicy says what happens when somebody else changes what is declared
-	// here: Correct puts it back, Report only tells.
+	// driftPolicy is what happens when another field manager changes a field
+	// that the spec declares: Correct reverts the change, Report only reports
+	// it.
 	DriftPolicy *apisv1alpha1.DriftPolicy `json:"driftPolicy,omitempty"`
-	// suspend stops all work on this MCPServer: nothing is created, corrected,
-	// pruned or probed until it is false again. Deletion still works.
+	// suspend suspends reconciliation: while it is true, nothing is created,
+	// reverted, pruned or probed. Deletion still works.
 	Suspend *bool `json:"suspend,omitempty"`
 }
 

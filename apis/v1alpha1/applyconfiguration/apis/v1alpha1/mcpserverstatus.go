@@ -10,40 +10,42 @@ import (
 // MCPServerStatusApplyConfiguration represents a declarative configuration of the MCPServerStatus type for use
 // with apply.
 //
-// MCPServerStatus is what was observed of an MCPServer. It is computed anew on
-// every pass, and nothing is ever read back from it.
+// MCPServerStatus is the observed state of an MCPServer. The controller
+// computes it on every reconcile. It reads back only the drifts, server,
+// askedVersions and the condition ProtocolReady, which it cannot observe again.
+// replicas and readyReplicas have no omitempty, because zero must be stored and
+// shown.
 type MCPServerStatusApplyConfiguration struct {
-	// observedGeneration is the metadata.generation that this status is about.
+	// observedGeneration is the metadata.generation that the status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// phase sums the MCPServer up in one word, for people.
+	// phase is a one-word summary for users.
 	Phase *apisv1alpha1.MCPServerPhase `json:"phase,omitempty"`
-	// conditions say how things stand: Ready over all, and one for each phase.
+	// conditions are Ready, the summary, and one condition for each phase that
+	// the spec configures.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// endpoint is the URL that a client within the cluster connects to.
+	// endpoint is the URL of the server for clients in the cluster.
 	Endpoint *string `json:"endpoint,omitempty"`
-	// externalEndpoint is the URL that a client connects to through the HTTPRoute
-	// or the Ingress. It is left out if there is neither, or if the URL does not
-	// follow from them; the condition of the one that there is says why.
+	// externalEndpoint is the URL of the server for clients outside of the
+	// cluster, through the HTTPRoute or the Ingress. It is empty if neither is
+	// configured, or if the URL cannot be determined; the condition RouteReady
+	// or IngressReady then reports why.
 	ExternalEndpoint *string `json:"externalEndpoint,omitempty"`
-	// replicas is the number of pods that there are.
-	//
-	// No omitempty here and below: zero is an answer, and it has to be stored
-	// and shown like any other.
+	// replicas is the number of pods.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// readyReplicas is the number of pods that are ready.
+	// readyReplicas is the number of ready pods.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
-	// selector finds the pods, as a label selector in its string form. An
-	// autoscaler that targets the MCPServer reads it.
+	// selector is the label selector of the pods in string form. Autoscalers
+	// that target the MCPServer use it.
 	Selector *string `json:"selector,omitempty"`
-	// server is what the server has told of itself when it was last asked. It is
-	// left out until it has answered.
+	// server is the information that the server returned in the last successful
+	// handshake. It is empty until then.
 	Server *MCPServerInfoApplyConfiguration `json:"server,omitempty"`
-	// askedVersions are the ReplicaSets whose pods took traffic when the condition
-	// ProtocolReady was last decided by an answer, sorted. Pods of others have not
-	// been asked yet.
+	// askedVersions are the ReplicaSets whose pods were serving when the last
+	// handshake decided the condition ProtocolReady, sorted. Pods of other
+	// ReplicaSets have not been probed yet.
 	AskedVersions []string `json:"askedVersions,omitempty"`
-	// drifts are the last changes, newest first, that somebody else made to
-	// what the spec declares.
+	// drifts are the most recent changes of other field managers to fields that
+	// the spec declares, newest first.
 	Drifts []AppServiceDriftApplyConfiguration `json:"drifts,omitempty"`
 }
 

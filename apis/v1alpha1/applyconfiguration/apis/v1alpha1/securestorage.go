@@ -14,17 +14,17 @@ import (
 // SecureStorageApplyConfiguration represents a declarative configuration of the SecureStorage type for use
 // with apply.
 //
-// SecureStorage is a storage account in a cloud that is encrypted with a key of
-// one's own. It is built in phases: the account, its identity, the grant on the
-// key, the encryption. It is kept so: what somebody else changes in the cloud is
-// put back.
+// SecureStorage manages an Azure storage account that is encrypted with a
+// customer-managed key, in phases: the storage account, its identity, the
+// access to the key, and the encryption. The controller reverts changes that
+// are made outside of Fixpoint.
 type SecureStorageApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
-	// metadata is the standard metadata of an object.
+	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec declares the storage account.
+	// spec is the desired state of the storage account.
 	Spec *SecureStorageSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what was observed. Only the controller writes it.
+	// status is the observed state. Only the controller writes it.
 	Status *SecureStorageStatusApplyConfiguration `json:"status,omitempty"`
 }
 

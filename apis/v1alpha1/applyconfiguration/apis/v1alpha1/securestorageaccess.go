@@ -9,11 +9,11 @@ import (
 // SecureStorageAccessApplyConfiguration represents a declarative configuration of the SecureStorageAccess type for use
 // with apply.
 //
-// SecureStorageAccess is a way of granting the use of a key.
+// SecureStorageAccess is how the storage account is granted access to the key.
 type SecureStorageAccessApplyConfiguration struct {
-	// type is how it is granted: RoleAssignment assigns the role Key Vault Crypto
-	// Service Encryption User at the vault; AccessPolicy adds an access policy,
-	// for vaults that do not authorize by roles.
+	// type is the type of the grant: RoleAssignment assigns the role Key Vault
+	// Crypto Service Encryption User on the key vault; AccessPolicy adds an
+	// access policy, for key vaults that do not use Azure RBAC.
 	Type *apisv1alpha1.SecureStorageAccessType `json:"type,omitempty"`
 }
 

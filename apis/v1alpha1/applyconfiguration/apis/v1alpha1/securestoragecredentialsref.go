@@ -5,10 +5,10 @@ package v1alpha1
 // SecureStorageCredentialsRefApplyConfiguration represents a declarative configuration of the SecureStorageCredentialsRef type for use
 // with apply.
 //
-// SecureStorageCredentialsRef names a Secret in the namespace of the
-// SecureStorage with the keys tenantID, clientID and clientSecret.
+// SecureStorageCredentialsRef is a Secret in the same namespace with the keys
+// tenantID, clientID and clientSecret.
 type SecureStorageCredentialsRefApplyConfiguration struct {
-	// name of the Secret.
+	// name is the name of the Secret.
 	Name *string `json:"name,omitempty"`
 }
 

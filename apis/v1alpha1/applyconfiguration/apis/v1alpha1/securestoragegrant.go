@@ -13,10 +13,10 @@ import (
 type SecureStorageGrantApplyConfiguration struct {
 	// vaultID is the resource ID of the key vault.
 	VaultID *string `json:"vaultID,omitempty"`
-	// accessType is how it is granted.
+	// accessType is the type of the grant.
 	AccessType *apisv1alpha1.SecureStorageAccessType `json:"accessType,omitempty"`
-	// principalID is the UUID of the identity that it is for. It is left out as
-	// long as the storage account has none.
+	// principalID is the UUID of the identity with the grant. It is empty while
+	// the storage account has no identity.
 	PrincipalID *string `json:"principalID,omitempty"`
 }
 

@@ -5,21 +5,22 @@ package v1alpha1
 // SecureStorageKeyApplyConfiguration represents a declarative configuration of the SecureStorageKey type for use
 // with apply.
 //
-// SecureStorageKey is a key in a key vault: exactly one of vault and vaultID
-// says in which.
+// SecureStorageKey is a key in a key vault. Exactly one of vault and vaultID is
+// set.
 type SecureStorageKeyApplyConfiguration struct {
 	// vault is a key vault in the subscription of the storage account.
 	Vault *SecureStorageVaultApplyConfiguration `json:"vault,omitempty"`
 	// vaultID is the resource ID of a key vault in any subscription of the
 	// tenant.
 	VaultID *string `json:"vaultID,omitempty"`
-	// keyName is the name of the key in the vault: 1 to 127 letters, digits and
-	// '-'. It has to be an RSA key of 2048, 3072 or 4096 bits with the
+	// keyName is the name of the key in the key vault: 1 to 127 letters, digits
+	// and '-'. It must be an RSA key of 2048, 3072 or 4096 bits with the
 	// operations wrapKey and unwrapKey.
 	KeyName *string `json:"keyName,omitempty"`
-	// version pins a version of the key, of 32 digits and letters from a to f.
-	// Left out, or latest, a new version of the key is taken up when the vault
-	// has one; keep the old one for as long as data is encrypted with it.
+	// version is the version of the key: 32 digits and lower-case letters from
+	// a to f, or latest. If omitted, or latest, the storage account follows the
+	// latest version of the key. Keep old versions as long as data is encrypted
+	// with them.
 	Version *string `json:"version,omitempty"`
 }
 

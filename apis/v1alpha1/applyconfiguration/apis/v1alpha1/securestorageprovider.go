@@ -5,24 +5,23 @@ package v1alpha1
 // SecureStorageProviderApplyConfiguration represents a declarative configuration of the SecureStorageProvider type for use
 // with apply.
 //
-// SecureStorageProvider is a place in the cloud, and a way to be let in. With
-// neither credentialsRef nor workloadIdentity, it is the manager's own
-// credential.
+// SecureStorageProvider is the location of the storage account in the cloud,
+// and the credentials to manage it. With neither credentialsRef nor
+// workloadIdentity, the controller uses the credential of the manager.
 type SecureStorageProviderApplyConfiguration struct {
-	// subscriptionID is the UUID of the subscription that pays. It cannot be
-	// changed.
+	// subscriptionID is the UUID of the subscription. It is immutable.
 	SubscriptionID *string `json:"subscriptionID,omitempty"`
-	// resourceGroup is the resource group of the storage account, which has to
-	// exist. It cannot be changed.
+	// resourceGroup is the existing resource group of the storage account. It
+	// is immutable.
 	ResourceGroup *string `json:"resourceGroup,omitempty"`
-	// location is where the data is kept, for example westeurope. It cannot be
-	// changed.
+	// location is the Azure location of the storage account, for example
+	// westeurope. It is immutable.
 	Location *string `json:"location,omitempty"`
-	// credentialsRef names a Secret of this namespace with the credentials of
+	// credentialsRef is a Secret in the same namespace with the credentials of
 	// an application.
 	CredentialsRef *SecureStorageCredentialsRefApplyConfiguration `json:"credentialsRef,omitempty"`
-	// workloadIdentity is an application that trusts a ServiceAccount of this
-	// namespace, so that no secret is needed.
+	// workloadIdentity is an application with a federated credential for a
+	// ServiceAccount in the same namespace. It needs no secret.
 	WorkloadIdentity *SecureStorageWorkloadIdentityApplyConfiguration `json:"workloadIdentity,omitempty"`
 }
 

@@ -10,54 +10,57 @@ import (
 // SecureStorageSpecApplyConfiguration represents a declarative configuration of the SecureStorageSpec type for use
 // with apply.
 //
-// SecureStorageSpec declares a storage account that is encrypted with a key of
-// one's own.
+// SecureStorageSpec is the desired state of a storage account with a
+// customer-managed key.
 type SecureStorageSpecApplyConfiguration struct {
-	// provider says where in the cloud the storage account lives, and as whom
-	// the cloud is spoken to.
+	// provider is the location of the storage account in the cloud, and the
+	// credentials to manage it.
 	Provider *SecureStorageProviderApplyConfiguration `json:"provider,omitempty"`
-	// sku says how many copies of the data there are, and where: Standard_LRS
-	// (one building), Standard_ZRS (three zones), Standard_GRS and Standard_GZRS
-	// (a second location as well), Standard_RAGRS and Standard_RAGZRS (a second
-	// location that can be read), or Premium_LRS (one building, fast disks). The
-	// cloud does not make every change of it: see the reason InvalidRequest.
+	// sku is the redundancy of the data: Standard_LRS (one data center),
+	// Standard_ZRS (three zones), Standard_GRS and Standard_GZRS (with a
+	// secondary location), Standard_RAGRS and Standard_RAGZRS (with a readable
+	// secondary location), or Premium_LRS (one data center, premium disks).
+	// Azure does not support all changes of the SKU; the reason InvalidRequest
+	// reports a change that it rejects.
 	SKU *apisv1alpha1.SecureStorageSKU `json:"sku,omitempty"`
-	// accountName is the name of the storage account: 3 to 24 lower-case letters
-	// and digits, unique in the whole cloud. Left out, a name is derived from
-	// the object's UID. It can be neither changed nor set nor removed later.
+	// accountName is the name of the storage account: 3 to 24 lower-case
+	// letters and digits, globally unique in Azure. If omitted, the name is
+	// derived from the UID of the object. It is immutable, and cannot be set or
+	// removed later.
 	AccountName *string `json:"accountName,omitempty"`
-	// tags are put on the storage account, beside those of Fixpoint itself. A
-	// tag that somebody else has put there stays. At most 12, with keys of up to
-	// 128 and values of up to 256 characters; keys that start with fixpoint.dev
-	// are Fixpoint's own. Tags are not secret.
+	// tags are tags of the storage account, in addition to those of Fixpoint.
+	// Other tags on the storage account are kept. At most 12, with keys of up
+	// to 128 and values of up to 256 characters; keys that start with
+	// fixpoint.dev are reserved for Fixpoint. Do not store secrets in tags.
 	Tags map[string]string `json:"tags,omitempty"`
-	// key is what the storage account is encrypted with. Vault and key have to
-	// exist; a SecureStorage creates neither.
+	// key is the encryption key of the storage account. The key vault and the
+	// key must exist; a SecureStorage does not create them.
 	Key *SecureStorageKeyApplyConfiguration `json:"key,omitempty"`
-	// access says how the storage account is granted the use of the key.
+	// access is how the storage account is granted access to the key.
 	Access *SecureStorageAccessApplyConfiguration `json:"access,omitempty"`
-	// deletionPolicy says what becomes of the storage account when this object
-	// is deleted: Retain leaves it and its grant as they are, Delete deletes it
-	// with its data.
+	// deletionPolicy is what happens to the storage account when this object is
+	// deleted: Retain keeps the storage account and its grant, Delete deletes
+	// both and the data.
 	DeletionPolicy *apisv1alpha1.SecureStorageDeletionPolicy `json:"deletionPolicy,omitempty"`
-	// adoptionPolicy says what becomes of a storage account that already exists
-	// under accountName in the resource group: Never leaves it alone and says
-	// so, IfUnowned takes it over when no SecureStorage owns it.
+	// adoptionPolicy is what happens to an existing storage account with the
+	// name accountName in the resource group: Never does not change it and
+	// reports an error, IfUnowned adopts it if it belongs to no SecureStorage.
 	AdoptionPolicy *apisv1alpha1.AdoptionPolicy `json:"adoptionPolicy,omitempty"`
-	// onAccountLoss says what happens when somebody else has deleted the storage
-	// account, whose data may then be gone: Stall creates nothing and says so,
-	// Recreate begins anew with an empty one.
+	// onAccountLoss is what happens when the storage account was deleted
+	// outside of Fixpoint, possibly with its data: Stall creates nothing and
+	// reports the reason AccountLost, Recreate creates an empty storage
+	// account.
 	OnAccountLoss *apisv1alpha1.SecureStorageLossPolicy `json:"onAccountLoss,omitempty"`
-	// pollInterval is how often the cloud is asked whether everything still is
-	// as declared (10s to 24h), since the cloud does not tell by itself. The
-	// moment is varied a little from object to object.
+	// pollInterval is the interval at which the controller compares the storage
+	// account with the spec (10s to 24h), with a small jitter, because Azure
+	// does not send notifications of changes.
 	PollInterval *v1.Duration `json:"pollInterval,omitempty"`
-	// propagationDeadline is how long the cloud may take to honour a grant (1s
-	// to 24h), counted from the grant. Up to ten minutes are usual; after the
-	// deadline it counts as a failure.
+	// propagationDeadline is the time that Azure has to propagate a grant (1s
+	// to 24h), which usually takes up to ten minutes. After the deadline, the
+	// phase fails with the reason PropagationTimedOut.
 	PropagationDeadline *v1.Duration `json:"propagationDeadline,omitempty"`
-	// suspend stops all work on this SecureStorage: nothing is asked of the
-	// cloud, created or corrected until it is false again. Deletion still works.
+	// suspend suspends reconciliation: while it is true, the controller does
+	// not call the cloud, except for deletion.
 	Suspend *bool `json:"suspend,omitempty"`
 }
 

@@ -11,39 +11,40 @@ import (
 // SecureStorageStatusApplyConfiguration represents a declarative configuration of the SecureStorageStatus type for use
 // with apply.
 //
-// SecureStorageStatus is what was observed of a SecureStorage. It is computed
-// anew on every pass. What is read back from it only serves to find what would
-// otherwise be lost, as the grants. There is nothing secret in it.
+// SecureStorageStatus is the observed state of a SecureStorage. The controller
+// computes it on every reconcile. It reads back only what it cannot observe
+// again, such as the grants. The status contains no secrets.
 type SecureStorageStatusApplyConfiguration struct {
-	// observedGeneration is the metadata.generation that this status is about.
+	// observedGeneration is the metadata.generation that the status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// phase sums the SecureStorage up in one word, for people.
+	// phase is a one-word summary for users.
 	Phase *apisv1alpha1.SecureStoragePhase `json:"phase,omitempty"`
-	// conditions say how things stand: Ready over all, and one for each phase.
+	// conditions are Ready, the summary, and one condition for each phase.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// waitingSince is since when the phase that gates the others has waited, or
-	// not been done for another reason. It is left out when nothing gates.
+	// waitingSince is when the first phase that is not ready stopped being
+	// ready. It is empty if all phases are ready.
 	WaitingSince *metav1.Time `json:"waitingSince,omitempty"`
-	// accountName is the name of the storage account, given or derived.
+	// accountName is the name of the storage account, from the spec or derived.
 	AccountName *string `json:"accountName,omitempty"`
-	// accountID is the resource ID of the storage account in the cloud.
+	// accountID is the resource ID of the storage account.
 	AccountID *string `json:"accountID,omitempty"`
-	// principalID is the UUID of the storage account's identity in the cloud's
-	// directory.
+	// principalID is the UUID of the managed identity of the storage account in
+	// Microsoft Entra ID.
 	PrincipalID *string `json:"principalID,omitempty"`
-	// endpoint is the URL of the storage account's blobs.
+	// endpoint is the URL of the blob service of the storage account.
 	Endpoint *string `json:"endpoint,omitempty"`
-	// grantID is the resource ID of what lets the storage account use the key:
-	// of the role assignment, or, with an access policy, of the key vault.
+	// grantID is the resource ID of the grant: the role assignment, or the key
+	// vault with an access policy.
 	GrantID *string `json:"grantID,omitempty"`
-	// grants are all grants on key vaults that may exist and were made for this
-	// SecureStorage. One is noted before it is made, and until it is taken back.
-	// It is one, except while the vault, the access type or the identity changes.
+	// grants are all grants on key vaults that the controller may have created
+	// for this SecureStorage. A grant is recorded before it is created, and
+	// removed after it is revoked. The list has one element, except while the
+	// key vault, the access type or the identity changes.
 	Grants []SecureStorageGrantApplyConfiguration `json:"grants,omitempty"`
-	// encryption is where the key in use comes from: Microsoft.Keyvault (a vault
-	// of the customer) or Microsoft.Storage (the platform).
+	// encryption is the key source of the storage account: Microsoft.Keyvault
+	// (a customer-managed key) or Microsoft.Storage (keys that Azure manages).
 	Encryption *apisv1alpha1.SecureStorageEncryption `json:"encryption,omitempty"`
-	// keyURI is the key in use, with its version.
+	// keyURI is the URI of the key in use, with its version.
 	KeyURI *string `json:"keyURI,omitempty"`
 	// keyVersion is the version of the key in use.
 	KeyVersion *string `json:"keyVersion,omitempty"`

@@ -5,12 +5,12 @@ package v1alpha1
 // SecureStorageVaultApplyConfiguration represents a declarative configuration of the SecureStorageVault type for use
 // with apply.
 //
-// SecureStorageVault names a key vault.
+// SecureStorageVault is a key vault.
 type SecureStorageVaultApplyConfiguration struct {
-	// name of the key vault: 3 to 24 letters, digits and '-'.
+	// name is the name of the key vault: 3 to 24 letters, digits and '-'.
 	Name *string `json:"name,omitempty"`
-	// resourceGroup of the key vault. Left out, it is that of the storage
-	// account.
+	// resourceGroup is the resource group of the key vault. Defaults to the
+	// resource group of the storage account.
 	ResourceGroup *string `json:"resourceGroup,omitempty"`
 }
 

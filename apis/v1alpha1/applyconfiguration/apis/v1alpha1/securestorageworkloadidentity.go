@@ -5,15 +5,15 @@ package v1alpha1
 // SecureStorageWorkloadIdentityApplyConfiguration represents a declarative configuration of the SecureStorageWorkloadIdentity type for use
 // with apply.
 //
-// SecureStorageWorkloadIdentity is an application in the cloud's directory with
-// a federated credential for a ServiceAccount of the SecureStorage's namespace.
+// SecureStorageWorkloadIdentity is an application in Microsoft Entra ID with a
+// federated credential for a ServiceAccount in the same namespace.
 type SecureStorageWorkloadIdentityApplyConfiguration struct {
-	// clientID is the UUID of the application or of the managed identity.
+	// clientID is the UUID of the application or the managed identity.
 	ClientID *string `json:"clientID,omitempty"`
-	// tenantID is the UUID of the tenant that the application is in.
+	// tenantID is the UUID of the tenant of the application.
 	TenantID *string `json:"tenantID,omitempty"`
-	// serviceAccountName is the ServiceAccount of this namespace that the
-	// application trusts. Left out, it is the default one of the namespace.
+	// serviceAccountName is the ServiceAccount of the federated credential.
+	// Defaults to the default ServiceAccount of the namespace.
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
 }
 

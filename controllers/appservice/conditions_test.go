@@ -19,14 +19,14 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// Conditions and reasons are API. These tests read the sources, because a word that nothing says,
-// or that a list forgets, is just what they have to find.
+// Condition types and reasons are API. These tests read the sources, so that they also find constants
+// that no code uses and constants that a list omits.
 
-// promises has the words that every kind may use, and those of AppService. Other kinds have files of
-// their own beside it.
-const promises = "apis/v1alpha1/conditions.go"
+// conditionsFile declares the condition types and reasons of all kinds and of AppService. The other
+// kinds have their own files next to it.
+const conditionsFile = "apis/v1alpha1/conditions.go"
 
-// parsed parses a Go file of this module, or all of a folder without its tests.
+// parsed parses a Go file of this module, or all files of a package without its tests.
 func parsed(t *testing.T, path string) []*ast.File {
 	t.Helper()
 	g := NewWithT(t)
@@ -48,7 +48,7 @@ func parsed(t *testing.T, path string) []*ast.File {
 	return files
 }
 
-// constants finds the string constants of a file or folder whose names begin with the prefix.
+// constants returns the string constants of a file or package with the given name prefix.
 func constants(t *testing.T, path, prefix string) map[string]string {
 	t.Helper()
 	values := map[string]string{}
@@ -74,8 +74,8 @@ func constants(t *testing.T, path, prefix string) map[string]string {
 	return values
 }
 
-// uses counts in how many places of a folder each identifier stands, as itself or behind a
-// package's name, beside its declaration.
+// uses counts the references to each identifier in a package, qualified or not, apart from its
+// declaration.
 func uses(t *testing.T, path string) map[string]int {
 	t.Helper()
 	count := map[string]int{}
@@ -101,15 +101,15 @@ func uses(t *testing.T, path string) map[string]int {
 	return count
 }
 
-// saidBy lists who says a reason: this package, the engine or the applier.
-func saidBy(t *testing.T) map[string][]string {
+// reasonUsers lists the packages that set each reason: this package, the engine or the applier.
+func reasonUsers(t *testing.T) map[string][]string {
 	t.Helper()
-	speakers := map[string][]string{}
+	users := map[string][]string{}
 	for _, folder := range []string{"controllers/appservice", "internal/workload"} {
 		used := uses(t, folder)
-		for name, value := range constants(t, promises, "Reason") {
+		for name, value := range constants(t, conditionsFile, "Reason") {
 			if used[name] > 0 {
-				speakers[value] = append(speakers[value], folder)
+				users[value] = append(users[value], folder)
 			}
 		}
 	}
@@ -117,39 +117,39 @@ func saidBy(t *testing.T) map[string][]string {
 		used := uses(t, library)
 		for name, value := range constants(t, library, "Reason") {
 			if used[name] > 0 {
-				speakers[value] = append(speakers[value], library)
+				users[value] = append(users[value], library)
 			}
 		}
 	}
-	return speakers
+	return users
 }
 
-func TestEveryReasonIsSaidBySomebody(t *testing.T) {
-	speakers := saidBy(t)
-	for name, value := range constants(t, promises, "Reason") {
-		if len(speakers[value]) == 0 {
-			t.Errorf("%s (%q) is promised by apis/v1alpha1, and nothing says it: say it, or take it out", name, value)
+func TestEveryReasonOfTheAPIIsUsed(t *testing.T) {
+	users := reasonUsers(t)
+	for name, value := range constants(t, conditionsFile, "Reason") {
+		if len(users[value]) == 0 {
+			t.Errorf("apis/v1alpha1 declares %s (%q), but no package uses it: use it or remove it", name, value)
 		}
 	}
 }
 
-// neverShown are reasons of the applier after which a pass begins anew, before a status is written.
-var neverShown = map[string]bool{string(ssa.ReasonStale): true}
+// internalReasons are reasons of the applier that make the engine retry before it writes a status.
+var internalReasons = map[string]bool{string(ssa.ReasonStale): true}
 
-func TestEveryReasonThatIsSaidIsPromised(t *testing.T) {
-	promised := map[string]bool{}
-	for _, value := range constants(t, promises, "Reason") {
-		promised[value] = true
+func TestEveryUsedReasonIsInTheAPI(t *testing.T) {
+	declared := map[string]bool{}
+	for _, value := range constants(t, conditionsFile, "Reason") {
+		declared[value] = true
 	}
-	for value, speakers := range saidBy(t) {
-		if !promised[value] && !neverShown[value] {
-			t.Errorf("%v says the reason %q, which apis/v1alpha1 does not know", speakers, value)
+	for value, users := range reasonUsers(t) {
+		if !declared[value] && !internalReasons[value] {
+			t.Errorf("%v use the reason %q, which apis/v1alpha1 does not declare", users, value)
 		}
 	}
 }
 
-// The words of this package are constants, so that the tests above see all of them.
-func TestVerdictsTakeTheirReasonsFromTheAPI(t *testing.T) {
+// Verdicts take their reasons from constants, so that the tests above see all of them.
+func TestVerdictsUseReasonsOfTheAPI(t *testing.T) {
 	verdicts := map[string]bool{"Wait": true, "Stalled": true, "DoneBecause": true, "Missing": true}
 	seen := 0
 	for _, file := range append(parsed(t, "controllers/appservice"), parsed(t, "internal/workload")...) {
@@ -164,7 +164,7 @@ func TestVerdictsTakeTheirReasonsFromTheAPI(t *testing.T) {
 			}
 			seen++
 			if !isReason(call.Args[0]) {
-				t.Errorf("phases.%s is called with a reason that is neither a constant of apis/v1alpha1 nor another verdict's", function.Sel.Name)
+				t.Errorf("phases.%s is called with a reason that is neither a constant of apis/v1alpha1 nor the reason of another verdict", function.Sel.Name)
 			}
 			return true
 		})
@@ -172,7 +172,7 @@ func TestVerdictsTakeTheirReasonsFromTheAPI(t *testing.T) {
 	NewWithT(t).Expect(seen).To(BeNumerically(">", 5))
 }
 
-// isReason: v1alpha1.Reason..., or verdict.Reason().
+// isReason matches v1alpha1.Reason... and verdict.Reason().
 func isReason(argument ast.Expr) bool {
 	if call, ok := argument.(*ast.CallExpr); ok {
 		method, ok := call.Fun.(*ast.SelectorExpr)
@@ -187,8 +187,8 @@ func isNamed(expression ast.Expr, name string) bool {
 	return ok && ident.Name == name
 }
 
-func TestConditionsAreThoseOfTheAPI(t *testing.T) {
-	// given what the engine sets: one condition for each phase, and its own
+func TestConditionTypesMatchTheAPI(t *testing.T) {
+	// given the conditions that the engine sets: one per phase, and its own
 	set := map[string]bool{}
 	for _, value := range constants(t, "pkg/phases", "Condition") {
 		set[value] = true
@@ -196,15 +196,15 @@ func TestConditionsAreThoseOfTheAPI(t *testing.T) {
 	for _, phase := range Phases() {
 		set[phases.ConditionOf(phase.PhaseName())] = true
 	}
-	// then that is what the API promises, and nothing else
-	promised := map[string]bool{}
-	for _, value := range constants(t, promises, "Condition") {
-		promised[value] = true
+	// then they are exactly the condition types of the API
+	declared := map[string]bool{}
+	for _, value := range constants(t, conditionsFile, "Condition") {
+		declared[value] = true
 	}
-	NewWithT(t).Expect(set).To(Equal(promised))
+	NewWithT(t).Expect(set).To(Equal(declared))
 }
 
-func TestPoliciesAreThoseOfTheLibraries(t *testing.T) {
+func TestPoliciesMatchTheLibraries(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(string(v1alpha1.AdoptionNever)).To(Equal(string(ssa.AdoptNever)))
 	g.Expect(string(v1alpha1.AdoptionIfUnowned)).To(Equal(string(ssa.AdoptIfUnowned)))
@@ -212,27 +212,27 @@ func TestPoliciesAreThoseOfTheLibraries(t *testing.T) {
 	g.Expect(string(v1alpha1.DriftReport)).To(Equal(string(ssa.ReportDrift)))
 }
 
-func manual(t *testing.T) string {
+func documentation(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "appservice.md"))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return string(text)
 }
 
-func TestTheManualHasThePhasesInTheirOrder(t *testing.T) {
+func TestDocumentationListsThePhasesInOrder(t *testing.T) {
 	var names, documented []string
 	for _, phase := range Phases() {
 		names = append(names, phase.PhaseName())
 	}
-	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `(\\w+)` \\|").FindAllStringSubmatch(manual(t), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `(\\w+)` \\|").FindAllStringSubmatch(documentation(t), -1) {
 		documented = append(documented, row[2])
 		NewWithT(t).Expect(row[1]).To(Equal(strconv.Itoa(len(documented))), "the number of %s", row[2])
 	}
 	NewWithT(t).Expect(documented).To(Equal(names))
 }
 
-func TestTheManualHasEveryField(t *testing.T) {
-	text := manual(t)
+func TestDocumentationListsEveryField(t *testing.T) {
+	text := documentation(t)
 	for prefix, object := range map[string]any{
 		"":                  v1alpha1.AppServiceSpec{},
 		"probes.":           v1alpha1.AppServiceProbes{},
@@ -246,7 +246,7 @@ func TestTheManualHasEveryField(t *testing.T) {
 		for field := range reflect.TypeOf(object).Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if !strings.Contains(text, "`"+prefix+name+"`") {
-				t.Errorf("docs/appservice.md does not have `%s%s`", prefix, name)
+				t.Errorf("docs/appservice.md does not document `%s%s`", prefix, name)
 			}
 		}
 	}
