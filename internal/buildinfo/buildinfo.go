@@ -1,12 +1,12 @@
-// Package buildinfo says which build this is.
+// Package buildinfo reports the version of this build.
 //
-// A release sets what it knows with the linker:
+// A release sets the values with the linker:
 //
 //	go build -ldflags "-X github.com/fixpoint-dev/fixpoint/internal/buildinfo.version=v1.2.3 \
 //	  -X github.com/fixpoint-dev/fixpoint/internal/buildinfo.commit=0123abc \
 //	  -X github.com/fixpoint-dev/fixpoint/internal/buildinfo.date=2026-01-02T03:04:05Z"
 //
-// What is not set is what the Go toolchain has noted of the repository.
+// Values that are not set come from the build information that the Go toolchain records.
 package buildinfo
 
 import (
@@ -22,66 +22,66 @@ import (
 // Set by the linker.
 var version, commit, date string
 
-// Unknown stands for what a build does not know of itself.
+// Unknown is the value of information that is not available.
 const Unknown = "unknown"
 
-// Info is what a build knows of itself.
+// Info describes a build.
 type Info struct {
 	// Version is a tag, or (devel).
 	Version string
-	// Commit is the revision, with -dirty if there were changes beside it.
+	// Commit is the revision, with the suffix -dirty if the work tree had uncommitted changes.
 	Commit string
-	// Date is when the commit was made, or whatever the release says, as RFC 3339.
+	// Date is the time of the commit, or the date that the release sets, in RFC 3339.
 	Date string
-	// Go is the toolchain's version.
+	// Go is the version of the Go toolchain.
 	Go string
 }
 
-// Get returns what this build knows of itself.
+// Get describes this build.
 func Get() Info {
 	build, _ := debug.ReadBuildInfo()
 	return from(build)
 }
 
 func from(build *debug.BuildInfo) Info {
-	noted := map[string]string{}
+	recorded := map[string]string{}
 	module := ""
 	if build != nil {
 		module = build.Main.Version
 		for _, setting := range build.Settings {
-			noted[setting.Key] = setting.Value
+			recorded[setting.Key] = setting.Value
 		}
 	}
-	revision := noted["vcs.revision"]
-	if revision != "" && noted["vcs.modified"] == "true" {
+	revision := recorded["vcs.revision"]
+	if revision != "" && recorded["vcs.modified"] == "true" {
 		revision += "-dirty"
 	}
 	return Info{
 		Version: cmp.Or(version, module, Unknown),
 		Commit:  cmp.Or(commit, revision, Unknown),
-		Date:    cmp.Or(date, noted["vcs.time"], Unknown),
+		Date:    cmp.Or(date, recorded["vcs.time"], Unknown),
 		Go:      runtime.Version(),
 	}
 }
 
-// String is a line for people.
+// String formats the information in one line.
 func (i Info) String() string {
-	return fmt.Sprintf("%s, commit %s, of %s, built with %s", i.Version, i.Commit, i.Date, i.Go)
+	return fmt.Sprintf("%s, commit %s, date %s, built with %s", i.Version, i.Commit, i.Date, i.Go)
 }
 
-// Register adds the metric fixpoint_build_info, which is always 1 and says in its labels what
-// build this is. That it is there already is no error.
+// Register registers the metric fixpoint_build_info, whose value is always 1 and whose labels describe
+// the build. It is no error if it is registered already.
 func Register(registerer prometheus.Registerer) error {
 	info := Get()
 	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name:        "fixpoint_build_info",
-		Help:        "Always 1; the labels say which build this is.",
+		Help:        "Always 1; the labels describe the build.",
 		ConstLabels: prometheus.Labels{"version": info.Version, "commit": info.Commit, "date": info.Date, "go": info.Go},
 	}, func() float64 { return 1 })
 	err := registerer.Register(gauge)
 	var already prometheus.AlreadyRegisteredError
 	if err != nil && !errors.As(err, &already) {
-		return fmt.Errorf("registering the metric of the build: %w", err)
+		return fmt.Errorf("registering fixpoint_build_info: %w", err)
 	}
 	return nil
 }

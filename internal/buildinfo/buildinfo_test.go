@@ -10,7 +10,7 @@ import (
 )
 
 func TestInfo(t *testing.T) {
-	noted := &debug.BuildInfo{Main: debug.Module{Version: "v0.1.0"}, Settings: []debug.BuildSetting{
+	recorded := &debug.BuildInfo{Main: debug.Module{Version: "v0.1.0"}, Settings: []debug.BuildSetting{
 		{Key: "vcs.revision", Value: "0123abc"}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"}, {Key: "vcs.modified", Value: "true"},
 	}}
 	cases := map[string]struct {
@@ -18,9 +18,9 @@ func TestInfo(t *testing.T) {
 		version, commit, date string
 		want                  Info
 	}{
-		"nothing is known":         {nil, "", "", "", Info{Unknown, Unknown, Unknown, runtime.Version()}},
-		"what the toolchain noted": {noted, "", "", "", Info{"v0.1.0", "0123abc-dirty", "2026-01-02T03:04:05Z", runtime.Version()}},
-		"what the linker was told": {noted, "v1.0.0", "456def", "2026-02-03T00:00:00Z", Info{"v1.0.0", "456def", "2026-02-03T00:00:00Z", runtime.Version()}},
+		"no information":     {nil, "", "", "", Info{Unknown, Unknown, Unknown, runtime.Version()}},
+		"from the toolchain": {recorded, "", "", "", Info{"v0.1.0", "0123abc-dirty", "2026-01-02T03:04:05Z", runtime.Version()}},
+		"from the linker":    {recorded, "v1.0.0", "456def", "2026-02-03T00:00:00Z", Info{"v1.0.0", "456def", "2026-02-03T00:00:00Z", runtime.Version()}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -31,12 +31,12 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-func TestInfoIsALine(t *testing.T) {
+func TestInfoString(t *testing.T) {
 	info := Info{"v1.0.0", "456def", "2026-02-03T00:00:00Z", "go1.26"}
-	NewWithT(t).Expect(info.String()).To(Equal("v1.0.0, commit 456def, of 2026-02-03T00:00:00Z, built with go1.26"))
+	NewWithT(t).Expect(info.String()).To(Equal("v1.0.0, commit 456def, date 2026-02-03T00:00:00Z, built with go1.26"))
 }
 
-func TestTheMetricIsRegisteredOnce(t *testing.T) {
+func TestRegisterTwice(t *testing.T) {
 	g := NewWithT(t)
 	registry := prometheus.NewRegistry()
 	g.Expect(Register(registry)).To(Succeed())

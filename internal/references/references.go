@@ -1,6 +1,6 @@
-// Package references finds out about the objects that a spec names and its controller does not make:
-// whether they are there, and whether what pods take from them has changed. It caches metadata only;
-// data is read when an object is seen for the first time or has changed, and kept as a hash.
+// Package references resolves the objects that a spec refers to and its controller does not create:
+// whether they exist, and whether the data that pods use from them has changed. It caches metadata
+// only; data is read when an object is new or has changed, and kept as a hash.
 package references
 
 import (
@@ -31,35 +31,35 @@ const (
 	PersistentVolumeClaim Kind = "PersistentVolumeClaim"
 )
 
-// Reference is one place of a spec that names an object.
+// Reference is one field of a spec that names an object.
 type Reference struct {
 	Kind Kind
 	Name string
-	// Keys are the keys of the data that have to be there; none means whatever is there.
+	// Keys are the data keys that must exist. Empty means that all existing keys are used.
 	Keys []string
 	// Optional objects and keys may be missing.
 	Optional bool
-	// Rolls is true if pods take the data when they start: a change of it replaces them.
+	// Rolls is true if pods read the data at start, so that a change of it must replace them.
 	Rolls bool
 }
 
-// ID names the object within its namespace, such as Secret/tokens. It is what an index is made of.
+// ID is the key of the object within its namespace, such as Secret/tokens, for use in an index.
 func (r Reference) ID() string { return string(r.Kind) + "/" + r.Name }
 
-// Finding is what was found out about a list of references.
+// Finding is the result of resolving a list of references.
 type Finding struct {
-	// Missing lists what is not there, sorted, in words such as "Secret tokens" and
+	// Missing lists missing objects and keys, sorted, such as "Secret tokens" and
 	// "key password of Secret tokens".
 	Missing []string
-	// Hash changes when data changes that pods take; it is empty if they take none.
+	// Hash changes when data that pods use changes; it is empty if they use none.
 	Hash string
 }
 
-// Reader finds out. It is safe for concurrent use.
+// Reader resolves references. It is safe for concurrent use.
 type Reader struct {
 	// Metadata reads PartialObjectMetadata from a cache.
 	Metadata client.Reader
-	// Data reads whole objects past the cache.
+	// Data reads whole objects from the API server.
 	Data client.Reader
 
 	mu    sync.Mutex
@@ -72,7 +72,7 @@ type snapshot struct {
 	keys            map[string]string
 }
 
-// Find looks at all references of an object in a namespace.
+// Find resolves all references of one object.
 func (r *Reader) Find(ctx context.Context, namespace string, references []Reference) (Finding, error) {
 	missing := map[string]bool{}
 	var hashed []string
@@ -107,13 +107,13 @@ func (r *Reader) find(ctx context.Context, namespace string, reference Reference
 	err := r.Metadata.Get(ctx, client.ObjectKey{Namespace: namespace, Name: reference.Name}, metadata)
 	if apierrors.IsNotFound(err) {
 		if reference.Optional {
-			// To pods it is the same whether the object is missing or has none of the keys.
+			// Pods cannot tell a missing object from one without the keys.
 			return inspect(reference, nil), nil
 		}
 		return presence{missing: []string{fmt.Sprintf("%s %s", reference.Kind, reference.Name)}}, nil
 	}
 	if err != nil {
-		return presence{}, fmt.Errorf("looking for %s %s: %w", reference.Kind, reference.Name, err)
+		return presence{}, fmt.Errorf("getting %s %s: %w", reference.Kind, reference.Name, err)
 	}
 	if !reference.Rolls && len(reference.Keys) == 0 {
 		return presence{}, nil
@@ -125,7 +125,7 @@ func (r *Reader) find(ctx context.Context, namespace string, reference Reference
 	return inspect(reference, keys), nil
 }
 
-// inspect looks for the keys that are needed, and sums up the data that is taken.
+// inspect finds missing keys, and hashes the data that is used.
 func inspect(reference Reference, keys map[string]string) presence {
 	wanted := reference.Keys
 	if len(wanted) == 0 {
@@ -144,7 +144,7 @@ func inspect(reference Reference, keys map[string]string) presence {
 	return found
 }
 
-// keysOf reads the data of an object, unless this version of it is known.
+// keysOf reads the data of an object, unless this version of it is cached.
 func (r *Reader) keysOf(ctx context.Context, metadata *metav1.PartialObjectMetadata, kind Kind) (map[string]string, error) {
 	r.mu.Lock()
 	known, ok := r.known[metadata.UID]
@@ -195,7 +195,7 @@ func (r *Reader) read(ctx context.Context, key client.ObjectKey, kind Kind) (sna
 	}
 }
 
-// Forget drops what is known of an object that is gone.
+// Forget drops the cached data of a deleted object.
 func (r *Reader) Forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -35,7 +35,7 @@ func configMap(name string, data ...string) *corev1.ConfigMap {
 	return c
 }
 
-// cluster is a Reader over objects, that counts how often data is read.
+// cluster is a Reader over objects; it counts reads of data.
 type cluster struct {
 	client.Client
 	reader *references.Reader
@@ -43,7 +43,7 @@ type cluster struct {
 	broken error
 }
 
-func given(objects ...client.Object) *cluster {
+func newCluster(objects ...client.Object) *cluster {
 	c := &cluster{}
 	c.Client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).
 		WithInterceptorFuncs(interceptor.Funcs{Get: func(ctx context.Context, under client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
@@ -71,7 +71,7 @@ func (c *cluster) update(t *testing.T, object client.Object) {
 	NewWithT(t).Expect(c.Update(context.Background(), object)).To(Succeed())
 }
 
-func TestWhatIsMissingIsNamed(t *testing.T) {
+func TestFindListsMissingObjectsAndKeys(t *testing.T) {
 	objects := []client.Object{
 		secret("tokens", "a", "1"), configMap("settings", "b", "2"),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot"}},
@@ -81,8 +81,8 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		references []references.Reference
 		missing    []string
 	}{
-		"nothing is asked for": {},
-		"all is there": {references: []references.Reference{
+		"no references": {},
+		"everything exists": {references: []references.Reference{
 			{Kind: references.Secret, Name: "tokens", Keys: []string{"a"}, Rolls: true}, {Kind: references.ConfigMap, Name: "settings", Keys: []string{"b"}},
 			{Kind: references.ServiceAccount, Name: "robot"}}},
 		"objects, sorted and each once": {
@@ -99,12 +99,12 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(given(objects...).find(t, c.references...).Missing).To(Equal(c.missing))
+			NewWithT(t).Expect(newCluster(objects...).find(t, c.references...).Missing).To(Equal(c.missing))
 		})
 	}
 }
 
-func TestTheHashChangesWithDataThatPodsTakeAndWithNothingElse(t *testing.T) {
+func TestHashChangesOnlyWithDataThatPodsUse(t *testing.T) {
 	all := []references.Reference{
 		{Kind: references.Secret, Name: "whole", Rolls: true},
 		{Kind: references.Secret, Name: "part", Keys: []string{"taken"}, Rolls: true},
@@ -125,22 +125,22 @@ func TestTheHashChangesWithDataThatPodsTakeAndWithNothingElse(t *testing.T) {
 			labelled.Labels, labelled.Annotations = map[string]string{"l": "1"}, map[string]string{"a": "1"}
 			c.update(t, labelled)
 		}, false},
-		"a key that is taken":     {func(t *testing.T, c *cluster) { c.update(t, secret("part", "taken", "2", "other", "1")) }, true},
-		"a key that is not taken": {func(t *testing.T, c *cluster) { c.update(t, secret("part", "taken", "1", "other", "2")) }, false},
-		"a ConfigMap":             {func(t *testing.T, c *cluster) { c.update(t, configMap("settings", "x", "2")) }, true},
+		"a used key":    {func(t *testing.T, c *cluster) { c.update(t, secret("part", "taken", "2", "other", "1")) }, true},
+		"an unused key": {func(t *testing.T, c *cluster) { c.update(t, secret("part", "taken", "1", "other", "2")) }, false},
+		"a ConfigMap":   {func(t *testing.T, c *cluster) { c.update(t, configMap("settings", "x", "2")) }, true},
 		"binary data": {func(t *testing.T, c *cluster) {
 			binary := configMap("settings", "x", "1")
 			binary.BinaryData = map[string][]byte{"y": {0xff}}
 			c.update(t, binary)
 		}, true},
-		"what pods do not take": {func(t *testing.T, c *cluster) { c.update(t, secret("pull", "a", "2")) }, false},
-		"an optional one comes": {func(t *testing.T, c *cluster) {
+		"not used by pods": {func(t *testing.T, c *cluster) { c.update(t, secret("pull", "a", "2")) }, false},
+		"an optional one is created": {func(t *testing.T, c *cluster) {
 			NewWithT(t).Expect(c.Create(context.Background(), secret("later", "k", "1"))).To(Succeed())
 		}, true},
-		"an optional one comes without key": {func(t *testing.T, c *cluster) {
+		"an optional one is created without the key": {func(t *testing.T, c *cluster) {
 			NewWithT(t).Expect(c.Create(context.Background(), secret("later", "x", "1"))).To(Succeed())
 		}, false},
-		"made anew with the same data": {func(t *testing.T, c *cluster) {
+		"recreated with the same data": {func(t *testing.T, c *cluster) {
 			NewWithT(t).Expect(c.Delete(context.Background(), secret("whole"))).To(Succeed())
 			again := secret("whole", "a", "1")
 			again.UID = "another"
@@ -150,56 +150,56 @@ func TestTheHashChangesWithDataThatPodsTakeAndWithNothingElse(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			world := given(secret("whole", "a", "1"), secret("part", "taken", "1", "other", "1"), configMap("settings", "x", "1"), secret("pull", "a", "1"))
-			before := world.find(t, all...).Hash
+			data := newCluster(secret("whole", "a", "1"), secret("part", "taken", "1", "other", "1"), configMap("settings", "x", "1"), secret("pull", "a", "1"))
+			before := data.find(t, all...).Hash
 			g.Expect(before).To(HaveLen(16))
 
-			c.change(t, world)
+			c.change(t, data)
 
-			after := world.find(t, all...)
+			after := data.find(t, all...)
 			g.Expect(after.Missing).To(BeEmpty())
 			g.Expect(after.Hash != before).To(Equal(c.changes))
-			// in whatever order they are asked for, and however often
-			g.Expect(world.find(t, append([]references.Reference{all[2], all[1]}, all...)...).Hash).To(Equal(after.Hash))
+			// independent of order and repetition
+			g.Expect(data.find(t, append([]references.Reference{all[2], all[1]}, all...)...).Hash).To(Equal(after.Hash))
 		})
 	}
 }
 
-func TestThereIsNoHashWithoutDataThatPodsTake(t *testing.T) {
-	world := given(secret("pull", "a", "1"))
-	finding := world.find(t, references.Reference{Kind: references.Secret, Name: "pull"})
+func TestHashIsEmptyIfPodsUseNoData(t *testing.T) {
+	c := newCluster(secret("pull", "a", "1"))
+	finding := c.find(t, references.Reference{Kind: references.Secret, Name: "pull"})
 	NewWithT(t).Expect(finding).To(Equal(references.Finding{}))
-	NewWithT(t).Expect(world.reads).To(BeZero(), "data is read only where it must be")
+	NewWithT(t).Expect(c.reads).To(BeZero(), "data is not read without need")
 }
 
 func TestDataIsReadOncePerVersion(t *testing.T) {
 	g := NewWithT(t)
-	world := given(secret("tokens", "a", "1"))
+	c := newCluster(secret("tokens", "a", "1"))
 	reference := references.Reference{Kind: references.Secret, Name: "tokens", Rolls: true}
 	for range 3 {
-		world.find(t, reference)
+		c.find(t, reference)
 	}
-	g.Expect(world.reads).To(Equal(1))
+	g.Expect(c.reads).To(Equal(1))
 
-	world.update(t, secret("tokens", "a", "2"))
+	c.update(t, secret("tokens", "a", "2"))
 	for range 3 {
-		world.find(t, reference)
+		c.find(t, reference)
 	}
-	g.Expect(world.reads).To(Equal(2))
+	g.Expect(c.reads).To(Equal(2))
 
-	world.reader.Forget("secret-tokens")
-	world.find(t, reference)
-	g.Expect(world.reads).To(Equal(3))
+	c.reader.Forget("secret-tokens")
+	c.find(t, reference)
+	g.Expect(c.reads).To(Equal(3))
 }
 
-func TestAnErrorSaysWhatWasLookedFor(t *testing.T) {
-	world := given()
-	world.broken = errors.New("no route to host")
-	_, err := world.reader.Find(context.Background(), namespace, []references.Reference{{Kind: references.Secret, Name: "tokens"}})
-	NewWithT(t).Expect(err).To(MatchError("looking for Secret tokens: no route to host"))
-	NewWithT(t).Expect(errors.Is(err, world.broken)).To(BeTrue())
+func TestErrorsNameTheObject(t *testing.T) {
+	c := newCluster()
+	c.broken = errors.New("no route to host")
+	_, err := c.reader.Find(context.Background(), namespace, []references.Reference{{Kind: references.Secret, Name: "tokens"}})
+	NewWithT(t).Expect(err).To(MatchError("getting Secret tokens: no route to host"))
+	NewWithT(t).Expect(errors.Is(err, c.broken)).To(BeTrue())
 }
 
-func TestIDsAreUniqueInANamespace(t *testing.T) {
+func TestID(t *testing.T) {
 	NewWithT(t).Expect(references.Reference{Kind: references.Secret, Name: "tokens"}.ID()).To(Equal("Secret/tokens"))
 }

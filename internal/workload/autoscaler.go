@@ -13,7 +13,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// Scaling bounds and steers an autoscaler; CPU and Memory are percentages of what pods request.
+// Scaling configures an autoscaler; CPU and Memory are target utilizations in percent of the requests.
 type Scaling struct {
 	Min, Max    int32
 	CPU, Memory *int32
@@ -45,52 +45,53 @@ func utilization(resource corev1.ResourceName, percent int32) *autoscalingv2ac.M
 				WithAverageUtilization(percent)))
 }
 
-// AutoscalerReady judges an autoscaler. One that gets no metrics still keeps the number of pods between its
-// bounds, so it is ready, and says what it lacks. One that has not looked yet is about to change
-// the number, of a new Deployment at least, which begins with a single pod.
+// AutoscalerReady reports whether an autoscaler works. Without metrics it still keeps the number of
+// pods within its bounds, so it is ready and the message says what is missing. An autoscaler that has
+// not observed the Deployment yet is not ready: it may be about to scale it.
 func AutoscalerReady(h *autoscalingv2.HorizontalPodAutoscaler) phases.Verdict {
-	hasLooked := false
+	hasObserved := false
 	for _, c := range h.Status.Conditions {
-		hasLooked = hasLooked || c.Type == autoscalingv2.AbleToScale
+		hasObserved = hasObserved || c.Type == autoscalingv2.AbleToScale
 		if c.Status != corev1.ConditionFalse {
 			continue
 		}
 		switch c.Type {
 		case autoscalingv2.AbleToScale:
-			return phases.Wait(v1alpha1.ReasonProgressing, "the autoscaler cannot scale the Deployment ("+c.Reason+")", 0)
+			return phases.Wait(v1alpha1.ReasonProgressing, "the HorizontalPodAutoscaler cannot scale the Deployment ("+c.Reason+")", 0)
 		case autoscalingv2.ScalingActive:
 			return phases.DoneBecause(v1alpha1.ReasonScalingInactive,
-				"the autoscaler keeps to its bounds and does not scale in between ("+c.Reason+"); give the pods spec.resources.requests, and the cluster a metrics server")
-		default: // ScalingLimited is its daily business
+				"the HorizontalPodAutoscaler cannot read metrics ("+c.Reason+") and only keeps the number of pods between minReplicas and maxReplicas; set spec.resources.requests and install metrics-server")
+		default: // ScalingLimited is normal operation
 		}
 	}
-	if !hasLooked {
-		return phases.Wait(v1alpha1.ReasonProgressing, "the autoscaler has not looked at the Deployment yet", 0)
+	if !hasObserved {
+		return phases.Wait(v1alpha1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler controller to observe the Deployment", 0)
 	}
-	return phases.Done("the autoscaler decides how many pods there are")
+	return phases.Done("HorizontalPodAutoscaler applied")
 }
 
-// AutoscalerReadyOver judges an autoscaler that is ready by itself beside the Deployment that it
-// scales. Each comes from a cache of its own, so that the autoscaler may be seen to have scaled while
-// the Deployment is seen as it was before; and after an edit of its bounds it takes the autoscaler up
-// to a sync period, 15 s by default, to act on them. A Deployment with no pods turns an autoscaler off.
+// AutoscalerReadyOver turns the verdict on a ready autoscaler into a wait until the Deployment has a
+// number of replicas within the bounds. The two come from separate caches, so the autoscaler may
+// already report a scaling that the cached Deployment does not show; and after a change of its bounds
+// the autoscaler takes up to one sync period, 15 s by default, to act. A Deployment with 0 replicas
+// disables its autoscaler.
 // See https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#implicit-maintenance-mode-deactivation.
 func AutoscalerReadyOver(d *appsv1.Deployment, h *autoscalingv2.HorizontalPodAutoscaler, verdict phases.Verdict) phases.Verdict {
 	if d == nil || !verdict.IsDone() {
 		return verdict
 	}
-	replicas, least := orOne(d.Spec.Replicas), orOne(h.Spec.MinReplicas)
+	replicas, least := replicasOrOne(d.Spec.Replicas), replicasOrOne(h.Spec.MinReplicas)
 	switch {
 	case replicas >= least && replicas <= h.Spec.MaxReplicas:
 		return verdict
 	case replicas == 0:
 		return phases.Wait(v1alpha1.ReasonScalingInactive, fmt.Sprintf(
-			"somebody has scaled the Deployment to 0, which turns the autoscaler off; turn it on again: kubectl scale deployment %s --replicas=%d",
+			"the Deployment is scaled to 0 replicas, which disables the HorizontalPodAutoscaler; to enable it, run kubectl scale deployment %s --replicas=%d",
 			d.Name, least), 0).AsTrouble()
 	default:
-		return phases.Wait(v1alpha1.ReasonProgressing, "the autoscaler has not brought the number of pods within its bounds yet", 0)
+		return phases.Wait(v1alpha1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler to scale the Deployment to between minReplicas and maxReplicas", 0)
 	}
 }
 
-// orOne is the API server's default for a number of pods.
-func orOne(replicas *int32) int32 { return ptr.Deref(replicas, 1) }
+// replicasOrOne applies the API server's default for a number of replicas.
+func replicasOrOne(replicas *int32) int32 { return ptr.Deref(replicas, 1) }

@@ -9,7 +9,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// DisruptionBudget is the PodDisruptionBudget over the pods that the selector finds.
+// DisruptionBudget is the PodDisruptionBudget for the pods that the selector matches.
 func DisruptionBudget(name, namespace string, selector map[string]string, budget v1alpha1.AppServiceDisruptionBudget) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	spec := policyv1ac.PodDisruptionBudgetSpec().WithSelector(metav1ac.LabelSelector().WithMatchLabels(selector))
 	if budget.MinAvailable != nil {
@@ -21,10 +21,10 @@ func DisruptionBudget(name, namespace string, selector map[string]string, budget
 	return policyv1ac.PodDisruptionBudget(name, namespace).WithSpec(spec)
 }
 
-// DisruptionBudgetReady waits until the budget is counted in.
+// DisruptionBudgetReady waits until the disruption controller has observed the budget.
 func DisruptionBudgetReady(b *policyv1.PodDisruptionBudget) phases.Verdict {
 	if b.Status.ObservedGeneration < b.Generation {
-		return phases.Wait(v1alpha1.ReasonProgressing, "the disruption controller has not seen the last change yet", 0)
+		return phases.Wait(v1alpha1.ReasonProgressing, "waiting for the disruption controller to observe the last change", 0)
 	}
-	return phases.Done("the cluster keeps to the disruption budget")
+	return phases.Done("PodDisruptionBudget applied")
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// Drifts puts the drifts of this pass before the ones that were corrected earlier. One that is
-// only reported stands for as long as it is found, with the time at which it was first.
+// Drifts returns the drifts of this reconcile, followed by those that were corrected earlier. A drift
+// that is only reported stays as long as it exists, with the time at which it was first found.
 func Drifts(before []v1alpha1.AppServiceDrift, summary phases.Summary) []v1alpha1.AppServiceDrift {
 	var drifts []v1alpha1.AppServiceDrift
 	for _, observed := range summary.Drifts {
@@ -22,7 +22,7 @@ func Drifts(before []v1alpha1.AppServiceDrift, summary phases.Summary) []v1alpha
 		drifts = append(drifts, drift)
 	}
 	for _, old := range before {
-		// While nothing is looked at, what was reported has not gone away.
+		// While reconciliation is suspended, reported drifts are not observed again, so they stay.
 		if old.Action == v1alpha1.DriftCorrected || summary.Suspended {
 			drifts = append(drifts, old)
 		}
@@ -54,7 +54,7 @@ const (
 	maxManager = 128
 )
 
-// Cut shortens to a number of bytes without cutting a character in two.
+// Cut truncates s to a number of bytes without splitting a character.
 func Cut(s string, length int) string {
 	const mark = "…"
 	if len(s) <= length {
@@ -74,22 +74,22 @@ func reportedBefore(before []v1alpha1.AppServiceDrift, drift v1alpha1.AppService
 	return nil
 }
 
-// DriftConfiguration leaves out what there is nothing to say about, as the schema promises: a child
-// that was deleted as a whole has no field, and the API server does not tell who did it.
+// DriftConfiguration omits empty fields: the drift of a deleted child has no field, and the API server
+// does not record who deleted it.
 func DriftConfiguration(drift v1alpha1.AppServiceDrift) *fixpointac.AppServiceDriftApplyConfiguration {
 	configuration := fixpointac.AppServiceDrift().
 		WithTime(drift.Time).
 		WithKind(drift.Kind).
 		WithName(drift.Name).
 		WithAction(drift.Action)
-	configuration.Field = unlessEmpty(drift.Field)
-	configuration.Manager = unlessEmpty(drift.Manager)
-	configuration.From = unlessEmpty(drift.From)
-	configuration.To = unlessEmpty(drift.To)
+	configuration.Field = nilIfEmpty(drift.Field)
+	configuration.Manager = nilIfEmpty(drift.Manager)
+	configuration.From = nilIfEmpty(drift.From)
+	configuration.To = nilIfEmpty(drift.To)
 	return configuration
 }
 
-func unlessEmpty(s string) *string {
+func nilIfEmpty(s string) *string {
 	if s == "" {
 		return nil
 	}

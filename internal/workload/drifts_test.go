@@ -15,7 +15,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// earlier and later are times of passes; a status stores whole seconds.
+// earlier and later are times of reconciles; a status stores whole seconds.
 var (
 	earlier = metav1.NewTime(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC))
 	later   = metav1.NewTime(earlier.Add(time.Hour))
@@ -47,20 +47,20 @@ func TestDrifts(t *testing.T) {
 		summary  phases.Summary
 		want     []v1alpha1.AppServiceDrift
 	}{
-		"nothing ever": {want: nil},
+		"no drift": {want: nil},
 		"a correction": {
 			observed: []phases.ObservedDrift{scaled(true)},
 			want:     []v1alpha1.AppServiceDrift{scaledAt(later, corrected)},
 		},
-		"a child that somebody deleted": {
+		"a deleted child": {
 			observed: []phases.ObservedDrift{{Child: "Service web", Deleted: true, Corrected: true}},
 			want:     []v1alpha1.AppServiceDrift{deletion},
 		},
-		"a correction stays": {
+		"an earlier correction stays": {
 			before: []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
 			want:   []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
 		},
-		"the same correction again is another one, and comes first": {
+		"the same correction again is listed first": {
 			before:   []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
 			observed: []phases.ObservedDrift{scaled(true)},
 			want:     []v1alpha1.AppServiceDrift{scaledAt(later, corrected), scaledAt(earlier, corrected)},
@@ -69,26 +69,26 @@ func TestDrifts(t *testing.T) {
 			observed: []phases.ObservedDrift{scaled(false)},
 			want:     []v1alpha1.AppServiceDrift{scaledAt(later, reported)},
 		},
-		"a report that stands keeps the time at which it was found": {
+		"an unchanged report keeps its time": {
 			before:   []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
 			observed: []phases.ObservedDrift{scaled(false)},
 			want:     []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
 		},
-		"a report of another value is another one": {
+		"a report of another value replaces the report": {
 			before:   []v1alpha1.AppServiceDrift{otherValue},
 			observed: []phases.ObservedDrift{scaled(false)},
 			want:     []v1alpha1.AppServiceDrift{scaledAt(later, reported)},
 		},
-		"a report goes when the drift is gone": {
+		"a report is removed with the drift": {
 			before: []v1alpha1.AppServiceDrift{scaledAt(earlier, reported), scaledAt(earlier, corrected)},
 			want:   []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
 		},
-		"a report that is put back at last": {
+		"a reported drift is corrected": {
 			before:   []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
 			observed: []phases.ObservedDrift{scaled(true)},
 			want:     []v1alpha1.AppServiceDrift{scaledAt(later, corrected)},
 		},
-		"a report stays while nothing is looked at": {
+		"a report stays while suspended": {
 			before:  []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
 			summary: phases.Summary{Suspended: true},
 			want:    []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
@@ -102,7 +102,7 @@ func TestDrifts(t *testing.T) {
 	}
 }
 
-func TestTheOldestDriftsMakeRoom(t *testing.T) {
+func TestDriftsDropsTheOldest(t *testing.T) {
 	g := NewWithT(t)
 	var before []v1alpha1.AppServiceDrift
 	for i := range v1alpha1.MaxDrifts {
@@ -118,8 +118,7 @@ func TestTheOldestDriftsMakeRoom(t *testing.T) {
 	g.Expect(drifts[1:]).To(Equal(before[:v1alpha1.MaxDrifts-1]))
 }
 
-// A status that the schema refuses would never be written.
-func TestADriftFitsItsSchema(t *testing.T) {
+func TestNewDriftFitsTheSchema(t *testing.T) {
 	g := NewWithT(t)
 	long := strings.Repeat("ä", 2000)
 	now := metav1.NewTime(earlier.Add(123 * time.Millisecond))
@@ -131,11 +130,11 @@ func TestADriftFitsItsSchema(t *testing.T) {
 
 	for field, limit := range map[string]int{drift.Field: 1024, drift.Manager: 128, drift.From: 256, drift.To: 256} {
 		g.Expect(len(field)).To(BeNumerically("<=", limit))
-		g.Expect(len(field)).To(BeNumerically(">", limit-4), "no more is cut than has to be")
+		g.Expect(len(field)).To(BeNumerically(">", limit-4), "no more is cut than necessary")
 		g.Expect(utf8.ValidString(field)).To(BeTrue())
 		g.Expect(field).To(HaveSuffix("ä…"))
 	}
-	g.Expect(drift.Time).To(Equal(earlier), "what is stored has no fractions, and is compared with what is not")
+	g.Expect(drift.Time).To(Equal(earlier), "stored times have no fractions of a second")
 }
 
 func TestCut(t *testing.T) {
@@ -145,7 +144,7 @@ func TestCut(t *testing.T) {
 		want   string
 	}{
 		"short":                    {"abc", 8, "abc"},
-		"as long as may be":        {"abcdefgh", 8, "abcdefgh"},
+		"at the limit":             {"abcdefgh", 8, "abcdefgh"},
 		"longer":                   {"abcdefghi", 8, "abcde…"},
 		"a character at the limit": {"abcdäfghi", 8, "abcd…"},
 		"empty":                    {"", 8, ""},

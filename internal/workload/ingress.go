@@ -13,12 +13,12 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// classAnnotation is how an Ingress told its class before there was a field for it. It may name what
-// no IngressClass is of, and the API server takes the field and the annotation only one at a time.
+// classAnnotation is the deprecated annotation for the class of an Ingress. Its value need not be the
+// name of an IngressClass, and the API server rejects an Ingress with both the annotation and the field.
 const classAnnotation = "kubernetes.io/ingress.class"
 
-// Ingress leads to the Service of the same name, at the port of the name. The class is declared even
-// where the spec names none: see [IngressClasses.Of].
+// Ingress routes to the named port of the Service of the same name. Its class is declared even if the
+// spec names none: see [IngressClasses.Of].
 func Ingress(name, namespace, port string, in v1alpha1.AppServiceIngress, class *string) *networkingv1ac.IngressApplyConfiguration {
 	path := networkingv1ac.HTTPIngressPath().
 		WithPath(in.Path).
@@ -41,40 +41,40 @@ func Ingress(name, namespace, port string, in v1alpha1.AppServiceIngress, class 
 	return desired
 }
 
-// IngressReady is the verdict on an Ingress that exists. An ingress controller need not publish an
-// address, so there is nothing to wait for.
+// IngressReady reports an existing Ingress as ready. Ingress controllers need not publish an address,
+// so it does not wait for one.
 func IngressReady(live *networkingv1.Ingress) phases.Verdict {
-	const leads = "the Ingress leads to the Service"
+	const applied = "Ingress applied"
 	if live.Spec.IngressClassName == nil && !hasClassAnnotation(live.Annotations) {
-		// Only a manager that does not see IngressClasses comes here.
-		return phases.Done(leads + "; it has no class, and not every ingress controller serves it then: name one in spec.ingress.ingressClassName")
+		// Only a manager that cannot read IngressClasses gets here.
+		return phases.Done(applied + " without a class, which some ingress controllers ignore; set spec.ingress.ingressClassName")
 	}
-	return phases.Done(leads)
+	return phases.Done(applied)
 }
 
-// IngressClasses tells of the classes of the cluster. The zero value is for a manager that may not see
-// them: then a class is taken to be there, and left to the API server.
+// IngressClasses finds IngressClasses of the cluster. The zero value is for a manager that may not read
+// them: it assumes that a class exists and leaves the default class to the API server.
 type IngressClasses struct {
 	// Reader reads IngressClasses from a cache.
 	Reader client.Reader
 }
 
-// Of is the class that an Ingress is to have: the one that the spec names, or the default one of the
-// cluster. The API server gives the default one only to a new Ingress: one that has lost its class,
-// because it is no longer in the spec, would have none for ever (ADR 26). It is nil if there is no default
-// class, or the spec tells the class by the annotation of old.
+// Of returns the class to declare for an Ingress: the one in the spec, or the default class of the
+// cluster. The API server sets the default class only on creation, so an Ingress whose class was
+// removed from the spec would permanently have none (ADR 26). Of returns nil if no default class exists
+// or the spec sets the deprecated annotation.
 func (c IngressClasses) Of(in v1alpha1.AppServiceIngress) (*string, error) {
 	if in.IngressClassName != nil || hasClassAnnotation(in.Annotations) || c.Reader == nil {
 		return in.IngressClassName, nil
 	}
-	classes, err := c.list(context.Background()) // a cache answers at once
+	classes, err := c.list(context.Background()) // reads from a cache, without network
 	if err != nil {
 		return nil, err
 	}
 	return defaultClass(classes), nil
 }
 
-// Exist is done if the class is there that is asked for, or a default one.
+// Exist is Done if the class in the spec, or else a default class, exists.
 func (c IngressClasses) Exist(ctx context.Context, in v1alpha1.AppServiceIngress) (phases.Verdict, error) {
 	if c.Reader == nil || in.IngressClassName == nil && hasClassAnnotation(in.Annotations) {
 		return phases.Done(""), nil
@@ -83,7 +83,7 @@ func (c IngressClasses) Exist(ctx context.Context, in v1alpha1.AppServiceIngress
 	if err != nil {
 		return phases.Verdict{}, err
 	}
-	return judgeIngressClass(in.IngressClassName, classes), nil
+	return checkIngressClass(in.IngressClassName, classes), nil
 }
 
 func (c IngressClasses) list(ctx context.Context) ([]networkingv1.IngressClass, error) {
@@ -99,7 +99,7 @@ func hasClassAnnotation(annotations map[string]string) bool {
 	return has
 }
 
-// defaultClass is the one that the API server would give a new Ingress: of several, the youngest.
+// defaultClass is the class that the API server would set on a new Ingress: of several, the newest.
 func defaultClass(classes []networkingv1.IngressClass) *string {
 	var chosen *networkingv1.IngressClass
 	for i := range classes {
@@ -119,13 +119,13 @@ func isPreferred(one, other *networkingv1.IngressClass) bool {
 	return cmp.Or(younger, cmp.Compare(one.Name, other.Name)) < 0
 }
 
-func judgeIngressClass(wanted *string, classes []networkingv1.IngressClass) phases.Verdict {
+func checkIngressClass(wanted *string, classes []networkingv1.IngressClass) phases.Verdict {
 	if wanted == nil {
 		if defaultClass(classes) != nil {
 			return phases.Done("")
 		}
 		return phases.Stalled(v1alpha1.ReasonIngressClassMissing,
-			"the cluster has no default IngressClass; name one in spec.ingress.ingressClassName, or install an ingress controller")
+			"the cluster has no default IngressClass; set spec.ingress.ingressClassName, or install an ingress controller")
 	}
 	for i := range classes {
 		if classes[i].Name == *wanted {
@@ -133,5 +133,5 @@ func judgeIngressClass(wanted *string, classes []networkingv1.IngressClass) phas
 		}
 	}
 	return phases.Stalled(v1alpha1.ReasonIngressClassMissing, fmt.Sprintf(
-		"IngressClass %s does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that brings it", *wanted))
+		"IngressClass %s does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that provides it", *wanted))
 }

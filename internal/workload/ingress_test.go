@@ -29,7 +29,7 @@ func classesOf(classes ...networkingv1.IngressClass) IngressClasses {
 		WithLists(&networkingv1.IngressClassList{Items: classes}).Build()}
 }
 
-func TestTheClassOfAnIngress(t *testing.T) {
+func TestIngressClasses(t *testing.T) {
 	byAnnotation := v1alpha1.AppServiceIngress{Annotations: map[string]string{"kubernetes.io/ingress.class": "gce"}}
 	named := v1alpha1.AppServiceIngress{IngressClassName: ptr.To("nginx")}
 	plain := v1alpha1.AppServiceIngress{}
@@ -37,31 +37,31 @@ func TestTheClassOfAnIngress(t *testing.T) {
 	noDefault := classesOf(classOf("nginx", "", 1), classOf("traefik", "false", 1))
 	oneDefault := classesOf(classOf("nginx", "", 1), classOf("traefik", "true", 1))
 
-	missing := judgement{"stalled", v1alpha1.ReasonIngressClassMissing,
-		"the cluster has no default IngressClass; name one in spec.ingress.ingressClassName, or install an ingress controller"}
-	noSuch := judgement{"stalled", v1alpha1.ReasonIngressClassMissing,
-		"IngressClass nginx does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that brings it"}
-	found := judgement{"done", v1alpha1.ReasonReady, ""}
+	missing := outcome{"stalled", v1alpha1.ReasonIngressClassMissing,
+		"the cluster has no default IngressClass; set spec.ingress.ingressClassName, or install an ingress controller"}
+	noSuch := outcome{"stalled", v1alpha1.ReasonIngressClassMissing,
+		"IngressClass nginx does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that provides it"}
+	found := outcome{"done", v1alpha1.ReasonReady, ""}
 
 	cases := map[string]struct {
 		in      v1alpha1.AppServiceIngress
 		classes IngressClasses
 		want    string
-		verdict judgement
+		verdict outcome
 	}{
-		"none named, and there are none":  {plain, classesOf(), "", missing},
-		"none named, and none is default": {plain, noDefault, "", missing},
+		"no class named, none exists":     {plain, classesOf(), "", missing},
+		"no class named, none is default": {plain, noDefault, "", missing},
 		"none named":                      {plain, oneDefault, "traefik", found},
-		"of two that are default the youngest": {plain,
+		"newest of several defaults": {plain,
 			classesOf(classOf("a", "true", 3), classOf("b", "true", 1), classOf("c", "true", 2)), "b", found},
-		"of two of an age the first by name": {plain, classesOf(classOf("b", "true", 1), classOf("a", "true", 1)), "a", found},
-		"none named, and none is seen":       {plain, unseen, "", found},
-		"named":                              {named, oneDefault, "nginx", found},
-		"named, and there are none":          {named, classesOf(), "nginx", noSuch},
-		"named, and only the default is":     {named, classesOf(classOf("traefik", "true", 1)), "nginx", noSuch},
-		"named, and none is seen":            {named, unseen, "nginx", found},
-		"by annotation":                      {byAnnotation, oneDefault, "", found},
-		"by annotation, and there are none":  {byAnnotation, classesOf(), "", found},
+		"first by name of equally old defaults": {plain, classesOf(classOf("b", "true", 1), classOf("a", "true", 1)), "a", found},
+		"no class named, cannot read":           {plain, unseen, "", found},
+		"named":                                 {named, oneDefault, "nginx", found},
+		"named, none exists":                    {named, classesOf(), "nginx", noSuch},
+		"named, only a default exists":          {named, classesOf(classOf("traefik", "true", 1)), "nginx", noSuch},
+		"named, cannot read":                    {named, unseen, "nginx", found},
+		"by annotation":                         {byAnnotation, oneDefault, "", found},
+		"by annotation, none exists":            {byAnnotation, classesOf(), "", found},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestTheClassOfAnIngress(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 
 			g.Expect(ptr.Deref(class, "")).To(Equal(c.want))
-			g.Expect(judgementOf(verdict)).To(Equal(c.verdict))
+			g.Expect(outcomeOf(verdict)).To(Equal(c.verdict))
 			desired := Ingress("web", "shop", "http", c.in, class)
 			g.Expect(ptr.Deref(desired.Spec.IngressClassName, "")).To(Equal(c.want))
 		})
@@ -81,21 +81,21 @@ func TestTheClassOfAnIngress(t *testing.T) {
 }
 
 func TestIngressReady(t *testing.T) {
-	leads := "the Ingress leads to the Service"
+	applied := "Ingress applied"
 	cases := map[string]struct {
 		class       *string
 		annotations map[string]string
 		want        string
 	}{
-		"with a class":    {ptr.To("nginx"), nil, leads},
-		"by annotation":   {nil, map[string]string{"kubernetes.io/ingress.class": "gce"}, leads},
-		"without a class": {nil, nil, leads + "; it has no class, and not every ingress controller serves it then: name one in spec.ingress.ingressClassName"},
+		"with a class":    {ptr.To("nginx"), nil, applied},
+		"by annotation":   {nil, map[string]string{"kubernetes.io/ingress.class": "gce"}, applied},
+		"without a class": {nil, nil, applied + " without a class, which some ingress controllers ignore; set spec.ingress.ingressClassName"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			live := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: c.annotations}}
 			live.Spec.IngressClassName = c.class
-			NewWithT(t).Expect(judgementOf(IngressReady(live))).To(Equal(judgement{"done", v1alpha1.ReasonReady, c.want}))
+			NewWithT(t).Expect(outcomeOf(IngressReady(live))).To(Equal(outcome{"done", v1alpha1.ReasonReady, c.want}))
 		})
 	}
 }

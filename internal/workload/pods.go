@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// podsCheck is how often the pods of a rollout are looked at that makes no progress.
-	podsCheck = 10 * time.Second
-	// patience is how long a rollout may go without progress before its pods are looked at.
-	patience = 5 * time.Second
-	// maxPods bounds how many pods are read to find out what is wrong: one that fails tells it.
+	// podsRecheckInterval is how often the pods of a rollout that makes no progress are listed again.
+	podsRecheckInterval = 10 * time.Second
+	// stuckAfter is how long a rollout may make no progress before its pods are listed.
+	stuckAfter = 5 * time.Second
+	// maxPods is how many pods are listed at most: one failing pod is enough to explain the rollout.
 	maxPods = 50
 )
 
-// Explain looks for why the pods of a Deployment do not become available. It reads them past the
-// cache, which holds no pods, and only when the rollout has made no progress for a while. A verdict
-// of Done, on a rollout behind which old pods serve, is given back with the reason added to it.
+// Explain adds to a verdict why the pods of a Deployment do not become available. It lists the pods
+// from the API server, because the cache holds no pods, and only if the rollout has made no progress
+// for a while. A Done verdict (old pods still serve) stays Done, and its message names the reason.
 func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
-	isWell := verdict.IsDone() && verdict.Reason() == phases.ReasonReady
-	if isWell || verdict.Reason() == v1alpha1.ReasonQuotaExceeded || !isStuck(now, live, verdict) {
+	isReady := verdict.IsDone() && verdict.Reason() == phases.ReasonReady
+	if isReady || verdict.Reason() == v1alpha1.ReasonQuotaExceeded || !isStuck(now, live, verdict) {
 		return verdict
 	}
 	var pods corev1.PodList
 	err := uncached.List(ctx, &pods, client.InNamespace(live.Namespace), client.MatchingLabels(live.Spec.Selector.MatchLabels), client.Limit(maxPods))
 	if err != nil {
-		return verdict // what is known stands; why is tried again
+		return verdict // the next reconcile lists the pods again
 	}
-	why := diagnose(pods.Items)
+	why := findPodProblem(pods.Items)
 	switch {
 	case why == "":
 		return verdict
@@ -45,7 +45,7 @@ func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock
 	case verdict.IsStalled():
 		return phases.Stalled(verdict.Reason(), why+"; "+verdict.Message())
 	default:
-		return phases.Wait(v1alpha1.ReasonPodsFailing, why, podsCheck).AsTrouble()
+		return phases.Wait(v1alpha1.ReasonPodsFailing, why, podsRecheckInterval).AsTrouble()
 	}
 }
 
@@ -54,22 +54,22 @@ func isStuck(now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Ver
 		return true
 	}
 	progressing := condition(live, appsv1.DeploymentProgressing)
-	return progressing != nil && now.Since(progressing.LastUpdateTime.Time) > patience
+	return progressing != nil && now.Since(progressing.LastUpdateTime.Time) > stuckAfter
 }
 
-// diagnose says in one sentence what keeps pods from running, or nothing if none of them has a
-// problem. It names containers and images, and no pods: their names are generated.
-func diagnose(pods []corev1.Pod) string {
+// findPodProblem returns the first problem that keeps a pod from running, or "". The message names
+// containers and images but no pods, whose names are generated.
+func findPodProblem(pods []corev1.Pod) string {
 	for i := range pods {
 		pod := &pods[i]
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
-		if why := unscheduled(pod); why != "" {
+		if why := schedulingProblem(pod); why != "" {
 			return why
 		}
 		for _, status := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
-			if why := failing(status); why != "" {
+			if why := containerProblem(status); why != "" {
 				return why
 			}
 		}
@@ -77,46 +77,46 @@ func diagnose(pods []corev1.Pod) string {
 	return ""
 }
 
-func unscheduled(pod *corev1.Pod) string {
+func schedulingProblem(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return "pods fit on no node: " + c.Message + "; lower spec.resources, let the pods run on more nodes, or add some"
+			return "pods cannot be scheduled: " + c.Message + "; lower spec.resources, relax the scheduling constraints, or add nodes"
 		}
 	}
 	return ""
 }
 
-func failing(status corev1.ContainerStatus) string {
+func containerProblem(status corev1.ContainerStatus) string {
 	waiting := status.State.Waiting
 	if waiting == nil {
-		return crashedBefore(status)
+		return restartProblem(status)
 	}
 	reason := waiting.Reason
 	if reason == "ErrImagePull" {
-		reason = "ImagePullBackOff" // the kubelet alternates between the two; what is said must not
+		reason = "ImagePullBackOff" // the kubelet alternates between the two; the message must not
 	}
 	switch reason {
 	case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
 		return fmt.Sprintf("container %s cannot pull image %s (%s); correct spec.image or spec.imagePullSecrets", status.Name, status.Image, reason)
 	case "CrashLoopBackOff":
-		return crashes(status)
+		return crashMessage(status)
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 		return fmt.Sprintf("container %s cannot be created (%s): %s", status.Name, reason, waiting.Message)
 	default:
-		return "" // ContainerCreating and PodInitializing are on their way
+		return "" // ContainerCreating and PodInitializing are not problems
 	}
 }
 
-// crashedBefore: between two crashes a container runs for a while, and is no better for it.
-func crashedBefore(status corev1.ContainerStatus) string {
+// restartProblem reports a container that crashed before and is not ready yet after its restart.
+func restartProblem(status corev1.ContainerStatus) string {
 	last := status.LastTerminationState.Terminated
 	if status.Ready || status.RestartCount == 0 || last == nil || last.ExitCode == 0 {
 		return ""
 	}
-	return crashes(status)
+	return crashMessage(status)
 }
 
-func crashes(status corev1.ContainerStatus) string {
+func crashMessage(status corev1.ContainerStatus) string {
 	return fmt.Sprintf("container %s crashes%s; see kubectl logs --previous", status.Name, lastExit(status))
 }
 

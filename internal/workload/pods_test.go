@@ -17,7 +17,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-func TestDiagnose(t *testing.T) {
+func TestFindPodProblem(t *testing.T) {
 	pod := func(changes ...func(*corev1.Pod)) corev1.Pod {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-6d4b9c7f5-x7k2p"}}
 		for _, change := range changes {
@@ -45,27 +45,27 @@ func TestDiagnose(t *testing.T) {
 		pods []corev1.Pod
 		want string
 	}{
-		"no pods":                  {nil, ""},
-		"pods on their way":        {[]corev1.Pod{pod(container(waiting("app", "shop:1", "ContainerCreating", "")))}, ""},
-		"running":                  {[]corev1.Pod{pod(scheduled(corev1.ConditionTrue, "", ""), container(running))}, ""},
-		"a pull that fails":        {[]corev1.Pod{pod(container(pulls))}, cannotPull},
-		"the second pod":           {[]corev1.Pod{pod(container(running)), pod(container(pulls))}, cannotPull},
-		"the second container":     {[]corev1.Pod{pod(container(running), container(pulls))}, cannotPull},
-		"only pods that are going": {[]corev1.Pod{pod(deleted, container(pulls))}, ""},
+		"no pods":               {nil, ""},
+		"pods being created":    {[]corev1.Pod{pod(container(waiting("app", "shop:1", "ContainerCreating", "")))}, ""},
+		"running":               {[]corev1.Pod{pod(scheduled(corev1.ConditionTrue, "", ""), container(running))}, ""},
+		"a pull that fails":     {[]corev1.Pod{pod(container(pulls))}, cannotPull},
+		"the second pod":        {[]corev1.Pod{pod(container(running)), pod(container(pulls))}, cannotPull},
+		"the second container":  {[]corev1.Pod{pod(container(running), container(pulls))}, cannotPull},
+		"only terminating pods": {[]corev1.Pod{pod(deleted, container(pulls))}, ""},
 		"an init container": {[]corev1.Pod{pod(initContainer(waiting("migrate", "m:1", "CrashLoopBackOff", "")), container(waiting("app", "shop:1", "PodInitializing", "")))},
 			"container migrate crashes; see kubectl logs --previous"},
 		"no node": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/3 nodes are available: 3 Insufficient cpu."))},
-			"pods fit on no node: 0/3 nodes are available: 3 Insufficient cpu.; lower spec.resources, let the pods run on more nodes, or add some"},
-		"held back by a scheduling gate": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonSchedulingGated, "gated"))}, ""},
+			"pods cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu.; lower spec.resources, relax the scheduling constraints, or add nodes"},
+		"scheduling gate": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonSchedulingGated, "gated"))}, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(diagnose(c.pods)).To(Equal(c.want))
+			NewWithT(t).Expect(findPodProblem(c.pods)).To(Equal(c.want))
 		})
 	}
 }
 
-func TestFailing(t *testing.T) {
+func TestContainerProblem(t *testing.T) {
 	crashed := func(message string) corev1.ContainerStatus {
 		status := waiting("app", "shop:1", "CrashLoopBackOff", "back-off 5m0s restarting failed container=app pod=web-6d4b9c7f5-x7k2p")
 		status.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 2, Message: message}
@@ -79,20 +79,20 @@ func TestFailing(t *testing.T) {
 		"creating":       {waiting("app", "shop:1", "ContainerCreating", ""), ""},
 		"initialising":   {waiting("app", "shop:1", "PodInitializing", ""), ""},
 		"pull backs off": {waiting("app", "shop:1", "ImagePullBackOff", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
-		// The kubelet goes back and forth between the two: a condition must not.
-		"pull fails":       {waiting("app", "shop:1", "ErrImagePull", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
-		"no image name":    {waiting("app", "Shop", "InvalidImageName", "x"), "container app cannot pull image Shop (InvalidImageName); correct spec.image or spec.imagePullSecrets"},
-		"never pulled":     {waiting("app", "shop:1", "ErrImageNeverPull", "x"), "container app cannot pull image shop:1 (ErrImageNeverPull); correct spec.image or spec.imagePullSecrets"},
-		"crashes":          {waiting("app", "shop:1", "CrashLoopBackOff", ""), "container app crashes; see kubectl logs --previous"},
-		"crashes silently": {crashed(""), "container app crashes with exit code 2; see kubectl logs --previous"},
-		"crashes and says": {crashed("no DATABASE_URL"), "container app crashes with exit code 2: no DATABASE_URL; see kubectl logs --previous"},
-		"bad reference":    {waiting("app", "shop:1", "CreateContainerConfigError", `secret "db" not found`), `container app cannot be created (CreateContainerConfigError): secret "db" not found`},
-		"cannot create":    {waiting("app", "shop:1", "CreateContainerError", "no command"), "container app cannot be created (CreateContainerError): no command"},
-		"cannot start":     {waiting("app", "shop:1", "RunContainerError", "exec: not found"), "container app cannot be created (RunContainerError): exec: not found"},
+		// The kubelet alternates between the two reasons; the condition must not.
+		"pull fails":           {waiting("app", "shop:1", "ErrImagePull", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
+		"no image name":        {waiting("app", "Shop", "InvalidImageName", "x"), "container app cannot pull image Shop (InvalidImageName); correct spec.image or spec.imagePullSecrets"},
+		"never pulled":         {waiting("app", "shop:1", "ErrImageNeverPull", "x"), "container app cannot pull image shop:1 (ErrImageNeverPull); correct spec.image or spec.imagePullSecrets"},
+		"crashes":              {waiting("app", "shop:1", "CrashLoopBackOff", ""), "container app crashes; see kubectl logs --previous"},
+		"crashes silently":     {crashed(""), "container app crashes with exit code 2; see kubectl logs --previous"},
+		"crashes with message": {crashed("no DATABASE_URL"), "container app crashes with exit code 2: no DATABASE_URL; see kubectl logs --previous"},
+		"bad reference":        {waiting("app", "shop:1", "CreateContainerConfigError", `secret "db" not found`), `container app cannot be created (CreateContainerConfigError): secret "db" not found`},
+		"cannot create":        {waiting("app", "shop:1", "CreateContainerError", "no command"), "container app cannot be created (CreateContainerError): no command"},
+		"cannot start":         {waiting("app", "shop:1", "RunContainerError", "exec: not found"), "container app cannot be created (RunContainerError): exec: not found"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(failing(c.status)).To(Equal(c.want))
+			NewWithT(t).Expect(containerProblem(c.status)).To(Equal(c.want))
 		})
 	}
 }
@@ -113,31 +113,31 @@ func (r *podReader) List(_ context.Context, list client.ObjectList, _ ...client.
 	return r.err
 }
 
-func TestExplainPods(t *testing.T) {
+func TestExplain(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	broken := []corev1.Pod{{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting("app", "shop:1", "CrashLoopBackOff", "")}}}}
-	slow := phases.Wait(v1alpha1.ReasonRolloutProgressing, "not all pods of the current version are available yet", podsCheck)
+	slow := phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
 	stalled := phases.Stalled(v1alpha1.ReasonRolloutStalled, "too slow")
 	quota := phases.Wait(v1alpha1.ReasonQuotaExceeded, "no room", 0)
-	serving := phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, "old ones serve").AndReconciling()
+	serving := phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, "old pods serve").AndReconciling()
 	const crashes = "container app crashes; see kubectl logs --previous"
 
 	cases := map[string]struct {
 		verdict phases.Verdict
 		since   time.Duration
 		reader  *podReader
-		want    judgement
+		want    outcome
 		lists   int
 	}{
-		"within patience":    {slow, time.Second, &podReader{pods: broken}, judgementOf(slow), 0},
-		"stuck, and why":     {slow, time.Minute, &podReader{pods: broken}, judgement{"wait", v1alpha1.ReasonPodsFailing, crashes}, 1},
-		"stuck, and unclear": {slow, time.Minute, &podReader{}, judgementOf(slow), 1},
-		"stuck, and unread":  {slow, time.Minute, &podReader{err: errors.New("no")}, judgementOf(slow), 1},
-		"old ones serve":     {serving, time.Minute, &podReader{pods: broken}, judgement{"done", v1alpha1.ReasonOldReplicasServing, "old ones serve: " + crashes}, 1},
-		"stalled behind them": {phases.DoneBecause(v1alpha1.ReasonRolloutStalled, "old ones serve").AndStalled(), time.Second, &podReader{pods: broken},
-			judgement{"done", v1alpha1.ReasonRolloutStalled, "old ones serve: " + crashes}, 1},
-		"stalled at once":    {stalled, time.Second, &podReader{pods: broken}, judgement{"stalled", v1alpha1.ReasonRolloutStalled, crashes + "; too slow"}, 1},
-		"no pods to look at": {quota, time.Minute, &podReader{pods: broken}, judgementOf(quota), 0},
+		"not stuck yet":     {slow, time.Second, &podReader{pods: broken}, outcomeOf(slow), 0},
+		"stuck, pods fail":  {slow, time.Minute, &podReader{pods: broken}, outcome{"wait", v1alpha1.ReasonPodsFailing, crashes}, 1},
+		"stuck, no problem": {slow, time.Minute, &podReader{}, outcomeOf(slow), 1},
+		"stuck, list fails": {slow, time.Minute, &podReader{err: errors.New("no")}, outcomeOf(slow), 1},
+		"old pods serve":    {serving, time.Minute, &podReader{pods: broken}, outcome{"done", v1alpha1.ReasonOldReplicasServing, "old pods serve: " + crashes}, 1},
+		"stalled, old pods serve": {phases.DoneBecause(v1alpha1.ReasonRolloutStalled, "old pods serve").AndStalled(), time.Second, &podReader{pods: broken},
+			outcome{"done", v1alpha1.ReasonRolloutStalled, "old pods serve: " + crashes}, 1},
+		"stalled":        {stalled, time.Second, &podReader{pods: broken}, outcome{"stalled", v1alpha1.ReasonRolloutStalled, crashes + "; too slow"}, 1},
+		"quota exceeded": {quota, time.Minute, &podReader{pods: broken}, outcomeOf(quota), 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -148,14 +148,13 @@ func TestExplainPods(t *testing.T) {
 
 			verdict := Explain(t.Context(), c.reader, clocktesting.NewFakePassiveClock(now), live, c.verdict)
 
-			g.Expect(judgementOf(verdict)).To(Equal(c.want))
+			g.Expect(outcomeOf(verdict)).To(Equal(c.want))
 			g.Expect(c.reader.lists).To(Equal(c.lists), "lists of pods")
 		})
 	}
 }
 
-// A Deployment that no controller has looked at has no condition to be impatient about.
-func TestARolloutThatHasNotBegunIsNotStuck(t *testing.T) {
+func TestRolloutWithoutConditionsIsNotStuck(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Now())
 	NewWithT(t).Expect(isStuck(now, &appsv1.Deployment{}, phases.Wait("X", "", 0))).To(BeFalse())
 }

@@ -7,9 +7,9 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 )
 
-// DeclarePullPolicies gives each container that declares no pull policy the one that the API server
-// would give it in a new pod. By itself the API server does so only once: when the image changes
-// later, say from latest to a version, the policy would stay what it was for the image before.
+// DeclarePullPolicies sets the API server's default on each container that declares no pull policy.
+// The API server itself defaults the policy only on creation: when the image later changes, say from
+// latest to a version, the policy would stay that of the previous image.
 func DeclarePullPolicies(pod *corev1ac.PodSpecApplyConfiguration) {
 	for _, containers := range [][]corev1ac.ContainerApplyConfiguration{pod.InitContainers, pod.Containers} {
 		for i := range containers {
@@ -20,7 +20,7 @@ func DeclarePullPolicies(pod *corev1ac.PodSpecApplyConfiguration) {
 	}
 }
 
-// pullPolicy is the default for an image: what may be another one tomorrow is pulled each time.
+// pullPolicy is the API server's default for an image: Always for the tag latest, else IfNotPresent.
 func pullPolicy(image string) corev1.PullPolicy {
 	name, _, hasDigest := strings.Cut(image, "@")
 	tag := ""

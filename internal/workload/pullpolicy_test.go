@@ -8,8 +8,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 )
 
-// The API server's own default is held against this by the schema campaign, whose specs change from
-// one sort of image to another.
+// The schema campaign compares this with the API server's own default.
 func TestPullPolicy(t *testing.T) {
 	digest := "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 	for image, want := range map[string]corev1.PullPolicy{
@@ -28,7 +27,7 @@ func TestPullPolicy(t *testing.T) {
 	}
 }
 
-func TestPullPoliciesThatAreDeclaredStay(t *testing.T) {
+func TestDeclarePullPoliciesKeepsDeclaredPolicies(t *testing.T) {
 	g := NewWithT(t)
 	pod := corev1ac.PodSpec().
 		WithInitContainers(corev1ac.Container().WithName("init").WithImage("init")).

@@ -1,5 +1,5 @@
-// Package workload judges the Deployments that the controllers make: whether all pods run what was
-// declared, and if not, why, in the words of the person who has to do something about it.
+// Package workload holds what AppService and MCPServer share: building common children, and reporting
+// whether a Deployment is rolled out, and if not, why and what to do about it.
 package workload
 
 import (
@@ -23,30 +23,30 @@ const (
 	ManagedBy = "fixpoint"
 )
 
-// Ready judges a Deployment as kubectl rollout status does: all pods are of the version
-// that the spec declares, and all are available.
+// Ready reports whether a Deployment is rolled out, by the criteria of kubectl rollout status: all pods
+// are updated and available.
 func Ready(d *appsv1.Deployment) phases.Verdict {
 	if d.Status.ObservedGeneration < d.Generation {
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "the Deployment controller has not seen the last change yet", 0)
+		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change", 0)
 	}
 	if refused := condition(d, appsv1.DeploymentReplicaFailure); refused != nil && refused.Status == corev1.ConditionTrue {
-		return podsRefused(refused.Message)
+		return podCreationFailed(refused.Message)
 	}
 	if progressing := condition(d, appsv1.DeploymentProgressing); progressing != nil && progressing.Reason == "ProgressDeadlineExceeded" {
 		return phases.Stalled(v1alpha1.ReasonRolloutStalled, fmt.Sprintf(
-			"not all pods became available within spec.progressDeadlineSeconds (%d); correct the spec, or see what their events and logs say: kubectl describe pods -l %s=%s",
+			"not all pods became available within spec.progressDeadlineSeconds (%d); to find out why, run kubectl describe pods -l %s=%s",
 			*d.Spec.ProgressDeadlineSeconds, LabelName, d.Name))
 	}
-	replicas := orOne(d.Spec.Replicas)
+	replicas := replicasOrOne(d.Spec.Replicas)
 	switch {
 	case d.Status.UpdatedReplicas < replicas:
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "not all pods of the current version have been created yet", podsCheck)
+		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to be created", podsRecheckInterval)
 	case d.Status.AvailableReplicas < replicas:
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "not all pods of the current version are available yet", podsCheck)
+		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
 	case d.Status.Replicas > d.Status.UpdatedReplicas:
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "pods of an earlier version are still terminating", 0)
+		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for old pods to terminate", 0)
 	default:
-		return phases.Done("all pods run the current version and are available")
+		return phases.Done("all pods are updated and available")
 	}
 }
 
@@ -59,10 +59,9 @@ func condition(d *appsv1.Deployment, conditionType appsv1.DeploymentConditionTyp
 	return nil
 }
 
-// podsRefused reports why the API server does not let the ReplicaSet make pods. Its message begins
-// with a generated pod name, and a quota's holds what is used at the moment: both change from try
-// to try, and so are left out.
-func podsRefused(message string) phases.Verdict {
+// podCreationFailed reports why the API server rejects the pods of the ReplicaSet. The pod name at the
+// start of the message and the current usage of a quota change with each attempt, so both are omitted.
+func podCreationFailed(message string) phases.Verdict {
 	for _, afterName := range []string{" is forbidden: ", " is invalid: "} {
 		if _, rest, ok := strings.Cut(message, afterName); ok {
 			message = rest
@@ -71,12 +70,12 @@ func podsRefused(message string) phases.Verdict {
 	}
 	if strings.Contains(message, "exceeded quota") {
 		return phases.Wait(v1alpha1.ReasonQuotaExceeded,
-			"pods are refused: "+withoutUsage(message)+"; raise the quota, or lower spec.replicas or spec.resources", 0).AsTrouble()
+			"pods cannot be created: "+withoutUsage(message)+"; raise the ResourceQuota, or lower spec.replicas or spec.resources", 0).AsTrouble()
 	}
-	return phases.Wait(v1alpha1.ReasonPodsFailing, "pods are refused: "+message, 0).AsTrouble()
+	return phases.Wait(v1alpha1.ReasonPodsFailing, "pods cannot be created: "+message, 0).AsTrouble()
 }
 
-// withoutUsage takes the momentary use out of "exceeded quota: q, requested: ..., used: ..., limited: ...".
+// withoutUsage removes the current usage from "exceeded quota: q, requested: ..., used: ..., limited: ...".
 func withoutUsage(message string) string {
 	before, rest, ok := strings.Cut(message, ", used: ")
 	if !ok {

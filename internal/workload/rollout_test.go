@@ -12,13 +12,13 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// judgement is a verdict as tables write it.
-type judgement struct {
+// outcome is a verdict in the form that tables use.
+type outcome struct {
 	kind, reason, message string
 }
 
-func judgementOf(v phases.Verdict) judgement {
-	j := judgement{reason: v.Reason(), message: v.Message()}
+func outcomeOf(v phases.Verdict) outcome {
+	j := outcome{reason: v.Reason(), message: v.Message()}
 	switch {
 	case v.IsDone():
 		j.kind = "done"
@@ -30,7 +30,7 @@ func judgementOf(v phases.Verdict) judgement {
 	return j
 }
 
-func TestDeploymentReady(t *testing.T) {
+func TestReady(t *testing.T) {
 	rolledOut := appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 3, UpdatedReplicas: 3, ReadyReplicas: 3, AvailableReplicas: 3}
 	with := func(change func(*appsv1.DeploymentStatus)) appsv1.DeploymentStatus {
 		status := rolledOut
@@ -49,7 +49,7 @@ func TestDeploymentReady(t *testing.T) {
 			}
 		}
 	}
-	const exceeded = "not all pods became available within spec.progressDeadlineSeconds (600); correct the spec, or see what their events and logs say: kubectl describe pods -l app.kubernetes.io/name=web"
+	const exceeded = "not all pods became available within spec.progressDeadlineSeconds (600); to find out why, run kubectl describe pods -l app.kubernetes.io/name=web"
 	const refusal = `pods "web-6d4b9c7f5-x7k2p" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2`
 	refused := condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", refusal)
 	overdue := condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "")
@@ -57,68 +57,68 @@ func TestDeploymentReady(t *testing.T) {
 	cases := map[string]struct {
 		replicas *int32
 		status   appsv1.DeploymentStatus
-		want     judgement
+		want     outcome
 	}{
-		"rolled out": {ptr.To[int32](3), rolledOut, judgement{"done", v1alpha1.ReasonReady, "all pods run the current version and are available"}},
-		"rolled out, as its conditions say too": {ptr.To[int32](3), with(both(
+		"rolled out": {ptr.To[int32](3), rolledOut, outcome{"done", v1alpha1.ReasonReady, "all pods are updated and available"}},
+		"rolled out, with conditions": {ptr.To[int32](3), with(both(
 			condition(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable", ""),
 			condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable", ""))),
-			judgement{"done", v1alpha1.ReasonReady, "all pods run the current version and are available"}},
-		"scaled to none": {ptr.To[int32](0), appsv1.DeploymentStatus{ObservedGeneration: 2},
-			judgement{"done", v1alpha1.ReasonReady, "all pods run the current version and are available"}},
-		"not seen by its controller": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 }),
-			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "the Deployment controller has not seen the last change yet"}},
-		"what an old generation failed at is history": {ptr.To[int32](3), with(both(overdue, refused, func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 })),
-			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "the Deployment controller has not seen the last change yet"}},
-		"new pods are missing": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.UpdatedReplicas = 1 }),
-			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "not all pods of the current version have been created yet"}},
-		"new pods are not available": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 2 }),
-			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "not all pods of the current version are available yet"}},
-		"old pods are still there": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.Replicas = 4 }),
-			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "pods of an earlier version are still terminating"}},
-		"without a number it is one pod": {nil, appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, UpdatedReplicas: 1},
-			judgement{"wait", v1alpha1.ReasonRolloutProgressing, "not all pods of the current version are available yet"}},
-		"too slow": {ptr.To[int32](3), with(both(overdue, func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 2 })),
-			judgement{"stalled", v1alpha1.ReasonRolloutStalled, exceeded}},
-		"refused by a quota": {ptr.To[int32](3), with(refused), judgement{"wait", v1alpha1.ReasonQuotaExceeded,
-			"pods are refused: exceeded quota: small, requested: pods=1, limited: pods=2; raise the quota, or lower spec.replicas or spec.resources"}},
-		"refused, which is why it is too slow": {ptr.To[int32](3), with(both(overdue, refused)), judgement{"wait", v1alpha1.ReasonQuotaExceeded,
-			"pods are refused: exceeded quota: small, requested: pods=1, limited: pods=2; raise the quota, or lower spec.replicas or spec.resources"}},
-		"refused no more": {ptr.To[int32](3), with(condition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", refusal)),
-			judgement{"done", v1alpha1.ReasonReady, "all pods run the current version and are available"}},
+			outcome{"done", v1alpha1.ReasonReady, "all pods are updated and available"}},
+		"scaled to 0": {ptr.To[int32](0), appsv1.DeploymentStatus{ObservedGeneration: 2},
+			outcome{"done", v1alpha1.ReasonReady, "all pods are updated and available"}},
+		"not observed": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 }),
+			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change"}},
+		"failures of an old generation are ignored": {ptr.To[int32](3), with(both(overdue, refused, func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 })),
+			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change"}},
+		"updated pods are missing": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.UpdatedReplicas = 1 }),
+			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to be created"}},
+		"updated pods are not available": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 2 }),
+			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to become available"}},
+		"old pods still exist": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.Replicas = 4 }),
+			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for old pods to terminate"}},
+		"replicas default to 1": {nil, appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, UpdatedReplicas: 1},
+			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to become available"}},
+		"deadline exceeded": {ptr.To[int32](3), with(both(overdue, func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 2 })),
+			outcome{"stalled", v1alpha1.ReasonRolloutStalled, exceeded}},
+		"quota exceeded": {ptr.To[int32](3), with(refused), outcome{"wait", v1alpha1.ReasonQuotaExceeded,
+			"pods cannot be created: exceeded quota: small, requested: pods=1, limited: pods=2; raise the ResourceQuota, or lower spec.replicas or spec.resources"}},
+		"quota exceeded, then the deadline": {ptr.To[int32](3), with(both(overdue, refused)), outcome{"wait", v1alpha1.ReasonQuotaExceeded,
+			"pods cannot be created: exceeded quota: small, requested: pods=1, limited: pods=2; raise the ResourceQuota, or lower spec.replicas or spec.resources"}},
+		"replica failure resolved": {ptr.To[int32](3), with(condition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", refusal)),
+			outcome{"done", v1alpha1.ReasonReady, "all pods are updated and available"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			d := &appsv1.Deployment{Status: c.status}
 			d.Name, d.Generation = "web", 2
 			d.Spec.Replicas, d.Spec.ProgressDeadlineSeconds = c.replicas, ptr.To[int32](600)
-			NewWithT(t).Expect(judgementOf(Ready(d))).To(Equal(c.want))
+			NewWithT(t).Expect(outcomeOf(Ready(d))).To(Equal(c.want))
 		})
 	}
 }
 
-// A pod's name is generated anew on each try, and what a quota has left changes by the second:
-// a condition that repeated them would be written again and again.
-func TestPodsRefusedSaysNothingThatChangesFromTryToTry(t *testing.T) {
+// Pod names and quota usage change with each attempt; repeating them in a condition would cause a
+// status write per attempt.
+func TestPodCreationFailedOmitsGeneratedNamesAndUsage(t *testing.T) {
 	cases := map[string]struct {
 		message string
-		want    judgement
+		want    outcome
 	}{
 		"quota": {`pods "web-6d4b9c7f5-x7k2p" is forbidden: exceeded quota: small, requested: limits.memory=128Mi,pods=1, used: limits.memory=256Mi,pods=2, limited: limits.memory=256Mi,pods=2`,
-			judgement{"wait", v1alpha1.ReasonQuotaExceeded,
-				"pods are refused: exceeded quota: small, requested: limits.memory=128Mi,pods=1, limited: limits.memory=256Mi,pods=2; raise the quota, or lower spec.replicas or spec.resources"}},
+			outcome{"wait", v1alpha1.ReasonQuotaExceeded,
+				"pods cannot be created: exceeded quota: small, requested: limits.memory=128Mi,pods=1, limited: limits.memory=256Mi,pods=2; raise the ResourceQuota, or lower spec.replicas or spec.resources"}},
 		"service account": {`pods "web-6d4b9c7f5-" is forbidden: error looking up service account shop/nobody: serviceaccount "nobody" not found`,
-			judgement{"wait", v1alpha1.ReasonPodsFailing, `pods are refused: error looking up service account shop/nobody: serviceaccount "nobody" not found`}},
+			outcome{"wait", v1alpha1.ReasonPodsFailing, `pods cannot be created: error looking up service account shop/nobody: serviceaccount "nobody" not found`}},
 		"pod security": {`pods "web-6d4b9c7f5-x7k2p" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true`,
-			judgement{"wait", v1alpha1.ReasonPodsFailing, `pods are refused: violates PodSecurity "restricted:latest": runAsNonRoot != true`}},
+			outcome{"wait", v1alpha1.ReasonPodsFailing, `pods cannot be created: violates PodSecurity "restricted:latest": runAsNonRoot != true`}},
 		"invalid": {`Pod "web-6d4b9c7f5-x7k2p" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`,
-			judgement{"wait", v1alpha1.ReasonPodsFailing, `pods are refused: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`}},
+			outcome{"wait", v1alpha1.ReasonPodsFailing, `pods cannot be created: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`}},
 		"webhook": {`admission webhook "pods.example.com" denied the request: no latest tags`,
-			judgement{"wait", v1alpha1.ReasonPodsFailing, `pods are refused: admission webhook "pods.example.com" denied the request: no latest tags`}},
+			outcome{"wait", v1alpha1.ReasonPodsFailing, `pods cannot be created: admission webhook "pods.example.com" denied the request: no latest tags`}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(judgementOf(podsRefused(c.message))).To(Equal(c.want))
+			NewWithT(t).Expect(outcomeOf(podCreationFailed(c.message))).To(Equal(c.want))
 		})
 	}
 }
