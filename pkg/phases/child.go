@@ -45,11 +45,13 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	// Requires checks what must exist before the child is applied, and that the child does not control,
 	// such as the class of an ingress. It only reads; a verdict that is not done gates. Optional.
 	Requires func(ctx context.Context, scope S) (Verdict, error)
-	// Ready says when the child counts as ready. It may read to explain why it is not, which it should
-	// avoid where all is well. Optional: a child that is applied is ready.
+	// Health judges the child by its own fields, as a function of values. Updates that do not change
+	// whether it is done are acted on after [ProgressInterval] and not at once. Optional: a child that is
+	// applied is ready.
+	Health func(live L) Verdict
+	// Ready says when the child counts as ready, if that takes more than Health: what earlier phases
+	// observed, or a read that explains why it is not, which it should avoid where all is well. Optional.
 	Ready func(ctx context.Context, scope S, live L) Verdict
-	// Settled says from the child alone whether it is ready: see [Declaration]. Optional.
-	Settled func(live L) bool
 	// Observed hands the live child to the phases that follow, through the scope. Optional.
 	Observed func(scope S, live L)
 	// Prune says when the child is deleted once Desired is nil.
@@ -70,7 +72,7 @@ func (c Child[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], error) 
 		return Declaration[S]{}, errors.New("Desired is nil")
 	}
 	m := &members[S, C, L]{
-		phase: c.Name, single: true, requires: c.Requires, ready: c.Ready, settled: c.Settled,
+		phase: c.Name, single: true, requires: c.Requires, health: c.Health, ready: c.Ready,
 		prune: c.Prune, propagation: c.Propagation, handOver: c.HandOver, remove: c.RemoveFields, unique: c.UniqueFields,
 		desired: func(scope S) ([]C, error) {
 			desired, err := c.Desired(scope)
@@ -106,10 +108,9 @@ type Children[S any, C ssa.Configuration, L client.Object] struct {
 	Name string
 	// Desired are the members, told apart by their names. None means that the phase is not configured.
 	Desired func(scope S) ([]C, error)
-	// Ready says when a member counts as ready, as in [Child]. Optional.
-	Ready func(ctx context.Context, scope S, live L) Verdict
-	// Settled says from a member alone whether it is ready: see [Declaration]. Optional.
-	Settled func(live L) bool
+	// Health and Ready judge a member, as in [Child]. Optional.
+	Health func(live L) Verdict
+	Ready  func(ctx context.Context, scope S, live L) Verdict
 	// Observed hands the live members to the phases that follow. Optional.
 	Observed func(scope S, live []L)
 	// Propagation of a member's deletion, as in [Child].
@@ -127,7 +128,7 @@ func (c Children[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], erro
 		return Declaration[S]{}, errors.New("Desired is nil")
 	}
 	m := &members[S, C, L]{
-		phase: c.Name, desired: c.Desired, ready: c.Ready, settled: c.Settled, observed: c.Observed,
+		phase: c.Name, desired: c.Desired, health: c.Health, ready: c.Ready, observed: c.Observed,
 		propagation: c.Propagation, handOver: c.HandOver, remove: c.RemoveFields, unique: c.UniqueFields,
 		names: func(p Pass[S]) ([]string, error) {
 			desired, err := c.Desired(p.Scope)
@@ -147,7 +148,7 @@ type members[S any, C ssa.Configuration, L client.Object] struct {
 	names       func(p Pass[S]) ([]string, error)
 	requires    func(ctx context.Context, scope S) (Verdict, error)
 	ready       func(ctx context.Context, scope S, live L) Verdict
-	settled     func(live L) bool
+	health      func(live L) Verdict
 	observed    func(scope S, live []L)
 	prune       PruneOrder
 	propagation metav1.DeletionPropagation
@@ -174,10 +175,10 @@ func (m *members[S, C, L]) declare(scheme *runtime.Scheme) (Declaration[S], erro
 		}
 	}
 	switch {
-	case m.settled != nil:
+	case m.health != nil:
 		d.Settled = func(child client.Object) bool {
 			typed, ok := child.(L)
-			return ok && m.settled(typed)
+			return ok && m.health(typed).IsDone()
 		}
 	case m.ready == nil:
 		d.Settled = func(client.Object) bool { return true }
@@ -281,10 +282,14 @@ func (m *members[S, C, L]) existed(p Pass[S]) bool {
 }
 
 func (m *members[S, C, L]) readiness(ctx context.Context, p Pass[S], live L) Verdict {
-	if m.ready == nil {
+	switch {
+	case m.ready != nil:
+		return m.ready(ctx, p.Scope, live)
+	case m.health != nil:
+		return m.health(live)
+	default:
 		return Done(m.describe(live) + " applied")
 	}
-	return m.ready(ctx, p.Scope, live)
 }
 
 func (m *members[S, C, L]) pruneInOrder(ctx context.Context, p Pass[S], desired []C, verdict Verdict) (Next, error) {

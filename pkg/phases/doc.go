@@ -17,7 +17,7 @@
 // # Phases
 //
 //   - A [Child] is one Kubernetes object. Desired, a function of values, is the apply configuration that
-//     it should have, or nil if there should be none; Ready is a verdict on the live object.
+//     it should have, or nil if there should be none; Health is a verdict on the live object.
 //   - [Children] are a set of objects of one kind whose members the spec decides.
 //   - A [Step] is what is not a Kubernetes object: a cloud's resource, a protocol's handshake. Observe
 //     reads, Ensure writes what Observe found [Missing], and Undo takes it back.
@@ -28,7 +28,7 @@
 //	var deploymentPhase = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *appsv1.Deployment]{
 //		Name:     "Deployment",
 //		Desired:  desiredDeployment, // func(*scope) (*appsv1ac.DeploymentApplyConfiguration, error)
-//		Ready:    rolledOut,         // func(context.Context, *scope, *appsv1.Deployment) phases.Verdict
+//		Health:   rolledOut,         // func(*appsv1.Deployment) phases.Verdict
 //		Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
 //	}
 //
