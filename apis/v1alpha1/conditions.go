@@ -62,10 +62,6 @@ const (
 	// ReasonReady: the object or phase is ready. No action is required.
 	ReasonReady = "Ready"
 
-	// ReasonNotConfigured: the spec does not configure this phase, and its
-	// child does not exist. No action is required.
-	ReasonNotConfigured = "NotConfigured"
-
 	// ReasonBlocked: the phase waits for an earlier phase; check the condition
 	// of that phase.
 	ReasonBlocked = "Blocked"

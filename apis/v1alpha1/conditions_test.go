@@ -105,7 +105,6 @@ var documents = map[string]string{
 var sharedBySecureStorage = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionSuspended,
 	v1alpha1.ReasonReady, v1alpha1.ReasonBlocked, v1alpha1.ReasonSuspended, v1alpha1.ReasonTerminating, v1alpha1.ReasonFailed,
-	v1alpha1.ReasonNotConfigured,
 }
 
 // sharedByMCPServer are the constants in conditions.go that MCPServer also uses.
@@ -113,7 +112,7 @@ var sharedByMCPServer = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionDrifted, v1alpha1.ConditionSuspended,
 	v1alpha1.ConditionConfigReady, v1alpha1.ConditionServiceReady, v1alpha1.ConditionDeploymentReady,
 	v1alpha1.ConditionAutoscalingReady, v1alpha1.ConditionDisruptionBudgetReady, v1alpha1.ConditionIngressReady,
-	v1alpha1.ReasonReady, v1alpha1.ReasonNotConfigured, v1alpha1.ReasonBlocked, v1alpha1.ReasonSuspended, v1alpha1.ReasonTerminating,
+	v1alpha1.ReasonReady, v1alpha1.ReasonBlocked, v1alpha1.ReasonSuspended, v1alpha1.ReasonTerminating,
 	v1alpha1.ReasonPruning, v1alpha1.ReasonRecreating, v1alpha1.ReasonProgressing, v1alpha1.ReasonDrifted,
 	v1alpha1.ReasonFailed, v1alpha1.ReasonConflict, v1alpha1.ReasonNotOwned, v1alpha1.ReasonOwnedByAnother, v1alpha1.ReasonImmutableField,
 	v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonAdmissionDenied, v1alpha1.ReasonInvalid, v1alpha1.ReasonForbidden,

@@ -19,11 +19,10 @@ var autoscaling = phases.Child[*scope, *autoscalingv2ac.HorizontalPodAutoscalerA
 	Desired: func(s *scope) (*autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration, error) {
 		return desiredAutoscaler(s.app), nil
 	},
-	Absent: "spec.autoscaling is not set",
 	Prune:  phases.PruneFirst,
-	Ready:  workload.AutoscalerReady,
-	Explain: func(_ context.Context, s *scope, live *autoscalingv2.HorizontalPodAutoscaler, verdict phases.Verdict) phases.Verdict {
-		return workload.AutoscalerReadyOver(s.deployment, live, verdict)
+	Health: workload.AutoscalerReady,
+	Ready: func(_ context.Context, s *scope, live *autoscalingv2.HorizontalPodAutoscaler) phases.Verdict {
+		return workload.AutoscalerReadyOver(s.deployment, live, workload.AutoscalerReady(live))
 	},
 }
 

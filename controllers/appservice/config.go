@@ -17,9 +17,7 @@ import (
 var config = phases.Child[*scope, *corev1ac.ConfigMapApplyConfiguration, *corev1.ConfigMap]{
 	Name:    "Config",
 	Desired: func(s *scope) (*corev1ac.ConfigMapApplyConfiguration, error) { return desiredConfig(s.app), nil },
-	Absent:  "spec.config is not set",
 	Prune:   phases.PruneLast,
-	Ready:   func(*corev1.ConfigMap) phases.Verdict { return phases.Done("ConfigMap applied") },
 }
 
 func desiredConfig(app *v1alpha1.AppService) *corev1ac.ConfigMapApplyConfiguration {

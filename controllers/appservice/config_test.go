@@ -38,11 +38,6 @@ data: {GREETING: Hello, LOG_LEVEL: info}
 	}
 }
 
-func TestConfigIsReadyOnceApplied(t *testing.T) {
-	NewWithT(t).Expect(fieldsOf(config.Ready(nil))).To(
-		Equal(verdictFields{"done", v1alpha1.ReasonReady, "ConfigMap applied"}))
-}
-
 func TestConfigHash(t *testing.T) {
 	of := func(config map[string]string, changes ...func(*v1alpha1.AppServiceSpec)) string {
 		return configHash(webApp(append(changes, withConfig(config))...))

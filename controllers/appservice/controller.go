@@ -2,23 +2,18 @@ package appservice
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
-	"github.com/fixpoint-dev/fixpoint/internal/lease"
+	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -40,76 +35,30 @@ const Name = "appservice"
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Options for [Setup].
-type Options struct {
-	// NoClusterRights is for a manager with permissions in some namespaces only: the controller assumes
-	// that the IngressClass of an Ingress exists.
-	NoClusterRights bool
-	// Concurrency is the maximum number of concurrent reconciles.
-	Concurrency int
-	// RetryMinDelay and RetryMaxDelay bound the exponential backoff of failed reconciles.
-	RetryMinDelay, RetryMaxDelay time.Duration
-	// Indexer indexes the cache. The default is the indexer of the manager.
-	Indexer client.FieldIndexer
-	// Guard ends reconciles whose writes it refuses. Optional.
-	Guard *lease.Guard
-	// Applies and Phases are the metrics of applies and phases. Optional.
-	Applies *ssa.Metrics
-	Phases  *phases.Metrics
-	// Clock is for transition times and timeouts. Optional.
-	Clock clock.PassiveClock
-}
+type Options = setup.Options
 
 // Engine is the engine that reconciles AppServices.
 type Engine = phases.Engine[*v1alpha1.AppService, *scope]
 
 // Setup adds the controller to a manager.
-func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	if o.Indexer == nil {
-		o.Indexer = mgr.GetFieldIndexer()
-	}
+func Setup(mgr ctrl.Manager, o Options) error {
 	engine, err := NewEngine(mgr, o)
 	if err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
-		// Changes of the status are reconciled too, with a delay: a reconcile of an AppService that is
-		// up to date takes microseconds and sends nothing, and it reverts manual edits of the status.
-		For(&v1alpha1.AppService{}, builder.WithPredicates(phases.AtOnce())).
-		Watches(&v1alpha1.AppService{}, phases.InAWhile()).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: o.Concurrency,
-			RateLimiter:             phases.NewBackoff(o.RetryMinDelay, o.RetryMaxDelay),
-		})
+	options := o.ForEngine()
 	if !o.NoClusterRights {
-		b = b.Watches(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient())))
+		options.Sources = append(options.Sources,
+			source.Kind[client.Object](mgr.GetCache(), &networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient()))))
 	}
-	for _, watch := range engine.Watches(mgr.GetRESTMapper()) {
-		if err := ssa.IndexController(ctx, o.Indexer, watch.Object); err != nil {
-			return fmt.Errorf("indexing %T: %w", watch.Object, err)
-		}
-		b = b.Watches(watch.Object, watch.Handler)
-	}
-	if err := b.Complete(o.Guard.Pass(engine)); err != nil {
-		return fmt.Errorf("building the controller %s: %w", Name, err)
-	}
-	return nil
+	return engine.SetupWithManager(mgr, options)
 }
 
 // NewEngine creates the engine with the clients of a manager.
 func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
-	applier, err := ssa.New(ssa.Options{
-		Client:         mgr.GetClient(),
-		Reader:         mgr.GetAPIReader(),
-		FieldManager:   FieldManager,
-		TypeConverters: []managedfields.TypeConverter{applyconfiguration.NewTypeConverter(mgr.GetScheme())},
-		Metrics:        o.Applies,
-	})
+	dependencies, err := o.Dependencies(mgr, Name, FieldManager, applyconfiguration.NewTypeConverter(mgr.GetScheme()))
 	if err != nil {
-		return nil, fmt.Errorf("creating the applier of %s: %w", Name, err)
-	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
+		return nil, err
 	}
 	var ingressClasses workload.IngressClasses
 	if !o.NoClusterRights {
@@ -120,7 +69,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope: func(app *v1alpha1.AppService) *scope {
-			return &scope{app: app, reader: mgr.GetClient(), uncached: mgr.GetAPIReader(), ingressClasses: ingressClasses, clock: o.Clock}
+			return &scope{app: app, uncached: mgr.GetAPIReader(), ingressClasses: ingressClasses, clock: dependencies.Clock}
 		},
 		Conditions: func(app *v1alpha1.AppService) []metav1.Condition { return app.Status.Conditions },
 		Status: func(s *scope, summary phases.Summary) ssa.Configuration {
@@ -130,16 +79,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		Policies: func(app *v1alpha1.AppService) (ssa.AdoptionPolicy, ssa.DriftPolicy) {
 			return ssa.AdoptionPolicy(app.Spec.AdoptionPolicy), ssa.DriftPolicy(app.Spec.DriftPolicy)
 		},
-	}, phases.Dependencies{
-		Reader:   mgr.GetClient(),
-		Uncached: mgr.GetAPIReader(),
-		Applier:  applier,
-		Planner:  applier.DryRun(),
-		Scheme:   mgr.GetScheme(),
-		Recorder: mgr.GetEventRecorder(Name),
-		Metrics:  o.Phases,
-		Clock:    o.Clock,
-	})
+	}, dependencies)
 }
 
 // withIngress lists the AppServices with an Ingress, which a change of an IngressClass may affect.

@@ -21,16 +21,18 @@ import (
 var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *appsv1.Deployment]{
 	Name:    "Deployment",
 	Desired: func(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) { return desiredDeployment(s.app) },
-	Ready:   workload.Ready,
-	Explain: func(ctx context.Context, s *scope, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
-		return workload.Explain(ctx, s.uncached, s.clock, live, verdict)
+	Health:  workload.Ready,
+	Ready: func(ctx context.Context, s *scope, live *appsv1.Deployment) phases.Verdict {
+		return workload.Explain(ctx, s.uncached, s.clock, live, workload.Ready(live))
 	},
 	Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
 	// The autoscaler starts from the current number of replicas.
 	HandOver: []string{"spec.replicas"},
 	// When the strategy changes to Recreate, the API server keeps the defaulted rollingUpdate and then
-	// rejects the combination. A port that another field manager has renumbered has a duplicate name.
-	Displaces: []string{"spec.strategy.rollingUpdate", "spec.template.spec.containers.ports.name"},
+	// rejects the combination.
+	RemoveFields: []string{"spec.strategy.rollingUpdate"},
+	// A port that another field manager has renumbered has a duplicate name.
+	UniqueFields: []string{"spec.template.spec.containers.ports.name"},
 }
 
 func desiredDeployment(app *v1alpha1.AppService) (*appsv1ac.DeploymentApplyConfiguration, error) {

@@ -15,8 +15,7 @@ var disruptionBudget = phases.Child[*scope, *policyv1ac.PodDisruptionBudgetApply
 	Desired: func(s *scope) (*policyv1ac.PodDisruptionBudgetApplyConfiguration, error) {
 		return desiredDisruptionBudget(s.app), nil
 	},
-	Absent: "spec.disruptionBudget is not set",
-	Ready:  workload.DisruptionBudgetReady,
+	Health: workload.DisruptionBudgetReady,
 }
 
 func desiredDisruptionBudget(app *v1alpha1.AppService) *policyv1ac.PodDisruptionBudgetApplyConfiguration {

@@ -17,11 +17,10 @@ var ingress = phases.Child[*scope, *networkingv1ac.IngressApplyConfiguration, *n
 	Desired: func(s *scope) (*networkingv1ac.IngressApplyConfiguration, error) {
 		return desiredIngress(s.app, s.ingressClasses)
 	},
-	Absent: "spec.ingress is not set",
 	Requires: func(ctx context.Context, s *scope) (phases.Verdict, error) {
 		return s.ingressClasses.Exist(ctx, *s.app.Spec.Ingress)
 	},
-	Ready: workload.IngressReady,
+	Health: workload.IngressReady,
 }
 
 func desiredIngress(app *v1alpha1.AppService, classes workload.IngressClasses) (*networkingv1ac.IngressApplyConfiguration, error) {

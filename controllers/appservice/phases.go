@@ -33,10 +33,10 @@ func Phases() []phases.Phase[*scope] {
 type scope struct {
 	// app is the AppService as read from the cache.
 	app *v1alpha1.AppService
-	// reader reads from the cache, uncached from the API server.
-	reader, uncached client.Reader
-	ingressClasses   workload.IngressClasses
-	clock            clock.PassiveClock
+	// uncached reads from the API server.
+	uncached       client.Reader
+	ingressClasses workload.IngressClasses
+	clock          clock.PassiveClock
 	// deployment is the live Deployment; nil if it does not exist.
 	deployment *appsv1.Deployment
 }

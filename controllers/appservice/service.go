@@ -13,10 +13,9 @@ import (
 var service = phases.Child[*scope, *corev1ac.ServiceApplyConfiguration, *corev1.Service]{
 	Name:    "Service",
 	Desired: func(s *scope) (*corev1ac.ServiceApplyConfiguration, error) { return desiredService(s.app), nil },
-	Ready:   func(*corev1.Service) phases.Verdict { return phases.Done("Service applied") },
 	// A port that another field manager has renumbered is a second port with the same name, which the
 	// API server rejects.
-	Displaces: []string{"spec.ports.name"},
+	UniqueFields: []string{"spec.ports.name"},
 }
 
 func desiredService(app *v1alpha1.AppService) *corev1ac.ServiceApplyConfiguration {

@@ -36,8 +36,3 @@ spec:
 		})
 	}
 }
-
-func TestServiceIsReadyOnceApplied(t *testing.T) {
-	NewWithT(t).Expect(fieldsOf(service.Ready(nil))).To(
-		Equal(verdictFields{"done", v1alpha1.ReasonReady, "Service applied"}))
-}

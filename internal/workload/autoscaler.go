@@ -87,7 +87,7 @@ func AutoscalerReadyOver(d *appsv1.Deployment, h *autoscalingv2.HorizontalPodAut
 	case replicas == 0:
 		return phases.Wait(v1alpha1.ReasonScalingInactive, fmt.Sprintf(
 			"the Deployment is scaled to 0 replicas, which disables the HorizontalPodAutoscaler; to enable it, run kubectl scale deployment %s --replicas=%d",
-			d.Name, least), 0).AsTrouble()
+			d.Name, least), 0).AsWarning()
 	default:
 		return phases.Wait(v1alpha1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler to scale the Deployment to between minReplicas and maxReplicas", 0)
 	}

@@ -81,7 +81,7 @@ func (c IngressClasses) Exist(ctx context.Context, in v1alpha1.AppServiceIngress
 	}
 	classes, err := c.list(ctx)
 	if err != nil {
-		return phases.Verdict{}, err
+		return nil, err
 	}
 	return checkIngressClass(in.IngressClassName, classes), nil
 }

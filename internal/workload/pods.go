@@ -45,7 +45,7 @@ func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock
 	case verdict.IsStalled():
 		return phases.Stalled(verdict.Reason(), why+"; "+verdict.Message())
 	default:
-		return phases.Wait(v1alpha1.ReasonPodsFailing, why, podsRecheckInterval).AsTrouble()
+		return phases.Wait(v1alpha1.ReasonPodsFailing, why, podsRecheckInterval).AsWarning()
 	}
 }
 

@@ -119,7 +119,7 @@ func TestExplain(t *testing.T) {
 	slow := phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
 	stalled := phases.Stalled(v1alpha1.ReasonRolloutStalled, "too slow")
 	quota := phases.Wait(v1alpha1.ReasonQuotaExceeded, "no room", 0)
-	serving := phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, "old pods serve").AndReconciling()
+	serving := phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, "old pods serve").WhileReconciling()
 	const crashes = "container app crashes; see kubectl logs --previous"
 
 	cases := map[string]struct {
@@ -134,7 +134,7 @@ func TestExplain(t *testing.T) {
 		"stuck, no problem": {slow, time.Minute, &podReader{}, outcomeOf(slow), 1},
 		"stuck, list fails": {slow, time.Minute, &podReader{err: errors.New("no")}, outcomeOf(slow), 1},
 		"old pods serve":    {serving, time.Minute, &podReader{pods: broken}, outcome{"done", v1alpha1.ReasonOldReplicasServing, "old pods serve: " + crashes}, 1},
-		"stalled, old pods serve": {phases.DoneBecause(v1alpha1.ReasonRolloutStalled, "old pods serve").AndStalled(), time.Second, &podReader{pods: broken},
+		"stalled, old pods serve": {phases.DoneBecause(v1alpha1.ReasonRolloutStalled, "old pods serve").WhileStalled(), time.Second, &podReader{pods: broken},
 			outcome{"done", v1alpha1.ReasonRolloutStalled, "old pods serve: " + crashes}, 1},
 		"stalled":        {stalled, time.Second, &podReader{pods: broken}, outcome{"stalled", v1alpha1.ReasonRolloutStalled, crashes + "; too slow"}, 1},
 		"quota exceeded": {quota, time.Minute, &podReader{pods: broken}, outcomeOf(quota), 0},

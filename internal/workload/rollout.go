@@ -70,9 +70,9 @@ func podCreationFailed(message string) phases.Verdict {
 	}
 	if strings.Contains(message, "exceeded quota") {
 		return phases.Wait(v1alpha1.ReasonQuotaExceeded,
-			"pods cannot be created: "+withoutUsage(message)+"; raise the ResourceQuota, or lower spec.replicas or spec.resources", 0).AsTrouble()
+			"pods cannot be created: "+withoutUsage(message)+"; raise the ResourceQuota, or lower spec.replicas or spec.resources", 0).AsWarning()
 	}
-	return phases.Wait(v1alpha1.ReasonPodsFailing, "pods cannot be created: "+message, 0).AsTrouble()
+	return phases.Wait(v1alpha1.ReasonPodsFailing, "pods cannot be created: "+message, 0).AsWarning()
 }
 
 // withoutUsage removes the current usage from "exceeded quota: q, requested: ..., used: ..., limited: ...".

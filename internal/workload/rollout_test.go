@@ -22,10 +22,10 @@ func outcomeOf(v phases.Verdict) outcome {
 	switch {
 	case v.IsDone():
 		j.kind = "done"
-	case v.IsWait():
-		j.kind = "wait"
 	case v.IsStalled():
 		j.kind = "stalled"
+	default:
+		j.kind = "wait"
 	}
 	return j
 }

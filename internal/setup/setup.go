@@ -1,0 +1,66 @@
+// Package setup holds what the set-up of every controller has in common.
+package setup
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// Options are those of every controller. The zero value serves.
+type Options struct {
+	// Concurrency is the maximum number of concurrent reconciles. Default 1.
+	Concurrency int
+	// RetryMinDelay and RetryMaxDelay bound the exponential backoff of failed reconciles. The defaults are
+	// those of [phases.SetupOptions].
+	RetryMinDelay, RetryMaxDelay time.Duration
+	// NoClusterRights is for a manager with permissions in some namespaces only: cluster-scoped resources
+	// are assumed to exist.
+	NoClusterRights bool
+	// Guard ends reconciles whose writes it refuses. Optional.
+	Guard *lease.Guard
+	// Applies and Phases are the metrics of applies and phases. Optional.
+	Applies *ssa.Metrics
+	Phases  *phases.Metrics
+	// Clock is for transition times and timeouts. Optional.
+	Clock clock.PassiveClock
+}
+
+// ClockOrReal is the clock, or the real one.
+func (o Options) ClockOrReal() clock.PassiveClock {
+	if o.Clock == nil {
+		return clock.RealClock{}
+	}
+	return o.Clock
+}
+
+// Dependencies are those of an engine with the clients of a manager. The name is that of the controller.
+func (o Options) Dependencies(mgr ctrl.Manager, name, fieldManager string, converters ...managedfields.TypeConverter) (phases.Dependencies, error) {
+	dependencies, err := phases.FromManager(mgr, ssa.Options{
+		Client: mgr.GetClient(), FieldManager: fieldManager, TypeConverters: converters, Metrics: o.Applies,
+	})
+	if err != nil {
+		return dependencies, fmt.Errorf("setting up the controller %s: %w", name, err)
+	}
+	dependencies.Recorder = mgr.GetEventRecorder(name)
+	dependencies.Metrics = o.Phases
+	dependencies.Clock = o.ClockOrReal()
+	return dependencies, nil
+}
+
+// ForEngine are the options with which an engine is added to the manager.
+func (o Options) ForEngine() phases.SetupOptions {
+	return phases.SetupOptions{
+		MaxConcurrentReconciles: o.Concurrency,
+		RetryMinDelay:           o.RetryMinDelay,
+		RetryMaxDelay:           o.RetryMaxDelay,
+		Wrap:                    o.Guard.Pass,
+	}
+}
