@@ -44,7 +44,8 @@ type Verdict interface {
 	Observation
 	// IsDone says whether the next phase may begin.
 	IsDone() bool
-	// IsStalled says whether only a person helps.
+	// IsWait says whether the phase waits for the world, and IsStalled whether only a person helps.
+	IsWait() bool
 	IsStalled() bool
 	// Reason and Message are those of the phase's condition.
 	Reason() string
@@ -84,6 +85,7 @@ func (verdict) next()             {}
 func (verdict) observation()      {}
 func (v verdict) data() verdict   { return v }
 func (v verdict) IsDone() bool    { return v.kind == kindDone || v.kind == kindNotConfigured }
+func (v verdict) IsWait() bool    { return v.kind == kindWait }
 func (v verdict) IsStalled() bool { return v.kind == kindStalled }
 func (v verdict) Reason() string  { return v.reason }
 func (v verdict) Message() string { return v.message }
