@@ -53,44 +53,43 @@ const Name = "mcpserver"
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Backoff of a reconcile that fails: from the first retry to the longest pause.
+// Bounds of the exponential backoff of failing reconciles.
 const (
-	firstRetry  = 200 * time.Millisecond
-	longestWait = 5 * time.Minute
+	minBackoff = 200 * time.Millisecond
+	maxBackoff = 5 * time.Minute
 )
 
-// together is how long to wait after a Secret or ConfigMap has changed: several that change together
-// lead to one rollout.
-const together = 2 * time.Second
+// referenceDelay is the delay between a change of a Secret or ConfigMap and the reconcile, so that
+// changes of several objects cause one rollout.
+const referenceDelay = 2 * time.Second
 
-// referenceIndex finds MCPServers by what they refer to.
+// referenceIndex indexes MCPServers by the objects that they refer to.
 const referenceIndex = "spec.references"
 
 // Options for [Setup].
 type Options struct {
-	// NoClusterRights is for a manager that has rights in some namespaces alone: the class of an Ingress
-	// is taken to be there.
-	// has the Gateway API is found out when the manager starts.
+	// NoClusterRights is for a manager without cluster-wide permissions. IngressClasses are assumed to
+	// exist, Gateways are not read, and the Gateway API is detected only when the manager starts.
 	NoClusterRights bool
-	// Concurrency is how many MCPServers are reconciled at the same time.
+	// Concurrency is the number of MCPServers that are reconciled at the same time.
 	Concurrency int
-	// Settings are those of all MCPServers.
+	// Settings apply to all MCPServers.
 	Settings
-	// Prober asks the servers.
+	// Prober probes the servers.
 	Prober *prober.Prober
-	// Indexer indexes the cache. The manager's own indexer, without one.
+	// Indexer indexes the cache. Default: the indexer of the manager.
 	Indexer client.FieldIndexer
-	// Guard ends passes that are refused a write. Optional.
+	// Guard ends reconciles whose writes are refused. Optional.
 	Guard *lease.Guard
 	// Applies and Phases count outcomes. Optional.
 	Applies *ssa.Metrics
 	Phases  *phases.Metrics
-	// Clock is for transition times and patience. Optional.
+	// Clock is the time source of transition times and delays. Optional.
 	Clock clock.PassiveClock
 
 	references *references.Reader
 	keys       *keyReader
-	// gateways is nil if the cluster cannot be looked at as a whole.
+	// gateways is nil without cluster-wide permissions.
 	gateways *gatewayAPI
 }
 
@@ -124,20 +123,20 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		Named(Name).
 		For(&v1alpha1.MCPServer{}, builder.WithPredicates(phases.AtOnce())).
 		Watches(&v1alpha1.MCPServer{}, phases.InAWhile()).
-		Watches(&v1alpha1.MCPServer{}, forgetting(o.Prober, o.keys)).
-		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(askedThrough(mgr.GetClient()))).
+		Watches(&v1alpha1.MCPServer{}, stopProbing(o.Prober, o.keys)).
+		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(probedServer(mgr.GetClient()))).
 		WatchesRawSource(o.Prober.Source()).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,
-			RateLimiter:             phases.NewBackoff(firstRetry, longestWait),
+			RateLimiter:             phases.NewBackoff(minBackoff, maxBackoff),
 		})
 	if !o.NoClusterRights {
-		b = b.Watches(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient())))
+		b = b.Watches(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(serversWithIngress(mgr.GetClient())))
 	}
 	for _, kind := range []references.Kind{references.Secret, references.ConfigMap, references.ServiceAccount, references.PersistentVolumeClaim} {
 		metadata := &metav1.PartialObjectMetadata{}
 		metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(string(kind)))
-		b = b.Watches(metadata, referrers(mgr.GetClient(), o.references, kind), builder.OnlyMetadata)
+		b = b.Watches(metadata, referrerHandler(mgr.GetClient(), o.references, kind), builder.OnlyMetadata)
 	}
 	if b, err = o.watchChildren(ctx, mgr, b, engine); err != nil {
 		return err
@@ -155,7 +154,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// watchChildren adds the watches of the children's kinds, and their indices.
+// watchChildren adds watches and indexes for the kinds of the children.
 func (o Options) watchChildren(ctx context.Context, mgr ctrl.Manager, b *builder.Builder, engine *Engine) (*builder.Builder, error) {
 	for _, watch := range engine.Watches(mgr.GetRESTMapper()) {
 		if _, isRoute := watch.Object.(*gatewayv1.HTTPRoute); isRoute && o.gateways != nil {
@@ -170,7 +169,7 @@ func (o Options) watchChildren(ctx context.Context, mgr ctrl.Manager, b *builder
 			return nil, err
 		}
 		if !served {
-			continue // an option that asks for it says so
+			continue // the phase that needs the kind reports KindMissing
 		}
 		if err := ssa.IndexController(ctx, o.Indexer, watch.Object); err != nil {
 			return nil, fmt.Errorf("indexing %T: %w", watch.Object, err)
@@ -180,7 +179,7 @@ func (o Options) watchChildren(ctx context.Context, mgr ctrl.Manager, b *builder
 	return b, nil
 }
 
-// NewEngine makes the engine with a manager's clients.
+// NewEngine builds the engine with the clients of a manager.
 func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	applier, err := ssa.New(ssa.Options{
 		Client:       mgr.GetClient(),
@@ -193,7 +192,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		Metrics: o.Applies,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the applier of %s: %w", Name, err)
+		return nil, fmt.Errorf("building the applier of %s: %w", Name, err)
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -217,9 +216,9 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		if err != nil {
 			return nil, err
 		}
-		gateways = unfollowed(served)
+		gateways = staticGatewayAPI(served)
 	}
-	cached, uncached = withoutRoutes{cached, gateways}, withoutRoutes{uncached, gateways}
+	cached, uncached = routeReader{cached, gateways}, routeReader{uncached, gateways}
 	return phases.New(phases.Definition[*v1alpha1.MCPServer, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
@@ -256,8 +255,8 @@ func newReader(mgr ctrl.Manager) *references.Reader {
 	return &references.Reader{Metadata: mgr.GetClient(), Data: mgr.GetAPIReader()}
 }
 
-// forgetting ends the probing of MCPServers that are gone or suspended.
-func forgetting(p *prober.Prober, keys *keyReader) handler.EventHandler {
+// stopProbing stops probing MCPServers that are deleted or suspended.
+func stopProbing(p *prober.Prober, keys *keyReader) handler.EventHandler {
 	forget := func(key client.ObjectKey) {
 		p.Forget(key)
 		keys.forget(key)
@@ -274,7 +273,7 @@ func forgetting(p *prober.Prober, keys *keyReader) handler.EventHandler {
 	}
 }
 
-// isServed says whether the cluster knows the kind: HTTPRoutes come with a Gateway implementation.
+// isServed reports whether the API server serves the kind of the object.
 func isServed(mgr ctrl.Manager, object client.Object) (bool, error) {
 	gvk, err := apiutil.GVKForObject(object, mgr.GetScheme())
 	if err != nil {
@@ -284,7 +283,7 @@ func isServed(mgr ctrl.Manager, object client.Object) (bool, error) {
 		if meta.IsNoMatchError(err) {
 			return false, nil
 		}
-		return false, fmt.Errorf("looking whether the cluster serves %s: %w", gvk.Kind, err)
+		return false, fmt.Errorf("checking whether the API server serves %s: %w", gvk.Kind, err)
 	}
 	return true, nil
 }
@@ -301,9 +300,8 @@ func indexReferences(object client.Object) []string {
 	return ids
 }
 
-// referrers enqueues the MCPServers that refer to an object of the kind, a little later: what changes
-// together is then seen together.
-func referrers(reader client.Reader, known *references.Reader, kind references.Kind) handler.EventHandler {
+// referrerHandler enqueues, after referenceDelay, the MCPServers that refer to an object of the kind.
+func referrerHandler(reader client.Reader, known *references.Reader, kind references.Kind) handler.EventHandler {
 	return handler.TypedFuncs[client.Object, reconcile.Request]{
 		CreateFunc: func(ctx context.Context, e createEvent, queue requestQueue) {
 			enqueueReferrers(ctx, reader, kind, e.Object, queue)
@@ -324,17 +322,17 @@ func enqueueReferrers(ctx context.Context, reader client.Reader, kind references
 	err := reader.List(ctx, &servers, client.InNamespace(object.GetNamespace()), client.MatchingFields{referenceIndex: id},
 		client.DisableReadYourWritesConsistency)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing MCPServers that refer to an object", "reference", id)
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list MCPServers that refer to an object", "reference", id)
 		return
 	}
 	for i := range servers.Items {
-		queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&servers.Items[i])}, together)
+		queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&servers.Items[i])}, referenceDelay)
 	}
 }
 
-// askedThrough names the MCPServer whose Service the endpoints are of: the two have one name. The
-// endpoints say where to ask a server; one that is not asked has no use for them.
-func askedThrough(reader client.Reader) handler.MapFunc {
+// probedServer maps an EndpointSlice to the MCPServer of its Service, which has the same name. MCPServers
+// that are not probed do not need endpoints.
+func probedServer(reader client.Reader) handler.MapFunc {
 	return func(ctx context.Context, object client.Object) []reconcile.Request {
 		service := object.GetLabels()[discoveryv1.LabelServiceName]
 		if service == "" {
@@ -349,12 +347,12 @@ func askedThrough(reader client.Reader) handler.MapFunc {
 	}
 }
 
-// withIngress lists the MCPServers that an ingress class may matter to.
-func withIngress(reader client.Reader) handler.MapFunc {
+// serversWithIngress maps an IngressClass to the MCPServers with an Ingress.
+func serversWithIngress(reader client.Reader) handler.MapFunc {
 	return func(ctx context.Context, _ client.Object) []reconcile.Request {
 		var servers v1alpha1.MCPServerList
 		if err := reader.List(ctx, &servers); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing MCPServers for an ingress class")
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to list MCPServers with an Ingress")
 			return nil
 		}
 		var requests []reconcile.Request
