@@ -11,16 +11,15 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// autoscaling is the HorizontalPodAutoscaler that decides how many pods there are. When the option
-// is turned off it goes before the Deployment is touched, or the two would pull at the number.
+// autoscaling is the HorizontalPodAutoscaler. When spec.autoscaling is removed, it is deleted before the
+// Deployment is applied, so that the two do not compete for the number of replicas.
 var autoscaling = phases.Child[*scope, *autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration, *autoscalingv2.HorizontalPodAutoscaler]{
 	Name:    "Autoscaling",
 	Desired: desired(desiredAutoscaler),
-	Absent:  "spec.autoscaling is not set",
 	Prune:   phases.PruneFirst,
-	Ready:   workload.AutoscalerReady,
-	Explain: func(_ context.Context, s *scope, live *autoscalingv2.HorizontalPodAutoscaler, verdict phases.Verdict) phases.Verdict {
-		return workload.AutoscalerReadyOver(s.deployment, live, verdict)
+	Health:  workload.AutoscalerReady,
+	Ready: func(_ context.Context, s *scope, live *autoscalingv2.HorizontalPodAutoscaler) phases.Verdict {
+		return workload.AutoscalerReadyOver(s.deployment, live, workload.AutoscalerReady(live))
 	},
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// The two caches are not of one moment: the autoscaler may be seen to have scaled a Deployment that
-// is seen as it was before.
-func TestAutoscalingIsNotDoneOverADeploymentBeyondItsBounds(t *testing.T) {
+// The caches of the two kinds are independent: the HorizontalPodAutoscaler may report a scaling that the
+// cached Deployment does not show.
+func TestAutoscalingWaitsForReplicasWithinBounds(t *testing.T) {
 	g := NewWithT(t)
 	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](1)}}
 	h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: ptr.To[int32](2), MaxReplicas: 6}}

@@ -10,8 +10,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-// withBridge puts the bridge into the user's unmodified image: an init container copies the program
-// to a volume that both share, and the container starts it in place of the command.
+// withBridge adds the bridge to the unmodified image: an init container copies the program to a shared
+// volume, and the container runs it instead of the command.
 func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer, settings Settings) {
 	pod.WithVolumes(corev1ac.Volume().WithName(bridgeVolume).WithEmptyDir(corev1ac.EmptyDirVolumeSource()))
 	shared := func() *corev1ac.VolumeMountApplyConfiguration {
@@ -37,27 +37,27 @@ func bridgeArguments(server *v1alpha1.MCPServer) []string {
 	}
 	drain := drainTimeout(server)
 	arguments = append(arguments, "--drain-timeout", drain.String())
-	if stop := drain / stopPart; stop < stopGrace {
+	if stop := drain / stopDivisor; stop < stopGrace {
 		arguments = append(arguments, "--stop-grace", stop.String())
 	}
 	return arguments
 }
 
 const (
-	// answersOut is left of the grace at the end, for the answers that are on their way out.
-	answersOut = 2 * time.Second
-	// stopGrace is how long a child has by default to end after its standard input was closed, and again
-	// after SIGTERM; stopPart is by how much of the drain the two may not be more, each.
-	stopGrace = 2 * time.Second
-	stopPart  = 4
+	// responseGrace is the part of the grace period that is left for sending the last responses.
+	responseGrace = 2 * time.Second
+	// stopGrace is the bridge's default time for a child to exit after its standard input is closed, and
+	// again after SIGTERM. It is at most the drain timeout divided by stopDivisor.
+	stopGrace   = 2 * time.Second
+	stopDivisor = 4
 )
 
-// drainTimeout is how long running sessions may go on. The kubelet kills the pod when the grace is
-// over, of which drainSeconds have passed before the bridge is told: what is left is all there is.
+// drainTimeout is how long running sessions may continue after SIGTERM. The kubelet sends SIGTERM after
+// drainSeconds of the grace period, and SIGKILL at its end.
 func drainTimeout(server *v1alpha1.MCPServer) time.Duration {
 	left := time.Duration(server.Spec.TerminationGracePeriodSeconds-drainSeconds(server)) * time.Second
 	if limits := server.Spec.Bridge; limits != nil && limits.DrainTimeout.Duration > 0 {
 		return min(limits.DrainTimeout.Duration, left)
 	}
-	return left - min(answersOut, left/stopPart)
+	return left - min(responseGrace, left/stopDivisor)
 }

@@ -68,16 +68,16 @@ func TestDesiredNetworkPolicy(t *testing.T) {
 		spec   string
 	}{
 		"none": {nil, ""},
-		// A rule without peers would be a rule for all.
-		"no peers are nobody": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{}}, "  policyTypes: [Ingress]"},
+		// A rule without peers would allow all traffic.
+		"no peers": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{}}, "  policyTypes: [Ingress]"},
 		"peers": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{peer("a"), {IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}}}},
 			`  policyTypes: [Ingress]
   ingress:
   - from: [{namespaceSelector: {matchLabels: {name: a}}}, {ipBlock: {cidr: 10.0.0.0/8}}]
     ports: [{protocol: TCP, port: mcp}]`},
-		"nowhere but DNS": {&policy{Egress: &v1alpha1.MCPServerNetworkEgress{}}, "  policyTypes: [Egress]\n  egress: [" + dns + "]"},
-		"nowhere":         {&policy{Egress: &v1alpha1.MCPServerNetworkEgress{AllowDNS: ptr.To(false)}}, "  policyTypes: [Egress]"},
-		"somewhere": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{}, Egress: &v1alpha1.MCPServerNetworkEgress{Rules: []v1alpha1.MCPServerNetworkEgressRule{
+		"only DNS":  {&policy{Egress: &v1alpha1.MCPServerNetworkEgress{}}, "  policyTypes: [Egress]\n  egress: [" + dns + "]"},
+		"no egress": {&policy{Egress: &v1alpha1.MCPServerNetworkEgress{AllowDNS: ptr.To(false)}}, "  policyTypes: [Egress]"},
+		"rules": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{}, Egress: &v1alpha1.MCPServerNetworkEgress{Rules: []v1alpha1.MCPServerNetworkEgressRule{
 			{To: []networkingv1.NetworkPolicyPeer{peer("db")}, Ports: []v1alpha1.MCPServerNetworkPort{{Port: 5432}, {Protocol: "UDP", Port: 100, EndPort: ptr.To[int32](200)}}},
 			{Ports: []v1alpha1.MCPServerNetworkPort{{Port: 443}}},
 		}}}, `  policyTypes: [Ingress, Egress]
@@ -101,8 +101,7 @@ func TestDesiredNetworkPolicy(t *testing.T) {
 	}
 }
 
-// Whoever restricts the traffic does not shut out those who ask whether there is an answer.
-func TestNetworkPoliciesLetTheManagerIn(t *testing.T) {
+func TestNetworkPolicyAdmitsTheManager(t *testing.T) {
 	known := Settings{ManagerNamespace: "system", ManagerLabels: map[string]string{"app": "manager"}}
 	restricted := func(s *spec) {
 		s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{peer("a")}}}
@@ -117,8 +116,8 @@ func TestNetworkPoliciesLetTheManagerIn(t *testing.T) {
 	}{
 		"its pods":      {restricted, known, "[" + given + ", {" + its + ", podSelector: {matchLabels: {app: manager}}}]", ""},
 		"its namespace": {restricted, Settings{ManagerNamespace: "system"}, "[" + given + ", {" + its + "}]", ""},
-		"unknown":       {restricted, Settings{}, "[" + given + "]", "; the manager asks the pods and does not know its own namespace, so spec.networkPolicy.ingress.from has to let it in (or give the manager --pod-namespace)"},
-		"it does not ask": {func(s *spec) {
+		"unknown":       {restricted, Settings{}, "[" + given + "]", "; the manager probes the pods but does not know its own namespace: add the manager to spec.networkPolicy.ingress.from, or start it with --pod-namespace"},
+		"probes disabled": {func(s *spec) {
 			restricted(s)
 			s.Protocol.Disabled = true
 		}, known, "[" + given + "]", ""},
@@ -161,34 +160,34 @@ spec:
 }
 
 func TestRouteReady(t *testing.T) {
-	leads := judgement{"done", "Ready", "the HTTPRoute leads to the Service"}
-	refused := judgement{"stalled", "RouteRejected", "Gateway a does not take the HTTPRoute: no such listener; correct spec.httpRoute, or the Gateway's listener"}
+	applied := outcome{"done", "Ready", "HTTPRoute applied"}
+	refused := outcome{"stalled", "RouteRejected", "Gateway a rejected the HTTPRoute: no such listener; correct spec.httpRoute or the listener of the Gateway"}
 	parent := func(status metav1.ConditionStatus, generation int64) []gatewayv1.RouteParentStatus {
 		return []gatewayv1.RouteParentStatus{{ParentRef: gatewayv1.ParentReference{Name: "a"},
 			Conditions: []metav1.Condition{{Type: "Accepted", Status: status, ObservedGeneration: generation, Message: "no such listener"}}}}
 	}
 	cases := map[string]struct {
 		parents []gatewayv1.RouteParentStatus
-		want    judgement
+		want    outcome
 	}{
-		"no Gateway has answered":            {nil, leads},
-		"taken":                              {parent(metav1.ConditionTrue, 2), leads},
-		"refused":                            {parent(metav1.ConditionFalse, 2), refused},
-		"refused, before it was changed":     {parent(metav1.ConditionFalse, 1), leads},
-		"nothing said about taking it (yet)": {[]gatewayv1.RouteParentStatus{{}}, leads},
-		"its Service is not found": {[]gatewayv1.RouteParentStatus{{ParentRef: gatewayv1.ParentReference{Name: "a"},
+		"no status":                       {nil, applied},
+		"accepted":                        {parent(metav1.ConditionTrue, 2), applied},
+		"rejected":                        {parent(metav1.ConditionFalse, 2), refused},
+		"rejected, for an old generation": {parent(metav1.ConditionFalse, 1), applied},
+		"no conditions":                   {[]gatewayv1.RouteParentStatus{{}}, applied},
+		"unresolved Service": {[]gatewayv1.RouteParentStatus{{ParentRef: gatewayv1.ParentReference{Name: "a"},
 			Conditions: []metav1.Condition{{Type: "ResolvedRefs", Status: metav1.ConditionFalse, ObservedGeneration: 2, Message: "no such listener"}}}}, refused},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			route := &gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
 			route.Status.Parents = c.parents
-			NewWithT(t).Expect(judgementOf(routeReady(route))).To(Equal(c.want))
+			NewWithT(t).Expect(outcomeOf(routeReady(route))).To(Equal(c.want))
 		})
 	}
 }
 
-func TestTheOtherChildren(t *testing.T) {
+func TestDesiredChildren(t *testing.T) {
 	g := NewWithT(t)
 	plain := tools()
 	g.Expect(desiredConfig(plain)).To(BeNil())
@@ -225,7 +224,7 @@ metrics: [{type: Resource, resource: {name: memory, target: {type: Utilization, 
 	}
 }
 
-func TestMoreThanOnePodIsNotTakenAwayAtOnce(t *testing.T) {
+func TestDesiredDisruptionBudget(t *testing.T) {
 	scaling := func(most int32) func(*spec) {
 		return func(s *spec) { s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 1, MaxReplicas: most} }
 	}
@@ -233,15 +232,15 @@ func TestMoreThanOnePodIsNotTakenAwayAtOnce(t *testing.T) {
 		change func(*spec)
 		want   string
 	}{
-		"one pod":         {func(s *spec) { s.Replicas = ptr.To[int32](1) }, ""},
-		"somebody else's": {func(*spec) {}, ""},
-		"two pods":        {func(s *spec) { s.Replicas = ptr.To[int32](2) }, "1"},
-		"up to one":       {scaling(1), ""},
-		"up to two":       {scaling(2), "1"},
-		"what is asked for": {func(s *spec) {
+		"one pod":     {func(s *spec) { s.Replicas = ptr.To[int32](1) }, ""},
+		"not set":     {func(*spec) {}, ""},
+		"two pods":    {func(s *spec) { s.Replicas = ptr.To[int32](2) }, "1"},
+		"at most one": {scaling(1), ""},
+		"at most two": {scaling(2), "1"},
+		"budget set": {func(s *spec) {
 			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
 		}, "50%"},
-		"what is asked for two": {func(s *spec) {
+		"budget set, two pods": {func(s *spec) {
 			s.Replicas, s.DisruptionBudget = ptr.To[int32](2), &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
 		}, "50%"},
 	}
@@ -258,8 +257,8 @@ func TestMoreThanOnePodIsNotTakenAwayAtOnce(t *testing.T) {
 	}
 }
 
-// The selectors of a Deployment never change, so what they are is not a matter of taste.
-func TestAnAppServiceOfTheSameNameDoesNotSelectThePods(t *testing.T) {
+// The selector of a Deployment is immutable, so it must never change.
+func TestSelectorContainsTheKind(t *testing.T) {
 	selector := selectorOf(tools())
 	NewWithT(t).Expect(selector).To(Equal(map[string]string{"app.kubernetes.io/name": "tools", "fixpoint.dev/kind": "mcpserver"}))
 }

@@ -15,13 +15,11 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// config is the ConfigMap with spec.files. It outlives the files by as long as pods use it.
+// config is the ConfigMap with spec.files. It is deleted once no pod uses it.
 var config = phases.Child[*scope, *corev1ac.ConfigMapApplyConfiguration, *corev1.ConfigMap]{
 	Name:    "Config",
 	Desired: desired(desiredConfig),
-	Absent:  "spec.files is not set",
 	Prune:   phases.PruneLast,
-	Ready:   done[*corev1.ConfigMap]("the ConfigMap holds spec.files"),
 }
 
 func desiredConfig(server *v1alpha1.MCPServer) *corev1ac.ConfigMapApplyConfiguration {
@@ -35,19 +33,19 @@ func desiredConfig(server *v1alpha1.MCPServer) *corev1ac.ConfigMapApplyConfigura
 	return corev1ac.ConfigMap(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithData(data)
 }
 
-// fileKey is the ConfigMap's key for a file. Paths do not fit into keys, and what takes their place
+// fileKey is the key of a file in the ConfigMap: a hash, because a path is not a valid key and the key
 // must not depend on the order of the files.
 func fileKey(file v1alpha1.MCPServerFile) string {
 	sum := sha256.Sum256([]byte(file.Path))
 	return fmt.Sprintf("file-%x", sum[:8])
 }
 
-// filesInOrder are the files by their paths: the order that they are written in has no meaning.
+// filesInOrder returns the files sorted by path, because their order in the spec has no meaning.
 func filesInOrder(server *v1alpha1.MCPServer) []v1alpha1.MCPServerFile {
 	return slices.SortedFunc(slices.Values(server.Spec.Files), func(a, b v1alpha1.MCPServerFile) int { return strings.Compare(a.Path, b.Path) })
 }
 
-// filesHash changes with spec.files, and with nothing else.
+// filesHash changes only with spec.files.
 func filesHash(server *v1alpha1.MCPServer) string {
 	raw, _ := json.Marshal(filesInOrder(server)) // strings cannot fail
 	sum := sha256.Sum256(raw)

@@ -12,30 +12,30 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// dependencies waits until everything is there that the spec names and this controller does not make,
-// and finds out whether data that pods take has changed. What is missing is watched for.
+// dependencies waits until all objects that the spec refers to exist, and hashes the data that pods use
+// from them.
 var dependencies = phases.Step[*scope]{
 	Name:    "Dependencies",
 	Observe: observeDependencies,
 }
 
-// lookForMissing is the safety net for a watch that does not deliver.
-const lookForMissing = time.Minute
+// missingRecheckInterval is the safety net for a missed watch event.
+const missingRecheckInterval = time.Minute
 
-func observeDependencies(ctx context.Context, s *scope) (phases.Verdict, error) {
+func observeDependencies(ctx context.Context, s *scope) (phases.Observation, error) {
 	finding, err := s.references.Find(ctx, s.server.Namespace, referencesOf(s.server))
 	if err != nil {
-		return phases.Verdict{}, err
+		return nil, err
 	}
 	s.dependencies = finding.Hash
 	if len(finding.Missing) > 0 {
 		return phases.Wait(v1alpha1.ReasonDependencyMissing,
-			"missing: "+strings.Join(finding.Missing, ", ")+"; create what is missing, or mark it optional", lookForMissing), nil
+			"missing: "+strings.Join(finding.Missing, ", ")+"; create the missing objects and keys, or mark the references optional", missingRecheckInterval), nil
 	}
-	return phases.Done("everything that the spec names is there"), nil
+	return phases.Done("all referenced objects exist"), nil
 }
 
-// referencesOf lists every object that the spec names and that somebody else makes.
+// referencesOf lists the objects that the spec refers to and this controller does not create.
 func referencesOf(server *v1alpha1.MCPServer) []references.Reference {
 	spec := server.Spec
 	var all []references.Reference

@@ -52,8 +52,8 @@ func TestReferencesOf(t *testing.T) {
 			{Kind: references.ConfigMap, Name: "c", Optional: true, Rolls: true},
 			{Kind: references.PersistentVolumeClaim, Name: "data"},
 		}},
-		// What only the kubelet or the prober takes is no reason to replace pods.
-		"what pods do not take": {func(s *spec) {
+		// Objects that only the kubelet or the prober reads must not replace pods.
+		"not used by pods": {func(s *spec) {
 			s.ImagePullSecrets = []corev1.LocalObjectReference{named("pull")}
 			s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
 			s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "probe"}
@@ -71,10 +71,10 @@ func TestReferencesOf(t *testing.T) {
 			{Kind: references.Secret, Name: "probe", Keys: []string{"bearer"}},
 			{Kind: references.ConfigMap, Name: "ca", Keys: []string{"ca.crt"}},
 		}},
-		"nobody asks": {func(s *spec) {
+		"probes disabled": {func(s *spec) {
 			s.Protocol = v1alpha1.MCPServerProtocol{Disabled: true, CredentialsSecretRef: &v1alpha1.MCPServerCredentialsSecretRef{Name: "probe"}}
 		}, nil},
-		"an account that is made": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} }, nil},
+		"ServiceAccount created": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} }, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestReferencesOf(t *testing.T) {
 	}
 }
 
-func TestAnMCPServerIsFoundByWhatItRefersTo(t *testing.T) {
+func TestIndexReferences(t *testing.T) {
 	g := NewWithT(t)
 	server := tools(func(s *spec) {
 		s.ImagePullSecrets = []corev1.LocalObjectReference{named("pull")}

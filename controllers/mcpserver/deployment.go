@@ -19,13 +19,14 @@ import (
 var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *appsv1.Deployment]{
 	Name:    "Deployment",
 	Desired: desiredDeployment,
-	Ready:   deploymentReady,
-	Explain: func(ctx context.Context, s *scope, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
-		return blameCommand(s.server, workload.Explain(ctx, s.uncached, s.clock, live, verdict))
+	Health:  deploymentReady,
+	Ready: func(ctx context.Context, s *scope, live *appsv1.Deployment) phases.Verdict {
+		return withCommandFailure(s.server, workload.Explain(ctx, s.uncached, s.clock, live, deploymentReady(live)))
 	},
-	Observed:  func(s *scope, live *appsv1.Deployment) { s.deployment = live },
-	HandOver:  []string{"spec.replicas"},
-	Displaces: []string{"spec.strategy.rollingUpdate", "spec.template.spec.containers.ports.name"},
+	Observed:     func(s *scope, live *appsv1.Deployment) { s.deployment = live },
+	HandOver:     []string{"spec.replicas"},
+	RemoveFields: []string{"spec.strategy.rollingUpdate"},
+	UniqueFields: []string{"spec.template.spec.containers.ports.name"},
 }
 
 func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) {
@@ -50,7 +51,7 @@ func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error)
 	return desired, nil
 }
 
-// strategy never takes a pod away before another one serves: sessions live in pods.
+// strategy keeps every old pod until a new one is available, because sessions live in pods.
 func strategy(server *v1alpha1.MCPServer) *appsv1ac.DeploymentStrategyApplyConfiguration {
 	if server.Spec.Strategy == v1alpha1.StrategyRecreate {
 		return appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)
@@ -62,45 +63,45 @@ func strategy(server *v1alpha1.MCPServer) *appsv1ac.DeploymentStrategyApplyConfi
 			WithMaxSurge(intstr.FromString("25%")))
 }
 
-// commandFailed is how the bridge's termination message begins if the command is to blame.
+// commandFailed is the prefix of the bridge's termination message if the command cannot be run.
 const commandFailed = "mcp-bridge: the command "
 
-// blameCommand tells a command that the bridge cannot run from pods that fail for other reasons.
-func blameCommand(server *v1alpha1.MCPServer, verdict phases.Verdict) phases.Verdict {
+// withCommandFailure reports pods that fail because the bridge cannot run the command.
+func withCommandFailure(server *v1alpha1.MCPServer, verdict phases.Verdict) phases.Verdict {
 	if !isStdio(server) || !strings.Contains(verdict.Message(), commandFailed) {
 		return verdict
 	}
 	const remedy = "; correct spec.command, spec.args or spec.image"
 	if verdict.Reason() == v1alpha1.ReasonPodsFailing {
-		return phases.Wait(v1alpha1.ReasonBridgeCommandFailed, verdict.Message()+remedy, verdict.After()).AsTrouble()
+		return phases.Wait(v1alpha1.ReasonBridgeCommandFailed, verdict.Message()+remedy, verdict.After()).AsWarning()
 	}
 	return verdict.WithMessage(verdict.Message() + remedy)
 }
 
-// rolloutCheck is how often a rollout is looked at behind which old pods still serve. It is a little
-// more than what passes before pods are asked why they do not start.
-const rolloutCheck = 6 * time.Second
+// rolloutRecheckInterval is how often an incomplete rollout is read again while old pods serve. It is
+// a little longer than the time after which [workload.Explain] lists pods.
+const rolloutRecheckInterval = 6 * time.Second
 
-// deploymentReady lets the phases after it go on while the pods of the earlier version serve in full
-// number, and says that it does, and what keeps the new ones back.
+// deploymentReady is Done during a rollout as long as enough old pods serve; the message then says so,
+// and what keeps the rollout from completing.
 func deploymentReady(d *appsv1.Deployment) phases.Verdict {
 	verdict := workload.Ready(d)
-	if verdict.IsDone() || !oldPodsServe(d) {
+	if verdict.IsDone() || !oldReplicasAvailable(d) {
 		return verdict
 	}
-	const serves = "the rollout is not complete, and pods of the earlier version still serve"
+	const serves = "the rollout is incomplete; old pods still serve"
 	switch {
 	case verdict.Reason() == v1alpha1.ReasonRolloutProgressing:
-		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, serves).LookAgainAfter(rolloutCheck).AndReconciling()
+		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, serves).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	case verdict.IsStalled():
-		return phases.DoneBecause(v1alpha1.ReasonRolloutStalled, serves+": "+verdict.Message()).AndStalled()
-	default: // pods are refused
-		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, serves+": "+verdict.Message()).LookAgainAfter(rolloutCheck).AndReconciling()
+		return phases.DoneBecause(v1alpha1.ReasonRolloutStalled, serves+": "+verdict.Message()).WhileStalled()
+	default: // pods cannot be created
+		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, serves+": "+verdict.Message()).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	}
 }
 
-// oldPodsServe: there are pods of an earlier version, and no fewer are available than are asked for.
-func oldPodsServe(d *appsv1.Deployment) bool {
+// oldReplicasAvailable reports whether old pods exist and at least the desired number of pods is available.
+func oldReplicasAvailable(d *appsv1.Deployment) bool {
 	replicas := int32(1)
 	if d.Spec.Replicas != nil {
 		replicas = *d.Spec.Replicas

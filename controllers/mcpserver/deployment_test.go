@@ -17,7 +17,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// plainDeployment is what an MCPServer leads to that sets its image and nothing else.
+// plainDeployment is the Deployment of an MCPServer that sets only its image.
 const plainDeployment = `
 apiVersion: apps/v1
 kind: Deployment
@@ -143,7 +143,7 @@ func TestDesiredDeployment(t *testing.T) {
 		},
 			map[string]string{
 				pod + ".serviceAccountName":           "tools",
-				pod + ".serviceAccount":               "tools", // the name that it had before, which the API server keeps beside it
+				pod + ".serviceAccount":               "tools", // the deprecated field, which the API server keeps in sync
 				pod + ".automountServiceAccountToken": "true",
 			}},
 		"an account that exists": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"} },
@@ -189,7 +189,7 @@ func TestDesiredDeployment(t *testing.T) {
 			container + ".readinessProbe": "{httpGet: {path: /readyz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 			container + ".livenessProbe":  "{httpGet: {path: /healthz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 		}},
-		// They are children of their own, and leave no trace in the Deployment.
+		// These settings have their own children and do not affect the Deployment.
 		"options that are other phases": {func(s *spec) {
 			s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 6}
 			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{}
@@ -212,15 +212,15 @@ func TestBridgeArguments(t *testing.T) {
 		change func(*spec)
 		want   string
 	}{
-		"its own limits": {func(*spec) {}, "serve --listen :8080 --path /mcp --drain-timeout 48s"},
-		"port and path":  {func(s *spec) { s.Port, s.Path = 80, "/a/b" }, "serve --listen :80 --path /a/b --drain-timeout 48s"},
+		"defaults":      {func(*spec) {}, "serve --listen :8080 --path /mcp --drain-timeout 48s"},
+		"port and path": {func(s *spec) { s.Port, s.Path = 80, "/a/b" }, "serve --listen :80 --path /a/b --drain-timeout 48s"},
 		"a long grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 3600, ptr.To[int64](30) },
 			"serve --listen :8080 --path /mcp --drain-timeout 59m28s"},
 		"a short grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 5, ptr.To[int64](1) },
 			"serve --listen :8080 --path /mcp --drain-timeout 3s --stop-grace 750ms"},
-		"hardly any grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 1, nil },
+		"minimal grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 1, nil },
 			"serve --listen :8080 --path /mcp --drain-timeout 750ms --stop-grace 187.5ms"},
-		// A rule forbids it, which does not look at what was stored before there was one.
+		// Validation rejects this, but not for objects that were stored before the rule existed.
 		"more than the grace": {func(s *spec) {
 			s.TerminationGracePeriodSeconds = 30
 			s.Bridge = &v1alpha1.MCPServerBridge{MaxSessions: 1, MaxMessageBytes: 1024, DrainTimeout: metav1.Duration{Duration: time.Hour}}
@@ -238,8 +238,8 @@ func TestBridgeArguments(t *testing.T) {
 	}
 }
 
-// The arguments of the user follow those of the bridge, because Kubernetes puts args behind command.
-func TestTheBridgeRunsTheCommandWithItsArguments(t *testing.T) {
+// Kubernetes appends args to command, so the arguments of the server follow those of the bridge.
+func TestBridgeRunsCommandWithArguments(t *testing.T) {
 	g := NewWithT(t)
 	template, err := podTemplate(tools(stdio, func(s *spec) { s.Args = []string{"--file", "/data/x"} }), settings, "")
 	g.Expect(err).NotTo(HaveOccurred())
@@ -257,17 +257,17 @@ func TestProbes(t *testing.T) {
 	}{
 		"all off": {stdio, &v1alpha1.MCPServerProbes{Readiness: off, Liveness: off, Startup: off},
 			map[string]string{"startupProbe": "null", "readinessProbe": "null", "livenessProbe": "null"}},
-		"timings alone keep the question": {stdio,
+		"only timings": {stdio,
 			&v1alpha1.MCPServerProbes{Startup: off, Liveness: &v1alpha1.MCPServerProbe{PeriodSeconds: ptr.To[int32](30), InitialDelaySeconds: ptr.To[int32](9)}},
 			map[string]string{
 				"startupProbe":   "null",
 				"readinessProbe": "{httpGet: {path: /readyz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 				"livenessProbe":  "{httpGet: {path: /healthz, port: mcp}, initialDelaySeconds: 9, periodSeconds: 30, timeoutSeconds: 2, failureThreshold: 3}",
 			}},
-		// There is no default question for timings to hold for.
+		// Without a default probe, timings have no effect.
 		"timings of no probe": {sse, &v1alpha1.MCPServerProbes{Startup: off, Readiness: off, Liveness: &v1alpha1.MCPServerProbe{PeriodSeconds: ptr.To[int32](30)}},
 			map[string]string{"startupProbe": "null", "readinessProbe": "null", "livenessProbe": "null"}},
-		"of one's own": {func(*spec) {}, &v1alpha1.MCPServerProbes{
+		"all set": {func(*spec) {}, &v1alpha1.MCPServerProbes{
 			Startup:   &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeTCP, Port: ptr.To[int32](9090), FailureThreshold: ptr.To[int32](5)},
 			Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/ready", TimeoutSeconds: ptr.To[int32](4)},
 			Liveness:  &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](9090)},
@@ -276,7 +276,7 @@ func TestProbes(t *testing.T) {
 			"readinessProbe": "{httpGet: {path: /ready, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 4, failureThreshold: 3}",
 			"livenessProbe":  "{httpGet: {path: /live, port: 9090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 		}},
-		"of a server that speaks TLS": {func(s *spec) { s.Protocol.TLS = true }, &v1alpha1.MCPServerProbes{
+		"TLS server": {func(s *spec) { s.Protocol.TLS = true }, &v1alpha1.MCPServerProbes{
 			Startup:   off,
 			Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/ready"},
 			Liveness:  &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](9090)},
@@ -300,8 +300,8 @@ func TestProbes(t *testing.T) {
 }
 
 // The rules are those of https://kubernetes.io/docs/concepts/security/pod-security-standards/, for
-// the volumes and fields that an MCPServer can lead to.
-func TestPodsSatisfyTheRestrictedStandardByDefault(t *testing.T) {
+// the volumes and fields that an MCPServer can set.
+func TestPodsSatisfyRestrictedPodSecurityByDefault(t *testing.T) {
 	allowed := map[string]bool{"configMap": true, "secret": true, "emptyDir": true, "persistentVolumeClaim": true}
 	for name, transport := range map[string]func(*spec){"streamable-http": func(*spec) {}, "sse": sse, "stdio": stdio} {
 		t.Run(name, func(t *testing.T) {
@@ -339,8 +339,7 @@ func TestPodsSatisfyTheRestrictedStandardByDefault(t *testing.T) {
 	}
 }
 
-// The pods that run must not be replaced by what does not concern them.
-func TestPodsAreReplacedOnlyByWhatConcernsThem(t *testing.T) {
+func TestPodTemplateChangesOnlyWithPodSettings(t *testing.T) {
 	template := func(change func(*v1alpha1.MCPServer), dependencies string) string {
 		server := tools(func(s *spec) { s.Files = []v1alpha1.MCPServerFile{{Path: "/a", Content: "b"}} })
 		change(server)
@@ -381,8 +380,7 @@ func TestPodsAreReplacedOnlyByWhatConcernsThem(t *testing.T) {
 	}
 }
 
-// What means the same must make the same pods, in whatever order it is written.
-func TestTheOrderOfListsReplacesNoPods(t *testing.T) {
+func TestPodTemplateIgnoresOrderOfLists(t *testing.T) {
 	given := func(s *spec) {
 		s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/a", Content: "1"}, {Path: "/etc/b", Content: "2"}}
 		s.Mounts = []v1alpha1.MCPServerMount{
@@ -397,7 +395,7 @@ func TestTheOrderOfListsReplacesNoPods(t *testing.T) {
 		"mounts":          {func(s *spec) { slices.Reverse(s.Mounts) }, true},
 		"keys of a mount": {func(s *spec) { slices.Reverse(s.Mounts[0].ConfigMap.Items) }, true},
 		"env":             {func(s *spec) { slices.Reverse(s.Env) }, true},
-		"what a variable is made of": {func(s *spec) {
+		"env with references": {func(s *spec) {
 			s.Env[0].Value = "$(B)"
 			slices.Reverse(s.Env)
 		}, false},
@@ -412,12 +410,12 @@ func TestTheOrderOfListsReplacesNoPods(t *testing.T) {
 			NewWithT(t).Expect(template(given, c.change) == template(given)).To(Equal(c.same))
 		})
 	}
-	// $(B) is what B is only behind it.
+	// $(B) is expanded only after B.
 	refers := func(s *spec) { s.Env = []corev1.EnvVar{{Name: "B", Value: "1"}, {Name: "A", Value: "$(B)"}} }
 	NewWithT(t).Expect(template(refers)).To(ContainSubstring(`"env":[{"name":"B","value":"1"},{"name":"A","value":"$(B)"}]`))
 }
 
-// rollout is a Deployment of two pods in the midst of a rollout.
+// rollout is a Deployment of two pods during a rollout.
 func rollout(changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "tools", Generation: 2},
@@ -431,43 +429,41 @@ func rollout(changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
 }
 
 func TestDeploymentReady(t *testing.T) {
-	serving := judgement{"done", "OldReplicasServing", "the rollout is not complete, and pods of the earlier version still serve"}
+	serving := outcome{"done", "OldReplicasServing", "the rollout is incomplete; old pods still serve"}
 	cases := map[string]struct {
 		change func(*appsv1.Deployment)
-		want   judgement
+		want   outcome
 	}{
-		"old pods serve in full number": {func(*appsv1.Deployment) {}, serving},
-		"old pods are going":            {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 2 }, serving},
-		"too few serve": {func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 },
-			judgement{"wait", "RolloutProgressing", "not all pods of the current version have been created yet"}},
-		"there never were others": {func(d *appsv1.Deployment) { d.Status.Replicas, d.Status.AvailableReplicas = 1, 1 },
-			judgement{"wait", "RolloutProgressing", "not all pods of the current version have been created yet"}},
-		"scaled up, of the current version alone": {func(d *appsv1.Deployment) {
+		"enough old pods serve":    {func(*appsv1.Deployment) {}, serving},
+		"old pods are terminating": {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 2 }, serving},
+		"too few pods available": {func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 },
+			outcome{"wait", "RolloutProgressing", "waiting for updated pods to be created"}},
+		"no old pods": {func(d *appsv1.Deployment) { d.Status.Replicas, d.Status.AvailableReplicas = 1, 1 },
+			outcome{"wait", "RolloutProgressing", "waiting for updated pods to be created"}},
+		"scaled up": {func(d *appsv1.Deployment) {
 			d.Spec.Replicas, d.Status.Replicas, d.Status.UpdatedReplicas = ptr.To[int32](3), 3, 3
 		},
-			judgement{"wait", "RolloutProgressing", "not all pods of the current version are available yet"}},
-		"the change is not seen yet": {func(d *appsv1.Deployment) { d.Generation = 3 },
-			judgement{"wait", "RolloutProgressing", "the Deployment controller has not seen the last change yet"}},
-		"one pod, of the earlier version": {func(d *appsv1.Deployment) {
+			outcome{"wait", "RolloutProgressing", "waiting for updated pods to become available"}},
+		"not observed": {func(d *appsv1.Deployment) { d.Generation = 3 },
+			outcome{"wait", "RolloutProgressing", "waiting for the Deployment controller to observe the last change"}},
+		"one old pod": {func(d *appsv1.Deployment) {
 			d.Spec.Replicas, d.Status = nil, appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 1, AvailableReplicas: 1}
 		}, serving},
 		"complete": {func(d *appsv1.Deployment) { d.Status.Replicas, d.Status.UpdatedReplicas = 2, 2 },
-			judgement{"done", "Ready", "all pods run the current version and are available"}},
+			outcome{"done", "Ready", "all pods are updated and available"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(judgementOf(deploymentReady(rollout(c.change)))).To(Equal(c.want))
+			NewWithT(t).Expect(outcomeOf(deploymentReady(rollout(c.change)))).To(Equal(c.want))
 		})
 	}
 }
 
-func TestARolloutBehindWhichOldPodsServeIsLookedAtAgain(t *testing.T) {
-	NewWithT(t).Expect(deploymentReady(rollout()).After()).To(Equal(rolloutCheck))
+func TestIncompleteRolloutIsRequeued(t *testing.T) {
+	NewWithT(t).Expect(deploymentReady(rollout()).After()).To(Equal(rolloutRecheckInterval))
 }
 
-// What serves does not hide that a rollout has failed, and a rollout that has failed takes nothing
-// away from what serves.
-func TestARolloutThatMakesNoProgress(t *testing.T) {
+func TestStalledRolloutStaysReadyWhileOldPodsServe(t *testing.T) {
 	g := NewWithT(t)
 	overdue := func(d *appsv1.Deployment) {
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded"}}
@@ -475,43 +471,43 @@ func TestARolloutThatMakesNoProgress(t *testing.T) {
 	verdict := deploymentReady(rollout(overdue))
 	g.Expect(verdict.IsDone()).To(BeTrue())
 	g.Expect(verdict.Reason()).To(Equal("RolloutStalled"))
-	g.Expect(verdict.Message()).To(HavePrefix("the rollout is not complete, and pods of the earlier version still serve: not all pods became available within spec.progressDeadlineSeconds (600)"))
+	g.Expect(verdict.Message()).To(HavePrefix("the rollout is incomplete; old pods still serve: not all pods became available within spec.progressDeadlineSeconds (600)"))
 
 	tooFew := deploymentReady(rollout(overdue, func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 }))
 	g.Expect(tooFew.IsStalled()).To(BeTrue())
 	g.Expect(tooFew.Reason()).To(Equal("RolloutStalled"))
 }
 
-func TestOldPodsServeWhileNewOnesAreRefused(t *testing.T) {
+func TestOldPodsServeWhileNewPodsCannotBeCreated(t *testing.T) {
 	refused := rollout(func(d *appsv1.Deployment) {
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
 			Message: `pods "tools-1-x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2`}}
 	})
-	NewWithT(t).Expect(judgementOf(deploymentReady(refused))).To(Equal(judgement{"done", "OldReplicasServing",
-		"the rollout is not complete, and pods of the earlier version still serve: pods are refused: exceeded quota: small, requested: pods=1, limited: pods=2; raise the quota, or lower spec.replicas or spec.resources"}))
+	NewWithT(t).Expect(outcomeOf(deploymentReady(refused))).To(Equal(outcome{"done", "OldReplicasServing",
+		"the rollout is incomplete; old pods still serve: pods cannot be created: exceeded quota: small, requested: pods=1, limited: pods=2; raise the ResourceQuota, or lower spec.replicas or spec.resources"}))
 }
 
-func TestBlameCommand(t *testing.T) {
+func TestWithCommandFailure(t *testing.T) {
 	missing := `container server crashes with exit code 127: mcp-bridge: the command "x" was not found in the image: no such file; see kubectl logs --previous`
 	other := "container server crashes with exit code 1: mcp-bridge: listening: port in use; see kubectl logs --previous"
 	cases := map[string]struct {
 		transport      func(*spec)
 		reason, before string
-		want           judgement
+		want           outcome
 	}{
-		"the command":       {stdio, "PodsFailing", missing, judgement{"wait", "BridgeCommandFailed", missing + "; correct spec.command, spec.args or spec.image"}},
-		"not the command":   {stdio, "PodsFailing", other, judgement{"wait", "PodsFailing", other}},
-		"no bridge":         {sse, "PodsFailing", missing, judgement{"wait", "PodsFailing", missing}},
-		"something on time": {stdio, "RolloutProgressing", "x", judgement{"wait", "RolloutProgressing", "x"}},
+		"the command":     {stdio, "PodsFailing", missing, outcome{"wait", "BridgeCommandFailed", missing + "; correct spec.command, spec.args or spec.image"}},
+		"not the command": {stdio, "PodsFailing", other, outcome{"wait", "PodsFailing", other}},
+		"no bridge":       {sse, "PodsFailing", missing, outcome{"wait", "PodsFailing", missing}},
+		"other reason":    {stdio, "RolloutProgressing", "x", outcome{"wait", "RolloutProgressing", "x"}},
 	}
-	serving := phases.DoneBecause("OldReplicasServing", "old ones serve: "+missing).AndReconciling()
-	NewWithT(t).Expect(judgementOf(blameCommand(tools(stdio), serving))).To(Equal(
-		judgement{"done", "OldReplicasServing", "old ones serve: " + missing + "; correct spec.command, spec.args or spec.image"}))
+	serving := phases.DoneBecause("OldReplicasServing", "old pods serve: "+missing).WhileReconciling()
+	NewWithT(t).Expect(outcomeOf(withCommandFailure(tools(stdio), serving))).To(Equal(
+		outcome{"done", "OldReplicasServing", "old pods serve: " + missing + "; correct spec.command, spec.args or spec.image"}))
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			verdict := blameCommand(tools(c.transport), phases.Wait(c.reason, c.before, rolloutCheck))
-			NewWithT(t).Expect(judgementOf(verdict)).To(Equal(c.want))
-			NewWithT(t).Expect(verdict.After()).To(Equal(rolloutCheck))
+			verdict := withCommandFailure(tools(c.transport), phases.Wait(c.reason, c.before, rolloutRecheckInterval))
+			NewWithT(t).Expect(outcomeOf(verdict)).To(Equal(c.want))
+			NewWithT(t).Expect(verdict.After()).To(Equal(rolloutRecheckInterval))
 		})
 	}
 }

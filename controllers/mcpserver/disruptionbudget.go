@@ -11,18 +11,17 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// disruptionBudget is the PodDisruptionBudget that drains of nodes keep to. Where there may be more
-// than one pod there is one without being asked for, because all at once would end all sessions.
+// disruptionBudget is the PodDisruptionBudget. It is created by default if more than one pod may run, so
+// that a node drain does not end all sessions at once.
 var disruptionBudget = phases.Child[*scope, *policyv1ac.PodDisruptionBudgetApplyConfiguration, *policyv1.PodDisruptionBudget]{
 	Name:    "DisruptionBudget",
 	Desired: desired(desiredDisruptionBudget),
-	Absent:  "spec.disruptionBudget is not set, and there is no more than one pod",
-	Ready:   workload.DisruptionBudgetReady,
+	Health:  workload.DisruptionBudgetReady,
 }
 
 func desiredDisruptionBudget(server *v1alpha1.MCPServer) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	budget := server.Spec.DisruptionBudget
-	if budget == nil && !hasMany(server) {
+	if budget == nil && !mayRunMultiplePods(server) {
 		return nil
 	}
 	if budget == nil {
@@ -31,8 +30,8 @@ func desiredDisruptionBudget(server *v1alpha1.MCPServer) *policyv1ac.PodDisrupti
 	return workload.DisruptionBudget(server.Name, server.Namespace, selectorOf(server), *budget).WithLabels(labelsOf(server))
 }
 
-// hasMany says whether there may be more than one pod, as far as the spec decides that.
-func hasMany(server *v1alpha1.MCPServer) bool {
+// mayRunMultiplePods reports whether the spec allows more than one pod.
+func mayRunMultiplePods(server *v1alpha1.MCPServer) bool {
 	if scaling := server.Spec.Autoscaling; scaling != nil {
 		return scaling.MaxReplicas > 1
 	}

@@ -1,6 +1,6 @@
-// Package mcpserver reconciles MCPServers: a server of the Model Context Protocol as a workload with
-// all that it needs, and a readiness that means that the protocol answers.
+// Package mcpserver reconciles MCPServers: it runs a server of the Model Context Protocol with all
+// objects that it needs, and reports it as ready once MCP handshakes succeed.
 //
-// [Phases] is the order in which that comes about; each phase has the file of its name. What a child
-// should be and when it is ready are functions of values. docs/mcpserver.md is the same for people.
+// [Phases] lists the phases in order; each phase is in the file of its name. The desired state of a child
+// and its readiness are pure functions. docs/mcpserver.md is the user documentation.
 package mcpserver

@@ -10,7 +10,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-// endpointOf is where clients within the cluster reach the server.
+// endpointOf is the URL of the server within the cluster.
 func endpointOf(server *v1alpha1.MCPServer) string {
 	scheme := "http"
 	if server.Spec.Protocol.TLS {
@@ -19,32 +19,31 @@ func endpointOf(server *v1alpha1.MCPServer) string {
 	return fmt.Sprintf("%s://%s.%s.svc:%d%s", scheme, server.Name, server.Namespace, server.Spec.Port, pathOf(server))
 }
 
-func joined(versions []string) string { return strings.Join(versions, ",") }
+func joinVersions(versions []string) string { return strings.Join(versions, ",") }
 
-// isBelow says whether a path is at or below a prefix, as Ingress and Gateway compare them: element
-// by element.
+// isBelow reports whether a path has the prefix, compared element by element as Ingress and Gateway do.
 func isBelow(path, prefix string) bool {
 	prefix = strings.TrimSuffix(prefix, "/")
 	return path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 
-// externalEndpoint is where clients outside reach the server, or empty and why that is not known.
+// externalEndpoint is the URL of the server outside the cluster, or empty and why it is unknown.
 func externalEndpoint(s *scope) (url, why string) {
 	switch {
 	case s.server.Spec.Ingress != nil:
-		return throughIngress(s.server)
+		return ingressURL(s.server)
 	case s.server.Spec.HTTPRoute != nil:
-		return throughGateway(s)
+		return gatewayURL(s)
 	default:
 		return "", ""
 	}
 }
 
-func throughIngress(server *v1alpha1.MCPServer) (url, why string) {
+func ingressURL(server *v1alpha1.MCPServer) (url, why string) {
 	in := server.Spec.Ingress
 	if !isBelow(pathOf(server), in.Path) {
-		return "", "the URL for clients is not known, because the path of the server, " + pathOf(server) +
-			", is not below spec.ingress.path: set spec.path to one that is, or let annotations rewrite it"
+		return "", "the external URL is unknown: the path of the server, " + pathOf(server) +
+			", is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations"
 	}
 	scheme := "http"
 	if in.TLSSecretName != "" {
@@ -53,11 +52,11 @@ func throughIngress(server *v1alpha1.MCPServer) (url, why string) {
 	return scheme + "://" + in.Host + pathOf(server), ""
 }
 
-// throughGateway follows the first listener that takes the route.
-func throughGateway(s *scope) (url, why string) {
+// gatewayURL is the URL at the first listener that serves the route.
+func gatewayURL(s *scope) (url, why string) {
 	in := s.server.Spec.HTTPRoute
-	if !s.gateways.isFollowed() {
-		return "", "the URL for clients is not known, because the manager may not read Gateways"
+	if !s.gateways.isWatched() {
+		return "", "the external URL is unknown: the manager has no permission to read Gateways"
 	}
 	for _, parent := range in.ParentRefs {
 		gateway := s.gateways.gateway(namespaceOf(parent, s.server), parent.Name)
@@ -65,10 +64,10 @@ func throughGateway(s *scope) (url, why string) {
 			continue
 		}
 		if listener, host := listenerFor(gateway, parent.SectionName, in.Hostnames); listener != nil {
-			return urlOf(listener, host) + externalPath(s.server), ""
+			return listenerURL(listener, host) + externalPath(s.server), ""
 		}
 	}
-	return "", "the URL for clients is not known, because no Gateway of spec.httpRoute.parentRefs has a listener with a host name for it"
+	return "", "the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name; correct spec.httpRoute or the Gateway"
 }
 
 func namespaceOf(parent v1alpha1.MCPServerParentRef, server *v1alpha1.MCPServer) string {
@@ -78,7 +77,7 @@ func namespaceOf(parent v1alpha1.MCPServerParentRef, server *v1alpha1.MCPServer)
 	return server.Namespace
 }
 
-// listenerFor finds a listener for HTTP, the encrypted one first, and the host by which it is reached.
+// listenerFor finds an HTTPS listener, or else an HTTP listener, and the host under which it is reached.
 func listenerFor(gateway *gatewayv1.Gateway, section string, hostnames []string) (*gatewayv1.Listener, string) {
 	for _, protocol := range []gatewayv1.ProtocolType{gatewayv1.HTTPSProtocolType, gatewayv1.HTTPProtocolType} {
 		for i := range gateway.Spec.Listeners {
@@ -86,7 +85,7 @@ func listenerFor(gateway *gatewayv1.Gateway, section string, hostnames []string)
 			if listener.Protocol != protocol || section != "" && string(listener.Name) != section {
 				continue
 			}
-			if host := hostAt(gateway, listener, hostnames); host != "" {
+			if host := hostFor(gateway, listener, hostnames); host != "" {
 				return listener, host
 			}
 		}
@@ -94,15 +93,15 @@ func listenerFor(gateway *gatewayv1.Gateway, section string, hostnames []string)
 	return nil, ""
 }
 
-// hostAt is the first host name of the route that the listener serves, or else the listener's own, or
-// the address of the Gateway.
-func hostAt(gateway *gatewayv1.Gateway, listener *gatewayv1.Listener, hostnames []string) string {
+// hostFor is the first host name of the route that the listener serves; without host names in the route,
+// it is the host name of the listener, or the address of the Gateway.
+func hostFor(gateway *gatewayv1.Gateway, listener *gatewayv1.Listener, hostnames []string) string {
 	own := ""
 	if listener.Hostname != nil {
 		own = string(*listener.Hostname)
 	}
 	for _, hostname := range hostnames {
-		if serves(own, hostname) {
+		if matchesHostname(own, hostname) {
 			return hostname
 		}
 	}
@@ -112,46 +111,47 @@ func hostAt(gateway *gatewayv1.Gateway, listener *gatewayv1.Listener, hostnames 
 	case own != "":
 		return own
 	case len(gateway.Status.Addresses) > 0:
-		return bracketed(gateway.Status.Addresses[0].Value)
+		return bracketIPv6(gateway.Status.Addresses[0].Value)
 	default:
 		return ""
 	}
 }
 
-func serves(listener, hostname string) bool {
+func matchesHostname(listener, hostname string) bool {
 	if suffix, isWild := strings.CutPrefix(listener, "*"); isWild {
 		return strings.HasSuffix(hostname, suffix)
 	}
 	return listener == "" || listener == hostname
 }
 
-func bracketed(address string) string {
+func bracketIPv6(address string) string {
 	if strings.Contains(address, ":") {
 		return "[" + address + "]"
 	}
 	return address
 }
 
-func urlOf(listener *gatewayv1.Listener, host string) string {
-	scheme, usual := "http", gatewayv1.PortNumber(80)
+func listenerURL(listener *gatewayv1.Listener, host string) string {
+	scheme, defaultPort := "http", gatewayv1.PortNumber(80)
 	if listener.Protocol == gatewayv1.HTTPSProtocolType {
-		scheme, usual = "https", 443
+		scheme, defaultPort = "https", 443
 	}
-	if listener.Port != usual {
+	if listener.Port != defaultPort {
 		host += ":" + strconv.Itoa(int(listener.Port))
 	}
 	return scheme + "://" + host
 }
 
-// externalPath is the path of the URL outside: the prefix that the Gateway takes off comes before it.
+// externalPath is the path of the external URL, including the prefix that the Gateway strips.
 func externalPath(server *v1alpha1.MCPServer) string {
-	if prefix := server.Spec.HTTPRoute.Path; takesPrefixOff(server) {
+	if prefix := server.Spec.HTTPRoute.Path; stripsPrefix(server) {
 		return strings.TrimSuffix(prefix, "/") + pathOf(server)
 	}
 	return pathOf(server)
 }
 
-// takesPrefixOff says whether the path of the server is not below the one that leads to it.
-func takesPrefixOff(server *v1alpha1.MCPServer) bool {
+// stripsPrefix reports whether the Gateway strips spec.httpRoute.path, because the path of the server is not
+// below it.
+func stripsPrefix(server *v1alpha1.MCPServer) bool {
 	return !isBelow(pathOf(server), server.Spec.HTTPRoute.Path)
 }

@@ -10,12 +10,14 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-// lobby is a Gateway API with these Gateways, by their names.
-type lobby map[string]*gatewayv1.Gateway
+// fakeGateways is a Gateway API with these Gateways, by namespace/name.
+type fakeGateways map[string]*gatewayv1.Gateway
 
-func (l lobby) isFollowed() bool                                  { return l != nil }
-func (l lobby) isServed() bool                                    { return true }
-func (l lobby) gateway(namespace, name string) *gatewayv1.Gateway { return l[namespace+"/"+name] }
+func (l fakeGateways) isWatched() bool { return l != nil }
+func (l fakeGateways) isServed() bool  { return true }
+func (l fakeGateways) gateway(namespace, name string) *gatewayv1.Gateway {
+	return l[namespace+"/"+name]
+}
 
 func gatewayWith(listeners ...gatewayv1.Listener) *gatewayv1.Gateway {
 	return &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{Listeners: listeners}}
@@ -46,43 +48,43 @@ func TestExternalEndpoint(t *testing.T) {
 	}
 	withAddress := gatewayWith(plain)
 	withAddress.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Value: "2001:db8::1"}}
-	const nobody = "the URL for clients is not known, because no Gateway of spec.httpRoute.parentRefs has a listener with a host name for it"
+	const noListener = "the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name; correct spec.httpRoute or the Gateway"
 
 	cases := map[string]struct {
-		change func(*spec)
-		lobby  gatewayReader
-		url    string
-		why    string
+		change       func(*spec)
+		fakeGateways gatewayReader
+		url          string
+		why          string
 	}{
-		"within the cluster alone":    {func(*spec) {}, lobby(nil), "", ""},
+		"no external access":          {func(*spec) {}, fakeGateways(nil), "", ""},
 		"an Ingress":                  {ingress("/", ""), nil, "http://tools.example.com/mcp", ""},
 		"an encrypted Ingress":        {ingress("/mcp", "cert"), nil, "https://tools.example.com/mcp", ""},
-		"an Ingress for another path": {ingress("/mc", ""), nil, "", "the URL for clients is not known, because the path of the server, /mcp, is not below spec.ingress.path: set spec.path to one that is, or let annotations rewrite it"},
+		"an Ingress for another path": {ingress("/mc", ""), nil, "", "the external URL is unknown: the path of the server, /mcp, is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations"},
 
-		"a Gateway":                   {asIs, lobby{"acme/public": gatewayWith(plain)}, "http://tools.example.com/mcp", ""},
-		"the encrypted listener":      {asIs, lobby{"acme/public": gatewayWith(plain, encrypted)}, "https://tools.example.com/mcp", ""},
-		"another port":                {asIs, lobby{"acme/public": gatewayWith(listener("web", "HTTP", 8080, ""))}, "http://tools.example.com:8080/mcp", ""},
-		"a listener for another host": {asIs, lobby{"acme/public": gatewayWith(plain, listener("x", "HTTPS", 443, "*.example.org"))}, "http://tools.example.com/mcp", ""},
+		"a Gateway":                   {asIs, fakeGateways{"acme/public": gatewayWith(plain)}, "http://tools.example.com/mcp", ""},
+		"the encrypted listener":      {asIs, fakeGateways{"acme/public": gatewayWith(plain, encrypted)}, "https://tools.example.com/mcp", ""},
+		"another port":                {asIs, fakeGateways{"acme/public": gatewayWith(listener("web", "HTTP", 8080, ""))}, "http://tools.example.com:8080/mcp", ""},
+		"a listener for another host": {asIs, fakeGateways{"acme/public": gatewayWith(plain, listener("x", "HTTPS", 443, "*.example.org"))}, "http://tools.example.com/mcp", ""},
 		"the listener that is named": {route(func(r *v1alpha1.MCPServerHTTPRoute) {
 			r.ParentRefs = []v1alpha1.MCPServerParentRef{{Name: "public", Namespace: "infra", SectionName: "web"}}
-		}), lobby{"infra/public": gatewayWith(encrypted, plain)}, "http://tools.example.com/mcp", ""},
+		}), fakeGateways{"infra/public": gatewayWith(encrypted, plain)}, "http://tools.example.com/mcp", ""},
 		"the host of the listener": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }),
-			lobby{"acme/public": gatewayWith(encrypted, listener("web", "HTTP", 80, "mcp.example.com"))}, "http://mcp.example.com/mcp", ""},
-		"the address of the Gateway": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }), lobby{"acme/public": withAddress}, "http://[2001:db8::1]/mcp", ""},
-		"a prefix that is taken off": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Path = "/tools/" }), lobby{"acme/public": gatewayWith(plain)}, "http://tools.example.com/tools/mcp", ""},
-		"a prefix of the server's own": {func(s *spec) {
+			fakeGateways{"acme/public": gatewayWith(encrypted, listener("web", "HTTP", 80, "mcp.example.com"))}, "http://mcp.example.com/mcp", ""},
+		"the address of the Gateway": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }), fakeGateways{"acme/public": withAddress}, "http://[2001:db8::1]/mcp", ""},
+		"a stripped prefix":          {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Path = "/tools/" }), fakeGateways{"acme/public": gatewayWith(plain)}, "http://tools.example.com/tools/mcp", ""},
+		"a prefix of the server path": {func(s *spec) {
 			route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Path = "/tools" })(s)
 			s.Path = "/tools/mcp"
-		}, lobby{"acme/public": gatewayWith(plain)}, "http://tools.example.com/tools/mcp", ""},
-		"no such Gateway":          {asIs, lobby{}, "", nobody},
-		"nobody serves that host":  {asIs, lobby{"acme/public": gatewayWith(listener("x", "HTTP", 80, "example.org"), listener("y", "TCP", 22, ""))}, "", nobody},
-		"a Gateway out of reach":   {asIs, lobby(nil), "", "the URL for clients is not known, because the manager may not read Gateways"},
-		"a Gateway without a name": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }), lobby{"acme/public": gatewayWith(plain)}, "", nobody},
+		}, fakeGateways{"acme/public": gatewayWith(plain)}, "http://tools.example.com/tools/mcp", ""},
+		"no such Gateway":       {asIs, fakeGateways{}, "", noListener},
+		"no matching listener":  {asIs, fakeGateways{"acme/public": gatewayWith(listener("x", "HTTP", 80, "example.org"), listener("y", "TCP", 22, ""))}, "", noListener},
+		"Gateways not readable": {asIs, fakeGateways(nil), "", "the external URL is unknown: the manager has no permission to read Gateways"},
+		"no host name":          {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }), fakeGateways{"acme/public": gatewayWith(plain)}, "", noListener},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			url, why := externalEndpoint(&scope{server: tools(c.change), gateways: c.lobby})
+			url, why := externalEndpoint(&scope{server: tools(c.change), gateways: c.fakeGateways})
 			g.Expect(url).To(Equal(c.url))
 			g.Expect(why).To(Equal(c.why))
 		})

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// The types of an event handler's functions.
+// Parameter types of event handler functions.
 type (
 	createEvent  = event.TypedCreateEvent[client.Object]
 	updateEvent  = event.TypedUpdateEvent[client.Object]

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -25,31 +24,30 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // routeDefinition is the CustomResourceDefinition by which a cluster serves HTTPRoutes.
 const routeDefinition = "httproutes.gateway.networking.k8s.io"
 
-// gatewayAPI follows the Gateway API, which a cluster need not have, and may get or lose while the
-// manager runs. HTTPRoutes and Gateways are watched while it is there. It is a runnable of the manager.
+// gatewayAPI watches whether the cluster serves the Gateway API, which can be installed and removed while
+// the manager runs, and watches HTTPRoutes and Gateways while it does. It is a manager.Runnable.
 type gatewayAPI struct {
 	mgr   ctrl.Manager
 	watch phases.ChildWatch
-	// controller is where watches are added to.
+	// controller is the controller that watches are added to.
 	controller controller.Controller
 	queue      atomic.Pointer[requestQueue]
-	// indexed is true while the cache of HTTPRoutes has its index, which it takes but once.
+	// indexed is true while the cache of HTTPRoutes has its index, which can be added only once.
 	indexed bool
 
 	mu sync.Mutex
-	// gateways holds all Gateways of the cluster; nil while there can be none.
+	// gateways caches all Gateways of the cluster; nil while the cluster does not serve them.
 	gateways cache.Cache
 	// stop ends the watch of Gateways.
 	stop context.CancelFunc
 }
 
-// newGatewayAPI finds out whether the cluster has the Gateway API now.
+// newGatewayAPI detects whether the cluster serves the Gateway API now.
 func newGatewayAPI(mgr ctrl.Manager) (*gatewayAPI, error) {
 	g := &gatewayAPI{mgr: mgr}
 	for _, kind := range []client.Object{&gatewayv1.HTTPRoute{}, &gatewayv1.Gateway{}} {
@@ -63,24 +61,30 @@ func newGatewayAPI(mgr ctrl.Manager) (*gatewayAPI, error) {
 	return g, err
 }
 
-// addTo adds to the controller what there is to watch now, and what is watched of HTTPRoutes later.
-func (g *gatewayAPI) addTo(ctx context.Context, b *builder.Builder, watch phases.ChildWatch) (*builder.Builder, error) {
-	g.watch = watch
-	b = b.WatchesRawSource(g.source())
-	if g.gateways == nil {
-		return b, nil
+// watchChild takes over the watch of HTTPRoutes: it adds the watches that are possible now, and the source
+// through which others are added later.
+func (g *gatewayAPI) watchChild(c controller.Controller, watch phases.ChildWatch) (bool, error) {
+	if _, isRoute := watch.Object.(*gatewayv1.HTTPRoute); !isRoute {
+		return false, nil
 	}
-	if err := g.index(ctx); err != nil {
-		return b, err
+	g.controller, g.watch = c, watch
+	if err := c.Watch(g.source()); err != nil || g.gateways == nil {
+		return true, err
 	}
-	return b.Watches(watch.Object, watch.Handler).WatchesRawSource(g.gatewaySource(g.gateways)), nil
+	if err := g.index(); err != nil {
+		return true, err
+	}
+	if err := c.Watch(source.Kind(g.mgr.GetCache(), watch.Object, watch.Handler)); err != nil {
+		return true, err
+	}
+	return true, c.Watch(g.gatewaySource(g.gateways))
 }
 
-func (g *gatewayAPI) index(ctx context.Context) error {
+func (g *gatewayAPI) index() error {
 	if g.indexed {
 		return nil
 	}
-	if err := ssa.IndexController(ctx, g.mgr.GetFieldIndexer(), g.watch.Object); err != nil {
+	if err := g.watch.Index(g.mgr.GetFieldIndexer()); err != nil {
 		return fmt.Errorf("indexing HTTPRoutes: %w", err)
 	}
 	g.indexed = true
@@ -91,16 +95,16 @@ func (g *gatewayAPI) newGateways() (cache.Cache, error) {
 	gateways, err := cache.New(g.mgr.GetConfig(), cache.Options{
 		HTTPClient: g.mgr.GetHTTPClient(), Scheme: g.mgr.GetScheme(), Mapper: g.mgr.GetRESTMapper()})
 	if err != nil {
-		return nil, fmt.Errorf("making a cache of Gateways: %w", err)
+		return nil, fmt.Errorf("building the cache of Gateways: %w", err)
 	}
 	return gateways, nil
 }
 
 func (g *gatewayAPI) gatewaySource(gateways cache.Cache) source.Source {
-	return source.Kind[client.Object](gateways, &gatewayv1.Gateway{}, handler.EnqueueRequestsFromMapFunc(g.withRoute))
+	return source.Kind[client.Object](gateways, &gatewayv1.Gateway{}, handler.EnqueueRequestsFromMapFunc(g.serversWithRoute))
 }
 
-// NeedLeaderElection is false: standbys take over with full caches.
+// NeedLeaderElection is false, so that standby replicas have full caches.
 func (g *gatewayAPI) NeedLeaderElection() bool { return false }
 
 func (g *gatewayAPI) isServed() bool {
@@ -109,7 +113,7 @@ func (g *gatewayAPI) isServed() bool {
 	return g.gateways != nil
 }
 
-func (g *gatewayAPI) isFollowed() bool { return true }
+func (g *gatewayAPI) isWatched() bool { return true }
 
 func (g *gatewayAPI) gateway(namespace, name string) *gatewayv1.Gateway {
 	g.mu.Lock()
@@ -118,7 +122,7 @@ func (g *gatewayAPI) gateway(namespace, name string) *gatewayv1.Gateway {
 	if gateways == nil {
 		return nil
 	}
-	// The cache is full, so that this neither waits nor fails for any other reason than that there is none.
+	// The cache has synced, so Get neither waits nor fails with anything but NotFound.
 	var gateway gatewayv1.Gateway
 	if err := gateways.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &gateway); err != nil {
 		return nil
@@ -126,7 +130,7 @@ func (g *gatewayAPI) gateway(namespace, name string) *gatewayv1.Gateway {
 	return &gateway
 }
 
-// Start follows until ctx is done.
+// Start watches until ctx is done.
 func (g *gatewayAPI) Start(ctx context.Context) error {
 	g.mu.Lock()
 	if g.gateways != nil {
@@ -140,79 +144,79 @@ func (g *gatewayAPI) Start(ctx context.Context) error {
 		ByObject: map[client.Object]cache.ByObject{definition: {Field: fields.OneTermEqualSelector("metadata.name", routeDefinition)}},
 	})
 	if err != nil {
-		return fmt.Errorf("making a cache of definitions: %w", err)
+		return fmt.Errorf("building the cache of CustomResourceDefinitions: %w", err)
 	}
 	informer, err := definitions.GetInformer(ctx, definition, cache.BlockUntilSynced(false))
 	if err != nil {
-		return fmt.Errorf("watching definitions: %w", err)
+		return fmt.Errorf("watching CustomResourceDefinitions: %w", err)
 	}
 	changed := make(chan struct{}, 1)
-	tell := func() {
+	notify := func() {
 		select {
 		case changed <- struct{}{}:
 		default:
 		}
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { tell() }, UpdateFunc: func(_, _ any) { tell() }, DeleteFunc: func(any) { tell() }})
+		AddFunc: func(any) { notify() }, UpdateFunc: func(_, _ any) { notify() }, DeleteFunc: func(any) { notify() }})
 	if err != nil {
-		return fmt.Errorf("watching definitions: %w", err)
+		return fmt.Errorf("watching CustomResourceDefinitions: %w", err)
 	}
 	go func() {
 		if err := definitions.Start(ctx); err != nil {
-			log.FromContext(ctx).Error(err, "Watching the definition of HTTPRoutes")
+			log.FromContext(ctx).Error(err, "Failed to watch the CustomResourceDefinition of HTTPRoutes")
 		}
 	}()
 	if definitions.WaitForCacheSync(ctx) {
-		g.follow(ctx, changed, func() bool {
+		g.watchDefinition(ctx, changed, func() bool {
 			return definitions.Get(ctx, client.ObjectKey{Name: routeDefinition}, definition.DeepCopy()) == nil
 		})
 	}
-	// What is known stays as it is for the passes that still run.
+	// The caches stay for reconciles that still run.
 	return nil
 }
 
-// follow looks whenever the definition has changed, and again a little later as long as the API server
-// does not serve yet what is defined.
-func (g *gatewayAPI) follow(ctx context.Context, changed <-chan struct{}, isDefined func() bool) {
-	const first, longest = 250 * time.Millisecond, 5 * time.Minute
-	pause, retry := first, time.NewTimer(0)
+// watchDefinition checks the API whenever its CustomResourceDefinition changes, and retries with backoff while
+// the API server does not serve it yet.
+func (g *gatewayAPI) watchDefinition(ctx context.Context, changed <-chan struct{}, isDefined func() bool) {
+	const minDelay, maxDelay = 250 * time.Millisecond, 5 * time.Minute
+	delay, retry := minDelay, time.NewTimer(0)
 	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			pause = first
+			delay = minDelay
 		case <-retry.C:
 		}
-		switch isHere := g.isServed(); {
-		case isHere && !isDefined():
-			g.end(ctx)
-		case !isHere && isDefined():
-			if err := g.begin(ctx); err != nil {
-				log.FromContext(ctx).V(1).Info("HTTPRoutes are defined and not served yet", "problem", err.Error())
-				retry.Reset(pause)
-				pause = min(2*pause, longest)
+		switch served := g.isServed(); {
+		case served && !isDefined():
+			g.stopWatches(ctx)
+		case !served && isDefined():
+			if err := g.startWatches(ctx); err != nil {
+				log.FromContext(ctx).V(1).Info("Gateway API is installed but not served yet; retrying", "error", err.Error())
+				retry.Reset(delay)
+				delay = min(2*delay, maxDelay)
 			}
 		}
 	}
 }
 
-// begin watches HTTPRoutes and Gateways, and lets everything be looked at that wants one.
-func (g *gatewayAPI) begin(ctx context.Context) error {
-	// What is known of the API's kinds may be from before it went.
+// startWatches watches HTTPRoutes and Gateways, and enqueues the MCPServers with a route.
+func (g *gatewayAPI) startWatches(ctx context.Context) error {
+	// Discovery data may be stale; a List shows whether the API is served.
 	for _, list := range []client.ObjectList{&gatewayv1.HTTPRouteList{}, &gatewayv1.GatewayList{}} {
 		if err := g.mgr.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
 			return err
 		}
 	}
-	// A pass that was under way when the API went may have begun to watch again, and a watch that has
-	// failed for long tries again only after long.
-	if err := g.forget(ctx); err != nil {
+	// A concurrent reconcile may have started an informer after the API was removed. Such an informer
+	// backs off, so it is replaced.
+	if err := g.removeInformer(ctx); err != nil {
 		return err
 	}
-	if err := g.index(ctx); err != nil {
+	if err := g.index(); err != nil {
 		return err
 	}
 	if _, err := g.mgr.GetCache().GetInformer(ctx, g.watch.Object); err != nil {
@@ -223,30 +227,30 @@ func (g *gatewayAPI) begin(ctx context.Context) error {
 		return err
 	}
 	stop := g.run(ctx, gateways)
-	if err := g.join(ctx, gateways); err != nil {
+	if err := g.addWatches(ctx, gateways); err != nil {
 		stop()
 		return err
 	}
 	g.mu.Lock()
 	g.gateways, g.stop = gateways, stop
 	g.mu.Unlock()
-	log.FromContext(ctx).Info("The cluster serves the Gateway API")
+	log.FromContext(ctx).Info("Gateway API is served; watching HTTPRoutes and Gateways")
 	return g.enqueue(ctx)
 }
 
-// run fills a cache of Gateways until ctx is done or it is stopped.
+// run runs the cache of Gateways until ctx is done or stop is called.
 func (g *gatewayAPI) run(ctx context.Context, gateways cache.Cache) context.CancelFunc {
 	ctx, stop := context.WithCancel(ctx)
 	go func() {
 		if err := gateways.Start(ctx); err != nil {
-			log.FromContext(ctx).Error(err, "Watching Gateways")
+			log.FromContext(ctx).Error(err, "Failed to watch Gateways")
 		}
 	}()
 	return stop
 }
 
-// join adds the watches to a controller that may be running.
-func (g *gatewayAPI) join(ctx context.Context, gateways cache.Cache) error {
+// addWatches adds the watches to the controller, which may already run.
+func (g *gatewayAPI) addWatches(ctx context.Context, gateways cache.Cache) error {
 	if _, err := gateways.GetInformer(ctx, &gatewayv1.Gateway{}); err != nil {
 		return err
 	}
@@ -256,8 +260,8 @@ func (g *gatewayAPI) join(ctx context.Context, gateways cache.Cache) error {
 	return g.controller.Watch(g.gatewaySource(gateways))
 }
 
-// end stops the watches, because the cluster no longer has the Gateway API.
-func (g *gatewayAPI) end(ctx context.Context) {
+// stopWatches stops the watches after the cluster has stopped serving the Gateway API.
+func (g *gatewayAPI) stopWatches(ctx context.Context) {
 	g.mu.Lock()
 	stop := g.stop
 	g.gateways, g.stop = nil, nil
@@ -266,22 +270,22 @@ func (g *gatewayAPI) end(ctx context.Context) {
 		return
 	}
 	stop()
-	log.FromContext(ctx).Info("The cluster no longer serves the Gateway API")
-	if err := g.forget(ctx); err != nil {
-		log.FromContext(ctx).Error(err, "Ending the watch of HTTPRoutes")
+	log.FromContext(ctx).Info("Gateway API is no longer served; stopping its watches")
+	if err := g.removeInformer(ctx); err != nil {
+		log.FromContext(ctx).Error(err, "Failed to stop the watch of HTTPRoutes")
 	}
 	if err := g.enqueue(ctx); err != nil {
-		log.FromContext(ctx).Error(err, "Listing MCPServers with routes")
+		log.FromContext(ctx).Error(err, "Failed to list MCPServers with an HTTPRoute")
 	}
 }
 
-// forget ends the watch of HTTPRoutes.
-func (g *gatewayAPI) forget(ctx context.Context) error {
+// removeInformer stops the watch of HTTPRoutes.
+func (g *gatewayAPI) removeInformer(ctx context.Context) error {
 	g.indexed = false
 	return g.mgr.GetCache().RemoveInformer(ctx, g.watch.Object)
 }
 
-// source catches the controller's queue, for [gatewayAPI.enqueue].
+// source keeps the queue of the controller for [gatewayAPI.enqueue].
 func (g *gatewayAPI) source() source.Source {
 	return source.Func(func(_ context.Context, queue requestQueue) error {
 		g.queue.Store(&queue)
@@ -289,29 +293,29 @@ func (g *gatewayAPI) source() source.Source {
 	})
 }
 
-// enqueue lets all MCPServers be looked at that want a route.
+// enqueue enqueues all MCPServers with a route.
 func (g *gatewayAPI) enqueue(ctx context.Context) error {
 	queue := g.queue.Load()
 	if queue == nil {
-		return nil // the controller has not begun, and looks at all when it does
+		return nil // the controller has not started, and reconciles all objects when it does
 	}
-	for _, request := range g.withRoute(ctx, nil) {
+	for _, request := range g.serversWithRoute(ctx, nil) {
 		(*queue).Add(request)
 	}
 	return nil
 }
 
-// withRoute lists the MCPServers that a Gateway may matter to.
-func (g *gatewayAPI) withRoute(ctx context.Context, gateway client.Object) []reconcile.Request {
+// serversWithRoute lists the MCPServers whose route refers to the Gateway, or all with a route if it is nil.
+func (g *gatewayAPI) serversWithRoute(ctx context.Context, gateway client.Object) []reconcile.Request {
 	var servers v1alpha1.MCPServerList
 	if err := g.mgr.GetClient().List(ctx, &servers); err != nil {
-		log.FromContext(ctx).Error(err, "Listing MCPServers with routes")
+		log.FromContext(ctx).Error(err, "Failed to list MCPServers with an HTTPRoute")
 		return nil
 	}
 	var requests []reconcile.Request
 	for i := range servers.Items {
 		server := &servers.Items[i]
-		if server.Spec.HTTPRoute == nil || gateway != nil && !isThrough(server, gateway) {
+		if server.Spec.HTTPRoute == nil || gateway != nil && !refersTo(server, gateway) {
 			continue
 		}
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(server)})
@@ -319,7 +323,7 @@ func (g *gatewayAPI) withRoute(ctx context.Context, gateway client.Object) []rec
 	return requests
 }
 
-func isThrough(server *v1alpha1.MCPServer, gateway client.Object) bool {
+func refersTo(server *v1alpha1.MCPServer, gateway client.Object) bool {
 	for _, parent := range server.Spec.HTTPRoute.ParentRefs {
 		if parent.Name == gateway.GetName() && namespaceOf(parent, server) == gateway.GetNamespace() {
 			return true
@@ -328,30 +332,30 @@ func isThrough(server *v1alpha1.MCPServer, gateway client.Object) bool {
 	return false
 }
 
-// unfollowed is the Gateway API for a manager that has no rights on what is of the whole cluster: it
-// is there or not as it was when the manager started.
-type unfollowed bool
+// staticGatewayAPI is the Gateway API for a manager without cluster-wide permissions: it is served or not as
+// detected when the manager started.
+type staticGatewayAPI bool
 
-func (u unfollowed) isServed() bool                         { return bool(u) }
-func (u unfollowed) isFollowed() bool                       { return false }
-func (u unfollowed) gateway(_, _ string) *gatewayv1.Gateway { return nil }
+func (u staticGatewayAPI) isServed() bool                         { return bool(u) }
+func (u staticGatewayAPI) isWatched() bool                        { return false }
+func (u staticGatewayAPI) gateway(_, _ string) *gatewayv1.Gateway { return nil }
 
-// withoutRoutes is a reader that says at once that there are no HTTPRoutes while the cluster does not
-// serve them: otherwise each look would ask the API server whether it does by now.
+// routeReader is a reader that fails reads of HTTPRoutes while the cluster does not serve them. Without
+// it, each read would query the discovery API.
 //
-// Reads of them do not wait until they show what was written before: the client, as of
-// controller-runtime v0.25, would wait for the watch that it knew first, which ends when the API goes.
-// A write that is repeated for that is refused by its precondition, and the object is read again.
-type withoutRoutes struct {
+// Reads of HTTPRoutes do not use read-your-writes consistency: as of controller-runtime v0.25 the client
+// would wait for the first informer of the kind, which stops when the API is removed. A write based on a
+// stale read fails its precondition, and the object is read again.
+type routeReader struct {
 	client.Reader
 	api gatewayReader
 }
 
 // Get implements [client.Reader].
-func (r withoutRoutes) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+func (r routeReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	if _, isRoute := object.(*gatewayv1.HTTPRoute); isRoute {
 		if !r.api.isServed() {
-			return errNoRoutes
+			return errRouteNotServed
 		}
 		options = append(options, client.DisableReadYourWritesConsistency)
 	}
@@ -359,15 +363,15 @@ func (r withoutRoutes) Get(ctx context.Context, key client.ObjectKey, object cli
 }
 
 // List implements [client.Reader].
-func (r withoutRoutes) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+func (r routeReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	if _, isRoute := list.(*gatewayv1.HTTPRouteList); isRoute {
 		if !r.api.isServed() {
-			return errNoRoutes
+			return errRouteNotServed
 		}
 		options = append(options, client.DisableReadYourWritesConsistency)
 	}
 	return r.Reader.List(ctx, list, options...)
 }
 
-var errNoRoutes = &meta.NoKindMatchError{
+var errRouteNotServed = &meta.NoKindMatchError{
 	GroupKind: schema.GroupKind{Group: gatewayv1.GroupName, Kind: "HTTPRoute"}, SearchedVersions: []string{gatewayv1.GroupVersion.Version}}

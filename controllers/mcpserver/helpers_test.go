@@ -52,7 +52,7 @@ func stdio(s *spec) {
 	s.Command = []string{"npx", "-y", "server-memory"}
 }
 
-// asJSON is what would be sent, but for the owner reference and the record.
+// asJSON is the JSON of an apply configuration.
 func asJSON(t *testing.T, configuration any) string {
 	t.Helper()
 	raw, err := json.Marshal(configuration)
@@ -60,8 +60,7 @@ func asJSON(t *testing.T, configuration any) string {
 	return string(raw)
 }
 
-// edited sets values in a YAML document, at paths whose steps are keys and indices; nothing takes a
-// value out.
+// edited sets values in a YAML document, at paths of keys and indices; an empty value removes the field.
 func edited(t *testing.T, document string, edits map[string]string) string {
 	t.Helper()
 	g := NewWithT(t)
@@ -81,7 +80,7 @@ func edited(t *testing.T, document string, edits map[string]string) string {
 				at[steps[i]] = next
 			}
 			step, ok := next.(map[string]any)
-			g.Expect(ok).To(BeTrue(), "%s: %s is no map", path, steps[i])
+			g.Expect(ok).To(BeTrue(), "%s: %s is not a map", path, steps[i])
 			at = step
 		}
 		var parsed any
@@ -95,13 +94,13 @@ func edited(t *testing.T, document string, edits map[string]string) string {
 	return asJSON(t, tree)
 }
 
-// judgement is a verdict as tables write it.
-type judgement struct {
+// outcome is a verdict in the form that tables use.
+type outcome struct {
 	kind, reason, message string
 }
 
-func judgementOf(v phases.Verdict) judgement {
-	j := judgement{reason: v.Reason(), message: v.Message()}
+func outcomeOf(v phases.Verdict) outcome {
+	j := outcome{reason: v.Reason(), message: v.Message()}
 	switch {
 	case v.IsDone():
 		j.kind = "done"

@@ -10,23 +10,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// counting counts the objects that are read as a whole.
-type counting struct {
+// countingClient counts reads of whole objects.
+type countingClient struct {
 	client.Client
 	reads int
 }
 
-func (c *counting) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+func (c *countingClient) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	c.reads++
 	return c.Client.Get(ctx, key, object, options...)
 }
 
-func TestEachVersionOfAKeyIsReadOnce(t *testing.T) {
+func TestKeyReaderReadsEachVersionOnce(t *testing.T) {
 	g := NewWithT(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "key", UID: "1"}, Data: map[string][]byte{"token": []byte("one")}}
-	world := &counting{Client: reading(secret)}
-	keys := &keyReader{metadata: world.Client, data: world}
-	server, token := client.ObjectKey{Namespace: "acme", Name: "tools"}, origin{"Secret", "key", "token"}
+	api := &countingClient{Client: newClient(secret)}
+	keys := &keyReader{metadata: api.Client, data: api}
+	server, token := client.ObjectKey{Namespace: "acme", Name: "tools"}, keyRef{"Secret", "key", "token"}
 	read := func() string {
 		value, err := keys.read(t.Context(), server, token)
 		g.Expect(err).NotTo(HaveOccurred())
@@ -35,33 +35,33 @@ func TestEachVersionOfAKeyIsReadOnce(t *testing.T) {
 
 	g.Expect(read()).To(Equal("one"))
 	g.Expect(read()).To(Equal("one"))
-	g.Expect(world.reads).To(Equal(1))
+	g.Expect(api.reads).To(Equal(1))
 
-	g.Expect(world.Client.Get(t.Context(), client.ObjectKeyFromObject(secret), secret)).To(Succeed())
+	g.Expect(api.Client.Get(t.Context(), client.ObjectKeyFromObject(secret), secret)).To(Succeed())
 	secret.Data["token"] = []byte("two")
-	g.Expect(world.Update(t.Context(), secret)).To(Succeed())
+	g.Expect(api.Update(t.Context(), secret)).To(Succeed())
 	g.Expect(read()).To(Equal("two"))
-	g.Expect(world.reads).To(Equal(2))
+	g.Expect(api.reads).To(Equal(2))
 
 	keys.forget(server, token)
 	g.Expect(read()).To(Equal("two"))
-	g.Expect(world.reads).To(Equal(2), "what is used is kept")
+	g.Expect(api.reads).To(Equal(2), "keys in use are kept")
 
 	keys.forget(server)
-	g.Expect(keys.known).To(BeEmpty(), "what is not asked for is not kept")
+	g.Expect(keys.known).To(BeEmpty(), "unused keys are dropped")
 }
 
-func TestKeysThatHoldNothing(t *testing.T) {
+func TestKeyReaderOfMissingKeys(t *testing.T) {
 	g := NewWithT(t)
-	world := reading(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "ca"},
+	api := newClient(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "ca"},
 		Data: map[string]string{"empty": ""}, BinaryData: map[string][]byte{"binary": []byte("PEM")}})
-	keys := &keyReader{metadata: world, data: world}
+	keys := &keyReader{metadata: api, data: api}
 	for key, want := range map[string]string{"empty": "", "none": "", "binary": "PEM"} {
-		value, err := keys.read(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools"}, origin{"ConfigMap", "ca", key})
+		value, err := keys.read(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools"}, keyRef{"ConfigMap", "ca", key})
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(value).NotTo(BeNil(), "nil would trust the system's authorities")
+		g.Expect(value).NotTo(BeNil(), "nil would mean the system CAs")
 		g.Expect(string(value)).To(Equal(want))
 	}
-	_, err := keys.read(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools"}, origin{"Secret", "none", "x"})
-	g.Expect(err).To(MatchError(ContainSubstring("looking for Secret none: ")))
+	_, err := keys.read(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools"}, keyRef{"Secret", "none", "x"})
+	g.Expect(err).To(MatchError(ContainSubstring("getting Secret none: ")))
 }

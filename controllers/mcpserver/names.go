@@ -5,19 +5,19 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
-// FieldManager is the name under which everything is applied. It is stable for ever.
+// FieldManager is the field manager of all applies. It must never change.
 const FieldManager = "fixpoint-mcpserver"
 
-// Finalizer keeps an MCPServer until its children are gone.
+// Finalizer blocks the deletion of an MCPServer until its children are deleted.
 const Finalizer = "fixpoint.dev/teardown"
 
-// Annotations of the pods' template: a change of what they stand for rolls the pods.
+// Annotations of the pod template. A change of their values replaces the pods.
 const (
 	filesHashAnnotation        = "fixpoint.dev/files-hash"
 	dependenciesHashAnnotation = "fixpoint.dev/dependencies-hash"
 )
 
-// Names within the pods. Those with the reserved prefix cannot be taken by mounts.
+// Names within the pods. Mounts cannot use names with the reserved prefix.
 const (
 	containerName   = "server"
 	portName        = "mcp"
@@ -31,19 +31,19 @@ func labelsOf(server *v1alpha1.MCPServer) map[string]string {
 	return map[string]string{workload.LabelName: server.Name, workload.LabelManagedBy: workload.ManagedBy, kindLabel: kindValue}
 }
 
-// The kind is among the labels of the selector, so that an AppService of the same name in the same
-// namespace does not select our pods, nor we its.
+// The selector contains the kind, so that an AppService and an MCPServer of the same name do not select
+// each other's pods.
 const (
 	kindLabel = "fixpoint.dev/kind"
 	kindValue = "mcpserver"
 )
 
-// selectorOf finds the pods. A Deployment's selector never changes, so neither may this.
+// selectorOf selects the pods. It must never change, because the selector of a Deployment is immutable.
 func selectorOf(server *v1alpha1.MCPServer) map[string]string {
 	return map[string]string{workload.LabelName: server.Name, kindLabel: kindValue}
 }
 
-// pathOf is the path of the endpoint.
+// pathOf is the URL path of the server.
 func pathOf(server *v1alpha1.MCPServer) string {
 	switch {
 	case server.Spec.Path != "":
@@ -55,7 +55,7 @@ func pathOf(server *v1alpha1.MCPServer) string {
 	}
 }
 
-// isStdio says whether the bridge speaks for the server.
+// isStdio reports whether the bridge serves HTTP for the server.
 func isStdio(server *v1alpha1.MCPServer) bool {
 	return server.Spec.Transport == v1alpha1.TransportStdio
 }

@@ -21,22 +21,23 @@ var networkPolicy = phases.Child[*scope, *networkingv1ac.NetworkPolicyApplyConfi
 	Desired: func(s *scope) (*networkingv1ac.NetworkPolicyApplyConfiguration, error) {
 		return desiredNetworkPolicy(s.server, s.settings)
 	},
-	Absent: "spec.networkPolicy is not set",
-	Ready:  done[*networkingv1.NetworkPolicy]("the NetworkPolicy is as declared; whether it is enforced is the network plugin's matter"),
-	Explain: func(_ context.Context, s *scope, _ *networkingv1.NetworkPolicy, verdict phases.Verdict) phases.Verdict {
-		if restrictsAsking(s.server) && s.settings.ManagerNamespace == "" {
-			return verdict.WithMessage(verdict.Message() + "; the manager asks the pods and does not know its own namespace, so spec.networkPolicy.ingress.from has to let it in (or give the manager --pod-namespace)")
+	Health: func(*networkingv1.NetworkPolicy) phases.Verdict { return phases.Done(policyApplied) },
+	Ready: func(_ context.Context, s *scope, _ *networkingv1.NetworkPolicy) phases.Verdict {
+		if restrictsProbes(s.server) && s.settings.ManagerNamespace == "" {
+			return phases.Done(policyApplied + "; the manager probes the pods but does not know its own namespace: add the manager to spec.networkPolicy.ingress.from, or start it with --pod-namespace")
 		}
-		return verdict
+		return phases.Done(policyApplied)
 	},
 }
 
-// restrictsAsking says whether the policy would shut out the manager, which asks the pods.
-func restrictsAsking(server *v1alpha1.MCPServer) bool {
+const policyApplied = "NetworkPolicy applied; enforcement requires a network plugin that supports it"
+
+// restrictsProbes reports whether the policy would block the probes of the manager.
+func restrictsProbes(server *v1alpha1.MCPServer) bool {
 	return !server.Spec.Protocol.Disabled && server.Spec.NetworkPolicy != nil && server.Spec.NetworkPolicy.Ingress != nil
 }
 
-// managerPeer is the manager's own pods.
+// managerPeer selects the pods of the manager.
 func managerPeer(settings Settings) *networkingv1ac.NetworkPolicyPeerApplyConfiguration {
 	peer := networkingv1ac.NetworkPolicyPeer().WithNamespaceSelector(
 		metav1ac.LabelSelector().WithMatchLabels(map[string]string{corev1.LabelMetadataName: settings.ManagerNamespace}))
@@ -61,11 +62,11 @@ func desiredNetworkPolicy(server *v1alpha1.MCPServer, settings Settings) (*netwo
 		if err != nil {
 			return nil, fmt.Errorf("reading spec.networkPolicy.ingress.from: %w", err)
 		}
-		if restrictsAsking(server) && settings.ManagerNamespace != "" {
+		if restrictsProbes(server) && settings.ManagerNamespace != "" {
 			peers = append(peers, managerPeer(settings))
 		}
-		// A rule without peers would let everybody in. The port goes by its name: while a change of it is
-		// rolled out, pods of the earlier version still listen on the old one.
+		// A rule without peers would allow all traffic. The port is given by name, because during a
+		// rollout that changes the port old pods still listen on the old one.
 		if len(peers) > 0 {
 			spec.WithIngress(networkingv1ac.NetworkPolicyIngressRule().WithFrom(peers...).
 				WithPorts(networkingv1ac.NetworkPolicyPort().WithProtocol(corev1.ProtocolTCP).WithPort(intstr.FromString(portName))))

@@ -13,34 +13,34 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
-// deploymentTypes know how the API server merges Deployments: which lists go by keys, and by which.
+// deploymentTypes has the schema by which the API server merges Deployments.
 var deploymentTypes = applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
 
-// overridesError is a mistake in spec.podOverrides: only the user can mend it.
+// overridesError is an error in spec.podOverrides that only a change of the spec fixes.
 type overridesError struct{ cause error }
 
 // Error implements error.
 func (e *overridesError) Error() string {
-	return "spec.podOverrides is no part of a pod: " + e.cause.Error() + "; correct it"
+	return "spec.podOverrides is not a valid part of a pod template: " + e.cause.Error() + "; correct spec.podOverrides"
 }
 
-// Unwrap returns what the merge said.
+// Unwrap returns the error of the merge.
 func (e *overridesError) Unwrap() error { return e.cause }
 
 // ConditionReason is the reason for a condition that reports this error.
 func (e *overridesError) ConditionReason() string { return v1alpha1.ReasonInvalid }
 
-// Permanent is true: trying again does not help.
+// Permanent is true: retries do not help.
 func (e *overridesError) Permanent() bool { return true }
 
-// withOverrides lays spec.podOverrides over the template, as the API server merges an apply.
+// withOverrides merges spec.podOverrides into the template as the API server merges an apply.
 func withOverrides(desired *appsv1ac.DeploymentApplyConfiguration, overrides *v1alpha1.MCPServerPodOverrides) (*appsv1ac.DeploymentApplyConfiguration, error) {
 	if overrides == nil {
 		return desired, nil
 	}
 	base, err := jsonOf(desired)
 	if err != nil {
-		return nil, fmt.Errorf("serialising the Deployment: %w", err)
+		return nil, fmt.Errorf("encoding the Deployment: %w", err)
 	}
 	over, err := overridesOf(overrides)
 	if err != nil {
@@ -48,7 +48,7 @@ func withOverrides(desired *appsv1ac.DeploymentApplyConfiguration, overrides *v1
 	}
 	typedBase, err := deploymentTypes.ObjectToTyped(&unstructured.Unstructured{Object: base})
 	if err != nil {
-		return nil, fmt.Errorf("typing the Deployment: %w", err)
+		return nil, fmt.Errorf("converting the Deployment to its schema: %w", err)
 	}
 	typedOver, err := deploymentTypes.ObjectToTyped(&unstructured.Unstructured{Object: over})
 	if err != nil {
@@ -65,11 +65,11 @@ func withOverrides(desired *appsv1ac.DeploymentApplyConfiguration, overrides *v1
 	return result, nil
 }
 
-// overridesOf is a Deployment that holds the overrides and nothing else.
+// overridesOf is a Deployment with only the overrides.
 func overridesOf(overrides *v1alpha1.MCPServerPodOverrides) (map[string]any, error) {
 	template := map[string]any{}
 	if metadata := overrides.Metadata; metadata != nil {
-		template["metadata"] = map[string]any{"labels": tree(metadata.Labels), "annotations": tree(metadata.Annotations)}
+		template["metadata"] = map[string]any{"labels": stringTree(metadata.Labels), "annotations": stringTree(metadata.Annotations)}
 	}
 	if overrides.Spec != nil && len(overrides.Spec.Raw) > 0 {
 		spec := map[string]any{}
@@ -87,7 +87,7 @@ func overridesOf(overrides *v1alpha1.MCPServerPodOverrides) (map[string]any, err
 	}, nil
 }
 
-func tree(values map[string]string) map[string]any {
+func stringTree(values map[string]string) map[string]any {
 	t := map[string]any{}
 	for key, value := range values {
 		t[key] = value

@@ -16,7 +16,7 @@ func overridden(rawSpec string) func(*spec) {
 	}
 }
 
-func TestOverridesAreMergedAsTheAPIServerMerges(t *testing.T) {
+func TestOverridesAreMergedLikeAnApply(t *testing.T) {
 	cases := map[string]struct {
 		overrides *v1alpha1.MCPServerPodOverrides
 		want      map[string]string
@@ -29,16 +29,16 @@ func TestOverridesAreMergedAsTheAPIServerMerges(t *testing.T) {
 				"spec.template.metadata.labels.team": "a",
 				"spec.template.metadata.annotations": `{mesh: "off"}`,
 			}},
-		"a field that is not set otherwise": {raw(`{"hostAliases":[{"ip":"10.0.0.1","hostnames":["a"]}],"dnsPolicy":"None"}`),
+		"a new field": {raw(`{"hostAliases":[{"ip":"10.0.0.1","hostnames":["a"]}],"dnsPolicy":"None"}`),
 			map[string]string{pod + ".hostAliases": `[{ip: 10.0.0.1, hostnames: [a]}]`, pod + ".dnsPolicy": "None"}},
-		"a field that is": {raw(`{"terminationGracePeriodSeconds":5}`), map[string]string{pod + ".terminationGracePeriodSeconds": "5"}},
-		"the container of the server, by its name": {raw(`{"containers":[{"name":"server","tty":true,"env":[{"name":"A","value":"1"}]}]}`),
+		"an existing field": {raw(`{"terminationGracePeriodSeconds":5}`), map[string]string{pod + ".terminationGracePeriodSeconds": "5"}},
+		"the server container, by name": {raw(`{"containers":[{"name":"server","tty":true,"env":[{"name":"A","value":"1"}]}]}`),
 			map[string]string{container + ".tty": "true", container + ".env": "[{name: A, value: '1'}]"}},
-		"a port beside the one there is": {raw(`{"containers":[{"name":"server","ports":[{"containerPort":9090,"protocol":"TCP","name":"metrics"}]}]}`),
+		"an additional port": {raw(`{"containers":[{"name":"server","ports":[{"containerPort":9090,"protocol":"TCP","name":"metrics"}]}]}`),
 			map[string]string{container + ".ports": "[{name: mcp, containerPort: 8080, protocol: TCP}, {name: metrics, containerPort: 9090, protocol: TCP}]"}},
 		"quantities": {raw(`{"containers":[{"name":"server","resources":{"limits":{"memory":"64Mi","cpu":1}}}]}`),
 			map[string]string{container + ".resources": `{limits: {memory: 64Mi, cpu: "1"}}`}},
-		"a container more": {raw(`{"containers":[{"name":"log","image":"busybox"}]}`), nil},
+		"an additional container": {raw(`{"containers":[{"name":"log","image":"busybox"}]}`), nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestOverridesAreMergedAsTheAPIServerMerges(t *testing.T) {
 
 			g.Expect(err).NotTo(HaveOccurred())
 			containers := desired.Spec.Template.Spec.Containers
-			if name == "a container more" {
+			if name == "an additional container" {
 				g.Expect(containers).To(HaveLen(2))
 				g.Expect(asJSON(t, containers[1])).To(MatchYAML("{name: log, image: busybox, imagePullPolicy: Always}"))
 				desired.Spec.Template.Spec.Containers = containers[:1]
@@ -63,23 +63,23 @@ func raw(spec string) *v1alpha1.MCPServerPodOverrides {
 	return &v1alpha1.MCPServerPodOverrides{Spec: &runtime.RawExtension{Raw: []byte(spec)}}
 }
 
-// No input reaches a panic, and each mistake is told to whom it belongs.
-func TestOverridesThatAreNoPartOfAPod(t *testing.T) {
+// Invalid overrides must not panic, and the error names the field.
+func TestInvalidOverridesAreRejected(t *testing.T) {
 	cases := map[string]struct {
 		spec, message string
 	}{
-		"no object":                           {`[1]`, "cannot unmarshal"},
-		"no JSON":                             {`{`, "unexpected end"},
-		"an unknown field":                    {`{"containerz":[]}`, "containerz"},
-		"a wrong type":                        {`{"containers":"server"}`, "containers"},
-		"a name twice":                        {`{"containers":[{"name":"a"},{"name":"a"}]}`, "a"},
-		"a bad quantity":                      {`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`, `spec.containers[0].resources.limits.memory: "much" is no quantity`},
-		"a quantity that takes a day to read": {`{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1e-999999999"}}]}`, `spec.volumes[0].emptyDir.sizeLimit: "1e-999999999" is no quantity`},
-		"a quantity that nobody can read":     {`{"overhead":{"cpu":"1e1.5"}}`, `spec.overhead.cpu: "1e1.5" is no quantity`},
-		"the first of many quantities":        {`{"containers":[{"name":"server","resources":{"requests":{"b":"x","a":"x"},"limits":{"d":"x","c":"x"}}}]}`, "spec.containers[0].resources.limits.c:"},
-		"a quantity that is an object":        {`{"overhead":{"cpu":{}}}`, ""},
-		"a number as text":                    {`{"terminationGracePeriodSeconds":"5"}`, "terminationGracePeriodSeconds"},
-		"a huge number":                       {`{"terminationGracePeriodSeconds":1e99}`, ""},
+		"not an object":                        {`[1]`, "cannot unmarshal"},
+		"not JSON":                             {`{`, "unexpected end"},
+		"an unknown field":                     {`{"containerz":[]}`, "containerz"},
+		"a wrong type":                         {`{"containers":"server"}`, "containers"},
+		"a name twice":                         {`{"containers":[{"name":"a"},{"name":"a"}]}`, "a"},
+		"a bad quantity":                       {`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`, `spec.containers[0].resources.limits.memory: "much" is not a quantity`},
+		"a quantity that takes a day to parse": {`{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1e-999999999"}}]}`, `spec.volumes[0].emptyDir.sizeLimit: "1e-999999999" is not a quantity`},
+		"a malformed quantity":                 {`{"overhead":{"cpu":"1e1.5"}}`, `spec.overhead.cpu: "1e1.5" is not a quantity`},
+		"the first of many quantities":         {`{"containers":[{"name":"server","resources":{"requests":{"b":"x","a":"x"},"limits":{"d":"x","c":"x"}}}]}`, "spec.containers[0].resources.limits.c:"},
+		"a quantity that is an object":         {`{"overhead":{"cpu":{}}}`, ""},
+		"a number as text":                     {`{"terminationGracePeriodSeconds":"5"}`, "terminationGracePeriodSeconds"},
+		"a huge number":                        {`{"terminationGracePeriodSeconds":1e99}`, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -91,13 +91,13 @@ func TestOverridesThatAreNoPartOfAPod(t *testing.T) {
 			g.Expect(errors.As(err, &mistake)).To(BeTrue(), "%v", err)
 			g.Expect(mistake.ConditionReason()).To(Equal(v1alpha1.ReasonInvalid))
 			g.Expect(mistake.Permanent()).To(BeTrue())
-			g.Expect(err.Error()).To(And(HavePrefix("spec.podOverrides is no part of a pod: "), ContainSubstring(c.message), HaveSuffix("; correct it")))
+			g.Expect(err.Error()).To(And(HavePrefix("spec.podOverrides is not a valid part of a pod template: "), ContainSubstring(c.message), HaveSuffix("; correct spec.podOverrides")))
 		})
 	}
 }
 
-// A null takes nothing away: an apply has no way to say so either.
-func TestOverridesWithoutSubstanceChangeNothing(t *testing.T) {
+// A null does not remove a field, as in an apply.
+func TestEmptyOverridesChangeNothing(t *testing.T) {
 	for _, empty := range []string{``, `null`, `{}`, `{"containers":null}`, `{"containers":[]}`, `{"nodeSelector":null}`} {
 		t.Run(empty, func(t *testing.T) {
 			g := NewWithT(t)

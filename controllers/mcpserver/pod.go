@@ -16,8 +16,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
-// podTemplate is what the pods are made from. What is in it decides when they are replaced: nothing
-// that does not concern them may be.
+// podTemplate is the template of the pods. Any change of it replaces the pods, so it must contain only
+// what concerns them.
 func podTemplate(server *v1alpha1.MCPServer, settings Settings, dependencies string) (*corev1ac.PodTemplateSpecApplyConfiguration, error) {
 	container, err := serverContainer(server)
 	if err != nil {
@@ -69,7 +69,7 @@ func serverContainer(server *v1alpha1.MCPServer) (*corev1ac.ContainerApplyConfig
 	if len(spec.Args) > 0 {
 		container.WithArgs(spec.Args...)
 	}
-	for _, variable := range inOrder(spec.Env) {
+	for _, variable := range sortedEnv(spec.Env) {
 		env := corev1ac.EnvVar()
 		if err := workload.Convert(variable, env); err != nil {
 			return nil, fmt.Errorf("reading spec.env[%s]: %w", variable.Name, err)
@@ -92,17 +92,16 @@ func serverContainer(server *v1alpha1.MCPServer) (*corev1ac.ContainerApplyConfig
 	}
 	withProbes(container, server)
 	if drain := drainSeconds(server); drain > 0 {
-		// The kubelet waits, and not a program that the image may not have.
+		// The kubelet sleeps, because the image may not contain a sleep program.
 		container.WithLifecycle(corev1ac.Lifecycle().WithPreStop(
 			corev1ac.LifecycleHandler().WithSleep(corev1ac.SleepAction().WithSeconds(drain))))
 	}
 	return container, nil
 }
 
-// inOrder brings variables into an order that does not depend on the one that they were written in, so
-// that writing them otherwise replaces no pods. Where one may refer to others, $(NAME) stands for
-// those before it only: there the order has a meaning, and is kept.
-func inOrder(variables []corev1.EnvVar) []corev1.EnvVar {
+// sortedEnv sorts variables by name, so that reordering them in the spec replaces no pods. If a value
+// contains $(NAME), which refers only to earlier variables, the order is significant and is kept.
+func sortedEnv(variables []corev1.EnvVar) []corev1.EnvVar {
 	if slices.ContainsFunc(variables, func(v corev1.EnvVar) bool { return strings.Contains(v.Value, "$(") }) {
 		return variables
 	}
@@ -116,7 +115,7 @@ func drainSeconds(server *v1alpha1.MCPServer) int64 {
 	return *server.Spec.DrainSeconds
 }
 
-// withSecurity satisfies the restricted Pod Security Standard, and lays over it what the spec says.
+// withSecurity satisfies the restricted Pod Security Standard; the spec overrides it field by field.
 // See https://kubernetes.io/docs/concepts/security/pod-security-standards/.
 func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) error {
 	podContext := corev1ac.PodSecurityContext().
@@ -156,8 +155,8 @@ func withAccount(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MCPSe
 		name = server.Name
 	}
 	if name != "" {
-		// The API server copies the name into the deprecated field, from which the name would come
-		// back when it is taken out of the spec: so both are ours.
+		// The API server copies the name into the deprecated field, which would restore the name after
+		// its removal from the spec. So both fields are managed.
 		pod.WithServiceAccountName(name).WithDeprecatedServiceAccount(name)
 	}
 }
@@ -186,7 +185,7 @@ func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MC
 			return fmt.Errorf("reading spec.scheduling.topologySpreadConstraints[%d]: %w", i, err)
 		}
 		if constraint.LabelSelector == nil {
-			// Without a selector it would spread nothing.
+			// A constraint without a selector matches no pods.
 			constraint.WithLabelSelector(metav1ac.LabelSelector().WithMatchLabels(selectorOf(server)))
 		}
 		pod.WithTopologySpreadConstraints(constraint)
@@ -201,7 +200,7 @@ func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MC
 	return nil
 }
 
-// withFiles mounts each file at its path, and leaves what else the image has in its folder.
+// withFiles mounts each file at its path, without hiding other files of the directory.
 func withFiles(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) {
 	if len(server.Spec.Files) == 0 {
 		return
@@ -214,7 +213,7 @@ func withFiles(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Cont
 	}
 }
 
-// withMounts mounts them by their paths, in which order a folder comes before what is mounted in it.
+// withMounts adds the mounts sorted by path, so that a directory precedes mounts below it.
 func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) {
 	byPath := func(a, b v1alpha1.MCPServerMount) int { return strings.Compare(a.MountPath, b.MountPath) }
 	for _, mount := range slices.SortedFunc(slices.Values(server.Spec.Mounts), byPath) {
@@ -269,7 +268,7 @@ func itemsOf(items []v1alpha1.MCPServerMountedKey) []*corev1ac.KeyToPathApplyCon
 	return paths
 }
 
-// jsonOf is the tree of a configuration, for merging.
+// jsonOf converts an apply configuration to a JSON object for merging.
 func jsonOf(v any) (map[string]any, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {

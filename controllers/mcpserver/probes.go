@@ -15,10 +15,9 @@ const (
 	probeTimeout                   = 2
 )
 
-// withProbes sets what the kubelet asks. By default that is whether somebody listens on the port:
-// what the protocol's path answers to a stranger differs from server to server. The bridge has
-// endpoints of its own. Liveness is not asked by default: a server that is busy is not dead, and
-// killing it ends its sessions.
+// withProbes sets the probes of the kubelet. By default they check that the port accepts connections,
+// because servers respond differently to requests without a session. The bridge has its own endpoints.
+// There is no default liveness probe: restarting a busy server would end its sessions.
 func withProbes(container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) {
 	given := server.Spec.Probes
 	if given == nil {
@@ -49,16 +48,15 @@ func httpProbe(path string, port intstr.IntOrString) *corev1ac.ProbeApplyConfigu
 	return corev1ac.Probe().WithHTTPGet(corev1ac.HTTPGetAction().WithPath(path).WithPort(port))
 }
 
-// speaks is the scheme of an HTTP probe: on the port of the server it is the server's, and nothing is
-// known of others.
-func speaks(server *v1alpha1.MCPServer, port *int32) corev1.URIScheme {
+// probeScheme is the scheme of an HTTP probe: HTTPS on the port of a TLS server, else the default.
+func probeScheme(server *v1alpha1.MCPServer, port *int32) corev1.URIScheme {
 	if server.Spec.Protocol.TLS && (port == nil || *port == server.Spec.Port) {
 		return corev1.URISchemeHTTPS
 	}
 	return ""
 }
 
-// probeOf lays what the spec says over the default; nil is no probe.
+// probeOf merges the spec into the default probe; nil means no probe.
 func probeOf(server *v1alpha1.MCPServer, given *v1alpha1.MCPServerProbe, probe *corev1ac.ProbeApplyConfiguration, period, failures int32) *corev1ac.ProbeApplyConfiguration {
 	if given == nil {
 		given = &v1alpha1.MCPServerProbe{}
@@ -72,7 +70,7 @@ func probeOf(server *v1alpha1.MCPServer, given *v1alpha1.MCPServerProbe, probe *
 		return nil
 	case v1alpha1.ProbeHTTP:
 		probe = httpProbe(given.Path, port)
-		if scheme := speaks(server, given.Port); scheme != "" {
+		if scheme := probeScheme(server, given.Port); scheme != "" {
 			probe.HTTPGet.WithScheme(scheme)
 		}
 	case v1alpha1.ProbeTCP:
@@ -82,13 +80,13 @@ func probeOf(server *v1alpha1.MCPServer, given *v1alpha1.MCPServerProbe, probe *
 		return nil
 	}
 	return probe.
-		WithInitialDelaySeconds(or(given.InitialDelaySeconds, 0)).
-		WithPeriodSeconds(or(given.PeriodSeconds, period)).
-		WithTimeoutSeconds(or(given.TimeoutSeconds, probeTimeout)).
-		WithFailureThreshold(or(given.FailureThreshold, failures))
+		WithInitialDelaySeconds(valueOr(given.InitialDelaySeconds, 0)).
+		WithPeriodSeconds(valueOr(given.PeriodSeconds, period)).
+		WithTimeoutSeconds(valueOr(given.TimeoutSeconds, probeTimeout)).
+		WithFailureThreshold(valueOr(given.FailureThreshold, failures))
 }
 
-func or(value *int32, otherwise int32) int32 {
+func valueOr(value *int32, otherwise int32) int32 {
 	if value == nil {
 		return otherwise
 	}

@@ -13,43 +13,42 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// protocol is the answer of the server in its own protocol, from every pod that takes traffic. The
-// asking is done elsewhere and never here: a reconcile only says what to ask, and reads what was
-// answered last.
+// protocol waits until MCP handshakes succeed on all serving pods. The prober makes the handshakes in
+// the background; a reconcile only sets its target and reads the latest result.
 var protocol = phases.Step[*scope]{
 	Name:    "Protocol",
 	Observe: observeProtocol,
 }
 
-func observeProtocol(ctx context.Context, s *scope) (phases.Verdict, error) {
+func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) {
 	key := client.ObjectKeyFromObject(s.server)
 	if s.server.Spec.Protocol.Disabled {
 		s.forget(key)
-		return phases.DoneBecause(v1alpha1.ReasonProbeDisabled, "spec.protocol.disabled is true, so the server is not asked"), nil
+		return phases.DoneBecause(v1alpha1.ReasonProbeDisabled, "probes are disabled by spec.protocol.disabled"), nil
 	}
-	pods, err := s.traffic(ctx)
+	pods, err := s.servingPods(ctx)
 	if err != nil {
-		return phases.Verdict{}, err
+		return nil, err
 	}
 	if len(pods.addresses) == 0 {
 		s.forget(key)
-		return phases.Wait(v1alpha1.ReasonProtocolPending, "no pod takes traffic yet", 0), nil
+		return phases.Wait(v1alpha1.ReasonProtocolPending, "waiting for a ready pod behind the Service", 0), nil
 	}
 	target, err := s.target(ctx, pods)
 	if err != nil {
-		return phases.Verdict{}, err
+		return nil, err
 	}
 	s.prober.Set(key, target)
 	result, ok := s.prober.Result(key)
 	if !ok {
-		return phases.Wait(v1alpha1.ReasonProtocolPending, "the server has not been asked yet", 0), nil
+		return phases.Wait(v1alpha1.ReasonProtocolPending, "waiting for the first MCP handshake", 0), nil
 	}
-	s.answer = &result
+	s.probed = &result
 	if result.State == prober.Unknown {
-		return judgeSilence(s.server, pods, result), nil
+		return pendingVerdict(s.server, pods, result), nil
 	}
-	s.asked = pods.versions
-	return judgeAnswer(result), nil
+	s.probedVersions = pods.versions
+	return resultVerdict(result), nil
 }
 
 func (s *scope) forget(key client.ObjectKey) {
@@ -57,60 +56,59 @@ func (s *scope) forget(key client.ObjectKey) {
 	s.keys.forget(key)
 }
 
-// judgeAnswer turns what the probes have come to into a verdict.
-func judgeAnswer(result prober.Result) phases.Verdict {
+// resultVerdict converts the result of the probes to a verdict.
+func resultVerdict(result prober.Result) phases.Verdict {
 	switch result.State {
 	case prober.Answering:
-		return phases.Done("the server answers in its protocol, from every pod that takes traffic")
+		return phases.Done("MCP handshake succeeded on all serving pods")
 	case prober.Closed:
 		return phases.DoneBecause(v1alpha1.ReasonCredentialsRequired,
-			"the server is there and wants credentials: "+result.Err.Error()+"; set spec.protocol.credentialsSecretRef to see what it offers")
+			"the server requires credentials: "+result.Err.Error()+"; to probe it with a token, set spec.protocol.credentialsSecretRef")
 	default:
-		return failing("the server does not answer in its protocol: " + result.Err.Error() + "; " + remedy(result.Err))
+		return protocolFailing("MCP handshake failed: " + result.Err.Error() + "; " + remedy(result.Err))
 	}
 }
 
-func failing(message string) phases.Verdict {
-	return phases.Wait(v1alpha1.ReasonProtocolFailing, message, 0).AsTrouble()
+func protocolFailing(message string) phases.Verdict {
+	return phases.Wait(v1alpha1.ReasonProtocolFailing, message, 0).AsWarning()
 }
 
-// judgeSilence is for pods that have not all been judged. What is not known speaks neither for nor
-// against anybody, so after a restart of the manager what was said last stands. But it was said of
-// certain pods, and never stands for those of another version.
-func judgeSilence(server *v1alpha1.MCPServer, pods traffic, result prober.Result) phases.Verdict {
-	last := lastJudged(server)
+// pendingVerdict is the verdict while some pods have no result yet. The last result in the status stays,
+// for example after a restart of the manager, but only for pods of the versions that it covers.
+func pendingVerdict(server *v1alpha1.MCPServer, pods servingPods, result prober.Result) phases.Verdict {
+	last := lastResult(server)
 	switch {
 	case last == nil:
-		return pending("the server has not answered yet", result)
+		return protocolPending("waiting for the first MCP handshake", result)
 	case slices.Equal(server.Status.AskedVersions, pods.versions):
-		return repeated(*last)
+		return lastVerdict(*last)
 	case last.Reason == v1alpha1.ReasonProtocolFailing:
-		return pending("the pods of the new version have not answered yet", result)
+		return protocolPending("waiting for an MCP handshake with the new pods", result)
 	case result.Judged > 0 || slices.ContainsFunc(pods.versions, func(v string) bool { return slices.Contains(server.Status.AskedVersions, v) }):
-		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, because("pods that take traffic answer, and those of the new version have not all answered yet", result))
-	case pods.lingers:
-		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, because("pods of the earlier version still serve, and those of the new version have not answered yet", result))
+		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, withError("MCP handshake succeeded on some serving pods; waiting for the other new pods", result))
+	case pods.oldServing:
+		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, withError("old pods still serve; waiting for an MCP handshake with the new pods", result))
 	default:
-		return pending("the pods of the new version have not answered yet", result)
+		return protocolPending("waiting for an MCP handshake with the new pods", result)
 	}
 }
 
-func pending(message string, result prober.Result) phases.Verdict {
-	return phases.Wait(v1alpha1.ReasonProtocolPending, because(message, result), 0)
+func protocolPending(message string, result prober.Result) phases.Verdict {
+	return phases.Wait(v1alpha1.ReasonProtocolPending, withError(message, result), 0)
 }
 
-// because adds what the first of them has met, if one was asked.
-func because(message string, result prober.Result) string {
+// withError adds the error of the first failed probe, if any.
+func withError(message string, result prober.Result) string {
 	if result.Err == nil {
 		return message
 	}
 	return message + ": " + result.Err.Error()
 }
 
-func repeated(last metav1.Condition) phases.Verdict {
+func lastVerdict(last metav1.Condition) phases.Verdict {
 	switch last.Reason {
 	case v1alpha1.ReasonProtocolFailing:
-		return failing(last.Message)
+		return protocolFailing(last.Message)
 	case v1alpha1.ReasonCredentialsRequired:
 		return phases.DoneBecause(v1alpha1.ReasonCredentialsRequired, last.Message)
 	case v1alpha1.ReasonOldReplicasServing:
@@ -120,10 +118,9 @@ func repeated(last metav1.Condition) phases.Verdict {
 	}
 }
 
-// lastJudged is the condition that the server's last answer led to, or nil if there is none that
-// still says something: another endpoint may be another server, and one that was not asked has not
-// answered.
-func lastJudged(server *v1alpha1.MCPServer) *metav1.Condition {
+// lastResult is the condition with the last result of the probes, or nil if it has none or is about
+// another endpoint.
+func lastResult(server *v1alpha1.MCPServer) *metav1.Condition {
 	condition := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionProtocolReady)
 	if condition == nil || server.Status.Endpoint != endpointOf(server) {
 		return nil
@@ -136,29 +133,29 @@ func lastJudged(server *v1alpha1.MCPServer) *metav1.Condition {
 	}
 }
 
-// remedy is what to do about a server that does not answer.
+// remedy says how to fix a failing handshake.
 func remedy(err *prober.Error) string {
 	switch err.Kind {
 	case prober.TLS:
-		return "see whether spec.protocol.tls is what the server speaks, and whether its certificate is valid, for the host of the endpoint and by spec.protocol.caRef"
+		return "check that spec.protocol.tls matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"
 	case prober.Refused, prober.Unreachable:
-		return "see its log, whether it listens on spec.port and not on the loopback address alone, and whether network policies let the manager through"
+		return "check the server log, that the server listens on spec.port on all interfaces, and that network policies admit the manager"
 	case prober.Invalid:
-		return "correct what spec.protocol names"
+		return "correct spec.protocol and the objects that it refers to"
 	default:
-		return "see its log, and whether port, path and transport are what it serves"
+		return "check the server log, and that spec.port, spec.path and spec.transport match the server"
 	}
 }
 
-// target is what to ask, and where.
-func (s *scope) target(ctx context.Context, pods traffic) (prober.Target, error) {
+// target is the target of the prober.
+func (s *scope) target(ctx context.Context, pods servingPods) (prober.Target, error) {
 	spec := s.server.Spec.Protocol
 	target := prober.Target{
 		URL:        endpointOf(s.server),
 		Transport:  prober.StreamableHTTP,
 		Addresses:  pods.addresses,
 		Identities: pods.identities,
-		Version:    joined(pods.versions),
+		Version:    joinVersions(pods.versions),
 		Interval:   spec.Interval.Duration,
 		Timeout:    spec.Timeout.Duration,
 		Token:      string(s.server.UID),
@@ -167,17 +164,17 @@ func (s *scope) target(ctx context.Context, pods traffic) (prober.Target, error)
 		target.Transport = prober.SSE
 	}
 	key := client.ObjectKeyFromObject(s.server)
-	var used []origin
+	var used []keyRef
 	var err error
 	if ref := spec.CredentialsSecretRef; ref != nil {
-		from := origin{string(v1alpha1.CAKindSecret), ref.Name, credentialsKey(ref)}
+		from := keyRef{string(v1alpha1.CAKindSecret), ref.Name, credentialsKey(ref)}
 		used = append(used, from)
 		if target.Bearer, err = s.keys.read(ctx, key, from); err != nil {
 			return prober.Target{}, err
 		}
 	}
 	if ref := spec.CARef; ref != nil {
-		from := origin{string(caKind(ref)), ref.Name, caKey(ref)}
+		from := keyRef{string(caKind(ref)), ref.Name, caKey(ref)}
 		used = append(used, from)
 		if target.CA, err = s.keys.read(ctx, key, from); err != nil {
 			return prober.Target{}, err

@@ -39,68 +39,68 @@ func TestEndpointOf(t *testing.T) {
 	}
 }
 
-const answers = "the server answers in its protocol, from every pod that takes traffic"
+const succeeded = "MCP handshake succeeded on all serving pods"
 
-func TestJudgeAnswer(t *testing.T) {
+func TestResultVerdict(t *testing.T) {
 	fails := func(err *prober.Error) prober.Result { return prober.Result{State: prober.Failing, Err: err} }
 	cases := map[string]struct {
 		result prober.Result
-		want   judgement
+		want   outcome
 	}{
-		"answering": {prober.Result{State: prober.Answering}, judgement{"done", "Ready", answers}},
+		"answering": {prober.Result{State: prober.Answering}, outcome{"done", "Ready", succeeded}},
 		"answering, after one failure": {prober.Result{State: prober.Answering, Failures: 1, Err: &prober.Error{Kind: prober.Refused}},
-			judgement{"done", "Ready", answers}},
+			outcome{"done", "Ready", succeeded}},
 		"closed": {prober.Result{State: prober.Closed, Err: &prober.Error{Kind: prober.Unauthorized, Status: 401}},
-			judgement{"done", "CredentialsRequired",
-				"the server is there and wants credentials: the server answers 401 Unauthorized; set spec.protocol.credentialsSecretRef to see what it offers"}},
+			outcome{"done", "CredentialsRequired",
+				"the server requires credentials: the server responded with 401 Unauthorized; to probe it with a token, set spec.protocol.credentialsSecretRef"}},
 		"no listener": {fails(&prober.Error{Kind: prober.Refused}),
-			judgement{"wait", "ProtocolFailing",
-				"the server does not answer in its protocol: the connection is refused; see its log, whether it listens on spec.port and not on the loopback address alone, and whether network policies let the manager through"}},
+			outcome{"wait", "ProtocolFailing",
+				"MCP handshake failed: connection refused; check the server log, that the server listens on spec.port on all interfaces, and that network policies admit the manager"}},
 		"no such path": {fails(&prober.Error{Kind: prober.HTTPStatus, Status: 404}),
-			judgement{"wait", "ProtocolFailing",
-				"the server does not answer in its protocol: the server answers 404 Not Found; see its log, and whether port, path and transport are what it serves"}},
+			outcome{"wait", "ProtocolFailing",
+				"MCP handshake failed: the server responded with 404 Not Found; check the server log, and that spec.port, spec.path and spec.transport match the server"}},
 		"a certificate of another authority": {fails(&prober.Error{Kind: prober.TLS, Detail: "the certificate is not signed by a trusted authority"}),
-			judgement{"wait", "ProtocolFailing",
-				"the server does not answer in its protocol: TLS fails: the certificate is not signed by a trusted authority; see whether spec.protocol.tls is what the server speaks, and whether its certificate is valid, for the host of the endpoint and by spec.protocol.caRef"}},
-		"a bundle that is none": {fails(&prober.Error{Kind: prober.Invalid, Detail: "the CA bundle holds no certificate"}),
-			judgement{"wait", "ProtocolFailing",
-				"the server does not answer in its protocol: the server cannot be probed: the CA bundle holds no certificate; correct what spec.protocol names"}},
+			outcome{"wait", "ProtocolFailing",
+				"MCP handshake failed: TLS handshake failed: the certificate is not signed by a trusted authority; check that spec.protocol.tls matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"}},
+		"a bundle that is none": {fails(&prober.Error{Kind: prober.Invalid, Detail: "the CA bundle contains no certificate"}),
+			outcome{"wait", "ProtocolFailing",
+				"MCP handshake failed: invalid probe configuration: the CA bundle contains no certificate; correct spec.protocol and the objects that it refers to"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(judgementOf(judgeAnswer(c.result))).To(Equal(c.want))
+			NewWithT(t).Expect(outcomeOf(resultVerdict(c.result))).To(Equal(c.want))
 		})
 	}
 }
 
-func TestJudgeSilence(t *testing.T) {
-	const unasked = "the pods of the new version have not answered yet"
-	const some = "pods that take traffic answer, and those of the new version have not all answered yet"
-	const old = "pods of the earlier version still serve, and those of the new version have not answered yet"
+func TestPendingVerdict(t *testing.T) {
+	const waiting = "waiting for an MCP handshake with the new pods"
+	const some = "MCP handshake succeeded on some serving pods; waiting for the other new pods"
+	const old = "old pods still serve; waiting for an MCP handshake with the new pods"
 	refused := &prober.Error{Kind: prober.Refused}
-	of := func(versions ...string) traffic { return traffic{versions: versions} }
+	of := func(versions ...string) servingPods { return servingPods{versions: versions} }
 	cases := map[string]struct {
 		last, message string
 		asked         []string
-		pods          traffic
+		pods          servingPods
 		result        prober.Result
-		want          judgement
+		want          outcome
 	}{
-		"never asked": {pods: of("1"), want: judgement{"wait", "ProtocolPending", "the server has not answered yet"}},
-		"asked once":  {pods: of("1"), result: prober.Result{Err: refused}, want: judgement{"wait", "ProtocolPending", "the server has not answered yet: the connection is refused"}},
+		"never probed": {pods: of("1"), want: outcome{"wait", "ProtocolPending", "waiting for the first MCP handshake"}},
+		"probed once":  {pods: of("1"), result: prober.Result{Err: refused}, want: outcome{"wait", "ProtocolPending", "waiting for the first MCP handshake: connection refused"}},
 
-		"ready before a restart":          {"Ready", "as it was", []string{"1"}, of("1"), prober.Result{}, judgement{"done", "Ready", "as it was"}},
-		"closed before a restart":         {"CredentialsRequired", "as it was", []string{"1"}, of("1"), prober.Result{}, judgement{"done", "CredentialsRequired", "as it was"}},
-		"failing before a restart":        {"ProtocolFailing", "as it was", []string{"1"}, of("1"), prober.Result{}, judgement{"wait", "ProtocolFailing", "as it was"}},
-		"a pod more of the same version":  {"Ready", "as it was", []string{"1"}, of("1"), prober.Result{Judged: 2}, judgement{"done", "Ready", "as it was"}},
-		"the first pod of a new version":  {"Ready", answers, []string{"1"}, of("1", "2"), prober.Result{Judged: 2}, judgement{"done", "OldReplicasServing", some}},
-		"it does not answer":              {"Ready", answers, []string{"1"}, of("1", "2"), prober.Result{Judged: 2, Err: refused}, judgement{"done", "OldReplicasServing", some + ": the connection is refused"}},
-		"the same, after a restart":       {"OldReplicasServing", some, []string{"1"}, of("1", "2"), prober.Result{}, judgement{"done", "OldReplicasServing", some}},
-		"old pods are on their way out":   {"Ready", answers, []string{"1"}, traffic{versions: []string{"2"}, lingers: true}, prober.Result{}, judgement{"done", "OldReplicasServing", old}},
-		"one of the new pods has been":    {"Ready", answers, []string{"1"}, of("2"), prober.Result{Judged: 1}, judgement{"done", "OldReplicasServing", some}},
-		"only new pods, and none asked":   {"Ready", answers, []string{"1"}, of("2"), prober.Result{}, judgement{"wait", "ProtocolPending", unasked}},
-		"new pods in place of failing":    {"ProtocolFailing", "x", []string{"1"}, of("2"), prober.Result{}, judgement{"wait", "ProtocolPending", unasked}},
-		"one new pod beside failing ones": {"ProtocolFailing", "x", []string{"1"}, of("1", "2"), prober.Result{}, judgement{"wait", "ProtocolPending", unasked}},
+		"ready before a restart":           {"Ready", "as it was", []string{"1"}, of("1"), prober.Result{}, outcome{"done", "Ready", "as it was"}},
+		"closed before a restart":          {"CredentialsRequired", "as it was", []string{"1"}, of("1"), prober.Result{}, outcome{"done", "CredentialsRequired", "as it was"}},
+		"failing before a restart":         {"ProtocolFailing", "as it was", []string{"1"}, of("1"), prober.Result{}, outcome{"wait", "ProtocolFailing", "as it was"}},
+		"another pod of the same version":  {"Ready", "as it was", []string{"1"}, of("1"), prober.Result{Judged: 2}, outcome{"done", "Ready", "as it was"}},
+		"the first pod of a new version":   {"Ready", succeeded, []string{"1"}, of("1", "2"), prober.Result{Judged: 2}, outcome{"done", "OldReplicasServing", some}},
+		"the new pod fails":                {"Ready", succeeded, []string{"1"}, of("1", "2"), prober.Result{Judged: 2, Err: refused}, outcome{"done", "OldReplicasServing", some + ": connection refused"}},
+		"the same, after a restart":        {"OldReplicasServing", some, []string{"1"}, of("1", "2"), prober.Result{}, outcome{"done", "OldReplicasServing", some}},
+		"old pods are terminating":         {"Ready", succeeded, []string{"1"}, servingPods{versions: []string{"2"}, oldServing: true}, prober.Result{}, outcome{"done", "OldReplicasServing", old}},
+		"one of the new pods has a result": {"Ready", succeeded, []string{"1"}, of("2"), prober.Result{Judged: 1}, outcome{"done", "OldReplicasServing", some}},
+		"only new pods, none probed":       {"Ready", succeeded, []string{"1"}, of("2"), prober.Result{}, outcome{"wait", "ProtocolPending", waiting}},
+		"new pods replace failing ones":    {"ProtocolFailing", "x", []string{"1"}, of("2"), prober.Result{}, outcome{"wait", "ProtocolPending", waiting}},
+		"a new pod beside failing ones":    {"ProtocolFailing", "x", []string{"1"}, of("1", "2"), prober.Result{}, outcome{"wait", "ProtocolPending", waiting}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -109,25 +109,25 @@ func TestJudgeSilence(t *testing.T) {
 			if c.last != "" {
 				server.Status.Conditions = []metav1.Condition{{Type: "ProtocolReady", Reason: c.last, Message: c.message}}
 			}
-			NewWithT(t).Expect(judgementOf(judgeSilence(server, c.pods, c.result))).To(Equal(c.want))
+			NewWithT(t).Expect(outcomeOf(pendingVerdict(server, c.pods, c.result))).To(Equal(c.want))
 		})
 	}
 }
 
-func TestWhatWasSaidLastStandsOnlyForTheSameEndpoint(t *testing.T) {
+func TestLastResultIsKeptOnlyForTheSameEndpoint(t *testing.T) {
 	cases := map[string]struct {
 		reason, endpoint string
-		stands           bool
+		stays            bool
 	}{
-		"ready":                        {"Ready", "http://tools.acme.svc:8080/mcp", true},
-		"closed":                       {"CredentialsRequired", "http://tools.acme.svc:8080/mcp", true},
-		"old ones served":              {"OldReplicasServing", "http://tools.acme.svc:8080/mcp", true},
-		"failing":                      {"ProtocolFailing", "http://tools.acme.svc:8080/mcp", true},
-		"it was another port":          {"Ready", "http://tools.acme.svc:80/mcp", false},
-		"nobody asked":                 {"ProbeDisabled", "http://tools.acme.svc:8080/mcp", false},
-		"nobody had asked yet":         {"ProtocolPending", "http://tools.acme.svc:8080/mcp", false},
-		"an earlier phase was at work": {"Blocked", "http://tools.acme.svc:8080/mcp", false},
-		"there is no condition":        {"", "http://tools.acme.svc:8080/mcp", false},
+		"ready":                       {"Ready", "http://tools.acme.svc:8080/mcp", true},
+		"closed":                      {"CredentialsRequired", "http://tools.acme.svc:8080/mcp", true},
+		"old pods serve":              {"OldReplicasServing", "http://tools.acme.svc:8080/mcp", true},
+		"failing":                     {"ProtocolFailing", "http://tools.acme.svc:8080/mcp", true},
+		"another port":                {"Ready", "http://tools.acme.svc:80/mcp", false},
+		"probes disabled":             {"ProbeDisabled", "http://tools.acme.svc:8080/mcp", false},
+		"pending":                     {"ProtocolPending", "http://tools.acme.svc:8080/mcp", false},
+		"blocked by an earlier phase": {"Blocked", "http://tools.acme.svc:8080/mcp", false},
+		"no condition":                {"", "http://tools.acme.svc:8080/mcp", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -136,12 +136,12 @@ func TestWhatWasSaidLastStandsOnlyForTheSameEndpoint(t *testing.T) {
 			if c.reason != "" {
 				server.Status.Conditions = []metav1.Condition{{Type: "ProtocolReady", Status: metav1.ConditionTrue, Reason: c.reason}}
 			}
-			NewWithT(t).Expect(lastJudged(server) != nil).To(Equal(c.stands))
+			NewWithT(t).Expect(lastResult(server) != nil).To(Equal(c.stays))
 		})
 	}
 }
 
-// slice is part of the endpoints of a Service, all with the same ports.
+// slice is an EndpointSlice of a Service.
 func slice(name, service string, port int32, endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
@@ -154,26 +154,26 @@ func endpoint(address string, ready *bool) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: ready}}
 }
 
-func reading(objects ...client.Object) client.Client {
+func newClient(objects ...client.Object) client.Client {
 	return fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).Build()
 }
 
-func TestOnlyPodsThatTakeTrafficAreAskedAndWhereTheyListen(t *testing.T) {
+func TestServingPodsHaveTheirOwnPorts(t *testing.T) {
 	g := NewWithT(t)
-	s := &scope{server: tools(), reader: reading(
+	s := &scope{server: tools(), reader: newClient(
 		slice("a", "tools", 8080, endpoint("10.0.0.1", ptr.To(true)), endpoint("10.0.0.2", ptr.To(false)), endpoint("10.0.0.3", nil), discoveryv1.Endpoint{}),
-		// pods of the earlier version, from before the port was changed
+		// old pods, before a change of the port
 		slice("b", "tools", 3001, endpoint("10.0.0.4", ptr.To(true)), endpoint("fd00::1", ptr.To(true))),
 		slice("c", "other", 8080, endpoint("10.0.0.5", ptr.To(true))),
 	)}
 
-	pods, err := s.traffic(context.Background())
+	pods, err := s.servingPods(context.Background())
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(pods.addresses).To(ConsistOf("10.0.0.1:8080", "10.0.0.3:8080", "10.0.0.4:3001", "[fd00::1]:3001"))
 }
 
-// ofPod is the endpoint of a pod.
+// ofPod is an endpoint with a pod as its target.
 func ofPod(address, name string, conditions discoveryv1.EndpointConditions) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{address}, Conditions: conditions,
 		TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: name, UID: types.UID("uid of " + name)}}
@@ -182,18 +182,18 @@ func ofPod(address, name string, conditions discoveryv1.EndpointConditions) disc
 func TestVersionsOfPods(t *testing.T) {
 	g := NewWithT(t)
 	ready := discoveryv1.EndpointConditions{Ready: ptr.To(true)}
-	leaving := discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}
-	pods := trafficOf([]discoveryv1.EndpointSlice{*slice("a", "tools", 8080,
+	terminating := discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}
+	pods := servingPodsOf([]discoveryv1.EndpointSlice{*slice("a", "tools", 8080,
 		ofPod("10.0.0.1", "tools-b-11111", ready), ofPod("10.0.0.2", "tools-a-22222", ready), ofPod("10.0.0.3", "tools-b-33333", ready))})
 	g.Expect(pods.versions).To(Equal([]string{"tools-a", "tools-b"}))
 	g.Expect(pods.identities).To(HaveKeyWithValue("10.0.0.2:8080", "uid of tools-a-22222"))
-	g.Expect(pods.lingers).To(BeFalse())
+	g.Expect(pods.oldServing).To(BeFalse())
 
-	pods = trafficOf([]discoveryv1.EndpointSlice{*slice("a", "tools", 8080, ofPod("10.0.0.1", "tools-b-11111", ready), ofPod("10.0.0.2", "tools-a-22222", leaving))})
+	pods = servingPodsOf([]discoveryv1.EndpointSlice{*slice("a", "tools", 8080, ofPod("10.0.0.1", "tools-b-11111", ready), ofPod("10.0.0.2", "tools-a-22222", terminating))})
 	g.Expect(pods.versions).To(Equal([]string{"tools-b"}))
-	g.Expect(pods.lingers).To(BeTrue())
+	g.Expect(pods.oldServing).To(BeTrue())
 
-	// The name of the ReplicaSet is cut where the pod's would be too long: it tells nothing.
+	// Kubernetes truncates the names of pods of ReplicaSets with long names.
 	long := strings.Repeat("a", 58)
 	one, other := versionsOf([]string{long + "11111"}), versionsOf([]string{long + "22222"})
 	g.Expect(one).To(And(HaveLen(1), Not(Equal(other))))
@@ -206,13 +206,13 @@ func TestTarget(t *testing.T) {
 		s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "key"}
 		s.Protocol.CARef = &v1alpha1.MCPServerCARef{Name: "ca"}
 	})
-	world := reading(
+	api := newClient(
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "key"}, Data: map[string][]byte{"token": []byte("hush"), "other": []byte("x")}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "ca"}, Data: map[string]string{"ca.crt": "PEM"}},
 	)
-	s := &scope{server: server, keys: &keyReader{metadata: world, data: world}}
+	s := &scope{server: server, keys: &keyReader{metadata: api, data: api}}
 
-	target, err := s.target(context.Background(), traffic{
+	target, err := s.target(context.Background(), servingPods{
 		addresses: []string{"10.0.0.1:8080"}, identities: map[string]string{"10.0.0.1:8080": "uid"}, versions: []string{"tools-a", "tools-b"}})
 
 	g.Expect(err).NotTo(HaveOccurred())
@@ -223,15 +223,15 @@ func TestTarget(t *testing.T) {
 	}))
 }
 
-// board is a prober that holds what it is told, and answers what it is given.
-type board struct {
+// fakeProber records its targets and returns a given result.
+type fakeProber struct {
 	set    map[client.ObjectKey]prober.Target
 	result *prober.Result
 }
 
-func (b *board) Set(key client.ObjectKey, target prober.Target) { b.set[key] = target }
-func (b *board) Forget(key client.ObjectKey)                    { delete(b.set, key) }
-func (b *board) Result(client.ObjectKey) (prober.Result, bool) {
+func (b *fakeProber) Set(key client.ObjectKey, target prober.Target) { b.set[key] = target }
+func (b *fakeProber) Forget(key client.ObjectKey)                    { delete(b.set, key) }
+func (b *fakeProber) Result(client.ObjectKey) (prober.Result, bool) {
 	if b.result == nil {
 		return prober.Result{}, false
 	}
@@ -244,28 +244,28 @@ func TestObserveProtocol(t *testing.T) {
 		change  func(*spec)
 		traffic []client.Object
 		result  *prober.Result
-		asks    bool
+		probed  bool
 		want    string
 	}{
-		"disabled":      {func(s *spec) { s.Protocol.Disabled = true }, traffic, nil, false, "ProbeDisabled"},
-		"no traffic":    {func(*spec) {}, nil, nil, false, "ProtocolPending"},
-		"not asked yet": {func(*spec) {}, traffic, nil, true, "ProtocolPending"},
-		"answers":       {func(*spec) {}, traffic, &prober.Result{State: prober.Answering}, true, "Ready"},
+		"disabled":       {func(s *spec) { s.Protocol.Disabled = true }, traffic, nil, false, "ProbeDisabled"},
+		"no ready pods":  {func(*spec) {}, nil, nil, false, "ProtocolPending"},
+		"not probed yet": {func(*spec) {}, traffic, nil, true, "ProtocolPending"},
+		"succeeds":       {func(*spec) {}, traffic, &prober.Result{State: prober.Answering}, true, "Ready"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			server := tools(c.change)
 			key := client.ObjectKeyFromObject(server)
-			asking := &board{set: map[client.ObjectKey]prober.Target{key: {}}, result: c.result}
-			s := &scope{server: server, reader: reading(c.traffic...), prober: asking, keys: &keyReader{}}
+			probes := &fakeProber{set: map[client.ObjectKey]prober.Target{key: {}}, result: c.result}
+			s := &scope{server: server, reader: newClient(c.traffic...), prober: probes, keys: &keyReader{}}
 
 			verdict, err := observeProtocol(context.Background(), s)
 
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(verdict.Reason()).To(Equal(c.want))
-			g.Expect(asking.set).To(HaveLen(map[bool]int{true: 1}[c.asks]))
-			g.Expect(s.answer).To(Equal(c.result))
+			g.Expect(probes.set).To(HaveLen(map[bool]int{true: 1}[c.probed]))
+			g.Expect(s.probed).To(Equal(c.result))
 		})
 	}
 }

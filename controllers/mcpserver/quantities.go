@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// A quantity takes the longer to be read the smaller it is: 1e-999999999 takes a day. The schema lets
-// through only what is read at once, with the same pattern; spec.podOverrides.spec has no schema.
-var readableQuantity = regexp.MustCompile(`^[+-]?([0-9]{1,32}(\.[0-9]{0,32})?|\.[0-9]{1,32})(([KMGTPE]i)|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$`)
+// Parsing a quantity with a large negative exponent takes very long: 1e-999999999 takes a day. The CRD
+// schema rejects such quantities with the same pattern, but spec.podOverrides.spec has no schema.
+var quantityPattern = regexp.MustCompile(`^[+-]?([0-9]{1,32}(\.[0-9]{0,32})?|\.[0-9]{1,32})(([KMGTPE]i)|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$`)
 
-// Where a pod has quantities: in fields of their own, and as the values of maps.
+// Fields of a pod that are quantities, and maps whose values are.
 var (
 	quantityFields = []string{"divisor", "sizeLimit"}
 	quantityMaps   = []string{"limits", "requests", "overhead"}
 )
 
-// checkQuantities finds texts in a part of a pod that are no quantity, or none that is to be read.
+// checkQuantities returns an error for the first string of a partial pod that is not an allowed quantity.
 func checkQuantities(path string, part any) error {
 	switch part := part.(type) {
 	case map[string]any:
-		for _, name := range slices.Sorted(maps.Keys(part)) { // the first mistake has to be the same each time
+		for _, name := range slices.Sorted(maps.Keys(part)) { // sorted, so that the first error is deterministic
 			if err := checkQuantitiesOf(path+"."+name, name, part[name]); err != nil {
 				return err
 			}
@@ -52,8 +52,8 @@ func checkQuantitiesOf(path, name string, value any) error {
 }
 
 func checkQuantity(path string, value any) error {
-	if text, isText := value.(string); isText && !readableQuantity.MatchString(text) {
-		return fmt.Errorf("%s: %.40q is no quantity: write for example 100m or 64Mi", path, text)
+	if text, isText := value.(string); isText && !quantityPattern.MatchString(text) {
+		return fmt.Errorf("%s: %.40q is not a quantity such as 100m or 64Mi", path, text)
 	}
 	return nil
 }

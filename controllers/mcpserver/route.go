@@ -6,7 +6,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayac "sigs.k8s.io/gateway-api/applyconfiguration/apis/v1"
 
@@ -15,18 +14,19 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// ingress is the way in from outside through an Ingress.
+// ingress is the Ingress in front of the Service.
 var ingress = phases.Child[*scope, *networkingv1ac.IngressApplyConfiguration, *networkingv1.Ingress]{
 	Name: "Ingress",
 	Desired: func(s *scope) (*networkingv1ac.IngressApplyConfiguration, error) {
 		return desiredIngress(s.server, s.ingressClasses)
 	},
-	Absent: "spec.ingress is not set",
 	Requires: func(ctx context.Context, s *scope) (phases.Verdict, error) {
 		return s.ingressClasses.Exist(ctx, *s.server.Spec.Ingress)
 	},
-	Ready:   workload.IngressReady,
-	Explain: sayWhyNoURL[*networkingv1.Ingress],
+	Health: workload.IngressReady,
+	Ready: func(_ context.Context, s *scope, live *networkingv1.Ingress) phases.Verdict {
+		return explainMissingURL(s, workload.IngressReady(live))
+	},
 }
 
 func desiredIngress(server *v1alpha1.MCPServer, classes workload.IngressClasses) (*networkingv1ac.IngressApplyConfiguration, error) {
@@ -40,39 +40,40 @@ func desiredIngress(server *v1alpha1.MCPServer, classes workload.IngressClasses)
 	return workload.Ingress(server.Name, server.Namespace, portName, *server.Spec.Ingress, class).WithLabels(labelsOf(server)), nil
 }
 
-// route is the way in from outside through a Gateway.
+// route is the HTTPRoute from Gateways to the Service.
 var route = phases.Child[*scope, *gatewayac.HTTPRouteApplyConfiguration, *gatewayv1.HTTPRoute]{
 	Name:    "Route",
 	Desired: desired(desiredRoute),
-	Absent:  "spec.httpRoute is not set",
 	Requires: func(_ context.Context, s *scope) (phases.Verdict, error) {
 		if s.gateways.isServed() {
 			return phases.Done(""), nil
 		}
-		install := "install the Gateway API, which is then noticed"
-		if !s.gateways.isFollowed() {
-			install = "install the Gateway API and restart the manager, which may not look for it by itself"
+		install := "install the Gateway API"
+		if !s.gateways.isWatched() {
+			install = "install the Gateway API and restart the manager"
 		}
 		return phases.Stalled(v1alpha1.ReasonKindMissing,
-			"the cluster does not serve HTTPRoutes (gateway.networking.k8s.io/v1); "+install+", or remove spec.httpRoute"), nil
+			"the API server does not serve HTTPRoute (gateway.networking.k8s.io/v1); "+install+", or remove spec.httpRoute"), nil
 	},
-	Ready:   routeReady,
-	Explain: sayWhyNoURL[*gatewayv1.HTTPRoute],
+	Health: routeReady,
+	Ready: func(_ context.Context, s *scope, live *gatewayv1.HTTPRoute) phases.Verdict {
+		return explainMissingURL(s, routeReady(live))
+	},
 }
 
-// gatewayReader tells about the Gateway API.
+// gatewayReader reads the Gateway API of the cluster.
 type gatewayReader interface {
-	// isServed says whether the cluster has it.
+	// isServed reports whether the API server serves the Gateway API.
 	isServed() bool
-	// isFollowed says whether the manager may look at the cluster as a whole: it then notices when the
-	// API comes and goes, and sees Gateways.
-	isFollowed() bool
-	// gateway returns a Gateway, or nil if there is none of the name.
+	// isWatched reports whether the manager has cluster-wide permissions: it then detects the installation
+	// and removal of the API, and reads Gateways.
+	isWatched() bool
+	// gateway returns a Gateway, or nil if it does not exist.
 	gateway(namespace, name string) *gatewayv1.Gateway
 }
 
-// sayWhyNoURL adds to what is said of the way in why clients are not told a URL, if they are not.
-func sayWhyNoURL[L client.Object](_ context.Context, s *scope, _ L, verdict phases.Verdict) phases.Verdict {
+// explainMissingURL adds to the message why status.externalEndpoint is empty.
+func explainMissingURL(s *scope, verdict phases.Verdict) phases.Verdict {
 	if _, why := externalEndpoint(s); why != "" && verdict.IsDone() {
 		return verdict.WithMessage(verdict.Message() + "; " + why)
 	}
@@ -93,7 +94,7 @@ func desiredRoute(server *v1alpha1.MCPServer) *gatewayac.HTTPRouteApplyConfigura
 		WithBackendRefs(gatewayac.HTTPBackendRef().
 			WithName(gatewayv1.ObjectName(server.Name)).
 			WithPort(server.Spec.Port))
-	if takesPrefixOff(server) {
+	if stripsPrefix(server) {
 		rule.WithFilters(gatewayac.HTTPRouteFilter().WithType(gatewayv1.HTTPRouteFilterURLRewrite).
 			WithURLRewrite(gatewayac.HTTPURLRewriteFilter().WithPath(gatewayac.HTTPPathModifier().
 				WithType(gatewayv1.PrefixMatchHTTPPathModifier).WithReplacePrefixMatch("/"))))
@@ -115,15 +116,15 @@ func desiredRoute(server *v1alpha1.MCPServer) *gatewayac.HTTPRouteApplyConfigura
 	return gatewayac.HTTPRoute(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithSpec(spec)
 }
 
-// routeReady: a Gateway that has not answered may have no controller; one that refuses says so.
+// routeReady is Done unless a Gateway rejects the route. It does not wait for Gateways to accept it.
 func routeReady(r *gatewayv1.HTTPRoute) phases.Verdict {
 	for _, parent := range r.Status.Parents {
 		for _, wanted := range []gatewayv1.RouteConditionType{gatewayv1.RouteConditionAccepted, gatewayv1.RouteConditionResolvedRefs} {
 			c := meta.FindStatusCondition(parent.Conditions, string(wanted))
 			if c != nil && c.Status == "False" && c.ObservedGeneration >= r.Generation {
-				return phases.Stalled(v1alpha1.ReasonRouteRejected, "Gateway "+string(parent.ParentRef.Name)+" does not take the HTTPRoute: "+c.Message+"; correct spec.httpRoute, or the Gateway's listener")
+				return phases.Stalled(v1alpha1.ReasonRouteRejected, "Gateway "+string(parent.ParentRef.Name)+" rejected the HTTPRoute: "+c.Message+"; correct spec.httpRoute or the listener of the Gateway")
 			}
 		}
 	}
-	return phases.Done("the HTTPRoute leads to the Service")
+	return phases.Done("HTTPRoute applied")
 }

@@ -13,9 +13,9 @@ import (
 var service = phases.Child[*scope, *corev1ac.ServiceApplyConfiguration, *corev1.Service]{
 	Name:    "Service",
 	Desired: desired(desiredService),
-	Ready:   done[*corev1.Service]("the Service leads to the pods"),
-	// Who gives our port another number has made another one, of a name that only one may have.
-	Displaces: []string{"spec.ports.name"},
+	// A field manager that changes the number of the port adds a second port of the same name, which the
+	// API server rejects beside the declared one.
+	UniqueFields: []string{"spec.ports.name"},
 }
 
 func desiredService(server *v1alpha1.MCPServer) *corev1ac.ServiceApplyConfiguration {
@@ -26,7 +26,7 @@ func desiredService(server *v1alpha1.MCPServer) *corev1ac.ServiceApplyConfigurat
 			WithProtocol(corev1.ProtocolTCP).
 			WithPort(server.Spec.Port).
 			WithTargetPort(intstr.FromString(portName)))
-	if sticks(server) {
+	if hasAffinity(server) {
 		spec.WithSessionAffinity(corev1.ServiceAffinityClientIP).
 			WithSessionAffinityConfig(corev1ac.SessionAffinityConfig().WithClientIP(
 				corev1ac.ClientIPConfig().WithTimeoutSeconds(server.Spec.SessionAffinityTimeoutSeconds)))
@@ -36,8 +36,8 @@ func desiredService(server *v1alpha1.MCPServer) *corev1ac.ServiceApplyConfigurat
 	return corev1ac.Service(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithSpec(spec)
 }
 
-// sticks says whether a client is led to the same pod again. A session lives in one pod, and which
-// spec version a client speaks, and so whether it has sessions, is not known before it comes.
-func sticks(server *v1alpha1.MCPServer) bool {
+// hasAffinity reports whether requests of a client go to the same pod. A session lives in one pod, and
+// whether a client uses sessions is not known in advance.
+func hasAffinity(server *v1alpha1.MCPServer) bool {
 	return server.Spec.SessionAffinity != v1alpha1.SessionAffinityNone
 }

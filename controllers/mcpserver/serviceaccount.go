@@ -8,15 +8,11 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// serviceAccount is the server's own ServiceAccount. Pods use it until they have been replaced.
+// serviceAccount is the ServiceAccount of the pods. It is deleted once no pod uses it.
 var serviceAccount = phases.Child[*scope, *corev1ac.ServiceAccountApplyConfiguration, *corev1.ServiceAccount]{
 	Name:    "ServiceAccount",
 	Desired: desired(desiredServiceAccount),
-	Absent:  "spec.serviceAccount.create is not set",
 	Prune:   phases.PruneLast,
-	// The name may be any, so that it can be one that a cloud's trust is made out to; but a child
-	// that could be named otherwise from one day to the next would not be found again.
-	Ready: done[*corev1.ServiceAccount]("the ServiceAccount is there"),
 }
 
 func desiredServiceAccount(server *v1alpha1.MCPServer) *corev1ac.ServiceAccountApplyConfiguration {

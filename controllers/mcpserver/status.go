@@ -10,14 +10,14 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// desiredStatus is the whole status, from what the pass found out.
+// desiredStatus is the complete status, from what the reconcile observed.
 func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyConfiguration {
 	status := fixpointac.MCPServerStatus().
 		WithObservedGeneration(summary.ObservedGeneration).
 		WithPhase(phaseOf(s, summary)).
 		WithConditions(phases.ConditionConfigurations(summary.Conditions)...).
 		WithEndpoint(endpointOf(s.server)).
-		WithAskedVersions(askedVersions(s)...).
+		WithAskedVersions(probedVersions(s)...).
 		WithReplicas(0).
 		WithReadyReplicas(0).
 		WithSelector(labels.Set(selectorOf(s.server)).String())
@@ -36,24 +36,24 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 	return fixpointac.MCPServer(s.server.Name, s.server.Namespace).WithStatus(status)
 }
 
-// askedVersions are those that the last answer is of. Until there is another one, that stands.
-func askedVersions(s *scope) []string {
+// probedVersions are the versions that the last result covers; the previous ones until a new result.
+func probedVersions(s *scope) []string {
 	switch {
 	case s.server.Spec.Protocol.Disabled:
 		return nil
-	case s.asked != nil:
-		return s.asked
+	case s.probedVersions != nil:
+		return s.probedVersions
 	default:
 		return s.server.Status.AskedVersions
 	}
 }
 
-// serverInfo is what the server said of itself. Until it has been asked anew, what it said last
-// stands: it describes, and nothing hangs on it.
+// serverInfo is the description that the server returned in its handshake; the previous one until it is
+// probed again. It is informational only.
 func serverInfo(s *scope) *fixpointac.MCPServerInfoApplyConfiguration {
 	old := s.server.Status.Server
-	if s.answer != nil && s.answer.Server != nil {
-		return infoOf(withCounts(*s.answer.Server, old))
+	if s.probed != nil && s.probed.Server != nil {
+		return infoOf(withCounts(*s.probed.Server, old))
 	}
 	if old == nil || s.server.Spec.Protocol.Disabled {
 		return nil
@@ -64,8 +64,8 @@ func serverInfo(s *scope) *fixpointac.MCPServerInfoApplyConfiguration {
 		WithTools(old.Tools).WithPrompts(old.Prompts).WithResources(old.Resources)
 }
 
-// withCounts keeps the numbers that the status has of what has not been counted yet: after a restart
-// of the manager a server says first who it is, and only then what it has.
+// withCounts keeps the numbers of the status that have not been counted again yet. After a restart of
+// the manager the first handshake comes before the lists.
 func withCounts(server prober.Server, old *v1alpha1.MCPServerInfo) prober.Server {
 	if old == nil || old.Name != workload.Cut(server.Name, maxInfo) || old.Version != workload.Cut(server.Version, maxInfo) {
 		return server
@@ -84,30 +84,30 @@ func infoOf(server prober.Server) *fixpointac.MCPServerInfoApplyConfiguration {
 		WithVersion(workload.Cut(server.Version, maxInfo)).
 		WithProtocolVersion(workload.Cut(server.ProtocolVersion, maxInfo)).
 		WithCapabilities(capabilities(server.Capabilities)...).
-		WithTools(counted(server.Tools)).
-		WithPrompts(counted(server.Prompts)).
-		WithResources(counted(server.Resources))
+		WithTools(boundedCount(server.Tools)).
+		WithPrompts(boundedCount(server.Prompts)).
+		WithResources(boundedCount(server.Resources))
 }
 
-// maxInfo is how long, in bytes, what a server says of itself may be: it is a stranger's word.
+// maxInfo bounds, in bytes, each text from a server, which is untrusted.
 const maxInfo = 128
 
-// capabilities keeps to the schema: 32 of 64 characters.
+// capabilities applies the limits of the schema: 32 names of 64 characters.
 func capabilities(names []string) []string {
-	const most, longest = 32, 64
-	kept := make([]string, 0, min(len(names), most))
-	for _, name := range names[:min(len(names), most)] {
-		kept = append(kept, workload.Cut(name, longest))
+	const maxItems, maxLength = 32, 64
+	kept := make([]string, 0, min(len(names), maxItems))
+	for _, name := range names[:min(len(names), maxItems)] {
+		kept = append(kept, workload.Cut(name, maxLength))
 	}
 	return kept
 }
 
-func counted(n int) int32 {
-	const most = 1 << 30
-	return int32(max(0, min(n, most))) //nolint:gosec // it is bounded
+func boundedCount(n int) int32 {
+	const limit = 1 << 30
+	return int32(max(0, min(n, limit))) //nolint:gosec // it is bounded
 }
 
-// phaseOf sums up in one word, for people.
+// phaseOf summarizes the status in one word for people.
 func phaseOf(s *scope, summary phases.Summary) v1alpha1.MCPServerPhase {
 	serves := s.deployment != nil && s.deployment.Status.ReadyReplicas > 0
 	switch {
@@ -119,15 +119,15 @@ func phaseOf(s *scope, summary phases.Summary) v1alpha1.MCPServerPhase {
 		return v1alpha1.MCPServerRunning
 	case summary.Stalled && !serves:
 		return v1alpha1.MCPServerFailed
-	case serves && (summary.Stalled || isTrouble(summary)):
+	case serves && (summary.Stalled || isProblem(summary)):
 		return v1alpha1.MCPServerDegraded
 	default:
 		return v1alpha1.MCPServerProvisioning
 	}
 }
 
-// isTrouble tells a wait that something has gone wrong behind from one that is only a matter of time.
-func isTrouble(summary phases.Summary) bool {
+// isProblem reports whether a wait needs attention, unlike one that resolves by itself.
+func isProblem(summary phases.Summary) bool {
 	switch summary.ReadyReason {
 	case v1alpha1.ReasonRolloutProgressing, v1alpha1.ReasonProgressing, v1alpha1.ReasonRecreating,
 		v1alpha1.ReasonPruning, v1alpha1.ReasonProtocolPending:

@@ -24,22 +24,22 @@ func TestPhaseOf(t *testing.T) {
 		summary    phases.Summary
 		want       v1alpha1.MCPServerPhase
 	}{
-		"ready":                           {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.MCPServerRunning},
-		"deleted while it is stalled":     {nil, phases.Summary{Deleting: true, Stalled: true}, v1alpha1.MCPServerDeleting},
-		"deleted while it is suspended":   {nil, phases.Summary{Deleting: true, Suspended: true}, v1alpha1.MCPServerDeleting},
-		"suspended":                       {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1alpha1.MCPServerSuspended},
-		"something is missing":            {nil, phases.Summary{ReadyReason: "DependencyMissing"}, v1alpha1.MCPServerProvisioning},
-		"first pods are starting":         {starts, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.MCPServerProvisioning},
-		"first pods fail":                 {starts, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.MCPServerProvisioning},
-		"a rollout":                       {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.MCPServerProvisioning},
-		"not asked yet":                   {serves, phases.Summary{ReadyReason: "ProtocolPending"}, v1alpha1.MCPServerProvisioning},
-		"an option is turned off":         {serves, phases.Summary{ReadyReason: "Pruning"}, v1alpha1.MCPServerProvisioning},
-		"does not answer":                 {serves, phases.Summary{ReadyReason: "ProtocolFailing"}, v1alpha1.MCPServerDegraded},
-		"something has gone missing":      {serves, phases.Summary{ReadyReason: "DependencyMissing"}, v1alpha1.MCPServerDegraded},
-		"ready, and stalled behind it":    {serves, phases.Summary{Ready: true, Stalled: true, ReadyReason: "Ready"}, v1alpha1.MCPServerDegraded},
-		"stalled, with pods that serve":   {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.MCPServerDegraded},
-		"stalled, with pods that do not":  {starts, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.MCPServerFailed},
-		"stalled before there is any pod": {nil, phases.Summary{Stalled: true, ReadyReason: "Invalid"}, v1alpha1.MCPServerFailed},
+		"ready":                         {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.MCPServerRunning},
+		"deleted while it is stalled":   {nil, phases.Summary{Deleting: true, Stalled: true}, v1alpha1.MCPServerDeleting},
+		"deleted while it is suspended": {nil, phases.Summary{Deleting: true, Suspended: true}, v1alpha1.MCPServerDeleting},
+		"suspended":                     {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1alpha1.MCPServerSuspended},
+		"a reference is missing":        {nil, phases.Summary{ReadyReason: "DependencyMissing"}, v1alpha1.MCPServerProvisioning},
+		"first pods are starting":       {starts, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.MCPServerProvisioning},
+		"first pods fail":               {starts, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.MCPServerProvisioning},
+		"a rollout":                     {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.MCPServerProvisioning},
+		"not probed yet":                {serves, phases.Summary{ReadyReason: "ProtocolPending"}, v1alpha1.MCPServerProvisioning},
+		"an option is turned off":       {serves, phases.Summary{ReadyReason: "Pruning"}, v1alpha1.MCPServerProvisioning},
+		"does not answer":               {serves, phases.Summary{ReadyReason: "ProtocolFailing"}, v1alpha1.MCPServerDegraded},
+		"a reference is removed":        {serves, phases.Summary{ReadyReason: "DependencyMissing"}, v1alpha1.MCPServerDegraded},
+		"ready, with a stalled rollout": {serves, phases.Summary{Ready: true, Stalled: true, ReadyReason: "Ready"}, v1alpha1.MCPServerDegraded},
+		"stalled, pods serve":           {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.MCPServerDegraded},
+		"stalled, no pods serve":        {starts, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.MCPServerFailed},
+		"stalled without pods":          {nil, phases.Summary{Stalled: true, ReadyReason: "Invalid"}, v1alpha1.MCPServerFailed},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -67,28 +67,28 @@ status:
 		want   map[string]string
 	}{
 		"at first": {func(*v1alpha1.MCPServer, *scope) {}, nil},
-		"the endpoint is never what it was": {func(m *v1alpha1.MCPServer, _ *scope) {
+		"a changed endpoint": {func(m *v1alpha1.MCPServer, _ *scope) {
 			m.Status.Endpoint, m.Spec.Port, m.Spec.Path = "http://tools.acme.svc:8080/mcp", 90, "/new"
 		}, map[string]string{"status.endpoint": "http://tools.acme.svc:90/new"}},
 		"pods": {func(_ *v1alpha1.MCPServer, s *scope) { s.deployment = deploymentWith(3, 1) },
 			map[string]string{"status.replicas": "3", "status.readyReplicas": "1"}},
 		"the server": {func(m *v1alpha1.MCPServer, s *scope) {
 			m.Status.Server = old
-			s.answer = &prober.Result{Server: &prober.Server{
+			s.probed = &prober.Result{Server: &prober.Server{
 				Name: "everything", Version: "2", ProtocolVersion: "2025-11-25", Capabilities: []string{"prompts", "tools"}, Tools: 7, Prompts: 2}}
 		}, map[string]string{"status.server": `{name: everything, version: "2", protocolVersion: "2025-11-25", capabilities: [prompts, tools], tools: 7, prompts: 2, resources: 0}`}},
-		"what it said last stands until it is asked": {func(m *v1alpha1.MCPServer, s *scope) { m.Status.Server, s.answer = old, &prober.Result{} },
+		"the last server info is kept until the next probe": {func(m *v1alpha1.MCPServer, s *scope) { m.Status.Server, s.probed = old, &prober.Result{} },
 			map[string]string{"status.server": `{name: old, version: "1", protocolVersion: "", capabilities: [tools], tools: 4, prompts: 0, resources: 0}`}},
-		"those that were asked stand until others are": {func(m *v1alpha1.MCPServer, _ *scope) { m.Status.AskedVersions = []string{"tools-1"} },
+		"probed versions are kept": {func(m *v1alpha1.MCPServer, _ *scope) { m.Status.AskedVersions = []string{"tools-1"} },
 			map[string]string{"status.askedVersions": "[tools-1]"}},
-		"those that are asked": {func(m *v1alpha1.MCPServer, s *scope) {
-			m.Status.AskedVersions, s.asked = []string{"tools-1"}, []string{"tools-2"}
+		"new probed versions": {func(m *v1alpha1.MCPServer, s *scope) {
+			m.Status.AskedVersions, s.probedVersions = []string{"tools-1"}, []string{"tools-2"}
 		},
 			map[string]string{"status.askedVersions": "[tools-2]"}},
-		"an address outside": {func(m *v1alpha1.MCPServer, _ *scope) {
+		"an external endpoint": {func(m *v1alpha1.MCPServer, _ *scope) {
 			m.Status.ExternalEndpoint, m.Spec.Ingress = "http://old.example.com/mcp", &v1alpha1.AppServiceIngress{Host: "tools.example.com", Path: "/", TLSSecretName: "x"}
 		}, map[string]string{"status.externalEndpoint": "https://tools.example.com/mcp"}},
-		"nothing is said of a server that is not asked": {func(m *v1alpha1.MCPServer, _ *scope) { m.Status.Server, m.Spec.Protocol.Disabled = old, true }, nil},
+		"no server info with probes disabled": {func(m *v1alpha1.MCPServer, _ *scope) { m.Status.Server, m.Spec.Protocol.Disabled = old, true }, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ status:
 	}
 }
 
-// What a server says of itself is a stranger's word, and must fit into the schema.
+// The server is untrusted, and its texts must fit into the schema.
 func TestInfoIsBounded(t *testing.T) {
 	g := NewWithT(t)
 	long := strings.Repeat("é", 200)

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// serverMode is the variable by which the test binary becomes the server that a benchmark probes.
-// It is a process of its own so that only the prober's time is measured.
+// serverMode is the environment variable that makes the test binary the server of a benchmark. The server is
+// a separate process, so that only the CPU time of the prober is measured.
 const serverMode = "FIXPOINT_PROBER_BENCH_SERVER"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func serveForever(mode string) {
 		panic(err)
 	}
 	fmt.Println(listener.Addr())
-	handler := streamable(everything(), &mcp.StreamableHTTPOptions{Stateless: mode == "stateless"})
+	handler := streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: mode == "stateless"})
 	panic(http.Serve(listener, handler)) //nolint:gosec // local, and ends with the benchmark
 }
 
@@ -61,9 +61,8 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkInterval is one interval of 30 s, in real time, in the life of 2,000 servers, with the full
-// probes that fall into it. "%core" is the share of one core that the prober takes; what the servers
-// take is not in it.
+// BenchmarkInterval probes 2,000 servers for one interval of 30 s in real time, full probes included.
+// "%core" is the share of one core that the prober uses, without the servers.
 func BenchmarkInterval(b *testing.B) {
 	const (
 		targets  = 2000

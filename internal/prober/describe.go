@@ -8,15 +8,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxName bounds, in bytes, what a server says of itself, because it ends up in an object.
+// maxName bounds, in bytes, each text from a server, because it is stored in an object.
 const maxName = 256
 
-// describe is what a server says of itself in a handshake. Its numbers are not known from that,
-// other than that what is not declared is not there.
+// describe converts the result of a handshake. It leaves the numbers of tools, prompts and resources 0.
 func describe(found *mcp.InitializeResult) Server {
 	server := Server{ProtocolVersion: found.ProtocolVersion}
 	if info := found.ServerInfo; info != nil {
-		server.Name, server.Version = clip(info.Name), clip(info.Version)
+		server.Name, server.Version = truncate(info.Name), truncate(info.Version)
 	}
 	capabilities := found.Capabilities
 	if capabilities == nil {
@@ -39,7 +38,7 @@ func describe(found *mcp.InitializeResult) Server {
 	return server
 }
 
-func clip(s string) string {
+func truncate(s string) string {
 	if len(s) <= maxName {
 		return s
 	}
@@ -53,8 +52,7 @@ func clip(s string) string {
 	return s[:end]
 }
 
-// count puts down how many tools, prompts and resources there are, and reports whether it could
-// find out all of them.
+// count counts tools, prompts and resources, and reports whether all lists could be read.
 func count(ctx context.Context, session *mcp.ClientSession, declared *mcp.ServerCapabilities, server *Server) bool {
 	if declared == nil {
 		return true
@@ -71,8 +69,8 @@ func count(ctx context.Context, session *mcp.ClientSession, declared *mcp.Server
 	return server.Tools != NotCounted && server.Prompts != NotCounted && server.Resources != NotCounted
 }
 
-// uncount makes the numbers of what is declared unknown.
-func (s *Server) uncount() {
+// resetCounts sets the numbers of declared capabilities to NotCounted.
+func (s *Server) resetCounts() {
 	for capability, number := range map[string]*int{"tools": &s.Tools, "prompts": &s.Prompts, "resources": &s.Resources} {
 		if slices.Contains(s.Capabilities, capability) {
 			*number = NotCounted
@@ -80,7 +78,7 @@ func (s *Server) uncount() {
 	}
 }
 
-// keepCounts takes over the numbers that are not known now and were known before.
+// keepCounts replaces numbers that are NotCounted by those of before.
 func (s *Server) keepCounts(before Server) {
 	if s.Tools == NotCounted {
 		s.Tools = before.Tools
@@ -93,7 +91,7 @@ func (s *Server) keepCounts(before Server) {
 	}
 }
 
-// length is how many elements there are, NotCounted if the list breaks off.
+// length is the number of elements, or NotCounted if reading the list fails.
 func length[T any](elements iter.Seq2[T, error]) int {
 	n := 0
 	for _, err := range elements {

@@ -1,59 +1,53 @@
-// Package prober asks thousands of MCP servers, again and again, whether the protocol answers, and
-// holds up nobody while it does. A controller declares what to probe and reads what has been found;
-// neither waits for a server:
+// Package prober probes thousands of MCP servers repeatedly and in the background. A controller sets what
+// to probe and reads the latest result; neither call waits for a server:
 //
 //	p, err := prober.New(prober.Options{Metrics: metrics.Registry})
-//	err = mgr.Add(p) // probes while this manager leads
+//	err = mgr.Add(p) // probes while this manager is the leader
 //	builder.WatchesRawSource(p.Source())
 //
 //	p.Set(key, prober.Target{URL: url, Addresses: replicas, Version: rollout}) // in every reconcile
 //	result, _ := p.Result(key)
-//	p.Forget(key) // when there is nothing to probe any more
+//	p.Forget(key) // stops probing
 //
-// # What a probe is
+// # Probes
 //
-// A probe is what a new client does: it connects, makes the handshake of the official SDK
-// (server/discover, or initialize for servers with sessions), closes its session and its
-// connection. It goes to one replica, by the replica's address and under the Host of the service.
-// A full probe also counts tools, prompts and resources, one replica of a server at a time, when
-// the token or the version is new, when the server says that it is another version, and every
-// ListEvery intervals;
-// notifications that a list has changed would need a connection that stays open, and are not
-// listened for. Whether the lists can be read does not decide whether the server answers.
+// A probe does what a new client does: it connects, makes the handshake of the official SDK
+// (server/discover, or initialize for servers with sessions), and closes its session and connection. It
+// connects to the address of one replica, with the Host of the service. A full probe also counts tools,
+// prompts and resources. One replica of a server at a time gets a full probe: when the token or the
+// version is new, when the server reports another version, and every ListEvery intervals. Notifications
+// of changed lists would need an open connection and are not received. A list that cannot be read does
+// not make a server Failing.
 //
-// # What a result is
+// # Results
 //
-// A replica is Failing when two probes in a row have failed. The second follows early enough that a
-// server which stops answering is Failing within two intervals, if the timeout is at most 40 % of
-// the interval and there is a slot. A replica that has never answered may still be on its way up: it
-// is asked again after a quarter of the interval, and is Failing when four in a row have failed. A
-// server is what its worst replica is.
+// A replica is Failing after two failed probes in a row. The second one follows early enough that a
+// server that stops responding is Failing within two intervals, if the timeout is at most 40 % of the
+// interval and a slot is free. A replica without a successful probe may still be starting: it is probed
+// again after a quarter of the interval, and is Failing after four failures in a row. The state of a
+// server is that of its worst replica.
 //
-// A Result is this process's memory and never the object's. After a restart of the manager, or with
-// a new replica, the State is Unknown until every replica has been judged, which takes a moment if
-// it answers, because first probes are due at once and go ahead of others. Unknown is no verdict. A
-// controller should leave a condition that is True for the same rollout as it is and wait, and
-// otherwise say that it waits, with Result.Err if there is one.
+// A Result is kept in memory only. After a restart of the manager, or with a new replica, the State is
+// Unknown until all replicas have a result. First probes are due immediately and have priority. Unknown
+// is not a verdict: a controller should keep a condition that is True for the same rollout, and otherwise
+// wait and show Result.Err, if set.
 //
-// # How probes are scheduled
+// # Scheduling
 //
-// One goroutine keeps the schedule, a heap; at most Concurrency others probe. What is due is probed
-// in the order of deadlines: first probes, and those that decide whether a server is Failing, have
-// theirs at once, the others an interval later. Servers that timed out wait in a lane of their own
-// with half of the slots, so that however many hang the others are probed in time. First probes
-// after a restart come at once, the second ones spread over the interval, and each period varies by
-// ten percent.
+// One goroutine schedules probes with a heap; at most Concurrency others run them. Due probes run in the
+// order of their deadlines, which is the due time for first probes and for probes that decide whether a
+// server is Failing, and one interval later for others. Servers whose last probe timed out share half of
+// the slots, so that they do not delay others. First probes after a restart start immediately, second ones
+// are spread over the interval, and every period has a jitter of ten percent.
 //
-// # What it does not trust
+// # Security
 //
-// A server may be anybody's. Credentials go to the URL's own scheme and host and are never followed
-// anywhere else; no answer is read beyond a limit (1 MiB for a handshake, 4 MiB more for the
-// lists); certificates are always verified; no proxy of the environment is used. Errors and logs
-// hold nothing that a server has said, so no credential that it echoes and nothing that changes from
-// probe to probe.
+// Servers are untrusted. Credentials are sent only to the scheme and host of the URL; redirects to other
+// hosts are not followed; responses are limited to 1 MiB for the handshake and 4 MiB for the lists;
+// certificates are always verified; proxies from the environment are not used. Errors and logs contain no
+// text from the server, so they neither leak credentials nor change from probe to probe.
 //
-// # What it cannot know
+// # Limitations
 //
-// A session that a server opened and did not tell, because its answer never came, cannot be closed.
-// Only HTTP/1.1 is spoken.
+// A session whose ID never reached the prober cannot be closed. Only HTTP/1.1 is supported.
 package prober

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// ErrorKind sorts failed probes by what has to be done about them.
+// ErrorKind classifies failed probes by their remedy.
 type ErrorKind string
 
 // The kinds of failure.
@@ -14,41 +14,41 @@ const (
 	DNS ErrorKind = "DNS"
 	// Refused: nothing listens on the port.
 	Refused ErrorKind = "Refused"
-	// Unreachable: there is no way to the address, or none that a network policy leaves open.
+	// Unreachable: the address has no route, or a network policy blocks it.
 	Unreachable ErrorKind = "Unreachable"
-	// Disconnected: the connection ended before the answer did.
+	// Disconnected: the connection closed before the response was complete.
 	Disconnected ErrorKind = "Disconnected"
-	// Timeout: no answer, or not all of it, in the time that a probe has.
+	// Timeout: no complete response within the timeout.
 	Timeout ErrorKind = "Timeout"
 	// TLS: the certificate is not trusted, or the server does not speak TLS.
 	TLS ErrorKind = "TLS"
-	// Unauthorized: 401, the server wants a credential, or another one.
+	// Unauthorized: 401, the credential is missing or not accepted.
 	Unauthorized ErrorKind = "Unauthorized"
-	// Forbidden: 403, the credential is not enough, or the server does not accept the Host.
+	// Forbidden: 403, the credential has no permission, or the server does not accept the Host.
 	Forbidden ErrorKind = "Forbidden"
-	// HTTPStatus: an HTTP status that is no success; Error.Status has it.
+	// HTTPStatus: another HTTP status that is not a success; see Error.Status.
 	HTTPStatus ErrorKind = "HTTPStatus"
-	// Redirected: the server sends clients to another host, where no probe follows.
+	// Redirected: the server redirects to another host, which probes do not follow.
 	Redirected ErrorKind = "Redirected"
-	// TooLarge: the answer is larger than a probe reads.
+	// TooLarge: the response exceeds the limit of a probe.
 	TooLarge ErrorKind = "TooLarge"
-	// NotMCP: what answers does not speak MCP.
+	// NotMCP: the response is not MCP.
 	NotMCP ErrorKind = "NotMCP"
-	// Protocol: the server speaks MCP, and answers the handshake with an error.
+	// Protocol: the server responded to the handshake with an MCP error.
 	Protocol ErrorKind = "Protocol"
-	// Invalid: the target cannot be probed as it is declared.
+	// Invalid: the target is invalid.
 	Invalid ErrorKind = "Invalid"
 )
 
-// Error is why a probe failed. Two errors of the same cause are equal. Nothing that a server or
-// the network said is repeated in it, because that may hold a credential, an address or a time.
+// Error is the reason of a failed probe. Errors with the same cause are equal. It contains no text from
+// the server or the network, which may include credentials, addresses or times.
 type Error struct {
 	Kind ErrorKind
-	// Status is the HTTP status, if the failure is one.
+	// Status is the HTTP status, or 0.
 	Status int
-	// Code is the error code of JSON-RPC, if the failure is one.
+	// Code is the JSON-RPC error code, or 0.
 	Code int64
-	// Detail tells apart what the kind leaves open.
+	// Detail refines the kind.
 	Detail string
 }
 
@@ -64,10 +64,10 @@ func (e *Error) Error() string {
 func (e *Error) message() string {
 	switch e.Kind {
 	case Unauthorized, Forbidden, HTTPStatus:
-		return fmt.Sprintf("the server answers %d %s", e.Status, http.StatusText(e.Status))
+		return fmt.Sprintf("the server responded with %d %s", e.Status, http.StatusText(e.Status))
 	case Protocol:
 		if e.Code != 0 {
-			return fmt.Sprintf("the server answers the handshake with error %d", e.Code)
+			return fmt.Sprintf("the server responded to the handshake with JSON-RPC error %d", e.Code)
 		}
 	}
 	return messages[e.Kind]
@@ -75,19 +75,19 @@ func (e *Error) message() string {
 
 var messages = map[ErrorKind]string{
 	DNS:          "the host name does not resolve",
-	Refused:      "the connection is refused",
-	Unreachable:  "the address cannot be reached",
-	Disconnected: "the connection is closed before the answer is complete",
-	Timeout:      "the server does not answer in time",
-	TLS:          "TLS fails",
+	Refused:      "connection refused",
+	Unreachable:  "the address is unreachable",
+	Disconnected: "the connection closed before the response was complete",
+	Timeout:      "no response within the timeout",
+	TLS:          "TLS handshake failed",
 	Redirected:   "the server redirects to another host",
-	TooLarge:     "the answer is too large",
-	NotMCP:       "the server answers, but not with MCP",
-	Protocol:     "the handshake fails",
-	Invalid:      "the server cannot be probed",
+	TooLarge:     "the response is too large",
+	NotMCP:       "the response is not MCP",
+	Protocol:     "unexpected response",
+	Invalid:      "invalid probe configuration",
 }
 
-// closed reports whether the failure is an answer by a server that lets only others in.
+// closed reports whether the server denies access.
 func (e *Error) closed() bool {
 	return e.Kind == Unauthorized || e.Kind == Forbidden
 }

@@ -1,30 +1,29 @@
 package prober
 
-// failuresToFail is how many probes in a row must fail before a replica is Failing. One is not
-// enough: a connection may break for reasons that are gone a moment later. The second comes early
-// enough (see nextProbe) that a server which stops answering is Failing within two intervals.
-const failuresToFail = 2
+// failureThreshold is the number of failures in a row after which a replica is Failing. One failure can
+// be transient. The second probe is early enough (see nextProbe) that a server that stops responding is
+// Failing within two intervals.
+const failureThreshold = 2
 
-// failuresAtFirst is that of a replica that has not been judged yet. It may still be on its way up,
-// and is asked more often (see nextProbe): so it does not wait an interval for having been slow, and
-// is not Failing sooner than others.
-const failuresAtFirst = 4
+// initialFailureThreshold applies to replicas without a result. They may still be starting, and are
+// probed more often (see nextProbe).
+const initialFailureThreshold = 4
 
-// history is all that is remembered of the probes of one replica.
+// history summarizes the probes of one replica.
 type history struct {
 	state    State
 	failures int
 	err      *Error
 }
 
-// next is the history after one more probe; err is nil if it was answered.
+// next is the history after one more probe; err is nil if it succeeded.
 func (h history) next(err *Error) history {
 	switch {
 	case err == nil:
 		return history{state: Answering}
 	case err.closed():
 		return history{state: Closed, err: err}
-	case h.failures+1 >= h.patience():
+	case h.failures+1 >= h.threshold():
 		return history{state: Failing, failures: h.failures + 1, err: err}
 	case h.state == Closed:
 		err = h.err
@@ -32,19 +31,19 @@ func (h history) next(err *Error) history {
 	return history{state: h.state, failures: h.failures + 1, err: err}
 }
 
-func (h history) patience() int {
+func (h history) threshold() int {
 	if h.state == Unknown {
-		return failuresAtFirst
+		return initialFailureThreshold
 	}
-	return failuresToFail
+	return failureThreshold
 }
 
 func (h history) answered() bool {
 	return h.state == Answering && h.failures == 0
 }
 
-// aggregate is what the replicas' histories come to for the server. The worst replica decides,
-// and of equals the first, so that the message stays while nothing changes.
+// aggregate combines the histories of all replicas. The first one of the worst replicas decides, so that
+// the message is stable.
 func aggregate(histories []history) Result {
 	result := Result{State: Answering, Replicas: len(histories)}
 	worst := -1

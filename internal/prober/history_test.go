@@ -6,7 +6,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestHistoryJudgesAReplica(t *testing.T) {
+func TestHistoryNext(t *testing.T) {
 	refused := &Error{Kind: Refused}
 	timeout := &Error{Kind: Timeout}
 	closed := &Error{Kind: Unauthorized, Status: 401}
@@ -14,20 +14,20 @@ func TestHistoryJudgesAReplica(t *testing.T) {
 		outcomes []*Error
 		then     history
 	}{
-		"nothing yet":                    {nil, history{state: Unknown}},
-		"answers":                        {[]*Error{nil}, history{state: Answering}},
-		"failed once, never answered":    {[]*Error{refused}, history{state: Unknown, failures: 1, err: refused}},
-		"failed thrice, never answered":  {[]*Error{refused, refused, timeout}, history{state: Unknown, failures: 3, err: timeout}},
-		"failed often, never answered":   {[]*Error{refused, refused, refused, timeout}, history{state: Failing, failures: 4, err: timeout}},
-		"failed once after an answer":    {[]*Error{nil, timeout}, history{state: Answering, failures: 1, err: timeout}},
-		"failed twice after an answer":   {[]*Error{nil, timeout, refused}, history{state: Failing, failures: 2, err: refused}},
-		"failed, answered, failed":       {[]*Error{nil, timeout, nil, timeout}, history{state: Answering, failures: 1, err: timeout}},
-		"answers again":                  {[]*Error{refused, refused, refused, nil}, history{state: Answering}},
-		"wants a credential":             {[]*Error{closed}, history{state: Closed, err: closed}},
-		"wants a credential of a sudden": {[]*Error{nil, closed}, history{state: Closed, err: closed}},
-		"closed, then failed once":       {[]*Error{closed, timeout}, history{state: Closed, failures: 1, err: closed}},
-		"closed, then failed twice":      {[]*Error{closed, timeout, timeout}, history{state: Failing, failures: 2, err: timeout}},
-		"failed twice, then closed":      {[]*Error{timeout, timeout, closed}, history{state: Closed, err: closed}},
+		"no probe yet":                 {nil, history{state: Unknown}},
+		"success":                      {[]*Error{nil}, history{state: Answering}},
+		"one failure, no success":      {[]*Error{refused}, history{state: Unknown, failures: 1, err: refused}},
+		"three failures, no success":   {[]*Error{refused, refused, timeout}, history{state: Unknown, failures: 3, err: timeout}},
+		"four failures, no success":    {[]*Error{refused, refused, refused, timeout}, history{state: Failing, failures: 4, err: timeout}},
+		"one failure after a success":  {[]*Error{nil, timeout}, history{state: Answering, failures: 1, err: timeout}},
+		"two failures after a success": {[]*Error{nil, timeout, refused}, history{state: Failing, failures: 2, err: refused}},
+		"failure, success, failure":    {[]*Error{nil, timeout, nil, timeout}, history{state: Answering, failures: 1, err: timeout}},
+		"success after failures":       {[]*Error{refused, refused, refused, nil}, history{state: Answering}},
+		"closed":                       {[]*Error{closed}, history{state: Closed, err: closed}},
+		"closed after a success":       {[]*Error{nil, closed}, history{state: Closed, err: closed}},
+		"closed, then failed once":     {[]*Error{closed, timeout}, history{state: Closed, failures: 1, err: closed}},
+		"closed, then failed twice":    {[]*Error{closed, timeout, timeout}, history{state: Failing, failures: 2, err: timeout}},
+		"failed twice, then closed":    {[]*Error{timeout, timeout, closed}, history{state: Closed, err: closed}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -40,23 +40,23 @@ func TestHistoryJudgesAReplica(t *testing.T) {
 	}
 }
 
-func TestTheWorstReplicaDecides(t *testing.T) {
+func TestAggregateTakesTheWorstReplica(t *testing.T) {
 	refused, forbidden := &Error{Kind: Refused}, &Error{Kind: Forbidden, Status: 403}
 	pending := history{state: Unknown}
 	good := history{state: Answering}
-	wavering := history{state: Answering, failures: 1, err: refused}
+	failedOnce := history{state: Answering, failures: 1, err: refused}
 	closed := history{state: Closed, err: forbidden}
 	failing := history{state: Failing, failures: 4, err: refused}
 	for name, test := range map[string]struct {
 		replicas []history
 		then     Result
 	}{
-		"all answer":            {[]history{good, good}, Result{State: Answering, Replicas: 2, Answered: 2, Judged: 2}},
-		"one is not judged yet": {[]history{good, pending}, Result{State: Unknown, Replicas: 2, Answered: 1, Judged: 1}},
-		"one failed once":       {[]history{wavering, good}, Result{State: Answering, Replicas: 2, Answered: 1, Judged: 2, Failures: 1, Err: refused}},
-		"one is closed":         {[]history{good, closed}, Result{State: Closed, Replicas: 2, Answered: 1, Judged: 2, Err: forbidden}},
-		"closed and pending":    {[]history{closed, pending}, Result{State: Unknown, Replicas: 2, Judged: 1}},
-		"one fails":             {[]history{good, failing, pending}, Result{State: Failing, Replicas: 3, Answered: 1, Judged: 2, Failures: 4, Err: refused}},
+		"all succeed":        {[]history{good, good}, Result{State: Answering, Replicas: 2, Answered: 2, Judged: 2}},
+		"one is Unknown":     {[]history{good, pending}, Result{State: Unknown, Replicas: 2, Answered: 1, Judged: 1}},
+		"one failed once":    {[]history{failedOnce, good}, Result{State: Answering, Replicas: 2, Answered: 1, Judged: 2, Failures: 1, Err: refused}},
+		"one is closed":      {[]history{good, closed}, Result{State: Closed, Replicas: 2, Answered: 1, Judged: 2, Err: forbidden}},
+		"closed and pending": {[]history{closed, pending}, Result{State: Unknown, Replicas: 2, Judged: 1}},
+		"one fails":          {[]history{good, failing, pending}, Result{State: Failing, Replicas: 3, Answered: 1, Judged: 2, Failures: 4, Err: refused}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(aggregate(test.replicas)).To(Equal(test.then))

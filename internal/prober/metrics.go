@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics count probes. No label names an object: there are thousands.
+// metrics count probes. Labels name no objects, because their number is unbounded.
 type metrics struct {
 	probes   *prometheus.CounterVec
 	duration prometheus.Histogram
@@ -19,16 +19,16 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fixpoint_mcp_probes_total",
-			Help: "Probes of MCP servers, by result: Answering, or the kind of failure.",
+			Help: "Number of MCP server probes by result: Answering, or the kind of failure.",
 		}, []string{"result"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "fixpoint_mcp_probe_duration_seconds",
-			Help:    "Time that one probe of an MCP server took.",
+			Help:    "Duration of MCP server probes.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "fixpoint_mcp_probe_queue_delay_seconds",
-			Help:    "Time from when a probe was due until it started.",
+			Help:    "Delay between the due time and the start of MCP server probes.",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60},
 		}),
 	}
@@ -46,8 +46,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	return m, err
 }
 
-// register finds a metric that is registered already, as it is when a process runs one manager
-// after another.
+// register returns the existing collector if the metric is registered already, as in a process that
+// runs several managers.
 func register[C prometheus.Collector](registerer prometheus.Registerer, collector C) (C, error) {
 	err := registerer.Register(collector)
 	if err == nil {

@@ -14,40 +14,38 @@ import (
 )
 
 const (
-	// DefaultConcurrency is how many probes run at a time.
+	// DefaultConcurrency is the default number of concurrent probes.
 	DefaultConcurrency = 64
-	// DefaultListEvery is after how many intervals tools, prompts and resources are counted again.
+	// DefaultListEvery is the default number of intervals between counts of tools, prompts and resources.
 	DefaultListEvery = 20
 )
 
-// Options say how to probe. The zero value, with a Metrics registerer or without, is ready to use.
+// Options configure a Prober. The zero value is valid.
 type Options struct {
-	// Concurrency bounds the probes that run at a time; DefaultConcurrency if it is zero. Servers
-	// that let their last probe time out share half of it, so that they delay only each other.
+	// Concurrency is the maximum number of concurrent probes; DefaultConcurrency if 0. Servers whose
+	// last probe timed out share half of it, so that they delay only each other.
 	Concurrency int
-	// ListEvery is after how many intervals, give or take a half, tools, prompts and resources are
-	// counted again; DefaultListEvery if it is zero.
+	// ListEvery is the average number of intervals between counts of tools, prompts and resources;
+	// DefaultListEvery if 0.
 	ListEvery int
-	// Clock is what schedules are kept by; the real one if it is nil. Timeouts are kept by the
-	// network, and so in real time.
+	// Clock is the clock of the scheduler; the real one if nil. Timeouts use real time.
 	Clock clock.Clock
-	// Dial opens the connections; a net.Dialer does if it is nil. It gets the address of the
-	// replica, or the host of the URL if the target names no replica.
+	// Dial opens connections; a net.Dialer if nil. The address is that of the replica, or the host of
+	// the URL if the target has no addresses.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Rewrite points a probe somewhere else by changing its URL in place. The target's replica
-	// addresses are not dialled then. It is for clusters whose nodes are simulated, on which no
-	// server runs; leave it nil everywhere else, because credentials go where it points.
+	// Rewrite changes the URL of a probe in place, and replica addresses are then ignored. It is for
+	// clusters with simulated nodes only: credentials are sent to the rewritten URL.
 	Rewrite func(*url.URL)
-	// Metrics is where the metrics are registered; nowhere if it is nil.
+	// Metrics registers the metrics; nil registers none.
 	Metrics prometheus.Registerer
-	// Notify is called when the Result of a key has changed in what a status would show. It must
-	// not block, and it may call the Prober. See also Prober.Source.
+	// Notify is called when the Result of a key changes in what a status shows. It must not block, and
+	// may call the Prober. See also Prober.Source.
 	Notify func(types.NamespacedName)
-	// Version is what the client says it is; "unknown" if it is empty.
+	// Version is the client version in handshakes; "unknown" if empty.
 	Version string
 }
 
-// New returns a prober that knows no target. Nothing is probed before Start.
+// New returns a prober without targets. It probes after Start.
 func New(options Options) (*Prober, error) {
 	if options.Concurrency < 0 || options.ListEvery < 0 {
 		return nil, errors.New("Concurrency and ListEvery must not be negative")
@@ -58,19 +56,19 @@ func New(options Options) (*Prober, error) {
 		return nil, err
 	}
 	implementation := &mcp.Implementation{Name: "fixpoint-prober", Version: options.Version}
-	// No capabilities: the prober has nothing to offer that a server could ask for.
+	// The prober declares no capabilities, so servers send it no requests.
 	client := mcp.NewClient(implementation, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
 	p := &Prober{
 		options: options,
 		client:  client,
 		metrics: metrics,
 		entries: map[types.NamespacedName]*entry{},
-		news:    map[types.NamespacedName]struct{}{},
+		changed: map[types.NamespacedName]struct{}{},
 		queue:   newQueue(options.Concurrency),
 		wake:    make(chan struct{}, 1),
 		random:  rand.Float64,
 	}
-	p.probe = p.shake
+	p.probe = p.handshake
 	if options.Notify != nil {
 		p.subscribe(options.Notify)
 	}

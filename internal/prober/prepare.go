@@ -8,12 +8,11 @@ import (
 	"net/url"
 )
 
-// resumptions is how many TLS sessions are kept for a target, to be resumed by its next probes. A
-// server with more replicas than that makes a few more full handshakes.
-const resumptions = 8
+// tlsSessionCacheSize is the number of TLS sessions to resume per target. Servers with more replicas need
+// some more full TLS handshakes.
+const tlsSessionCacheSize = 8
 
-// prepare turns the target into what its probes need, once and not in every probe. What is wrong
-// with a target is found here, and told as the outcome of its probes.
+// prepare parses the target once for all probes. Errors become the result of its probes.
 func (e *entry) prepare(rewrite func(*url.URL)) {
 	e.url, e.tls, e.header = nil, nil, nil
 	e.invalid = e.parse(rewrite)
@@ -31,43 +30,43 @@ func (e *entry) parse(rewrite func(*url.URL)) *Error {
 		rewrite(parsed)
 	}
 	e.url = parsed
-	var sendable bool
-	if e.header, sendable = header(e.target); !sendable {
-		return invalid("a header or the credential holds what no HTTP header can")
+	var ok bool
+	if e.header, ok = header(e.target); !ok {
+		return invalid("a header or the credential contains characters that HTTP headers cannot have")
 	}
 	if parsed.Scheme == "https" {
-		return e.trust()
+		return e.configureTLS()
 	}
 	return nil
 }
 
-// trust says whose certificates are accepted. There is no way to accept any.
-func (e *entry) trust() *Error {
+// configureTLS sets the trusted authorities. Verification cannot be disabled.
+func (e *entry) configureTLS() *Error {
 	e.tls = &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		ClientSessionCache: tls.NewLRUClientSessionCache(resumptions),
+		ClientSessionCache: tls.NewLRUClientSessionCache(tlsSessionCacheSize),
 	}
 	if e.target.CA == nil {
 		return nil
 	}
 	e.tls.RootCAs = x509.NewCertPool()
 	if !e.tls.RootCAs.AppendCertsFromPEM(e.target.CA) {
-		return invalid("the CA bundle holds no certificate")
+		return invalid("the CA bundle contains no certificate")
 	}
 	return nil
 }
 
-// header is what every request carries; false if no request could.
+// header returns the headers of all requests; false if one is invalid.
 func header(target Target) (http.Header, bool) {
 	h := make(http.Header, len(target.Headers)+1)
 	for name, value := range target.Headers {
-		if !token(name) || !text(value) {
+		if !isHeaderName(name) || !isHeaderValue(value) {
 			return nil, false
 		}
 		h.Set(name, string(value))
 	}
 	bearer := bytes.TrimSpace(target.Bearer)
-	if !text(bearer) {
+	if !isHeaderValue(bearer) {
 		return nil, false
 	}
 	if len(bearer) > 0 {
@@ -76,8 +75,8 @@ func header(target Target) (http.Header, bool) {
 	return h, true
 }
 
-// text reports whether a header can have this value.
-func text(value []byte) bool {
+// isHeaderValue reports whether value is a valid HTTP header value.
+func isHeaderValue(value []byte) bool {
 	for _, c := range value {
 		if c < ' ' && c != '\t' || c == 0x7f {
 			return false
@@ -86,8 +85,8 @@ func text(value []byte) bool {
 	return true
 }
 
-// token reports whether a header can have this name.
-func token(name string) bool {
+// isHeaderName reports whether name is a valid HTTP header name.
+func isHeaderName(name string) bool {
 	for _, c := range []byte(name) {
 		if c <= ' ' || c >= 0x7f || bytes.IndexByte([]byte(`"(),/:;<=>?@[\]{}`), c) >= 0 {
 			return false

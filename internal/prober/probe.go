@@ -13,19 +13,19 @@ import (
 const (
 	// statelessVersion is the first protocol version without sessions.
 	statelessVersion = "2026-07-28"
-	// sessionVersion is what is asked for of a server that is known to have sessions, which saves
-	// asking for the newest first.
+	// sessionVersion is requested from servers that are known to use sessions, which saves the attempt
+	// with the newest version.
 	sessionVersion = "2025-11-25"
 )
 
 const (
-	// handshakeBytes is how much of the answers to a handshake is read.
+	// handshakeBytes limits the responses of a handshake.
 	handshakeBytes = 1 << 20
-	// listBytes is how much more is read to count tools, prompts and resources.
+	// listBytes is the additional limit for counting tools, prompts and resources.
 	listBytes = 4 << 20
 )
 
-// job is one probe to make.
+// job is one probe to run.
 type job struct {
 	url       *url.URL
 	tls       *tls.Config
@@ -35,32 +35,32 @@ type job struct {
 	header    http.Header
 	timeout   time.Duration
 	started   time.Time
-	// version is the protocol version to ask for; empty means the newest.
+	// version is the protocol version to request; empty means the newest.
 	version string
-	// list is whether to count tools, prompts and resources too.
+	// list also counts tools, prompts and resources.
 	list bool
 }
 
-// answer is what a probe has found.
+// answer is the result of one probe.
 type answer struct {
-	// err is why there was no answer; nil if there was.
+	// err is nil if the handshake succeeded.
 	err    *Error
 	server Server
-	// version is the protocol version to ask for the next time.
+	// version is the protocol version for the next probe.
 	version string
-	// counted is whether the numbers of tools, prompts and resources are all known.
+	// counted reports whether tools, prompts and resources were all counted.
 	counted bool
 }
 
-// shake makes one handshake, and leaves neither a session nor a connection behind. Whether the
-// server can be counted on to list its tools does not decide whether it answers.
-func (p *Prober) shake(ctx context.Context, j job) answer {
+// handshake makes one handshake and closes its session and connections. Lists that cannot be read do not
+// fail the probe.
+func (p *Prober) handshake(ctx context.Context, j job) answer {
 	if j.invalid != nil {
 		return answer{err: j.invalid}
 	}
 	ctx, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
-	w := newWire(ctx, j, p.options.Dial)
+	w := newProbeTransport(ctx, j, p.options.Dial)
 	defer w.close()
 	session, failure := p.connect(ctx, j, w)
 	if failure != nil {
@@ -73,13 +73,13 @@ func (p *Prober) shake(ctx context.Context, j job) answer {
 		a.version = sessionVersion
 	}
 	if j.list {
-		w.allow(listBytes)
+		w.extendLimit(listBytes)
 		a.counted = count(ctx, session, found.Capabilities, &a.server)
 	}
 	return a
 }
 
-func (p *Prober) connect(ctx context.Context, j job, w *wire) (*mcp.ClientSession, *Error) {
+func (p *Prober) connect(ctx context.Context, j job, w *probeTransport) (*mcp.ClientSession, *Error) {
 	version := j.version
 	if j.transport == SSE {
 		version = sessionVersion
@@ -88,16 +88,16 @@ func (p *Prober) connect(ctx context.Context, j job, w *wire) (*mcp.ClientSessio
 	if err == nil {
 		return session, nil
 	}
-	failure := w.explain(ctx, err)
+	failure := w.classifyError(ctx, err)
 	if version != "" || !w.onlyDiscovered() {
 		return nil, failure
 	}
-	// An older server may answer what it does not know with what the SDK does not expect, and the
-	// SDK then gives up without an initialize. Other clients do not, so the probe does not either.
+	// Older servers may respond to the unknown server/discover in a way that makes the SDK give up. Other
+	// clients then try initialize, so the probe does, too.
 	w.reset()
 	session, err = p.client.Connect(ctx, w.transport(), &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 	if err != nil {
-		return nil, w.explain(ctx, err)
+		return nil, w.classifyError(ctx, err)
 	}
 	return session, nil
 }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Prober asks MCP servers whether the protocol answers. Its methods may be called from many
-// goroutines, before Start too, and none of them waits for a server.
+// Prober probes MCP servers. Its methods are safe for concurrent use, also before Start, and do not wait
+// for servers.
 type Prober struct {
 	options Options
 	client  *mcp.Client
@@ -26,29 +26,29 @@ type Prober struct {
 	mu      sync.Mutex
 	entries map[types.NamespacedName]*entry
 	queue   *queue
-	// alarm is when the scheduler wakes by itself.
-	alarm       time.Time
+	// nextWake is when the timer of the scheduler fires.
+	nextWake    time.Time
 	subscribers []func(types.NamespacedName)
-	// news are the keys whose change is still to be told.
-	news map[types.NamespacedName]struct{}
+	// changed are the keys whose subscribers have not been notified yet.
+	changed map[types.NamespacedName]struct{}
 }
 
-// entry is a target under one token. Another token makes another entry.
+// entry is a target with one token. A new token creates a new entry.
 type entry struct {
 	key    types.NamespacedName
 	target Target
-	// url, header and tls are what target says, parsed; invalid says why they could not be.
-	url     *url.URL
-	header  http.Header
-	tls     *tls.Config
-	invalid *Error
-	members []*member
-	server  *Server
-	catalog catalog
-	state   State
-	since   time.Time
-	// told is the last Result that was notified.
-	told Result
+	// url, header and tls are parsed from target; invalid is the error if target is invalid.
+	url          *url.URL
+	header       http.Header
+	tls          *tls.Config
+	invalid      *Error
+	members      []*member
+	server       *Server
+	listSchedule listSchedule
+	state        State
+	since        time.Time
+	// notified is the last Result that subscribers were notified of.
+	notified Result
 }
 
 // member is one replica of an entry.
@@ -57,24 +57,24 @@ type member struct {
 	address  string
 	identity string
 	history  history
-	// fresh is a replica whose next probe was asked for and does not come of the interval.
+	// fresh is true if the next probe was requested instead of scheduled by the interval.
 	fresh bool
-	// slow is a replica that let its last probe time out.
+	// slow is true if the last probe timed out.
 	slow bool
 	// due is when the next probe should start.
 	due time.Time
-	// lastAnswer is when the last probe that was answered started.
+	// lastAnswer is the start of the last successful probe.
 	lastAnswer time.Time
-	// version is the protocol version to ask for first; empty means the newest.
+	// version is the protocol version to request; empty means the newest.
 	version string
 
-	// cancel ends the probe that runs; nil if none does.
+	// cancel ends the running probe; nil if none runs.
 	cancel context.CancelFunc
-	// again is a replica whose running probe has been overtaken: its outcome does not count, and
-	// another probe is due. One that is gone has no other probe.
-	again, gone bool
+	// restart is true if the result of the running probe is outdated and another probe is due. removed
+	// is true if the replica is no longer probed.
+	restart, removed bool
 
-	// Where it stands in the queue.
+	// Position in the queue.
 	line     *line
 	index    int
 	rank     time.Time
@@ -82,7 +82,7 @@ type member struct {
 	inSlow   bool
 }
 
-// before orders replicas in a line.
+// before is the order of replicas in a line.
 func (m *member) before(other *member) bool {
 	if m.rank.Equal(other.rank) {
 		return m.sequence < other.sequence
@@ -90,7 +90,7 @@ func (m *member) before(other *member) bool {
 	return m.rank.Before(other.rank)
 }
 
-// slack is how long a probe may start after it is due without anybody being the worse for it.
+// slack is how long the start of a probe may be delayed.
 func (m *member) slack() time.Duration {
 	if m.fresh || m.history.failures > 0 && m.history.state != Failing {
 		return 0
@@ -98,10 +98,10 @@ func (m *member) slack() time.Duration {
 	return m.entry.target.Interval
 }
 
-// Set declares what to probe under a key. It is cheap if nothing has changed, and is meant to be
-// called on every reconcile. New replicas, and all of them if the token, the URL or the transport
-// is new, are probed at once; if only what is sent or trusted has changed, what was found stays
-// until the next probe, which is due at once too.
+// Set sets what to probe for a key. It is cheap if nothing has changed, and should be called in every
+// reconcile. New replicas are probed immediately; so are all replicas if the token, the URL or the
+// transport changes. If only headers, credentials or the CA change, all replicas are probed immediately
+// and the previous result stays until then.
 func (p *Prober) Set(key types.NamespacedName, target Target) {
 	target = target.complete()
 	p.mu.Lock()
@@ -123,15 +123,15 @@ func (p *Prober) Set(key types.NamespacedName, target Target) {
 	} else if before.Interval != target.Interval {
 		p.reschedule(e)
 	}
-	p.arrange(e)
+	p.updateMembers(e)
 	if before.Version != target.Version {
-		p.introduce(e)
+		p.probeServerInfo(e)
 	}
-	p.judge(e)
-	p.rouse()
+	p.updateState(e)
+	p.wakeScheduler()
 }
 
-// Forget ends the probing of a key. A probe that runs is cut short, and its outcome is dropped.
+// Forget stops probing a key. A running probe is cancelled and its result dropped.
 func (p *Prober) Forget(key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,8 +141,8 @@ func (p *Prober) Forget(key types.NamespacedName) {
 	}
 }
 
-// Result is what is known of a key under its current token; false if the key was not Set. The
-// caller must not change what it points to.
+// Result is the latest result for the current token of a key; false if the key is not set. The caller
+// must not modify what it points to.
 func (p *Prober) Result(key types.NamespacedName) (Result, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +153,8 @@ func (p *Prober) Result(key types.NamespacedName) (Result, bool) {
 	return e.result(), true
 }
 
-// arrange makes the members those that the target names, keeping what is known of those that stay.
-func (p *Prober) arrange(e *entry) {
+// updateMembers adds and removes members as the target names them, and keeps the history of the others.
+func (p *Prober) updateMembers(e *entry) {
 	known := make(map[string]*member, len(e.members))
 	for _, m := range e.members {
 		known[m.address] = m
@@ -172,30 +172,30 @@ func (p *Prober) arrange(e *entry) {
 		members = append(members, m)
 	}
 	for _, m := range known {
-		p.retire(m)
+		p.removeMember(m)
 	}
 	e.members = members
 }
 
-// introduce asks the replica that speaks for the server at once, and for everything.
-func (p *Prober) introduce(e *entry) {
-	e.catalog.next, e.catalog.failures = time.Time{}, 0
+// probeServerInfo makes a full probe of the first replica due immediately.
+func (p *Prober) probeServerInfo(e *entry) {
+	e.listSchedule.next, e.listSchedule.failures = time.Time{}, 0
 	m := e.members[0]
 	m.version = ""
 	if m.cancel != nil || m.fresh {
-		return // it is asked, or about to be
+		return // a probe runs or is due
 	}
 	p.queue.remove(m)
 	p.enqueueFresh(m)
 }
 
-// refresh makes a probe of every member due at once.
+// refresh makes a probe of every member due immediately.
 func (p *Prober) refresh(e *entry) {
-	e.catalog = catalog{}
+	e.listSchedule = listSchedule{}
 	for _, m := range e.members {
 		m.version = ""
 		if m.cancel != nil {
-			m.again = true
+			m.restart = true
 			m.cancel()
 			continue
 		}
@@ -204,7 +204,7 @@ func (p *Prober) refresh(e *entry) {
 	}
 }
 
-// reschedule spreads the next probes over an interval that has changed.
+// reschedule spreads the next probes over a changed interval.
 func (p *Prober) reschedule(e *entry) {
 	now := p.options.Clock.Now()
 	for _, m := range e.members {
@@ -225,19 +225,19 @@ func (p *Prober) enqueueFresh(m *member) {
 
 func (p *Prober) drop(e *entry) {
 	for _, m := range e.members {
-		p.retire(m)
+		p.removeMember(m)
 	}
 }
 
-func (p *Prober) retire(m *member) {
-	m.gone = true
+func (p *Prober) removeMember(m *member) {
+	m.removed = true
 	p.queue.remove(m)
 	if m.cancel != nil {
 		m.cancel()
 	}
 }
 
-// result is what the members' histories come to now.
+// result combines the histories of the members.
 func (e *entry) result() Result {
 	histories := make([]history, len(e.members))
 	for i, m := range e.members {
@@ -249,26 +249,26 @@ func (e *entry) result() Result {
 	return result
 }
 
-// judge brings the entry's state up to date and tells subscribers of what a status would show.
-func (p *Prober) judge(e *entry) {
+// updateState updates the state of the entry and notifies subscribers of changes that a status shows.
+func (p *Prober) updateState(e *entry) {
 	result := e.result()
 	if result.State != e.state {
 		e.state, e.since = result.State, p.options.Clock.Now()
 		result.Since = e.since
 	}
-	if e.told.State == "" {
-		// Whoever calls Set for the first time knows that there is no result yet.
-		e.told = result
+	if e.notified.State == "" {
+		// The caller of the first Set knows that there is no result yet.
+		e.notified = result
 		return
 	}
-	if !result.shows(e.told) {
-		e.told = result
-		p.notify(e.key)
+	if !result.sameStatus(e.notified) {
+		e.notified = result
+		p.markChanged(e.key)
 	}
 }
 
-// rouse lets the scheduler look at the queue again.
-func (p *Prober) rouse() {
+// wakeScheduler lets the scheduler read the queue again.
+func (p *Prober) wakeScheduler() {
 	select {
 	case p.wake <- struct{}{}:
 	default:

@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-func TestProbesARealServerAndTellsTheController(t *testing.T) {
+func TestProbesServerAndNotifiesController(t *testing.T) {
 	g := NewWithT(t)
 	expectNoLeak(t)
-	server := everything()
+	server := newServer()
 	registry := prometheus.NewRegistry()
 	p := newProber(t, Options{Metrics: registry})
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
@@ -51,10 +51,10 @@ func TestProbesARealServerAndTellsTheController(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred(), "a process may run one manager after another")
 }
 
-func TestForgettingWhileProbingLeavesNoSession(t *testing.T) {
+func TestForgetDuringProbeLeavesNoSession(t *testing.T) {
 	g := NewWithT(t)
 	expectNoLeak(t)
-	server := everything()
+	server := newServer()
 	handler := streamable(server, nil)
 	inSession := make(chan struct{}, 1)
 	slow := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -69,22 +69,22 @@ func TestForgettingWhileProbingLeavesNoSession(t *testing.T) {
 	p := newProber(t, Options{})
 	p.Set(name("web"), Target{URL: slow.URL})
 	start(t, p)
-	g.Eventually(inSession).WithTimeout(patience).Should(Receive())
+	g.Eventually(inSession).WithTimeout(testTimeout).Should(Receive())
 	p.Forget(name("web"))
-	g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(patience).Should(BeZero())
+	g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(testTimeout).Should(BeZero())
 }
 
-func TestRewritePointsProbesSomewhereElse(t *testing.T) {
+func TestRewriteRedirectsProbes(t *testing.T) {
 	g := NewWithT(t)
-	local := hostOf(t, serve(t, streamable(everything(), nil)).URL)
+	local := hostOf(t, serve(t, streamable(newServer(), nil)).URL)
 	p := newProber(t, Options{Rewrite: func(u *url.URL) { u.Scheme, u.Host = "http", local }})
 	p.Set(name("web"), Target{URL: "https://web.default.svc/mcp", Addresses: []string{"10.0.0.1:80", "10.0.0.2:80"}})
 	start(t, p)
-	g.Eventually(func() Result { r, _ := p.Result(name("web")); return r }).WithTimeout(patience).
+	g.Eventually(func() Result { r, _ := p.Result(name("web")); return r }).WithTimeout(testTimeout).
 		Should(And(HaveField("State", Answering), HaveField("Answered", 2)))
 }
 
-func TestCredentialsAreSentAndNeverShown(t *testing.T) {
+func TestCredentialsAreSentAndNeverPrinted(t *testing.T) {
 	g := NewWithT(t)
 	const secret = "s3cr3t-value"
 	var mu sync.Mutex
@@ -109,7 +109,7 @@ func TestCredentialsAreSentAndNeverShown(t *testing.T) {
 		defer close(ended)
 		_ = p.Start(ctx)
 	}()
-	g.Eventually(func() *Error { r, _ := p.Result(name("web")); return r.Err }).WithTimeout(patience).ShouldNot(BeNil())
+	g.Eventually(func() *Error { r, _ := p.Result(name("web")); return r.Err }).WithTimeout(testTimeout).ShouldNot(BeNil())
 	cancel()
 	<-ended
 

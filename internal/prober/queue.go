@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// queue holds the replicas that wait for their next probe. Those whose time has not come stand in
-// waiting. The others stand in a lane, by deadline: a first probe should start at once, while a
-// repeated one has an interval's slack. So first probes go ahead of the rest without ever starving
-// it, and the longer a probe is overdue the closer to the front it is.
+// queue holds the replicas that wait for their next probe. Replicas that are not due are in waiting. Due
+// replicas are in a lane, ordered by deadline, which is the due time for first probes and one interval
+// later for repeated ones. So first probes have priority and do not starve others.
 type queue struct {
 	waiting line
-	// prompt and slow are the lanes. Slow is for replicas that let their last probe time out.
+	// prompt and slow are the lanes. slow is for replicas whose last probe timed out.
 	prompt, slow   line
 	free, freeSlow int
 	sequence       uint64
@@ -21,7 +20,7 @@ func newQueue(concurrency int) *queue {
 	return &queue{free: concurrency, freeSlow: max(1, concurrency/2)}
 }
 
-// add lets a replica wait until m.due.
+// add adds a replica that is due at m.due.
 func (q *queue) add(m *member) {
 	q.sequence++
 	m.sequence = q.sequence
@@ -29,14 +28,14 @@ func (q *queue) add(m *member) {
 	q.waiting.push(m)
 }
 
-// remove takes a replica out, wherever it stands.
+// remove removes a replica from the queue.
 func (q *queue) remove(m *member) {
 	if m.line != nil {
 		heap.Remove(m.line, m.index)
 	}
 }
 
-// promote moves replicas whose time has come into their lanes.
+// promote moves due replicas to their lanes.
 func (q *queue) promote(now time.Time) {
 	for len(q.waiting) > 0 && !q.waiting[0].due.After(now) {
 		m := q.waiting.pop()
@@ -52,8 +51,8 @@ func (q *queue) lane(m *member) *line {
 	return &q.prompt
 }
 
-// take returns the replica to probe next and occupies a slot for it; nil if there is none, or no
-// slot. The slot must be given back by release.
+// take returns the next replica to probe and takes a slot; nil if none is due or no slot is free. release
+// returns the slot.
 func (q *queue) take() *member {
 	if q.free == 0 {
 		return nil
@@ -80,7 +79,7 @@ func (q *queue) release(m *member) {
 	}
 }
 
-// next is when the earliest waiting replica is due; false if none waits.
+// next is the earliest due time of the waiting replicas; false if none waits.
 func (q *queue) next() (time.Time, bool) {
 	if len(q.waiting) == 0 {
 		return time.Time{}, false
@@ -88,12 +87,12 @@ func (q *queue) next() (time.Time, bool) {
 	return q.waiting[0].due, true
 }
 
-// crowded reports whether replicas whose time has come wait for a slot.
-func (q *queue) crowded() bool {
+// hasBacklog reports whether due replicas wait for a slot.
+func (q *queue) hasBacklog() bool {
 	return len(q.prompt)+len(q.slow) > 0
 }
 
-// line is a heap of replicas by rank; each knows where it stands, so that it can be removed.
+// line is a heap of replicas by rank. Each replica knows its index, so that it can be removed.
 type line []*member
 
 func (l *line) push(m *member) {

@@ -5,39 +5,38 @@ import (
 	"time"
 )
 
-// State is what the probes of a server have come to.
+// State summarizes the probes of a server.
 type State string
 
 // The states of a server.
 const (
-	// Unknown: not every replica has been judged under the current token. It says nothing against
-	// the server: after a restart of the manager every server is Unknown for a moment. Whoever was
-	// Ready stays so until there is another State.
+	// Unknown: some replicas have no result for the current token, for example after a restart of the
+	// manager. It is not a failure: a server that was Ready should stay Ready until another State.
 	Unknown State = "Unknown"
-	// Answering: every replica answered its last probe, or has failed but one since it did.
+	// Answering: the last probe of every replica succeeded, or only one failed since.
 	Answering State = "Answering"
-	// Closed: every replica can be reached, and some answer 401 or 403.
+	// Closed: all replicas respond, and some respond with 401 or 403.
 	Closed State = "Closed"
-	// Failing: a replica failed two probes in a row.
+	// Failing: two probes of a replica failed in a row.
 	Failing State = "Failing"
 )
 
-// NotCounted is the number of tools, prompts or resources of a server that has not told it.
+// NotCounted is the number of tools, prompts or resources that have not been counted.
 const NotCounted = -1
 
-// Server is what a server says of itself.
+// Server is the description that a server returns.
 type Server struct {
 	Name            string
 	Version         string
 	ProtocolVersion string
-	// Capabilities are the names of what the server declares, sorted.
+	// Capabilities are the names of the declared capabilities, sorted.
 	Capabilities []string
-	// Tools, Prompts and Resources are how many there are: 0 if the server does not declare the
-	// capability, NotCounted if it does and has not listed them.
+	// Tools, Prompts and Resources are numbers of items: 0 without the capability, NotCounted if they have
+	// not been listed.
 	Tools, Prompts, Resources int
 }
 
-// Equal reports whether the two servers say the same.
+// Equal reports whether the descriptions are equal.
 func (s Server) Equal(other Server) bool {
 	return s.sameIdentity(other) &&
 		s.Tools == other.Tools && s.Prompts == other.Prompts && s.Resources == other.Resources
@@ -48,26 +47,25 @@ func (s Server) sameIdentity(other Server) bool {
 		s.ProtocolVersion == other.ProtocolVersion && slices.Equal(s.Capabilities, other.Capabilities)
 }
 
-// Result is what is known of a target under its current token.
+// Result is the latest result for the current token of a target.
 type Result struct {
 	State State
-	// Since is when the server came into this State, as this process has seen it.
+	// Since is when this process observed the change to State.
 	Since time.Time
-	// Failures is how many probes in a row have failed, of the replica with the most.
+	// Failures is the largest number of failures in a row of any replica.
 	Failures int
-	// Replicas is how many are probed, and Answered how many of them answered their last probe:
-	// those that answered 401 or 403 are not among them. Judged is how many are not Unknown.
+	// Replicas is the number of probed replicas, Answered the number whose last probe succeeded (401 and
+	// 403 do not count), and Judged the number that are not Unknown.
 	Replicas, Answered, Judged int
-	// Server is the last that was heard of it, also when it fails now; nil if nothing was.
+	// Server is the latest description, also of a server that now fails; nil if none.
 	Server *Server
-	// Err is why the State is Closed or Failing. When it is Unknown or Answering it is what the
-	// first failed probe met, if one has failed since; a condition may show it, but it decides
-	// nothing. Its message is the same from probe to probe.
+	// Err is why the State is Closed or Failing. For Unknown and Answering it is the error of the first
+	// failed probe, if any, for information only. Its message does not change from probe to probe.
 	Err *Error
 }
 
-// shows reports whether a status would show the same of both results.
-func (r Result) shows(other Result) bool {
+// sameStatus reports whether a status shows both results alike.
+func (r Result) sameStatus(other Result) bool {
 	return r.State == other.State && r.Replicas == other.Replicas && r.Answered == other.Answered && r.Judged == other.Judged &&
 		sameServer(r.Server, other.Server) && sameError(r.Err, other.Err)
 }

@@ -14,19 +14,18 @@ var (
 	_ manager.LeaderElectionRunnable = (*Prober)(nil)
 )
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: only the leader probes, so that
-// standing by costs the servers nothing.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: only the leader probes.
 func (p *Prober) NeedLeaderElection() bool { return true }
 
-// Start implements manager.Runnable. It probes until ctx is done, and returns when the last probe
-// has ended and closed its session. It may be called once.
+// Start implements manager.Runnable. It probes until ctx is done, and returns after the last probe has
+// closed its session. It must be called only once.
 func (p *Prober) Start(ctx context.Context) error {
 	log.FromContext(ctx).Info("Starting prober", "concurrency", p.options.Concurrency)
 	defer p.running.Wait()
 	timer := p.options.Clock.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		p.tell()
+		p.notifySubscribers()
 		reset(timer, p.dispatch(ctx))
 		select {
 		case <-ctx.Done():
@@ -37,7 +36,7 @@ func (p *Prober) Start(ctx context.Context) error {
 	}
 }
 
-// reset sets a timer that may have gone off unheard, because the scheduler was woken otherwise.
+// reset resets a timer that may have fired without being received.
 func reset(timer clock.Timer, wait time.Duration) {
 	if !timer.Stop() {
 		select {
@@ -48,25 +47,25 @@ func reset(timer clock.Timer, wait time.Duration) {
 	timer.Reset(wait)
 }
 
-// dispatch starts what is due and has a slot, and returns how long nothing else will be due. A slot
-// that becomes free wakes the scheduler by itself.
+// dispatch starts due probes while slots are free, and returns the time until the next probe is due. A
+// slot that becomes free wakes the scheduler.
 func (p *Prober) dispatch(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.options.Clock.Now()
 	p.queue.promote(now)
 	for m := p.queue.take(); m != nil; m = p.queue.take() {
-		p.launch(ctx, m, now)
+		p.startProbe(ctx, m, now)
 	}
 	wait := time.Hour
 	if due, ok := p.queue.next(); ok {
-		wait = max(tick, due.Sub(now))
+		wait = max(batchWindow, due.Sub(now))
 	}
-	p.alarm = now.Add(wait)
+	p.nextWake = now.Add(wait)
 	return wait
 }
 
-func (p *Prober) launch(ctx context.Context, m *member, now time.Time) {
+func (p *Prober) startProbe(ctx context.Context, m *member, now time.Time) {
 	p.metrics.delay.Observe(now.Sub(m.due).Seconds())
 	ctx, m.cancel = context.WithCancel(ctx)
 	j := p.job(m, now)
@@ -76,20 +75,20 @@ func (p *Prober) launch(ctx context.Context, m *member, now time.Time) {
 	})
 }
 
-// job is a copy of all that a probe needs, because the entry may change while it runs.
+// job copies the data of a probe, because the entry may change while it runs.
 func (p *Prober) job(m *member, now time.Time) job {
 	e := m.entry
 	j := job{
 		url: e.url, tls: e.tls, invalid: e.invalid, address: m.address, version: m.version, started: now,
 		transport: e.target.Transport, header: e.header, timeout: e.target.Timeout,
-		list: e.catalog.due(now) && (m == e.members[0] || e.members[0].history.failures > 0),
+		list: e.listSchedule.due(now) && (m == e.members[0] || e.members[0].history.failures > 0),
 	}
 	if p.options.Rewrite != nil {
 		j.address = ""
 	}
 	if j.list {
-		e.catalog.listing = true
-		// Ask for everything anew: the server may have learnt a newer protocol.
+		e.listSchedule.listing = true
+		// Request the newest version again: the server may support it now.
 		j.version = ""
 	}
 	return j
@@ -104,26 +103,26 @@ func (p *Prober) finish(ctx context.Context, m *member, j job, a answer) {
 	m.cancel = nil
 	e := m.entry
 	if j.list {
-		e.catalog.listing = false
+		e.listSchedule.listing = false
 	}
 	switch {
-	case m.gone:
-	case m.again:
-		m.again = false
+	case m.removed:
+	case m.restart:
+		m.restart = false
 		p.enqueueFresh(m)
 	case ended:
 		// The manager stops.
 	default:
 		p.record(m, j, a)
 		p.queue.add(m)
-		p.judge(e)
+		p.updateState(e)
 	}
-	if p.queue.crowded() || m.due.Before(p.alarm) {
-		p.rouse()
+	if p.queue.hasBacklog() || m.due.Before(p.nextWake) {
+		p.wakeScheduler()
 	}
 }
 
-// record puts down what a probe has found, and when the next is due.
+// record stores the result of a probe and schedules the next one.
 func (p *Prober) record(m *member, j job, a answer) {
 	now := p.options.Clock.Now()
 	e := m.entry
@@ -135,10 +134,10 @@ func (p *Prober) record(m *member, j job, a answer) {
 	m.version = a.version
 	if a.err == nil {
 		m.lastAnswer = j.started
-		e.learn(a, j.list, m == e.members[0])
+		e.updateServer(a, j.list, m == e.members[0])
 	}
 	if j.list {
-		e.catalog.schedule(now, a.counted, e.target.Interval, p.options.ListEvery, p.random())
+		e.listSchedule.schedule(now, a.counted, e.target.Interval, p.options.ListEvery, p.random())
 	}
 	m.due = p.nextProbe(m, first, j.started, now)
 }

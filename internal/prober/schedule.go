@@ -3,40 +3,41 @@ package prober
 import "time"
 
 const (
-	// jitter is by which part of the interval a probe may come earlier or later.
+	// jitter is the maximum deviation of a probe, as a fraction of the interval.
 	jitter = 0.1
-	// breath is the part of the interval that is left between two probes at least.
-	breath = 0.1
-	// sooner is the part of the interval after which a replica is asked again that has not been judged
-	// yet and did not answer.
-	sooner = 0.25
-	// tick is how long the scheduler lets repeated probes gather. To start them one by one, with the
-	// process falling asleep in between, was measured to take twice the processor time.
-	tick = 250 * time.Millisecond
+	// minPause is the minimum pause between two probes, as a fraction of the interval.
+	minPause = 0.1
+	// initialRetry is the delay after a failed probe of a replica without a result, as a fraction of the
+	// interval.
+	initialRetry = 0.25
+	// batchWindow is the minimum time between two runs of the scheduler. Starting repeated probes in
+	// batches was measured to take half the CPU time of starting them one by one.
+	batchWindow = 250 * time.Millisecond
 )
 
-// nextProbe is when a replica is due again after a probe that started and ended at these times.
+// nextProbe is the due time of a replica after a probe with the given start and end.
 func (p *Prober) nextProbe(m *member, first bool, started, ended time.Time) time.Time {
 	interval := m.entry.target.Interval
 	due := started.Add(scale(interval, 1-jitter+2*jitter*p.random()))
 	if first && m.history.failures == 0 {
-		// All first probes come at once, after a restart for one. The second ones must not.
+		// After a restart all first probes start at once; the second ones are spread.
 		due = started.Add(p.spread(interval))
 	}
 	if m.history.failures > 0 && m.history.state == Unknown {
-		due = started.Add(scale(interval, sooner))
+		due = started.Add(scale(interval, initialRetry))
 	}
 	if m.history.failures > 0 && m.history.state == Answering {
-		// The next probe decides. Its verdict is due two intervals after the last answer.
-		deadline := m.lastAnswer.Add(2*interval - m.entry.target.Timeout - tick)
+		// The next probe decides whether the replica is Failing, which must be known two intervals after the
+		// last success.
+		deadline := m.lastAnswer.Add(2*interval - m.entry.target.Timeout - batchWindow)
 		due = earliest(due, deadline)
 	}
-	return latest(due, ended.Add(scale(interval, breath)))
+	return latest(due, ended.Add(scale(interval, minPause)))
 }
 
-// spread is a random part of an interval.
+// spread is a random part of the interval.
 func (p *Prober) spread(interval time.Duration) time.Duration {
-	return scale(interval, breath+(1-breath)*p.random())
+	return scale(interval, minPause+(1-minPause)*p.random())
 }
 
 func scale(d time.Duration, by float64) time.Duration {
@@ -57,20 +58,19 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// catalog is when the tools, prompts and resources of a server are to be counted. One replica at a
-// time is asked for them, the first one that answers; a list that failed is tried again after one
-// interval, then two, four and so on up to the regular time.
-type catalog struct {
+// listSchedule schedules the counting of tools, prompts and resources of a server, by one replica at a
+// time. After a failure it is retried after one interval, then two, four and so on up to the regular time.
+type listSchedule struct {
 	listing  bool
 	failures int
 	next     time.Time
 }
 
-func (c *catalog) due(now time.Time) bool {
+func (c *listSchedule) due(now time.Time) bool {
 	return !c.listing && !now.Before(c.next)
 }
 
-func (c *catalog) schedule(now time.Time, counted bool, interval time.Duration, every int, random float64) {
+func (c *listSchedule) schedule(now time.Time, counted bool, interval time.Duration, every int, random float64) {
 	if counted {
 		c.failures = 0
 		c.next = now.Add(scale(interval*time.Duration(every), 0.5+random))
@@ -81,25 +81,25 @@ func (c *catalog) schedule(now time.Time, counted bool, interval time.Duration, 
 		wait = min(every, 1<<c.failures)
 	}
 	c.failures++
-	// The half leaves the next probe room for its jitter.
+	// Half an interval less, because of the jitter of the next probe.
 	c.next = now.Add(scale(interval, float64(wait)-0.5))
 }
 
-// learn takes over what a replica says of its server. Replicas under one token run the same
-// server, so the first one speaks for all; the others are heard while nothing is known.
-func (e *entry) learn(a answer, listed, first bool) {
+// updateServer stores the description of the server. All replicas with one token run the same server, so
+// only that of the first replica is used, and those of others while there is none.
+func (e *entry) updateServer(a answer, listed, first bool) {
 	if e.server != nil && !first && !listed {
 		return
 	}
 	server := a.server
 	if !listed {
-		server.uncount()
+		server.resetCounts()
 	}
 	if e.server != nil && server.sameIdentity(*e.server) {
 		server.keepCounts(*e.server)
 	} else if !listed {
-		// Another server than before may have other tools.
-		e.catalog.next = time.Time{}
+		// Another server may have other tools.
+		e.listSchedule.next = time.Time{}
 	}
 	e.server = &server
 }

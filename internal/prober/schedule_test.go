@@ -12,31 +12,31 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// stage is a prober whose clock stands still and whose servers are functions.
-type stage struct {
+// simulation is a prober with a fake clock and with functions as servers.
+type simulation struct {
 	*Prober
 	t     *testing.T
 	clock *clocktesting.FakeClock
 
-	mu     sync.Mutex
-	script func(context.Context, job) answer
-	probes map[string]int
-	jobs   []job
-	news   map[types.NamespacedName]int
+	mu      sync.Mutex
+	script  func(context.Context, job) answer
+	probes  map[string]int
+	jobs    []job
+	changed map[types.NamespacedName]int
 }
 
-func newStage(t *testing.T, concurrency int) *stage {
-	s := &stage{
-		t:      t,
-		clock:  clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
-		script: func(context.Context, job) answer { return answer{counted: true} },
-		probes: map[string]int{},
-		news:   map[types.NamespacedName]int{},
+func newSimulation(t *testing.T, concurrency int) *simulation {
+	s := &simulation{
+		t:       t,
+		clock:   clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+		script:  func(context.Context, job) answer { return answer{counted: true} },
+		probes:  map[string]int{},
+		changed: map[types.NamespacedName]int{},
 	}
 	s.Prober = newProber(t, Options{Concurrency: concurrency, Clock: s.clock, Notify: func(key types.NamespacedName) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.news[key]++
+		s.changed[key]++
 	}})
 	s.probe = func(ctx context.Context, j job) answer {
 		s.mu.Lock()
@@ -49,34 +49,34 @@ func newStage(t *testing.T, concurrency int) *stage {
 	return s
 }
 
-func (s *stage) count(host string) int {
+func (s *simulation) count(host string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.probes[host]
 }
 
-func (s *stage) act(script func(context.Context, job) answer) {
+func (s *simulation) setScript(script func(context.Context, job) answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.script = script
 }
 
-// settle waits until all that is due has run but for the probes that hang.
-func (s *stage) settle(hanging int) {
+// settle waits until all due probes have run, except for hanging ones.
+func (s *simulation) settle(hanging int) {
 	s.t.Helper()
 	NewWithT(s.t).Eventually(func() bool {
 		s.Prober.mu.Lock()
 		defer s.Prober.mu.Unlock()
 		next, ok := s.queue.next()
-		// The scheduler may have set its timer by a time that has passed since.
-		s.rouse()
+		// The scheduler may have set its timer before the clock was advanced.
+		s.wakeScheduler()
 		late := ok && !next.After(s.clock.Now())
-		return !late && len(s.queue.prompt) == 0 && s.options.Concurrency-s.queue.free <= hanging && len(s.Prober.news) == 0
-	}).WithTimeout(patience).WithPolling(time.Millisecond).Should(BeTrue())
+		return !late && len(s.queue.prompt) == 0 && s.options.Concurrency-s.queue.free <= hanging && len(s.Prober.changed) == 0
+	}).WithTimeout(testTimeout).WithPolling(time.Millisecond).Should(BeTrue())
 }
 
-// pass lets time go by, in small steps.
-func (s *stage) pass(d, step time.Duration, hanging int) {
+// advance advances the clock in small steps.
+func (s *simulation) advance(d, step time.Duration, hanging int) {
 	s.t.Helper()
 	for ; d > 0; d -= step {
 		s.clock.Step(step)
@@ -84,7 +84,7 @@ func (s *stage) pass(d, step time.Duration, hanging int) {
 	}
 }
 
-func (s *stage) result(key string) Result {
+func (s *simulation) result(key string) Result {
 	result, ok := s.Result(name(key))
 	NewWithT(s.t).Expect(ok).To(BeTrue())
 	return result
@@ -94,11 +94,11 @@ func fails(kind ErrorKind) func(context.Context, job) answer {
 	return func(context.Context, job) answer { return answer{err: &Error{Kind: kind}} }
 }
 
-func TestOneThatHangsDelaysNobody(t *testing.T) {
+func TestHangingServerDelaysNoOthers(t *testing.T) {
 	g := NewWithT(t)
 	const targets = 2000
-	s := newStage(t, 8)
-	s.act(func(ctx context.Context, j job) answer {
+	s := newSimulation(t, 8)
+	s.setScript(func(ctx context.Context, j job) answer {
 		if j.url.Host == "s0" {
 			<-ctx.Done()
 		}
@@ -109,7 +109,7 @@ func TestOneThatHangsDelaysNobody(t *testing.T) {
 	}
 	start(t, s.Prober)
 	s.settle(1)
-	s.pass(5*time.Minute, time.Second, 1)
+	s.advance(5*time.Minute, time.Second, 1)
 	g.Expect(s.count("s0")).To(Equal(1))
 	for i := 1; i < targets; i++ {
 		g.Expect(s.count(fmt.Sprintf("s%d", i))).To(And(BeNumerically(">=", 10), BeNumerically("<=", 13)))
@@ -119,7 +119,7 @@ func TestOneThatHangsDelaysNobody(t *testing.T) {
 func TestProbesSpreadOverTheInterval(t *testing.T) {
 	g := NewWithT(t)
 	const targets = 1000
-	s := newStage(t, 8)
+	s := newSimulation(t, 8)
 	for i := range targets {
 		s.Set(name(fmt.Sprint(i)), Target{URL: "http://same/mcp", Interval: 30 * time.Second})
 	}
@@ -128,16 +128,16 @@ func TestProbesSpreadOverTheInterval(t *testing.T) {
 	g.Expect(s.count("same")).To(Equal(targets), "all first probes come at once")
 	for range 90 {
 		before := s.count("same")
-		s.pass(time.Second, time.Second, 0)
-		g.Expect(s.count("same")-before).To(BeNumerically("<", 3*targets/30), "no burst follows")
+		s.advance(time.Second, time.Second, 0)
+		g.Expect(s.count("same")-before).To(BeNumerically("<", 3*targets/30), "later probes are spread")
 	}
 }
 
-func TestServersThatTimeOutShareHalfOfTheSlots(t *testing.T) {
+func TestServersWithTimeoutsShareHalfOfTheSlots(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, 4)
+	s := newSimulation(t, 4)
 	hang := false
-	s.act(func(ctx context.Context, j job) answer {
+	s.setScript(func(ctx context.Context, j job) answer {
 		if j.url.Host == "good" {
 			return answer{counted: true}
 		}
@@ -153,12 +153,12 @@ func TestServersThatTimeOutShareHalfOfTheSlots(t *testing.T) {
 	start(t, s.Prober)
 	s.settle(0)
 	hang = true
-	s.pass(5*time.Minute, time.Second, 2)
+	s.advance(5*time.Minute, time.Second, 2)
 	g.Expect(s.count("good")).To(BeNumerically(">=", 10))
 	g.Expect(s.count("bad")).To(Equal(6 + 2))
 }
 
-func TestFirstProbesGoAhead(t *testing.T) {
+func TestFirstProbesHavePriority(t *testing.T) {
 	g := NewWithT(t)
 	q := newQueue(1)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -166,12 +166,12 @@ func TestFirstProbesGoAhead(t *testing.T) {
 	regular := &member{entry: e, due: now.Add(-time.Second)}
 	overdue := &member{entry: e, due: now.Add(-31 * time.Second)}
 	fresh := &member{entry: e, due: now, fresh: true}
-	wavering := &member{entry: e, due: now.Add(time.Millisecond), history: history{state: Answering, failures: 1}}
-	for _, m := range []*member{regular, fresh, wavering, overdue} {
+	failedOnce := &member{entry: e, due: now.Add(time.Millisecond), history: history{state: Answering, failures: 1}}
+	for _, m := range []*member{regular, fresh, failedOnce, overdue} {
 		q.add(m)
 	}
 	q.promote(now.Add(time.Second))
-	for _, expected := range []*member{overdue, fresh, wavering, regular} {
+	for _, expected := range []*member{overdue, fresh, failedOnce, regular} {
 		m := q.take()
 		g.Expect(m).To(BeIdenticalTo(expected))
 		g.Expect(q.take()).To(BeNil())
@@ -179,7 +179,7 @@ func TestFirstProbesGoAhead(t *testing.T) {
 	}
 }
 
-func TestAServerThatStopsIsFailingWithinTwoIntervals(t *testing.T) {
+func TestStoppedServerIsFailingWithinTwoIntervals(t *testing.T) {
 	g := NewWithT(t)
 	p := newProber(t, Options{})
 	interval := 30 * time.Second
@@ -203,12 +203,12 @@ func TestAServerThatStopsIsFailingWithinTwoIntervals(t *testing.T) {
 
 func TestResultFollowsTheServer(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, 4)
+	s := newSimulation(t, 4)
 	key := name("web")
 	s.Set(key, Target{URL: "http://web/mcp", Token: "1"})
 	g.Expect(s.result("web")).To(Equal(Result{State: Unknown, Since: s.clock.Now(), Replicas: 1}))
 
-	s.act(func(context.Context, job) answer {
+	s.setScript(func(context.Context, job) answer {
 		return answer{server: Server{Name: "web", Tools: 3}, counted: true}
 	})
 	start(t, s.Prober)
@@ -217,31 +217,31 @@ func TestResultFollowsTheServer(t *testing.T) {
 	g.Expect(s.result("web")).To(Equal(Result{
 		State: Answering, Since: began, Replicas: 1, Answered: 1, Judged: 1, Server: &Server{Name: "web", Tools: 3},
 	}))
-	g.Eventually(func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.news[key] }).WithTimeout(patience).Should(Equal(1))
+	g.Eventually(func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.changed[key] }).WithTimeout(testTimeout).Should(Equal(1))
 
-	// Nothing new is not told.
-	s.pass(time.Minute, time.Second, 0)
+	// Unchanged results cause no notification.
+	s.advance(time.Minute, time.Second, 0)
 	g.Expect(s.result("web").Since).To(Equal(began))
-	g.Expect(s.news[key]).To(Equal(1))
+	g.Expect(s.changed[key]).To(Equal(1))
 
-	s.act(fails(Refused))
-	s.pass(time.Minute, time.Second, 0)
+	s.setScript(fails(Refused))
+	s.advance(time.Minute, time.Second, 0)
 	result := s.result("web")
 	g.Expect(result.State).To(Equal(Failing))
 	g.Expect(result.Err).To(Equal(&Error{Kind: Refused}))
 	g.Expect(result.Server).To(Equal(&Server{Name: "web", Tools: 3}))
 	g.Expect(result.Since).To(BeTemporally(">", began))
 
-	// The new rollout is not judged by the old one's failures.
-	s.act(func(context.Context, job) answer { return answer{server: Server{Name: "web 2"}, counted: true} })
+	// Failures of the old token do not count for the new one.
+	s.setScript(func(context.Context, job) answer { return answer{server: Server{Name: "web 2"}, counted: true} })
 	s.Set(key, Target{URL: "http://web/mcp", Token: "2"})
 	s.settle(0)
 	g.Expect(s.result("web")).To(And(HaveField("State", Answering), HaveField("Server", Equal(&Server{Name: "web 2"}))))
 }
 
-func TestSettingTheSameProbesNothing(t *testing.T) {
+func TestSetOfSameTargetProbesNothing(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, 4)
+	s := newSimulation(t, 4)
 	target := func() Target {
 		return Target{URL: "http://web/mcp", Bearer: Credential("one"), Headers: map[string]Credential{"X-Key": Credential("k")}, Addresses: []string{"b:1", "a:1"}}
 	}
@@ -255,16 +255,16 @@ func TestSettingTheSameProbesNothing(t *testing.T) {
 	rotated := target()
 	rotated.Bearer = Credential("two")
 	s.Set(name("web"), rotated)
-	g.Expect(s.result("web").State).To(Equal(Answering), "what was found stays")
+	g.Expect(s.result("web").State).To(Equal(Answering), "the result is kept")
 	s.settle(0)
 	g.Expect(s.count("web")).To(Equal(4))
 	g.Expect(s.jobs[len(s.jobs)-1].header.Get("Authorization")).To(Equal("Bearer two"))
 }
 
-func TestReplicasComeAndGo(t *testing.T) {
+func TestReplicasAreAddedAndRemoved(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, 4)
-	s.act(func(_ context.Context, j job) answer {
+	s := newSimulation(t, 4)
+	s.setScript(func(_ context.Context, j job) answer {
 		if j.address == "bad:1" {
 			return answer{err: &Error{Kind: Refused}}
 		}
@@ -278,17 +278,16 @@ func TestReplicasComeAndGo(t *testing.T) {
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "bad:1"}})
 	s.settle(0)
 	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Replicas", 2), HaveField("Answered", 1)))
-	s.pass(time.Minute, time.Second, 0)
+	s.advance(time.Minute, time.Second, 0)
 	g.Expect(s.result("web")).To(And(HaveField("State", Failing), HaveField("Err", Equal(&Error{Kind: Refused}))))
 
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1"}})
 	g.Expect(s.result("web")).To(And(HaveField("State", Answering), HaveField("Replicas", 1)))
 }
 
-// A pod that comes up under the address of one that is gone has not answered yet.
-func TestAnAddressThatChangesHandsIsAskedAnew(t *testing.T) {
+func TestReusedAddressIsProbedAgain(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, 4)
+	s := newSimulation(t, 4)
 	target := func(identity string) Target {
 		return Target{URL: "http://web/mcp", Addresses: []string{"a:1"}, Identities: map[string]string{"a:1": identity}}
 	}
@@ -299,20 +298,19 @@ func TestAnAddressThatChangesHandsIsAskedAnew(t *testing.T) {
 	s.settle(0)
 	g.Expect(s.count("web")).To(Equal(1))
 
-	s.act(fails(Refused))
+	s.setScript(fails(Refused))
 	s.Set(name("web"), target("two"))
 	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Judged", 0)))
 	s.settle(0)
 	g.Expect(s.count("web")).To(Equal(2))
 }
 
-// What stays of the replicas counts on when another version comes, and what the server says of itself
-// is asked for at once.
-func TestANewVersionIntroducesItself(t *testing.T) {
+// Results of existing replicas stay when the version changes, and the server info is read again immediately.
+func TestNewVersionReadsServerInfoAgain(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, 4)
+	s := newSimulation(t, 4)
 	tools := 3
-	s.act(func(_ context.Context, j job) answer {
+	s.setScript(func(_ context.Context, j job) answer {
 		return answer{server: Server{Name: "web", Tools: tools}, counted: j.list}
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Version: "1"})
@@ -328,61 +326,60 @@ func TestANewVersionIntroducesItself(t *testing.T) {
 	g.Expect(s.count("web")).To(Equal(2))
 }
 
-// One that is slow on its way up does not wait a whole interval for it, nor is it given up at once.
-func TestAReplicaThatHasNeverAnsweredIsAskedAgainSoon(t *testing.T) {
+func TestStartingReplicaIsProbedMoreOften(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, 4)
-	s.act(fails(Refused))
+	s := newSimulation(t, 4)
+	s.setScript(fails(Refused))
 	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: 40 * time.Second})
 	start(t, s.Prober)
 	s.settle(0)
-	s.pass(21*time.Second, time.Second, 0)
+	s.advance(21*time.Second, time.Second, 0)
 	g.Expect(s.count("web")).To(Equal(3))
 	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Err", Equal(&Error{Kind: Refused}))))
-	s.pass(10*time.Second, time.Second, 0)
+	s.advance(10*time.Second, time.Second, 0)
 	g.Expect(s.result("web").State).To(Equal(Failing))
 
-	s.act(func(context.Context, job) answer { return answer{counted: true} })
-	s.pass(45*time.Second, time.Second, 0)
+	s.setScript(func(context.Context, job) answer { return answer{counted: true} })
+	s.advance(45*time.Second, time.Second, 0)
 	g.Expect(s.result("web").State).To(Equal(Answering))
 }
 
-func TestForgetAndNewTokenCutAProbeShort(t *testing.T) {
+func TestForgetAndNewTokenCancelTheProbe(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, 4)
+	s := newSimulation(t, 4)
 	hang := func(ctx context.Context, _ job) answer {
 		<-ctx.Done()
 		return answer{err: &Error{Kind: Timeout}}
 	}
-	s.act(hang)
+	s.setScript(hang)
 	s.Set(name("web"), Target{URL: "http://web/mcp", Token: "1"})
 	start(t, s.Prober)
 	s.settle(1)
 	s.Set(name("web"), Target{URL: "http://web/mcp", Token: "2"})
-	g.Eventually(func() int { return s.count("web") }).WithTimeout(patience).Should(Equal(2))
+	g.Eventually(func() int { return s.count("web") }).WithTimeout(testTimeout).Should(Equal(2))
 	s.settle(1)
 	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Err", BeNil())))
 
-	// A credential that comes while the probe runs is used at once.
+	// A new credential restarts the running probe.
 	s.Set(name("web"), Target{URL: "http://web/mcp", Token: "2", Bearer: Credential("x")})
-	g.Eventually(func() int { return s.count("web") }).WithTimeout(patience).Should(Equal(3))
+	g.Eventually(func() int { return s.count("web") }).WithTimeout(testTimeout).Should(Equal(3))
 	s.settle(1)
 
 	s.Forget(name("web"))
 	s.settle(0)
 	_, ok := s.Result(name("web"))
 	g.Expect(ok).To(BeFalse())
-	s.pass(time.Minute, time.Second, 0)
+	s.advance(time.Minute, time.Second, 0)
 	g.Expect(s.count("web")).To(Equal(3))
 }
 
-func TestListsAreRareAndByOneReplica(t *testing.T) {
+func TestFullProbesAreRareAndByOneReplica(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, 4)
+	s := newSimulation(t, 4)
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1", "c:1"}})
 	start(t, s.Prober)
 	s.settle(0)
-	s.pass(time.Hour, time.Second, 0)
+	s.advance(time.Hour, time.Second, 0)
 	lists := 0
 	for _, j := range s.jobs {
 		if j.list {
@@ -394,10 +391,10 @@ func TestListsAreRareAndByOneReplica(t *testing.T) {
 	g.Expect(lists).To(BeNumerically("~", 7, 5))
 }
 
-func TestAListThatFailsIsTriedLessAndLess(t *testing.T) {
+func TestFailedListIsRetriedWithBackoff(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	c := catalog{}
+	c := listSchedule{}
 	waits := []time.Duration{}
 	for range 8 {
 		c.schedule(now, false, time.Minute, 20, 0.5)
@@ -405,31 +402,31 @@ func TestAListThatFailsIsTriedLessAndLess(t *testing.T) {
 	}
 	g.Expect(waits).To(Equal([]time.Duration{1, 2, 4, 8, 16, 20, 20, 20}))
 	c.schedule(now, true, time.Minute, 20, 0.5)
-	g.Expect(c).To(Equal(catalog{next: now.Add(20 * time.Minute)}))
+	g.Expect(c).To(Equal(listSchedule{next: now.Add(20 * time.Minute)}))
 }
 
-func TestCountsStayUntilTheyAreCountedAgain(t *testing.T) {
+func TestCountsAreKeptUntilCountedAgain(t *testing.T) {
 	g := NewWithT(t)
 	e := &entry{}
 	server := Server{Name: "web", Version: "1", Capabilities: []string{"tools"}}
 
-	e.learn(answer{server: server}, false, false)
+	e.updateServer(answer{server: server}, false, false)
 	g.Expect(*e.server).To(And(HaveField("Tools", NotCounted), HaveField("Prompts", 0)))
 
 	server.Tools = 3
-	e.learn(answer{server: server, counted: true}, true, true)
+	e.updateServer(answer{server: server, counted: true}, true, true)
 	g.Expect(e.server.Tools).To(Equal(3))
 
 	later := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	e.catalog.next = later
+	e.listSchedule.next = later
 	server.Tools = NotCounted
-	e.learn(answer{server: server}, true, true)
-	e.learn(answer{server: server}, false, true)
-	g.Expect(e.server.Tools).To(Equal(3), "a list that fails takes nothing away")
-	g.Expect(e.catalog.next).To(Equal(later))
+	e.updateServer(answer{server: server}, true, true)
+	e.updateServer(answer{server: server}, false, true)
+	g.Expect(e.server.Tools).To(Equal(3), "a failed list keeps the counts")
+	g.Expect(e.listSchedule.next).To(Equal(later))
 
 	server.Version = "2"
-	e.learn(answer{server: server}, false, true)
+	e.updateServer(answer{server: server}, false, true)
 	g.Expect(e.server.Tools).To(Equal(NotCounted))
-	g.Expect(e.catalog.due(later.Add(-time.Hour))).To(BeTrue(), "another version is listed anew")
+	g.Expect(e.listSchedule.due(later.Add(-time.Hour))).To(BeTrue(), "another version is listed again")
 }

@@ -10,9 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Source makes a controller reconcile a key when its Result changes, by
-// builder.WatchesRawSource(prober.Source()). The workqueue never blocks and merges what is equal,
-// so that no reconcile can hold up a probe.
+// Source enqueues a key when its Result changes; use it with builder.WatchesRawSource. The workqueue never
+// blocks and deduplicates keys, so reconciles do not delay probes.
 func (p *Prober) Source() source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		p.subscribe(func(key types.NamespacedName) {
@@ -30,16 +29,16 @@ func (p *Prober) subscribe(subscriber func(types.NamespacedName)) {
 	p.subscribers = append(p.subscribers, subscriber)
 }
 
-// notify is called with the lock held, and so leaves the telling to the scheduler.
-func (p *Prober) notify(key types.NamespacedName) {
-	p.news[key] = struct{}{}
-	p.rouse()
+// markChanged is called with the lock held, so the scheduler notifies the subscribers later.
+func (p *Prober) markChanged(key types.NamespacedName) {
+	p.changed[key] = struct{}{}
+	p.wakeScheduler()
 }
 
-// tell passes on what has changed since the last time.
-func (p *Prober) tell() {
-	news, subscribers := p.collect()
-	for key := range news {
+// notifySubscribers notifies the subscribers of all changed keys.
+func (p *Prober) notifySubscribers() {
+	changed, subscribers := p.collect()
+	for key := range changed {
 		for _, subscriber := range subscribers {
 			subscriber(key)
 		}
@@ -49,10 +48,10 @@ func (p *Prober) tell() {
 func (p *Prober) collect() (map[types.NamespacedName]struct{}, []func(types.NamespacedName)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.news) == 0 {
+	if len(p.changed) == 0 {
 		return nil, nil
 	}
-	news := p.news
-	p.news = map[types.NamespacedName]struct{}{}
-	return news, slices.Clone(p.subscribers)
+	changed := p.changed
+	p.changed = map[types.NamespacedName]struct{}{}
+	return changed, slices.Clone(p.subscribers)
 }

@@ -8,55 +8,55 @@ import (
 	"time"
 )
 
-// Transport is how a server speaks MCP.
+// Transport is the MCP transport of a server.
 type Transport string
 
-// The transports that can be probed.
+// The supported transports.
 const (
 	StreamableHTTP Transport = "streamable-http"
 	SSE            Transport = "sse"
 )
 
 const (
-	// DefaultInterval is the time between two probes of one replica.
+	// DefaultInterval is the default time between two probes of a replica.
 	DefaultInterval = 30 * time.Second
-	// DefaultTimeout is the time that one probe may take.
+	// DefaultTimeout is the default timeout of a probe.
 	DefaultTimeout = 5 * time.Second
 )
 
-// Target is what to probe. The prober keeps its own copy.
+// Target is what to probe. The prober keeps a copy.
 type Target struct {
-	// URL is the endpoint as clients know it. Its host is the Host of every request and the name
-	// that the certificate must be for, whichever replica is dialled.
+	// URL is the endpoint of the server for clients. Its host is the Host of all requests and the name
+	// that the certificate must be valid for, whichever replica is dialled.
 	URL string
-	// Transport is StreamableHTTP if it is empty.
+	// Transport defaults to StreamableHTTP.
 	Transport Transport
-	// Addresses are the replicas that take traffic, each as host:port. Each is probed by itself,
-	// in an order of its own. None means one probe of the URL as it stands.
+	// Addresses are the host:port addresses of the serving replicas. Each is probed separately. If empty,
+	// the host of the URL is probed.
 	Addresses []string
-	// Identities tell replicas apart that have the same address one after the other, such as pods, by
-	// the address. Optional.
+	// Identities map an address to the identity of its replica, such as a pod UID, because addresses can
+	// be reused. Optional.
 	Identities map[string]string
-	// Version says what the replicas run. When it changes, the server's word is asked for anew; what
-	// was found out about replicas that stay counts on. Optional.
+	// Version is the version of the replicas. When it changes, the description of the server is read
+	// again; results of existing replicas stay. Optional.
 	Version string
-	// Headers are sent with every request, and to no other host than the URL's.
+	// Headers are sent with every request, only to the host of the URL.
 	Headers map[string]Credential
-	// Bearer is sent as the Authorization header, without the white space around it; empty sends
-	// none.
+	// Bearer is sent as a bearer token in the Authorization header, without surrounding white space; empty
+	// sends none.
 	Bearer Credential
-	// CA is a bundle of PEM certificates, and the only ones trusted; nil trusts the system's.
+	// CA is a bundle of PEM certificates that replace the system CAs; nil trusts the system CAs.
 	CA []byte
-	// Interval is the time between two probes of one replica; DefaultInterval if it is zero.
+	// Interval is the time between two probes of a replica; DefaultInterval if 0.
 	Interval time.Duration
-	// Timeout is the time that one probe may take, at most Interval; DefaultTimeout if it is zero.
+	// Timeout is the timeout of a probe, at most Interval; DefaultTimeout if 0.
 	Timeout time.Duration
-	// Token says which server this is. When it changes, as when URL or Transport do, what was
-	// found before counts no more and a probe is due at once.
+	// Token identifies the server. When it, URL or Transport changes, previous results are dropped and a
+	// probe is due immediately.
 	Token string
 }
 
-// Credential is what must not be read in a log: however it is printed, it is not shown.
+// Credential is a secret value. It is never printed.
 type Credential []byte
 
 // Format implements fmt.Formatter.
@@ -66,12 +66,12 @@ func (c Credential) Format(state fmt.State, _ rune) {
 	}
 }
 
-// MarshalText implements encoding.TextMarshaler, which JSON and structured logs go by.
+// MarshalText implements encoding.TextMarshaler, which JSON and structured logs use.
 func (c Credential) MarshalText() ([]byte, error) {
 	return fmt.Append(nil, c), nil
 }
 
-// complete returns a copy with defaults set and replicas sorted, each once.
+// complete returns a copy with defaults and with sorted, unique addresses.
 func (t Target) complete() Target {
 	if t.Transport == "" {
 		t.Transport = StreamableHTTP
@@ -104,13 +104,12 @@ func cloneHeaders(headers map[string]Credential) map[string]Credential {
 	return clone
 }
 
-// sameServer reports whether what was found out about t still holds for other.
+// sameServer reports whether results of t are valid for other.
 func (t Target) sameServer(other Target) bool {
 	return t.Token == other.Token && t.URL == other.URL && t.Transport == other.Transport
 }
 
-// sameRequest reports whether a probe of other would send what a probe of t sends, and trust whom
-// it trusts.
+// sameRequest reports whether probes of both send the same headers and trust the same CA.
 func (t Target) sameRequest(other Target) bool {
 	return bytes.Equal(t.Bearer, other.Bearer) && bytes.Equal(t.CA, other.CA) && (t.CA == nil) == (other.CA == nil) &&
 		maps.EqualFunc(t.Headers, other.Headers, func(a, b Credential) bool { return bytes.Equal(a, b) })

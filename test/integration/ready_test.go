@@ -135,7 +135,7 @@ func TestEventsTellOfTransitionsAndOfNothingElse(t *testing.T) {
 		"Normal Ready ServiceReady is True: the Service leads to the pods",
 		HavePrefix("Normal RolloutProgressing DeploymentReady is False: "),
 		HavePrefix("Normal RolloutProgressing Ready is False: Deployment: "),
-		"Normal Ready DeploymentReady is True: all pods run the current version and are available",
+		"Normal Ready DeploymentReady is True: all pods are updated and available",
 		"Normal Ready Ready is True: all phases are done",
 	))
 }

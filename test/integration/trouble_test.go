@@ -84,7 +84,7 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 			},
 			condition: "DeploymentReady", state: "False QuotaExceeded",
 			message: And(ContainSubstring("exceeded quota: quota"), ContainSubstring("limited: pods=1"), Not(ContainSubstring(", used:")),
-				ContainSubstring("raise the quota, or lower spec.replicas")),
+				ContainSubstring("raise the ResourceQuota, or lower spec.replicas")),
 			phase: v1alpha1.AppServiceDegraded,
 		},
 		"a quota refuses Services": {
@@ -277,7 +277,7 @@ func TestUnschedulablePodsAreExplained(t *testing.T) {
 
 	w.create("web", func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{"disk": "none-has-it"} })
 
-	w.shows("web", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods fit on no node"), ContainSubstring("let the pods run on more nodes")))
+	w.shows("web", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods cannot be scheduled"), ContainSubstring("relax the scheduling constraints")))
 }
 
 func TestWhatTheAPIServerRefusesIsInvalid(t *testing.T) {
@@ -298,7 +298,7 @@ func TestTheDefaultIngressClass(t *testing.T) {
 	w.startManager()
 	w.create("web", ingress(&v1alpha1.AppServiceIngress{Host: "a.test"}))
 	w.shows("web", "IngressReady", "False IngressClassMissing", And(
-		ContainSubstring("the cluster has no default IngressClass"), ContainSubstring("name one in spec.ingress.ingressClassName")))
+		ContainSubstring("the cluster has no default IngressClass"), ContainSubstring("set spec.ingress.ingressClassName")))
 
 	// When a class becomes the default one
 	class := newIngressClass("default")

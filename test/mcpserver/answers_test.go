@@ -104,7 +104,7 @@ func TestAServerThatStopsAnsweringLosesReadyWithinTwoIntervals(t *testing.T) {
 		w.ready("tools")
 	}
 	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(
-		HavePrefix("Warning ProtocolFailing Ready is False: Protocol: the server does not answer in its protocol: the server answers 500 Internal Server Error")))
+		HavePrefix("Warning ProtocolFailing Ready is False: Protocol: MCP handshake failed: the server responded with 500 Internal Server Error")))
 }
 
 // TestAServerThatHangsHoldsUpNobody: even a manager with a single worker goes on.
@@ -116,7 +116,7 @@ func TestAServerThatHangsHoldsUpNobody(t *testing.T) {
 	w.create("hangs", withImage(otherImage), func(s *v1alpha1.MCPServerSpec) {
 		s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Minute}, metav1.Duration{Duration: 5 * time.Minute}
 	})
-	w.shows("hangs", "ProtocolReady", "False ProtocolPending", ContainSubstring("has not answered yet"))
+	w.shows("hangs", "ProtocolReady", "False ProtocolPending", ContainSubstring("waiting for the first MCP handshake"))
 	w.Eventually(func() int { return hanging.waiting() }).Should(Equal(1))
 
 	for _, name := range []string{"a", "b", "c"} {

@@ -21,7 +21,7 @@ func TestWhatIsMissingIsNamedAndWaitedFor(t *testing.T) {
 	})
 
 	server := w.shows("tools", "DependenciesReady", "False DependencyMissing",
-		Equal("missing: ConfigMap settings, PersistentVolumeClaim data, Secret tokens, ServiceAccount robot; create what is missing, or mark it optional"))
+		Equal("missing: ConfigMap settings, PersistentVolumeClaim data, Secret tokens, ServiceAccount robot; create the missing objects and keys, or mark the references optional"))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("DeploymentReady", "Unknown Blocked"))
 	w.Expect(w.isGone("tools", &corev1.Service{})()).To(Succeed(), "nothing is made that could not start")
 
@@ -141,7 +141,7 @@ func TestAnAccountThatIsTakenOutOfTheSpecIsLeft(t *testing.T) {
 func TestBadOverridesAreInvalidUntilTheyAreMended(t *testing.T) {
 	w := newManagedWorld(t)
 	w.create("tools", unasked, overrides(`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`))
-	server := w.shows("tools", "DeploymentReady", "False Invalid", And(HavePrefix("spec.podOverrides is no part of a pod: "), HaveSuffix("; correct it")))
+	server := w.shows("tools", "DeploymentReady", "False Invalid", And(HavePrefix("spec.podOverrides is not a valid part of a pod template: "), HaveSuffix("; correct spec.podOverrides")))
 	w.Expect(conditions(server)).To(HaveKey("Stalled"))
 	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerFailed))
 

@@ -105,7 +105,7 @@ func TestTheGatewayAPIComesAndGoes(t *testing.T) {
 	w.create("tools", unasked, routed())
 	w.createReady("inside", unasked)
 	server := w.shows("tools", "RouteReady", "False KindMissing", Equal(
-		"the cluster does not serve HTTPRoutes (gateway.networking.k8s.io/v1); install the Gateway API, which is then noticed, or remove spec.httpRoute"))
+		"the API server does not serve HTTPRoute (gateway.networking.k8s.io/v1); install the Gateway API, or remove spec.httpRoute"))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "False KindMissing"))
 	w.Expect(server.Status.ExternalEndpoint).To(BeEmpty())
 	mark := w.settled()
@@ -115,7 +115,7 @@ func TestTheGatewayAPIComesAndGoes(t *testing.T) {
 	w.installGatewayAPI()
 	server = w.ready("tools")
 	w.Expect(conditions(server)).To(HaveKeyWithValue("RouteReady", "True Ready"))
-	w.Expect(messageOf(server, "RouteReady")).To(Equal("the HTTPRoute leads to the Service; the URL for clients is not known, because no Gateway of spec.httpRoute.parentRefs has a listener with a host name for it"))
+	w.Expect(messageOf(server, "RouteReady")).To(Equal("HTTPRoute applied; the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name; correct spec.httpRoute or the Gateway"))
 	route := read(w, "tools", &gatewayv1.HTTPRoute{})
 	w.Expect(route.Spec.Hostnames).To(Equal([]gatewayv1.Hostname{"tools.example.com"}))
 
@@ -123,7 +123,7 @@ func TestTheGatewayAPIComesAndGoes(t *testing.T) {
 	w.createGateway("public", gatewayv1.HTTPSProtocolType, 443)
 	eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
 		g.Expect(m.Status.ExternalEndpoint).To(Equal("https://tools.example.com/mcp"))
-		g.Expect(messageOf(m, "RouteReady")).To(Equal("the HTTPRoute leads to the Service"))
+		g.Expect(messageOf(m, "RouteReady")).To(Equal("HTTPRoute applied"))
 	})
 
 	// When another manager starts, which finds it there, then nothing changes.
@@ -179,7 +179,7 @@ func TestARouteThroughAGateway(t *testing.T) {
 	// What the Gateway says counts.
 	w.answer("tools", metav1.ConditionFalse, "NoMatchingListenerHostname", "no listener serves tools.example.com")
 	server = w.shows("tools", "RouteReady", "False RouteRejected", Equal(
-		"Gateway public does not take the HTTPRoute: no listener serves tools.example.com; correct spec.httpRoute, or the Gateway's listener"))
+		"Gateway public rejected the HTTPRoute: no listener serves tools.example.com; correct spec.httpRoute or the listener of the Gateway"))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Stalled", "True RouteRejected"))
 	w.answer("tools", metav1.ConditionTrue, "Accepted", "")
 	w.ready("tools")

@@ -186,7 +186,7 @@ func TestTheManagerIsLetIn(t *testing.T) {
 func TestAManagerThatDoesNotKnowWhereItIsSaysSo(t *testing.T) {
 	w := newManagedWorld(t)
 	server := w.createReady("tools", seldom, everybody)
-	w.Expect(messageOf(server, "NetworkPolicyReady")).To(ContainSubstring("the manager asks the pods and does not know its own namespace"))
+	w.Expect(messageOf(server, "NetworkPolicyReady")).To(ContainSubstring("the manager probes the pods but does not know its own namespace"))
 }
 
 // TestMoreThanOnePodHasADisruptionBudget that nobody asked for.

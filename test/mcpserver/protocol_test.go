@@ -39,11 +39,11 @@ func TestAServerThatStopsAnsweringLosesReadyAndGetsItBack(t *testing.T) {
 	generation := w.deployment("tools").Generation
 
 	w.server.set(true, "")
-	server := w.shows("tools", "ProtocolReady", "False ProtocolFailing", ContainSubstring("the server answers 500 Internal Server Error"))
+	server := w.shows("tools", "ProtocolReady", "False ProtocolFailing", ContainSubstring("the server responded with 500 Internal Server Error"))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "False ProtocolFailing"))
 	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerDegraded))
 	w.Expect(server.Status.Server).NotTo(BeNil(), "what it said last stands")
-	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(HavePrefix("Warning ProtocolFailing ProtocolReady is False: the server does not answer in its protocol: ")))
+	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(HavePrefix("Warning ProtocolFailing ProtocolReady is False: MCP handshake failed: ")))
 
 	w.server.set(false, "")
 	server = w.ready("tools")
@@ -55,7 +55,7 @@ func TestAServerThatWantsCredentialsSaysSoAndIsAskedWithThem(t *testing.T) {
 	w := newManagedWorld(t)
 	w.server.set(false, "sesame")
 	w.create("tools", often)
-	server := w.shows("tools", "ProtocolReady", "True CredentialsRequired", ContainSubstring("401 Unauthorized; set spec.protocol.credentialsSecretRef"))
+	server := w.shows("tools", "ProtocolReady", "True CredentialsRequired", ContainSubstring("401 Unauthorized; to probe it with a token, set spec.protocol.credentialsSecretRef"))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "True Ready"))
 	w.Expect(server.Status.Server).To(BeNil())
 

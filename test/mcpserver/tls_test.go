@@ -119,13 +119,13 @@ func TestServersThatSpeakTLS(t *testing.T) {
 		w.Expect(probe.HTTPGet.Scheme).To(Equal(corev1.URISchemeHTTPS))
 	}
 	for name, why := range map[string]string{
-		"strange":   "TLS fails: the certificate is not signed by a trusted authority",
-		"expired":   "TLS fails: the certificate has expired or is not valid yet",
-		"misnamed":  "TLS fails: the certificate is for another host",
-		"plain":     "TLS fails: the server does not speak it",
-		"unbundled": "the server cannot be probed: the CA bundle holds no certificate",
+		"strange":   "TLS handshake failed: the certificate is not signed by a trusted authority",
+		"expired":   "TLS handshake failed: the certificate has expired or is not valid yet",
+		"misnamed":  "TLS handshake failed: the certificate is for another host",
+		"plain":     "TLS handshake failed: the server does not speak TLS",
+		"unbundled": "invalid probe configuration: the CA bundle contains no certificate",
 	} {
-		w.shows(name, "ProtocolReady", "False ProtocolFailing", HavePrefix("the server does not answer in its protocol: "+why+"; "))
+		w.shows(name, "ProtocolReady", "False ProtocolFailing", HavePrefix("MCP handshake failed: "+why+"; "))
 	}
 
 	// When the authority is put right, that is seen, and no pod is replaced.

@@ -31,7 +31,7 @@ func TestWhyPodsAreNotLetInStandsInTheCondition(t *testing.T) {
 	w.Expect(api.Create(w.ctx, quota)).To(Succeed())
 	eventually(w, "small", &corev1.ResourceQuota{}, func(g Gomega, q *corev1.ResourceQuota) { g.Expect(q.Status.Hard).NotTo(BeEmpty()) })
 	w.create("refused", unasked)
-	w.shows("refused", "DeploymentReady", "False QuotaExceeded", ContainSubstring("pods are refused: exceeded quota: small, requested: pods=1, limited: pods=0"))
+	w.shows("refused", "DeploymentReady", "False QuotaExceeded", ContainSubstring("pods cannot be created: exceeded quota: small, requested: pods=1, limited: pods=0"))
 
 	update(w, "administrator", "small", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
 		q.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
@@ -39,7 +39,7 @@ func TestWhyPodsAreNotLetInStandsInTheCondition(t *testing.T) {
 	w.create("large", unasked, func(s *v1alpha1.MCPServerSpec) {
 		s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000")}
 	})
-	w.shows("large", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods fit on no node: "), ContainSubstring("Insufficient cpu")))
+	w.shows("large", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods cannot be scheduled: "), ContainSubstring("Insufficient cpu")))
 }
 
 func TestARolloutThatFailsLeavesOldPodsServingAndSaysSo(t *testing.T) {
@@ -51,7 +51,7 @@ func TestARolloutThatFailsLeavesOldPodsServingAndSaysSo(t *testing.T) {
 
 	// Then it says at once why, long before the deadline,
 	changed := time.Now()
-	const why = "the rollout is not complete, and pods of the earlier version still serve: container server cannot pull image " + cluster.ImagePullFails
+	const why = "the rollout is incomplete; old pods still serve: container server cannot pull image " + cluster.ImagePullFails
 	server := w.shows("tools", "DeploymentReady", "True OldReplicasServing", HavePrefix(why))
 	w.Expect(time.Since(changed)).To(BeNumerically("<", 30*time.Second), "it was told %s after the change", time.Since(changed))
 	w.Expect(conditions(server)).To(And(HaveKeyWithValue("Ready", "True Ready"), HaveKeyWithValue("Reconciling", "True OldReplicasServing")))

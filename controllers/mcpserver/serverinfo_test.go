@@ -9,8 +9,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 )
 
-// After a restart of the manager a server has said who it is before its tools are counted.
-func TestWhatIsNotCountedYetKeepsItsNumber(t *testing.T) {
+// After a restart of the manager the first handshake comes before the lists.
+func TestServerInfoKeepsCountsUntilCountedAgain(t *testing.T) {
 	known := &v1alpha1.MCPServerInfo{Name: "tools", Version: "1", Tools: 7, Prompts: 2, Resources: 3}
 	answered := prober.Server{Name: "tools", Version: "1", Tools: prober.NotCounted, Prompts: 4, Resources: prober.NotCounted}
 	other := answered
@@ -20,9 +20,9 @@ func TestWhatIsNotCountedYetKeepsItsNumber(t *testing.T) {
 		old     *v1alpha1.MCPServerInfo
 		numbers []int
 	}{
-		"the same server":      {answered, known, []int{7, 4, 3}},
-		"another version":      {other, known, []int{prober.NotCounted, 4, prober.NotCounted}},
-		"nothing known before": {answered, nil, []int{prober.NotCounted, 4, prober.NotCounted}},
+		"the same server":  {answered, known, []int{7, 4, 3}},
+		"another version":  {other, known, []int{prober.NotCounted, 4, prober.NotCounted}},
+		"no previous info": {answered, nil, []int{prober.NotCounted, 4, prober.NotCounted}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-const patience = 20 * time.Second
+const testTimeout = 20 * time.Second
 
-// everything is a server with two tools, one prompt and one resource.
-func everything() *mcp.Server {
+// newServer returns a server with two tools, one prompt and one resource.
+func newServer() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "everything", Version: "1.2.3"}, nil)
 	for _, name := range []string{"add", "echo"} {
 		mcp.AddTool(server, &mcp.Tool{Name: name}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
@@ -74,18 +74,18 @@ func start(t *testing.T, p *Prober) (stop func()) {
 	return stop
 }
 
-// ask makes one full probe.
-func ask(t *testing.T, target Target, change ...func(*job)) answer {
+// probeOnce runs one full probe.
+func probeOnce(t *testing.T, target Target, change ...func(*job)) answer {
 	t.Helper()
 	p := newProber(t, Options{})
 	e := &entry{target: target.complete()}
 	e.prepare(nil)
-	p.arrange(e)
+	p.updateMembers(e)
 	j := p.job(e.members[0], time.Now())
 	for _, c := range change {
 		c(&j)
 	}
-	return p.shake(t.Context(), j)
+	return p.handshake(t.Context(), j)
 }
 
 func name(s string) types.NamespacedName {
@@ -103,13 +103,13 @@ func sessionsOf(server *mcp.Server) int {
 	return len(slices.Collect(server.Sessions()))
 }
 
-// expectNoLeak lets a test fail that leaves goroutines behind. Call it first.
+// expectNoLeak fails a test that leaks goroutines. Call it first.
 func expectNoLeak(t *testing.T) {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	t.Cleanup(func() {
 		g := NewWithT(t)
-		g.Eventually(runtime.NumGoroutine).WithTimeout(patience).Should(BeNumerically("<=", before), func() string {
+		g.Eventually(runtime.NumGoroutine).WithTimeout(testTimeout).Should(BeNumerically("<=", before), func() string {
 			stacks := make([]byte, 1<<20)
 			return string(stacks[:runtime.Stack(stacks, true)])
 		})

@@ -14,46 +14,47 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// explain is why a handshake failed. What was seen on the wire goes before what the SDK says of it.
-func (w *wire) explain(ctx context.Context, err error) *Error {
+// classifyError determines why a handshake failed. HTTP and network errors take precedence over the error of
+// the SDK.
+func (w *probeTransport) classifyError(ctx context.Context, err error) *Error {
 	w.mu.Lock()
-	seen := w.seen
+	observed := w.observed
 	w.mu.Unlock()
 	switch {
-	case seen.foreign:
+	case observed.otherHost:
 		return &Error{Kind: Redirected}
-	case seen.large:
+	case observed.tooLarge:
 		return &Error{Kind: TooLarge}
-	case seen.err != nil:
-		return explainNetwork(seen.err)
-	case seen.status >= http.StatusBadRequest:
-		return explainStatus(seen.status)
+	case observed.err != nil:
+		return classifyNetwork(observed.err)
+	case observed.status >= http.StatusBadRequest:
+		return classifyStatus(observed.status)
 	case ctx.Err() != nil:
 		return &Error{Kind: Timeout}
 	}
-	return explainAnswer(seen, err)
+	return classifyResponse(observed, err)
 }
 
-// explainAnswer is about an answer that came in whole or in part, and with a status of success.
-func explainAnswer(seen sight, err error) *Error {
+// classifyResponse classifies a response with a successful status.
+func classifyResponse(observed observation, err error) *Error {
 	var answered *jsonrpc.Error
 	switch {
-	case errors.As(err, &answered) && !ofTheSDK(answered.Code):
+	case errors.As(err, &answered) && !isClientCode(answered.Code):
 		return &Error{Kind: Protocol, Code: answered.Code}
-	case seen.broken, strings.Contains(err.Error(), "terminated without response"):
+	case observed.broken, strings.Contains(err.Error(), "terminated without response"):
 		return &Error{Kind: Disconnected}
 	case strings.Contains(err.Error(), "unsupported protocol version"):
-		return &Error{Kind: Protocol, Detail: "none of the server's protocol versions is known"}
+		return &Error{Kind: Protocol, Detail: "the server supports no known protocol version"}
 	}
 	return &Error{Kind: NotMCP}
 }
 
-// ofTheSDK reports whether the code is one that the SDK uses for what happens on this side.
-func ofTheSDK(code int64) bool {
+// isClientCode reports whether the SDK uses the code for errors of the client side.
+func isClientCode(code int64) bool {
 	return code >= -32005 && code <= -32003
 }
 
-func explainStatus(status int) *Error {
+func classifyStatus(status int) *Error {
 	kind := HTTPStatus
 	switch status {
 	case http.StatusUnauthorized:
@@ -64,8 +65,8 @@ func explainStatus(status int) *Error {
 	return &Error{Kind: kind, Status: status}
 }
 
-func explainNetwork(err error) *Error {
-	if detail := explainTLS(err); detail != "" {
+func classifyNetwork(err error) *Error {
+	if detail := classifyTLS(err); detail != "" {
 		return &Error{Kind: TLS, Detail: detail}
 	}
 	return &Error{Kind: networkKind(err)}
@@ -92,7 +93,7 @@ func networkKind(err error) ErrorKind {
 	return NotMCP
 }
 
-func explainTLS(err error) string {
+func classifyTLS(err error) string {
 	var (
 		authority x509.UnknownAuthorityError
 		host      x509.HostnameError
@@ -111,9 +112,9 @@ func explainTLS(err error) string {
 	case errors.As(err, &verify):
 		return "the certificate is not valid"
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
-		return "the server does not speak it"
+		return "the server does not speak TLS"
 	case errors.As(err, &alert):
-		return "the server refuses the handshake"
+		return "the server rejected the handshake"
 	}
 	return ""
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// Conditions and reasons are API. These tests read the sources, because a word that nothing says,
-// or that a list forgets, is just what they have to find.
+// Conditions and reasons are API. These tests parse the sources, to find reasons that are declared and
+// not used, or used and not declared.
 
-// Words of all kinds, and those of MCPServer alone.
+// Files with the conditions and reasons of all kinds, and of MCPServer.
 const (
-	shared   = "apis/v1alpha1/conditions.go"
-	promises = "apis/v1alpha1/mcpserver_conditions.go"
+	sharedConditions    = "apis/v1alpha1/conditions.go"
+	mcpServerConditions = "apis/v1alpha1/mcpserver_conditions.go"
 )
 
-// parsed parses a Go file of this module, or all of a folder without its tests.
-func parsed(t *testing.T, path string) []*ast.File {
+// parseFiles parses a Go file of this module, or all non-test files of a directory.
+func parseFiles(t *testing.T, path string) []*ast.File {
 	t.Helper()
 	g := NewWithT(t)
 	if !strings.HasSuffix(path, ".go") {
@@ -49,11 +49,11 @@ func parsed(t *testing.T, path string) []*ast.File {
 	return files
 }
 
-// constants finds the string constants of a file or folder whose names begin with the prefix.
+// constants returns the string constants of a file or directory whose names have the prefix.
 func constants(t *testing.T, path, prefix string) map[string]string {
 	t.Helper()
 	values := map[string]string{}
-	for _, file := range parsed(t, path) {
+	for _, file := range parseFiles(t, path) {
 		ast.Inspect(file, func(node ast.Node) bool {
 			spec, ok := node.(*ast.ValueSpec)
 			if !ok || len(spec.Values) != len(spec.Names) {
@@ -75,12 +75,11 @@ func constants(t *testing.T, path, prefix string) map[string]string {
 	return values
 }
 
-// uses counts in how many places of a folder each identifier stands, as itself or behind a
-// package's name, beside its declaration.
+// uses counts the uses of each identifier in a directory, qualified or not, without its declaration.
 func uses(t *testing.T, path string) map[string]int {
 	t.Helper()
 	count := map[string]int{}
-	for _, file := range parsed(t, path) {
+	for _, file := range parseFiles(t, path) {
 		ast.Inspect(file, func(node ast.Node) bool {
 			switch n := node.(type) {
 			case *ast.ValueSpec:
@@ -102,23 +101,23 @@ func uses(t *testing.T, path string) map[string]int {
 	return count
 }
 
-// promised are the reasons that an MCPServer may show.
-func promised(t *testing.T) map[string]string {
+// declaredReasons are the reasons that an MCPServer may have.
+func declaredReasons(t *testing.T) map[string]string {
 	t.Helper()
-	all := constants(t, shared, "Reason")
-	maps.Copy(all, constants(t, promises, "Reason"))
+	all := constants(t, sharedConditions, "Reason")
+	maps.Copy(all, constants(t, mcpServerConditions, "Reason"))
 	return all
 }
 
-// saidBy lists who says a reason: this package, the engine or the applier.
-func saidBy(t *testing.T) map[string][]string {
+// reasonUsers lists, for each reason, the packages that use it.
+func reasonUsers(t *testing.T) map[string][]string {
 	t.Helper()
-	speakers := map[string][]string{}
+	users := map[string][]string{}
 	for _, folder := range []string{"controllers/mcpserver", "internal/workload"} {
 		used := uses(t, folder)
-		for name, value := range promised(t) {
+		for name, value := range declaredReasons(t) {
 			if used[name] > 0 {
-				speakers[value] = append(speakers[value], folder)
+				users[value] = append(users[value], folder)
 			}
 		}
 	}
@@ -126,42 +125,42 @@ func saidBy(t *testing.T) map[string][]string {
 		used := uses(t, library)
 		for name, value := range constants(t, library, "Reason") {
 			if used[name] > 0 {
-				speakers[value] = append(speakers[value], library)
+				users[value] = append(users[value], library)
 			}
 		}
 	}
-	return speakers
+	return users
 }
 
-func TestEveryReasonIsSaidBySomebody(t *testing.T) {
-	speakers := saidBy(t)
-	for name, value := range constants(t, promises, "Reason") {
-		if len(speakers[value]) == 0 {
-			t.Errorf("%s (%q) is promised by apis/v1alpha1, and nothing says it: say it, or take it out", name, value)
+func TestDeclaredReasonsAreUsed(t *testing.T) {
+	users := reasonUsers(t)
+	for name, value := range constants(t, mcpServerConditions, "Reason") {
+		if len(users[value]) == 0 {
+			t.Errorf("%s (%q) is declared in apis/v1alpha1 and never used", name, value)
 		}
 	}
 }
 
-// neverShown are reasons of the applier after which a pass begins anew, before a status is written.
-var neverShown = map[string]bool{string(ssa.ReasonStale): true}
+// internalReasons never reach a status: the engine starts the reconcile again.
+var internalReasons = map[string]bool{string(ssa.ReasonStale): true}
 
-func TestEveryReasonThatIsSaidIsPromised(t *testing.T) {
-	known := map[string]bool{}
-	for _, value := range promised(t) {
-		known[value] = true
+func TestUsedReasonsAreDeclared(t *testing.T) {
+	declared := map[string]bool{}
+	for _, value := range declaredReasons(t) {
+		declared[value] = true
 	}
-	for value, speakers := range saidBy(t) {
-		if !known[value] && !neverShown[value] {
-			t.Errorf("%v says the reason %q, which apis/v1alpha1 does not know", speakers, value)
+	for value, users := range reasonUsers(t) {
+		if !declared[value] && !internalReasons[value] {
+			t.Errorf("%v use the reason %q, which apis/v1alpha1 does not declare", users, value)
 		}
 	}
 }
 
-// The words of this package are constants, so that the tests above see all of them.
-func TestVerdictsTakeTheirReasonsFromTheAPI(t *testing.T) {
+// The tests above find only reasons that are constants.
+func TestVerdictsUseReasonConstants(t *testing.T) {
 	verdicts := map[string]bool{"Wait": true, "Stalled": true, "DoneBecause": true, "Missing": true}
 	seen := 0
-	for _, file := range append(parsed(t, "controllers/mcpserver"), parsed(t, "internal/workload")...) {
+	for _, file := range append(parseFiles(t, "controllers/mcpserver"), parseFiles(t, "internal/workload")...) {
 		ast.Inspect(file, func(node ast.Node) bool {
 			call, ok := node.(*ast.CallExpr)
 			if !ok || len(call.Args) == 0 {
@@ -181,7 +180,7 @@ func TestVerdictsTakeTheirReasonsFromTheAPI(t *testing.T) {
 	NewWithT(t).Expect(seen).To(BeNumerically(">", 5))
 }
 
-// isReason: v1alpha1.Reason..., or verdict.Reason().
+// isReason reports whether the argument is v1alpha1.Reason... or a call of Reason().
 func isReason(argument ast.Expr) bool {
 	if call, ok := argument.(*ast.CallExpr); ok {
 		method, ok := call.Fun.(*ast.SelectorExpr)
@@ -196,8 +195,8 @@ func isNamed(expression ast.Expr, name string) bool {
 	return ok && ident.Name == name
 }
 
-func TestConditionsAreThoseOfTheAPI(t *testing.T) {
-	// given what the engine sets: one condition for each phase, and its own
+func TestConditionTypesAreDeclared(t *testing.T) {
+	// given the condition types that the engine sets: one per phase, and its own
 	set := map[string]bool{}
 	for _, value := range constants(t, "pkg/phases", "Condition") {
 		set[value] = true
@@ -205,48 +204,48 @@ func TestConditionsAreThoseOfTheAPI(t *testing.T) {
 	for _, phase := range Phases() {
 		set[phases.ConditionOf(phase.PhaseName())] = true
 	}
-	// then the API promises all of that, and what it promises for this kind alone is among it
-	all := constants(t, shared, "Condition")
-	own := constants(t, promises, "Condition")
+	// then apis/v1alpha1 declares all of them, and declares no others for this kind
+	all := constants(t, sharedConditions, "Condition")
+	own := constants(t, mcpServerConditions, "Condition")
 	maps.Copy(all, own)
-	known := map[string]bool{}
+	declared := map[string]bool{}
 	for _, value := range all {
-		known[value] = true
+		declared[value] = true
 	}
 	for value := range set {
-		NewWithT(t).Expect(known).To(HaveKey(value))
+		NewWithT(t).Expect(declared).To(HaveKey(value))
 	}
 	for _, value := range own {
 		NewWithT(t).Expect(set).To(HaveKey(value))
 	}
 }
 
-func manual(t *testing.T) string {
+func documentation(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "mcpserver.md"))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return string(text)
 }
 
-func TestTheManualHasThePhasesInTheirOrder(t *testing.T) {
+func TestDocumentationListsPhasesInOrder(t *testing.T) {
 	var names, documented []string
 	for _, phase := range Phases() {
 		names = append(names, phase.PhaseName())
 	}
-	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `(\\w+)` \\|").FindAllStringSubmatch(manual(t), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `(\\w+)` \\|").FindAllStringSubmatch(documentation(t), -1) {
 		documented = append(documented, row[2])
 		NewWithT(t).Expect(row[1]).To(Equal(strconv.Itoa(len(documented))), "the number of %s", row[2])
 	}
 	NewWithT(t).Expect(documented).To(Equal(names))
 }
 
-func TestTheManualHasEveryWord(t *testing.T) {
-	text := manual(t)
-	words := constants(t, promises, "Reason")
-	maps.Copy(words, constants(t, promises, "Condition"))
-	for name, value := range words {
+func TestDocumentationListsConditionsAndReasons(t *testing.T) {
+	text := documentation(t)
+	terms := constants(t, mcpServerConditions, "Reason")
+	maps.Copy(terms, constants(t, mcpServerConditions, "Condition"))
+	for name, value := range terms {
 		if !strings.Contains(text, "`"+value+"`") {
-			t.Errorf("docs/mcpserver.md does not have %s (`%s`)", name, value)
+			t.Errorf("docs/mcpserver.md does not list %s (`%s`)", name, value)
 		}
 	}
 }

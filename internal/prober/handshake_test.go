@@ -18,16 +18,16 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestAnswers(t *testing.T) {
+func TestHandshakeSucceeds(t *testing.T) {
 	for name, test := range map[string]struct {
 		handler func(*mcp.Server) http.Handler
 		target  Target
 		version string
-		again   string
+		restart string
 	}{
 		"streamable, with sessions": {
 			handler: func(s *mcp.Server) http.Handler { return streamable(s, nil) },
-			version: "2025-11-25", again: sessionVersion,
+			version: "2025-11-25", restart: sessionVersion,
 		},
 		"streamable, stateless": {
 			handler: func(s *mcp.Server) http.Handler {
@@ -46,16 +46,16 @@ func TestAnswers(t *testing.T) {
 				return mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return s }, nil)
 			},
 			target:  Target{Transport: SSE},
-			version: "2025-11-25", again: sessionVersion,
+			version: "2025-11-25", restart: sessionVersion,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			expectNoLeak(t)
-			server := everything()
+			server := newServer()
 			test.target.URL = serve(t, test.handler(server)).URL + "/mcp"
 
-			found := ask(t, test.target)
+			found := probeOnce(t, test.target)
 
 			g.Expect(found).To(Equal(answer{
 				server: Server{
@@ -63,21 +63,21 @@ func TestAnswers(t *testing.T) {
 					Capabilities: []string{"logging", "prompts", "resources", "tools"},
 					Tools:        2, Prompts: 1, Resources: 1,
 				},
-				version: test.again,
+				version: test.restart,
 				counted: true,
 			}))
-			g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(patience).Should(BeZero())
+			g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(testTimeout).Should(BeZero())
 
-			// The next probe is short, and finds the same.
-			short := ask(t, test.target, func(j *job) { j.list, j.version = false, found.version })
+			// The next probe is a short one with the same result.
+			short := probeOnce(t, test.target, func(j *job) { j.list, j.version = false, found.version })
 			g.Expect(short.err).To(BeNil())
 			g.Expect(short.server.sameIdentity(found.server)).To(BeTrue())
-			g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(patience).Should(BeZero())
+			g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(testTimeout).Should(BeZero())
 		})
 	}
 }
 
-func TestShortProbesAreFewRequests(t *testing.T) {
+func TestShortProbesSendFewRequests(t *testing.T) {
 	for name, test := range map[string]struct {
 		options mcp.StreamableHTTPOptions
 		version string
@@ -89,12 +89,12 @@ func TestShortProbesAreFewRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			var requests []string
-			handler := streamable(everything(), &test.options)
+			handler := streamable(newServer(), &test.options)
 			server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				requests = append(requests, r.Method)
 				handler.ServeHTTP(w, r)
 			}))
-			found := ask(t, Target{URL: server.URL}, func(j *job) { j.list, j.version = false, test.version })
+			found := probeOnce(t, Target{URL: server.URL}, func(j *job) { j.list, j.version = false, test.version })
 			server.Close()
 			g.Expect(found.err).To(BeNil())
 			g.Expect(requests).To(Equal(test.then))
@@ -113,7 +113,7 @@ func page(media, body string) http.Handler {
 	})
 }
 
-// rpc answers every call with what result makes of its id.
+// rpc responds to every call with the given result or error.
 func rpc(result string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var call struct{ ID json.RawMessage }
@@ -123,8 +123,8 @@ func rpc(result string) http.Handler {
 	})
 }
 
-func TestDoesNotAnswer(t *testing.T) {
-	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+func TestHandshakeFails(t *testing.T) {
+	endlessBody := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		for chunk := []byte(strings.Repeat(" ", 1<<16)); ; {
 			if _, err := w.Write(chunk); err != nil {
@@ -132,11 +132,11 @@ func TestDoesNotAnswer(t *testing.T) {
 			}
 		}
 	})
-	hangUp := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	closesConnection := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, _ := http.NewResponseController(w).Hijack()
 		_ = conn.Close()
 	})
-	breakOff := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	truncatesBody := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", "100")
 		_, _ = io.WriteString(w, `{"jsonrpc":`)
@@ -144,7 +144,7 @@ func TestDoesNotAnswer(t *testing.T) {
 	endsEarly := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 	})
-	sendsAway := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	redirectsEvents := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page("text/event-stream", "event: endpoint\ndata: http://elsewhere.example/m\n\n").ServeHTTP(w, r)
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
@@ -155,33 +155,33 @@ func TestDoesNotAnswer(t *testing.T) {
 		then    Error
 		message string
 	}{
-		"401":                {handler: status(401), then: Error{Kind: Unauthorized, Status: 401}, message: "the server answers 401 Unauthorized"},
-		"401, sse":           {handler: status(401), sse: true, then: Error{Kind: Unauthorized, Status: 401}, message: "the server answers 401 Unauthorized"},
-		"403":                {handler: status(403), then: Error{Kind: Forbidden, Status: 403}, message: "the server answers 403 Forbidden"},
-		"404":                {handler: status(404), then: Error{Kind: HTTPStatus, Status: 404}, message: "the server answers 404 Not Found"},
-		"404, sse":           {handler: status(404), sse: true, then: Error{Kind: HTTPStatus, Status: 404}, message: "the server answers 404 Not Found"},
-		"503":                {handler: status(503), then: Error{Kind: HTTPStatus, Status: 503}, message: "the server answers 503 Service Unavailable"},
-		"a page":             {handler: page("text/html", "<h1>Welcome</h1>"), then: Error{Kind: NotMCP}, message: "the server answers, but not with MCP"},
-		"a page, sse":        {handler: page("text/html", "<h1>Welcome</h1>"), sse: true, then: Error{Kind: NotMCP}, message: "the server answers, but not with MCP"},
-		"other JSON":         {handler: page("application/json", `{"hello":"world"}`), then: Error{Kind: NotMCP}, message: "the server answers, but not with MCP"},
-		"no JSON":            {handler: page("application/json", `hello`), then: Error{Kind: NotMCP}, message: "the server answers, but not with MCP"},
-		"an error":           {handler: rpc(`"error":{"code":-32603,"message":"request 4711 failed"}`), then: Error{Kind: Protocol, Code: -32603}, message: "the server answers the handshake with error -32603"},
-		"an unknown version": {handler: rpc(`"result":{"protocolVersion":"1999-01-01","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`), then: Error{Kind: Protocol, Detail: "none of the server's protocol versions is known"}, message: "the handshake fails: none of the server's protocol versions is known"},
-		"too much":           {handler: endless, then: Error{Kind: TooLarge}, message: "the answer is too large"},
-		"hangs up":           {handler: hangUp, then: Error{Kind: Disconnected}, message: "the connection is closed before the answer is complete"},
-		"breaks off":         {handler: breakOff, then: Error{Kind: Disconnected}, message: "the connection is closed before the answer is complete"},
-		"ends the stream":    {handler: endsEarly, then: Error{Kind: Disconnected}, message: "the connection is closed before the answer is complete"},
+		"401":                {handler: status(401), then: Error{Kind: Unauthorized, Status: 401}, message: "the server responded with 401 Unauthorized"},
+		"401, sse":           {handler: status(401), sse: true, then: Error{Kind: Unauthorized, Status: 401}, message: "the server responded with 401 Unauthorized"},
+		"403":                {handler: status(403), then: Error{Kind: Forbidden, Status: 403}, message: "the server responded with 403 Forbidden"},
+		"404":                {handler: status(404), then: Error{Kind: HTTPStatus, Status: 404}, message: "the server responded with 404 Not Found"},
+		"404, sse":           {handler: status(404), sse: true, then: Error{Kind: HTTPStatus, Status: 404}, message: "the server responded with 404 Not Found"},
+		"503":                {handler: status(503), then: Error{Kind: HTTPStatus, Status: 503}, message: "the server responded with 503 Service Unavailable"},
+		"a page":             {handler: page("text/html", "<h1>Welcome</h1>"), then: Error{Kind: NotMCP}, message: "the response is not MCP"},
+		"a page, sse":        {handler: page("text/html", "<h1>Welcome</h1>"), sse: true, then: Error{Kind: NotMCP}, message: "the response is not MCP"},
+		"other JSON":         {handler: page("application/json", `{"hello":"world"}`), then: Error{Kind: NotMCP}, message: "the response is not MCP"},
+		"no JSON":            {handler: page("application/json", `hello`), then: Error{Kind: NotMCP}, message: "the response is not MCP"},
+		"an error":           {handler: rpc(`"error":{"code":-32603,"message":"request 4711 failed"}`), then: Error{Kind: Protocol, Code: -32603}, message: "the server responded to the handshake with JSON-RPC error -32603"},
+		"an unknown version": {handler: rpc(`"result":{"protocolVersion":"1999-01-01","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`), then: Error{Kind: Protocol, Detail: "the server supports no known protocol version"}, message: "unexpected response: the server supports no known protocol version"},
+		"endless body":       {handler: endlessBody, then: Error{Kind: TooLarge}, message: "the response is too large"},
+		"closed connection":  {handler: closesConnection, then: Error{Kind: Disconnected}, message: "the connection closed before the response was complete"},
+		"truncated body":     {handler: truncatesBody, then: Error{Kind: Disconnected}, message: "the connection closed before the response was complete"},
+		"ends the stream":    {handler: endsEarly, then: Error{Kind: Disconnected}, message: "the connection closed before the response was complete"},
 		"redirects":          {handler: http.RedirectHandler("http://elsewhere.example/mcp", http.StatusTemporaryRedirect), then: Error{Kind: Redirected}, message: "the server redirects to another host"},
-		"sends posts away":   {handler: sendsAway, sse: true, then: Error{Kind: Redirected}, message: "the server redirects to another host"},
+		"other host, events": {handler: redirectsEvents, sse: true, then: Error{Kind: Redirected}, message: "the server redirects to another host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			expectNoLeak(t)
-			target := Target{URL: serve(t, test.handler).URL, Timeout: patience, Interval: patience}
+			target := Target{URL: serve(t, test.handler).URL, Timeout: testTimeout, Interval: testTimeout}
 			if test.sse {
 				target.Transport = SSE
 			}
-			found := ask(t, target)
+			found := probeOnce(t, target)
 			g.Expect(found.err).To(Equal(&test.then))
 			g.Expect(found.err.Error()).To(Equal(test.message))
 		})
@@ -192,9 +192,9 @@ func TestIsNotReached(t *testing.T) {
 	g := NewWithT(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(HaveOccurred())
-	nobody := "http://" + listener.Addr().String()
+	closedPort := "http://" + listener.Addr().String()
 	g.Expect(listener.Close()).To(Succeed())
-	g.Expect(ask(t, Target{URL: nobody}).err).To(Equal(&Error{Kind: Refused}))
+	g.Expect(probeOnce(t, Target{URL: closedPort}).err).To(Equal(&Error{Kind: Refused}))
 
 	unresolved := func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "web.default.svc", IsNotFound: true}}
@@ -202,20 +202,20 @@ func TestIsNotReached(t *testing.T) {
 	p := newProber(t, Options{Dial: unresolved})
 	e := &entry{target: Target{URL: "http://web.default.svc/mcp"}.complete()}
 	e.prepare(nil)
-	found := p.shake(t.Context(), job{url: e.url, timeout: patience})
+	found := p.handshake(t.Context(), job{url: e.url, timeout: testTimeout})
 	g.Expect(found.err).To(Equal(&Error{Kind: DNS}))
 	g.Expect(found.err.Error()).To(Equal("the host name does not resolve"))
 }
 
 func TestHangs(t *testing.T) {
 	for name, when := range map[string]func(*http.Request) bool{
-		"at once":        func(*http.Request) bool { return true },
+		"any request":    func(*http.Request) bool { return true },
 		"in the session": func(r *http.Request) bool { return r.Method == http.MethodPost && r.Header.Get(sessionHeader) != "" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			expectNoLeak(t)
-			handler := streamable(everything(), nil)
+			handler := streamable(newServer(), nil)
 			server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if when(r) {
 					_, _ = io.Copy(io.Discard, r.Body)
@@ -225,16 +225,16 @@ func TestHangs(t *testing.T) {
 				handler.ServeHTTP(w, r)
 			}))
 			began := time.Now()
-			found := ask(t, Target{URL: server.URL, Timeout: 50 * time.Millisecond})
+			found := probeOnce(t, Target{URL: server.URL, Timeout: 50 * time.Millisecond})
 			g.Expect(found.err).To(Equal(&Error{Kind: Timeout}))
-			g.Expect(time.Since(began)).To(BeNumerically("<", 2*closing+time.Second))
+			g.Expect(time.Since(began)).To(BeNumerically("<", 2*closeTimeout+time.Second))
 		})
 	}
 }
 
-func TestASessionThatCannotBeClosedIsLeft(t *testing.T) {
+func TestSessionThatCannotBeClosedIsAbandoned(t *testing.T) {
 	g := NewWithT(t)
-	handler := streamable(everything(), nil)
+	handler := streamable(newServer(), nil)
 	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodDelete {
 			<-r.Context().Done()
@@ -243,14 +243,14 @@ func TestASessionThatCannotBeClosedIsLeft(t *testing.T) {
 		handler.ServeHTTP(w, r)
 	}))
 	began := time.Now()
-	g.Expect(ask(t, Target{URL: server.URL, Timeout: patience, Interval: patience}).err).To(BeNil())
-	g.Expect(time.Since(began)).To(BeNumerically("<", patience/2))
+	g.Expect(probeOnce(t, Target{URL: server.URL, Timeout: testTimeout, Interval: testTimeout}).err).To(BeNil())
+	g.Expect(time.Since(began)).To(BeNumerically("<", testTimeout/2))
 }
 
-func TestASlowListDoesNotDecide(t *testing.T) {
+func TestSlowListDoesNotFailTheProbe(t *testing.T) {
 	g := NewWithT(t)
 	expectNoLeak(t)
-	handler := streamable(everything(), &mcp.StreamableHTTPOptions{Stateless: true})
+	handler := streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: true})
 	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Method") == "tools/list" {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -259,15 +259,15 @@ func TestASlowListDoesNotDecide(t *testing.T) {
 		}
 		handler.ServeHTTP(w, r)
 	}))
-	found := ask(t, Target{URL: server.URL, Timeout: 3 * time.Second})
+	found := probeOnce(t, Target{URL: server.URL, Timeout: 3 * time.Second})
 	g.Expect(found.err).To(BeNil())
 	g.Expect(found.counted).To(BeFalse())
 	g.Expect(found.server.Tools).To(Equal(NotCounted))
 }
 
-func TestOlderServerThatDoesNotKnowDiscover(t *testing.T) {
+func TestServerWithoutDiscover(t *testing.T) {
 	g := NewWithT(t)
-	handler := streamable(everything(), nil)
+	handler := streamable(newServer(), nil)
 	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Method") == "server/discover" {
 			page("text/html", "What?").ServeHTTP(w, r)
@@ -275,12 +275,12 @@ func TestOlderServerThatDoesNotKnowDiscover(t *testing.T) {
 		}
 		handler.ServeHTTP(w, r)
 	}))
-	found := ask(t, Target{URL: server.URL})
+	found := probeOnce(t, Target{URL: server.URL})
 	g.Expect(found.err).To(BeNil())
 	g.Expect(found.version).To(Equal(sessionVersion))
 }
 
-func TestSessionsThatARejectedRequestOpenedAreClosed(t *testing.T) {
+func TestSessionsOfRejectedRequestsAreClosed(t *testing.T) {
 	g := NewWithT(t)
 	var mu sync.Mutex
 	open := map[string]bool{}
@@ -296,16 +296,16 @@ func TestSessionsThatARejectedRequestOpenedAreClosed(t *testing.T) {
 		w.Header().Set(sessionHeader, id)
 		w.WriteHeader(http.StatusBadRequest)
 	}))
-	g.Expect(ask(t, Target{URL: server.URL}).err).To(Equal(&Error{Kind: HTTPStatus, Status: 400}))
+	g.Expect(probeOnce(t, Target{URL: server.URL}).err).To(Equal(&Error{Kind: HTTPStatus, Status: 400}))
 	g.Expect(open).To(BeEmpty())
 }
 
 func TestTLS(t *testing.T) {
-	secure := httptest.NewTLSServer(streamable(everything(), &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
+	secure := httptest.NewTLSServer(streamable(newServer(), &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
 	defer secure.Close()
 	secure.Config.ErrorLog = nil
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
-	plain := serve(t, streamable(everything(), nil))
+	plain := serve(t, streamable(newServer(), nil))
 	for name, test := range map[string]struct {
 		target Target
 		then   *Error
@@ -314,11 +314,11 @@ func TestTLS(t *testing.T) {
 		"wrong CA":        {Target{URL: secure.URL}, &Error{Kind: TLS, Detail: "the certificate is not signed by a trusted authority"}},
 		"the name counts": {Target{URL: "https://example.com/mcp", Addresses: []string{hostOf(t, secure.URL)}, CA: ca}, nil},
 		"wrong name":      {Target{URL: "https://elsewhere.test/mcp", Addresses: []string{hostOf(t, secure.URL)}, CA: ca}, &Error{Kind: TLS, Detail: "the certificate is for another host"}},
-		"no TLS":          {Target{URL: "https://" + hostOf(t, plain.URL)}, &Error{Kind: TLS, Detail: "the server does not speak it"}},
-		"no CA at all":    {Target{URL: secure.URL, CA: []byte("nonsense")}, &Error{Kind: Invalid, Detail: "the CA bundle holds no certificate"}},
+		"no TLS":          {Target{URL: "https://" + hostOf(t, plain.URL)}, &Error{Kind: TLS, Detail: "the server does not speak TLS"}},
+		"no CA at all":    {Target{URL: secure.URL, CA: []byte("nonsense")}, &Error{Kind: Invalid, Detail: "the CA bundle contains no certificate"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := ask(t, test.target)
+			found := probeOnce(t, test.target)
 			NewWithT(t).Expect(found.err).To(Equal(test.then))
 		})
 	}
@@ -334,20 +334,20 @@ func TestInvalidTargets(t *testing.T) {
 		"bad header":      {URL: "http://web/mcp", Headers: map[string]Credential{"X Y": Credential("a")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(ask(t, target).err).To(HaveField("Kind", Invalid))
+			NewWithT(t).Expect(probeOnce(t, target).err).To(HaveField("Kind", Invalid))
 		})
 	}
 }
 
-func TestReplicasAreDialledUnderTheHostOfTheService(t *testing.T) {
+func TestReplicasAreDialledWithTheHostOfTheService(t *testing.T) {
 	g := NewWithT(t)
 	var host string
-	handler := streamable(everything(), &mcp.StreamableHTTPOptions{Stateless: true, DisableLocalhostProtection: true})
+	handler := streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: true, DisableLocalhostProtection: true})
 	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host = r.Host
 		handler.ServeHTTP(w, r)
 	}))
-	found := ask(t, Target{URL: "http://web.default.svc:8080/mcp", Addresses: []string{hostOf(t, server.URL)}})
+	found := probeOnce(t, Target{URL: "http://web.default.svc:8080/mcp", Addresses: []string{hostOf(t, server.URL)}})
 	server.Close()
 	g.Expect(found.err).To(BeNil())
 	g.Expect(host).To(Equal("web.default.svc:8080"))
@@ -357,6 +357,6 @@ func TestSameHostRedirectsAreFollowed(t *testing.T) {
 	g := NewWithT(t)
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", http.RedirectHandler("/mcp/", http.StatusTemporaryRedirect))
-	mux.Handle("/mcp/", streamable(everything(), &mcp.StreamableHTTPOptions{Stateless: true}))
-	g.Expect(ask(t, Target{URL: serve(t, mux).URL + "/mcp"}).err).To(BeNil())
+	mux.Handle("/mcp/", streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: true}))
+	g.Expect(probeOnce(t, Target{URL: serve(t, mux).URL + "/mcp"}).err).To(BeNil())
 }

@@ -16,33 +16,33 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// traffic is which pods take it, by the Service's own account.
-type traffic struct {
-	// addresses are where they listen, and identities which pod listens at each.
+// servingPods are the ready pods behind the Service, by its EndpointSlices.
+type servingPods struct {
+	// addresses are their host:port addresses, and identities the pod UID at each address.
 	addresses  []string
 	identities map[string]string
-	// versions are the ReplicaSets that the pods are of, sorted.
+	// versions are the names of their ReplicaSets, sorted.
 	versions []string
-	// lingers is true while pods that are about to end still serve.
-	lingers bool
+	// oldServing is true while terminating pods still serve.
+	oldServing bool
 }
 
-// maxVersions is how many there may be in the status.
+// maxVersions is the limit of status.askedVersions.
 const maxVersions = 16
 
-func (s *scope) traffic(ctx context.Context) (traffic, error) {
+func (s *scope) servingPods(ctx context.Context) (servingPods, error) {
 	var list discoveryv1.EndpointSliceList
 	err := s.reader.List(ctx, &list, client.InNamespace(s.server.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: s.server.Name})
 	if err != nil {
-		return traffic{}, fmt.Errorf("listing the endpoints of Service %s: %w", s.server.Name, err)
+		return servingPods{}, fmt.Errorf("listing the EndpointSlices of Service %s: %w", s.server.Name, err)
 	}
-	return trafficOf(list.Items), nil
+	return servingPodsOf(list.Items), nil
 }
 
-// trafficOf takes the ports from the slices: while a change of it is rolled out, the pods of the
-// earlier version still listen on the old one, and that is where the Service leads to.
-func trafficOf(endpoints []discoveryv1.EndpointSlice) traffic {
-	t := traffic{identities: map[string]string{}}
+// servingPodsOf takes the ports from the EndpointSlices, because during a rollout that changes the port
+// old pods still listen on the old one.
+func servingPodsOf(endpoints []discoveryv1.EndpointSlice) servingPods {
+	t := servingPods{identities: map[string]string{}}
 	var pods []string
 	for i := range endpoints {
 		slice := &endpoints[i]
@@ -56,7 +56,7 @@ func trafficOf(endpoints []discoveryv1.EndpointSlice) traffic {
 					continue
 				}
 				if isFalse(endpoint.Conditions.Ready) {
-					t.lingers = t.lingers || isTrue(endpoint.Conditions.Serving) && isTrue(endpoint.Conditions.Terminating)
+					t.oldServing = t.oldServing || isTrue(endpoint.Conditions.Serving) && isTrue(endpoint.Conditions.Terminating)
 					continue
 				}
 				address := net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port)))
@@ -72,17 +72,16 @@ func trafficOf(endpoints []discoveryv1.EndpointSlice) traffic {
 	return t
 }
 
-// versionsOf are the ReplicaSets of pods: a pod's name is that of its ReplicaSet and five letters. Of
-// a name that is too long for that the end of the first part is lost; then it is the pods themselves
-// that are told apart.
+// versionsOf derives the ReplicaSets from the names of the pods, which are the name of the ReplicaSet and
+// a random suffix. Long names are truncated; then a hash of the pod names is the version.
 func versionsOf(pods []string) []string {
 	versions := map[string]bool{}
 	for _, pod := range pods {
-		end := strings.LastIndexByte(pod, '-')
-		if end < 0 || len(pod) >= validation.DNS1123LabelMaxLength {
+		stopWatches := strings.LastIndexByte(pod, '-')
+		if stopWatches < 0 || len(pod) >= validation.DNS1123LabelMaxLength {
 			return []string{fingerprint(pods)}
 		}
-		versions[pod[:end]] = true
+		versions[pod[:stopWatches]] = true
 	}
 	if len(versions) > maxVersions {
 		return []string{fingerprint(pods)}

@@ -1,0 +1,292 @@
+package prober
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	// closeTimeout is the time to close the session after the timeout of the probe.
+	closeTimeout = time.Second
+	// overhead counts against the byte limit for each response, besides its length, so that endless
+	// pagination ends.
+	overhead = 4 << 10
+
+	sessionHeader = "Mcp-Session-Id"
+)
+
+var (
+	errOtherHost = errors.New("another host")
+	errTooLarge  = errors.New("the response is too large")
+	errEnded     = errors.New("the probe has ended")
+)
+
+// probeTransport is the http.RoundTripper of one probe. It dials the probed replica, adds the credentials,
+// rejects other hosts, limits responses, and records what the errors of the SDK do not contain.
+//
+// Each probe opens new connections, because a probe stands for a new client: a kept connection would hide
+// that the server accepts no new ones.
+type probeTransport struct {
+	job    job
+	base   *http.Transport
+	ctx    context.Context
+	cancel context.CancelFunc
+	stop   func() bool
+
+	mu       sync.Mutex
+	conns    []net.Conn
+	sessions map[string]bool
+	budget   int64
+	over     bool
+	observed observation
+}
+
+// observation is what a probeTransport has recorded.
+type observation struct {
+	posts     int
+	status    int
+	err       error
+	otherHost bool
+	tooLarge  bool
+	// broken is true if reading a response body failed.
+	broken bool
+}
+
+func newProbeTransport(ctx context.Context, j job, dial func(context.Context, string, string) (net.Conn, error)) *probeTransport {
+	w := &probeTransport{job: j, budget: handshakeBytes}
+	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	w.stop = context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout, w.closeAll) })
+	w.base = &http.Transport{
+		// The context of the request would cancel dialling too early or too late.
+		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+			if j.address != "" {
+				address = j.address
+			}
+			conn, err := dial(w.ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return w.trackConn(conn)
+		},
+		TLSClientConfig:        j.tls,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	return w
+}
+
+func (w *probeTransport) transport() mcp.Transport {
+	client := &http.Client{Transport: w}
+	if w.job.transport == SSE {
+		return &mcp.SSEClientTransport{Endpoint: w.job.url.String(), HTTPClient: client, MaxEventSize: listBytes}
+	}
+	return &mcp.StreamableClientTransport{
+		Endpoint:             w.job.url.String(),
+		HTTPClient:           client,
+		DisableStandaloneSSE: true,
+		MaxRetries:           -1,
+		MaxEventSize:         listBytes,
+	}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *probeTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := w.checkRequest(request); err != nil {
+		return nil, err
+	}
+	own := *request
+	own.Header = request.Header.Clone()
+	for name, values := range w.job.header {
+		own.Header[name] = values
+	}
+	response, err := w.base.RoundTrip(&own)
+	w.note(request, response, err)
+	if err != nil {
+		return nil, err
+	}
+	response.Body = &limitedBody{body: response.Body, probeTransport: w}
+	return response, nil
+}
+
+// checkRequest returns an error if the request must not be sent.
+func (w *probeTransport) checkRequest(request *http.Request) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if request.URL.Host != w.job.url.Host || request.URL.Scheme != w.job.url.Scheme {
+		w.observed.otherHost = true
+		return errOtherHost
+	}
+	if request.Method == http.MethodDelete {
+		delete(w.sessions, request.Header.Get(sessionHeader))
+	} else if w.observed.err != nil {
+		// The SDK would try initialize although server/discover failed with a network error.
+		return errEnded
+	}
+	if w.over {
+		return errEnded
+	}
+	if request.Method == http.MethodPost {
+		w.observed.posts++
+	}
+	return nil
+}
+
+// note records the outcome of a request. Deleting a session is not part of the handshake.
+func (w *probeTransport) note(request *http.Request, response *http.Response, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if request.Method == http.MethodDelete {
+		return
+	}
+	if err != nil {
+		w.observed.err = err
+		return
+	}
+	w.observed.status = response.StatusCode
+	if id := response.Header.Get(sessionHeader); id != "" {
+		if w.sessions == nil {
+			w.sessions = map[string]bool{}
+		}
+		w.sessions[id] = true
+	}
+}
+
+// extendLimit raises the limit of bytes.
+func (w *probeTransport) extendLimit(more int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.budget += more
+}
+
+func (w *probeTransport) consume(n int64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.budget -= n
+	if w.budget < 0 {
+		w.observed.tooLarge = true
+		return errTooLarge
+	}
+	return nil
+}
+
+func (w *probeTransport) markBroken() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.observed.broken = true
+}
+
+// trackConn records a connection, so that it is closed with the transport.
+func (w *probeTransport) trackConn(conn net.Conn) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		_ = conn.Close()
+		return nil, errEnded
+	}
+	w.conns = append(w.conns, conn)
+	return conn, nil
+}
+
+// onlyDiscovered reports whether server/discover was the only request and its response was not usable.
+func (w *probeTransport) onlyDiscovered() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.observed.posts == 1 && w.observed.err == nil && !w.observed.otherHost && !w.observed.tooLarge
+}
+
+// reset clears the observation for another handshake.
+func (w *probeTransport) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.observed = observation{}
+}
+
+// close deletes sessions that the SDK has not closed, and then closes all connections.
+func (w *probeTransport) close() {
+	for _, id := range w.openSessions() {
+		w.delete(id)
+	}
+	w.stop()
+	w.closeAll()
+}
+
+// closeSession lets the SDK close its session within closeTimeout.
+func (w *probeTransport) closeSession(session *mcp.ClientSession) {
+	timer := time.AfterFunc(closeTimeout, w.closeAll)
+	defer timer.Stop()
+	_ = session.Close()
+}
+
+// openSessions are sessions of requests that the server then rejected.
+func (w *probeTransport) openSessions() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make([]string, 0, len(w.sessions))
+	for id := range w.sessions {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func (w *probeTransport) delete(id string) {
+	ctx, cancel := context.WithTimeout(w.ctx, closeTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, w.job.url.String(), nil)
+	if err != nil {
+		return
+	}
+	request.Header.Set(sessionHeader, id)
+	response, err := w.RoundTrip(request)
+	if err == nil {
+		_ = response.Body.Close()
+	}
+}
+
+// closeAll ends all requests and connections.
+func (w *probeTransport) closeAll() {
+	w.mu.Lock()
+	w.over = true
+	conns := w.conns
+	w.conns = nil
+	w.mu.Unlock()
+	w.cancel()
+	w.base.CloseIdleConnections()
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+}
+
+// limitedBody is a response body with the byte limit of the probe.
+type limitedBody struct {
+	body           io.ReadCloser
+	probeTransport *probeTransport
+	begun          bool
+}
+
+// Read implements io.Reader.
+func (l *limitedBody) Read(buffer []byte) (int, error) {
+	if !l.begun {
+		l.begun = true
+		if err := l.probeTransport.consume(overhead); err != nil {
+			return 0, err
+		}
+	}
+	n, err := l.body.Read(buffer)
+	if over := l.probeTransport.consume(int64(n)); over != nil {
+		return 0, over
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		l.probeTransport.markBroken()
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (l *limitedBody) Close() error { return l.body.Close() }
