@@ -23,10 +23,10 @@ import (
 // Name is the controller's name in metrics, events, logs and flags.
 const Name = "securestorage"
 
-// FieldManager is the name under which everything is applied. It is stable for ever.
+// FieldManager is the field manager of every apply. It must never change.
 const FieldManager = "fixpoint-securestorage"
 
-// Finalizer keeps a SecureStorage until the cloud has nothing left of it that is to go.
+// Finalizer keeps a SecureStorage until its resources in the cloud are deleted.
 const Finalizer = "fixpoint.dev/teardown"
 
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=get;list;watch;patch
@@ -35,7 +35,7 @@ const Finalizer = "fixpoint.dev/teardown"
 // +kubebuilder:rbac:groups="",resources=serviceaccounts/token,verbs=create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Backoff of a reconcile that fails: from the first retry to the longest pause.
+// Backoff of failed reconciles: the first and the longest delay.
 const (
 	firstRetry  = 200 * time.Millisecond
 	longestWait = 5 * time.Minute
@@ -45,15 +45,15 @@ const (
 type Options struct {
 	// Concurrency is how many SecureStorages are reconciled at the same time.
 	Concurrency int
-	// Cloud is where the accounts live, and Credentials how one is known there.
+	// Cloud is the cloud that holds the accounts, and Credentials creates the tokens for it.
 	Cloud       *cloud.Cloud
 	Credentials cloud.Credentials
-	// Guard ends passes that are refused a write. Optional.
+	// Guard ends reconciles whose writes are refused because this replica is not the leader. Optional.
 	Guard *lease.Guard
 	// Applies and Phases count outcomes. Optional.
 	Applies *ssa.Metrics
 	Phases  *phases.Metrics
-	// Clock is for transition times and deadlines. Optional.
+	// Clock is used for transition times and deadlines. Optional.
 	Clock clock.PassiveClock
 }
 
@@ -64,33 +64,33 @@ func (o Options) complete() Options {
 	return o
 }
 
-// Engine is the engine that reconciles SecureStorages.
+// Engine reconciles SecureStorages.
 type Engine = phases.Engine[*v1alpha1.SecureStorage, *scope]
 
 // Setup adds the controller to a manager.
 func Setup(_ context.Context, mgr ctrl.Manager, o Options) error {
 	o = o.complete()
-	entrance := newDoor(mgr, o)
-	engine, err := newEngine(mgr, o, entrance)
+	access := newCloudAccess(mgr, o)
+	engine, err := newEngine(mgr, o, access)
 	if err != nil {
 		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(&v1alpha1.SecureStorage{}, builder.WithPredicates(worthAPass)).
+		For(&v1alpha1.SecureStorage{}, builder.WithPredicates(needsReconcile)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,
 			RateLimiter:             phases.NewBackoff(firstRetry, longestWait),
 		}).
-		Complete(o.Guard.Pass(&frugal{Engine: engine, reader: mgr.GetClient(), door: entrance, clock: o.Clock}))
+		Complete(o.Guard.Pass(&reconciler{Engine: engine, reader: mgr.GetClient(), access: access, clock: o.Clock}))
 	if err != nil {
 		return fmt.Errorf("building the controller %s: %w", Name, err)
 	}
 	return nil
 }
 
-func newDoor(mgr ctrl.Manager, o Options) *door {
-	return &door{
+func newCloudAccess(mgr ctrl.Manager, o Options) *cloudAccess {
+	return &cloudAccess{
 		cloud:       o.Cloud,
 		credentials: o.Credentials,
 		secrets:     mgr.GetAPIReader(),
@@ -99,13 +99,13 @@ func newDoor(mgr ctrl.Manager, o Options) *door {
 	}
 }
 
-// NewEngine makes the engine with a manager's clients.
+// NewEngine returns an engine that uses the clients of a manager.
 func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	o = o.complete()
-	return newEngine(mgr, o, newDoor(mgr, o))
+	return newEngine(mgr, o, newCloudAccess(mgr, o))
 }
 
-func newEngine(mgr ctrl.Manager, o Options, entrance *door) (*Engine, error) {
+func newEngine(mgr ctrl.Manager, o Options, access *cloudAccess) (*Engine, error) {
 	applier, err := ssa.New(ssa.Options{
 		Client:         mgr.GetClient(),
 		Reader:         mgr.GetAPIReader(),
@@ -114,27 +114,27 @@ func newEngine(mgr ctrl.Manager, o Options, entrance *door) (*Engine, error) {
 		Metrics:        o.Applies,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the applier of %s: %w", Name, err)
+		return nil, fmt.Errorf("creating the applier of %s: %w", Name, err)
 	}
-	return phases.New(definition(o, entrance), phases.Dependencies{
+	return phases.New(definition(o, access), phases.Dependencies{
 		Reader:   mgr.GetClient(),
 		Uncached: mgr.GetAPIReader(),
 		Applier:  applier,
 		Planner:  applier.DryRun(),
 		Scheme:   mgr.GetScheme(),
-		Recorder: entrance.recorder,
+		Recorder: access.recorder,
 		Metrics:  o.Phases,
 		Clock:    o.Clock,
 	})
 }
 
-func definition(o Options, entrance *door) phases.Definition[*v1alpha1.SecureStorage, *scope] {
+func definition(o Options, access *cloudAccess) phases.Definition[*v1alpha1.SecureStorage, *scope] {
 	return phases.Definition[*v1alpha1.SecureStorage, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope: func(storage *v1alpha1.SecureStorage) *scope {
-			return &scope{storage: storage, door: entrance, clock: o.Clock}
+			return &scope{storage: storage, access: access, clock: o.Clock}
 		},
 		Conditions: func(storage *v1alpha1.SecureStorage) []metav1.Condition { return storage.Status.Conditions },
 		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },

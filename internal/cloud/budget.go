@@ -82,7 +82,7 @@ func newBudget(c clock.PassiveClock, limits Limits) *budget {
 
 // enter lets the object begin a pass of so many reads now, or says how long it has to wait. To ask
 // again is to ask for the same pass.
-func (b *budget) enter(object string, reads int) time.Duration {
+func (b *budget) reserveReads(object string, reads int) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
@@ -153,7 +153,7 @@ func (b *budget) read(object string) time.Duration {
 }
 
 // take lets the object write now, or says how long it has to wait.
-func (b *budget) take(object string) time.Duration {
+func (b *budget) reserveWrite(object string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()

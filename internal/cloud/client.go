@@ -46,7 +46,7 @@ type Limits struct {
 	WritesBurst, ReadsBurst         int
 }
 
-func (l Limits) orAzures() Limits {
+func (l Limits) withDefaults() Limits {
 	if l.WritesPerSecond == 0 {
 		l.WritesPerSecond = writesPerSecond
 	}
@@ -91,7 +91,7 @@ func New(config Config) *Cloud {
 	if config.Guard != nil {
 		config.Transport = guarded(config.Guard, config.Transport)
 	}
-	config.Limits = config.Limits.orAzures()
+	config.Limits = config.Limits.withDefaults()
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
@@ -173,8 +173,8 @@ func newClient(config Config, subscription string, credential azcore.TokenCreden
 
 // Enter lets an object begin a pass of so many reads, or fails as [Throttled] with the time to wait.
 // Who comes without it may be refused half-way.
-func (c *Client) Enter(object string, reads int) error {
-	if wait := c.budget.enter(object, reads); wait > 0 {
+func (c *Client) ReserveReads(object string, reads int) error {
+	if wait := c.budget.reserveReads(object, reads); wait > 0 {
 		return throttled("beginning", wait)
 	}
 	return nil
@@ -190,7 +190,7 @@ func (c *Client) read(object string, target Target, doing string, call func() er
 
 // write runs a call that counts against the subscription's writes, in the name of an object.
 func (c *Client) write(object string, target Target, doing string, call func() error) error {
-	if wait := c.budget.take(object); wait > 0 {
+	if wait := c.budget.reserveWrite(object); wait > 0 {
 		return throttled(doing, wait)
 	}
 	return c.outcome(target, doing, call())
@@ -353,9 +353,9 @@ func (c *Client) DeleteAccount(ctx context.Context, group string, account *Accou
 	return ignoreNotFound(err)
 }
 
-// NameIsFree says whether nobody in the whole cloud has the name of a storage account. It is a POST,
+// IsNameAvailable says whether nobody in the whole cloud has the name of a storage account. It is a POST,
 // which the cloud counts as a write.
-func (c *Client) NameIsFree(ctx context.Context, name string) (bool, error) {
+func (c *Client) IsNameAvailable(ctx context.Context, name string) (bool, error) {
 	var answer armstorage.AccountsClientCheckNameAvailabilityResponse
 	err := c.write(name, OnAccount, "looking whether the name of the storage account is free", func() (err error) {
 		answer, err = c.accounts.CheckNameAvailability(ctx, armstorage.AccountCheckNameAvailabilityParameters{
@@ -531,8 +531,8 @@ func isWithin(id, scope string) bool {
 	return strings.HasPrefix(id, scope)
 }
 
-// IsOurGrant says whether a grant is one that [Client.CreateGrant] makes, and not somebody else's.
-func IsOurGrant(grantID, vaultID, principalID string) bool {
+// IsManagedGrant says whether a grant is one that [Client.CreateGrant] makes, and not somebody else's.
+func IsManagedGrant(grantID, vaultID, principalID string) bool {
 	return strings.EqualFold(path.Base(grantID), grantName(vaultID, principalID))
 }
 

@@ -37,8 +37,8 @@ func (a Account) Provisioned() bool { return a.State == "Succeeded" }
 // Failed says whether the creation has ended without an account that could be used.
 func (a Account) Failed() bool { return a.State == "Failed" || a.State == "Canceled" }
 
-// GoesAway says whether the account is being deleted.
-func (a Account) GoesAway() bool { return a.State == "Deleting" }
+// IsDeleting says whether the account is being deleted.
+func (a Account) IsDeleting() bool { return a.State == "Deleting" }
 
 // Key sources of an account's encryption.
 const (

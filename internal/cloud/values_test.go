@@ -30,8 +30,8 @@ func TestNamesAreValidAndStable(t *testing.T) {
 	g.Expect(name).To(Equal(grantName("/SUBSCRIPTIONS/S/resourcegroups/g/providers/Microsoft.KeyVault/vaults/v", "p")), "ids have no case")
 	g.Expect(name).NotTo(Equal(grantName(vault+"2", "P")))
 	id := vault + "/providers/Microsoft.Authorization/roleAssignments/" + name
-	g.Expect(IsOurGrant(id, vault, "p")).To(BeTrue())
-	g.Expect(IsOurGrant(id, vault, "q")).To(BeFalse())
+	g.Expect(IsManagedGrant(id, vault, "p")).To(BeTrue())
+	g.Expect(IsManagedGrant(id, vault, "q")).To(BeFalse())
 	g.Expect(GrantedAt(id)).To(Equal(vault))
 	g.Expect(GrantedAt(vault)).To(BeEmpty())
 }
