@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"reflect"
 	"time"
@@ -123,20 +122,4 @@ func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 		}
 		return nil
 	}
-}
-
-// sharedIndexer lets several controllers add the same index; a cache accepts each index only once.
-type sharedIndexer struct {
-	client.FieldIndexer
-	done map[string]bool
-}
-
-// IndexField implements [client.FieldIndexer].
-func (i *sharedIndexer) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
-	index := fmt.Sprintf("%T %s", object, field)
-	if i.done[index] {
-		return nil
-	}
-	i.done[index] = true
-	return i.FieldIndexer.IndexField(ctx, object, field, extract)
 }

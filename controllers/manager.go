@@ -36,6 +36,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -290,13 +291,12 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 	if err != nil {
 		return err
 	}
-	indexer := &sharedIndexer{FieldIndexer: mgr.GetFieldIndexer(), done: map[string]bool{}}
+	common := setup.Options{
+		Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
+		NoClusterRights: o.NoClusterRights, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
+	}
 	if slices.Contains(o.Controllers, appservice.Name) {
-		err := appservice.Setup(ctx, mgr, appservice.Options{
-			Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
-			Indexer: indexer, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock, NoClusterRights: o.NoClusterRights,
-		})
-		if err != nil {
+		if err := appservice.Setup(mgr, common); err != nil {
 			return err
 		}
 	}
@@ -305,27 +305,15 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 		if err != nil {
 			return fmt.Errorf("creating the prober: %w", err)
 		}
-		err = mcpserver.Setup(ctx, mgr, mcpserver.Options{
-			Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
-			Indexer: indexer, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
-			Settings: mcpserver.Settings{BridgeImage: o.BridgeImage, ManagerNamespace: o.PodNamespace, ManagerLabels: o.PodLabels},
-			Prober:   probes, NoClusterRights: o.NoClusterRights,
-		})
-		if err != nil {
+		settings := mcpserver.Settings{BridgeImage: o.BridgeImage, ManagerNamespace: o.PodNamespace, ManagerLabels: o.PodLabels}
+		if err := mcpserver.Setup(ctx, mgr, mcpserver.Options{Options: common, Settings: settings, Prober: probes}); err != nil {
 			return err
 		}
 	}
 	if slices.Contains(o.Controllers, securestorage.Name) {
 		endpoint := o.Cloud
 		endpoint.Guard = guard
-		err := securestorage.Setup(ctx, mgr, securestorage.Options{
-			Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
-			Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
-			Cloud: cloud.New(endpoint), Credentials: o.Credentials,
-		})
-		if err != nil {
-			return err
-		}
+		return securestorage.Setup(mgr, securestorage.Options{Options: common, Cloud: cloud.New(endpoint), Credentials: o.Credentials})
 	}
 	return nil
 }

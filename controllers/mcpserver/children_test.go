@@ -12,7 +12,6 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
-	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 const metadata = `
@@ -129,8 +128,8 @@ func TestNetworkPolicyAdmitsTheManager(t *testing.T) {
 			desired, err := desiredNetworkPolicy(server, c.settings)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(asJSON(t, desired.Spec.Ingress[0].From)).To(MatchYAML(c.want))
-			verdict := networkPolicy.Explain(t.Context(), &scope{server: server, settings: c.settings}, nil, phases.Done("declared"))
-			g.Expect(verdict.Message()).To(Equal("declared" + c.says))
+			verdict := networkPolicy.Ready(t.Context(), &scope{server: server, settings: c.settings}, nil)
+			g.Expect(verdict.Message()).To(Equal(policyApplied + c.says))
 		})
 	}
 }

@@ -84,7 +84,7 @@ func TestExternalEndpoint(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			url, why := externalEndpoint(&scope{server: tools(c.change), gateways: c.fakeGateways})
+			url, why := externalEndpoint(&scope{server: tools(c.change), readers: readers{gateways: c.fakeGateways}})
 			g.Expect(url).To(Equal(c.url))
 			g.Expect(why).To(Equal(c.why))
 		})

@@ -210,7 +210,7 @@ func TestTarget(t *testing.T) {
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "key"}, Data: map[string][]byte{"token": []byte("hush"), "other": []byte("x")}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "ca"}, Data: map[string]string{"ca.crt": "PEM"}},
 	)
-	s := &scope{server: server, keys: &keyReader{metadata: api, data: api}}
+	s := &scope{server: server, readers: readers{keys: &keyReader{metadata: api, data: api}}}
 
 	target, err := s.target(context.Background(), servingPods{
 		addresses: []string{"10.0.0.1:8080"}, identities: map[string]string{"10.0.0.1:8080": "uid"}, versions: []string{"tools-a", "tools-b"}})
@@ -258,7 +258,7 @@ func TestObserveProtocol(t *testing.T) {
 			server := tools(c.change)
 			key := client.ObjectKeyFromObject(server)
 			probes := &fakeProber{set: map[client.ObjectKey]prober.Target{key: {}}, result: c.result}
-			s := &scope{server: server, reader: newClient(c.traffic...), prober: probes, keys: &keyReader{}}
+			s := &scope{server: server, reader: newClient(c.traffic...), prober: probes, readers: readers{keys: &keyReader{}}}
 
 			verdict, err := observeProtocol(context.Background(), s)
 

@@ -2,20 +2,16 @@ package securestorage
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
-	"github.com/fixpoint-dev/fixpoint/internal/lease"
+	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -23,10 +19,10 @@ import (
 // Name is the controller's name in metrics, events, logs and flags.
 const Name = "securestorage"
 
-// FieldManager is the name under which everything is applied. It is stable for ever.
+// FieldManager is the field manager of every apply. It must never change.
 const FieldManager = "fixpoint-securestorage"
 
-// Finalizer keeps a SecureStorage until the cloud has nothing left of it that is to go.
+// Finalizer keeps a SecureStorage until its resources in the cloud are deleted.
 const Finalizer = "fixpoint.dev/teardown"
 
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=get;list;watch;patch
@@ -37,103 +33,55 @@ const Finalizer = "fixpoint.dev/teardown"
 
 // Options for [Setup].
 type Options struct {
-	// Concurrency is the maximum number of concurrent reconciles.
-	Concurrency int
-	// RetryMinDelay and RetryMaxDelay bound the exponential backoff of failed reconciles.
-	RetryMinDelay, RetryMaxDelay time.Duration
-	// Cloud is where the accounts live, and Credentials how one is known there.
+	setup.Options
+	// Cloud is the cloud that holds the accounts, and Credentials creates the tokens for it.
 	Cloud       *cloud.Cloud
 	Credentials cloud.Credentials
-	// Guard ends passes that are refused a write. Optional.
-	Guard *lease.Guard
-	// Applies and Phases count outcomes. Optional.
-	Applies *ssa.Metrics
-	Phases  *phases.Metrics
-	// Clock is for transition times and deadlines. Optional.
-	Clock clock.PassiveClock
 }
 
-func (o Options) complete() Options {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	return o
-}
-
-// Engine is the engine that reconciles SecureStorages.
+// Engine reconciles SecureStorages.
 type Engine = phases.Engine[*v1alpha1.SecureStorage, *scope]
 
 // Setup adds the controller to a manager.
-func Setup(_ context.Context, mgr ctrl.Manager, o Options) error {
-	o = o.complete()
-	entrance := newDoor(mgr, o)
-	engine, err := newEngine(mgr, o, entrance)
+func Setup(mgr ctrl.Manager, o Options) error {
+	engine, err := NewEngine(mgr, o)
 	if err != nil {
 		return err
 	}
-	err = ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
-		For(&v1alpha1.SecureStorage{}, builder.WithPredicates(worthAPass)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: o.Concurrency,
-			RateLimiter:             phases.NewBackoff(o.RetryMinDelay, o.RetryMaxDelay),
-		}).
-		Complete(o.Guard.Pass(&frugal{Engine: engine, reader: mgr.GetClient(), door: entrance, clock: o.Clock}))
-	if err != nil {
-		return fmt.Errorf("building the controller %s: %w", Name, err)
-	}
-	return nil
+	options := o.ForEngine()
+	options.Updates = needsReconcile
+	return engine.SetupWithManager(mgr, options)
 }
 
-func newDoor(mgr ctrl.Manager, o Options) *door {
-	return &door{
+// NewEngine returns an engine that uses the clients of a manager.
+func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
+	dependencies, err := o.Dependencies(mgr, Name, FieldManager, applyconfiguration.NewTypeConverter(mgr.GetScheme()))
+	if err != nil {
+		return nil, err
+	}
+	return phases.New(definition(dependencies.Clock, &cloudAccess{
 		cloud:       o.Cloud,
 		credentials: o.Credentials,
 		secrets:     mgr.GetAPIReader(),
 		tokens:      mgr.GetClient().SubResource("token"),
-		recorder:    mgr.GetEventRecorder(Name),
+		recorder:    dependencies.Recorder,
+	}), dependencies)
+}
+
+func definition(now clock.PassiveClock, access *cloudAccess) phases.Definition[*v1alpha1.SecureStorage, *scope] {
+	newScope := func(storage *v1alpha1.SecureStorage) *scope {
+		return &scope{storage: storage, access: access, clock: now}
 	}
-}
-
-// NewEngine makes the engine with a manager's clients.
-func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
-	o = o.complete()
-	return newEngine(mgr, o, newDoor(mgr, o))
-}
-
-func newEngine(mgr ctrl.Manager, o Options, entrance *door) (*Engine, error) {
-	applier, err := ssa.New(ssa.Options{
-		Client:         mgr.GetClient(),
-		Reader:         mgr.GetAPIReader(),
-		FieldManager:   FieldManager,
-		TypeConverters: []managedfields.TypeConverter{applyconfiguration.NewTypeConverter(mgr.GetScheme())},
-		Metrics:        o.Applies,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("making the applier of %s: %w", Name, err)
-	}
-	return phases.New(definition(o, entrance), phases.Dependencies{
-		Reader:   mgr.GetClient(),
-		Uncached: mgr.GetAPIReader(),
-		Applier:  applier,
-		Planner:  applier.DryRun(),
-		Scheme:   mgr.GetScheme(),
-		Recorder: entrance.recorder,
-		Metrics:  o.Phases,
-		Clock:    o.Clock,
-	})
-}
-
-func definition(o Options, entrance *door) phases.Definition[*v1alpha1.SecureStorage, *scope] {
 	return phases.Definition[*v1alpha1.SecureStorage, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
-		Scope: func(storage *v1alpha1.SecureStorage) *scope {
-			return &scope{storage: storage, door: entrance, clock: o.Clock}
-		},
+		Scope:      newScope,
 		Conditions: func(storage *v1alpha1.SecureStorage) []metav1.Condition { return storage.Status.Conditions },
 		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },
 		Suspended:  func(storage *v1alpha1.SecureStorage) bool { return storage.Spec.Suspend },
+		Postpone: func(ctx context.Context, storage *v1alpha1.SecureStorage) time.Duration {
+			return newScope(storage).postpone(ctx)
+		},
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// quick is a cloud with all delays of the real one, each of which takes a few passes.
-func quick() fakecloud.Knobs {
+// fastCloud has all the delays of Azure, each of which takes a few reconciles.
+func fastCloud() fakecloud.Knobs {
 	return fakecloud.Knobs{
 		AccountCreation: fakecloud.Fixed(4 * time.Second),
 		AccountUpdate:   fakecloud.Fixed(time.Second),
@@ -29,7 +29,7 @@ func quick() fakecloud.Knobs {
 	}
 }
 
-// sides of the effect of a call.
+// sides says on which side of the effect of a call the process crashes.
 var sides = map[bool]string{false: "before", true: "after"}
 
 var accesses = map[string]func(*v1alpha1.SecureStorageSpec){
@@ -37,121 +37,121 @@ var accesses = map[string]func(*v1alpha1.SecureStorageSpec){
 	"policy": byPolicy,
 }
 
-// newAccessWorld has a vault of the sort that the access asks for.
-func newAccessWorld(t *testing.T, access string, edits ...func(*v1alpha1.SecureStorageSpec)) *world {
+// newFixtureFor has a key vault that supports the access type.
+func newFixtureFor(t *testing.T, access string, edits ...func(*v1alpha1.SecureStorageSpec)) *fixture {
 	t.Helper()
-	return newAccessWorldOf(t, quick(), access, edits...)
+	return newFixtureWith(t, fastCloud(), access, edits...)
 }
 
-func newAccessWorldOf(t *testing.T, knobs fakecloud.Knobs, access string, edits ...func(*v1alpha1.SecureStorageSpec)) *world {
+func newFixtureWith(t *testing.T, knobs fakecloud.Knobs, access string, edits ...func(*v1alpha1.SecureStorageSpec)) *fixture {
 	t.Helper()
-	w := newWorld(t, knobs, append(edits, accesses[access])...)
+	f := newFixture(t, knobs, append(edits, accesses[access])...)
 	if access == "policy" {
-		w.addVault("old-vault", fakecloud.VaultSpec{PurgeProtection: true, AccessPolicies: true})
-		inVault("old-vault")(&w.storage.Spec)
+		f.addVault("old-vault", fakecloud.VaultSpec{PurgeProtection: true, AccessPolicies: true})
+		inVault("old-vault")(&f.storage.Spec)
 	}
-	return w
+	return f
 }
 
-func (w *world) addVault(name string, spec fakecloud.VaultSpec) {
-	w.server.SeedVault(w.demo.Subscription, w.demo.Group, name, spec)
-	_, err := w.server.SeedKey(name, w.demo.Key, fakecloud.KeySpec{})
-	w.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) addVault(name string, spec fakecloud.VaultSpec) {
+	f.server.SeedVault(f.demo.Subscription, f.demo.Group, name, spec)
+	_, err := f.server.SeedKey(name, f.demo.Key, fakecloud.KeySpec{})
+	f.Expect(err).NotTo(HaveOccurred())
 }
 
-func TestAProcessMayEndAtAnyCall(t *testing.T) {
+func TestRecoversFromCrashAtAnyCall(t *testing.T) {
 	for access := range accesses {
 		for after, side := range sides {
 			ended := true
 			for at := 1; ended; at++ {
 				t.Run(fmt.Sprintf("%s/%s call %d", access, side, at), func(t *testing.T) {
-					// given a process that ends at this call to the cloud or to the API server
-					w := newAccessWorld(t, access)
-					w.cut = &cut{at: at, after: after}
-					// when the next one goes on
-					w.runUntilReady()
-					ended = w.cut == nil
-					// then there is one account, as declared
-					w.Expect(w.created()).To(Equal(1))
-					w.Expect(w.storage.Status.Encryption).To(Equal(v1alpha1.EncryptionCustomerKey))
-					w.Expect(w.told("DriftCorrected")).To(BeZero(), "nobody else has changed anything")
-					w.neverClaimsAKeyThatIsNotUsed()
+					// given a process that crashes at this call to the cloud or to the API server
+					f := newFixtureFor(t, access)
+					f.crashAt = &crashPoint{at: at, after: after}
+					// when the next process continues
+					f.runUntilReady()
+					ended = f.crashAt == nil
+					// then one account exists, as declared
+					f.Expect(f.created()).To(Equal(1))
+					f.Expect(f.storage.Status.Encryption).To(Equal(v1alpha1.EncryptionCustomerKey))
+					f.Expect(f.eventsWith("DriftCorrected")).To(BeZero(), "nothing was changed outside of the controller")
+					f.expectEncryptionReadyIsHonest()
 				})
 			}
 		}
 	}
 }
 
-func TestAnswersMayBeLost(t *testing.T) {
-	knobs := quick()
+func TestToleratesLostResponses(t *testing.T) {
+	knobs := fastCloud()
 	knobs.LostResponses, knobs.ErrorsAfterEffect, knobs.ServerErrors = 0.2, 0.1, 0.1
 	for seed := range 20 {
-		w := newWorld(t, knobs)
-		w.storage.UID += "-" + uidSuffix(seed) // another object has other luck
-		w.runUntilReady()
-		w.Expect(w.created()).To(Equal(1))
-		w.delete()
-		w.runUntilGone()
-		w.leavesNothing()
+		f := newFixture(t, knobs)
+		f.storage.UID += "-" + uidSuffix(seed) // the faults depend on the UID
+		f.runUntilReady()
+		f.Expect(f.created()).To(Equal(1))
+		f.delete()
+		f.runUntilDeleted()
+		f.expectNothingLeft()
 	}
 }
 
-func TestADeletionMayComeAtAnyTime(t *testing.T) {
+func TestCanBeDeletedAtAnyTime(t *testing.T) {
 	for access := range accesses {
-		const passesToReady = 25
-		for passes := range passesToReady {
-			t.Run(fmt.Sprintf("%s/after %d passes", access, passes), func(t *testing.T) {
+		const reconcilesToReady = 25
+		for n := range reconcilesToReady {
+			t.Run(fmt.Sprintf("%s/after %d reconciles", access, n), func(t *testing.T) {
 				// given
-				w := newAccessWorld(t, access)
-				for range passes {
-					after := w.pass()
-					w.clock.Step(after)
+				f := newFixtureFor(t, access)
+				for range n {
+					after := f.reconcile()
+					f.clock.Step(after)
 				}
 				// when
-				w.delete()
-				w.runUntilGone()
+				f.delete()
+				f.runUntilDeleted()
 				// then
-				w.leavesNothing()
-				w.clock.Step(time.Hour)
-				w.leavesNothing() // nor does anything come about late
-				w.Expect(w.created()).To(BeNumerically("<=", 1))
+				f.expectNothingLeft()
+				f.clock.Step(time.Hour)
+				f.expectNothingLeft() // also not after a delay
+				f.Expect(f.created()).To(BeNumerically("<=", 1))
 			})
 		}
 	}
 }
 
-// The process ends while the storage comes about, and before the next one has looked, it is deleted:
-// what the status could not say any more must be found all the same.
-func TestADeletionMayFollowTheEndOfAProcess(t *testing.T) {
+// The process crashes during the creation, and the object is deleted before the next process starts:
+// the teardown also finds what the status did not record.
+func TestDeletionAfterCrashLeavesNothing(t *testing.T) {
 	for access := range accesses {
 		for after, side := range sides {
 			ended := true
 			for at := 1; ended; at++ {
 				t.Run(fmt.Sprintf("%s/%s call %d", access, side, at), func(t *testing.T) {
 					// given
-					w := newAccessWorld(t, access)
-					w.cut = &cut{at: at, after: after}
-					w.runUntil("cut, or ready", func() bool { return w.cut == nil || w.isReady() })
-					ended = w.cut == nil
-					w.cut = nil
+					f := newFixtureFor(t, access)
+					f.crashAt = &crashPoint{at: at, after: after}
+					f.runUntil("crashed or ready", func() bool { return f.crashAt == nil || f.isReady() })
+					ended = f.crashAt == nil
+					f.crashAt = nil
 					// when
-					w.delete()
-					w.runUntilGone()
+					f.delete()
+					f.runUntilDeleted()
 					// then
-					w.leavesNothing()
-					w.clock.Step(time.Hour)
-					w.leavesNothing()
+					f.expectNothingLeft()
+					f.clock.Step(time.Hour)
+					f.expectNothingLeft()
 				})
 			}
 		}
 	}
 }
 
-// And the next process ends while it tears down, in a cloud where an account is gone as soon as it is
-// deleted: what only the account could tell, and the status did not say yet, must not go with it.
-func TestTwoProcessesMayEnd(t *testing.T) {
+// The next process crashes during the teardown, in a cloud that deletes accounts immediately: the
+// principal ID that only the account had is not lost.
+func TestTeardownRecoversFromTwoCrashes(t *testing.T) {
 	t.Parallel()
-	knobs := quick()
+	knobs := fastCloud()
 	knobs.AccountDeletion, knobs.ReadAfterWrite = fakecloud.Fixed(0), fakecloud.Fixed(0)
 	for access := range accesses {
 		began := true
@@ -160,57 +160,57 @@ func TestTwoProcessesMayEnd(t *testing.T) {
 			for then := 1; ended; then++ {
 				t.Run(fmt.Sprintf("%s/after call %d, then after call %d", access, at, then), func(t *testing.T) {
 					// given
-					w := newAccessWorldOf(t, knobs, access)
-					w.cut = &cut{at: at, after: true}
-					w.runUntil("cut, or ready", func() bool { return w.cut == nil || w.isReady() })
-					began = w.cut == nil
+					f := newFixtureWith(t, knobs, access)
+					f.crashAt = &crashPoint{at: at, after: true}
+					f.runUntil("crashed or ready", func() bool { return f.crashAt == nil || f.isReady() })
+					began = f.crashAt == nil
 					// when
-					w.delete()
-					w.cut = &cut{at: then, after: true}
-					w.runUntilGone()
-					ended = w.cut == nil
+					f.delete()
+					f.crashAt = &crashPoint{at: then, after: true}
+					f.runUntilDeleted()
+					ended = f.crashAt == nil
 					// then
-					w.leavesNothing()
+					f.expectNothingLeft()
 				})
 			}
 		}
 	}
 }
 
-// Deleted while an account that was just asked for cannot be seen yet.
-func TestADeletionFindsAnAccountThatIsNotSeenYet(t *testing.T) {
-	knobs := quick()
+// The object is deleted while the account that was just created is not visible yet.
+func TestDeletionWaitsForInvisibleAccount(t *testing.T) {
+	knobs := fastCloud()
 	knobs.ReadAfterWrite = fakecloud.Fixed(10 * time.Second)
-	w := newWorld(t, knobs)
-	w.pass()
-	w.delete()
-	w.runUntilGone()
-	w.leavesNothing()
-	w.Expect(w.created()).To(Equal(1))
+	f := newFixture(t, knobs)
+	f.reconcile()
+	f.delete()
+	f.runUntilDeleted()
+	f.expectNothingLeft()
+	f.Expect(f.created()).To(Equal(1))
 }
 
-func TestAProcessMayEndDuringATeardown(t *testing.T) {
+func TestTeardownRecoversFromCrashAtAnyCall(t *testing.T) {
 	t.Parallel()
 	for access := range accesses {
 		for after, side := range sides {
-			// The instants of one run: whether the deletion comes early or late, the process may end.
-			for _, passes := range []int{1, 6, 25} {
+			// The process crashes whether the deletion comes early or late.
+			for _, n := range []int{1, 6, 25} {
 				ended := true
 				for at := 1; ended; at++ {
-					t.Run(fmt.Sprintf("%s/deleted after %d passes/%s call %d", access, passes, side, at), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%s/deleted after %d reconciles/%s call %d", access, n, side, at), func(t *testing.T) {
 						// given
-						w := newAccessWorld(t, access)
-						for range passes {
-							after := w.pass()
-							w.clock.Step(after)
+						f := newFixtureFor(t, access)
+						for range n {
+							after := f.reconcile()
+							f.clock.Step(after)
 						}
-						w.delete()
+						f.delete()
 						// when
-						w.cut = &cut{at: at, after: after}
-						w.runUntilGone()
-						ended = w.cut == nil
+						f.crashAt = &crashPoint{at: at, after: after}
+						f.runUntilDeleted()
+						ended = f.crashAt == nil
 						// then
-						w.leavesNothing()
+						f.expectNothingLeft()
 					})
 				}
 			}
@@ -218,22 +218,22 @@ func TestAProcessMayEndDuringATeardown(t *testing.T) {
 	}
 }
 
-// neverClaimsAKeyThatIsNotUsed holds every status against the ledger: while EncryptionReady was True,
-// the account was encrypted with the key, but for what somebody else did.
-func (w *world) neverClaimsAKeyThatIsNotUsed() {
-	w.t.Helper()
-	for i, status := range w.statuses {
+// expectEncryptionReadyIsHonest checks every status against the ledger: while EncryptionReady was True,
+// the account was encrypted with the key, apart from changes made outside of the controller.
+func (f *fixture) expectEncryptionReadyIsHonest() {
+	f.t.Helper()
+	for i, status := range f.statuses {
 		if !isEncrypted(status.status) {
 			continue
 		}
-		until := w.clock.Now()
-		if i+1 < len(w.statuses) {
-			until = w.statuses[i+1].at
+		until := f.clock.Now()
+		if i+1 < len(f.statuses) {
+			until = f.statuses[i+1].at
 		}
-		for _, entry := range w.server.Ledger() {
+		for _, entry := range f.server.Ledger() {
 			isWithin := !entry.Time.Before(status.at) && entry.Time.Before(until)
 			if isWithin && entry.Who != fakecloud.WhoMeddler && entry.Key == string(v1alpha1.EncryptionPlatformKeys) {
-				w.Expect(entry).To(BeNil(), "EncryptionReady was True from %s to %s", status.at, until)
+				f.Expect(entry).To(BeNil(), "EncryptionReady was True from %s to %s", status.at, until)
 			}
 		}
 	}

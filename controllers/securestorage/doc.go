@@ -1,10 +1,11 @@
-// Package securestorage reconciles SecureStorages: a storage account in the cloud that is encrypted
-// with the customer's own key.
+// Package securestorage reconciles SecureStorages: storage accounts in Azure that are encrypted with a
+// customer-managed key.
 //
-// [Phases] is the order in which that comes about; each phase has the file of its name. Nothing is
-// remembered from one pass to the next: every pass reads what the cloud says now, at most three
-// calls for one that is as it should be, and goes on from there. Only the grants are noted in the status,
-// each before it is made, since nobody can be asked later where there are any. What there is to do and
-// whether it is done are functions of values; the calls are in internal/cloud. docs/securestorage.md is
-// the same for people.
+// [Phases] lists the phases in order; each phase has a file of its name. Every reconcile reads the
+// current state from the cloud (at most three calls if nothing has to change) and continues from
+// there. The exception is status.grants: each grant is recorded in the status before it is created,
+// because the cloud cannot list the grants of an identity that no longer exists.
+//
+// Deciding what to do next is separated from the calls: decide... functions are functions of values,
+// and the calls are in internal/cloud. The user documentation is docs/securestorage.md.
 package securestorage

@@ -14,7 +14,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// encryption is the account's encryption with the key.
+// encryption encrypts the account with the key.
 var encryption = phases.Step[*scope]{
 	Name:    "Encryption",
 	Observe: observeEncryption,
@@ -22,39 +22,39 @@ var encryption = phases.Step[*scope]{
 	Undo:    undoEncryption,
 }
 
-func observeEncryption(_ context.Context, s *scope) (phases.Verdict, error) {
+func observeEncryption(_ context.Context, s *scope) (phases.Observation, error) {
 	if drifts := encryptionDrifts(s.desiredEncryption(), s.account.Encryption); len(drifts) > 0 {
-		missing := phases.Missing(s.whyNotEncrypted(), "encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.KeyName)
+		missing := phases.Missing(s.notEncryptedReason(), "encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.KeyName)
 		return missing.Drifted(drifts...), nil
 	}
-	if former := s.former(); len(former) > 0 {
-		return s.judgeFormer(former), nil
+	if former := s.formerGrants(); len(former) > 0 {
+		return s.decideFormerGrants(former), nil
 	}
 	return s.encrypted(), nil
 }
 
-// judgeFormer: right after the spec has changed, the account may be encrypted another way already than
-// can be seen, by a write of the pass before. So it is looked at twice.
-func (s *scope) judgeFormer(former []hold) phases.Verdict {
+// decideFormerGrants waits for a second read after the spec changed: the first read may not show yet
+// that the previous reconcile switched the account to a former key vault.
+func (s *scope) decideFormerGrants(former []keyGrant) phases.Observation {
 	at := vaultNames(former)
 	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady)
 	if c == nil || c.ObservedGeneration != s.storage.Generation || c.Status == metav1.ConditionUnknown {
-		return phases.Wait(v1alpha1.ReasonUpdating, "looking once more whether the grant on key vault "+at+" is not used any more", jitter(pauseProgress))
+		return phases.Wait(v1alpha1.ReasonUpdating, "checking again that the grant on key vault "+at+" is unused before revoking it", jitter(retryInProgress))
 	}
-	return phases.Missing(v1alpha1.ReasonUpdating, "take back the grant on key vault "+at+" that is not used any more")
+	return phases.Missing(v1alpha1.ReasonUpdating, "revoke the unused grant on key vault "+at)
 }
 
 func (s *scope) encrypted() phases.Verdict {
-	message := "the account is encrypted with key " + s.storage.Spec.Key.KeyName
-	if len(s.left) > 0 {
-		return phases.DoneBecause(v1alpha1.ReasonGrantLeft, message+"; "+s.describeLeft()).LookAgainAfter(s.pollInterval())
+	message := "storage account is encrypted with key " + s.storage.Spec.Key.KeyName
+	if len(s.unrevoked) > 0 {
+		return phases.DoneBecause(v1alpha1.ReasonGrantLeft, message+"; "+s.unrevokedMessage()).RecheckAfter(s.pollInterval())
 	}
-	return s.settled(message)
+	return s.doneUntilPoll(message)
 }
 
-// whyNotEncrypted is the reason for as long as the account is not encrypted as declared: somebody has
-// changed what was there for the same spec, or it has yet to be brought about. It stays until then.
-func (s *scope) whyNotEncrypted() string {
+// notEncryptedReason distinguishes drift from an encryption that was never complete for this spec. The
+// reason stays until the account is encrypted.
+func (s *scope) notEncryptedReason() string {
 	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady)
 	if c == nil || c.ObservedGeneration != s.storage.Generation {
 		return v1alpha1.ReasonEncrypting
@@ -65,7 +65,7 @@ func (s *scope) whyNotEncrypted() string {
 	return v1alpha1.ReasonEncrypting
 }
 
-// desiredEncryption follows the newest version of the key unless the spec pins one.
+// desiredEncryption returns the encryption that the spec asks for; no version means the latest one.
 func (s *scope) desiredEncryption() cloud.Encryption {
 	return cloud.Encryption{
 		KeySource:  cloud.CustomerManaged,
@@ -75,20 +75,19 @@ func (s *scope) desiredEncryption() cloud.Encryption {
 	}
 }
 
-// vaultURI is the vault's part of a key's identifier: https://VAULT/keys/KEY.
+// vaultURI returns the URI of the key vault from a key identifier: https://VAULT/keys/KEY.
 func vaultURI(keyID string) string {
 	before, _, _ := strings.Cut(keyID, "/keys/")
 	return before
 }
 
-// vaultName is the vault's name in its URI: https://NAME.vault.azure.net.
+// vaultName returns the name of a key vault from its URI: https://NAME.vault.azure.net.
 func vaultName(uri string) string {
 	host, _, _ := strings.Cut(strings.TrimPrefix(strings.ToLower(uri), "https://"), ".")
 	return host
 }
 
-// isEncrypted says whether the account is encrypted from the vault that the spec names, by what the
-// account alone says.
+// isEncrypted says whether the account is encrypted with a key of the key vault that the spec names.
 func (s *scope) isEncrypted() bool {
 	e := s.account.Encryption
 	return e.KeySource == cloud.CustomerManaged && vaultName(e.VaultURI) == strings.ToLower(vaultOf(s.storage).name)
@@ -112,8 +111,8 @@ func ensureEncryption(ctx context.Context, s *scope) (phases.Verdict, error) {
 	if verdict, err := s.encrypt(ctx); err != nil || !verdict.IsDone() {
 		return verdict, err
 	}
-	if err := s.retire(ctx, s.former()); err != nil {
-		return s.trouble(err)
+	if err := s.revokeFormer(ctx, s.formerGrants()); err != nil {
+		return s.classifyError(err)
 	}
 	return s.encrypted(), nil
 }
@@ -125,51 +124,51 @@ func (s *scope) encrypt(ctx context.Context) (phases.Verdict, error) {
 	}
 	account, err := s.accounts.UpdateAccount(ctx, s.group(), s.account, cloud.Change{Encryption: &want})
 	if cloud.Is(err, cloud.Propagating) {
-		// It goes on using the key that it uses now, and no other.
-		if err := s.retireUnused(ctx); err != nil {
-			return s.trouble(err)
+		// The account keeps using the key that it uses now, so all other grants are unused.
+		if err := s.revokeUnused(ctx); err != nil {
+			return s.classifyError(err)
 		}
-		return s.explainRefusal(ctx)
+		return s.decideRefusal(ctx)
 	}
 	if err != nil {
-		return s.trouble(err)
+		return s.classifyError(err)
 	}
 	s.account = account
 	if len(encryptionDrifts(want, account.Encryption)) > 0 {
-		return phases.Wait(s.whyNotEncrypted(), "the cloud is changing the encryption of storage account "+account.Name, jitter(pauseProgress)), nil
+		return phases.Wait(s.notEncryptedReason(), "waiting for the encryption change of storage account "+account.Name+" to finish", jitter(retryInProgress)), nil
 	}
 	return phases.Done(""), nil
 }
 
-// explainRefusal: a vault that has become unfit since it was looked at refuses in the same words as a
-// grant that has yet to spread.
-func (s *scope) explainRefusal(ctx context.Context) (phases.Verdict, error) {
-	verdict := s.judgePropagation()
+// decideRefusal reads the key vault again once the propagation deadline has passed: Azure returns the
+// same error for an unusable key vault as for a grant that has not propagated.
+func (s *scope) decideRefusal(ctx context.Context) (phases.Verdict, error) {
+	verdict := s.decidePropagation()
 	if !verdict.IsStalled() || s.vault != nil {
 		return verdict, nil
 	}
-	if unfit, err := s.lookAtVault(ctx); err != nil || !unfit.IsDone() {
+	if unfit, err := s.readVault(ctx); err != nil || !unfit.IsDone() {
 		return unfit, err
 	}
 	return verdict, nil
 }
 
-// judgePropagation tells a grant that has yet to spread from one that does not work.
-func (s *scope) judgePropagation() phases.Verdict {
+// decidePropagation distinguishes a grant that has not propagated yet from one that does not work.
+func (s *scope) decidePropagation() phases.Verdict {
 	deadline := s.storage.Spec.PropagationDeadline.Duration
 	if deadline <= 0 {
 		deadline = defaultPropagation
 	}
 	granted := s.grantedAt()
 	if s.clock.Since(granted) > deadline {
-		return s.blocked(v1alpha1.ReasonPropagationTimedOut,
-			"the cloud still does not let the account use the key, "+deadline.String()+" (spec.propagationDeadline) after it was granted; see whether the vault is disabled, or its firewall or a deny assignment forbids it")
+		return s.stalledUntilPoll(v1alpha1.ReasonPropagationTimedOut,
+			"Azure still denies the storage account access to the key "+deadline.String()+" (spec.propagationDeadline) after it was granted; check that the key vault is enabled and that no firewall rule or deny assignment blocks the access")
 	}
-	return phases.Wait(v1alpha1.ReasonPropagating, "the grant has to be known everywhere in the cloud before the account can use the key; that takes up to ten minutes", jitter(s.pauseSince(granted, shortestSpread, longestSpread)))
+	return phases.Wait(v1alpha1.ReasonPropagating, "waiting for the grant on key vault "+vaultOf(s.storage).name+" to propagate in Azure, which takes up to ten minutes", jitter(s.backoffSince(granted, minPollPropagation, maxPollPropagation)))
 }
 
-// grantedAt is when the cloud says that the grant was made. Access policies have no such time: for
-// them it is since when the phase before is done.
+// grantedAt returns when the role assignment was created. Access policies have no creation time, so the
+// transition time of KeyAccessReady is used for them.
 func (s *scope) grantedAt() time.Time {
 	if s.grant != nil && !s.grant.CreatedOn.IsZero() {
 		return s.grant.CreatedOn

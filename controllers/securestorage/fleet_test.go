@@ -13,63 +13,63 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// turnOf is when an object is due.
-type turnOf struct {
+// dueObject says when an object is reconciled next.
+type dueObject struct {
 	at     time.Time
-	object *world
+	object *fixture
 }
 
-type agenda []turnOf
+type dueQueue []dueObject
 
-func (a agenda) Len() int           { return len(a) }
-func (a agenda) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
-func (a agenda) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)        { *a = append(*a, x.(turnOf)) } //nolint:errcheck // it is only given turns
-func (a *agenda) Pop() any {
+func (a dueQueue) Len() int           { return len(a) }
+func (a dueQueue) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
+func (a dueQueue) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *dueQueue) Push(x any)        { *a = append(*a, x.(dueObject)) } //nolint:errcheck // only dueObjects are pushed
+func (a *dueQueue) Pop() any {
 	last := (*a)[len(*a)-1]
 	*a = (*a)[:len(*a)-1]
 	return last
 }
 
-// newFleet is many objects of one process, on one cloud with the clock of the first.
-func newFleet(t *testing.T, size int, knobs fakecloud.Knobs) []*world {
+// newFleet has many objects in one process, with the cloud and the clock of the first one.
+func newFleet(t *testing.T, size int, knobs fakecloud.Knobs) []*fixture {
 	t.Helper()
-	first := newWorld(t, knobs)
+	first := newFixture(t, knobs)
 	shared := cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: first, Clock: first.clock})
-	fleet := make([]*world, size)
+	fleet := make([]*fixture, size)
 	for i := range fleet {
-		w := *first
-		w.storage = first.storage.DeepCopy()
-		w.storage.UID, w.storage.Name = types.UID(fmt.Sprintf("uid-%d", i)), fmt.Sprintf("s%d", i)
-		w.Gomega = NewWithT(reporter{t, &w})
-		fleet[i] = &w
-		fleet[i].begin(shared)
+		f := *first
+		f.storage = first.storage.DeepCopy()
+		f.storage.UID, f.storage.Name = types.UID(fmt.Sprintf("uid-%d", i)), fmt.Sprintf("s%d", i)
+		f.Gomega = NewWithT(reporter{t, &f})
+		fleet[i] = &f
+		fleet[i].start(shared)
 	}
 	return fleet
 }
 
-// A thousand SecureStorages that begin together, against the limits and the delays of the real cloud,
-// in the time of the clock: what this machine can do has no part in it.
-func TestAThousandTakeWhatTheThrottleAllows(t *testing.T) {
-	// given delays that are short beside the time that the throttle takes
+// A thousand SecureStorages are created together, with the request limits and delays of Azure, in the
+// time of the fake clock.
+func TestThousandObjectsUseTheWholeRequestLimit(t *testing.T) {
+	// given delays that are short compared to the time that the request limits take
 	const size, slack = 1000, 1.3
-	knobs := quick()
+	knobs := fastCloud()
 	knobs.Writes, knobs.Reads, knobs.Deletes = realistic().Writes, realistic().Reads, realistic().Deletes
 	fleet := newFleet(t, size, knobs)
 	clock, server := fleet[0].clock, fleet[0].server
 	began := clock.Now()
-	due := agenda{}
-	for _, w := range fleet {
-		heap.Push(&due, turnOf{began, w})
+	due := dueQueue{}
+	for _, f := range fleet {
+		heap.Push(&due, dueObject{began, f})
 	}
-	// when each comes back when it is told to
+	// when each object is reconciled when it is due
 	for due.Len() > 0 {
-		next := heap.Pop(&due).(turnOf) //nolint:errcheck // it holds only turns
+		next := heap.Pop(&due).(dueObject) //nolint:errcheck // only dueObjects are pushed
 		if next.at.After(clock.Now()) {
 			clock.SetTime(next.at)
 		}
-		if after := next.object.pass(); !next.object.isReady() {
-			heap.Push(&due, turnOf{clock.Now().Add(after), next.object})
+		if after := next.object.reconcile(); !next.object.isReady() {
+			heap.Push(&due, dueObject{clock.Now().Add(after), next.object})
 		}
 	}
 	// then

@@ -7,16 +7,16 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// identity is the account's own identity. It is asked for with the account; here we wait until the
-// directory has it. Only an account that exists can be granted something.
+// identity waits for the principal of the account's system-assigned identity. The identity is requested
+// when the account is created; access can be granted only once the principal exists.
 var identity = phases.Step[*scope]{
 	Name:    "Identity",
 	Observe: observeIdentity,
 }
 
-func observeIdentity(_ context.Context, s *scope) (phases.Verdict, error) {
+func observeIdentity(_ context.Context, s *scope) (phases.Observation, error) {
 	if s.account.PrincipalID == "" {
-		return phases.Wait(v1alpha1.ReasonWaitingForPrincipal, "the directory does not know the account's identity yet", jitter(s.pauseOf(v1alpha1.ConditionIdentityReady))), nil
+		return phases.Wait(v1alpha1.ReasonWaitingForPrincipal, "waiting for the principal ID of the storage account's system-assigned identity", jitter(s.backoffOf(v1alpha1.ConditionIdentityReady))), nil
 	}
-	return phases.Done("the account has the principal " + s.account.PrincipalID), nil
+	return phases.Done("system-assigned identity has principal ID " + s.account.PrincipalID), nil
 }

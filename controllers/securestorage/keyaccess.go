@@ -14,8 +14,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// keyAccess is the account's right to use the key, after a look at whether vault and key are fit: a
-// key that is lost is data that is lost.
+// keyAccess grants the account access to the key. It checks the key vault and the key first, because
+// losing the key means losing the data.
 var keyAccess = phases.Step[*scope]{
 	Name:    "KeyAccess",
 	Observe: observeKeyAccess,
@@ -23,12 +23,12 @@ var keyAccess = phases.Step[*scope]{
 	Undo:    undoKeyAccess,
 }
 
-func observeKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
-	if err := s.enterVault(); err != nil {
-		return s.trouble(err)
+func observeKeyAccess(ctx context.Context, s *scope) (phases.Observation, error) {
+	if err := s.reserveVaultReads(); err != nil {
+		return s.classifyError(err)
 	}
-	if err := s.findAssignment(ctx); err != nil {
-		return s.trouble(err)
+	if err := s.findRoleAssignment(ctx); err != nil {
+		return s.classifyError(err)
 	}
 	if verdict, err := s.checkVault(ctx); err != nil || !verdict.IsDone() {
 		return verdict, err
@@ -37,13 +37,13 @@ func observeKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
 		return verdict, err
 	}
 	if !s.isGranted() {
-		return s.judgeNoGrant(), nil
+		return s.decideMissingGrant(), nil
 	}
-	return phases.Done("the account may use the key"), nil
+	return phases.Done("storage account has access to key vault " + vaultOf(s.storage).name), nil
 }
 
-// findAssignment looks for the role assignment. In a vault that is not there, there is none.
-func (s *scope) findAssignment(ctx context.Context) error {
+// findRoleAssignment reads the role assignment of the account. A missing key vault has none.
+func (s *scope) findRoleAssignment(ctx context.Context) error {
 	if s.accessType() == v1alpha1.AccessPolicy {
 		return nil
 	}
@@ -62,11 +62,11 @@ func (s *scope) isGranted() bool {
 	return s.granted || s.grant != nil
 }
 
-// judgeNoGrant calls it drift only if the grant has once been honoured: right after it was made,
-// the cloud may not show it yet.
-func (s *scope) judgeNoGrant() phases.Verdict {
+// decideMissingGrant reports drift only if the encryption has been ready with the grant: a grant that
+// was just created may not be visible yet.
+func (s *scope) decideMissingGrant() phases.Observation {
 	at := vaultOf(s.storage)
-	missing := phases.Missing(v1alpha1.ReasonGranting, "let the account use the keys of vault "+at.name)
+	missing := phases.Missing(v1alpha1.ReasonGranting, "grant the storage account access to the keys of key vault "+at.name)
 	if !meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady) {
 		return missing
 	}
@@ -80,46 +80,47 @@ func (s *scope) accessType() v1alpha1.SecureStorageAccessType {
 	return v1alpha1.AccessRoleAssignment
 }
 
-// checkVault looks at the vault where something is still to be done with it.
+// checkVault reads the key vault unless it was accepted before.
 func (s *scope) checkVault(ctx context.Context) (phases.Verdict, error) {
-	if s.accessType() == v1alpha1.AccessRoleAssignment && s.hasPassed() {
+	if s.accessType() == v1alpha1.AccessRoleAssignment && s.wasVaultAccepted() {
 		return phases.Done(""), nil
 	}
-	return s.lookAtVault(ctx)
+	return s.readVault(ctx)
 }
 
-// hasPassed says whether the vault was found fit before: the account is encrypted from it, or has a
-// grant of ours on it, and purge protection cannot be switched off.
-func (s *scope) hasPassed() bool {
-	return s.isEncrypted() || s.grant != nil && cloud.IsOurGrant(s.grant.ID, vaultOf(s.storage).id(), s.account.PrincipalID)
+// wasVaultAccepted says whether the key vault passed the checks before: the account is encrypted with
+// one of its keys, or this controller created the grant. Purge protection cannot be disabled later. A
+// grant that a user created proves nothing.
+func (s *scope) wasVaultAccepted() bool {
+	return s.isEncrypted() || s.grant != nil && cloud.IsManagedGrant(s.grant.ID, vaultOf(s.storage).id(), s.account.PrincipalID)
 }
 
-func (s *scope) lookAtVault(ctx context.Context) (phases.Verdict, error) {
+func (s *scope) readVault(ctx context.Context) (phases.Verdict, error) {
 	at := vaultOf(s.storage)
 	vault, err := s.vaults.Vault(ctx, accountName(s.storage), at.group, at.name)
 	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
-		return s.blocked(v1alpha1.ReasonVaultMissing, fmt.Sprintf(
-			"there is no key vault %s in resource group %s of subscription %s; create it, recover it if it was deleted, or correct spec.key", at.name, at.group, at.subscription)), nil
+		return s.stalledUntilPoll(v1alpha1.ReasonVaultMissing, fmt.Sprintf(
+			"key vault %s does not exist in resource group %s of subscription %s; create it, recover it if it was deleted, or correct spec.key", at.name, at.group, at.subscription)), nil
 	}
 	if err != nil {
-		return s.trouble(err)
+		return s.classifyError(err)
 	}
 	s.vault = vault
-	return s.judgeVault(vault), nil
+	return s.decideVault(vault), nil
 }
 
-func (s *scope) judgeVault(vault *cloud.Vault) phases.Verdict {
+func (s *scope) decideVault(vault *cloud.Vault) phases.Verdict {
 	name := vaultOf(s.storage).name
 	switch {
 	case !vault.SoftDelete || !vault.PurgeProtection:
-		return s.blocked(v1alpha1.ReasonVaultNotProtected, fmt.Sprintf(
-			"key vault %s must have soft delete and purge protection, or its keys, and with them the data, could be lost at once; switch both on (it cannot be undone)", name))
+		return s.stalledUntilPoll(v1alpha1.ReasonVaultNotProtected, fmt.Sprintf(
+			"key vault %s does not have soft delete and purge protection, without which deleting a key makes the data unreadable; enable both (they cannot be disabled later)", name))
 	case s.accessType() == v1alpha1.AccessRoleAssignment && !vault.RBAC:
-		return s.blocked(v1alpha1.ReasonAccessTypeMismatch, fmt.Sprintf(
-			"key vault %s works with access policies and ignores roles; set spec.access.type to AccessPolicy, or switch the vault to role-based access", name))
+		return s.stalledUntilPoll(v1alpha1.ReasonAccessTypeMismatch, fmt.Sprintf(
+			"key vault %s uses access policies and ignores role assignments; set spec.access.type to AccessPolicy, or enable Azure RBAC on the key vault", name))
 	case s.accessType() == v1alpha1.AccessPolicy && vault.RBAC:
-		return s.blocked(v1alpha1.ReasonAccessTypeMismatch, fmt.Sprintf(
-			"key vault %s works with roles and ignores access policies; set spec.access.type to RoleAssignment, or switch the vault to access policies", name))
+		return s.stalledUntilPoll(v1alpha1.ReasonAccessTypeMismatch, fmt.Sprintf(
+			"key vault %s uses Azure RBAC and ignores access policies; set spec.access.type to RoleAssignment, or disable Azure RBAC on the key vault", name))
 	default:
 		return phases.Done("")
 	}
@@ -129,25 +130,25 @@ func (s *scope) checkKey(ctx context.Context) (phases.Verdict, error) {
 	at, spec := vaultOf(s.storage), s.storage.Spec.Key
 	key, err := s.vaults.Key(ctx, accountName(s.storage), at.group, at.name, spec.KeyName, pinnedVersion(s.storage))
 	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
-		return s.judgeNoKey(ctx)
+		return s.decideMissingKey(ctx)
 	}
 	if err != nil {
-		return s.trouble(err)
+		return s.classifyError(err)
 	}
 	s.key = key
-	return s.judgeKey(key), nil
+	return s.decideKey(key), nil
 }
 
-// judgeNoKey finds out what of it is missing: the vault, the key, or only the version.
-func (s *scope) judgeNoKey(ctx context.Context) (phases.Verdict, error) {
+// decideMissingKey finds out what is missing: the key vault, the key, or only the version.
+func (s *scope) decideMissingKey(ctx context.Context) (phases.Verdict, error) {
 	if s.vault == nil {
-		if verdict, err := s.lookAtVault(ctx); err != nil || !verdict.IsDone() {
+		if verdict, err := s.readVault(ctx); err != nil || !verdict.IsDone() {
 			return verdict, err
 		}
 	}
 	at, name, pinned := vaultOf(s.storage), s.storage.Spec.Key.KeyName, pinnedVersion(s.storage)
-	missing := s.blocked(v1alpha1.ReasonKeyMissing, fmt.Sprintf(
-		"vault %s has no key %s, or it was deleted: what is encrypted with it is out of reach; create or recover it, or correct spec.key.keyName", at.name, name))
+	missing := s.stalledUntilPoll(v1alpha1.ReasonKeyMissing, fmt.Sprintf(
+		"key %s does not exist in key vault %s, or was deleted; data that is encrypted with it is unreadable; create or recover the key, or correct spec.key.keyName", name, at.name))
 	if pinned == "" {
 		return missing, nil
 	}
@@ -156,35 +157,35 @@ func (s *scope) judgeNoKey(ctx context.Context) (phases.Verdict, error) {
 		return missing, nil
 	}
 	if err != nil {
-		return s.trouble(err)
+		return s.classifyError(err)
 	}
-	return s.blocked(v1alpha1.ReasonKeyVersionMissing, fmt.Sprintf(
-		"key %s of vault %s has no version %s; data that is encrypted with it is out of reach until it is recovered. If it never was, correct spec.key.version", name, at.name, pinned)), nil
+	return s.stalledUntilPoll(v1alpha1.ReasonKeyVersionMissing, fmt.Sprintf(
+		"version %s of key %s does not exist in key vault %s; data that is encrypted with it is unreadable; recover the version, or correct spec.key.version", pinned, name, at.name)), nil
 }
 
-// fitSizes are the sizes of RSA keys that storage accounts take.
-var fitSizes = []int32{2048, 3072, 4096}
+// supportedKeySizes are the RSA key sizes that storage accounts support.
+var supportedKeySizes = []int32{2048, 3072, 4096}
 
-func (s *scope) judgeKey(key *cloud.Key) phases.Verdict {
+func (s *scope) decideKey(key *cloud.Key) phases.Verdict {
 	name := s.storage.Spec.Key.KeyName
 	if !key.Enabled {
-		return s.blocked(v1alpha1.ReasonKeyDisabled, fmt.Sprintf(
-			"key %s is disabled: what is encrypted with it is out of reach; enable it", name))
+		return s.stalledUntilPoll(v1alpha1.ReasonKeyDisabled, fmt.Sprintf(
+			"key %s is disabled; data that is encrypted with it is unreadable; enable the key", name))
 	}
-	if key.Type != "RSA" && key.Type != "RSA-HSM" || key.Size != 0 && !slices.Contains(fitSizes, key.Size) {
-		return s.blocked(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
-			"key %s is %s, and storage accounts take RSA with 2048, 3072 or 4096 bits; name another key in spec.key.keyName", name, describeKey(key)))
+	if key.Type != "RSA" && key.Type != "RSA-HSM" || key.Size != 0 && !slices.Contains(supportedKeySizes, key.Size) {
+		return s.stalledUntilPoll(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
+			"key %s is %s, but storage accounts support only RSA keys with 2048, 3072 or 4096 bits; set spec.key.keyName to another key", name, describeKey(key)))
 	}
 	for _, operation := range []string{"wrapKey", "unwrapKey"} {
 		if len(key.Operations) > 0 && !slices.Contains(key.Operations, operation) {
-			return s.blocked(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
-				"key %s does not allow %s; allow it, or name another key in spec.key.keyName", name, operation))
+			return s.stalledUntilPoll(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
+				"key %s does not permit the operation %s; permit it, or set spec.key.keyName to another key", name, operation))
 		}
 	}
 	return phases.Done("")
 }
 
-// describeKey reads like "EC" or "RSA with 1024 bits".
+// describeKey returns, for example, "EC" or "RSA with 1024 bits".
 func describeKey(key *cloud.Key) string {
 	if key.Size == 0 {
 		return key.Type
@@ -202,7 +203,7 @@ func hasPolicy(vault *cloud.Vault, principalID string) bool {
 	return true
 }
 
-// hasAnyPolicy says whether there is something of ours to take back.
+// hasAnyPolicy says whether the principal has any permission that this controller grants.
 func hasAnyPolicy(vault *cloud.Vault, principalID string) bool {
 	return slices.ContainsFunc(vault.Policies[strings.ToLower(principalID)], func(permission string) bool {
 		return slices.Contains(cloud.KeyPermissions, permission)
@@ -210,29 +211,30 @@ func hasAnyPolicy(vault *cloud.Vault, principalID string) bool {
 }
 
 func ensureKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
-	if !s.isNoted(s.current(s.account.PrincipalID)) {
-		return s.noteFirst(ctx)
+	if !s.isRecorded(s.desiredGrant(s.account.PrincipalID)) {
+		return s.recordFirst(ctx)
 	}
-	if err := s.makeGrant(ctx); err != nil {
-		return s.trouble(err)
+	if err := s.createGrant(ctx); err != nil {
+		return s.classifyError(err)
 	}
 	s.granted = true
-	return phases.Done("the account may use the key"), nil
+	return phases.Done("storage account has access to key vault " + vaultOf(s.storage).name), nil
 }
 
-// noteFirst has the status note the grant: the next pass makes it. While the list is full, others go first.
-func (s *scope) noteFirst(ctx context.Context) (phases.Verdict, error) {
-	if len(s.notes()) >= mostNoted {
-		if err := s.retireUnused(ctx); err != nil {
-			return s.trouble(err)
+// recordFirst records the grant in the status; the next reconcile creates it. If the list is full,
+// unused grants are revoked first.
+func (s *scope) recordFirst(ctx context.Context) (phases.Verdict, error) {
+	if len(s.grantsToRecord()) >= maxRecordedGrants {
+		if err := s.revokeUnused(ctx); err != nil {
+			return s.classifyError(err)
 		}
-		s.giveUpLeft()
+		s.abandonUnrevoked()
 	}
-	s.intended = true
-	return phases.Wait(v1alpha1.ReasonGranting, "noting the grant on key vault "+vaultOf(s.storage).name+" before it is made", jitter(shortestPause)), nil
+	s.grantPlanned = true
+	return phases.Wait(v1alpha1.ReasonGranting, "recording the grant on key vault "+vaultOf(s.storage).name+" in status.grants before creating it", jitter(minPoll)), nil
 }
 
-func (s *scope) makeGrant(ctx context.Context) (err error) {
+func (s *scope) createGrant(ctx context.Context) (err error) {
 	at := vaultOf(s.storage)
 	if s.accessType() == v1alpha1.AccessPolicy {
 		return s.vaults.SetAccessPolicy(ctx, s.account.Name, at.group, at.name, s.vault.Tenant, s.account.PrincipalID)

@@ -4,12 +4,12 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// Phases is the order in which a SecureStorage comes about. It is torn down in reverse.
+// Phases lists the phases of a SecureStorage in order. Teardown runs in reverse.
 //
-//	StorageAccount  the account, with an identity of its own; waits until the cloud has made it
-//	Identity        waits until the directory knows the identity's principal
-//	KeyAccess       vault and key are fit, and the principal may use the key
-//	Encryption      the account is encrypted with the key; waits until the grant has spread
+//	StorageAccount  creates the account with a system-assigned identity; waits until it is provisioned
+//	Identity        waits for the principal of the identity
+//	KeyAccess       checks the key vault and the key; grants the principal access to the key
+//	Encryption      encrypts the account with the key; waits until the grant is effective
 func Phases() []phases.Phase[*scope] {
 	return []phases.Phase[*scope]{
 		storageAccount,

@@ -15,55 +15,55 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// scope is what one reconcile knows. Phases add what they find.
+// scope holds the data of one reconcile. Phases add what they read.
 type scope struct {
-	// storage is the SecureStorage, as it was read.
+	// storage is the SecureStorage as it was read from the API server.
 	storage *v1alpha1.SecureStorage
-	door    *door
+	access  *cloudAccess
 	clock   clock.PassiveClock
 
-	// credential is the one that the object asks for; nil before it was read.
+	// credential is the credential that the spec selects; nil until it is read.
 	credential *cloud.Credential
-	// accounts and vaults are the clients of the subscriptions of the account and of the vault:
-	// made by connect.
+	// accounts and vaults are the clients for the subscription of the account and of the key vault.
+	// Set by connect.
 	accounts, vaults *cloud.Client
 
-	// looked is true once the account was read, and account is what the cloud has; nil if there is none.
-	looked  bool
-	account *cloud.Account
-	// vault is nil if this pass had no need to read it.
+	// accountRead is true once the account was read; account is nil if it does not exist.
+	accountRead bool
+	account     *cloud.Account
+	// vault is nil if this reconcile did not have to read the key vault.
 	vault *cloud.Vault
 	key   *cloud.Key
-	// grant is the role assignment that gives the account access, or nil; there is none under access
-	// policies. granted is true once this pass has given it access.
+	// grant is the role assignment of the account, or nil; always nil with access policies. granted
+	// is true once this reconcile has created the grant.
 	grant   *cloud.Grant
 	granted bool
 
-	// intended is true if this pass would have made the grant, had the status noted it before; retired are
-	// former grants that this pass has taken back, and left those that it may not.
-	intended bool
-	retired  []hold
-	left     []leftGrant
+	// grantPlanned is true if the status has to record the grant before it can be created. revoked are
+	// the former grants that this reconcile revoked; unrevoked are those it failed to revoke.
+	grantPlanned bool
+	revoked      []keyGrant
+	unrevoked    []unrevokedGrant
 	// abandoned names what a teardown has given up.
 	abandoned []string
 }
 
-// begin connects and reads the account: the way into every pass, also of a teardown.
-func (s *scope) begin(ctx context.Context) error {
+// connectAndRead connects and reads the account. Every reconcile and teardown begins with it.
+func (s *scope) connectAndRead(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	return s.readAccount(ctx)
 }
 
-// Reads of a pass: as long as there is no account, one shows that; then there are the grant and the
-// key besides, and the vault as long as nothing is granted.
+// Number of reads of a reconcile: one read shows that the account does not exist. For an existing
+// account, the grant and the key are read too, and the key vault until the grant exists.
 const (
 	readsOfAccount = 1
 	readsOfVault   = 3
 )
 
-// reads is how many reads the pass is about to make, as far as the status tells.
+// reads estimates from the status how many reads the reconcile needs.
 func (s *scope) reads() int {
 	if meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady) {
 		return readsOfAccount + readsOfVault
@@ -71,16 +71,16 @@ func (s *scope) reads() int {
 	return readsOfAccount
 }
 
-// enterVault waits its turn for what a pass reads of the vault, if that was not foreseen: then the next
-// one begins with the account again.
-func (s *scope) enterVault() error {
+// reserveVaultReads reserves the reads of the key vault if connect has not. If it fails, the next
+// reconcile reserves all reads at once.
+func (s *scope) reserveVaultReads() error {
 	if s.reads() > readsOfAccount {
 		return nil
 	}
-	return s.accounts.Enter(accountName(s.storage), readsOfAccount+readsOfVault)
+	return s.accounts.ReserveReads(accountName(s.storage), readsOfAccount+readsOfVault)
 }
 
-// connect makes the clients, with the credential that the object asks for, and waits its turn.
+// connect creates the clients with the credential that the spec selects, and reserves the reads.
 func (s *scope) connect(ctx context.Context) error {
 	if s.accounts != nil {
 		return nil
@@ -93,42 +93,42 @@ func (s *scope) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := accounts.Enter(accountName(s.storage), s.reads()); err != nil {
+	if err := accounts.ReserveReads(accountName(s.storage), s.reads()); err != nil {
 		return err
 	}
 	s.accounts, s.vaults = accounts, vaults
 	return nil
 }
 
-// clientOf is the client of a subscription, with the object's credential, which is read once in a pass.
+// clientOf returns the client of a subscription. The credential is read once per reconcile.
 func (s *scope) clientOf(ctx context.Context, subscription string) (*cloud.Client, error) {
 	if s.credential == nil {
-		credential, err := s.door.credential(ctx, s.storage)
+		credential, err := s.access.credential(ctx, s.storage)
 		if err != nil {
 			return nil, err
 		}
 		s.credential = &credential
 	}
-	return s.door.cloud.Client(subscription, *s.credential)
+	return s.access.cloud.Client(subscription, *s.credential)
 }
 
-// readAccount reads the account once in a pass; nil means that there is none.
+// readAccount reads the account once per reconcile.
 func (s *scope) readAccount(ctx context.Context) error {
-	if s.looked {
+	if s.accountRead {
 		return nil
 	}
 	account, err := s.accounts.Account(ctx, s.group(), accountName(s.storage))
 	if err != nil && !cloud.Is(err, cloud.NotFound) {
 		return err
 	}
-	s.looked, s.account = true, account
+	s.accountRead, s.account = true, account
 	return nil
 }
 
 func (s *scope) group() string { return s.storage.Spec.Provider.ResourceGroup }
 
-// accountName is the name that is given, or derived from the UID, so that asking for the account
-// again is asking for the same one.
+// accountName returns spec.accountName, or a name derived from the UID, so that a retried creation
+// creates the same account.
 func accountName(storage *v1alpha1.SecureStorage) string {
 	if storage.Spec.AccountName != "" {
 		return storage.Spec.AccountName
@@ -136,15 +136,15 @@ func accountName(storage *v1alpha1.SecureStorage) string {
 	return cloud.AccountName(string(storage.UID))
 }
 
-// vaultLocation is where the key vault is.
+// vaultLocation identifies a key vault.
 type vaultLocation struct{ subscription, group, name string }
 
-// id is the vault's resource id.
+// id returns the resource ID of the key vault.
 func (v vaultLocation) id() string {
 	return "/subscriptions/" + v.subscription + "/resourceGroups/" + v.group + "/providers/Microsoft.KeyVault/vaults/" + v.name
 }
 
-// vaultOf is where the vault is that the spec names.
+// vaultOf returns the key vault that the spec names.
 func vaultOf(storage *v1alpha1.SecureStorage) vaultLocation {
 	at := vaultLocation{subscription: storage.Spec.Provider.SubscriptionID, group: storage.Spec.Provider.ResourceGroup}
 	vault := storage.Spec.Key.Vault
@@ -158,7 +158,7 @@ func vaultOf(storage *v1alpha1.SecureStorage) vaultLocation {
 	return at
 }
 
-// parse reads the parts of a resource id:
+// parse reads the parts of a resource ID:
 // /subscriptions/S/resourceGroups/G/providers/Microsoft.KeyVault/vaults/V.
 func (v vaultLocation) parse(id string) vaultLocation {
 	parts := strings.Split(strings.Trim(id, "/"), "/")
@@ -175,7 +175,7 @@ func (v vaultLocation) parse(id string) vaultLocation {
 	return v
 }
 
-// pinnedVersion is the version of the key that the spec insists on, or empty if it follows the vault.
+// pinnedVersion returns the key version that the spec pins, or "" for the latest version.
 func pinnedVersion(storage *v1alpha1.SecureStorage) string {
 	if version := storage.Spec.Key.Version; version != v1alpha1.KeyVersionLatest {
 		return version
@@ -183,74 +183,74 @@ func pinnedVersion(storage *v1alpha1.SecureStorage) string {
 	return ""
 }
 
-// Defaults for objects that were stored before the schema had them.
+// Defaults for objects that were stored before the schema defaulted these fields.
 const (
 	defaultPoll        = 5 * time.Minute
 	defaultPropagation = 15 * time.Minute
 )
 
-// pollInterval is when to look again at something that is as it should be: never earlier than the
-// spec says, and up to a tenth later, so that objects that were made together drift apart.
+// pollInterval returns the time until the next poll: spec.pollInterval plus up to a tenth, so that
+// objects created together are not polled together.
 func (s *scope) pollInterval() time.Duration {
 	poll := s.storage.Spec.PollInterval.Duration
 	if poll <= 0 {
 		poll = defaultPoll
 	}
-	return poll + upTo(poll/jitterShare)
+	return poll + randomUpTo(poll/jitterShare)
 }
 
-// jitterShare is the part of a pause by which it is varied.
+// jitterShare is the divisor of a delay that gives its jitter.
 const jitterShare = 10
 
-// jitter varies a duration by up to a tenth, so that objects that were made together do not come
-// back together.
+// jitter varies a duration by up to a tenth in both directions, so that objects created together are
+// not reconciled together.
 func jitter(d time.Duration) time.Duration {
 	spread := d / jitterShare
-	return d - spread + upTo(2*spread)
+	return d - spread + randomUpTo(2*spread)
 }
 
-func upTo(d time.Duration) time.Duration {
+func randomUpTo(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}
 	return time.Duration(rand.Int64N(int64(d))) //nolint:gosec // spreads load, and secures nothing
 }
 
-// Bounds of the pauses for what takes seconds or minutes, where the cloud does not suggest one:
-// it is looked at often at first, and less often the longer it takes already.
+// Bounds of the poll delay for operations of the cloud that take seconds or minutes, if the cloud does
+// not suggest a delay.
 const (
-	shortestPause   = 500 * time.Millisecond
-	longestCreation = 17 * time.Second
-	shortestSpread  = 1500 * time.Millisecond
-	longestSpread   = 30 * time.Second
+	minPoll            = 500 * time.Millisecond
+	maxPollCreation    = 17 * time.Second
+	minPollPropagation = 1500 * time.Millisecond
+	maxPollPropagation = 30 * time.Second
 )
 
-// pauseSince is half the time that something takes already, within bounds: it ends up to half as late
-// again as it might, and takes few looks.
-func (s *scope) pauseSince(began time.Time, shortest, longest time.Duration) time.Duration {
+// backoffSince returns half the time since an operation began, within bounds: the end is noticed at
+// most half as late again, with few reads.
+func (s *scope) backoffSince(began time.Time, shortest, longest time.Duration) time.Duration {
 	if began.IsZero() {
-		return pauseProgress
+		return retryInProgress
 	}
 	const share = 2
 	return min(max(s.clock.Since(began)/share, shortest), longest)
 }
 
-// pauseOf grows with the time that a phase has not been done, by the condition that says so.
-func (s *scope) pauseOf(condition string) time.Duration {
+// backoffOf returns the delay for a phase that waits, from the transition time of its condition.
+func (s *scope) backoffOf(condition string) time.Duration {
 	began := metav1.NewTime(s.clock.Now())
 	if c := meta.FindStatusCondition(s.storage.Status.Conditions, condition); c != nil && c.Status == metav1.ConditionFalse {
 		began = c.LastTransitionTime
 	}
-	return s.pauseSince(began.Time, shortestPause, longestCreation)
+	return s.backoffSince(began.Time, minPoll, maxPollCreation)
 }
 
-// settled is Done for something in the cloud, which does not tell of changes: it is looked at again.
-func (s *scope) settled(message string) phases.Verdict {
-	return phases.Done(message).LookAgainAfter(s.pollInterval())
+// doneUntilPoll is Done, with a poll after the poll interval: the cloud does not notify of changes.
+func (s *scope) doneUntilPoll(message string) phases.Verdict {
+	return phases.Done(message).RecheckAfter(s.pollInterval())
 }
 
-// blocked is Stalled for something in the cloud: it is looked at again, at the pace of the poll,
-// since nobody tells when the cloud has been mended.
-func (s *scope) blocked(reason, message string) phases.Verdict {
-	return phases.Stalled(reason, message).LookAgainAfter(s.pollInterval())
+// stalledUntilPoll is Stalled, with a poll after the poll interval: the cloud does not notify when the
+// cause is fixed.
+func (s *scope) stalledUntilPoll(reason, message string) phases.Verdict {
+	return phases.Stalled(reason, message).RecheckAfter(s.pollInterval())
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// desiredStatus is the whole status, from what the pass found out. Where the cloud could not be
-// asked, what was found before still stands. Of an account that is gone, the names stay, by which
-// its loss is known and its grant is found.
+// desiredStatus returns the whole status. If the cloud could not be read, the last known values stay.
+// The IDs of a deleted account stay, because they are needed to detect the loss and to revoke its
+// grants.
 func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageApplyConfiguration {
 	old := s.storage.Status
 	status := fixpointac.SecureStorageStatus().
@@ -23,55 +23,55 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageAp
 	if since := waitingSince(summary); since != nil {
 		status.WithWaitingSince(*since)
 	}
-	put(status.WithAccountID, old.AccountID)
-	put(status.WithPrincipalID, old.PrincipalID)
-	put(status.WithGrantID, old.GrantID)
-	describeNotes(status, s.notes())
+	setIfNotEmpty(status.WithAccountID, old.AccountID)
+	setIfNotEmpty(status.WithPrincipalID, old.PrincipalID)
+	setIfNotEmpty(status.WithGrantID, old.GrantID)
+	setStatusGrants(status, s.grantsToRecord())
 	switch {
-	case s.isOurs():
-		s.describe(status)
-	case !s.looked:
-		put(status.WithEndpoint, old.Endpoint)
-		put(status.WithEncryption, old.Encryption)
-		put(status.WithKeyURI, old.KeyURI)
-		put(status.WithKeyVersion, old.KeyVersion)
+	case s.isManaged():
+		s.setAccountStatus(status)
+	case !s.accountRead:
+		setIfNotEmpty(status.WithEndpoint, old.Endpoint)
+		setIfNotEmpty(status.WithEncryption, old.Encryption)
+		setIfNotEmpty(status.WithKeyURI, old.KeyURI)
+		setIfNotEmpty(status.WithKeyVersion, old.KeyVersion)
 	}
 	return fixpointac.SecureStorage(s.storage.Name, s.storage.Namespace).WithStatus(status)
 }
 
-// describe says what the cloud says of the account.
-func (s *scope) describe(status *fixpointac.SecureStorageStatusApplyConfiguration) {
+// setAccountStatus sets the fields that are read from the account.
+func (s *scope) setAccountStatus(status *fixpointac.SecureStorageStatusApplyConfiguration) {
 	e := s.account.Encryption
 	if s.account.Provisioned() {
 		status.WithAccountID(s.account.ID)
 	}
-	put(status.WithEndpoint, s.account.BlobEndpoint)
-	put(status.WithEncryption, v1alpha1.SecureStorageEncryption(e.KeySource))
+	setIfNotEmpty(status.WithEndpoint, s.account.BlobEndpoint)
+	setIfNotEmpty(status.WithEncryption, v1alpha1.SecureStorageEncryption(e.KeySource))
 	if e.KeySource == cloud.CustomerManaged {
-		put(status.WithKeyURI, e.CurrentKeyID)
-		put(status.WithKeyVersion, e.CurrentVersion)
+		setIfNotEmpty(status.WithKeyURI, e.CurrentKeyID)
+		setIfNotEmpty(status.WithKeyVersion, e.CurrentVersion)
 	}
-	s.describeGrant(status)
+	s.setGrantStatus(status)
 }
 
-func (s *scope) describeGrant(status *fixpointac.SecureStorageStatusApplyConfiguration) {
-	put(status.WithPrincipalID, s.account.PrincipalID)
+func (s *scope) setGrantStatus(status *fixpointac.SecureStorageStatusApplyConfiguration) {
+	setIfNotEmpty(status.WithPrincipalID, s.account.PrincipalID)
 	switch {
 	case s.grant != nil:
-		put(status.WithGrantID, s.grant.ID)
+		setIfNotEmpty(status.WithGrantID, s.grant.ID)
 	case s.vault != nil && s.isGranted():
-		put(status.WithGrantID, s.vault.ID)
+		setIfNotEmpty(status.WithGrantID, s.vault.ID)
 	}
 }
 
-// put sets a field that has something to say: the schema has no use for empty ones.
-func put[T ~string](with func(T) *fixpointac.SecureStorageStatusApplyConfiguration, value T) {
+// setIfNotEmpty sets a field unless the value is empty: the schema rejects empty strings.
+func setIfNotEmpty[T ~string](with func(T) *fixpointac.SecureStorageStatusApplyConfiguration, value T) {
 	if value != "" {
 		with(value)
 	}
 }
 
-// waitingSince is since when the phase that gates has not been done.
+// waitingSince is the transition time of the phase that blocks, or nil.
 func waitingSince(summary phases.Summary) *metav1.Time {
 	for _, c := range summary.Conditions {
 		if c.Type != v1alpha1.ConditionReady && c.Status == metav1.ConditionFalse {
@@ -81,7 +81,7 @@ func waitingSince(summary phases.Summary) *metav1.Time {
 	return nil
 }
 
-// phaseOf sums up in one word, for people.
+// phaseOf returns status.phase.
 func phaseOf(s *scope, summary phases.Summary) v1alpha1.SecureStoragePhase {
 	switch {
 	case summary.Deleting:
@@ -90,7 +90,7 @@ func phaseOf(s *scope, summary phases.Summary) v1alpha1.SecureStoragePhase {
 		return v1alpha1.SecureStorageSuspended
 	case summary.Ready:
 		return v1alpha1.SecureStorageReady
-	case s.holdsData():
+	case s.hasEncryptedAccount():
 		return v1alpha1.SecureStorageDegraded
 	case summary.Stalled:
 		return v1alpha1.SecureStorageFailed
@@ -99,13 +99,13 @@ func phaseOf(s *scope, summary phases.Summary) v1alpha1.SecureStoragePhase {
 	}
 }
 
-// holdsData says whether there is an account that is encrypted with a key of the customer: by what
-// was seen, or, where the cloud could not be asked, by what was seen last.
-func (s *scope) holdsData() bool {
-	if !s.looked {
+// hasEncryptedAccount says whether an account encrypted with a customer-managed key exists, from the
+// account or, if the account could not be read, from the last status.
+func (s *scope) hasEncryptedAccount() bool {
+	if !s.accountRead {
 		return s.storage.Status.Encryption == v1alpha1.EncryptionCustomerKey
 	}
-	return s.isOurs() && s.account.Encryption.KeySource == cloud.CustomerManaged
+	return s.isManaged() && s.account.Encryption.KeySource == cloud.CustomerManaged
 }
 
 var _ ssa.Configuration = (*fixpointac.SecureStorageApplyConfiguration)(nil)

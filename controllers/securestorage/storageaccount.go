@@ -15,7 +15,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// storageAccount is the account, with an identity of its own and our tags.
+// storageAccount is the account with its system-assigned identity and tags.
 var storageAccount = phases.Step[*scope]{
 	Name:    "StorageAccount",
 	Observe: observeStorageAccount,
@@ -23,87 +23,86 @@ var storageAccount = phases.Step[*scope]{
 	Undo:    undoStorageAccount,
 }
 
-func observeStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error) {
-	if err := s.begin(ctx); err != nil {
-		return s.trouble(err)
+func observeStorageAccount(ctx context.Context, s *scope) (phases.Observation, error) {
+	if err := s.connectAndRead(ctx); err != nil {
+		return s.classifyError(err)
 	}
 	if s.account == nil {
-		return s.judgeAbsence(), nil
+		return s.decideMissingAccount(), nil
 	}
-	return s.judgeAccount(), nil
+	return s.decideAccount(), nil
 }
 
-// judgeAbsence tells an account that has yet to be made from one that is lost. That there was one
-// cannot be seen in the cloud any more, so the status is the evidence; it can only keep us from
-// acting, and never makes us go on. It has the id of accounts only that were complete: a creation
-// that failed has lost nothing.
-func (s *scope) judgeAbsence() phases.Verdict {
+// decideMissingAccount distinguishes an account that was never created from one that was lost. The cloud
+// cannot tell, so status.accountID decides; it can only block the creation, never cause one. It is set
+// only for accounts that were provisioned, so a failed creation is not a loss.
+func (s *scope) decideMissingAccount() phases.Observation {
 	name := accountName(s.storage)
 	create := phases.Missing(v1alpha1.ReasonCreating, "create storage account "+name)
 	if s.storage.Status.AccountID == "" {
 		return create
 	}
 	if s.storage.Spec.OnAccountLoss == v1alpha1.LossRecreate {
-		return create.Drifted(ssa.Drift{Path: "storageAccounts/" + name, Desired: "there", Actual: "gone"})
+		return create.Drifted(ssa.Drift{Path: "storageAccounts/" + name, Desired: "exists", Actual: "deleted"})
 	}
-	return s.blocked(v1alpha1.ReasonAccountLost, fmt.Sprintf(
-		"storage account %s was there and is gone, and its data may be gone with it; recover it in the cloud, or set spec.onAccountLoss to Recreate to begin anew with an empty one", name))
+	return s.stalledUntilPoll(v1alpha1.ReasonAccountLost, fmt.Sprintf(
+		"storage account %s was deleted outside of this SecureStorage, possibly with its data; restore it in Azure, or set spec.onAccountLoss to Recreate to create an empty account", name))
 }
 
-func (s *scope) judgeAccount() phases.Verdict {
+func (s *scope) decideAccount() phases.Observation {
 	account := s.account
-	if verdict, ours := s.judgeOwner(); !ours {
+	if verdict, ok := s.decideOwnership(); !ok {
 		return verdict
 	}
 	switch {
 	case account.Failed():
-		return phases.Missing(v1alpha1.ReasonCreating, "create storage account "+account.Name+" anew, since the cloud failed to")
-	case account.GoesAway():
-		return phases.Wait(v1alpha1.ReasonOperationInProgress, "somebody is deleting storage account "+account.Name+"; waiting for it to end", jitter(pauseProgress))
+		return phases.Missing(v1alpha1.ReasonCreating, "create storage account "+account.Name+" again, because its provisioning failed")
+	case account.IsDeleting():
+		return phases.Wait(v1alpha1.ReasonOperationInProgress, "storage account "+account.Name+" is being deleted outside of this SecureStorage; waiting for the deletion to finish", jitter(retryInProgress))
 	case !account.Provisioned():
-		return phases.Wait(v1alpha1.ReasonCreating, "the cloud is making storage account "+account.Name, jitter(s.pauseSince(account.CreatedOn, shortestPause, longestCreation)))
+		return phases.Wait(v1alpha1.ReasonCreating, "waiting for storage account "+account.Name+" to be provisioned", jitter(s.backoffSince(account.CreatedOn, minPoll, maxPollCreation)))
 	}
 	if drifts := accountDrifts(s.storage, account); len(drifts) > 0 {
-		return phases.Missing(v1alpha1.ReasonUpdating, "change storage account "+account.Name+" to what the spec says").Drifted(drifts...)
+		return phases.Missing(v1alpha1.ReasonUpdating, "update storage account "+account.Name+" to match the spec").Drifted(drifts...)
 	}
-	return s.settled("storage account " + account.Name + " is there")
+	return s.doneUntilPoll("storage account " + account.Name + " is provisioned")
 }
 
-// isOurs says whether there is an account, and it is ours: it has the tag with our UID; or somebody
-// has taken that tag off and it has the identity that we have noted. A principal is of one account
-// in one life, so no other account can have it. The tag of another owner counts in any case.
-func (s *scope) isOurs() bool {
+// isManaged says whether the account exists and belongs to this SecureStorage: its owner tag holds the
+// UID; or the tag was removed and the account has the principal ID in the status, which is never
+// reused for another account. The owner tag of another SecureStorage always wins.
+func (s *scope) isManaged() bool {
 	if s.account == nil {
 		return false
 	}
 	if owner, owned := tagOf(s.account.Tags, cloud.OwnerTag); owned {
 		return owner == string(s.storage.UID)
 	}
-	noted := s.storage.Status.PrincipalID
-	return noted != "" && strings.EqualFold(noted, s.account.PrincipalID)
+	recorded := s.storage.Status.PrincipalID
+	return recorded != "" && strings.EqualFold(recorded, s.account.PrincipalID)
 }
 
-// judgeOwner says whether we may go on with the account: it is ours, or may become ours.
-func (s *scope) judgeOwner() (phases.Verdict, bool) {
+// decideOwnership says whether this SecureStorage manages the account or may adopt it.
+func (s *scope) decideOwnership() (phases.Verdict, bool) {
 	_, owned := tagOf(s.account.Tags, cloud.OwnerTag)
 	switch {
-	case s.isOurs():
-		return phases.Verdict{}, true
+	case s.isManaged():
+		return nil, true
 	case owned:
-		return s.blocked(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
-			"storage account %s belongs to another SecureStorage and is left alone; choose another spec.accountName in a new SecureStorage", s.account.Name)), false
+		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
+			"storage account %s is managed by another SecureStorage (tag "+cloud.OwnerTag+"); create a SecureStorage with another spec.accountName", s.account.Name)), false
 	case s.storage.Spec.AdoptionPolicy != v1alpha1.AdoptionIfUnowned:
-		return s.blocked(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
-			"storage account %s exists, is not ours, and is left alone; set spec.adoptionPolicy to IfUnowned to take it over, or choose another spec.accountName in a new SecureStorage", s.account.Name)), false
+		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
+			"storage account %s already exists and is not managed by this SecureStorage; set spec.adoptionPolicy to IfUnowned to adopt it, or create a SecureStorage with another spec.accountName", s.account.Name)), false
 	case s.account.Location != s.storage.Spec.Provider.Location:
-		return s.blocked(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
-			"storage account %s exists in %s, and not in spec.provider.location (%s): it cannot be adopted", s.account.Name, s.account.Location, s.storage.Spec.Provider.Location)), false
+		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
+			"storage account %s cannot be adopted, because it is in location %s and spec.provider.location is %s; create a SecureStorage with another spec.accountName or spec.provider.location", s.account.Name, s.account.Location, s.storage.Spec.Provider.Location)), false
 	default:
-		return phases.Verdict{}, true
+		return nil, true
 	}
 }
 
-// accountDrifts lists what of the account is not as the spec says. Tags of others are theirs.
+// accountDrifts lists the fields of the account that differ from the spec. Unmanaged tags are ignored.
 func accountDrifts(storage *v1alpha1.SecureStorage, account *cloud.Account) []ssa.Drift {
 	var drifts []ssa.Drift
 	if want := string(storage.Spec.SKU); want != "" && account.SKU != want {
@@ -128,7 +127,7 @@ func desiredTags(storage *v1alpha1.SecureStorage) map[string]string {
 	return tags
 }
 
-// tagOf finds a tag as the cloud does, which does not tell upper from lower case in its name.
+// tagOf finds a tag by name, ignoring case as Azure does.
 func tagOf(tags map[string]string, name string) (string, bool) {
 	for key, value := range tags {
 		if strings.EqualFold(key, name) {
@@ -138,11 +137,11 @@ func tagOf(tags map[string]string, name string) (string, bool) {
 	return "", false
 }
 
-// withOurTags are the tags that an account is to have: ours, and those of others.
-func withOurTags(storage *v1alpha1.SecureStorage, tags map[string]string) map[string]string {
+// mergedTags returns the desired tags and the unmanaged tags of the account.
+func mergedTags(storage *v1alpha1.SecureStorage, tags map[string]string) map[string]string {
 	all := desiredTags(storage)
 	for key, value := range tags {
-		if _, ours := tagOf(all, key); !ours {
+		if _, desired := tagOf(all, key); !desired {
 			all[key] = value
 		}
 	}
@@ -155,8 +154,8 @@ func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error)
 		return s.changeAccount(ctx)
 	}
 	if s.account == nil && meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady) {
-		// An empty account is not encrypted with the key. Let the status say so before there is one.
-		return phases.Wait(v1alpha1.ReasonCreating, "storage account "+name+" is gone; making an empty one", jitter(shortestPause)), nil
+		// The new account is not encrypted with the key, so EncryptionReady must stop being True first.
+		return phases.Wait(v1alpha1.ReasonCreating, "storage account "+name+" was deleted; creating an empty account", jitter(minPoll)), nil
 	}
 	accepted, err := s.accounts.CreateAccount(ctx, cloud.NewAccount{
 		Group:    s.group(),
@@ -166,25 +165,25 @@ func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error)
 		Tags:     desiredTags(s.storage),
 	}, s.account)
 	if err != nil {
-		return s.trouble(err)
+		return s.classifyError(err)
 	}
-	return phases.Wait(v1alpha1.ReasonCreating, "the cloud is making storage account "+name, pauseOr(accepted.RetryAfter, shortestPause)), nil
+	return phases.Wait(v1alpha1.ReasonCreating, "waiting for storage account "+name+" to be provisioned", retryAfterOr(accepted.RetryAfter, minPoll)), nil
 }
 
 func (s *scope) changeAccount(ctx context.Context) (phases.Verdict, error) {
 	sku := string(s.storage.Spec.SKU)
-	// The cloud replaces all tags, so those of others go along.
-	change := cloud.Change{Identity: !s.account.HasIdentity, Tags: withOurTags(s.storage, s.account.Tags)}
+	// The update replaces all tags, so it includes the unmanaged ones.
+	change := cloud.Change{Identity: !s.account.HasIdentity, Tags: mergedTags(s.storage, s.account.Tags)}
 	if sku != "" && s.account.SKU != sku {
 		change.SKU = &sku
 	}
 	account, err := s.accounts.UpdateAccount(ctx, s.group(), s.account, change)
 	if err != nil {
-		return s.trouble(err)
+		return s.classifyError(err)
 	}
 	s.account = account
 	if len(accountDrifts(s.storage, account)) > 0 {
-		return phases.Wait(v1alpha1.ReasonUpdating, "the cloud is changing storage account "+account.Name, jitter(pauseProgress)), nil
+		return phases.Wait(v1alpha1.ReasonUpdating, "waiting for the update of storage account "+account.Name+" to finish", jitter(retryInProgress)), nil
 	}
-	return s.settled("storage account " + account.Name + " is there"), nil
+	return s.doneUntilPoll("storage account " + account.Name + " is provisioned"), nil
 }

@@ -14,34 +14,36 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// Teardown goes in the order in which nothing is orphaned and no data is put out of reach, should it
-// get stuck half-way: first the account goes, and its encryption with it; when it is gone, its grant
-// goes. The account is never switched back to the platform's keys: whoever restores it must find it
-// as it was, and a lock may keep it after all. See docs/adr/0017.
+// The order of the teardown orphans nothing and keeps the data readable if it gets stuck: it deletes
+// the account first, and revokes the grant once the account no longer exists. It never switches the
+// account back to platform-managed keys, because a lock may keep the account, or a user may restore
+// it. See docs/adr/0017.
 
-// deletes says whether the cloud's resources go with the object.
+// deletes says whether the deletion policy deletes the resources in the cloud.
 func (s *scope) deletes() bool { return s.storage.Spec.DeletionPolicy == v1alpha1.DeletionDelete }
 
-// abandons says whether a person has given up what cannot be reached.
-func (s *scope) abandons() bool { return s.storage.Annotations[v1alpha1.AnnotationAbandon] == "true" }
+// abandonRequested says whether the annotation asks to leave behind what cannot be deleted.
+func (s *scope) abandonRequested() bool {
+	return s.storage.Annotations[v1alpha1.AnnotationAbandon] == "true"
+}
 
-// appearance is how long an account that was asked for may stay invisible, and how long a deletion
-// that goes well may take before it counts as one that does not.
-const appearance = 2 * time.Minute
+// visibilityTimeout is how long a new account may stay invisible to reads, and how long a teardown that
+// progresses is waited for although it may be abandoned.
+const visibilityTimeout = 2 * time.Minute
 
-// pauseTeardown is between two looks at what is on its way out.
-const pauseTeardown = time.Second
+// pollTeardown is the delay between reads of resources that are being deleted.
+const pollTeardown = time.Second
 
-// goingWell are the reasons of a teardown that needs nothing but time.
-var goingWell = []string{v1alpha1.ReasonTerminating, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonThrottled}
+// progressReasons are the reasons of a teardown that progresses.
+var progressReasons = []string{v1alpha1.ReasonTerminating, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonThrottled}
 
-// surrender lets the teardown go on past what cannot be undone, if it may. What is under way and goes
-// well is waited for.
-func (s *scope) surrender(verdict phases.Verdict, err error, what string) (phases.Verdict, error) {
-	if (err == nil && verdict.IsDone()) || !s.abandons() {
+// abandonOnRequest lets the teardown continue past a resource that cannot be deleted, if the annotation
+// asks for it. A teardown that progresses is waited for.
+func (s *scope) abandonOnRequest(verdict phases.Verdict, err error, what string) (phases.Verdict, error) {
+	if (err == nil && verdict.IsDone()) || !s.abandonRequested() {
 		return verdict, err
 	}
-	if err == nil && slices.Contains(goingWell, verdict.Reason()) && s.sinceDeletion() < appearance {
+	if err == nil && slices.Contains(progressReasons, verdict.Reason()) && s.sinceDeletion() < visibilityTimeout {
 		return verdict, nil
 	}
 	s.abandoned = append(s.abandoned, what)
@@ -52,160 +54,161 @@ func (s *scope) sinceDeletion() time.Duration {
 	return s.clock.Since(s.storage.DeletionTimestamp.Time)
 }
 
-// undoEncryption deletes the account, and is done when it is gone.
+// undoEncryption deletes the account, and is done once it no longer exists.
 func undoEncryption(ctx context.Context, s *scope) (phases.Verdict, error) {
 	if !s.deletes() {
 		return phases.Done(""), nil
 	}
 	verdict, err := s.deleteAccount(ctx)
-	return s.surrender(verdict, err, "storage account "+accountName(s.storage))
+	return s.abandonOnRequest(verdict, err, "storage account "+accountName(s.storage))
 }
 
 func (s *scope) deleteAccount(ctx context.Context) (phases.Verdict, error) {
-	err := s.begin(ctx)
+	err := s.connectAndRead(ctx)
 	switch {
-	case isGroupGone(err):
-		return phases.Done(""), nil // and the account with it
+	case isResourceGroupDeleted(err):
+		return phases.Done(""), nil // the account was deleted with the group
 	case err != nil:
-		return s.trouble(err)
+		return s.classifyError(err)
 	case s.account == nil:
 		return s.confirmAbsence(ctx)
-	case !s.isOurs():
+	case !s.isManaged():
 		return phases.Done(""), nil
 	}
-	terminating := phases.Wait(v1alpha1.ReasonTerminating, "waiting for storage account "+s.account.Name+" to be gone", jitter(pauseTeardown))
-	if s.account.GoesAway() {
+	terminating := phases.Wait(v1alpha1.ReasonTerminating, "waiting for storage account "+s.account.Name+" to be deleted", jitter(pollTeardown))
+	if s.account.IsDeleting() {
 		return terminating, nil
 	}
-	if verdict := s.notePrincipal(); !verdict.IsDone() {
+	if verdict := s.recordPrincipal(); !verdict.IsDone() {
 		return verdict, nil
 	}
 	if err := s.accounts.DeleteAccount(ctx, s.group(), s.account); err != nil {
-		return s.trouble(err)
+		return s.classifyError(err)
 	}
 	return terminating, nil
 }
 
-// isGroupGone says whether the resource group was deleted. A subscription that is not found may only
-// be out of the credential's sight.
-func isGroupGone(err error) bool {
+// isResourceGroupDeleted says whether the resource group does not exist. A missing subscription is
+// different: it may only be invisible to the credential.
+func isResourceGroupDeleted(err error) bool {
 	failure, ok := cloud.AsError(err)
 	return ok && failure.Kind == cloud.GroupMissing && failure.Code == "ResourceGroupNotFound"
 }
 
-// notePrincipal sees to it that the status has the principal before the account goes, which alone knows
-// it: without it, the grants could not be found any more.
-func (s *scope) notePrincipal() phases.Verdict {
+// recordPrincipal waits until the status has the principal ID before the account is deleted: only the
+// account knows it, and the grants cannot be found without it.
+func (s *scope) recordPrincipal() phases.Verdict {
 	principal := s.account.PrincipalID
 	if principal != "" && !strings.EqualFold(principal, s.storage.Status.PrincipalID) {
-		return phases.Wait(v1alpha1.ReasonTerminating, "noting whose grant is to be taken back when storage account "+s.account.Name+" is gone", jitter(shortestPause))
+		return phases.Wait(v1alpha1.ReasonTerminating, "recording the principal ID of storage account "+s.account.Name+" in the status before deleting the account", jitter(minPoll))
 	}
 	return phases.Done("")
 }
 
-// uses says whether the account is encrypted by way of a grant.
-func (s *scope) uses(h hold) bool {
+// usesGrant says whether the encryption of the account uses a grant.
+func (s *scope) usesGrant(g keyGrant) bool {
 	return s.account.Encryption.KeySource == cloud.CustomerManaged &&
-		vaultName(s.account.Encryption.VaultURI) == strings.ToLower(h.vault.name) &&
-		strings.EqualFold(s.account.PrincipalID, h.principal)
+		vaultName(s.account.Encryption.VaultURI) == strings.ToLower(g.vault.name) &&
+		strings.EqualFold(s.account.PrincipalID, g.principal)
 }
 
-// confirmAbsence: an account that was asked for just before may not be seen yet, and would be left
-// behind. Its name being taken tells; that it stays invisible tells that it is somebody else's.
+// confirmAbsence waits for an account that was just requested and is not visible yet; deleting nothing
+// would orphan it. A name that is available shows that no account exists; a name that stays taken
+// without a visible account belongs to another owner.
 func (s *scope) confirmAbsence(ctx context.Context) (phases.Verdict, error) {
-	if s.sinceDeletion() > appearance {
+	if s.sinceDeletion() > visibilityTimeout {
 		return phases.Done(""), nil
 	}
-	free, err := s.accounts.NameIsFree(ctx, accountName(s.storage))
+	available, err := s.accounts.IsNameAvailable(ctx, accountName(s.storage))
 	if err != nil && !cloud.Is(err, cloud.Denied, cloud.Locked) {
-		return s.trouble(err)
+		return s.classifyError(err)
 	}
-	if free {
+	if available {
 		return phases.Done(""), nil
 	}
-	return phases.Wait(v1alpha1.ReasonTerminating, "the name "+accountName(s.storage)+" is still taken; waiting whether an account that was just asked for appears", jitter(pauseTeardown)), nil
+	return phases.Wait(v1alpha1.ReasonTerminating, "storage account name "+accountName(s.storage)+" is still in use; waiting in case the account was just created and is not visible yet", jitter(pollTeardown)), nil
 }
 
 func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
 	if !s.deletes() {
 		return phases.Done(""), nil
 	}
-	left, verdict, err := s.revoke(ctx)
-	return s.surrender(verdict, err, "the grant on key vault "+vaultNames(left))
+	remaining, verdict, err := s.revokeGrants(ctx)
+	return s.abandonOnRequest(verdict, err, "the grant on key vault "+vaultNames(remaining))
 }
 
-// revoke takes the grants back, of an account that is gone: one that was abandoned, or that has
-// become somebody else's, still needs its key. It says which may be left.
-func (s *scope) revoke(ctx context.Context) ([]hold, phases.Verdict, error) {
-	holds := s.holds()
-	if err := s.begin(ctx); err != nil && !isGroupGone(err) {
-		verdict, err := s.trouble(err)
-		return holds, verdict, err
+// revokeGrants revokes the grants of a deleted account, and returns those that may remain. An account
+// that still exists, abandoned or handed over, still needs its key.
+func (s *scope) revokeGrants(ctx context.Context) ([]keyGrant, phases.Verdict, error) {
+	grants := s.grantsToRevoke()
+	if err := s.connectAndRead(ctx); err != nil && !isResourceGroupDeleted(err) {
+		verdict, err := s.classifyError(err)
+		return grants, verdict, err
 	}
 	if s.account != nil {
-		s.keepGrants(holds)
+		s.reportKeptGrants(grants)
 		return nil, phases.Done(""), nil
 	}
-	return s.takeBackAll(ctx, holds)
+	return s.revokeAll(ctx, grants)
 }
 
-// takeBackAll tries all, so that one that cannot be taken back keeps no other.
-func (s *scope) takeBackAll(ctx context.Context, holds []hold) (left []hold, verdict phases.Verdict, err error) {
-	var failed, going []hold
+// revokeAll tries to revoke every grant, even if one of them fails.
+func (s *scope) revokeAll(ctx context.Context, grants []keyGrant) (remaining []keyGrant, verdict phases.Verdict, err error) {
+	var failed, deleting []keyGrant
 	var failure error
-	for _, h := range holds {
-		there, err := s.takeBack(ctx, h)
+	for _, g := range grants {
+		existed, err := s.revoke(ctx, g)
 		switch {
 		case err != nil:
-			failed, failure = append(failed, h), cmp.Or(failure, err)
-		case there:
-			going = append(going, h)
+			failed, failure = append(failed, g), cmp.Or(failure, err)
+		case existed:
+			deleting = append(deleting, g)
 		}
 	}
 	switch {
 	case failure != nil:
-		verdict, err = s.trouble(failure)
+		verdict, err = s.classifyError(failure)
 		return failed, verdict, err
-	case len(going) > 0:
-		return going, phases.Wait(v1alpha1.ReasonTerminating, "waiting for the grant on key vault "+vaultNames(going)+" to be gone", jitter(pauseTeardown)), nil
+	case len(deleting) > 0:
+		return deleting, phases.Wait(v1alpha1.ReasonTerminating, "waiting for the grant on key vault "+vaultNames(deleting)+" to be deleted", jitter(pollTeardown)), nil
 	default:
 		return nil, phases.Done(""), nil
 	}
 }
 
-// keepGrants tells of the grants of an account that was abandoned.
-func (s *scope) keepGrants(holds []hold) {
-	if s.isOurs() && s.account.PrincipalID != "" {
-		s.abandoned = append(s.abandoned, "its grant on key vault "+vaultNames(append(holds, s.current(s.account.PrincipalID))))
+// reportKeptGrants reports the grants of an account that was abandoned.
+func (s *scope) reportKeptGrants(grants []keyGrant) {
+	if s.isManaged() && s.account.PrincipalID != "" {
+		s.abandoned = append(s.abandoned, "its grant on key vault "+vaultNames(append(grants, s.desiredGrant(s.account.PrincipalID))))
 	}
 }
 
-// holds are the grants that may be left of an account: those that are noted, and the one that the spec
-// asks for. To an account that never had an identity, nothing was granted.
-func (s *scope) holds() []hold {
-	var holds []hold
-	for _, h := range append(s.noted(), s.current(s.storage.Status.PrincipalID)) {
-		if h.principal != "" && !has(holds, h) {
-			holds = append(holds, h)
+// grantsToRevoke returns the recorded grants and the desired one. An account that never had an identity
+// has no grants.
+func (s *scope) grantsToRevoke() []keyGrant {
+	var grants []keyGrant
+	for _, g := range append(s.recordedGrants(), s.desiredGrant(s.storage.Status.PrincipalID)) {
+		if g.principal != "" && !has(grants, g) {
+			grants = append(grants, g)
 		}
 	}
-	return holds
+	return grants
 }
 
-// undoStorageAccount says what stays. The account itself is gone by now, if it was to go.
+// undoStorageAccount emits an Event about the resources that remain. The other phases have deleted the rest.
 func undoStorageAccount(_ context.Context, s *scope) (phases.Verdict, error) {
 	name := accountName(s.storage)
 	switch {
-	case !s.deletes() && s.mayExist():
-		s.door.note(s.storage, v1alpha1.ReasonRetained, "storage account "+name+", its data and its grant stay in the cloud, as spec.deletionPolicy says")
+	case !s.deletes() && s.mayHaveCreated():
+		s.access.normalEvent(s.storage, v1alpha1.ReasonRetained, "storage account "+name+", its data and its grant remain in Azure, because spec.deletionPolicy is Retain")
 	case len(s.abandoned) > 0:
-		s.door.warn(s.storage, v1alpha1.ReasonAbandoned, "gave up on "+strings.Join(s.abandoned, ", and ")+": it may still be in the cloud")
+		s.access.warningEvent(s.storage, v1alpha1.ReasonAbandoned, strings.Join(s.abandoned, " and ")+" may still exist in Azure, because "+v1alpha1.AnnotationAbandon+" is set; delete them manually if they are not needed")
 	}
 	return phases.Done(""), nil
 }
 
-// mayExist says whether we may have made an account: we have seen it, or were about to.
-func (s *scope) mayExist() bool {
+// mayHaveCreated says whether this SecureStorage may have created an account.
+func (s *scope) mayHaveCreated() bool {
 	if s.storage.Status.AccountID != "" {
 		return true
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Limits of Azure Resource Manager for each subscription and principal: buckets of so many requests
-// that refill by so many a second. See
+// Limits of Azure Resource Manager for each subscription and principal: token buckets with a size and a
+// refill rate per second. See
 // https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling.
 const (
 	writesPerSecond = 10
@@ -19,60 +19,59 @@ const (
 	readsBurst      = 250
 )
 
-// reserveShare is the part of each bucket that is kept back: requests that were told times one after
-// the other may arrive together, and a pass may read more than it was let in for.
+// reserveShare is the divisor of a bucket that gives its reserve. The reserve is used when objects with
+// different reserved times send together, and when a reconcile reads more than it reserved.
 const reserveShare = 5
 
-// longestPass is the most that one pass reads: a bucket that is smaller would never let it in.
-const longestPass = 8
+// maxReadsPerReconcile is the largest number of reads of one reconcile. A bucket must not be smaller.
+const maxReadsPerReconcile = 8
 
-// budget shares the requests that a subscription allows between all objects in it. Who finds it
-// empty is given a time at which a request is kept for it, and does not wait here. So the cloud
-// hardly ever has to refuse, nobody waits longer than others, and no reads are spent on a pass
-// that could not write.
+// budget shares the requests that Azure allows a subscription among its objects. If the bucket is empty,
+// an object gets a time at which a request is reserved for it; the call does not wait. So Azure rarely
+// throttles, objects are served in order, and no reads are spent on a reconcile that could not write.
 type budget struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
-	// writes and reads hand out the turns.
+	// writes and reads reserve requests.
 	writes, reads *rate.Limiter
-	// sentWrites and sentReads are the cloud's own buckets, as far as we can know them: those who
-	// come late for their turns, all together, may find them empty after all.
+	// sentWrites and sentReads model the buckets in Azure: objects that send later than reserved may
+	// exceed them together.
 	sentWrites, sentReads *rate.Limiter
-	// shares are what each object has of it. swept is when those were last looked through.
+	// shares are the reservations by object. swept is when stale ones were last dropped.
 	shares map[string]*share
 	swept  time.Time
-	// closedUntil is when the cloud, having refused, wants to be asked again.
-	closedUntil time.Time
-	// streak is how often in a row it has refused right after it was asked again: the time that it
-	// tells is for one request, and a pass takes several.
+	// throttledUntil is the end of the Retry-After of the last throttled response.
+	throttledUntil time.Time
+	// streak counts the throttled responses that directly follow each other. It lengthens the wait,
+	// because Retry-After is meant for one request and a reconcile sends several.
 	streak int
 }
 
-// longestStreak bounds by what power of two a refusal is made longer.
-const longestStreak = 4
+// maxStreak limits the exponent by which a wait is lengthened.
+const maxStreak = 4
 
-// share is what an object has of a budget.
+// share holds the reservations of an object.
 type share struct {
-	// writeAt is when the object may write; zero if it has not asked, or has written.
+	// writeAt is when the object may write; zero without a reservation.
 	writeAt time.Time
-	// readAt is from when on there are so many reads for it; there are none kept if it is zero.
+	// readAt is when the reserved reads may be sent; zero without a reservation.
 	readAt time.Time
 	reads  int
-	// left is how many reads the object was let in for and has not made yet.
+	// left is how many reads the object may still send.
 	left int
-	// seen is when the object last came.
+	// seen is when the object last reserved or sent a request.
 	seen time.Time
 }
 
-// longestAbsence is how long the share of an object is kept that does not come any more: it may be
-// deleted. Whoever comes after that asks anew, and loses no more than its place in the row.
-const longestAbsence = time.Hour
+// shareTimeout is how long the share of an inactive object is kept; the object may be deleted. An
+// object that returns later only loses its place in the queue.
+const shareTimeout = time.Hour
 
 func newBudget(c clock.PassiveClock, limits Limits) *budget {
 	return &budget{
 		clock:      c,
 		writes:     rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst-limits.WritesBurst/reserveShare),
-		reads:      rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), max(longestPass, limits.ReadsBurst-limits.ReadsBurst/reserveShare)),
+		reads:      rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), max(maxReadsPerReconcile, limits.ReadsBurst-limits.ReadsBurst/reserveShare)),
 		sentWrites: rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst),
 		sentReads:  rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), limits.ReadsBurst),
 		shares:     map[string]*share{},
@@ -80,13 +79,13 @@ func newBudget(c clock.PassiveClock, limits Limits) *budget {
 	}
 }
 
-// enter lets the object begin a pass of so many reads now, or says how long it has to wait. To ask
-// again is to ask for the same pass.
-func (b *budget) enter(object string, reads int) time.Duration {
+// reserveReads reserves the reads of a reconcile. It returns 0 if they may be sent now, or how long to
+// wait. Calling it again while waiting does not reserve more.
+func (b *budget) reserveReads(object string, reads int) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	if wait := b.closedFor(now); wait > 0 {
+	if wait := b.throttledFor(now); wait > 0 {
 		return wait
 	}
 	own := b.share(object, now)
@@ -104,10 +103,10 @@ func (b *budget) enter(object string, reads int) time.Duration {
 	return own.readIn(now)
 }
 
-// share is that of the object. Those of objects that have not come for long are dropped now and then.
+// share returns the share of the object, and drops stale shares from time to time.
 func (b *budget) share(object string, now time.Time) *share {
-	if now.Sub(b.swept) >= longestAbsence {
-		maps.DeleteFunc(b.shares, func(_ string, s *share) bool { return now.Sub(s.seen) >= longestAbsence })
+	if now.Sub(b.swept) >= shareTimeout {
+		maps.DeleteFunc(b.shares, func(_ string, s *share) bool { return now.Sub(s.seen) >= shareTimeout })
 		b.swept = now
 	}
 	own, ok := b.shares[object]
@@ -119,7 +118,7 @@ func (b *budget) share(object string, now time.Time) *share {
 	return own
 }
 
-// readIn hands out the reads that are kept, or says how long they are not there yet.
+// readIn hands out the reserved reads, or returns how long to wait for them.
 func (s *share) readIn(now time.Time) time.Duration {
 	if s.readAt.IsZero() {
 		return 0
@@ -132,13 +131,12 @@ func (s *share) readIn(now time.Time) time.Duration {
 	return 0
 }
 
-// read counts a read of a pass that was let in. One that was not foreseen is not refused, and
-// others come later for it.
+// read counts a read. A read beyond the reservation is sent anyway, and delays other objects.
 func (b *budget) read(object string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	if wait := b.closedFor(now); wait > 0 {
+	if wait := b.throttledFor(now); wait > 0 {
 		return wait
 	}
 	if wait := send(b.sentReads, now); wait > 0 {
@@ -152,12 +150,12 @@ func (b *budget) read(object string) time.Duration {
 	return 0
 }
 
-// take lets the object write now, or says how long it has to wait.
-func (b *budget) take(object string) time.Duration {
+// reserveWrite returns 0 if the object may write now, or how long to wait.
+func (b *budget) reserveWrite(object string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	if wait := b.closedFor(now); wait > 0 {
+	if wait := b.throttledFor(now); wait > 0 {
 		return wait
 	}
 	own := b.share(object, now)
@@ -175,7 +173,7 @@ func (b *budget) take(object string) time.Duration {
 	return 0
 }
 
-// send takes a request out of a bucket, or says how long there is none.
+// send takes a request from a bucket, or returns how long to wait for one.
 func send(bucket *rate.Limiter, now time.Time) time.Duration {
 	request := bucket.ReserveN(now, 1)
 	wait := request.DelayFrom(now)
@@ -185,35 +183,34 @@ func send(bucket *rate.Limiter, now time.Time) time.Duration {
 	return wait
 }
 
-// refused closes the budget for everybody, and says until when: a request that comes before its time
-// is told to wait anew.
+// refused records a throttled response, and returns how long all objects have to wait.
 func (b *budget) refused(retryAfter time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	if b.closedFor(now) == 0 {
-		retryAfter <<= min(b.streak, longestStreak)
+	if b.throttledFor(now) == 0 {
+		retryAfter <<= min(b.streak, maxStreak)
 		b.streak++
 	}
-	if until := now.Add(retryAfter); until.After(b.closedUntil) {
-		b.closedUntil = until
+	if until := now.Add(retryAfter); until.After(b.throttledUntil) {
+		b.throttledUntil = until
 	}
-	return b.closedFor(now)
+	return b.throttledFor(now)
 }
 
-// answered ends a streak of refusals, once the cloud has had room for something.
+// answered ends a streak of throttled responses.
 func (b *budget) answered() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.streak > 0 && b.clock.Since(b.closedUntil) > longestRefusal {
+	if b.streak > 0 && b.clock.Since(b.throttledUntil) > streakTimeout {
 		b.streak = 0
 	}
 }
 
-// longestRefusal is how long after a refusal another one counts as the same trouble.
-const longestRefusal = time.Minute
+// streakTimeout is how long after the end of a wait a throttled response continues the streak.
+const streakTimeout = time.Minute
 
-// isBusy says whether somebody has to wait.
+// isBusy says whether any object has to wait.
 func (b *budget) isBusy() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,10 +220,10 @@ func (b *budget) isBusy() bool {
 			return true
 		}
 	}
-	return b.closedFor(now) > 0 || b.reads.TokensAt(now) < longestPass
+	return b.throttledFor(now) > 0 || b.reads.TokensAt(now) < maxReadsPerReconcile
 }
 
-// closedFor says how long everybody has to wait after a refusal.
-func (b *budget) closedFor(now time.Time) time.Duration {
-	return max(0, b.closedUntil.Sub(now))
+// throttledFor returns how long all objects have to wait after a throttled response.
+func (b *budget) throttledFor(now time.Time) time.Duration {
+	return max(0, b.throttledUntil.Sub(now))
 }

@@ -11,34 +11,34 @@ import (
 
 func newTestBudget(limits Limits) (*budget, *clocktesting.FakePassiveClock) {
 	c := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	return newBudget(c, limits.orAzures()), c
+	return newBudget(c, limits.withDefaults()), c
 }
 
 func step(c *clocktesting.FakePassiveClock, d time.Duration) { c.SetTime(c.Now().Add(d)) }
 
-func TestTheBurstIsForEverybody(t *testing.T) {
+func TestWritesAreServedInOrderBeyondTheBurst(t *testing.T) {
 	g := NewWithT(t)
-	// given a bucket of three writes, and one more each second
+	// given a bucket of three writes that refills by one per second
 	b, c := newTestBudget(Limits{WritesPerSecond: 1, WritesBurst: 3})
-	// then three may write now, and the others one after the other, in the order in which they came
+	// then three objects may write now, and the others one after the other, in order
 	for i := range 3 {
-		g.Expect(b.take(fmt.Sprint(i))).To(BeZero())
+		g.Expect(b.reserveWrite(fmt.Sprint(i))).To(BeZero())
 	}
-	g.Expect(b.take("a")).To(Equal(time.Second))
-	g.Expect(b.take("b")).To(Equal(2 * time.Second))
-	// and asking again gains and loses nothing
-	g.Expect(b.take("b")).To(Equal(2 * time.Second))
+	g.Expect(b.reserveWrite("a")).To(Equal(time.Second))
+	g.Expect(b.reserveWrite("b")).To(Equal(2 * time.Second))
+	// and asking again changes nothing
+	g.Expect(b.reserveWrite("b")).To(Equal(2 * time.Second))
 	step(c, time.Second)
-	g.Expect(b.take("c")).To(Equal(2*time.Second), "whoever comes later comes later")
-	g.Expect(b.take("a")).To(BeZero())
-	// and a turn that was missed is not lost
+	g.Expect(b.reserveWrite("c")).To(Equal(2*time.Second), "a later object waits longer")
+	g.Expect(b.reserveWrite("a")).To(BeZero())
+	// and a missed reservation is not lost
 	step(c, time.Minute)
-	g.Expect(b.take("b")).To(BeZero())
-	g.Expect(b.take("c")).To(BeZero())
+	g.Expect(b.reserveWrite("b")).To(BeZero())
+	g.Expect(b.reserveWrite("c")).To(BeZero())
 }
 
-func TestTheRateIsKept(t *testing.T) {
-	// given many that come back exactly when they are told
+func TestWritesStayBelowTheRate(t *testing.T) {
+	// given many objects that write exactly when they may
 	b, c := newTestBudget(Limits{WritesPerSecond: 10, WritesBurst: 25})
 	began, done := c.Now(), 0
 	waiting := map[string]time.Time{}
@@ -50,7 +50,7 @@ func TestTheRateIsKept(t *testing.T) {
 			if at.After(c.Now()) {
 				continue
 			}
-			if wait := b.take(object); wait > 0 {
+			if wait := b.reserveWrite(object); wait > 0 {
 				waiting[object] = c.Now().Add(wait)
 				continue
 			}
@@ -61,42 +61,42 @@ func TestTheRateIsKept(t *testing.T) {
 		}
 		step(c, 10*time.Millisecond)
 	}
-	// then they took no longer than the throttle allows
+	// then they took no longer than the rate requires
 	NewWithT(t).Expect(c.Since(began)).To(BeNumerically("~", 18*time.Second, 100*time.Millisecond))
 }
 
-func TestAPassWaitsForItsReads(t *testing.T) {
+func TestReconcileWaitsForItsReads(t *testing.T) {
 	g := NewWithT(t)
 	b, c := newTestBudget(Limits{ReadsPerSecond: 1, ReadsBurst: 10})
-	// given eight reads, of which one in five is kept back
-	g.Expect(b.enter("a", 3)).To(BeZero())
-	g.Expect(b.enter("b", 3)).To(BeZero())
+	// given ten reads, a fifth of which are the reserve
+	g.Expect(b.reserveReads("a", 3)).To(BeZero())
+	g.Expect(b.reserveReads("b", 3)).To(BeZero())
 	g.Expect(b.isBusy()).To(BeTrue())
-	g.Expect(b.enter("c", 3)).To(Equal(time.Second))
-	// then who was let in reads, and is not let in twice
-	g.Expect(b.enter("a", 3)).To(BeZero())
+	g.Expect(b.reserveReads("c", 3)).To(Equal(time.Second))
+	// then an admitted object reads, and is not admitted twice
+	g.Expect(b.reserveReads("a", 3)).To(BeZero())
 	for range 3 {
 		g.Expect(b.read("a")).To(BeZero())
 	}
-	// and what it reads beyond that makes others wait
+	// and additional reads delay other objects
 	g.Expect(b.read("a")).To(BeZero())
-	g.Expect(b.enter("d", 3)).To(Equal(5 * time.Second))
+	g.Expect(b.reserveReads("d", 3)).To(Equal(5 * time.Second))
 	step(c, time.Second)
-	g.Expect(b.enter("c", 3)).To(BeZero())
+	g.Expect(b.reserveReads("c", 3)).To(BeZero())
 }
 
-func TestNoPassBeginsThatCouldNotWrite(t *testing.T) {
+func TestReconcileWaitsForPendingWrite(t *testing.T) {
 	g := NewWithT(t)
 	b, c := newTestBudget(Limits{WritesPerSecond: 1, WritesBurst: 1})
-	g.Expect(b.take("a")).To(BeZero())
-	g.Expect(b.take("b")).To(Equal(time.Second))
-	g.Expect(b.enter("b", 1)).To(Equal(time.Second))
+	g.Expect(b.reserveWrite("a")).To(BeZero())
+	g.Expect(b.reserveWrite("b")).To(Equal(time.Second))
+	g.Expect(b.reserveReads("b", 1)).To(Equal(time.Second))
 	step(c, time.Second)
-	g.Expect(b.enter("b", 1)).To(BeZero())
-	g.Expect(b.take("b")).To(BeZero())
+	g.Expect(b.reserveReads("b", 1)).To(BeZero())
+	g.Expect(b.reserveWrite("b")).To(BeZero())
 }
 
-func TestARefusalClosesForEverybody(t *testing.T) {
+func TestThrottledResponseDelaysAllObjects(t *testing.T) {
 	g := NewWithT(t)
 	b, c := newTestBudget(Limits{})
 	// given
@@ -104,34 +104,34 @@ func TestARefusalClosesForEverybody(t *testing.T) {
 	g.Expect(b.refused(5 * time.Second)).To(Equal(5 * time.Second))
 	// then
 	g.Expect(b.isBusy()).To(BeTrue())
-	g.Expect(b.take("a")).To(Equal(5 * time.Second))
-	g.Expect(b.enter("b", 3)).To(Equal(5 * time.Second))
+	g.Expect(b.reserveWrite("a")).To(Equal(5 * time.Second))
+	g.Expect(b.reserveReads("b", 3)).To(Equal(5 * time.Second))
 	g.Expect(b.read("c")).To(Equal(5 * time.Second))
-	// and one that was under way at the same time does not open it earlier
+	// and a concurrent throttled response does not shorten the wait
 	g.Expect(b.refused(time.Second)).To(Equal(5 * time.Second))
 	step(c, 5*time.Second)
-	g.Expect(b.take("a")).To(BeZero())
-	// and one that is refused again at once is in a streak, which ends with peace
+	g.Expect(b.reserveWrite("a")).To(BeZero())
+	// and throttled responses in a row lengthen the wait, until requests succeed again
 	g.Expect(b.refused(5 * time.Second)).To(Equal(10 * time.Second))
-	step(c, 10*time.Second+2*longestRefusal)
+	step(c, 10*time.Second+2*streakTimeout)
 	b.answered()
 	g.Expect(b.refused(5 * time.Second)).To(Equal(5 * time.Second))
 }
 
-func TestWhatObjectsHadIsDroppedOnceTheyNeverCome(t *testing.T) {
+func TestDropsReservationsOfInactiveObjects(t *testing.T) {
 	g := NewWithT(t)
-	// given objects that asked for a turn and were deleted before it came, and one that comes again
+	// given objects that reserved a write and never return, and one that returns
 	b, c := newTestBudget(Limits{WritesPerSecond: 1, WritesBurst: 1, ReadsPerSecond: 100, ReadsBurst: 100})
 	for i := range 10 {
-		b.enter(fmt.Sprint(i), 3)
-		b.take(fmt.Sprint(i))
+		b.reserveReads(fmt.Sprint(i), 3)
+		b.reserveWrite(fmt.Sprint(i))
 	}
-	step(c, longestAbsence/2)
-	g.Expect(b.take("9")).To(BeZero())
-	// when long has passed
-	step(c, longestAbsence/2)
-	b.take("new")
-	// then nothing of them is left, and everything of it
+	step(c, shareTimeout/2)
+	g.Expect(b.reserveWrite("9")).To(BeZero())
+	// when the timeout has passed
+	step(c, shareTimeout/2)
+	b.reserveWrite("new")
+	// then only the reservations of the active object remain
 	g.Expect(b.shares).To(And(HaveLen(2), HaveKey("9"), HaveKey("new")))
 	g.Expect(b.shares["9"].left).To(Equal(3))
 }

@@ -24,29 +24,29 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 )
 
-// Config says which cloud, and with which manners.
+// Config configures a Cloud.
 type Config struct {
-	// Cloud is the endpoint. Azure's public cloud if it is the zero value.
+	// Cloud is the cloud's endpoints. The zero value is the Azure public cloud.
 	Cloud azcloud.Configuration
 	// Transport sends requests. Optional.
 	Transport policy.Transporter
-	// Guard, if there is one, decides whether requests that change something are sent.
+	// Guard decides whether write requests are sent. Optional.
 	Guard *lease.Guard
-	// AllowHTTP lets the credential go over plain HTTP: for a fake cloud on this machine.
+	// AllowHTTP permits sending the credential over plain HTTP, for a local fake cloud.
 	AllowHTTP bool
-	// Limits are what a subscription allows. Azure's own where they are 0.
+	// Limits are the request limits of a subscription. Zero fields default to the limits of Azure.
 	Limits Limits
-	// Clock is for the budget. Optional.
+	// Clock is the clock of the request budget. Optional.
 	Clock clock.PassiveClock
 }
 
-// Limits are the requests that a subscription allows one principal: a bucket, and what refills it.
+// Limits are the request limits of a subscription for one principal, as token buckets.
 type Limits struct {
 	WritesPerSecond, ReadsPerSecond float64
 	WritesBurst, ReadsBurst         int
 }
 
-func (l Limits) orAzures() Limits {
+func (l Limits) withDefaults() Limits {
 	if l.WritesPerSecond == 0 {
 		l.WritesPerSecond = writesPerSecond
 	}
@@ -62,28 +62,28 @@ func (l Limits) orAzures() Limits {
 	return l
 }
 
-// callTimeout is for one request and its answer: nothing here waits for a long-running operation.
+// callTimeout is the timeout of one request. No call waits for a long-running operation.
 const callTimeout = 20 * time.Second
 
-// Cloud makes clients, and keeps what they share: the SDK's clients with their connections and
-// tokens, and the budget of writes of each subscription.
+// Cloud creates clients and shares between them the connections and tokens of the SDK and the request
+// budget of each subscription.
 type Cloud struct {
 	config  Config
 	mu      sync.Mutex
 	clients map[string]*usedClient
 }
 
-// usedClient is a client, and when it was last asked for.
+// usedClient is a client, and when it was last used.
 type usedClient struct {
 	*Client
 	at time.Time
 }
 
-// longestIdle is how long a client is kept that nobody asks for: its subscription has no object any
-// more, or its credential was rotated. To make it anew costs a token, and its budget is full by then.
-const longestIdle = 2 * time.Hour
+// clientTimeout is how long an unused client is kept: its subscription may have no objects any more, or
+// its credential may have been rotated. Creating it again costs one token request.
+const clientTimeout = 2 * time.Hour
 
-// New makes a Cloud.
+// New returns a Cloud.
 func New(config Config) *Cloud {
 	if config.Cloud.Services == nil {
 		config.Cloud = azcloud.AzurePublic
@@ -91,21 +91,22 @@ func New(config Config) *Cloud {
 	if config.Guard != nil {
 		config.Transport = guarded(config.Guard, config.Transport)
 	}
-	config.Limits = config.Limits.orAzures()
+	config.Limits = config.Limits.withDefaults()
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
 	return &Cloud{config: config, clients: map[string]*usedClient{}}
 }
 
-// Credential is a way to prove who one is, with a name by which its clients are shared. The name
-// holds nothing secret.
+// Credential is a token source, and the name by which its clients are shared. The name contains nothing
+// secret. Credentials that must not share a client, such as those of different namespaces, need
+// different names.
 type Credential struct {
 	Name  string
 	Token azcore.TokenCredential
 }
 
-// Client returns the client of a subscription for a credential: the same one for the same two.
+// Client returns the client for a subscription and a credential. Equal arguments return the same client.
 func (c *Cloud) Client(subscription string, credential Credential) (*Client, error) {
 	key := subscription + "/" + credential.Name
 	c.mu.Lock()
@@ -117,15 +118,15 @@ func (c *Cloud) Client(subscription string, credential Credential) (*Client, err
 	}
 	client, err := newClient(c.config, subscription, credential.Token)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of subscription %s: %w", subscription, err)
+		return nil, fmt.Errorf("creating a client for subscription %s: %w", subscription, err)
 	}
-	// Only here do they become more.
-	maps.DeleteFunc(c.clients, func(_ string, other *usedClient) bool { return now.Sub(other.at) >= longestIdle })
+	// The map grows only here, so stale clients are dropped here.
+	maps.DeleteFunc(c.clients, func(_ string, other *usedClient) bool { return now.Sub(other.at) >= clientTimeout })
 	c.clients[key] = &usedClient{Client: client, at: now}
 	return client, nil
 }
 
-// IsBusy says whether somebody has to wait for a request, in any subscription.
+// IsBusy says whether any object has to wait for a request, in any subscription.
 func (c *Cloud) IsBusy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +138,7 @@ func (c *Cloud) IsBusy() bool {
 	return false
 }
 
-// Client calls the cloud for one subscription as one principal. It is safe for concurrent use.
+// Client sends requests for one subscription and one principal. It is safe for concurrent use.
 type Client struct {
 	subscription string
 	budget       *budget
@@ -149,12 +150,12 @@ type Client struct {
 
 func newClient(config Config, subscription string, credential azcore.TokenCredential) (*Client, error) {
 	options := &arm.ClientOptions{
-		// Registering resource providers is the subscription's owner's to do.
+		// Registering resource providers is up to the owner of the subscription.
 		DisableRPRegistration: true,
 		ClientOptions: policy.ClientOptions{
 			Cloud:     config.Cloud,
 			Transport: config.Transport,
-			// The SDK would wait here; our caller comes back instead.
+			// The SDK would block in a retry; the callers requeue instead.
 			Retry:                           policy.RetryOptions{MaxRetries: -1, TryTimeout: callTimeout},
 			Telemetry:                       policy.TelemetryOptions{ApplicationID: "fixpoint"},
 			InsecureAllowCredentialWithHTTP: config.AllowHTTP,
@@ -171,16 +172,16 @@ func newClient(config Config, subscription string, credential azcore.TokenCreden
 	}, errors.Join(err1, err2, err3, err4)
 }
 
-// Enter lets an object begin a pass of so many reads, or fails as [Throttled] with the time to wait.
-// Who comes without it may be refused half-way.
-func (c *Client) Enter(object string, reads int) error {
-	if wait := c.budget.enter(object, reads); wait > 0 {
+// ReserveReads reserves the reads of a reconcile of an object, or returns a [Throttled] error with the
+// time to wait. Reads without a reservation may be throttled halfway through a reconcile.
+func (c *Client) ReserveReads(object string, reads int) error {
+	if wait := c.budget.reserveReads(object, reads); wait > 0 {
 		return throttled("beginning", wait)
 	}
 	return nil
 }
 
-// read runs a call that changes nothing, in the name of an object.
+// read sends a read request for an object.
 func (c *Client) read(object string, target Target, doing string, call func() error) error {
 	if wait := c.budget.read(object); wait > 0 {
 		return throttled(doing, wait)
@@ -188,9 +189,9 @@ func (c *Client) read(object string, target Target, doing string, call func() er
 	return c.outcome(target, doing, call())
 }
 
-// write runs a call that counts against the subscription's writes, in the name of an object.
+// write sends a request for an object that counts against the write limit of the subscription.
 func (c *Client) write(object string, target Target, doing string, call func() error) error {
-	if wait := c.budget.take(object); wait > 0 {
+	if wait := c.budget.reserveWrite(object); wait > 0 {
 		return throttled(doing, wait)
 	}
 	return c.outcome(target, doing, call())
@@ -211,10 +212,10 @@ func (c *Client) outcome(target Target, doing string, err error) error {
 }
 
 func throttled(doing string, wait time.Duration) error {
-	return &Error{Kind: Throttled, doing: doing, Message: "the subscription's budget of requests is used up for the moment", RetryAfter: wait}
+	return &Error{Kind: Throttled, doing: doing, Message: "the request limit of the subscription is used up", RetryAfter: wait}
 }
 
-// Account reads an account; the error is [NotFound] if there is none.
+// Account reads an account. The error is [NotFound] if the account does not exist.
 func (c *Client) Account(ctx context.Context, group, name string) (*Account, error) {
 	var answer armstorage.AccountsClientGetPropertiesResponse
 	var response *http.Response
@@ -230,7 +231,7 @@ func (c *Client) Account(ctx context.Context, group, name string) (*Account, err
 	return account, nil
 }
 
-// etagOf is the version of what was read, where the cloud tells one.
+// etagOf returns the ETag of a response, or "".
 func etagOf(response *http.Response) string {
 	if response == nil {
 		return ""
@@ -238,38 +239,37 @@ func etagOf(response *http.Response) string {
 	return response.Header.Get("ETag")
 }
 
-// onlyIf makes a write conditional on the version that was read, so that it does not undo what
-// somebody else wrote meanwhile, and touches nothing that was not there. A cloud that tells no
-// versions takes the write as it is.
-func onlyIf(ctx context.Context, etag string) context.Context {
+// withIfMatch makes a write conditional on the ETag that was read, so that it does not overwrite a concurrent
+// change, and does not create or delete anything else. Without an ETag the write is unconditional.
+func withIfMatch(ctx context.Context, etag string) context.Context {
 	if etag == "" {
 		return ctx
 	}
 	return policy.WithHTTPHeader(ctx, http.Header{"If-Match": {etag}})
 }
 
-// NewAccount is what an account is created with. What it is encrypted with follows later.
+// NewAccount describes an account to create. The encryption is set later, by an update.
 type NewAccount struct {
 	Group, Name, Location, SKU string
 	Tags                       map[string]string
 }
 
-// CreateAccount asks for an account with an identity of its own. The cloud goes on by itself. If
-// there is an account of the name, seen or not seen yet, it is left as it is: [InProgress]. Only the
-// remains of a creation that failed are replaced, where they are given.
-func (c *Client) CreateAccount(ctx context.Context, wanted NewAccount, remains *Account) (Accepted, error) {
-	if remains != nil {
-		ctx = onlyIf(ctx, remains.etag)
+// CreateAccount requests an account with a system-assigned identity. The creation continues after the
+// call. An existing account of the name is not changed: the error is [InProgress]. Only a failed account
+// is replaced, if it is given as failed.
+func (c *Client) CreateAccount(ctx context.Context, desired NewAccount, failed *Account) (Accepted, error) {
+	if failed != nil {
+		ctx = withIfMatch(ctx, failed.etag)
 	} else {
 		ctx = policy.WithHTTPHeader(ctx, http.Header{"If-None-Match": {"*"}})
 	}
 	var response *http.Response
-	err := c.write(wanted.Name, OnAccount, "creating the storage account", func() error {
-		_, err := c.accounts.BeginCreate(policy.WithCaptureResponse(ctx, &response), wanted.Group, wanted.Name, armstorage.AccountCreateParameters{
+	err := c.write(desired.Name, OnAccount, "creating the storage account", func() error {
+		_, err := c.accounts.BeginCreate(policy.WithCaptureResponse(ctx, &response), desired.Group, desired.Name, armstorage.AccountCreateParameters{
 			Kind:     to.Ptr(armstorage.KindStorageV2),
-			Location: &wanted.Location,
-			SKU:      &armstorage.SKU{Name: to.Ptr(armstorage.SKUName(wanted.SKU))},
-			Tags:     pointers(wanted.Tags),
+			Location: &desired.Location,
+			SKU:      &armstorage.SKU{Name: to.Ptr(armstorage.SKUName(desired.SKU))},
+			Tags:     pointers(desired.Tags),
 			Identity: &armstorage.Identity{Type: to.Ptr(armstorage.IdentityTypeSystemAssigned)},
 			Properties: &armstorage.AccountPropertiesCreateParameters{
 				EnableHTTPSTrafficOnly: to.Ptr(true),
@@ -282,26 +282,26 @@ func (c *Client) CreateAccount(ctx context.Context, wanted NewAccount, remains *
 	return Accepted{RetryAfter: retryAfter(response)}, err
 }
 
-// Change is a change of an account; what is nil stays.
+// Change is a change of an account. Nil fields do not change.
 type Change struct {
-	// SKU and Tags replace what is there.
+	// SKU and Tags replace the current values.
 	SKU  *string
 	Tags map[string]string
-	// Identity asks for a system-assigned identity. Those that the account has beside it stay.
+	// Identity enables the system-assigned identity. User-assigned identities stay.
 	Identity bool
-	// Encryption is what the account is to be encrypted with.
+	// Encryption is the desired encryption.
 	Encryption *Encryption
 }
 
-// UpdateAccount changes an account that was read, and returns it as it is then. If somebody else has
-// changed it meanwhile, it is left as it is: [InProgress].
+// UpdateAccount changes an account that was read, and returns the result. An account that was changed
+// concurrently is not changed: the error is [InProgress].
 func (c *Client) UpdateAccount(ctx context.Context, group string, account *Account, change Change) (*Account, error) {
 	parameters := armstorage.AccountUpdateParameters{Tags: pointers(change.Tags)}
 	if change.SKU != nil {
 		parameters.SKU = &armstorage.SKU{Name: to.Ptr(armstorage.SKUName(*change.SKU))}
 	}
 	if change.Identity {
-		parameters.Identity = &armstorage.Identity{Type: to.Ptr(identityBeside(account))}
+		parameters.Identity = &armstorage.Identity{Type: to.Ptr(withSystemIdentity(account))}
 	}
 	if change.Encryption != nil {
 		parameters.Properties = &armstorage.AccountPropertiesUpdateParameters{Encryption: encryptionFor(*change.Encryption)}
@@ -309,7 +309,7 @@ func (c *Client) UpdateAccount(ctx context.Context, group string, account *Accou
 	var answer armstorage.AccountsClientUpdateResponse
 	var response *http.Response
 	err := c.write(account.Name, OnAccount, "changing the storage account", func() (err error) {
-		ctx := policy.WithCaptureResponse(onlyIf(ctx, account.etag), &response)
+		ctx := policy.WithCaptureResponse(withIfMatch(ctx, account.etag), &response)
 		answer, err = c.accounts.Update(ctx, group, account.Name, parameters, nil)
 		return err
 	})
@@ -321,7 +321,7 @@ func (c *Client) UpdateAccount(ctx context.Context, group string, account *Accou
 	return changed, nil
 }
 
-func identityBeside(account *Account) armstorage.IdentityType {
+func withSystemIdentity(account *Account) armstorage.IdentityType {
 	if account.hasUserIdentity {
 		return armstorage.IdentityTypeSystemAssignedUserAssigned
 	}
@@ -344,20 +344,21 @@ func encryptionFor(e Encryption) *armstorage.Encryption {
 	return encryption
 }
 
-// DeleteAccount deletes an account that was read. That it is gone already is no error.
+// DeleteAccount deletes an account that was read. An account that was changed concurrently is not
+// deleted: the error is [InProgress]. An account that does not exist is no error.
 func (c *Client) DeleteAccount(ctx context.Context, group string, account *Account) error {
 	err := c.write(account.Name, OnAccount, "deleting the storage account", func() error {
-		_, err := c.accounts.Delete(onlyIf(ctx, account.etag), group, account.Name, nil)
+		_, err := c.accounts.Delete(withIfMatch(ctx, account.etag), group, account.Name, nil)
 		return err
 	})
 	return ignoreNotFound(err)
 }
 
-// NameIsFree says whether nobody in the whole cloud has the name of a storage account. It is a POST,
-// which the cloud counts as a write.
-func (c *Client) NameIsFree(ctx context.Context, name string) (bool, error) {
+// IsNameAvailable says whether no storage account in Azure has the name. It is a POST request, which
+// counts against the write limit.
+func (c *Client) IsNameAvailable(ctx context.Context, name string) (bool, error) {
 	var answer armstorage.AccountsClientCheckNameAvailabilityResponse
-	err := c.write(name, OnAccount, "looking whether the name of the storage account is free", func() (err error) {
+	err := c.write(name, OnAccount, "checking the availability of the storage account name", func() (err error) {
 		answer, err = c.accounts.CheckNameAvailability(ctx, armstorage.AccountCheckNameAvailabilityParameters{
 			Name: &name, Type: to.Ptr("Microsoft.Storage/storageAccounts"),
 		}, nil)
@@ -366,7 +367,7 @@ func (c *Client) NameIsFree(ctx context.Context, name string) (bool, error) {
 	return value(answer.NameAvailable), err
 }
 
-// Vault reads a vault; the error is [NotFound] if there is none.
+// Vault reads a key vault. The error is [NotFound] if the key vault does not exist.
 func (c *Client) Vault(ctx context.Context, object, group, name string) (*Vault, error) {
 	var answer armkeyvault.VaultsClientGetResponse
 	err := c.read(object, OnVault, "reading the key vault", func() (err error) {
@@ -379,8 +380,8 @@ func (c *Client) Vault(ctx context.Context, object, group, name string) (*Vault,
 	return vaultOf(answer.Vault), nil
 }
 
-// Key reads a version of a key, or the latest one without a version; the error is [NotFound] if
-// there is none.
+// Key reads a version of a key; an empty version means the latest one. The error is [NotFound] if it
+// does not exist.
 func (c *Client) Key(ctx context.Context, object, group, vault, name, version string) (*Key, error) {
 	var found armkeyvault.Key
 	err := c.read(object, OnVault, "reading the key", func() error {
@@ -399,12 +400,12 @@ func (c *Client) Key(ctx context.Context, object, group, vault, name, version st
 	return keyOf(found), nil
 }
 
-// Grant finds the role assignment by which a principal may use a vault's keys, or nil. Whoever made
-// it counts: it may stand under another name than ours.
+// Grant returns a role assignment that lets a principal use the keys of a key vault, or nil. It may have
+// been created by anyone, under any name.
 func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string) (*Grant, error) {
 	var found *Grant
 	err := c.read(object, OnRoles, "reading the role assignments of the key vault", func() error {
-		// The SDK puts the filter into the URL as it is, where a space has no place.
+		// The SDK does not escape the filter, so spaces are escaped here.
 		filter := fmt.Sprintf("principalId%%20eq%%20'%s'", principalID)
 		pager := c.roles.NewListForScopePager(vaultID, &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: &filter})
 		for pager.More() && found == nil {
@@ -419,7 +420,7 @@ func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string)
 	return found, err
 }
 
-// CreateGrant lets a principal use a vault's keys. Granting again is the same grant.
+// CreateGrant lets a principal use the keys of a key vault. It is idempotent.
 func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID string) (*Grant, error) {
 	var answer armauthorization.RoleAssignmentsClientCreateResponse
 	err := c.write(object, OnRoles, "granting access to the key vault", func() (err error) {
@@ -445,11 +446,11 @@ func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID s
 	return grant, nil
 }
 
-// DeleteGrant takes back the role assignment that [Client.CreateGrant] makes, whether or not it can
-// be seen yet, and says whether there was one. Those of others stay.
+// DeleteGrant deletes the role assignment that [Client.CreateGrant] creates, also if it is not visible
+// yet, and says whether it existed. Other role assignments stay.
 func (c *Client) DeleteGrant(ctx context.Context, object, vaultID, principalID string) (bool, error) {
 	var response *http.Response
-	err := c.write(object, OnRoles, "taking back the access to the key vault", func() error {
+	err := c.write(object, OnRoles, "revoking the access to the key vault", func() error {
 		_, err := c.roles.Delete(policy.WithCaptureResponse(ctx, &response), vaultID, grantName(vaultID, principalID), nil)
 		return err
 	})
@@ -461,21 +462,21 @@ func (c *Client) roleID(role string) string {
 	return fmt.Sprintf("/subscriptions/%s/providers/Microsoft.Authorization/roleDefinitions/%s", c.subscription, role)
 }
 
-// KeyPermissions are what an access policy has to allow.
+// KeyPermissions are the key permissions that a storage account needs.
 var KeyPermissions = []string{"get", "wrapkey", "unwrapkey"}
 
-// SetAccessPolicy adds the [KeyPermissions] of a principal to a vault that works with access policies.
+// SetAccessPolicy adds the [KeyPermissions] of a principal to a key vault that uses access policies.
 func (c *Client) SetAccessPolicy(ctx context.Context, object, group, vault, tenant, principalID string) error {
 	return c.changeAccessPolicy(ctx, object, group, vault, tenant, principalID, armkeyvault.AccessPolicyUpdateKindAdd)
 }
 
-// RemoveAccessPolicy takes them away. That they are gone already is no error.
+// RemoveAccessPolicy removes them. Permissions that do not exist are no error.
 func (c *Client) RemoveAccessPolicy(ctx context.Context, object, group, vault, tenant, principalID string) error {
 	return ignoreNotFound(c.changeAccessPolicy(ctx, object, group, vault, tenant, principalID, armkeyvault.AccessPolicyUpdateKindRemove))
 }
 
 func (c *Client) changeAccessPolicy(ctx context.Context, object, group, vault, tenant, principalID string, kind armkeyvault.AccessPolicyUpdateKind) error {
-	return c.write(object, OnVault, "changing the access policies of the key vault", func() error {
+	return c.write(object, OnVault, "updating the access policies of the key vault", func() error {
 		_, err := c.vaults.UpdateAccessPolicy(ctx, group, vault, kind, armkeyvault.VaultAccessPolicyParameters{
 			Properties: &armkeyvault.VaultAccessPolicyProperties{
 				AccessPolicies: []*armkeyvault.AccessPolicyEntry{{
@@ -509,7 +510,7 @@ func pointers(values map[string]string) map[string]*string {
 	return pointed
 }
 
-// grantIn finds a grant that covers the whole vault: on the vault itself, or on what it is in.
+// grantIn returns a role assignment that covers the whole key vault: on it, or on a parent scope.
 func grantIn(assignments []*armauthorization.RoleAssignment, vaultID, principalID string) *Grant {
 	for _, assignment := range assignments {
 		if assignment == nil || assignment.Properties == nil {
@@ -531,12 +532,13 @@ func isWithin(id, scope string) bool {
 	return strings.HasPrefix(id, scope)
 }
 
-// IsOurGrant says whether a grant is one that [Client.CreateGrant] makes, and not somebody else's.
-func IsOurGrant(grantID, vaultID, principalID string) bool {
+// IsManagedGrant says whether a role assignment has the name that [Client.CreateGrant] uses. Role
+// assignments that a user created have other names.
+func IsManagedGrant(grantID, vaultID, principalID string) bool {
 	return strings.EqualFold(path.Base(grantID), grantName(vaultID, principalID))
 }
 
-// GrantedAt is the vault that a role assignment is made at, from its id.
+// GrantedAt returns the scope of a role assignment from its ID.
 func GrantedAt(grantID string) string {
 	before, _, found := strings.Cut(grantID, "/providers/Microsoft.Authorization/")
 	if !found {

@@ -9,7 +9,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestClientsAreSharedAndThoseOfRotatedCredentialsGo(t *testing.T) {
+func TestSharesClientsAndDropsUnusedOnes(t *testing.T) {
 	g := NewWithT(t)
 	c := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	cloud := New(Config{Clock: c})
@@ -19,15 +19,15 @@ func TestClientsAreSharedAndThoseOfRotatedCredentialsGo(t *testing.T) {
 		return client
 	}
 
-	// given a client in use, while a secret is rotated every few minutes
+	// given a client in use, and a Secret that changes every few minutes
 	kept := client("kept")
 	for i := range 100 {
 		client(fmt.Sprintf("secret/%d", i))
 		g.Expect(client("kept")).To(BeIdenticalTo(kept))
-		step(c, longestIdle/10)
+		step(c, clientTimeout/10)
 	}
 
-	// then only the clients of the last hours are there
+	// then only the clients that were used recently remain
 	g.Expect(len(cloud.clients)).To(BeNumerically("<=", 11))
 	g.Expect(client("kept")).To(BeIdenticalTo(kept))
 }

@@ -13,20 +13,20 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 )
 
-// Credentials makes the ways to prove who one is that a cloud knows.
+// Credentials creates tokens for the identities that a cloud supports.
 type Credentials interface {
-	// Own is the manager's own identity.
+	// Own is the identity of the manager.
 	Own() (azcore.TokenCredential, error)
-	// Secret is an application with a secret.
+	// Secret is an application with a client secret.
 	Secret(tenantID, clientID, secret string) (azcore.TokenCredential, error)
-	// Assertion is an application that trusts whoever can make the assertion.
+	// Assertion is an application with a federated credential.
 	Assertion(tenantID, clientID string, assert func(context.Context) (string, error)) (azcore.TokenCredential, error)
 }
 
-// AzureCredentials are those of Azure's directory.
+// AzureCredentials are the credentials of Microsoft Entra ID.
 type AzureCredentials struct{}
 
-// Own implements [Credentials], by environment, workload identity or managed identity.
+// Own implements [Credentials] with environment variables, a workload identity or a managed identity.
 func (AzureCredentials) Own() (azcore.TokenCredential, error) {
 	return azidentity.NewDefaultAzureCredential(nil)
 }
@@ -51,13 +51,13 @@ func (AzureCredentials) Assertion(tenantID, clientID string, assert func(context
 	return asserted{directory}, nil
 }
 
-// AssertionError says why there is no assertion. It has to hold nothing secret.
+// AssertionError says why no assertion could be created. Its message must contain nothing secret.
 type AssertionError struct{ Message string }
 
 // Error implements error.
 func (e *AssertionError) Error() string { return e.Message }
 
-// asserted returns the error of the assertion as it is, which the SDK would make a text of.
+// asserted returns the error of the assertion unchanged; the SDK would turn it into text.
 type asserted struct{ directory azcore.TokenCredential }
 
 type failureKey struct{}
@@ -72,8 +72,8 @@ func (a asserted) GetToken(ctx context.Context, options policy.TokenRequestOptio
 	return token, err
 }
 
-// TokenCredentials are those of a cloud that takes bearer tokens as they are, and has no directory:
-// the fake cloud. The manager's own token is given; an application's secret is its token.
+// TokenCredentials are for a cloud that accepts fixed bearer tokens, such as the fake cloud. Token is the
+// manager's token; the client secret of an application is its token.
 type TokenCredentials struct{ Token string }
 
 // Own implements [Credentials].
@@ -94,7 +94,7 @@ type bearer string
 // GetToken implements the SDK's interface.
 func (b bearer) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	if b == "" {
-		return azcore.AccessToken{}, errors.New("there is no token")
+		return azcore.AccessToken{}, errors.New("the bearer token is empty")
 	}
 	return azcore.AccessToken{Token: string(b), ExpiresOn: time.Now().Add(time.Hour)}, nil
 }
@@ -107,11 +107,11 @@ func (a assertion) GetToken(ctx context.Context, _ policy.TokenRequestOptions) (
 	return azcore.AccessToken{Token: token, ExpiresOn: time.Now().Add(10 * time.Minute)}, err
 }
 
-// Endpoint is the configuration of a cloud whose Azure Resource Manager answers at the URL.
+// Endpoint returns the configuration for a cloud by the URL of its Azure Resource Manager.
 func Endpoint(resourceManager string) (Config, error) {
 	at, err := url.Parse(resourceManager)
 	if err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https") {
-		return Config{}, fmt.Errorf("%q is not the URL of a resource manager: write it like https://management.azure.com", resourceManager)
+		return Config{}, fmt.Errorf("%q is not the URL of an Azure Resource Manager; use a URL such as https://management.azure.com", resourceManager)
 	}
 	return Config{
 		AllowHTTP: at.Scheme == "http",

@@ -1,8 +1,8 @@
-// Package cloud is the door to the cloud: the few calls of Azure Resource Manager that the
-// controllers make, through the official SDK, as values of our own. No call here waits for a
-// long-running operation or tries again by itself: what an operation has come to is read from the
-// resource, and when to come back is an answer that the caller gets.
+// Package cloud is the client of Azure Resource Manager: the few calls that the controllers need,
+// through the official Azure SDK, with their own value types. No call waits for a long-running
+// operation or retries: the state of an operation is read from the resource, and errors say when to
+// retry.
 //
-// The endpoint and the credential come from [Config], so that Azure, another Azure cloud and the
-// fake cloud are reached by the same code.
+// The endpoint and the credential come from [Config], so the same code works with Azure, other Azure
+// clouds and the fake cloud.
 package cloud

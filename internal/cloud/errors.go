@@ -16,42 +16,42 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 )
 
-// Kind sorts what can go wrong by what has to be done about it.
+// Kind classifies errors by what has to happen next.
 type Kind string
 
-// The kinds of failure.
+// The kinds of errors.
 const (
-	// NotFound: the resource is not there.
+	// NotFound: the resource does not exist.
 	NotFound Kind = "NotFound"
-	// GroupMissing: the resource group, or the subscription, is not there.
+	// GroupMissing: the resource group or the subscription does not exist, or is not visible.
 	GroupMissing Kind = "GroupMissing"
-	// Throttled: too many requests; RetryAfter says when the next one is welcome.
+	// Throttled: too many requests; RetryAfter says when to retry.
 	Throttled Kind = "Throttled"
-	// InProgress: another operation on the resource has to end first.
+	// InProgress: another operation on the resource is in progress, or has changed it.
 	InProgress Kind = "InProgress"
-	// Propagating: a grant or an identity has not reached every part of the cloud yet.
+	// Propagating: a role assignment or an identity has not propagated yet.
 	Propagating Kind = "Propagating"
-	// NameTaken: somebody else has the globally unique name, or a deleted resource still holds it.
+	// NameTaken: another account has the globally unique name, or a deleted account reserves it.
 	NameTaken Kind = "NameTaken"
-	// AlreadyGranted: the principal has the role already, under another name.
+	// AlreadyGranted: the principal has the role already, by another role assignment.
 	AlreadyGranted Kind = "AlreadyGranted"
-	// Locked: a management lock forbids it.
+	// Locked: a management lock forbids the request.
 	Locked Kind = "Locked"
-	// Disallowed: a policy of the subscription forbids it.
+	// Disallowed: an Azure policy forbids the request.
 	Disallowed Kind = "Disallowed"
-	// Denied: the caller lacks a permission; the message names the action and the scope.
+	// Denied: the credential lacks a permission; the message names the action and the scope.
 	Denied Kind = "Denied"
-	// NoAssertion: what the credential is to be had for, such as a ServiceAccount's token, is not there.
+	// NoAssertion: the source of the credential, such as a ServiceAccount's token, does not exist.
 	NoAssertion Kind = "NoAssertion"
-	// BadCredentials: the credential is not accepted.
+	// BadCredentials: the credential was rejected.
 	BadCredentials Kind = "BadCredentials"
-	// Invalid: the cloud refuses a value, and will refuse it again.
+	// Invalid: a value was rejected; a retry does not help.
 	Invalid Kind = "Invalid"
-	// Unreachable: no answer, or an answer that says nothing about the request.
+	// Unreachable: no response, or a server error.
 	Unreachable Kind = "Unreachable"
 )
 
-// Target is what a call is about, which tells what permission it takes.
+// Target is the resource of a call, from which the required role follows.
 type Target string
 
 // The targets of calls.
@@ -61,15 +61,15 @@ const (
 	OnRoles   Target = "roles"
 )
 
-// Error is a failed call. Match it with errors.As, or its kind with [Is].
+// Error is a failed call. Match it with errors.As, or match its kind with [Is].
 type Error struct {
 	Kind   Kind
 	Target Target
-	// Code is the cloud's own, such as StorageAccountAlreadyTaken.
+	// Code is the error code of Azure, such as StorageAccountAlreadyTaken.
 	Code string
-	// Message is the cloud's own, without request ids and times, so that it is the same from try to try.
+	// Message is the message of Azure without request IDs and times, so that it does not change between retries.
 	Message string
-	// RetryAfter is when the cloud asks to come back; zero if it does not say.
+	// RetryAfter is the Retry-After of the response; zero if it has none.
 	RetryAfter time.Duration
 	doing      string
 	cause      error
@@ -93,13 +93,13 @@ func AsError(err error) (*Error, bool) {
 	return typed, ok
 }
 
-// Is says whether the error is of one of the kinds.
+// Is says whether the error has one of the kinds.
 func Is(err error, kinds ...Kind) bool {
 	typed, ok := AsError(err)
 	return ok && slices.Contains(kinds, typed.Kind)
 }
 
-// kindOfCode sorts the cloud's error codes. Codes that are not here are sorted by the HTTP status.
+// kindOfCode maps Azure's error codes. Other codes are classified by the HTTP status.
 var kindOfCode = map[string]Kind{
 	"ResourceGroupNotFound":                          GroupMissing,
 	"SubscriptionNotFound":                           GroupMissing,
@@ -139,15 +139,15 @@ var kindOfCode = map[string]Kind{
 	"ReadOnlyDisabledSubscription":                   Invalid,
 }
 
-// classify turns an error of the SDK into a typed one.
+// classify converts an error of the SDK into an [Error].
 func classify(target Target, doing string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if refusal, refused := lease.Refused(err); refused {
-		return fmt.Errorf("%s: %w", doing, refusal) // not the cloud's doing
+		return fmt.Errorf("%s: %w", doing, refusal) // not an error of the cloud
 	}
-	typed := &Error{Kind: Unreachable, Target: target, doing: doing, cause: err, Message: "the cloud did not answer"}
+	typed := &Error{Kind: Unreachable, Target: target, doing: doing, cause: err, Message: "Azure did not respond"}
 	var response *azcore.ResponseError
 	var assertion *AssertionError
 	var credential interface{ NonRetriable() }
@@ -157,17 +157,17 @@ func classify(target Target, doing string, err error) error {
 	case errors.As(err, &assertion):
 		typed.Kind, typed.Message = NoAssertion, assertion.Error()
 	case isDirectoryDown(err):
-		typed.Message = "the cloud's directory did not answer"
+		typed.Message = "Microsoft Entra ID did not respond"
 	case errors.As(err, &credential):
-		typed.Kind, typed.Message = BadCredentials, "the directory does not accept the credential"
+		typed.Kind, typed.Message = BadCredentials, "Microsoft Entra ID rejected the credential"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		typed.Message = "the cloud did not answer in time"
+		typed.Message = "Azure did not respond in time"
 	}
 	return typed
 }
 
-// isDirectoryDown tells a directory that refuses from one that cannot be reached, for which the SDK
-// has the same error.
+// isDirectoryDown distinguishes an unavailable Microsoft Entra ID from one that rejects the credential;
+// the SDK returns the same error type for both.
 func isDirectoryDown(err error) bool {
 	var refused *azidentity.AuthenticationFailedError
 	if !errors.As(err, &refused) {
@@ -199,12 +199,12 @@ func (e *Error) fromResponse(response *azcore.ResponseError) {
 	case status >= http.StatusBadRequest && status < http.StatusInternalServerError:
 		e.Kind = Invalid
 	default:
-		e.Kind, e.Message = Unreachable, "the cloud failed with HTTP status "+strconv.Itoa(status)
+		e.Kind, e.Message = Unreachable, "Azure responded with HTTP status "+strconv.Itoa(status)
 	}
 }
 
-// cloudMessage is the message in the error body. The SDK's own text holds the whole request and
-// response, with ids and times that differ each time.
+// cloudMessage returns the message in the error body. The SDK's own text contains the whole request and
+// response, with IDs and times that change each time.
 func cloudMessage(response *azcore.ResponseError) string {
 	body, err := errorBody(response.RawResponse)
 	if err == nil && body.Error.Message != "" {
@@ -213,8 +213,8 @@ func cloudMessage(response *azcore.ResponseError) string {
 	return "HTTP status " + strconv.Itoa(response.StatusCode)
 }
 
-// retryAfter is when the cloud asks to come back, in the order in which the SDK reads it: in
-// milliseconds, in seconds, or as a date. What is no sensible time is none.
+// retryAfter reads Retry-After in the order in which the SDK does: milliseconds, seconds, date. Invalid
+// values are ignored.
 func retryAfter(response *http.Response) time.Duration {
 	if response == nil {
 		return 0
@@ -229,18 +229,18 @@ func retryAfter(response *http.Response) time.Duration {
 		return wait
 	}
 	if date, err := http.ParseTime(header); err == nil {
-		return min(max(0, time.Until(date)), longestRetryAfter)
+		return min(max(0, time.Until(date)), maxRetryAfter)
 	}
 	return 0
 }
 
-// longestRetryAfter bounds what a broken answer could ask for.
-const longestRetryAfter = time.Hour
+// maxRetryAfter limits Retry-After.
+const maxRetryAfter = time.Hour
 
 func times(count string, unit time.Duration) time.Duration {
 	n, err := strconv.Atoi(count)
 	if err != nil || n <= 0 {
 		return 0
 	}
-	return min(time.Duration(min(n, int(longestRetryAfter/unit)))*unit, longestRetryAfter)
+	return min(time.Duration(min(n, int(maxRetryAfter/unit)))*unit, maxRetryAfter)
 }

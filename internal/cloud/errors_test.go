@@ -17,7 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// answer is an error of the SDK, as it makes them of an answer.
+// answer returns the SDK's error for an error response.
 func answer(status int, body string, headers ...string) error {
 	response := &http.Response{
 		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
@@ -47,7 +47,7 @@ func TestClassify(t *testing.T) {
 		"no group":        {answer(404, body("ResourceGroupNotFound", "Resource group 'g' could not be found.")), GroupMissing, "Resource group 'g' could not be found."},
 		"no subscription": {answer(404, body("SubscriptionNotFound", "The subscription 's' could not be found.")), GroupMissing, "The subscription 's' could not be found."},
 		"throttled":       {answer(429, body("SubscriptionRequestsThrottled", "Number of 'write' requests exceeded."), "Retry-After", "17"), Throttled, "Number of 'write' requests exceeded."},
-		"throttled, in words of its own": {
+		"throttled, unknown code": {
 			answer(429, body("SomethingNew", "slow down")), Throttled, "slow down",
 		},
 		"busy": {
@@ -79,13 +79,13 @@ func TestClassify(t *testing.T) {
 		"invalid":                {answer(400, body("AccountNameInvalid", "A is not a valid storage account name.")), Invalid, "A is not a valid storage account name."},
 		"quota":                  {answer(409, body("MaxStorageAccountsCountPerSubscriptionExceeded", "x")), Invalid, "x"},
 		"fixed":                  {answer(409, body("AccountPropertyCannotBeUpdated", "x")), Invalid, "x"},
-		"server":                 {answer(500, body("InternalServerError", "Tracking id 1234 of this very moment")), Unreachable, "the cloud failed with HTTP status 500"},
-		"no JSON":                {answer(502, "<html>Bad Gateway</html>"), Unreachable, "the cloud failed with HTTP status 502"},
-		"no answer":              {&http.MaxBytesError{}, Unreachable, "the cloud did not answer"},
-		"too late":               {fmt.Errorf("x: %w", context.DeadlineExceeded), Unreachable, "the cloud did not answer in time"},
-		"directory refuses":      {&azidentity.AuthenticationFailedError{RawResponse: &http.Response{StatusCode: http.StatusUnauthorized}}, BadCredentials, "the directory does not accept the credential"},
-		"directory out":          {&azidentity.AuthenticationFailedError{}, Unreachable, "the cloud's directory did not answer"},
-		"no assertion":           {fmt.Errorf("x: %w", &AssertionError{"there is no ServiceAccount a"}), NoAssertion, "there is no ServiceAccount a"},
+		"server":                 {answer(500, body("InternalServerError", "Tracking id 1234 of this very moment")), Unreachable, "Azure responded with HTTP status 500"},
+		"not JSON":               {answer(502, "<html>Bad Gateway</html>"), Unreachable, "Azure responded with HTTP status 502"},
+		"no answer":              {&http.MaxBytesError{}, Unreachable, "Azure did not respond"},
+		"timeout":                {fmt.Errorf("x: %w", context.DeadlineExceeded), Unreachable, "Azure did not respond in time"},
+		"directory refuses":      {&azidentity.AuthenticationFailedError{RawResponse: &http.Response{StatusCode: http.StatusUnauthorized}}, BadCredentials, "Microsoft Entra ID rejected the credential"},
+		"directory unavailable":  {&azidentity.AuthenticationFailedError{}, Unreachable, "Microsoft Entra ID did not respond"},
+		"no assertion":           {fmt.Errorf("x: %w", &AssertionError{"ServiceAccount a does not exist"}), NoAssertion, "ServiceAccount a does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -104,7 +104,7 @@ func TestClassify(t *testing.T) {
 	NewWithT(t).Expect(classify(OnAccount, "doing it", nil)).To(Succeed())
 }
 
-func TestMessagesAreTheSameFromTryToTry(t *testing.T) {
+func TestMessagesDoNotChangeBetweenRetries(t *testing.T) {
 	for _, messages := range [][2]string{
 		{"Denied.\r\nRequestId:8c3c2f4e-001a-0045-7d8e-aabbccddeeff\r\nTime:2026-01-01T10:11:12.9876543Z", "Denied.\r\nRequestId:11111111-001a-0045-7d8e-222222222222\r\nTime:2026-12-31T23:59:59Z"},
 		{"Failed. Trace ID: 1a2b3c4d-0000-4000-8000-00000000abcd Correlation ID: 00000000-0000-4000-8000-00000000dcba Timestamp: 2026-01-01 00:00:00Z", "Failed. Trace ID: ffffffff-0000-4000-8000-00000000ffff Correlation ID: 99999999-0000-4000-8000-00000000eeee Timestamp: 2026-06-01 12:34:56Z"},
@@ -115,7 +115,7 @@ func TestMessagesAreTheSameFromTryToTry(t *testing.T) {
 	}
 	for _, message := range []string{
 		"Tag 'time' is reserved.", "The client 'a' with object id 'c0ffee00-0000-4000-8000-00000000beef' may not.",
-		"The client request identifies nobody.", "Try again in time for 2026.",
+		"The client request identifies an account.", "Try again in time for 2026.",
 	} {
 		NewWithT(t).Expect(withoutRequestIDs(message)).To(Equal(message))
 	}

@@ -11,18 +11,18 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 )
 
-// guarded is a transport that sends what changes something only if the guard lets it. Unless a
-// transport is given, writes have connections of their own, which the guard can cut.
+// guarded returns a transport that sends writes only if the guard permits. Unless a transport is given,
+// writes use separate connections, which the guard can close.
 func guarded(guard *lease.Guard, given policy.Transporter) policy.Transporter {
 	if given != nil {
-		wire := carrier{given}
+		wire := transporter{given}
 		return &http.Client{Transport: guard.RoundTripper(wire, wire, lease.IsWrite)}
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}
 	return &http.Client{Transport: guard.RoundTripper(transportBy(dialer.DialContext), transportBy(guard.Dial(dialer.DialContext)), lease.IsWrite)}
 }
 
-// dialTimeout and what follows is as in the SDK's own transport.
+// dialTimeout and the timeouts below are those of the SDK's own transport.
 const dialTimeout = 30 * time.Second
 
 func transportBy(dial lease.Dialer) *http.Transport {
@@ -46,10 +46,10 @@ func transportBy(dial lease.Dialer) *http.Transport {
 	}
 }
 
-// carrier makes a round tripper of what the SDK calls a transport.
-type carrier struct{ transport policy.Transporter }
+// transporter adapts the SDK's transport interface to [http.RoundTripper].
+type transporter struct{ transport policy.Transporter }
 
 // RoundTrip implements [http.RoundTripper].
-func (c carrier) RoundTrip(request *http.Request) (*http.Response, error) {
+func (c transporter) RoundTrip(request *http.Request) (*http.Response, error) {
 	return c.transport.Do(request)
 }

@@ -2,43 +2,43 @@ package cloud
 
 import "time"
 
-// OwnerTag holds the UID of the object that an account belongs to.
+// OwnerTag is the tag that holds the UID of the SecureStorage that manages an account.
 const OwnerTag = "fixpoint.dev-owner"
 
 // Account is a storage account.
 type Account struct {
-	// ID is the ARM resource id.
+	// ID is the resource ID.
 	ID       string
 	Name     string
 	Location string
 	SKU      string
 	Tags     map[string]string
-	// State is the provisioningState: Creating, ResolvingDNS, Succeeded, and what goes wrong.
+	// State is the provisioningState, such as Creating, ResolvingDNS, Succeeded or Failed.
 	State string
-	// CreatedOn is when it was asked for, by the cloud's clock; zero if the cloud does not tell.
+	// CreatedOn is the creation time from Azure; zero if it is missing.
 	CreatedOn time.Time
-	// HasIdentity is true if a system-assigned identity is asked for; PrincipalID is empty until
-	// the directory has it.
+	// HasIdentity is true if the system-assigned identity is enabled. PrincipalID is empty until it
+	// exists in Microsoft Entra ID.
 	HasIdentity bool
 	PrincipalID string
 	Encryption  Encryption
 	// BlobEndpoint is the URL of the blob service.
 	BlobEndpoint string
 
-	// hasUserIdentity is true if there are identities beside the system-assigned one.
+	// hasUserIdentity is true if user-assigned identities exist.
 	hasUserIdentity bool
-	// etag is the version that was read, if the cloud tells one.
+	// etag is the ETag that was read, or "".
 	etag string
 }
 
-// Provisioned says whether the account can be changed.
+// Provisioned says whether the account is provisioned and can be changed.
 func (a Account) Provisioned() bool { return a.State == "Succeeded" }
 
-// Failed says whether the creation has ended without an account that could be used.
+// Failed says whether the provisioning failed.
 func (a Account) Failed() bool { return a.State == "Failed" || a.State == "Canceled" }
 
-// GoesAway says whether the account is being deleted.
-func (a Account) GoesAway() bool { return a.State == "Deleting" }
+// IsDeleting says whether the account is being deleted.
+func (a Account) IsDeleting() bool { return a.State == "Deleting" }
 
 // Key sources of an account's encryption.
 const (
@@ -46,13 +46,13 @@ const (
 	CustomerManaged = "Microsoft.Keyvault"
 )
 
-// Encryption is what an account is encrypted with.
+// Encryption is the encryption of an account.
 type Encryption struct {
 	// KeySource is [PlatformKeys] or [CustomerManaged].
 	KeySource string
-	// VaultURI, KeyName and KeyVersion are what was asked for; no version follows the vault.
+	// VaultURI, KeyName and KeyVersion identify the configured key; no version means the latest.
 	VaultURI, KeyName, KeyVersion string
-	// CurrentKeyID is the identifier, with version, of the key in use, and CurrentVersion the version.
+	// CurrentKeyID is the identifier of the key version in use, and CurrentVersion the version.
 	CurrentKeyID, CurrentVersion string
 }
 
@@ -61,15 +61,15 @@ type Vault struct {
 	ID, URI, Tenant string
 	SoftDelete      bool
 	PurgeProtection bool
-	// RBAC is true if role assignments count, and false if access policies do.
+	// RBAC is true if the key vault uses role assignments, and false if it uses access policies.
 	RBAC bool
-	// Policies are the key permissions of the access policies, by principal, in lower case.
+	// Policies are the key permissions of the access policies by principal, in lower case.
 	Policies map[string][]string
 }
 
 // Key is one version of a key in a vault.
 type Key struct {
-	// ID is the identifier without the version, VersionID the one with it.
+	// ID is the identifier without the version, VersionID with it.
 	ID, VersionID string
 	Version       string
 	Enabled       bool
@@ -82,12 +82,12 @@ type Key struct {
 // Grant is a role assignment.
 type Grant struct {
 	ID string
-	// CreatedOn is when it was made; grants take minutes to be seen everywhere.
+	// CreatedOn is the creation time.
 	CreatedOn time.Time
 }
 
-// Accepted is the cloud's answer to a write that it goes on with by itself.
+// Accepted is the response to a write that starts a long-running operation.
 type Accepted struct {
-	// RetryAfter is when the cloud suggests to look again; zero if it does not say.
+	// RetryAfter is the delay that Azure suggests before the next read; zero if it suggests none.
 	RetryAfter time.Duration
 }

@@ -22,7 +22,7 @@ func TestNamesAreValidAndStable(t *testing.T) {
 		g.Expect(seen[name]).To(BeFalse())
 		seen[name] = true
 	}
-	// Stable for ever: another name would be another account, and another grant.
+	// These names must never change: another name is another account, and another grant.
 	g.Expect(AccountName("5b0c7ad7-2f43-4e0e-9a53-4f1d5f3b2a10")).To(Equal("fxtx3vywq2avvp7nxrxsc4"))
 	const vault = "/subscriptions/s/resourceGroups/g/providers/Microsoft.KeyVault/vaults/v"
 	name := grantName(vault, "P")
@@ -30,14 +30,14 @@ func TestNamesAreValidAndStable(t *testing.T) {
 	g.Expect(name).To(Equal(grantName("/SUBSCRIPTIONS/S/resourcegroups/g/providers/Microsoft.KeyVault/vaults/v", "p")), "ids have no case")
 	g.Expect(name).NotTo(Equal(grantName(vault+"2", "P")))
 	id := vault + "/providers/Microsoft.Authorization/roleAssignments/" + name
-	g.Expect(IsOurGrant(id, vault, "p")).To(BeTrue())
-	g.Expect(IsOurGrant(id, vault, "q")).To(BeFalse())
+	g.Expect(IsManagedGrant(id, vault, "p")).To(BeTrue())
+	g.Expect(IsManagedGrant(id, vault, "q")).To(BeFalse())
 	g.Expect(GrantedAt(id)).To(Equal(vault))
 	g.Expect(GrantedAt(vault)).To(BeEmpty())
 }
 
-// An answer may lack anything.
-func TestConvertingNothing(t *testing.T) {
+// Any field of a response may be missing.
+func TestConvertsResponsesWithMissingFields(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(accountOf(armstorage.Account{})).To(Equal(&Account{Tags: map[string]string{}}))
 	half := accountOf(armstorage.Account{
@@ -55,7 +55,7 @@ func TestConvertingNothing(t *testing.T) {
 	g.Expect(grantIn([]*armauthorization.RoleAssignment{nil, {}, {Properties: &armauthorization.RoleAssignmentProperties{}}}, "/v", "p")).To(BeNil())
 }
 
-func TestConverting(t *testing.T) {
+func TestConvertsResponses(t *testing.T) {
 	g := NewWithT(t)
 	account := accountOf(armstorage.Account{
 		Location: to.Ptr("West Europe"),
@@ -71,8 +71,8 @@ func TestConverting(t *testing.T) {
 	g.Expect(account.Provisioned()).To(BeTrue())
 	g.Expect(account.HasIdentity).To(BeTrue())
 	g.Expect(account.Encryption.CurrentVersion).To(Equal("0123"))
-	g.Expect(identityBeside(account)).To(Equal(armstorage.IdentityTypeSystemAssignedUserAssigned))
-	g.Expect(identityBeside(&Account{})).To(Equal(armstorage.IdentityTypeSystemAssigned))
+	g.Expect(withSystemIdentity(account)).To(Equal(armstorage.IdentityTypeSystemAssignedUserAssigned))
+	g.Expect(withSystemIdentity(&Account{})).To(Equal(armstorage.IdentityTypeSystemAssigned))
 }
 
 func TestVersionOf(t *testing.T) {
@@ -86,23 +86,23 @@ func TestVersionOf(t *testing.T) {
 	}
 }
 
-// A grant counts if it covers the whole vault, whoever has made it.
-func TestWhichGrantCounts(t *testing.T) {
+// A role assignment counts if it covers the whole key vault, whoever created it.
+func TestGrantInFindsRoleAssignmentsThatCoverTheVault(t *testing.T) {
 	const vault = "/subscriptions/s/resourceGroups/g/providers/Microsoft.KeyVault/vaults/v"
 	role := "/subscriptions/s/providers/Microsoft.Authorization/roleDefinitions/" + CryptoUserRole
 	for name, c := range map[string]struct {
 		scope, principal, role string
 		counts                 bool
 	}{
-		"on the vault":       {vault, "p", role, true},
-		"in other letters":   {"/SUBSCRIPTIONS/s/resourcegroups/G/providers/Microsoft.KeyVault/vaults/V", "P", role, true},
-		"on its group":       {"/subscriptions/s/resourceGroups/g", "p", role, true},
-		"on everything":      {"/", "p", role, true},
-		"on a group like it": {"/subscriptions/s/resourceGroups/g2", "p", role, false},
-		"on a single key":    {vault + "/keys/other", "p", role, false},
-		"of another role":    {vault, "p", "/x/reader", false},
-		"of somebody else":   {vault, "q", role, false},
-		"on a vault like it": {vault + "2", "p", role, false},
+		"on the vault":                    {vault, "p", role, true},
+		"in different case":               {"/SUBSCRIPTIONS/s/resourcegroups/G/providers/Microsoft.KeyVault/vaults/V", "P", role, true},
+		"on its group":                    {"/subscriptions/s/resourceGroups/g", "p", role, true},
+		"on the root scope":               {"/", "p", role, true},
+		"on a group with the same prefix": {"/subscriptions/s/resourceGroups/g2", "p", role, false},
+		"on a single key":                 {vault + "/keys/other", "p", role, false},
+		"of another role":                 {vault, "p", "/x/reader", false},
+		"of another principal":            {vault, "q", role, false},
+		"on a vault with the same prefix": {vault + "2", "p", role, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assignment := &armauthorization.RoleAssignment{Properties: &armauthorization.RoleAssignmentProperties{
@@ -123,6 +123,6 @@ func TestEndpoint(t *testing.T) {
 	g.Expect(config.AllowHTTP).To(BeFalse())
 	for _, wrong := range []string{"", "management.azure.com", "ftp://x", "http://", "http://[::1"} {
 		_, err := Endpoint(wrong)
-		g.Expect(err).To(MatchError(ContainSubstring("write it like")), wrong)
+		g.Expect(err).To(MatchError(ContainSubstring("use a URL such as")), wrong)
 	}
 }

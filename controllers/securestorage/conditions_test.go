@@ -16,10 +16,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// Conditions and reasons are API. These tests read the sources and the manual, because a word that
-// nothing says, or that a list forgets, is just what they have to find.
+// Conditions and reasons are API. These tests read the sources and the documentation, to find reasons
+// that are unused or undocumented.
 
-const vocabulary = "../../apis/v1alpha1/securestorage_conditions.go"
+const conditionsFile = "../../apis/v1alpha1/securestorage_conditions.go"
 
 func source(t *testing.T, path string) string {
 	t.Helper()
@@ -28,7 +28,7 @@ func source(t *testing.T, path string) string {
 	return string(text)
 }
 
-// code is this package without its tests.
+// code returns the sources of this package without its tests.
 func code(t *testing.T) string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -47,27 +47,27 @@ func manual(t *testing.T) string {
 	return source(t, "../../docs/securestorage.md")
 }
 
-// words are the constants of this kind's vocabulary with a prefix, by value.
+// words returns the constants of this kind that have a prefix, by value.
 func words(t *testing.T, prefix string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, match := range regexp.MustCompile(`(?m)^\s+(`+prefix+`\w+)\s*= "(\w+)"`).FindAllStringSubmatch(source(t, vocabulary), -1) {
+	for _, match := range regexp.MustCompile(`(?m)^\s+(`+prefix+`\w+)\s*= "(\w+)"`).FindAllStringSubmatch(source(t, conditionsFile), -1) {
 		found[match[2]] = match[1]
 	}
 	NewWithT(t).Expect(found).NotTo(BeEmpty())
 	return found
 }
 
-func TestEveryReasonIsSaid(t *testing.T) {
+func TestEveryReasonIsUsed(t *testing.T) {
 	text := code(t)
 	for value, name := range words(t, "Reason") {
 		if !regexp.MustCompile(`v1alpha1\.` + name + `\b`).MatchString(text) {
-			t.Errorf("%s (%q) is promised, and nothing says it: say it, or take it out", name, value)
+			t.Errorf("%s (%q) is declared but not used: use it, or remove it", name, value)
 		}
 	}
 }
 
-func TestEveryReasonIsInTheManual(t *testing.T) {
+func TestEveryReasonIsDocumented(t *testing.T) {
 	text := manual(t)
 	for value := range words(t, "Reason") {
 		if !strings.Contains(text, "\n| `"+value+"` | ") {
@@ -76,36 +76,36 @@ func TestEveryReasonIsInTheManual(t *testing.T) {
 	}
 }
 
-// A step-level test brings each of them about; this one sees to it that none is forgotten there.
+// The tests in these files cause each reason; this test checks that none is missing.
 func TestEveryReasonIsTested(t *testing.T) {
 	var tests strings.Builder
-	for _, file := range []string{"manners_test.go", "crash_test.go", "judge_test.go", "steps_test.go", "notedgrants_test.go"} {
+	for _, file := range []string{"api_behavior_test.go", "crash_test.go", "decide_test.go", "lifecycle_test.go", "recordedgrants_test.go"} {
 		tests.WriteString(source(t, file))
 	}
-	// Those that are over within the pass that says them are seen in plans, and in the logs.
-	passing := []string{v1alpha1.ReasonUpdating, v1alpha1.ReasonGranting, v1alpha1.ReasonEncrypting, v1alpha1.ReasonEncryptionDrifted, v1alpha1.ReasonWaitingForPrincipal, v1alpha1.ReasonCreating}
+	// These reasons end within the reconcile that reports them, so they appear only in plans and logs.
+	transient := []string{v1alpha1.ReasonUpdating, v1alpha1.ReasonGranting, v1alpha1.ReasonEncrypting, v1alpha1.ReasonEncryptionDrifted, v1alpha1.ReasonWaitingForPrincipal, v1alpha1.ReasonCreating}
 	for value, name := range words(t, "Reason") {
-		said := strings.Contains(tests.String(), "v1alpha1."+name) || regexp.MustCompile(`(Normal|Warning) `+value+`\b|told\("`+value).MatchString(tests.String())
-		if !said && !slices.Contains(passing, value) {
-			t.Errorf("no test brings about %s", name)
+		tested := strings.Contains(tests.String(), "v1alpha1."+name) || regexp.MustCompile(`(Normal|Warning) `+value+`\b|eventsWith\("`+value).MatchString(tests.String())
+		if !tested && !slices.Contains(transient, value) {
+			t.Errorf("no test causes %s", name)
 		}
 	}
 }
 
-func TestConditionsAreThoseOfThePhases(t *testing.T) {
+func TestEveryPhaseHasADeclaredCondition(t *testing.T) {
 	var conditions []string
-	promised := words(t, "Condition")
+	declared := words(t, "Condition")
 	for _, phase := range Phases() {
 		conditions = append(conditions, phases.ConditionOf(phase.PhaseName()))
 	}
-	NewWithT(t).Expect(conditions).To(HaveLen(len(promised)))
+	NewWithT(t).Expect(conditions).To(HaveLen(len(declared)))
 	for _, condition := range conditions {
-		NewWithT(t).Expect(promised).To(HaveKey(condition))
+		NewWithT(t).Expect(declared).To(HaveKey(condition))
 		NewWithT(t).Expect(manual(t)).To(ContainSubstring("\n| `" + condition + "` | "))
 	}
 }
 
-func TestTheManualHasThePhasesInTheirOrder(t *testing.T) {
+func TestDocumentedPhasesAreInOrder(t *testing.T) {
 	var names, documented []string
 	for _, phase := range Phases() {
 		names = append(names, phase.PhaseName())
@@ -117,7 +117,7 @@ func TestTheManualHasThePhasesInTheirOrder(t *testing.T) {
 	NewWithT(t).Expect(documented).To(Equal(names))
 }
 
-func TestTheManualHasEveryField(t *testing.T) {
+func TestEveryFieldIsDocumented(t *testing.T) {
 	text := manual(t)
 	for prefix, object := range map[string]any{
 		"":                           v1alpha1.SecureStorageSpec{},

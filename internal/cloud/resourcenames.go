@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// CryptoUserRole is the id of the built-in role Key Vault Crypto Service Encryption User, which may
-// wrap and unwrap keys and no more. See
+// CryptoUserRole is the ID of the built-in role Key Vault Crypto Service Encryption User, which permits
+// only wrapping and unwrapping keys. See
 // https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/security.
 const CryptoUserRole = "e147488a-f6f5-4113-8e2d-b22465e65bf6"
 
-// AccountName derives the name of the account of an object from its UID: globally unique as the UID
-// is, and the same however often it is asked for. 24 characters of a-z and 0-9 are all there is.
+// AccountName derives the account name from the UID of an object. It is unique, stable and valid: at most
+// 24 characters of a-z and 0-9.
 func AccountName(uid string) string {
 	sum := sha1.Sum([]byte("storage account of " + uid)) //nolint:gosec // see above
 	const letters = "abcdefghijklmnopqrstuvwxyz234567"
@@ -24,8 +24,8 @@ func AccountName(uid string) string {
 	return name.String()
 }
 
-// grantName is the name of a role assignment: a UUID that follows from what it grants, so that
-// granting again is the same grant.
+// grantName derives the name of a role assignment, a UUID, from its content, so that creating it again
+// is idempotent.
 func grantName(scope, principalID string) string {
 	sum := sha1.Sum([]byte(strings.ToLower(scope + "|" + principalID + "|" + CryptoUserRole))) //nolint:gosec // see above
 	sum[6] = sum[6]&0x0f | 0x50                                                                // version 5

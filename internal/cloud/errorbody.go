@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 )
 
-// armError is the body of an error answer. See
+// armError is the body of an error response. See
 // https://github.com/cloud-and-ai-microsoft/resource-provider-contract/blob/master/v1.0/common-api-details.md#error-response-content.
 type armError struct {
 	Error struct {
@@ -30,8 +30,8 @@ func errorBody(response *http.Response) (armError, error) {
 	return body, json.Unmarshal(raw, &body)
 }
 
-// noise is what the cloud adds to a message and what differs from request to request: the ids of
-// requests and the time, each with a word before it that says so.
+// noise matches the parts of a message that change with each request: request IDs and times, each with a
+// label.
 var noise = regexp.MustCompile(`(?i)[\s,;(]*\b(?:` +
 	`(?:trace|correlation|activity|operation|tracking|(?:client[ -]?)?request)[ -]?id[\s:='"]*[0-9a-f]{4,}[0-9a-f-]*` +
 	`|time(?:stamp)?[\s:='"]*\d{4}-\d\d-\d\d[T ][0-9:.]+(?: ?Z|[+-]\d\d:?\d\d)?` +

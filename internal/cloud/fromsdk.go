@@ -7,7 +7,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/storage/armstorage"
 )
 
-// value is what a pointer of the SDK points to, or the zero value: an answer may lack anything.
+// value returns what a pointer of the SDK points to, or the zero value: any field may be missing.
 func value[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -65,7 +65,7 @@ func vaultOf(v armkeyvault.Vault) *Vault {
 		return vault
 	}
 	vault.URI, vault.Tenant = value(p.VaultURI), value(p.TenantID)
-	// Soft delete cannot be switched off any more, and old vaults do not mention it.
+	// Soft delete cannot be disabled any more, and old vaults omit the field.
 	vault.SoftDelete = p.EnableSoftDelete == nil || *p.EnableSoftDelete
 	vault.PurgeProtection = value(p.EnablePurgeProtection)
 	vault.RBAC = value(p.EnableRbacAuthorization)
@@ -81,7 +81,7 @@ func vaultOf(v armkeyvault.Vault) *Vault {
 	return vault
 }
 
-// versionOf is the last part of a versioned key identifier: https://VAULT/keys/KEY/VERSION.
+// versionOf returns the last part of a versioned key identifier: https://VAULT/keys/KEY/VERSION.
 func versionOf(keyID string) string {
 	_, key, _ := strings.Cut(keyID, "/keys/")
 	_, version, _ := strings.Cut(key, "/")

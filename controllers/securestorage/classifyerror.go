@@ -1,0 +1,112 @@
+package securestorage
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// Delays before a retry if the cloud does not suggest one.
+const (
+	retryInProgress  = 5 * time.Second
+	retryUnreachable = 15 * time.Second
+	retryCredentials = time.Minute
+)
+
+// classifyError turns the error of a call into a verdict. Errors that are not about the cloud or the
+// credential are returned, to be retried with backoff.
+func (s *scope) classifyError(err error) (phases.Verdict, error) {
+	var credential *credentialError
+	if errors.As(err, &credential) {
+		return phases.Stalled(credential.reason, credential.message).RecheckAfter(jitter(retryCredentials)), nil
+	}
+	failure, ok := cloud.AsError(err)
+	if !ok {
+		return nil, err
+	}
+	if verdict, ok := s.transientVerdict(failure); ok {
+		return verdict, nil
+	}
+	return s.permanentVerdict(failure), nil
+}
+
+// transientVerdict handles errors that a retry can resolve.
+func (s *scope) transientVerdict(failure *cloud.Error) (phases.Verdict, bool) {
+	switch failure.Kind {
+	case cloud.Throttled:
+		return phases.Wait(v1alpha1.ReasonThrottled, "throttled by Azure; retrying", atLeast(failure.RetryAfter)), true
+	case cloud.InProgress:
+		return phases.Wait(v1alpha1.ReasonOperationInProgress, failure.Error()+"; waiting for the operation in progress to finish", retryAfterOr(failure.RetryAfter, retryInProgress)), true
+	case cloud.NotFound:
+		return phases.Wait(v1alpha1.ReasonOperationInProgress, failure.Error()+"; the resource was deleted or moved during the reconcile; retrying", retryAfterOr(failure.RetryAfter, retryInProgress)), true
+	case cloud.Propagating:
+		return phases.Wait(v1alpha1.ReasonPropagating, failure.Error()+"; waiting for the change to propagate in Azure, which takes several minutes", retryAfterOr(failure.RetryAfter, retryInProgress)), true
+	case cloud.Unreachable:
+		return phases.Wait(v1alpha1.ReasonCloudUnavailable, failure.Error()+"; retrying", retryAfterOr(failure.RetryAfter, retryUnreachable)), true
+	default:
+		return nil, false
+	}
+}
+
+// permanentVerdict handles errors that a user has to resolve.
+func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
+	switch failure.Kind {
+	case cloud.GroupMissing:
+		return s.stalledUntilPoll(v1alpha1.ReasonResourceGroupMissing, fmt.Sprintf(
+			"%s; create resource group %s in subscription %s, or use a credential that has access to this subscription", failure.Error(), s.group(), s.storage.Spec.Provider.SubscriptionID))
+	case cloud.NameTaken:
+		return s.stalledUntilPoll(v1alpha1.ReasonNameTaken, fmt.Sprintf(
+			"storage account name %s is already taken in Azure, or reserved by a deleted account that can be restored (%s); create a SecureStorage with another spec.accountName, or without one", accountName(s.storage), failure.Code))
+	case cloud.Locked, cloud.Disallowed:
+		return s.forbiddenVerdict(failure)
+	case cloud.Denied:
+		return s.stalledUntilPoll(v1alpha1.ReasonPermissionMissing, failure.Error()+"; "+s.missingRole(failure.Target))
+	case cloud.NoAssertion:
+		return phases.Stalled(v1alpha1.ReasonCredentialsMissing, failure.Message).RecheckAfter(jitter(retryCredentials))
+	case cloud.BadCredentials:
+		return phases.Stalled(v1alpha1.ReasonCredentialsInvalid, failure.Error()+"; renew the credential, and check that it belongs to the tenant of the subscription").RecheckAfter(jitter(retryCredentials))
+	default:
+		return s.stalledUntilPoll(v1alpha1.ReasonInvalidRequest, failure.Error()+"; correct the spec")
+	}
+}
+
+// forbiddenVerdict handles requests that a lock or an Azure policy forbids.
+func (s *scope) forbiddenVerdict(failure *cloud.Error) phases.Verdict {
+	switch {
+	case s.storage.DeletionTimestamp != nil:
+		return phases.Stalled(v1alpha1.ReasonDeletionBlocked, failure.Error()+"; remove the lock or policy, or set the annotation "+v1alpha1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(jitter(retryCredentials))
+	case failure.Kind == cloud.Locked:
+		return s.stalledUntilPoll(v1alpha1.ReasonPermissionMissing, failure.Error()+"; remove the lock")
+	default:
+		return s.stalledUntilPoll(v1alpha1.ReasonInvalidRequest, failure.Error()+"; correct the spec, or change the Azure policy")
+	}
+}
+
+// missingRole says which role to assign. Azure's message names the action and the scope.
+func (s *scope) missingRole(target cloud.Target) string {
+	at := vaultOf(s.storage)
+	switch target {
+	case cloud.OnRoles:
+		return "assign the role Role Based Access Control Administrator on key vault " + at.name + " to the identity of the credential"
+	case cloud.OnVault:
+		return "assign the role Key Vault Reader on key vault " + at.name + " to the identity of the credential (Key Vault Contributor if spec.access.type is AccessPolicy)"
+	default:
+		return "assign the role Storage Account Contributor on resource group " + s.group() + " to the identity of the credential"
+	}
+}
+
+// atLeast adds jitter to a delay that Azure asked for, and never shortens it.
+func atLeast(asked time.Duration) time.Duration {
+	return asked + randomUpTo(min(max(asked/jitterShare, 10*time.Millisecond), time.Second))
+}
+
+func retryAfterOr(asked, otherwise time.Duration) time.Duration {
+	if asked > 0 {
+		return atLeast(asked)
+	}
+	return jitter(otherwise)
+}

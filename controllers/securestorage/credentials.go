@@ -1,0 +1,125 @@
+package securestorage
+
+import (
+	"context"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+)
+
+// cloudAccess holds the clients and credentials with which the phases reach the cloud.
+type cloudAccess struct {
+	cloud       *cloud.Cloud
+	credentials cloud.Credentials
+	// secrets bypasses the cache, so that no Secret is kept in memory.
+	secrets  client.Reader
+	tokens   client.SubResourceClient
+	recorder events.EventRecorder
+}
+
+// credentialError says what is wrong with a credential. It never contains any part of the credential.
+type credentialError struct{ reason, message string }
+
+func credentialMissing(format string, args ...any) error {
+	return &credentialError{v1alpha1.ReasonCredentialsMissing, fmt.Sprintf(format, args...)}
+}
+
+func credentialInvalid(format string, args ...any) error {
+	return &credentialError{v1alpha1.ReasonCredentialsInvalid, fmt.Sprintf(format, args...)}
+}
+
+// Error implements error.
+func (e *credentialError) Error() string { return e.message }
+
+// credential returns the credential that the spec selects: of a Secret, of a ServiceAccount, or the manager's own.
+func (a *cloudAccess) credential(ctx context.Context, storage *v1alpha1.SecureStorage) (cloud.Credential, error) {
+	provider := storage.Spec.Provider
+	switch {
+	case provider.CredentialsRef != nil:
+		return a.fromSecret(ctx, storage.Namespace, provider.CredentialsRef.Name)
+	case provider.WorkloadIdentity != nil:
+		return a.fromServiceAccount(storage.Namespace, *provider.WorkloadIdentity)
+	default:
+		token, err := a.credentials.Own()
+		if err != nil {
+			return cloud.Credential{}, credentialMissing("the manager has no credential of its own; set spec.provider.credentialsRef or spec.provider.workloadIdentity, or configure a credential for the manager")
+		}
+		return cloud.Credential{Name: "own", Token: token}, nil
+	}
+}
+
+func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (cloud.Credential, error) {
+	var secret corev1.Secret
+	err := a.secrets.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret)
+	if apierrors.IsNotFound(err) {
+		return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsRef) does not exist; create it", name)
+	}
+	if err != nil {
+		return cloud.Credential{}, fmt.Errorf("reading the credentials in Secret %s: %w", name, err)
+	}
+	values := make([]string, 0, len(secret.Data))
+	for _, key := range []string{v1alpha1.CredentialTenantID, v1alpha1.CredentialClientID, v1alpha1.CredentialClientSecret} {
+		if len(secret.Data[key]) == 0 {
+			return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsRef) has no key %s; add it", name, key)
+		}
+		values = append(values, string(secret.Data[key]))
+	}
+	token, err := a.credentials.Secret(values[0], values[1], values[2])
+	if err != nil {
+		// The SDK's error may quote parts of the credential, so it is dropped.
+		return cloud.Credential{}, credentialInvalid("Secret %s (spec.provider.credentialsRef) is not a valid credential; check that tenantID and clientID are UUIDs", name)
+	}
+	// A changed Secret is a new credential, with clients of its own.
+	return cloud.Credential{Name: fmt.Sprintf("secret %s %s %s %s", namespace, name, secret.UID, secret.ResourceVersion), Token: token}, nil
+}
+
+// tokenAudience is the audience that Microsoft Entra ID requires of ServiceAccount tokens. See
+// https://learn.microsoft.com/entra/workload-id/workload-identity-federation.
+const tokenAudience = "api://AzureADTokenExchange"
+
+func (a *cloudAccess) fromServiceAccount(namespace string, identity v1alpha1.SecureStorageWorkloadIdentity) (cloud.Credential, error) {
+	name := identity.ServiceAccountName
+	if name == "" {
+		name = "default"
+	}
+	token, err := a.credentials.Assertion(identity.TenantID, identity.ClientID, func(ctx context.Context) (string, error) {
+		account := &corev1.ServiceAccount{}
+		account.Namespace, account.Name = namespace, name
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{tokenAudience}}}
+		err := a.tokens.Create(ctx, account, request) //nolint:forbidigo // a TokenRequest is not stored
+		if apierrors.IsNotFound(err) {
+			return "", &cloud.AssertionError{Message: fmt.Sprintf("ServiceAccount %s (spec.provider.workloadIdentity) does not exist; create it", name)}
+		}
+		if err != nil {
+			return "", fmt.Errorf("requesting a token for ServiceAccount %s: %w", name, err)
+		}
+		return request.Status.Token, nil
+	})
+	if err != nil {
+		return cloud.Credential{}, credentialInvalid("spec.provider.workloadIdentity is not a valid credential; check that tenantID and clientID are UUIDs")
+	}
+	// The namespace is part of the name: namespaces must not share a client, even for the same IDs.
+	return cloud.Credential{Name: fmt.Sprintf("identity %s %s %s %s", namespace, name, identity.TenantID, identity.ClientID), Token: token}, nil
+}
+
+// normalEvent and warningEvent emit Events that no condition repeats, such as those of a teardown.
+func (a *cloudAccess) normalEvent(storage *v1alpha1.SecureStorage, reason, note string) {
+	a.event(storage, corev1.EventTypeNormal, reason, note)
+}
+
+func (a *cloudAccess) warningEvent(storage *v1alpha1.SecureStorage, reason, note string) {
+	a.event(storage, corev1.EventTypeWarning, reason, note)
+}
+
+func (a *cloudAccess) event(storage *v1alpha1.SecureStorage, kind, reason, note string) {
+	if a.recorder != nil {
+		a.recorder.Eventf(storage, nil, kind, reason, "Delete", "%s", note)
+	}
+}

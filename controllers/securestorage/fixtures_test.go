@@ -1,0 +1,436 @@
+package securestorage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// fixture is one SecureStorage, the fake cloud and a fake clock for both. It implements the API server
+// in memory. The process can crash and restart.
+type fixture struct {
+	Gomega
+	t       *testing.T
+	clock   *clocktesting.FakeClock
+	server  *fakecloud.Server
+	demo    fakecloud.Demo
+	storage *v1alpha1.SecureStorage
+	deleted bool
+	secrets map[string]*corev1.Secret
+	events  []string
+	// statuses are the statuses that were written, with their time.
+	statuses []written
+
+	process *process
+	// crashAt ends the process at a call to the cloud or to the API server.
+	crashAt *crashPoint
+	calls   int
+	// onGrant is called after a grant was created, before the controller gets the response.
+	onGrant func()
+	// unrecorded are grants that were requested before status.grants recorded them.
+	unrecorded []string
+	// Until staleUntil, reads of the account return the stale response.
+	staleUntil time.Time
+	stale      *httptest.ResponseRecorder
+}
+
+type written struct {
+	at     time.Time
+	status v1alpha1.SecureStorageStatus
+}
+
+// process is a running manager. Its memory is lost in a crash.
+type process struct {
+	engine *Engine
+	access *cloudAccess
+}
+
+// crashPoint says at which call the process ends: before or after the call takes effect.
+type crashPoint struct {
+	at    int
+	after bool
+}
+
+// crash is the value of the panic that ends a process.
+type crash struct{}
+
+func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1alpha1.SecureStorageSpec)) *fixture {
+	t.Helper()
+	c := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	knobs.MillisecondHints = true
+	f := &fixture{t: t, clock: c, server: fakecloud.New(fakecloud.Options{Clock: c, Knobs: knobs, Seed: 1}), secrets: map[string]*corev1.Secret{}}
+	f.Gomega = NewWithT(reporter{t, f})
+	f.demo = f.server.SeedDemo()
+	f.storage = &v1alpha1.SecureStorage{
+		ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: "billing", UID: "5b0c7ad7-2f43-4e0e-9a53-4f1d5f3b2a10", Generation: 1, ResourceVersion: "1"},
+		Spec: v1alpha1.SecureStorageSpec{
+			Provider:            v1alpha1.SecureStorageProvider{SubscriptionID: f.demo.Subscription, ResourceGroup: f.demo.Group, Location: f.demo.Location},
+			SKU:                 v1alpha1.SKUStandardLRS,
+			Key:                 v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: f.demo.Vault}, KeyName: f.demo.Key},
+			DeletionPolicy:      v1alpha1.DeletionDelete,
+			PollInterval:        metav1.Duration{Duration: 5 * time.Minute},
+			PropagationDeadline: metav1.Duration{Duration: 15 * time.Minute},
+		},
+	}
+	for _, edit := range edits {
+		edit(&f.storage.Spec)
+	}
+	f.restart()
+	return f
+}
+
+// restart starts a process with empty memory.
+func (f *fixture) restart() {
+	f.start(cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: f, Clock: f.clock}))
+}
+
+// start starts a process with the given cloud clients.
+func (f *fixture) start(shared *cloud.Cloud) {
+	access := &cloudAccess{cloud: shared, credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, secrets: f, recorder: f}
+	engine, err := phases.New(definition(f.clock, access), phases.Dependencies{
+		Reader: f, Uncached: f, Applier: f, Scheme: testScheme(), Recorder: f, Clock: f.clock,
+	})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.process = &process{engine: engine, access: access}
+}
+
+func testScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	_ = clientgoscheme.AddToScheme(scheme)
+	_ = v1alpha1.AddToScheme(scheme)
+	return scheme
+}
+
+// name is the name of the account.
+func (f *fixture) name() string { return accountName(f.storage) }
+
+// reconcile reconciles once, and returns when to reconcile again.
+func (f *fixture) reconcile() (after time.Duration) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, ok := r.(crash); !ok {
+				panic(r)
+			}
+			f.restart()
+			after = time.Second
+		}
+	}()
+	result, err := f.process.engine.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(f.storage)})
+	if err != nil {
+		return time.Second
+	}
+	return result.RequeueAfter
+}
+
+// runUntil reconciles, each time when it is due, until the check returns true.
+func (f *fixture) runUntil(what string, check func() bool) {
+	f.t.Helper()
+	const limit = 400
+	for range limit {
+		if check() {
+			return
+		}
+		after := f.reconcile()
+		if check() {
+			return
+		}
+		f.Expect(after).To(BeNumerically(">", 0), "no requeue, and not yet %s", what)
+		f.clock.Step(after)
+	}
+	f.Expect(what).To(BeEmpty(), "not reached")
+}
+
+func (f *fixture) runUntilReady() {
+	f.t.Helper()
+	f.runUntil("ready", f.isReady)
+}
+
+func (f *fixture) isReady() bool {
+	return meta.IsStatusConditionTrue(f.storage.Status.Conditions, "Ready") && f.storage.Status.ObservedGeneration == f.storage.Generation
+}
+
+// runUntilReason reconciles until Ready has the reason.
+func (f *fixture) runUntilReason(reason string) *metav1.Condition {
+	f.t.Helper()
+	f.runUntil("Ready for "+reason, func() bool { return f.ready() != nil && f.ready().Reason == reason })
+	return f.ready()
+}
+
+func (f *fixture) ready() *metav1.Condition { return f.condition("Ready") }
+
+func (f *fixture) condition(kind string) *metav1.Condition {
+	return meta.FindStatusCondition(f.storage.Status.Conditions, kind)
+}
+
+// poll advances the clock past the poll interval and reconciles once.
+func (f *fixture) poll() {
+	f.clock.Step(2 * f.storage.Spec.PollInterval.Duration)
+	f.reconcile()
+}
+
+// edit changes the spec as a user does.
+func (f *fixture) edit(change func(*v1alpha1.SecureStorageSpec)) {
+	change(&f.storage.Spec)
+	f.storage.Generation++
+}
+
+// delete deletes the object as a user does. Without a finalizer it is removed at once.
+func (f *fixture) delete() {
+	now := metav1.NewTime(f.clock.Now())
+	f.storage.DeletionTimestamp = &now
+	f.storage.Generation++
+	f.deleted = len(f.storage.Finalizers) == 0
+}
+
+func (f *fixture) runUntilDeleted() {
+	f.t.Helper()
+	f.runUntil("gone", func() bool { return f.deleted })
+}
+
+// expectNothingLeft checks that deletionPolicy Delete left nothing in the cloud.
+func (f *fixture) expectNothingLeft() {
+	f.t.Helper()
+	f.Expect(f.server.Orphans()).To(BeEmpty(), "grants without an account")
+	for _, account := range f.server.State().Accounts {
+		f.Expect(account.Tags).NotTo(HaveKeyWithValue(cloud.OwnerTag, string(f.storage.UID)), "account %s was not deleted", account.Name)
+	}
+	f.Expect(f.unrecorded).To(BeEmpty(), "grants created before status.grants recorded them")
+}
+
+// created counts the creations of the account that did not fail in the cloud.
+func (f *fixture) created() int {
+	account := "/storageaccounts/" + f.name()
+	return f.server.Created(account) - len(f.server.Effects(fakecloud.Failed, account))
+}
+
+// Do implements the SDK's transport. The process can crash in it.
+func (f *fixture) Do(request *http.Request) (*http.Response, error) {
+	if err := request.Context().Err(); err != nil {
+		return nil, err
+	}
+	f.step(false)
+	isGrant := f.checkGrantIsRecorded(request)
+	recorder := httptest.NewRecorder()
+	lost := f.serve(recorder, request)
+	if isGrant && recorder.Code < http.StatusBadRequest && f.onGrant != nil {
+		f.onGrant()
+	}
+	recorder = f.serveStale(request, recorder)
+	f.step(true)
+	f.calls++
+	if lost {
+		return nil, errors.New("EOF")
+	}
+	response := recorder.Result()
+	response.Request = request
+	return response, nil
+}
+
+func (f *fixture) serve(recorder http.ResponseWriter, request *http.Request) (lost bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			if err, ok := r.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+				panic(r)
+			}
+			lost = true
+		}
+	}()
+	if request.Body == nil {
+		request.Body = http.NoBody
+	}
+	f.server.ServeHTTP(recorder, request)
+	return false
+}
+
+// step counts down to the crash point.
+func (f *fixture) step(after bool) {
+	if f.crashAt == nil || f.crashAt.after != after {
+		return
+	}
+	f.crashAt.at--
+	if f.crashAt.at == 0 {
+		f.crashAt = nil
+		panic(crash{})
+	}
+}
+
+// Get implements client.Reader.
+func (f *fixture) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
+	switch into := into.(type) {
+	case *v1alpha1.SecureStorage:
+		if f.deleted {
+			return notFound
+		}
+		f.storage.DeepCopyInto(into)
+	case *corev1.Secret:
+		secret, ok := f.secrets[key.String()]
+		if !ok {
+			return notFound
+		}
+		secret.DeepCopyInto(into)
+	}
+	return nil
+}
+
+// List implements client.Reader.
+func (f *fixture) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+// Decide implements phases.Applier.
+func (f *fixture) Decide(ssa.Request) (ssa.Decision, error) {
+	return ssa.Decision{}, errors.New("a SecureStorage has no children")
+}
+
+// Execute implements phases.Applier.
+
+func (f *fixture) Execute(context.Context, ssa.Decision) (ssa.Result, error) {
+	return ssa.Result{}, errors.New("a SecureStorage has no children")
+}
+
+// Drifts implements phases.Applier.
+// ApplyStatus implements phases.Applier. It replaces the whole status, unless the object has a newer
+// generation.
+func (f *fixture) ApplyStatus(_ context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error) {
+	f.step(false)
+	if live.GetGeneration() != f.storage.Generation {
+		return ssa.Result{}, &ssa.Error{Reason: ssa.ReasonStale, Message: "the object has changed", Transient: true}
+	}
+	raw, err := json.Marshal(desired)
+	if err != nil {
+		return ssa.Result{}, err
+	}
+	var applied v1alpha1.SecureStorage
+	if err := json.Unmarshal(raw, &applied); err != nil {
+		return ssa.Result{}, err
+	}
+	f.storage.Status = applied.Status
+	f.statuses = append(f.statuses, written{f.clock.Now(), *applied.Status.DeepCopy()})
+	f.step(true)
+	return ssa.Result{}, nil
+}
+
+// EnsureFinalizer implements phases.Applier.
+func (f *fixture) EnsureFinalizer(_ context.Context, live client.Object, finalizer string) (client.Object, error) {
+	f.step(false)
+	f.storage.Finalizers = []string{finalizer}
+	f.step(true)
+	live.SetFinalizers(f.storage.Finalizers)
+	return live, nil
+}
+
+// RemoveFinalizer implements phases.Applier.
+func (f *fixture) RemoveFinalizer(context.Context, client.Object, string) error {
+	f.step(false)
+	f.deleted = true
+	f.step(true)
+	return nil
+}
+
+// Delete implements phases.Applier.
+func (f *fixture) Delete(context.Context, client.Object, metav1.OwnerReference, metav1.DeletionPropagation) error {
+	return errors.New("a SecureStorage has no children")
+}
+
+// Eventf implements events.EventRecorder.
+func (f *fixture) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	f.events = append(f.events, kind+" "+reason+": "+fmt.Sprintf(note, args...))
+}
+
+// eventsWith counts the Events that contain all of the texts.
+func (f *fixture) eventsWith(texts ...string) int {
+	count := 0
+	for _, event := range f.events {
+		all := true
+		for _, text := range texts {
+			all = all && strings.Contains(event, text)
+		}
+		if all {
+			count++
+		}
+	}
+	return count
+}
+
+// reporter adds the report of the fixture to every failed expectation.
+type reporter struct {
+	*testing.T
+	fixture *fixture
+}
+
+// Fatalf implements what gomega needs of a test.
+func (r reporter) Fatalf(format string, args ...any) {
+	r.Helper()
+	r.T.Fatalf(format+"\n%s", append(args, r.fixture.report())...)
+}
+
+func (f *fixture) report() string {
+	var b strings.Builder
+	object, _ := yaml.Marshal(f.storage)
+	fmt.Fprintf(&b, "--- at %s\n%s--- Events\n%s\n--- ledger\n", f.clock.Now().Format(time.TimeOnly), object, strings.Join(f.events, "\n"))
+	for _, e := range f.server.Ledger() {
+		fmt.Fprintf(&b, "%s %s %s %s %d %s %s %s\n", e.Time.Format("15:04:05.000"), e.Who, e.Method, e.Resource, e.Status, e.Code, e.Effect, e.Detail)
+	}
+	return b.String()
+}
+
+// Edits of the spec.
+
+func retain(s *v1alpha1.SecureStorageSpec) { s.DeletionPolicy = v1alpha1.DeletionRetain }
+
+func recreate(s *v1alpha1.SecureStorageSpec) { s.OnAccountLoss = v1alpha1.LossRecreate }
+
+func adopt(s *v1alpha1.SecureStorageSpec) { s.AdoptionPolicy = v1alpha1.AdoptionIfUnowned }
+
+func named(name string) func(*v1alpha1.SecureStorageSpec) {
+	return func(s *v1alpha1.SecureStorageSpec) { s.AccountName = name }
+}
+
+func pinned(version string) func(*v1alpha1.SecureStorageSpec) {
+	return func(s *v1alpha1.SecureStorageSpec) { s.Key.Version = version }
+}
+
+func byPolicy(s *v1alpha1.SecureStorageSpec) { s.Access.Type = v1alpha1.AccessPolicy }
+
+func inVault(name string) func(*v1alpha1.SecureStorageSpec) {
+	return func(s *v1alpha1.SecureStorageSpec) { s.Key.Vault = &v1alpha1.SecureStorageVault{Name: name} }
+}
+
+func tagged(tags map[string]string) func(*v1alpha1.SecureStorageSpec) {
+	return func(s *v1alpha1.SecureStorageSpec) { s.Tags = maps.Clone(tags) }
+}
+
+var _ policy.Transporter = (*fixture)(nil)
+
+func uidSuffix(n int) types.UID { return types.UID(fmt.Sprint(n)) }
+
+func isEncrypted(status v1alpha1.SecureStorageStatus) bool {
+	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionEncryptionReady)
+}

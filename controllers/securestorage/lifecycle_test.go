@@ -1,0 +1,45 @@
+package securestorage
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+)
+
+func realistic() fakecloud.Knobs {
+	knobs := fakecloud.Realistic()
+	knobs.Latency = fakecloud.Delay{} // the fake clock does not advance during a call
+	return knobs
+}
+
+func TestCreatesPollsAndDeletes(t *testing.T) {
+	for name, knobs := range map[string]fakecloud.Knobs{"instant": fakecloud.Instant(), "realistic": realistic()} {
+		t.Run(name, func(t *testing.T) {
+			// given
+			f := newFixture(t, knobs)
+			// when
+			f.runUntilReady()
+			// then
+			account, ok := f.server.Account(f.name())
+			f.Expect(ok).To(BeTrue())
+			f.Expect(account.Encryption.KeySource).To(Equal("Microsoft.Keyvault"))
+			f.Expect(f.created()).To(Equal(1))
+			f.Expect(f.storage.Status.Phase).To(Equal(v1alpha1.SecureStorageReady))
+			f.Expect(f.storage.Status.KeyURI).To(Equal(account.Key))
+			f.Expect(f.server.Orphans()).To(BeEmpty())
+			t.Logf("%d calls, %s", f.calls, f.clock.Since(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)))
+			// and a poll takes few calls
+			before := f.calls
+			f.poll()
+			f.Expect(f.calls - before).To(BeNumerically("<=", 3))
+			// and the deletion leaves nothing
+			f.delete()
+			f.runUntilDeleted()
+			f.expectNothingLeft()
+		})
+	}
+}
