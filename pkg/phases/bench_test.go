@@ -13,7 +13,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// idle is a door behind which nothing costs anything, so that a benchmark measures the engine.
+// idle is a cluster in which nothing costs anything, so that a benchmark measures the engine.
 type idle struct{}
 
 func (*idle) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
@@ -21,11 +21,13 @@ func (*idle) Get(context.Context, client.ObjectKey, client.Object, ...client.Get
 }
 func (*idle) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-func (*idle) Apply(_ context.Context, req ssa.Request) (ssa.Result, error) {
-	return ssa.Result{Action: ssa.ActionNone, Live: req.Live}, nil
+func (*idle) Decide(req ssa.Request) (ssa.Decision, error) {
+	return ssa.Decision{Request: req, Action: ssa.ActionNone}, nil
 }
 
-func (*idle) Drifts(ssa.Request) ([]ssa.Drift, error) { return nil, nil }
+func (*idle) Execute(_ context.Context, d ssa.Decision) (ssa.Result, error) {
+	return ssa.Result{Action: d.Action, Live: d.Request.Live}, nil
+}
 
 func (*idle) ApplyStatus(_ context.Context, _ ssa.Configuration, live client.Object) (ssa.Result, error) {
 	return ssa.Result{Action: ssa.ActionNone, Live: live}, nil
@@ -41,42 +43,47 @@ func (*idle) Delete(context.Context, client.Object, metav1.OwnerReference, metav
 	return nil
 }
 
-// BenchmarkEngine6DonePhases is the engine's own share of a reconcile in which nothing is to do.
+// BenchmarkEngine6DonePhases is the engine's own share of a reconcile that has nothing to do.
 // What the kind brings, its scope and the configuration of its status, is not built here.
 func BenchmarkEngine6DonePhases(b *testing.B) {
 	g := NewWithT(b)
 	metrics, err := phases.NewMetrics(prometheus.NewRegistry())
 	g.Expect(err).NotTo(HaveOccurred())
 	var settled []metav1.Condition
-	definition := phases.Definition[*Toy, *Toy]{
-		Controller: "toy",
-		Finalizer:  toyFinalizer,
-		Scope:      func(toy *Toy) *Toy { return toy },
-		Conditions: func(toy *Toy) []metav1.Condition { return toy.Status.Conditions },
-		Status: func(_ *Toy, summary phases.Summary) ssa.Configuration {
-			settled = summary.Conditions
-			return nil
-		},
+	definition := phases.Definition[*Machine, *Machine]{
+		Controller: "machine",
+		Finalizer:  machineFinalizer,
+		Scope:      func(machine *Machine) *Machine { return machine },
+		Conditions: func(machine *Machine) []metav1.Condition { return machine.Status.Conditions },
+	}
+	built := false
+	definition.Status = func(_ *Machine, summary phases.Summary) ssa.Configuration {
+		if !built {
+			return machineStatus(machineName, summary) // New checks it
+		}
+		settled = summary.Conditions
+		return nil
 	}
 	for _, name := range []string{"Config", "Service", "Deployment", "Autoscaling", "DisruptionBudget", "Ingress"} {
-		definition.Phases = append(definition.Phases, phases.Step[*Toy]{
+		definition.Phases = append(definition.Phases, phases.Step[*Machine]{
 			Name:    name,
-			Observe: func(context.Context, *Toy) (phases.Verdict, error) { return phases.Done("it is there"), nil },
+			Observe: func(context.Context, *Machine) (phases.Observation, error) { return phases.Done("it exists"), nil },
 		})
 	}
-	door := &idle{}
+	cluster := &idle{}
 	engine, err := phases.New(definition, phases.Dependencies{
-		Reader: door, Uncached: door, Applier: door, Scheme: toyScheme(), Metrics: metrics,
+		Reader: cluster, Uncached: cluster, Applier: cluster, Scheme: machineScheme(), Metrics: metrics,
 	})
 	g.Expect(err).NotTo(HaveOccurred())
-	toy := &Toy{ObjectMeta: metav1.ObjectMeta{Name: toyName, Namespace: toyNamespace, UID: "u", Generation: 1, Finalizers: []string{toyFinalizer}}}
-	_, err = engine.ReconcileObject(b.Context(), toy)
+	built = true
+	machine := &Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, Namespace: machineNamespace, UID: "u", Generation: 1, Finalizers: []string{machineFinalizer}}}
+	_, err = engine.ReconcileObject(b.Context(), machine)
 	g.Expect(err).NotTo(HaveOccurred())
-	toy.Status.Conditions = settled
+	machine.Status.Conditions = settled
 
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := engine.ReconcileObject(b.Context(), toy); err != nil {
+		if _, err := engine.ReconcileObject(b.Context(), machine); err != nil {
 			b.Fatal(err)
 		}
 	}

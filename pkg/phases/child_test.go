@@ -13,423 +13,413 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// settledToy is a workshop with a Toy that is settled, and nothing written since.
-func settledToy(t *testing.T, spec map[string]string, list ...phase) *workshop {
-	t.Helper()
-	w := newWorld()
-	shop := newWorkshop(w, list...)
-	w.createToy(&Toy{Spec: spec})
-	shop.settle(t)
-	w.writes = nil
-	shop.events.take()
-	return shop
-}
-
 func TestNothingIsWrittenAtTheFixedPoint(t *testing.T) {
 	g := NewWithT(t)
-	shop := settledToy(t, map[string]string{"Axle": "red", "Rim": "blue"}, gearOf("Axle"), wheelOf("Rim"), wheelOf("Spare"))
+	h := settled(t, map[string]string{"Boot": "fast", "Uplink": "cheap"}, diskOf("Boot"), nicOf("Uplink"), nicOf("Backup"))
 
 	for range 3 {
-		result := shop.mustPass(t)
+		result := h.mustReconcile(t)
 		g.Expect(result).To(Equal(reconcile.Result{}))
 	}
 
-	g.Expect(shop.writes).To(BeEmpty())
-	g.Expect(shop.events.take()).To(BeEmpty())
+	g.Expect(h.writes).To(BeEmpty())
+	g.Expect(h.events.take()).To(BeEmpty())
 }
 
-func TestAChildIsNamedAfterItsOwner(t *testing.T) {
+func TestChildHasTheNameOfItsOwnerByDefault(t *testing.T) {
 	g := NewWithT(t)
-	axle := gearOf("Axle")
-	axle.ChildName = nil
-	axle.Desired = func(s *scope) (*partConfiguration, error) { return gear(s.toy.Name).with("colour", "red"), nil }
-	axle.Ready = nil
+	boot := diskOf("Boot")
+	boot.ChildName = nil
+	boot.Desired = func(s *scope) (*deviceConfiguration, error) { return disk(s.machine.Name).with("class", "fast"), nil }
+	boot.Health = nil
 
-	shop := settledToy(t, nil, axle)
+	h := settled(t, nil, boot)
 
-	g.Expect(shop.part("Gear", toyName)).NotTo(BeNil())
-	g.Expect(shop.condition(t, "AxleReady").Message).To(Equal("Gear train is applied"), "without Ready, to exist is to be ready")
+	g.Expect(h.device("Disk", machineName)).NotTo(BeNil())
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal("Disk vm1 applied"), "without Health and Ready it is ready once it is applied")
 }
 
-func TestAChildThatIsNoLongerWantedIsPruned(t *testing.T) {
+func TestChildThatIsNoLongerDesiredIsPruned(t *testing.T) {
 	g := NewWithT(t)
-	// Given a gear that takes a tick to go
-	shop := settledToy(t, map[string]string{"Axle": "red", "Rim": "blue"}, gearOf("Axle"), wheelOf("Rim"))
-	shop.goesAfter["axle"] = 1
+	// Given a disk whose deletion takes a tick
+	h := settled(t, map[string]string{"Boot": "fast", "Uplink": "cheap"}, diskOf("Boot"), nicOf("Uplink"))
+	h.goneAfter["boot"] = 1
 
-	// When the Toy no longer asks for it
-	shop.editToy(func(toy *Toy) { delete(toy.Spec, "Axle") })
-	result := shop.mustPass(t)
+	// When the Machine no longer asks for it
+	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
+	result := h.mustReconcile(t)
 
-	// Then it is deleted once, and the phase waits for it to be gone
-	g.Expect(shop.writes).To(Equal([]string{"delete Gear axle", "status"}))
+	// Then it is deleted once, and the phase waits for that
+	g.Expect(h.writes).To(Equal([]string{"delete Disk boot", "status"}))
 	g.Expect(result.RequeueAfter).To(Equal(phases.SafetyNet))
-	g.Expect(shop.states()).To(ContainElements("AxleReady=False/Pruning", "RimReady=Unknown/Blocked"))
-	shop.mustPass(t)
-	g.Expect(shop.writes).To(HaveLen(2))
+	g.Expect(h.states()).To(ContainElements("BootReady=False/Pruning", "UplinkReady=Unknown/Blocked"))
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal("waiting for Disk boot to be deleted (finalizers: foregroundDeletion); it is no longer desired"))
+	h.mustReconcile(t)
+	g.Expect(h.writes).To(HaveLen(2))
 
 	// When it is gone
-	shop.settle(t)
-	g.Expect(shop.states()).To(ContainElements("Ready=True/Ready", "AxleReady=True/NotConfigured"))
-	g.Expect(shop.condition(t, "AxleReady").Message).To(Equal("spec.Axle is not set"))
+	h.settle(t)
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "UplinkReady=True/Ready"}))
 }
 
-func TestAChildThatSomebodyDeletedIsMadeAnew(t *testing.T) {
+func TestDeletedChildIsRecreated(t *testing.T) {
 	g := NewWithT(t)
-	// Given a gear that somebody deletes, and that takes a tick to go
-	shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
-	shop.goesAfter["axle"] = 1
-	shop.remove(ref{"Gear", "axle"}, metav1.FinalizerDeleteDependents)
-	shop.under("go", "Gear axle", "axle", shop.goesAfter)
+	// Given a disk that a user deletes, which takes a tick
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.goneAfter["boot"] = 1
+	h.remove(ref{"Disk", "boot"}, metav1.FinalizerDeleteDependents)
+	h.schedule("vanish", "Disk boot", "boot", h.goneAfter)
 
-	// When a pass finds it on its way out
-	shop.mustPass(t)
+	// When it is reconciled meanwhile
+	h.mustReconcile(t)
 
-	// Then it says so and waits, and makes it anew when it is gone
-	g.Expect(shop.writes).To(Equal([]string{"status"}))
-	g.Expect(shop.states()).To(ContainElement("AxleReady=False/Recreating"))
-	shop.settle(t)
-	g.Expect(shop.writes).To(ContainElement("create Gear axle"))
-	g.Expect(shop.states()).To(ContainElement("Ready=True/Ready"))
-	g.Expect(shop.events.take()).To(ContainElement("Warning DriftCorrected (Correct): Gear axle: somebody deleted it; put back"))
+	// Then the phase waits, and recreates the disk when it is gone
+	g.Expect(h.writes).To(Equal([]string{"status"}))
+	g.Expect(h.states()).To(ContainElement("BootReady=False/Recreating"))
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal("Disk boot is being deleted (finalizers: foregroundDeletion); it will be recreated"))
+	h.settle(t)
+	g.Expect(h.writes).To(ContainElement("create Disk boot"))
+	g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
+	g.Expect(h.events.take()).To(ContainElement("Warning DriftCorrected (Correct): Disk boot was deleted; recreated"))
 }
 
-func TestAChildThatIsMadeForTheFirstTimeIsNoDrift(t *testing.T) {
+func TestChildThatIsConfiguredAgainWasNotDeleted(t *testing.T) {
 	g := NewWithT(t)
-	// Given a gear that is turned off, and on again
-	shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
-	shop.editToy(func(toy *Toy) { delete(toy.Spec, "Axle") })
-	shop.settle(t)
-	shop.editToy(func(toy *Toy) { toy.Spec["Axle"] = "red" })
+	// Given a disk that is turned off, and on again
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
+	h.settle(t)
+	h.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "fast" })
 
-	// When it is made again
-	shop.settle(t)
+	// When it is created again
+	h.settle(t)
 
-	// Then nobody had deleted it
-	g.Expect(shop.events.take()).NotTo(ContainElement(ContainSubstring("DriftCorrected")))
+	// Then it is not reported as deleted
+	g.Expect(h.events.take()).NotTo(ContainElement(ContainSubstring("DriftCorrected")))
 }
 
-func TestDriftIsPutBack(t *testing.T) {
+func TestDriftIsReverted(t *testing.T) {
 	g := NewWithT(t)
-	// Given a gear whose colour somebody has changed
-	shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
-	shop.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" })
+	// Given a disk whose class a user has changed
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
 
-	// When a pass is made
-	shop.mustPass(t)
+	// When it is reconciled
+	h.mustReconcile(t)
 
-	// Then it is as declared, and status and Event say who had changed what
-	g.Expect(shop.part("Gear", "axle").Spec).To(HaveKeyWithValue("colour", "red"))
-	g.Expect(shop.writes).To(Equal([]string{"correct Gear axle", "status"}))
-	g.Expect(shop.toy().Status.Drifts).To(Equal([]string{"Gear axle: somebody changed .spec.colour from red to green"}))
-	g.Expect(shop.events.take()).To(Equal([]string{
-		"Warning DriftCorrected (Correct): Gear axle: somebody changed .spec.colour from red to green; put back",
+	// Then it is as desired, and status and Event say who had changed what
+	g.Expect(h.device("Disk", "boot").Spec).To(HaveKeyWithValue("class", "fast"))
+	g.Expect(h.writes).To(Equal([]string{"correct Disk boot", "status"}))
+	g.Expect(h.machine().Status.Drifts).To(Equal([]string{"Disk boot: kubectl-edit changed .spec.class from fast to slow"}))
+	g.Expect(h.events.take()).To(Equal([]string{
+		"Warning DriftCorrected (Correct): Disk boot: kubectl-edit changed .spec.class from fast to slow; reverted",
 	}))
 }
 
-func TestDriftIsReportedAndLeft(t *testing.T) {
+func TestDriftIsReportedAndNotReverted(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy that wants drift to be reported, and a gear that has drifted
-	shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
-	shop.definition.Policies = func(*Toy) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, ssa.ReportDrift }
-	shop.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" })
+	// Given a Machine that wants drift to be reported, and a disk that has drifted
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, ssa.ReportDrift }
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
 
-	// When passes are made
-	shop.mustPass(t)
-	shop.mustPass(t)
+	// When it is reconciled repeatedly
+	h.mustReconcile(t)
+	h.mustReconcile(t)
 
-	// Then nothing is changed, and status, condition and one Event say it for as long as it stands
-	const drift = "Gear axle: somebody changed .spec.colour from red to green"
-	g.Expect(shop.part("Gear", "axle").Spec).To(HaveKeyWithValue("colour", "green"))
-	g.Expect(shop.writes).To(Equal([]string{"status"}))
-	g.Expect(shop.toy().Status.Drifts).To(Equal([]string{drift}))
-	g.Expect(shop.states()).To(Equal([]string{"Ready=True/Ready", "AxleReady=True/Ready", "Drifted=True/Drifted"}))
-	g.Expect(shop.events.take()).To(Equal([]string{
-		"Warning Drifted (Drifted): Drifted is True: " + drift + "; it is left as it is, since the drift policy is Report",
+	// Then nothing is changed, and status, condition and one Event report the drift while it exists
+	const drift = "Disk boot: kubectl-edit changed .spec.class from fast to slow"
+	g.Expect(h.device("Disk", "boot").Spec).To(HaveKeyWithValue("class", "slow"))
+	g.Expect(h.writes).To(Equal([]string{"status"}))
+	g.Expect(h.machine().Status.Drifts).To(Equal([]string{drift}))
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "BootReady=True/Ready", "Drifted=True/Drifted"}))
+	g.Expect(h.events.take()).To(Equal([]string{
+		"Warning Drifted (Drifted): Drifted is True: " + drift + "; not reverted because the drift policy is Report",
 	}))
 
-	// When the Toy asks for something else besides, it is applied around the drift
-	bigger := gearOf("Axle")
-	bigger.Desired = func(*scope) (*partConfiguration, error) {
-		return gear("axle").with("colour", "red").with("size", "big"), nil
+	// When the Machine asks for something else besides, it is applied around the drift
+	bigger := diskOf("Boot")
+	bigger.Desired = func(*scope) (*deviceConfiguration, error) {
+		return disk("boot").with("class", "fast").with("size", "big"), nil
 	}
-	shop.definition.Phases = []phase{bigger}
-	shop.mustPass(t)
-	g.Expect(shop.part("Gear", "axle").Spec).To(Equal(map[string]string{"colour": "green", "size": "big"}))
-	g.Expect(shop.states()).To(ContainElement("Drifted=True/Drifted"))
+	h.definition.Phases = []phase{bigger}
+	h.mustReconcile(t)
+	g.Expect(h.device("Disk", "boot").Spec).To(Equal(map[string]string{"class": "slow", "size": "big"}))
+	g.Expect(h.states()).To(ContainElement("Drifted=True/Drifted"))
 
-	// When a pass does not get as far as the gear, the drift stands all the same
-	shop.definition.Phases = []phase{says("Rail", phases.Wait("Pending", "", 0)), bigger}
-	shop.mustPass(t)
-	g.Expect(shop.states()).To(ContainElement("Drifted=True/Drifted"))
-	g.Expect(shop.toy().Status.Drifts).To(Equal([]string{drift}))
-	shop.definition.Phases = []phase{bigger}
-	shop.mustPass(t)
-	g.Expect(shop.events.take()).NotTo(ContainElement(ContainSubstring("Drifted")))
+	// When an earlier phase gates, the drift is still reported
+	h.definition.Phases = []phase{observes("Address", phases.Wait("Pending", "", 0)), bigger}
+	h.mustReconcile(t)
+	g.Expect(h.states()).To(ContainElement("Drifted=True/Drifted"))
+	g.Expect(h.machine().Status.Drifts).To(Equal([]string{drift}))
+	h.definition.Phases = []phase{bigger}
+	h.mustReconcile(t)
+	g.Expect(h.events.take()).NotTo(ContainElement(ContainSubstring("Drifted")))
 
-	// When it is gone, that is said
-	shop.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "red" })
-	shop.mustPass(t)
-	g.Expect(shop.states()).To(Equal([]string{"Ready=True/Ready", "AxleReady=True/Ready"}))
-	g.Expect(shop.toy().Status.Drifts).To(BeEmpty())
-	g.Expect(shop.events.take()).To(ContainElement("Normal DriftedOver (Drifted): Drifted is over"))
+	// When the drift is gone, so is the condition
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "fast" })
+	h.mustReconcile(t)
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "BootReady=True/Ready"}))
+	g.Expect(h.machine().Status.Drifts).To(BeEmpty())
+	g.Expect(h.events.take()).To(ContainElement("Normal DriftedOver (Drifted): Drifted is no longer True"))
 }
 
-func TestSummaryTellsCorrectedDriftFromDriftThatIsLeft(t *testing.T) {
+func TestSummaryTellsRevertedDriftFromReportedDrift(t *testing.T) {
 	for policy, corrected := range map[ssa.DriftPolicy]bool{ssa.CorrectDrift: true, ssa.ReportDrift: false} {
 		t.Run(string(policy), func(t *testing.T) {
 			g := NewWithT(t)
-			shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
-			shop.definition.Policies = func(*Toy) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, policy }
+			h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+			h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, policy }
 			var seen phases.Summary
-			status := shop.definition.Status
-			shop.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
+			status := h.definition.Status
+			h.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
 				seen = summary
 				return status(s, summary)
 			}
-			shop.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" })
+			h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
 
-			shop.mustPass(t)
+			h.mustReconcile(t)
 
 			g.Expect(seen.Drifts).To(Equal([]phases.ObservedDrift{{
-				Drift:     ssa.Drift{Path: ".spec.colour", Manager: "somebody", Desired: "red", Actual: "green"},
-				Child:     "Gear axle",
+				Drift:     ssa.Drift{Path: ".spec.class", Manager: "kubectl-edit", Desired: "fast", Actual: "slow"},
+				Child:     "Disk boot",
 				Corrected: corrected,
 			}}))
-			g.Expect(seen.Phase("Axle").Type).To(Equal("AxleReady"))
-			g.Expect(seen.Phase("Hub")).To(BeNil())
+			g.Expect(seen.Phase("Boot").Type).To(Equal("BootReady"))
+			g.Expect(seen.Phase("Data")).To(BeNil())
 		})
 	}
 }
 
-func TestADriftThatWasPutBackIsSaidEvenIfTheStatusCannotBeWritten(t *testing.T) {
+func TestRevertedDriftHasAnEventEvenIfTheStatusCannotBeWritten(t *testing.T) {
 	g := NewWithT(t)
-	// Given a gear that has drifted, and a Toy that changes during the pass
-	shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
-	shop.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" })
-	shop.refuse = func(what string) error {
+	// Given a disk that has drifted, and a Machine that keeps changing
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+	h.fail = func(what string) error {
 		if what == "status" {
-			return stale("Toy")
+			return stale("Machine")
 		}
 		return nil
 	}
 
-	// When a pass is made
-	shop.mustPass(t)
+	// When it is reconciled
+	h.mustReconcile(t)
 
-	// Then the drift, which no later pass can see, has its Event
-	g.Expect(shop.events.take()).To(ConsistOf(ContainSubstring("DriftCorrected")))
+	// Then the drift, which no later reconcile can observe, has one Event
+	g.Expect(h.events.take()).To(ConsistOf(ContainSubstring("DriftCorrected")))
 }
 
-func TestAStatusThatComesTooLateForgetsNothingOfTheNewerOne(t *testing.T) {
+func TestStatusThatIsRefusedAsStaleIsComputedFromTheNewerOne(t *testing.T) {
 	g := NewWithT(t)
-	// Given a gear that has drifted, and a Toy whose status remembers what earlier ones said
-	shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
-	shop.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" })
-	shop.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
-		status := toyStatus(s.toy.Name, summary)
-		status.Status.Drifts = append(status.Status.Drifts, s.toy.Status.Drifts...)
+	// Given a disk that has drifted, and a Machine whose status remembers what earlier ones said
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+	h.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
+		status := machineStatus(s.machine.Name, summary)
+		status.Status.Drifts = append(status.Status.Drifts, s.machine.Status.Drifts...)
 		return status
 	}
-	// And a status that comes about while a pass puts the gear back, which has seen the one before
-	shop.refuse = func(what string) error {
-		if what == "apply Gear axle" {
-			toy := shop.toy()
-			toy.Status.Drifts = []string{"what the newer status says"}
-			shop.put(toy)
+	// And a status that is written while the disk is reverted
+	h.fail = func(what string) error {
+		if what == "apply Disk boot" {
+			machine := h.machine()
+			machine.Status.Drifts = []string{"what the newer status says"}
+			h.store(machine)
 		}
 		return nil
 	}
 
-	// When that pass is made
-	shop.mustPass(t)
+	// When it is reconciled
+	h.mustReconcile(t)
 
-	// Then the status tells of the drift, and still of what it said
-	g.Expect(shop.toy().Status.Drifts).To(HaveExactElements(ContainSubstring("green"), "what the newer status says"))
-	g.Expect(shop.states()).To(ContainElement("Ready=True/Ready"))
-	g.Expect(shop.events.take()).To(ConsistOf(ContainSubstring("DriftCorrected")), "once")
+	// Then the status has the drift, and what the newer status says
+	g.Expect(h.machine().Status.Drifts).To(HaveExactElements(ContainSubstring("slow"), "what the newer status says"))
+	g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
+	g.Expect(h.events.take()).To(ConsistOf(ContainSubstring("DriftCorrected")), "once")
 }
 
-func TestLeftoversArePruned(t *testing.T) {
+func TestChildrenThatNoPhaseNamesAreDeleted(t *testing.T) {
 	g := NewWithT(t)
-	// Given gears that an earlier version has named otherwise, and others that are not the Toy's
-	shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
-	owned := []metav1.OwnerReference{ssa.ControllerReference(shop.toy(), toyGroup.WithKind("Toy"))}
-	other := []metav1.OwnerReference{ssa.ControllerReference(&Toy{ObjectMeta: metav1.ObjectMeta{Name: toyName, UID: "another"}}, toyGroup.WithKind("Toy"))}
-	put := func(name string, owners []metav1.OwnerReference) {
-		shop.put(&Gear{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: toyNamespace, OwnerReferences: owners}})
+	// Given a disk that an earlier version has named otherwise, and others that the Machine does not own
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	owned := []metav1.OwnerReference{ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))}
+	other := []metav1.OwnerReference{ssa.ControllerReference(&Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "another"}}, machineGroup.WithKind("Machine"))}
+	store := func(name string, owners []metav1.OwnerReference) {
+		h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: machineNamespace, OwnerReferences: owners}})
 	}
-	put("old-axle", owned)
-	put("anothers", other)
-	put("nobodys", nil)
-	shop.put(&Wheel{ObjectMeta: metav1.ObjectMeta{Name: "rim", Namespace: toyNamespace, OwnerReferences: owned}})
-	shop.goesAfter["old-axle"] = 1
+	store("old-boot", owned)
+	store("anothers", other)
+	store("unmanaged", nil)
+	h.store(&Nic{ObjectMeta: metav1.ObjectMeta{Name: "uplink", Namespace: machineNamespace, OwnerReferences: owned}})
+	h.goneAfter["old-boot"] = 1
 
-	// When a pass is made
-	shop.mustPass(t)
+	// When it is reconciled
+	h.mustReconcile(t)
 
-	// Then what is the Toy's and of the phase's kind goes, and the phase waits for it
-	g.Expect(shop.writes).To(Equal([]string{"delete Gear old-axle", "status"}))
-	g.Expect(shop.states()).To(ContainElement("AxleReady=False/Pruning"))
-	shop.settle(t)
-	g.Expect(shop.part("Gear", "old-axle")).To(BeNil())
-	g.Expect(shop.part("Gear", "anothers")).NotTo(BeNil())
-	g.Expect(shop.part("Gear", "nobodys")).NotTo(BeNil())
-	g.Expect(shop.part("Wheel", "rim")).NotTo(BeNil(), "no phase is of this kind")
-	g.Expect(shop.states()).To(ContainElement("Ready=True/Ready"))
+	// Then what the Machine owns of the phase's kind is deleted, and the phase waits for that
+	g.Expect(h.writes).To(Equal([]string{"delete Disk old-boot", "status"}))
+	g.Expect(h.states()).To(ContainElement("BootReady=False/Pruning"))
+	h.settle(t)
+	g.Expect(h.device("Disk", "old-boot")).To(BeNil())
+	g.Expect(h.device("Disk", "anothers")).NotTo(BeNil())
+	g.Expect(h.device("Disk", "unmanaged")).NotTo(BeNil())
+	g.Expect(h.device("Nic", "uplink")).NotTo(BeNil(), "no phase is of this kind")
+	g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
 }
 
-func TestLeftoversGoInTheTeardownToo(t *testing.T) {
+func TestTeardownDeletesChildrenThatNoPhaseNames(t *testing.T) {
 	g := NewWithT(t)
-	shop := settledToy(t, map[string]string{"Axle": "red"}, gearOf("Axle"))
-	shop.put(&Gear{ObjectMeta: metav1.ObjectMeta{Name: "old-axle", Namespace: toyNamespace,
-		OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(shop.toy(), toyGroup.WithKind("Toy"))}}})
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "old-boot", Namespace: machineNamespace,
+		OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))}}})
 
-	shop.deleteToy()
-	shop.settle(t)
+	h.deleteMachine()
+	h.settle(t)
 
-	g.Expect(shop.toy()).To(BeNil())
-	g.Expect(shop.left()).To(BeEmpty())
+	g.Expect(h.machine()).To(BeNil())
+	g.Expect(h.left()).To(BeEmpty())
 }
 
-func TestTwoPhasesOfOneKind(t *testing.T) {
+func TestPhasesOfOneKindLeaveEachOtherAlone(t *testing.T) {
 	g := NewWithT(t)
-	// Given two gears and a wheel between them
-	shop := settledToy(t, map[string]string{"Axle": "red", "Rim": "blue", "Hub": "grey"}, gearOf("Axle"), wheelOf("Rim"), gearOf("Hub"))
+	// Given two disks and a NIC between them
+	h := settled(t, map[string]string{"Boot": "fast", "Uplink": "cheap", "Data": "old"}, diskOf("Boot"), nicOf("Uplink"), diskOf("Data"))
 
 	// Then neither prunes the other
-	g.Expect(shop.part("Gear", "axle").Spec).To(HaveKeyWithValue("colour", "red"))
-	g.Expect(shop.part("Gear", "hub").Spec).To(HaveKeyWithValue("colour", "grey"))
+	g.Expect(h.device("Disk", "boot").Spec).To(HaveKeyWithValue("class", "fast"))
+	g.Expect(h.device("Disk", "data").Spec).To(HaveKeyWithValue("class", "old"))
 
 	// When one is turned off, the other stays
-	shop.editToy(func(toy *Toy) { delete(toy.Spec, "Axle") })
-	shop.settle(t)
-	g.Expect(shop.part("Gear", "axle")).To(BeNil())
-	g.Expect(shop.part("Gear", "hub")).NotTo(BeNil())
+	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
+	h.settle(t)
+	g.Expect(h.device("Disk", "boot")).To(BeNil())
+	g.Expect(h.device("Disk", "data")).NotTo(BeNil())
 
-	// When the Toy goes, each goes in its turn
-	shop.editToy(func(toy *Toy) { toy.Spec["Axle"] = "red" })
-	shop.settle(t)
-	shop.writes = nil
-	shop.deleteToy()
-	shop.settle(t)
-	g.Expect(shop.writes).To(Equal([]string{
-		"delete Gear hub", "status", "delete Wheel rim", "status", "delete Gear axle", "status", "unfinalize",
+	// When the Machine is deleted, each is deleted in the order of the list reversed
+	h.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "fast" })
+	h.settle(t)
+	h.writes = nil
+	h.deleteMachine()
+	h.settle(t)
+	g.Expect(h.writes).To(Equal([]string{
+		"delete Disk data", "status", "delete Nic uplink", "status", "delete Disk boot", "status", "unfinalize",
 	}))
 }
 
-func TestAdoptionPassesThrough(t *testing.T) {
+func TestAdoptionFollowsThePolicy(t *testing.T) {
 	cases := map[string]struct {
 		policy ssa.AdoptionPolicy
 		owner  string
 		ready  string
-		colour string
+		class  string
 	}{
-		"never":                            {ssa.AdoptNever, "", "Ready=False/NotOwned", "green"},
-		"if unowned":                       {ssa.AdoptIfUnowned, "", "Ready=True/Ready", "red"},
-		"if unowned, but owned by another": {ssa.AdoptIfUnowned, "another", "Ready=False/OwnedByAnother", "green"},
+		"never":                            {ssa.AdoptNever, "", "Ready=False/NotOwned", "slow"},
+		"if unowned":                       {ssa.AdoptIfUnowned, "", "Ready=True/Ready", "fast"},
+		"if unowned, but owned by another": {ssa.AdoptIfUnowned, "another", "Ready=False/OwnedByAnother", "slow"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a gear of the name that is there already
-			w := newWorld()
-			shop := newWorkshop(w, gearOf("Axle"))
-			shop.definition.Policies = func(*Toy) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return c.policy, ssa.CorrectDrift }
-			found := &Gear{ObjectMeta: metav1.ObjectMeta{Name: "axle", Namespace: toyNamespace}, Part: Part{Spec: map[string]string{"colour": "green"}}}
+			// Given a disk of the child's name that exists already
+			cluster := newFakeCluster()
+			h := newHarness(cluster, diskOf("Boot"))
+			h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return c.policy, ssa.CorrectDrift }
+			found := &Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace}, Device: Device{Spec: map[string]string{"class": "slow"}}}
 			if c.owner != "" {
-				owner := &Toy{ObjectMeta: metav1.ObjectMeta{Name: c.owner, UID: "another"}}
-				found.OwnerReferences = []metav1.OwnerReference{ssa.ControllerReference(owner, toyGroup.WithKind("Toy"))}
+				owner := &Machine{ObjectMeta: metav1.ObjectMeta{Name: c.owner, UID: "another"}}
+				found.OwnerReferences = []metav1.OwnerReference{ssa.ControllerReference(owner, machineGroup.WithKind("Machine"))}
 			}
-			w.put(found)
-			w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
+			cluster.store(found)
+			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 
-			// When all is settled
-			shop.settle(t)
+			// When it is settled
+			h.settle(t)
 
 			// Then it is adopted if it may be, and the status says it if not
-			g.Expect(shop.states()).To(ContainElement(c.ready))
-			g.Expect(w.part("Gear", "axle").Spec).To(HaveKeyWithValue("colour", c.colour))
+			g.Expect(h.states()).To(ContainElement(c.ready))
+			g.Expect(cluster.device("Disk", "boot").Spec).To(HaveKeyWithValue("class", c.class))
 		})
 	}
 }
 
-func TestAStrangerIsJudgedByWhatIsThere(t *testing.T) {
+func TestUnmanagedObjectIsReadPastTheCache(t *testing.T) {
 	g := NewWithT(t)
-	// Given a stranger of the child's name that was deleted, while the cache shows it
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"))
-	w.put(&Gear{ObjectMeta: metav1.ObjectMeta{Name: "axle", Namespace: toyNamespace}})
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
-	w.lags = true
-	w.remove(ref{"Gear", "axle"}, "")
+	// Given an unmanaged disk of the child's name that was deleted, while the cache shows it
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"))
+	cluster.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace}})
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	cluster.lags = true
+	cluster.remove(ref{"Disk", "boot"}, "")
 
-	// When a pass is made
-	shop.mustPass(t)
+	// When it is reconciled
+	h.mustReconcile(t)
 
-	// Then the child is made
-	g.Expect(w.broken).To(BeEmpty())
-	g.Expect(metav1.IsControlledBy(w.objects[ref{"Gear", "axle"}], w.toy())).To(BeTrue())
+	// Then the child is created
+	g.Expect(cluster.violations).To(BeEmpty())
+	g.Expect(metav1.IsControlledBy(cluster.objects[ref{"Disk", "boot"}], cluster.machine())).To(BeTrue())
 }
 
-func TestExplainSaysMoreAboutAChild(t *testing.T) {
+func TestReadyJudgesAChildByMoreThanItsHealth(t *testing.T) {
 	g := NewWithT(t)
-	// Given a gear that does not turn yet, and an explanation of that
-	w := newWorld()
-	w.turnsAfter["axle"] = 1
-	axle := gearOf("Axle")
-	axle.Explain = func(_ context.Context, _ *scope, live *Gear, verdict phases.Verdict) phases.Verdict {
-		if verdict.IsDone() {
-			return verdict.WithMessage(live.Name + " turns well")
+	// Given a disk that is not attached yet, and a Ready that reads why
+	cluster := newFakeCluster()
+	cluster.attachedAfter["boot"] = 1
+	boot := diskOf("Boot")
+	boot.Ready = func(_ context.Context, s *scope, live *Disk) phases.Verdict {
+		if health := isAttached(live); health.IsDone() {
+			return health.WithMessage(live.Name + " of " + s.machine.Name + " is attached")
 		}
-		return phases.Wait("Rusty", live.Name+" needs oil", verdict.After())
+		return phases.Wait("QuotaExceeded", live.Name+" exceeds the quota", 7*time.Second)
 	}
-	shop := newWorkshop(w, axle)
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
+	h := newHarness(cluster, boot)
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 
-	// When a pass is made, it is the explanation that is said
-	result := shop.mustPass(t)
-	g.Expect(result.RequeueAfter).To(Equal(5 * time.Second))
-	g.Expect(shop.condition(t, "AxleReady").Message).To(Equal("axle needs oil"))
+	// When it is reconciled, the condition has the verdict of Ready
+	result := h.mustReconcile(t)
+	g.Expect(result.RequeueAfter).To(Equal(7 * time.Second))
+	g.Expect(h.states()).To(ContainElement("BootReady=False/QuotaExceeded"))
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal("boot exceeds the quota"))
 
-	// When it turns, it is the remark on that
-	w.tick()
-	shop.mustPass(t)
-	g.Expect(shop.condition(t, "AxleReady").Message).To(Equal("axle turns well"))
-	g.Expect(shop.states()).To(ContainElement("Ready=True/Ready"))
+	// When the disk is attached, too
+	cluster.tick()
+	h.mustReconcile(t)
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal("boot of vm1 is attached"))
+	g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
 }
 
-func TestAConfigurationThatIsNotThatOfThePhasesChildIsRefused(t *testing.T) {
+func TestConfigurationOfAnotherObjectIsRefused(t *testing.T) {
 	cases := map[string]struct {
-		desired *partConfiguration
+		desired *deviceConfiguration
 		want    string
 	}{
-		"another name":      {gear("axis"), `the configuration names the child "axis", and the phase names it "axle"`},
-		"another kind":      {wheel("axle"), `the configuration is of kind "Wheel", and the phase's child is a Gear`},
-		"another namespace": {inNamespace(gear("axle"), "elsewhere"), `the configuration puts the child into namespace "elsewhere", and its owner is in "shop"`},
+		"another name":      {disk("axis"), `the configuration has the name "axis", and the phase's child is named "boot"`},
+		"another kind":      {nic("boot"), `the configuration is of kind "Nic", and the phase's child is a Disk`},
+		"another namespace": {inNamespace(disk("boot"), "elsewhere"), `the configuration has the namespace "elsewhere", and its owner is in "lab"`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a phase that would make what it could not find again
-			w := newWorld()
-			axle := gearOf("Axle")
-			axle.Desired = func(*scope) (*partConfiguration, error) { return c.desired, nil }
-			shop := newWorkshop(w, axle)
-			w.createToy(&Toy{})
+			// Given a phase that would create what it would not find again
+			cluster := newFakeCluster()
+			boot := diskOf("Boot")
+			boot.Desired = func(*scope) (*deviceConfiguration, error) { return c.desired, nil }
+			h := newHarness(cluster, boot)
+			cluster.createMachine(&Machine{})
 
-			// When a pass is made
-			shop.mustPass(t)
+			// When it is reconciled
+			h.mustReconcile(t)
 
-			// Then nothing is made, and it is said
-			g.Expect(w.writes).To(Equal([]string{"finalize", "status"}))
-			g.Expect(shop.states()).To(ContainElement("Stalled=True/Failed"))
-			g.Expect(shop.condition(t, "AxleReady").Message).To(HavePrefix(c.want))
+			// Then nothing is created, and the condition says why
+			g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
+			g.Expect(h.states()).To(ContainElement("Stalled=True/Failed"))
+			g.Expect(h.condition(t, "BootReady").Message).To(HavePrefix(c.want))
 		})
 	}
 }
 
-func inNamespace(c *partConfiguration, namespace string) *partConfiguration {
+func inNamespace(c *deviceConfiguration, namespace string) *deviceConfiguration {
 	c.WithNamespace(namespace)
 	return c
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -17,16 +16,16 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// countingReader counts what is read of the Toy.
+// countingReader counts what is read of the Machine.
 type countingReader struct {
 	client.Reader
-	toys *int
-	fail error
+	machines *int
+	fail     error
 }
 
 func (r countingReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
-	if _, ok := object.(*Toy); ok {
-		*r.toys++
+	if _, ok := object.(*Machine); ok {
+		*r.machines++
 		if r.fail != nil {
 			return r.fail
 		}
@@ -34,329 +33,382 @@ func (r countingReader) Get(ctx context.Context, key client.ObjectKey, object cl
 	return r.Reader.Get(ctx, key, object, opts...)
 }
 
-// lagging is a workshop with an axle, a rim and a thing, all settled, whose cache shows the Toy as it
-// was from now on, and all else as it is.
-func lagging(t *testing.T, spec map[string]string) (*workshop, *int) {
+// lagging is a settled harness with a disk, a NIC and an IP, and a count of the reads of the Machine past the
+// cache.
+func lagging(t *testing.T, spec map[string]string) (*harness, *int) {
 	t.Helper()
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"), wheelOf("Rim"), thingOf(w, "Paint"))
-	w.createToy(&Toy{Spec: spec})
-	shop.settle(t)
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"), nicOf("Uplink"), ipOf(cluster, "Address"))
+	cluster.createMachine(&Machine{Spec: spec})
+	h.settle(t)
 	reads := 0
-	shop.dependencies.Uncached = countingReader{Reader: shop.dependencies.Uncached, toys: &reads}
-	w.writes = nil
-	return shop, &reads
+	h.dependencies.Uncached = countingReader{Reader: h.dependencies.Uncached, machines: &reads}
+	cluster.writes = nil
+	return h, &reads
 }
 
-// showOnlyTheToyAsItWas brings the cache up to date, but for the Toy.
-func (w *world) showOnlyTheToyAsItWas(before client.Object) {
-	w.sync()
-	w.cache[ref{"Toy", toyName}] = before
+// showOnlyTheMachineAsItWas brings the cache up to date, but for the Machine.
+func (cluster *fakeCluster) showOnlyTheMachineAsItWas(before client.Object) {
+	cluster.sync()
+	cluster.cache[ref{"Machine", machineName}] = before
 }
 
 func TestNothingIsWrittenForAnOwnerThatHasChanged(t *testing.T) {
-	all := map[string]string{"Axle": "red", "Rim": "black", "Paint": "blue"}
-	changes := map[string]func(*world){
-		"its spec":            func(w *world) { w.editToy(func(toy *Toy) { toy.Spec = map[string]string{} }) },
-		"it is being deleted": func(w *world) { w.deleteToy() },
-		"it is another one": func(w *world) {
-			delete(w.objects, ref{"Toy", toyName})
-			w.createToy(&Toy{Spec: all})
+	all := map[string]string{"Boot": "fast", "Uplink": "tiny", "Address": "cheap"}
+	type change struct {
+		happen func(*fakeCluster)
+		// want is what is written for the Machine as it is now, by what is missing.
+		want  map[string][]string
+		after time.Duration
+	}
+	// What would be written if the Machine were still what the cache shows.
+	missing := map[string]func(*fakeCluster){
+		"a child is missing": func(cluster *fakeCluster) { delete(cluster.objects, ref{"Disk", "boot"}) },
+		"a child has drifted": func(cluster *fakeCluster) {
+			cluster.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
 		},
-		"it is gone": func(w *world) { delete(w.objects, ref{"Toy", toyName}) },
+		"an IP is missing": func(cluster *fakeCluster) { delete(cluster.ips, "address") },
 	}
-	// What a pass would write if the Toy were still what the cache shows.
-	writes := map[string]func(*world){
-		"a child is missing":  func(w *world) { delete(w.objects, ref{"Gear", "axle"}) },
-		"a child has drifted": func(w *world) { w.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" }) },
-		"a thing is missing":  func(w *world) { delete(w.things, "paint") },
+	changes := map[string]change{
+		"its spec": {
+			happen: func(cluster *fakeCluster) {
+				cluster.editMachine(func(machine *Machine) { machine.Spec = map[string]string{} })
+			},
+			want: map[string][]string{
+				"a child is missing":  {"delete Nic uplink", "status"},
+				"a child has drifted": {"delete Disk boot", "status"},
+				"an IP is missing":    {"delete Disk boot", "status"},
+			},
+			after: phases.SafetyNet,
+		},
+		"the class of its disk": {
+			happen: func(cluster *fakeCluster) {
+				cluster.attachedAfter["boot"] = 1
+				cluster.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "cheap" })
+			},
+			want: map[string][]string{
+				"a child is missing":  {"create Disk boot", "status"},
+				"a child has drifted": {"update Disk boot", "status"},
+				"an IP is missing":    {"update Disk boot", "status"},
+			},
+			after: 5 * time.Second,
+		},
+		"it is being deleted": {
+			happen: func(cluster *fakeCluster) { cluster.deleteMachine() },
+			want: map[string][]string{
+				"a child is missing":  {"release ip address", "status"},
+				"a child has drifted": {"release ip address", "status"},
+				"an IP is missing":    {"delete Nic uplink", "status"},
+			},
+		},
+		"it is another one": {
+			happen: func(cluster *fakeCluster) {
+				delete(cluster.objects, ref{"Machine", machineName})
+				cluster.createMachine(&Machine{Spec: all})
+			},
+			after: 50 * time.Millisecond,
+		},
+		"it is gone": {happen: func(cluster *fakeCluster) { delete(cluster.objects, ref{"Machine", machineName}) }},
 	}
-	for change, happen := range changes {
-		for write, need := range writes {
-			t.Run(change+", and "+write, func(t *testing.T) {
+	for name, change := range changes {
+		for what, take := range missing {
+			t.Run(name+", and "+what, func(t *testing.T) {
 				g := NewWithT(t)
-				shop, _ := lagging(t, all)
-				before := shop.toy()
-				shop.lags = true
-				happen(shop.world)
-				need(shop.world)
-				shop.showOnlyTheToyAsItWas(before)
-				shop.writes = nil
+				// Given a cache that shows the Machine as it was
+				h, reads := lagging(t, all)
+				before := h.machine()
+				h.lags = true
+				change.happen(h.fakeCluster)
+				take(h.fakeCluster)
+				h.showOnlyTheMachineAsItWas(before)
+				h.writes = nil
 
-				result, err := shop.pass(t)
+				// When it is reconciled
+				result, err := h.reconcile(t)
 
+				// Then it is what the Machine asks for now that is written, which takes one read to know
 				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(shop.writes).To(BeEmpty())
-				g.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<", time.Second)))
+				g.Expect(h.violations).To(BeEmpty())
+				g.Expect(h.writes).To(Equal(change.want[what]))
+				if change.after > 0 {
+					g.Expect(result.RequeueAfter).To(Equal(change.after))
+				}
+				g.Expect(*reads).To(Equal(1))
+				if disk := h.device("Disk", "boot"); disk != nil && change.after == 5*time.Second {
+					g.Expect(disk.Spec).To(HaveKeyWithValue("class", "cheap"))
+				}
+				if machine := h.machine(); machine != nil && len(h.writes) > 0 {
+					g.Expect(machine.Status.ObservedGeneration).To(Equal(machine.Generation))
+				}
 			})
 		}
 	}
 }
 
-func TestAnObjectThatIsBeingDeletedIsNotBegunAnew(t *testing.T) {
+func TestNothingIsCreatedForAnObjectThatIsBeingDeleted(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy that is being torn down, which the cache shows as it was when it was new
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"), gearOf("Hub"))
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red", "Hub": "blue"}})
-	before := w.toy()
-	shop.settle(t)
-	w.deleteToy()
-	shop.mustPass(t)
-	g.Expect(w.part("Gear", "hub")).To(BeNil())
-	w.lags = true
-	w.showOnlyTheToyAsItWas(before)
-	w.writes = nil
+	// Given a Machine that is being torn down, which the cache shows as it was created
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"), diskOf("Data"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast", "Data": "cheap"}})
+	before := cluster.machine()
+	h.settle(t)
+	cluster.deleteMachine()
+	h.mustReconcile(t)
+	g.Expect(cluster.device("Disk", "data")).To(BeNil())
+	cluster.lags = true
+	cluster.showOnlyTheMachineAsItWas(before)
+	cluster.writes = nil
 
-	// When a pass is made
-	shop.mustPass(t)
+	// When it is reconciled
+	h.mustReconcile(t)
 
 	// Then the teardown goes on
-	g.Expect(w.writes).NotTo(ContainElement(HavePrefix("create")))
-	g.Expect(w.part("Gear", "hub")).To(BeNil())
-	g.Expect(w.part("Gear", "axle")).To(BeNil())
+	g.Expect(cluster.writes).NotTo(ContainElement(HavePrefix("create")))
+	g.Expect(cluster.device("Disk", "data")).To(BeNil())
+	g.Expect(cluster.device("Disk", "boot")).To(BeNil())
 }
 
-func TestNothingIsPrunedForASpecOfThePast(t *testing.T) {
+func TestNothingIsPrunedForAnOldSpec(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy that the cache shows without a rim, which it has just been given
-	shop, _ := lagging(t, map[string]string{"Axle": "red"})
-	before := shop.toy()
-	shop.editToy(func(toy *Toy) { toy.Spec["Rim"] = "black" })
-	shop.settle(t)
-	shop.lags = true
-	shop.showOnlyTheToyAsItWas(before)
-	shop.writes = nil
+	// Given a Machine that the cache shows without an uplink, which it has just been given
+	h, _ := lagging(t, map[string]string{"Boot": "fast"})
+	before := h.machine()
+	h.editMachine(func(machine *Machine) { machine.Spec["Uplink"] = "tiny" })
+	h.settle(t)
+	h.lags = true
+	h.showOnlyTheMachineAsItWas(before)
+	h.writes = nil
 
-	// When a pass is made
-	shop.mustPass(t)
+	// When it is reconciled
+	h.mustReconcile(t)
 
-	// Then the rim stays
-	g.Expect(shop.writes).To(BeEmpty())
-	g.Expect(shop.part("Wheel", "rim")).NotTo(BeNil())
+	// Then the uplink stays
+	g.Expect(h.writes).To(BeEmpty())
+	g.Expect(h.device("Nic", "uplink")).NotTo(BeNil())
 }
 
-func TestAPassGoesByTheNewestStatus(t *testing.T) {
+func TestReconcileGoesByTheNewestStatus(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy whose status somebody has just written, which the cache does not show yet
-	shop, reads := lagging(t, map[string]string{"Axle": "red", "Paint": "blue"})
-	before := shop.toy()
-	newest := shop.toy()
+	// Given a Machine whose status was just written, which the cache does not show yet
+	h, reads := lagging(t, map[string]string{"Boot": "fast", "Address": "cheap"})
+	before := h.machine()
+	newest := h.machine()
 	newest.Status.Drifts = []string{"what the newest status says"}
-	shop.put(newest)
+	h.store(newest)
 	var seen [][]string
-	shop.definition.Scope = func(toy *Toy) *scope {
-		seen = append(seen, toy.Status.Drifts)
-		return &scope{toy: toy}
+	h.definition.Scope = func(machine *Machine) *scope {
+		seen = append(seen, machine.Status.Drifts)
+		return &scope{machine: machine}
 	}
-	shop.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
-		status := toyStatus(s.toy.Name, summary)
-		status.Status.Drifts = append(status.Status.Drifts, s.toy.Status.Drifts...)
+	h.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
+		status := machineStatus(s.machine.Name, summary)
+		status.Status.Drifts = append(status.Status.Drifts, s.machine.Status.Drifts...)
 		return status
 	}
 	for missing, take := range map[string]func(){
-		"thing": func() { delete(shop.things, "paint") },
-		"child": func() { delete(shop.objects, ref{"Gear", "axle"}) },
-		"drift": func() { shop.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" }) },
+		"ip":    func() { delete(h.ips, "address") },
+		"child": func() { delete(h.objects, ref{"Disk", "boot"}) },
+		"drift": func() { h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" }) },
 	} {
-		shop.lags = true
+		h.lags = true
 		take()
-		shop.showOnlyTheToyAsItWas(before)
-		shop.writes, seen, *reads = nil, nil, 0
-		shop.events.take()
+		h.showOnlyTheMachineAsItWas(before)
+		h.writes, seen, *reads = nil, nil, 0
+		h.events.take()
 
-		// When a pass has something to make
-		shop.mustPass(t)
+		// When there is something to write
+		h.mustReconcile(t)
 
-		// Then it makes it by the newest status, which it takes one read to know
+		// Then it is written by the newest status, which takes one read to know
 		g.Expect(seen).To(HaveExactElements(BeEmpty(), ContainElement("what the newest status says")), missing)
-		g.Expect(shop.writes).To(HaveExactElements(MatchRegexp("^(make|create|correct) "), "status"), missing)
-		said := strings.Join(shop.events.take(), "\n")
-		g.Expect(strings.Count(said, "DriftCorrected")).To(BeNumerically("<=", 1), said)
-		g.Expect(shop.toy().Status.Drifts).To(ContainElement("what the newest status says"), missing)
+		g.Expect(h.writes).To(HaveExactElements(MatchRegexp("^(allocate|create|correct) "), "status"), missing)
+		events := strings.Join(h.events.take(), "\n")
+		g.Expect(strings.Count(events, "DriftCorrected")).To(BeNumerically("<=", 1), events)
+		g.Expect(h.machine().Status.Drifts).To(ContainElement("what the newest status says"), missing)
 		g.Expect(*reads).To(Equal(1), missing)
 	}
 }
 
-func TestATeardownGoesByTheNewestStatus(t *testing.T) {
-	// Given a Toy that is being deleted, which the cache shows as it was just then
-	newShop := func(t *testing.T) (shop *workshop, before *Toy, undone *[]string) {
+func TestTeardownGoesByTheNewestStatus(t *testing.T) {
+	// Given a Machine that is being deleted, which the cache shows as it was just then
+	newTeardown := func(t *testing.T) (h *harness, before *Machine, undone *[]string) {
 		undone = &[]string{}
-		w := newWorld()
-		shop = newWorkshop(w, &phases.Step[*scope]{
-			Name:    "Paint",
-			Observe: func(context.Context, *scope) (phases.Verdict, error) { return phases.Done(""), nil },
+		cluster := newFakeCluster()
+		h = newHarness(cluster, &phases.Step[*scope]{
+			Name:    "Address",
+			Observe: func(context.Context, *scope) (phases.Observation, error) { return phases.Done(""), nil },
 			Ensure:  func(context.Context, *scope) (phases.Verdict, error) { return phases.Done(""), nil },
 			Undo: func(_ context.Context, s *scope) (phases.Verdict, error) {
-				*undone = append(*undone, strings.Join(s.toy.Status.Drifts, ""))
+				*undone = append(*undone, strings.Join(s.machine.Status.Drifts, ""))
 				return phases.Done(""), nil
 			},
 		})
-		w.createToy(&Toy{})
-		shop.settle(t)
-		w.lags = true
-		w.deleteToy()
-		w.writes = nil
-		return shop, w.toy(), undone
+		cluster.createMachine(&Machine{})
+		h.settle(t)
+		cluster.lags = true
+		cluster.deleteMachine()
+		cluster.writes = nil
+		return h, cluster.machine(), undone
 	}
 
 	t.Run("that has changed", func(t *testing.T) {
 		g := NewWithT(t)
-		shop, before, undone := newShop(t)
-		newest := shop.toy()
+		h, before, undone := newTeardown(t)
+		newest := h.machine()
 		newest.Status.Drifts = []string{"newest"}
-		shop.put(newest)
-		shop.showOnlyTheToyAsItWas(before)
+		h.store(newest)
+		h.showOnlyTheMachineAsItWas(before)
 		reads := 0
-		shop.dependencies.Uncached = countingReader{Reader: shop.dependencies.Uncached, toys: &reads}
+		h.dependencies.Uncached = countingReader{Reader: h.dependencies.Uncached, machines: &reads}
 
-		shop.mustPass(t)
+		h.mustReconcile(t)
 
 		g.Expect(*undone).To(Equal([]string{"newest"}))
-		g.Expect(shop.toy()).To(BeNil())
+		g.Expect(h.machine()).To(BeNil())
 		g.Expect(reads).To(Equal(1))
 	})
 	t.Run("that is gone", func(t *testing.T) {
 		g := NewWithT(t)
-		shop, before, undone := newShop(t)
-		delete(shop.objects, ref{"Toy", toyName})
-		shop.showOnlyTheToyAsItWas(before)
+		h, before, undone := newTeardown(t)
+		delete(h.objects, ref{"Machine", machineName})
+		h.showOnlyTheMachineAsItWas(before)
 
-		g.Expect(shop.mustPass(t)).To(Equal(reconcile.Result{}))
+		g.Expect(h.mustReconcile(t)).To(Equal(reconcile.Result{}))
 
 		g.Expect(*undone).To(BeEmpty())
-		g.Expect(shop.writes).To(BeEmpty())
+		g.Expect(h.writes).To(BeEmpty())
 	})
-	t.Run("that is another's", func(t *testing.T) {
+	t.Run("that is another object", func(t *testing.T) {
 		g := NewWithT(t)
-		shop, before, undone := newShop(t)
-		delete(shop.objects, ref{"Toy", toyName})
-		shop.createToy(&Toy{})
-		shop.showOnlyTheToyAsItWas(before)
-		shop.writes = nil
+		h, before, undone := newTeardown(t)
+		delete(h.objects, ref{"Machine", machineName})
+		h.createMachine(&Machine{})
+		h.showOnlyTheMachineAsItWas(before)
+		h.writes = nil
 
-		g.Expect(shop.mustPass(t).RequeueAfter).To(BeNumerically(">", 0))
+		g.Expect(h.mustReconcile(t).RequeueAfter).To(BeNumerically(">", 0))
 
 		g.Expect(*undone).To(BeEmpty())
-		g.Expect(shop.writes).To(BeEmpty())
+		g.Expect(h.writes).To(BeEmpty())
 	})
 	t.Run("that cannot be read", func(t *testing.T) {
 		g := NewWithT(t)
-		shop, before, undone := newShop(t)
-		shop.showOnlyTheToyAsItWas(before)
+		h, before, undone := newTeardown(t)
+		h.showOnlyTheMachineAsItWas(before)
 		reads, down := 0, errors.New("the API server is down")
-		shop.dependencies.Uncached = countingReader{Reader: shop.dependencies.Uncached, toys: &reads, fail: down}
+		h.dependencies.Uncached = countingReader{Reader: h.dependencies.Uncached, machines: &reads, fail: down}
 
-		_, err := shop.pass(t)
+		_, err := h.reconcile(t)
 
 		g.Expect(err).To(MatchError(down))
 		g.Expect(*undone).To(BeEmpty())
 	})
 }
 
-func TestTheOwnerIsConfirmedOnceAndOnlyBeforeWrites(t *testing.T) {
-	all := map[string]string{"Axle": "red", "Rim": "black", "Paint": "blue"}
+func TestOwnerIsConfirmedOnceAndOnlyBeforeWrites(t *testing.T) {
+	all := map[string]string{"Boot": "fast", "Uplink": "tiny", "Address": "cheap"}
 
-	t.Run("not at rest", func(t *testing.T) {
-		shop, reads := lagging(t, all)
-		shop.mustPass(t)
+	t.Run("not at the fixed point", func(t *testing.T) {
+		h, reads := lagging(t, all)
+		h.mustReconcile(t)
 		NewWithT(t).Expect(*reads).To(BeZero())
 	})
 	t.Run("once for several writes", func(t *testing.T) {
 		g := NewWithT(t)
-		shop, reads := lagging(t, all)
-		for _, part := range []ref{{"Gear", "axle"}, {"Wheel", "rim"}} {
-			shop.meddle(part.kind, part.name, func(c child) { c.part().Spec["colour"] = "green" })
+		h, reads := lagging(t, all)
+		for _, part := range []ref{{"Disk", "boot"}, {"Nic", "uplink"}} {
+			h.modify(part.kind, part.name, func(d device) { d.device().Spec["class"] = "slow" })
 		}
-		shop.writes = nil
-		shop.mustPass(t)
-		g.Expect(shop.writes).To(ContainElements("correct Gear axle", "correct Wheel rim"))
+		h.writes = nil
+		h.mustReconcile(t)
+		g.Expect(h.writes).To(ContainElements("correct Disk boot", "correct Nic uplink"))
 		g.Expect(*reads).To(Equal(1))
 	})
-	t.Run("not for a new object, which the finalizer's apply has shown", func(t *testing.T) {
+	t.Run("not for a new object, which was answered to the finalizer's apply", func(t *testing.T) {
 		g := NewWithT(t)
-		w := newWorld()
-		shop := newWorkshop(w, gearOf("Axle"))
+		cluster := newFakeCluster()
+		h := newHarness(cluster, diskOf("Boot"))
 		reads := 0
-		shop.dependencies.Uncached = countingReader{Reader: shop.dependencies.Uncached, toys: &reads}
-		w.createToy(&Toy{Spec: all})
-		shop.settle(t)
-		g.Expect(w.part("Gear", "axle")).NotTo(BeNil())
+		h.dependencies.Uncached = countingReader{Reader: h.dependencies.Uncached, machines: &reads}
+		cluster.createMachine(&Machine{Spec: all})
+		h.settle(t)
+		g.Expect(cluster.device("Disk", "boot")).NotTo(BeNil())
 		g.Expect(reads).To(BeZero())
 	})
-	t.Run("not again for a write that is tried again", func(t *testing.T) {
+	t.Run("not again for a write that is retried", func(t *testing.T) {
 		g := NewWithT(t)
-		shop, reads := lagging(t, all)
-		delete(shop.objects, ref{"Gear", "axle"})
-		shop.sync()
+		h, reads := lagging(t, all)
+		delete(h.objects, ref{"Disk", "boot"})
+		h.sync()
 		tries := 0
-		shop.refuse = func(what string) error {
-			if what != "apply Gear axle" {
+		h.fail = func(what string) error {
+			if what != "apply Disk boot" {
 				return nil
 			}
 			tries++
-			return &ssa.Error{Reason: ssa.ReasonQuotaExceeded, Object: "Gear axle", Message: "there is no room", Transient: true}
+			return &ssa.Error{Reason: ssa.ReasonQuotaExceeded, Object: "Disk boot", Message: "the quota is used up", Transient: true}
 		}
-		engine, err := shop.engine()
+		engine, err := h.engine()
 		g.Expect(err).NotTo(HaveOccurred())
-		pass := func() {
-			_, err := engine.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: toyNamespace, Name: toyName}})
+		retry := func() {
+			_, err := engine.Reconcile(t.Context(), machineRequest)
 			g.Expect(err).To(HaveOccurred())
 		}
 		for range 5 {
-			pass()
+			retry()
 		}
 		g.Expect(tries).To(Equal(5))
 		g.Expect(*reads).To(Equal(1))
 
-		shop.clock.SetTime(shop.clock.Now().Add(29 * time.Second))
-		pass()
+		h.clock.SetTime(h.clock.Now().Add(29 * time.Second))
+		retry()
 		g.Expect(*reads).To(Equal(1))
 
-		// That somebody asked meanwhile makes it no fresher.
-		shop.clock.SetTime(shop.clock.Now().Add(2 * time.Second))
-		pass()
-		g.Expect(*reads).To(Equal(2), "what was seen half a minute ago is not fresh")
+		// That it was asked for meanwhile makes it no fresher.
+		h.clock.SetTime(h.clock.Now().Add(2 * time.Second))
+		retry()
+		g.Expect(*reads).To(Equal(2), "an answer of half a minute ago is not fresh")
 	})
 	t.Run("again for another version", func(t *testing.T) {
 		g := NewWithT(t)
-		shop, reads := lagging(t, all)
-		engine, err := shop.engine()
+		h, reads := lagging(t, all)
+		engine, err := h.engine()
 		g.Expect(err).NotTo(HaveOccurred())
 		for n := range 2 {
-			shop.editToy(func(toy *Toy) { toy.Spec["Axle"] = "colour " + strconv.Itoa(n) })
-			_, err = engine.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: toyNamespace, Name: toyName}})
+			h.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "class " + strconv.Itoa(n) })
+			_, err = engine.Reconcile(t.Context(), machineRequest)
 			g.Expect(err).NotTo(HaveOccurred())
 		}
 		g.Expect(*reads).To(Equal(2))
 	})
 	t.Run("not for drift that is only reported", func(t *testing.T) {
 		g := NewWithT(t)
-		shop, reads := lagging(t, all)
-		shop.definition.Policies = func(*Toy) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, ssa.ReportDrift }
-		shop.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" })
-		shop.mustPass(t)
+		h, reads := lagging(t, all)
+		h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, ssa.ReportDrift }
+		h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+		h.mustReconcile(t)
 		g.Expect(*reads).To(BeZero())
 	})
 	t.Run("not for a plan", func(t *testing.T) {
 		g := NewWithT(t)
-		shop, reads := lagging(t, all)
-		delete(shop.objects, ref{"Gear", "axle"})
-		shop.sync()
-		g.Expect(shop.plan(t).Changes()).To(HaveLen(1))
+		h, reads := lagging(t, all)
+		delete(h.objects, ref{"Disk", "boot"})
+		h.sync()
+		g.Expect(h.plan(t).Changes()).To(HaveLen(1))
 		g.Expect(*reads).To(BeZero())
 	})
-	t.Run("and if that fails, so does the pass", func(t *testing.T) {
+	t.Run("and if that fails, so does the reconcile", func(t *testing.T) {
 		g := NewWithT(t)
-		shop, reads := lagging(t, all)
+		h, reads := lagging(t, all)
 		down := errors.New("the API server is down")
-		shop.dependencies.Uncached = countingReader{Reader: shop.dependencies.Uncached, toys: reads, fail: down}
-		delete(shop.objects, ref{"Gear", "axle"})
-		shop.sync()
-		shop.writes = nil
-		_, err := shop.pass(t)
+		h.dependencies.Uncached = countingReader{Reader: h.dependencies.Uncached, machines: reads, fail: down}
+		delete(h.objects, ref{"Disk", "boot"})
+		h.sync()
+		h.writes = nil
+		_, err := h.reconcile(t)
 		g.Expect(err).To(MatchError(down))
-		g.Expect(shop.writes).To(Equal([]string{"status"}))
-		g.Expect(shop.condition(t, phases.ConditionReady).Message).To(ContainSubstring("the API server is down"))
+		g.Expect(h.writes).To(Equal([]string{"status"}))
+		g.Expect(h.condition(t, phases.ConditionReady).Message).To(ContainSubstring("the API server is down"))
 	})
 }

@@ -15,63 +15,63 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-func TestAPhaseGatesItsSuccessors(t *testing.T) {
+func TestPhaseGatesItsSuccessors(t *testing.T) {
 	g := NewWithT(t)
-	// Given a gear that takes two ticks to turn, and a wheel and a thing that come after it
-	w := newWorld()
-	w.turnsAfter["axle"] = 2
-	shop := newWorkshop(w, gearOf("Axle"), wheelOf("Rim"), thingOf(w, "Rail"))
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red", "Rim": "blue", "Rail": "long"}})
+	// Given a disk that takes two ticks to be attached, and a NIC and an IP after it
+	cluster := newFakeCluster()
+	cluster.attachedAfter["boot"] = 2
+	h := newHarness(cluster, diskOf("Boot"), nicOf("Uplink"), ipOf(cluster, "Address"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast", "Uplink": "cheap", "Address": "static"}})
 
-	// When the first pass is made
-	result := shop.mustPass(t)
+	// When it is reconciled for the first time
+	result := h.mustReconcile(t)
 
-	// Then only the gear is made, and what it waits for is said
-	g.Expect(w.writes).To(Equal([]string{"finalize", "create Gear axle", "status"}))
+	// Then only the disk is created, and the status says what it waits for
+	g.Expect(cluster.writes).To(Equal([]string{"finalize", "create Disk boot", "status"}))
 	g.Expect(result).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Second}))
-	g.Expect(shop.states()).To(Equal([]string{
-		"Ready=False/NotTurning",
-		"AxleReady=False/NotTurning",
-		"RimReady=Unknown/Blocked",
-		"RailReady=Unknown/Blocked",
-		"Reconciling=True/NotTurning",
+	g.Expect(h.states()).To(Equal([]string{
+		"Ready=False/NotAttached",
+		"BootReady=False/NotAttached",
+		"UplinkReady=Unknown/Blocked",
+		"AddressReady=Unknown/Blocked",
+		"Reconciling=True/NotAttached",
 	}))
-	g.Expect(shop.condition(t, "RimReady").Message).To(Equal("not looked at before Axle is done"))
+	g.Expect(h.condition(t, "UplinkReady").Message).To(Equal("waiting for phase Boot"))
 
-	// When it turns, the others follow in their order
-	shop.settle(t)
-	g.Expect(w.writes).To(Equal([]string{
-		"finalize", "create Gear axle", "status",
-		"create Wheel rim", "make thing rail", "status", "status",
+	// When it is attached, the others follow in their order
+	h.settle(t)
+	g.Expect(cluster.writes).To(Equal([]string{
+		"finalize", "create Disk boot", "status",
+		"create Nic uplink", "allocate ip address", "status", "status",
 	}))
-	g.Expect(shop.states()).To(Equal([]string{
-		"Ready=True/Ready", "AxleReady=True/Ready", "RimReady=True/Ready", "RailReady=True/Ready",
+	g.Expect(h.states()).To(Equal([]string{
+		"Ready=True/Ready", "BootReady=True/Ready", "UplinkReady=True/Ready", "AddressReady=True/Ready",
 	}))
 }
 
-func TestPhasesHandOnWhatTheyFound(t *testing.T) {
+func TestPhasesHandWhatTheyObserveToTheirSuccessors(t *testing.T) {
 	g := NewWithT(t)
-	// Given a phase after a gear that looks at what the gear has found
-	w := newWorld()
+	// Given a step after a disk that reads what the disk's phase has observed
+	cluster := newFakeCluster()
 	var found []string
-	after := step{Name: "After", Observe: func(_ context.Context, s *scope) (phases.Verdict, error) {
+	after := step{Name: "After", Observe: func(_ context.Context, s *scope) (phases.Observation, error) {
 		found = s.seen
 		return phases.Done("seen"), nil
 	}}
-	shop := newWorkshop(w, gearOf("Axle"), after)
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
+	h := newHarness(cluster, diskOf("Boot"), after)
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 
-	// When all is settled
-	shop.settle(t)
+	// When it is settled
+	h.settle(t)
 
-	// Then it has seen the gear through the scope
-	g.Expect(found).To(Equal([]string{"axle"}))
+	// Then it has seen the disk through the scope
+	g.Expect(found).To(Equal([]string{"boot"}))
 }
 
-func TestResult(t *testing.T) {
-	permanent := &ssa.Error{Reason: ssa.ReasonInvalid, Object: "Gear axle", Message: "colour: no such colour"}
-	transient := &ssa.Error{Reason: ssa.ReasonQuotaExceeded, Object: "Gear axle", Message: "no room"}
-	staleness := &ssa.Error{Reason: ssa.ReasonStale, Object: "Gear axle", Transient: true}
+func TestResultSaysWhenToReconcileAgain(t *testing.T) {
+	permanent := &ssa.Error{Reason: ssa.ReasonInvalid, Object: "Disk boot", Message: "class: no such class"}
+	transient := &ssa.Error{Reason: ssa.ReasonQuotaExceeded, Object: "Disk boot", Message: "no room"}
+	staleness := &ssa.Error{Reason: ssa.ReasonStale, Object: "Disk boot", Transient: true}
 	other := errors.New("the cloud is down")
 
 	cases := map[string]struct {
@@ -80,53 +80,58 @@ func TestResult(t *testing.T) {
 		failure error
 		ready   string
 	}{
-		"all done: nothing to come back for": {
-			phases: []phase{says("A", phases.Done("")), says("B", phases.Done(""))},
+		"all phases are done: not again": {
+			phases: []phase{observes("A", phases.Done("")), observes("B", phases.Done(""))},
 			ready:  "Ready=True/Ready",
 		},
 		"a wait says how long": {
-			phases: []phase{says("A", phases.Wait("Soon", "soon", 7*time.Second))},
+			phases: []phase{observes("A", phases.Wait("Soon", "soon", 7*time.Second))},
 			after:  7 * time.Second,
 			ready:  "Ready=False/Soon",
 		},
-		"a wait that does not say how long has a safety net": {
-			phases: []phase{says("A", phases.Wait("Watched", "watched", 0))},
+		"a wait that gives no time has the safety net": {
+			phases: []phase{observes("A", phases.Wait("Watched", "watched", 0))},
 			after:  phases.SafetyNet,
 			ready:  "Ready=False/Watched",
 		},
-		"a wait whose time has come already has one too": {
-			phases: []phase{says("A", phases.Wait("Late", "late", -time.Minute))},
+		"a wait whose time has passed has it too": {
+			phases: []phase{observes("A", phases.Wait("Late", "late", -time.Minute))},
 			after:  phases.SafetyNet,
 			ready:  "Ready=False/Late",
 		},
-		"the smallest wait wins: a done phase that looks again": {
-			phases: []phase{says("A", phases.Done("").LookAgainAfter(2*time.Second)), says("B", phases.Wait("Soon", "", 7*time.Second))},
+		"the smallest wait wins: of a phase that is done": {
+			phases: []phase{observes("A", phases.Done("").RecheckAfter(2*time.Second)), observes("B", phases.Wait("Soon", "", 7*time.Second))},
 			after:  2 * time.Second,
 			ready:  "Ready=False/Soon",
 		},
-		"the smallest wait wins: the phase that gates": {
-			phases: []phase{says("A", phases.Done("").LookAgainAfter(time.Hour)), says("B", phases.Wait("Soon", "", 7*time.Second))},
+		"the smallest wait wins: of the phase that gates": {
+			phases: []phase{observes("A", phases.Done("").RecheckAfter(time.Hour)), observes("B", phases.Wait("Soon", "", 7*time.Second))},
 			after:  7 * time.Second,
 			ready:  "Ready=False/Soon",
 		},
-		"done, and to be looked at again": {
-			phases: []phase{says("A", phases.NotConfigured("").LookAgainAfter(time.Hour)), says("B", phases.Done("").LookAgainAfter(time.Minute))},
+		"the smallest of several phases that are done": {
+			phases: []phase{observes("A", phases.Done("").RecheckAfter(time.Hour)), observes("B", phases.Done("").RecheckAfter(time.Minute))},
 			after:  time.Minute,
 			ready:  "Ready=True/Ready",
 		},
-		"to be looked at again at a time that has come already": {
-			phases: []phase{says("A", phases.Done("").LookAgainAfter(-time.Minute))},
+		"a recheck whose time has passed is soon": {
+			phases: []phase{observes("A", phases.Done("").RecheckAfter(-time.Minute))},
 			after:  time.Second,
 			ready:  "Ready=True/Ready",
 		},
 		"a phase that is not reached does not count": {
-			phases: []phase{says("A", phases.Wait("Soon", "", time.Hour)), says("B", phases.Wait("Sooner", "", time.Second))},
+			phases: []phase{observes("A", phases.Wait("Soon", "", time.Hour)), observes("B", phases.Wait("Sooner", "", time.Second))},
 			after:  time.Hour,
 			ready:  "Ready=False/Soon",
 		},
-		"stalled: not looked at again": {
-			phases: []phase{says("A", phases.Stalled("BadColour", "no such colour"))},
-			ready:  "Ready=False/BadColour",
+		"stalled: not again": {
+			phases: []phase{observes("A", phases.Stalled("BadClass", "no such class"))},
+			ready:  "Ready=False/BadClass",
+		},
+		"stalled, with a recheck": {
+			phases: []phase{observes("A", phases.Stalled("BadClass", "no such class").RecheckAfter(time.Minute))},
+			after:  time.Minute,
+			ready:  "Ready=False/BadClass",
 		},
 		"a permanent error stalls": {
 			phases: []phase{fails("A", permanent)},
@@ -137,37 +142,37 @@ func TestResult(t *testing.T) {
 			failure: other,
 			ready:   "Ready=False/Failed",
 		},
-		"an error with a reason is retried and gives it": {
-			phases:  []phase{says("A", phases.Done("").LookAgainAfter(time.Second)), fails("B", transient)},
+		"an error with a reason is retried, and the condition has the reason": {
+			phases:  []phase{observes("A", phases.Done("").RecheckAfter(time.Second)), fails("B", transient)},
 			failure: transient,
 			ready:   "Ready=False/QuotaExceeded",
 		},
-		"a phase that is stale is repeated at once and nothing is said": {
+		"a phase that stays stale is reconciled again soon, without a status": {
 			phases: []phase{fails("A", staleness)},
 			after:  50 * time.Millisecond,
 		},
-		"no verdict is a bug, and said so": {
-			phases: []phase{says("A", phases.Verdict{})},
+		"no observation is a bug in the operator": {
+			phases: []phase{observes("A", nil)},
 			ready:  "Ready=False/Failed",
 		},
-		"a step that is missing something and cannot make it": {
-			phases:  []phase{says("A", phases.Missing("Absent", "make it"))},
-			failure: errors.New("the step A observed that it has to make it, and has no Ensure"),
+		"a step that observes Missing without an Ensure": {
+			phases:  []phase{observes("A", phases.Missing("IPMissing", "allocate an IP"))},
+			failure: errors.New("the step A observed that it has to allocate an IP, and has no Ensure"),
 			ready:   "Ready=False/Failed",
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a Toy with these phases
-			w := newWorld()
-			shop := newWorkshop(w, c.phases...)
-			w.createToy(&Toy{})
+			// Given a Machine with these phases
+			cluster := newFakeCluster()
+			h := newHarness(cluster, c.phases...)
+			cluster.createMachine(&Machine{})
 
-			// When a pass is made
-			result, err := shop.pass(t)
+			// When it is reconciled
+			result, err := h.reconcile(t)
 
-			// Then the result says when to come again, and the status says the truth
+			// Then the result says when to reconcile again, and the status why
 			if c.failure == nil {
 				g.Expect(err).NotTo(HaveOccurred())
 			} else {
@@ -175,337 +180,401 @@ func TestResult(t *testing.T) {
 			}
 			g.Expect(result).To(Equal(reconcile.Result{RequeueAfter: c.after}))
 			if c.ready != "" {
-				g.Expect(shop.states()).To(ContainElement(c.ready))
+				g.Expect(h.states()).To(ContainElement(c.ready))
 			} else {
-				g.Expect(shop.states()).To(BeEmpty())
+				g.Expect(h.states()).To(BeEmpty())
 			}
 		})
 	}
 }
 
-func TestAnErrorInAConditionIsTheSameFromTryToTry(t *testing.T) {
+func TestErrorsThatDifferInVolatilePartsAreWrittenOnce(t *testing.T) {
 	g := NewWithT(t)
-	// Given a step whose error reads differently at each try
-	w := newWorld()
+	// Given a step whose error names another request each time
+	cluster := newFakeCluster()
 	try := 0
-	shop := newWorkshop(w, step{Name: "Rail", Observe: func(context.Context, *scope) (phases.Verdict, error) {
+	h := newHarness(cluster, step{Name: "Address", Observe: func(context.Context, *scope) (phases.Observation, error) {
 		try++
 		requests := []string{"7d444840-9dc0-11d1-b245-5ffdce74fad2", "0f8fad5b-d9cb-469f-a165-70867728950e"}
 		ports := []string{"40110", "51234"}
-		return phases.Verdict{}, errors.New("read tcp 10.1.2.3:" + ports[try%2] + "->10.0.0.1:443: request " + requests[try%2] + " timed out")
+		return nil, errors.New("read tcp 10.1.2.3:" + ports[try%2] + "->10.0.0.1:443: request " + requests[try%2] + " timed out")
 	}})
-	w.createToy(&Toy{})
-	_, err := shop.pass(t)
+	cluster.createMachine(&Machine{})
+	_, err := h.reconcile(t)
 	g.Expect(err).To(HaveOccurred())
-	writes := len(w.writes)
+	writes := len(cluster.writes)
 
 	// When it fails again
-	_, err = shop.pass(t)
+	_, err = h.reconcile(t)
 
 	// Then it is an error again, and the status is not written again
 	g.Expect(err).To(HaveOccurred())
-	g.Expect(w.writes).To(HaveLen(writes))
-	g.Expect(shop.condition(t, "RailReady").Message).To(Equal("read tcp …10.0.0.1:443: request … timed out"))
+	g.Expect(cluster.writes).To(HaveLen(writes))
+	g.Expect(h.condition(t, "AddressReady").Message).To(Equal("read tcp …10.0.0.1:443: request … timed out"))
 }
 
-func TestAReasonThatTheAPIServerRefusesIsReplaced(t *testing.T) {
+func TestReasonThatTheAPIServerRefusesIsReplaced(t *testing.T) {
 	g := NewWithT(t)
 	// Given a phase with a reason that no condition may have
-	w := newWorld()
-	shop := newWorkshop(w, says("Rail", phases.Wait("Storage.AccountNotFound", "there is no account", 0)))
-	w.createToy(&Toy{})
+	cluster := newFakeCluster()
+	h := newHarness(cluster, observes("Address", phases.Wait("Storage.AccountNotFound", "the account does not exist", 0)))
+	cluster.createMachine(&Machine{})
 
-	// When a pass is made
-	shop.mustPass(t)
+	// When it is reconciled
+	h.mustReconcile(t)
 
-	// Then the status can be written, and says it in the message
-	rail := shop.condition(t, "RailReady")
-	g.Expect(rail.Reason).To(Equal(phases.ReasonFailed))
-	g.Expect(rail.Message).To(Equal("Storage.AccountNotFound there is no account"))
+	// Then the status is written, with the reason in the message
+	address := h.condition(t, "AddressReady")
+	g.Expect(address.Reason).To(Equal(phases.ReasonFailed))
+	g.Expect(address.Message).To(Equal("Storage.AccountNotFound the account does not exist"))
 }
 
-func TestSuspended(t *testing.T) {
+func TestSuspensionChangesNothingButTheStatus(t *testing.T) {
 	g := NewWithT(t)
-	// Given a settled Toy, one of whose parts is changed and which is then suspended
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"), thingOf(w, "Rail"))
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red", "Rail": "long"}})
-	shop.settle(t)
-	w.editToy(func(toy *Toy) { toy.Suspend, toy.Spec["Rail"] = true, "short" })
-	w.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" })
-	w.writes = nil
+	// Given a settled Machine whose disk drifts and whose spec changes, and which is suspended
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"), ipOf(cluster, "Address"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast", "Address": "static"}})
+	h.settle(t)
+	cluster.editMachine(func(machine *Machine) { machine.Suspend, machine.Spec["Address"] = true, "dynamic" })
+	cluster.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+	cluster.writes = nil
 
-	// When passes are made
-	result := shop.mustPass(t)
-	shop.mustPass(t)
+	// When it is reconciled repeatedly
+	result := h.mustReconcile(t)
+	h.mustReconcile(t)
 
 	// Then nothing is changed but the status, once, which says so for this generation
 	g.Expect(result).To(Equal(reconcile.Result{}))
-	g.Expect(w.writes).To(Equal([]string{"status"}))
-	g.Expect(w.part("Gear", "axle").Spec).To(HaveKeyWithValue("colour", "green"))
-	g.Expect(shop.states()).To(Equal([]string{
-		"Ready=Unknown/Suspended", "AxleReady=Unknown/Suspended", "RailReady=Unknown/Suspended", "Suspended=True/Suspended",
+	g.Expect(cluster.writes).To(Equal([]string{"status"}))
+	g.Expect(cluster.device("Disk", "boot").Spec).To(HaveKeyWithValue("class", "slow"))
+	g.Expect(h.states()).To(Equal([]string{
+		"Ready=Unknown/Suspended", "BootReady=Unknown/Suspended", "AddressReady=Unknown/Suspended", "Suspended=True/Suspended",
 	}))
-	g.Expect(w.toy().Status.ObservedGeneration).To(Equal(int64(2)))
-	g.Expect(shop.plan(t).Changes()).To(BeEmpty())
+	g.Expect(cluster.machine().Status.ObservedGeneration).To(Equal(int64(2)))
+	g.Expect(h.plan(t).Changes()).To(BeEmpty())
 
-	// When it is no longer suspended, everything is caught up with
-	w.editToy(func(toy *Toy) { toy.Suspend = false })
-	shop.settle(t)
-	g.Expect(w.part("Gear", "axle").Spec).To(HaveKeyWithValue("colour", "red"))
-	g.Expect(w.things).To(HaveKeyWithValue("rail", "short"))
-	g.Expect(shop.states()).To(ContainElement("Ready=True/Ready"))
+	// When it is no longer suspended, everything is brought about
+	cluster.editMachine(func(machine *Machine) { machine.Suspend = false })
+	h.settle(t)
+	g.Expect(cluster.device("Disk", "boot").Spec).To(HaveKeyWithValue("class", "fast"))
+	g.Expect(cluster.ips).To(HaveKeyWithValue("address", "dynamic"))
+	g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
 
-	// When it is suspended and deleted, it still goes
-	w.editToy(func(toy *Toy) { toy.Suspend = true })
-	w.deleteToy()
-	shop.settle(t)
-	g.Expect(w.toy()).To(BeNil())
-	g.Expect(w.left()).To(BeEmpty())
+	// When it is suspended and deleted, it is torn down
+	cluster.editMachine(func(machine *Machine) { machine.Suspend = true })
+	cluster.deleteMachine()
+	h.settle(t)
+	g.Expect(cluster.machine()).To(BeNil())
+	g.Expect(cluster.left()).To(BeEmpty())
 }
 
-func TestASuspendedToyThatIsNewGetsNoFinalizer(t *testing.T) {
+func TestNewObjectThatIsSuspendedGetsNoFinalizer(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"))
-	w.createToy(&Toy{Suspend: true, Spec: map[string]string{"Axle": "red"}})
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"))
+	cluster.createMachine(&Machine{Suspend: true, Spec: map[string]string{"Boot": "fast"}})
 
-	shop.mustPass(t)
+	h.mustReconcile(t)
 
-	g.Expect(w.writes).To(Equal([]string{"status"}))
+	g.Expect(cluster.writes).To(Equal([]string{"status"}))
 }
 
-func TestAnObjectThatIsNotThereIsNothingToDo(t *testing.T) {
+func TestMissingObjectIsIgnored(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"))
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"))
 
-	result := shop.mustPass(t)
+	result := h.mustReconcile(t)
 
 	g.Expect(result).To(Equal(reconcile.Result{}))
-	g.Expect(w.writes).To(BeEmpty())
+	g.Expect(cluster.writes).To(BeEmpty())
 }
 
-func TestAnObjectThatChangedUnderThePassIsReadAgain(t *testing.T) {
+func TestReconcileBeginsAgainWithTheObjectAsItIsNow(t *testing.T) {
 	g := NewWithT(t)
-	// Given a cache that lags behind an edit of the Toy
-	w := newWorld()
-	w.lags = true
-	shop := newWorkshop(w, gearOf("Axle"))
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
-	w.sync()
-	w.editToy(func(toy *Toy) { toy.Spec["Axle"] = "blue" })
-	finalized := w.toy()
-	finalized.Finalizers = []string{toyFinalizer}
-	w.cache[ref{"Toy", toyName}].SetFinalizers([]string{toyFinalizer})
-	w.put(finalized)
+	// Given a cache that lags behind an edit of the Machine
+	cluster := newFakeCluster()
+	cluster.lags = true
+	h := newHarness(cluster, diskOf("Boot"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	cluster.sync()
+	cluster.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "cheap" })
+	finalized := cluster.machine()
+	finalized.Finalizers = []string{machineFinalizer}
+	cluster.cache[ref{"Machine", machineName}].SetFinalizers([]string{machineFinalizer})
+	cluster.store(finalized)
 
-	// When a pass works on what the cache shows
-	result := shop.mustPass(t)
+	// When it is reconciled from what the cache shows
+	result := h.mustReconcile(t)
 
-	// Then its status is refused, nothing is said about that, and the object is read again soon
+	// Then only what the newest spec asks for is created, in the same reconcile
+	g.Expect(result).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Second}))
+	g.Expect(cluster.writes).To(Equal([]string{"create Disk boot", "status"}))
+	g.Expect(cluster.device("Disk", "boot").Spec).To(HaveKeyWithValue("class", "cheap"))
+	g.Expect(cluster.machine().Status.ObservedGeneration).To(Equal(cluster.machine().Generation))
+}
+
+func TestReconcileOfAnObjectThatKeepsChangingIsRepeatedSoon(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine that changes whenever its status is about to be written
+	cluster := newFakeCluster()
+	h := newHarness(cluster, observes("Address", phases.Wait("Pending", "", time.Hour)))
+	cluster.createMachine(&Machine{})
+	attempts := 0
+	cluster.fail = func(what string) error {
+		if what == "status" {
+			attempts++
+			cluster.editMachine(func(*Machine) {})
+		}
+		return nil
+	}
+
+	// When it is reconciled
+	result := h.mustReconcile(t)
+
+	// Then it is tried three times, nothing is reported, and it is reconciled again soon
+	g.Expect(attempts).To(Equal(3))
 	g.Expect(result).To(Equal(reconcile.Result{RequeueAfter: 50 * time.Millisecond}))
-	g.Expect(shop.states()).To(BeEmpty())
-	g.Expect(shop.events.take()).To(BeEmpty())
+	g.Expect(h.states()).To(BeEmpty())
+	g.Expect(h.events.take()).To(BeEmpty())
 
-	w.sync()
-	shop.mustPass(t)
-	g.Expect(w.part("Gear", "axle").Spec).To(HaveKeyWithValue("colour", "blue"))
+	// When it no longer changes
+	cluster.fail = nil
+	g.Expect(h.mustReconcile(t)).To(Equal(reconcile.Result{RequeueAfter: time.Hour}))
+	g.Expect(h.states()).To(ContainElement("Ready=False/Pending"))
 }
 
-func TestTheStatusIsTheTruthEvenIfThereIsNoFinalizer(t *testing.T) {
+func TestFinalizerThatCannotBeAddedBlocksAllPhases(t *testing.T) {
 	g := NewWithT(t)
-	// Given a world that refuses the finalizer
-	w := newWorld()
-	refusal := &ssa.Error{Reason: ssa.ReasonForbidden, Object: "Toy train", Message: "grant the permission"}
-	w.refuse = func(what string) error {
+	// Given a cluster that refuses the finalizer, and a Machine with one of two disks
+	cluster := newFakeCluster()
+	refusal := &ssa.Error{Reason: ssa.ReasonForbidden, Object: "Machine vm1", Message: "grant the permission"}
+	cluster.fail = func(what string) error {
 		if what == "finalize" {
 			return refusal
 		}
 		return nil
 	}
-	shop := newWorkshop(w, gearOf("Axle"), gearOf("Hub"))
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
+	h := newHarness(cluster, diskOf("Boot"), diskOf("Data"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 
-	// When a pass is made
-	_, err := shop.pass(t)
+	// When it is reconciled
+	_, err := h.reconcile(t)
 
-	// Then nothing is made, the error is retried, and the status says what is wrong
+	// Then nothing is created, the error is retried, and it is no phase that failed
 	g.Expect(err).To(MatchError(refusal))
-	g.Expect(w.writes).To(Equal([]string{"status"}))
-	g.Expect(shop.condition(t, "Ready").Reason).To(Equal("Forbidden"))
-	g.Expect(shop.condition(t, "Ready").Message).To(Equal("Axle: adding the finalizer: Toy train: grant the permission"))
+	g.Expect(cluster.writes).To(Equal([]string{"status"}))
+	const message = "adding the finalizer: Machine vm1: grant the permission"
+	g.Expect(h.states()).To(Equal([]string{"Ready=False/Forbidden", "BootReady=Unknown/Blocked", "Reconciling=True/Forbidden"}))
+	g.Expect(h.condition(t, "Ready").Message).To(Equal(message))
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal(message))
 }
 
-func TestAStatusThatCannotBeWrittenIsAnErrorAndSaysNothing(t *testing.T) {
+func TestStatusThatCannotBeWrittenIsAnErrorWithoutEvents(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld()
-	refusal := &ssa.Error{Reason: ssa.ReasonAPIUnavailable, Object: "Toy train", Message: "try again"}
-	w.refuse = func(what string) error {
+	cluster := newFakeCluster()
+	refusal := &ssa.Error{Reason: ssa.ReasonAPIUnavailable, Object: "Machine vm1", Message: "try again"}
+	cluster.fail = func(what string) error {
 		if what == "status" {
 			return refusal
 		}
 		return nil
 	}
 	other := errors.New("the cloud is down")
-	shop := newWorkshop(w, fails("Rail", other))
-	w.createToy(&Toy{})
+	h := newHarness(cluster, fails("Address", other))
+	cluster.createMachine(&Machine{})
 
-	_, err := shop.pass(t)
+	_, err := h.reconcile(t)
 
 	g.Expect(err).To(MatchError(refusal))
 	g.Expect(err).To(MatchError(other))
-	g.Expect(shop.events.take()).To(BeEmpty(), "an Event tells of a transition that has been written")
+	g.Expect(h.events.take()).To(BeEmpty(), "an Event tells of a transition that has been written")
 }
 
-func TestConstruction(t *testing.T) {
+func TestNewRefusesWrongDefinitions(t *testing.T) {
 	cases := map[string]struct {
-		spoil func(*workshop)
+		spoil func(*harness)
 		want  string
 	}{
 		"no phases": {
-			spoil: func(w *workshop) { w.definition.Phases = nil },
+			spoil: func(h *harness) { h.definition.Phases = nil },
 			want:  "the list of phases is empty",
 		},
 		"a nil phase": {
-			spoil: func(w *workshop) { w.definition.Phases = []phase{gearOf("Axle"), nil} },
+			spoil: func(h *harness) { h.definition.Phases = []phase{diskOf("Boot"), nil} },
 			want:  "phase 2 is nil",
 		},
 		"a nil pointer to a phase": {
-			spoil: func(w *workshop) { w.definition.Phases = []phase{(*step)(nil)} },
+			spoil: func(h *harness) { h.definition.Phases = []phase{(*step)(nil)} },
 			want:  "phase 1 is nil",
 		},
 		"a name twice": {
-			spoil: func(w *workshop) { w.definition.Phases = []phase{gearOf("Axle"), thingOf(w.world, "Axle")} },
-			want:  `phase 2: the name "Axle" is there twice`,
+			spoil: func(h *harness) { h.definition.Phases = []phase{diskOf("Boot"), ipOf(h.fakeCluster, "Boot")} },
+			want:  `phase 2: the name "Boot" is used twice`,
 		},
 		"no name": {
-			spoil: func(w *workshop) { w.definition.Phases = []phase{says("", phases.Done(""))} },
-			want:  `phase 1: the name "" makes no condition type`,
+			spoil: func(h *harness) { h.definition.Phases = []phase{observes("", phases.Done(""))} },
+			want:  `phase 1: the name "" is not usable as a condition type`,
 		},
-		"a name that makes no condition type": {
-			spoil: func(w *workshop) { w.definition.Phases = []phase{says("front-axle", phases.Done(""))} },
-			want:  `phase 1: the name "front-axle" makes no condition type`,
+		"a name that is not usable as a condition type": {
+			spoil: func(h *harness) { h.definition.Phases = []phase{observes("front-boot", phases.Done(""))} },
+			want:  `phase 1: the name "front-boot" is not usable as a condition type`,
 		},
 		"a child without Desired": {
-			spoil: func(w *workshop) { w.definition.Phases = []phase{gearPhase{Name: "Axle"}} },
-			want:  "phase Axle: Desired is nil",
+			spoil: func(h *harness) { h.definition.Phases = []phase{diskPhase{Name: "Boot"}} },
+			want:  "phase Boot: Desired is nil",
 		},
 		"a child of a type that is not in the scheme": {
-			spoil: func(w *workshop) {
-				w.definition.Phases = []phase{phases.Child[*scope, *partConfiguration, *Stranger]{
-					Name: "Axle", Desired: func(*scope) (*partConfiguration, error) { return nil, nil },
+			spoil: func(h *harness) {
+				h.definition.Phases = []phase{phases.Child[*scope, *deviceConfiguration, *Unregistered]{
+					Name: "Boot", Desired: func(*scope) (*deviceConfiguration, error) { return nil, nil },
 				}}
 			},
-			want: "phase Axle: the child's type: *phases_test.Stranger is not in the scheme",
+			want: "phase Boot: the child's type: *phases_test.Unregistered is not in the scheme",
 		},
 		"a child whose list is not in the scheme": {
-			spoil: func(w *workshop) {
-				w.definition.Phases = []phase{phases.Child[*scope, *partConfiguration, *Loner]{
-					Name: "Axle", Desired: func(*scope) (*partConfiguration, error) { return nil, nil },
+			spoil: func(h *harness) {
+				h.definition.Phases = []phase{phases.Child[*scope, *deviceConfiguration, *Listless]{
+					Name: "Boot", Desired: func(*scope) (*deviceConfiguration, error) { return nil, nil },
 				}}
 			},
-			want: "phase Axle: the child's type: its list LonerList, by which leftovers are found, is not in the scheme",
+			want: "phase Boot: the child's type: its list ListlessList, by which children are found, is not in the scheme",
 		},
 		"a child of no type of its own": {
-			spoil: func(w *workshop) {
-				w.definition.Phases = []phase{phases.Child[*scope, *partConfiguration, client.Object]{
-					Name: "Axle", Desired: func(*scope) (*partConfiguration, error) { return nil, nil },
+			spoil: func(h *harness) {
+				h.definition.Phases = []phase{phases.Child[*scope, *deviceConfiguration, client.Object]{
+					Name: "Boot", Desired: func(*scope) (*deviceConfiguration, error) { return nil, nil },
 				}}
 			},
-			want: "Object is not a pointer to a Go type of one kind",
+			want: "Object is not a pointer to the Go type of one kind",
 		},
 		"two children of one kind and name": {
-			spoil: func(w *workshop) {
-				axle, hub := gearOf("Axle"), gearOf("Hub")
-				axle.ChildName, hub.ChildName = nil, nil
-				w.definition.Phases = []phase{axle, hub}
+			spoil: func(h *harness) {
+				boot, data := diskOf("Boot"), diskOf("Data")
+				boot.ChildName, data.ChildName = nil, nil
+				h.definition.Phases = []phase{boot, data}
 			},
-			want: "phase Hub: its child is the same Gear as that of phase Axle: give one of them a ChildName",
+			want: "phase Data: its child is the same Disk as that of phase Boot: give one of them a ChildName",
 		},
 		"a step without Observe": {
-			spoil: func(w *workshop) { w.definition.Phases = []phase{step{Name: "Rail"}} },
-			want:  "phase Rail: Observe is nil",
+			spoil: func(h *harness) { h.definition.Phases = []phase{step{Name: "Address"}} },
+			want:  "phase Address: Observe is nil",
 		},
-		"a step that undoes what it does not do": {
-			spoil: func(w *workshop) {
-				s := says("Rail", phases.Done(""))
-				s.Undo = s.Observe
-				w.definition.Phases = []phase{s}
+		"a step with Undo and without Ensure": {
+			spoil: func(h *harness) {
+				s := observes("Address", phases.Done(""))
+				s.Undo = func(context.Context, *scope) (phases.Verdict, error) { return phases.Done(""), nil }
+				h.definition.Phases = []phase{s}
 			},
-			want: "phase Rail: it has an Undo and no Ensure",
+			want: "phase Address: it has an Undo and no Ensure",
+		},
+		"a set of children without Desired": {
+			spoil: func(h *harness) { h.definition.Phases = []phase{disksPhase{Name: "Volumes"}} },
+			want:  "phase Volumes: Desired is nil",
+		},
+		"a set of children whose list is not in the scheme": {
+			spoil: func(h *harness) {
+				h.definition.Phases = []phase{phases.Children[*scope, *deviceConfiguration, *Listless]{
+					Name: "Volumes", Desired: func(*scope) ([]*deviceConfiguration, error) { return nil, nil },
+				}}
+			},
+			want: "phase Volumes: the child's type: its list ListlessList, by which children are found, is not in the scheme",
+		},
+		"a status that loses the conditions of phases": {
+			spoil: func(h *harness) {
+				h.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
+					summary.Conditions = summary.Conditions[:1]
+					return machineStatus("", summary)
+				}
+			},
+			want: "Status loses the condition BootReady: put all of Summary.Conditions into status.conditions",
+		},
+		"no status at all": {
+			spoil: func(h *harness) {
+				h.definition.Status = func(*scope, phases.Summary) ssa.Configuration { return nil }
+			},
+			want: "Status loses the condition Ready",
+		},
+		"a status that cannot cope with an empty object": {
+			spoil: func(h *harness) {
+				h.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
+					return machineStatus(s.machine.Finalizers[0], summary)
+				}
+			},
+			want: "Scope or Status panics on an empty object",
 		},
 		"no controller": {
-			spoil: func(w *workshop) { w.definition.Controller = "" },
-			want:  "the controller has no name",
+			spoil: func(h *harness) { h.definition.Controller = "" },
+			want:  "Controller is empty",
 		},
 		"a finalizer without a domain": {
-			spoil: func(w *workshop) { w.definition.Finalizer = "teardown" },
-			want:  `the finalizer "teardown" is not a qualified name`,
+			spoil: func(h *harness) { h.definition.Finalizer = "teardown" },
+			want:  `Finalizer "teardown" is not a qualified name`,
 		},
 		"a finalizer that the API server refuses": {
-			spoil: func(w *workshop) { w.definition.Finalizer = "Example/tear down" },
-			want:  `the finalizer "Example/tear down" is not a qualified name`,
+			spoil: func(h *harness) { h.definition.Finalizer = "Example/tear down" },
+			want:  `Finalizer "Example/tear down" is not a qualified name`,
 		},
 		"no scope": {
-			spoil: func(w *workshop) { w.definition.Scope = nil },
-			want:  "Scope, Conditions and Status are needed",
+			spoil: func(h *harness) { h.definition.Scope = nil },
+			want:  "Scope, Conditions and Status are required",
 		},
 		"no status": {
-			spoil: func(w *workshop) { w.definition.Status = nil },
-			want:  "Scope, Conditions and Status are needed",
+			spoil: func(h *harness) { h.definition.Status = nil },
+			want:  "Scope, Conditions and Status are required",
 		},
 		"no applier": {
-			spoil: func(w *workshop) { w.dependencies.Applier = nil },
-			want:  "the Applier is missing",
+			spoil: func(h *harness) { h.dependencies.Applier = nil },
+			want:  "Dependencies.Applier is required",
 		},
 		"no reader": {
-			spoil: func(w *workshop) { w.dependencies.Uncached = nil },
-			want:  "Reader and Uncached are needed",
+			spoil: func(h *harness) { h.dependencies.Uncached = nil },
+			want:  "Dependencies.Reader and Uncached are required",
 		},
 		"no scheme": {
-			spoil: func(w *workshop) { w.dependencies.Scheme = nil },
-			want:  "the Scheme is missing",
+			spoil: func(h *harness) { h.dependencies.Scheme = nil },
+			want:  "Dependencies.Scheme is required",
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a right definition that is spoilt in one place
-			shop := newWorkshop(newWorld(), gearOf("Axle"))
-			c.spoil(shop)
+			// Given a definition that is wrong in one place
+			h := newHarness(newFakeCluster(), diskOf("Boot"))
+			c.spoil(h)
 
-			// When an engine is made of it
-			_, err := shop.engine()
+			// When an engine is built from it
+			_, err := h.engine()
 
-			// Then it fails here, and says in what
-			g.Expect(err).To(MatchError(And(HavePrefix("making the engine of"), ContainSubstring(c.want))))
+			// Then that fails and names the place
+			g.Expect(err).To(MatchError(And(HavePrefix("building the engine of controller "), ContainSubstring(c.want))))
 		})
 	}
 }
 
-func TestConstructionListsAllThatIsWrong(t *testing.T) {
+func TestNewListsEverythingThatIsWrong(t *testing.T) {
 	g := NewWithT(t)
-	shop := newWorkshop(newWorld(), step{Name: "Rail"}, gearPhase{Name: "Axle"})
-	shop.definition.Finalizer = ""
+	h := newHarness(newFakeCluster(), step{Name: "Address"}, diskPhase{Name: "Boot"})
+	h.definition.Finalizer = ""
 
-	_, err := shop.engine()
+	_, err := h.engine()
 
 	g.Expect(err).To(MatchError(And(
-		ContainSubstring("the finalizer"), ContainSubstring("phase Rail"), ContainSubstring("phase Axle"))))
+		ContainSubstring("Finalizer"), ContainSubstring("phase Address"), ContainSubstring("phase Boot"))))
 }
 
-func TestTheObjectsTypeMustBeKnown(t *testing.T) {
+func TestNewRefusesObjectsOfNoGoType(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld()
+	cluster := newFakeCluster()
 	_, err := phases.New(phases.Definition[client.Object, *scope]{
-		Controller: "toy",
-		Finalizer:  toyFinalizer,
-		Phases:     []phase{gearOf("Axle")},
+		Controller: "machine",
+		Finalizer:  machineFinalizer,
+		Phases:     []phase{diskOf("Boot")},
 		Scope:      func(client.Object) *scope { return nil },
 		Conditions: func(client.Object) []metav1.Condition { return nil },
 		Status:     func(*scope, phases.Summary) ssa.Configuration { return nil },
-	}, newWorkshop(w).dependencies)
+	}, newHarness(cluster).dependencies)
 
 	g.Expect(err).To(MatchError(ContainSubstring("Object is not a pointer")))
 }

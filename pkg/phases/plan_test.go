@@ -13,126 +13,125 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// TestPlanIsWhatThenHappens plans in a situation, and then makes the pass: the one says what the
-// other does.
-func TestPlanIsWhatThenHappens(t *testing.T) {
-	spec := map[string]string{"Axle": "red", "Rail": "long", "Rim": "blue"}
+// The plan of a situation is what the next reconcile then does.
+func TestPlanIsWhatTheNextReconcileDoes(t *testing.T) {
+	spec := map[string]string{"Boot": "fast", "Address": "static", "Uplink": "cheap"}
 	cases := map[string]struct {
-		situation func(*workshop)
+		situation func(*harness)
 		policy    ssa.DriftPolicy
 		plan      []string
 		writes    []string
 	}{
 		"at the fixed point": {
-			situation: func(*workshop) {},
+			situation: func(*harness) {},
 		},
 		"create": {
-			situation: func(w *workshop) { w.editToy(func(toy *Toy) { toy.Spec["Spare"] = "black" }) },
-			plan:      []string{"Spare: Create Wheel spare"},
-			writes:    []string{"create Wheel spare"},
+			situation: func(h *harness) { h.editMachine(func(machine *Machine) { machine.Spec["Backup"] = "tiny" }) },
+			plan:      []string{"Backup: Create Nic backup"},
+			writes:    []string{"create Nic backup"},
 		},
-		"create, with a predecessor in the way": {
-			situation: func(w *workshop) {
-				w.editToy(func(toy *Toy) { toy.Spec["Spare"], toy.Spec["Rail"] = "black", "short" })
+		"create, behind a phase that has something to do": {
+			situation: func(h *harness) {
+				h.editMachine(func(machine *Machine) { machine.Spec["Backup"], machine.Spec["Address"] = "tiny", "dynamic" })
 			},
-			plan:   []string{"Rail: Ensure make the thing short"},
-			writes: []string{"make thing rail"},
+			plan:   []string{"Address: Ensure allocate a dynamic IP"},
+			writes: []string{"allocate ip address"},
 		},
 		"update, and its successors wait": {
-			situation: func(w *workshop) {
-				w.turnsAfter["axle"] = 1
-				w.editToy(func(toy *Toy) { toy.Spec["Axle"], toy.Spec["Rim"] = "green", "green" })
+			situation: func(h *harness) {
+				h.attachedAfter["boot"] = 1
+				h.editMachine(func(machine *Machine) { machine.Spec["Boot"], machine.Spec["Uplink"] = "slow", "slow" })
 			},
-			plan:   []string{"Axle: Update Gear axle"},
-			writes: []string{"update Gear axle"},
+			plan:   []string{"Boot: Update Disk boot"},
+			writes: []string{"update Disk boot"},
 		},
 		"prune": {
-			situation: func(w *workshop) {
-				w.goesAfter["rim"] = 1
-				w.editToy(func(toy *Toy) { delete(toy.Spec, "Rim") })
+			situation: func(h *harness) {
+				h.goneAfter["uplink"] = 1
+				h.editMachine(func(machine *Machine) { delete(machine.Spec, "Uplink") })
 			},
-			plan:   []string{"Rim: Delete Wheel rim"},
-			writes: []string{"delete Wheel rim"},
+			plan:   []string{"Uplink: Delete Nic uplink"},
+			writes: []string{"delete Nic uplink"},
 		},
-		"prune a leftover": {
-			situation: func(w *workshop) {
-				w.goesAfter["old-rim"] = 1
-				w.put(&Wheel{ObjectMeta: metav1.ObjectMeta{Name: "old-rim", Namespace: toyNamespace,
-					OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(w.toy(), toyGroup.WithKind("Toy"))}}})
+		"prune a child that no phase names": {
+			situation: func(h *harness) {
+				h.goneAfter["old-uplink"] = 1
+				h.store(&Nic{ObjectMeta: metav1.ObjectMeta{Name: "old-uplink", Namespace: machineNamespace,
+					OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))}}})
 			},
-			plan:   []string{"Rim: Delete Wheel old-rim"},
-			writes: []string{"delete Wheel old-rim"},
+			plan:   []string{"Uplink: Delete Nic old-uplink"},
+			writes: []string{"delete Nic old-uplink"},
 		},
 		"correct drift": {
-			situation: func(w *workshop) {
-				w.turnsAfter["axle"] = 1
-				w.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" })
+			situation: func(h *harness) {
+				h.attachedAfter["boot"] = 1
+				h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
 			},
-			plan:   []string{"Axle: Correct Gear axle (somebody changed .spec.colour from red to green)"},
-			writes: []string{"correct Gear axle"},
+			plan:   []string{"Boot: Correct Disk boot (kubectl-edit changed .spec.class from fast to slow)"},
+			writes: []string{"correct Disk boot"},
 		},
 		"report drift": {
-			situation: func(w *workshop) {
-				w.meddle("Gear", "axle", func(c child) { c.part().Spec["colour"] = "green" })
+			situation: func(h *harness) {
+				h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
 			},
 			policy: ssa.ReportDrift,
-			plan:   []string{"Axle: Report Gear axle (somebody changed .spec.colour from red to green)"},
+			plan:   []string{"Boot: Report Disk boot (kubectl-edit changed .spec.class from fast to slow)"},
 		},
 		"blocked": {
-			situation: func(w *workshop) {
-				w.editToy(func(toy *Toy) { toy.Spec["Spare"] = "black" })
-				w.meddle("Gear", "axle", func(c child) { c.part().Turns = false })
+			situation: func(h *harness) {
+				h.editMachine(func(machine *Machine) { machine.Spec["Backup"] = "tiny" })
+				h.modify("Disk", "boot", func(d device) { d.device().Attached = false })
 			},
 		},
 		"suspended": {
-			situation: func(w *workshop) {
-				w.editToy(func(toy *Toy) { toy.Suspend, toy.Spec["Spare"] = true, "black" })
+			situation: func(h *harness) {
+				h.editMachine(func(machine *Machine) { machine.Suspend, machine.Spec["Backup"] = true, "tiny" })
 			},
 		},
 		"teardown": {
-			situation: func(w *workshop) {
-				w.goesAfter["rim"] = 1
-				w.deleteToy()
+			situation: func(h *harness) {
+				h.goneAfter["uplink"] = 1
+				h.deleteMachine()
 			},
-			plan:   []string{"Rim: Delete Wheel rim"},
-			writes: []string{"delete Wheel rim"},
+			plan:   []string{"Uplink: Delete Nic uplink"},
+			writes: []string{"delete Nic uplink"},
 		},
 		"teardown of a step": {
-			situation: func(w *workshop) {
-				w.goesAfter["rail"] = 1
-				delete(w.objects, ref{"Wheel", "rim"})
-				w.sync()
-				w.deleteToy()
+			situation: func(h *harness) {
+				h.goneAfter["address"] = 1
+				delete(h.objects, ref{"Nic", "uplink"})
+				h.sync()
+				h.deleteMachine()
 			},
-			plan:   []string{"Rail: Undo Rail"},
-			writes: []string{"unmake thing rail"},
+			plan:   []string{"Address: Undo Address"},
+			writes: []string{"release ip address"},
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a settled Toy, to which something happens
-			w := newWorld()
-			shop := newWorkshop(w, gearOf("Axle"), thingOf(w, "Rail"), wheelOf("Rim"), wheelOf("Spare"))
-			shop.definition.Policies = func(*Toy) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, c.policy }
-			w.createToy(&Toy{Spec: maps.Clone(spec)})
-			shop.settle(t)
-			c.situation(shop)
-			w.writes = nil
-			shop.events.take()
+			// Given a settled Machine, to which something happens
+			cluster := newFakeCluster()
+			h := newHarness(cluster, diskOf("Boot"), ipOf(cluster, "Address"), nicOf("Uplink"), nicOf("Backup"))
+			h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, c.policy }
+			cluster.createMachine(&Machine{Spec: maps.Clone(spec)})
+			h.settle(t)
+			c.situation(h)
+			h.writes = nil
+			h.events.take()
 
-			// When a plan is made
-			plan := shop.plan(t)
+			// When it is planned
+			plan := h.plan(t)
 
-			// Then it says what would be done, and nothing has been
+			// Then the plan says what would be done, and nothing is
 			g.Expect(changesOf(plan)).To(Equal(c.plan))
-			g.Expect(w.writes).To(BeEmpty())
-			g.Expect(shop.events.take()).To(BeEmpty())
+			g.Expect(h.writes).To(BeEmpty())
+			g.Expect(h.events.take()).To(BeEmpty())
 
-			// When the pass is made, just that is done
-			shop.mustPass(t)
+			// When it is reconciled, just that is done
+			h.mustReconcile(t)
 			var done []string
-			for _, write := range w.writes {
+			for _, write := range h.writes {
 				if write != "status" {
 					done = append(done, write)
 				}
@@ -150,42 +149,44 @@ func changesOf(plan phases.Plan) []string {
 	return changes
 }
 
-func TestAPlanOfANewToy(t *testing.T) {
+func TestPlanOfANewObjectWritesNotEvenTheFinalizer(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld()
-	w.turnsAfter["rim"] = 1
-	shop := newWorkshop(w, gearOf("Spare"), wheelOf("Rim"), thingOf(w, "Rail"))
-	w.createToy(&Toy{Spec: map[string]string{"Rim": "blue", "Rail": "long"}})
+	cluster := newFakeCluster()
+	cluster.attachedAfter["uplink"] = 1
+	h := newHarness(cluster, diskOf("Backup"), nicOf("Uplink"), ipOf(cluster, "Address"))
+	h.createMachine(&Machine{Spec: map[string]string{"Uplink": "cheap", "Address": "static"}})
 
-	plan := shop.plan(t)
+	plan := h.plan(t)
 
-	g.Expect(w.writes).To(BeEmpty(), "not even the finalizer")
+	g.Expect(h.writes).To(BeEmpty(), "not even the finalizer")
 	g.Expect(plan.String()).To(Equal(strings.Join([]string{
-		"Spare: done (NotConfigured: spec.Spare is not set)",
-		"Rim: wait (NotTurning: it does not turn yet)",
-		"  Rim: Create Wheel rim",
-		"Rail: not reached",
+		"Backup: not configured",
+		"Uplink: wait (NotAttached: not attached yet)",
+		"  Uplink: Create Nic uplink",
+		"Address: not reached",
 		"",
 	}, "\n")))
 }
 
-func TestAPlanSaysWhatWouldFail(t *testing.T) {
+func TestPlanSaysWhatWouldFail(t *testing.T) {
 	down := errors.New("the cloud is down")
-	cases := map[string]func(*workshop){
-		"a phase": func(w *workshop) { w.definition.Phases = []phase{gearOf("Axle"), fails("Rail", down), gearOf("Hub")} },
-		"a teardown": func(w *workshop) {
-			w.deleteToy()
-			w.refuse = func(string) error { return down }
-			w.definition.Phases = []phase{says("Spare", phases.Done("")), wheelOf("Rim"), says("Rail", phases.Done(""))}
+	cases := map[string]func(*harness){
+		"a phase": func(h *harness) {
+			h.definition.Phases = []phase{diskOf("Boot"), fails("Address", down), diskOf("Data")}
+		},
+		"a teardown": func(h *harness) {
+			h.deleteMachine()
+			h.fail = func(string) error { return down }
+			h.definition.Phases = []phase{observes("Backup", phases.Done("")), nicOf("Uplink"), observes("Address", phases.Done(""))}
 		},
 	}
 	for name, situation := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			shop := settledToy(t, map[string]string{"Axle": "red", "Rim": "blue"}, gearOf("Axle"), wheelOf("Rim"))
-			situation(shop)
+			h := settled(t, map[string]string{"Boot": "fast", "Uplink": "cheap"}, diskOf("Boot"), nicOf("Uplink"))
+			situation(h)
 
-			plan := shop.plan(t)
+			plan := h.plan(t)
 
 			g.Expect(plan.Phases).To(HaveLen(3))
 			g.Expect(plan.Phases[0].Err).NotTo(HaveOccurred())
@@ -195,14 +196,14 @@ func TestAPlanSaysWhatWouldFail(t *testing.T) {
 	}
 }
 
-func TestWithoutAPlannerThereAreNoPlans(t *testing.T) {
+func TestPlanRequiresAPlanner(t *testing.T) {
 	g := NewWithT(t)
-	shop := newWorkshop(newWorld(), gearOf("Axle"))
-	shop.dependencies.Planner = nil
-	engine, err := shop.engine()
+	h := newHarness(newFakeCluster(), diskOf("Boot"))
+	h.dependencies.Planner = nil
+	engine, err := h.engine()
 	g.Expect(err).NotTo(HaveOccurred())
 
-	_, err = engine.Plan(t.Context(), &Toy{})
+	_, err = engine.Plan(t.Context(), &Machine{})
 
-	g.Expect(err).To(MatchError(ContainSubstring("the engine has no Planner")))
+	g.Expect(err).To(MatchError(ContainSubstring("Dependencies.Planner is nil")))
 }

@@ -9,228 +9,310 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// The property: whatever the list of phases, whatever the world does meanwhile, and at whatever
-// instants the engine is stopped, a fresh engine reaches what an undisturbed one would have.
+// The property: whatever the list of phases, whatever users and other controllers do meanwhile, however
+// far the caches lag, and at whatever requests the engine is stopped, a fresh engine reaches the state
+// that an undisturbed one reaches, and writes nothing on the way that the newest spec does not ask for.
 //
 // A failure prints a seed and a file to replay it with:
 //
 //	go test ./pkg/phases -run TestCrash -rapid.seed=... (or -rapid.failfile=...)
 
-// temper is how a phase behaves over time.
-type temper struct {
-	name  string
+// phaseCase is one phase of a random list, and how it behaves over time.
+type phaseCase struct {
+	name string
+	// sort is "disk", "nic", "disks" (a set), "ip" or "optional ip".
 	sort  string
 	prune phases.PruneOrder
-	// turnsAfter and goesAfter are ticks.
-	turnsAfter, goesAfter int
-	// trouble is what the phase comes to until a tick: "", "error", "permanent", "stalled" or "wait".
-	trouble      string
-	troubleUntil int
+	// attachedAfter and goneAfter are ticks.
+	attachedAfter, goneAfter int
+	// fault is what the phase comes to until a tick: "", "error", "permanent", "stalled" or "wait".
+	fault      string
+	faultUntil int
 }
 
-// deed is what somebody does at a tick.
-type deed struct {
+// devices are the names of all devices or IPs that the phase may have.
+func (p phaseCase) devices() []string {
+	lower := strings.ToLower(p.name)
+	if p.sort == "disks" {
+		return []string{lower + "-x", lower + "-y", lower + "-z"}
+	}
+	return []string{lower}
+}
+
+func (p phaseCase) kind() string {
+	return map[string]string{"disk": "Disk", "disks": "Disk", "nic": "Nic", "ip": "ip", "optional ip": "ip"}[p.sort]
+}
+
+// spec asks for these members with a class; of a single device, members is not used.
+func (p phaseCase) spec(members []bool, class string) string {
+	if p.sort != "disks" {
+		return class
+	}
+	var listed []string
+	for i, name := range p.devices() {
+		if members[i] {
+			listed = append(listed, name+"="+class)
+		}
+	}
+	return strings.Join(listed, " ")
+}
+
+// interference is what a user does at a tick.
+type interference struct {
 	at    int
 	phase int
-	// kind is "edit", "drop" (the part is no longer wanted), "drift" or "delete" (of the part).
-	// Drift that is to be left is waited with until the part is there and all else is over: how the
-	// story ends depends on it, and that must not depend on when the part was made.
-	kind  string
-	value string
+	// what is "edit", "disable" (the phase is no longer configured), "suspend" (until the horizon),
+	// "drift" or "delete" (of a device). Drift that is not reverted happens when the device exists and
+	// all else is over: the end depends on it, and must not depend on when the device was created.
+	what string
+	// members and class are for an edit; member is for drift and delete.
+	members []bool
+	class   string
+	member  int
 }
 
-type story struct {
-	tempers []temper
-	deeds   []deed
-	drift   ssa.DriftPolicy
-	lags    bool
-	// crashes of the first part of the story, and of the teardown, each counted in calls since the
-	// one before.
+type scenario struct {
+	list          []phaseCase
+	interferences []interference
+	drift         ssa.DriftPolicy
+	// lag says for each kind every how many ticks the cache is in sync; 1 is never out of it.
+	lag map[string]int
+	// crashes before and during the teardown, each counted in requests since the one before.
 	crashes, teardownCrashes []crash
 }
 
 // horizon is the tick by which everything that is going to happen has begun.
 const horizon = 12
 
-func stories() *rapid.Generator[story] {
-	return rapid.Custom(func(t *rapid.T) story {
-		s := story{
+func scenarios() *rapid.Generator[scenario] {
+	return rapid.Custom(func(t *rapid.T) scenario {
+		s := scenario{
 			drift: rapid.SampledFrom([]ssa.DriftPolicy{ssa.CorrectDrift, ssa.ReportDrift}).Draw(t, "drift"),
-			lags:  rapid.Bool().Draw(t, "lags"),
+			lag:   map[string]int{},
+		}
+		for _, kind := range []string{"Machine", "Disk", "Nic"} {
+			s.lag[kind] = rapid.SampledFrom([]int{1, 1, 2, 3, 5}).Draw(t, "lag of "+kind)
 		}
 		for i := range rapid.IntRange(1, 6).Draw(t, "phases") {
-			s.tempers = append(s.tempers, temper{
-				name:         string(rune('A'+i)) + "part",
-				sort:         rapid.SampledFrom([]string{"gear", "wheel", "step"}).Draw(t, "sort"),
-				prune:        rapid.SampledFrom([]phases.PruneOrder{phases.PruneInOrder, phases.PruneFirst, phases.PruneLast}).Draw(t, "prune"),
-				turnsAfter:   rapid.IntRange(0, 3).Draw(t, "turnsAfter"),
-				goesAfter:    rapid.IntRange(0, 3).Draw(t, "goesAfter"),
-				trouble:      rapid.SampledFrom([]string{"", "", "error", "permanent", "stalled", "wait"}).Draw(t, "trouble"),
-				troubleUntil: rapid.IntRange(0, horizon).Draw(t, "troubleUntil"),
+			s.list = append(s.list, phaseCase{
+				name:          string(rune('A'+i)) + "part",
+				sort:          rapid.SampledFrom([]string{"disk", "nic", "disks", "ip", "optional ip"}).Draw(t, "sort"),
+				prune:         rapid.SampledFrom([]phases.PruneOrder{phases.PruneInOrder, phases.PruneFirst, phases.PruneLast}).Draw(t, "prune"),
+				attachedAfter: rapid.IntRange(0, 3).Draw(t, "attachedAfter"),
+				goneAfter:     rapid.IntRange(0, 3).Draw(t, "goneAfter"),
+				fault:         rapid.SampledFrom([]string{"", "", "error", "permanent", "stalled", "wait"}).Draw(t, "fault"),
+				faultUntil:    rapid.IntRange(0, horizon).Draw(t, "faultUntil"),
 			})
 		}
-		for range rapid.IntRange(0, 5).Draw(t, "deeds") {
-			s.deeds = append(s.deeds, deed{
-				at:    rapid.IntRange(0, horizon).Draw(t, "at"),
-				phase: rapid.IntRange(0, len(s.tempers)-1).Draw(t, "phase"),
-				kind:  rapid.SampledFrom([]string{"edit", "drop", "drift", "delete"}).Draw(t, "kind"),
-				value: rapid.SampledFrom([]string{"red", "green", "blue"}).Draw(t, "value"),
+		for range rapid.IntRange(0, 6).Draw(t, "interferences") {
+			s.interferences = append(s.interferences, interference{
+				at:      rapid.IntRange(0, horizon).Draw(t, "at"),
+				phase:   rapid.IntRange(0, len(s.list)-1).Draw(t, "phase"),
+				what:    rapid.SampledFrom([]string{"edit", "edit", "disable", "drift", "delete", "suspend"}).Draw(t, "what"),
+				members: rapid.SliceOfN(rapid.Bool(), 3, 3).Draw(t, "members"),
+				class:   rapid.SampledFrom([]string{"fast", "slow", "cheap"}).Draw(t, "class"),
+				member:  rapid.IntRange(0, 2).Draw(t, "member"),
 			})
 		}
-		strikes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) crash {
+		crashes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) crash {
 			return crash{
-				at:     rapid.IntRange(1, 20).Draw(t, "call"),
+				at:     rapid.IntRange(1, 25).Draw(t, "request"),
 				landed: rapid.Bool().Draw(t, "landed"),
 				panics: rapid.Bool().Draw(t, "panics"),
 			}
 		}), 1, 8)
-		s.crashes, s.teardownCrashes = strikes.Draw(t, "crashes"), strikes.Draw(t, "teardownCrashes")
+		s.crashes, s.teardownCrashes = crashes.Draw(t, "crashes"), crashes.Draw(t, "teardownCrashes")
 		return s
 	})
 }
 
-// stage is a story that is being played.
-type stage struct {
-	*workshop
-	story
+// play is a scenario that is being played.
+type play struct {
+	*harness
+	scenario
 	crashes []crash
-	// late are the deeds that wait for all else to be over.
-	late []deed
+	// late are the interferences that wait until all else is over.
+	late []interference
 }
 
-// open sets the scene: the Toy wants every part.
-func open(s story, crashes []crash) *stage {
-	w := newWorld()
-	w.lags = s.lags
-	list := make([]phase, 0, len(s.tempers))
-	wanted := map[string]string{}
-	for _, temper := range s.tempers {
-		w.turnsAfter[strings.ToLower(temper.name)] = temper.turnsAfter
-		w.goesAfter[strings.ToLower(temper.name)] = temper.goesAfter
-		wanted[temper.name] = "red"
-		list = append(list, phaseOf(w, temper))
+// start creates a Machine that asks for every phase, and of each set for the first two members.
+func start(s scenario, crashes []crash) *play {
+	cluster := newFakeCluster()
+	cluster.lags = true
+	list := make([]phase, 0, len(s.list))
+	spec := map[string]string{}
+	for _, p := range s.list {
+		for _, name := range p.devices() {
+			cluster.attachedAfter[name], cluster.goneAfter[name] = p.attachedAfter, p.goneAfter
+		}
+		spec[p.name] = p.spec([]bool{true, true, false}, "fast")
+		list = append(list, phaseOf(cluster, p))
 	}
-	shop := newWorkshop(w, list...)
-	shop.definition.Policies = func(*Toy) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, s.drift }
-	w.createToy(&Toy{Spec: wanted})
-	w.sync()
-	opened := &stage{workshop: shop, story: s, crashes: crashes}
-	opened.deeds = nil
-	for _, deed := range s.deeds {
-		if deed.kind == "drift" && s.drift == ssa.ReportDrift {
-			opened.late = append(opened.late, deed)
+	h := newHarness(cluster, list...)
+	h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, s.drift }
+	cluster.createMachine(&Machine{Spec: spec})
+	cluster.sync()
+	started := &play{harness: h, scenario: s, crashes: crashes}
+	started.interferences = nil
+	for _, i := range s.interferences {
+		if i.what == "drift" && s.drift == ssa.ReportDrift {
+			started.late = append(started.late, i)
 		} else {
-			opened.deeds = append(opened.deeds, deed)
+			started.interferences = append(started.interferences, i)
 		}
 	}
-	return opened
+	cluster.check = started.checkWrite
+	return started
 }
 
-// phaseOf is a phase that has its trouble until the world has got over it.
-func phaseOf(w *world, t temper) phase {
-	trouble := func() (phases.Verdict, error) {
-		if w.now >= t.troubleUntil {
-			return phases.Done(""), nil
+// checkWrite fails a write that the newest spec does not ask for.
+func (s *play) checkWrite(verb, kind, name string) error {
+	machine := s.machine()
+	if machine.DeletionTimestamp != nil {
+		return nil // that only deletions land then is checked by the cluster
+	}
+	i := slices.IndexFunc(s.list, func(p phaseCase) bool { return slices.Contains(p.devices(), name) })
+	value, configured := machine.Spec[s.list[i].name]
+	if s.list[i].sort == "disks" {
+		configured = slices.ContainsFunc(strings.Fields(value), func(m string) bool { return strings.HasPrefix(m, name+"=") })
+	}
+	switch isDelete := verb == "delete" || verb == "release"; {
+	case machine.Suspend:
+		return errors.New("the Machine is suspended")
+	case isDelete && configured:
+		return errors.New("it is desired")
+	case !isDelete && !configured:
+		return errors.New("it is not desired")
+	}
+	return nil
+}
+
+// phaseOf is a phase that has its fault until the given tick.
+func phaseOf(cluster *fakeCluster, p phaseCase) phase {
+	fault := func() (phases.Verdict, error) {
+		if cluster.now >= p.faultUntil {
+			return nil, nil
 		}
-		switch t.trouble {
+		switch p.fault {
 		case "error":
-			return phases.Verdict{}, errors.New("something is down")
+			return nil, errors.New("the backend is down")
 		case "permanent":
-			return phases.Verdict{}, &ssa.Error{Reason: ssa.ReasonInvalid, Object: t.name, Message: "no such part"}
+			return nil, &ssa.Error{Reason: ssa.ReasonInvalid, Object: p.name, Message: "no such device"}
 		case "stalled":
 			return phases.Stalled("Locked", "unlock it"), nil
 		case "wait":
 			return phases.Wait("Pending", "not yet", 0), nil
 		}
-		return phases.Done(""), nil
+		return nil, nil
 	}
-	switch t.sort {
-	case "step":
-		made := thingOf(w, t.name)
-		observe := made.Observe
-		made.Observe = func(ctx context.Context, s *scope) (phases.Verdict, error) {
-			if verdict, err := trouble(); err != nil || !verdict.IsDone() {
+	switch p.sort {
+	case "ip", "optional ip":
+		ip := ipOf(cluster, p.name)
+		if p.sort == "optional ip" {
+			ip = optionalIPOf(cluster, p.name)
+		}
+		observe := ip.Observe
+		ip.Observe = func(ctx context.Context, s *scope) (phases.Observation, error) {
+			if verdict, err := fault(); err != nil || verdict != nil {
 				return verdict, err
 			}
 			return observe(ctx, s)
 		}
-		return made
-	case "wheel":
-		made := wheelOf(t.name)
-		made.Prune = t.prune
-		made.Desired, made.Ready = troubled(made.Desired, trouble), troubledReady(turns[*Wheel], trouble)
-		return made
+		return ip
+	case "nic":
+		nic := nicOf(p.name)
+		nic.Prune = p.prune
+		nic.Desired, nic.Ready = failing(nic.Desired, fault), withFault[*Nic](fault)
+		return nic
+	case "disks":
+		disks := disksOf(p.name)
+		disks.Desired, disks.Ready = failing(disks.Desired, fault), withFault[*Disk](fault)
+		return disks
 	default:
-		made := gearOf(t.name)
-		made.Prune = t.prune
-		made.Desired, made.Ready = troubled(made.Desired, trouble), troubledReady(turns[*Gear], trouble)
-		return made
+		disk := diskOf(p.name)
+		disk.Prune = p.prune
+		disk.Desired, disk.Ready = failing(disk.Desired, fault), withFault[*Disk](fault)
+		return disk
 	}
 }
 
-// troubled is Desired with the errors of the trouble, and troubledReady is Ready with its verdicts.
-func troubled(desired func(*scope) (*partConfiguration, error), trouble func() (phases.Verdict, error)) func(*scope) (*partConfiguration, error) {
-	return func(s *scope) (*partConfiguration, error) {
-		if _, err := trouble(); err != nil {
-			return nil, err
+// failing is Desired with the errors of the fault, and withFault is Ready with its verdicts.
+func failing[C any](desired func(*scope) (C, error), fault func() (phases.Verdict, error)) func(*scope) (C, error) {
+	return func(s *scope) (C, error) {
+		if _, err := fault(); err != nil {
+			var none C
+			return none, err
 		}
 		return desired(s)
 	}
 }
 
-func troubledReady[L child](ready func(L) phases.Verdict, trouble func() (phases.Verdict, error)) func(L) phases.Verdict {
-	return func(live L) phases.Verdict {
-		if verdict, err := trouble(); err == nil && !verdict.IsDone() {
+func withFault[L device](fault func() (phases.Verdict, error)) func(context.Context, *scope, L) phases.Verdict {
+	return func(_ context.Context, _ *scope, live L) phases.Verdict {
+		if verdict, err := fault(); err == nil && verdict != nil {
 			return verdict
 		}
-		return ready(live)
+		return isAttached(live)
 	}
 }
 
-// perform does what the story has at this tick.
-func (s *stage) perform() {
-	for _, deed := range s.deeds {
-		if deed.at == s.now {
-			s.do(deed)
+// interfere does what users do at this tick.
+func (s *play) interfere() {
+	for _, i := range s.interferences {
+		if i.at == s.now {
+			s.do(i)
+		}
+	}
+	if s.now == horizon+1 && s.machine().Suspend {
+		s.editMachine(func(machine *Machine) { machine.Suspend = false })
+	}
+}
+
+func (s *play) do(i interference) {
+	p := s.list[i.phase]
+	devices := p.devices()
+	at := ref{p.kind(), devices[i.member%len(devices)]}
+	switch {
+	case i.what == "edit":
+		s.editMachine(func(machine *Machine) { machine.Spec[p.name] = p.spec(i.members, i.class) })
+	case i.what == "disable":
+		s.editMachine(func(machine *Machine) { delete(machine.Spec, p.name) })
+	case i.what == "suspend":
+		s.editMachine(func(machine *Machine) { machine.Suspend = true })
+	case s.objects[at] == nil:
+	case i.what == "drift":
+		s.modify(at.kind, at.name, func(d device) { d.device().Spec["class"] = "broken" })
+	case i.what == "delete" && s.objects[at].GetDeletionTimestamp() == nil:
+		s.remove(at, "example.com/slow")
+		s.due["vanish "+at.String()] = s.now + p.goneAfter
+	}
+}
+
+// syncCaches brings the caches up to date whose turn it is.
+func (s *play) syncCaches() {
+	for kind, lag := range s.lag {
+		if s.now%lag == 0 {
+			s.syncKind(kind)
 		}
 	}
 }
 
-func (s *stage) do(d deed) {
-	temper := s.tempers[d.phase]
-	at := ref{"Gear", strings.ToLower(temper.name)}
-	if temper.sort == "wheel" {
-		at.kind = "Wheel"
-	}
-	switch {
-	case d.kind == "edit":
-		s.editToy(func(toy *Toy) { toy.Spec[temper.name] = d.value })
-	case d.kind == "drop":
-		s.editToy(func(toy *Toy) { delete(toy.Spec, temper.name) })
-	case s.objects[at] == nil:
-	case d.kind == "drift":
-		s.meddle(at.kind, at.name, func(c child) { c.part().Spec["colour"] = "dirty" })
-	case d.kind == "delete":
-		s.remove(at, "example.com/slow")
-		s.due["go "+at.String()] = s.now + temper.goesAfter
-	}
-}
-
-// pass makes one pass with a fresh engine, which the next crash may stop.
-func (s *stage) pass(t *rapid.T) (result reconcile.Result, err error) {
+// run reconciles with a fresh engine, which the next crash may stop.
+func (s *play) run(t *rapid.T) (err error) {
 	engine, err := s.engine()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.arm()
+	if s.crash == nil && len(s.crashes) > 0 {
+		s.calls, s.crash, s.crashes = 0, &s.crashes[0], s.crashes[1:]
+	}
 	defer func() {
 		if stopped := recover(); stopped != nil {
 			if _, ok := stopped.(crashed); !ok {
@@ -238,47 +320,34 @@ func (s *stage) pass(t *rapid.T) (result reconcile.Result, err error) {
 			}
 			err = errors.New("the engine was stopped")
 		}
-		s.disarm()
-		if len(s.broken) > 0 {
-			t.Fatalf("%v; writes: %v", s.broken, s.writes)
+		if s.crash != nil && s.calls >= s.crash.at {
+			s.crash = nil
+		}
+		if len(s.violations) > 0 {
+			t.Fatalf("%v; writes: %v", s.violations, s.writes)
 		}
 	}()
-	return engine.Reconcile(context.Background(), reconcile.Request{
-		NamespacedName: types.NamespacedName{Namespace: toyNamespace, Name: toyName},
-	})
+	_, err = engine.Reconcile(context.Background(), machineRequest)
+	return err
 }
 
-func (s *stage) arm() {
-	if s.crash == nil && len(s.crashes) > 0 {
-		s.calls, s.crash, s.crashes = 0, &s.crashes[0], s.crashes[1:]
-	}
-}
-
-func (s *stage) disarm() {
-	if s.crash != nil && s.calls >= s.crash.at {
-		s.crash = nil
-	}
-}
-
-// live plays the first part until nothing happens any more.
-func (s *stage) live(t *rapid.T) {
+// live plays until nothing happens any more.
+func (s *play) live(t *rapid.T) {
 	for range 40 * horizon {
-		s.perform()
-		if !s.lags || s.now%2 == 0 {
-			s.sync()
-		}
+		s.interfere()
+		s.syncCaches()
 		writes := len(s.writes)
-		_, err := s.pass(t)
+		err := s.run(t)
 		quiet := err == nil && len(s.writes) == writes && len(s.due) == 0 && s.crash == nil && len(s.crashes) == 0
-		if quiet && s.now > horizon && maps.Equal(s.cache, s.objects) {
+		if quiet && s.now > horizon+1 && maps.Equal(s.cache, s.objects) {
 			if len(s.late) == 0 {
 				return
 			}
 			s.do(s.late[0])
 			s.late = s.late[1:]
 		}
-		if len(s.crashes) > 0 && s.now > 2*horizon {
-			s.crashes = nil // a quiet engine does not make enough calls to be stopped at
+		if len(s.crashes) > 0 && s.now > 3*horizon {
+			s.crashes = nil // a quiet engine does not send enough requests to be stopped at
 			s.crash = nil
 		}
 		s.tick()
@@ -286,74 +355,76 @@ func (s *stage) live(t *rapid.T) {
 	t.Fatalf("no fixed point; writes: %v; conditions: %v", s.writes, s.states())
 }
 
-// die plays the teardown until the Toy is gone.
-func (s *stage) die(t *rapid.T, crashes []crash) {
+// die plays the teardown until the Machine is gone.
+func (s *play) die(t *rapid.T, crashes []crash) {
 	s.crashes, s.crash = crashes, nil
-	s.deleteToy()
-	for range 100 {
-		if s.toy() == nil {
+	s.deleteMachine()
+	for range 120 {
+		if s.machine() == nil {
 			return
 		}
-		if !s.lags || s.now%2 == 0 {
-			s.sync()
-		}
-		_, _ = s.pass(t)
+		s.syncCaches()
+		_ = s.run(t)
 		s.tick()
 	}
-	t.Fatalf("the Toy is still there; writes: %v; conditions: %v", s.writes, s.states())
+	t.Fatalf("the Machine still exists; writes: %v; conditions: %v", s.writes, s.states())
 }
 
-// ending is all of the world that matters, without what depends on when it came about.
-func (s *stage) ending() string {
+// state is all of the cluster that matters, without what depends on when it happened.
+func (s *play) state() string {
 	var lines []string
 	for r, object := range s.objects {
-		if part, ok := object.(child); ok {
-			lines = append(lines, fmt.Sprintf("%s %v turns=%v going=%v", r, part.part().Spec, part.part().Turns, part.GetDeletionTimestamp() != nil))
+		if d, ok := object.(device); ok {
+			lines = append(lines, fmt.Sprintf("%s %v attached=%v deleting=%v", r, d.device().Spec, d.device().Attached, isDeleting(d)))
 		}
 	}
-	for name, value := range s.things {
-		lines = append(lines, "thing "+name+" "+value)
+	for name, value := range s.ips {
+		lines = append(lines, "ip "+name+" "+value)
 	}
-	toy := s.toy()
-	lines = append(lines, fmt.Sprint("finalizers ", toy.Finalizers), fmt.Sprint("observed ", toy.Status.ObservedGeneration))
-	for _, c := range toy.Status.Conditions {
+	machine := s.machine()
+	lines = append(lines, fmt.Sprint("finalizers ", machine.Finalizers), fmt.Sprint("observed ", machine.Status.ObservedGeneration))
+	for _, c := range machine.Status.Conditions {
 		lines = append(lines, fmt.Sprintf("%s=%s %s %s %d", c.Type, c.Status, c.Reason, c.Message, c.ObservedGeneration))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
 
-// firsts lists the parts in the order in which a verb first happened to them.
+func isDeleting(object client.Object) bool { return object.GetDeletionTimestamp() != nil }
+
+// firsts lists the devices and IPs in the order in which a verb first happened to them.
 func firsts(writes []string, verbs ...string) []string {
-	var parts []string
+	var names []string
 	for _, write := range writes {
 		words := strings.Fields(write)
-		if slices.Contains(verbs, words[0]) && !slices.Contains(parts, words[len(words)-1]) {
-			parts = append(parts, words[len(words)-1])
+		if slices.Contains(verbs, words[0]) && !slices.Contains(names, words[len(words)-1]) {
+			names = append(names, words[len(words)-1])
 		}
 	}
-	return parts
+	return names
 }
 
-// checkTeardown fails unless the parts that were there were torn down in the reverse of the list's
-// order, and the finalizer went last.
-func checkTeardown(t *rapid.T, s story, writes []string, there []string) {
-	torn := firsts(writes, "delete", "unmake")
+// checkTeardown fails unless what existed was torn down in the reverse of the list's order, all of one
+// phase before any of the one before it, and the finalizer was removed last.
+func checkTeardown(t *rapid.T, s scenario, writes []string, existed []string) {
+	deleted := firsts(writes, "delete", "release")
 	var reversed []string
-	for _, temper := range slices.Backward(s.tempers) {
-		if slices.Contains(there, strings.ToLower(temper.name)) {
-			reversed = append(reversed, strings.ToLower(temper.name))
+	for _, p := range slices.Backward(s.list) {
+		for _, name := range p.devices() {
+			if slices.Contains(existed, name) {
+				reversed = append(reversed, name)
+			}
 		}
 	}
-	if !slices.Equal(torn, reversed) {
-		t.Fatalf("torn down in the order %v, and the reverse of the list is %v; writes: %v", torn, reversed, writes)
+	if !slices.Equal(deleted, reversed) {
+		t.Fatalf("deleted in the order %v, and the reverse of the list is %v; writes: %v", deleted, reversed, writes)
 	}
 	if last := writes[len(writes)-1]; last != "unfinalize" {
 		t.Fatalf("the last write was %q, and not that of the finalizer: %v", last, writes)
 	}
 }
 
-func (s *stage) there() []string {
+func (s *play) existing() []string {
 	var names []string
 	for _, left := range s.left() {
 		words := strings.Fields(left)
@@ -362,70 +433,68 @@ func (s *stage) there() []string {
 	return names
 }
 
-func TestCrashesChangeNothingAboutTheEnd(t *testing.T) {
+func TestCrashesDoNotChangeTheEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// Given a story, and how it ends if the engine is left in peace
-		s := stories().Draw(t, "story")
-		undisturbed := open(s, nil)
+		// Given a scenario, and how it ends if the engine is never stopped
+		s := scenarios().Draw(t, "scenario")
+		undisturbed := start(s, nil)
 		undisturbed.live(t)
 		if !slices.Contains(undisturbed.states(), "Ready=True/Ready") {
-			t.Fatalf("the undisturbed Toy is not Ready: %v", undisturbed.states())
+			t.Fatalf("the undisturbed Machine is not Ready: %v", undisturbed.states())
 		}
-		if len(s.deeds) == 0 {
-			made := firsts(undisturbed.writes, "create", "make")
+		if len(s.interferences) == 0 {
+			created := firsts(undisturbed.writes, "create", "allocate")
 			var listed []string
-			for _, temper := range s.tempers {
-				listed = append(listed, strings.ToLower(temper.name))
+			for _, p := range s.list {
+				listed = append(listed, p.devices()[:min(2, len(p.devices()))]...)
 			}
-			if !slices.Equal(made, listed) {
-				t.Fatalf("made in the order %v, and the list is %v", made, listed)
+			if !slices.Equal(created, listed) {
+				t.Fatalf("created in the order %v, and the list is %v", created, listed)
 			}
 		}
 
-		// When the engine is stopped at some instants
-		disturbed := open(s, s.crashes)
+		// When the engine is stopped at some requests
+		disturbed := start(s, s.crashes)
 		disturbed.live(t)
 
-		// Then it ends in the same way, and there it writes nothing more
-		if got, want := disturbed.ending(), undisturbed.ending(); got != want {
+		// Then it ends in the same state, and writes nothing there
+		if got, want := disturbed.state(), undisturbed.state(); got != want {
 			t.Fatalf("it ended in\n%s\nand undisturbed in\n%s", got, want)
 		}
 		writes := len(disturbed.writes)
-		if _, err := disturbed.pass(t); err != nil || len(disturbed.writes) != writes {
+		if err := disturbed.run(t); err != nil || len(disturbed.writes) != writes {
 			t.Fatalf("at the fixed point it writes %v (error: %v)", disturbed.writes[writes:], err)
 		}
 
 		// When it is deleted, and the engine is stopped again, nothing is left in the end
-		there := disturbed.there()
+		existed := disturbed.existing()
 		disturbed.die(t, s.teardownCrashes)
 		if left := disturbed.left(); len(left) > 0 {
 			t.Fatalf("%v is left; writes: %v", left, disturbed.writes)
 		}
-		checkTeardown(t, s, disturbed.writes[writes:], there)
+		checkTeardown(t, s, disturbed.writes[writes:], existed)
 	})
 }
 
-// TestAToyDeletedAtAnyInstantGoes deletes it in the middle of its making, and crashes besides.
-func TestAToyDeletedAtAnyInstantGoes(t *testing.T) {
+// TestMachineDeletedAtAnyTimeIsRemoved deletes it while it is created, and crashes besides.
+func TestMachineDeletedAtAnyTimeIsRemoved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// Given a story, of which some ticks are played
-		s := stories().Draw(t, "story")
-		stage := open(s, s.crashes)
+		// Given a scenario of which some ticks are played
+		s := scenarios().Draw(t, "scenario")
+		played := start(s, s.crashes)
 		for range rapid.IntRange(0, horizon).Draw(t, "ticks") {
-			stage.perform()
-			if !s.lags || stage.now%2 == 0 {
-				stage.sync()
-			}
-			_, _ = stage.pass(t)
-			stage.tick()
+			played.interfere()
+			played.syncCaches()
+			_ = played.run(t)
+			played.tick()
 		}
 
-		// When the Toy is deleted
-		stage.die(t, s.teardownCrashes)
+		// When the Machine is deleted
+		played.die(t, s.teardownCrashes)
 
 		// Then nothing is left
-		if left := stage.left(); len(left) > 0 {
-			t.Fatalf("%v is left; writes: %v", left, stage.writes)
+		if left := played.left(); len(left) > 0 {
+			t.Fatalf("%v is left; writes: %v", left, played.writes)
 		}
 	})
 }

@@ -6,53 +6,54 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-func TestPruneOrder(t *testing.T) {
+func TestPruneOrderSaysWhenAChildIsDeleted(t *testing.T) {
 	cases := map[string]struct {
 		order phases.PruneOrder
 		want  []string
 	}{
-		"in order: when its phase comes": {
+		"in order: when its phase runs": {
 			order: phases.PruneInOrder,
-			want:  []string{"update Gear axle", "delete Wheel brake", "status", "update Gear hub", "status"},
+			want:  []string{"update Disk boot", "delete Nic console", "status", "update Disk data", "status"},
 		},
 		"first: before any phase acts": {
 			order: phases.PruneFirst,
-			want:  []string{"delete Wheel brake", "update Gear axle", "status", "update Gear hub", "status"},
+			want:  []string{"delete Nic console", "update Disk boot", "status", "update Disk data", "status"},
 		},
-		"last: when nothing uses it any more": {
+		"last: when all phases are done": {
 			order: phases.PruneLast,
-			want:  []string{"update Gear axle", "update Gear hub", "delete Wheel brake", "status", "status"},
+			want:  []string{"update Disk boot", "update Disk data", "delete Nic console", "status", "status"},
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a wheel between two gears, which takes a tick to go
-			brake := wheelOf("Brake")
-			brake.Prune = c.order
-			shop := settledToy(t, map[string]string{"Axle": "red", "Brake": "red", "Hub": "red"}, gearOf("Axle"), brake, gearOf("Hub"))
-			shop.goesAfter["brake"] = 1
+			// Given a NIC between two disks, whose deletion takes a tick
+			console := nicOf("Console")
+			console.Prune = c.order
+			h := settled(t, map[string]string{"Boot": "fast", "Console": "fast", "Data": "fast"}, diskOf("Boot"), console, diskOf("Data"))
+			h.goneAfter["console"] = 1
 
-			// When it is no longer wanted, and the gears are to be others
-			shop.editToy(func(toy *Toy) { toy.Spec = map[string]string{"Axle": "blue", "Hub": "blue"} })
-			planned := shop.plan(t)
-			shop.settle(t)
+			// When it is no longer desired, and the class of the disks changes
+			h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Boot": "cheap", "Data": "cheap"} })
+			planned := h.plan(t)
+			h.settle(t)
 
-			// Then it goes in its turn, once, and the plan of the first pass said what that did
-			g.Expect(shop.writes).To(Equal(c.want))
-			g.Expect(changesOf(planned)).To(HaveLen(len(firstPass(c.want))))
-			g.Expect(shop.states()).To(ContainElements("Ready=True/Ready", "BrakeReady=True/NotConfigured"))
+			// Then it is deleted at that point, once, as the plan said of the first reconcile
+			g.Expect(h.writes).To(Equal(c.want))
+			g.Expect(changesOf(planned)).To(HaveLen(len(firstReconcile(c.want))))
+			g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "BootReady=True/Ready", "DataReady=True/Ready"}))
 		})
 	}
 }
 
-// firstPass is what was written before the first status.
-func firstPass(writes []string) []string {
+// firstReconcile is what was written before the first status.
+func firstReconcile(writes []string) []string {
 	for i, write := range writes {
 		if write == "status" {
 			return writes[:i]
@@ -61,147 +62,173 @@ func firstPass(writes []string) []string {
 	return writes
 }
 
-func TestWhatIsKeptWhileItIsUsedSaysSo(t *testing.T) {
+func TestChildThatIsPrunedLastIsKeptUntilAllPhasesAreDone(t *testing.T) {
 	g := NewWithT(t)
-	// Given a wheel that goes last, and a gear after it that takes a tick to turn
-	brake := wheelOf("Brake")
-	brake.Prune = phases.PruneLast
-	shop := settledToy(t, map[string]string{"Brake": "red", "Hub": "red"}, brake, gearOf("Hub"))
-	shop.turnsAfter["hub"], shop.goesAfter["brake"] = 1, 1
+	// Given a NIC that is pruned last, and a disk after it that takes a tick to be attached
+	console := nicOf("Console")
+	console.Prune = phases.PruneLast
+	h := settled(t, map[string]string{"Console": "fast", "Data": "fast"}, console, diskOf("Data"))
+	h.attachedAfter["data"], h.goneAfter["console"] = 1, 1
 
-	// When the wheel is no longer wanted and the gear is to be another
-	shop.editToy(func(toy *Toy) { toy.Spec = map[string]string{"Hub": "blue"} })
-	shop.mustPass(t)
+	// When the NIC is no longer desired and the class of the disk changes
+	h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Data": "cheap"} })
+	h.mustReconcile(t)
 
-	// Then it gates nothing while the gear changes
-	g.Expect(shop.states()).To(ContainElements("BrakeReady=True/Pruning", "HubReady=False/NotTurning"))
-	g.Expect(shop.part("Wheel", "brake")).NotTo(BeNil())
+	// Then it gates nothing while the disk changes
+	g.Expect(h.states()).To(ContainElements("ConsoleReady=True/Pruning", "DataReady=False/NotAttached"))
+	g.Expect(h.condition(t, "ConsoleReady").Message).To(Equal("Nic console will be deleted once unused"))
+	g.Expect(h.device("Nic", "console")).NotTo(BeNil())
 
-	// When the gear is done, it goes, and the Toy is Ready when it is gone
-	shop.tick()
-	shop.mustPass(t)
-	g.Expect(shop.states()).To(ContainElements("Ready=False/Pruning", "BrakeReady=False/Pruning", "HubReady=True/Ready"))
-	shop.settle(t)
-	g.Expect(shop.states()).To(ContainElements("Ready=True/Ready", "BrakeReady=True/NotConfigured"))
+	// When the disk is ready, the NIC is deleted, and the Machine is Ready when it is gone
+	h.tick()
+	h.mustReconcile(t)
+	g.Expect(h.states()).To(ContainElements("Ready=False/Pruning", "ConsoleReady=False/Pruning", "DataReady=True/Ready"))
+	h.settle(t)
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "DataReady=True/Ready"}))
 }
 
-func TestAPruneThatFailsIsThatOfItsPhase(t *testing.T) {
+func TestPruneThatFailsIsReportedByItsPhase(t *testing.T) {
 	for name, order := range map[string]phases.PruneOrder{"first": phases.PruneFirst, "in order": phases.PruneInOrder, "last": phases.PruneLast} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a wheel that is no longer wanted and cannot be deleted
-			brake := wheelOf("Brake")
-			brake.Prune = order
-			shop := settledToy(t, map[string]string{"Axle": "red", "Brake": "red"}, gearOf("Axle"), brake)
-			refusal := &ssa.Error{Reason: ssa.ReasonForbidden, Object: "Wheel brake", Message: "grant the permission"}
-			shop.refuse = func(what string) error {
-				if what == "delete Wheel brake" {
+			// Given a NIC that is no longer desired and cannot be deleted
+			console := nicOf("Console")
+			console.Prune = order
+			h := settled(t, map[string]string{"Boot": "fast", "Console": "fast"}, diskOf("Boot"), console)
+			refusal := &ssa.Error{Reason: ssa.ReasonForbidden, Object: "Nic console", Message: "grant the permission"}
+			h.fail = func(what string) error {
+				if what == "delete Nic console" {
 					return refusal
 				}
 				return nil
 			}
-			shop.editToy(func(toy *Toy) { delete(toy.Spec, "Brake") })
+			h.editMachine(func(machine *Machine) { delete(machine.Spec, "Console") })
 
-			// When a pass is made
-			_, err := shop.pass(t)
+			// When it is reconciled
+			_, err := h.reconcile(t)
 
-			// Then it is retried, and it is its own condition that says why
+			// Then it is retried, and the condition of its phase says why
 			g.Expect(err).To(MatchError(refusal))
-			g.Expect(shop.states()).To(ContainElements("Ready=False/Forbidden", "BrakeReady=False/Forbidden"))
-			g.Expect(shop.condition(t, "Ready").Message).To(HavePrefix("Brake: "))
+			g.Expect(h.states()).To(ContainElements("Ready=False/Forbidden", "ConsoleReady=False/Forbidden"))
+			g.Expect(h.condition(t, "Ready").Message).To(HavePrefix("Console: "))
 		})
 	}
 }
 
-func TestAChildThatGoesFirstAndCannotBeComputedBlocksNothingBeforeIt(t *testing.T) {
+func TestChildThatIsPrunedFirstAndCannotBeComputedBlocksNoEarlierPhase(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld()
-	brake := wheelOf("Brake")
-	brake.Prune = phases.PruneFirst
-	brake.Desired = func(*scope) (*partConfiguration, error) { return nil, errors.New("no such brake") }
-	shop := newWorkshop(w, gearOf("Axle"), brake)
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
+	cluster := newFakeCluster()
+	console := nicOf("Console")
+	console.Prune = phases.PruneFirst
+	console.Desired = func(*scope) (*deviceConfiguration, error) { return nil, errors.New("no such console") }
+	h := newHarness(cluster, diskOf("Boot"), console)
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 
-	_, err := shop.pass(t)
+	_, err := h.reconcile(t)
 
-	g.Expect(err).To(MatchError("phase Brake: no such brake"))
-	g.Expect(shop.states()).To(ContainElements("AxleReady=True/Ready", "BrakeReady=False/Failed"))
+	g.Expect(err).To(MatchError("phase Console: no such console"))
+	g.Expect(h.states()).To(ContainElements("BootReady=True/Ready", "ConsoleReady=False/Failed"))
 }
 
 func TestRequirementsGateBeforeTheChildIsApplied(t *testing.T) {
 	g := NewWithT(t)
-	// Given a gear that requires oil, of which there is none
-	w := newWorld()
-	oil := phases.Stalled("OilMissing", "fill it up")
-	axle := gearOf("Axle")
-	axle.Requires = func(context.Context, *scope) (phases.Verdict, error) { return oil, nil }
-	shop := newWorkshop(w, axle)
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
+	// Given a disk that requires a pool, which does not exist
+	cluster := newFakeCluster()
+	var pool phases.Verdict = phases.Stalled("PoolMissing", "create the pool")
+	boot := diskOf("Boot")
+	boot.Requires = func(context.Context, *scope) (phases.Verdict, error) { return pool, nil }
+	h := newHarness(cluster, boot)
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 
-	// When a pass is made, nothing is applied and the status says why
-	shop.mustPass(t)
-	g.Expect(w.writes).To(Equal([]string{"finalize", "status"}))
-	g.Expect(shop.states()).To(ContainElement("AxleReady=False/OilMissing"))
+	// When it is reconciled, nothing is applied and the status says why
+	h.mustReconcile(t)
+	g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
+	g.Expect(h.states()).To(ContainElement("BootReady=False/PoolMissing"))
 
-	// When there is oil, it is
-	oil = phases.Done("")
-	shop.settle(t)
-	g.Expect(w.writes).To(ContainElement("create Gear axle"))
+	// When the pool exists, it is
+	pool = phases.Done("")
+	h.settle(t)
+	g.Expect(cluster.writes).To(ContainElement("create Disk boot"))
 
-	// When the gear is no longer wanted, oil is not asked for
-	oil = phases.Stalled("OilMissing", "fill it up")
-	w.editToy(func(toy *Toy) { delete(toy.Spec, "Axle") })
-	shop.settle(t)
-	g.Expect(shop.states()).To(ContainElement("Ready=True/Ready"))
+	// When the disk is no longer desired, the pool is not asked for
+	pool = phases.Stalled("PoolMissing", "create the pool")
+	cluster.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
+	h.settle(t)
+	g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
 }
 
-// TestWhatIsThereIsObservedWhateverGates: the status of the kind is made of what the scope has
-// seen, and has to be true of children whose phases were not run, or failed.
-func TestWhatIsThereIsObservedWhateverGates(t *testing.T) {
-	refuseAxle := func(shop *workshop) {
-		shop.refuse = func(what string) error {
-			if what == "apply Gear axle" {
-				return &ssa.Error{Reason: ssa.ReasonQuotaExceeded, Object: "Gear axle", Message: "no room"}
+// The status of the kind is computed from what the scope has observed, and must be true of children
+// whose phases did not run, or failed.
+func TestChildrenAreObservedWhateverGates(t *testing.T) {
+	refuseBoot := func(h *harness) {
+		h.fail = func(what string) error {
+			if what == "apply Disk boot" {
+				return &ssa.Error{Reason: ssa.ReasonQuotaExceeded, Object: "Disk boot", Message: "no room"}
 			}
 			return nil
 		}
-		shop.editToy(func(toy *Toy) { toy.Spec["Axle"] = "blue" })
+		h.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "cheap" })
 	}
-	cases := map[string]func(*workshop){
-		"nothing": func(*workshop) {},
-		"the apply of the child is refused": func(shop *workshop) {
-			refuseAxle(shop)
+	cases := map[string]func(*harness){
+		"nothing":                           func(*harness) {},
+		"the apply of the child is refused": refuseBoot,
+		"the child is being deleted": func(h *harness) {
+			h.remove(ref{"Disk", "boot"}, metav1.FinalizerDeleteDependents)
 		},
-		"the child is not ready": func(shop *workshop) {
-			shop.meddle("Gear", "axle", func(c child) { c.part().Turns = false })
+		"a child that no phase names is being deleted": func(h *harness) {
+			owner := ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))
+			h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "old", Namespace: machineNamespace, OwnerReferences: []metav1.OwnerReference{owner}}})
+			h.goneAfter["old"] = 1
 		},
-		"an earlier phase": func(shop *workshop) {
-			shop.definition.Phases = append([]phase{says("Rail", phases.Wait("Pending", "", 0))}, shop.definition.Phases...)
+		"a requirement of the child": func(h *harness) {
+			boot := diskOf("Boot")
+			boot.Requires = func(context.Context, *scope) (phases.Verdict, error) { return phases.Wait("Pending", "", 0), nil }
+			h.definition.Phases[0] = boot
 		},
-		"suspension": func(shop *workshop) { shop.editToy(func(toy *Toy) { toy.Suspend = true }) },
-		"the teardown": func(shop *workshop) {
-			shop.goesAfter["hub"] = 1
-			shop.deleteToy()
+		"the child cannot be computed": func(h *harness) {
+			boot := diskOf("Boot")
+			boot.Desired = func(*scope) (*deviceConfiguration, error) { return nil, errors.New("no such class") }
+			h.definition.Phases[0] = boot
+		},
+		"a deletion that is refused": func(h *harness) {
+			h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
+			h.fail = func(what string) error {
+				if what == "delete Disk boot" {
+					return errors.New("no")
+				}
+				return nil
+			}
+		},
+		"the child is not ready": func(h *harness) {
+			h.modify("Disk", "boot", func(d device) { d.device().Attached = false })
+		},
+		"an earlier phase": func(h *harness) {
+			h.definition.Phases = append([]phase{observes("Address", phases.Wait("Pending", "", 0))}, h.definition.Phases...)
+		},
+		"suspension": func(h *harness) { h.editMachine(func(machine *Machine) { machine.Suspend = true }) },
+		"the teardown": func(h *harness) {
+			h.goneAfter["data"] = 1
+			h.deleteMachine()
 		},
 	}
 	for name, situation := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given two gears, and a situation
-			shop := settledToy(t, map[string]string{"Axle": "red", "Hub": "red"}, gearOf("Axle"), gearOf("Hub"))
-			situation(shop)
+			// Given two disks, and a situation
+			h := settled(t, map[string]string{"Boot": "fast", "Data": "fast"}, diskOf("Boot"), diskOf("Data"))
+			situation(h)
 			var seen []string
-			status := shop.definition.Status
-			shop.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
+			status := h.definition.Status
+			h.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
 				seen = s.seen
 				return status(s, summary)
 			}
 
-			// When a pass is made
-			_, _ = shop.pass(t)
+			// When it is reconciled
+			_, _ = h.reconcile(t)
 
-			// Then both have been seen, each once
-			g.Expect(seen).To(Equal([]string{"axle", "hub"}))
+			// Then both have been observed, each once
+			g.Expect(seen).To(Equal([]string{"boot", "data"}))
 		})
 	}
 }

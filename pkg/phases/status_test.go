@@ -15,214 +15,213 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// scripted is a workshop whose one phase comes to whatever verdict or error the test sets.
+// scripted is a harness whose one phase observes whatever the test sets.
 type scripted struct {
-	*workshop
-	verdict phases.Verdict
-	failure error
+	*harness
+	observation phases.Observation
+	failure     error
 }
 
 func newScripted() *scripted {
 	s := &scripted{}
-	rail := step{Name: "Rail"}
-	rail.Observe = func(context.Context, *scope) (phases.Verdict, error) { return s.verdict, s.failure }
-	s.workshop = newWorkshop(newWorld(), rail)
-	s.createToy(&Toy{})
+	address := step{Name: "Address"}
+	address.Observe = func(context.Context, *scope) (phases.Observation, error) { return s.observation, s.failure }
+	s.harness = newHarness(newFakeCluster(), address)
+	s.createMachine(&Machine{})
 	return s
 }
 
-// come makes a pass that comes to the verdict, and fails for no other reason.
-func (s *scripted) come(t *testing.T, verdict phases.Verdict, failure error) {
+// observe reconciles where the phase observes this, and fails for no other reason.
+func (s *scripted) observe(t *testing.T, observation phases.Observation, failure error) {
 	t.Helper()
-	s.verdict, s.failure = verdict, failure
-	if _, err := s.pass(t); err != nil {
+	s.observation, s.failure = observation, failure
+	if _, err := s.reconcile(t); err != nil {
 		NewWithT(t).Expect(err).To(MatchError(failure))
 	}
 }
 
-func TestConditions(t *testing.T) {
+func TestConditionsFollowFromTheVerdict(t *testing.T) {
 	cases := map[string]struct {
 		verdict phases.Verdict
 		failure error
 		want    []string
 	}{
-		"done":                   {phases.Done("it is there"), nil, []string{"Ready=True/Ready", "RailReady=True/Ready"}},
-		"done because":           {phases.DoneBecause("Reused", ""), nil, []string{"Ready=True/Ready", "RailReady=True/Reused"}},
-		"not configured is True": {phases.NotConfigured(""), nil, []string{"Ready=True/Ready", "RailReady=True/NotConfigured"}},
-		"waiting":                {phases.Wait("Pending", "", 0), nil, []string{"Ready=False/Pending", "RailReady=False/Pending", "Reconciling=True/Pending"}},
-		"stalled":                {phases.Stalled("BadLength", ""), nil, []string{"Ready=False/BadLength", "RailReady=False/BadLength", "Stalled=True/BadLength"}},
-		"done, and not at its end": {phases.DoneBecause("OldServes", "").AndReconciling(), nil,
-			[]string{"Ready=True/Ready", "RailReady=True/OldServes", "Reconciling=True/OldServes"}},
-		"done, and never at its end": {phases.DoneBecause("OldServes", "").AndStalled(), nil,
-			[]string{"Ready=True/Ready", "RailReady=True/OldServes", "Stalled=True/OldServes"}},
-		"an error": {phases.Verdict{}, errors.New("down"), []string{
-			"Ready=False/Failed", "RailReady=False/Failed", "Reconciling=True/Failed"}},
-		"a permanent error": {phases.Verdict{}, &ssa.Error{Reason: ssa.ReasonImmutableField}, []string{
-			"Ready=False/ImmutableField", "RailReady=False/ImmutableField", "Stalled=True/ImmutableField"}},
+		"done":                            {phases.Done("allocated"), nil, []string{"Ready=True/Ready", "AddressReady=True/Ready"}},
+		"done because":                    {phases.DoneBecause("Reused", ""), nil, []string{"Ready=True/Ready", "AddressReady=True/Reused"}},
+		"not configured has no condition": {phases.NotConfigured(), nil, []string{"Ready=True/Ready"}},
+		"waiting":                         {phases.Wait("Pending", "", 0), nil, []string{"Ready=False/Pending", "AddressReady=False/Pending", "Reconciling=True/Pending"}},
+		"stalled":                         {phases.Stalled("BadClass", ""), nil, []string{"Ready=False/BadClass", "AddressReady=False/BadClass", "Stalled=True/BadClass"}},
+		"done, while something goes on": {phases.DoneBecause("OldVersionServes", "").WhileReconciling(), nil,
+			[]string{"Ready=True/Ready", "AddressReady=True/OldVersionServes", "Reconciling=True/OldVersionServes"}},
+		"done, while something stalls": {phases.DoneBecause("OldVersionServes", "").WhileStalled(), nil,
+			[]string{"Ready=True/Ready", "AddressReady=True/OldVersionServes", "Stalled=True/OldVersionServes"}},
+		"an error": {nil, errors.New("down"), []string{
+			"Ready=False/Failed", "AddressReady=False/Failed", "Reconciling=True/Failed"}},
+		"a permanent error": {nil, &ssa.Error{Reason: ssa.ReasonImmutableField}, []string{
+			"Ready=False/ImmutableField", "AddressReady=False/ImmutableField", "Stalled=True/ImmutableField"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			shop := newScripted()
+			h := newScripted()
 
-			shop.come(t, c.verdict, c.failure)
+			h.observe(t, c.verdict, c.failure)
 
-			g.Expect(shop.states()).To(Equal(c.want))
-			g.Expect(shop.toy().Status.ObservedGeneration).To(Equal(int64(1)))
-			for _, condition := range shop.toy().Status.Conditions {
+			g.Expect(h.states()).To(Equal(c.want))
+			g.Expect(h.machine().Status.ObservedGeneration).To(Equal(int64(1)))
+			for _, condition := range h.machine().Status.Conditions {
 				g.Expect(condition.ObservedGeneration).To(Equal(int64(1)), condition.Type)
 			}
 		})
 	}
 }
 
-func TestTheGenerationThatWasObservedIsSaid(t *testing.T) {
+func TestObservedGenerationIsWrittenForEachCondition(t *testing.T) {
 	g := NewWithT(t)
-	shop := newScripted()
-	shop.come(t, phases.Done(""), nil)
+	h := newScripted()
+	h.observe(t, phases.Done(""), nil)
 
 	// When the spec changes and nothing else
-	shop.editToy(func(*Toy) {})
-	shop.come(t, phases.Done(""), nil)
+	h.editMachine(func(*Machine) {})
+	h.observe(t, phases.Done(""), nil)
 
 	// Then the generation is written, at the top and in each condition, and no Event tells of it
-	g.Expect(shop.toy().Status.ObservedGeneration).To(Equal(int64(2)))
-	g.Expect(shop.condition(t, "Ready").ObservedGeneration).To(Equal(int64(2)))
-	g.Expect(shop.condition(t, "RailReady").ObservedGeneration).To(Equal(int64(2)))
-	g.Expect(shop.events.take()).To(HaveLen(2), "those of the first pass")
+	g.Expect(h.machine().Status.ObservedGeneration).To(Equal(int64(2)))
+	g.Expect(h.condition(t, "Ready").ObservedGeneration).To(Equal(int64(2)))
+	g.Expect(h.condition(t, "AddressReady").ObservedGeneration).To(Equal(int64(2)))
+	g.Expect(h.events.take()).To(HaveLen(2), "those of the first reconcile")
 }
 
-func TestTransitionTimesCarryOver(t *testing.T) {
+func TestTransitionTimeChangesWithTheStatusOfACondition(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy that began to wait at some time
-	shop := newScripted()
-	began := metav1.NewTime(shop.clock.Now())
-	shop.come(t, phases.Wait("Pending", "1 of 3", 0), nil)
+	// Given a Machine that began to wait at some time
+	h := newScripted()
+	began := metav1.NewTime(h.clock.Now())
+	h.observe(t, phases.Wait("Pending", "1 of 3", 0), nil)
 
 	// When it waits for another reason a minute later, the status of its conditions is the same
-	shop.tick()
-	shop.come(t, phases.Wait("AlmostThere", "2 of 3", 0), nil)
-	rail := shop.condition(t, "RailReady")
-	g.Expect(rail.LastTransitionTime.Equal(&began)).To(BeTrue())
-	g.Expect(rail.Message).To(Equal("2 of 3"))
-	ready := shop.condition(t, "Ready")
+	h.tick()
+	h.observe(t, phases.Wait("AlmostReady", "2 of 3", 0), nil)
+	address := h.condition(t, "AddressReady")
+	g.Expect(address.LastTransitionTime.Equal(&began)).To(BeTrue())
+	g.Expect(address.Message).To(Equal("2 of 3"))
+	ready := h.condition(t, "Ready")
 	g.Expect(ready.LastTransitionTime.Equal(&began)).To(BeTrue())
 
 	// When it is done another minute later
-	shop.tick()
-	done := metav1.NewTime(shop.clock.Now())
-	shop.come(t, phases.Done(""), nil)
+	h.tick()
+	done := metav1.NewTime(h.clock.Now())
+	h.observe(t, phases.Done(""), nil)
 
 	// Then that is when it became True
-	for _, conditionType := range []string{"Ready", "RailReady"} {
-		c := shop.condition(t, conditionType)
+	for _, conditionType := range []string{"Ready", "AddressReady"} {
+		c := h.condition(t, conditionType)
 		g.Expect(c.LastTransitionTime.Equal(&done)).To(BeTrue(), conditionType)
 	}
-	shop.tick()
-	writes := len(shop.writes)
-	shop.come(t, phases.Done(""), nil)
-	g.Expect(shop.writes).To(HaveLen(writes), "time alone is no reason to write")
+	h.tick()
+	writes := len(h.writes)
+	h.observe(t, phases.Done(""), nil)
+	g.Expect(h.writes).To(HaveLen(writes), "time alone is no reason to write")
 }
 
-func TestTimesSurviveTheAPIServersPrecision(t *testing.T) {
+func TestTimesHaveThePrecisionOfTheAPIServer(t *testing.T) {
 	g := NewWithT(t)
 	// Given a clock that shows fractions of a second, which the API server does not keep
-	shop := newScripted()
-	shop.clock.SetTime(shop.clock.Now().Add(123456789 * time.Nanosecond))
-	shop.come(t, phases.Done(""), nil)
-	writes := len(shop.writes)
+	h := newScripted()
+	h.clock.SetTime(h.clock.Now().Add(123456789 * time.Nanosecond))
+	h.observe(t, phases.Done(""), nil)
+	writes := len(h.writes)
 
-	shop.come(t, phases.Done(""), nil)
+	h.observe(t, phases.Done(""), nil)
 
-	g.Expect(shop.writes).To(HaveLen(writes))
+	g.Expect(h.writes).To(HaveLen(writes))
 }
 
-func TestEventsTellOfTransitionsAndOfNothingElse(t *testing.T) {
-	wait, otherWait := phases.Wait("Pending", "made", 0), phases.Wait("Almost", "nearly", 0)
+func TestEventsAreOfTransitionsOnly(t *testing.T) {
+	wait, otherWait := phases.Wait("Pending", "allocating", 0), phases.Wait("Almost", "attaching", 0)
 	cases := map[string]struct {
-		before, after phases.Verdict
+		before, after phases.Observation
 		beforeFailure error
 		afterFailure  error
 		want          []string
 	}{
 		"the same": {before: wait, after: wait},
 		"another message": {
-			before: wait, after: phases.Wait("Pending", "made, 2 of 3", 0),
+			before: wait, after: phases.Wait("Pending", "allocating, 2 of 3", 0),
 		},
 		"another reason": {
 			before: wait, after: otherWait,
 			want: []string{
-				"Normal Almost (Ready): Ready is False: Rail: nearly",
-				"Normal Almost (RailReady): RailReady is False: nearly",
+				"Normal Almost (Ready): Ready is False: Address: attaching",
+				"Normal Almost (AddressReady): AddressReady is False: attaching",
 			},
 		},
 		"another status": {
-			before: wait, after: phases.Done("it is there"),
+			before: wait, after: phases.Done("allocated"),
 			want: []string{
-				"Normal Ready (Ready): Ready is True: all phases are done",
-				"Normal Ready (RailReady): RailReady is True: it is there",
+				"Normal Ready (Ready): Ready is True: all phases are ready",
+				"Normal Ready (AddressReady): AddressReady is True: allocated",
 			},
 		},
-		"trouble": {
-			before: wait, after: otherWait.AsTrouble(),
+		"a wait that is a warning": {
+			before: wait, after: otherWait.AsWarning(),
 			want: []string{
-				"Warning Almost (Ready): Ready is False: Rail: nearly",
-				"Warning Almost (RailReady): RailReady is False: nearly",
+				"Warning Almost (Ready): Ready is False: Address: attaching",
+				"Warning Almost (AddressReady): AddressReady is False: attaching",
 			},
 		},
-		"serving, and not at its end": {
-			before: phases.Done(""), after: phases.DoneBecause("OldServes", "old ones serve").AndStalled(),
+		"done, while something stalls": {
+			before: phases.Done(""), after: phases.DoneBecause("OldVersionServes", "version 1 serves").WhileStalled(),
 			want: []string{
-				"Normal OldServes (RailReady): RailReady is True: old ones serve",
-				"Warning OldServes (Stalled): Stalled is True: old ones serve",
+				"Normal OldVersionServes (AddressReady): AddressReady is True: version 1 serves",
+				"Warning OldVersionServes (Stalled): Stalled is True: version 1 serves",
 			},
 		},
-		"turned off": {
-			before: phases.Done(""), after: phases.NotConfigured("not asked for"),
-			want: []string{"Normal NotConfigured (RailReady): RailReady is True: not asked for"},
+		"no longer configured": {
+			before: phases.Done(""), after: phases.NotConfigured(),
 		},
 		"stalled": {
-			before: wait, after: phases.Stalled("BadLength", "too long"),
+			before: wait, after: phases.Stalled("BadClass", "too long"),
 			want: []string{
-				"Warning BadLength (Ready): Ready is False: Rail: too long",
-				"Warning BadLength (RailReady): RailReady is False: too long",
-				"Warning BadLength (Stalled): Stalled is True: too long",
+				"Warning BadClass (Ready): Ready is False: Address: too long",
+				"Warning BadClass (AddressReady): AddressReady is False: too long",
+				"Warning BadClass (Stalled): Stalled is True: too long",
 			},
 		},
 		"no longer stalled": {
-			before: phases.Stalled("BadLength", "too long"), after: wait,
+			before: phases.Stalled("BadClass", "too long"), after: wait,
 			want: []string{
-				"Normal Pending (Ready): Ready is False: Rail: made",
-				"Normal Pending (RailReady): RailReady is False: made",
-				"Normal StalledOver (Stalled): Stalled is over",
+				"Normal Pending (Ready): Ready is False: Address: allocating",
+				"Normal Pending (AddressReady): AddressReady is False: allocating",
+				"Normal StalledOver (Stalled): Stalled is no longer True",
 			},
 		},
 		"failing": {
 			before: phases.Done(""), afterFailure: errors.New("down"),
 			want: []string{
-				"Warning Failed (Ready): Ready is False: Rail: down",
-				"Warning Failed (RailReady): RailReady is False: down",
+				"Warning Failed (Ready): Ready is False: Address: down",
+				"Warning Failed (AddressReady): AddressReady is False: down",
 			},
 		},
-		"failing on": {
+		"failing again": {
 			beforeFailure: errors.New("down"), afterFailure: errors.New("down"),
 		},
-		"failing otherwise, for the same reason": {
+		"failing with another message, for the same reason": {
 			beforeFailure: errors.New("down"), afterFailure: errors.New("still down"),
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a Toy with the conditions of before
-			shop := newScripted()
-			shop.come(t, c.before, c.beforeFailure)
-			shop.events.take()
+			// Given a Machine with the conditions of before
+			h := newScripted()
+			h.observe(t, c.before, c.beforeFailure)
+			h.events.take()
 
-			// When a pass comes to what is after, and another to the same
-			shop.come(t, c.after, c.afterFailure)
-			first := shop.events.take()
-			shop.come(t, c.after, c.afterFailure)
+			// When it is reconciled to what is after, and once more
+			h.observe(t, c.after, c.afterFailure)
+			first := h.events.take()
+			h.observe(t, c.after, c.afterFailure)
 
 			// Then the Events are those of the transition, once
 			if len(c.want) == 0 {
@@ -230,87 +229,106 @@ func TestEventsTellOfTransitionsAndOfNothingElse(t *testing.T) {
 			} else {
 				g.Expect(first).To(Equal(c.want))
 			}
-			g.Expect(shop.events.take()).To(BeEmpty())
+			g.Expect(h.events.take()).To(BeEmpty())
 		})
 	}
 }
 
-func TestTheFirstSightOfWhatIsNotThereIsNoEvent(t *testing.T) {
+func TestConditionThatBeginsAsBlockedIsNoEvent(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"), says("Rail", phases.Wait("Pending", "made", 0)), says("Rim", phases.Done("")))
-	w.createToy(&Toy{})
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"), observes("Address", phases.Wait("Pending", "allocating", 0)), observes("Uplink", phases.Done("")))
+	cluster.createMachine(&Machine{})
 
-	shop.mustPass(t)
+	h.mustReconcile(t)
 
-	g.Expect(shop.events.take()).To(Equal([]string{
-		"Normal Pending (Ready): Ready is False: Rail: made",
-		"Normal Pending (RailReady): RailReady is False: made",
+	g.Expect(h.events.take()).To(Equal([]string{
+		"Normal Pending (Ready): Ready is False: Address: allocating",
+		"Normal Pending (AddressReady): AddressReady is False: allocating",
 	}))
 }
 
-func TestAnOptionThatIsOffIsNoNewsUntilItHasBeenOn(t *testing.T) {
+func TestPhaseThatIsNotConfiguredHasNoCondition(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy with an option that is off, behind a phase that gates
-	w := newWorld()
-	verdict := phases.Wait("Pending", "made", 0)
-	rail := step{Name: "Rail", Observe: func(context.Context, *scope) (phases.Verdict, error) { return verdict, nil }}
-	shop := newWorkshop(w, rail, gearOf("Axle"))
-	w.createToy(&Toy{Spec: map[string]string{}})
-	shop.mustPass(t)
-	shop.events.take()
-	axle := func() []string {
-		return slices.DeleteFunc(shop.events.take(), func(event string) bool { return !strings.Contains(event, "(AxleReady)") })
+	// Given a Machine with an optional disk that it does not ask for, behind a phase that gates
+	cluster := newFakeCluster()
+	observation := phases.Observation(phases.Wait("Pending", "allocating", 0))
+	address := step{Name: "Address", Observe: func(context.Context, *scope) (phases.Observation, error) { return observation, nil }}
+	h := newHarness(cluster, address, diskOf("Boot"))
+	cluster.createMachine(&Machine{Spec: map[string]string{}})
+	bootEvents := func() []string {
+		return slices.DeleteFunc(h.events.take(), func(event string) bool { return !strings.Contains(event, "(BootReady)") })
 	}
+	haveNoBoot := Not(ContainElement(HavePrefix("BootReady")))
 
-	// When it is looked at, and then is behind a gate again, nobody is told
-	verdict = phases.Done("")
-	shop.mustPass(t)
-	g.Expect(shop.states()).To(ContainElement("AxleReady=True/NotConfigured"))
-	verdict = phases.Wait("Pending", "made", 0)
-	shop.mustPass(t)
-	g.Expect(shop.states()).To(ContainElement("AxleReady=Unknown/Blocked"))
-	verdict = phases.Done("")
-	shop.mustPass(t)
-	g.Expect(axle()).To(BeEmpty())
+	// When the phase is blocked, runs, and is blocked again, it has no condition and no Event
+	for _, observed := range []phases.Observation{observation, phases.Done(""), observation} {
+		observation = observed
+		h.mustReconcile(t)
+		g.Expect(h.states()).To(haveNoBoot)
+	}
+	g.Expect(bootEvents()).To(BeEmpty())
 
-	// When it is turned on, and off again, that is told
-	shop.editToy(func(toy *Toy) { toy.Spec = map[string]string{"Axle": "red"} })
-	shop.settle(t)
-	g.Expect(axle()).To(ContainElement("Normal Ready (AxleReady): AxleReady is True: it turns"))
-	shop.editToy(func(toy *Toy) { delete(toy.Spec, "Axle") })
-	shop.settle(t)
-	g.Expect(axle()).To(ContainElement("Normal NotConfigured (AxleReady): AxleReady is True: spec.Axle is not set"))
+	// When it is turned on, blocked or not, it has one
+	h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Boot": "fast"} })
+	h.mustReconcile(t)
+	g.Expect(h.states()).To(ContainElement("BootReady=Unknown/Blocked"))
+	observation = phases.Done("")
+	h.settle(t)
+	g.Expect(bootEvents()).To(ContainElement("Normal Ready (BootReady): BootReady is True: attached"))
+
+	// When it is turned off, it has one until nothing is left of it
+	h.goneAfter["boot"] = 1
+	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
+	h.mustReconcile(t)
+	g.Expect(h.states()).To(ContainElement("BootReady=False/Pruning"))
+	g.Expect(bootEvents()).To(ConsistOf(HavePrefix("Normal Pruning (BootReady): BootReady is False: waiting for Disk boot to be deleted")))
+	h.settle(t)
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "AddressReady=True/Ready"}))
+	g.Expect(bootEvents()).To(BeEmpty())
 }
 
-func TestLongMessagesAreCutAndNoLetterInTwo(t *testing.T) {
+func TestPhaseThatIsNotConfiguredKeepsItsConditionUntilItIsPruned(t *testing.T) {
 	g := NewWithT(t)
-	shop := newScripted()
+	// Given a disk that is turned off behind a phase that gates
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.definition.Phases = []phase{observes("Address", phases.Wait("Pending", "", 0)), diskOf("Boot")}
+	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
 
-	shop.come(t, phases.Wait("Pending", strings.Repeat("ä", 20000), 0), nil)
+	// When it is reconciled, the disk exists, and so does its condition
+	h.mustReconcile(t)
+	g.Expect(h.device("Disk", "boot")).NotTo(BeNil())
+	g.Expect(h.states()).To(ContainElement("BootReady=Unknown/Blocked"))
+}
+
+func TestLongMessagesAreCutBetweenCharacters(t *testing.T) {
+	g := NewWithT(t)
+	h := newScripted()
+
+	h.observe(t, phases.Wait("Pending", strings.Repeat("ä", 20000), 0), nil)
 
 	// The limits of the API server, for the message of a condition and the note of an Event.
 	const longestMessage, longestNote = 32768, 1024
-	for _, message := range []string{shop.condition(t, "Ready").Message, shop.condition(t, "RailReady").Message} {
+	for _, message := range []string{h.condition(t, "Ready").Message, h.condition(t, "AddressReady").Message} {
 		g.Expect(len(message)).To(BeNumerically("<=", longestMessage))
 		g.Expect(strings.ToValidUTF8(message, "?")).To(Equal(message))
 	}
-	for _, event := range shop.events.take() {
+	for _, event := range h.events.take() {
 		_, note, _ := strings.Cut(event, "): ")
 		g.Expect(len(note)).To(BeNumerically("<=", longestNote))
 		g.Expect(strings.ToValidUTF8(note, "?")).To(Equal(note))
 	}
 }
 
-func TestAConditionOfAPhaseThatIsNoMoreIsDropped(t *testing.T) {
+func TestConditionOfAFormerPhaseIsRemoved(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy settled by a version of the operator with a phase more
-	w := newWorld()
-	w.createToy(&Toy{})
-	newWorkshop(w, says("Rail", phases.Done("")), says("Rim", phases.Done(""))).settle(t)
+	// Given a Machine settled by a version of the operator with one more phase
+	cluster := newFakeCluster()
+	cluster.createMachine(&Machine{})
+	newHarness(cluster, observes("Address", phases.Done("")), observes("Uplink", phases.Done(""))).settle(t)
 
-	shop := newWorkshop(w, says("Rail", phases.Done("")))
-	shop.settle(t)
+	h := newHarness(cluster, observes("Address", phases.Done("")))
+	h.settle(t)
 
-	g.Expect(shop.states()).To(Equal([]string{"Ready=True/Ready", "RailReady=True/Ready"}))
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "AddressReady=True/Ready"}))
 }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -18,200 +17,207 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-func TestTheFinalizerIsThereBeforeTheFirstSideEffect(t *testing.T) {
-	for name, first := range map[string]func(*world) phase{
-		"a child": func(*world) phase { return gearOf("Axle") },
-		"a step":  func(w *world) phase { return thingOf(w, "Axle") },
+func TestFinalizerIsAddedBeforeTheFirstSideEffect(t *testing.T) {
+	for name, first := range map[string]func(*fakeCluster) phase{
+		"a child": func(*fakeCluster) phase { return diskOf("Boot") },
+		"a step":  func(cluster *fakeCluster) phase { return ipOf(cluster, "Boot") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			w := newWorld()
-			shop := newWorkshop(w, first(w))
-			w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
+			cluster := newFakeCluster()
+			h := newHarness(cluster, first(cluster))
+			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 
-			shop.mustPass(t)
+			h.mustReconcile(t)
 
-			g.Expect(w.writes[0]).To(Equal("finalize"))
-			g.Expect(len(w.writes)).To(BeNumerically(">", 1))
+			g.Expect(cluster.writes[0]).To(Equal("finalize"))
+			g.Expect(len(cluster.writes)).To(BeNumerically(">", 1))
 		})
 	}
 }
 
 func TestTeardownIsTheListReversed(t *testing.T) {
 	g := NewWithT(t)
-	// Given a settled Toy, whose wheel and thing take their time to go
-	w := newWorld()
-	w.goesAfter["rim"], w.goesAfter["rail"] = 2, 1
-	shop := newWorkshop(w, gearOf("Axle"), thingOf(w, "Rail"), wheelOf("Rim"))
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red", "Rail": "long", "Rim": "blue"}})
-	shop.settle(t)
-	w.writes = nil
+	// Given a settled Machine, whose NIC and IP take ticks to be gone
+	cluster := newFakeCluster()
+	cluster.goneAfter["uplink"], cluster.goneAfter["address"] = 2, 1
+	h := newHarness(cluster, diskOf("Boot"), ipOf(cluster, "Address"), nicOf("Uplink"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast", "Address": "static", "Uplink": "cheap"}})
+	h.settle(t)
+	cluster.writes = nil
 
 	// When it is deleted
-	w.deleteToy()
-	result := shop.mustPass(t)
+	cluster.deleteMachine()
+	result := h.mustReconcile(t)
 
-	// Then the last phase goes first, and the status says what is waited for
-	g.Expect(w.writes).To(Equal([]string{"delete Wheel rim", "status"}))
+	// Then the last phase is undone first, and the status says what it waits for
+	g.Expect(cluster.writes).To(Equal([]string{"delete Nic uplink", "status"}))
 	g.Expect(result).To(Equal(reconcile.Result{RequeueAfter: phases.SafetyNet}))
-	g.Expect(shop.states()).To(Equal([]string{
-		"Ready=False/Terminating", "AxleReady=Unknown/Blocked", "RailReady=Unknown/Blocked", "RimReady=False/Terminating",
+	g.Expect(h.states()).To(Equal([]string{
+		"Ready=False/Terminating", "BootReady=Unknown/Blocked", "AddressReady=Unknown/Blocked", "UplinkReady=False/Terminating",
 		"Reconciling=True/Terminating",
 	}))
-	g.Expect(shop.condition(t, "Ready").Message).To(Equal("Rim: waiting for Wheel rim to be gone"))
-	g.Expect(shop.condition(t, "AxleReady").Message).To(Equal("kept until Rim is gone"))
+	g.Expect(h.condition(t, "Ready").Message).To(Equal("Uplink: waiting for Nic uplink to be deleted (finalizers: foregroundDeletion)"))
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal("kept until phase Uplink is deleted"))
 
-	// When it is still there at the next pass, it is not deleted again
-	w.tick()
-	shop.mustPass(t)
-	g.Expect(w.writes).To(HaveLen(2))
+	// When it still exists at the next reconcile, it is not deleted again
+	cluster.tick()
+	h.mustReconcile(t)
+	g.Expect(cluster.writes).To(HaveLen(2))
 
 	// When it is gone, the step is undone, with a wait of its own
-	w.tick()
-	result = shop.mustPass(t)
-	g.Expect(w.writes).To(Equal([]string{"delete Wheel rim", "status", "unmake thing rail", "status"}))
+	cluster.tick()
+	result = h.mustReconcile(t)
+	g.Expect(cluster.writes).To(Equal([]string{"delete Nic uplink", "status", "release ip address", "status"}))
 	g.Expect(result).To(Equal(reconcile.Result{RequeueAfter: 3 * time.Second}))
-	g.Expect(shop.condition(t, "Ready").Message).To(Equal("Rail: waiting for the thing to be gone"))
-	g.Expect(shop.condition(t, "RimReady").Message).To(Equal("gone"))
+	g.Expect(h.condition(t, "Ready").Message).To(Equal("Address: waiting for the IP to be released"))
+	g.Expect(h.condition(t, "UplinkReady").Message).To(Equal("deleted"))
 
-	// When that is gone, too, so is the rest, and the finalizer last of all
-	shop.settle(t)
-	g.Expect(w.writes[4:]).To(Equal([]string{"delete Gear axle", "status", "unfinalize"}))
-	g.Expect(w.toy()).To(BeNil())
-	g.Expect(w.left()).To(BeEmpty())
+	// When that is gone, the rest is undone, and the finalizer removed last
+	h.settle(t)
+	g.Expect(cluster.writes[4:]).To(Equal([]string{"delete Disk boot", "status", "unfinalize"}))
+	g.Expect(cluster.machine()).To(BeNil())
+	g.Expect(cluster.left()).To(BeEmpty())
 }
 
-func TestTeardownLeavesStrangersAlone(t *testing.T) {
+func TestTeardownLeavesUnmanagedObjectsAlone(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy that could not have its gear, because a stranger's has the name
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"))
-	w.put(&Gear{ObjectMeta: metav1.ObjectMeta{Name: "axle", Namespace: toyNamespace}})
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
-	shop.settle(t)
+	// Given a Machine that could not create its disk, because an unmanaged one has the name
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"))
+	cluster.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace}})
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	h.settle(t)
 
 	// When it is deleted
-	w.deleteToy()
-	shop.settle(t)
+	cluster.deleteMachine()
+	h.settle(t)
 
-	// Then it is gone and the stranger's gear is there
-	g.Expect(w.toy()).To(BeNil())
-	g.Expect(w.part("Gear", "axle")).NotTo(BeNil())
+	// Then it is gone and the unmanaged disk exists
+	g.Expect(cluster.machine()).To(BeNil())
+	g.Expect(cluster.device("Disk", "boot")).NotTo(BeNil())
 }
 
 func TestTeardownDoesNotBelieveALaggingCache(t *testing.T) {
 	g := NewWithT(t)
-	// Given a cache that does not show the gear yet which the last pass has made
-	w := newWorld()
-	w.lags = true
-	shop := newWorkshop(w, gearOf("Axle"))
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
-	w.sync()
-	shop.mustPass(t)
-	w.deleteToy()
-	w.cache[ref{"Toy", toyName}] = w.toy()
+	// Given a cache that does not show the disk yet which the last reconcile has created
+	cluster := newFakeCluster()
+	cluster.lags = true
+	h := newHarness(cluster, diskOf("Boot"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	cluster.sync()
+	h.mustReconcile(t)
+	cluster.deleteMachine()
+	cluster.cache[ref{"Machine", machineName}] = cluster.machine()
 
-	// When the Toy is torn down
-	shop.mustPass(t)
+	// When the Machine is torn down
+	h.mustReconcile(t)
 
-	// Then the gear is deleted all the same
-	g.Expect(w.writes).To(ContainElement("delete Gear axle"))
+	// Then the disk is deleted all the same
+	g.Expect(cluster.writes).To(ContainElement("delete Disk boot"))
 }
 
-func TestAnObjectOfWhichTheFinalizerIsGoneIsLeftAlone(t *testing.T) {
+func TestObjectWithoutTheFinalizerIsNotTornDownAgain(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy on its way out that only somebody else's finalizer holds
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"))
-	w.createToy(&Toy{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"example.com/other"}}, Spec: map[string]string{"Axle": "red"}})
-	shop.settle(t)
-	w.deleteToy()
-	shop.settle(t)
-	g.Expect(w.toy().Finalizers).To(Equal([]string{"example.com/other"}))
-	w.writes = nil
+	// Given a Machine that is deleted, and has only the finalizer of another controller
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"))
+	cluster.createMachine(&Machine{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"example.com/other"}}, Spec: map[string]string{"Boot": "fast"}})
+	h.settle(t)
+	cluster.deleteMachine()
+	h.settle(t)
+	g.Expect(cluster.machine().Finalizers).To(Equal([]string{"example.com/other"}))
+	cluster.writes = nil
 
-	// When a pass is made
-	result := shop.mustPass(t)
+	// When it is reconciled
+	result := h.mustReconcile(t)
 
 	// Then nothing is done
 	g.Expect(result).To(Equal(reconcile.Result{}))
-	g.Expect(w.writes).To(BeEmpty())
+	g.Expect(cluster.writes).To(BeEmpty())
 }
 
-func TestOrphanDeletionKeepsTheChildren(t *testing.T) {
+func TestOrphaningDeletionKeepsTheChildren(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy that is deleted with its children to be kept
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"), wheelOf("Rim"))
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red", "Rim": "blue"}})
-	shop.settle(t)
-	w.remove(ref{"Toy", toyName}, metav1.FinalizerOrphanDependents)
-	w.writes = nil
+	// Given a Machine that is deleted with its children to be kept
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"), nicOf("Uplink"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast", "Uplink": "cheap"}})
+	h.settle(t)
+	cluster.remove(ref{"Machine", machineName}, metav1.FinalizerOrphanDependents)
+	cluster.writes = nil
 
-	// When a pass is made before the garbage collector has orphaned them
-	result := shop.mustPass(t)
+	// When it is reconciled before the garbage collector has orphaned them
+	result := h.mustReconcile(t)
 
-	// Then they are kept, and the status says on what the teardown waits
-	g.Expect(w.writes).To(Equal([]string{"status"}))
+	// Then they are kept, and the status says what the teardown waits for, which is no phase
+	g.Expect(cluster.writes).To(Equal([]string{"status"}))
 	g.Expect(result.RequeueAfter).To(Equal(phases.SafetyNet))
-	g.Expect(shop.condition(t, "Ready").Message).To(ContainSubstring("garbage collector"))
+	const message = "waiting for the garbage collector to orphan the children, as the deletion asks (finalizers: orphan)"
+	g.Expect(h.condition(t, "Ready").Message).To(Equal(message))
+	g.Expect(h.states()).To(Equal([]string{
+		"Ready=False/Terminating", "BootReady=Unknown/Blocked", "UplinkReady=Unknown/Blocked", "Reconciling=True/Terminating",
+	}))
+	g.Expect(h.condition(t, "UplinkReady").Message).To(Equal(message))
 
 	// When it has
-	for _, r := range []ref{{"Gear", "axle"}, {"Wheel", "rim"}} {
-		w.meddle(r.kind, r.name, func(c child) { c.SetOwnerReferences(nil) })
+	for _, r := range []ref{{"Disk", "boot"}, {"Nic", "uplink"}} {
+		cluster.modify(r.kind, r.name, func(d device) { d.SetOwnerReferences(nil) })
 	}
-	toy := w.toy()
-	toy.Finalizers = []string{toyFinalizer}
-	w.put(toy)
-	shop.settle(t)
+	machine := cluster.machine()
+	machine.Finalizers = []string{machineFinalizer}
+	cluster.store(machine)
+	h.settle(t)
 
-	// Then the Toy is gone and they are there
-	g.Expect(w.toy()).To(BeNil())
-	g.Expect(w.part("Gear", "axle")).NotTo(BeNil())
-	g.Expect(w.part("Wheel", "rim")).NotTo(BeNil())
+	// Then the Machine is gone and they exist
+	g.Expect(cluster.machine()).To(BeNil())
+	g.Expect(cluster.device("Disk", "boot")).NotTo(BeNil())
+	g.Expect(cluster.device("Nic", "uplink")).NotTo(BeNil())
 }
 
-func TestOrphansAreKeptWhenTheCacheHasNotSeenTheDeletion(t *testing.T) {
-	for name, restarted := range map[string]bool{"by an engine that knows nothing": true, "by one that has just written the status": false} {
+func TestOrphanIsNotAdoptedAgainWhenTheCacheDoesNotShowTheDeletion(t *testing.T) {
+	for name, restarted := range map[string]bool{"by an engine that has just started": true, "by one that has just written the status": false} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a Toy that is deleted with its children to be kept, and a child that the garbage
-			// collector has orphaned already, while the cache shows the Toy as it was
-			w := newWorld()
-			shop := newWorkshop(w, gearOf("Axle"))
-			shop.definition.Policies = func(*Toy) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptIfUnowned, ssa.CorrectDrift }
-			w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
-			shop.settle(t)
-			engine, err := shop.engine()
+			// Given a Machine that is deleted with its children to be kept, and a child that the garbage
+			// collector has orphaned already, while the cache shows the Machine as it was
+			cluster := newFakeCluster()
+			h := newHarness(cluster, diskOf("Boot"))
+			h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptIfUnowned, ssa.CorrectDrift }
+			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+			h.settle(t)
+			engine, err := h.engine()
 			g.Expect(err).NotTo(HaveOccurred())
-			pass := func() reconcile.Result {
-				result, err := engine.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: toyNamespace, Name: toyName}})
+			run := func() reconcile.Result {
+				result, err := engine.Reconcile(t.Context(), machineRequest)
 				g.Expect(err).NotTo(HaveOccurred())
 				return result
 			}
-			w.writes = nil
+			cluster.writes = nil
 			if !restarted {
-				w.editToy(func(toy *Toy) { toy.Spec["Axle"] = "blue" })
-				pass()
-				g.Expect(w.writes).To(HaveExactElements(ContainSubstring("Gear axle"), "status"))
+				cluster.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "cheap" })
+				run()
+				g.Expect(cluster.writes).To(HaveExactElements(ContainSubstring("Disk boot"), "status"))
 			}
-			w.lags = true
-			w.remove(ref{"Toy", toyName}, metav1.FinalizerOrphanDependents)
-			w.meddle("Gear", "axle", func(c child) { c.SetOwnerReferences(nil) })
-			w.cache[ref{"Gear", "axle"}] = w.objects[ref{"Gear", "axle"}]
-			w.writes = nil
+			cluster.lags = true
+			cluster.remove(ref{"Machine", machineName}, metav1.FinalizerOrphanDependents)
+			cluster.modify("Disk", "boot", func(d device) { d.SetOwnerReferences(nil) })
+			cluster.cache[ref{"Disk", "boot"}] = cluster.objects[ref{"Disk", "boot"}]
+			cluster.writes = nil
 
-			// When a pass is made
-			result := pass()
+			// When it is reconciled
+			result := run()
 
-			// Then the child is not made the Toy's again, which would tear it down later
-			g.Expect(w.writes).To(BeEmpty())
-			g.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<", time.Second)), "the Toy is read again")
+			// Then the child is not adopted again, which would tear it down later: the deletion is observed
+			g.Expect(cluster.writes).To(Equal([]string{"status"}))
+			g.Expect(result.RequeueAfter).To(Equal(phases.SafetyNet))
+			g.Expect(h.condition(t, "Ready").Message).To(ContainSubstring("garbage collector"))
+			g.Expect(cluster.objects[ref{"Disk", "boot"}].GetOwnerReferences()).To(BeEmpty())
 		})
 	}
 }
 
-func TestATeardownThatFailsSaysSoAndStaysRemovable(t *testing.T) {
+func TestTeardownThatFailsIsReportedAndRetried(t *testing.T) {
 	down := errors.New("the cloud is down")
 	cases := map[string]struct {
 		verdict phases.Verdict
@@ -221,138 +227,138 @@ func TestATeardownThatFailsSaysSoAndStaysRemovable(t *testing.T) {
 		reason  string
 	}{
 		"an error is retried with backoff": {failure: down, retried: down, reason: "Failed"},
-		// Nobody edits the spec of an object that is going, and the cloud is not watched.
-		"a stall is looked at again":           {verdict: phases.Stalled("Locked", "remove the lock"), after: phases.SafetyNet, reason: "Locked"},
-		"so is a permanent error":              {failure: &ssa.Error{Reason: ssa.ReasonInvalid, Object: "x", Message: "y"}, after: phases.SafetyNet, reason: "Invalid"},
-		"a wait says how long":                 {verdict: phases.Wait("Going", "", time.Minute), after: time.Minute, reason: "Going"},
-		"no verdict does not let the thing go": {after: phases.SafetyNet, reason: "Failed"},
+		// Nobody edits the spec of an object that is being deleted, and the cloud is not watched.
+		"a stall is rechecked":              {verdict: phases.Stalled("Locked", "remove the lock"), after: phases.SafetyNet, reason: "Locked"},
+		"so is a permanent error":           {failure: &ssa.Error{Reason: ssa.ReasonInvalid, Object: "x", Message: "y"}, after: phases.SafetyNet, reason: "Invalid"},
+		"a wait says how long":              {verdict: phases.Wait("Going", "", time.Minute), after: time.Minute, reason: "Going"},
+		"no verdict does not count as done": {after: phases.SafetyNet, reason: "Failed"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a step that cannot be undone yet, after a gear
-			w := newWorld()
+			// Given a step that cannot be undone yet, after a disk
+			cluster := newFakeCluster()
 			var broken bool
-			rail := says("Rail", phases.Done(""))
-			rail.Ensure = rail.Observe
-			rail.Undo = func(context.Context, *scope) (phases.Verdict, error) {
+			address := observes("Address", phases.Done(""))
+			address.Ensure = func(context.Context, *scope) (phases.Verdict, error) { return phases.Done(""), nil }
+			address.Undo = func(context.Context, *scope) (phases.Verdict, error) {
 				if broken {
 					return c.verdict, c.failure
 				}
 				return phases.Done(""), nil
 			}
-			shop := newWorkshop(w, gearOf("Axle"), rail)
-			w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
-			shop.settle(t)
-			w.deleteToy()
+			h := newHarness(cluster, diskOf("Boot"), address)
+			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+			h.settle(t)
+			cluster.deleteMachine()
 
-			// When a pass tries
+			// When it is reconciled
 			broken = true
-			result, err := shop.pass(t)
+			result, err := h.reconcile(t)
 
-			// Then it comes again, says why, and does not go on to the gear
+			// Then it is reconciled again, says why, and does not go on to the disk
 			if c.retried != nil {
 				g.Expect(err).To(MatchError(c.retried))
 			} else {
 				g.Expect(err).NotTo(HaveOccurred())
 			}
 			g.Expect(result.RequeueAfter).To(Equal(c.after))
-			g.Expect(shop.condition(t, "Ready").Reason).To(Equal(c.reason))
-			g.Expect(w.part("Gear", "axle")).NotTo(BeNil())
+			g.Expect(h.condition(t, "Ready").Reason).To(Equal(c.reason))
+			g.Expect(cluster.device("Disk", "boot")).NotTo(BeNil())
 
-			// When it can be undone, the Toy goes
+			// When it can be undone, the Machine is removed
 			broken = false
-			shop.settle(t)
-			g.Expect(w.toy()).To(BeNil())
+			h.settle(t)
+			g.Expect(cluster.machine()).To(BeNil())
 		})
 	}
 }
 
-func TestASpecThatIsWrongCanBeDeleted(t *testing.T) {
+func TestObjectWithAWrongSpecCanBeDeleted(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy of whose spec no gear can be made any more
-	w := newWorld()
+	// Given a Machine of whose spec no disk can be computed any more
+	cluster := newFakeCluster()
 	wrong := false
-	axle := gearOf("Axle")
-	build := axle.Desired
-	axle.Desired = func(s *scope) (*partConfiguration, error) {
+	boot := diskOf("Boot")
+	build := boot.Desired
+	boot.Desired = func(s *scope) (*deviceConfiguration, error) {
 		if wrong {
-			return nil, errors.New("no such colour")
+			return nil, errors.New("no such class")
 		}
 		return build(s)
 	}
-	shop := newWorkshop(w, axle)
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
-	shop.settle(t)
+	h := newHarness(cluster, boot)
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	h.settle(t)
 	wrong = true
 
 	// When it is deleted
-	w.deleteToy()
-	shop.settle(t)
+	cluster.deleteMachine()
+	h.settle(t)
 
-	// Then it goes
-	g.Expect(w.toy()).To(BeNil())
-	g.Expect(w.left()).To(BeEmpty())
+	// Then it is deleted
+	g.Expect(cluster.machine()).To(BeNil())
+	g.Expect(cluster.left()).To(BeEmpty())
 }
 
-// unserved is a reader of a cluster that does not serve Wheels.
+// unserved is a reader of a cluster that does not serve Nics.
 type unserved struct{ reader }
 
 func (u unserved) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
-	if _, ok := into.(*Wheel); ok {
-		return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: toyGroup.Group, Kind: "Wheel"}}
+	if _, ok := into.(*Nic); ok {
+		return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: machineGroup.Group, Kind: "Nic"}}
 	}
 	return u.reader.Get(ctx, key, into, options...)
 }
 
 func (u unserved) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
-	if _, ok := into.(*WheelList); ok {
-		return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: toyGroup.Group, Kind: "Wheel"}}
+	if _, ok := into.(*NicList); ok {
+		return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: machineGroup.Group, Kind: "Nic"}}
 	}
 	return u.reader.List(ctx, into, options...)
 }
 
-func TestAKindThatIsNotServedIsNoObstacle(t *testing.T) {
+func TestKindThatIsNotServedBlocksNothing(t *testing.T) {
 	g := NewWithT(t)
-	// Given a cluster that does not serve Wheels, which the Toy does not ask for
-	w := newWorld()
-	shop := newWorkshop(w, gearOf("Axle"), wheelOf("Rim"))
-	shop.dependencies.Reader = unserved{reader{world: w, cached: true}}
-	shop.dependencies.Uncached = unserved{reader{world: w}}
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
+	// Given a cluster that does not serve Nics, which the Machine does not ask for
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"), nicOf("Uplink"))
+	h.dependencies.Reader = unserved{reader{fakeCluster: cluster, cached: true}}
+	h.dependencies.Uncached = unserved{reader{fakeCluster: cluster}}
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 
 	// When it is settled, it is Ready
-	shop.settle(t)
-	g.Expect(shop.states()).To(ContainElements("Ready=True/Ready", "RimReady=True/NotConfigured"))
+	h.settle(t)
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "BootReady=True/Ready"}))
 
-	// When it is deleted, it goes
-	w.deleteToy()
-	shop.settle(t)
-	g.Expect(w.toy()).To(BeNil())
+	// When it is deleted, it is deleted
+	cluster.deleteMachine()
+	h.settle(t)
+	g.Expect(cluster.machine()).To(BeNil())
 }
 
-func TestAFinalizerThatCannotBeRemovedIsSaid(t *testing.T) {
+func TestFinalizerThatCannotBeRemovedIsReported(t *testing.T) {
 	g := NewWithT(t)
-	// Given a Toy of which all is gone, in a world that refuses to remove the finalizer
-	w := newWorld()
-	refusal := &ssa.Error{Reason: ssa.ReasonForbidden, Object: "Toy train", Message: "grant the permission"}
-	shop := newWorkshop(w, gearOf("Axle"))
-	w.createToy(&Toy{Spec: map[string]string{"Axle": "red"}})
-	shop.settle(t)
-	w.deleteToy()
-	shop.mustPass(t)
-	w.refuse = func(what string) error {
+	// Given a Machine of which nothing is left, in a cluster that refuses to remove the finalizer
+	cluster := newFakeCluster()
+	refusal := &ssa.Error{Reason: ssa.ReasonForbidden, Object: "Machine vm1", Message: "grant the permission"}
+	h := newHarness(cluster, diskOf("Boot"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	h.settle(t)
+	cluster.deleteMachine()
+	h.mustReconcile(t)
+	cluster.fail = func(what string) error {
 		if what == "unfinalize" {
 			return refusal
 		}
 		return nil
 	}
 
-	// When a pass is made
-	_, err := shop.pass(t)
+	// When it is reconciled
+	_, err := h.reconcile(t)
 
 	// Then it is retried, and the status says what the deletion waits for
 	g.Expect(err).To(MatchError(refusal))
-	g.Expect(shop.condition(t, "Ready").Reason).To(Equal("Forbidden"))
-	g.Expect(shop.condition(t, "Ready").Message).To(ContainSubstring("removing the finalizer"))
+	g.Expect(h.condition(t, "Ready").Reason).To(Equal("Forbidden"))
+	g.Expect(h.condition(t, "Ready").Message).To(ContainSubstring("removing the finalizer"))
 }

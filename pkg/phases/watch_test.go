@@ -33,58 +33,58 @@ func (q *queue) AddAfter(request reconcile.Request, after time.Duration) {
 
 func watchesOf(t *testing.T, list ...phase) []phases.ChildWatch {
 	t.Helper()
-	engine, err := newWorkshop(newWorld(), list...).engine()
+	engine, err := newHarness(newFakeCluster(), list...).engine()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{toyGroup})
-	mapper.Add(toyGroup.WithKind("Toy"), meta.RESTScopeNamespace)
-	return engine.Watches(mapper)
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{machineGroup})
+	mapper.Add(machineGroup.WithKind("Machine"), meta.RESTScopeNamespace)
+	return phases.WatchesOf(engine, mapper)
 }
 
-func TestEachKindIsWatchedOnce(t *testing.T) {
+func TestEachKindOfChildIsWatchedOnce(t *testing.T) {
 	g := NewWithT(t)
 
-	watches := watchesOf(t, gearOf("Axle"), wheelOf("Rim"), gearOf("Hub"), says("Rail", phases.Done("")))
+	watches := watchesOf(t, diskOf("Boot"), nicOf("Uplink"), diskOf("Data"), observes("Address", phases.Done("")))
 
 	g.Expect(watches).To(HaveLen(2))
-	g.Expect(watches[0].Object).To(BeAssignableToTypeOf(&Gear{}))
-	g.Expect(watches[1].Object).To(BeAssignableToTypeOf(&Wheel{}))
+	g.Expect(watches[0].Object).To(BeAssignableToTypeOf(&Disk{}))
+	g.Expect(watches[1].Object).To(BeAssignableToTypeOf(&Nic{}))
 }
 
-// ownedGear is a Gear that the Toy controls, as it was before something happened to it.
-func ownedGear() *Gear {
-	toy := &Toy{ObjectMeta: metav1.ObjectMeta{Name: toyName, UID: "toy"}}
-	return &Gear{ObjectMeta: metav1.ObjectMeta{
-		Name: "axle", Namespace: toyNamespace, Generation: 1, ResourceVersion: "1",
-		OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(toy, toyGroup.WithKind("Toy"))},
+// ownedDisk is a Disk that the Machine controls, as it was before something happened to it.
+func ownedDisk() *Disk {
+	machine := &Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "machine"}}
+	return &Disk{ObjectMeta: metav1.ObjectMeta{
+		Name: "boot", Namespace: machineNamespace, Generation: 1, ResourceVersion: "1",
+		OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(machine, machineGroup.WithKind("Machine"))},
 	}}
 }
 
-func TestOnlyProgressIsPutOff(t *testing.T) {
+func TestOnlyProgressOfAChildIsDelayed(t *testing.T) {
 	cases := map[string]struct {
-		before, after func(*Gear)
+		before, after func(*Disk)
 		want          time.Duration
 	}{
 		"a status that settles nothing": {want: phases.ProgressInterval},
-		"it has become ready":           {after: func(gear *Gear) { gear.Turns = true }},
-		"it has ceased to be":           {before: func(gear *Gear) { gear.Turns = true }},
-		"its spec":                      {after: func(gear *Gear) { gear.Generation = 2 }},
-		"a label that others add":       {after: func(gear *Gear) { gear.Labels = map[string]string{"a": "b"} }, want: phases.ProgressInterval},
-		"an annotation that others add": {after: func(gear *Gear) { gear.Annotations = map[string]string{"a": "b"} }, want: phases.ProgressInterval},
-		"a label that is taken":         {before: func(gear *Gear) { gear.Labels = map[string]string{"a": "b"} }},
+		"it has become ready":           {after: func(disk *Disk) { disk.Attached = true }},
+		"it is ready no longer":         {before: func(disk *Disk) { disk.Attached = true }},
+		"its spec":                      {after: func(disk *Disk) { disk.Generation = 2 }},
+		"a label that others add":       {after: func(disk *Disk) { disk.Labels = map[string]string{"a": "b"} }, want: phases.ProgressInterval},
+		"an annotation that others add": {after: func(disk *Disk) { disk.Annotations = map[string]string{"a": "b"} }, want: phases.ProgressInterval},
+		"a label that is taken":         {before: func(disk *Disk) { disk.Labels = map[string]string{"a": "b"} }},
 		"an annotation that is changed": {
-			before: func(gear *Gear) { gear.Annotations = map[string]string{"a": "b"} },
-			after:  func(gear *Gear) { gear.Annotations = map[string]string{"a": "c"} }},
-		"its finalizers":                   {after: func(gear *Gear) { gear.Finalizers = []string{"a/b"} }},
-		"its owner":                        {after: func(gear *Gear) { gear.OwnerReferences = nil }},
-		"it is deleted":                    {after: func(gear *Gear) { gear.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }},
-		"nothing: a resync":                {after: func(gear *Gear) { gear.ResourceVersion = "1" }},
-		"a kind that counts no generation": {before: func(gear *Gear) { gear.Generation = 0 }, after: func(gear *Gear) { gear.Generation = 0 }},
+			before: func(disk *Disk) { disk.Annotations = map[string]string{"a": "b"} },
+			after:  func(disk *Disk) { disk.Annotations = map[string]string{"a": "c"} }},
+		"its finalizers":                   {after: func(disk *Disk) { disk.Finalizers = []string{"a/b"} }},
+		"its owner":                        {after: func(disk *Disk) { disk.OwnerReferences = nil }},
+		"it is deleted":                    {after: func(disk *Disk) { disk.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }},
+		"nothing: a resync":                {after: func(disk *Disk) { disk.ResourceVersion = "1" }},
+		"a kind that counts no generation": {before: func(disk *Disk) { disk.Generation = 0 }, after: func(disk *Disk) { disk.Generation = 0 }},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Given a gear before and after a change
-			before, after := ownedGear(), ownedGear()
+			// Given a disk before and after a change
+			before, after := ownedDisk(), ownedDisk()
 			after.ResourceVersion = "2"
 			if c.before != nil {
 				c.before(before)
@@ -95,26 +95,26 @@ func TestOnlyProgressIsPutOff(t *testing.T) {
 
 			// When the watch delivers it
 			q := &queue{}
-			watchesOf(t, gearOf("Axle"))[0].Handler.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
+			watchesOf(t, diskOf("Boot"))[0].Handler.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
 
-			// Then its Toy is looked at, at once or a little later
-			g.Expect(q.added).To(Equal(map[string]time.Duration{toyName: c.want}))
+			// Then its Machine is reconciled at once, or after the interval
+			g.Expect(q.added).To(Equal(map[string]time.Duration{machineName: c.want}))
 		})
 	}
 }
 
-func TestAStrangerThatGoesFreesItsName(t *testing.T) {
-	unnamed := gearOf("Axle")
+func TestDeletedObjectFreesTheNameOfAChild(t *testing.T) {
+	unnamed := diskOf("Boot")
 	unnamed.ChildName = nil
-	stranger := &Gear{ObjectMeta: metav1.ObjectMeta{Name: toyName, Namespace: toyNamespace}}
+	unmanaged := &Disk{ObjectMeta: metav1.ObjectMeta{Name: machineName, Namespace: machineNamespace}}
 	cases := map[string]struct {
 		phase phase
-		gone  *Gear
+		gone  *Disk
 		want  []string
 	}{
-		"a stranger of the owner's name":                    {unnamed, stranger, []string{toyName}},
-		"a stranger, where children are named by the phase": {gearOf("Axle"), stranger, nil},
-		"a child of ours":                                   {gearOf("Axle"), ownedGear(), []string{toyName}},
+		"an unmanaged object of the owner's name":              {unnamed, unmanaged, []string{machineName}},
+		"an unmanaged object, where the phase names its child": {diskOf("Boot"), unmanaged, nil},
+		"a child": {diskOf("Boot"), ownedDisk(), []string{machineName}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -132,22 +132,22 @@ func TestAStrangerThatGoesFreesItsName(t *testing.T) {
 	}
 }
 
-func TestTheEchoOfWhatTheControllerWritesCanWait(t *testing.T) {
+func TestUpdatesByTheControllerItselfAreDelayed(t *testing.T) {
 	cases := map[string]struct {
-		before, after func(*Toy)
+		before, after func(*Machine)
 		waits         bool
 	}{
-		"its status":               {after: func(toy *Toy) { toy.Status.ObservedGeneration = 1 }, waits: true},
-		"its finalizer is put on":  {after: func(toy *Toy) { toy.Finalizers = []string{toyFinalizer} }, waits: true},
-		"a finalizer is taken off": {before: func(toy *Toy) { toy.Finalizers = []string{metav1.FinalizerOrphanDependents} }},
-		"its spec":                 {after: func(toy *Toy) { toy.Generation = 2 }},
-		"it is deleted":            {after: func(toy *Toy) { toy.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }},
-		"nothing: a resync":        {after: func(toy *Toy) { toy.ResourceVersion = "1" }},
+		"its status":             {after: func(machine *Machine) { machine.Status.ObservedGeneration = 1 }, waits: true},
+		"its finalizer is added": {after: func(machine *Machine) { machine.Finalizers = []string{machineFinalizer} }, waits: true},
+		"a finalizer is removed": {before: func(machine *Machine) { machine.Finalizers = []string{metav1.FinalizerOrphanDependents} }},
+		"its spec":               {after: func(machine *Machine) { machine.Generation = 2 }},
+		"it is deleted":          {after: func(machine *Machine) { machine.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }},
+		"nothing: a resync":      {after: func(machine *Machine) { machine.ResourceVersion = "1" }},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			before := &Toy{ObjectMeta: metav1.ObjectMeta{Name: toyName, Namespace: toyNamespace, Generation: 1, ResourceVersion: "1"}}
+			before := &Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, Namespace: machineNamespace, Generation: 1, ResourceVersion: "1"}}
 			after := before.DeepCopy()
 			after.ResourceVersion = "2"
 			if c.before != nil {
@@ -159,11 +159,11 @@ func TestTheEchoOfWhatTheControllerWritesCanWait(t *testing.T) {
 			update := event.UpdateEvent{ObjectOld: before, ObjectNew: after}
 
 			q := &queue{}
-			phases.InAWhile().Update(t.Context(), update, q)
+			phases.AfterInterval().Update(t.Context(), update, q)
 
 			g.Expect(phases.AtOnce().Update(update)).To(Equal(!c.waits), "each update is handled by one of the two")
 			if c.waits {
-				g.Expect(q.added).To(Equal(map[string]time.Duration{toyName: phases.ProgressInterval}))
+				g.Expect(q.added).To(Equal(map[string]time.Duration{machineName: phases.ProgressInterval}))
 			} else {
 				g.Expect(q.added).To(BeEmpty())
 			}

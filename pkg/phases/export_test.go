@@ -1,0 +1,16 @@
+package phases
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What SetupWithManager uses, for the tests of it that need no manager.
+var (
+	AtOnce        = atOnce
+	AfterInterval = afterInterval
+)
+
+func WatchesOf[O client.Object, S any](e *Engine[O, S], mapper meta.RESTMapper) []ChildWatch {
+	return e.watches(mapper)
+}
