@@ -35,7 +35,13 @@ const SafetyNet = 30 * time.Second
 type Next interface{ next() }
 
 // Observation is what a step's Observe answers: a [Verdict], or [Missing].
-type Observation interface{ observation() }
+type Observation interface {
+	// Reason and Message are those of the phase's condition.
+	Reason() string
+	Message() string
+
+	observation()
+}
 
 // Verdict is what a phase says about itself. Make one with [Done], [DoneBecause], [NotConfigured],
 // [Wait] or [Stalled].
@@ -47,9 +53,6 @@ type Verdict interface {
 	// IsWait says whether the phase waits for the world, and IsStalled whether only a person helps.
 	IsWait() bool
 	IsStalled() bool
-	// Reason and Message are those of the phase's condition.
-	Reason() string
-	Message() string
 	// After is when to reconcile again, even if nothing watched changes; zero is not before something does.
 	After() time.Duration
 	// WithMessage is the same verdict with another message.
@@ -210,8 +213,8 @@ func (m MissingObservation) Drifted(drifts ...ssa.Drift) MissingObservation {
 	return m
 }
 
-// Reason and Message are those of the phase's condition until Ensure has run.
+// Reason implements [Observation].
 func (m MissingObservation) Reason() string { return m.reason }
 
-// Message says what Ensure has to do.
+// Message implements [Observation]: it says what Ensure has to do.
 func (m MissingObservation) Message() string { return m.message }
