@@ -95,7 +95,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		}
 		b = b.Watches(watch.Object, watch.Handler)
 	}
-	if err := b.Complete(o.Guard.Pass(engine)); err != nil {
+	if err := b.Complete(o.Guard.Reconciler(engine)); err != nil {
 		return fmt.Errorf("building the controller %s: %w", Name, err)
 	}
 	return nil

@@ -141,7 +141,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if b, err = o.watchChildren(ctx, mgr, b, engine); err != nil {
 		return err
 	}
-	c, err := b.Build(o.Guard.Pass(engine))
+	c, err := b.Build(o.Guard.Reconciler(engine))
 	if err != nil {
 		return fmt.Errorf("building the controller %s: %w", Name, err)
 	}

@@ -82,7 +82,7 @@ func Setup(_ context.Context, mgr ctrl.Manager, o Options) error {
 			MaxConcurrentReconciles: o.Concurrency,
 			RateLimiter:             phases.NewBackoff(firstRetry, longestWait),
 		}).
-		Complete(o.Guard.Pass(&frugal{Engine: engine, reader: mgr.GetClient(), door: entrance, clock: o.Clock}))
+		Complete(o.Guard.Reconciler(&frugal{Engine: engine, reader: mgr.GetClient(), door: entrance, clock: o.Clock}))
 	if err != nil {
 		return fmt.Errorf("building the controller %s: %w", Name, err)
 	}

@@ -43,7 +43,7 @@ func TestTheGuardDecidesAboutWrites(t *testing.T) {
 			refusal, refused := lease.Refused(err)
 			g.Expect(refused).To(BeTrue(), "%v", err)
 			g.Expect(refusal.Reason).To(Equal(lease.NotElected))
-			g.Expect(err).To(MatchError("creating the storage account: refused to write: this replica is not the leader"))
+			g.Expect(err).To(MatchError("creating the storage account: write refused: this replica is not the leader"))
 			_, isTheClouds := cloud.AsError(err)
 			g.Expect(isTheClouds).To(BeFalse(), "it says nothing about the cloud")
 			g.Expect(server.Ledger()).To(BeEmpty())
