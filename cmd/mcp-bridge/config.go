@@ -11,7 +11,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 )
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	listenOn       string
 	adminOn        string
@@ -31,35 +31,35 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	}
 	cfg.options.Command = flags.Args()
 	if len(cfg.options.Command) == 0 {
-		return cfg, errors.New("no command to run: give it after --")
+		return cfg, errors.New("no command: pass it after --")
 	}
 	return cfg, nil
 }
 
 func (c *config) register(flags *flag.FlagSet) {
 	o := &c.options
-	flags.StringVar(&c.listenOn, "listen", ":8080", "`address` to serve on")
-	flags.StringVar(&c.adminOn, "admin-listen", "", "`address` for /healthz, /readyz and /metrics, if not that of -listen")
-	flags.StringVar(&c.terminationLog, "termination-log", "/dev/termination-log", "existing `file` that says why the bridge has ended")
-	flags.BoolVar(&c.noSelfCheck, "no-self-check", false, "be ready without having tried the command")
-	flags.IntVar(&c.verbosity, "v", 0, "log `level`; 1 adds what did not happen and why")
-	flags.StringVar(&o.Path, "path", o.Path, "URL `path` of the protocol")
-	flags.IntVar(&o.MaxSessions, "max-sessions", o.MaxSessions, "most sessions, and so server processes, at a time")
-	flags.IntVar(&o.MaxRequests, "max-requests", o.MaxRequests, "most requests in flight of a session, and of all clients without one")
-	flags.IntVar(&o.MaxMessageBytes, "max-message-bytes", o.MaxMessageBytes, "most bytes of a message, in either direction")
-	flags.IntVar(&o.StderrLinesPerSecond, "stderr-lines", o.StderrLinesPerSecond, "most lines a second of a server's stderr in the log")
-	flags.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "end a session after so long without a message")
-	flags.DurationVar(&o.StartTimeout, "start-timeout", o.StartTimeout, "longest wait for a server's first answer")
-	flags.DurationVar(&o.IOTimeout, "io-timeout", o.IOTimeout, "longest wait for a client to send or take a message")
-	flags.DurationVar(&o.KeepAlive, "keep-alive", o.KeepAlive, "interval of comments on a quiet event stream")
-	flags.DurationVar(&o.StopGrace, "stop-grace", o.StopGrace, "time for a server to end after its stdin is closed, and again after SIGTERM")
-	flags.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "longest time from SIGTERM to the end; keep it below the pod's grace period")
+	flags.StringVar(&c.listenOn, "listen", ":8080", "`address` of the MCP endpoint")
+	flags.StringVar(&c.adminOn, "admin-listen", "", "`address` of /healthz, /readyz and /metrics (default: that of -listen)")
+	flags.StringVar(&c.terminationLog, "termination-log", "/dev/termination-log", "existing `file` to write the error to if the bridge fails")
+	flags.BoolVar(&c.noSelfCheck, "no-self-check", false, "become ready without a check of the command")
+	flags.IntVar(&c.verbosity, "v", 0, "log `level`; 1 adds debug messages")
+	flags.StringVar(&o.Path, "path", o.Path, "URL `path` of the MCP endpoint")
+	flags.IntVar(&o.MaxSessions, "max-sessions", o.MaxSessions, "maximum number of sessions, each with its own server process")
+	flags.IntVar(&o.MaxRequests, "max-requests", o.MaxRequests, "maximum number of requests in flight per session, and of all requests without a session")
+	flags.IntVar(&o.MaxMessageBytes, "max-message-bytes", o.MaxMessageBytes, "maximum size of a message in bytes, in either direction")
+	flags.IntVar(&o.StderrLinesPerSecond, "stderr-lines", o.StderrLinesPerSecond, "maximum number of stderr lines of a server to log per second")
+	flags.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "end a session after this time without messages")
+	flags.DurationVar(&o.StartTimeout, "start-timeout", o.StartTimeout, "timeout for the first response of a server")
+	flags.DurationVar(&o.IOTimeout, "io-timeout", o.IOTimeout, "timeout for a client to send or receive a message")
+	flags.DurationVar(&o.KeepAlive, "keep-alive", o.KeepAlive, "interval of keep-alive comments on an idle event stream")
+	flags.DurationVar(&o.StopGrace, "stop-grace", o.StopGrace, "time for a server to exit after its stdin is closed, and again after SIGTERM")
+	flags.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "maximum time from SIGTERM to exit; must be shorter than the termination grace period of the pod")
 	flags.DurationVar(&o.DrainIdleTimeout, "drain-idle-timeout", o.DrainIdleTimeout, "idle timeout while draining")
-	flags.Var((*list)(&o.AllowedHosts), "allowed-host", "accept only requests for this `host`; may be repeated")
-	flags.Var((*list)(&o.AllowedOrigins), "allowed-origin", "of requests with an Origin accept only this `origin`; may be repeated")
+	flags.Var((*list)(&o.AllowedHosts), "allowed-host", "allowed `host` in the Host header; may be repeated (default: all)")
+	flags.Var((*list)(&o.AllowedOrigins), "allowed-origin", "allowed `origin` in the Origin header; may be repeated (default: all)")
 }
 
-// list is a flag that may be repeated, or hold several values with commas.
+// list is a flag that may be repeated or contain comma-separated values.
 type list []string
 
 func (l *list) String() string { return strings.Join(*l, ",") }
@@ -69,7 +69,7 @@ func (l *list) Set(value string) error {
 	return nil
 }
 
-// listen opens the addresses, so that a bad one is an error at once.
+// listen opens the listeners.
 func (c *config) listen() (bridge.Listeners, error) {
 	l := bridge.Listeners{SkipCheck: c.noSelfCheck}
 	var err error

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// install copies this program to the path, or into the folder of that path. It
-// appears there at once as a whole: the pod's main container may be looking.
+// install copies this program to the path, or into the directory at the path. It
+// replaces the file atomically, because another container may read it.
 func install(path string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -31,7 +31,7 @@ func install(path string) error {
 	if _, err := io.Copy(out, in); err != nil {
 		return fmt.Errorf("copying to %s: %w", path, err)
 	}
-	// Any user has to be able to run it: the image decides on the user.
+	// Executable by all users, because the server image determines the user.
 	if err := out.Chmod(0o755); err != nil {
 		return err
 	}

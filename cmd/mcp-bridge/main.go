@@ -1,6 +1,6 @@
-// Command mcp-bridge serves an MCP server that speaks stdio over streamable
-// HTTP. It is one static file: an init container copies it next to any server
-// (mcp-bridge install), whose container it then runs (mcp-bridge serve).
+// Command mcp-bridge serves a stdio MCP server over streamable HTTP. It is one
+// static binary: an init container copies it to a shared volume (mcp-bridge
+// install), and the container of the server runs it (mcp-bridge serve).
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 )
 
-// Exit codes. Those of a bad command are the ones that a shell would give.
+// Exit codes. Those for invalid commands are the same as in a shell.
 const (
 	exitFailed      = 1
 	exitUsage       = 2
@@ -84,7 +84,7 @@ func runServe(args []string, stderr io.Writer) int {
 func serve(ctx, force context.Context, cfg config, stderr io.Writer) error {
 	log := newLogger(stderr, cfg.verbosity)
 	if err := bridge.AdoptOrphans(); err != nil {
-		log.Info("Orphaned processes are not waited for", "error", err.Error())
+		log.Info("Orphaned processes are not reaped", "error", err.Error())
 	}
 	cfg.options.Log = log
 	cfg.options.ReapAll = true

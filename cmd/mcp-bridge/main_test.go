@@ -17,8 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// bridgeMarker is the first argument of the test's own program when it is the
-// bridge.
+// bridgeMarker is the first argument that makes the test binary run as the bridge.
 const bridgeMarker = "be-mcp-bridge"
 
 func TestMain(m *testing.M) {
@@ -29,10 +28,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tiny is a server that answers every request with an empty result.
+// tiny is a server that responds to every request with an empty result.
 var tiny = []string{"sed", "-u", "-n", `s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{}}/p`}
 
-// output is what a process prints while it runs.
+// output collects the output of a process.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -92,7 +91,7 @@ func status(url string) int {
 	return resp.StatusCode
 }
 
-func TestBadCommandsAreExplained(t *testing.T) {
+func TestInvalidCommandsAreReported(t *testing.T) {
 	notExecutable := filepath.Join(t.TempDir(), "server")
 	if err := os.WriteFile(notExecutable, []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
@@ -102,15 +101,15 @@ func TestBadCommandsAreExplained(t *testing.T) {
 		code    int
 		message string
 	}{
-		"not found":      {[]string{"--", "no-such-server"}, exitNotFound, `the command "no-such-server" was not found in the image`},
-		"not executable": {[]string{"--", notExecutable}, exitCannotRun, "may not be executed"},
-		"no server":      {[]string{"--", "true"}, exitNoHandshake, "it ended with exit status 0"},
-		"its last words": {[]string{"--", "ls", "/no/such/folder"}, exitNoHandshake, "/no/such/folder"},
-		"no command":     {nil, exitUsage, "no command to run"},
-		"bad flag":       {[]string{"-max-sessions", "many", "--", "true"}, exitUsage, "invalid value"},
-		"bad limit":      {[]string{"-max-sessions", "-1", "--", "true"}, exitFailed, "MaxSessions must not be negative"},
-		"bad path":       {[]string{"-path", "/readyz", "--", "true"}, exitFailed, "taken by the bridge itself"},
-		"bad address":    {[]string{"-listen", "no-such-host.invalid:x", "--", "true"}, exitFailed, "listening"},
+		"not found":             {[]string{"--", "no-such-server"}, exitNotFound, `the command "no-such-server" was not found in the image`},
+		"not executable":        {[]string{"--", notExecutable}, exitCannotRun, "is not executable"},
+		"no server":             {[]string{"--", "true"}, exitNoHandshake, "it exited with exit status 0"},
+		"stderr of the command": {[]string{"--", "ls", "/no/such/folder"}, exitNoHandshake, "/no/such/folder"},
+		"no command":            {nil, exitUsage, "no command"},
+		"bad flag":              {[]string{"-max-sessions", "many", "--", "true"}, exitUsage, "invalid value"},
+		"bad limit":             {[]string{"-max-sessions", "-1", "--", "true"}, exitFailed, "MaxSessions must not be negative"},
+		"bad path":              {[]string{"-path", "/readyz", "--", "true"}, exitFailed, "reserved for the bridge"},
+		"bad address":           {[]string{"-listen", "no-such-host.invalid:x", "--", "true"}, exitFailed, "listening"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +131,7 @@ func TestBadCommandsAreExplained(t *testing.T) {
 	}
 }
 
-func TestTerminationLogIsNotMade(t *testing.T) {
+func TestTerminationLogIsNotCreated(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "termination-log")
 	cmd, _ := program(t, "serve", "-listen", "127.0.0.1:0", "-termination-log", path, "--", "no-such-server")
@@ -152,10 +151,10 @@ func TestOrphansAreReaped(t *testing.T) {
 	g := NewWithT(t)
 	folder := t.TempDir()
 	server := filepath.Join(folder, "server")
-	// The process in between ends at once, so that the one in a session of its
-	// own is an orphan, which falls to the bridge when it ends.
+	// The intermediate process exits immediately, so that the process in its own
+	// session is an orphan, which the bridge must reap.
 	text := "#!/bin/sh\n(setsid sh -c 'echo $$ >\"$1\"; exec sleep 0.2' - \"$1\" </dev/null >/dev/null 2>&1 &)\n" +
-		// What is still in the bridge's process group would end with it.
+		// A process in the process group of the child would be killed with it.
 		"while [ ! -s \"$1\" ]; do :; done\nshift\nexec \"$@\"\n"
 	g.Expect(os.WriteFile(server, []byte(text), 0o755)).To(Succeed())
 	note := filepath.Join(folder, "pid")
@@ -170,11 +169,11 @@ func TestOrphansAreReaped(t *testing.T) {
 		pid, err = strconv.Atoi(strings.TrimSpace(string(raw)))
 		return err
 	}, "10s").Should(Succeed())
-	// Not even its remains are left.
+	// No zombie is left.
 	g.Eventually(fmt.Sprintf("/proc/%d", pid), "10s").ShouldNot(BeADirectory(), out.String)
 }
 
-func TestAdminAddressOfItsOwn(t *testing.T) {
+func TestSeparateAdminAddress(t *testing.T) {
 	g := NewWithT(t)
 	admin := freeAddress(g)
 	address := freeAddress(g)
@@ -193,7 +192,7 @@ func TestInstall(t *testing.T) {
 	g := NewWithT(t)
 	folder := t.TempDir()
 	target := filepath.Join(folder, "bridge")
-	for range 2 { // Also over an older one.
+	for range 2 { // the second one replaces the first
 		cmd, out := program(t, "install", target)
 		g.Expect(cmd.Run()).To(Succeed(), out.String())
 	}

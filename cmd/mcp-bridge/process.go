@@ -11,8 +11,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// signals returns a context that the first SIGTERM or SIGINT ends, and one that
-// the second one ends.
+// signals returns contexts that are cancelled by the first and by the second
+// SIGTERM or SIGINT.
 func signals() (first, second context.Context, stop func()) {
 	first, cancelFirst := context.WithCancel(context.Background())
 	second, cancelSecond := context.WithCancel(context.Background())
@@ -35,7 +35,7 @@ func signals() (first, second context.Context, stop func()) {
 	}
 }
 
-// newLogger writes JSON, a line for each entry.
+// newLogger logs JSON lines.
 func newLogger(w io.Writer, verbosity int) logr.Logger {
 	return logr.FromSlogHandler(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.Level(-verbosity)}))
 }

@@ -6,17 +6,17 @@ import (
 	"os"
 )
 
-// terminationBytes is what Kubernetes shows of a termination message.
+// terminationBytes is the maximum length of a termination message in Kubernetes.
 const terminationBytes = 4 << 10
 
-// report says why the bridge ends, also where Kubernetes looks for it.
+// report writes the error to stderr and to the termination log.
 func report(stderr io.Writer, terminationLog string, err error) {
 	message := "mcp-bridge: " + err.Error()
 	fmt.Fprintln(stderr, message)
 	if terminationLog == "" {
 		return
 	}
-	// Kubernetes makes the file; outside of a pod there is none to be made.
+	// Kubernetes creates the file; outside of a pod it does not exist and is not created.
 	file, openErr := os.OpenFile(terminationLog, os.O_WRONLY|os.O_TRUNC, 0)
 	if openErr != nil {
 		return

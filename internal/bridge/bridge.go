@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Paths of the bridge's own endpoints.
+// Paths of the administrative endpoints.
 const (
 	healthPath  = "/healthz"
 	readyPath   = "/readyz"
 	metricsPath = "/metrics"
 )
 
-// readersOutside bounds the messages outside of sessions that are held at once.
-const readersOutside = 32
+// maxSessionlessReads is the maximum number of requests without a session whose bodies are read at once.
+const maxSessionlessReads = 32
 
-// Bridge serves one command. Make it with New, and end it with Drain or Close.
+// Bridge serves one command over HTTP. Create it with New, and stop it with Drain or Close.
 type Bridge struct {
 	opts     Options
 	metrics  *metrics
@@ -27,13 +27,13 @@ type Bridge struct {
 	launcher *launcher
 	shared   *shared
 
-	// readers has a place for each message outside of sessions.
+	// readers is a semaphore for reading requests without a session.
 	readers chan struct{}
-	// probing is held by the one who asks the server for its spec versions;
-	// known is what has come of it.
-	probing chan struct{}
-	known   atomic.Pointer[bool]
-	// changed wakes the one who drains.
+	// probing is a mutex for finding out whether the server supports the stateless spec version;
+	// stateless is the result.
+	probing   chan struct{}
+	stateless atomic.Pointer[bool]
+	// changed signals Drain that a session or request has ended.
 	changed chan struct{}
 	ready   atomic.Bool
 	closing sync.Once
@@ -41,11 +41,11 @@ type Bridge struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session
-	places   int
+	reserved int
 	draining bool
 }
 
-// New returns a bridge that runs nothing yet. It is not ready before MarkReady.
+// New returns a bridge that has not started a process. It is not ready before MarkReady.
 func New(opts Options) (*Bridge, error) {
 	if err := opts.complete(); err != nil {
 		return nil, fmt.Errorf("configuring the bridge: %w", err)
@@ -54,7 +54,7 @@ func New(opts Options) (*Bridge, error) {
 		opts:     opts,
 		metrics:  newMetrics(),
 		reaper:   newReaper(opts.ReapAll),
-		readers:  make(chan struct{}, readersOutside),
+		readers:  make(chan struct{}, maxSessionlessReads),
 		probing:  make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
 		sessions: map[string]*session{},
@@ -67,10 +67,10 @@ func New(opts Options) (*Bridge, error) {
 	return b, nil
 }
 
-// MarkReady makes the readiness endpoint answer with 200 until the bridge drains.
+// MarkReady makes /readyz respond with 200 until the bridge drains.
 func (b *Bridge) MarkReady() { b.ready.Store(true) }
 
-// Handler serves the protocol, and nothing else, at the path of the options.
+// Handler serves MCP at Options.Path.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(b.opts.Path, b.serveMCP)
@@ -93,31 +93,31 @@ func (b *Bridge) serveReady(w http.ResponseWriter, _ *http.Request) {
 	case b.isDraining():
 		http.Error(w, "draining", http.StatusServiceUnavailable)
 	case !b.ready.Load():
-		http.Error(w, "the command has not been checked yet", http.StatusServiceUnavailable)
+		http.Error(w, "waiting for the first MCP handshake with the command", http.StatusServiceUnavailable)
 	default:
 		_, _ = fmt.Fprintln(w, "ready")
 	}
 }
 
-// background runs something that Close waits for.
+// background runs a function that Close waits for.
 func (b *Bridge) background(job func()) {
 	b.jobs.Go(job)
 }
 
-// Drain lets sessions come to their end: none begins any more, the running ones
-// go on until their clients end them, or they are idle for DrainIdleTimeout.
-// What is left when DrainTimeout is nearly over, or ctx ends, is ended in order:
-// requests in flight get an error, children end as StopGrace says. No child is
-// left when Drain returns. It reports whether all sessions came to their end.
+// Drain starts no new sessions and waits until clients end the running ones, or
+// they are idle for DrainIdleTimeout. Shortly before DrainTimeout, or when ctx is
+// done, it ends the remaining sessions: pending requests get an error, and
+// children are stopped within StopGrace. When Drain returns, no child runs. It
+// reports whether all sessions ended by themselves.
 func (b *Bridge) Drain(ctx context.Context) bool {
-	complete := b.finish(ctx)
+	complete := b.waitForSessions(ctx)
 	b.Close()
 	return complete
 }
 
-// finish is Drain without the end. Whoever serves HTTP shuts that down in between:
-// requests that come on connections which are open still get their answers.
-func (b *Bridge) finish(ctx context.Context) bool {
+// waitForSessions is Drain without Close. Serve shuts the HTTP servers down in between, so that
+// requests on open connections still get a response.
+func (b *Bridge) waitForSessions(ctx context.Context) bool {
 	b.mu.Lock()
 	b.draining = true
 	b.mu.Unlock()
@@ -125,26 +125,25 @@ func (b *Bridge) finish(ctx context.Context) bool {
 	b.opts.Log.Info("Draining", "sessions", len(b.all()), "timeout", b.opts.DrainTimeout.String())
 	b.shared.stopListening()
 	for _, s := range b.all() {
-		s.hurry(b.opts.DrainIdleTimeout)
+		s.shortenIdleTimeout(b.opts.DrainIdleTimeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.opts.DrainTimeout-2*b.opts.StopGrace)
 	defer cancel()
-	b.letConnectionsGo(ctx)
+	b.waitForLastRequests(ctx)
 	complete := b.await(ctx, b.finished)
 	if !complete {
-		b.opts.Log.Info("Ending what has not ended by itself", "sessions", len(b.all()))
+		b.opts.Log.Info("Drain timed out; ending the remaining sessions", "sessions", len(b.all()))
 	}
 	return complete
 }
 
-// letConnectionsGo gives clients that keep connections, and have no session, the time for one more
-// request, whose answer tells them to close: a connection that is closed under a client's request
-// costs it that request.
-func (b *Bridge) letConnectionsGo(ctx context.Context) {
+// waitForLastRequests gives clients without a session time for one more request on a kept connection. Its
+// response tells them to close the connection; closing it during a request would fail that request.
+func (b *Bridge) waitForLastRequests(ctx context.Context) {
 	if !b.shared.usedWithin(keepAlive) {
 		return
 	}
-	timer := time.NewTimer(min(lastRequests, b.opts.DrainIdleTimeout))
+	timer := time.NewTimer(min(lastRequestTime, b.opts.DrainIdleTimeout))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -169,8 +168,8 @@ func (b *Bridge) Close() {
 		}
 		b.shared.close()
 		b.jobs.Wait()
-		// Every child is killed in the end, so this ends too.
-		_ = b.await(context.Background(), b.vacant)
+		// Every child is killed eventually, so this returns.
+		_ = b.await(context.Background(), b.noSessions)
 		b.reaper.close()
 	})
 }

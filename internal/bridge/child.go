@@ -12,14 +12,14 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// lastWords is how long the output of a child is still read after its end, in
-// case a process that left its group holds the pipe open.
-const lastWords = time.Second
+// outputGrace is how long the output of a child is still read after its exit, in
+// case another process keeps the pipe open.
+const outputGrace = time.Second
 
-// CommandError says that the command cannot be run at all.
+// CommandError is the error of a command that cannot be run.
 type CommandError struct {
 	Command string
-	// Missing tells a command that is not there from one that does not run.
+	// Missing is true if the command does not exist.
 	Missing bool
 	Err     error
 }
@@ -29,17 +29,17 @@ func (e *CommandError) Error() string {
 	case e.Missing:
 		return fmt.Sprintf("the command %q was not found in the image: %v", e.Command, e.Err)
 	case errors.Is(e.Err, os.ErrPermission):
-		return fmt.Sprintf("the command %q may not be executed: %v", e.Command, e.Err)
+		return fmt.Sprintf("the command %q is not executable: %v", e.Command, e.Err)
 	case errors.Is(e.Err, syscall.ENOEXEC):
-		return fmt.Sprintf("the command %q is no program for this machine, or a script without a #! line: %v", e.Command, e.Err)
+		return fmt.Sprintf("the command %q is not a program for this CPU architecture, or is a script without a #! line: %v", e.Command, e.Err)
 	case errors.Is(e.Err, os.ErrNotExist):
-		return fmt.Sprintf("the command %q is there, but not what it needs to run, its interpreter or dynamic loader: %v", e.Command, e.Err)
+		return fmt.Sprintf("the command %q exists, but its interpreter or dynamic loader does not: %v", e.Command, e.Err)
 	default:
 		return fmt.Sprintf("the command %q cannot be run: %v", e.Command, e.Err)
 	}
 }
 
-// Unwrap returns what the operating system said.
+// Unwrap returns the error of the operating system.
 func (e *CommandError) Unwrap() error { return e.Err }
 
 // launcher starts children of one command.
@@ -66,12 +66,12 @@ type child struct {
 	writing  sync.Mutex
 	stopping sync.Once
 
-	// exited is closed when the process has ended; status is valid from then on.
+	// exited is closed when the process has exited; then status is valid.
 	exited chan struct{}
 	status syscall.WaitStatus
 }
 
-// start runs the command; its standard error goes to the log.
+// start runs the command and copies its standard error to the log.
 func (l *launcher) start(log logr.Logger) (*child, error) {
 	path, err := exec.LookPath(l.command[0])
 	if err != nil {
@@ -82,7 +82,7 @@ func (l *launcher) start(log logr.Logger) (*child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening pipes for the command: %w", err)
 	}
-	defer p.closeTheirs()
+	defer p.closeChildEnds()
 	c := &child{
 		reaper: l.reaper, grace: l.grace, started: time.Now(),
 		stdin: p.stdin, stdout: p.stdout,
@@ -92,8 +92,8 @@ func (l *launcher) start(log logr.Logger) (*child, error) {
 	}
 	attr := &syscall.ProcAttr{
 		Env:   os.Environ(),
-		Files: p.theirs(),
-		// A group of its own, so that what it starts can be ended with it.
+		Files: p.childFiles(),
+		// A separate process group, so that descendants can be killed with it.
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	}
 	l.metrics.children.Inc()
@@ -103,7 +103,7 @@ func (l *launcher) start(log logr.Logger) (*child, error) {
 	})
 	if err != nil {
 		l.metrics.children.Dec()
-		p.closeOurs()
+		p.closeBridgeEnds()
 		return nil, l.failed(false, err)
 	}
 	l.metrics.starts.Inc()
@@ -120,11 +120,11 @@ func (l *launcher) failed(missing bool, err error) error {
 func (c *child) ended(status syscall.WaitStatus) {
 	c.status = status
 	close(c.exited)
-	_ = c.stdout.SetReadDeadline(time.Now().Add(lastWords))
+	_ = c.stdout.SetReadDeadline(time.Now().Add(outputGrace))
 }
 
-// send writes one message. It blocks while the child does not read, which is
-// what slows its client down, and fails once the child is being stopped.
+// send writes one message. It blocks while the child does not read, which
+// slows the client down, and fails once the child is being stopped.
 func (c *child) send(message []byte) error {
 	message = append(message, '\n')
 	c.writing.Lock()
@@ -135,7 +135,7 @@ func (c *child) send(message []byte) error {
 	return nil
 }
 
-// stop ends the child, politely at first, and returns when it has ended.
+// stop closes standard input, then sends SIGTERM and SIGKILL, and returns when the child has exited.
 func (c *child) stop() {
 	c.stopping.Do(func() {
 		_ = c.stdin.Close()
@@ -160,7 +160,7 @@ func (c *child) waitFor(d time.Duration) bool {
 	}
 }
 
-// exit describes the end of a child that has ended.
+// exit describes how a child exited.
 func (c *child) exit() string {
 	switch {
 	case c.status.Signaled():

@@ -1,17 +1,17 @@
-// Package bridge serves Model Context Protocol servers that speak stdio over
+// Package bridge serves stdio servers of the Model Context Protocol over
 // streamable HTTP.
 //
-// A client that initializes gets a session, and a session is one child process
-// of its own: what the client posts goes to the child's standard input, and
-// what the child prints goes to the client. Requests without a session, as
-// spec version 2026-07-28 has them, share one child.
+// A client that sends initialize gets a session, and each session has its own
+// child process: messages of the client are written to the standard input of the
+// child, and messages that the child prints are sent to the client. Requests
+// without a session, as in spec version 2026-07-28, share one child.
 //
-// Messages are relayed unread. Of each the bridge looks only at the envelope
-// (id, method, progress token), to know which HTTP response it belongs to; an
-// extension that the bridge has never heard of passes like everything else.
+// Messages are relayed without interpretation. The bridge reads only the envelope
+// (id, method, progress token), to find the HTTP response that a message belongs
+// to. Unknown extensions are relayed like everything else.
 //
-// Memory is bounded: in a session a message is held only while it is handed
-// on, so a client that reads slowly slows its own child by way of the pipe. The
-// shared child serves many clients at once, hence there a client that does not
-// keep up loses its request rather than slowing the others.
+// Memory is bounded: a session holds one message at a time, so a client that
+// reads slowly slows its own child through the pipe. The shared child serves many
+// clients, so a client that does not keep up loses its request instead of
+// delaying the others.
 package bridge

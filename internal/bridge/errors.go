@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// JSON-RPC error codes that the bridge itself answers with.
+// JSON-RPC error codes of errors of the bridge.
 const (
 	codeParse              = -32700
 	codeInvalidRequest     = -32600
@@ -20,8 +20,7 @@ const (
 	codeUnsupportedVersion = -32022
 )
 
-// Reasons stand in the data of the bridge's own errors, in its log, and as
-// labels in its metrics.
+// Reasons are used in the data of errors, in logs, and as metric labels.
 const (
 	reasonTooManySessions = "TooManySessions"
 	reasonTooManyRequests = "TooManyRequests"
@@ -36,29 +35,29 @@ const (
 	reasonTooLarge        = "MessageTooLarge"
 	reasonSlowClient      = "SlowClient"
 	reasonNotMessage      = "NotAMessage"
-	reasonNobody          = "NobodyListens"
+	reasonNoStream        = "NoOpenStream"
 	reasonAmbiguous       = "Ambiguous"
 	reasonStateless       = "Stateless"
 	reasonNoSession       = "SessionNotFound"
 	reasonForbidden       = "Forbidden"
 )
 
-// failure is an error of the bridge's own, as a client is told it.
+// failure is an error of the bridge that is sent to a client.
 type failure struct {
 	status  int
 	code    int
 	message string
-	// reason is given to the client in the error's data, if there is one.
+	// reason, if set, is sent in the data of the error.
 	reason string
-	// data takes the place of the reason.
+	// data, if set, is sent instead of the reason.
 	data any
-	// retryAfter is in seconds; 0 says nothing.
+	// retryAfter is the Retry-After header in seconds; 0 omits it.
 	retryAfter int
 }
 
 func (f *failure) Error() string { return f.message }
 
-// response is the failure as the JSON-RPC response to the request of that id.
+// response encodes the failure as the JSON-RPC response to the request with the id.
 func (f *failure) response(id json.RawMessage) []byte {
 	type rpcError struct {
 		Code    int    `json:"code"`
@@ -78,13 +77,13 @@ func (f *failure) response(id json.RawMessage) []byte {
 		Error   rpcError        `json:"error"`
 	}{"2.0", id, rpcError{f.code, f.message, data}})
 	if err != nil {
-		// The id is the only part that is not ours.
+		// Only the id comes from the client and can be invalid.
 		return f.response(nil)
 	}
 	return out
 }
 
-// write answers an HTTP request whose response has not begun.
+// write responds to an HTTP request whose response has not started.
 func (f *failure) write(w http.ResponseWriter, id json.RawMessage) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -92,7 +91,7 @@ func (f *failure) write(w http.ResponseWriter, id json.RawMessage) {
 		h.Set("Retry-After", strconv.Itoa(f.retryAfter))
 	}
 	if f.reason == reasonDraining {
-		// The next attempt should reach another replica, not this connection.
+		// The client should retry with another replica, over a new connection.
 		h.Set("Connection", "close")
 	}
 	w.WriteHeader(f.status)
@@ -110,7 +109,7 @@ func refused(reason, message string, retryAfter int) *failure {
 	}
 }
 
-// ended is what requests in flight are told when their child is no more.
+// ended is the error of pending requests whose child has exited.
 func ended(reason, message string) *failure {
 	return &failure{status: http.StatusOK, code: codeInternal, message: message, reason: reason}
 }

@@ -17,11 +17,11 @@ import (
 )
 
 func TestCrashEndsTheSession(t *testing.T) {
-	w := given(t, server("sdk"))
+	w := newTestBridge(t, server("sdk"))
 	s := w.connect(client{version: "2025-11-25", quiet: true})
 
 	_, err := callTool(t.Context(), s, "crash", toolInput{})
-	w.Expect(err).To(MatchError(ContainSubstring("the MCP server process ended: exit status 9")))
+	w.Expect(err).To(MatchError(ContainSubstring("the MCP server process exited: exit status 9")))
 
 	_, err = callTool(t.Context(), s, "echo", toolInput{})
 	w.Expect(errors.Is(err, mcp.ErrSessionMissing)).To(BeTrue(), "got %v", err)
@@ -31,7 +31,7 @@ func TestCrashEndsTheSession(t *testing.T) {
 }
 
 func TestKilledServerIsReported(t *testing.T) {
-	w := given(t, server("sdk"))
+	w := newTestBridge(t, server("sdk"))
 	s := w.connect(client{version: "2025-11-25", quiet: true})
 	pid, err := callTool(t.Context(), s, "pid", toolInput{})
 	w.Expect(err).NotTo(HaveOccurred())
@@ -50,17 +50,17 @@ func TestKilledServerIsReported(t *testing.T) {
 	w.Eventually(func() bool { return alive(number) }).Should(BeFalse())
 }
 
-func TestSharedServerComesBackAfterACrash(t *testing.T) {
-	w := given(t, server("sdk"))
+func TestSharedServerIsRestartedAfterACrash(t *testing.T) {
+	w := newTestBridge(t, server("sdk"))
 	s := w.connect(client{version: "2026-07-28"})
 	w.Expect(callTool(t.Context(), s, "count", toolInput{})).To(Equal("1"))
 	w.bridge.shared.mu.Lock()
-	w.bridge.shared.deaths = 3 // so that the moment is long enough to be seen
+	w.bridge.shared.quickExits = 3 // so that the delay is long enough to be observed
 	w.bridge.shared.mu.Unlock()
 	_, err := callTool(t.Context(), s, "crash", toolInput{})
 	w.Expect(err).To(MatchError(ContainSubstring("exit status 9")))
 
-	// It ended soon after its start, so the next start waits a moment.
+	// It exited soon after its start, so the next start is delayed.
 	reply := w.post(statelessCall, statelessHeaders...)
 	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
 	w.Expect(reply.Header.Get("Retry-After")).NotTo(BeEmpty())
@@ -75,7 +75,7 @@ const statelessCall = `{"jsonrpc":"2.0","id":"x","method":"tools/call","params":
 var statelessHeaders = []string{headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "echo"}
 
 func TestGrandchildrenEndWithTheirSession(t *testing.T) {
-	w := given(t, server("sdk"))
+	w := newTestBridge(t, server("sdk"))
 	s := w.connect(client{version: "2025-11-25"})
 	said, err := callTool(t.Context(), s, "grandchild", toolInput{})
 	w.Expect(err).NotTo(HaveOccurred())
@@ -87,7 +87,7 @@ func TestGrandchildrenEndWithTheirSession(t *testing.T) {
 }
 
 func TestStubbornServerIsKilled(t *testing.T) {
-	w := given(t, server("stubborn"), func(o *Options) { o.StopGrace = 50 * time.Millisecond })
+	w := newTestBridge(t, server("stubborn"), func(o *Options) { o.StopGrace = 50 * time.Millisecond })
 	id := w.session()
 	w.Expect(w.metric("children")).To(Equal(1.0))
 	resp := w.open(http.MethodDelete, "", headerSession, id)
@@ -97,22 +97,22 @@ func TestStubbornServerIsKilled(t *testing.T) {
 }
 
 func TestStartTimeout(t *testing.T) {
-	w := given(t, server("silent"), func(o *Options) { o.StartTimeout = 300 * time.Millisecond })
+	w := newTestBridge(t, server("silent"), func(o *Options) { o.StartTimeout = 300 * time.Millisecond })
 	reply := w.post(initMessage)
-	w.Expect(reply.Body).To(ContainSubstring("did not answer initialize within 300ms"))
+	w.Expect(reply.Body).To(ContainSubstring("did not respond to initialize within 300ms"))
 	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonStartTimeout) }).Should(Equal(1.0))
 	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 }
 
 func TestServerThatFailsToStart(t *testing.T) {
-	w := given(t, server("fails"))
+	w := newTestBridge(t, server("fails"))
 	reply := w.post(initMessage)
-	w.Expect(reply.Body).To(ContainSubstring(`"message":"the MCP server process ended: exit status 7"`))
+	w.Expect(reply.Body).To(ContainSubstring(`"message":"the MCP server process exited: exit status 7"`))
 	w.Expect(reply.Body).To(ContainSubstring(reasonServerExited))
 }
 
-func TestClientThatLeavesWhileTheSessionBegins(t *testing.T) {
-	w := given(t, server("silent"))
+func TestClientDisconnectsDuringInitialize(t *testing.T) {
+	w := newTestBridge(t, server("silent"))
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader(initMessage))
 	w.Expect(err).NotTo(HaveOccurred())
@@ -147,13 +147,13 @@ func TestCheck(t *testing.T) {
 	}{
 		"a command that is not there":     {[]string{"no-such-server"}, `the command "no-such-server" was not found in the image`, true},
 		"a path that is not there":        {[]string{"/no/such/server"}, `was not found in the image`, true},
-		"a file that may not be run":      {[]string{script("plain", "x", 0o644)}, "may not be executed", false},
+		"a file that may not be run":      {[]string{script("plain", "x", 0o644)}, "is not executable", false},
 		"a script without an interpreter": {[]string{script("script", "#!/no/such/shell\n", 0o755)}, "its interpreter or dynamic loader", false},
-		"a script without a first line":   {[]string{script("bare", "echo hi\n", 0o755)}, "no program for this machine", false},
+		"a script without a first line":   {[]string{script("bare", "echo hi\n", 0o755)}, "not a program for this CPU architecture", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := given(t, c.command)
+			w := newTestBridge(t, c.command)
 			err := w.bridge.Check(t.Context())
 			var command *CommandError
 			w.Expect(errors.As(err, &command)).To(BeTrue(), "got %v", err)
@@ -164,10 +164,10 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestCheckOfServersThatDoNotAnswer(t *testing.T) {
+func TestCheckOfServersThatDoNotRespond(t *testing.T) {
 	cases := map[string]struct{ behaviour, message string }{
-		"fails":  {"fails", "it ended with exit status 7; it wrote to stderr: cannot open the database"},
-		"silent": {"silent", "no answer within 200ms"},
+		"fails":  {"fails", "it exited with exit status 7; stderr: cannot open the database"},
+		"silent": {"silent", "no response within 200ms"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestCheckOfServersThatDoNotAnswer(t *testing.T) {
 			if c.behaviour == "silent" {
 				timeout = 200 * time.Millisecond
 			}
-			w := given(t, server(c.behaviour), func(o *Options) { o.StartTimeout = timeout })
+			w := newTestBridge(t, server(c.behaviour), func(o *Options) { o.StartTimeout = timeout })
 			err := w.bridge.Check(t.Context())
 			var handshake *HandshakeError
 			w.Expect(errors.As(err, &handshake)).To(BeTrue(), "got %v", err)
@@ -184,19 +184,19 @@ func TestCheckOfServersThatDoNotAnswer(t *testing.T) {
 	}
 }
 
-func TestCheckFindsOutTheVersions(t *testing.T) {
+func TestCheckDetectsTheSpecVersions(t *testing.T) {
 	for behaviour, stateless := range map[string]bool{"sdk": true, "sessions-only": false, "deaf-to-discover": false} {
 		t.Run(behaviour, func(t *testing.T) {
-			w := given(t, server(behaviour))
+			w := newTestBridge(t, server(behaviour))
 			w.Expect(w.bridge.Check(t.Context())).To(Succeed())
-			w.Expect(w.bridge.era(t.Context())).To(Equal(stateless))
+			w.Expect(w.bridge.isStateless(t.Context())).To(Equal(stateless))
 			w.Eventually(func() float64 { return w.metric("child_starts_total") }).Should(Equal(1.0))
 		})
 	}
 }
 
 func TestStderrIsLoggedWithinBounds(t *testing.T) {
-	w := given(t, server("sdk"), func(o *Options) { o.StderrLinesPerSecond = 10 })
+	w := newTestBridge(t, server("sdk"), func(o *Options) { o.StderrLinesPerSecond = 10 })
 	s := w.connect(client{version: "2025-11-25"})
 	w.Expect(callTool(t.Context(), s, "stderr", toolInput{Count: 5000})).To(BeEmpty())
 	w.Expect(s.Close()).To(Succeed())

@@ -19,7 +19,7 @@ const (
 	methodDiscover = "server/discover"
 )
 
-// serveMCP is the protocol's endpoint.
+// serveMCP serves the MCP endpoint.
 func (b *Bridge) serveMCP(w http.ResponseWriter, r *http.Request) {
 	if f := b.guard(r); f != nil {
 		b.refuse(w, nil, f)
@@ -45,7 +45,7 @@ func (b *Bridge) refuse(w http.ResponseWriter, id []byte, f *failure) {
 	f.write(w, id)
 }
 
-// post takes a message of the client.
+// post handles a message of a client.
 func (b *Bridge) post(w http.ResponseWriter, r *http.Request) {
 	if f := acceptable(r); f != nil {
 		b.refuse(w, nil, f)
@@ -53,7 +53,7 @@ func (b *Bridge) post(w http.ResponseWriter, r *http.Request) {
 	}
 	id := r.Header.Get(headerSession)
 	if id == "" {
-		b.postOutside(w, r)
+		b.postSessionless(w, r)
 		return
 	}
 	s, f := b.session(r, id)
@@ -64,7 +64,7 @@ func (b *Bridge) post(w http.ResponseWriter, r *http.Request) {
 	s.post(w, r)
 }
 
-// session finds the session that a request names.
+// session returns the session of a request.
 func (b *Bridge) session(r *http.Request, id string) (*session, *failure) {
 	if f := legacyVersion(r); f != nil {
 		return nil, f
@@ -74,14 +74,14 @@ func (b *Bridge) session(r *http.Request, id string) (*session, *failure) {
 	}
 	return nil, &failure{
 		status: http.StatusNotFound, code: codeSessionNotFound, reason: reasonNoSession,
-		message: "no such session: it has ended, or belongs to another replica; initialize again",
+		message: "session not found: it has ended, or belongs to another replica; initialize again",
 	}
 }
 
-// postOutside takes a message that names no session: the first one of a new
-// session, or one of the stateless spec.
-func (b *Bridge) postOutside(w http.ResponseWriter, r *http.Request) {
-	// Messages are read before anybody is asked whether there is room for them.
+// postSessionless handles a message without a session ID: initialize, or a
+// message of the stateless spec version.
+func (b *Bridge) postSessionless(w http.ResponseWriter, r *http.Request) {
+	// Bodies are read before the limits of sessions and requests apply.
 	select {
 	case b.readers <- struct{}{}:
 		defer func() { <-b.readers }()
@@ -125,7 +125,7 @@ func (b *Bridge) read(w http.ResponseWriter, r *http.Request) ([]byte, *envelope
 	}
 	e, err := parse(body)
 	if err != nil {
-		return nil, nil, badRequest(codeParse, "the body is not one JSON-RPC message (batches are not part of the protocol any more)")
+		return nil, nil, badRequest(codeParse, "the body is not one JSON-RPC message (batches are not supported)")
 	}
 	message, err := oneLine(body)
 	if err != nil {
@@ -134,7 +134,7 @@ func (b *Bridge) read(w http.ResponseWriter, r *http.Request) ([]byte, *envelope
 	return message, &e, nil
 }
 
-// get opens the stream for what the server says on its own account.
+// get opens the stream for messages that belong to no request.
 func (b *Bridge) get(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get(headerSession)
 	switch _, events := accepts(r); {
@@ -143,7 +143,7 @@ func (b *Bridge) get(w http.ResponseWriter, r *http.Request) {
 		return
 	case id == "" && r.Header.Get(headerVersion) >= statelessVersion:
 		w.Header().Set("Allow", "POST")
-		b.refuse(w, nil, methodNotAllowed("there is no such stream without a session; use subscriptions/listen"))
+		b.refuse(w, nil, methodNotAllowed("GET requires a session; without a session use subscriptions/listen"))
 		return
 	case id == "":
 		b.refuse(w, nil, badRequest(codeInvalidRequest, "the header Mcp-Session-Id is missing"))
@@ -157,7 +157,7 @@ func (b *Bridge) get(w http.ResponseWriter, r *http.Request) {
 	s.listen(w, r)
 }
 
-// delete ends a session at its client's wish.
+// delete ends a session at the request of its client.
 func (b *Bridge) delete(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get(headerSession)
 	if id == "" {
@@ -169,6 +169,6 @@ func (b *Bridge) delete(w http.ResponseWriter, r *http.Request) {
 		b.refuse(w, nil, f)
 		return
 	}
-	s.end(ended(reasonDeleted, "the client has ended the session"))
+	s.end(ended(reasonDeleted, "the client ended the session"))
 	w.WriteHeader(http.StatusNoContent)
 }

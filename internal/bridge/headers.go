@@ -11,20 +11,20 @@ import (
 )
 
 // statelessVersion is the first spec version without sessions. Versions are
-// dates, and compare as strings.
+// dates and are compared as strings.
 const statelessVersion = "2026-07-28"
 
 // sessionVersions are the spec versions with sessions.
 var sessionVersions = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 
-// guard refuses what a browser may have been tricked into sending.
+// guard rejects requests with other hosts or origins, against DNS rebinding.
 func (b *Bridge) guard(r *http.Request) *failure {
 	if hosts := b.opts.AllowedHosts; len(hosts) > 0 && !slices.Contains(hosts, hostOf(r.Host)) {
-		return forbidden(fmt.Sprintf("the host %q is not one of this server", r.Host))
+		return forbidden(fmt.Sprintf("host %q is not allowed", r.Host))
 	}
 	origin := r.Header.Get("Origin")
 	if origins := b.opts.AllowedOrigins; len(origins) > 0 && origin != "" && !slices.Contains(origins, origin) {
-		return forbidden(fmt.Sprintf("the origin %q is not allowed", origin))
+		return forbidden(fmt.Sprintf("origin %q is not allowed", origin))
 	}
 	return nil
 }
@@ -47,22 +47,22 @@ func legacyVersion(r *http.Request) *failure {
 		return nil
 	}
 	return badRequest(codeInvalidRequest, fmt.Sprintf(
-		"Mcp-Protocol-Version %q is not a version with sessions (%s)", v, strings.Join(sessionVersions, ", ")))
+		"header Mcp-Protocol-Version %q is not a supported version with sessions (%s)", v, strings.Join(sessionVersions, ", ")))
 }
 
-// stateless tells the requests of the spec versions without sessions.
+// stateless reports whether a request uses a spec version without sessions.
 func stateless(r *http.Request, e *envelope) bool {
 	return r.Header.Get(headerVersion) >= statelessVersion ||
 		text(e.Params.Meta.ProtocolVersion) >= statelessVersion ||
 		e.Method == methodDiscover
 }
 
-// checkStateless checks what the stateless spec asks of the headers: proxies
-// decide by them, so they have to say what the message says.
+// checkStateless checks that the headers match the message, as the stateless
+// spec requires, because proxies route by them.
 func checkStateless(r *http.Request, e *envelope) *failure {
 	version := r.Header.Get(headerVersion)
 	if e.kind() == response {
-		return badRequest(codeInvalidRequest, "there are no requests to respond to without a session")
+		return badRequest(codeInvalidRequest, "responses require a session")
 	}
 	if version == "" {
 		return mismatch("the header Mcp-Protocol-Version is missing")
@@ -73,7 +73,7 @@ func checkStateless(r *http.Request, e *envelope) *failure {
 		}
 	}
 	if method := r.Header.Get(headerMethod); method != e.Method {
-		return mismatch(fmt.Sprintf("the header Mcp-Method is %q, the message's method %q", method, e.Method))
+		return mismatch(fmt.Sprintf("header Mcp-Method is %q, but the method of the message is %q", method, e.Method))
 	}
 	return checkName(r.Header.Get(headerName), e)
 }
@@ -83,7 +83,7 @@ func checkVersion(version string, e *envelope) *failure {
 	case inBody == "":
 		return badRequest(codeInvalidParams, `_meta has no "io.modelcontextprotocol/protocolVersion"`)
 	case inBody != version:
-		return mismatch(fmt.Sprintf("the header Mcp-Protocol-Version is %q, the message's version %q", version, inBody))
+		return mismatch(fmt.Sprintf("header Mcp-Protocol-Version is %q, but the version in the message is %q", version, inBody))
 	}
 	return nil
 }
@@ -99,13 +99,13 @@ func checkName(header string, e *envelope) *failure {
 		return nil
 	}
 	if want := text(name); header == "" || header != want && decoded(header) != want {
-		return mismatch(fmt.Sprintf("the header Mcp-Name is %q, the message has %q", header, want))
+		return mismatch(fmt.Sprintf("header Mcp-Name is %q, but the name in the message is %q", header, want))
 	}
 	return nil
 }
 
-// decoded is the value of a header that had characters which headers cannot
-// have.
+// decoded decodes a header value that is encoded because of characters that
+// headers cannot have.
 func decoded(header string) string {
 	inner, ok := strings.CutPrefix(header, "=?base64?")
 	if !ok {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestRefusals(t *testing.T) {
-	w := given(t, tinyServer(), func(o *Options) {
+	w := newTestBridge(t, tinyServer(), func(o *Options) {
 		o.AllowedHosts = []string{"127.0.0.1"}
 		o.AllowedOrigins = []string{"https://good.example"}
 	})
@@ -30,18 +30,18 @@ func TestRefusals(t *testing.T) {
 		"neither call nor answer":  {"POST", `{"jsonrpc":"2.0"}`, []string{headerSession, id}, 400, "not one JSON-RPC message"},
 		"no session":               {"POST", ping, nil, 400, "Mcp-Session-Id is missing"},
 		"unknown session":          {"POST", ping, []string{headerSession, "other"}, 404, "initialize again"},
-		"unknown version":          {"POST", ping, []string{headerSession, id, headerVersion, "1999-01-01"}, 400, "not a version with sessions"},
+		"unknown version":          {"POST", ping, []string{headerSession, id, headerVersion, "1999-01-01"}, 400, "not a supported version with sessions"},
 		"another content type":     {"POST", ping, []string{headerSession, id, "Content-Type", "text/plain"}, 415, "application/json"},
 		"no events accepted":       {"POST", ping, []string{headerSession, id, "Accept", "application/json"}, 406, "text/event-stream"},
 		"another method":           {"PUT", ping, []string{headerSession, id}, 405, "GET, POST or DELETE"},
 		"stream without a session": {"GET", "", nil, 400, "Mcp-Session-Id is missing"},
 		"stateless stream":         {"GET", "", []string{headerVersion, "2026-07-28"}, 405, "subscriptions/listen"},
 		"end of no session":        {"DELETE", "", nil, 400, "Mcp-Session-Id is missing"},
-		"end of unknown session":   {"DELETE", "", []string{headerSession, "other"}, 404, "no such session"},
+		"end of unknown session":   {"DELETE", "", []string{headerSession, "other"}, 404, "session not found"},
 		"foreign host":             {"POST", ping, []string{headerSession, id, "Host", "evil.example"}, 403, "evil.example"},
 		"foreign origin":           {"POST", ping, []string{headerSession, id, "Origin", "https://evil.example"}, 403, "evil.example"},
 		"allowed origin":           {"POST", ping, []string{headerSession, id, "Origin", "https://good.example"}, 200, `"id":7`},
-		"sessionless server":       {"POST", statelessCall, statelessHeaders, 400, "this server needs a session"},
+		"sessionless server":       {"POST", statelessCall, statelessHeaders, 400, "this server requires a session"},
 		"method header missing":    {"POST", statelessCall, []string{headerVersion, "2026-07-28"}, 400, "Mcp-Method"},
 		"name header differs":      {"POST", statelessCall, []string{headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "other"}, 400, "Mcp-Name"},
 		"version header missing":   {"POST", statelessCall, nil, 400, "Mcp-Protocol-Version is missing"},
@@ -61,7 +61,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestStatelessErrorsHaveTheirStatus(t *testing.T) {
-	w := given(t, server("sdk"))
+	w := newTestBridge(t, server("sdk"))
 	unknown := strings.Replace(statelessCall, "tools/call", "vendor/unknown", 1)
 	reply := w.post(unknown, headerVersion, "2026-07-28", headerMethod, "vendor/unknown")
 	w.Expect(reply.Status).To(Equal(http.StatusNotFound))
@@ -70,9 +70,9 @@ func TestStatelessErrorsHaveTheirStatus(t *testing.T) {
 	w.Expect(encoded.Status).To(Equal(http.StatusOK))
 }
 
-// The bridge knows no methods, so it can refuse none.
-func TestUnknownMethodsPass(t *testing.T) {
-	w := given(t, tinyServer())
+// The bridge does not interpret methods.
+func TestUnknownMethodsAreRelayed(t *testing.T) {
+	w := newTestBridge(t, tinyServer())
 	id := w.session()
 	reply := w.post("{\n \"jsonrpc\":\"2.0\",\r\n \"id\":4, \"method\":\"tasks/get\"\n}", headerSession, id)
 	w.Expect(reply.Status).To(Equal(http.StatusOK))
@@ -81,7 +81,7 @@ func TestUnknownMethodsPass(t *testing.T) {
 }
 
 func TestTheNewestStandaloneStreamWins(t *testing.T) {
-	w := given(t, tinyServer())
+	w := newTestBridge(t, tinyServer())
 	id := w.session()
 	first := w.open(http.MethodGet, "", headerSession, id)
 	defer first.Body.Close()
@@ -92,28 +92,28 @@ func TestTheNewestStandaloneStreamWins(t *testing.T) {
 }
 
 func TestKeepAlive(t *testing.T) {
-	w := given(t, tinyServer(), func(o *Options) { o.KeepAlive = 10 * time.Millisecond })
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.KeepAlive = 10 * time.Millisecond })
 	resp := w.open(http.MethodGet, "", headerSession, w.session())
 	defer resp.Body.Close()
 	buf := make([]byte, 64)
 	w.Eventually(func() string { n, _ := resp.Body.Read(buf); return string(buf[:n]) }).Should(ContainSubstring(": keep-alive"))
 }
 
-// served is a bridge that serves as the command does.
+// served is a bridge that serves like cmd/mcp-bridge.
 type served struct {
-	*world
+	*testBridge
 	address string
 	stop    context.CancelFunc
 	force   context.CancelFunc
 	done    chan error
 }
 
-func (w *world) serve() *served {
+func (w *testBridge) serve() *served {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	w.Expect(err).NotTo(HaveOccurred())
 	ctx, stop := context.WithCancel(w.t.Context())
 	force, forced := context.WithCancel(w.t.Context())
-	s := &served{world: w, address: "http://" + listener.Addr().String(), stop: stop, force: forced, done: make(chan error, 1)}
+	s := &served{testBridge: w, address: "http://" + listener.Addr().String(), stop: stop, force: forced, done: make(chan error, 1)}
 	w.url = s.address + "/mcp"
 	go func() { s.done <- w.bridge.Serve(ctx, force, Listeners{MCP: listener}) }()
 	w.t.Cleanup(func() { stop(); forced() })
@@ -130,7 +130,7 @@ func (s *served) status(path string) int {
 }
 
 func TestReadiness(t *testing.T) {
-	w := given(t, server("sdk")).serve()
+	w := newTestBridge(t, server("sdk")).serve()
 	w.Eventually(func() int { return w.status(readyPath) }).Should(Equal(http.StatusOK))
 	w.Expect(w.status(healthPath)).To(Equal(http.StatusOK))
 	w.Expect(w.status(metricsPath)).To(Equal(http.StatusOK))
@@ -138,8 +138,8 @@ func TestReadiness(t *testing.T) {
 	w.Eventually(w.done).Should(Receive(BeNil()))
 }
 
-func TestNotReadyBeforeTheServerAnswers(t *testing.T) {
-	w := given(t, server("silent"), func(o *Options) { o.StopGrace = 50 * time.Millisecond }).serve()
+func TestNotReadyBeforeTheServerResponds(t *testing.T) {
+	w := newTestBridge(t, server("silent"), func(o *Options) { o.StopGrace = 50 * time.Millisecond }).serve()
 	w.Eventually(func() int { return w.status(healthPath) }).Should(Equal(http.StatusOK))
 	w.Expect(w.status(readyPath)).To(Equal(http.StatusServiceUnavailable))
 	w.stop()
@@ -147,18 +147,18 @@ func TestNotReadyBeforeTheServerAnswers(t *testing.T) {
 }
 
 func TestServeFailsWithABadCommand(t *testing.T) {
-	w := given(t, []string{"no-such-server"}).serve()
+	w := newTestBridge(t, []string{"no-such-server"}).serve()
 	w.Eventually(w.done).Should(Receive(MatchError(ContainSubstring("was not found in the image"))))
 }
 
 func TestDrainLetsRequestsFinish(t *testing.T) {
-	w := given(t, tinyServer(), func(o *Options) { o.DrainIdleTimeout = time.Hour }).serve()
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.DrainIdleTimeout = time.Hour }).serve()
 	id := w.session()
 	w.Eventually(func() int { return w.status(readyPath) }).Should(Equal(http.StatusOK))
 	w.stop()
 	w.Eventually(func() int { return w.status(readyPath) }).Should(Equal(http.StatusServiceUnavailable))
 
-	// No new sessions; the old one goes on.
+	// No new sessions start; the old one continues.
 	reply := w.post(initMessage)
 	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
 	w.Expect(reply.Body).To(ContainSubstring(reasonDraining))
@@ -170,15 +170,15 @@ func TestDrainLetsRequestsFinish(t *testing.T) {
 }
 
 func TestDrainEndsIdleSessions(t *testing.T) {
-	w := given(t, tinyServer(), func(o *Options) { o.DrainIdleTimeout = 50 * time.Millisecond }).serve()
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.DrainIdleTimeout = 50 * time.Millisecond }).serve()
 	w.session()
 	w.stop()
 	w.Eventually(w.done).Should(Receive(BeNil()))
 	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonIdle) }).Should(Equal(1.0))
 }
 
-func TestDrainEndsInOrderWhenTheTimeIsUp(t *testing.T) {
-	w := given(t, server("deaf-to-discover"), func(o *Options) {
+func TestDrainTimeoutEndsRequestsWithAnError(t *testing.T) {
+	w := newTestBridge(t, server("deaf-to-discover"), func(o *Options) {
 		o.StopGrace = 500 * time.Millisecond
 		o.DrainTimeout = 1500 * time.Millisecond
 	}).serve()
@@ -190,8 +190,8 @@ func TestDrainEndsInOrderWhenTheTimeIsUp(t *testing.T) {
 	})
 }
 
-func TestASecondSignalEndsAtOnce(t *testing.T) {
-	w := given(t, server("deaf-to-discover"), func(o *Options) { o.DrainTimeout = time.Hour }).serve()
+func TestSecondSignalSkipsTheDrain(t *testing.T) {
+	w := newTestBridge(t, server("deaf-to-discover"), func(o *Options) { o.DrainTimeout = time.Hour }).serve()
 	w.pendingRequestEnds(func() {
 		w.stop()
 		w.force()
@@ -199,7 +199,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	})
 }
 
-// pendingRequestEnds has a request in flight during what is done.
+// pendingRequestEnds runs a function while a request is in flight.
 func (s *served) pendingRequestEnds(do func()) {
 	id := s.session()
 	answer := make(chan string, 1)
@@ -209,10 +209,10 @@ func (s *served) pendingRequestEnds(do func()) {
 	s.Eventually(answer).Should(Receive(And(ContainSubstring(`"id":2`), ContainSubstring(reasonDraining))))
 }
 
-// A client without a session keeps its connection, and calls as fast as it can: not one call fails
-// while the bridge drains, until it is told to close and finds nobody any more.
-func TestDrainFailsNoRequestOfAClientThatKeepsItsConnection(t *testing.T) {
-	w := given(t, server("sdk")).serve()
+// A client without a session sends requests on one connection continuously. No request fails until the
+// response tells the client to close the connection.
+func TestDrainFailsNoRequestOnKeptConnections(t *testing.T) {
+	w := newTestBridge(t, server("sdk")).serve()
 	answered := func() (closes bool) {
 		resp := w.open(http.MethodPost, statelessCall, statelessHeaders...)
 		defer resp.Body.Close()
@@ -230,7 +230,7 @@ func TestDrainFailsNoRequestOfAClientThatKeepsItsConnection(t *testing.T) {
 }
 
 func TestDrainEndsSubscriptions(t *testing.T) {
-	w := given(t, server("sdk")).serve()
+	w := newTestBridge(t, server("sdk")).serve()
 	listen := strings.NewReplacer("tools/call", "subscriptions/listen",
 		`"name":"echo","arguments":{"text":"hi"}`, `"notifications":{"toolsListChanged":true}`).Replace(statelessCall)
 	resp := w.open(http.MethodPost, listen, headerVersion, "2026-07-28", headerMethod, "subscriptions/listen")

@@ -13,7 +13,7 @@ import (
 )
 
 func TestTooManySessions(t *testing.T) {
-	w := given(t, tinyServer(), func(o *Options) { o.MaxSessions = 2 })
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.MaxSessions = 2 })
 	first := w.session()
 	w.session()
 
@@ -21,16 +21,16 @@ func TestTooManySessions(t *testing.T) {
 	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
 	w.Expect(reply.Header.Get("Retry-After")).To(Equal("5"))
 	w.Expect(reply.Body).To(MatchJSON(`{"jsonrpc":"2.0","id":1,"error":{"code":-32000,
-		"message":"this server has 2 sessions, which is as many as it may have; try again later",
+		"message":"the limit of 2 sessions is reached; try again later",
 		"data":{"reason":"TooManySessions"}}}`))
-	w.Eventually(func() float64 { return w.metric("refused_total", reasonTooManySessions) }).Should(Equal(1.0))
+	w.Eventually(func() float64 { return w.metric("refused_requests_total", reasonTooManySessions) }).Should(Equal(1.0))
 
 	w.open(http.MethodDelete, "", headerSession, first).Body.Close()
 	w.Eventually(func() int { return w.post(initMessage).Status }).Should(Equal(http.StatusOK))
 }
 
 func TestTooManyRequests(t *testing.T) {
-	w := given(t, server("deaf-to-discover"), func(o *Options) { o.MaxRequests = 1 })
+	w := newTestBridge(t, server("deaf-to-discover"), func(o *Options) { o.MaxRequests = 1 })
 	id := w.session()
 	first := make(chan *http.Response, 1)
 	go func() {
@@ -47,18 +47,18 @@ func TestTooManyRequests(t *testing.T) {
 	defer resp.Body.Close()
 	line, err := bufio.NewReader(resp.Body).ReadString('}')
 	w.Expect(err).NotTo(HaveOccurred())
-	w.Expect(line).To(ContainSubstring("the client has ended the session"))
+	w.Expect(line).To(ContainSubstring("the client ended the session"))
 }
 
 func TestIdleSessionsEnd(t *testing.T) {
-	w := given(t, tinyServer(), func(o *Options) { o.IdleTimeout = 100 * time.Millisecond })
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.IdleTimeout = 100 * time.Millisecond })
 	id := w.session()
 	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonIdle) }).Should(Equal(1.0))
 	w.Expect(w.post(`{"jsonrpc":"2.0","id":3,"method":"ping"}`, headerSession, id).Status).To(Equal(http.StatusNotFound))
 }
 
 func TestRequestsInFlightKeepASession(t *testing.T) {
-	w := given(t, server("deaf-to-discover"), func(o *Options) { o.IdleTimeout = time.Second })
+	w := newTestBridge(t, server("deaf-to-discover"), func(o *Options) { o.IdleTimeout = time.Second })
 	id := w.session()
 	resp := make(chan *http.Response, 1)
 	go func() {
@@ -71,7 +71,7 @@ func TestRequestsInFlightKeepASession(t *testing.T) {
 }
 
 func TestIdleSharedServerEnds(t *testing.T) {
-	w := given(t, server("sdk"), func(o *Options) { o.IdleTimeout = time.Second })
+	w := newTestBridge(t, server("sdk"), func(o *Options) { o.IdleTimeout = time.Second })
 	w.Expect(w.post(statelessCall, statelessHeaders...).Status).To(Equal(http.StatusOK))
 	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 	w.Expect(w.post(statelessCall, statelessHeaders...).Body).To(ContainSubstring(`"text":"hi"`))
@@ -81,14 +81,14 @@ func TestIdleSharedServerEnds(t *testing.T) {
 func TestMessageSizes(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
-			w := given(t, server("sdk"), func(o *Options) { o.MaxMessageBytes = 1 << 20 })
+			w := newTestBridge(t, server("sdk"), func(o *Options) { o.MaxMessageBytes = 1 << 20 })
 			s := w.connect(client{version: version})
-			// Within the limit, beyond every buffer.
+			// within the limit, larger than all buffers
 			big := strings.Repeat("y", 900<<10)
 			w.Expect(callTool(t.Context(), s, "echo", toolInput{Text: big})).To(Equal(big))
-			// The answer is too large: only the request fails.
+			// The response is too large: only the request fails.
 			_, err := callTool(t.Context(), s, "big", toolInput{Count: 3 << 20})
-			w.Expect(err).To(MatchError(ContainSubstring("the limit is 1048576")))
+			w.Expect(err).To(MatchError(ContainSubstring("the limit of 1048576")))
 			w.Expect(callTool(t.Context(), s, "echo", toolInput{Text: "goes on"})).To(Equal("goes on"))
 			w.Eventually(func() float64 { return w.metric("dropped_messages_total", reasonTooLarge) }).Should(Equal(1.0))
 		})
@@ -96,19 +96,19 @@ func TestMessageSizes(t *testing.T) {
 }
 
 func TestMessageOfTheClientTooLarge(t *testing.T) {
-	w := given(t, tinyServer(), func(o *Options) { o.MaxMessageBytes = 1 << 10 })
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.MaxMessageBytes = 1 << 10 })
 	reply := w.post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":"` + strings.Repeat("x", 2<<10) + `"}`)
 	w.Expect(reply.Status).To(Equal(http.StatusRequestEntityTooLarge))
 	w.Expect(reply.Body).To(ContainSubstring(reasonTooLarge))
 	w.Expect(w.metric("child_starts_total")).To(BeZero())
 }
 
-// A client that does not read slows its child down to a halt, and nothing
-// gathers in between; when it reads on, the child goes on.
-func TestSlowReaderSlowsItsChild(t *testing.T) {
-	w := given(t, server("chatty"), func(o *Options) { o.StderrLinesPerSecond = 1 << 20 })
+// A client that does not read blocks its child, and nothing accumulates in
+// between; when the client reads, the child continues.
+func TestSlowClientBlocksItsChild(t *testing.T) {
+	w := newTestBridge(t, server("chatty"), func(o *Options) { o.StderrLinesPerSecond = 1 << 20 })
 	id := w.session()
-	w.Expect(w.logs.String()).To(ContainSubstring("a line that is no message"))
+	w.Expect(w.logs.String()).To(ContainSubstring("a line that is not a JSON-RPC message"))
 	resp := w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"flood"}`, headerSession, id)
 	defer resp.Body.Close()
 
@@ -123,7 +123,7 @@ func TestSlowReaderSlowsItsChild(t *testing.T) {
 		}
 		return before > 2 && relayed() == before
 	}).Should(BeTrue())
-	// What fits into the sockets' buffers has passed, and no more.
+	// Only as much as fits into the socket buffers was relayed.
 	w.Expect(halted*10).To(BeNumerically("<", 20<<10), "KiB were relayed to a client that does not read")
 
 	lines := bufio.NewReaderSize(resp.Body, 64<<10)
@@ -134,18 +134,18 @@ func TestSlowReaderSlowsItsChild(t *testing.T) {
 	w.Eventually(relayed).Should(BeNumerically(">", halted))
 }
 
-// A client that never reads again loses its connection in the end, not its session.
-func TestDeadReaderIsGivenUp(t *testing.T) {
-	w := given(t, server("chatty"), func(o *Options) { o.IOTimeout = 200 * time.Millisecond })
+// A client that stops reading loses its connection, not its session.
+func TestClientThatStopsReadingLosesItsConnection(t *testing.T) {
+	w := newTestBridge(t, server("chatty"), func(o *Options) { o.IOTimeout = 200 * time.Millisecond })
 	id := w.session()
 	resp := w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"flood"}`, headerSession, id)
 	defer resp.Body.Close()
-	w.Eventually(func() float64 { return w.metric("dropped_messages_total", reasonNobody) }).Should(BeNumerically(">", 0))
+	w.Eventually(func() float64 { return w.metric("dropped_messages_total", reasonNoStream) }).Should(BeNumerically(">", 0))
 	w.Expect(w.metric("sessions")).To(Equal(1.0))
 }
 
-func TestWhatIsSaidBeforeAnybodyListensIsKept(t *testing.T) {
-	w := given(t, []string{"sed", "-u", "-n",
+func TestMessagesAreParkedUntilAStreamOpens(t *testing.T) {
+	w := newTestBridge(t, []string{"sed", "-u", "-n",
 		`s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{}}\n{"jsonrpc":"2.0","method":"notifications\/early"}/p`})
 	id := w.session()
 	w.Eventually(func() float64 { return w.metric("messages_total", toClient) }).Should(Equal(2.0))
@@ -157,14 +157,14 @@ func TestWhatIsSaidBeforeAnybodyListensIsKept(t *testing.T) {
 
 func TestFiveHundredSessions(t *testing.T) {
 	const count = 500
-	w := given(t, tinyServer(), func(o *Options) { o.MaxSessions = count })
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.MaxSessions = count })
 	ids := make([]string, count)
 	var all sync.WaitGroup
-	places := make(chan struct{}, 20)
+	reserved := make(chan struct{}, 20)
 	for i := range count {
 		all.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
+			reserved <- struct{}{}
+			defer func() { <-reserved }()
 			ids[i] = w.session()
 		})
 	}
@@ -172,8 +172,8 @@ func TestFiveHundredSessions(t *testing.T) {
 	w.Expect(w.metric("children")).To(Equal(float64(count)))
 	for i, id := range ids {
 		all.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
+			reserved <- struct{}{}
+			defer func() { <-reserved }()
 			reply := w.post(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i), headerSession, id)
 			NewWithT(t).Expect(reply.Body).To(ContainSubstring(fmt.Sprintf(`"id":%d,`, i)))
 		})

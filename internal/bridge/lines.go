@@ -9,11 +9,11 @@ import (
 
 const (
 	lineBuffer = 4 << 10
-	// keepBuffer is how much memory a quiet reader may hold on to.
+	// keepBuffer is the largest buffer that is kept between messages.
 	keepBuffer = 64 << 10
 )
 
-// lineReader reads messages, one a line, and holds at most one of max bytes.
+// lineReader reads messages, one per line, and holds at most one of max bytes.
 type lineReader struct {
 	r   *bufio.Reader
 	max int
@@ -24,15 +24,15 @@ func newLineReader(r io.Reader, limit int) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, lineBuffer), max: limit}
 }
 
-// oversize is what is known of a message that was too long to be kept.
+// oversize describes a message that exceeds the limit.
 type oversize struct {
 	id     []byte
 	method string
 	bytes  int
 }
 
-// next returns the next line without its end; it is valid until the next call.
-// A line beyond the limit is read to its end but not kept, and described.
+// next returns the next line without the line break; it is valid until the next
+// call. A line that exceeds the limit is skipped and described.
 func (l *lineReader) next() ([]byte, *oversize, error) {
 	if cap(l.buf) > keepBuffer {
 		l.buf = nil
@@ -47,7 +47,7 @@ func (l *lineReader) next() ([]byte, *oversize, error) {
 			l.buf = append(l.buf, part...)
 			return l.bounded(l.buf)
 		case !errors.Is(err, bufio.ErrBufferFull):
-			// A line without an end was cut off with its writer.
+			// An incomplete last line is dropped.
 			return nil, nil, err
 		}
 		l.buf = append(l.buf, part...)
@@ -67,7 +67,7 @@ func (l *lineReader) bounded(line []byte) ([]byte, *oversize, error) {
 	return line, nil, nil
 }
 
-// skip reads on to the end of the line.
+// skip reads to the end of the line.
 func (l *lineReader) skip() ([]byte, *oversize, error) {
 	var s scanner
 	s.feed(l.buf)

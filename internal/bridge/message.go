@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// errNotMessage says that some bytes are not one JSON-RPC message.
+// errNotMessage is the error of data that is not one JSON-RPC message.
 var errNotMessage = errors.New("not a JSON-RPC message")
 
-// kind is what a message is, told from its envelope.
+// kind is the kind of a message.
 type kind int
 
 const (
@@ -20,8 +20,8 @@ const (
 	response
 )
 
-// envelope is the part of a message that the bridge looks at. Everything in it
-// is kept as it stands in the message, whatever its type.
+// envelope is the part of a message that the bridge reads. Its fields are raw
+// JSON of any type.
 type envelope struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -44,8 +44,8 @@ type meta struct {
 	SubscriptionID  json.RawMessage `json:"io.modelcontextprotocol/subscriptionId"`
 }
 
-// parse reads the envelope of one message. Batches, which no spec version since
-// 2025-06-18 has, are not messages.
+// parse reads the envelope of one message. Batches, which spec versions since
+// 2025-06-18 do not have, are rejected.
 func parse(data []byte) (envelope, error) {
 	var e envelope
 	data = bytes.TrimLeft(data, " \t\r\n")
@@ -53,7 +53,7 @@ func parse(data []byte) (envelope, error) {
 		return e, errNotMessage
 	}
 	err := json.Unmarshal(data, &e)
-	// A field of an unexpected type is between client and server.
+	// A field of an unexpected type is relayed; the bridge does not validate messages.
 	var odd *json.UnmarshalTypeError
 	if err != nil && !errors.As(err, &odd) {
 		return e, errNotMessage
@@ -96,7 +96,7 @@ func present(raw json.RawMessage) bool {
 	return len(raw) > 0 && !bytes.Equal(raw, []byte("null"))
 }
 
-// text is a JSON string's value, and empty for anything else.
+// text is the value of a JSON string; empty for other types.
 func text(raw json.RawMessage) string {
 	var s string
 	if len(raw) == 0 || json.Unmarshal(raw, &s) != nil {
@@ -105,8 +105,8 @@ func text(raw json.RawMessage) string {
 	return s
 }
 
-// idKey makes an id or a token comparable: a server may write a string with
-// other escapes, or a number in another notation, than the client did.
+// idKey normalizes an id or token for comparison, because client and server may
+// escape a string or write a number differently.
 func idKey(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""
@@ -120,8 +120,8 @@ func idKey(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// oneLine returns the message as the stdio transport and an event stream want
-// it: without line breaks, which JSON has only between its tokens.
+// oneLine removes line breaks, which stdio and event streams do not allow in a
+// message.
 func oneLine(data []byte) ([]byte, error) {
 	data = bytes.TrimSpace(data)
 	if !bytes.ContainsAny(data, "\r\n") {

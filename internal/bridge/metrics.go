@@ -14,7 +14,7 @@ const (
 	toClient = "to_client"
 )
 
-// metrics of one bridge. No label has a value that a client chooses.
+// metrics of one bridge. Clients cannot choose label values.
 type metrics struct {
 	registry      *prometheus.Registry
 	sessions      prometheus.Gauge
@@ -38,26 +38,26 @@ type metrics struct {
 func newMetrics() *metrics {
 	m := &metrics{
 		registry:      prometheus.NewRegistry(),
-		sessions:      gauge("sessions", "Sessions that clients have now."),
-		children:      gauge("children", "Server processes that run now."),
-		started:       counter("sessions_started_total", "Sessions that were begun."),
-		ended:         counters("sessions_ended_total", "Sessions that have ended, by why.", "reason"),
-		lifetime:      histogram("session_duration_seconds", "How long sessions lasted.", prometheus.ExponentialBuckets(1, 4, 9)),
-		starts:        counter("child_starts_total", "Server processes that were started."),
-		startFailures: counter("child_start_failures_total", "Attempts to start a server process that failed."),
-		startTime:     histogram("child_start_duration_seconds", "From the start of a server process to its first answer.", prometheus.ExponentialBuckets(0.005, 2, 14)),
-		crashes:       counter("child_crashes_total", "Server processes that ended although the bridge had not asked them to."),
-		refused:       counters("refused_total", "HTTP requests that were refused, by why.", "reason"),
-		messages:      counters("messages_total", "Messages that were relayed.", "direction"),
-		bytes:         counters("message_bytes_total", "Bytes of messages that were relayed.", "direction"),
-		dropped:       counters("dropped_messages_total", "Messages of servers that reached no client, by why.", "reason"),
+		sessions:      gauge("sessions", "Number of open sessions."),
+		children:      gauge("children", "Number of running server processes."),
+		started:       counter("sessions_started_total", "Number of sessions started."),
+		ended:         counters("sessions_ended_total", "Number of sessions ended, by reason.", "reason"),
+		lifetime:      histogram("session_duration_seconds", "Duration of sessions.", prometheus.ExponentialBuckets(1, 4, 9)),
+		starts:        counter("child_starts_total", "Number of server processes started."),
+		startFailures: counter("child_start_failures_total", "Number of failed attempts to start a server process."),
+		startTime:     histogram("child_start_duration_seconds", "Time from the start of a server process to its first response.", prometheus.ExponentialBuckets(0.005, 2, 14)),
+		crashes:       counter("child_crashes_total", "Number of server processes that exited unexpectedly."),
+		refused:       counters("refused_requests_total", "Number of HTTP requests refused, by reason.", "reason"),
+		messages:      counters("messages_total", "Number of messages relayed.", "direction"),
+		bytes:         counters("message_bytes_total", "Size of messages relayed, in bytes.", "direction"),
+		dropped:       counters("dropped_messages_total", "Number of server messages that were not delivered to a client, by reason.", "reason"),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "fixpoint", Subsystem: "bridge", Name: "request_duration_seconds",
-			Help:    "From a client's request to the server's response.",
+			Help:    "Time from the request of a client to the response of the server.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12),
 		}, []string{"mode"}),
-		inFlight: gauge("requests_in_flight", "Requests that wait for a response."),
-		draining: gauge("draining", "1 while the bridge drains."),
+		inFlight: gauge("requests_in_flight", "Number of requests waiting for a response."),
+		draining: gauge("draining", "1 while the bridge is draining, else 0."),
 	}
 	m.registry.MustRegister(
 		m.sessions, m.children, m.started, m.ended, m.lifetime, m.starts, m.startFailures, m.startTime,

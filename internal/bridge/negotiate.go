@@ -19,7 +19,7 @@ func acceptable(r *http.Request) *failure {
 	return nil
 }
 
-// accepts reports which of the two types of responses a client takes.
+// accepts reports which of the two response types a client accepts.
 func accepts(r *http.Request) (jsonOK, eventsOK bool) {
 	for _, part := range strings.Split(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		switch mediaType(part) {

@@ -9,64 +9,63 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// Options say what a bridge runs and where its limits are. The zero value of a
-// limit takes the value of DefaultOptions; New refuses negative ones.
+// Options configure a bridge. A limit that is 0 takes the value of
+// DefaultOptions; New rejects negative limits.
 type Options struct {
-	// Command is the child's program and arguments. It is run as it stands,
-	// without a shell, in the bridge's own environment and folder.
+	// Command is the program and arguments of the child. It runs without a
+	// shell, in the environment and working directory of the bridge.
 	Command []string
-	// Path is where the protocol is served.
+	// Path is the URL path of the MCP endpoint.
 	Path string
 
-	// MaxSessions bounds the children that serve sessions, those that are
-	// being ended among them.
+	// MaxSessions is the maximum number of sessions, including those whose
+	// child is being stopped.
 	MaxSessions int
-	// MaxRequests bounds the HTTP requests in flight of one session, and the
-	// requests in flight of all clients without one.
+	// MaxRequests is the maximum number of requests in flight per session, and
+	// of all requests in flight without a session.
 	MaxRequests int
-	// MaxMessageBytes bounds one message, in either direction.
+	// MaxMessageBytes is the maximum size of a message, in either direction.
 	MaxMessageBytes int
 
-	// IdleTimeout ends a session, and the shared child, when no message has
-	// reached either side for so long and none is awaited. An open event stream alone does
-	// not keep a session.
+	// IdleTimeout ends a session, or the shared child, after this time without
+	// messages and pending requests. An open event stream does not keep a
+	// session alive.
 	IdleTimeout time.Duration
-	// StartTimeout is how long a child may take to answer its first request.
+	// StartTimeout is the timeout for the first response of a child.
 	StartTimeout time.Duration
-	// IOTimeout is how long a client may take to send a message, or to take
-	// one, before its connection is given up.
+	// IOTimeout is the timeout for a client to send or receive one message.
 	IOTimeout time.Duration
-	// KeepAlive is the interval of the comments on an event stream that is
-	// quiet. They keep proxies from closing it, and find clients that are gone.
+	// KeepAlive is the interval of comments on an idle event stream, which
+	// prevent proxies from closing it and detect disconnected clients.
 	KeepAlive time.Duration
-	// StopGrace is how long a child has to end after its standard input was
-	// closed, and once more after SIGTERM; then its process group is killed.
+	// StopGrace is the time for a child to exit after its standard input is
+	// closed, and again after SIGTERM; then its process group is killed.
 	StopGrace time.Duration
-	// DrainTimeout is how long Drain takes at most, the end of the children
-	// included.
+	// DrainTimeout is the maximum duration of Drain, including the stop of the
+	// children.
 	DrainTimeout time.Duration
-	// DrainIdleTimeout takes the place of a longer IdleTimeout while draining.
+	// DrainIdleTimeout replaces a longer IdleTimeout while draining.
 	DrainIdleTimeout time.Duration
 
-	// StderrLinesPerSecond bounds what a child's standard error adds to the log.
+	// StderrLinesPerSecond limits the logged lines of the standard error of a child.
 	StderrLinesPerSecond int
 
-	// AllowedHosts and AllowedOrigins, if there are any, are the only values
-	// that the Host and Origin headers may have (a request without an Origin
-	// passes). They protect a bridge that a browser can reach against DNS
-	// rebinding. A host stands without its port, an origin as the header has it.
+	// AllowedHosts and AllowedOrigins restrict the Host and Origin headers, if
+	// set. Requests without an Origin are allowed. They protect a bridge that
+	// browsers can reach against DNS rebinding. Hosts have no port; origins are
+	// written as in the header.
 	AllowedHosts   []string
 	AllowedOrigins []string
 
-	// ReapAll makes the bridge wait for every process that ends, also for
-	// orphans that it has inherited. It is for a program that is PID 1 or a
-	// subreaper and starts no processes but the bridge's.
+	// ReapAll makes the bridge reap all exited processes, including orphans. It
+	// is for a program that is PID 1 or a subreaper and starts no other
+	// processes.
 	ReapAll bool
 
 	Log logr.Logger
 }
 
-// DefaultOptions are the limits that a bridge has if nothing else is said.
+// DefaultOptions returns the default limits.
 func DefaultOptions() Options {
 	return Options{
 		Path:                 "/mcp",
@@ -85,7 +84,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// complete fills in what was left out, and refuses what cannot work.
+// complete sets defaults and validates the options.
 func (o *Options) complete() error {
 	d := DefaultOptions()
 	if o.Path == "" {
@@ -96,7 +95,7 @@ func (o *Options) complete() error {
 	}
 	var errs []error
 	if len(o.Command) == 0 || o.Command[0] == "" {
-		errs = append(errs, errors.New("no command to run: give it after --"))
+		errs = append(errs, errors.New("no command: pass it after --"))
 	}
 	if err := o.validPath(); err != nil {
 		errs = append(errs, err)
@@ -119,17 +118,17 @@ func (o *Options) complete() error {
 
 func (o *Options) validPath() error {
 	if !strings.HasPrefix(o.Path, "/") || strings.ContainsAny(o.Path, "{} ?#") {
-		return fmt.Errorf("Path %q has to start with / and be a plain path", o.Path)
+		return fmt.Errorf("Path %q must start with / and must not contain {, }, space, ? or #", o.Path)
 	}
 	for _, own := range []string{healthPath, readyPath, metricsPath} {
 		if o.Path == own {
-			return fmt.Errorf("Path %s is taken by the bridge itself", own)
+			return fmt.Errorf("Path %s is reserved for the bridge", own)
 		}
 	}
 	return nil
 }
 
-// limit puts the default in the place of a zero.
+// limit replaces 0 by the default.
 func limit[T int | time.Duration](name string, value *T, def T) error {
 	switch {
 	case *value == 0:

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// pipes are the three standard streams of a child: our ends, and its own.
+// pipes are the standard streams of a child, with the ends of the bridge and of the child.
 type pipes struct {
 	stdin, stdout, stderr             *os.File
 	childStdin, childStdout, childErr *os.File
@@ -18,22 +18,22 @@ func openPipes() (*pipes, error) {
 	p.stdout, p.childStdout, errs[1] = os.Pipe()
 	p.stderr, p.childErr, errs[2] = os.Pipe()
 	if err := errors.Join(errs[:]...); err != nil {
-		p.closeOurs()
-		p.closeTheirs()
+		p.closeBridgeEnds()
+		p.closeChildEnds()
 		return nil, err
 	}
 	return &p, nil
 }
 
-// theirs are the descriptors that the child gets as 0, 1 and 2. Asking for them
-// makes these ends blocking, as programs expect of their standard streams.
-func (p *pipes) theirs() []uintptr {
+// childFiles are the descriptors 0, 1 and 2 of the child. Fd makes them blocking, as
+// programs expect of their standard streams.
+func (p *pipes) childFiles() []uintptr {
 	return []uintptr{p.childStdin.Fd(), p.childStdout.Fd(), p.childErr.Fd()}
 }
 
-func (p *pipes) closeTheirs() { closeAll(p.childStdin, p.childStdout, p.childErr) }
+func (p *pipes) closeChildEnds() { closeAll(p.childStdin, p.childStdout, p.childErr) }
 
-func (p *pipes) closeOurs() { closeAll(p.stdin, p.stdout, p.stderr) }
+func (p *pipes) closeBridgeEnds() { closeAll(p.stdin, p.stdout, p.stderr) }
 
 func closeAll(files ...*os.File) {
 	for _, f := range files {

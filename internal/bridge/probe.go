@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// discoverPatience is how long a server may leave server/discover unanswered
-// before it is asked to initialize as well: some ignore what they do not know.
-const discoverPatience = 3 * time.Second
+// discoverTimeout is the time to wait for a response to server/discover before
+// initialize is sent as well: some servers ignore unknown methods.
+const discoverTimeout = 3 * time.Second
 
 const (
 	discoverID   = `1`
@@ -27,70 +27,70 @@ const (
 		`"clientInfo":{"name":"fixpoint-mcp-bridge","version":"v1alpha1"}}}`
 )
 
-// HandshakeError says that the command runs, but does not answer as an MCP
-// server does.
+// HandshakeError is the error of a command that runs but does not complete an
+// MCP handshake.
 type HandshakeError struct {
-	// Problem is what happened instead.
+	// Problem describes what happened instead.
 	Problem string
-	// Stderr is the end of what the command wrote to its standard error.
+	// Stderr is the end of the standard error of the command.
 	Stderr string
 }
 
 func (e *HandshakeError) Error() string {
-	message := "the command does not answer as an MCP server on its standard output: " + e.Problem
+	message := "the command did not complete an MCP handshake on its standard output: " + e.Problem
 	if e.Stderr != "" {
-		message += "; it wrote to stderr: " + e.Stderr
+		message += "; stderr: " + e.Stderr
 	}
 	return message
 }
 
-// Check starts the command once and shakes hands with it; then the bridge is
-// ready, and knows which spec versions the server speaks. The error is a
-// CommandError or a HandshakeError if it is the command's fault.
+// Check starts the command once and makes an MCP handshake, which also detects
+// the spec versions of the server. The error is a CommandError or a
+// HandshakeError if the command causes it.
 func (b *Bridge) Check(ctx context.Context) error {
-	_, err := b.era(ctx)
+	_, err := b.isStateless(ctx)
 	return err
 }
 
-// era reports whether the server speaks the stateless spec; it asks once.
-func (b *Bridge) era(ctx context.Context) (bool, error) {
+// isStateless reports whether the server supports the stateless spec version, and caches the result.
+func (b *Bridge) isStateless(ctx context.Context) (bool, error) {
 	select {
 	case b.probing <- struct{}{}:
 		defer func() { <-b.probing }()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	if known := b.known.Load(); known != nil {
+	if known := b.stateless.Load(); known != nil {
 		return *known, nil
 	}
 	stateless, err := b.probe(ctx)
 	var broken *HandshakeError
 	if errors.As(err, &broken) && ctx.Err() == nil {
-		// Perhaps it could not bear the first question.
+		// Some servers fail on server/discover.
 		stateless, err = b.probeWith(ctx, initializeMessage)
 	}
 	if err != nil {
 		return false, err
 	}
-	b.known.Store(&stateless)
-	b.opts.Log.Info("Server answers", "stateless", stateless)
+	b.stateless.Store(&stateless)
+	b.opts.Log.Info("Handshake with the server succeeded", "stateless", stateless)
 	return stateless, nil
 }
 
-// speaksStateless refuses a stateless request to a server that needs sessions,
-// in the way that makes clients fall back to initialize.
-func (b *Bridge) speaksStateless(ctx context.Context, e *envelope) *failure {
-	stateless, err := b.era(ctx)
+// checkServerStateless rejects a stateless request to a server that requires
+// sessions, with errors that make clients fall back to initialize.
+func (b *Bridge) checkServerStateless(ctx context.Context, e *envelope) *failure {
+	stateless, err := b.isStateless(ctx)
 	switch {
 	case err != nil:
-		b.opts.Log.Error(err, "Asking the server for its spec versions failed")
-		return refused(reasonStartFailed, "the MCP server process does not answer", 5)
+		b.opts.Log.Error(err, "Failed to detect the spec versions of the server")
+		return refused(reasonStartFailed, "the MCP server process does not respond", 5)
 	case stateless:
 		return nil
 	case e.Method == methodDiscover:
-		return &failure{status: http.StatusNotFound, code: codeMethodNotFound, message: "this server needs a session: initialize"}
+		return &failure{status: http.StatusNotFound, code: codeMethodNotFound, message: "this server requires a session: send initialize"}
 	default:
-		f := badRequest(codeUnsupportedVersion, "this server needs a session: initialize")
+		f := badRequest(codeUnsupportedVersion, "this server requires a session: send initialize")
 		f.data = map[string]any{"supported": sessionVersions, "requested": text(e.Params.Meta.ProtocolVersion)}
 		return f
 	}
@@ -100,7 +100,7 @@ func (b *Bridge) probe(ctx context.Context) (bool, error) {
 	return b.probeWith(ctx, discoverMessage)
 }
 
-// probeWith shakes hands with a child of its own, beginning with the message.
+// probeWith makes a handshake with a new child, starting with the given message.
 func (b *Bridge) probeWith(ctx context.Context, first string) (bool, error) {
 	c, err := b.launcher.start(b.opts.Log.WithValues("session", "check"))
 	if err != nil {
@@ -121,7 +121,7 @@ func (b *Bridge) probeWith(ctx context.Context, first string) (bool, error) {
 	return stateless, ctx.Err()
 }
 
-// reply is a message of a child that is being asked.
+// reply is a message of a child during a handshake.
 type reply struct {
 	envelope
 	line []byte
@@ -141,30 +141,30 @@ func readReplies(c *child, lines chan<- reply, stop <-chan struct{}) {
 		select {
 		case lines <- reply{e, bytes.Clone(line)}:
 		case <-stop:
-			// Read on, so that the child can come to its end.
+			// Continue reading, so that the child can exit.
 		}
 	}
 }
 
-// handshake is one attempt to get an answer out of a child.
+// handshake is one handshake with a child.
 type handshake struct {
 	child   *child
 	lines   <-chan reply
 	timeout time.Duration
 }
 
-// run returns whether the server is a stateless one, or the problem.
+// run returns whether the server is stateless, or a description of the problem.
 func (h *handshake) run(ctx context.Context, first string) (bool, string) {
-	// The sending may block as long as the child does not read.
+	// send blocks while the child does not read.
 	go func() { _ = h.child.send([]byte(first)) }()
-	patience := time.NewTimer(discoverPatience)
-	defer patience.Stop()
+	discover := time.NewTimer(discoverTimeout)
+	defer discover.Stop()
 	timeout := time.NewTimer(h.timeout)
 	defer timeout.Stop()
-	asked := first == initializeMessage
+	initializeSent := first == initializeMessage
 	initialize := func() {
-		if !asked {
-			asked = true
+		if !initializeSent {
+			initializeSent = true
 			go func() { _ = h.child.send([]byte(initializeMessage)) }()
 		}
 	}
@@ -183,34 +183,34 @@ func (h *handshake) run(ctx context.Context, first string) (bool, string) {
 				}
 				initialize()
 			}
-		case <-patience.C:
+		case <-discover.C:
 			initialize()
 		case <-timeout.C:
-			return false, fmt.Sprintf("no answer within %s", h.timeout)
+			return false, fmt.Sprintf("no response within %s", h.timeout)
 		case <-ctx.Done():
-			return false, "the check was interrupted"
+			return false, "the check was cancelled"
 		}
 	}
 }
 
-// end says how a child went that has closed its output.
+// end describes the end of a child that has closed its standard output.
 func (h *handshake) end() string {
 	if !h.child.waitFor(h.child.grace) {
 		return "it closed its standard output"
 	}
 	<-h.child.stderr.done
-	return "it ended with " + h.child.exit()
+	return "it exited with " + h.child.exit()
 }
 
 func initialized(e envelope) (bool, string) {
 	if present(e.Error) {
-		return false, "it refused to initialize: " + string(e.Error)
+		return false, "it rejected initialize: " + string(e.Error)
 	}
 	return false, ""
 }
 
-// discovered reports whether a response to server/discover comes from a server
-// that speaks a stateless version.
+// discovered reports whether a response to server/discover lists a stateless
+// spec version.
 func (r *reply) discovered() bool {
 	var said struct {
 		Result struct {

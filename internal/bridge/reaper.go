@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// reaper starts processes and waits for them all in one place: waiting for
-// each in a goroutine of its own would hold a thread for each, and PID 1 has to
-// wait for orphans too, which it never started.
+// reaper starts processes and waits for all of them in one goroutine. Waiting in
+// a goroutine per process would block a thread each, and PID 1 must also wait for
+// orphans that it did not start.
 type reaper struct {
 	all bool
 
@@ -44,15 +44,15 @@ func (r *reaper) run() {
 	}
 }
 
-// close ends the waiting. Nothing may be running any more.
+// close stops the reaper. No process may be running.
 func (r *reaper) close() {
 	signal.Stop(r.signals)
 	close(r.done)
 }
 
-// start runs a program; onExit is called once it has ended and been waited for.
+// start runs a program; onExit is called after it has exited and was reaped.
 func (r *reaper) start(path string, argv []string, attr *syscall.ProcAttr, onExit func(syscall.WaitStatus)) (int, error) {
-	// Under the lock, so that a process that ends at once is known already.
+	// Under the lock, so that a process that exits immediately is registered.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pid, err := syscall.ForkExec(path, argv, attr)
@@ -63,12 +63,12 @@ func (r *reaper) start(path string, argv []string, attr *syscall.ProcAttr, onExi
 	return pid, nil
 }
 
-// kill signals the process group that the process leads, if it is still there.
+// kill signals the process group of a running process.
 func (r *reaper) kill(pid int, sig syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.running[pid]; ok {
-		_ = syscall.Kill(-pid, sig) // It may be ending just now.
+		_ = syscall.Kill(-pid, sig) // It may be exiting.
 	}
 }
 
@@ -79,7 +79,7 @@ func (r *reaper) reap() {
 	}
 }
 
-// targets are the arguments for wait4.
+// targets are the pid arguments of wait4.
 func (r *reaper) targets() []int {
 	if r.all {
 		return []int{-1}
@@ -93,7 +93,7 @@ func (r *reaper) targets() []int {
 	return pids
 }
 
-// reapOne reports whether another process may be waiting behind the one found.
+// reapOne reports whether more processes may have exited.
 func (r *reaper) reapOne(target int) bool {
 	var status syscall.WaitStatus
 	pid, err := syscall.Wait4(target, &status, syscall.WNOHANG, nil)
@@ -104,12 +104,12 @@ func (r *reaper) reapOne(target int) bool {
 		return false
 	}
 	r.mu.Lock()
-	onExit, ours := r.running[pid]
+	onExit, isChild := r.running[pid]
 	delete(r.running, pid)
 	r.mu.Unlock()
-	if ours {
-		// What the child has started and left behind goes with it. Its number
-		// cannot have been given away in the instant since it was reaped.
+	if isChild {
+		// Kill the descendants that remain in its process group. The pid cannot
+		// have been reused since the process was reaped.
 		_ = syscall.Kill(-pid, syscall.SIGKILL)
 		onExit(status)
 	}

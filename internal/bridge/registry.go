@@ -7,7 +7,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// begin opens a session, if there is room for one.
+// begin starts a session, if the limit allows it.
 func (b *Bridge) begin() (*session, *failure) {
 	if f := b.reserve(); f != nil {
 		return nil, f
@@ -15,7 +15,7 @@ func (b *Bridge) begin() (*session, *failure) {
 	s := newSession(b)
 	if err := s.run(); err != nil {
 		b.release()
-		s.log.Error(err, "Starting the server process failed")
+		s.log.Error(err, "Failed to start the server process")
 		return nil, refused(reasonStartFailed, "the MCP server process could not be started", 5)
 	}
 	b.mu.Lock()
@@ -27,7 +27,7 @@ func (b *Bridge) begin() (*session, *failure) {
 	if draining {
 		s.end(drainFailure())
 	}
-	// It may have ended before it could be found.
+	// It may have ended before it was registered.
 	if over := s.ended(); over != nil {
 		b.forget(s)
 		return nil, over
@@ -35,31 +35,31 @@ func (b *Bridge) begin() (*session, *failure) {
 	return s, nil
 }
 
-// reserve takes one of the places for sessions.
+// reserve counts a session towards the limit.
 func (b *Bridge) reserve() *failure {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.draining {
 		return drainFailure()
 	}
-	if b.places >= b.opts.MaxSessions {
+	if b.reserved >= b.opts.MaxSessions {
 		return refused(reasonTooManySessions,
-			fmt.Sprintf("this server has %d sessions, which is as many as it may have; try again later", b.opts.MaxSessions), 5)
+			fmt.Sprintf("the limit of %d sessions is reached; try again later", b.opts.MaxSessions), 5)
 	}
-	b.places++
+	b.reserved++
 	return nil
 }
 
-// release gives a place back, once the child that held it has ended.
+// release uncounts a session after its child has exited.
 func (b *Bridge) release() {
 	b.mu.Lock()
-	b.places--
+	b.reserved--
 	b.mu.Unlock()
-	b.nudge()
+	b.signalChange()
 }
 
-// nudge wakes the one who waits for the bridge to become empty.
-func (b *Bridge) nudge() {
+// signalChange wakes await.
+func (b *Bridge) signalChange() {
 	select {
 	case b.changed <- struct{}{}:
 	default:
@@ -92,21 +92,21 @@ func (b *Bridge) all() []*session {
 	return all
 }
 
-// tooLarge notes a message of a server that was beyond the limit.
+// tooLarge records a message of a server that exceeds the limit.
 func (b *Bridge) tooLarge(log logr.Logger, o *oversize) {
 	b.metrics.dropped.WithLabelValues(reasonTooLarge).Inc()
-	log.Info("Server sent a message beyond the limit", "bytes", o.bytes, "limit", b.opts.MaxMessageBytes, "method", o.method)
+	log.Info("Server sent a message that exceeds the limit", "bytes", o.bytes, "limit", b.opts.MaxMessageBytes, "method", o.method)
 }
 
 func (b *Bridge) largeFailure(o *oversize) *failure {
-	return ended(reasonTooLarge, fmt.Sprintf("the message has %d bytes, the limit is %d", o.bytes, b.opts.MaxMessageBytes))
+	return ended(reasonTooLarge, fmt.Sprintf("the message has %d bytes, which exceeds the limit of %d", o.bytes, b.opts.MaxMessageBytes))
 }
 
 func drainFailure() *failure {
 	return refused(reasonDraining, "this server is shutting down; connect again", 1)
 }
 
-// await waits until the condition holds or ctx ends, and says which.
+// await waits until the condition holds (true) or ctx is done (false).
 func (b *Bridge) await(ctx context.Context, condition func() bool) bool {
 	for {
 		if condition() {
@@ -120,14 +120,14 @@ func (b *Bridge) await(ctx context.Context, condition func() bool) bool {
 	}
 }
 
-// vacant reports that all children of sessions are gone.
-func (b *Bridge) vacant() bool {
+// noSessions reports whether all children of sessions have exited.
+func (b *Bridge) noSessions() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.places == 0
+	return b.reserved == 0
 }
 
-// finished reports that no client waits for anything.
+// finished reports whether no client has a session or a pending request.
 func (b *Bridge) finished() bool {
-	return b.vacant() && b.shared.quiet()
+	return b.noSessions() && b.shared.quiet()
 }

@@ -23,7 +23,7 @@ var versions = []string{"2025-06-18", "2025-11-25", "2026-07-28"}
 func TestRelaysEveryVersion(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
-			w := given(t, server("sdk"))
+			w := newTestBridge(t, server("sdk"))
 			var mu sync.Mutex
 			var progress []float64
 			s := w.connect(client{version: version, options: mcp.ClientOptions{
@@ -53,10 +53,10 @@ func TestRelaysEveryVersion(t *testing.T) {
 	}
 }
 
-func TestServersAskAndTell(t *testing.T) {
+func TestServerRequestsAndNotifications(t *testing.T) {
 	for _, quiet := range []bool{false, true} {
 		t.Run("withoutStandaloneStream="+strconv.FormatBool(quiet), func(t *testing.T) {
-			w := given(t, server("sdk"))
+			w := newTestBridge(t, server("sdk"))
 			changed := make(chan struct{}, 10)
 			logged := make(chan any, 10)
 			s := w.connect(client{version: "2025-11-25", quiet: quiet, options: mcp.ClientOptions{
@@ -77,7 +77,7 @@ func TestServersAskAndTell(t *testing.T) {
 			w.Eventually(logged).Should(Receive(Equal("a log message")))
 
 			w.Expect(callTool(t.Context(), s, "grow", toolInput{})).To(BeEmpty())
-			// Without a standalone stream it waits for the next request's.
+			// Without a standalone stream it is sent with the next request.
 			w.Eventually(func() error { return s.Ping(t.Context(), nil) }).Should(Succeed())
 			w.Eventually(func(g Gomega) {
 				g.Expect(s.Ping(t.Context(), nil)).To(Succeed())
@@ -87,12 +87,12 @@ func TestServersAskAndTell(t *testing.T) {
 	}
 }
 
-// A session stays with its pod by its connections: a Service leads no new one to a pod that is
-// on its way out. The length is what tells a client that has the message that the connection is free.
-func TestOneCallAfterTheOtherTakesOneConnection(t *testing.T) {
+// A Service routes no new connections to a terminating pod, so a session needs its existing ones. With a
+// Content-Length a client knows immediately that it can reuse the connection.
+func TestSequentialCallsReuseOneConnection(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
-			w := given(t, server("sdk"))
+			w := newTestBridge(t, server("sdk"))
 			var dialed atomic.Int64
 			transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				dialed.Add(1)
@@ -113,8 +113,8 @@ func TestOneCallAfterTheOtherTakesOneConnection(t *testing.T) {
 	}
 }
 
-func TestAnAnswerAloneHasItsLength(t *testing.T) {
-	w := given(t, server("sdk"))
+func TestSingleResponseHasContentLength(t *testing.T) {
+	w := newTestBridge(t, server("sdk"))
 	id := w.session()
 	for _, length := range []int{10, 100 << 10} {
 		call := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"big","arguments":{"count":%d}}}`, length)
@@ -129,8 +129,8 @@ func TestAnAnswerAloneHasItsLength(t *testing.T) {
 	}
 }
 
-func TestSessionsHaveAChildEach(t *testing.T) {
-	w := given(t, server("sdk"))
+func TestEachSessionHasItsOwnChild(t *testing.T) {
+	w := newTestBridge(t, server("sdk"))
 	t.Setenv("FIXPOINT_BRIDGE_TEST", "inherited")
 	one, two := w.connect(client{version: "2025-11-25"}), w.connect(client{version: "2025-06-18"})
 	w.Expect(callTool(t.Context(), one, "count", toolInput{})).To(Equal("1"))
@@ -146,7 +146,7 @@ func TestSessionsHaveAChildEach(t *testing.T) {
 }
 
 func TestStatelessClientsShareAChild(t *testing.T) {
-	w := given(t, server("sdk"))
+	w := newTestBridge(t, server("sdk"))
 	const clients = 8
 	var done sync.WaitGroup
 	for range clients {
@@ -165,8 +165,8 @@ func TestStatelessClientsShareAChild(t *testing.T) {
 	w.Expect(s.ID()).To(BeEmpty())
 }
 
-func TestStatelessProgressReachesItsOwner(t *testing.T) {
-	w := given(t, server("sdk"))
+func TestStatelessProgressReachesItsClient(t *testing.T) {
+	w := newTestBridge(t, server("sdk"))
 	var done sync.WaitGroup
 	for i := range 6 {
 		var mu sync.Mutex
@@ -185,7 +185,7 @@ func TestStatelessProgressReachesItsOwner(t *testing.T) {
 			params.SetProgressToken("same for all")
 			_, err := s.CallTool(t.Context(), params)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Eventually(func() []string { mu.Lock(); defer mu.Unlock(); return heard }, patience).Should(HaveLen(20))
+			g.Eventually(func() []string { mu.Lock(); defer mu.Unlock(); return heard }, testTimeout).Should(HaveLen(20))
 			g.Expect(heard).To(HaveEach(me))
 		})
 	}
@@ -193,7 +193,7 @@ func TestStatelessProgressReachesItsOwner(t *testing.T) {
 }
 
 func TestStatelessSubscription(t *testing.T) {
-	w := given(t, server("sdk"))
+	w := newTestBridge(t, server("sdk"))
 	changed := make(chan struct{}, 10)
 	_ = w.connect(client{version: "2026-07-28", options: mcp.ClientOptions{
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
@@ -204,7 +204,7 @@ func TestStatelessSubscription(t *testing.T) {
 }
 
 func TestStatelessCancellation(t *testing.T) {
-	w := given(t, server("sdk"))
+	w := newTestBridge(t, server("sdk"))
 	s := w.connect(client{version: "2026-07-28"})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -219,10 +219,10 @@ func TestStatelessCancellation(t *testing.T) {
 	w.Expect(callTool(t.Context(), s, "echo", toolInput{Text: "goes on"})).To(Equal("goes on"))
 }
 
-func TestOldServersAreReachedByNewClients(t *testing.T) {
+func TestNewClientsFallBackForOldServers(t *testing.T) {
 	for _, behaviour := range []string{"sessions-only", "deaf-to-discover"} {
 		t.Run(behaviour, func(t *testing.T) {
-			w := given(t, server(behaviour))
+			w := newTestBridge(t, server(behaviour))
 			s := w.connect(client{})
 			w.Expect(s.InitializeResult().ProtocolVersion).To(Equal("2025-11-25"))
 			w.Expect(s.ID()).NotTo(BeEmpty())

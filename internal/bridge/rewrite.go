@@ -8,9 +8,9 @@ import (
 
 const keySubscription = "io.modelcontextprotocol/subscriptionId"
 
-// renumbered is a client's message with the number that it has towards the
-// shared child. Only known members of the envelope go on, so that no second
-// spelling of one can take its place.
+// renumbered returns a message with the request number of the shared child.
+// Only known members of the envelope are relayed, so that duplicates of them in
+// other letter case have no effect.
 func renumbered(message []byte, number string) ([]byte, error) {
 	var m struct {
 		Version json.RawMessage `json:"jsonrpc"`
@@ -28,7 +28,7 @@ func renumbered(message []byte, number string) ([]byte, error) {
 	return marshal(m)
 }
 
-// answered is the child's response with the client's own id.
+// answered returns a response with the id of the client.
 func answered(message []byte, c *sharedCall) ([]byte, error) {
 	var m struct {
 		Version json.RawMessage `json:"jsonrpc"`
@@ -46,7 +46,7 @@ func answered(message []byte, c *sharedCall) ([]byte, error) {
 	return marshal(m)
 }
 
-// addressed is a notification with the client's own ids and token.
+// addressed returns a notification with the ids and token of the client.
 func addressed(message []byte, c *sharedCall) ([]byte, error) {
 	var m struct {
 		Version json.RawMessage `json:"jsonrpc"`
@@ -64,7 +64,7 @@ func addressed(message []byte, c *sharedCall) ([]byte, error) {
 	return marshal(m)
 }
 
-// replace sets the member at the path, if it is there; all else stays as it is.
+// replace replaces the member at the path, if it exists.
 func replace(raw, value json.RawMessage, path ...string) json.RawMessage {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil || members == nil {
@@ -85,8 +85,7 @@ func replace(raw, value json.RawMessage, path ...string) json.RawMessage {
 	return out
 }
 
-// marshal keeps what is inside as it is: json.Marshal would escape <, > and &
-// in raw messages too.
+// marshal does not escape <, > and & in raw messages, unlike json.Marshal.
 func marshal(v any) ([]byte, error) {
 	var out lineBuilder
 	enc := json.NewEncoder(&out)
@@ -118,31 +117,31 @@ func (w *worker) fromServer(line []byte) {
 	case notification:
 		w.notify(&e, line)
 	default:
-		// Nobody could be asked: there is no session, and the spec has no such
-		// requests any more.
+		// Without a session no client can be asked, and the spec has no such
+		// requests.
 		w.dropped(reasonStateless)
-		answer := badRequest(codeMethodNotFound, "requests to the client need a session").response(e.ID)
+		answer := badRequest(codeMethodNotFound, "requests to the client require a session").response(e.ID)
 		go func() { _ = w.child.send(answer) }()
 	}
 }
 
 func (w *worker) answer(e *envelope, line []byte) {
-	w.first()
+	w.recordFirstResponse()
 	c := w.take(idKey(e.ID))
 	if c == nil {
-		// Cancelled in the meantime.
+		// The request was cancelled.
 		return
 	}
 	message, err := answered(line, c)
 	if err != nil {
-		c.fail(ended(reasonNotMessage, "the MCP server's response could not be read"))
+		c.fail(ended(reasonNotMessage, "the response of the MCP server is not valid"))
 		return
 	}
 	w.post(c, "", mail{message: message, last: true, status: statusOf(e.errorCode())})
 }
 
-// first notes how long the child took to say something useful.
-func (w *worker) first() {
+// recordFirstResponse observes the start time of the child, once.
+func (w *worker) recordFirstResponse() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.answered {
@@ -151,7 +150,7 @@ func (w *worker) first() {
 	}
 }
 
-// notify finds the call that a notification belongs to.
+// notify relays a notification to the call that it belongs to.
 func (w *worker) notify(e *envelope, line []byte) {
 	number, c := w.addressee(e)
 	if c == nil {
@@ -164,16 +163,16 @@ func (w *worker) notify(e *envelope, line []byte) {
 	w.post(c, number, mail{message: message})
 }
 
-// addressee goes by what the notification says of itself. A log message says
-// nothing; it is delivered if a single request has asked for logs, and else
-// dropped: it might tell one client about another.
+// addressee finds the call by the ids in the notification. A log message has
+// none; it is delivered if exactly one request asked for logs, else dropped,
+// because it might disclose data of another client.
 func (w *worker) addressee(e *envelope) (string, *sharedCall) {
 	for _, raw := range []json.RawMessage{e.Params.Meta.SubscriptionID, e.Params.ProgressToken, e.Params.RequestID} {
 		if len(raw) == 0 {
 			continue
 		}
 		number := idKey(raw)
-		return number, w.look(number)
+		return number, w.lookup(number)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,20 +188,20 @@ func (w *worker) addressee(e *envelope) (string, *sharedCall) {
 		number = n
 	}
 	if number == "" {
-		w.dropped(reasonNobody)
+		w.dropped(reasonNoStream)
 	}
 	return number, w.calls[number]
 }
 
-// post delivers, or gives up a client that does not keep up.
+// post delivers a message, or fails the call of a client that does not keep up.
 func (w *worker) post(c *sharedCall, number string, m mail) {
 	if c.put(m, w.shared.bridge.opts.MaxMessageBytes*2) {
 		return
 	}
 	w.dropped(reasonSlowClient)
-	c.fail(ended(reasonSlowClient, "the client does not read the response fast enough"))
+	c.fail(ended(reasonSlowClient, "the client reads the response too slowly"))
 	if number != "" {
-		go w.cancel(number, "the client does not read")
+		go w.cancel(number, "the client reads too slowly")
 	}
 }
 

@@ -16,7 +16,7 @@ func (s *session) fromServer(line []byte) {
 	e, err := parse(line)
 	if err != nil {
 		s.bridge.metrics.dropped.WithLabelValues(reasonNotMessage).Inc()
-		s.log.Info("Server printed a line that is no message", "bytes", len(line))
+		s.log.Info("Server printed a line that is not a JSON-RPC message", "bytes", len(line))
 		return
 	}
 	if line, err = oneLine(line); err != nil {
@@ -30,40 +30,40 @@ func (s *session) fromServer(line []byte) {
 	s.deliver(&e, line)
 }
 
-// answer hands a response to the request it belongs to.
+// answer relays a response to its request.
 func (s *session) answer(e *envelope, line []byte) {
 	c, ok := s.take(idKey(e.ID))
 	if !ok {
-		s.bridge.metrics.dropped.WithLabelValues(reasonNobody).Inc()
+		s.bridge.metrics.dropped.WithLabelValues(reasonNoStream).Inc()
 		return
 	}
 	s.touch()
 	if !c.initialize {
-		s.lost(c.stream.finish(line))
+		s.countUndelivered(c.stream.finish(line))
 		return
 	}
 	s.initializeAnswered(c, e, line)
 }
 
-// initializeAnswered opens the session to further requests, or ends one that
-// the server did not want.
+// initializeAnswered completes the start of the session, or ends it if the
+// server rejected initialize.
 func (s *session) initializeAnswered(c *call, e *envelope, line []byte) {
 	s.bridge.metrics.startTime.Observe(time.Since(s.begun).Seconds())
 	if present(e.Error) {
 		c.stream.sessionID = ""
-		s.lost(c.stream.finish(line))
-		s.end(ended(reasonInitRefused, "the MCP server refused to initialize"))
+		s.countUndelivered(c.stream.finish(line))
+		s.end(ended(reasonInitRefused, "the MCP server rejected initialize"))
 		return
 	}
 	s.mu.Lock()
 	s.initialized = true
 	s.startTimer.Stop()
 	s.mu.Unlock()
-	s.lost(c.stream.finish(line))
+	s.countUndelivered(c.stream.finish(line))
 }
 
-// deliver hands a request or a notification of the server to a stream. One that
-// is gone is not an error of the message: it tries the next.
+// deliver sends a request or notification of the server to a stream. If a
+// stream is closed, it tries the next one.
 func (s *session) deliver(e *envelope, line []byte) {
 	for {
 		target := s.target(e, line)
@@ -71,8 +71,8 @@ func (s *session) deliver(e *envelope, line []byte) {
 			return
 		}
 		if target.send(line) == nil {
-			// Only what reaches the client keeps the session: a server may talk
-			// to one who has gone for ever.
+			// Only delivered messages count as use of the session: the client may
+			// have disconnected permanently.
 			s.touch()
 			return
 		}
@@ -80,8 +80,8 @@ func (s *session) deliver(e *envelope, line []byte) {
 	}
 }
 
-// target is the stream that a message of the server goes to; it is nil if there
-// is none, and then the message is parked until there is one.
+// target is the stream for a message of the server. If none is open, it parks
+// the message and returns nil.
 func (s *session) target(e *envelope, line []byte) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,11 +95,10 @@ func (s *session) target(e *envelope, line []byte) *stream {
 	return nil
 }
 
-// choose follows the spec: what belongs to a request goes to that request's
-// response, what belongs to none to the standalone stream. Over stdio only
-// progress says what it belongs to; anything else that a server says while a
-// request is in flight (sampling, elicitation, logging) most likely belongs to
-// the newest one. A client reads all of its streams alike.
+// choose follows the spec: messages related to a request are sent on its
+// response, others on the standalone stream. Over stdio only progress names its
+// request; other messages during a request (sampling, elicitation, logging) most
+// likely belong to the newest one. Clients read all streams alike.
 func (s *session) choose(e *envelope) *stream {
 	if e.Method == "notifications/progress" {
 		token := idKey(e.Params.ProgressToken)
@@ -118,12 +117,12 @@ func (s *session) choose(e *envelope) *stream {
 	return nil
 }
 
-// unrelated tells the notifications of changes, which no request asks for.
+// unrelated reports whether a notification is about changes, independent of requests.
 func unrelated(method string) bool {
 	return method == "notifications/resources/updated" || strings.HasSuffix(method, "/list_changed")
 }
 
-// abandon gives up a stream that a message could not be written to.
+// abandon drops a stream after a failed write.
 func (s *session) abandon(gone *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,15 +137,15 @@ func (s *session) abandon(gone *stream) {
 	}
 }
 
-func (s *session) lost(err error) {
+func (s *session) countUndelivered(err error) {
 	if err != nil {
-		s.bridge.metrics.dropped.WithLabelValues(reasonNobody).Inc()
-		s.log.V(1).Info("Client did not take a response", "error", err.Error())
+		s.bridge.metrics.dropped.WithLabelValues(reasonNoStream).Inc()
+		s.log.V(1).Info("Failed to deliver a response to the client", "error", err.Error())
 	}
 }
 
-// attach makes a stream the standalone one. The newest wins: a client that
-// comes again has lost the other, whether or not that has been noticed.
+// attach sets the standalone stream. The newest one wins: a client that
+// reconnects has lost the previous one, even if that is not detected yet.
 func (s *session) attach(fresh *stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +167,7 @@ func (s *session) detach(gone *stream) {
 	}
 }
 
-// parking holds what a server says while no stream is open, within bounds: a
-// client that is absent cannot be waited for.
+// parking holds a bounded number of messages while no stream is open.
 type parking struct {
 	messages []parked
 	bytes    int
@@ -187,7 +185,7 @@ func (s *session) park(e *envelope, line []byte) {
 		id = e.ID
 	}
 	if len(line) > parkedBytes {
-		s.unpark(parked{id: id, line: line})
+		s.dropParked(parked{id: id, line: line})
 		return
 	}
 	p.messages = append(p.messages, parked{id: id, line: append([]byte(nil), line...)})
@@ -196,32 +194,32 @@ func (s *session) park(e *envelope, line []byte) {
 		oldest := p.messages[0]
 		p.messages = p.messages[1:]
 		p.bytes -= len(oldest.line)
-		s.unpark(oldest)
+		s.dropParked(oldest)
 	}
 }
 
-// unpark drops a message. A server that has asked is told.
-func (s *session) unpark(m parked) {
-	s.bridge.metrics.dropped.WithLabelValues(reasonNobody).Inc()
+// dropParked drops a message. A request of the server gets an error.
+func (s *session) dropParked(m parked) {
+	s.bridge.metrics.dropped.WithLabelValues(reasonNoStream).Inc()
 	if m.id != nil {
-		answer := ended(reasonNobody, "the client has no stream open to be asked on").response(m.id)
-		// Not here: a child that does not read must not stop the reading of it.
+		answer := ended(reasonNoStream, "the client has no open stream for requests of the server").response(m.id)
+		// In a goroutine, because a child that does not read must not block reading its output.
 		go func() { _ = s.child.send(answer) }()
 	}
 }
 
-// flush sends what was parked to a stream that has opened.
+// flush sends the parked messages to a new stream.
 func (s *session) flush(to *stream) {
 	s.mu.Lock()
 	waiting := s.parked.messages
 	s.parked = parking{}
 	s.mu.Unlock()
 	for _, m := range waiting {
-		s.lost(to.send(m.line))
+		s.countUndelivered(to.send(m.line))
 	}
 }
 
-// tooLarge answers for a message of the server that is beyond the limit.
+// tooLarge responds to a message of the server that exceeds the limit.
 func (s *session) tooLarge(o *oversize) {
 	s.touch()
 	s.bridge.tooLarge(s.log, o)
@@ -231,7 +229,7 @@ func (s *session) tooLarge(o *oversize) {
 		go func() { _ = s.child.send(f.response(o.id)) }()
 	default:
 		if c, ok := s.take(idKey(o.id)); ok {
-			s.lost(c.stream.finish(f.response(c.id)))
+			s.countUndelivered(c.stream.finish(f.response(c.id)))
 		}
 	}
 }

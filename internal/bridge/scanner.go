@@ -2,11 +2,11 @@ package bridge
 
 import "encoding/json"
 
-// keepToken bounds what the scanner keeps of a key or a value.
+// keepToken limits the stored bytes of a key or value.
 const keepToken = 256
 
-// scanner finds the id and the method of a JSON-RPC message that passes by in
-// pieces and is too large to be held: the one who waits for it has to be told.
+// scanner finds the id and method of a JSON-RPC message that is too large to
+// be stored, so that the waiting side gets an error.
 type scanner struct {
 	depth    int
 	inString bool
@@ -27,7 +27,7 @@ func (s *scanner) feed(data []byte) {
 	}
 }
 
-// character goes on within a string.
+// character handles a character within a string.
 func (s *scanner) character(c byte) {
 	s.keep(c)
 	switch {
@@ -65,7 +65,7 @@ func (s *scanner) structure(c byte) {
 	}
 }
 
-// keep remembers the tokens of the message itself, not those of what is in it.
+// keep stores tokens of the top level only.
 func (s *scanner) keep(c byte) {
 	if s.depth == 1 && len(s.token) < keepToken {
 		s.token = append(s.token, c)

@@ -9,22 +9,21 @@ import (
 	"time"
 )
 
-// shutdownGrace is how long responses that are complete may take to go out.
+// shutdownGrace is the time to send completed responses.
 const shutdownGrace = time.Second
 
-// Listeners are where a bridge serves.
+// Listeners are the listeners of a bridge.
 type Listeners struct {
-	// MCP serves the protocol.
+	// MCP serves the MCP endpoint.
 	MCP net.Listener
-	// Admin serves health, readiness and metrics; without one, MCP does it too.
+	// Admin serves /healthz, /readyz and /metrics. If nil, MCP serves them, too.
 	Admin net.Listener
-	// SkipCheck makes the bridge ready without having tried the command.
+	// SkipCheck makes the bridge ready without a check of the command.
 	SkipCheck bool
 }
 
-// Serve serves until ctx ends, then drains. It fails if the command does not
-// pass the check, with the error of Check, or if a listener fails. Cancelling
-// force while it drains ends the sessions at once.
+// Serve serves until ctx is done, then drains. It returns the error of Check or
+// of a listener. Cancelling force while it drains ends all sessions immediately.
 func (b *Bridge) Serve(ctx, force context.Context, l Listeners) error {
 	servers, failed := b.listen(l)
 	defer func() {
@@ -41,9 +40,9 @@ func (b *Bridge) Serve(ctx, force context.Context, l Listeners) error {
 		b.Close()
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
-		if b.finish(force) {
-			// Nobody waits for anything: connections close before the children end. Otherwise
-			// it is the end of the children that ends the requests, in order.
+		if b.waitForSessions(force) {
+			// No request is pending, so connections are closed before the children stop.
+			// Otherwise stopping the children ends the requests with an error.
 			for _, s := range servers {
 				shutDown(s)
 			}
@@ -62,7 +61,7 @@ func (b *Bridge) prepare(ctx context.Context, skipCheck bool) error {
 	}
 	select {
 	case <-ctx.Done():
-		return nil // Asked to stop before it was ready.
+		return nil // stopped before it was ready
 	default:
 	}
 	b.MarkReady()
@@ -94,10 +93,10 @@ func (b *Bridge) listen(l Listeners) ([]*http.Server, <-chan error) {
 }
 
 const (
-	// keepAlive is how long a connection without a request stays open.
+	// keepAlive is how long an idle connection stays open.
 	keepAlive = 2 * time.Minute
-	// lastRequests is how long clients have, once the bridge drains, to be told to close.
-	lastRequests = 3 * time.Second
+	// lastRequestTime is the time, while draining, for a last request on kept connections.
+	lastRequestTime = 3 * time.Second
 )
 
 func newServer(h http.Handler) *http.Server {
@@ -109,7 +108,7 @@ func newServer(h http.Handler) *http.Server {
 	}
 }
 
-// shutDown lets complete responses go out, and cuts the others off.
+// shutDown sends completed responses, then closes all connections.
 func shutDown(s *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()

@@ -17,8 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// childMarker is the first argument of the test's own program when it plays a
-// server.
+// childMarker is the first argument that makes the test binary run as a server.
 const childMarker = "play-mcp-server"
 
 func TestMain(m *testing.M) {
@@ -26,12 +25,12 @@ func TestMain(m *testing.M) {
 		play(os.Args[2])
 		return
 	}
-	// The race detector would keep every child that ends for a second.
+	// The race detector would delay the exit of every child by a second.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }
 
-// server is the command of a server that behaves in some way.
+// server is the command of a server with the given behavior.
 func server(behaviour string) []string {
 	self, err := os.Executable()
 	if err != nil {
@@ -40,7 +39,7 @@ func server(behaviour string) []string {
 	return []string{self, childMarker, behaviour}
 }
 
-// tinyServer answers every request with an empty result, in a megabyte.
+// tinyServer responds to every request with an empty result; it needs about 1 MB of memory.
 func tinyServer() []string {
 	return []string{"sed", "-u", "-n",
 		`s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"tiny","version":"1"}}}/p`}
@@ -61,12 +60,12 @@ func play(behaviour string) {
 		ignoreSignals()
 		fallthrough
 	case "deaf-to-discover":
-		answerByHand()
+		initializeOnly()
 		if behaviour == "stubborn" {
 			select {}
 		}
 	case "chatty":
-		chat()
+		floodServer()
 	}
 }
 
@@ -169,7 +168,7 @@ func sample(ctx context.Context, r *mcp.CallToolRequest, in toolInput) (string, 
 	return said.Text, nil
 }
 
-// elicit asks the client in the way of its spec version.
+// elicit sends an elicitation as the spec version defines it.
 func elicit(ctx context.Context, r *mcp.CallToolRequest, in toolInput) (*mcp.CallToolResult, any, error) {
 	ask := &mcp.ElicitParams{Message: in.Text, RequestedSchema: map[string]any{
 		"type": "object", "properties": map[string]any{"name": map[string]any{"type": "string"}},
@@ -208,8 +207,8 @@ func ignoreSignals() {
 	notify(ignore, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 }
 
-// answerByHand answers initialize and nothing else.
-func answerByHand() {
+// initializeOnly responds only to initialize.
+func initializeOnly() {
 	dec := json.NewDecoder(os.Stdin)
 	for {
 		var e envelope
@@ -222,8 +221,8 @@ func answerByHand() {
 	}
 }
 
-// chat answers initialize, then floods the client.
-func chat() {
+// floodServer responds to initialize, then floods the client.
+func floodServer() {
 	dec := json.NewDecoder(os.Stdin)
 	for {
 		var e envelope
@@ -247,10 +246,10 @@ func flood(id json.RawMessage) {
 		if err != nil {
 			return
 		}
-		// What the test looks at: how far it has come.
+		// The test reads the progress.
 		fmt.Fprintln(os.Stderr, "flooded", i)
 	}
 }
 
-// patience is how long a test waits for what has to happen.
-const patience = 20 * time.Second
+// testTimeout is the timeout of Eventually.
+const testTimeout = 20 * time.Second

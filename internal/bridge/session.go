@@ -11,9 +11,9 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// shownID is how much of a session's id stands in the log: enough to tell
-// sessions apart, too little to take one over.
-const shownID = 8
+// loggedIDLength is the length of the logged prefix of a session id: enough to
+// distinguish sessions, not enough to hijack one.
+const loggedIDLength = 8
 
 // session is one client and its child.
 type session struct {
@@ -25,15 +25,15 @@ type session struct {
 
 	lastUse  atomic.Int64
 	inFlight atomic.Int32
-	// reading is held while a message is read: one at a time.
+	// reading allows one body to be read at a time.
 	reading sync.Mutex
 
 	mu sync.Mutex
-	// over says why the session has ended, once it has.
+	// over is why the session has ended; nil before.
 	over        *failure
 	initialized bool
 	calls       map[string]*call
-	// order has the calls from the oldest to the newest.
+	// order lists the calls, oldest first.
 	order      []*call
 	standalone *stream
 	parked     parking
@@ -42,7 +42,7 @@ type session struct {
 	startTimer *time.Timer
 }
 
-// call is a request of the client that waits for its response.
+// call is a pending request of the client.
 type call struct {
 	id         json.RawMessage
 	key        string
@@ -57,14 +57,14 @@ func newSession(b *Bridge) *session {
 	return &session{
 		bridge: b,
 		id:     id,
-		log:    b.opts.Log.WithValues("session", id[:shownID]),
+		log:    b.opts.Log.WithValues("session", id[:loggedIDLength]),
 		begun:  time.Now(),
 		calls:  map[string]*call{},
 		idle:   b.opts.IdleTimeout,
 	}
 }
 
-// run starts the child and the relaying of what it says.
+// run starts the child and relays its output.
 func (s *session) run() error {
 	c, err := s.bridge.launcher.start(s.log)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *session) run() error {
 	return nil
 }
 
-// relay hands on what the child says until it says no more.
+// relay relays the output of the child until it ends.
 func (s *session) relay() {
 	for {
 		line, over, err := s.child.lines.next()
@@ -97,18 +97,17 @@ func (s *session) relay() {
 	}
 }
 
-// childGone ends the session after the child has closed its output.
+// childGone ends the session after the child closed its output.
 func (s *session) childGone() {
 	if !s.child.waitFor(s.child.grace) {
-		s.end(ended(reasonServerExited, "the MCP server process closed its output"))
+		s.end(ended(reasonServerExited, "the MCP server process closed its standard output"))
 		return
 	}
 	<-s.child.stderr.done
-	s.end(ended(reasonServerExited, "the MCP server process ended: "+s.child.exit()))
+	s.end(ended(reasonServerExited, "the MCP server process exited: "+s.child.exit()))
 }
 
-// add registers a call before its message is sent, since the answer may be
-// quick.
+// add registers a call, before its message is sent.
 func (s *session) add(c *call) *failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +115,7 @@ func (s *session) add(c *call) *failure {
 		return s.over
 	}
 	if _, ok := s.calls[c.key]; ok {
-		f := badRequest(codeInvalidRequest, fmt.Sprintf("request id %s is in use by a request in flight", c.id))
+		f := badRequest(codeInvalidRequest, fmt.Sprintf("request id %s is used by another request in flight", c.id))
 		return f
 	}
 	s.calls[c.key] = c
@@ -125,7 +124,7 @@ func (s *session) add(c *call) *failure {
 	return nil
 }
 
-// take removes a call, and reports whether it was still there.
+// take removes a call, and reports whether it existed.
 func (s *session) take(key string) (*call, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +135,7 @@ func (s *session) take(key string) (*call, bool) {
 	return c, ok
 }
 
-// leave forgets a call whose client has gone.
+// leave removes the call of a disconnected client.
 func (s *session) leave(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +156,7 @@ func (s *session) drop(c *call) {
 	s.bridge.metrics.requests.WithLabelValues("session").Observe(time.Since(c.begun).Seconds())
 }
 
-// end ends the session for the reason given, once; the child's end follows.
+// end ends the session once, and stops the child.
 func (s *session) end(why *failure) {
 	s.mu.Lock()
 	if s.over != nil {
@@ -185,9 +184,9 @@ func (s *session) end(why *failure) {
 	}()
 }
 
-// finishAll answers the calls, each by itself: one that is slow must not keep
-// the others waiting. The standalone stream comes last, because some clients
-// take its end for that of everything.
+// finishAll fails the calls concurrently, so that slow clients do not delay
+// others. It closes the standalone stream last, because some clients take its
+// end as the end of the session.
 func finishAll(calls []*call, standalone *stream, why *failure) {
 	var answered sync.WaitGroup
 	for _, c := range calls {
@@ -199,7 +198,7 @@ func finishAll(calls []*call, standalone *stream, why *failure) {
 	}
 }
 
-// ended says why the session is over, or nothing.
+// ended is why the session has ended; nil before.
 func (s *session) ended() *failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,13 +214,13 @@ func (s *session) report(why *failure) {
 		return
 	}
 	m.crashes.Inc()
-	s.log.Error(nil, "Session ended with its server process", "reason", why.reason,
-		"cause", why.message, "lastStderr", s.child.stderr.last())
+	s.log.Error(nil, "Session ended because the server process exited", "reason", why.reason,
+		"cause", why.message, "stderr", s.child.stderr.last())
 }
 
 func (s *session) touch() { s.lastUse.Store(time.Now().UnixNano()) }
 
-// checkIdle ends the session if it is not in use, and comes again otherwise.
+// checkIdle ends an idle session, or resets its timer.
 func (s *session) checkIdle() {
 	s.mu.Lock()
 	left := s.idle - time.Since(time.Unix(0, s.lastUse.Load()))
@@ -236,11 +235,11 @@ func (s *session) checkIdle() {
 		return
 	}
 	s.mu.Unlock()
-	s.end(ended(reasonIdle, "the session was idle for too long"))
+	s.end(ended(reasonIdle, "the session was idle for longer than the idle timeout"))
 }
 
-// hurry shortens the time that the session may be idle.
-func (s *session) hurry(idle time.Duration) {
+// shortenIdleTimeout applies a shorter idle timeout.
+func (s *session) shortenIdleTimeout(idle time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over == nil && idle < s.idle {
@@ -255,6 +254,6 @@ func (s *session) checkStart() {
 	s.mu.Unlock()
 	if !initialized {
 		s.end(ended(reasonStartTimeout,
-			fmt.Sprintf("the MCP server process did not answer initialize within %s", s.bridge.opts.StartTimeout)))
+			fmt.Sprintf("the MCP server process did not respond to initialize within %s", s.bridge.opts.StartTimeout)))
 	}
 }

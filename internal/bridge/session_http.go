@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// initialize begins a session.
+// initialize starts a session.
 func (b *Bridge) initialize(w http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
 	s, f := b.begin()
 	if f != nil {
@@ -17,7 +17,7 @@ func (b *Bridge) initialize(w http.ResponseWriter, r *http.Request, message []by
 	s.request(w, r, message, e)
 }
 
-// post takes a message for the session's child.
+// post handles a message of the session.
 func (s *session) post(w http.ResponseWriter, r *http.Request) {
 	b := s.bridge
 	if int(s.inFlight.Add(1)) > b.opts.MaxRequests {
@@ -43,7 +43,7 @@ func (s *session) post(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// receive reads one message at a time, so that a session never holds more.
+// receive reads a message; a session reads one at a time, to bound memory.
 func (s *session) receive(w http.ResponseWriter, r *http.Request) ([]byte, *envelope, *failure) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -71,20 +71,20 @@ func (s *session) request(w http.ResponseWriter, r *http.Request, message []byte
 	}
 	s.flush(c.stream)
 	if err := s.forward(message); err != nil {
-		// The child is gone; the end of the session answers the call.
-		s.log.V(1).Info("Message did not reach the server", "error", err.Error())
+		// The child has exited; the end of the session fails the call.
+		s.log.V(1).Info("Failed to send a message to the server", "error", err.Error())
 	}
 	if c.stream.wait(r.Context(), s.bridge.opts.KeepAlive) {
 		return
 	}
 	s.leave(c)
 	if c.initialize {
-		// The client cannot know the session's id.
-		s.end(ended(reasonClientLeft, "the client left while the session began"))
+		// The client did not receive the session id.
+		s.end(ended(reasonClientLeft, "the client disconnected while the session started"))
 	}
 }
 
-// why says what to tell a client whose message did not reach the child.
+// why is the error of a message that could not be sent to the child.
 func (s *session) why() *failure {
 	f := &failure{
 		status: http.StatusNotFound, code: codeSessionNotFound, reason: reasonNoSession,
@@ -100,17 +100,17 @@ func (s *session) listen(w http.ResponseWriter, r *http.Request) {
 	standalone := newStream(w, s.bridge.opts.IOTimeout)
 	defer standalone.detach()
 	s.flush(standalone)
-	// Before the client has the header: another stream that it opens then is the newer one.
+	// Before the response headers are sent, so that a stream opened later by the client is the newer one.
 	if !s.attach(standalone) {
 		f := s.why()
-		_ = standalone.refuse(f.status, f.response(nil)) // who has gone misses nothing
+		_ = standalone.refuse(f.status, f.response(nil)) // the client may have disconnected
 		return
 	}
 	defer s.detach(standalone)
 	if err := standalone.open(); err != nil {
 		return
 	}
-	// What was parked in between.
+	// Messages parked in the meantime.
 	s.flush(standalone)
 	standalone.wait(r.Context(), s.bridge.opts.KeepAlive)
 }

@@ -8,18 +8,17 @@ import (
 )
 
 const (
-	// quickDeath is how soon a shared child has to end to count as one that
-	// does not work; the next is then started with a growing delay.
-	quickDeath    = 10 * time.Second
-	firstDelay    = time.Second
-	longestDelay  = 30 * time.Second
+	// quickExit is the run time below which a crash of the shared child delays
+	// the next start with backoff.
+	quickExit     = 10 * time.Second
+	minDelay      = time.Second
+	maxDelay      = 30 * time.Second
 	mailboxLength = 64
 )
 
-// shared keeps the one child that serves all requests without a session. The
-// spec makes such requests independent of each other and of the connection, but
-// what a server keeps in its memory is expected to be there for the next
-// request: hence one process, as a server that speaks HTTP itself would be.
+// shared manages the one child that serves all requests without a session. Such
+// requests are independent by the spec, but clients expect the in-memory state of
+// a server to persist, as it does in a server that speaks HTTP itself.
 type shared struct {
 	bridge *Bridge
 
@@ -28,14 +27,14 @@ type shared struct {
 	starting chan struct{}
 	startErr *failure
 	inFlight int
-	// used is when a request was last answered.
-	used     time.Time
-	deaths   int
-	notUntil time.Time
-	closed   bool
+	// used is when the last request ended.
+	used       time.Time
+	quickExits int
+	nextStart  time.Time
+	closed     bool
 }
 
-// sharedCall is one client's request to the shared child.
+// sharedCall is one request to the shared child.
 type sharedCall struct {
 	id        json.RawMessage
 	token     json.RawMessage
@@ -49,7 +48,7 @@ type sharedCall struct {
 	failed *failure
 }
 
-// mail is a message on its way to a client; the last one completes the response.
+// mail is a message for a client; the last one completes the response.
 type mail struct {
 	message []byte
 	last    bool
@@ -66,13 +65,13 @@ func newSharedCall(e *envelope) *sharedCall {
 	}
 }
 
-// put hands a message to the client without waiting for it, since others wait
-// behind. It reports whether the client keeps up.
+// put queues a message without blocking other calls. It reports whether the
+// client keeps up.
 func (c *sharedCall) put(m mail, limit int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failed != nil {
-		return true // It has its answer.
+		return true // the call has failed already
 	}
 	if c.held > 0 && c.held+len(m.message) > limit {
 		return false
@@ -92,7 +91,7 @@ func (c *sharedCall) taken(m mail) {
 	c.held -= len(m.message)
 }
 
-// enter counts a request in, if there is room for it.
+// enter counts a request, if the limit allows it.
 func (s *shared) enter() *failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,10 +112,10 @@ func (s *shared) leave() {
 	s.used = time.Now()
 	s.mu.Unlock()
 	s.bridge.metrics.inFlight.Dec()
-	s.bridge.nudge()
+	s.bridge.signalChange()
 }
 
-// usedWithin says whether there was a request not longer ago than d, or is one.
+// usedWithin reports whether a request is pending or ended less than d ago.
 func (s *shared) usedWithin(d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +128,7 @@ func (s *shared) quiet() bool {
 	return s.inFlight == 0
 }
 
-// get returns the shared child, which it starts if there is none.
+// get returns the shared child, and starts it if necessary.
 func (s *shared) get(ctx context.Context) (*worker, *failure) {
 	s.mu.Lock()
 	switch {
@@ -139,10 +138,10 @@ func (s *shared) get(ctx context.Context) (*worker, *failure) {
 	case s.worker != nil:
 		defer s.mu.Unlock()
 		return s.worker, nil
-	case s.starting == nil && time.Now().Before(s.notUntil):
+	case s.starting == nil && time.Now().Before(s.nextStart):
 		defer s.mu.Unlock()
-		seconds := int(time.Until(s.notUntil)/time.Second) + 1
-		return nil, refused(reasonStartFailed, "the MCP server process keeps ending; it is started again in a while", seconds)
+		seconds := int(time.Until(s.nextStart)/time.Second) + 1
+		return nil, refused(reasonStartFailed, "the MCP server process exits repeatedly; retry later", seconds)
 	case s.starting == nil:
 		s.starting = make(chan struct{})
 		go s.launch(s.starting)
@@ -152,7 +151,7 @@ func (s *shared) get(ctx context.Context) (*worker, *failure) {
 	select {
 	case <-starting:
 	case <-ctx.Done():
-		return nil, ended(reasonClientLeft, "the client has gone")
+		return nil, ended(reasonClientLeft, "the client disconnected")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +169,7 @@ func (s *shared) launch(started chan struct{}) {
 	defer close(started)
 	s.starting = nil
 	if err != nil {
-		log.Error(err, "Starting the shared server process failed")
+		log.Error(err, "Failed to start the shared server process")
 		s.delay()
 		s.startErr = refused(reasonStartFailed, "the MCP server process could not be started", 5)
 		return
@@ -180,14 +179,14 @@ func (s *shared) launch(started chan struct{}) {
 	go s.worker.relay()
 }
 
-// delay puts the next start off.
+// delay delays the next start with backoff.
 func (s *shared) delay() {
-	d := min(firstDelay<<min(s.deaths, 8), longestDelay)
-	s.deaths++
-	s.notUntil = time.Now().Add(d)
+	d := min(minDelay<<min(s.quickExits, 8), maxDelay)
+	s.quickExits++
+	s.nextStart = time.Now().Add(d)
 }
 
-// gone is told by a worker whose child has ended.
+// gone removes a worker whose child has exited.
 func (s *shared) gone(w *worker, crashed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,14 +194,14 @@ func (s *shared) gone(w *worker, crashed bool) {
 		s.worker = nil
 	}
 	switch {
-	case crashed && time.Since(w.child.started) < quickDeath:
+	case crashed && time.Since(w.child.started) < quickExit:
 		s.delay()
 	default:
-		s.deaths = 0
+		s.quickExits = 0
 	}
 }
 
-// close ends the child and refuses further requests.
+// close stops the child and refuses further requests.
 func (s *shared) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -220,7 +219,7 @@ func (s *shared) close() {
 	}
 }
 
-// stopListening ends the subscriptions, which would go on for ever.
+// stopListening ends subscriptions, which never end by themselves.
 func (s *shared) stopListening() {
 	s.mu.Lock()
 	w := s.worker

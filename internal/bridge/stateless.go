@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// postStateless serves a message of the stateless spec.
+// postStateless serves a message without a session.
 func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
 	if f := checkStateless(r, e); f != nil {
 		b.refuse(w, e.ID, f)
@@ -18,10 +18,10 @@ func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, message [
 	}
 	defer b.shared.leave()
 	if b.isDraining() {
-		// The next request is for a pod that stays.
+		// The next request should go to another pod.
 		w.Header().Set("Connection", "close")
 	}
-	if f := b.speaksStateless(r.Context(), e); f != nil {
+	if f := b.checkServerStateless(r.Context(), e); f != nil {
 		b.refuse(w, e.ID, f)
 		return
 	}
@@ -34,22 +34,22 @@ func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, message [
 		worker.request(w, r, message, e)
 		return
 	}
-	worker.tell(w, message, e)
+	worker.notifyChild(w, message, e)
 }
 
-// tell relays a notification. A cancellation means nothing here: clients cancel
-// by closing the response, and ids are not theirs alone.
-func (w *worker) tell(rw http.ResponseWriter, message []byte, e *envelope) {
+// notifyChild relays a notification. It drops cancellations, because clients
+// cancel by closing the response and ids are not unique across clients.
+func (w *worker) notifyChild(rw http.ResponseWriter, message []byte, e *envelope) {
 	if e.kind() == notification && e.Method != "notifications/cancelled" {
 		if out, err := renumbered(message, ""); err == nil {
 			w.shared.bridge.metrics.relayed(toServer, len(out))
-			_ = w.child.send(out) // Notifications have no answer.
+			_ = w.child.send(out) // notifications have no response
 		}
 	}
 	rw.WriteHeader(http.StatusAccepted)
 }
 
-// request serves one client's request by the shared child.
+// request serves one request with the shared child.
 func (w *worker) request(rw http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
 	b := w.shared.bridge
 	c := newSharedCall(e)
@@ -69,15 +69,15 @@ func (w *worker) request(rw http.ResponseWriter, r *http.Request, message []byte
 	}
 	b.metrics.relayed(toServer, len(out))
 	if err := w.child.send(out); err != nil {
-		// The child is gone; its end answers the call.
-		w.log.V(1).Info("Message did not reach the server", "error", err.Error())
+		// The child has exited, which fails the call.
+		w.log.V(1).Info("Failed to send a message to the server", "error", err.Error())
 	}
 	if !c.serve(r.Context(), newStream(rw, b.opts.IOTimeout), b.opts.KeepAlive) {
-		w.cancel(number, "the client has closed the connection")
+		w.cancel(number, "the client closed the connection")
 	}
 }
 
-// serve writes what arrives for the call, and reports whether that was all.
+// serve writes the messages of the call, and reports whether the response is complete.
 func (c *sharedCall) serve(ctx context.Context, out *stream, interval time.Duration) bool {
 	defer out.detach()
 	ticker := time.NewTicker(interval)

@@ -13,13 +13,12 @@ import (
 
 const (
 	stderrLine = 1 << 10
-	// tailBytes is how much of the standard error an exit report may repeat.
+	// tailBytes is the length of the end of the standard error that exit reports contain.
 	tailBytes = 1 << 10
 )
 
-// stderrLog writes what a child says on its standard error to the log, so many
-// lines a second; the others are counted. It remembers the last ones, which
-// explain why a child has ended.
+// stderrLog logs the standard error of a child, with a limit of lines per second,
+// and keeps the end of it for exit reports.
 type stderrLog struct {
 	log    logr.Logger
 	perSec int
@@ -37,13 +36,13 @@ func newStderrLog(log logr.Logger, perSec int) *stderrLog {
 	return &stderrLog{log: log, perSec: perSec, done: make(chan struct{})}
 }
 
-// copy reads to the end, and closes what it reads.
+// copy logs r until its end, and closes it.
 func (s *stderrLog) copy(r io.ReadCloser) {
 	defer close(s.done)
 	defer func() { _ = r.Close() }()
 	lines := bufio.NewReaderSize(r, stderrLine)
 	for {
-		// A line that is longer than the buffer becomes several.
+		// A line longer than the buffer is split.
 		line, err := lines.ReadSlice('\n')
 		if len(line) > 0 {
 			s.line(strings.TrimRight(string(line), "\r\n"))
@@ -69,10 +68,10 @@ func (s *stderrLog) line(line string) {
 	s.log.Info("Server wrote to stderr", "line", line)
 }
 
-// report says how much was left out since the last time.
+// report logs the number of suppressed lines.
 func (s *stderrLog) report() {
 	if s.suppressed > 0 {
-		s.log.Info("Server wrote more to stderr than is logged", "linesSuppressed", s.suppressed)
+		s.log.Info("Suppressed stderr lines of the server", "linesSuppressed", s.suppressed)
 		s.suppressed = 0
 	}
 }
@@ -86,7 +85,7 @@ func (s *stderrLog) remember(line string) {
 	}
 }
 
-// last returns the end of what was written.
+// last returns the end of the standard error.
 func (s *stderrLog) last() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

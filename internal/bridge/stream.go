@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// errGone says that nobody reads a stream any more.
-var errGone = errors.New("the client has closed the stream")
+// errGone is the error of a stream whose client has disconnected.
+var errGone = errors.New("the client closed the stream")
 
 // An event is a message between these.
 const (
@@ -18,11 +18,11 @@ const (
 	eventEnd   = "\n\n"
 )
 
-// stream is the response to one HTTP request. Its header is written with the
-// first message, so that an error can still choose the status.
+// stream is the response to one HTTP request. Its headers are written with the
+// first message, so that an error before it can set the status.
 type stream struct {
 	timeout time.Duration
-	// sessionID, if there is one, is told to the client.
+	// sessionID, if set, is sent in the headers.
 	sessionID string
 	// done is closed when the response is complete.
 	done chan struct{}
@@ -38,7 +38,7 @@ func newStream(w http.ResponseWriter, timeout time.Duration) *stream {
 	return &stream{timeout: timeout, done: make(chan struct{}), w: w, rc: http.NewResponseController(w)}
 }
 
-// send hands a message to the client, and waits for a slow one.
+// send writes a message, and blocks while the client is slow.
 func (s *stream) send(message []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,12 +48,12 @@ func (s *stream) send(message []byte) error {
 	return s.failed(s.rc.Flush())
 }
 
-// finish sends the last message. What is left in the buffer goes out with the
-// end of the response, by the handler's return: one write instead of two.
+// finish writes the last message. It does not flush: the return of the handler
+// does, which saves a write.
 //
-// If it is the only message, the response has a length: a client that acts on the
-// message knows that the response is over, and its next request takes the same
-// connection. Another one might lead to another pod, which does not have the session.
+// If it is the only message, the response has a Content-Length, so that the client
+// can reuse the connection immediately. A new connection could reach another pod,
+// which does not have the session.
 func (s *stream) finish(message []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +64,8 @@ func (s *stream) finish(message []byte) error {
 	return s.event(message)
 }
 
-// refuse answers with an HTTP status, or with an event if it is too late for
-// that.
+// refuse responds with an HTTP status, or with an event if the headers are
+// already sent.
 func (s *stream) refuse(status int, message []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,8 +88,8 @@ func (s *stream) close() {
 	s.end()
 }
 
-// open writes the header, and a comment after it, because some proxies hold the
-// header back until there is a body.
+// open writes the headers and a comment, because some proxies delay headers
+// until the body starts.
 func (s *stream) open() error {
 	return s.comment(": open\n\n")
 }
@@ -108,8 +108,8 @@ func (s *stream) comment(text string) error {
 	return s.failed(s.rc.Flush())
 }
 
-// wait keeps the handler until the response is complete or the client has gone,
-// and says which. A quiet stream gets a comment every interval.
+// wait blocks until the response is complete (true) or the client has
+// disconnected (false). It writes a comment to idle streams every interval.
 func (s *stream) wait(ctx context.Context, interval time.Duration) bool {
 	defer s.detach()
 	ticker := time.NewTicker(interval)
@@ -128,19 +128,19 @@ func (s *stream) wait(ctx context.Context, interval time.Duration) bool {
 	}
 }
 
-// detach ends the use of the writer, which is the HTTP server's again when the
-// handler returns.
+// detach stops using the writer, which must not be used after the handler
+// returns.
 func (s *stream) detach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.w != nil {
-		// The connection serves further requests.
+		// The connection may serve further requests.
 		_ = s.rc.SetWriteDeadline(time.Time{})
 	}
 	s.w, s.rc = nil, nil
 }
 
-// event is called with the lock held, as are the following.
+// event and the following methods are called with the lock held.
 func (s *stream) event(message []byte) error {
 	if s.complete || s.w == nil {
 		return errGone
@@ -172,13 +172,13 @@ func (s *stream) begin() {
 	s.w.WriteHeader(http.StatusOK)
 }
 
-// deadline bounds how long a client that does not read may hold its child up.
+// deadline limits how long a client that does not read blocks its child.
 func (s *stream) deadline() {
-	// A writer without deadlines is one of a test.
+	// Only writers in tests have no deadlines.
 	_ = s.rc.SetWriteDeadline(time.Now().Add(s.timeout))
 }
 
-// failed gives the stream up after the first write that did not succeed.
+// failed ends the stream after a failed write.
 func (s *stream) failed(err error) error {
 	if err == nil || errors.Is(err, http.ErrNotSupported) {
 		return nil

@@ -2,5 +2,5 @@
 
 package bridge
 
-// AdoptOrphans does nothing: only Linux knows of it.
+// AdoptOrphans does nothing; only Linux supports it.
 func AdoptOrphans() error { return nil }

@@ -11,9 +11,9 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// worker is the shared child with the requests that it works on. Clients choose
-// their ids and tokens independently of each other, so towards the child each
-// request has a number of ours, which is its progress token as well.
+// worker is the shared child with its pending requests. Ids and progress tokens
+// of clients may collide, so each request gets a number from the bridge, which is
+// its id and progress token for the child.
 type worker struct {
 	shared *shared
 	child  *child
@@ -59,13 +59,13 @@ func (w *worker) take(number string) *sharedCall {
 	return c
 }
 
-func (w *worker) look(number string) *sharedCall {
+func (w *worker) lookup(number string) *sharedCall {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calls[number]
 }
 
-// cancel tells the child that nobody waits for a request any more.
+// cancel cancels a request at the child.
 func (w *worker) cancel(number, why string) {
 	if w.take(number) == nil {
 		return
@@ -94,31 +94,31 @@ func (w *worker) relay() {
 }
 
 func (w *worker) childGone() {
-	why := ended(reasonServerExited, "the MCP server process closed its output")
+	why := ended(reasonServerExited, "the MCP server process closed its standard output")
 	if w.child.waitFor(w.child.grace) {
 		<-w.child.stderr.done
-		why = ended(reasonServerExited, "the MCP server process ended: "+w.child.exit())
+		why = ended(reasonServerExited, "the MCP server process exited: "+w.child.exit())
 	}
 	calls, crashed := w.finish(why)
 	if crashed {
 		w.shared.bridge.metrics.crashes.Inc()
-		w.log.Error(nil, "Shared server process ended", "cause", why.message, "lastStderr", w.child.stderr.last())
+		w.log.Error(nil, "Shared server process exited", "cause", why.message, "stderr", w.child.stderr.last())
 	}
-	// Whoever hears of it and asks again has to find that there is no server at the moment.
+	// Before the calls fail, so that retries do not find the exited process.
 	w.shared.gone(w, crashed)
 	failAll(calls, why)
 	w.child.stop()
 }
 
-// end answers all calls, once, and reports whether it was this call that did.
+// end fails all calls, once, and reports whether this call did so.
 func (w *worker) end(why *failure) bool {
 	calls, first := w.finish(why)
 	failAll(calls, why)
 	return first
 }
 
-// finish takes no calls any more, and hands over those that wait for an answer. It reports whether it was
-// this call that did.
+// finish stops accepting calls and returns the pending ones. It reports whether this was the first call of
+// finish.
 func (w *worker) finish(why *failure) (waiting []*sharedCall, first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,7 +153,7 @@ func (w *worker) stopListening() {
 	}
 }
 
-// checkIdle ends a child that nobody has used for a while.
+// checkIdle stops an idle child, or resets its timer.
 func (w *worker) checkIdle() {
 	timeout := w.shared.bridge.opts.IdleTimeout
 	w.mu.Lock()
@@ -167,15 +167,15 @@ func (w *worker) checkIdle() {
 		return
 	}
 	w.mu.Unlock()
-	// A request that comes right now finds another child.
+	// New requests start another child.
 	w.shared.gone(w, false)
-	if w.end(refused(reasonIdle, "the server process was idle for too long; try again", 1)) {
-		w.log.Info("Shared server process is idle and is stopped")
+	if w.end(refused(reasonIdle, "the server process was stopped after the idle timeout; try again", 1)) {
+		w.log.Info("Stopping the idle shared server process")
 		w.child.stop()
 	}
 }
 
-// fail completes the response with an error, even if the box is full.
+// fail completes the response with an error, even if the mailbox is full.
 func (c *sharedCall) fail(why *failure) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

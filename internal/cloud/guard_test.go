@@ -43,6 +43,7 @@ func TestGuardRejectsWritesBeforeElection(t *testing.T) {
 			refusal, refused := lease.Refused(err)
 			g.Expect(refused).To(BeTrue(), "%v", err)
 			g.Expect(refusal.Reason).To(Equal(lease.NotElected))
+			g.Expect(err).To(MatchError("creating the storage account: write refused: this replica is not the leader"))
 			_, isCloudError := cloud.AsError(err)
 			g.Expect(isCloudError).To(BeFalse(), "it is not an error of the cloud")
 			g.Expect(server.Ledger()).To(BeEmpty())

@@ -9,11 +9,10 @@ import (
 // Dialer opens connections, as net.Dialer.DialContext does.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dial makes of a dialer one whose connections are for writes. Such a connection looks at the proof
-// right before bytes leave the process, which is the last moment at which a process that was stopped
-// can notice it. It is closed when the proof has ended. And however it is closed, by the end of the
-// process too, it is reset, so that the kernel throws away what it has not delivered: without that, a
-// request would arrive after a network has been mended, however late.
+// Dial wraps a dialer for connections that carry writes. Such a connection checks the proof immediately
+// before bytes leave the process, so that a process that was stopped notices the expired proof. It is
+// closed when the proof expires. Closing it, also by the exit of the process, resets it, so that the
+// kernel discards unsent data. Otherwise a request could arrive after a network partition has healed.
 func (g *Guard) Dial(dial Dialer) Dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		inner, err := dial(ctx, network, address)
@@ -40,8 +39,8 @@ type connection struct {
 
 // Write implements [net.Conn].
 func (c *connection) Write(b []byte) (int, error) {
-	if reason := c.guard.judgeSending(); reason != "" {
-		_ = c.Conn.Close() // whoever uses it closes it once more
+	if reason := c.guard.checkSend(); reason != "" {
+		_ = c.Conn.Close() // the user closes it again
 		return 0, &Error{Reason: reason, Sent: true}
 	}
 	return c.Conn.Write(b)
@@ -55,8 +54,8 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-func (g *Guard) judgeSending() Reason {
+func (g *Guard) checkSend() Reason {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.judgeProof()
+	return g.sendRefusal()
 }

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// connected is a connection over which writes go, and its other end.
+// connected returns a guarded connection and its remote end.
 func connected(t *testing.T, guard *Guard) (near, far net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,7 +33,7 @@ func connected(t *testing.T, guard *Guard) (near, far net.Conn) {
 	return near, far
 }
 
-// stopped is a guard whose clock the test moves.
+// stopped is a guard with a clock that the test advances.
 func stopped() (guard *Guard, move func(time.Duration)) {
 	at := instant{wall: time.Unix(1000, 0)}
 	guard = New(duration, nil)
@@ -42,8 +42,8 @@ func stopped() (guard *Guard, move func(time.Duration)) {
 	return guard, func(by time.Duration) { at.running += by }
 }
 
-// This is what happens to a process that is stopped between the judgement of a request and its bytes.
-func TestNothingIsSentAfterTheProof(t *testing.T) {
+// A process may be stopped between the check of a request and the sending of its bytes.
+func TestConnectionSendsNothingAfterTheProof(t *testing.T) {
 	g := NewWithT(t)
 	guard, move := stopped()
 	near, far := connected(t, guard)
@@ -59,7 +59,7 @@ func TestNothingIsSentAfterTheProof(t *testing.T) {
 	g.Expect(err).To(MatchError(syscall.ECONNRESET))
 }
 
-func TestTheEndOfTheProofResetsConnections(t *testing.T) {
+func TestExpiryResetsConnections(t *testing.T) {
 	g := NewWithT(t)
 	guard, move := stopped()
 	near, far := connected(t, guard)
@@ -72,10 +72,10 @@ func TestTheEndOfTheProofResetsConnections(t *testing.T) {
 	_, err = near.Read(make([]byte, 1))
 	g.Expect(err).To(MatchError(net.ErrClosed))
 	g.Expect(near.Close()).To(MatchError(net.ErrClosed))
-	g.Expect(guard.connections).To(BeEmpty(), "whoever used it has closed it")
+	g.Expect(guard.connections).To(BeEmpty(), "the user has closed it")
 }
 
-func TestARenewalKeepsConnections(t *testing.T) {
+func TestRenewalKeepsConnections(t *testing.T) {
 	g := NewWithT(t)
 	guard, move := stopped()
 	near, far := connected(t, guard)
@@ -92,8 +92,8 @@ func TestARenewalKeepsConnections(t *testing.T) {
 	g.Expect(string(received)).To(Equal("in time"))
 }
 
-// The kernel would go on to send what is left, after the end of the process too.
-func TestAConnectionIsResetHoweverItIsClosed(t *testing.T) {
+// Otherwise the kernel would send the remaining bytes, also after the process exits.
+func TestCloseResetsConnection(t *testing.T) {
 	g := NewWithT(t)
 	guard, _ := stopped()
 	near, far := connected(t, guard)
@@ -102,7 +102,7 @@ func TestAConnectionIsResetHoweverItIsClosed(t *testing.T) {
 	g.Expect(err).To(MatchError(syscall.ECONNRESET))
 }
 
-func TestTheEndOfTheManagerIsTheEndOfEverything(t *testing.T) {
+func TestCloseResetsAllConnections(t *testing.T) {
 	g := NewWithT(t)
 	guard, _ := stopped()
 	_, far := connected(t, guard)
@@ -113,7 +113,7 @@ func TestTheEndOfTheManagerIsTheEndOfEverything(t *testing.T) {
 	g.Expect(reasonOf(guard.Check())).To(Equal(GivenUp))
 }
 
-func TestWhoHasGivenTheLeaseUpEndsWhatIsUnderWay(t *testing.T) {
+func TestPendingWritesContinueAfterGiveUp(t *testing.T) {
 	g := NewWithT(t)
 	guard, _ := stopped()
 	near, _ := connected(t, guard)
@@ -122,7 +122,7 @@ func TestWhoHasGivenTheLeaseUpEndsWhatIsUnderWay(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
-func TestADialThatFailsIsAnError(t *testing.T) {
+func TestDialError(t *testing.T) {
 	g := NewWithT(t)
 	guard, _ := stopped()
 	_, err := guard.Dial(func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED })(t.Context(), "tcp", "server.test:443")

@@ -2,45 +2,45 @@ package lease
 
 import "errors"
 
-// Reason says why a write was refused.
+// Reason is why a write was refused.
 type Reason string
 
 // The reasons.
 const (
 	// NotElected: this replica has not been the leader yet.
 	NotElected Reason = "NotElected"
-	// Unproven: the Lease was not renewed in time. It may be another's by now, and may still be ours.
+	// Unproven: the Lease was not renewed in time. Another replica may hold it.
 	Unproven Reason = "Unproven"
-	// Lost: the Lease is another's.
+	// Lost: another replica holds the Lease.
 	Lost Reason = "Lost"
-	// GivenUp: this replica has given the Lease up, because it is about to end.
+	// GivenUp: this replica is shutting down and releases the Lease.
 	GivenUp Reason = "GivenUp"
 )
 
 var explanations = map[Reason]string{
 	NotElected: "this replica is not the leader",
-	Unproven:   "the Lease was not renewed in time, so that another replica may be the leader",
-	Lost:       "another replica has the Lease",
-	GivenUp:    "this replica has given the Lease up",
+	Unproven:   "the Lease was not renewed in time, so another replica may be the leader",
+	Lost:       "another replica holds the Lease",
+	GivenUp:    "this replica is releasing the Lease",
 }
 
-// Error is a write that was refused, or broken off. It says nothing about what was to be written, and
-// never differs from try to try. Match it with errors.As.
+// Error is the error of a refused or aborted write. Its message does not depend on the write. Match it with
+// errors.As.
 type Error struct {
 	Reason Reason
-	// Sent says that the write was broken off while it was under way: it may have been done.
+	// Sent is true if the write was aborted after it was sent: it may have taken effect.
 	Sent bool
 }
 
 // Error implements error.
 func (e *Error) Error() string {
 	if e.Sent {
-		return "broke the write off: " + explanations[e.Reason]
+		return "write aborted: " + explanations[e.Reason]
 	}
-	return "refused to write: " + explanations[e.Reason]
+	return "write refused: " + explanations[e.Reason]
 }
 
-// Refused finds the refusal in an error.
+// Refused finds an [Error] in the chain of err.
 func Refused(err error) (*Error, bool) {
 	var refusal *Error
 	ok := errors.As(err, &refusal)

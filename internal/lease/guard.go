@@ -6,43 +6,41 @@ import (
 	"time"
 )
 
-// A renewal proves the Lease for nine tenths of its duration. The rest is for clocks that do not run
-// at the same rate, and for what a write needs to arrive.
+// A renewal proves the Lease for nine tenths of its duration. The rest allows for clock drift and for the
+// latency of writes.
 const (
 	provenShare = 9
 	ofShares    = 10
 )
 
-// Guard knows whether this replica is provably the leader, and lets writes pass only then. It is safe
-// for concurrent use.
+// Guard allows writes only while this replica is provably the leader. It is safe for concurrent use.
 type Guard struct {
 	duration time.Duration
 	metrics  *Metrics
 	now      func() instant
 
 	mu sync.Mutex
-	// sent is when the last successful renewal was sent, if there was one.
+	// sent is when the last successful renewal was sent.
 	sent    instant
 	elected bool
-	// over is why this replica will never be the leader again.
-	over Reason
-	// expiry breaks off what is under way when the proof ends.
+	// final is why this replica can never be the leader again; empty if it can.
+	final Reason
+	// expiry aborts pending writes when the proof expires.
 	expiry *time.Timer
 	writes map[*write]struct{}
-	// idle is closed while no write is under way.
+	// idle is closed while no write is pending.
 	idle chan struct{}
-	// connections are those over which writes go.
+	// connections are the connections for writes.
 	connections map[*connection]struct{}
 	lost        chan struct{}
 }
 
-// New makes the guard of a Lease that others respect for a duration after each renewal. It counts in
-// metrics, which are optional.
+// New returns the guard of a Lease with the given LeaseDuration. Metrics are optional.
 func New(duration time.Duration, metrics *Metrics) *Guard {
 	idle := make(chan struct{})
 	close(idle)
 	return &Guard{
-		// The Lease says it in whole seconds.
+		// The Lease stores whole seconds.
 		duration:    duration.Truncate(time.Second),
 		metrics:     metrics,
 		now:         clockSince(time.Now()),
@@ -53,8 +51,8 @@ func New(duration time.Duration, metrics *Metrics) *Guard {
 	}
 }
 
-// instant is a moment by two clocks. The monotonic one counts while a process is stopped, but not
-// while a machine sleeps; the wall clock shows that afterwards, and may be set.
+// instant is a time by two clocks. The monotonic clock advances while the process is stopped but not while
+// the machine sleeps. The wall clock includes sleep, but may be adjusted.
 type instant struct {
 	running time.Duration
 	wall    time.Time
@@ -67,33 +65,33 @@ func clockSince(start time.Time) func() instant {
 	}
 }
 
-// since is by the clock that says more.
+// since is the longer of the two elapsed times.
 func (i instant) since(earlier instant) time.Duration {
 	return max(i.running-earlier.running, i.wall.Sub(earlier.wall))
 }
 
-// Check returns nil while this replica is provably the leader, and else an [Error].
+// Check returns nil while this replica is provably the leader, else an [Error].
 func (g *Guard) Check() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if reason := g.judge(); reason != "" {
+	if reason := g.refusal(); reason != "" {
 		return &Error{Reason: reason}
 	}
 	return nil
 }
 
-// judge says why a write may not begin; empty if it may. The caller holds g.mu.
-func (g *Guard) judge() Reason {
-	if g.over != "" {
-		return g.over
+// refusal is why a write must not start; empty if it may. The caller holds g.mu.
+func (g *Guard) refusal() Reason {
+	if g.final != "" {
+		return g.final
 	}
-	return g.judgeProof()
+	return g.sendRefusal()
 }
 
-// judgeProof says why nothing may be sent at all, be it of a write that has begun before.
-func (g *Guard) judgeProof() Reason {
+// sendRefusal is why no bytes may be sent, also of pending writes; empty if they may. The caller holds g.mu.
+func (g *Guard) sendRefusal() Reason {
 	switch {
-	case g.over == Lost:
+	case g.final == Lost:
 		return Lost
 	case !g.elected:
 		return NotElected
@@ -104,30 +102,30 @@ func (g *Guard) judgeProof() Reason {
 	}
 }
 
-// remaining is how long the last renewal still proves the Lease.
+// remaining is the time until the proof expires.
 func (g *Guard) remaining() time.Duration {
 	return g.duration*provenShare/ofShares - g.now().since(g.sent)
 }
 
-// Held says whether this replica is provably the leader.
+// Held reports whether this replica is provably the leader.
 func (g *Guard) Held() bool { return g.Check() == nil }
 
-// Lost is closed when another replica is seen to have the Lease that was this one's. There is no way
-// back: the process should end.
+// Lost is closed when another replica is observed to hold the Lease that this one held. The process should
+// then exit.
 func (g *Guard) Lost() <-chan struct{} { return g.lost }
 
-// Overdue is how long ago the proof of a leader that has neither lost nor given up the Lease ended;
-// 0 for everybody else. By rights the election is over before.
+// Overdue is the time since the proof of a leader expired that has neither lost nor released the Lease, else
+// 0. Normally the leader election has ended the leadership before.
 func (g *Guard) Overdue() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.elected || g.over != "" {
+	if !g.elected || g.final != "" {
 		return 0
 	}
 	return max(0, -g.remaining())
 }
 
-// renewed notes a successful renewal that was sent at an instant.
+// renewed records a successful renewal and when it was sent.
 func (g *Guard) renewed(sent instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -136,61 +134,61 @@ func (g *Guard) renewed(sent instant) {
 		g.expiry.Stop()
 	}
 	g.expiry = time.AfterFunc(max(0, g.remaining()), g.expire)
-	g.metrics.held(g.judge() == "")
+	g.metrics.held(g.refusal() == "")
 }
 
-// expire breaks off what is under way, unless there was a renewal meanwhile.
+// expire aborts pending writes, unless the Lease was renewed meanwhile.
 func (g *Guard) expire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.remaining() > 0 {
-		return // the renewal has a timer of its own
+		return // the renewal has set a new timer
 	}
-	g.breakOff(Unproven)
+	g.abortWrites(Unproven)
 }
 
-// lose is for a leader that finds another in its place.
+// lose records that another replica holds the Lease.
 func (g *Guard) lose() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.over == Lost {
+	if g.final == Lost {
 		return
 	}
-	g.over = Lost
-	g.breakOff(Lost)
+	g.final = Lost
+	g.abortWrites(Lost)
 	close(g.lost)
 }
 
-// breakOff ends all writes and cuts their connections. The caller holds g.mu.
-func (g *Guard) breakOff(why Reason) {
+// abortWrites aborts all writes and closes their connections. The caller holds g.mu.
+func (g *Guard) abortWrites(why Reason) {
 	g.metrics.held(false)
 	for w := range g.writes {
 		w.cancel(&Error{Reason: why, Sent: true})
 	}
 	for c := range g.connections {
-		_ = c.Conn.Close() // whoever uses it closes it once more
+		_ = c.Conn.Close() // the user closes it again
 	}
 }
 
-// Close ends everything at once, for good: it is for the end of the manager.
+// Close aborts all writes permanently. Call it when the manager stops.
 func (g *Guard) Close() {
 	g.GiveUp()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.breakOff(g.over)
+	g.abortWrites(g.final)
 }
 
-// GiveUp lets no further write begin. What is under way goes on for as long as the proof lasts.
+// GiveUp refuses further writes. Pending writes continue until the proof expires.
 func (g *Guard) GiveUp() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.over == "" {
-		g.over = GivenUp
+	if g.final == "" {
+		g.final = GivenUp
 		g.metrics.held(false)
 	}
 }
 
-// drain waits until no write is under way.
+// drain waits until no write is pending.
 func (g *Guard) drain(ctx context.Context) error {
 	g.mu.Lock()
 	idle := g.idle
@@ -203,15 +201,15 @@ func (g *Guard) drain(ctx context.Context) error {
 	}
 }
 
-// write is one that is under way.
+// write is a pending write.
 type write struct {
 	guard  *Guard
 	cancel context.CancelCauseFunc
 }
 
-// begin lets a write begin, or refuses it. The context that it returns is for the write alone: it
-// does not end with the caller's, so that a write whose caller has been told to stop still has an
-// outcome, but it ends at the caller's deadline, and with the proof.
+// begin starts a write, or refuses it. The returned context is for the write only: it is not cancelled with
+// the context of the caller, so that the outcome of a write is known also during shutdown, but it has the
+// deadline of the caller and is cancelled when the proof expires.
 func (g *Guard) begin(ctx context.Context) (context.Context, *write, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -221,7 +219,7 @@ func (g *Guard) begin(ctx context.Context) (context.Context, *write, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if reason := g.judge(); reason != "" {
+	if reason := g.refusal(); reason != "" {
 		return nil, nil, g.refuse(ctx, &Error{Reason: reason})
 	}
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -241,7 +239,7 @@ func (g *Guard) begin(ctx context.Context) (context.Context, *write, error) {
 	return own, w, nil
 }
 
-// end is called when the outcome of the write is known, and returns it.
+// end finishes a write and returns its error.
 func (g *Guard) end(ctx context.Context, own context.Context, w *write, err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -258,16 +256,16 @@ func (g *Guard) end(ctx context.Context, own context.Context, w *write, err erro
 	if refusal, ok := Refused(err); ok {
 		return g.refuse(ctx, refusal)
 	}
-	// A connection that was refused its bytes shows it by all sorts of errors.
-	if reason := g.judgeProof(); reason != "" {
+	// A connection that refuses bytes causes various errors.
+	if reason := g.sendRefusal(); reason != "" {
 		return g.refuse(ctx, &Error{Reason: reason, Sent: true})
 	}
 	return err
 }
 
-// refuse counts a refusal, and lets the pass know.
+// refuse counts a refusal and records it in the reconcile.
 func (g *Guard) refuse(ctx context.Context, refusal *Error) error {
 	g.metrics.refused(refusal.Reason)
-	tellPass(ctx, refusal)
+	recordRefusal(ctx, refusal)
 	return refusal
 }

@@ -16,12 +16,12 @@ import (
 
 const duration = 10 * time.Second
 
-// elapse lets time go on in the bubble of synctest, where it takes none.
+// elapse advances the fake clock of the synctest bubble.
 func elapse(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // it is the bubble's clock, which stands still otherwise
+	time.Sleep(d) //nolint:forbidigo // the fake clock of synctest
 }
 
-// newElected is the guard, in a bubble of synctest, of a replica that was elected just now.
+// newElected is the guard, in a synctest bubble, of a replica that was just elected.
 func newElected(t *testing.T) *Guard {
 	t.Helper()
 	metrics, err := NewMetrics(prometheus.NewRegistry())
@@ -40,7 +40,7 @@ func reasonOf(err error) Reason {
 	return ""
 }
 
-func TestWhenWritesMayBegin(t *testing.T) {
+func TestCheck(t *testing.T) {
 	cases := map[string]struct {
 		happens func(g *Guard)
 		want    Reason
@@ -70,15 +70,15 @@ func TestWhenWritesMayBegin(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatWasNeverElectedWritesNothing(t *testing.T) {
+func TestReplicaThatWasNeverElectedIsRefused(t *testing.T) {
 	g := NewWithT(t)
 	guard := New(duration, nil)
-	g.Expect(guard.Check()).To(MatchError("refused to write: this replica is not the leader"))
+	g.Expect(guard.Check()).To(MatchError("write refused: this replica is not the leader"))
 	g.Expect(guard.Overdue()).To(BeZero())
 }
 
-// A machine that slept knows it by the wall clock alone.
-func TestTheClockThatSaysMoreCounts(t *testing.T) {
+// Only the wall clock includes the time that a machine sleeps.
+func TestLongerElapsedTimeCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		running, wall time.Duration
 		want          Reason
@@ -99,7 +99,7 @@ func TestTheClockThatSaysMoreCounts(t *testing.T) {
 	}
 }
 
-func TestALeaderThatGoesOnWithoutItsLeaseIsOverdue(t *testing.T) {
+func TestOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard := newElected(t)
@@ -111,7 +111,7 @@ func TestALeaderThatGoesOnWithoutItsLeaseIsOverdue(t *testing.T) {
 	})
 }
 
-// server answers when it is told to.
+// server responds when the test says so.
 type server struct {
 	received chan *http.Request
 	answer   chan error
@@ -135,7 +135,7 @@ func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// send begins a request and returns how it will have ended.
+// send starts a request and returns its outcome.
 func send(ctx context.Context, t *testing.T, through http.RoundTripper, method string) <-chan error {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, method, "https://server.test/apis/apps/v1/namespaces/a/deployments/b", strings.NewReader("{}"))
@@ -153,7 +153,7 @@ func send(ctx context.Context, t *testing.T, through http.RoundTripper, method s
 	return outcome
 }
 
-func TestReadsPassAndWritesAreJudged(t *testing.T) {
+func TestRoundTripperGuardsOnlyWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, reads, writes := New(duration, nil), newServer(), newServer()
@@ -173,7 +173,7 @@ func TestReadsPassAndWritesAreJudged(t *testing.T) {
 	})
 }
 
-func TestAWriteIsBrokenOffWhenTheProofEnds(t *testing.T) {
+func TestWriteIsAbortedWhenTheProofExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, wire := newElected(t), newServer()
@@ -186,7 +186,7 @@ func TestAWriteIsBrokenOffWhenTheProofEnds(t *testing.T) {
 	})
 }
 
-func TestARenewalLetsAWriteGoOn(t *testing.T) {
+func TestRenewalExtendsPendingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, wire := newElected(t), newServer()
@@ -199,20 +199,20 @@ func TestARenewalLetsAWriteGoOn(t *testing.T) {
 	})
 }
 
-func TestAWriteIsBrokenOffWhenAnotherHasTheLease(t *testing.T) {
+func TestWriteIsAbortedWhenTheLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, wire := newElected(t), newServer()
 		outcome := send(t.Context(), t, guard.RoundTripper(wire, wire, IsWrite), http.MethodPatch)
 		<-wire.received
 		guard.lose()
-		g.Expect(<-outcome).To(MatchError("broke the write off: another replica has the Lease"))
+		g.Expect(<-outcome).To(MatchError("write aborted: another replica holds the Lease"))
 		g.Expect(guard.Lost()).To(BeClosed())
 	})
 }
 
-// A write that was told to stop half-way has no outcome that anybody knows.
-func TestAWriteGoesOnWhenItsCallerIsToldToStop(t *testing.T) {
+// Otherwise the outcome of the write would be unknown.
+func TestWriteContinuesWhenItsCallerIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, wire := newElected(t), newServer()
@@ -224,11 +224,11 @@ func TestAWriteGoesOnWhenItsCallerIsToldToStop(t *testing.T) {
 		g.Expect(outcome).NotTo(Receive())
 		wire.answer <- nil
 		g.Expect(<-outcome).To(Succeed())
-		g.Expect(<-send(ctx, t, guard.RoundTripper(wire, wire, IsWrite), http.MethodPatch)).To(MatchError(context.Canceled), "none is begun")
+		g.Expect(<-send(ctx, t, guard.RoundTripper(wire, wire, IsWrite), http.MethodPatch)).To(MatchError(context.Canceled), "no further write starts")
 	})
 }
 
-func TestAWriteKeepsItsDeadline(t *testing.T) {
+func TestWriteKeepsItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, wire := newElected(t), newServer()
@@ -238,7 +238,7 @@ func TestAWriteKeepsItsDeadline(t *testing.T) {
 	})
 }
 
-func TestAnErrorOfTheServerStaysWhatItIs(t *testing.T) {
+func TestServerErrorsAreUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, wire := newElected(t), newServer()
@@ -250,7 +250,7 @@ func TestAnErrorOfTheServerStaysWhatItIs(t *testing.T) {
 	})
 }
 
-func TestWhatIsRefusedIsCounted(t *testing.T) {
+func TestRefusalsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, wire := newElected(t), newServer()
@@ -273,7 +273,7 @@ func TestMetricsAreRegisteredOnce(t *testing.T) {
 	g.Expect(testutil.ToFloat64(second.refusals.WithLabelValues(string(Lost)))).To(Equal(1.0))
 }
 
-func TestWhatIsAWrite(t *testing.T) {
+func TestIsKubernetesWrite(t *testing.T) {
 	for line, want := range map[string]bool{
 		"GET /api/v1/pods":  false,
 		"HEAD /api/v1/pods": false,
@@ -296,7 +296,7 @@ func TestWhatIsAWrite(t *testing.T) {
 	}
 }
 
-func TestAnyErrorAfterTheProofIsARefusal(t *testing.T) {
+func TestErrorsAfterTheProofAreRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, wire := newElected(t), newServer()

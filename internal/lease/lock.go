@@ -8,15 +8,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// renewShare is the part of LeaseDuration after which a Lease is renewed.
+// renewShare is the fraction of LeaseDuration, 1/renewShare, after which a Lease is renewed.
 const renewShare = 8
 
-// Lock wraps the lock over which the election is held, so that the guard knows what it proves.
+// Lock wraps the resource lock of the leader election, so that the guard observes renewals.
 //
-// The election's retry period says both how often a standby looks whether the Lease is free and how
-// often the leader renews it. The first should be short, because a handover takes as long, and the
-// second need not: renewals that follow each other faster than in an eighth of LeaseDuration are not
-// sent, and prove nothing.
+// The retry period of the election is both how often a standby replica checks the Lease and how often the
+// leader renews it. The former should be short, because it bounds the time of a handover. So renewals
+// within an eighth of LeaseDuration after the last one are not sent.
 func (g *Guard) Lock(inner resourcelock.Interface) resourcelock.Interface {
 	return &lock{Interface: inner, guard: g}
 }
@@ -25,9 +24,9 @@ func (g *Guard) Lock(inner resourcelock.Interface) resourcelock.Interface {
 type lock struct {
 	resourcelock.Interface
 	guard *Guard
-	// holder is whom the last read, or our own last write, shows to have the Lease.
+	// holder is the holder of the Lease by the last read or own write.
 	holder string
-	// leading says that it was ours; renewedAt when the last renewal was sent then.
+	// leading is true once this replica has held the Lease; renewedAt is when the last renewal was sent.
 	leading   bool
 	renewedAt instant
 }
@@ -40,7 +39,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	l.holder = record.HolderIdentity
 	if l.leading && l.holder != l.Identity() {
-		klog.FromContext(ctx).Info("Another replica has the Lease that was ours", "lock", l.Describe(), "holder", l.holder)
+		klog.FromContext(ctx).Info("Lost the Lease to another replica", "lock", l.Describe(), "holder", l.holder)
 		l.guard.lose()
 	}
 	return record, raw, nil
@@ -67,8 +66,8 @@ func (l *lock) isFresh() bool {
 }
 
 func (l *lock) take(ctx context.Context, record resourcelock.LeaderElectionRecord, send func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	if over := l.guard.isOver(); over != "" {
-		return &Error{Reason: over}
+	if final := l.guard.finalReason(); final != "" {
+		return &Error{Reason: final}
 	}
 	sent := l.guard.now()
 	if err := send(ctx, record); err != nil {
@@ -79,19 +78,19 @@ func (l *lock) take(ctx context.Context, record resourcelock.LeaderElectionRecor
 	return nil
 }
 
-// release gives the Lease up, if it is ours and nothing is under way in its name. What is not given up
-// runs out by itself. It is no error: there is nothing to be tried again.
+// release releases the Lease if this replica holds it and no write is pending. Otherwise the Lease expires
+// by itself, which is not an error.
 func (l *lock) release(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	log := klog.FromContext(ctx).WithValues("lock", l.Describe())
 	l.guard.GiveUp()
 	if l.holder != l.Identity() {
-		log.Info("Not releasing the Lease, which another replica has", "holder", l.holder)
+		log.Info("Not releasing the Lease because another replica holds it", "holder", l.holder)
 		return nil
 	}
 	started := time.Now()
 	if err := l.guard.drain(ctx); err != nil {
-		log.Info("Not releasing the Lease, since writes are still under way", "waited", time.Since(started).String())
-		return nil //nolint:nilerr // there is nothing to be tried again
+		log.Info("Not releasing the Lease because writes are pending", "waited", time.Since(started).String())
+		return nil //nolint:nilerr // the Lease expires by itself
 	}
 	if err := l.Interface.Update(ctx, record); err != nil {
 		return err
@@ -101,8 +100,8 @@ func (l *lock) release(ctx context.Context, record resourcelock.LeaderElectionRe
 	return nil
 }
 
-func (g *Guard) isOver() Reason {
+func (g *Guard) finalReason() Reason {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.over
+	return g.final
 }

@@ -14,7 +14,7 @@ import (
 
 const me, other = "replica-a", "replica-b"
 
-// record is a Lease, as its server has it.
+// record is a Lease on the server.
 type record struct {
 	holder string
 	writes int
@@ -22,21 +22,21 @@ type record struct {
 	err    error
 }
 
-// theLock implements resourcelock.Interface over a record.
-type theLock struct{ *record }
+// fakeLock implements resourcelock.Interface over a record.
+type fakeLock struct{ *record }
 
-func (l theLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+func (l fakeLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	if l.err != nil {
 		return nil, nil, l.err
 	}
 	return &resourcelock.LeaderElectionRecord{HolderIdentity: l.holder}, []byte(l.holder), nil
 }
 
-func (l theLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+func (l fakeLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	return l.Update(ctx, r)
 }
 
-func (l theLock) Update(_ context.Context, r resourcelock.LeaderElectionRecord) error {
+func (l fakeLock) Update(_ context.Context, r resourcelock.LeaderElectionRecord) error {
 	elapse(l.delay)
 	if l.err != nil {
 		return l.err
@@ -46,9 +46,9 @@ func (l theLock) Update(_ context.Context, r resourcelock.LeaderElectionRecord) 
 	return nil
 }
 
-func (theLock) RecordEvent(string) {}
-func (theLock) Identity() string   { return me }
-func (theLock) Describe() string   { return "test/lease" }
+func (fakeLock) RecordEvent(string) {}
+func (fakeLock) Identity() string   { return me }
+func (fakeLock) Describe() string   { return "test/lease" }
 
 func held(by string) resourcelock.LeaderElectionRecord {
 	return resourcelock.LeaderElectionRecord{HolderIdentity: by}
@@ -58,11 +58,11 @@ func inBubble(t *testing.T, test func(ctx context.Context, g *WithT, guard *Guar
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		guard, server := New(duration, nil), &record{}
-		test(t.Context(), NewWithT(t), guard, server, guard.Lock(theLock{server}))
+		test(t.Context(), NewWithT(t), guard, server, guard.Lock(fakeLock{server}))
 	})
 }
 
-func TestTheLeaseIsProvenFromWhenTheRenewalWasSent(t *testing.T) {
+func TestProofStartsWhenTheRenewalIsSent(t *testing.T) {
 	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
 		server.delay = 5 * time.Second
 		g.Expect(lock.Create(ctx, held(me))).To(Succeed())
@@ -72,7 +72,7 @@ func TestTheLeaseIsProvenFromWhenTheRenewalWasSent(t *testing.T) {
 	})
 }
 
-func TestARenewalThatFailsProvesNothing(t *testing.T) {
+func TestFailedRenewalProvesNothing(t *testing.T) {
 	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
 		server.err = errors.New("conflict")
 		g.Expect(lock.Update(ctx, held(me))).To(MatchError("conflict"))
@@ -80,7 +80,7 @@ func TestARenewalThatFailsProvesNothing(t *testing.T) {
 	})
 }
 
-func TestRenewalsThatFollowTooFastAreNotSent(t *testing.T) {
+func TestFrequentRenewalsAreNotSent(t *testing.T) {
 	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
 		for range 40 { // ten seconds
 			g.Expect(lock.Update(ctx, held(me))).To(Succeed())
@@ -91,17 +91,17 @@ func TestRenewalsThatFollowTooFastAreNotSent(t *testing.T) {
 	})
 }
 
-func TestAStandbyLooksAndWritesNothing(t *testing.T) {
+func TestStandbyOnlyReads(t *testing.T) {
 	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
 		server.holder = other
 		_, _, err := lock.Get(ctx)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(guard.Lost()).NotTo(BeClosed(), "it had nothing to lose")
+		g.Expect(guard.Lost()).NotTo(BeClosed(), "it was not the leader")
 		g.Expect(reasonOf(guard.Check())).To(Equal(NotElected))
 	})
 }
 
-func TestALeaderThatFindsAnotherInItsPlaceIsNoneAnyMore(t *testing.T) {
+func TestLeaderThatLostTheLeaseIsRefused(t *testing.T) {
 	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
 		g.Expect(lock.Update(ctx, held(me))).To(Succeed())
 		server.holder = other
@@ -109,18 +109,18 @@ func TestALeaderThatFindsAnotherInItsPlaceIsNoneAnyMore(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(guard.Lost()).To(BeClosed())
 		g.Expect(reasonOf(guard.Check())).To(Equal(Lost))
-		g.Expect(reasonOf(lock.Update(ctx, held(me)))).To(Equal(Lost), "and does not become one again")
+		g.Expect(reasonOf(lock.Update(ctx, held(me)))).To(Equal(Lost), "and does not become the leader again")
 		g.Expect(server.holder).To(Equal(other))
 	})
 }
 
-func TestTheLeaseIsGivenUpByItsHolderAlone(t *testing.T) {
+func TestOnlyTheHolderReleasesTheLease(t *testing.T) {
 	for name, c := range map[string]struct {
 		holder, want string
 	}{
-		"it is ours":              {me, ""},
-		"it is another's":         {other, other},
-		"it is nobody's as it is": {"", ""},
+		"this replica":    {me, ""},
+		"another replica": {other, other},
+		"no holder":       {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
@@ -138,11 +138,11 @@ func TestTheLeaseIsGivenUpByItsHolderAlone(t *testing.T) {
 	}
 }
 
-func TestTheLeaseIsGivenUpWhenNoWriteIsUnderWay(t *testing.T) {
+func TestReleaseWaitsForPendingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, lease, wire := New(duration, nil), &record{}, newServer()
-		lock, through := guard.Lock(theLock{lease}), guard.RoundTripper(wire, wire, IsWrite)
+		lock, through := guard.Lock(fakeLock{lease}), guard.RoundTripper(wire, wire, IsWrite)
 		g.Expect(lock.Update(t.Context(), held(me))).To(Succeed())
 		outcome := send(t.Context(), t, through, http.MethodPatch)
 		<-wire.received
@@ -151,8 +151,8 @@ func TestTheLeaseIsGivenUpWhenNoWriteIsUnderWay(t *testing.T) {
 		go func() { released <- lock.Update(context.Background(), held("")) }()
 		synctest.Wait()
 
-		g.Expect(lease.holder).To(Equal(me), "a write is under way")
-		g.Expect(reasonOf(<-send(t.Context(), t, through, http.MethodPatch))).To(Equal(GivenUp), "and no other one begins")
+		g.Expect(lease.holder).To(Equal(me), "a write is pending")
+		g.Expect(reasonOf(<-send(t.Context(), t, through, http.MethodPatch))).To(Equal(GivenUp), "no other write starts")
 		wire.answer <- nil
 		g.Expect(<-outcome).To(Succeed())
 		g.Expect(<-released).To(Succeed())
@@ -160,11 +160,11 @@ func TestTheLeaseIsGivenUpWhenNoWriteIsUnderWay(t *testing.T) {
 	})
 }
 
-func TestALeaseIsLeftToRunOutIfAWriteDoesNotEnd(t *testing.T) {
+func TestLeaseIsNotReleasedIfAWriteDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, lease, wire := New(duration, nil), &record{}, newServer()
-		lock := guard.Lock(theLock{lease})
+		lock := guard.Lock(fakeLock{lease})
 		g.Expect(lock.Update(t.Context(), held(me))).To(Succeed())
 		outcome := send(t.Context(), t, guard.RoundTripper(wire, wire, IsWrite), http.MethodPatch)
 		<-wire.received
@@ -174,6 +174,6 @@ func TestALeaseIsLeftToRunOutIfAWriteDoesNotEnd(t *testing.T) {
 		g.Expect(lock.Update(ctx, held(""))).To(Succeed())
 
 		g.Expect(lease.holder).To(Equal(me))
-		g.Expect(reasonOf(<-outcome)).To(Equal(Unproven), "it is broken off at the end of the proof")
+		g.Expect(reasonOf(<-outcome)).To(Equal(Unproven), "the write is aborted when the proof expires")
 	})
 }

@@ -7,31 +7,31 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics counts what guards refuse. One value can serve several guards.
+// Metrics are the metrics of guards. Several guards can share them.
 type Metrics struct {
 	refusals *prometheus.CounterVec
 	leading  prometheus.Gauge
 }
 
-// NewMetrics registers the guard's metrics, or finds them if they are registered already.
+// NewMetrics registers the metrics of the guard, or returns the existing ones.
 //
-// fixpoint_lease_refused_writes_total counts by reason. fixpoint_lease_held is 1 from the election of
-// this replica until its Lease is given up, lost, or not renewed in time.
+// fixpoint_lease_refused_writes_total counts refused writes by reason. fixpoint_lease_held is 1 from the
+// election of this replica until the Lease is released, lost, or not renewed in time.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	refusals, err := register(registerer, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fixpoint_lease_refused_writes_total",
-		Help: "Writes to Kubernetes or the cloud that were refused because this replica could not prove that it is the leader, by reason.",
+		Help: "Number of writes to Kubernetes or the cloud that were refused because this replica could not prove that it is the leader, by reason.",
 	}, []string{"reason"}))
 	if err != nil {
 		return nil, err
 	}
-	// All reasons are there from the start, so that the first refusal is an increase.
+	// All reasons are initialized to 0, so that the first refusal is an increase.
 	for reason := range explanations {
 		refusals.WithLabelValues(string(reason))
 	}
 	leading, err := register(registerer, prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "fixpoint_lease_held",
-		Help: "Whether this replica is provably the leader.",
+		Help: "1 if this replica is provably the leader, else 0.",
 	}))
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func register[C prometheus.Collector](registerer prometheus.Registerer, collecto
 		}
 	}
 	if err != nil {
-		return collector, fmt.Errorf("registering the guard's metrics: %w", err)
+		return collector, fmt.Errorf("registering the metrics of the lease guard: %w", err)
 	}
 	return collector, nil
 }

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// RoundTripper sends what changes something through writes, if the guard lets it, and all else through
-// reads. It has to stand as far inside as can be: what waits in front of it, such as for a limit on
-// the rate, is judged after the wait. Writes should go over connections of [Guard.Dial], which are
-// their own.
+// RoundTripper sends writes through writes, if the guard allows it, and all other requests through reads. It
+// should be the innermost transport, so that it checks requests after any rate limiting. The transport for
+// writes should use connections of [Guard.Dial] that reads do not use.
 func (g *Guard) RoundTripper(reads, writes http.RoundTripper, isWrite func(*http.Request) bool) http.RoundTripper {
 	return &roundTripper{guard: g, reads: reads, writes: writes, isWrite: isWrite}
 }
@@ -34,32 +33,32 @@ func (t *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 		return nil, err
 	}
 	response, err := t.writes.RoundTrip(request.WithContext(own))
-	// With the head of the answer, what was to be written is written.
+	// Once the response headers arrive, the write has taken effect.
 	if err = t.guard.end(request.Context(), own, w, err); err != nil {
 		w.cancel(nil)
 		return nil, err
 	}
-	response.Body = &answer{ReadCloser: response.Body, cancel: w.cancel}
+	response.Body = &responseBody{ReadCloser: response.Body, cancel: w.cancel}
 	return response, nil
 }
 
-// WrappedRoundTripper lets client-go find what is below.
+// WrappedRoundTripper lets client-go find the wrapped transport.
 func (t *roundTripper) WrappedRoundTripper() http.RoundTripper { return t.reads }
 
-// answer ends the write's context when it has been read.
-type answer struct {
+// responseBody cancels the context of the write when it is closed.
+type responseBody struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
 }
 
 // Close implements [io.Closer].
-func (a *answer) Close() error {
+func (a *responseBody) Close() error {
 	defer a.cancel(nil)
 	return a.ReadCloser.Close()
 }
 
-// IsKubernetesWrite tells the requests that change something in a cluster. Reviews are created, and
-// stored nowhere: a standby needs them to know who reads its metrics.
+// IsKubernetesWrite reports whether a request changes the cluster. Token and access reviews are not stored,
+// so they are not writes; standby replicas need them to authorize requests for metrics.
 func IsKubernetesWrite(request *http.Request) bool {
 	return IsWrite(request) && !isReview(request.URL.Path)
 }
@@ -72,7 +71,7 @@ func isReview(path string) bool {
 	return strings.HasPrefix(rest, "authentication.k8s.io/") || strings.HasPrefix(rest, "authorization.k8s.io/")
 }
 
-// IsWrite tells the requests that are more than a question.
+// IsWrite reports whether the method of a request is not read-only.
 func IsWrite(request *http.Request) bool {
 	switch request.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions:

@@ -61,6 +61,6 @@ func (o Options) ForEngine() phases.SetupOptions {
 		MaxConcurrentReconciles: o.Concurrency,
 		RetryMinDelay:           o.RetryMinDelay,
 		RetryMaxDelay:           o.RetryMaxDelay,
-		Wrap:                    o.Guard.Pass,
+		Wrap:                    o.Guard.Reconciler,
 	}
 }

@@ -217,7 +217,7 @@ func (f *fleet) summary(measured *timings, traffic *traffic) string {
 		leaders[a.who] = true
 	}
 	for _, r := range f.everyone() {
-		refused += r.count("Gave up a pass")
+		refused += r.count("Stopped the reconcile because a write was refused")
 	}
 	fmt.Fprintf(&b, "%d writes by %d leaders out of %d replicas, %d overlapping; %d edits; %d passes given up; Lease %s, %s, %s\n",
 		len(acts), len(leaders), len(f.everyone()), len(overlaps(acts)), traffic.count, refused, f.election.lease, f.election.renew, f.election.retry)

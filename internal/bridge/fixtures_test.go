@@ -24,8 +24,8 @@ import (
 
 func notify(c chan<- os.Signal, signals ...os.Signal) { signal.Notify(c, signals...) }
 
-// world is a bridge under test with what it logged.
-type world struct {
+// testBridge is a bridge under test with its log.
+type testBridge struct {
 	*WithT
 	t      *testing.T
 	bridge *Bridge
@@ -52,8 +52,8 @@ func (l *logs) String() string {
 	return strings.Join(l.lines, "\n")
 }
 
-// given starts a bridge, and checks in the end that it leaves nothing behind.
-func given(t *testing.T, command []string, change ...func(*Options)) *world {
+// newTestBridge starts a bridge, and checks for leaks at the end of the test.
+func newTestBridge(t *testing.T, command []string, change ...func(*Options)) *testBridge {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	collected := &logs{}
@@ -66,20 +66,20 @@ func given(t *testing.T, command []string, change ...func(*Options)) *world {
 		c(&opts)
 	}
 	g := NewWithT(t)
-	g.SetDefaultEventuallyTimeout(patience)
+	g.SetDefaultEventuallyTimeout(testTimeout)
 	b, err := New(opts)
 	g.Expect(err).NotTo(HaveOccurred())
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", b.Handler())
 	mux.Handle("/", b.AdminHandler())
-	w := &world{WithT: g, t: t, bridge: b, http: httptest.NewServer(mux), logs: collected}
+	w := &testBridge{WithT: g, t: t, bridge: b, http: httptest.NewServer(mux), logs: collected}
 	w.url = w.http.URL + "/mcp"
-	t.Cleanup(func() { w.leavesNothing(before) })
+	t.Cleanup(func() { w.closeAndCheckLeaks(before) })
 	return w
 }
 
-// leavesNothing ends the bridge, and looks for processes and goroutines.
-func (w *world) leavesNothing(goroutines int) {
+// closeAndCheckLeaks closes the bridge, and checks for leaked processes and goroutines.
+func (w *testBridge) closeAndCheckLeaks(goroutines int) {
 	w.bridge.Close()
 	w.http.CloseClientConnections()
 	w.http.Close()
@@ -87,7 +87,7 @@ func (w *world) leavesNothing(goroutines int) {
 	w.Expect(w.metric("children")).To(BeZero())
 	w.Expect(w.metric("sessions")).To(BeZero())
 	w.Expect(w.metric("requests_in_flight")).To(BeZero())
-	// signal.Notify keeps a goroutine of its own for ever.
+	// signal.Notify permanently keeps a goroutine.
 	w.Eventually(runtime.NumGoroutine).Should(BeNumerically("<=", goroutines+1), "goroutines are left:\n%s", allStacks())
 	if w.t.Failed() {
 		w.t.Logf("the bridge's log:\n%s", w.logs)
@@ -100,7 +100,7 @@ func allStacks() string {
 }
 
 // metric is the sum over all labels of one of the bridge's metrics.
-func (w *world) metric(name string, labels ...string) float64 {
+func (w *testBridge) metric(name string, labels ...string) float64 {
 	families, err := w.bridge.metrics.registry.Gather()
 	w.Expect(err).NotTo(HaveOccurred())
 	var sum float64
@@ -139,7 +139,7 @@ type client struct {
 }
 
 // connect opens a session with the SDK's client; it is closed with the test.
-func (w *world) connect(c client) *mcp.ClientSession {
+func (w *testBridge) connect(c client) *mcp.ClientSession {
 	w.t.Helper()
 	s, err := w.tryConnect(c)
 	w.Expect(err).NotTo(HaveOccurred())
@@ -147,7 +147,7 @@ func (w *world) connect(c client) *mcp.ClientSession {
 	return s
 }
 
-func (w *world) tryConnect(c client) (*mcp.ClientSession, error) {
+func (w *testBridge) tryConnect(c client) (*mcp.ClientSession, error) {
 	return mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &c.options).Connect(w.t.Context(),
 		&mcp.StreamableClientTransport{
 			Endpoint: w.url, MaxRetries: -1, DisableStandaloneSSE: c.quiet,
@@ -174,7 +174,7 @@ func callTool(ctx context.Context, s *mcp.ClientSession, name string, in toolInp
 	return said.String(), nil
 }
 
-// reply is an HTTP response as the raw tests look at it.
+// reply is an HTTP response for tests without the SDK.
 type httpReply struct {
 	Status int
 	Header http.Header
@@ -182,7 +182,7 @@ type httpReply struct {
 }
 
 // post sends a raw message.
-func (w *world) post(body string, headers ...string) httpReply {
+func (w *testBridge) post(body string, headers ...string) httpReply {
 	w.t.Helper()
 	resp := w.open(http.MethodPost, body, headers...)
 	defer resp.Body.Close()
@@ -192,8 +192,8 @@ func (w *world) post(body string, headers ...string) httpReply {
 	return httpReply{resp.StatusCode, resp.Header, out.String()}
 }
 
-// open sends a request and leaves the body of the response to the test.
-func (w *world) open(method, body string, headers ...string) *http.Response {
+// open sends a request; the test reads the body of the response.
+func (w *testBridge) open(method, body string, headers ...string) *http.Response {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url, strings.NewReader(body))
 	w.Expect(err).NotTo(HaveOccurred())
@@ -212,8 +212,8 @@ func (w *world) open(method, body string, headers ...string) *http.Response {
 
 const initMessage = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`
 
-// session initializes by hand and returns the session's id.
-func (w *world) session() string {
+// session sends initialize without the SDK and returns the session id.
+func (w *testBridge) session() string {
 	w.t.Helper()
 	reply := w.post(initMessage)
 	w.Expect(reply.Status).To(Equal(http.StatusOK), reply.Body)
@@ -222,7 +222,7 @@ func (w *world) session() string {
 	return id
 }
 
-// alive reports whether a process is there, and not only its remains.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -15,10 +15,10 @@ func reconcileBy(guard *Guard, do func(ctx context.Context) error) (reconcile.Re
 	inner := reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 		return reconcile.Result{}, do(ctx)
 	})
-	return guard.Pass(inner).Reconcile(context.Background(), reconcile.Request{})
+	return guard.Reconciler(inner).Reconcile(context.Background(), reconcile.Request{})
 }
 
-func TestAPassThatIsRefusedAWriteIsNobodysError(t *testing.T) {
+func TestReconcileWithRefusedWriteReturnsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, wire := newElected(t), newServer()
@@ -30,12 +30,12 @@ func TestAPassThatIsRefusedAWriteIsNobodysError(t *testing.T) {
 		})
 
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(result.RequeueAfter).To(Equal(lookAgain))
+		g.Expect(result.RequeueAfter).To(Equal(retryDelay))
 	})
 }
 
-// Otherwise a status would say that an object had trouble that was the replica's.
-func TestWhatFollowsARefusalIsRefusedToo(t *testing.T) {
+// Otherwise a status would report an error of the replica on the object.
+func TestWritesAfterARefusalAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		guard, wire := newElected(t), newServer()
@@ -51,26 +51,26 @@ func TestWhatFollowsARefusalIsRefusedToo(t *testing.T) {
 		})
 
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(result.RequeueAfter).To(Equal(lookAgain))
+		g.Expect(result.RequeueAfter).To(Equal(retryDelay))
 		g.Expect(wire.received).NotTo(Receive())
 	})
 }
 
-func TestAPassIsNotBegunWithoutTheLease(t *testing.T) {
+func TestReconcileDoesNotStartWithoutTheLease(t *testing.T) {
 	g := NewWithT(t)
-	result, err := reconcileBy(New(duration, nil), func(context.Context) error { return errors.New("it was begun") })
+	result, err := reconcileBy(New(duration, nil), func(context.Context) error { return errors.New("the reconcile was started") })
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(result.RequeueAfter).To(Equal(lookAgain))
+	g.Expect(result.RequeueAfter).To(Equal(retryDelay))
 }
 
-func TestOtherErrorsOfAPassStay(t *testing.T) {
+func TestOtherErrorsAreReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := reconcileBy(newElected(t), func(context.Context) error { return errors.New("broken") })
 		NewWithT(t).Expect(err).To(MatchError("broken"))
 	})
 }
 
-func TestWithoutAGuardAPassIsAsItIs(t *testing.T) {
+func TestNilGuard(t *testing.T) {
 	_, err := reconcileBy(nil, func(context.Context) error { return errors.New("broken") })
 	NewWithT(t).Expect(err).To(MatchError("broken"))
 }
