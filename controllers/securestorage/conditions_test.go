@@ -79,11 +79,11 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 // The tests in these files cause each reason; this test checks that none is missing.
 func TestEveryReasonIsTested(t *testing.T) {
 	var tests strings.Builder
-	for _, file := range []string{"api_behavior_test.go", "crash_test.go", "decide_test.go", "lifecycle_test.go", "recordedgrants_test.go"} {
+	for _, file := range []string{"api_behavior_test.go", "boundaries_test.go", "crash_test.go", "decide_test.go", "lifecycle_test.go", "recordedgrants_test.go"} {
 		tests.WriteString(source(t, file))
 	}
 	// These reasons end within the reconcile that reports them, so they appear only in plans and logs.
-	transient := []string{v1alpha1.ReasonUpdating, v1alpha1.ReasonGranting, v1alpha1.ReasonEncrypting, v1alpha1.ReasonEncryptionDrifted, v1alpha1.ReasonWaitingForPrincipal, v1alpha1.ReasonCreating}
+	transient := []string{v1alpha1.ReasonUpdating, v1alpha1.ReasonGranting, v1alpha1.ReasonEncrypting, v1alpha1.ReasonEncryptionDrifted, v1alpha1.ReasonCreating}
 	for value, name := range words(t, "Reason") {
 		tested := strings.Contains(tests.String(), "v1alpha1."+name) || regexp.MustCompile(`(Normal|Warning) `+value+`\b|eventsWith\("`+value).MatchString(tests.String())
 		if !tested && !slices.Contains(transient, value) {

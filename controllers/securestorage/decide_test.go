@@ -113,6 +113,55 @@ func TestDecideOwnership(t *testing.T) {
 	}
 }
 
+// A former grant is revoked only if EncryptionReady was decided for the current spec before: right after
+// a change of the spec, a stale read may hide that the account uses the grant.
+func TestDecideFormerGrants(t *testing.T) {
+	for name, c := range map[string]struct {
+		condition *metav1.Condition
+		waits     bool
+	}{
+		"no condition":                          {waits: true},
+		"unknown for this generation":           {condition: &metav1.Condition{Status: metav1.ConditionUnknown, ObservedGeneration: 2}, waits: true},
+		"ready for an earlier generation":       {condition: &metav1.Condition{Status: metav1.ConditionTrue, ObservedGeneration: 1}, waits: true},
+		"not ready for an earlier generation":   {condition: &metav1.Condition{Status: metav1.ConditionFalse, ObservedGeneration: 1}, waits: true},
+		"waiting for a second read of the same": {condition: &metav1.Condition{Status: metav1.ConditionFalse, ObservedGeneration: 2}},
+		"ready for this generation":             {condition: &metav1.Condition{Status: metav1.ConditionTrue, ObservedGeneration: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			s := newScope()
+			s.storage.Generation = 2
+			if c.condition != nil {
+				c.condition.Type = v1alpha1.ConditionEncryptionReady
+				s.storage.Status.Conditions = []metav1.Condition{*c.condition}
+			}
+			verdict := s.decideFormerGrants([]keyGrant{{vault: vaultLocation{"s", "g", "former"}, principal: "p", access: v1alpha1.AccessRoleAssignment}})
+			g.Expect(verdict.IsWait()).To(Equal(c.waits))
+			g.Expect(verdict.IsDone()).To(BeFalse())
+			g.Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonUpdating))
+			g.Expect(verdict.Message()).To(ContainSubstring("key vault former"))
+		})
+	}
+}
+
+// Access can be granted only to a principal that exists.
+func TestObserveIdentityWaitsForPrincipal(t *testing.T) {
+	g := NewWithT(t)
+	s := newScope()
+	s.account = &cloud.Account{Name: "a", HasIdentity: true}
+	verdict, err := observeIdentity(t.Context(), s)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verdict.IsWait()).To(BeTrue())
+	g.Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonWaitingForPrincipal))
+	g.Expect(verdict.Message()).To(Equal("waiting for the principal ID of the storage account's system-assigned identity"))
+
+	s.account.PrincipalID = "p"
+	verdict, err = observeIdentity(t.Context(), s)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verdict.IsDone()).To(BeTrue())
+	g.Expect(verdict.Message()).To(Equal("system-assigned identity has principal ID p"))
+}
+
 func TestDecidePropagation(t *testing.T) {
 	done := func(at time.Time, status metav1.ConditionStatus) []metav1.Condition {
 		return []metav1.Condition{{Type: v1alpha1.ConditionKeyAccessReady, Status: status, LastTransitionTime: metav1.NewTime(at)}}

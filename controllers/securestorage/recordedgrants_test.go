@@ -50,31 +50,39 @@ func TestKeepsGrantInUseAndRevokesUnusedGrants(t *testing.T) {
 // The account may have been switched by a write that reads do not show yet. Revoking the former grant
 // then would cut off the account from its key.
 func TestKeepsGrantThatMayBeInUse(t *testing.T) {
-	const callsOfAChange = 16
-	for after := range callsOfAChange {
-		t.Run(fmt.Sprintf("the process crashes after call %d", after+1), func(t *testing.T) {
-			// given an account that was just switched to another key vault, which reads do not show yet
-			f := newVaultsFixture(t)
-			f.runUntilReady()
-			f.server.Turn(func(k *fakecloud.Knobs) { k.GrantDelay = fakecloud.Delay{} })
-			f.clock.Step(time.Minute)
-			f.edit(inVault("second"))
-			f.crashAt = &crashPoint{at: after + 1, after: true}
-			f.runUntil("crashed or ready", func() bool { return f.crashAt == nil || f.isReady() })
-			f.crashAt = nil
-			f.staleUntil = f.clock.Now().Add(2 * time.Second)
-			// when the spec is changed back immediately
-			f.edit(inVault(f.demo.Vault))
-			for !f.isReady() {
-				again := f.reconcile()
-				// then its grant exists for as long as it is used
-				account, _ := f.server.Account(f.name())
-				used, _, _ := strings.Cut(strings.TrimPrefix(account.Encryption.VaultURI, "https://"), ".")
-				f.Expect(f.grants()).To(ContainElement(used))
-				f.clock.Step(again)
-			}
-			f.expectOneGrant(f.demo.Vault)
-		})
+	for name, waitsForPropagation := range map[string]bool{"grant effective at once": false, "after waiting for the grant": true} {
+		const callsOfAChange = 16
+		for after := range callsOfAChange {
+			t.Run(fmt.Sprintf("%s/the process crashes after call %d", name, after+1), func(t *testing.T) {
+				// given an account that was just switched to another key vault, which reads do not show yet
+				f := newVaultsFixture(t)
+				f.runUntilReady()
+				f.clock.Step(time.Minute)
+				if waitsForPropagation {
+					f.edit(inVault("second"))
+					f.runUntilReason(v1alpha1.ReasonPropagating)
+					f.clock.Step(time.Minute)
+				} else {
+					f.server.Turn(func(k *fakecloud.Knobs) { k.GrantDelay = fakecloud.Delay{} })
+					f.edit(inVault("second"))
+				}
+				f.crashAt = &crashPoint{at: after + 1, after: true}
+				f.runUntil("crashed or ready", func() bool { return f.crashAt == nil || f.isReady() })
+				f.crashAt = nil
+				f.staleUntil = f.clock.Now().Add(2 * time.Second)
+				// when the spec is changed back immediately
+				f.edit(inVault(f.demo.Vault))
+				for !f.isReady() {
+					again := f.reconcile()
+					// then its grant exists for as long as it is used
+					account, _ := f.server.Account(f.name())
+					used, _, _ := strings.Cut(strings.TrimPrefix(account.Encryption.VaultURI, "https://"), ".")
+					f.Expect(f.grants()).To(ContainElement(used))
+					f.clock.Step(again)
+				}
+				f.expectOneGrant(f.demo.Vault)
+			})
+		}
 	}
 }
 
