@@ -47,7 +47,7 @@ func (s *scope) judgeFormer(former []hold) phases.Verdict {
 func (s *scope) encrypted() phases.Verdict {
 	message := "the account is encrypted with key " + s.storage.Spec.Key.KeyName
 	if len(s.left) > 0 {
-		return phases.DoneBecause(v1alpha1.ReasonGrantLeft, message+"; "+s.describeLeft()).LookAgainAfter(s.pollInterval())
+		return phases.DoneBecause(v1alpha1.ReasonGrantNotRevoked, message+"; "+s.describeLeft()).LookAgainAfter(s.pollInterval())
 	}
 	return s.settled(message)
 }

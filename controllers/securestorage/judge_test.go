@@ -107,7 +107,7 @@ func TestJudgeOwner(t *testing.T) {
 			verdict, ours := s.judgeOwner()
 			NewWithT(t).Expect(ours).To(Equal(c.ours))
 			if !ours {
-				NewWithT(t).Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonAccountNotOurs))
+				NewWithT(t).Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonAccountNotOwned))
 			}
 		})
 	}

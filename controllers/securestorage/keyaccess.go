@@ -172,12 +172,12 @@ func (s *scope) judgeKey(key *cloud.Key) phases.Verdict {
 			"key %s is disabled: what is encrypted with it is out of reach; enable it", name))
 	}
 	if key.Type != "RSA" && key.Type != "RSA-HSM" || key.Size != 0 && !slices.Contains(fitSizes, key.Size) {
-		return s.blocked(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
+		return s.blocked(v1alpha1.ReasonKeyUnsuitable, fmt.Sprintf(
 			"key %s is %s, and storage accounts take RSA with 2048, 3072 or 4096 bits; name another key in spec.key.keyName", name, describeKey(key)))
 	}
 	for _, operation := range []string{"wrapKey", "unwrapKey"} {
 		if len(key.Operations) > 0 && !slices.Contains(key.Operations, operation) {
-			return s.blocked(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
+			return s.blocked(v1alpha1.ReasonKeyUnsuitable, fmt.Sprintf(
 				"key %s does not allow %s; allow it, or name another key in spec.key.keyName", name, operation))
 		}
 	}

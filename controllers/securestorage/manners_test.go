@@ -277,14 +277,14 @@ func TestWhatIsCheckedBeforeHarm(t *testing.T) {
 		"an elliptic curve": {
 			arrange: func(w *world) { _, _ = w.server.SeedKey(w.demo.Vault, "ec", fakecloud.KeySpec{Type: "EC"}) },
 			edit:    func(s *v1alpha1.SecureStorageSpec) { s.Key.KeyName = "ec" },
-			reason:  v1alpha1.ReasonKeyUnfit, says: "key ec is EC,",
+			reason:  v1alpha1.ReasonKeyUnsuitable, says: "key ec is EC,",
 		},
 		"a key that may not wrap": {
 			arrange: func(w *world) {
 				_, _ = w.server.SeedKey(w.demo.Vault, "signs", fakecloud.KeySpec{Ops: []string{"sign", "wrapKey"}})
 			},
 			edit:   func(s *v1alpha1.SecureStorageSpec) { s.Key.KeyName = "signs" },
-			reason: v1alpha1.ReasonKeyUnfit, says: "does not allow unwrapKey",
+			reason: v1alpha1.ReasonKeyUnsuitable, says: "does not allow unwrapKey",
 		},
 		"no resource group": {
 			edit: func(s *v1alpha1.SecureStorageSpec) {
@@ -447,7 +447,7 @@ func TestAStrangersAccountIsNotTouched(t *testing.T) {
 			w := newWorld(t, quick(), named("coveted"))
 			w.Expect(w.server.SeedAccount(w.demo.Subscription, w.demo.Group, "coveted", tags)).To(Succeed())
 			// then
-			w.runUntilReason(v1alpha1.ReasonAccountNotOurs)
+			w.runUntilReason(v1alpha1.ReasonAccountNotOwned)
 			w.poll()
 			w.delete()
 			w.runUntilGone()
@@ -485,12 +485,12 @@ func TestAdoption(t *testing.T) {
 	t.Run("not of another SecureStorage's", func(t *testing.T) {
 		w := newWorld(t, quick(), named("coveted"), adopt)
 		w.Expect(w.server.SeedAccount(w.demo.Subscription, w.demo.Group, "coveted", map[string]string{cloud.OwnerTag: "another"})).To(Succeed())
-		w.runUntilReason(v1alpha1.ReasonAccountNotOurs)
+		w.runUntilReason(v1alpha1.ReasonAccountNotOwned)
 	})
 	t.Run("not from another location", func(t *testing.T) {
 		w := newWorld(t, quick(), named("coveted"), adopt, func(s *v1alpha1.SecureStorageSpec) { s.Provider.Location = "northeurope" })
 		w.Expect(w.server.SeedAccount(w.demo.Subscription, w.demo.Group, "coveted", nil)).To(Succeed())
-		w.Expect(w.runUntilReason(v1alpha1.ReasonAccountNotOurs).Message).To(ContainSubstring("westeurope"))
+		w.Expect(w.runUntilReason(v1alpha1.ReasonAccountNotOwned).Message).To(ContainSubstring("westeurope"))
 	})
 }
 
@@ -499,7 +499,7 @@ func TestAnAccountThatIsHandedOverIsLetGo(t *testing.T) {
 	w := readyWorld(t)
 	w.Expect(w.server.SetTags(w.name(), map[string]string{cloud.OwnerTag: "another"})).To(Succeed())
 	w.poll()
-	w.Expect(w.ready().Reason).To(Equal(v1alpha1.ReasonAccountNotOurs))
+	w.Expect(w.ready().Reason).To(Equal(v1alpha1.ReasonAccountNotOwned))
 	// when
 	w.delete()
 	w.runUntilGone()

@@ -190,12 +190,12 @@ func TestAFormerGrantThatMayNotBeTakenBackIsTold(t *testing.T) {
 	w.runUntilReady()
 	// It is told, in a condition and once in an Event, and not forgotten.
 	left := w.condition(v1alpha1.ConditionEncryptionReady)
-	w.Expect(left).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonGrantLeft),
+	w.Expect(left).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonGrantNotRevoked),
 		HaveField("Message", And(ContainSubstring("the grant on key vault "+w.demo.Vault+" is not used any more"), ContainSubstring("roleAssignments/delete")))))
 	w.Expect(w.noted()).To(Equal([]string{w.demo.Vault, "second"}))
 	w.poll()
 	w.Expect(w.condition(v1alpha1.ConditionEncryptionReady)).To(Equal(left))
-	w.Expect(w.told(v1alpha1.ReasonGrantLeft)).To(Equal(1))
+	w.Expect(w.told(v1alpha1.ReasonGrantNotRevoked)).To(Equal(1))
 	// And it goes as soon as it may.
 	w.server.Allow("")
 	w.poll()

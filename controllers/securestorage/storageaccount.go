@@ -90,13 +90,13 @@ func (s *scope) judgeOwner() (phases.Verdict, bool) {
 	case s.isOurs():
 		return phases.Verdict{}, true
 	case owned:
-		return s.blocked(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
+		return s.blocked(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s belongs to another SecureStorage and is left alone; choose another spec.accountName in a new SecureStorage", s.account.Name)), false
 	case s.storage.Spec.AdoptionPolicy != v1alpha1.AdoptionIfUnowned:
-		return s.blocked(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
+		return s.blocked(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s exists, is not ours, and is left alone; set spec.adoptionPolicy to IfUnowned to take it over, or choose another spec.accountName in a new SecureStorage", s.account.Name)), false
 	case s.account.Location != s.storage.Spec.Provider.Location:
-		return s.blocked(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
+		return s.blocked(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s exists in %s, and not in spec.provider.location (%s): it cannot be adopted", s.account.Name, s.account.Location, s.storage.Spec.Provider.Location)), false
 	default:
 		return phases.Verdict{}, true
