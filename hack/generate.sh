@@ -1,22 +1,21 @@
 #!/usr/bin/env bash
-# Generates everything that is generated in this repository: deep copies, apply
-# configurations, CustomResourceDefinitions, the manager's ClusterRole, and what is
-# made of the manifests: the Role of a namespaced install, dist/install.yaml and the
-# files of the Helm chart.
+# Generates all generated files: deep copies, apply configurations,
+# CustomResourceDefinitions, the ClusterRole of the manager, and from the manifests
+# the Role of a namespaced installation, dist/install.yaml and the files of the Helm
+# chart.
 #
-#   hack/generate.sh           brings the tree up to date
-#   hack/generate.sh --check   fails if the tree is not up to date
+#   hack/generate.sh           updates the files
+#   hack/generate.sh --check   fails if a file is stale
 #
-# It works on a copy of the tree. So a check leaves the tree alone, what has no
-# source any more goes away, and nobody who builds at the same time sees half a
-# result.
+# It works on a copy of the tree, so that a check does not modify the tree, obsolete
+# files are deleted, and concurrent builds do not see incomplete results.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 controller_gen=${CONTROLLER_GEN:-$root/bin/controller-gen}
 kustomize=${KUSTOMIZE:-$root/bin/kustomize}
 
-# What is generated as a whole: everything in there is written by the generator.
+# Directories and files that contain only generated content.
 generated_dirs=(apis/v1alpha1/applyconfiguration config/crd/bases charts/fixpoint/files)
 generated_files=(apis/v1alpha1/zz_generated.deepcopy.go config/rbac/role.yaml
 	config/namespaced/role.yaml dist/install.yaml)
@@ -41,9 +40,9 @@ rm -rf "${generated_dirs[@]}" "${generated_files[@]}"
 "$controller_gen" object applyconfiguration crd \
 	paths=./apis/... output:crd:dir=config/crd/bases
 
-# The pattern of a quantity that controller-gen knows lets texts through that no quantity can be read
-# from, such as 1e1.5, and others that take hours to read, such as 1e-999999999. One object with such
-# a text would keep a manager from seeing any other of its kind.
+# The quantity pattern of controller-gen accepts values that cannot be parsed, such as 1e1.5, and
+# values that take hours to parse, such as 1e-999999999. One object with such a value would block the
+# watch of a manager for all objects of the kind.
 quantity='^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$'
 readable='^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$'
 for crd in config/crd/bases/*.yaml; do
@@ -54,7 +53,7 @@ for crd in config/crd/bases/*.yaml; do
 	mv "$crd.new" "$crd"
 done
 
-# Only packages with Go files can be loaded, and only markers make a role.
+# controller-gen fails on packages without Go files, and generates no role without markers.
 if grep -rqs --include='*.go' '+kubebuilder:rbac:' controllers; then
 	"$controller_gen" rbac:roleName=manager-role \
 		paths=./controllers/... output:rbac:dir=config/rbac
@@ -62,8 +61,8 @@ else
 	cp "$root/config/rbac/role.yaml" config/rbac/
 fi
 
-# without_cluster_scope makes of the manager's ClusterRole the Role of a manager that
-# works in one namespace: less what it does not look at then (--no-cluster-rights).
+# without_cluster_scope converts the ClusterRole of the manager to the Role of a manager
+# in one namespace, without the cluster-scoped resources (--no-cluster-rights).
 without_cluster_scope() {
 	awk -v cluster_scoped='^  - (ingressclasses|customresourcedefinitions|gateways)$' '
 		function flush() {
@@ -80,14 +79,14 @@ without_cluster_scope() {
 }
 without_cluster_scope <config/rbac/role.yaml >config/namespaced/role.yaml
 
-# The chart reads these, so that each has one source.
+# Files of the chart that are copied from config/.
 chart=charts/fixpoint/files
-mkdir -p $chart/crds $chart/people dist
+mkdir -p $chart/crds $chart/user-roles dist
 cp config/crd/bases/*.yaml $chart/crds/
 cp config/rbac/role.yaml $chart/role.yaml
 cp config/namespaced/role.yaml $chart/namespaced_role.yaml
 cp config/rbac/leader_election_role.yaml config/rbac/metrics_auth_role.yaml config/rbac/metrics_reader_role.yaml $chart/
-cp config/rbac/*_{admin,editor,viewer}_role.yaml $chart/people/
+cp config/rbac/*_{admin,editor,viewer}_role.yaml $chart/user-roles/
 cp config/prometheus/alerts.yaml $chart/
 cp config/grafana/dashboard.json $chart/
 
@@ -113,7 +112,7 @@ fi
 
 for dir in "${generated_dirs[@]}"; do
 	mkdir -p "$dir"
-	# Unchanged files keep their times, so that make and editors stay calm.
+	# Unchanged files keep their modification times, for make and editors.
 	(cd "$copy" && find "$dir" -type f) | while read -r file; do
 		if ! cmp -s "$copy/$file" "$file"; then
 			mkdir -p "$(dirname "$file")"

@@ -71,12 +71,12 @@ const (
 	// without one.
 	ReasonNameTaken = "NameTaken"
 
-	// ReasonAccountNotOurs: a storage account with the name exists in the
+	// ReasonAccountNotOwned: a storage account with the name exists in the
 	// resource group and does not belong to this SecureStorage. The controller
 	// does not change it. Create a SecureStorage with another accountName; or,
 	// if the account belongs to no SecureStorage, set adoptionPolicy to
 	// IfUnowned to adopt it.
-	ReasonAccountNotOurs = "AccountNotOurs"
+	ReasonAccountNotOwned = "AccountNotOwned"
 
 	// ReasonAccountLost: the storage account was deleted outside of Fixpoint,
 	// possibly with its data. Restore it in Azure (deleted accounts are kept
@@ -108,10 +108,10 @@ const (
 	// the data may be inaccessible. Enable it.
 	ReasonKeyDisabled = "KeyDisabled"
 
-	// ReasonKeyUnfit: the key is not suitable: it is not an RSA key of 2048,
+	// ReasonKeyUnsuitable: the key is not suitable: it is not an RSA key of 2048,
 	// 3072 or 4096 bits with the operations wrapKey and unwrapKey. Use another
 	// key.
-	ReasonKeyUnfit = "KeyUnfit"
+	ReasonKeyUnsuitable = "KeyUnsuitable"
 
 	// ReasonKeyVersionMissing: the key exists, but not the version in
 	// spec.key.version. Recover the version, or select another one; the data
@@ -160,11 +160,11 @@ const (
 	// an Event.
 	ReasonRetained = "Retained"
 
-	// ReasonGrantLeft: the storage account is encrypted as declared, but a
+	// ReasonGrantNotRevoked: the storage account is encrypted as declared, but a
 	// grant on the previous key vault could not be revoked. The object is
 	// Ready, and the controller retries. Grant the permission to the
 	// credential, or delete the grant manually.
-	ReasonGrantLeft = "GrantLeft"
+	ReasonGrantNotRevoked = "GrantNotRevoked"
 
 	// ReasonAbandoned: the SecureStorage is deleted although cloud resources
 	// may remain, because of the annotation fixpoint.dev/abandon; or there are

@@ -277,14 +277,14 @@ func TestStallsWithReasonAndRemedy(t *testing.T) {
 		"an elliptic curve": {
 			arrange: func(f *fixture) { _, _ = f.server.SeedKey(f.demo.Vault, "ec", fakecloud.KeySpec{Type: "EC"}) },
 			edit:    func(s *v1alpha1.SecureStorageSpec) { s.Key.KeyName = "ec" },
-			reason:  v1alpha1.ReasonKeyUnfit, says: "key ec is EC,",
+			reason:  v1alpha1.ReasonKeyUnsuitable, says: "key ec is EC,",
 		},
 		"a key that cannot wrap": {
 			arrange: func(f *fixture) {
 				_, _ = f.server.SeedKey(f.demo.Vault, "signs", fakecloud.KeySpec{Ops: []string{"sign", "wrapKey"}})
 			},
 			edit:   func(s *v1alpha1.SecureStorageSpec) { s.Key.KeyName = "signs" },
-			reason: v1alpha1.ReasonKeyUnfit, says: "does not permit the operation unwrapKey",
+			reason: v1alpha1.ReasonKeyUnsuitable, says: "does not permit the operation unwrapKey",
 		},
 		"missing resource group": {
 			edit: func(s *v1alpha1.SecureStorageSpec) {
@@ -447,7 +447,7 @@ func TestDoesNotTouchUnmanagedAccount(t *testing.T) {
 			f := newFixture(t, fastCloud(), named("coveted"))
 			f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "coveted", tags)).To(Succeed())
 			// then
-			f.runUntilReason(v1alpha1.ReasonAccountNotOurs)
+			f.runUntilReason(v1alpha1.ReasonAccountNotOwned)
 			f.poll()
 			f.delete()
 			f.runUntilDeleted()
@@ -485,12 +485,12 @@ func TestAdoption(t *testing.T) {
 	t.Run("does not adopt an account of another SecureStorage", func(t *testing.T) {
 		f := newFixture(t, fastCloud(), named("coveted"), adopt)
 		f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "coveted", map[string]string{cloud.OwnerTag: "another"})).To(Succeed())
-		f.runUntilReason(v1alpha1.ReasonAccountNotOurs)
+		f.runUntilReason(v1alpha1.ReasonAccountNotOwned)
 	})
 	t.Run("does not adopt an account in another location", func(t *testing.T) {
 		f := newFixture(t, fastCloud(), named("coveted"), adopt, func(s *v1alpha1.SecureStorageSpec) { s.Provider.Location = "northeurope" })
 		f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "coveted", nil)).To(Succeed())
-		f.Expect(f.runUntilReason(v1alpha1.ReasonAccountNotOurs).Message).To(ContainSubstring("westeurope"))
+		f.Expect(f.runUntilReason(v1alpha1.ReasonAccountNotOwned).Message).To(ContainSubstring("westeurope"))
 	})
 }
 
@@ -499,7 +499,7 @@ func TestDeletionKeepsAccountHandedOverToAnotherOwner(t *testing.T) {
 	f := readyFixture(t)
 	f.Expect(f.server.SetTags(f.name(), map[string]string{cloud.OwnerTag: "another"})).To(Succeed())
 	f.poll()
-	f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonAccountNotOurs))
+	f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonAccountNotOwned))
 	// when
 	f.delete()
 	f.runUntilDeleted()

@@ -107,7 +107,7 @@ func TestDecideOwnership(t *testing.T) {
 			verdict, managed := s.decideOwnership()
 			NewWithT(t).Expect(managed).To(Equal(c.managed))
 			if !managed {
-				NewWithT(t).Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonAccountNotOurs))
+				NewWithT(t).Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonAccountNotOwned))
 			}
 		})
 	}

@@ -47,7 +47,7 @@ func (s *scope) decideFormerGrants(former []keyGrant) phases.Observation {
 func (s *scope) encrypted() phases.Verdict {
 	message := "storage account is encrypted with key " + s.storage.Spec.Key.KeyName
 	if len(s.unrevoked) > 0 {
-		return phases.DoneBecause(v1alpha1.ReasonGrantLeft, message+"; "+s.unrevokedMessage()).RecheckAfter(s.pollInterval())
+		return phases.DoneBecause(v1alpha1.ReasonGrantNotRevoked, message+"; "+s.unrevokedMessage()).RecheckAfter(s.pollInterval())
 	}
 	return s.doneUntilPoll(message)
 }

@@ -173,12 +173,12 @@ func (s *scope) decideKey(key *cloud.Key) phases.Verdict {
 			"key %s is disabled; data that is encrypted with it is unreadable; enable the key", name))
 	}
 	if key.Type != "RSA" && key.Type != "RSA-HSM" || key.Size != 0 && !slices.Contains(supportedKeySizes, key.Size) {
-		return s.stalledUntilPoll(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
+		return s.stalledUntilPoll(v1alpha1.ReasonKeyUnsuitable, fmt.Sprintf(
 			"key %s is %s, but storage accounts support only RSA keys with 2048, 3072 or 4096 bits; set spec.key.keyName to another key", name, describeKey(key)))
 	}
 	for _, operation := range []string{"wrapKey", "unwrapKey"} {
 		if len(key.Operations) > 0 && !slices.Contains(key.Operations, operation) {
-			return s.stalledUntilPoll(v1alpha1.ReasonKeyUnfit, fmt.Sprintf(
+			return s.stalledUntilPoll(v1alpha1.ReasonKeyUnsuitable, fmt.Sprintf(
 				"key %s does not permit the operation %s; permit it, or set spec.key.keyName to another key", name, operation))
 		}
 	}

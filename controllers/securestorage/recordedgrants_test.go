@@ -198,12 +198,12 @@ func TestReportsFormerGrantThatCannotBeRevoked(t *testing.T) {
 	f.runUntilReady()
 	// EncryptionReady and one Event report it, and it stays recorded.
 	left := f.condition(v1alpha1.ConditionEncryptionReady)
-	f.Expect(left).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonGrantLeft),
+	f.Expect(left).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonGrantNotRevoked),
 		HaveField("Message", And(ContainSubstring("the unused grant on key vault "+f.demo.Vault+" cannot be revoked"), ContainSubstring("roleAssignments/delete")))))
 	f.Expect(f.recorded()).To(Equal([]string{f.demo.Vault, "second"}))
 	f.poll()
 	f.Expect(f.condition(v1alpha1.ConditionEncryptionReady)).To(Equal(left))
-	f.Expect(f.eventsWith(v1alpha1.ReasonGrantLeft)).To(Equal(1))
+	f.Expect(f.eventsWith(v1alpha1.ReasonGrantNotRevoked)).To(Equal(1))
 	// It is revoked as soon as this is permitted.
 	f.server.Allow("")
 	f.poll()

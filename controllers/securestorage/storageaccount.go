@@ -89,13 +89,13 @@ func (s *scope) decideOwnership() (phases.Verdict, bool) {
 	case s.isManaged():
 		return nil, true
 	case owned:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
+		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s is managed by another SecureStorage (tag "+cloud.OwnerTag+"); create a SecureStorage with another spec.accountName", s.account.Name)), false
 	case s.storage.Spec.AdoptionPolicy != v1alpha1.AdoptionIfUnowned:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
+		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s already exists and is not managed by this SecureStorage; set spec.adoptionPolicy to IfUnowned to adopt it, or create a SecureStorage with another spec.accountName", s.account.Name)), false
 	case s.account.Location != s.storage.Spec.Provider.Location:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOurs, fmt.Sprintf(
+		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s cannot be adopted, because it is in location %s and spec.provider.location is %s; create a SecureStorage with another spec.accountName or spec.provider.location", s.account.Name, s.account.Location, s.storage.Spec.Provider.Location)), false
 	default:
 		return nil, true

@@ -213,5 +213,5 @@ func (s *scope) mayHaveCreated() bool {
 		return true
 	}
 	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady)
-	return c != nil && c.Reason != v1alpha1.ReasonAccountNotOurs && c.Reason != v1alpha1.ReasonNameTaken
+	return c != nil && c.Reason != v1alpha1.ReasonAccountNotOwned && c.Reason != v1alpha1.ReasonNameTaken
 }

@@ -313,7 +313,7 @@ func TestWhatIsOffIsNotThere(t *testing.T) {
 	}
 	g.Expect(kinds(`{crds: {install: false}}`)).NotTo(HaveKey("CustomResourceDefinition"))
 	g.Expect(kinds(`{rbac: {create: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("Role"), HaveKey("RoleBinding")))
-	g.Expect(kinds(`{rbac: {people: false, namespaced: true}, metrics: {enabled: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("ClusterRoleBinding")))
+	g.Expect(kinds(`{rbac: {userRoles: false, namespaced: true}, metrics: {enabled: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("ClusterRoleBinding")))
 	g.Expect(kinds(`{rbac: {namespaced: true}, namespaces: [a, b]}`)).To(And(HaveKeyWithValue("Role", 3), HaveKeyWithValue("RoleBinding", 3)))
 	g.Expect(kinds(`{disruptionBudget: {enabled: false}}`)).NotTo(HaveKey("PodDisruptionBudget"))
 

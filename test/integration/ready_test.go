@@ -131,8 +131,8 @@ func TestEventsTellOfTransitionsAndOfNothingElse(t *testing.T) {
 	w.Eventually(func() []string { return w.events("web") }).Should(ContainElement("Normal Ready Ready is True: all phases are done"))
 	w.settled()
 	w.Expect(w.events("web")).To(ConsistOf(
-		"Normal Ready ConfigReady is True: the ConfigMap holds spec.config",
-		"Normal Ready ServiceReady is True: the Service leads to the pods",
+		"Normal Ready ConfigReady is True: ConfigMap applied",
+		"Normal Ready ServiceReady is True: Service applied",
 		HavePrefix("Normal RolloutProgressing DeploymentReady is False: "),
 		HavePrefix("Normal RolloutProgressing Ready is False: Deployment: "),
 		"Normal Ready DeploymentReady is True: all pods are updated and available",

@@ -12,7 +12,7 @@
 {{- else if .Values.serviceAccount.create -}}
 {{ include "fixpoint.manager" . }}
 {{- else -}}
-{{ fail "serviceAccount.name is empty: name the ServiceAccount that exists, or set serviceAccount.create" }}
+{{ fail "serviceAccount.name is empty: set it to an existing ServiceAccount, or set serviceAccount.create" }}
 {{- end -}}
 {{- end }}
 
@@ -43,7 +43,7 @@ subjects:
   namespace: {{ .Release.Namespace }}
 {{- end }}
 
-{{/* The namespaces that a namespaced manager has rights in, as a JSON list. */}}
+{{/* The namespaces of the Roles of a namespaced manager, as a JSON list. */}}
 {{- define "fixpoint.namespaces" -}}
 {{- .Values.namespaces | default (list .Release.Namespace) | toJson -}}
 {{- end }}
