@@ -1,4 +1,4 @@
-// Package integration_test shows the controllers as a user meets them: a real API server with the
+// Package appservice_test shows the controllers as a user meets them: a real API server with the
 // real controller manager and scheduler, simulated nodes, and the manager with the rights that are
 // generated for it and no others.
 //
@@ -6,7 +6,7 @@
 // watches that namespace. So tests run in parallel and can stop, restart and count their manager.
 // What concerns the whole cluster, such as a default IngressClass or a manager that watches all
 // namespaces, is shown by tests that are not parallel: those run before the parallel ones.
-package integration_test
+package appservice_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"fmt"
