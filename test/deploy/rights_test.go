@@ -13,7 +13,7 @@ import (
 
 // granted are the rights that roles of the cluster and of namespaces give to a service account, with
 // the roles that give them.
-func (w *world) granted(namespace, account string) map[deploy.Right]string {
+func (w *fixture) granted(namespace, account string) map[deploy.Right]string {
 	w.t.Helper()
 	is := func(s rbacv1.Subject) bool {
 		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == account
@@ -50,7 +50,7 @@ func (w *world) granted(namespace, account string) map[deploy.Right]string {
 	return rights
 }
 
-func (w *world) clusterRole(name string) *rbacv1.ClusterRole {
+func (w *fixture) clusterRole(name string) *rbacv1.ClusterRole {
 	role := &rbacv1.ClusterRole{}
 	w.Expect(w.api.Get(w.ctx, client.ObjectKey{Name: name}, role)).To(Succeed())
 	return role
@@ -72,7 +72,7 @@ func expand(rule rbacv1.PolicyRule) map[deploy.Right]bool {
 }
 
 // usesExactlyWhatItIsGranted compares both ways.
-func (w *world) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, account string) {
+func (w *fixture) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, account string) {
 	w.t.Helper()
 	granted, used := w.granted(namespace, account), w.recorder.Used(m.User)
 	w.Expect(granted).NotTo(BeEmpty())

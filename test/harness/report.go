@@ -78,11 +78,17 @@ func (e *Env) reportList(b *strings.Builder, list client.ObjectList) {
 		}
 		return
 	}
+	const atMost = 15 // a test may have a thousand
+	reported := 0
 	_ = meta.EachListItem(list, func(item runtime.Object) error {
 		object, ok := item.(client.Object)
 		if !ok || !e.isInFocus(object.GetName()) || object.GetName() == "kube-root-ca.crt" {
 			return nil
 		}
+		if meta.LenList(list) > atMost && (reported == atMost || IsReady(object)) {
+			return nil
+		}
+		reported++
 		text, err := yaml.Marshal(object)
 		fmt.Fprintf(b, "--- %T %s (%v)\n%s", object, object.GetName(), err, text)
 		return nil
