@@ -114,24 +114,21 @@ func (w *fixture) pods(namespace string) map[string]types.UID {
 	return pods
 }
 
-// previous lays out the source of the commit to upgrade from. That is the one before what is checked
-// out; or, where something has been edited since, what is checked out.
+// previous writes the source of the commit to upgrade from into a folder: the one that upgradeFrom names,
+// else the one before what is checked out; or, where tracked files have been edited since, what is checked
+// out. Without history nothing can be upgraded, and the test fails.
 func (w *fixture) previous() string {
 	w.t.Helper()
-	if _, err := w.git("rev-parse", "--verify", "--quiet", "HEAD"); err != nil {
-		w.t.Log("this source has no history: upgrading from it to itself")
-		return deploy.Root
-	}
 	revision := os.Getenv(upgradeFrom)
 	if revision == "" {
 		revision = "HEAD"
 		if edits, err := w.git("status", "--porcelain", "--untracked-files=no"); err == nil && edits == "" {
 			revision = "HEAD~1"
 		}
-		if _, err := w.git("rev-parse", "--verify", "--quiet", revision+"^{commit}"); err != nil {
-			w.t.Logf("%s is not in this clone, which may be a shallow one: upgrading from HEAD to itself. Fetch more history, or name a commit in %s", revision, upgradeFrom)
-			revision = "HEAD"
-		}
+	}
+	if _, err := w.git("rev-parse", "--verify", "--quiet", revision+"^{commit}"); err != nil {
+		w.t.Fatalf("the upgrade starts from the commit %s, which this source does not have: run the test in a git clone with history "+
+			"(git fetch --unshallow completes a shallow one), or name another commit in %s", revision, upgradeFrom)
 	}
 	w.t.Logf("upgrading from %s", revision)
 	dir := w.t.TempDir()
