@@ -46,6 +46,39 @@ func TestTheManagerUsesAllItsRightsAndNoOthers(t *testing.T) {
 	w.usesExactlyWhatItIsGranted(standby, system, "fixpoint-controller-manager")
 }
 
+// TestEachControllerUsesTheRightsOfItsMarkers goes through the same with each controller in a manager of
+// its own, whose role holds what the RBAC markers of its package say. In the shipped role, which holds
+// those of all controllers, a marker that one of them lacks is hidden by that of another.
+func TestEachControllerUsesTheRightsOfItsMarkers(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.installGatewayAPI()
+	w.apply(ingressClass)
+	w.install("default")
+	const place = "shop"
+	w.namespace(place)
+	managers := map[string]*deploy.Manager{}
+	for _, controller := range controllers.Names() {
+		w.grantMarkers(controller)
+		managers[controller] = w.startPod(w.withoutStreams(deploy.Pod{
+			Program: w.program(), Namespace: system, Name: controller, Account: controller,
+			Args: []string{"--controllers=" + controller, "--leader-elect=false"},
+		}))
+	}
+
+	w.adopt(place)
+	w.everything(place)
+	w.trouble(place)
+	w.prune(place)
+	w.deleteAll(place)
+
+	// Only an Event that is repeated is patched, which driftTwice provokes for the shipped role.
+	repeated := deploy.Right{Verb: "patch", Group: "events.k8s.io", Resource: "events"}
+	for controller, m := range managers {
+		w.usesExactlyWhatItIsGranted(m, system, controller, repeated)
+	}
+}
+
 // withoutStreams has caches filled by lists, as they are where an API server has no streaming lists. So
 // the right to list is used too.
 func (w *fixture) withoutStreams(pod deploy.Pod) deploy.Pod {
