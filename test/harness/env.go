@@ -86,7 +86,11 @@ func (e *Env) Requests(since cluster.Mark) cluster.Requests {
 	e.T.Helper()
 	all, err := e.Suite.Cluster.Audit().Since(since)
 	e.Expect(err).NotTo(gomega.HaveOccurred())
-	return all.In(e.Namespace).Except("events", "events.events.k8s.io", "leases.coordination.k8s.io").Where(func(r cluster.Request) bool {
+	return e.ofManagers(all)
+}
+
+func (e *Env) ofManagers(requests cluster.Requests) cluster.Requests {
+	return requests.In(e.Namespace).Except("events", "events.events.k8s.io", "leases.coordination.k8s.io").Where(func(r cluster.Request) bool {
 		return strings.HasPrefix(r.User, ManagerUser)
 	})
 }
@@ -97,11 +101,15 @@ func (e *Env) Settled() cluster.Mark {
 	e.T.Helper()
 	// Longer than any delay that a manager chooses while nothing is wrong.
 	const quiet = 2500 * time.Millisecond
-	began := time.Now()
+	last, position := time.Now(), e.Mark()
 	e.Eventually(func() time.Duration {
-		last := began
-		if requests := e.Requests(e.Began); len(requests) > 0 && requests[len(requests)-1].Answered.After(began) {
-			last = requests[len(requests)-1].Answered
+		recorded, err := e.Suite.Cluster.Audit().Since(position)
+		e.Expect(err).NotTo(gomega.HaveOccurred())
+		position += cluster.Mark(len(recorded)) // the whole log would be copied many times a second
+		for _, request := range e.ofManagers(recorded) {
+			if request.Answered.After(last) {
+				last = request.Answered
+			}
 		}
 		return time.Since(last)
 	}).Should(gomega.BeNumerically(">", quiet), "the manager never came to rest")

@@ -29,7 +29,7 @@ type Manager struct {
 func (e *Env) StartManager(cfg *rest.Config, o controllers.Options) *Manager {
 	e.T.Helper()
 	m := &Manager{Log: &Log{}, stopped: make(chan struct{})}
-	o.Logger = m.Log.logger()
+	o.Logger = m.Log.logger(e.Suite.verbosity)
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
 	mgr, err := controllers.NewManager(ctx, cfg, o)
@@ -84,8 +84,7 @@ type Log struct {
 	lines []string
 }
 
-func (l *Log) logger() logr.Logger {
-	const verbosity = 10
+func (l *Log) logger(verbosity int) logr.Logger {
 	return funcr.New(func(prefix, args string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -102,8 +101,10 @@ func (l *Log) Lines() []string {
 
 // Count is how many lines contain all of the texts.
 func (l *Log) Count(texts ...string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	count := 0
-	for _, line := range l.Lines() {
+	for _, line := range l.lines {
 		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 			count++
 		}

@@ -36,15 +36,17 @@ const (
 	// Timeout is how long [Eventually] and Gomega's own wait by default. Nothing that works takes a
 	// tenth of it on an idle machine.
 	Timeout = 60 * time.Second
-	// Interval is how often a condition that is waited for is checked.
-	Interval = 50 * time.Millisecond
+	// Interval is the pause between two checks of what is waited for. Each check is a request, and ten
+	// tests at a time that check more often cost the API server more than the manager does.
+	Interval = 100 * time.Millisecond
 )
 
 // Suite is what all tests of a package share.
 type Suite struct {
 	Cluster *cluster.Cluster
 	// API is an administrator's client.
-	API client.WithWatch
+	API       client.WithWatch
+	verbosity int
 	// audited says whether the API server records requests.
 	audited bool
 	// controlled says whether the controller manager runs, which creates service accounts.
@@ -61,6 +63,9 @@ type Options struct {
 	Parallel int
 	// Timeout replaces [Timeout].
 	Timeout time.Duration
+	// Verbosity is that of the managers' logs. The default is 1, which is all that the controllers log;
+	// libraries log more.
+	Verbosity int
 }
 
 // Run runs the tests of a package against one cluster, on which the manager has its rights, and exits
@@ -100,7 +105,7 @@ func newSuite(c *cluster.Cluster, o Options) (*Suite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the administrator's client: %w", err)
 	}
-	return &Suite{Cluster: c, API: api, audited: o.Cluster.Audit, controlled: o.Cluster.Parts == cluster.All}, nil
+	return &Suite{Cluster: c, API: api, verbosity: max(1, o.Verbosity), audited: o.Cluster.Audit, controlled: o.Cluster.Parts == cluster.All}, nil
 }
 
 // Must ends the process with an error, before any test runs.

@@ -23,8 +23,8 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	const parallel = 12
-	options := harness.Options{Cluster: cluster.Options{Parts: cluster.EtcdAndAPI}, Parallel: parallel}
+	const parallel, everything = 12, 10
+	options := harness.Options{Cluster: cluster.Options{Parts: cluster.EtcdAndAPI}, Parallel: parallel, Verbosity: everything}
 	harness.Run(m, options, func(s *harness.Suite) error {
 		suite, shared, api = s, s.Cluster, s.API
 		return nil
