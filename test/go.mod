@@ -92,4 +92,6 @@ require (
 	sigs.k8s.io/controller-runtime v0.25.2
 )
 
+require sigs.k8s.io/cli-utils v0.37.2
+
 replace github.com/fixpoint-dev/fixpoint => ../

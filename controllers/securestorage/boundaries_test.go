@@ -37,14 +37,14 @@ func workloadIdentity(storage *v1alpha1.SecureStorage) {
 // Whoever knows the tenant and client ID of another namespace's identity must not get its access.
 func TestNamespacesDoNotShareWorkloadIdentity(t *testing.T) {
 	f := newFixture(t, fastCloud())
-	f.process.reconciler.access.tokens = tokensOf{}
+	f.process.access.tokens = tokensOf{}
 	for _, namespace := range []string{"billing", "shipping"} {
 		// given SecureStorages that differ only in their namespace
 		storage := f.storage.DeepCopy()
 		storage.Namespace = namespace
 		workloadIdentity(storage)
 		// when
-		s := &scope{storage: storage, access: f.process.reconciler.access, clock: f.clock}
+		s := &scope{storage: storage, access: f.process.access, clock: f.clock}
 		f.server.ResetCounts()
 		f.Expect(s.connectAndRead(t.Context())).To(Succeed())
 		// then
@@ -56,7 +56,7 @@ func TestNamespacesDoNotShareWorkloadIdentity(t *testing.T) {
 // Clients are shared by the name of the credential, so the name has to differ wherever the credential does.
 func TestCredentialNamesDiffer(t *testing.T) {
 	f := newFixture(t, fastCloud())
-	access := f.process.reconciler.access
+	access := f.process.access
 	access.tokens = tokensOf{}
 	secret := func(namespace, name, uid, resourceVersion string) string {
 		f.secrets[namespace+"/"+name] = &corev1.Secret{
@@ -169,7 +169,7 @@ func TestDoesNotDeleteAccountHandedOverConcurrently(t *testing.T) {
 	// given a teardown that has read the account
 	f := readyFixture(t)
 	f.delete()
-	s := &scope{storage: f.storage, access: f.process.reconciler.access, clock: f.clock}
+	s := &scope{storage: f.storage, access: f.process.access, clock: f.clock}
 	f.Expect(s.connectAndRead(t.Context())).To(Succeed())
 	// when
 	f.Expect(f.server.SetTags(f.name(), map[string]string{cloud.OwnerTag: "another"})).To(Succeed())

@@ -10,6 +10,7 @@ import (
 )
 
 func TestAuditCountsExactly(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	c := start(t, Options{Audit: true})
 	configMaps := clientFor(g, c.Config("counted", Masters)).CoreV1().ConfigMaps("default")
@@ -57,6 +58,7 @@ func TestAuditCountsExactly(t *testing.T) {
 
 // What a client has had the answer to is in the record, however much goes on.
 func TestAuditLosesNothingUnderLoad(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	c := start(t, Options{Audit: true})
 	configMaps := clientFor(g, c.Config("busy", Masters)).CoreV1().ConfigMaps("default")

@@ -41,6 +41,7 @@ func configMap(name string) *corev1.ConfigMap {
 }
 
 func TestEtcdAndAPIServerStoreObjectsAndLeaveNothing(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	c := start(t, Options{})
 	admin := clientFor(g, c.Admin())
@@ -61,6 +62,7 @@ func TestEtcdAndAPIServerStoreObjectsAndLeaveNothing(t *testing.T) {
 }
 
 func TestWholeClusterRunsDeploymentsAndRemovesNamespaces(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	c := start(t, Options{Parts: All, Nodes: 2})
 	admin := clientFor(g, c.Admin())
@@ -80,6 +82,7 @@ func TestWholeClusterRunsDeploymentsAndRemovesNamespaces(t *testing.T) {
 }
 
 func TestPodsFailOnRequest(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	c := start(t, Options{Parts: All, Nodes: 1})
 	admin := clientFor(g, c.Admin())
@@ -116,6 +119,7 @@ func TestPodsFailOnRequest(t *testing.T) {
 }
 
 func TestClustersRunSideBySide(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	one, other := start(t, Options{}), start(t, Options{})
 
@@ -128,6 +132,7 @@ func TestClustersRunSideBySide(t *testing.T) {
 }
 
 func TestFailedStartNamesThePartAndShowsItsLog(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	_, err := Start(t.Context(), Options{APIServerArgs: []string{"--no-such-flag=1"}})
 	g.Expect(err).To(MatchError(And(
@@ -137,6 +142,7 @@ func TestFailedStartNamesThePartAndShowsItsLog(t *testing.T) {
 }
 
 func TestFailedStartNamesTheDefinitionThatIsRefused(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	file := t.TempDir() + "/bad.yaml"
 	g.Expect(os.WriteFile(file, []byte("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: bad}\n"), 0o600)).To(Succeed())
@@ -145,6 +151,7 @@ func TestFailedStartNamesTheDefinitionThatIsRefused(t *testing.T) {
 }
 
 func TestDefinitionsAreEstablished(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	c := start(t, Options{CRDPaths: []string{"testdata"}})
 	resources, err := clientFor(g, c.Admin()).Discovery().ServerResourcesForGroupVersion("cluster.fixpoint.test/v1")
@@ -153,6 +160,7 @@ func TestDefinitionsAreEstablished(t *testing.T) {
 }
 
 func TestUsersAreKnownByNameAndGroup(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	c := start(t, Options{})
 
@@ -169,6 +177,7 @@ func TestUsersAreKnownByNameAndGroup(t *testing.T) {
 }
 
 func TestAPartRestartsWithItsAddressAndData(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	c := start(t, Options{Audit: true})
 	admin := clientFor(g, c.Admin())
@@ -195,6 +204,7 @@ func TestAPartRestartsWithItsAddressAndData(t *testing.T) {
 }
 
 func TestUnknownOptionsAreRefused(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	_, err := Start(t.Context(), Options{Parts: 1 << 7})
 	g.Expect(err).To(MatchError(ContainSubstring("Options.Parts")))

@@ -22,7 +22,7 @@ func newDirectory(kept string) (*directory, error) {
 	if kept != "" {
 		return keptDirectory(kept)
 	}
-	removeAbandoned()
+	removeAbandoned(os.TempDir())
 	path, err := os.MkdirTemp("", directoryPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("making a folder: %w", err)
@@ -61,10 +61,11 @@ func (d *directory) remove() error {
 // folder is gone.
 func lockOf(path string) string { return path + ".lock" }
 
-// removeAbandoned removes the folders of processes that ended without. One whose
-// lock does not exist yet is being made; failures are left to the next time.
-func removeAbandoned() {
-	locks, err := filepath.Glob(filepath.Join(os.TempDir(), directoryPrefix+"*.lock"))
+// removeAbandoned removes the folders in a temporary folder that processes left
+// behind. One whose lock does not exist yet is being created; failures are left to
+// the next time.
+func removeAbandoned(temporary string) {
+	locks, err := filepath.Glob(filepath.Join(temporary, directoryPrefix+"*.lock"))
 	if err != nil {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -28,6 +29,10 @@ func TestMain(m *testing.M) {
 	if how := os.Getenv(helperVariable); how != "" {
 		helper(how)
 		return
+	}
+	// Tests wait for clusters to start far more than they compute.
+	if err := flag.Set("test.parallel", "6"); err != nil { // the command line is parsed later
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
@@ -73,6 +78,7 @@ func TestNoProcessOutlivesItsStarter(t *testing.T) {
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			g := NewWithT(t)
 			temporary := t.TempDir()
 			cmd := exec.Command(os.Args[0])
@@ -102,8 +108,7 @@ func TestNoProcessOutlivesItsStarter(t *testing.T) {
 				return left
 			}).WithTimeout(patience).Should(BeEmpty())
 			// Whoever could not clean up has it done by the next cluster.
-			t.Setenv("TMPDIR", temporary)
-			removeAbandoned()
+			removeAbandoned(temporary)
 			g.Expect(filepath.Glob(filepath.Join(temporary, directoryPrefix+"*"))).To(BeEmpty())
 		})
 	}

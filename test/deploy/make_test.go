@@ -13,7 +13,7 @@ import (
 // TestMakeTargets runs the targets for a cluster of one's own, against this one.
 func TestMakeTargets(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	const image = "registry.test/fixpoint:v9"
 
 	w.make("install")
@@ -48,7 +48,7 @@ func TestMakeTargets(t *testing.T) {
 	w.Expect(m.Stop()).To(Succeed())
 }
 
-func (w *world) make(target string, variables ...string) {
+func (w *fixture) make(target string, variables ...string) {
 	w.t.Helper()
 	root, err := filepath.Abs(deploy.Root)
 	w.Expect(err).NotTo(HaveOccurred())
@@ -56,19 +56,19 @@ func (w *world) make(target string, variables ...string) {
 	w.Expect(err).NotTo(HaveOccurred())
 }
 
-func (w *world) definitions() []string {
+func (w *fixture) definitions() []string {
 	w.t.Helper()
-	var ours []string
+	var served []string
 	for _, name := range strings.Fields(w.run("get", "crd", "-o", "name")) {
 		if strings.HasSuffix(name, ".fixpoint.dev") {
-			ours = append(ours, name)
+			served = append(served, name)
 		}
 	}
-	return ours
+	return served
 }
 
 // disruptions waits until the budget lets one replica go at a time.
-func (w *world) disruptions() {
+func (w *fixture) disruptions() {
 	w.t.Helper()
 	w.Eventually(func() string {
 		return w.run("-n", system, "get", "pdb", deploy.DeploymentName, "-o", "jsonpath={.status.disruptionsAllowed}")

@@ -62,7 +62,9 @@ type Manager struct {
 // Arguments that are added win over those of the Deployment, as variables of the environment do.
 type Pod struct {
 	Program, Namespace, Name string
-	Args, Env                []string
+	// Account is the service account, if it is not that of the Deployment.
+	Account   string
+	Args, Env []string
 }
 
 // Start runs it.
@@ -74,6 +76,9 @@ func (p Pod) Start(ctx context.Context, c *cluster.Cluster) (*Manager, error) {
 	deployment, err := clientset.AppsV1().Deployments(p.Namespace).Get(ctx, DeploymentName, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading the manager's Deployment: %w", err)
+	}
+	if p.Account != "" {
+		deployment.Spec.Template.Spec.ServiceAccountName = p.Account
 	}
 	m := &Manager{
 		User: "system:serviceaccount:" + p.Namespace + ":" + deployment.Spec.Template.Spec.ServiceAccountName,

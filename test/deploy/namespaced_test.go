@@ -17,7 +17,7 @@ import (
 // gives, which are Roles of one namespace.
 func TestAManagerWithRightsInOneNamespace(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	const place, elsewhere = "team-a", "team-b"
 	w.installGatewayAPI()
 	w.namespace(place)
@@ -52,7 +52,7 @@ spec: {image: "registry.test/web:1", replicas: 2, config: {A: "1"}}
 `
 
 // installInto applies config/namespaced as its user does: by a kustomization that names the namespace.
-func (w *world) installInto(namespace string) {
+func (w *fixture) installInto(namespace string) {
 	w.t.Helper()
 	dir := w.t.TempDir()
 	overlay, err := filepath.Abs(filepath.Join(deploy.Root, "config", "namespaced"))

@@ -2,8 +2,6 @@ package deploy_test
 
 import (
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // TestTheManagerUsesAllItsRightsAndNoOthers goes once through everything that the controllers do, with
@@ -25,7 +24,7 @@ import (
 // which nothing uses is found, as is one that is missing.
 func TestTheManagerUsesAllItsRightsAndNoOthers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.installGatewayAPI()
 	w.apply(ingressClass)
 	w.install("default")
@@ -47,9 +46,42 @@ func TestTheManagerUsesAllItsRightsAndNoOthers(t *testing.T) {
 	w.usesExactlyWhatItIsGranted(standby, system, "fixpoint-controller-manager")
 }
 
+// TestEachControllerUsesTheRightsOfItsMarkers goes through the same with each controller in a manager of
+// its own, whose role holds what the RBAC markers of its package say. In the shipped role, which holds
+// those of all controllers, a marker that one of them lacks is hidden by that of another.
+func TestEachControllerUsesTheRightsOfItsMarkers(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.installGatewayAPI()
+	w.apply(ingressClass)
+	w.install("default")
+	const place = "shop"
+	w.namespace(place)
+	managers := map[string]*deploy.Manager{}
+	for _, controller := range controllers.Names() {
+		w.grantMarkers(controller)
+		managers[controller] = w.startPod(w.withoutStreams(deploy.Pod{
+			Program: w.program(), Namespace: system, Name: controller, Account: controller,
+			Args: []string{"--controllers=" + controller, "--leader-elect=false"},
+		}))
+	}
+
+	w.adopt(place)
+	w.everything(place)
+	w.trouble(place)
+	w.prune(place)
+	w.deleteAll(place)
+
+	// Only an Event that is repeated is patched, which driftTwice provokes for the shipped role.
+	repeated := deploy.Right{Verb: "patch", Group: "events.k8s.io", Resource: "events"}
+	for controller, m := range managers {
+		w.usesExactlyWhatItIsGranted(m, system, controller, repeated)
+	}
+}
+
 // withoutStreams has caches filled by lists, as they are where an API server has no streaming lists. So
 // the right to list is used too.
-func (w *world) withoutStreams(pod deploy.Pod) deploy.Pod {
+func (w *fixture) withoutStreams(pod deploy.Pod) deploy.Pod {
 	pod.Env = append(pod.Env, "KUBE_FEATURE_WatchListClient=false")
 	return pod
 }
@@ -65,20 +97,13 @@ spec:
   controller: fixpoint.test/nobody
 `
 
-// installGatewayAPI puts the definitions there that the module of the Gateway API brings.
-func (w *world) installGatewayAPI() {
+func (w *fixture) installGatewayAPI() {
 	w.t.Helper()
-	dir, err := exec.CommandContext(w.ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
-	w.Expect(err).NotTo(HaveOccurred())
-	standard := filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "standard")
-	w.Expect(w.cluster.InstallCRDs(w.ctx,
-		filepath.Join(standard, "gateway.networking.k8s.io_httproutes.yaml"),
-		filepath.Join(standard, "gateway.networking.k8s.io_gateways.yaml"),
-	)).To(Succeed())
+	w.Expect(harness.InstallGatewayAPI(w.ctx, w.cluster)).To(Succeed())
 }
 
 // adopt takes over what somebody else has created, and lets its fields migrate.
-func (w *world) adopt(place string) {
+func (w *fixture) adopt(place string) {
 	w.t.Helper()
 	w.run("-n", place, "create", "configmap", "found", "--from-literal=GREETING=hello")
 	w.run("-n", place, "create", "service", "clusterip", "found", "--tcp=80:8080")
@@ -222,18 +247,18 @@ func inNamespace(place, text string) string {
 	return strings.ReplaceAll(text, "metadata: {", "metadata: {namespace: "+place+", ")
 }
 
-func (w *world) inCloud(text string) string {
+func (w *fixture) inCloud(text string) string {
 	return strings.ReplaceAll(text, "SUBSCRIPTION", w.outside.Demo.Subscription)
 }
 
-func (w *world) everything(place string) {
+func (w *fixture) everything(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(allOptions)))
 	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), storage(place, "invoices"))
 }
 
 // trouble has the reasons looked for.
-func (w *world) trouble(place string) {
+func (w *fixture) trouble(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(withIdentities)))
 	w.shows(storage(place, "by-secret"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
@@ -265,7 +290,7 @@ spec: {policyName: status-refused, validationActions: [Deny]}
 
 // driftTwice lets the same be put back twice, of one version of the MCPServer: client-go's recorder
 // then counts on in the Event that it has sent, which takes a right of its own.
-func (w *world) driftTwice(place string) {
+func (w *fixture) driftTwice(place string) {
 	w.t.Helper()
 	w.apply(statusRefused)
 	tools := server(place, "tools")
@@ -296,7 +321,7 @@ func (w *world) driftTwice(place string) {
 }
 
 // metricsAreForReaders shows the metrics to those only who may read them.
-func (w *world) metricsAreForReaders(m *deploy.Manager) {
+func (w *fixture) metricsAreForReaders(m *deploy.Manager) {
 	w.t.Helper()
 	w.run("create", "namespace", "monitoring")
 	w.run("-n", "monitoring", "create", "serviceaccount", "prometheus")
@@ -313,7 +338,7 @@ func (w *world) metricsAreForReaders(m *deploy.Manager) {
 }
 
 // handOver stops the leader in good order, and waits for the other one.
-func (w *world) handOver(leader *deploy.Manager) {
+func (w *fixture) handOver(leader *deploy.Manager) {
 	w.t.Helper()
 	holder := func() string {
 		lease := &coordinationv1.Lease{}
@@ -329,7 +354,7 @@ func (w *world) handOver(leader *deploy.Manager) {
 }
 
 // prune takes all options away.
-func (w *world) prune(place string) {
+func (w *fixture) prune(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, `
 apiVersion: fixpoint.dev/v1alpha1
@@ -357,7 +382,7 @@ spec: {image: "registry.test/tools:1", transport: streamable-http}
 }
 
 // deleteAll deletes what there is, with all options once more.
-func (w *world) deleteAll(place string) {
+func (w *fixture) deleteAll(place string) {
 	w.t.Helper()
 	w.everything(place)
 	w.run("-n", place, "delete", "appservices,mcpservers,securestorages", "--all", fmt.Sprintf("--timeout=%s", patience))

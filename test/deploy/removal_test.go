@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // timeout is how long kubectl waits for a deletion to be complete.
@@ -23,7 +24,7 @@ const timeout = "--timeout=90s"
 // stays behind for which docs/operations.md has no way out.
 func TestRemovalInAnyOrder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 
 	t.Run("a namespace with objects", func(t *testing.T) {
 		w := w.sub(t)
@@ -84,21 +85,19 @@ func TestRemovalInAnyOrder(t *testing.T) {
 	})
 }
 
-// sub is the world for a subtest.
-func (w *world) sub(t *testing.T) *world {
+// sub is the fixture of a subtest.
+func (w *fixture) sub(t *testing.T) *fixture {
 	inner := *w
 	inner.t = t
-	inner.Gomega = NewWithT(reporter{T: t, world: &inner})
-	inner.SetDefaultEventuallyTimeout(patience)
-	inner.SetDefaultEventuallyPollingInterval(interval)
+	inner.Gomega = NewWithT(harness.Reporter{T: t, Report: inner.report})
 	inner.managers = nil
 	return &inner
 }
 
-func (w *world) config(folder string) string { return filepath.Join(deploy.Root, "config", folder) }
+func (w *fixture) config(folder string) string { return filepath.Join(deploy.Root, "config", folder) }
 
 // lived installs everything, and makes a namespace in which each kind has come to be Ready.
-func (w *world) lived(namespace string) *deploy.Manager {
+func (w *fixture) lived(namespace string) *deploy.Manager {
 	w.t.Helper()
 	w.install("default")
 	m := w.start(system, namespace)
@@ -123,7 +122,7 @@ spec:
 }
 
 // isStuck waits until the namespace says that finalizers of ours keep it.
-func (w *world) isStuck(name string) {
+func (w *fixture) isStuck(name string) {
 	w.t.Helper()
 	w.Eventually(func(g Gomega) {
 		namespace := &corev1.Namespace{}
@@ -136,7 +135,7 @@ func (w *world) isStuck(name string) {
 }
 
 // stays waits until the object is being deleted, and is kept by our finalizer.
-func (w *world) stays(object ours) {
+func (w *fixture) stays(object client.Object) {
 	w.t.Helper()
 	w.Eventually(func(g Gomega) {
 		g.Expect(w.api.Get(w.ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
@@ -145,7 +144,7 @@ func (w *world) stays(object ours) {
 	}).Should(Succeed())
 }
 
-func (w *world) nothingIsLeft(namespace string) {
+func (w *fixture) nothingIsLeft(namespace string) {
 	w.t.Helper()
 	w.Eventually(func(g Gomega) {
 		var deployments appsv1.DeploymentList
@@ -158,7 +157,7 @@ func (w *world) nothingIsLeft(namespace string) {
 }
 
 // wayOut runs what docs/operations.md says at the mark.
-func (w *world) wayOut(mark string) {
+func (w *fixture) wayOut(mark string) {
 	w.t.Helper()
 	_, err := w.kubectl.Shell(w.ctx, w.t.TempDir(), w.documented(mark))
 	w.Expect(err).NotTo(HaveOccurred())
@@ -167,7 +166,7 @@ func (w *world) wayOut(mark string) {
 var codeBlock = regexp.MustCompile("(?s)^\\s*```(?:bash|console)\n(.*?)```")
 
 // documented is the code block of docs/operations.md that follows a mark.
-func (w *world) documented(mark string) string {
+func (w *fixture) documented(mark string) string {
 	w.t.Helper()
 	page, err := os.ReadFile(filepath.Join(deploy.Root, "docs", "operations.md"))
 	w.Expect(err).NotTo(HaveOccurred())

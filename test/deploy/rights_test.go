@@ -5,15 +5,18 @@ import (
 	"slices"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // granted are the rights that roles of the cluster and of namespaces give to a service account, with
 // the roles that give them.
-func (w *world) granted(namespace, account string) map[deploy.Right]string {
+func (w *fixture) granted(namespace, account string) map[deploy.Right]string {
 	w.t.Helper()
 	is := func(s rbacv1.Subject) bool {
 		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == account
@@ -50,7 +53,7 @@ func (w *world) granted(namespace, account string) map[deploy.Right]string {
 	return rights
 }
 
-func (w *world) clusterRole(name string) *rbacv1.ClusterRole {
+func (w *fixture) clusterRole(name string) *rbacv1.ClusterRole {
 	role := &rbacv1.ClusterRole{}
 	w.Expect(w.api.Get(w.ctx, client.ObjectKey{Name: name}, role)).To(Succeed())
 	return role
@@ -71,14 +74,14 @@ func expand(rule rbacv1.PolicyRule) map[deploy.Right]bool {
 	return rights
 }
 
-// usesExactlyWhatItIsGranted compares both ways.
-func (w *world) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, account string) {
+// usesExactlyWhatItIsGranted compares both ways. Rights that are exempt need not be used.
+func (w *fixture) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, account string, exempt ...deploy.Right) {
 	w.t.Helper()
 	granted, used := w.granted(namespace, account), w.recorder.Used(m.User)
 	w.Expect(granted).NotTo(BeEmpty())
 	unused := map[deploy.Right]bool{}
 	for right := range granted {
-		if !used[right] {
+		if !used[right] && !slices.Contains(exempt, right) {
 			unused[right] = true
 		}
 	}
@@ -92,5 +95,21 @@ func (w *world) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, account
 		"asked for and not granted": sorted(beyond),
 		"granted and not used":      sorted(unused),
 		"denied":                    w.denied(0, m.User),
-	}).To(HaveEach(BeEmpty()))
+	}).To(HaveEach(BeEmpty()), "the rights of %s", account)
+}
+
+// grantMarkers creates a service account that has the rights of the RBAC markers of one controller, and
+// those by which the API server is asked about readers of metrics.
+func (w *fixture) grantMarkers(controller string) {
+	w.t.Helper()
+	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: controller}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "only-" + controller}, Rules: harness.Markers(controller)}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: role.ObjectMeta, Subjects: []rbacv1.Subject{subject},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: controller}}
+	for _, object := range []client.Object{account, role, binding} {
+		w.Expect(w.api.Create(w.ctx, object)).To(Succeed())
+	}
 }

@@ -8,17 +8,18 @@ import (
 	"strings"
 
 	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
 )
 
 // samples applies every sample there is, and returns its objects.
-func (w *world) samples() []ours {
+func (w *fixture) samples() []client.Object {
 	w.t.Helper()
 	// As the comment in the sample says.
 	w.run("-n", "default", "create", "secret", "generic", "memory", "--from-literal=token=t0p")
-	var objects []ours
+	var objects []client.Object
 	dir := filepath.Join(deploy.Root, "config", "samples")
 	w.Expect(filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || entry.Name() == "kustomization.yaml" {
@@ -36,11 +37,11 @@ func (w *world) samples() []ours {
 }
 
 // sample reads which objects a file has.
-func (w *world) sample(path string) []ours {
+func (w *fixture) sample(path string) []client.Object {
 	w.t.Helper()
 	content, err := os.ReadFile(path)
 	w.Expect(err).NotTo(HaveOccurred())
-	var objects []ours
+	var objects []client.Object
 	for _, text := range slices.Collect(strings.SplitSeq(string(content), "\n---\n")) {
 		var head struct {
 			Kind     string

@@ -28,7 +28,7 @@ const upgradeFrom = "FIXPOINT_UPGRADE_FROM"
 // then this one over it.
 func TestUpgradeFromThePreviousCommit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.apply(ingressClass)
 	source := w.previous()
 	before, err := deploy.Build(w.ctx, source, t.TempDir())
@@ -71,7 +71,7 @@ var replaced = regexp.MustCompile("\\(sample `([a-z0-9-]+)`\\)")
 
 // announced are the samples whose pods docs/operations.md says are replaced, and did not say so in the
 // version before: so an announcement holds for one upgrade, and covers up for nothing later.
-func (w *world) announced(before string) []string {
+func (w *fixture) announced(before string) []string {
 	w.t.Helper()
 	read := func(root string) []string {
 		page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
@@ -101,7 +101,7 @@ func without(pods map[string]types.UID, names []string) map[string]types.UID {
 }
 
 // pods are those of a namespace, by UID.
-func (w *world) pods(namespace string) map[string]types.UID {
+func (w *fixture) pods(namespace string) map[string]types.UID {
 	w.t.Helper()
 	list := &corev1.PodList{}
 	w.Expect(w.api.List(w.ctx, list)).To(Succeed())
@@ -114,24 +114,21 @@ func (w *world) pods(namespace string) map[string]types.UID {
 	return pods
 }
 
-// previous lays out the source of the commit to upgrade from. That is the one before what is checked
-// out; or, where something has been edited since, what is checked out.
-func (w *world) previous() string {
+// previous writes the source of the commit to upgrade from into a folder: the one that upgradeFrom names,
+// else the one before what is checked out; or, where tracked files have been edited since, what is checked
+// out. Without history nothing can be upgraded, and the test fails.
+func (w *fixture) previous() string {
 	w.t.Helper()
-	if _, err := w.git("rev-parse", "--verify", "--quiet", "HEAD"); err != nil {
-		w.t.Log("this source has no history: upgrading from it to itself")
-		return deploy.Root
-	}
 	revision := os.Getenv(upgradeFrom)
 	if revision == "" {
 		revision = "HEAD"
 		if edits, err := w.git("status", "--porcelain", "--untracked-files=no"); err == nil && edits == "" {
 			revision = "HEAD~1"
 		}
-		if _, err := w.git("rev-parse", "--verify", "--quiet", revision+"^{commit}"); err != nil {
-			w.t.Logf("%s is not in this clone, which may be a shallow one: upgrading from HEAD to itself. Fetch more history, or name a commit in %s", revision, upgradeFrom)
-			revision = "HEAD"
-		}
+	}
+	if _, err := w.git("rev-parse", "--verify", "--quiet", revision+"^{commit}"); err != nil {
+		w.t.Fatalf("the upgrade starts from the commit %s, which this source does not have: run the test in a git clone with history "+
+			"(git fetch --unshallow completes a shallow one), or name another commit in %s", revision, upgradeFrom)
 	}
 	w.t.Logf("upgrading from %s", revision)
 	dir := w.t.TempDir()
@@ -143,7 +140,7 @@ func (w *world) previous() string {
 	return dir
 }
 
-func (w *world) git(args ...string) (string, error) {
+func (w *fixture) git(args ...string) (string, error) {
 	cmd := exec.CommandContext(w.ctx, "git", args...)
 	root, err := filepath.Abs(deploy.Root)
 	w.Expect(err).NotTo(HaveOccurred())

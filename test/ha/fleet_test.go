@@ -19,6 +19,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // durations are those of an election.
@@ -81,7 +82,7 @@ type fleet struct {
 func newFleet(t *testing.T, election durations, program string, env ...string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, ctx: context.Background(), election: election, program: program, env: env}
-	f.Gomega = NewWithT(reporter{t, f})
+	f.Gomega = NewWithT(harness.Reporter{T: t, Report: f.report})
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "ha-"}}
 	f.Expect(api.Create(f.ctx, namespace)).To(Succeed())
 	f.namespace = namespace.Name
@@ -203,19 +204,12 @@ func (f *fleet) ends(r *replica) {
 	f.Eventually(r.process.Ended()).Should(BeClosed(), "%s goes on", r)
 }
 
-// reporter adds the ends of the logs to every expectation that fails.
-type reporter struct {
-	*testing.T
-	fleet *fleet
-}
-
-// Fatalf implements what gomega needs of a test.
-func (r reporter) Fatalf(format string, args ...any) {
-	r.Helper()
+// report is the ends of the logs.
+func (f *fleet) report() string {
 	var b strings.Builder
 	const lines = 25
-	for _, each := range r.fleet.everyone() {
+	for _, each := range f.everyone() {
 		fmt.Fprintf(&b, "--- %s\n%s\n", each, each.tail(lines))
 	}
-	r.T.Fatalf(format+"\n%s", append(args, b.String())...)
+	return b.String()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 const leaseResource = "leases.coordination.k8s.io"
@@ -122,7 +123,7 @@ func watchLease(f *fleet) *leaseHistory {
 	h := &leaseHistory{}
 	ctx, cancel := context.WithCancel(f.ctx)
 	f.t.Cleanup(cancel)
-	go wait.UntilWithContext(ctx, func(ctx context.Context) { h.follow(ctx, f.namespace) }, interval)
+	go wait.UntilWithContext(ctx, func(ctx context.Context) { h.follow(ctx, f.namespace) }, harness.Interval)
 	return h
 }
 

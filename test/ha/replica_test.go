@@ -15,6 +15,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // replica is one process. It is never started again: a new one takes its place, under a new name.
@@ -55,7 +56,7 @@ func startReplica(t *testing.T, name, program string, env []string, args ...stri
 // kubeconfigBy leads to the API server by another address.
 func kubeconfigBy(t *testing.T, user, address string) string {
 	t.Helper()
-	path, err := shared.Kubeconfig(user, managerGroup)
+	path, err := shared.Kubeconfig(user, harness.ManagerGroup)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,9 +17,9 @@ import (
 
 // lastWords runs the bridge as the pod of an MCPServer would, with a command that does not work, and
 // returns its exit code and termination message.
-func lastWords(w *world, command ...string) (int32, string) {
-	w.t.Helper()
-	folder := w.t.TempDir()
+func lastWords(w *fixture, command ...string) (int32, string) {
+	w.T.Helper()
+	folder := w.T.TempDir()
 	program, message := filepath.Join(folder, "mcp-bridge"), filepath.Join(folder, "termination-log")
 	build := exec.Command("go", "build", "-o", program, "./cmd/mcp-bridge")
 	build.Dir = "../.."
@@ -35,16 +35,16 @@ func lastWords(w *world, command ...string) (int32, string) {
 }
 
 // crash does what the kubelet does with a container that keeps ending.
-func (w *world) crash(server string, code int32, message string) {
-	w.t.Helper()
+func (w *fixture) crash(server string, code int32, message string) {
+	w.T.Helper()
 	var pods corev1.PodList
 	w.Eventually(func() []corev1.Pod {
-		w.Expect(api.List(w.ctx, &pods, client.InNamespace(w.namespace), client.MatchingLabels{"app.kubernetes.io/name": server})).To(Succeed())
+		w.Expect(api.List(w.Ctx, &pods, client.InNamespace(w.Namespace), client.MatchingLabels{"app.kubernetes.io/name": server})).To(Succeed())
 		return pods.Items
 	}).ShouldNot(BeEmpty())
 	w.Eventually(func() error {
 		pod := &corev1.Pod{}
-		if err := api.Get(w.ctx, client.ObjectKeyFromObject(&pods.Items[0]), pod); err != nil {
+		if err := api.Get(w.Ctx, client.ObjectKeyFromObject(&pods.Items[0]), pod); err != nil {
 			return err
 		}
 		if len(pod.Status.ContainerStatuses) == 0 {
@@ -54,12 +54,12 @@ func (w *world) crash(server string, code int32, message string) {
 		status.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s restarting failed container"}}
 		status.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error", Message: message}}
 		status.RestartCount = 2
-		return as("kubelet").Status().Update(w.ctx, pod)
+		return w.As("kubelet").Status().Update(w.Ctx, pod)
 	}).Should(Succeed())
 }
 
 func TestABadCommandStandsInTheCondition(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	code, words := lastWords(w, "serve-tools", "--all")
 	w.Expect(code).To(BeEquivalentTo(127))
 	w.create("tools", unasked, withImage(cluster.ImageNeverReady), func(s *v1alpha1.MCPServerSpec) {

@@ -9,10 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 func TestWhatIsMissingIsNamedAndWaitedFor(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.create("tools", unasked, fromSecrets("tokens"), func(s *v1alpha1.MCPServerSpec) {
 		s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
 		s.Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
@@ -23,74 +24,74 @@ func TestWhatIsMissingIsNamedAndWaitedFor(t *testing.T) {
 	server := w.shows("tools", "DependenciesReady", "False DependencyMissing",
 		Equal("missing: ConfigMap settings, PersistentVolumeClaim data, Secret tokens, ServiceAccount robot; create the missing objects and keys, or mark the references optional"))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("DeploymentReady", "Unknown Blocked"))
-	w.Expect(w.isGone("tools", &corev1.Service{})()).To(Succeed(), "nothing is made that could not start")
+	w.Expect(w.IsGone("tools", &corev1.Service{})()).To(Succeed(), "nothing is made that could not start")
 
 	w.createSecret("tokens", "t", "1")
-	meta := metav1.ObjectMeta{Namespace: w.namespace}
+	meta := metav1.ObjectMeta{Namespace: w.Namespace}
 	settings := &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"b": "2"}}
 	settings.Name = "settings"
 	account := &corev1.ServiceAccount{ObjectMeta: meta}
 	account.Name = "robot"
-	w.Expect(api.Create(w.ctx, settings)).To(Succeed())
-	w.Expect(api.Create(w.ctx, account)).To(Succeed())
+	w.Expect(api.Create(w.Ctx, settings)).To(Succeed())
+	w.Expect(api.Create(w.Ctx, account)).To(Succeed())
 	w.shows("tools", "DependenciesReady", "False DependencyMissing", HavePrefix("missing: PersistentVolumeClaim data, key a of ConfigMap settings;"))
 
 	w.change("tools", func(s *v1alpha1.MCPServerSpec) { s.Mounts = nil })
-	update(w, "kubectl-edit", "settings", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["a"] = "1" })
+	harness.Update(w, "kubectl-edit", "settings", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["a"] = "1" })
 	w.complete("tools")
 }
 
 func TestARotatedSecretRollsThePodsOnce(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createSecret("one", "k", "1")
 	w.createSecret("two", "k", "1")
 	w.createSecret("three", "k", "1")
 	w.createReady("tools", unasked, replicas(2), fromSecrets("one", "two", "three"))
 	before := w.podUIDs("tools")
-	mark := w.settled()
+	mark := w.Settled()
 
 	// What is said about a Secret is not in it.
-	update(w, "labeller", "one", &corev1.Secret{}, func(s *corev1.Secret) {
+	harness.Update(w, "labeller", "one", &corev1.Secret{}, func(s *corev1.Secret) {
 		s.Labels, s.Annotations = map[string]string{"a": "b"}, map[string]string{"c": "d"}
 	})
-	w.looks("tools", 1)
-	w.settled()
-	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+	w.Checked("MCPServer", "tools", "Deployment", 1)
+	w.Settled()
+	w.Expect(w.Requests(mark).Writes()).To(BeEmpty())
 	w.Expect(w.podUIDs("tools")).To(ConsistOf(before))
 
 	// When all three are rotated together
-	mark = w.mark()
+	mark = w.Mark()
 	w.rotateTogether("k", "2", "one", "two", "three")
 	w.Eventually(func() int { return len(w.replicaSets("tools")) }).Should(Equal(2))
 	w.complete("tools")
-	w.settled()
+	w.Settled()
 
 	// Then the pods were replaced once, all of them.
 	w.Expect(w.replicaSets("tools")).To(HaveLen(2))
-	w.Expect(w.requests(mark).Applies().Of("deployments.apps")).To(HaveLen(1))
+	w.Expect(w.Requests(mark).Applies().Of("deployments.apps")).To(HaveLen(1))
 	w.Expect(w.podUIDs("tools")).To(HaveLen(2))
 	w.Expect(w.podUIDs("tools")).NotTo(ContainElements(before))
 }
 
 func TestTheReaderOfSecretsReadsEachVersionOnce(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createSecret("one", "k", "1")
 	w.createReady("tools", unasked, fromSecrets("one"))
-	mark := w.settled()
-	reads := w.requests(w.began).Verbs("get").Of("secrets")
+	mark := w.Settled()
+	reads := w.Requests(w.Began).Verbs("get").Of("secrets")
 	w.Expect(len(reads)).To(BeNumerically("<=", 2), "%s", reads) // two passes may meet at the first look
 
 	w.rotate("one", "k", "2")
 	w.Eventually(func() int { return len(w.replicaSets("tools")) }).Should(Equal(2))
 	w.complete("tools")
-	w.settled()
+	w.Settled()
 
-	w.Expect(w.requests(mark).Verbs("get").Of("secrets")).To(HaveLen(1))
-	w.Expect(w.requests(w.began).Verbs("list", "watch").Of("secrets").Where(isOfManager)).NotTo(BeEmpty())
+	w.Expect(w.Requests(mark).Verbs("get").Of("secrets")).To(HaveLen(1))
+	w.Expect(w.Requests(w.Began).Verbs("list", "watch").Of("secrets").Where(isOfManager)).NotTo(BeEmpty())
 }
 
 func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	inOrder := func(s *v1alpha1.MCPServerSpec) {
 		s.Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}}
 		s.Mounts = []v1alpha1.MCPServerMount{
@@ -98,12 +99,12 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 	}
 	w.createReady("tools", unasked, replicas(3), files("/etc/a", "1", "/etc/b", "2"), inOrder)
 	before := w.podUIDs("tools")
-	mark := w.settled()
+	mark := w.Settled()
 
-	update(w, "user", "tools", &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) { m.Labels = map[string]string{"team": "a"} })
-	w.looks("tools", 1)
-	w.settled()
-	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+	harness.Update(w, "user", "tools", &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) { m.Labels = map[string]string{"team": "a"} })
+	w.Checked("MCPServer", "tools", "Deployment", 1)
+	w.Settled()
+	w.Expect(w.Requests(mark).Writes()).To(BeEmpty())
 
 	// What means the same, written in another order, is the same.
 	w.change("tools", func(s *v1alpha1.MCPServerSpec) {
@@ -112,8 +113,8 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 		slices.Reverse(s.Mounts)
 	})
 	w.complete("tools")
-	w.settled()
-	w.Expect(w.requests(mark).Writes().Except("mcpservers.fixpoint.dev")).To(BeEmpty())
+	w.Settled()
+	w.Expect(w.Requests(mark).Writes().Except("mcpservers.fixpoint.dev")).To(BeEmpty())
 	w.Expect(w.podUIDs("tools")).To(ConsistOf(before))
 
 	w.changeReady("tools", replicas(2))
@@ -128,18 +129,18 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 // TestAnAccountThatIsTakenOutOfTheSpecIsLeft: the API server keeps the name in a second field, from
 // which it would come back.
 func TestAnAccountThatIsTakenOutOfTheSpecIsLeft(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("tools", unasked, func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} })
 	w.Expect(w.deployment("tools").Spec.Template.Spec.ServiceAccountName).To(Equal("tools"))
 
 	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = nil })
 
 	w.Expect(w.deployment("tools").Spec.Template.Spec.ServiceAccountName).To(BeEmpty())
-	w.Eventually(w.isGone("tools", &corev1.ServiceAccount{})).Should(Succeed())
+	w.Eventually(w.IsGone("tools", &corev1.ServiceAccount{})).Should(Succeed())
 }
 
 func TestBadOverridesAreInvalidUntilTheyAreMended(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.create("tools", unasked, overrides(`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`))
 	server := w.shows("tools", "DeploymentReady", "False Invalid", And(HavePrefix("spec.podOverrides is not a valid part of a pod template: "), HaveSuffix("; correct spec.podOverrides")))
 	w.Expect(conditions(server)).To(HaveKey("Stalled"))
@@ -154,20 +155,20 @@ func TestBadOverridesAreInvalidUntilTheyAreMended(t *testing.T) {
 	containers := w.deployment("tools").Spec.Template.Spec.Containers
 	w.Expect(containers).To(HaveLen(2))
 	w.Expect(containers[0].TTY).To(BeTrue())
-	mark := w.settled()
-	w.Expect(w.requests(mark)).To(BeEmpty())
+	mark := w.Settled()
+	w.Expect(w.Requests(mark)).To(BeEmpty())
 }
 
 func TestANameThatIsTakenIsToldAndLeftAlone(t *testing.T) {
-	w := newManagedWorld(t)
-	taken := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "tools"}}
+	w := newManagedFixture(t)
+	taken := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "tools"}}
 	taken.Spec.Ports = []corev1.ServicePort{{Port: 1}}
-	w.Expect(api.Create(w.ctx, taken)).To(Succeed())
+	w.Expect(api.Create(w.Ctx, taken)).To(Succeed())
 
 	w.create("tools", unasked)
 	w.shows("tools", "ServiceReady", "False NotOwned", ContainSubstring("tools"))
-	w.Expect(read(w, "tools", &corev1.Service{}).ResourceVersion).To(Equal(taken.ResourceVersion))
+	w.Expect(harness.Read(w, "tools", &corev1.Service{}).ResourceVersion).To(Equal(taken.ResourceVersion))
 
-	w.Expect(api.Delete(w.ctx, taken)).To(Succeed())
+	w.Expect(api.Delete(w.Ctx, taken)).To(Succeed())
 	w.complete("tools")
 }

@@ -1,38 +1,19 @@
 package mcpserver_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// mayElect gives a user the rights that are needed for an election in the namespace.
-func (w *world) mayElect(user string) {
-	w.t.Helper()
-	role := &rbacv1.Role{}
-	content, err := os.ReadFile("../../config/rbac/leader_election_role.yaml")
-	w.Expect(err).NotTo(HaveOccurred())
-	w.Expect(yaml.Unmarshal(content, role)).To(Succeed())
-	role.Namespace = w.namespace
-	w.Expect(api.Create(w.ctx, role)).To(Succeed())
-	binding := &rbacv1.RoleBinding{
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}
-	binding.Namespace, binding.Name = w.namespace, role.Name
-	w.Expect(api.Create(w.ctx, binding)).To(Succeed())
-}
-
-func (w *world) leader() string {
+func (w *fixture) leader() string {
 	lease := &coordinationv1.Lease{}
-	if err := api.Get(w.ctx, w.key(controllers.LeaderElectionID), lease); err != nil || lease.Spec.HolderIdentity == nil {
+	if err := api.Get(w.Ctx, w.Key(controllers.LeaderElectionID), lease); err != nil || lease.Spec.HolderIdentity == nil {
 		return ""
 	}
 	return *lease.Spec.HolderIdentity
@@ -41,12 +22,11 @@ func (w *world) leader() string {
 // TestAStandbyTakesTheProbingOver: it asks all servers, finds what was found before, and writes nothing.
 func TestAStandbyTakesTheProbingOver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.mayElect(managerUser)
-	start := func() *runningManager {
+	w := newFixture(t)
+	start := func() *harness.Manager {
 		options := w.options()
-		options.LeaderElection, options.LeaderElectionNamespace = true, w.namespace
-		return w.startManagerAs(shared.Config(managerUser), options)
+		options.LeaderElection, options.LeaderElectionNamespace = true, w.Namespace
+		return w.StartManager(shared.Config(harness.ManagerUser, harness.ManagerGroup), options)
 	}
 	first := start()
 	w.Eventually(w.leader).ShouldNot(BeEmpty())
@@ -56,19 +36,19 @@ func TestAStandbyTakesTheProbingOver(t *testing.T) {
 	for _, name := range names {
 		w.createReady(name, often, replicas(2))
 	}
-	w.settled()
-	versions, mark := w.versions(names), w.mark()
+	w.Settled()
+	versions, mark := w.versions(names), w.Mark()
 
 	// When the leader ends
-	w.stop(first)
+	w.Stop(first)
 	asked := w.server.requests("/mcp")
 	w.Eventually(w.leader).ShouldNot(Or(BeEmpty(), Equal(leader)))
 
 	// Then the other one asks,
 	w.Eventually(func() int { return w.server.requests("/mcp") }).Should(BeNumerically(">=", asked+len(names)))
-	w.settled()
+	w.Settled()
 	// and nothing changes.
-	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+	w.Expect(w.Requests(mark).Writes()).To(BeEmpty())
 	w.Expect(w.versions(names)).To(Equal(versions))
 
 	// A server that stops answering is noticed by the new leader.

@@ -1,9 +1,6 @@
 package mcpserver_test
 
 import (
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -11,48 +8,40 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 const routeDefinition = "httproutes.gateway.networking.k8s.io"
 
-// gatewayDefinitions are the project's own, out of its Go module.
-var gatewayDefinitions = sync.OnceValues(func() ([]string, error) {
-	folder, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
-	standard := filepath.Join(strings.TrimSpace(string(folder)), "config", "crd", "standard")
-	return []string{
-		filepath.Join(standard, "gateway.networking.k8s.io_httproutes.yaml"),
-		filepath.Join(standard, "gateway.networking.k8s.io_gateways.yaml"),
-	}, err
-})
-
 // installGatewayAPI returns when the cluster serves HTTPRoutes and Gateways.
-func (w *world) installGatewayAPI() {
-	w.t.Helper()
-	files, err := gatewayDefinitions()
-	w.Expect(err).NotTo(HaveOccurred())
-	w.Expect(shared.InstallCRDs(w.ctx, files...)).To(Succeed())
-	w.Eventually(func() error { return api.List(w.ctx, &gatewayv1.HTTPRouteList{}, client.InNamespace(w.namespace)) }).Should(Succeed())
-	w.Eventually(func() error { return api.List(w.ctx, &gatewayv1.GatewayList{}, client.InNamespace(w.namespace)) }).Should(Succeed())
+func (w *fixture) installGatewayAPI() {
+	w.T.Helper()
+	w.Expect(harness.InstallGatewayAPI(w.Ctx, shared)).To(Succeed())
+	w.Eventually(func() error { return api.List(w.Ctx, &gatewayv1.HTTPRouteList{}, client.InNamespace(w.Namespace)) }).Should(Succeed())
+	w.Eventually(func() error { return api.List(w.Ctx, &gatewayv1.GatewayList{}, client.InNamespace(w.Namespace)) }).Should(Succeed())
 }
 
 // removeGatewayAPI returns when the cluster does not serve HTTPRoutes.
-func (w *world) removeGatewayAPI() {
-	w.t.Helper()
+func (w *fixture) removeGatewayAPI() {
+	w.T.Helper()
 	definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: routeDefinition}}
-	w.Expect(client.IgnoreNotFound(definitions().Delete(w.ctx, definition))).To(Succeed())
+	w.Expect(client.IgnoreNotFound(definitions().Delete(w.Ctx, definition))).To(Succeed())
 	w.Eventually(func() bool {
-		return apierrors.IsNotFound(definitions().Get(w.ctx, client.ObjectKeyFromObject(definition), definition.DeepCopy()))
+		return apierrors.IsNotFound(definitions().Get(w.Ctx, client.ObjectKeyFromObject(definition), definition.DeepCopy()))
 	}).Should(BeTrue())
 }
 
 // definitions is a client for CustomResourceDefinitions.
 var definitions = sync.OnceValue(func() client.Client {
-	c, err := client.New(shared.Admin(), client.Options{Scheme: definitionScheme()})
-	must(err)
+	scheme := runtime.NewScheme()
+	harness.Must(apiextensionsv1.AddToScheme(scheme))
+	c, err := client.New(shared.Admin(), client.Options{Scheme: scheme})
+	harness.Must(err)
 	return c
 })
 
@@ -66,38 +55,38 @@ func routed(change ...func(*v1alpha1.MCPServerHTTPRoute)) edit {
 	}
 }
 
-func (w *world) createGateway(name string, protocol gatewayv1.ProtocolType, port gatewayv1.PortNumber) {
-	w.t.Helper()
-	gateway := &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+func (w *fixture) createGateway(name string, protocol gatewayv1.ProtocolType, port gatewayv1.PortNumber) {
+	w.T.Helper()
+	gateway := &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}
 	gateway.Spec.GatewayClassName = "test"
 	listener := gatewayv1.Listener{Name: "web", Protocol: protocol, Port: port}
 	if protocol == gatewayv1.HTTPSProtocolType {
 		listener.TLS = &gatewayv1.ListenerTLSConfig{CertificateRefs: []gatewayv1.SecretObjectReference{{Name: "cert"}}}
 	}
 	gateway.Spec.Listeners = []gatewayv1.Listener{listener}
-	w.Expect(api.Create(w.ctx, gateway)).To(Succeed())
+	w.Expect(api.Create(w.Ctx, gateway)).To(Succeed())
 }
 
 // answer is what the controller of a Gateway says of a route.
-func (w *world) answer(name string, status metav1.ConditionStatus, reason, message string) {
-	w.t.Helper()
+func (w *fixture) answer(name string, status metav1.ConditionStatus, reason, message string) {
+	w.T.Helper()
 	w.Eventually(func() error {
 		route := &gatewayv1.HTTPRoute{}
-		if err := api.Get(w.ctx, w.key(name), route); err != nil {
+		if err := api.Get(w.Ctx, w.Key(name), route); err != nil {
 			return err
 		}
 		route.Status.Parents = []gatewayv1.RouteParentStatus{{
 			ParentRef: gatewayv1.ParentReference{Name: "public"}, ControllerName: "example.com/gateways",
 			Conditions: []metav1.Condition{{Type: "Accepted", Status: status, Reason: reason, Message: message,
 				ObservedGeneration: route.Generation, LastTransitionTime: metav1.Now()}}}}
-		return as("gateways").Status().Update(w.ctx, route)
+		return w.As("gateways").Status().Update(w.Ctx, route)
 	}).Should(Succeed())
 }
 
 // TestTheGatewayAPIComesAndGoes runs before the tests that run beside one another, because what it
 // takes away is of the whole cluster.
 func TestTheGatewayAPIComesAndGoes(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.removeGatewayAPI()
 
 	// Given a manager that starts on a cluster without it
@@ -108,34 +97,34 @@ func TestTheGatewayAPIComesAndGoes(t *testing.T) {
 		"the API server does not serve HTTPRoute (gateway.networking.k8s.io/v1); install the Gateway API, or remove spec.httpRoute"))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "False KindMissing"))
 	w.Expect(server.Status.ExternalEndpoint).To(BeEmpty())
-	mark := w.settled()
-	w.Expect(w.requests(mark)).To(BeEmpty(), "it does not ask whether there is one by now")
+	mark := w.Settled()
+	w.Expect(w.Requests(mark)).To(BeEmpty(), "it does not ask whether there is one by now")
 
 	// When it is installed, then that is noticed,
 	w.installGatewayAPI()
 	server = w.ready("tools")
 	w.Expect(conditions(server)).To(HaveKeyWithValue("RouteReady", "True Ready"))
 	w.Expect(messageOf(server, "RouteReady")).To(Equal("HTTPRoute applied; the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name; correct spec.httpRoute or the Gateway"))
-	route := read(w, "tools", &gatewayv1.HTTPRoute{})
+	route := harness.Read(w, "tools", &gatewayv1.HTTPRoute{})
 	w.Expect(route.Spec.Hostnames).To(Equal([]gatewayv1.Hostname{"tools.example.com"}))
 
 	// and its Gateways are.
 	w.createGateway("public", gatewayv1.HTTPSProtocolType, 443)
-	eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+	harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
 		g.Expect(m.Status.ExternalEndpoint).To(Equal("https://tools.example.com/mcp"))
 		g.Expect(messageOf(m, "RouteReady")).To(Equal("HTTPRoute applied"))
 	})
 
 	// When another manager starts, which finds it there, then nothing changes.
-	w.settled()
-	w.stop(w.managers[0])
-	versions, mark := w.versions([]string{"tools", "inside"}), w.mark()
+	w.Settled()
+	w.Stop(w.Managers[0])
+	versions, mark := w.versions([]string{"tools", "inside"}), w.Mark()
 	second := w.startManager()
 	for _, name := range []string{"tools", "inside"} {
-		w.Eventually(func() int { return second.looks("Deployment", name) }).Should(BeNumerically(">=", 1), name)
+		w.Eventually(func() int { return second.Checks("MCPServer", name, "Deployment") }).Should(BeNumerically(">=", 1), name)
 	}
-	w.settled()
-	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+	w.Settled()
+	w.Expect(w.Requests(mark).Writes()).To(BeEmpty())
 	w.Expect(w.versions([]string{"tools", "inside"})).To(Equal(versions))
 
 	// When it goes, and comes again
@@ -144,29 +133,29 @@ func TestTheGatewayAPIComesAndGoes(t *testing.T) {
 	w.ready("inside")
 	w.installGatewayAPI()
 	w.ready("tools")
-	w.Expect(read(w, "tools", &gatewayv1.HTTPRoute{}).UID).NotTo(Equal(route.UID))
+	w.Expect(harness.Read(w, "tools", &gatewayv1.HTTPRoute{}).UID).NotTo(Equal(route.UID))
 
 	// and an MCPServer without a route goes without one.
-	w.Expect(api.Delete(w.ctx, server)).To(Succeed())
-	w.Eventually(w.isGone("tools", &v1alpha1.MCPServer{})).Should(Succeed())
-	w.Expect(w.isGone("tools", &gatewayv1.HTTPRoute{})()).To(Succeed())
+	w.Expect(api.Delete(w.Ctx, server)).To(Succeed())
+	w.Eventually(w.IsGone("tools", &v1alpha1.MCPServer{})).Should(Succeed())
+	w.Expect(w.IsGone("tools", &gatewayv1.HTTPRoute{})()).To(Succeed())
 }
 
 func TestARouteThroughAGateway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.installGatewayAPI()
 	w.startManager()
 	w.createGateway("public", gatewayv1.HTTPProtocolType, 8080)
 	server := w.createReady("tools", unasked, routed(func(r *v1alpha1.MCPServerHTTPRoute) { r.Path = "/tools" }))
-	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.namespace + ".svc:8080/mcp"))
+	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:8080/mcp"))
 	w.Expect(server.Status.ExternalEndpoint).To(Equal("http://tools.example.com:8080/tools/mcp"))
-	rule := read(w, "tools", &gatewayv1.HTTPRoute{}).Spec.Rules[0]
+	rule := harness.Read(w, "tools", &gatewayv1.HTTPRoute{}).Spec.Rules[0]
 	w.Expect(rule.Filters).To(HaveLen(1))
 	w.Expect(rule.Filters[0].URLRewrite.Path.ReplacePrefixMatch).To(HaveValue(Equal("/")))
 
 	// The address outside follows with the status that sees the change.
-	versions := recorded[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
 	server = w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Path = "/tools/v2" })
 	w.Expect(server.Status.ExternalEndpoint).To(Equal("http://tools.example.com:8080/tools/v2"))
 	for _, version := range versions() {
@@ -174,7 +163,7 @@ func TestARouteThroughAGateway(t *testing.T) {
 			w.Expect(version.Status.ExternalEndpoint).To(Equal("http://tools.example.com:8080/tools/v2"))
 		}
 	}
-	eventually(w, "tools", &gatewayv1.HTTPRoute{}, func(g Gomega, r *gatewayv1.HTTPRoute) { g.Expect(r.Spec.Rules[0].Filters).To(BeEmpty()) })
+	harness.Eventually(w, "tools", &gatewayv1.HTTPRoute{}, func(g Gomega, r *gatewayv1.HTTPRoute) { g.Expect(r.Spec.Rules[0].Filters).To(BeEmpty()) })
 
 	// What the Gateway says counts.
 	w.answer("tools", metav1.ConditionFalse, "NoMatchingListenerHostname", "no listener serves tools.example.com")

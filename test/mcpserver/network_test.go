@@ -13,41 +13,42 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // network leads the connections that a prober opens to pods to servers beside the cluster: the URL,
 // the Host and the certificate that is expected are those of the Service, as on a real network.
 type network struct {
-	w  *world
+	w  *fixture
 	mu sync.Mutex
 	// byImage and byPod are where connections to pods of an image, and to single pods, lead to. The
 	// others lead to the server of the world.
-	byImage, byPod map[string]*standIn
+	byImage, byPod map[string]*fakeServer
 }
 
-// newNetworkedWorld is a world whose manager asks each pod by its address.
-func newNetworkedWorld(t *testing.T, edits ...func(*controllers.Options)) (*world, *network) {
+// newNetworkedFixture is a world whose manager asks each pod by its address.
+func newNetworkedFixture(t *testing.T, edits ...func(*controllers.Options)) (*fixture, *network) {
 	t.Helper()
 	t.Parallel()
-	w := newWorld(t)
-	n := &network{w: w, byImage: map[string]*standIn{}, byPod: map[string]*standIn{}}
-	options := controllers.Options{Namespaces: []string{w.namespace}, Controllers: []string{mcpserver.Name}, ProbeDial: n.dial}
+	w := newFixture(t)
+	n := &network{w: w, byImage: map[string]*fakeServer{}, byPod: map[string]*fakeServer{}}
+	options := controllers.Options{Namespaces: []string{w.Namespace}, Controllers: []string{mcpserver.Name}, ProbeDial: n.dial}
 	for _, edit := range edits {
 		edit(&options)
 	}
-	w.startManagerAs(shared.Config(managerUser), options)
+	w.StartManager(shared.Config(harness.ManagerUser), options)
 	return w, n
 }
 
 // lead leads the connections to all pods of an image to a server.
-func (n *network) lead(image string, to *standIn) {
+func (n *network) lead(image string, to *fakeServer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.byImage[image] = to
 }
 
 // leadPod leads the connections to one pod to a server.
-func (n *network) leadPod(name string, to *standIn) {
+func (n *network) leadPod(name string, to *fakeServer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.byPod[name] = to
@@ -61,7 +62,7 @@ func (n *network) dial(ctx context.Context, network, address string) (net.Conn, 
 		return nil, err
 	}
 	var pods corev1.PodList
-	if err := api.List(ctx, &pods, client.InNamespace(n.w.namespace)); err != nil {
+	if err := api.List(ctx, &pods, client.InNamespace(n.w.Namespace)); err != nil {
 		return nil, err
 	}
 	for i := range pods.Items {
@@ -75,7 +76,7 @@ func (n *network) dial(ctx context.Context, network, address string) (net.Conn, 
 	return nil, &net.OpError{Op: "dial", Net: network, Err: errNobody}
 }
 
-func (n *network) serverOf(pod, image string) *standIn {
+func (n *network) serverOf(pod, image string) *fakeServer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if server := n.byPod[pod]; server != nil {

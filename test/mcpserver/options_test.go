@@ -16,6 +16,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // option is one that makes a child of its own.
@@ -31,11 +32,11 @@ type option struct {
 
 const ingressClass = "test"
 
-func (w *world) createIngressClass() {
-	w.t.Helper()
+func (w *fixture) createIngressClass() {
+	w.T.Helper()
 	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: ingressClass}}
 	class.Spec.Controller = "example.com/ingress"
-	if err := api.Create(w.ctx, class); !apierrors.IsAlreadyExists(err) {
+	if err := api.Create(w.Ctx, class); !apierrors.IsAlreadyExists(err) {
 		w.Expect(err).NotTo(HaveOccurred())
 	}
 }
@@ -114,7 +115,7 @@ func everybody(s *v1alpha1.MCPServerSpec) {
 
 func TestOptionsAreCorrectedWhenTheyDriftAndPrunedWhenTheyAreOff(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.installGatewayAPI()
 	w.createIngressClass()
 	w.startManager()
@@ -124,35 +125,35 @@ func TestOptionsAreCorrectedWhenTheyDriftAndPrunedWhenTheyAreOff(t *testing.T) {
 	}
 	for name, o := range all {
 		w.complete(name)
-		update(w, "kubectl-edit", name, o.child(), o.drift)
+		harness.Update(w, "kubectl-edit", name, o.child(), o.drift)
 	}
 	for name, o := range all {
-		eventually(w, name, o.child(), func(g Gomega, child client.Object) { g.Expect(o.isBack(child)).To(BeTrue(), name) })
-		server := eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Drifts).To(HaveLen(1), name) })
+		harness.Eventually(w, name, o.child(), func(g Gomega, child client.Object) { g.Expect(o.isBack(child)).To(BeTrue(), name) })
+		server := harness.Eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Drifts).To(HaveLen(1), name) })
 		w.Expect(server.Status.Drifts[0].Manager).To(Equal("kubectl-edit"))
 		w.Expect(server.Status.Drifts[0].Field).To(HavePrefix(o.field))
 		w.Expect(server.Status.Drifts[0].Action).To(Equal(v1alpha1.DriftCorrected))
 
 		// When somebody deletes the child, it is made anew.
-		before := read(w, name, o.child())
-		w.Expect(api.Delete(w.ctx, before)).To(Succeed())
-		eventually(w, name, o.child(), func(g Gomega, child client.Object) { g.Expect(child.GetUID()).NotTo(Equal(before.GetUID()), name) })
+		before := harness.Read(w, name, o.child())
+		w.Expect(api.Delete(w.Ctx, before)).To(Succeed())
+		harness.Eventually(w, name, o.child(), func(g Gomega, child client.Object) { g.Expect(child.GetUID()).NotTo(Equal(before.GetUID()), name) })
 		w.complete(name)
 
 		// When the option is turned off, it goes.
 		w.change(name, o.off)
-		w.Eventually(w.isGone(name, o.child())).Should(Succeed(), name)
+		w.Eventually(w.IsGone(name, o.child())).Should(Succeed(), name)
 		w.complete(name)
 	}
-	mark := w.settled()
-	w.Expect(w.requests(mark)).To(BeEmpty())
+	mark := w.Settled()
+	w.Expect(w.Requests(mark)).To(BeEmpty())
 }
 
 func TestTheAddressOutside(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createIngressClass()
 	server := w.createReady("tools", unasked, options()["ingress"].on)
-	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.namespace + ".svc:8080/mcp"))
+	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:8080/mcp"))
 	w.Expect(server.Status.ExternalEndpoint).To(Equal("https://tools.example.com/mcp"))
 
 	server = w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Ingress.Path = "/else" })
@@ -166,12 +167,12 @@ func TestTheAddressOutside(t *testing.T) {
 // TestTheManagerIsLetIn: whom the spec lets in does not include the manager, which asks.
 func TestTheManagerIsLetIn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	options := w.options()
 	options.PodNamespace, options.PodLabels = "fixpoint-system", map[string]string{"control-plane": "controller-manager"}
-	w.startManagerAs(shared.Config(managerUser), options)
+	w.StartManager(shared.Config(harness.ManagerUser), options)
 	w.createReady("tools", seldom, everybody)
-	policy := read(w, "tools", &networkingv1.NetworkPolicy{})
+	policy := harness.Read(w, "tools", &networkingv1.NetworkPolicy{})
 	w.Expect(policy.Spec.Ingress[0].From).To(Equal([]networkingv1.NetworkPolicyPeer{
 		{PodSelector: &metav1.LabelSelector{}},
 		{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "fixpoint-system"}},
@@ -180,31 +181,31 @@ func TestTheManagerIsLetIn(t *testing.T) {
 
 	// One that does not ask need not be let in.
 	w.changeReady("tools", unasked)
-	w.Expect(read(w, "tools", &networkingv1.NetworkPolicy{}).Spec.Ingress[0].From).To(HaveLen(1))
+	w.Expect(harness.Read(w, "tools", &networkingv1.NetworkPolicy{}).Spec.Ingress[0].From).To(HaveLen(1))
 }
 
 func TestAManagerThatDoesNotKnowWhereItIsSaysSo(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	server := w.createReady("tools", seldom, everybody)
 	w.Expect(messageOf(server, "NetworkPolicyReady")).To(ContainSubstring("the manager probes the pods but does not know its own namespace"))
 }
 
 // TestMoreThanOnePodHasADisruptionBudget that nobody asked for.
 func TestMoreThanOnePodHasADisruptionBudget(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("tools", unasked, replicas(2))
-	w.Expect(read(w, "tools", &policyv1.PodDisruptionBudget{}).Spec.MaxUnavailable.IntValue()).To(Equal(1))
+	w.Expect(harness.Read(w, "tools", &policyv1.PodDisruptionBudget{}).Spec.MaxUnavailable.IntValue()).To(Equal(1))
 
 	w.changeReady("tools", replicas(1))
-	w.Eventually(w.isGone("tools", &policyv1.PodDisruptionBudget{})).Should(Succeed())
+	w.Eventually(w.IsGone("tools", &policyv1.PodDisruptionBudget{})).Should(Succeed())
 }
 
 // TestScaling by hand goes through the MCPServer, and by somebody else's autoscaler too.
 func TestScaling(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	server := w.createReady("tools", unasked, replicas(1))
-	w.scale("kubectl-scale", server, 3)
-	eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+	w.Scale("kubectl-scale", server, 3)
+	harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
 		g.Expect(m.Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
 		g.Expect(m.Status.ReadyReplicas).To(BeEquivalentTo(3))
 		g.Expect(m.Status.Drifts).To(BeEmpty())

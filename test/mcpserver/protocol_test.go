@@ -6,27 +6,28 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 func TestTheEndpointFollowsInTheStatusThatSeesTheChange(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("tools", often)
-	versions := recorded[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
 
 	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Port = 9090 })
 	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Path = "/else" })
 
-	w.Expect(read(w, "tools", &v1alpha1.MCPServer{}).Status.Endpoint).To(Equal("http://tools." + w.namespace + ".svc:9090/else"))
+	w.Expect(harness.Read(w, "tools", &v1alpha1.MCPServer{}).Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:9090/else"))
 	for _, version := range versions() {
 		if version.Status.ObservedGeneration != version.Generation {
 			continue
 		}
-		want := "http://tools." + w.namespace + ".svc:8080/mcp"
+		want := "http://tools." + w.Namespace + ".svc:8080/mcp"
 		if version.Spec.Port == 9090 {
-			want = "http://tools." + w.namespace + ".svc:9090/mcp"
+			want = "http://tools." + w.Namespace + ".svc:9090/mcp"
 		}
 		if version.Spec.Path != "" {
-			want = "http://tools." + w.namespace + ".svc:9090" + version.Spec.Path
+			want = "http://tools." + w.Namespace + ".svc:9090" + version.Spec.Path
 		}
 		w.Expect(version.Status.Endpoint).To(Equal(want))
 	}
@@ -34,7 +35,7 @@ func TestTheEndpointFollowsInTheStatusThatSeesTheChange(t *testing.T) {
 }
 
 func TestAServerThatStopsAnsweringLosesReadyAndGetsItBack(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("tools", often)
 	generation := w.deployment("tools").Generation
 
@@ -52,7 +53,7 @@ func TestAServerThatStopsAnsweringLosesReadyAndGetsItBack(t *testing.T) {
 }
 
 func TestAServerThatWantsCredentialsSaysSoAndIsAskedWithThem(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.server.set(false, "sesame")
 	w.create("tools", often)
 	server := w.shows("tools", "ProtocolReady", "True CredentialsRequired", ContainSubstring("401 Unauthorized; to probe it with a token, set spec.protocol.credentialsSecretRef"))
@@ -67,20 +68,20 @@ func TestAServerThatWantsCredentialsSaysSoAndIsAskedWithThem(t *testing.T) {
 	w.shows("tools", "ProtocolReady", "True CredentialsRequired", ContainSubstring("401"))
 	w.rotate("tokens", "token", "sesame")
 	server = w.shows("tools", "ProtocolReady", "True Ready", Not(BeEmpty()))
-	w.Eventually(func() *v1alpha1.MCPServerInfo { return read(w, "tools", &v1alpha1.MCPServer{}).Status.Server }).ShouldNot(BeNil())
+	w.Eventually(func() *v1alpha1.MCPServerInfo { return harness.Read(w, "tools", &v1alpha1.MCPServer{}).Status.Server }).ShouldNot(BeNil())
 	w.Expect(w.replicaSets("tools")).To(HaveLen(1), "pods do not take the token")
 	w.Expect(server.Status.Endpoint).NotTo(BeEmpty())
 }
 
 // A server is not said to answer because it did when nobody asked.
 func TestTurningTheProbeOnAsks(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("tools", unasked)
-	w.settled()
+	w.Settled()
 	w.server.set(true, "")
 
 	w.change("tools", often, func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = false })
-	versions := recorded[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
 	w.shows("tools", "ProtocolReady", "False ProtocolFailing", Not(BeEmpty()))
 
 	for _, version := range versions() {
@@ -91,9 +92,9 @@ func TestTurningTheProbeOnAsks(t *testing.T) {
 }
 
 func TestARolloutKeepsReadyWhileOldPodsServe(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("tools", unasked, replicas(3))
-	versions := recorded[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
 
 	w.changeReady("tools", withImage(otherImage))
 

@@ -30,20 +30,20 @@ spec:
   transport: streamable-http
 `
 
-func (w *world) apply(text string) {
-	w.t.Helper()
+func (w *fixture) apply(text string) {
+	w.T.Helper()
 	server := &v1alpha1.MCPServer{}
 	raw := map[string]any{}
 	w.Expect(yaml.Unmarshal([]byte(text), &raw)).To(Succeed())
 	w.Expect(yaml.UnmarshalStrict([]byte(text), server)).To(Succeed())
 	asJSON, err := yaml.YAMLToJSON([]byte(text))
 	w.Expect(err).NotTo(HaveOccurred())
-	server.Namespace = w.namespace
-	w.Expect(as("kubectl").Patch(w.ctx, server, client.RawPatch("application/apply-patch+yaml", asJSON))).To(Succeed())
+	server.Namespace = w.Namespace
+	w.Expect(w.As("kubectl").Patch(w.Ctx, server, client.RawPatch("application/apply-patch+yaml", asJSON))).To(Succeed())
 }
 
 func TestFromTenLinesToAnEndpointThatWorks(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 
 	w.apply(tenLines)
 	server := w.complete("tools")
@@ -56,7 +56,7 @@ func TestFromTenLinesToAnEndpointThatWorks(t *testing.T) {
 		"RouteReady": "True NotConfigured",
 	}))
 	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerRunning))
-	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.namespace + ".svc:8080/mcp"))
+	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:8080/mcp"))
 	w.Expect(server.Status.Replicas).To(BeEquivalentTo(1))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(1))
 	w.Expect(server.Status.Server).NotTo(BeNil())
@@ -70,12 +70,12 @@ func TestFromTenLinesToAnEndpointThatWorks(t *testing.T) {
 }
 
 func TestFewWritesFromNothingToReady(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 
 	w.createReady("tools", unasked)
-	w.settled()
+	w.Settled()
 
-	writes := w.requests(w.began).Writes()
+	writes := w.Requests(w.Began).Writes()
 	w.Expect(len(writes)).To(BeNumerically("<=", 7), "writes from nothing to Ready:\n%s", writes)
 	t.Logf("%d writes:\n%s", len(writes), writes)
 	for _, write := range writes {
@@ -86,7 +86,7 @@ func TestFewWritesFromNothingToReady(t *testing.T) {
 }
 
 func TestTheOtherTransports(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.create("older", func(s *v1alpha1.MCPServerSpec) { s.Transport = v1alpha1.TransportSSE })
 	w.create("bridged", func(s *v1alpha1.MCPServerSpec) {
 		s.Transport, s.Command = v1alpha1.TransportStdio, []string{"serve"}
@@ -126,9 +126,9 @@ var childKinds = map[string]func() client.Object{
 
 // The namespace enforces the standard, so that the API server is the judge.
 func TestPodsAreLetInByTheRestrictedStandard(t *testing.T) {
-	w := newManagedWorld(t)
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
-	w.Expect(api.Patch(w.ctx, namespace, client.RawPatch("application/merge-patch+json",
+	w := newManagedFixture(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
+	w.Expect(api.Patch(w.Ctx, namespace, client.RawPatch("application/merge-patch+json",
 		[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)))).To(Succeed())
 
 	w.create("http", everything)
@@ -141,19 +141,19 @@ func TestPodsAreLetInByTheRestrictedStandard(t *testing.T) {
 }
 
 func TestADeletionIsCompleteWhenItReturns(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	server := w.createReady("tools", everything)
-	mark := w.settled()
+	mark := w.Settled()
 
-	w.Expect(api.Delete(w.ctx, server)).To(Succeed())
-	w.Eventually(w.isGone("tools", &v1alpha1.MCPServer{})).Should(Succeed())
+	w.Expect(api.Delete(w.Ctx, server)).To(Succeed())
+	w.Eventually(w.IsGone("tools", &v1alpha1.MCPServer{})).Should(Succeed())
 
 	for kind, newObject := range childKinds {
-		w.Expect(w.isGone("tools", newObject())()).To(Succeed(), kind)
+		w.Expect(w.IsGone("tools", newObject())()).To(Succeed(), kind)
 	}
 	w.Expect(w.podUIDs("tools")).To(BeEmpty())
 	var order []string
-	for _, request := range w.requests(mark).Verbs("delete") {
+	for _, request := range w.Requests(mark).Verbs("delete") {
 		order = append(order, request.Resource)
 	}
 	w.Expect(order).To(Equal([]string{"networkpolicies", "poddisruptionbudgets", "deployments", "services", "configmaps", "serviceaccounts"}))

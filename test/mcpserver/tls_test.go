@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // authority signs certificates.
@@ -28,8 +29,8 @@ type authority struct {
 	pem string
 }
 
-func newAuthority(w *world, name string) authority {
-	w.t.Helper()
+func newAuthority(w *fixture, name string) authority {
+	w.T.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	w.Expect(err).NotTo(HaveOccurred())
 	template := &x509.Certificate{
@@ -43,8 +44,8 @@ func newAuthority(w *world, name string) authority {
 }
 
 // sign makes a certificate for a host that ends at a time.
-func (a authority) sign(w *world, host string, end time.Time) tls.Certificate {
-	w.t.Helper()
+func (a authority) sign(w *fixture, host string, end time.Time) tls.Certificate {
+	w.T.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	w.Expect(err).NotTo(HaveOccurred())
 	template := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour), NotAfter: end}
@@ -54,7 +55,7 @@ func (a authority) sign(w *world, host string, end time.Time) tls.Certificate {
 }
 
 // serveTLS serves a stand-in with a certificate.
-func serveTLS(t *testing.T, certificate tls.Certificate) *standIn {
+func serveTLS(t *testing.T, certificate tls.Certificate) *fakeServer {
 	t.Helper()
 	s := newServer("1.2.3")
 	s.http = httptest.NewUnstartedServer(s.handler)
@@ -72,16 +73,16 @@ func encrypted(kind v1alpha1.MCPServerCAKind, name, key string) edit {
 	}
 }
 
-func (w *world) createConfigMap(name, key, value string) {
-	w.t.Helper()
-	w.Expect(api.Create(w.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Data: map[string]string{key: value}})).To(Succeed())
+func (w *fixture) createConfigMap(name, key, value string) {
+	w.T.Helper()
+	w.Expect(api.Create(w.Ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}, Data: map[string]string{key: value}})).To(Succeed())
 }
 
 func TestServersThatSpeakTLS(t *testing.T) {
-	w, network := newNetworkedWorld(t)
+	w, network := newNetworkedFixture(t)
 	ours, other := newAuthority(w, "ours"), newAuthority(w, "other")
 	soon := time.Now().Add(time.Hour)
-	host := func(name string) string { return name + "." + w.namespace + ".svc" }
+	host := func(name string) string { return name + "." + w.Namespace + ".svc" }
 	serve := func(name, host string, end time.Time) {
 		network.lead("registry.test/"+name+":1", serveTLS(t, ours.sign(w, host, end)))
 	}
@@ -112,7 +113,7 @@ func TestServersThatSpeakTLS(t *testing.T) {
 	for _, name := range []string{"by-configmap", "by-secret"} {
 		server := w.ready(name)
 		w.Expect(server.Status.Endpoint).To(Equal("https://" + host(name) + ":8080/mcp"))
-		eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+		harness.Eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
 			g.Expect(m.Status.Server).To(HaveField("Tools", BeEquivalentTo(2)))
 		})
 		probe := w.deployment(name).Spec.Template.Spec.Containers[0].ReadinessProbe
@@ -129,7 +130,7 @@ func TestServersThatSpeakTLS(t *testing.T) {
 	}
 
 	// When the authority is put right, that is seen, and no pod is replaced.
-	update(w, "user", "other", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["ca.crt"] += ours.pem })
+	harness.Update(w, "user", "other", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["ca.crt"] += ours.pem })
 	w.ready("strange")
 	w.Expect(w.replicaSets("strange")).To(HaveLen(1))
 

@@ -25,7 +25,7 @@ func TestManyAgainstAThrottlingCloud(t *testing.T) {
 	// given
 	knobs := fakecloud.Realistic().Compress(compress)
 	knobs.GrantDelay = fakecloud.Between(0, 2*time.Second) // short beside the time that the throttle takes
-	w := newWorld(t, knobs)
+	w := newFixture(t, knobs)
 	for i := range objects {
 		w.create(fmt.Sprintf("s%04d", i), func(s *v1alpha1.SecureStorageSpec) { s.PollInterval.Duration = time.Hour })
 	}
@@ -38,7 +38,7 @@ func TestManyAgainstAThrottlingCloud(t *testing.T) {
 	})
 	w.Eventually(func() int {
 		var list v1alpha1.SecureStorageList
-		w.Expect(api.List(w.ctx, &list, client.InNamespace(w.namespace))).To(Succeed())
+		w.Expect(api.List(w.Ctx, &list, client.InNamespace(w.Namespace))).To(Succeed())
 		ready := 0
 		for i := range list.Items {
 			if isReady(&list.Items[i]) {

@@ -15,17 +15,17 @@ import (
 func TestAStatusOfTheVersionBeforeIsCompletedOnce(t *testing.T) {
 	t.Parallel()
 	// given
-	w := newWorld(t, brisk())
+	w := newFixture(t, brisk())
 	m := w.startManager()
 	w.create("invoices")
 	ready := w.eventuallyReady("invoices")
-	m.stop()
+	w.Stop(m)
 	ready = w.read(ready.Name)
 	w.Expect(ready.Status.Grants).To(ConsistOf(v1alpha1.SecureStorageGrant{
 		VaultID: w.demo.VaultID, AccessType: v1alpha1.AccessRoleAssignment, PrincipalID: ready.Status.PrincipalID,
 	}))
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"grants": null}}`))
-	w.Expect(api.Status().Patch(w.ctx, ready.DeepCopy(), patch)).To(Succeed())
+	w.Expect(api.Status().Patch(w.Ctx, ready.DeepCopy(), patch)).To(Succeed())
 	history := w.history("invoices")
 	// when
 	w.cloud().ResetCounts()
@@ -34,7 +34,7 @@ func TestAStatusOfTheVersionBeforeIsCompletedOnce(t *testing.T) {
 		g.Expect(live.Status).To(Equal(ready.Status))
 	})
 	w.looksTwice()
-	m.stop()
+	w.Stop(m)
 	// then
 	writes := map[string]bool{}
 	for _, version := range history() {
@@ -52,8 +52,8 @@ func TestAStatusOfTheVersionBeforeIsCompletedOnce(t *testing.T) {
 }
 
 // looksTwice waits until the cloud has been looked at twice, so that the first pass is over.
-func (w *world) looksTwice() {
-	w.t.Helper()
+func (w *fixture) looksTwice() {
+	w.T.Helper()
 	const callsOfALook = 3
 	w.Eventually(func() int { return w.cloud().Total("").Calls() }).WithTimeout(time.Minute).Should(BeNumerically(">=", 2*callsOfALook))
 }

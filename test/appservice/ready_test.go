@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"os/exec"
@@ -10,49 +10,30 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // kubectl runs it as an administrator and returns what it prints.
-func (w *world) kubectl(args ...string) string {
-	w.t.Helper()
+func (w *fixture) kubectl(args ...string) string {
+	w.T.Helper()
 	kubeconfig, err := shared.Kubeconfig(cluster.Admin, cluster.Masters)
 	w.Expect(err).NotTo(HaveOccurred())
-	cmd := exec.CommandContext(w.t.Context(), shared.Kubectl(), append([]string{"--kubeconfig=" + kubeconfig, "--namespace=" + w.namespace}, args...)...)
-	cmd.Env = []string{"HOME=" + w.t.TempDir(), "PATH=/usr/bin:/bin"}
+	cmd := exec.CommandContext(w.T.Context(), shared.Kubectl(), append([]string{"--kubeconfig=" + kubeconfig, "--namespace=" + w.Namespace}, args...)...)
+	cmd.Env = []string{"HOME=" + w.T.TempDir(), "PATH=/usr/bin:/bin"}
 	output, err := cmd.CombinedOutput()
 	w.Expect(err).NotTo(HaveOccurred(), "kubectl %s:\n%s", strings.Join(args, " "), output)
 	return string(output)
 }
 
-// kstatus is what tools such as Flux and Argo CD make of an object, by the rules of
-// sigs.k8s.io/cli-utils/pkg/kstatus for kinds that they do not know.
-func kstatus(a *v1alpha1.AppService) string {
-	is := func(conditionType string) bool { return meta.IsStatusConditionTrue(a.Status.Conditions, conditionType) }
-	ready := meta.FindStatusCondition(a.Status.Conditions, "Ready")
-	switch {
-	case a.DeletionTimestamp != nil:
-		return "Terminating"
-	case a.Status.ObservedGeneration != 0 && a.Status.ObservedGeneration != a.Generation, is("Reconciling"):
-		return "InProgress"
-	case is("Stalled"):
-		return "Failed"
-	case ready != nil && ready.Status != "True":
-		return "InProgress"
-	default:
-		return "Current"
-	}
-}
-
 func TestFromNothingToReady(t *testing.T) {
-	w := newManagedWorld(t)
-	versions := recorded[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
+	w := newManagedFixture(t)
+	versions := harness.Versions[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
 
 	// When an AppService with config and three pods is made
 	w.create("web", replicas(3), config("GREETING", "hello"))
@@ -75,7 +56,7 @@ func TestFromNothingToReady(t *testing.T) {
 	}
 	w.Expect(app.Status.ObservedGeneration).To(Equal(app.Generation))
 	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
-	w.Expect(app.Status.URL).To(Equal("http://web." + w.namespace + ".svc:8080"))
+	w.Expect(app.Status.URL).To(Equal("http://web." + w.Namespace + ".svc:8080"))
 	w.Expect(app.Status.Replicas).To(BeEquivalentTo(3))
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(3))
 	w.Expect(app.Status.Selector).To(Equal("app.kubernetes.io/name=web"))
@@ -83,8 +64,8 @@ func TestFromNothingToReady(t *testing.T) {
 	w.Expect(app.Finalizers).To(ConsistOf("fixpoint.dev/teardown"))
 
 	// and took few writes to get there,
-	w.settled()
-	writes := w.requests(w.began).Writes()
+	w.Settled()
+	writes := w.Requests(w.Began).Writes()
 	t.Logf("writes from nothing to Ready: %d", len(writes))
 	ofStatus := writes.Where(func(r cluster.Request) bool { return r.Subresource == "status" })
 	w.Expect(len(writes)-len(ofStatus)).To(Equal(4), "the finalizer and three children:\n%s", writes)
@@ -124,12 +105,12 @@ func TestFromNothingToReady(t *testing.T) {
 }
 
 func TestEventsTellOfTransitionsAndOfNothingElse(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 
 	w.createReady("web", config("GREETING", "hello"))
 
 	w.Eventually(func() []string { return w.events("web") }).Should(ContainElement("Normal Ready Ready is True: all phases are done"))
-	w.settled()
+	w.Settled()
 	w.Expect(w.events("web")).To(ConsistOf(
 		"Normal Ready ConfigReady is True: ConfigMap applied",
 		"Normal Ready ServiceReady is True: Service applied",
@@ -149,14 +130,14 @@ type declaration struct {
 }
 
 func TestChildrenAreExactlyAsDeclared(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 
 	app := w.createReady("web", everything)
 
 	children := map[string]declaration{}
-	configMap := read(w, "web", &corev1.ConfigMap{})
+	configMap := harness.Read(w, "web", &corev1.ConfigMap{})
 	children["ConfigMap"] = declaration{configMap, configMap.Data, `{GREETING: hello}`}
-	service := read(w, "web", &corev1.Service{})
+	service := harness.Read(w, "web", &corev1.Service{})
 	service.Spec.ClusterIP, service.Spec.ClusterIPs = "", nil
 	children["Service"] = declaration{service, service.Spec, `
 ports: [{name: http, port: 8080, protocol: TCP, targetPort: http}]
@@ -194,17 +175,17 @@ template:
     schedulerName: default-scheduler
     securityContext: {}
     terminationGracePeriodSeconds: 30`}
-	autoscaler := read(w, "web", &autoscalingv2.HorizontalPodAutoscaler{})
+	autoscaler := harness.Read(w, "web", &autoscalingv2.HorizontalPodAutoscaler{})
 	children["HorizontalPodAutoscaler"] = declaration{autoscaler, autoscaler.Spec, `
 scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
 minReplicas: 2
 maxReplicas: 5
 metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]`}
-	budget := read(w, "web", &policyv1.PodDisruptionBudget{})
+	budget := harness.Read(w, "web", &policyv1.PodDisruptionBudget{})
 	children["PodDisruptionBudget"] = declaration{budget, budget.Spec, `
 maxUnavailable: 1
 selector: {matchLabels: {app.kubernetes.io/name: web}}`}
-	in := read(w, "web", &networkingv1.Ingress{})
+	in := harness.Read(w, "web", &networkingv1.Ingress{})
 	children["Ingress"] = declaration{in, in.Spec, `
 ingressClassName: shared
 rules:
@@ -226,8 +207,8 @@ rules:
 }
 
 func TestAnAutoscalerWithoutMetricsSaysSoAndDoesNotKeepFromBeingReady(t *testing.T) {
-	w := newManagedWorld(t)
-	versions := recorded[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
+	w := newManagedFixture(t)
+	versions := harness.Versions[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
 
 	// The cluster has no metrics server.
 	w.create("web", autoscaled(2, 4))
@@ -248,7 +229,7 @@ func TestAnAutoscalerWithoutMetricsSaysSoAndDoesNotKeepFromBeingReady(t *testing
 }
 
 func TestAnAutoscalerThatIsTurnedOffByScalingToZeroIsTold(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", autoscaled(2, 4))
 
 	w.kubectl("scale", "deployment", "web", "--replicas=0")

@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"encoding/json"
@@ -19,21 +19,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// childKinds are the kinds of all children, with something to read them into.
-var childKinds = map[string]func() client.Object{
-	"ConfigMap":               func() client.Object { return &corev1.ConfigMap{} },
-	"Service":                 func() client.Object { return &corev1.Service{} },
-	"Deployment":              func() client.Object { return &appsv1.Deployment{} },
-	"HorizontalPodAutoscaler": func() client.Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
-	"PodDisruptionBudget":     func() client.Object { return &policyv1.PodDisruptionBudget{} },
-	"Ingress":                 func() client.Object { return &networkingv1.Ingress{} },
-}
-
 // substance is what of an object somebody declared: what is left without the bookkeeping.
-func substance(w *world, object client.Object) map[string]any {
-	w.t.Helper()
+func substance(w *fixture, object client.Object) map[string]any {
+	w.T.Helper()
 	raw, err := json.Marshal(object)
 	w.Expect(err).NotTo(HaveOccurred())
 	tree := map[string]any{}
@@ -67,32 +58,32 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 		edits []edit
 		// manager makes the change, under this name.
 		manager string
-		change  func(w *world, manager, name string)
+		change  func(w *fixture, manager, name string)
 		want    []drift
 	}{
 		"scaled": {
 			manager: "kubectl",
-			change:  func(w *world, manager, name string) { w.scale(manager, w.deployment(name), 5) },
+			change:  func(w *fixture, manager, name string) { w.Scale(manager, w.deployment(name), 5) },
 			want:    []drift{{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "5"}},
 		},
 		"image": {
 			manager: "kubectl-set",
-			change: func(w *world, manager, name string) {
-				update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
 			},
 			want: []drift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].image`, From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`}},
 		},
 		"env-value": {
 			manager: "kubectl-edit",
-			change: func(w *world, manager, name string) {
-				update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Env[0].Value = "slow" })
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Env[0].Value = "slow" })
 			},
 			want: []drift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].env[name="MODE"].value`, From: `"fast"`, To: `"slow"`}},
 		},
 		"two-fields": {
 			manager: "kubectl-edit",
-			change: func(w *world, manager, name string) {
-				update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
 					d.Spec.Replicas = ptr.To[int32](4)
 					d.Spec.Template.Spec.Containers[0].Image = otherImage
 				})
@@ -104,46 +95,46 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 		},
 		"selector": {
 			manager: "kubectl-patch",
-			change: func(w *world, manager, name string) {
-				w.Expect(as(manager).Patch(w.ctx, read(w, name, &corev1.Service{}), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"selector":{"app.kubernetes.io/name":"else"}}}`)))).To(Succeed())
+			change: func(w *fixture, manager, name string) {
+				w.Expect(w.As(manager).Patch(w.Ctx, harness.Read(w, name, &corev1.Service{}), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"selector":{"app.kubernetes.io/name":"else"}}}`)))).To(Succeed())
 			},
 			want: []drift{{Kind: "Service", Field: ".spec.selector", From: `{"app.kubernetes.io/name":"selector"}`, To: `{"app.kubernetes.io/name":"else"}`}},
 		},
 		"data": {
 			manager: "Mozilla",
-			change: func(w *world, manager, name string) {
-				update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["GREETING"] = "bye" })
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["GREETING"] = "bye" })
 			},
 			want: []drift{{Kind: "ConfigMap", Field: ".data.GREETING", From: `"hello"`, To: `"bye"`}},
 		},
 		// The API server keeps no account of who removes a field.
 		"data-removed": {
 			manager: "kubectl-edit",
-			change: func(w *world, manager, name string) {
-				update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { delete(c.Data, "GREETING") })
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { delete(c.Data, "GREETING") })
 			},
 			want: []drift{{Kind: "ConfigMap", Field: ".data.GREETING", From: `"hello"`}},
 		},
 		"label-removed": {
 			manager: "kubectl-label",
-			change: func(w *world, manager, name string) {
-				update(w, manager, name, &corev1.Service{}, func(s *corev1.Service) { delete(s.Labels, "app.kubernetes.io/managed-by") })
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &corev1.Service{}, func(s *corev1.Service) { delete(s.Labels, "app.kubernetes.io/managed-by") })
 			},
 			want: []drift{{Kind: "Service", Field: ".metadata.labels.app.kubernetes.io/managed-by", From: `"fixpoint"`}},
 		},
 		"max-replicas": {
 			edits:   []edit{autoscaled(2, 5)},
 			manager: "kubectl-edit",
-			change: func(w *world, manager, name string) {
-				update(w, manager, name, &autoscalingv2.HorizontalPodAutoscaler{}, func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MaxReplicas = 50 })
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &autoscalingv2.HorizontalPodAutoscaler{}, func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MaxReplicas = 50 })
 			},
 			want: []drift{{Kind: "HorizontalPodAutoscaler", Field: ".spec.maxReplicas", From: "5", To: "50"}},
 		},
 		"budget": {
 			edits:   []edit{budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))})},
 			manager: "kubectl-edit",
-			change: func(w *world, manager, name string) {
-				update(w, manager, name, &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
 					b.Spec.MaxUnavailable = ptr.To(intstr.FromString("100%"))
 				})
 			},
@@ -152,32 +143,32 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 		"ingress-host": {
 			edits:   []edit{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To(ingressClass)})},
 			manager: "kubectl-edit",
-			change: func(w *world, manager, name string) {
-				update(w, manager, name, &networkingv1.Ingress{}, func(in *networkingv1.Ingress) { in.Spec.IngressClassName = ptr.To("other") })
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &networkingv1.Ingress{}, func(in *networkingv1.Ingress) { in.Spec.IngressClassName = ptr.To("other") })
 			},
 			want: []drift{{Kind: "Ingress", Field: ".spec.ingressClassName", From: `"shared"`, To: `"other"`}},
 		},
 		// Another applier with --force-conflicts, as a GitOps tool is.
 		"forced-apply": {
 			manager: "argocd-controller",
-			change: func(w *world, manager, name string) {
+			change: func(w *fixture, manager, name string) {
 				raw := fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q},"spec":{"replicas":7}}`, name)
-				w.Expect(as(manager).Patch(w.ctx, w.deployment(name), client.RawPatch(types.ApplyPatchType, []byte(raw)), client.ForceOwnership)).To(Succeed())
+				w.Expect(w.As(manager).Patch(w.Ctx, w.deployment(name), client.RawPatch(types.ApplyPatchType, []byte(raw)), client.ForceOwnership)).To(Succeed())
 			},
 			want: []drift{{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "7"}},
 		},
 	}
-	shared := newManagedWorld(t)
+	shared := newManagedFixture(t)
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := shared.sub(t, name)
 			w.createReady(name, append([]edit{config("GREETING", "hello"), env(corev1.EnvVar{Name: "MODE", Value: "fast"})}, c.edits...)...)
 			kind := c.want[0].Kind
-			before := read(w, name, childKinds[kind]())
+			before := harness.Read(w, name, childKinds[kind]())
 
 			c.change(w, c.manager, name)
 
-			app := eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+			app := harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 				g.Expect(a.Status.Drifts).To(HaveLen(len(c.want)))
 			})
 			for i, want := range c.want {
@@ -186,11 +177,11 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 					want.Manager = c.manager
 				}
 				w.Expect(app.Status.Drifts[i]).To(Satisfy(sameDrift(want)), "%+v", app.Status.Drifts[i])
-				w.Expect(app.Status.Drifts[i].Time.Time).To(BeTemporally("~", time.Now(), patience))
+				w.Expect(app.Status.Drifts[i].Time.Time).To(BeTemporally("~", time.Now(), harness.Timeout))
 				w.Eventually(func() []string { return w.events(name) }).Should(ContainElement(told(want)))
 			}
 			w.ready(name)
-			w.Eventually(func() map[string]any { return substance(w, read(w, name, childKinds[kind]())) }).Should(Equal(substance(w, before)))
+			w.Eventually(func() map[string]any { return substance(w, harness.Read(w, name, childKinds[kind]())) }).Should(Equal(substance(w, before)))
 			w.Expect(app.Status.Drifts).To(HaveLen(len(c.want)))
 		})
 	}
@@ -210,18 +201,18 @@ func told(d v1alpha1.AppServiceDrift) string {
 }
 
 func TestAnOwnerReferenceThatIsRemovedComesBack(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	app := w.createReady("web", everything)
 
 	for kind, newObject := range childKinds {
-		child := update(w, "kubectl-edit", "web", newObject(), func(o client.Object) { o.SetOwnerReferences(nil) })
+		child := harness.Update(w, "kubectl-edit", "web", newObject(), func(o client.Object) { o.SetOwnerReferences(nil) })
 
-		eventually(w, "web", newObject(), func(g Gomega, o client.Object) {
+		harness.Eventually(w, "web", newObject(), func(g Gomega, o client.Object) {
 			g.Expect(o.GetOwnerReferences()).To(HaveLen(1), kind)
 			g.Expect(o.GetOwnerReferences()[0].UID).To(Equal(app.UID), kind)
 			g.Expect(o.GetUID()).To(Equal(child.GetUID()), "%s is the same object as before", kind)
 		})
-		eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 			g.Expect(a.Status.Drifts).To(ContainElement(And(
 				HaveField("Kind", kind), HaveField("Field", HavePrefix(".metadata.ownerReferences")), HaveField("Action", v1alpha1.DriftCorrected))))
 		})
@@ -232,22 +223,22 @@ func TestAnOwnerReferenceThatIsRemovedComesBack(t *testing.T) {
 // TestADeletedChildIsMadeAnewAndTold deletes every child, as kubectl does by default and as it does
 // with --cascade=foreground.
 func TestADeletedChildIsMadeAnewAndTold(t *testing.T) {
-	shared := newManagedWorld(t)
+	shared := newManagedFixture(t)
 	for kind, newObject := range childKinds {
 		for _, how := range []string{"Background", "Foreground"} {
 			name := strings.ToLower(kind + "-" + how)
 			t.Run(kind+"/"+how, func(t *testing.T) {
 				w := shared.sub(t, name)
 				w.createReady(name, everything)
-				before := read(w, name, newObject())
+				before := harness.Read(w, name, newObject())
 
-				w.Expect(api.Delete(w.ctx, before, client.PropagationPolicy(how))).To(Succeed())
+				w.Expect(api.Delete(w.Ctx, before, client.PropagationPolicy(how))).To(Succeed())
 
-				after := eventually(w, name, newObject(), func(g Gomega, o client.Object) {
+				after := harness.Eventually(w, name, newObject(), func(g Gomega, o client.Object) {
 					g.Expect(o.GetUID()).NotTo(Equal(before.GetUID()))
 				})
 				w.Expect(after.GetLabels()).To(Equal(before.GetLabels()))
-				eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+				harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 					g.Expect(conditions(a)).To(HaveKeyWithValue("Ready", "True Ready"))
 					g.Expect(a.Status.Drifts).To(HaveLen(1))
 					g.Expect(a.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{Kind: kind, Name: name, Action: v1alpha1.DriftCorrected})))
@@ -260,12 +251,12 @@ func TestADeletedChildIsMadeAnewAndTold(t *testing.T) {
 }
 
 func TestTheStatusKeepsTheLastTenDriftsNewestFirst(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web")
 
 	for n := int32(3); n <= 14; n++ {
-		w.scale("kubectl", w.deployment("web"), n)
-		eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		w.Scale("kubectl", w.deployment("web"), n)
+		harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 			g.Expect(a.Status.Drifts).NotTo(BeEmpty())
 			g.Expect(a.Status.Drifts[0].To).To(Equal(fmt.Sprint(n)))
 		})
@@ -278,14 +269,14 @@ func TestTheStatusKeepsTheLastTenDriftsNewestFirst(t *testing.T) {
 }
 
 func TestAStatusEditedByHandIsPutRight(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	before := w.createReady("web")
-	w.settled()
+	w.Settled()
 
-	w.Expect(as("kubectl-edit").Status().Patch(w.ctx, before.DeepCopy(), client.RawPatch(types.MergePatchType,
+	w.Expect(w.As("kubectl-edit").Status().Patch(w.Ctx, before.DeepCopy(), client.RawPatch(types.MergePatchType,
 		[]byte(`{"status":{"phase":"Failed","url":"http://evil.test","readyReplicas":0,"observedGeneration":99,"conditions":[{"type":"Ready","status":"False","reason":"Lie","message":"not true","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`)))).To(Succeed())
 
-	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 		g.Expect(conditions(a)).To(Equal(conditions(before)))
 		g.Expect(a.Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
 		g.Expect(a.Status.URL).To(Equal(before.Status.URL))

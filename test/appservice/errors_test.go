@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"fmt"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // tenSeconds is what a manager may ask in ten seconds about one AppService in trouble: retries
@@ -29,8 +30,8 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 	cases := map[string]struct {
 		edits []edit
 		// given is what there is beforehand, and mend takes it out of the way.
-		given func(w *world)
-		mend  func(w *world)
+		given func(w *fixture)
+		mend  func(w *fixture)
 		// condition, state and message are what is told.
 		condition, state string
 		message          types.GomegaMatcher
@@ -39,46 +40,46 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 		phase   v1alpha1.AppServicePhase
 	}{
 		"the name is taken": {
-			given: func(w *world) {
-				w.Expect(api.Create(w.ctx, foreignDeployment(w.namespace, "web", map[string]string{"app": "theirs"}))).To(Succeed())
+			given: func(w *fixture) {
+				w.Expect(api.Create(w.Ctx, foreignDeployment(w.Namespace, "web", map[string]string{"app": "theirs"}))).To(Succeed())
 			},
-			mend:      func(w *world) { w.Expect(api.Delete(w.ctx, w.deployment("web"))).To(Succeed()) },
+			mend:      func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False NotOwned",
 			message: And(MatchRegexp("^Deployment .*web: "), ContainSubstring("delete or rename it, or set the adoption policy to IfUnowned")),
 			stalled: true, phase: v1alpha1.AppServiceFailed,
 		},
 		"another controller owns the name": {
 			edits: []edit{adoption(v1alpha1.AdoptionIfUnowned)},
-			given: func(w *world) {
-				owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "boss"}}
-				w.Expect(api.Create(w.ctx, owner)).To(Succeed())
+			given: func(w *fixture) {
+				owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "boss"}}
+				w.Expect(api.Create(w.Ctx, owner)).To(Succeed())
 				service := &corev1.Service{
-					ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web", OwnerReferences: []metav1.OwnerReference{
+					ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "web", OwnerReferences: []metav1.OwnerReference{
 						*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap")),
 					}},
 					Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
 				}
-				w.Expect(api.Create(w.ctx, service)).To(Succeed())
+				w.Expect(api.Create(w.Ctx, service)).To(Succeed())
 			},
-			mend:      func(w *world) { w.Expect(api.Delete(w.ctx, read(w, "web", &corev1.Service{}))).To(Succeed()) },
+			mend:      func(w *fixture) { w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &corev1.Service{}))).To(Succeed()) },
 			condition: "ServiceReady", state: "False OwnedByAnother",
 			message: And(MatchRegexp("^Service .*web: "), ContainSubstring("controlled by ConfigMap boss"), ContainSubstring("rename one of the two")),
 			stalled: true, phase: v1alpha1.AppServiceFailed,
 		},
 		"an adopted Deployment has another selector": {
 			edits: []edit{adoption(v1alpha1.AdoptionIfUnowned)},
-			given: func(w *world) {
-				w.Expect(api.Create(w.ctx, foreignDeployment(w.namespace, "web", map[string]string{"app": "theirs"}))).To(Succeed())
+			given: func(w *fixture) {
+				w.Expect(api.Create(w.Ctx, foreignDeployment(w.Namespace, "web", map[string]string{"app": "theirs"}))).To(Succeed())
 			},
-			mend:      func(w *world) { w.Expect(api.Delete(w.ctx, w.deployment("web"))).To(Succeed()) },
+			mend:      func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False ImmutableField",
 			message: And(ContainSubstring("spec.selector"), ContainSubstring("delete the object so that it is made anew")),
 			stalled: true, phase: v1alpha1.AppServiceFailed,
 		},
 		"a quota refuses pods": {
-			given: func(w *world) { w.quota(corev1.ResourcePods, "1") },
-			mend: func(w *world) {
-				update(w, "admin", "quota", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
+			given: func(w *fixture) { w.quota(corev1.ResourcePods, "1") },
+			mend: func(w *fixture) {
+				harness.Update(w, "admin", "quota", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
 					q.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
 				})
 			},
@@ -88,9 +89,9 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 			phase: v1alpha1.AppServiceDegraded,
 		},
 		"a quota refuses Services": {
-			given: func(w *world) { w.quota("count/services", "0") },
-			mend: func(w *world) {
-				update(w, "admin", "quota", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
+			given: func(w *fixture) { w.quota("count/services", "0") },
+			mend: func(w *fixture) {
+				harness.Update(w, "admin", "quota", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
 					q.Spec.Hard = corev1.ResourceList{"count/services": resource.MustParse("10")}
 				})
 			},
@@ -101,19 +102,19 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 		},
 		"the ingress class is missing": {
 			edits: []edit{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To("later")})},
-			given: func(*world) {},
-			mend: func(w *world) {
+			given: func(*fixture) {},
+			mend: func(w *fixture) {
 				class := newIngressClass("later")
-				w.Expect(api.Create(w.ctx, class)).To(Succeed())
-				w.t.Cleanup(func() { _ = api.Delete(w.ctx, class) })
+				w.Expect(api.Create(w.Ctx, class)).To(Succeed())
+				w.T.Cleanup(func() { _ = api.Delete(w.Ctx, class) })
 			},
 			condition: "IngressReady", state: "False IngressClassMissing",
 			message: And(ContainSubstring("IngressClass later does not exist"), ContainSubstring("correct spec.ingress.ingressClassName, or install the ingress controller")),
 			stalled: true, phase: v1alpha1.AppServiceDegraded,
 		},
 		"a policy denies the Deployment": {
-			given:     func(w *world) { w.deny("deployments", "apps", "web") },
-			mend:      func(w *world) { w.allow() },
+			given:     func(w *fixture) { w.deny("deployments", "apps", "web") },
+			mend:      func(w *fixture) { w.allow() },
 			condition: "DeploymentReady", state: "False AdmissionDenied",
 			message: ContainSubstring("no Deployment named web today"),
 			phase:   v1alpha1.AppServiceProvisioning,
@@ -121,7 +122,7 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newManagedWorld(t)
+			w := newManagedFixture(t)
 			c.given(w)
 
 			w.create("web", c.edits...)
@@ -140,13 +141,13 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 			w.Eventually(func() []string { return w.events("web") }).Should(ContainElement(ContainSubstring(c.condition + " is False: ")))
 
 			// it does not run hot, and the status stays as it is,
-			version := read(w, "web", &v1alpha1.AppService{}).ResourceVersion
+			version := harness.Read(w, "web", &v1alpha1.AppService{}).ResourceVersion
 			if name == "a quota refuses pods" {
 				version = "" // the Deployment controller reports how far it has come
 			}
 			w.isNotHot(tenSeconds)
 			if version != "" {
-				w.Expect(read(w, "web", &v1alpha1.AppService{}).ResourceVersion).To(Equal(version), "the status was written again and again")
+				w.Expect(harness.Read(w, "web", &v1alpha1.AppService{}).ResourceVersion).To(Equal(version), "the status was written again and again")
 			}
 
 			// and it goes on by itself.
@@ -159,24 +160,24 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 }
 
 // quota limits a resource in the namespace, and returns when it is in force.
-func (w *world) quota(name corev1.ResourceName, limit string) {
-	w.t.Helper()
+func (w *fixture) quota(name corev1.ResourceName, limit string) {
+	w.T.Helper()
 	quota := &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "quota"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "quota"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{name: resource.MustParse(limit)}},
 	}
-	w.Expect(api.Create(w.ctx, quota)).To(Succeed())
-	eventually(w, "quota", &corev1.ResourceQuota{}, func(g Gomega, q *corev1.ResourceQuota) {
+	w.Expect(api.Create(w.Ctx, quota)).To(Succeed())
+	harness.Eventually(w, "quota", &corev1.ResourceQuota{}, func(g Gomega, q *corev1.ResourceQuota) {
 		g.Expect(q.Status.Hard).To(HaveKey(name))
 	})
 }
 
 // deny makes the API server refuse objects of a kind and name in the namespace, and returns when
 // it does.
-func (w *world) deny(resources, group, name string) {
-	w.t.Helper()
+func (w *fixture) deny(resources, group, name string) {
+	w.T.Helper()
 	policy := &admissionv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: w.Namespace},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
 				RuleWithOperations: admissionv1.RuleWithOperations{
@@ -190,27 +191,27 @@ func (w *world) deny(resources, group, name string) {
 			}},
 		},
 	}
-	w.Expect(api.Create(w.ctx, policy)).To(Succeed())
-	w.Expect(api.Create(w.ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+	w.Expect(api.Create(w.Ctx, policy)).To(Succeed())
+	w.Expect(api.Create(w.Ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: w.Namespace},
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName:        w.namespace,
+			PolicyName:        w.Namespace,
 			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
-				MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace},
+				MatchLabels: map[string]string{corev1.LabelMetadataName: w.Namespace},
 			}},
 		},
 	})).To(Succeed())
-	w.t.Cleanup(func() { _ = api.Delete(w.ctx, policy) })
+	w.T.Cleanup(func() { _ = api.Delete(w.Ctx, policy) })
 	w.Eventually(func() error {
-		return api.Create(w.ctx, foreignDeployment(w.namespace, name, map[string]string{"a": "b"}), client.DryRunAll)
+		return api.Create(w.Ctx, foreignDeployment(w.Namespace, name, map[string]string{"a": "b"}), client.DryRunAll)
 	}).Should(MatchError(ContainSubstring("today")), "the policy takes effect")
 }
 
 // allow takes back what deny did.
-func (w *world) allow() {
-	w.t.Helper()
-	w.Expect(api.Delete(w.ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})).To(Succeed())
+func (w *fixture) allow() {
+	w.T.Helper()
+	w.Expect(api.Delete(w.Ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}})).To(Succeed())
 }
 
 // TestPodsThatDoNotBecomeReadyAreExplained: the rollout stalls after its deadline, the condition
@@ -237,7 +238,7 @@ func TestPodsThatDoNotBecomeReadyAreExplained(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newManagedWorld(t)
+			w := newManagedFixture(t)
 			w.create("web", withImage(c.image), deadline(30))
 
 			// First it is only on its way,
@@ -262,7 +263,7 @@ func TestPodsThatDoNotBecomeReadyAreExplained(t *testing.T) {
 }
 
 func TestAFailedUpdateKeepsServingAndSaysSo(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", replicas(3), deadline(10))
 
 	w.change("web", withImage(cluster.ImagePullFails))
@@ -273,7 +274,7 @@ func TestAFailedUpdateKeepsServingAndSaysSo(t *testing.T) {
 }
 
 func TestUnschedulablePodsAreExplained(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 
 	w.create("web", func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{"disk": "none-has-it"} })
 
@@ -281,7 +282,7 @@ func TestUnschedulablePodsAreExplained(t *testing.T) {
 }
 
 func TestWhatTheAPIServerRefusesIsInvalid(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 
 	// The schema of AppService does not know what makes the name of a variable.
 	w.create("web", env(corev1.EnvVar{Name: "A=B", Value: "x"}))
@@ -294,7 +295,7 @@ func TestWhatTheAPIServerRefusesIsInvalid(t *testing.T) {
 
 // TestTheDefaultIngressClass is not parallel: a default class is there for the whole cluster.
 func TestTheDefaultIngressClass(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.startManager()
 	w.create("web", ingress(&v1alpha1.AppServiceIngress{Host: "a.test"}))
 	w.shows("web", "IngressReady", "False IngressClassMissing", And(
@@ -302,25 +303,25 @@ func TestTheDefaultIngressClass(t *testing.T) {
 
 	// When a class becomes the default one
 	class := newIngressClass("default")
-	w.Expect(api.Create(w.ctx, class)).To(Succeed())
-	t.Cleanup(func() { _ = api.Delete(w.ctx, class) })
+	w.Expect(api.Create(w.Ctx, class)).To(Succeed())
+	t.Cleanup(func() { _ = api.Delete(w.Ctx, class) })
 	class.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: "true"}
-	w.Expect(api.Update(w.ctx, class)).To(Succeed())
+	w.Expect(api.Update(w.Ctx, class)).To(Succeed())
 
 	// Then the Ingress gets it, and nobody takes it for drift.
 	w.ready("web")
-	w.Expect(read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal("default")))
-	mark := w.settled()
+	w.Expect(harness.Read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal("default")))
+	mark := w.Settled()
 	w.looksAfter("web", 1, func() {
-		update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Labels = map[string]string{"look": "again"} })
+		harness.Update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Labels = map[string]string{"look": "again"} })
 	})
-	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+	w.Expect(w.Requests(mark).Writes()).To(BeEmpty())
 	w.Expect(w.ready("web").Status.Drifts).To(BeEmpty())
 
 	// And a class that is declared and taken back gives way to it: the API server gives the default one
 	// only to new Ingresses.
 	for _, declared := range []*string{ptr.To(ingressClass), nil} {
 		w.changeReady("web", ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: declared}))
-		w.Expect(read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal(ptr.Deref(declared, "default"))))
+		w.Expect(harness.Read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal(ptr.Deref(declared, "default"))))
 	}
 }

@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"net/http"
@@ -13,13 +13,14 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // isNoWatch leaves out the watches, which the API server ends from time to time.
 func isNoWatch(r cluster.Request) bool { return r.Verb != "watch" }
 
 func TestTurningAnOptionOffPrunesItsChild(t *testing.T) {
-	shared := newManagedWorld(t)
+	shared := newManagedFixture(t)
 	cases := map[string]struct {
 		on, off edit
 		kind    string
@@ -42,12 +43,12 @@ func TestTurningAnOptionOffPrunesItsChild(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := shared.sub(t, name)
 			w.createReady(name, c.on)
-			child := read(w, name, childKinds[c.kind]())
+			child := harness.Read(w, name, childKinds[c.kind]())
 
 			w.changeReady(name, c.off)
 
-			w.Eventually(w.isGone(name, childKinds[c.kind]())).Should(Succeed())
-			app := eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+			w.Eventually(w.IsGone(name, childKinds[c.kind]())).Should(Succeed())
+			app := harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 				g.Expect(conditions(a)).To(And(
 					HaveKeyWithValue("Ready", "True Ready"),
 					HaveKeyWithValue(c.phase+"Ready", "True NotConfigured")))
@@ -56,21 +57,21 @@ func TestTurningAnOptionOffPrunesItsChild(t *testing.T) {
 
 			// And on again, it is another object.
 			w.changeReady(name, c.on)
-			w.Expect(read(w, name, childKinds[c.kind]()).GetUID()).NotTo(Equal(child.GetUID()))
+			w.Expect(harness.Read(w, name, childKinds[c.kind]()).GetUID()).NotTo(Equal(child.GetUID()))
 			w.Expect(w.ready(name).Status.Drifts).To(BeEmpty(), "what is wanted anew was not deleted by anybody")
 		})
 	}
 }
 
 func TestConfigIsPrunedWhenThePodsUseItNoMore(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", config("A", "1"))
-	mark := w.mark()
+	mark := w.Mark()
 
 	w.changeReady("web", config())
-	w.Eventually(w.isGone("web", &corev1.ConfigMap{})).Should(Succeed())
+	w.Eventually(w.IsGone("web", &corev1.ConfigMap{})).Should(Succeed())
 
-	requests := w.requests(mark)
+	requests := w.Requests(mark)
 	applied, deleted := requests.Applies().Of("deployments.apps"), requests.Verbs("delete").Of("configmaps")
 	w.Expect(applied).To(HaveLen(1))
 	w.Expect(deleted).To(HaveLen(1))
@@ -82,23 +83,23 @@ func TestConfigIsPrunedWhenThePodsUseItNoMore(t *testing.T) {
 // TestTheNumberOfPodsDoesNotFallAsItChangesHands turns replicas over to an autoscaler and takes
 // them back, twice.
 func TestTheNumberOfPodsDoesNotFallAsItChangesHands(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", replicas(4))
-	versions := recorded[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")
+	versions := harness.Versions[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")
 
 	for range 2 {
 		w.changeReady("web", autoscaled(2, 8))
-		read(w, "web", &autoscalingv2.HorizontalPodAutoscaler{})
+		harness.Read(w, "web", &autoscalingv2.HorizontalPodAutoscaler{})
 		w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(4)), "the autoscaler begins with what there is")
 
 		// The autoscaler does its work, and nobody minds.
-		w.scale("kube-controller-manager", w.deployment("web"), 6)
+		w.Scale("kube-controller-manager", w.deployment("web"), 6)
 		w.ready("web")
 
-		mark := w.mark()
+		mark := w.Mark()
 		w.changeReady("web", fixed(4))
 		w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(4)))
-		requests := w.requests(mark)
+		requests := w.Requests(mark)
 		// A delete is refused, and sent again, if the autoscaler's controller has written just before.
 		deleted := requests.Verbs("delete").Of("horizontalpodautoscalers.autoscaling").Where(func(r cluster.Request) bool { return r.Code == http.StatusOK })
 		applied := requests.Applies().Of("deployments.apps")

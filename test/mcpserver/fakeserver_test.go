@@ -14,9 +14,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// standIn is a server of the Model Context Protocol that answers in place of all that the managers
+// fakeServer is a server of the Model Context Protocol that answers in place of all that the managers
 // of a test probe.
-type standIn struct {
+type fakeServer struct {
 	http    *httptest.Server
 	handler http.Handler
 
@@ -34,7 +34,7 @@ type standIn struct {
 	answered time.Time
 }
 
-func newStandIn(t *testing.T) *standIn {
+func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
 	s := newServer("1.2.3")
 	s.http = httptest.NewServer(s.handler)
@@ -43,7 +43,7 @@ func newStandIn(t *testing.T) *standIn {
 }
 
 // newServer is a stand-in that is not served yet.
-func newServer(version string) *standIn {
+func newServer(version string) *fakeServer {
 	answers := mcp.NewServer(&mcp.Implementation{Name: "stand-in", Version: version}, nil)
 	type nothing struct{}
 	for _, name := range []string{"one", "two"} {
@@ -56,7 +56,7 @@ func newServer(version string) *standIn {
 	// Requests come under the name of the Service.
 	paths.Handle("/sse", mcp.NewSSEHandler(serve, &mcp.SSEOptions{DisableLocalhostProtection: true}))
 	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
-	s := &standIn{asked: map[string]int{}}
+	s := &fakeServer{asked: map[string]int{}}
 	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.isHanging() {
 			s.inLine.Add(1)
@@ -74,26 +74,26 @@ func newServer(version string) *standIn {
 	return s
 }
 
-func (s *standIn) close() {
+func (s *fakeServer) close() {
 	s.http.CloseClientConnections()
 	s.http.Close()
 }
 
-func (s *standIn) isHanging() bool {
+func (s *fakeServer) isHanging() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hangs
 }
 
-func (s *standIn) waiting() int { return int(s.inLine.Load()) }
+func (s *fakeServer) waiting() int { return int(s.inLine.Load()) }
 
-func (s *standIn) hang() {
+func (s *fakeServer) hang() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hangs = true
 }
 
-func (s *standIn) refuses(r *http.Request) (status int) {
+func (s *fakeServer) refuses(r *http.Request) (status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked[r.URL.Path]++
@@ -109,13 +109,13 @@ func (s *standIn) refuses(r *http.Request) (status int) {
 }
 
 // lastAnswer is when a request was last answered as it should be.
-func (s *standIn) lastAnswer() time.Time {
+func (s *fakeServer) lastAnswer() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.answered
 }
 
-func (s *standIn) endpoint() *url.URL {
+func (s *fakeServer) endpoint() *url.URL {
 	endpoint, err := url.Parse(s.http.URL)
 	if err != nil {
 		panic(err) // a test server's own address
@@ -123,14 +123,14 @@ func (s *standIn) endpoint() *url.URL {
 	return endpoint
 }
 
-func (s *standIn) set(broken bool, token string) {
+func (s *fakeServer) set(broken bool, token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken, s.token = broken, token
 }
 
 // requests is how many there were for a path.
-func (s *standIn) requests(path string) int {
+func (s *fakeServer) requests(path string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[path]

@@ -12,10 +12,11 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // another is one more server beside the cluster.
-func another(t *testing.T, version string) *standIn {
+func another(t *testing.T, version string) *fakeServer {
 	t.Helper()
 	s := newServer(version)
 	s.http = httptest.NewServer(s.handler)
@@ -24,12 +25,12 @@ func another(t *testing.T, version string) *standIn {
 }
 
 func TestReadyIsTheAnswerOfEveryPodThatTakesTraffic(t *testing.T) {
-	w, network := newNetworkedWorld(t)
+	w, network := newNetworkedFixture(t)
 	w.createReady("tools", often, replicas(3))
 	bad := another(t, "1.2.3")
 	bad.set(true, "")
 	var pods corev1.PodList
-	w.Expect(api.List(w.ctx, &pods, client.InNamespace(w.namespace))).To(Succeed())
+	w.Expect(api.List(w.Ctx, &pods, client.InNamespace(w.Namespace))).To(Succeed())
 
 	network.leadPod(pods.Items[1].Name, bad)
 	server := w.shows("tools", "ProtocolReady", "False ProtocolFailing", ContainSubstring("500"))
@@ -44,15 +45,15 @@ func TestReadyIsTheAnswerOfEveryPodThatTakesTraffic(t *testing.T) {
 func TestNewPodsHaveToAnswerForThemselves(t *testing.T) {
 	for name, pods := range map[string]int32{"one pod": 1, "three pods": 3} {
 		t.Run(name, func(t *testing.T) {
-			w, network := newNetworkedWorld(t)
+			w, network := newNetworkedFixture(t)
 			newer := another(t, "2.0.0")
 			newer.set(true, "")
 			network.lead(otherImage, newer)
 			w.createReady("tools", often, replicas(pods))
-			eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "1.2.3")) })
+			harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "1.2.3")) })
 			old := w.replicaSets("tools")[0].Name
-			w.Expect(read(w, "tools", &v1alpha1.MCPServer{}).Status.AskedVersions).To(Equal([]string{old}))
-			versions := recorded[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+			w.Expect(harness.Read(w, "tools", &v1alpha1.MCPServer{}).Status.AskedVersions).To(Equal([]string{old}))
+			versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
 
 			// When pods take over that Kubernetes takes for ready, and that do not answer
 			w.change("tools", withImage(otherImage))
@@ -70,7 +71,7 @@ func TestNewPodsHaveToAnswerForThemselves(t *testing.T) {
 			}
 			newer.set(false, "")
 			w.complete("tools")
-			server := eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "2.0.0")) })
+			server := harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "2.0.0")) })
 			w.Expect(server.Status.AskedVersions).NotTo(ContainElement(old))
 		})
 	}
@@ -83,7 +84,7 @@ func TestAServerThatStopsAnsweringLosesReadyWithinTwoIntervals(t *testing.T) {
 	// What it takes to be told, on a machine that is busy with other tests: to look at the object, to
 	// write its status, and to see that through a watch. The timer of the prober is late there too.
 	const told = 4 * time.Second
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("tools", func(s *v1alpha1.MCPServerSpec) {
 		s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: interval}, metav1.Duration{Duration: time.Second}
 	})
@@ -109,7 +110,7 @@ func TestAServerThatStopsAnsweringLosesReadyWithinTwoIntervals(t *testing.T) {
 
 // TestAServerThatHangsHoldsUpNobody: even a manager with a single worker goes on.
 func TestAServerThatHangsHoldsUpNobody(t *testing.T) {
-	w, network := newNetworkedWorld(t, func(o *controllers.Options) { o.Concurrency = 1 })
+	w, network := newNetworkedFixture(t, func(o *controllers.Options) { o.Concurrency = 1 })
 	hanging := another(t, "1.2.3")
 	hanging.hang()
 	network.lead(otherImage, hanging)

@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"testing"
@@ -8,11 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // podUIDs tells pods that stayed from pods that were replaced.
-func (w *world) podUIDs(name string) []types.UID {
-	w.t.Helper()
+func (w *fixture) podUIDs(name string) []types.UID {
+	w.T.Helper()
 	var uids []types.UID
 	for _, pod := range w.pods(name) {
 		if pod.DeletionTimestamp == nil {
@@ -25,19 +26,19 @@ func (w *world) podUIDs(name string) []types.UID {
 func TestAChangeOfConfigRollsThePodsOnce(t *testing.T) {
 	for mode, mount := range map[string]string{"as variables": "", "as files": "/etc/shop"} {
 		t.Run(mode, func(t *testing.T) {
-			w := newManagedWorld(t)
+			w := newManagedFixture(t)
 			w.createReady("web", config("A", "1"), func(s *v1alpha1.AppServiceSpec) { s.ConfigMountPath = mount })
 			before := w.podUIDs("web")
 			w.Expect(w.replicaSets("web")).To(HaveLen(1))
-			mark := w.mark()
+			mark := w.Mark()
 
 			w.changeReady("web", config("A", "2"))
-			w.settled()
+			w.Settled()
 
 			w.Expect(w.replicaSets("web")).To(HaveLen(2), "one more version of the pods")
 			w.Expect(w.podUIDs("web")).To(HaveLen(2))
 			w.Expect(w.podUIDs("web")).NotTo(ContainElements(before))
-			applies := w.requests(mark).Applies()
+			applies := w.Requests(mark).Applies()
 			w.Expect(applies.Of("configmaps")).To(HaveLen(1), "%s", applies)
 			w.Expect(applies.Of("deployments.apps")).To(HaveLen(1), "%s", applies)
 			w.Expect(applies.Of("configmaps")[0].Answered).To(BeTemporally("<", applies.Of("deployments.apps")[0].Received),
@@ -51,7 +52,7 @@ func TestAChangeOfConfigRollsThePodsOnce(t *testing.T) {
 }
 
 func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", replicas(4), config("A", "1"))
 	before := w.podUIDs("web")
 
@@ -61,17 +62,17 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 	w.Expect(w.replicaSets("web")).To(HaveLen(1))
 
 	// and a label or an annotation of the AppService changes nothing at all.
-	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Replicas).To(BeEquivalentTo(2)) })
-	mark := w.settled()
+	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Replicas).To(BeEquivalentTo(2)) })
+	mark := w.Settled()
 	deployment := w.deployment("web") // its controller may have been late to say how many pods there are
 	w.looksAfter("web", 1, func() {
-		update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
+		harness.Update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
 			a.Labels = with(a.Labels, "team", "shop")
 			a.Annotations = with(a.Annotations, "note", "mine")
 		})
 	})
-	w.settled()
-	w.Expect(w.requests(mark).Writes()).To(BeEmpty())
+	w.Settled()
+	w.Expect(w.Requests(mark).Writes()).To(BeEmpty())
 	w.Expect(w.deployment("web").ResourceVersion).To(Equal(deployment.ResourceVersion))
 
 	// Nor do options beside the pods.
@@ -85,9 +86,9 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 }
 
 func TestARollingUpdateNeverFallsBelowTheNumberThatIsAskedFor(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", replicas(3))
-	versions := recorded[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")
+	versions := harness.Versions[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")
 
 	w.changeReady("web", withImage(otherImage))
 
@@ -97,7 +98,7 @@ func TestARollingUpdateNeverFallsBelowTheNumberThatIsAskedFor(t *testing.T) {
 }
 
 func TestKubectlScalesAnAppService(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", replicas(2))
 
 	w.kubectl("scale", "appservice/web", "--replicas=4")
@@ -108,6 +109,6 @@ func TestKubectlScalesAnAppService(t *testing.T) {
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(4)))
 	w.Expect(app.Status.Drifts).To(BeEmpty(), "scaling the AppService is a change of its spec")
 	w.Expect(w.replicaSets("web")).To(HaveLen(1))
-	scale := w.kubectl("get", "--raw", "/apis/fixpoint.dev/v1alpha1/namespaces/"+w.namespace+"/appservices/web/scale")
+	scale := w.kubectl("get", "--raw", "/apis/fixpoint.dev/v1alpha1/namespaces/"+w.Namespace+"/appservices/web/scale")
 	w.Expect(scale).To(And(ContainSubstring(`"replicas":4`), ContainSubstring(`"selector":"app.kubernetes.io/name=web"`)))
 }

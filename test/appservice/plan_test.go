@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"context"
@@ -18,16 +18,17 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // planner is an engine with the rights of the manager and no controller that acts.
-func (w *world) planner() *appservice.Engine {
-	w.t.Helper()
+func (w *fixture) planner() *appservice.Engine {
+	w.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	mgr, err := ctrl.NewManager(shared.Config(managerUser+"-planner", managerGroup), ctrl.Options{
+	mgr, err := ctrl.NewManager(shared.Config(harness.ManagerUser+"-planner", harness.ManagerGroup), ctrl.Options{
 		Scheme:  controllers.NewScheme(),
 		Metrics: server.Options{BindAddress: "0"},
-		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{w.Namespace: {}}},
 		Client:  client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
 	})
 	w.Expect(err).NotTo(HaveOccurred())
@@ -41,7 +42,7 @@ func (w *world) planner() *appservice.Engine {
 		defer close(stopped)
 		_ = mgr.Start(ctx)
 	}()
-	w.t.Cleanup(func() { cancel(); <-stopped })
+	w.T.Cleanup(func() { cancel(); <-stopped })
 	w.Expect(mgr.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
 	return engine
 }
@@ -49,7 +50,7 @@ func (w *world) planner() *appservice.Engine {
 // TestAPlanIsWhatThenHappens plans for a live AppService while no manager runs, and lets one run.
 func TestAPlanIsWhatThenHappens(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	engine := w.planner()
 	steps := []struct {
 		given string
@@ -71,11 +72,11 @@ func TestAPlanIsWhatThenHappens(t *testing.T) {
 		{
 			given: "there are drifts, and an option is turned on",
 			setup: func() {
-				w.scale("kubectl", w.deployment("web"), 5)
-				eventually(w, "web", &appsv1.Deployment{}, func(g Gomega, d *appsv1.Deployment) {
+				w.Scale("kubectl", w.deployment("web"), 5)
+				harness.Eventually(w, "web", &appsv1.Deployment{}, func(g Gomega, d *appsv1.Deployment) {
 					g.Expect(d.Status.AvailableReplicas).To(BeEquivalentTo(5), "or its status would move while it is planned")
 				})
-				update(w, "kubectl-edit", "web", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["A"] = "x" })
+				harness.Update(w, "kubectl-edit", "web", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["A"] = "x" })
 				w.change("web", budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
 			},
 			want: []string{
@@ -92,7 +93,7 @@ func TestAPlanIsWhatThenHappens(t *testing.T) {
 		},
 		{
 			given:  "it is deleted",
-			setup:  func() { w.Expect(api.Delete(w.ctx, read(w, "web", &v1alpha1.AppService{}))).To(Succeed()) },
+			setup:  func() { w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1alpha1.AppService{}))).To(Succeed()) },
 			want:   []string{"Deployment: Delete Deployment web"},
 			writes: []string{"delete deployments"},
 		},
@@ -102,10 +103,10 @@ func TestAPlanIsWhatThenHappens(t *testing.T) {
 		versions := w.versions([]string{"web"})
 
 		// A plan changes nothing, and asks for nothing but dry runs.
-		mark := w.mark()
+		mark := w.Mark()
 		var planned []string
 		w.Eventually(func(g Gomega) {
-			plan, err := engine.Plan(w.ctx, read(w, "web", &v1alpha1.AppService{}))
+			plan, err := engine.Plan(w.Ctx, harness.Read(w, "web", &v1alpha1.AppService{}))
 			g.Expect(err).NotTo(HaveOccurred())
 			planned = nil
 			for _, change := range plan.Changes() {
@@ -114,21 +115,21 @@ func TestAPlanIsWhatThenHappens(t *testing.T) {
 			g.Expect(planned).To(Equal(step.want), "%s:\n%s", step.given, plan)
 		}).Should(Succeed())
 		// That a deletion is a dry run stands in its body, which the audit log does not have.
-		w.Expect(w.requests(mark).Writes().Verbs("patch", "create", "update")).To(BeEmpty(), step.given)
+		w.Expect(w.Requests(mark).Writes().Verbs("patch", "create", "update")).To(BeEmpty(), step.given)
 		w.Expect(w.versions([]string{"web"})).To(Equal(versions), step.given)
 
 		// What then happens is that.
-		mark = w.mark()
+		mark = w.Mark()
 		m := w.startManager()
 		if step.given == "it is deleted" {
-			w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+			w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
 		} else {
 			w.ready("web")
-			w.settled()
+			w.Settled()
 		}
-		w.stop(m)
+		w.Stop(m)
 		var writes []string
-		for _, request := range w.requests(mark).By(managerUser).Writes() {
+		for _, request := range w.Requests(mark).By(harness.ManagerUser).Writes() {
 			if request.Subresource == "" {
 				writes = append(writes, request.Verb+" "+request.Resource)
 			}

@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"fmt"
@@ -11,20 +11,21 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // versions are the resource versions of all AppServices and children in the namespace.
-func (w *world) versions(names []string) map[string]string {
-	w.t.Helper()
+func (w *fixture) versions(names []string) map[string]string {
+	w.T.Helper()
 	versions := map[string]string{}
 	for _, name := range names {
-		versions["AppService "+name] = read(w, name, &v1alpha1.AppService{}).ResourceVersion
+		versions["AppService "+name] = harness.Read(w, name, &v1alpha1.AppService{}).ResourceVersion
 		for kind, newObject := range childKinds {
 			object := newObject()
 			if kind == "HorizontalPodAutoscaler" {
 				continue // the autoscaler writes its status as it likes
 			}
-			if err := api.Get(w.ctx, w.key(name), object); err == nil {
+			if err := api.Get(w.Ctx, w.Key(name), object); err == nil {
 				versions[kind+" "+name] = object.GetResourceVersion()
 			}
 		}
@@ -35,9 +36,9 @@ func (w *world) versions(names []string) map[string]string {
 // TestARestartWritesNothing is not parallel: its managers watch all namespaces, with all
 // controllers, as they do unless somebody asks for less.
 func TestARestartWritesNothing(t *testing.T) {
-	w := newWorld(t)
-	everywhere := shared.Config(managerUser)
-	first := w.startManagerAs(everywhere, controllers.Options{})
+	w := newFixture(t)
+	everywhere := shared.Config(harness.ManagerUser)
+	first := w.StartManager(everywhere, controllers.Options{})
 	var names []string
 	for i := range 10 {
 		name := fmt.Sprintf("app-%d", i)
@@ -55,29 +56,29 @@ func TestARestartWritesNothing(t *testing.T) {
 			w.scalesNoMore(name)
 		}
 	}
-	w.settled()
+	w.Settled()
 	before := w.versions(names)
 
 	// When the manager is stopped, and a fresh one has looked at everything
-	w.stop(first)
-	mark := w.mark()
-	second := w.startManagerAs(everywhere, controllers.Options{})
+	w.Stop(first)
+	mark := w.Mark()
+	second := w.StartManager(everywhere, controllers.Options{})
 	for _, name := range names {
-		w.Eventually(func() int { return second.looks("Deployment", name) }).Should(BeNumerically(">=", 1), name)
+		w.Eventually(func() int { return second.Checks("AppService", name, "Deployment") }).Should(BeNumerically(">=", 1), name)
 	}
-	w.settled()
+	w.Settled()
 
 	// Then it has sent nothing but what fills its caches, and nothing has moved.
 	requests, err := shared.Audit().Since(mark)
 	w.Expect(err).NotTo(HaveOccurred())
-	requests = requests.By(managerUser).Where(func(r cluster.Request) bool { return r.Resource != "" })
+	requests = requests.By(harness.ManagerUser).Where(func(r cluster.Request) bool { return r.Resource != "" })
 	w.Expect(requests.Writes()).To(BeEmpty())
 	w.Expect(requests.Verbs("get")).To(BeEmpty())
 	w.Expect(w.versions(names)).To(Equal(before))
 }
 
 func TestWhatHappensWhileTheManagerIsDownIsMadeGood(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	for _, name := range []string{"changed", "deleted", "drifted", "bereft", "created"} {
 		if name != "created" {
 			w.create(name, config("A", "1"))
@@ -86,14 +87,14 @@ func TestWhatHappensWhileTheManagerIsDownIsMadeGood(t *testing.T) {
 	for _, name := range []string{"changed", "deleted", "drifted", "bereft"} {
 		w.ready(name)
 	}
-	w.settled()
+	w.Settled()
 
 	// Given no manager, in whose absence everything happens
-	w.stop(w.managers[0])
+	w.Stop(w.Managers[0])
 	w.change("changed", withImage(otherImage), replicas(3))
-	w.Expect(api.Delete(w.ctx, read(w, "deleted", &v1alpha1.AppService{}))).To(Succeed())
-	update(w, "kubectl-edit", "drifted", &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
-	w.Expect(api.Delete(w.ctx, read(w, "bereft", &corev1.Service{}))).To(Succeed())
+	w.Expect(api.Delete(w.Ctx, harness.Read(w, "deleted", &v1alpha1.AppService{}))).To(Succeed())
+	harness.Update(w, "kubectl-edit", "drifted", &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
+	w.Expect(api.Delete(w.Ctx, harness.Read(w, "bereft", &corev1.Service{}))).To(Succeed())
 	w.create("created")
 
 	// When one starts
@@ -104,26 +105,26 @@ func TestWhatHappensWhileTheManagerIsDownIsMadeGood(t *testing.T) {
 	w.ready("changed")
 	w.Expect(container(w, "changed").Image).To(Equal(otherImage))
 	w.Expect(w.ready("changed").Status.Drifts).To(BeEmpty())
-	w.Eventually(w.isGone("deleted", &v1alpha1.AppService{})).Should(Succeed())
+	w.Eventually(w.IsGone("deleted", &v1alpha1.AppService{})).Should(Succeed())
 	w.Expect(w.left("deleted")).To(BeEmpty())
-	app := eventually(w, "drifted", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Drifts).To(HaveLen(1)) })
+	app := harness.Eventually(w, "drifted", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Drifts).To(HaveLen(1)) })
 	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{
 		Kind: "Deployment", Name: "drifted", Field: `.spec.template.spec.containers[name="app"].image`, Manager: "kubectl-edit",
 		From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`, Action: v1alpha1.DriftCorrected,
 	})))
 	w.Expect(container(w, "drifted").Image).To(Equal(image))
-	app = eventually(w, "bereft", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Drifts).To(HaveLen(1)) })
+	app = harness.Eventually(w, "bereft", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Drifts).To(HaveLen(1)) })
 	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{Kind: "Service", Name: "bereft", Action: v1alpha1.DriftCorrected})))
-	read(w, "bereft", &corev1.Service{})
+	harness.Read(w, "bereft", &corev1.Service{})
 }
 
 // TestADriftAndAChangeOfTheSpecTogetherAreToldApart: both have happened when the manager looks.
 func TestADriftAndAChangeOfTheSpecTogetherAreToldApart(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", replicas(3))
-	w.settled()
-	w.stop(w.managers[0])
-	w.scale("kubectl", w.deployment("web"), 7)
+	w.Settled()
+	w.Stop(w.Managers[0])
+	w.Scale("kubectl", w.deployment("web"), 7)
 	w.change("web", withImage(otherImage))
 
 	w.startManager()

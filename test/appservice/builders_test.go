@@ -1,10 +1,9 @@
-package integration_test
+package appservice_test
 
 import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/types"
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -12,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 const (
@@ -93,9 +93,9 @@ func everything(s *v1alpha1.AppServiceSpec) {
 }
 
 // app builds an AppService with two pods.
-func (w *world) app(name string, edits ...edit) *v1alpha1.AppService {
+func (w *fixture) app(name string, edits ...edit) *v1alpha1.AppService {
 	a := &v1alpha1.AppService{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name},
 		Spec:       v1alpha1.AppServiceSpec{Image: image, Replicas: ptr.To[int32](2)},
 	}
 	for _, e := range edits {
@@ -105,42 +105,42 @@ func (w *world) app(name string, edits ...edit) *v1alpha1.AppService {
 }
 
 // create makes an AppService.
-func (w *world) create(name string, edits ...edit) *v1alpha1.AppService {
-	w.t.Helper()
+func (w *fixture) create(name string, edits ...edit) *v1alpha1.AppService {
+	w.T.Helper()
 	a := w.app(name, edits...)
-	w.Expect(api.Create(w.ctx, a)).To(Succeed())
+	w.Expect(api.Create(w.Ctx, a)).To(Succeed())
 	return a
 }
 
 // createReady makes an AppService and waits until it is Ready.
-func (w *world) createReady(name string, edits ...edit) *v1alpha1.AppService {
-	w.t.Helper()
+func (w *fixture) createReady(name string, edits ...edit) *v1alpha1.AppService {
+	w.T.Helper()
 	w.create(name, edits...)
 	return w.ready(name)
 }
 
 // change edits the spec of an AppService, as its user does.
-func (w *world) change(name string, edits ...edit) {
-	w.t.Helper()
-	live := read(w, name, &v1alpha1.AppService{})
+func (w *fixture) change(name string, edits ...edit) {
+	w.T.Helper()
+	live := harness.Read(w, name, &v1alpha1.AppService{})
 	before := live.DeepCopy()
 	for _, e := range edits {
 		e(&live.Spec)
 	}
-	w.Expect(as("user").Patch(w.ctx, live, client.MergeFrom(before))).To(Succeed())
+	w.Expect(w.As("user").Patch(w.Ctx, live, client.MergeFrom(before))).To(Succeed())
 }
 
 // changeReady edits the spec of an AppService and waits until it is Ready again.
-func (w *world) changeReady(name string, edits ...edit) *v1alpha1.AppService {
-	w.t.Helper()
+func (w *fixture) changeReady(name string, edits ...edit) *v1alpha1.AppService {
+	w.T.Helper()
 	w.change(name, edits...)
 	return w.ready(name)
 }
 
 // ready waits until the AppService is Ready for the spec that it has.
-func (w *world) ready(name string) *v1alpha1.AppService {
-	w.t.Helper()
-	return eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+func (w *fixture) ready(name string) *v1alpha1.AppService {
+	w.T.Helper()
+	return harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 		g.Expect(a.Status.ObservedGeneration).To(Equal(a.Generation))
 		g.Expect(conditions(a)).To(HaveKeyWithValue("Ready", "True Ready"))
 	})
@@ -148,9 +148,9 @@ func (w *world) ready(name string) *v1alpha1.AppService {
 
 // shows waits until a condition of the AppService reads like "False NotOwned" and has a message
 // that matches.
-func (w *world) shows(name, conditionType, statusAndReason string, message types.GomegaMatcher) *v1alpha1.AppService {
-	w.t.Helper()
-	return eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+func (w *fixture) shows(name, conditionType, statusAndReason string, message types.GomegaMatcher) *v1alpha1.AppService {
+	w.T.Helper()
+	return harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 		g.Expect(a.Status.ObservedGeneration).To(Equal(a.Generation))
 		g.Expect(conditions(a)).To(HaveKeyWithValue(conditionType, statusAndReason))
 		g.Expect(messageOf(a, conditionType)).To(message)
@@ -158,81 +158,36 @@ func (w *world) shows(name, conditionType, statusAndReason string, message types
 }
 
 // scalesNoMore waits until the autoscaler, which gets no metrics here, has said all that it has to say.
-func (w *world) scalesNoMore(name string) {
-	w.t.Helper()
+func (w *fixture) scalesNoMore(name string) {
+	w.T.Helper()
 	w.shows(name, "AutoscalingReady", "True ScalingInactive", Not(BeEmpty()))
 }
 
 // phase waits until the resource is in a phase.
-func (w *world) phase(name string, phase v1alpha1.AppServicePhase) *v1alpha1.AppService {
-	w.t.Helper()
-	return eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+func (w *fixture) phase(name string, phase v1alpha1.AppServicePhase) *v1alpha1.AppService {
+	w.T.Helper()
+	return harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 		g.Expect(a.Status.Phase).To(Equal(phase))
 	})
 }
 
-// conditions are the status and the reason of each.
-func conditions(a *v1alpha1.AppService) map[string]string {
-	all := map[string]string{}
-	for _, c := range a.Status.Conditions {
-		all[c.Type] = string(c.Status) + " " + c.Reason
-	}
-	return all
-}
-
-func messageOf(a *v1alpha1.AppService, conditionType string) string {
-	for _, c := range a.Status.Conditions {
-		if c.Type == conditionType {
-			return c.Message
-		}
-	}
-	return ""
-}
-
-// as is a client that writes under a field manager of that name, as kubectl and its like do.
-func as(manager string) client.Client { return client.WithFieldOwner(api, manager) }
-
-// scale sets the number of pods of an object through its scale subresource, as `kubectl scale`
-// and autoscalers do.
-func (w *world) scale(manager string, object client.Object, n int32) {
-	w.t.Helper()
-	scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: n}}
-	w.Expect(as(manager).SubResource("scale").Update(w.ctx, object, client.WithSubResourceBody(scale))).To(Succeed())
-}
-
-// update reads an object, changes it and writes it back under a field manager, until nobody has
-// written in between.
-func update[T client.Object](w *world, manager, name string, object T, change func(T)) T {
-	w.t.Helper()
-	var updated T
-	w.Eventually(func() error {
-		updated = clone(object)
-		if err := api.Get(w.ctx, w.key(name), updated); err != nil {
-			return err
-		}
-		change(updated)
-		return as(manager).Update(w.ctx, updated)
-	}).Should(Succeed())
-	return updated
-}
-
-func (w *world) deployment(name string) *appsv1.Deployment {
-	w.t.Helper()
-	return read(w, name, &appsv1.Deployment{})
+func (w *fixture) deployment(name string) *appsv1.Deployment {
+	w.T.Helper()
+	return harness.Read(w, name, &appsv1.Deployment{})
 }
 
 // replicaSets are those of an AppService, one for each version of its pods.
-func (w *world) replicaSets(name string) []appsv1.ReplicaSet {
-	w.t.Helper()
+func (w *fixture) replicaSets(name string) []appsv1.ReplicaSet {
+	w.T.Helper()
 	var list appsv1.ReplicaSetList
-	w.Expect(api.List(w.ctx, &list, client.InNamespace(w.namespace), client.MatchingLabels{"app.kubernetes.io/name": name})).To(Succeed())
+	w.Expect(api.List(w.Ctx, &list, client.InNamespace(w.Namespace), client.MatchingLabels{"app.kubernetes.io/name": name})).To(Succeed())
 	return list.Items
 }
 
-func (w *world) pods(name string) []corev1.Pod {
-	w.t.Helper()
+func (w *fixture) pods(name string) []corev1.Pod {
+	w.T.Helper()
 	var list corev1.PodList
-	w.Expect(api.List(w.ctx, &list, client.InNamespace(w.namespace), client.MatchingLabels{"app.kubernetes.io/name": name})).To(Succeed())
+	w.Expect(api.List(w.Ctx, &list, client.InNamespace(w.Namespace), client.MatchingLabels{"app.kubernetes.io/name": name})).To(Succeed())
 	return list.Items
 }
 

@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"strings"
@@ -17,19 +17,20 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // container is what of the pods' one container a field of the spec leads to.
-func container(w *world, name string) corev1.Container {
-	w.t.Helper()
+func container(w *fixture, name string) corev1.Container {
+	w.T.Helper()
 	containers := w.deployment(name).Spec.Template.Spec.Containers
 	w.Expect(containers).To(HaveLen(1))
 	return containers[0]
 }
 
 // beYAML matches what reads as the YAML, once it is serialised.
-func beYAML(w *world, got any, want string) {
-	w.t.Helper()
+func beYAML(w *fixture, got any, want string) {
+	w.T.Helper()
 	text, err := yaml.Marshal(got)
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(text).To(MatchYAML(want))
@@ -41,12 +42,12 @@ func beYAML(w *world, got any, want string) {
 func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 	type step struct {
 		edit  edit
-		check func(w *world, name string)
+		check func(w *fixture, name string)
 	}
 	cases := map[string][]step{
 		"image": {
-			{withImage(image), func(w *world, name string) { w.Expect(container(w, name).Image).To(Equal(image)) }},
-			{withImage(otherImage), func(w *world, name string) { w.Expect(container(w, name).Image).To(Equal(otherImage)) }},
+			{withImage(image), func(w *fixture, name string) { w.Expect(container(w, name).Image).To(Equal(image)) }},
+			{withImage(otherImage), func(w *fixture, name string) { w.Expect(container(w, name).Image).To(Equal(otherImage)) }},
 		},
 		"port": {
 			{func(*v1alpha1.AppServiceSpec) {}, portIs(8080)},
@@ -70,15 +71,15 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 			{strategy(v1alpha1.StrategyRollingUpdate), strategyIs(`{type: RollingUpdate, rollingUpdate: {maxSurge: 25%, maxUnavailable: 0}}`)},
 		},
 		"config-as-env": {
-			{config("A", "1"), func(w *world, name string) {
-				w.Expect(read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"A": "1"}))
+			{config("A", "1"), func(w *fixture, name string) {
+				w.Expect(harness.Read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"A": "1"}))
 				beYAML(w, container(w, name).EnvFrom, `[{configMapRef: {name: `+name+`}}]`)
 			}},
-			{config("A", "1", "B", "two\nlines"), func(w *world, name string) {
-				w.Expect(read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"A": "1", "B": "two\nlines"}))
+			{config("A", "1", "B", "two\nlines"), func(w *fixture, name string) {
+				w.Expect(harness.Read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"A": "1", "B": "two\nlines"}))
 			}},
-			{config("B", ""), func(w *world, name string) {
-				w.Expect(read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"B": ""}))
+			{config("B", ""), func(w *fixture, name string) {
+				w.Expect(harness.Read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"B": ""}))
 			}},
 		},
 		"config-as-files": {
@@ -87,7 +88,7 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 				s.ConfigMountPath = "/etc/shop"
 			}, mountIs("/etc/shop")},
 			{func(s *v1alpha1.AppServiceSpec) { s.ConfigMountPath = "/etc/other" }, mountIs("/etc/other")},
-			{func(s *v1alpha1.AppServiceSpec) { config("A", "1")(s); s.ConfigMountPath = "" }, func(w *world, name string) {
+			{func(s *v1alpha1.AppServiceSpec) { config("A", "1")(s); s.ConfigMountPath = "" }, func(w *fixture, name string) {
 				w.Expect(container(w, name).VolumeMounts).To(BeEmpty())
 				w.Expect(w.deployment(name).Spec.Template.Spec.Volumes).To(BeEmpty())
 				beYAML(w, container(w, name).EnvFrom, `[{configMapRef: {name: `+name+`}}]`)
@@ -100,7 +101,7 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 				corev1.EnvVar{Name: "POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 				corev1.EnvVar{Name: "PASSWORD", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
 					LocalObjectReference: corev1.LocalObjectReference{Name: "shop"}, Key: "password", Optional: ptr.To(true)}}},
-			), func(w *world, name string) {
+			), func(w *fixture, name string) {
 				beYAML(w, container(w, name).Env, `
 - {name: MODE, value: fast}
 - {name: POD, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.name}}}
@@ -109,12 +110,12 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 			{env(
 				corev1.EnvVar{Name: "POD", Value: "none"},
 				corev1.EnvVar{Name: "MODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}},
-			), func(w *world, name string) {
+			), func(w *fixture, name string) {
 				w.Expect(container(w, name).Env).To(ConsistOf(
 					corev1.EnvVar{Name: "POD", Value: "none"},
 					corev1.EnvVar{Name: "MODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.uid"}}}))
 			}},
-			{env(), func(w *world, name string) { w.Expect(container(w, name).Env).To(BeEmpty()) }},
+			{env(), func(w *fixture, name string) { w.Expect(container(w, name).Env).To(BeEmpty()) }},
 		},
 		// 1000m is stored as 1, and 0.5Gi as 512Mi.
 		"resources-in-odd-notation": {
@@ -123,7 +124,7 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 					Requests: corev1.ResourceList{"cpu": resource.MustParse("1000m"), "memory": resource.MustParse("0.5Gi")},
 					Limits:   corev1.ResourceList{"cpu": resource.MustParse("2e0"), "memory": resource.MustParse("1073741824")},
 				}
-			}, func(w *world, name string) {
+			}, func(w *fixture, name string) {
 				got := container(w, name).Resources
 				w.Expect(got.Requests.Cpu().Cmp(resource.MustParse("1"))).To(BeZero())
 				w.Expect(got.Requests.Memory().Cmp(resource.MustParse("512Mi"))).To(BeZero())
@@ -132,9 +133,9 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 			}},
 			{func(s *v1alpha1.AppServiceSpec) {
 				s.Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("0.25")}}
-			}, func(w *world, name string) { beYAML(w, container(w, name).Resources, `{requests: {cpu: 250m}}`) }},
+			}, func(w *fixture, name string) { beYAML(w, container(w, name).Resources, `{requests: {cpu: 250m}}`) }},
 			{func(s *v1alpha1.AppServiceSpec) { s.Resources = corev1.ResourceRequirements{} },
-				func(w *world, name string) { beYAML(w, container(w, name).Resources, `{}`) }},
+				func(w *fixture, name string) { beYAML(w, container(w, name).Resources, `{}`) }},
 		},
 		"probes": {
 			{func(s *v1alpha1.AppServiceSpec) {
@@ -143,28 +144,28 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 					Liveness:  &v1alpha1.AppServiceProbe{Path: "/live", Port: ptr.To[int32](9000), InitialDelaySeconds: 3, PeriodSeconds: 20, TimeoutSeconds: 2, FailureThreshold: 5},
 					Startup:   &v1alpha1.AppServiceProbe{Path: "/started", FailureThreshold: 30},
 				}
-			}, func(w *world, name string) {
+			}, func(w *fixture, name string) {
 				c := container(w, name)
 				beYAML(w, c.ReadinessProbe, `{httpGet: {path: /, port: http, scheme: HTTP}, periodSeconds: 10, timeoutSeconds: 1, failureThreshold: 3, successThreshold: 1}`)
 				beYAML(w, c.LivenessProbe, `{httpGet: {path: /live, port: 9000, scheme: HTTP}, initialDelaySeconds: 3, periodSeconds: 20, timeoutSeconds: 2, failureThreshold: 5, successThreshold: 1}`)
 				beYAML(w, c.StartupProbe, `{httpGet: {path: /started, port: http, scheme: HTTP}, periodSeconds: 10, timeoutSeconds: 1, failureThreshold: 30, successThreshold: 1}`)
 			}},
-			{func(s *v1alpha1.AppServiceSpec) { s.Probes = nil }, func(w *world, name string) {
+			{func(s *v1alpha1.AppServiceSpec) { s.Probes = nil }, func(w *fixture, name string) {
 				c := container(w, name)
 				w.Expect([]*corev1.Probe{c.ReadinessProbe, c.LivenessProbe, c.StartupProbe}).To(HaveEach(BeNil()))
 			}},
 		},
 		"autoscaling": {
-			{autoscaled(2, 4), func(w *world, name string) {
-				spec := read(w, name, &autoscalingv2.HorizontalPodAutoscaler{}).Spec
+			{autoscaled(2, 4), func(w *fixture, name string) {
+				spec := harness.Read(w, name, &autoscalingv2.HorizontalPodAutoscaler{}).Spec
 				w.Expect(spec.MinReplicas).To(HaveValue(BeEquivalentTo(2)))
 				w.Expect(spec.MaxReplicas).To(BeEquivalentTo(4))
 				w.Expect(spec.Metrics).To(HaveLen(1))
 			}},
 			{func(s *v1alpha1.AppServiceSpec) {
 				s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 3, MaxReplicas: 5, TargetCPUUtilizationPercent: ptr.To[int32](50), TargetMemoryUtilizationPercent: ptr.To[int32](70)}
-			}, func(w *world, name string) {
-				spec := read(w, name, &autoscalingv2.HorizontalPodAutoscaler{}).Spec
+			}, func(w *fixture, name string) {
+				spec := harness.Read(w, name, &autoscalingv2.HorizontalPodAutoscaler{}).Spec
 				w.Expect(spec.MinReplicas).To(HaveValue(BeEquivalentTo(3)))
 				w.Expect(spec.MaxReplicas).To(BeEquivalentTo(5))
 				beYAML(w, spec.Metrics, `
@@ -179,15 +180,15 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 		},
 		"ingress": {
 			{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To(ingressClass), Annotations: map[string]string{"test/one": "1", "test/two": "2"}}),
-				func(w *world, name string) {
-					in := read(w, name, &networkingv1.Ingress{})
+				func(w *fixture, name string) {
+					in := harness.Read(w, name, &networkingv1.Ingress{})
 					w.Expect(in.Annotations).To(And(HaveKeyWithValue("test/one", "1"), HaveKeyWithValue("test/two", "2")))
 					w.Expect(in.Spec.TLS).To(BeEmpty())
 					w.Expect(w.ready(name).Status.URL).To(Equal("http://a.test"))
 				}},
 			{ingress(&v1alpha1.AppServiceIngress{Host: "b.test", Path: "/shop/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert", Annotations: map[string]string{"test/two": "zwei"}}),
-				func(w *world, name string) {
-					in := read(w, name, &networkingv1.Ingress{})
+				func(w *fixture, name string) {
+					in := harness.Read(w, name, &networkingv1.Ingress{})
 					w.Expect(in.Annotations).To(And(Not(HaveKey("test/one")), HaveKeyWithValue("test/two", "zwei")))
 					beYAML(w, in.Spec, `
 ingressClassName: shared
@@ -198,18 +199,20 @@ rules:
 					w.Expect(w.ready(name).Status.URL).To(Equal("https://b.test/shop"))
 				}},
 			{ingress(&v1alpha1.AppServiceIngress{Host: "b.test", IngressClassName: ptr.To(ingressClass)}),
-				func(w *world, name string) { w.Expect(read(w, name, &networkingv1.Ingress{}).Spec.TLS).To(BeEmpty()) }},
+				func(w *fixture, name string) {
+					w.Expect(harness.Read(w, name, &networkingv1.Ingress{}).Spec.TLS).To(BeEmpty())
+				}},
 		},
 		"imagePullSecrets": {
 			{func(s *v1alpha1.AppServiceSpec) {
 				s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "one"}, {Name: "two"}}
-			}, func(w *world, name string) {
+			}, func(w *fixture, name string) {
 				w.Expect(w.deployment(name).Spec.Template.Spec.ImagePullSecrets).To(ConsistOf(
 					corev1.LocalObjectReference{Name: "one"}, corev1.LocalObjectReference{Name: "two"}))
 			}},
 			{func(s *v1alpha1.AppServiceSpec) {
 				s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "two"}}
-			}, func(w *world, name string) {
+			}, func(w *fixture, name string) {
 				w.Expect(w.deployment(name).Spec.Template.Spec.ImagePullSecrets).To(ConsistOf(corev1.LocalObjectReference{Name: "two"}))
 			}},
 		},
@@ -220,30 +223,30 @@ rules:
 			{func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "" }, accountIs("")},
 		},
 		"nodeSelector": {
-			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-2"} }, func(w *world, name string) {
+			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-2"} }, func(w *fixture, name string) {
 				for _, pod := range w.pods(name) {
 					w.Expect(pod.Spec.NodeName).To(Equal("node-2"))
 				}
 			}},
-			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelArchStable: "amd64"} }, func(w *world, name string) {
+			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelArchStable: "amd64"} }, func(w *fixture, name string) {
 				w.Expect(w.deployment(name).Spec.Template.Spec.NodeSelector).To(Equal(map[string]string{corev1.LabelArchStable: "amd64"}))
 			}},
-			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = nil }, func(w *world, name string) {
+			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = nil }, func(w *fixture, name string) {
 				w.Expect(w.deployment(name).Spec.Template.Spec.NodeSelector).To(BeEmpty())
 			}},
 		},
 		"progressDeadlineSeconds": {
-			{deadline(30), func(w *world, name string) {
+			{deadline(30), func(w *fixture, name string) {
 				w.Expect(w.deployment(name).Spec.ProgressDeadlineSeconds).To(HaveValue(BeEquivalentTo(30)))
 			}},
-			{deadline(60), func(w *world, name string) {
+			{deadline(60), func(w *fixture, name string) {
 				w.Expect(w.deployment(name).Spec.ProgressDeadlineSeconds).To(HaveValue(BeEquivalentTo(60)))
 			}},
 		},
 	}
-	shared := newManagedWorld(t)
+	shared := newManagedFixture(t)
 	for _, account := range []string{"shop", "other"} {
-		shared.Expect(api.Create(shared.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: shared.namespace, Name: account}})).To(Succeed())
+		shared.Expect(api.Create(shared.Ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: account}})).To(Succeed())
 	}
 	for field, steps := range cases {
 		t.Run(field, func(t *testing.T) {
@@ -263,47 +266,47 @@ rules:
 	}
 }
 
-func portIs(port int32) func(*world, string) {
-	return func(w *world, name string) {
+func portIs(port int32) func(*fixture, string) {
+	return func(w *fixture, name string) {
 		beYAML(w, container(w, name).Ports, string(mustYAML([]corev1.ContainerPort{{Name: "http", ContainerPort: port, Protocol: "TCP"}})))
-		ports := read(w, name, &corev1.Service{}).Spec.Ports
+		ports := harness.Read(w, name, &corev1.Service{}).Spec.Ports
 		w.Expect(ports).To(ConsistOf(corev1.ServicePort{Name: "http", Port: port, Protocol: "TCP", TargetPort: intstr.FromString("http")}))
 	}
 }
 
-func podsAre(n int32) func(*world, string) {
-	return func(w *world, name string) {
+func podsAre(n int32) func(*fixture, string) {
+	return func(w *fixture, name string) {
 		w.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(Equal(n)))
-		eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 			g.Expect(a.Status.Replicas).To(Equal(n))
 			g.Expect(a.Status.ReadyReplicas).To(Equal(n))
 		})
 	}
 }
 
-func strategyIs(want string) func(*world, string) {
-	return func(w *world, name string) { beYAML(w, w.deployment(name).Spec.Strategy, want) }
+func strategyIs(want string) func(*fixture, string) {
+	return func(w *fixture, name string) { beYAML(w, w.deployment(name).Spec.Strategy, want) }
 }
 
-func mountIs(path string) func(*world, string) {
-	return func(w *world, name string) {
+func mountIs(path string) func(*fixture, string) {
+	return func(w *fixture, name string) {
 		w.Expect(container(w, name).EnvFrom).To(BeEmpty())
 		beYAML(w, container(w, name).VolumeMounts, `[{name: config, mountPath: `+path+`, readOnly: true}]`)
 		beYAML(w, w.deployment(name).Spec.Template.Spec.Volumes, `[{name: config, configMap: {name: `+name+`, defaultMode: 420}}]`)
 	}
 }
 
-func budgetIs(want string) func(*world, string) {
-	return func(w *world, name string) {
-		spec := read(w, name, &policyv1.PodDisruptionBudget{}).Spec
+func budgetIs(want string) func(*fixture, string) {
+	return func(w *fixture, name string) {
+		spec := harness.Read(w, name, &policyv1.PodDisruptionBudget{}).Spec
 		w.Expect(spec.Selector.MatchLabels).To(Equal(map[string]string{"app.kubernetes.io/name": name}))
 		spec.Selector = nil
 		beYAML(w, spec, want)
 	}
 }
 
-func accountIs(account string) func(*world, string) {
-	return func(w *world, name string) {
+func accountIs(account string) func(*fixture, string) {
+	return func(w *fixture, name string) {
 		w.Expect(w.deployment(name).Spec.Template.Spec.ServiceAccountName).To(Equal(account))
 		pods := w.pods(name)
 		w.Expect(pods).NotTo(BeEmpty())
@@ -327,7 +330,7 @@ func mustYAML(v any) []byte {
 }
 
 func TestSuspendLeavesEverythingAsItIs(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", config("A", "1"))
 
 	// When it is suspended, and things are changed by hand and in the spec
@@ -335,18 +338,18 @@ func TestSuspendLeavesEverythingAsItIs(t *testing.T) {
 	app := w.shows("web", "Suspended", "True Suspended", Not(BeEmpty()))
 	w.Expect(conditions(app)).To(And(HaveKeyWithValue("Ready", "Unknown Suspended"), Not(HaveKey("Reconciling")), Not(HaveKey("Stalled"))))
 	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceSuspended))
-	mark := w.mark()
-	w.scale("kubectl", w.deployment("web"), 5)
-	w.Expect(api.Delete(w.ctx, read(w, "web", &corev1.Service{}))).To(Succeed())
+	mark := w.Mark()
+	w.Scale("kubectl", w.deployment("web"), 5)
+	w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &corev1.Service{}))).To(Succeed())
 	w.change("web", withImage(otherImage))
 	w.shows("web", "Suspended", "True Suspended", Not(BeEmpty())) // for the new generation
 
 	// Then nothing but the status is written,
-	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 		g.Expect(a.Status.ReadyReplicas).To(BeEquivalentTo(5), "the status stays true")
 	})
-	w.settled()
-	w.Expect(w.requests(mark).Writes().Except("appservices.fixpoint.dev")).To(BeEmpty())
+	w.Settled()
+	w.Expect(w.Requests(mark).Writes().Except("appservices.fixpoint.dev")).To(BeEmpty())
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(5)))
 	w.Expect(container(w, "web").Image).To(Equal(image))
 
@@ -356,19 +359,19 @@ func TestSuspendLeavesEverythingAsItIs(t *testing.T) {
 	w.Expect(conditions(app)).NotTo(HaveKey("Suspended"))
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
 	w.Expect(container(w, "web").Image).To(Equal(otherImage))
-	read(w, "web", &corev1.Service{})
+	harness.Read(w, "web", &corev1.Service{})
 	w.Expect(app.Status.Drifts).To(ContainElement(And(HaveField("Manager", "kubectl"), HaveField("Field", ".spec.replicas"), HaveField("From", "2"), HaveField("To", "5"))))
 }
 
 func TestAdoptionIfUnownedTakesOverWhatNobodyOwns(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 
 	// Given a Deployment and a ConfigMap that somebody has made with kubectl
-	deployment := foreignDeployment(w.namespace, "web", map[string]string{"app.kubernetes.io/name": "web"})
+	deployment := foreignDeployment(w.Namespace, "web", map[string]string{"app.kubernetes.io/name": "web"})
 	deployment.Annotations = map[string]string{"team": "shop"}
-	w.Expect(as("kubectl-create").Create(w.ctx, deployment)).To(Succeed())
-	w.Expect(as("kubectl-create").Create(w.ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web"}, Data: map[string]string{"A": "old", "THEIRS": "x"},
+	w.Expect(w.As("kubectl-create").Create(w.Ctx, deployment)).To(Succeed())
+	w.Expect(w.As("kubectl-create").Create(w.Ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "web"}, Data: map[string]string{"A": "old", "THEIRS": "x"},
 	})).To(Succeed())
 
 	// When an AppService of the name may take them over
@@ -385,18 +388,18 @@ func TestAdoptionIfUnownedTakesOverWhatNobodyOwns(t *testing.T) {
 		names = append(names, c.Name)
 	}
 	w.Expect(names).To(ConsistOf("app", "theirs"))
-	configMap := read(w, "web", &corev1.ConfigMap{})
+	configMap := harness.Read(w, "web", &corev1.ConfigMap{})
 	w.Expect(configMap).To(beOwnedBy(app))
 	w.Expect(configMap.Data).To(Equal(map[string]string{"A": "1", "THEIRS": "x"}))
 	w.Expect(app.Status.Drifts).To(BeEmpty(), "what was somebody else's has not drifted")
 
 	// And nothing is left half done: another look writes nothing.
-	mark := w.settled()
-	w.stop(w.managers[0])
+	mark := w.Settled()
+	w.Stop(w.Managers[0])
 	m := w.startManager()
-	w.Eventually(func() int { return m.looks("Deployment", "web") }).Should(BeNumerically(">=", 1))
-	w.settled()
-	w.Expect(w.requests(mark).Applies()).To(BeEmpty())
+	w.Eventually(func() int { return m.Checks("AppService", "web", "Deployment") }).Should(BeNumerically(">=", 1))
+	w.Settled()
+	w.Expect(w.Requests(mark).Applies()).To(BeEmpty())
 }
 
 // foreignDeployment is one that nobody controls, with pods of the given labels.

@@ -12,21 +12,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 const (
@@ -34,11 +32,10 @@ const (
 	system = "fixpoint-system"
 	// patience is how long a test waits for what is bound to come.
 	patience = 90 * time.Second
-	interval = 50 * time.Millisecond
 )
 
-// world is what one test has to itself: a cluster, a cloud, and what it puts there.
-type world struct {
+// fixture is what one test has to itself: a cluster, a cloud, and what it puts there.
+type fixture struct {
 	Gomega
 	t        *testing.T
 	ctx      context.Context
@@ -51,12 +48,10 @@ type world struct {
 	managers []*deploy.Manager
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{t: t, ctx: context.Background()}
-	w.Gomega = NewWithT(reporter{T: t, world: w})
-	w.SetDefaultEventuallyTimeout(patience)
-	w.SetDefaultEventuallyPollingInterval(interval)
+	w := &fixture{t: t, ctx: context.Background()}
+	w.Gomega = NewWithT(harness.Reporter{T: t, Report: w.report})
 	w.recorder = deploy.NewRecorder()
 	t.Cleanup(w.recorder.Close)
 	authorization, err := w.recorder.WriteConfig(t.TempDir())
@@ -90,7 +85,7 @@ var program = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
+	harness.Prepare(harness.Options{Timeout: patience})
 	code := m.Run()
 	if path, err := program(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))
@@ -99,7 +94,7 @@ func TestMain(m *testing.M) {
 }
 
 // run runs kubectl, which has to succeed.
-func (w *world) run(args ...string) string {
+func (w *fixture) run(args ...string) string {
 	w.t.Helper()
 	output, err := w.kubectl.Run(w.ctx, args...)
 	w.Expect(err).NotTo(HaveOccurred())
@@ -107,20 +102,20 @@ func (w *world) run(args ...string) string {
 }
 
 // apply applies text as a user does.
-func (w *world) apply(text string) {
+func (w *fixture) apply(text string) {
 	w.t.Helper()
 	_, err := w.kubectl.Pipe(w.ctx, text, "apply", "--server-side", "--field-manager=user", "-f", "-")
 	w.Expect(err).NotTo(HaveOccurred())
 }
 
 // install applies a folder of config.
-func (w *world) install(folder string) {
+func (w *fixture) install(folder string) {
 	w.t.Helper()
 	w.run("apply", "--server-side", "-k", filepath.Join(deploy.Root, "config", folder))
 }
 
 // namespace makes one in which pods can be made.
-func (w *world) namespace(name string) {
+func (w *fixture) namespace(name string) {
 	w.t.Helper()
 	w.Expect(w.api.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 	w.Eventually(func() error {
@@ -129,19 +124,19 @@ func (w *world) namespace(name string) {
 }
 
 // start runs the manager of this source as the Deployment in the namespace says, and waits for it.
-func (w *world) start(namespace, name string) *deploy.Manager {
+func (w *fixture) start(namespace, name string) *deploy.Manager {
 	w.t.Helper()
 	return w.startPod(deploy.Pod{Program: w.program(), Namespace: namespace, Name: name})
 }
 
-func (w *world) program() string {
+func (w *fixture) program() string {
 	w.t.Helper()
 	path, err := program()
 	w.Expect(err).NotTo(HaveOccurred())
 	return path
 }
 
-func (w *world) startPod(pod deploy.Pod) *deploy.Manager {
+func (w *fixture) startPod(pod deploy.Pod) *deploy.Manager {
 	w.t.Helper()
 	pod.Args = append(w.outside.Arguments(), pod.Args...)
 	m, err := pod.Start(w.ctx, w.cluster)
@@ -158,7 +153,7 @@ func (w *world) startPod(pod deploy.Pod) *deploy.Manager {
 }
 
 // token is one of a ServiceAccount.
-func (w *world) token(namespace, account string) string {
+func (w *fixture) token(namespace, account string) string {
 	w.t.Helper()
 	answer, err := w.clients.CoreV1().ServiceAccounts(namespace).CreateToken(w.ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	w.Expect(err).NotTo(HaveOccurred())
@@ -166,14 +161,14 @@ func (w *world) token(namespace, account string) string {
 }
 
 // audited are the requests of a user since a mark.
-func (w *world) audited(since cluster.Mark, user string) cluster.Requests {
+func (w *fixture) audited(since cluster.Mark, user string) cluster.Requests {
 	w.t.Helper()
 	all, err := w.cluster.Audit().Since(since)
 	w.Expect(err).NotTo(HaveOccurred())
 	return all.By(user)
 }
 
-func (w *world) mark() cluster.Mark {
+func (w *fixture) mark() cluster.Mark {
 	w.t.Helper()
 	mark, err := w.cluster.Audit().Mark()
 	w.Expect(err).NotTo(HaveOccurred())
@@ -181,31 +176,14 @@ func (w *world) mark() cluster.Mark {
 }
 
 // denied are the requests of a user that were answered with 401 or 403.
-func (w *world) denied(since cluster.Mark, user string) cluster.Requests {
+func (w *fixture) denied(since cluster.Mark, user string) cluster.Requests {
 	w.t.Helper()
 	return w.audited(since, user).Where(func(r cluster.Request) bool { return r.Code == 401 || r.Code == 403 })
 }
 
-// ours is an object with conditions.
-type ours interface {
-	client.Object
-}
-
-func conditionsOf(object ours) []metav1.Condition {
-	switch o := object.(type) {
-	case *v1alpha1.AppService:
-		return o.Status.Conditions
-	case *v1alpha1.MCPServer:
-		return o.Status.Conditions
-	case *v1alpha1.SecureStorage:
-		return o.Status.Conditions
-	}
-	return nil
-}
-
-// condition is what it says of a type, such as "True Ready".
-func condition(object ours, name string) string {
-	c := meta.FindStatusCondition(conditionsOf(object), name)
+// condition is the status and reason of a condition, such as "True Ready", of the spec that the object has.
+func condition(object client.Object, name string) string {
+	c := meta.FindStatusCondition(harness.StatusOf(object).Conditions, name)
 	if c == nil || c.ObservedGeneration != object.GetGeneration() {
 		return ""
 	}
@@ -213,16 +191,16 @@ func condition(object ours, name string) string {
 }
 
 // shows waits for a condition.
-func (w *world) shows(object ours, name, want string) {
+func (w *fixture) shows(object client.Object, name, want string) {
 	w.t.Helper()
 	w.Eventually(func(g Gomega) {
 		g.Expect(w.api.Get(w.ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
-		g.Expect(condition(object, name)).To(Equal(want), "%+v", conditionsOf(object))
+		g.Expect(condition(object, name)).To(Equal(want), "%+v", harness.StatusOf(object).Conditions)
 	}).Should(Succeed())
 }
 
 // ready waits until the objects are Ready for the spec that they have.
-func (w *world) ready(objects ...ours) {
+func (w *fixture) ready(objects ...client.Object) {
 	w.t.Helper()
 	for _, object := range objects {
 		w.shows(object, "Ready", "True Ready")
@@ -242,22 +220,13 @@ func storage(namespace, name string) *v1alpha1.SecureStorage {
 }
 
 // gone waits until the object is not there any more.
-func (w *world) gone(object client.Object) {
+func (w *fixture) gone(object client.Object) {
 	w.t.Helper()
-	w.Eventually(func() error {
-		err := w.api.Get(w.ctx, client.ObjectKeyFromObject(object), object)
-		switch {
-		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-			return nil
-		case err == nil:
-			return fmt.Errorf("%T %s is there, with finalizers %q", object, object.GetName(), object.GetFinalizers())
-		}
-		return err
-	}).Should(Succeed())
+	w.Eventually(func() error { return harness.Gone(w.ctx, w.api, client.ObjectKeyFromObject(object), object) }).Should(Succeed())
 }
 
 // quiet waits until the user has sent no write for a while.
-func (w *world) quiet(user string) {
+func (w *fixture) quiet(user string) {
 	w.t.Helper()
 	const window = 3 * time.Second
 	began := time.Now()
@@ -272,19 +241,7 @@ func (w *world) quiet(user string) {
 	}).Should(BeNumerically(">", window), "the manager never came to rest")
 }
 
-// reporter adds what there is to see to every expectation that fails.
-type reporter struct {
-	*testing.T
-	world *world
-}
-
-// Fatalf implements what gomega needs of a test.
-func (r reporter) Fatalf(format string, args ...any) {
-	r.Helper()
-	r.T.Fatalf(format+"\n%s", append(args, r.world.report())...)
-}
-
-func (w *world) report() string {
+func (w *fixture) report() string {
 	var b strings.Builder
 	if w.kubectl == nil || w.cluster == nil {
 		return ""

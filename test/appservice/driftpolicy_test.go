@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"testing"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // drifted is the Event that drift policy Report gives, once.
@@ -19,25 +20,25 @@ const drifted = "Warning Drifted Drifted is True: "
 
 // TestReportedDriftStandsUntilItIsGone shows the drift policy Report.
 func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
-	shared := newResyncingWorld(t)
+	shared := newResyncingFixture(t)
 	// ends are the ways in which a drift can go.
 	ends := map[string]struct {
-		end func(w *world, name string)
+		end func(w *fixture, name string)
 		// image and replicas are what is there then.
 		image    string
 		replicas int32
 	}{
 		"reverted-by-hand": {
-			end: func(w *world, name string) {
-				update(w, "kubectl-edit", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = image })
+			end: func(w *fixture, name string) {
+				harness.Update(w, "kubectl-edit", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = image })
 			}, image: image, replicas: 2,
 		},
 		"corrected-by-policy": {
-			end:   func(w *world, name string) { w.change(name, drift(v1alpha1.DriftCorrect)) },
+			end:   func(w *fixture, name string) { w.change(name, drift(v1alpha1.DriftCorrect)) },
 			image: image, replicas: 2,
 		},
 		"taken-into-the-spec": {
-			end:   func(w *world, name string) { w.change(name, withImage(otherImage)) },
+			end:   func(w *fixture, name string) { w.change(name, withImage(otherImage)) },
 			image: otherImage, replicas: 2,
 		},
 	}
@@ -47,7 +48,7 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 			w.createReady(name, drift(v1alpha1.DriftReport), config("A", "1"))
 
 			// When somebody changes the image
-			update(w, "kubectl-set", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
+			harness.Update(w, "kubectl-set", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
 
 			// Then it is told,
 			app := w.shows(name, "Drifted", "True Drifted", And(
@@ -62,16 +63,16 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 
 			// and left, however often the manager looks, with one Event,
 			w.ready(name)
-			before, mark := w.deployment(name), w.mark()
+			before, mark := w.deployment(name), w.Mark()
 			w.judged(name, 3)
-			writes := w.requests(mark).Writes().Where(func(r cluster.Request) bool { return r.Resource == "deployments" && r.Name == name })
+			writes := w.Requests(mark).Writes().Where(func(r cluster.Request) bool { return r.Resource == "deployments" && r.Name == name })
 			w.Expect(writes).To(BeEmpty(), "%s", writes)
 			// Its own controller may still write its status.
 			after := w.deployment(name)
 			w.Expect(after.Generation).To(Equal(before.Generation))
 			w.Expect(after.Annotations).To(Equal(before.Annotations))
 			w.Expect(after.Labels).To(Equal(before.Labels))
-			app = read(w, name, &v1alpha1.AppService{})
+			app = harness.Read(w, name, &v1alpha1.AppService{})
 			w.Expect(app.Status.Drifts).To(HaveLen(1))
 			w.Expect(app.Status.Drifts[0].Time).To(Equal(noticed), "the time is when it was noticed first")
 			w.Eventually(func() []string { return w.events(name) }).Should(ContainElement(HavePrefix(drifted)))
@@ -80,13 +81,13 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 			w.changeReady(name, replicas(3), config("A", "2"))
 			w.Expect(container(w, name).Image).To(Equal(otherImage))
 			w.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
-			w.Expect(read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"A": "2"}))
+			w.Expect(harness.Read(w, name, &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"A": "2"}))
 			w.Expect(conditions(w.ready(name))).To(HaveKeyWithValue("Drifted", "True Drifted"))
 			w.changeReady(name, replicas(2))
 
 			// until it is gone.
 			c.end(w, name)
-			eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+			harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 				g.Expect(conditions(a)).To(And(HaveKeyWithValue("Ready", "True Ready"), Not(HaveKey("Drifted"))))
 				g.Expect(a.Status.ObservedGeneration).To(Equal(a.Generation))
 				g.Expect(a.Status.Drifts).NotTo(ContainElement(HaveField("Action", v1alpha1.DriftReported)))
@@ -105,11 +106,11 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 
 // judged returns when the manager has judged an AppService so many times from now on: it finds the
 // Service as it should be, while the Deployment has drifted.
-func (w *world) judged(name string, times int) {
-	w.t.Helper()
-	m := w.managers[len(w.managers)-1]
-	before := m.looks("Service", name)
-	w.Eventually(func() int { return m.looks("Service", name) }).Should(BeNumerically(">=", before+times), "looks at %s", name)
+func (w *fixture) judged(name string, times int) {
+	w.T.Helper()
+	m := w.Managers[len(w.Managers)-1]
+	before := m.Checks("AppService", name, "Service")
+	w.Eventually(func() int { return m.Checks("AppService", name, "Service") }).Should(BeNumerically(">=", before+times), "looks at %s", name)
 }
 
 func filter(texts []string, prefix string) []string {
@@ -123,15 +124,15 @@ func filter(texts []string, prefix string) []string {
 }
 
 func TestUnderReportAMissingChildIsMadeAnewEvenSo(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", drift(v1alpha1.DriftReport), everything)
 
 	for kind, newObject := range childKinds {
-		before := read(w, "web", newObject())
-		w.Expect(api.Delete(w.ctx, before)).To(Succeed())
+		before := harness.Read(w, "web", newObject())
+		w.Expect(api.Delete(w.Ctx, before)).To(Succeed())
 		w.Eventually(func(g Gomega) {
 			after := newObject()
-			g.Expect(api.Get(w.ctx, w.key("web"), after)).To(Succeed())
+			g.Expect(api.Get(w.Ctx, w.Key("web"), after)).To(Succeed())
 			g.Expect(after.GetUID()).NotTo(Equal(before.GetUID()), kind)
 		}).Should(Succeed())
 		w.ready("web")
@@ -139,13 +140,13 @@ func TestUnderReportAMissingChildIsMadeAnewEvenSo(t *testing.T) {
 }
 
 func TestADriftThatIsReportedStandsWhileAnEarlierPhaseGates(t *testing.T) {
-	w := newResyncingWorld(t)
+	w := newResyncingFixture(t)
 	w.createReady("web", drift(v1alpha1.DriftReport), budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
-	update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
+	harness.Update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
 		b.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(2))
 	})
 	w.shows("web", "Drifted", "True Drifted", ContainSubstring("kubectl-edit changed .spec.maxUnavailable from 1 to 2"))
-	versions := recorded[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
+	versions := harness.Versions[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
 
 	// When the Deployment, which comes before the disruption budget, is not ready for a while
 	w.change("web", withImage(cluster.ImageNeverReady))
@@ -162,10 +163,10 @@ func TestADriftThatIsReportedStandsWhileAnEarlierPhaseGates(t *testing.T) {
 	// And it is over as soon as it is undone, whatever else there is to wait for.
 	w.change("web", withImage(cluster.ImageNeverReady))
 	w.shows("web", "DisruptionBudgetReady", "Unknown Blocked", Not(BeEmpty()))
-	update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
+	harness.Update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
 		b.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(1))
 	})
-	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 		g.Expect(conditions(a)).To(And(HaveKeyWithValue("Ready", HavePrefix("False ")), Not(HaveKey("Drifted"))))
 		g.Expect(a.Status.Drifts).To(BeEmpty())
 	})

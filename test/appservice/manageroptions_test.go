@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"testing"
@@ -11,13 +11,14 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // writers are the users that have written in the namespace, Leases aside.
-func (w *world) writers(since cluster.Mark) map[string]int {
-	w.t.Helper()
+func (w *fixture) writers(since cluster.Mark) map[string]int {
+	w.T.Helper()
 	writers := map[string]int{}
-	for _, request := range w.requests(since).Writes() {
+	for _, request := range w.Requests(since).Writes() {
 		writers[request.User]++
 	}
 	return writers
@@ -26,16 +27,16 @@ func (w *world) writers(since cluster.Mark) map[string]int {
 // TestOneOfTwoManagersWorksAndTheOtherTakesOver runs two managers that elect a leader.
 func TestOneOfTwoManagersWorksAndTheOtherTakesOver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	start := func(user string) *runningManager {
+	w := newFixture(t)
+	start := func(user string) *harness.Manager {
 		options := w.options()
-		options.LeaderElection, options.LeaderElectionNamespace = true, w.namespace
+		options.LeaderElection, options.LeaderElectionNamespace = true, w.Namespace
 		options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = 15*time.Second, 10*time.Second, 500*time.Millisecond
-		return w.startManagerAs(shared.Config(managerUser+user, managerGroup), options)
+		return w.StartManager(shared.Config(harness.ManagerUser+user, harness.ManagerGroup), options)
 	}
 	holder := func() string {
 		lease := &coordinationv1.Lease{}
-		if err := api.Get(w.ctx, w.key(controllers.LeaderElectionID), lease); err != nil || lease.Spec.HolderIdentity == nil {
+		if err := api.Get(w.Ctx, w.Key(controllers.LeaderElectionID), lease); err != nil || lease.Spec.HolderIdentity == nil {
 			return ""
 		}
 		return *lease.Spec.HolderIdentity
@@ -46,56 +47,56 @@ func TestOneOfTwoManagersWorksAndTheOtherTakesOver(t *testing.T) {
 	w.Eventually(holder).ShouldNot(BeEmpty())
 	leader := holder()
 	two := start("-two")
-	w.Eventually(func() int { return two.log.count("Starting EventSource") }).Should(BeNumerically(">", 0), "the standby fills its caches")
-	began := w.mark()
+	w.Eventually(func() int { return two.Log.Count("Starting EventSource") }).Should(BeNumerically(">", 0), "the standby fills its caches")
+	began := w.Mark()
 	w.createReady("web", replicas(2), config("A", "1"))
-	w.settled()
+	w.Settled()
 
 	// Then only the leader writes.
-	w.Expect(w.writers(began)).To(And(HaveKey(managerUser+"-one"), HaveLen(1)))
+	w.Expect(w.writers(began)).To(And(HaveKey(harness.ManagerUser+"-one"), HaveLen(1)))
 	w.Expect(holder()).To(Equal(leader))
 
 	// When it is stopped gracefully
-	w.stop(one)
-	mark := w.mark()
+	w.Stop(one)
+	mark := w.Mark()
 	stopped := time.Now()
 
 	// Then the other takes over at once, and not after the Lease has run out,
 	w.Eventually(holder).ShouldNot(Or(BeEmpty(), Equal(leader)))
 	w.Expect(time.Since(stopped)).To(BeNumerically("<", 10*time.Second))
-	w.scale("kubectl", w.deployment("web"), 5)
-	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	w.Scale("kubectl", w.deployment("web"), 5)
+	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 		g.Expect(a.Status.Drifts).To(HaveLen(1))
 		g.Expect(a.Status.Drifts[0].Manager).To(Equal("kubectl"))
 	})
-	eventually(w, "web", &appsv1.Deployment{}, func(g Gomega, d *appsv1.Deployment) { g.Expect(d.Spec.Replicas).To(HaveValue(BeEquivalentTo(2))) })
+	harness.Eventually(w, "web", &appsv1.Deployment{}, func(g Gomega, d *appsv1.Deployment) { g.Expect(d.Spec.Replicas).To(HaveValue(BeEquivalentTo(2))) })
 	// and only it writes.
-	w.Expect(w.writers(mark)).To(And(HaveKey(managerUser+"-two"), HaveLen(1)))
+	w.Expect(w.writers(mark)).To(And(HaveKey(harness.ManagerUser+"-two"), HaveLen(1)))
 }
 
 func TestAManagerKeepsToItsNamespaces(t *testing.T) {
 	t.Parallel()
-	inside, alsoInside, outside := newWorld(t), newWorld(t), newWorld(t)
+	inside, alsoInside, outside := newFixture(t), newFixture(t), newFixture(t)
 	options := inside.options()
-	options.Namespaces = []string{inside.namespace, alsoInside.namespace}
-	m := inside.startManagerAs(shared.Config(managerUser), options)
-	alsoInside.managers, outside.managers = inside.managers, inside.managers
+	options.Namespaces = []string{inside.Namespace, alsoInside.Namespace}
+	m := inside.StartManager(shared.Config(harness.ManagerUser), options)
+	alsoInside.Managers, outside.Managers = inside.Managers, inside.Managers
 
 	outside.create("web")
 	inside.createReady("web")
 	alsoInside.createReady("web")
 
-	outside.settled()
-	outside.Expect(outside.requests(outside.began)).To(BeEmpty(), "nothing is even asked of a namespace that is not watched")
-	app := read(outside, "web", &v1alpha1.AppService{})
+	outside.Settled()
+	outside.Expect(outside.Requests(outside.Began)).To(BeEmpty(), "nothing is even asked of a namespace that is not watched")
+	app := harness.Read(outside, "web", &v1alpha1.AppService{})
 	outside.Expect(app.Status.Conditions).To(BeEmpty())
 	outside.Expect(app.Finalizers).To(BeEmpty())
-	outside.Expect(m.log.count(outside.namespace)).To(BeZero())
+	outside.Expect(m.Log.Count(outside.Namespace)).To(BeZero())
 }
 
 func TestWrongOptionsFailClearly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	cases := map[string]struct {
 		options controllers.Options
 		want    string
@@ -104,7 +105,7 @@ func TestWrongOptionsFailClearly(t *testing.T) {
 		"concurrency": {controllers.Options{Concurrency: -1}, "the concurrency is -1: it must be at least 1"},
 	}
 	for name, c := range cases {
-		_, err := controllers.NewManager(w.ctx, shared.Config(managerUser), c.options)
+		_, err := controllers.NewManager(w.Ctx, shared.Config(harness.ManagerUser), c.options)
 		w.Expect(err).To(MatchError(HavePrefix(c.want)), name)
 	}
 }
@@ -112,12 +113,12 @@ func TestWrongOptionsFailClearly(t *testing.T) {
 // TestAManagerThatCannotStartStillStops: it has no rights, and so its caches never fill.
 func TestAManagerThatCannotStartStillStops(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	const user = managerUser + "-without-rights"
-	m := w.startManagerAs(shared.Config(user), w.options())
+	w := newFixture(t)
+	const user = harness.ManagerUser + "-without-rights"
+	m := w.StartManager(shared.Config(user), w.options())
 	w.Eventually(func() cluster.Requests {
-		return w.requests(w.began).By(user).Where(func(r cluster.Request) bool { return r.Code == 403 })
+		return w.Requests(w.Began).By(user).Where(func(r cluster.Request) bool { return r.Code == 403 })
 	}).ShouldNot(BeEmpty())
 
-	w.stop(m)
+	w.Stop(m)
 }

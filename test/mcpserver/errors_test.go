@@ -11,10 +11,11 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 func TestWhyPodsDoNotStartStandsInTheCondition(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.create("pulls", unasked, withImage(cluster.ImagePullFails))
 	w.create("crashes", unasked, withImage(cluster.ImageCrashes))
 
@@ -25,15 +26,15 @@ func TestWhyPodsDoNotStartStandsInTheCondition(t *testing.T) {
 }
 
 func TestWhyPodsAreNotLetInStandsInTheCondition(t *testing.T) {
-	w := newManagedWorld(t)
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "small"}}
+	w := newManagedFixture(t)
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "small"}}
 	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
-	w.Expect(api.Create(w.ctx, quota)).To(Succeed())
-	eventually(w, "small", &corev1.ResourceQuota{}, func(g Gomega, q *corev1.ResourceQuota) { g.Expect(q.Status.Hard).NotTo(BeEmpty()) })
+	w.Expect(api.Create(w.Ctx, quota)).To(Succeed())
+	harness.Eventually(w, "small", &corev1.ResourceQuota{}, func(g Gomega, q *corev1.ResourceQuota) { g.Expect(q.Status.Hard).NotTo(BeEmpty()) })
 	w.create("refused", unasked)
 	w.shows("refused", "DeploymentReady", "False QuotaExceeded", ContainSubstring("pods cannot be created: exceeded quota: small, requested: pods=1, limited: pods=0"))
 
-	update(w, "administrator", "small", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
+	harness.Update(w, "administrator", "small", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
 		q.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
 	})
 	w.create("large", unasked, func(s *v1alpha1.MCPServerSpec) {
@@ -43,7 +44,7 @@ func TestWhyPodsAreNotLetInStandsInTheCondition(t *testing.T) {
 }
 
 func TestARolloutThatFailsLeavesOldPodsServingAndSaysSo(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("tools", often, replicas(2))
 	before := w.podUIDs("tools")
 
@@ -57,7 +58,7 @@ func TestARolloutThatFailsLeavesOldPodsServingAndSaysSo(t *testing.T) {
 	w.Expect(conditions(server)).To(And(HaveKeyWithValue("Ready", "True Ready"), HaveKeyWithValue("Reconciling", "True OldReplicasServing")))
 	w.Expect(messageOf(server, "Ready")).To(HavePrefix("Deployment: " + why))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(2))
-	w.settled()
+	w.Settled()
 	w.Expect(w.podUIDs("tools")).To(ContainElements(before))
 
 	// and when the deadline is over, that it is.
@@ -74,12 +75,12 @@ func TestARolloutThatFailsLeavesOldPodsServingAndSaysSo(t *testing.T) {
 }
 
 func TestASecretThatGoesMissingTakesNothingDown(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createSecret("one", "k", "1")
 	w.createReady("tools", unasked, fromSecrets("one"))
 	before := w.podUIDs("tools")
 
-	w.Expect(api.Delete(w.ctx, read(w, "one", &corev1.Secret{}))).To(Succeed())
+	w.Expect(api.Delete(w.Ctx, harness.Read(w, "one", &corev1.Secret{}))).To(Succeed())
 	server := w.shows("tools", "DependenciesReady", "False DependencyMissing", ContainSubstring("Secret one"))
 	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerDegraded))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(1))

@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"testing"
@@ -11,34 +11,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // resync is how often the manager of a test looks at everything although nothing has changed.
 const resync = time.Second
 
-// newResyncingWorld is a world whose manager looks at everything all the time.
-func newResyncingWorld(t *testing.T) *world {
+// newResyncingFixture is a world whose manager looks at everything all the time.
+func newResyncingFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	options := w.options()
 	options.SyncPeriod = resync
-	w.startManagerAs(shared.Config(managerUser), options)
+	w.StartManager(shared.Config(harness.ManagerUser), options)
 	return w
 }
 
 // looks returns when the manager has looked at the Deployment of an AppService and found nothing
 // to do, so many times from now on.
-func (w *world) looks(name string, times int) {
-	w.t.Helper()
+func (w *fixture) looks(name string, times int) {
+	w.T.Helper()
 	w.looksAfter(name, times, func() {})
 }
 
 // looksAfter is looks from something on that makes the manager look.
-func (w *world) looksAfter(name string, times int, act func()) {
-	w.t.Helper()
-	m := w.managers[len(w.managers)-1]
-	look := func() int { return m.looks("Deployment", name) }
+func (w *fixture) looksAfter(name string, times int, act func()) {
+	w.T.Helper()
+	m := w.Managers[len(w.Managers)-1]
+	look := func() int { return m.Checks("AppService", name, "Deployment") }
 	before := look()
 	act()
 	w.Eventually(look).Should(BeNumerically(">=", before+times), "looks at %s", name)
@@ -47,43 +48,43 @@ func (w *world) looksAfter(name string, times int, act func()) {
 // TestCoWritersLiveInPeace lets others write what is theirs into children. All of it survives
 // every reconcile, none of it is drift, and nobody is made to write again.
 func TestCoWritersLiveInPeace(t *testing.T) {
-	shared := newResyncingWorld(t)
+	shared := newResyncingFixture(t)
 	cases := map[string]struct {
 		edits []edit
-		write func(w *world, name string)
+		write func(w *fixture, name string)
 		// stays is what the other has written.
-		stays func(w *world, g Gomega, name string)
+		stays func(w *fixture, g Gomega, name string)
 	}{
 		"rollout-restart": {
-			write: func(w *world, name string) { w.kubectl("rollout", "restart", "deployment/"+name) },
-			stays: func(w *world, g Gomega, name string) {
+			write: func(w *fixture, name string) { w.kubectl("rollout", "restart", "deployment/"+name) },
+			stays: func(w *fixture, g Gomega, name string) {
 				g.Expect(w.deployment(name).Spec.Template.Annotations).To(HaveKey("kubectl.kubernetes.io/restartedAt"))
 				g.Expect(w.replicaSets(name)).To(HaveLen(2), "the pods were restarted")
 			},
 		},
 		"autoscaler": {
 			edits: []edit{autoscaled(2, 8)},
-			write: func(w *world, name string) { w.scale("kube-controller-manager", w.deployment(name), 6) },
-			stays: func(w *world, g Gomega, name string) {
+			write: func(w *fixture, name string) { w.Scale("kube-controller-manager", w.deployment(name), 6) },
+			stays: func(w *fixture, g Gomega, name string) {
 				g.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(BeEquivalentTo(6)))
 			},
 		},
 		"autoscaler-of-the-users-own": {
 			edits: []edit{func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }},
-			write: func(w *world, name string) { w.scale("keda", w.deployment(name), 3) },
-			stays: func(w *world, g Gomega, name string) {
+			write: func(w *fixture, name string) { w.Scale("keda", w.deployment(name), 3) },
+			stays: func(w *fixture, g Gomega, name string) {
 				g.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
 			},
 		},
 		"sidecar": {
-			write: func(w *world, name string) {
-				update(w, "injector", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+			write: func(w *fixture, name string) {
+				harness.Update(w, "injector", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
 					sidecar := corev1.Container{Name: "proxy", Image: "registry.test/proxy:1", Env: []corev1.EnvVar{{Name: "MODE", Value: "proxy"}}}
 					pod := &d.Spec.Template.Spec
 					pod.Containers = append([]corev1.Container{sidecar}, pod.Containers...)
 				})
 			},
-			stays: func(w *world, g Gomega, name string) {
+			stays: func(w *fixture, g Gomega, name string) {
 				containers := w.deployment(name).Spec.Template.Spec.Containers
 				g.Expect(containers).To(HaveLen(2))
 				g.Expect(containers[0].Name).To(Equal("proxy"))
@@ -93,29 +94,29 @@ func TestCoWritersLiveInPeace(t *testing.T) {
 			},
 		},
 		"environment-of-the-container": {
-			write: func(w *world, name string) {
-				update(w, "injector", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+			write: func(w *fixture, name string) {
+				harness.Update(w, "injector", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
 					c := &d.Spec.Template.Spec.Containers[0]
 					c.Env = append(c.Env, corev1.EnvVar{Name: "TRACING", Value: "on"})
 				})
 			},
-			stays: func(w *world, g Gomega, name string) {
+			stays: func(w *fixture, g Gomega, name string) {
 				g.Expect(container(w, name).Env).To(ConsistOf(corev1.EnvVar{Name: "MODE", Value: "fast"}, corev1.EnvVar{Name: "TRACING", Value: "on"}))
 			},
 		},
 		"labels-annotations-and-finalizers": {
-			write: func(w *world, name string) {
+			write: func(w *fixture, name string) {
 				for _, newObject := range []func() client.Object{childKinds["Deployment"], childKinds["Service"], childKinds["ConfigMap"]} {
-					update(w, "team", name, newObject(), func(o client.Object) {
+					harness.Update(w, "team", name, newObject(), func(o client.Object) {
 						o.GetLabels()["team"] = "shop"
 						o.SetAnnotations(with(o.GetAnnotations(), "team/contact", "shop@example.com"))
 						o.SetFinalizers(append(o.GetFinalizers(), "team.test/keep"))
 					})
 				}
 			},
-			stays: func(w *world, g Gomega, name string) {
+			stays: func(w *fixture, g Gomega, name string) {
 				for _, newObject := range []func() client.Object{childKinds["Deployment"], childKinds["Service"], childKinds["ConfigMap"]} {
-					o := read(w, name, newObject())
+					o := harness.Read(w, name, newObject())
 					g.Expect(o.GetLabels()).To(HaveKeyWithValue("team", "shop"))
 					g.Expect(o.GetAnnotations()).To(HaveKeyWithValue("team/contact", "shop@example.com"))
 					g.Expect(o.GetFinalizers()).To(ContainElement("team.test/keep"))
@@ -124,12 +125,12 @@ func TestCoWritersLiveInPeace(t *testing.T) {
 		},
 		// The cloud's load balancer controller, for example, writes into the Service.
 		"more-ports-and-fields-of-the-service": {
-			write: func(w *world, name string) {
+			write: func(w *fixture, name string) {
 				raw := `{"spec":{"ports":[{"name":"metrics","port":9100,"protocol":"TCP","targetPort":9100}],"sessionAffinity":"ClientIP"}}`
-				w.Expect(as("prometheus").Patch(w.ctx, read(w, name, &corev1.Service{}), client.RawPatch(types.StrategicMergePatchType, []byte(raw)))).To(Succeed())
+				w.Expect(w.As("prometheus").Patch(w.Ctx, harness.Read(w, name, &corev1.Service{}), client.RawPatch(types.StrategicMergePatchType, []byte(raw)))).To(Succeed())
 			},
-			stays: func(w *world, g Gomega, name string) {
-				service := read(w, name, &corev1.Service{})
+			stays: func(w *fixture, g Gomega, name string) {
+				service := harness.Read(w, name, &corev1.Service{})
 				g.Expect(service.Spec.Ports).To(HaveLen(2))
 				g.Expect(service.Spec.SessionAffinity).To(Equal(corev1.ServiceAffinityClientIP))
 			},
@@ -152,7 +153,7 @@ func TestCoWritersLiveInPeace(t *testing.T) {
 
 			// through a change of the spec,
 			w.changeReady(name, withImage(otherImage), config("A", "2"))
-			w.Expect(read(w, name, &corev1.ConfigMap{}).Data).To(HaveKeyWithValue("A", "2"))
+			w.Expect(harness.Read(w, name, &corev1.ConfigMap{}).Data).To(HaveKeyWithValue("A", "2"))
 
 			// and nobody is told of a drift.
 			app := w.ready(name)
@@ -172,7 +173,7 @@ func with(m map[string]string, key, value string) map[string]string {
 }
 
 func TestAForcedResyncWritesNothing(t *testing.T) {
-	w := newResyncingWorld(t)
+	w := newResyncingFixture(t)
 	names := []string{"one", "two", "three"}
 	for _, name := range names {
 		w.create(name, everything)
@@ -182,11 +183,11 @@ func TestAForcedResyncWritesNothing(t *testing.T) {
 		w.scalesNoMore(name)
 	}
 
-	mark := w.settled()
+	mark := w.Settled()
 	for _, name := range names {
 		w.looks(name, 3)
 	}
 
-	requests := w.requests(mark)
+	requests := w.Requests(mark)
 	w.Expect(requests.Where(isNoWatch)).To(BeEmpty(), "requests of a manager that has nothing to do")
 }

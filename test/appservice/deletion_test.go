@@ -1,4 +1,4 @@
-package integration_test
+package appservice_test
 
 import (
 	"slices"
@@ -13,14 +13,15 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // left lists what there is of an AppService's children and of what they own.
-func (w *world) left(name string) []string {
-	w.t.Helper()
+func (w *fixture) left(name string) []string {
+	w.T.Helper()
 	var left []string
 	for kind, newObject := range childKinds {
-		if err := api.Get(w.ctx, w.key(name), newObject()); client.IgnoreNotFound(err) != nil || err == nil {
+		if err := api.Get(w.Ctx, w.Key(name), newObject()); client.IgnoreNotFound(err) != nil || err == nil {
 			left = append(left, kind)
 		}
 	}
@@ -34,10 +35,10 @@ func (w *world) left(name string) []string {
 }
 
 func TestDeletionTearsDownInReverseAndIsCompleteWhenItReturns(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	first := w.createReady("web", everything)
 	w.scalesNoMore("web")
-	mark := w.mark()
+	mark := w.Mark()
 
 	// When it is deleted, and kubectl has waited until it is gone
 	w.kubectl("delete", "appservice", "web", "--wait", "--timeout=60s")
@@ -45,7 +46,7 @@ func TestDeletionTearsDownInReverseAndIsCompleteWhenItReturns(t *testing.T) {
 	// Then nothing is left,
 	w.Expect(w.left("web")).To(BeEmpty())
 	// and it went in the reverse of the order in which it came, one after the other.
-	deleted := w.requests(mark).Verbs("delete")
+	deleted := w.Requests(mark).Verbs("delete")
 	var order []string
 	for _, request := range deleted {
 		order = append(order, request.Resource)
@@ -57,19 +58,19 @@ func TestDeletionTearsDownInReverseAndIsCompleteWhenItReturns(t *testing.T) {
 	second := w.createReady("web", config("B", "2"))
 	w.Expect(second.UID).NotTo(Equal(first.UID))
 	w.Expect(second.Status.Drifts).To(BeEmpty())
-	w.Expect(read(w, "web", &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"B": "2"}))
+	w.Expect(harness.Read(w, "web", &corev1.ConfigMap{}).Data).To(Equal(map[string]string{"B": "2"}))
 	w.Expect(w.deployment("web")).To(beOwnedBy(second))
 	w.Expect(w.replicaSets("web")).To(HaveLen(1))
 	w.Expect(conditions(second)).To(HaveKeyWithValue("IngressReady", "True NotConfigured"))
 }
 
 func TestWhileItIsTornDownTheStatusSaysOnWhatItWaits(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", everything)
-	update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "team.test/keep") })
+	harness.Update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "team.test/keep") })
 
 	// When a finalizer of somebody else's holds the Deployment
-	w.Expect(api.Delete(w.ctx, read(w, "web", &v1alpha1.AppService{}))).To(Succeed())
+	w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1alpha1.AppService{}))).To(Succeed())
 
 	app := w.shows("web", "DeploymentReady", "False Terminating", Equal("waiting for Deployment web to be gone"))
 	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceDeleting))
@@ -79,25 +80,25 @@ func TestWhileItIsTornDownTheStatusSaysOnWhatItWaits(t *testing.T) {
 		HaveKeyWithValue("IngressReady", "False Terminating"),
 		HaveKeyWithValue("ServiceReady", "Unknown Blocked"),
 		HaveKeyWithValue("ConfigReady", "Unknown Blocked")))
-	read(w, "web", &corev1.Service{})
+	harness.Read(w, "web", &corev1.Service{})
 	w.Eventually(func(g Gomega) { // what others have to tell of it
 		g.Expect(w.pods("web")).To(BeEmpty())
 		g.Expect(w.replicaSets("web")).To(BeEmpty())
 		g.Expect(w.deployment("web").Status.Replicas).To(BeZero())
 	}).Should(Succeed())
-	w.settled()
+	w.Settled()
 	w.isNotHot(tenSeconds)
 
 	// Then it goes on when that is gone.
-	update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+	harness.Update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) {
 		d.Finalizers = slices.DeleteFunc(d.Finalizers, func(f string) bool { return f == "team.test/keep" })
 	})
-	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
 	w.Expect(w.left("web")).To(BeEmpty())
 }
 
 func TestDeletionWhileItIsMade(t *testing.T) {
-	shared := newManagedWorld(t)
+	shared := newManagedFixture(t)
 	cases := map[string][]edit{
 		"at-once":         {everything},
 		"while-stalled":   {withImage(cluster.ImagePullFails)},
@@ -108,31 +109,31 @@ func TestDeletionWhileItIsMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := shared.sub(t, name)
 			a := w.app(name, edits...)
-			w.Expect(api.Create(w.ctx, a)).To(Succeed())
+			w.Expect(api.Create(w.Ctx, a)).To(Succeed())
 			if name != "at-once" {
-				eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+				harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 					g.Expect(conditions(a)).To(HaveKeyWithValue("Ready", HavePrefix("False ")))
 				})
 			}
 
-			w.Expect(api.Delete(w.ctx, a)).To(Succeed())
+			w.Expect(api.Delete(w.Ctx, a)).To(Succeed())
 
-			w.Eventually(w.isGone(name, &v1alpha1.AppService{})).Should(Succeed())
+			w.Eventually(w.IsGone(name, &v1alpha1.AppService{})).Should(Succeed())
 			w.Eventually(func() []string { return w.left(name) }).Should(BeEmpty())
 		})
 	}
 }
 
 func TestAnOrphaningDeletionKeepsTheChildren(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	app := w.createReady("web", config("A", "1"))
 	pods := w.podUIDs("web")
 
-	w.Expect(api.Delete(w.ctx, app, client.PropagationPolicy(metav1.DeletePropagationOrphan))).To(Succeed())
-	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	w.Expect(api.Delete(w.Ctx, app, client.PropagationPolicy(metav1.DeletePropagationOrphan))).To(Succeed())
+	w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
 
 	for _, kind := range []string{"ConfigMap", "Service", "Deployment"} {
-		child := read(w, "web", childKinds[kind]())
+		child := harness.Read(w, "web", childKinds[kind]())
 		w.Expect(child.GetOwnerReferences()).To(BeEmpty(), kind)
 		w.Expect(child.GetDeletionTimestamp()).To(BeNil(), kind)
 	}
@@ -145,36 +146,36 @@ func TestAnOrphaningDeletionKeepsTheChildren(t *testing.T) {
 }
 
 func TestAForegroundDeletionIsCompleteToo(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	app := w.createReady("web", everything)
 
-	w.Expect(api.Delete(w.ctx, app, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
+	w.Expect(api.Delete(w.Ctx, app, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
 
-	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
 	w.Expect(w.left("web")).To(BeEmpty())
 }
 
 // TestOurFinalizerGoesWhoeverPutItThere: a restored backup or a copied manifest brings it along.
 func TestOurFinalizerGoesWhoeverPutItThere(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	a := w.app("web")
 	a.Finalizers = []string{"fixpoint.dev/teardown", "backup.test/hold"}
-	w.Expect(as("velero-server").Create(w.ctx, a)).To(Succeed())
+	w.Expect(w.As("velero-server").Create(w.Ctx, a)).To(Succeed())
 	w.ready("web")
 
-	w.Expect(api.Delete(w.ctx, a)).To(Succeed())
+	w.Expect(api.Delete(w.Ctx, a)).To(Succeed())
 
 	// Somebody else's finalizer is theirs.
-	eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 		g.Expect(a.Finalizers).To(ConsistOf("backup.test/hold"))
 	})
 	w.Expect(w.left("web")).To(BeEmpty())
-	update(w, "velero-server", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Finalizers = nil })
-	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	harness.Update(w, "velero-server", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Finalizers = nil })
+	w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
 }
 
 func TestDeletionWhileSuspended(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", everything)
 	w.change("web", suspend(true))
 	w.shows("web", "Suspended", "True Suspended", Not(BeEmpty()))
@@ -185,27 +186,27 @@ func TestDeletionWhileSuspended(t *testing.T) {
 }
 
 func TestStrangersOfTheSameNameAreNotTornDown(t *testing.T) {
-	w := newManagedWorld(t)
-	w.Expect(api.Create(w.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web"}})).To(Succeed())
+	w := newManagedFixture(t)
+	w.Expect(api.Create(w.Ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "web"}})).To(Succeed())
 	app := w.createReady("web") // without config it needs no ConfigMap
 
-	w.Expect(api.Delete(w.ctx, app)).To(Succeed())
-	w.Eventually(w.isGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	w.Expect(api.Delete(w.Ctx, app)).To(Succeed())
+	w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
 
-	w.Expect(read(w, "web", &corev1.ConfigMap{}).DeletionTimestamp).To(BeNil())
+	w.Expect(harness.Read(w, "web", &corev1.ConfigMap{}).DeletionTimestamp).To(BeNil())
 	w.Expect(strings.Join(w.left("web"), " ")).To(Equal("ConfigMap"))
 }
 
 func TestANamespaceWithAppServicesGoes(t *testing.T) {
-	w := newManagedWorld(t)
+	w := newManagedFixture(t)
 	w.createReady("web", everything)
 	w.create("stuck", withImage(cluster.ImagePullFails))
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
 
-	w.Expect(api.Delete(w.ctx, namespace)).To(Succeed())
+	w.Expect(api.Delete(w.Ctx, namespace)).To(Succeed())
 
 	w.Eventually(func() bool {
-		err := api.Get(w.ctx, client.ObjectKeyFromObject(namespace), &corev1.Namespace{})
+		err := api.Get(w.Ctx, client.ObjectKeyFromObject(namespace), &corev1.Namespace{})
 		return err != nil && client.IgnoreNotFound(err) == nil
 	}).Should(BeTrue(), "the namespace stays")
 }

@@ -27,7 +27,7 @@ func TestFromNothingToReadyPhaseByPhase(t *testing.T) {
 	knobs.AccountCreation = fakecloud.Fixed(5 * time.Second)
 	knobs.PollInterval = fakecloud.Fixed(time.Second)
 	knobs.GrantDelay = fakecloud.Fixed(2 * time.Second)
-	w := newWorld(t, knobs)
+	w := newFixture(t, knobs)
 	w.startManager()
 	history := w.history("invoices")
 	// when
@@ -70,8 +70,8 @@ func TestFromNothingToReadyPhaseByPhase(t *testing.T) {
 
 // neverClaimsAKeyThatIsNotUsed holds every version against the ledger: when the status said that
 // EncryptionReady is True, the account was encrypted with the key.
-func (w *world) neverClaimsAKeyThatIsNotUsed(versions []*v1alpha1.SecureStorage) {
-	w.t.Helper()
+func (w *fixture) neverClaimsAKeyThatIsNotUsed(versions []*v1alpha1.SecureStorage) {
+	w.T.Helper()
 	for _, version := range versions {
 		c := meta.FindStatusCondition(version.Status.Conditions, v1alpha1.ConditionEncryptionReady)
 		if c == nil || c.Status != metav1.ConditionTrue {
@@ -84,7 +84,7 @@ func (w *world) neverClaimsAKeyThatIsNotUsed(versions []*v1alpha1.SecureStorage)
 
 func TestDriftIsPutBackAndTold(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, brisk())
+	w := newFixture(t, brisk())
 	w.startManager()
 	for name, drift := range map[string]struct {
 		path   string
@@ -115,7 +115,7 @@ func TestDriftIsPutBackAndTold(t *testing.T) {
 
 func TestALostAccountStallsLoudly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, brisk())
+	w := newFixture(t, brisk())
 	w.startManager()
 	w.create("invoices")
 	live := w.eventuallyReady("invoices")
@@ -131,7 +131,7 @@ func TestALostAccountStallsLoudly(t *testing.T) {
 
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, brisk())
+	w := newFixture(t, brisk())
 	w.startManager()
 	first := w.cloud().State().Vaults[0].Keys[w.demo.Key].Versions[0].ID
 	w.create("latest")
@@ -161,7 +161,7 @@ func TestKeyRotation(t *testing.T) {
 func TestCredentialsAreOfTheNamespace(t *testing.T) {
 	t.Parallel()
 	const secret, other = "s3cr3t-of-billing", "s3cr3t-of-nobody"
-	w := newWorld(t, brisk())
+	w := newFixture(t, brisk())
 	w.options.Tokens = map[string]string{secret: "billing", fakecloud.Token("manager"): "manager"}
 	w.net.cut()
 	w.net.connect(fakecloud.New(w.options))
@@ -175,14 +175,14 @@ func TestCredentialsAreOfTheNamespace(t *testing.T) {
 	w.eventuallyReason("own", v1alpha1.ReasonCredentialsMissing)
 	// when it is wrong, and then right
 	credential := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "azure", Namespace: w.namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: "azure", Namespace: w.Namespace},
 		StringData: map[string]string{"tenantID": "tenant", "clientID": "client", "clientSecret": other},
 	}
-	w.Expect(api.Create(w.ctx, credential)).To(Succeed())
+	w.Expect(api.Create(w.Ctx, credential)).To(Succeed())
 	w.poke("own")
 	w.eventuallyReason("own", v1alpha1.ReasonCredentialsInvalid)
 	credential.StringData = map[string]string{"clientSecret": secret}
-	w.Expect(api.Update(w.ctx, credential)).To(Succeed())
+	w.Expect(api.Update(w.Ctx, credential)).To(Succeed())
 	w.poke("own")
 	own, others := w.eventuallyReady("own"), w.eventuallyReady("shared")
 	// then each was made in its own name
@@ -195,10 +195,10 @@ func TestCredentialsAreOfTheNamespace(t *testing.T) {
 	}
 	// and no secret is to be found anywhere
 	var events eventsv1.EventList
-	w.Expect(api.List(w.ctx, &events, client.InNamespace(w.namespace))).To(Succeed())
+	w.Expect(api.List(w.Ctx, &events, client.InNamespace(w.Namespace))).To(Succeed())
 	var storages v1alpha1.SecureStorageList
-	w.Expect(api.List(w.ctx, &storages, client.InNamespace(w.namespace))).To(Succeed())
-	for name, said := range map[string]any{"Events": events, "objects": storages, "log": w.managers[0].log.all()} {
+	w.Expect(api.List(w.Ctx, &storages, client.InNamespace(w.Namespace))).To(Succeed())
+	for name, said := range map[string]any{"Events": events, "objects": storages, "log": w.Managers[0].Log.Lines()} {
 		text, err := yaml.Marshal(said)
 		w.Expect(err).NotTo(HaveOccurred())
 		for _, confidential := range []string{secret, other, "fakecloud:manager", "Bearer"} {
@@ -209,7 +209,7 @@ func TestCredentialsAreOfTheNamespace(t *testing.T) {
 
 func TestAWorkloadIdentityIsOfTheNamespace(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, brisk())
+	w := newFixture(t, brisk())
 	w.startManager()
 	w.create("invoices", func(s *v1alpha1.SecureStorageSpec) {
 		s.Provider.WorkloadIdentity = &v1alpha1.SecureStorageWorkloadIdentity{
@@ -220,8 +220,8 @@ func TestAWorkloadIdentityIsOfTheNamespace(t *testing.T) {
 	missing := w.eventuallyReason("invoices", v1alpha1.ReasonCredentialsMissing)
 	w.Expect(readyOf(missing).Message).To(ContainSubstring("ServiceAccount storage"))
 	// when there is one, its token is taken to the cloud, which does not know it
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "storage", Namespace: w.namespace}}
-	w.Expect(api.Create(w.ctx, account)).To(Succeed())
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "storage", Namespace: w.Namespace}}
+	w.Expect(api.Create(w.Ctx, account)).To(Succeed())
 	w.poke("invoices")
 	invalid := w.eventuallyReason("invoices", v1alpha1.ReasonCredentialsInvalid)
 	w.Expect(readyOf(invalid).Message).NotTo(ContainSubstring("eyJ"), "no token is in a message")
@@ -230,7 +230,7 @@ func TestAWorkloadIdentityIsOfTheNamespace(t *testing.T) {
 func TestManagersAndTheCloudMayBeRestarted(t *testing.T) {
 	t.Parallel()
 	// given a cloud that keeps its state in a file
-	w := newWorld(t, brisk())
+	w := newFixture(t, brisk())
 	w.options.StateFile = t.TempDir() + "/cloud.json"
 	w.options.Knobs.AccountCreation = fakecloud.Fixed(3 * time.Second)
 	w.net.cut()
@@ -240,7 +240,7 @@ func TestManagersAndTheCloudMayBeRestarted(t *testing.T) {
 	w.create("invoices")
 	w.eventuallyReason("invoices", v1alpha1.ReasonCreating)
 	// when both end in the middle of it
-	m.stop()
+	w.Stop(m)
 	w.net.cut()
 	w.Expect(w.cloud().Close()).To(Succeed())
 	// then a manager without a cloud says so
@@ -250,7 +250,7 @@ func TestManagersAndTheCloudMayBeRestarted(t *testing.T) {
 	w.net.connect(fakecloud.New(w.options))
 	w.poke("invoices")
 	w.eventuallyReady("invoices")
-	m.stop()
+	w.Stop(m)
 	// and a deletion while nobody was there is not forgotten
 	w.delete("invoices")
 	w.startManager()
@@ -262,7 +262,7 @@ func TestManagersAndTheCloudMayBeRestarted(t *testing.T) {
 // Two managers that both work, as they never should: neither makes a second account.
 func TestTwoManagersOnOneCloud(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, brisk())
+	w := newFixture(t, brisk())
 	w.startManager()
 	w.startManager()
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -280,7 +280,7 @@ func TestTwoManagersOnOneCloud(t *testing.T) {
 
 func TestDeletionPaths(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, brisk())
+	w := newFixture(t, brisk())
 	w.startManager()
 	w.create("kept", func(s *v1alpha1.SecureStorageSpec) { s.DeletionPolicy = v1alpha1.DeletionRetain })
 	w.create("locked")
@@ -306,7 +306,7 @@ func TestDeletionPaths(t *testing.T) {
 	w.delete("abandoned")
 	w.eventuallyReason("abandoned", v1alpha1.ReasonDeletionBlocked)
 	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.AnnotationAbandon + `":"true"}}}`)
-	w.Expect(api.Patch(w.ctx, w.storage("abandoned"), client.RawPatch("application/merge-patch+json", patch))).To(Succeed())
+	w.Expect(api.Patch(w.Ctx, w.storage("abandoned"), client.RawPatch("application/merge-patch+json", patch))).To(Succeed())
 	w.eventuallyGone("abandoned")
 	w.eventuallyTold("abandoned", "Warning Abandoned", abandoned.Status.AccountName)
 	w.Expect(w.cloud().ReadData(abandoned.Status.AccountName)).To(Succeed())
@@ -317,7 +317,7 @@ func TestDeletionPaths(t *testing.T) {
 func TestTheDemoIsReadyInTenSeconds(t *testing.T) {
 	t.Parallel()
 	knobs, err := fakecloud.Preset("realistic/100")
-	w := newWorld(t, knobs)
+	w := newFixture(t, knobs)
 	w.Expect(err).NotTo(HaveOccurred())
 	w.startManager()
 	began := time.Now()
