@@ -12,34 +12,34 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// outside is what the samples need beside a cluster: a cloud, and, since no pod really runs on
-// simulated nodes, a server of the Model Context Protocol that answers in place of theirs.
-type outside struct {
+// externalServices run beside the cluster: the fake cloud, and an MCP server that answers for the
+// MCPServers of the samples, because simulated nodes run no containers.
+type externalServices struct {
 	cloud    *fakecloud.Server
 	endpoint *fakecloud.Endpoint
 	server   *http.Server
 	mcpURL   string
 }
 
-// compressed makes the cloud behave like a cloud, only a hundred times as fast.
-const compressed = "realistic/100"
+// cloudPreset has realistic delays, divided by 100.
+const cloudPreset = "realistic/100"
 
-func startOutside() (*outside, error) {
-	knobs, err := fakecloud.Preset(compressed)
+func startExternal() (*externalServices, error) {
+	knobs, err := fakecloud.Preset(cloudPreset)
 	if err != nil {
 		return nil, fmt.Errorf("starting the fake cloud: %w", err)
 	}
-	o := &outside{cloud: fakecloud.New(fakecloud.Options{Knobs: knobs, Seed: 1})}
-	o.cloud.SeedDemo()
-	o.endpoint = o.cloud.StartHTTP()
-	if err := o.serveMCP(); err != nil {
-		o.stop()
+	e := &externalServices{cloud: fakecloud.New(fakecloud.Options{Knobs: knobs, Seed: 1})}
+	e.cloud.SeedDemo()
+	e.endpoint = e.cloud.StartHTTP()
+	if err := e.serveMCP(); err != nil {
+		e.stop()
 		return nil, err
 	}
-	return o, nil
+	return e, nil
 }
 
-func (o *outside) serveMCP() error {
+func (e *externalServices) serveMCP() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("starting the MCP server: %w", err)
@@ -54,25 +54,25 @@ func (o *outside) serveMCP() error {
 	paths := http.NewServeMux()
 	paths.Handle("/sse", mcp.NewSSEHandler(serve, nil))
 	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, nil))
-	o.server = &http.Server{Handler: paths, ReadHeaderTimeout: 10 * time.Second}
-	o.mcpURL = "http://" + listener.Addr().String()
-	go func() { _ = o.server.Serve(listener) }()
+	e.server = &http.Server{Handler: paths, ReadHeaderTimeout: 10 * time.Second}
+	e.mcpURL = "http://" + listener.Addr().String()
+	go func() { _ = e.server.Serve(listener) }()
 	return nil
 }
 
-// flags are what the manager has to know of it.
-func (o *outside) flags() []string {
+// flags point the manager to the services.
+func (e *externalServices) flags() []string {
 	return []string{
-		"--cloud-endpoint=" + o.endpoint.URL,
+		"--cloud-endpoint=" + e.endpoint.URL,
 		"--cloud-token=" + fakecloud.Token("manager"),
-		"--mcp-probe-endpoint=" + o.mcpURL,
+		"--mcp-probe-endpoint=" + e.mcpURL,
 	}
 }
 
-func (o *outside) stop() {
-	if o.server != nil {
-		_ = o.server.Close()
+func (e *externalServices) stop() {
+	if e.server != nil {
+		_ = e.server.Close()
 	}
-	o.endpoint.Close()
-	_ = o.cloud.Close()
+	e.endpoint.Close()
+	_ = e.cloud.Close()
 }
