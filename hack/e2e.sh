@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Runs the end-to-end tests where they can run: on Linux as root, with a container
-# runtime's programs, which come with the distribution. Where they cannot, it says why,
-# and fails only with E2E_STRICT=1. Arguments go to go test.
+# Runs the end-to-end tests. They need Linux, root, and programs of the distribution, which
+# are installed with apt-get if they are missing. Where the tests cannot run, the script
+# prints why and exits with code 0, or with code 1 if E2E_STRICT=1. Arguments are passed to
+# go test.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../test"
 
 cannot() {
 	echo "The end-to-end tests cannot run here: $1." >&2
 	[[ ${E2E_STRICT:-} != 1 ]] || exit 1
-	echo "They are left out. E2E_STRICT=1 makes this a failure." >&2
+	echo "They are skipped. With E2E_STRICT=1 this is a failure." >&2
 	exit 0
 }
 
@@ -23,8 +24,8 @@ missing() {
 }
 
 if [[ ${E2E_CLUSTER:-} != current ]]; then
-	[[ $(uname -s) == Linux ]] || cannot "containers on a node of our own take Linux, and this is $(uname -s)"
-	[[ $(id -u) == 0 ]] || cannot "namespaces and control groups take root, and this is $(id -un)"
+	[[ $(uname -s) == Linux ]] || cannot "a node needs Linux, and this is $(uname -s)"
+	[[ $(id -u) == 0 ]] || cannot "namespaces and control groups need root, and this is $(id -un)"
 	export PATH=$PATH:/usr/sbin:/sbin
 	if [[ -n $(missing) ]] && command -v apt-get >/dev/null; then
 		echo "Installing runc, containernetworking-plugins, iptables, iproute2 and util-linux"
@@ -33,13 +34,12 @@ if [[ ${E2E_CLUSTER:-} != current ]]; then
 	fi
 	[[ -z $(missing) ]] || cannot "missing: $(missing | paste -sd, | sed 's/,/, /g')"
 	unshare --pid --mount --net --ipc --uts --fork true 2>/dev/null ||
-		cannot "the kernel, or the container that this runs in, allows no new namespaces"
+		cannot "the kernel or the surrounding container does not allow new namespaces"
 	[[ -w /sys/fs/cgroup/memory || -w /sys/fs/cgroup/cgroup.procs ]] ||
-		cannot "control groups below /sys/fs/cgroup cannot be made"
+		cannot "/sys/fs/cgroup is not writable"
 fi
 
-# A round of the leader's faults takes two to three minutes. A cluster that is to stay has
-# no limit.
+# A round of leader faults takes two to three minutes. With E2E_HOLD there is no limit.
 timeout=${E2E_TIMEOUT:-$((30 + 4 * ${E2E_ROUNDS:-2}))m}
 [[ -z ${E2E_HOLD:-} ]] || timeout=0
 exec "${GO:-go}" test ./e2e -count=1 -parallel 4 -timeout "$timeout" "$@"
