@@ -14,20 +14,20 @@ import (
 type activity struct {
 	mu sync.Mutex
 	// looks are the reconciles that ended, by object.
-	looks   map[string]int
-	running int
-	last    time.Time
-	lines   []string
+	reconciles map[string]int
+	running    int
+	last       time.Time
+	lines      []string
 }
 
-func newActivity() *activity { return &activity{looks: map[string]int{}, last: time.Now()} }
+func newActivity() *activity { return &activity{reconciles: map[string]int{}, last: time.Now()} }
 
 func (a *activity) logger() logr.Logger { return logr.New(&sink{activity: a}) }
 
-func (a *activity) looked(name string) int {
+func (a *activity) reconcilesOf(name string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.looks[name]
+	return a.reconciles[name]
 }
 
 func (a *activity) idleFor() time.Duration {
@@ -56,7 +56,7 @@ func (a *activity) end(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running--
-	a.looks[name]++
+	a.reconciles[name]++
 	a.last = time.Now()
 }
 
@@ -77,25 +77,25 @@ type sink struct {
 // verbosity at which controller-runtime logs the end of each reconcile, and at which we log lines
 // that are worth keeping.
 const (
-	ofReconciles = 5
-	worthKeeping = 1
+	reconcileLevel = 5
+	recordedLevel  = 1
 )
 
 // Init implements [logr.LogSink].
 func (*sink) Init(logr.RuntimeInfo) {}
 
 // Enabled implements [logr.LogSink].
-func (*sink) Enabled(level int) bool { return level <= ofReconciles }
+func (*sink) Enabled(level int) bool { return level <= reconcileLevel }
 
 // Info implements [logr.LogSink].
 func (s *sink) Info(level int, message string, values ...any) {
 	switch {
-	case level == ofReconciles && message == "Reconciling":
+	case level == reconcileLevel && message == "Reconciling":
 		s.activity.begin()
-	case level == ofReconciles && strings.HasPrefix(message, "Reconcile "):
+	case level == reconcileLevel && strings.HasPrefix(message, "Reconcile "):
 		s.activity.end(s.object)
 	}
-	if level <= worthKeeping || level == ofReconciles && strings.HasPrefix(message, "Reconcil") {
+	if level <= recordedLevel || level == reconcileLevel && strings.HasPrefix(message, "Reconcil") {
 		s.activity.write(fmt.Sprint(message, " ", s.object, " ", values))
 	}
 }

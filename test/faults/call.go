@@ -48,7 +48,7 @@ func (c Call) Mutates() bool {
 // Class is what calls of one sort have in common.
 func (c Call) Class() string {
 	if c.Cloud {
-		return fmt.Sprintf("cloud %s %s", c.Verb, sort(c.Name))
+		return fmt.Sprintf("cloud %s %s", c.Verb, resourceTypeOf(c.Name))
 	}
 	class := c.Verb + " " + c.Resource
 	if c.Subresource != "" {
@@ -58,7 +58,7 @@ func (c Call) Class() string {
 }
 
 // sort is the type of a resource of the cloud: every other part of its id.
-func sort(id string) string {
+func resourceTypeOf(id string) string {
 	parts := strings.Split(strings.Trim(strings.ToLower(id), "/"), "/")
 	if i := slices.Index(parts, "microsoft.authorization"); i >= 0 {
 		return strings.Join(parts[i+1:min(i+2, len(parts))], "/")

@@ -21,7 +21,7 @@ type Version struct {
 	// Number counts the versions of objects of its kind and name from 1.
 	Number int
 	// At is when the harness saw it.
-	At time.Time
+	ObservedAt time.Time
 }
 
 // history is every version of every object of a world.
@@ -52,7 +52,7 @@ func (h *history) observe(event watch.EventType, object *unstructured.Unstructur
 	revision, _ := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
 	id := idOf(object)
 	h.seen[id]++
-	h.versions = append(h.versions, Version{Type: event, Object: object, Revision: revision, Number: h.seen[id], At: time.Now()})
+	h.versions = append(h.versions, Version{Type: event, Object: object, Revision: revision, Number: h.seen[id], ObservedAt: time.Now()})
 	h.names[object.GetUID()] = id
 	switch event {
 	case watch.Added:

@@ -18,19 +18,19 @@ import (
 )
 
 // Violations says what did not hold that has to hold at every event, in words.
-func (w *World) Violations() []string {
-	versions := w.history.all()
+func (env *Environment) Violations() []string {
+	versions := env.history.all()
 	var all []string
 	for _, check := range []func([]Version) []string{
-		oneController, finalizerFirst, childrenGoFirst, readyOverReady,
+		controllerNeverChanges, finalizerBeforeChildren, childrenAreDeletedFirst, readyImpliesReadyDeployment,
 	} {
 		all = append(all, check(versions)...)
 	}
-	all = append(all, w.deletesOnlyOurs(versions)...)
-	all = append(all, w.writesProperly()...)
-	if w.Cloud != nil {
-		all = append(all, w.neverWithoutKey()...)
-		all = append(all, w.claimsNoOtherKey(versions)...)
+	all = append(all, env.deletesOnlyManaged(versions)...)
+	all = append(all, env.writesByApply()...)
+	if env.Cloud != nil {
+		all = append(all, env.keyIsNeverRemoved()...)
+		all = append(all, env.encryptionIsNotClaimedEarly(versions)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -40,12 +40,12 @@ func controllerOf(object *unstructured.Unstructured) *metav1.OwnerReference {
 	return metav1.GetControllerOfNoCopy(object)
 }
 
-func isOurs(reference *metav1.OwnerReference) bool {
+func isFixpointKind(reference *metav1.OwnerReference) bool {
 	return reference != nil && strings.HasPrefix(reference.APIVersion, v1alpha1.SchemeGroupVersion.Group+"/")
 }
 
 // oneController: no object passes from one controller to another.
-func oneController(versions []Version) []string {
+func controllerNeverChanges(versions []Version) []string {
 	var broken []string
 	last := map[types.UID]types.UID{}
 	for _, v := range versions {
@@ -63,15 +63,15 @@ func oneController(versions []Version) []string {
 }
 
 // finalizerFirst: when a child comes, its owner has the finalizer.
-func finalizerFirst(versions []Version) []string {
+func finalizerBeforeChildren(versions []Version) []string {
 	var broken []string
 	finalized := map[types.UID]bool{}
 	for _, v := range versions {
-		if isPrimary(v.Object.GetKind()) && slices.Contains(v.Object.GetFinalizers(), finalizer) {
+		if isOwnerKind(v.Object.GetKind()) && slices.Contains(v.Object.GetFinalizers(), finalizer) {
 			finalized[v.Object.GetUID()] = true
 		}
 		controller := controllerOf(v.Object)
-		if v.Type == watch.Added && isOurs(controller) && !finalized[controller.UID] {
+		if v.Type == watch.Added && isFixpointKind(controller) && !finalized[controller.UID] {
 			broken = append(broken, fmt.Sprintf("%s was created before %s %s had its finalizer", idOf(v.Object), controller.Kind, controller.Name))
 		}
 	}
@@ -82,13 +82,13 @@ const finalizer = "fixpoint.dev/teardown"
 
 // childrenGoFirst: when an object of ours has been torn down, nothing is left that it controls. One whose
 // finalizer somebody took off before the deletion was not.
-func childrenGoFirst(versions []Version) []string {
+func childrenAreDeletedFirst(versions []Version) []string {
 	var broken []string
 	children := map[types.UID]map[ID]bool{}
 	torn := map[types.UID]bool{}
 	for _, v := range versions {
 		uid, id := v.Object.GetUID(), idOf(v.Object)
-		if isPrimary(id.Kind) {
+		if isOwnerKind(id.Kind) {
 			torn[uid] = torn[uid] || v.Object.GetDeletionTimestamp() != nil && slices.Contains(v.Object.GetFinalizers(), finalizer)
 			if v.Type == watch.Deleted && torn[uid] {
 				for child := range children[uid] {
@@ -100,7 +100,7 @@ func childrenGoFirst(versions []Version) []string {
 		for _, owned := range children {
 			delete(owned, id)
 		}
-		if controller := controllerOf(v.Object); v.Type != watch.Deleted && isOurs(controller) {
+		if controller := controllerOf(v.Object); v.Type != watch.Deleted && isFixpointKind(controller) {
 			if children[controller.UID] == nil {
 				children[controller.UID] = map[ID]bool{}
 			}
@@ -112,7 +112,7 @@ func childrenGoFirst(versions []Version) []string {
 
 // readyOverReady: whenever an object says that it is Ready for its spec, the Deployment has at some
 // time been ready, as the spec has it. What has changed since may not have been seen yet.
-func readyOverReady(versions []Version) []string {
+func readyImpliesReadyDeployment(versions []Version) []string {
 	var broken []string
 	ready, served := map[string][]int64{}, map[string]bool{} // ready: with how many pods
 	for _, v := range versions {
@@ -215,13 +215,13 @@ func saysReady(object *unstructured.Unstructured) bool {
 
 // deletesOnlyOurs: each deletion that a manager asked for was bound to a UID, and of an object that one
 // of ours controlled when it was looked at.
-func (w *World) deletesOnlyOurs(versions []Version) []string {
+func (env *Environment) deletesOnlyManaged(versions []Version) []string {
 	var broken []string
 	ours := map[types.UID]bool{}
 	for _, v := range versions {
-		ours[v.Object.GetUID()] = ours[v.Object.GetUID()] || isOurs(controllerOf(v.Object))
+		ours[v.Object.GetUID()] = ours[v.Object.GetUID()] || isFixpointKind(controllerOf(v.Object))
 	}
-	for _, call := range w.Calls() {
+	for _, call := range env.Calls() {
 		if call.Cloud || call.Verb != "delete" {
 			continue
 		}
@@ -238,9 +238,9 @@ func (w *World) deletesOnlyOurs(versions []Version) []string {
 }
 
 // writesProperly: a manager writes by apply and by JSON patches of managed fields, and by nothing else.
-func (w *World) writesProperly() []string {
+func (env *Environment) writesByApply() []string {
 	var broken []string
-	for _, call := range w.Calls() {
+	for _, call := range env.Calls() {
 		if call.Cloud || !call.Mutates() {
 			continue
 		}
@@ -253,10 +253,10 @@ func (w *World) writesProperly() []string {
 }
 
 // neverWithoutKey: once an account is encrypted with the customer's key, no manager takes that away.
-func (w *World) neverWithoutKey() []string {
+func (env *Environment) keyIsNeverRemoved() []string {
 	var broken []string
 	encrypted := map[string]bool{}
-	for _, entry := range w.Cloud.Ledger() {
+	for _, entry := range env.Cloud.Ledger() {
 		if !strings.Contains(strings.ToLower(entry.Resource), "/storageaccounts/") {
 			continue
 		}
@@ -275,9 +275,9 @@ func (w *World) neverWithoutKey() []string {
 
 // claimsNoOtherKey: whenever a SecureStorage says that its account is encrypted, the account was, but for
 // what somebody else has done to it.
-func (w *World) claimsNoOtherKey(versions []Version) []string {
+func (env *Environment) encryptionIsNotClaimedEarly(versions []Version) []string {
 	var broken []string
-	ledger := w.Cloud.Ledger()
+	ledger := env.Cloud.Ledger()
 	for _, v := range versions {
 		status, _, _ := condition(v.Object, v1alpha1.ConditionEncryptionReady)
 		if v.Object.GetKind() != SecureStorage || v.Type == watch.Deleted || status != "True" {
@@ -286,7 +286,7 @@ func (w *World) claimsNoOtherKey(versions []Version) []string {
 		account := "/storageaccounts/" + strings.ToLower(accountOf(v.Object))
 		var last fakecloud.Entry
 		for _, entry := range ledger {
-			if entry.Key == "" || entry.Time.After(v.At) || !strings.HasSuffix(strings.ToLower(entry.Resource), account) {
+			if entry.Key == "" || entry.Time.After(v.ObservedAt) || !strings.HasSuffix(strings.ToLower(entry.Resource), account) {
 				continue
 			}
 			if last.Who == fakecloud.WhoMeddler && entry.Key == last.Key {

@@ -17,7 +17,7 @@ const (
 )
 
 // watched are the kinds whose every version the bench keeps.
-var watched = []schema.GroupVersionKind{
+var watchedKinds = []schema.GroupVersionKind{
 	v1alpha1.SchemeGroupVersion.WithKind(AppService),
 	v1alpha1.SchemeGroupVersion.WithKind(MCPServer),
 	v1alpha1.SchemeGroupVersion.WithKind(SecureStorage),
@@ -34,7 +34,7 @@ var watched = []schema.GroupVersionKind{
 }
 
 // resources are the kinds' names in paths.
-var resources = map[string]string{
+var resourceNames = map[string]string{
 	AppService: "appservices", MCPServer: "mcpservers", SecureStorage: "securestorages",
 	"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts",
 	"Deployment": "deployments", "HorizontalPodAutoscaler": "horizontalpodautoscalers",
@@ -43,13 +43,13 @@ var resources = map[string]string{
 }
 
 // ResourceOf is the name of a kind in paths, such as deployments.
-func ResourceOf(kind string) string { return resources[kind] }
+func ResourceOf(kind string) string { return resourceNames[kind] }
 
 // endpointSlice is the one kind that only the bench writes.
 const endpointSlice = "EndpointSlice"
 
 // isPrimary says whether a kind is one of the three.
-func isPrimary(kind string) bool {
+func isOwnerKind(kind string) bool {
 	return kind == AppService || kind == MCPServer || kind == SecureStorage
 }
 

@@ -18,24 +18,24 @@ import (
 )
 
 // atATime is how many worlds there are at the same time. They wait far more than they work.
-const atATime = "24"
+const parallelEnvironments = "24"
 
 // gcPercent spends memory, up to some gigabytes, on fewer garbage collections: they were a fifth of all work.
 const gcPercent = 400
 
-var bench *faults.Bench
+var testCluster *faults.Cluster
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	must(flag.Set("test.parallel", atATime)) // the command line wins
+	must(flag.Set("test.parallel", parallelEnvironments)) // the command line wins
 	// Lists are served from the past here, which a list that comes as a watch does not know.
 	must(os.Setenv("KUBE_FEATURE_WatchListClient", "false"))
 	debug.SetGCPercent(gcPercent)
 	options := cluster.Options{Parts: cluster.EtcdAndAPI, GCPercent: gcPercent, CRDPaths: []string{"../../config/crd/bases"}}
 	cluster.RunTests(m, options, func(c *cluster.Cluster) {
 		var err error
-		bench, err = faults.NewBench(context.Background(), c)
+		testCluster, err = faults.NewCluster(context.Background(), c)
 		must(err)
 	})
 }

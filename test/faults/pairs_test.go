@@ -10,7 +10,7 @@ import (
 
 // TestCrashPairs crashes the manager, and the one that comes after it: pairs by seed.
 func TestCrashPairs(t *testing.T) {
-	sum, share := &tally{}, shareOf(t, "FAULTS_PAIRS", pairsInCI)
+	sum, share := &tally{}, shareOf(t, "FAULTS_PAIRS", defaultPairs)
 	t.Cleanup(func() { t.Logf("pairs of crashes: %s; %s", sum, share) })
 	forEachScenario(t, faults.Scenarios(), func(t *testing.T, b *faults.Baseline) {
 		calls := len(b.Mutations())
@@ -19,7 +19,7 @@ func TestCrashPairs(t *testing.T) {
 			// After the first crash there are about as many calls left as there were, and one or two more.
 			for second := 1; second <= calls-first+2; second++ {
 				name := fmt.Sprintf("%d-then-%d", first, second)
-				if !share.takes(t, name) {
+				if !share.includes(t, name) {
 					continue
 				}
 				random := share.random(t, name)
@@ -29,7 +29,7 @@ func TestCrashPairs(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					d, plan := faults.Crashing(steps...)
-					o := bench.Run(context.Background(), b, d)
+					o := testCluster.Run(context.Background(), b, d)
 					sum.add(o, plan.Left() == 0, o.Crashes...)
 					expectConvergent(t, o)
 				})

@@ -18,11 +18,11 @@ type Disturbance struct {
 	// Plan decides about calls. Optional.
 	Plan Plan
 	// Begin is called when all that is given is there, before the user acts. Optional.
-	Begin func(*World, *Manager) error
+	Begin func(*Environment, *Manager) error
 	// Restart starts the manager after a crash; with fresh caches if it is nil.
-	Restart func(*World) (*Manager, error)
+	Restart func(*Environment) (*Manager, error)
 	// Meanwhile runs beside the scenario from the moment that the user acts. Optional.
-	Meanwhile func(context.Context, *World) error
+	Meanwhile func(context.Context, *Environment) error
 	// Over says that the disturbance is over, before which nothing is judged. Optional.
 	Over func() bool
 	// Crashes are the calls at which a manager was crashed so far, or that failed. Optional.
@@ -54,63 +54,63 @@ type Outcome struct {
 }
 
 // Run runs the scenario of a baseline under a disturbance, and holds it against the baseline.
-func (b *Bench) Run(ctx context.Context, baseline *Baseline, d Disturbance) Outcome {
+func (c *Cluster) Run(ctx context.Context, baseline *Baseline, d Disturbance) Outcome {
 	began := time.Now()
 	o := Outcome{}
-	w, err := b.NewWorld(ctx, baseline.Scenario.Kinds...)
+	env, err := c.NewEnvironment(ctx, baseline.Scenario.Kinds...)
 	if err != nil {
 		return Outcome{Failures: []string{err.Error()}}
 	}
-	if err := w.run(ctx, baseline, d, &o); err != nil {
+	if err := env.run(ctx, baseline, d, &o); err != nil {
 		o.Failures = append(o.Failures, err.Error())
 	}
 	if d.Crashes != nil {
 		o.Crashes = d.Crashes()
 	}
-	o.Failures = append(o.Failures, w.Violations()...)
+	o.Failures = append(o.Failures, env.Violations()...)
 	if len(o.Failures) > 0 {
-		o.Report = w.Report()
+		o.Report = env.Report()
 	}
-	if err := w.Close(); err != nil {
+	if err := env.Close(); err != nil {
 		o.Failures = append(o.Failures, err.Error())
 	}
 	o.Took = time.Since(began)
 	return o
 }
 
-func (w *World) run(ctx context.Context, baseline *Baseline, d Disturbance, o *Outcome) error {
-	m, err := w.Start()
+func (env *Environment) run(ctx context.Context, baseline *Baseline, d Disturbance, o *Outcome) error {
+	m, err := env.Start()
 	if err != nil {
 		return err
 	}
-	if err := w.give(ctx, baseline, m); err != nil {
+	if err := env.runGiven(ctx, baseline, m); err != nil {
 		return err
 	}
 	if d.Begin != nil {
-		if err := d.Begin(w, m); err != nil {
+		if err := d.Begin(env, m); err != nil {
 			return err
 		}
 	}
-	calls, began := len(w.Calls()), time.Now()
-	err = w.disturb(ctx, baseline, d, m)
-	o.Settled, o.Calls = time.Since(began), len(w.Calls())-calls
-	w.SetPlan(nil)
+	calls, began := len(env.Calls()), time.Now()
+	err = env.runWhen(ctx, baseline, d, m)
+	o.Settled, o.Calls = time.Since(began), len(env.Calls())-calls
+	env.SetPlan(nil)
 	if err != nil {
 		return err
 	}
-	if err := w.Quiet(); err != nil {
+	if err := env.VerifyQuiet(); err != nil {
 		return err
 	}
-	return w.stays(baseline, d)
+	return env.verifyUnchanged(baseline, d)
 }
 
 // give does what is given, undisturbed.
-func (w *World) give(ctx context.Context, baseline *Baseline, m *Manager) error {
+func (env *Environment) runGiven(ctx context.Context, baseline *Baseline, m *Manager) error {
 	for i, step := range baseline.Scenario.Given {
-		if err := w.take(ctx, step); err != nil {
+		if err := env.runStep(ctx, step); err != nil {
 			return fmt.Errorf("what is given (%d): %w", i+1, err)
 		}
-		if err := w.reach(step, baseline.Given[i], nil, func() (*Manager, error) { return m, nil }); err != nil {
+		if err := env.converge(step, baseline.Given[i], nil, func() (*Manager, error) { return m, nil }); err != nil {
 			return fmt.Errorf("what is given (%d): %w", i+1, err)
 		}
 	}
@@ -118,17 +118,17 @@ func (w *World) give(ctx context.Context, baseline *Baseline, m *Manager) error 
 }
 
 // disturb does what the scenario is about, with the disturbance, until it has come to its end.
-func (w *World) disturb(ctx context.Context, baseline *Baseline, d Disturbance, m *Manager) error {
+func (env *Environment) runWhen(ctx context.Context, baseline *Baseline, d Disturbance, m *Manager) error {
 	when := baseline.Scenario.When
-	w.SetPlan(planOf(w, when, d))
-	if err := when.Do(ctx, w); err != nil {
+	env.SetPlan(planOf(env, when, d))
+	if err := when.Do(ctx, env); err != nil {
 		return err
 	}
-	wait := w.meanwhile(ctx, d)
-	return w.reach(when, baseline.Then, baseline.tolerated(d), func() (*Manager, error) {
+	wait := env.runMeanwhile(ctx, d)
+	return env.converge(when, baseline.Then, baseline.tolerated(d), func() (*Manager, error) {
 		if m.IsCrashed() {
 			var err error
-			if m, err = w.restart(d); err != nil {
+			if m, err = env.startAfterCrash(d); err != nil {
 				return nil, err
 			}
 		}
@@ -140,57 +140,57 @@ func (w *World) disturb(ctx context.Context, baseline *Baseline, d Disturbance, 
 func (b *Baseline) tolerated(d Disturbance) func(difference string) bool {
 	s := b.Scenario
 	return func(difference string) bool {
-		return s.Races && isCount(difference) ||
+		return s.Races && isCountDifference(difference) ||
 			s.Unavoidable != nil && d.Crashes != nil && s.Unavoidable(difference, d.Crashes())
 	}
 }
 
 // stays says what has changed at the end, when nothing may change any more.
-func (w *World) stays(baseline *Baseline, d Disturbance) error {
-	end := w.Snapshot()
+func (env *Environment) verifyUnchanged(baseline *Baseline, d Disturbance) error {
+	end := env.Snapshot()
 	if differences := slices.DeleteFunc(end.Diff(baseline.Then), baseline.tolerated(d)); len(differences) > 0 {
 		return fmt.Errorf("it did not stay as it was: %s", strings.Join(differences, "\n"))
 	}
-	if !baseline.Scenario.When.Done(w) {
+	if !baseline.Scenario.When.Done(env) {
 		return errors.New("what the user wants did not stay")
 	}
-	if odd := end.odd(); baseline.Scenario.Races && len(odd) > 0 {
+	if odd := end.unbalancedCounts(); baseline.Scenario.Races && len(odd) > 0 {
 		return errors.New(strings.Join(odd, "\n"))
 	}
 	return nil
 }
 
 // errGoesOn says that a disturbance is not over yet.
-var errGoesOn = errors.New("the disturbance goes on")
+var errDisturbed = errors.New("the disturbance goes on")
 
 // meanwhile runs what happens beside the scenario. What it returns fails for as long as that goes on,
 // and if it has failed.
-func (w *World) meanwhile(ctx context.Context, d Disturbance) (over func() error) {
+func (env *Environment) runMeanwhile(ctx context.Context, d Disturbance) (over func() error) {
 	ended := make(chan error, 1)
 	if d.Meanwhile == nil {
 		ended <- nil
 	} else {
-		go func() { ended <- d.Meanwhile(ctx, w) }()
+		go func() { ended <- d.Meanwhile(ctx, env) }()
 	}
-	result := errGoesOn
+	result := errDisturbed
 	return func() error {
-		if errors.Is(result, errGoesOn) {
+		if errors.Is(result, errDisturbed) {
 			select {
 			case result = <-ended:
 			default:
 			}
 		}
 		if result == nil && d.Over != nil && !d.Over() {
-			return errGoesOn
+			return errDisturbed
 		}
 		return result
 	}
 }
 
-func planOf(w *World, step Step, d Disturbance) Plan {
+func planOf(env *Environment, step Step, d Disturbance) Plan {
 	return PlanFunc(func(call Call) Fault {
 		if step.During != nil {
-			if fault := step.During(w, call); !fault.IsNone() {
+			if fault := step.During(env, call); !fault.IsNone() {
 				return fault
 			}
 		}
@@ -201,35 +201,35 @@ func planOf(w *World, step Step, d Disturbance) Plan {
 	})
 }
 
-func (w *World) restart(d Disturbance) (*Manager, error) {
+func (env *Environment) startAfterCrash(d Disturbance) (*Manager, error) {
 	if d.Restart != nil {
-		return d.Restart(w)
+		return d.Restart(env)
 	}
-	return w.Start()
+	return env.Start()
 }
 
 // reach waits until the step is done and the world is as it is undisturbed, but for what is tolerated.
 // The manager is tended at every look; as long as the disturbance goes on, nothing is judged. What a
 // manager puts off, as a second look at a status, is awaited: a state on the way may be like the last.
-func (w *World) reach(step Step, undisturbed Snapshot, tolerated func(string) bool, tend func() (*Manager, error)) error {
+func (env *Environment) converge(step Step, undisturbed Snapshot, tolerated func(string) bool, tend func() (*Manager, error)) error {
 	differences := []string{"what the user wants is not there"}
 	var failure error
 	seen := -1
-	if w.Await(Patience, func() bool {
+	if env.WaitUntil(Timeout, func() bool {
 		m, err := tend()
 		if err != nil {
-			if !errors.Is(err, errGoesOn) {
+			if !errors.Is(err, errDisturbed) {
 				failure = err
 			}
 			return failure != nil
 		}
-		if !step.Done(w) || m.IdleFor() < putOff {
+		if !step.Done(env) || m.IdleFor() < maxDeferral {
 			return false
 		}
 		// The cloud changes without an event.
-		if count := w.history.count(); count != seen || w.Cloud != nil {
+		if count := env.history.count(); count != seen || env.Cloud != nil {
 			seen = count
-			differences = w.Snapshot().Diff(undisturbed)
+			differences = env.Snapshot().Diff(undisturbed)
 			if tolerated != nil {
 				differences = slices.DeleteFunc(differences, tolerated)
 			}
@@ -238,34 +238,34 @@ func (w *World) reach(step Step, undisturbed Snapshot, tolerated func(string) bo
 	}) {
 		return failure
 	}
-	return fmt.Errorf("divergent after %s:\n  %s", Patience, strings.Join(differences, "\n  "))
+	return fmt.Errorf("divergent after %s:\n  %s", Timeout, strings.Join(differences, "\n  "))
 }
 
 // putOff is longer than what a manager puts off by itself when nothing is wrong.
-const putOff = phases.ProgressInterval + 200*time.Millisecond
+const maxDeferral = phases.ProgressInterval + 200*time.Millisecond
 
 // Quiet ends all managers and looks at everything once more with a fresh one, which must find nothing to
 // do.
-func (w *World) Quiet() error {
-	w.mu.Lock()
-	managers := slices.Clone(w.managers)
-	w.mu.Unlock()
+func (env *Environment) VerifyQuiet() error {
+	env.mu.Lock()
+	managers := slices.Clone(env.managers)
+	env.mu.Unlock()
 	for _, m := range managers {
 		m.Crash()
 	}
-	primaries := w.primaries()
+	primaries := env.ownerNames()
 	if len(primaries) == 0 {
 		return nil
 	}
-	before := len(w.Calls())
-	m, err := w.Start()
+	before := len(env.Calls())
+	m, err := env.Start()
 	if err != nil {
 		return err
 	}
 	const idle = 250 * time.Millisecond
-	looked := w.Await(Patience, func() bool {
+	looked := env.WaitUntil(Timeout, func() bool {
 		for _, name := range primaries {
-			if m.Looked(name) == 0 {
+			if m.Reconciles(name) == 0 {
 				return false
 			}
 		}
@@ -274,7 +274,7 @@ func (w *World) Quiet() error {
 	if !looked {
 		return fmt.Errorf("a fresh manager did not look at all of %q", primaries)
 	}
-	for _, call := range w.Calls()[before:] {
+	for _, call := range env.Calls()[before:] {
 		if call.Mutates() {
 			return fmt.Errorf("not quiet: a fresh manager that finds everything as it should be sent %s: %s", call, call.Body)
 		}
@@ -283,12 +283,12 @@ func (w *World) Quiet() error {
 }
 
 // primaries are the names of the world's objects of the three kinds.
-func (w *World) primaries() []string {
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
+func (env *Environment) ownerNames() []string {
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
 	var names []string
-	for id := range w.history.live {
-		if isPrimary(id.Kind) {
+	for id := range env.history.live {
+		if isOwnerKind(id.Kind) {
 			names = append(names, id.Name)
 		}
 	}

@@ -30,11 +30,11 @@ type Scenario struct {
 // Step is something that a user does, and what comes of it.
 type Step struct {
 	// Do acts as a user.
-	Do func(context.Context, *World) error
+	Do func(context.Context, *Environment) error
 	// Done says whether what the user wants is there.
-	Done func(*World) bool
+	Done func(*Environment) bool
 	// During is done at each call that a manager makes meanwhile, if it says so. Optional.
-	During func(*World, Call) Fault
+	During func(*Environment, Call) Fault
 }
 
 // ID is such as AppService/create.
@@ -71,66 +71,66 @@ func (b *Baseline) Mutations() []Call {
 
 const (
 	// Patience is how long a run may take for what is bound to come, on a machine that does a lot else.
-	Patience = 90 * time.Second
+	Timeout = 90 * time.Second
 	// atRest is longer than anything that a manager puts off by itself.
-	atRest = 2500 * time.Millisecond
+	settleTime = 2500 * time.Millisecond
 )
 
 // errNotThere is for a run that did not come where it should have.
-var errNotThere = errors.New("it never came about")
+var errNotReached = errors.New("it never came about")
 
 // Undisturbed runs the scenario without a fault and notes what comes of it.
-func (b *Bench) Undisturbed(ctx context.Context, s Scenario) (*Baseline, error) {
-	w, err := b.NewWorld(ctx, s.Kinds...)
+func (c *Cluster) Undisturbed(ctx context.Context, s Scenario) (*Baseline, error) {
+	env, err := c.NewEnvironment(ctx, s.Kinds...)
 	if err != nil {
 		return nil, err
 	}
-	baseline, err := w.baseline(ctx, s)
+	baseline, err := env.recordBaseline(ctx, s)
 	if err != nil {
-		err = fmt.Errorf("%s, undisturbed: %w\n%s", s.ID(), err, w.Report())
+		err = fmt.Errorf("%s, undisturbed: %w\n%s", s.ID(), err, env.Report())
 	}
-	return baseline, errors.Join(err, w.Close())
+	return baseline, errors.Join(err, env.Close())
 }
 
-func (w *World) baseline(ctx context.Context, s Scenario) (*Baseline, error) {
-	m, err := w.Start()
+func (env *Environment) recordBaseline(ctx context.Context, s Scenario) (*Baseline, error) {
+	m, err := env.Start()
 	if err != nil {
 		return nil, err
 	}
 	b := &Baseline{Scenario: s}
 	for i, step := range s.Given {
-		if err := w.take(ctx, step); err != nil {
+		if err := env.runStep(ctx, step); err != nil {
 			return nil, fmt.Errorf("what is given (%d): %w", i+1, err)
 		}
-		w.Settle(m)
-		b.Given = append(b.Given, w.Snapshot())
+		env.WaitIdle(m)
+		b.Given = append(b.Given, env.Snapshot())
 	}
-	calls, began := len(w.Calls()), time.Now()
-	if versions := w.Versions(); len(versions) > 0 {
+	calls, began := len(env.Calls()), time.Now()
+	if versions := env.Versions(); len(versions) > 0 {
 		b.From = versions[len(versions)-1].Revision
 	}
-	if err := w.take(ctx, s.When); err != nil {
+	if err := env.runStep(ctx, s.When); err != nil {
 		return nil, err
 	}
 	b.Took = time.Since(began)
-	w.Settle(m)
-	b.Then, b.Calls, b.Versions, b.Caches = w.Snapshot(), w.Calls()[calls:], w.Versions(), w.caches()
-	if violations := w.Violations(); len(violations) > 0 {
+	env.WaitIdle(m)
+	b.Then, b.Calls, b.Versions, b.Caches = env.Snapshot(), env.Calls()[calls:], env.Versions(), env.caches()
+	if violations := env.Violations(); len(violations) > 0 {
 		return nil, errors.New(strings.Join(violations, "\n"))
 	}
-	if err := w.Quiet(); err != nil {
+	if err := env.VerifyQuiet(); err != nil {
 		return nil, err
 	}
-	if differences := w.Snapshot().Diff(b.Then); len(differences) > 0 {
+	if differences := env.Snapshot().Diff(b.Then); len(differences) > 0 {
 		return nil, fmt.Errorf("it did not stay as it was: %s", strings.Join(differences, "\n"))
 	}
 	return b, nil
 }
 
 // caches are the resources of which the managers have listed all for their caches.
-func (w *World) caches() []string {
+func (env *Environment) caches() []string {
 	var resources []string
-	for _, call := range w.Calls() {
+	for _, call := range env.Calls() {
 		if call.Cached && !slices.Contains(resources, call.Resource) {
 			resources = append(resources, call.Resource)
 		}
@@ -140,23 +140,23 @@ func (w *World) caches() []string {
 }
 
 // take does a step and waits for what comes of it.
-func (w *World) take(ctx context.Context, step Step) error {
+func (env *Environment) runStep(ctx context.Context, step Step) error {
 	if step.During != nil {
-		w.SetPlan(PlanFunc(func(call Call) Fault { return step.During(w, call) }))
-		defer w.SetPlan(nil)
+		env.SetPlan(PlanFunc(func(call Call) Fault { return step.During(env, call) }))
+		defer env.SetPlan(nil)
 	}
-	if err := step.Do(ctx, w); err != nil {
+	if err := step.Do(ctx, env); err != nil {
 		return err
 	}
-	if !w.Await(Patience, func() bool { return step.Done(w) }) {
-		return errNotThere
+	if !env.WaitUntil(Timeout, func() bool { return step.Done(env) }) {
+		return errNotReached
 	}
 	return nil
 }
 
 // Settle waits until a manager that is left alone has nothing more to do.
-func (w *World) Settle(m *Manager) {
-	w.Await(Patience, func() bool {
-		return m.IdleFor() > atRest && time.Since(w.record.quietSince()) > atRest
+func (env *Environment) WaitIdle(m *Manager) {
+	env.WaitUntil(Timeout, func() bool {
+		return m.IdleFor() > settleTime && time.Since(env.record.quietSince()) > settleTime
 	})
 }

@@ -45,106 +45,110 @@ func AllServerOptions(s *v1alpha1.MCPServerSpec) {
 }
 
 // noServerOptions leaves the Deployment and its Service.
-func noServerOptions(s *v1alpha1.MCPServerSpec) {
+func NoServerOptions(s *v1alpha1.MCPServerSpec) {
 	s.Files, s.Autoscaling, s.ServiceAccount, s.DisruptionBudget, s.NetworkPolicy, s.Ingress = nil, nil, nil, nil, nil, nil
 }
 
-func readsSecret(s *v1alpha1.MCPServerSpec) {
+func withSecret(s *v1alpha1.MCPServerSpec) {
 	s.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: secretName}}}}
 }
 
-func overStdio(s *v1alpha1.MCPServerSpec) {
+func withStdio(s *v1alpha1.MCPServerSpec) {
 	s.Transport, s.Command = v1alpha1.TransportStdio, []string{"/tools"}
 }
 
 func createServer(edits ...ServerEdit) Step {
 	return Step{
-		Do:   func(ctx context.Context, w *World) error { return w.Create(ctx, NewMCPServer(objectName, edits...)) },
-		Done: func(w *World) bool { return w.serverIsComplete(1) },
+		Do: func(ctx context.Context, env *Environment) error {
+			return env.Create(ctx, NewMCPServer(objectName, edits...))
+		},
+		Done: func(env *Environment) bool { return env.serverIsComplete(1) },
 	}
 }
 
 // serverIsComplete: it is Ready for its spec, and its rollout is over.
-func (w *World) serverIsComplete(generation int64) bool {
-	if !w.ReadyWith(MCPServer, objectName, generation) {
+func (env *Environment) serverIsComplete(generation int64) bool {
+	if !env.ReadyWith(MCPServer, objectName, generation) {
 		return false
 	}
-	status, _, _ := condition(w.Get(MCPServer, objectName), "DeploymentReady")
+	status, _, _ := condition(env.Get(MCPServer, objectName), "DeploymentReady")
 	return status == "True"
 }
 
 func editServer(edit ServerEdit) Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			return Edit(ctx, w, user, objectName, &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) { edit(&m.Spec) })
+		Do: func(ctx context.Context, env *Environment) error {
+			return Edit(ctx, env, user, objectName, &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) { edit(&m.Spec) })
 		},
-		Done: func(w *World) bool { return w.serverIsComplete(2) },
+		Done: func(env *Environment) bool { return env.serverIsComplete(2) },
 	}
 }
 
 func deleteServer() Step {
 	return Step{
-		Do:   func(ctx context.Context, w *World) error { return w.Delete(ctx, &v1alpha1.MCPServer{}, objectName) },
-		Done: func(w *World) bool { return w.Gone(MCPServer, objectName) },
+		Do: func(ctx context.Context, env *Environment) error {
+			return env.Delete(ctx, &v1alpha1.MCPServer{}, objectName)
+		},
+		Done: func(env *Environment) bool { return env.Deleted(MCPServer, objectName) },
 	}
 }
 
-func serverDeletedDuring(class string) Step {
+func deleteServerDuring(class string) Step {
 	return Step{
 		Do:   createServer(AllServerOptions).Do,
-		Done: func(w *World) bool { return w.Gone(MCPServer, objectName) },
-		During: during("deleted", callOf(class), func(ctx context.Context, w *World) error {
-			return w.Delete(ctx, &v1alpha1.MCPServer{}, objectName)
+		Done: func(env *Environment) bool { return env.Deleted(MCPServer, objectName) },
+		During: injectOnce("deleted", hasClass(class), func(ctx context.Context, env *Environment) error {
+			return env.Delete(ctx, &v1alpha1.MCPServer{}, objectName)
 		}),
 	}
 }
 
 func createSecret() Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			return w.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secretName}, StringData: map[string]string{"token": "one"}})
+		Do: func(ctx context.Context, env *Environment) error {
+			return env.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secretName}, StringData: map[string]string{"token": "one"}})
 		},
-		Done: func(w *World) bool { return w.Get("Secret", secretName) != nil },
+		Done: func(env *Environment) bool { return env.Get("Secret", secretName) != nil },
 	}
 }
 
 // rotation gives the Secret another content, which has to reach the pods.
-func rotation() Step {
-	return act(MCPServer, func(ctx context.Context, w *World) (string, error) {
-		return others(ctx, w, "rotator", secretName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte("two") })
-	}, func(w *World) bool {
-		return field(w.Get("Deployment", objectName), "metadata", "annotations", revisionAnnotation) == "2" && w.serverIsComplete(1)
+func rotateSecret() Step {
+	return externalAction(MCPServer, func(ctx context.Context, env *Environment) (string, error) {
+		return editAs(ctx, env, "rotator", secretName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte("two") })
+	}, func(env *Environment) bool {
+		return field(env.Get("Deployment", objectName), "metadata", "annotations", revisionAnnotation) == "2" && env.serverIsComplete(1)
 	})
 }
 
 // waitsForSecret creates an MCPServer before the Secret that it reads.
-func waitsForSecret() Step {
+func createServerBeforeSecret() Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			if err := w.Create(ctx, NewMCPServer(objectName, readsSecret)); err != nil {
+		Do: func(ctx context.Context, env *Environment) error {
+			if err := env.Create(ctx, NewMCPServer(objectName, withSecret)); err != nil {
 				return err
 			}
 			go func() {
-				if w.Await(Patience, func() bool {
-					_, reason, _ := condition(w.Get(MCPServer, objectName), "DependenciesReady")
+				if env.WaitUntil(Timeout, func() bool {
+					_, reason, _ := condition(env.Get(MCPServer, objectName), "DependenciesReady")
 					return reason == v1alpha1.ReasonDependencyMissing
 				}) {
-					_ = createSecret().Do(ctx, w) // that it is missing shows
+					_ = createSecret().Do(ctx, env) // that it is missing shows
 				}
 			}()
 			return nil
 		},
-		Done: func(w *World) bool { return w.serverIsComplete(1) },
+		Done: func(env *Environment) bool { return env.serverIsComplete(1) },
 	}
 }
 
-func serverDrift() Step {
-	return act(MCPServer, func(ctx context.Context, w *World) (string, error) {
-		return others(ctx, w, "kubectl-edit", objectName, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+func editServerDeployment() Step {
+	return externalAction(MCPServer, func(ctx context.Context, env *Environment) (string, error) {
+		return editAs(ctx, env, "kubectl-edit", objectName, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.Containers[0].Image = "registry.test/other:1"
 		})
-	}, func(w *World) bool {
-		d := w.Get("Deployment", objectName)
+	}, func(env *Environment) bool {
+		d := env.Get("Deployment", objectName)
 		image, _, ready := readyPods(d)
 		return ready && image == "registry.test/tools:1"
 	})
@@ -156,14 +160,14 @@ func mcpServerScenarios() []Scenario {
 	}
 	drift := func(name string, when Step, given ...Step) Scenario {
 		s := server(name, when, given...)
-		s.Unavoidable = driftsMayBeUntold
+		s.Unavoidable = reportedDriftMayBeLost
 		return s
 	}
 	all, plain := createServer(AllServerOptions), createServer()
 	return []Scenario{
 		server("create", createServer(AllServerOptions)),
-		server("create-stdio", createServer(overStdio)),
-		server("waits", waitsForSecret()),
+		server("create-stdio", createServer(withStdio)),
+		server("waits", createServerBeforeSecret()),
 		server("pods", editServer(func(s *v1alpha1.MCPServerSpec) {
 			s.Image, s.Args = "registry.test/tools:2", []string{"--fast"}
 			s.Env = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}
@@ -172,13 +176,13 @@ func mcpServerScenarios() []Scenario {
 		server("port", editServer(func(s *v1alpha1.MCPServerSpec) { s.Port, s.Path = 9090, "/other" }), all),
 		server("scale", editServer(func(s *v1alpha1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }), plain),
 		server("options-on", editServer(AllServerOptions), plain),
-		server("options-off", editServer(noServerOptions), all),
+		server("options-off", editServer(NoServerOptions), all),
 		server("probe-off", editServer(func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = true }), plain),
-		server("rotation", rotation(), createSecret(), createServer(readsSecret)),
-		drift("drift", serverDrift(), plain),
-		drift("drift-deleted", deletedByOthers(MCPServer, "Service", func() client.Object { return &corev1.Service{} }), all),
+		server("rotation", rotateSecret(), createSecret(), createServer(withSecret)),
+		drift("drift", editServerDeployment(), plain),
+		drift("drift-deleted", deleteChild(MCPServer, "Service", func() client.Object { return &corev1.Service{} }), all),
 		server("delete", deleteServer(), all),
-		racing(server("delete-at-service", serverDeletedDuring("apply services"))),
-		racing(server("delete-at-status", serverDeletedDuring("apply mcpservers/status"))),
+		raceScenario(server("delete-at-service", deleteServerDuring("apply services"))),
+		raceScenario(server("delete-at-status", deleteServerDuring("apply mcpservers/status"))),
 	}
 }

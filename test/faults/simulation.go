@@ -19,16 +19,16 @@ import (
 
 // stamina is how long a simulation waits for what is bound to come: longer than a campaign, since a dozen
 // of them are all that the machine can do.
-const stamina = 4 * time.Minute
+const simulationTimeout = 4 * time.Minute
 
 // Simulation is what a user and others do to objects of all three kinds at once, and what goes wrong
 // meanwhile. All of it follows from the seed; at which moment of a manager's work it comes is up to the
 // moment.
 type Simulation struct {
 	Seed     uint64
-	subjects []*subject
+	subjects []*simulatedObject
 	rotation []rotationStep
-	mishaps  []mishap
+	faults   []scheduledFault
 }
 
 // rotationStep is something that happens to the Secret that MCPServers may read.
@@ -51,7 +51,7 @@ func NewSimulation(seed uint64, faults bool) *Simulation {
 		ids = append(ids, []ID{{AppService, "sim-app-2"}, {MCPServer, "sim-mcp-2"}, {SecureStorage, "sim-sto-2"}}[random.IntN(len(ids))])
 	}
 	for _, id := range ids {
-		s.subjects = append(s.subjects, newSubject(id, seed, random))
+		s.subjects = append(s.subjects, newSimulatedObject(id, seed, random))
 	}
 	for range random.IntN(3) {
 		step := rotationStep{pause: time.Duration(random.IntN(1500)) * time.Millisecond}
@@ -63,7 +63,7 @@ func NewSimulation(seed uint64, faults bool) *Simulation {
 	if faults {
 		random = rand.New(rand.NewPCG(seed, faultsStream)) //nolint:gosec // it has to be repeatable
 		for range fewest + random.IntN(more) {
-			s.mishaps = append(s.mishaps, newMishap(random))
+			s.faults = append(s.faults, newScheduledFault(random))
 		}
 	}
 	return s
@@ -74,13 +74,13 @@ func (s *Simulation) String() string {
 	var b strings.Builder
 	for _, subject := range s.subjects {
 		for _, o := range subject.operations {
-			fmt.Fprintf(&b, "%s, after %s: %s\n", subject.ID, o.pause, o.what)
+			fmt.Fprintf(&b, "%s, after %s: %s\n", subject.ID, o.pause, o.description)
 		}
 	}
 	for _, step := range s.rotation {
 		fmt.Fprintf(&b, "Secret, after %s: %q\n", step.pause, step.token)
 	}
-	for _, m := range s.mishaps {
+	for _, m := range s.faults {
 		fmt.Fprintln(&b, m)
 	}
 	return b.String()
@@ -107,15 +107,15 @@ type SimulationOutcome struct {
 }
 
 // simulating is a simulation under way.
-type simulating struct {
+type simulationRun struct {
 	*Simulation
-	world      *World
+	env        *Environment
 	references *References
-	storm      *storm
+	faults     *faultSchedule
 	began      time.Time
 	manager    *Manager
 	token      string
-	strangers  map[ID]string
+	unmanaged  map[ID]string
 
 	mu  sync.Mutex
 	log []string
@@ -123,38 +123,38 @@ type simulating struct {
 
 // Simulate runs a simulation in a world of its own, and holds its end against what the same wishes lead
 // to when nothing disturbs them.
-func (b *Bench) Simulate(ctx context.Context, s *Simulation, references *References) SimulationOutcome {
+func (c *Cluster) Simulate(ctx context.Context, s *Simulation, references *References) SimulationOutcome {
 	began := time.Now()
 	o := SimulationOutcome{Seed: s.Seed, Faults: map[string]int{}}
-	w, err := b.NewWorld(ctx, AppService, MCPServer, SecureStorage)
+	env, err := c.NewEnvironment(ctx, AppService, MCPServer, SecureStorage)
 	if err != nil {
 		o.Failures = []string{err.Error()}
 		return o
 	}
-	w.Mute = true
-	run := &simulating{Simulation: s, world: w, references: references, began: began, token: tokens[0]}
-	run.storm = &storm{world: w, began: began, tell: run.tell, mishaps: slices.Clone(s.mishaps), met: map[mishapSort]int{}}
+	env.DiscardEvents = true
+	run := &simulationRun{Simulation: s, env: env, references: references, began: began, token: tokens[0]}
+	run.faults = &faultSchedule{env: env, began: began, record: run.record, pending: slices.Clone(s.faults), injected: map[faultKind]int{}}
 	if err := run.run(ctx); err != nil {
 		o.Failures = append(o.Failures, err.Error())
 	}
-	o.Failures = append(o.Failures, w.Violations()...)
-	for sort, times := range run.storm.met {
+	o.Failures = append(o.Failures, env.Violations()...)
+	for sort, times := range run.faults.injected {
 		o.Faults[string(sort)] = times
 	}
 	for _, subject := range s.subjects {
 		o.Operations += len(subject.operations)
 	}
 	o.Operations += len(s.rotation)
-	o.Managers, o.PastFinalizers, o.Log = len(w.managers)-1, len(w.pastFinalizers()), run.log
-	for _, call := range w.Calls() {
+	o.Managers, o.PastFinalizers, o.Log = len(env.managers)-1, len(env.deletedPastFinalizer()), run.log
+	for _, call := range env.Calls() {
 		if call.Number > 0 {
 			o.Calls++
 		}
 	}
 	if len(o.Failures) > 0 {
-		o.Report = w.Report()
+		o.Report = env.Report()
 	}
-	if err := errors.Join(w.Close(), w.Sweep(ctx)); err != nil {
+	if err := errors.Join(env.Close(), env.DeleteAll(ctx)); err != nil {
 		o.Failures = append(o.Failures, err.Error())
 	}
 	o.Took = time.Since(began)
@@ -162,49 +162,49 @@ func (b *Bench) Simulate(ctx context.Context, s *Simulation, references *Referen
 }
 
 // tell notes what happens.
-func (r *simulating) tell(text string) {
+func (r *simulationRun) record(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.log = append(r.log, text)
 }
 
-func (r *simulating) run(ctx context.Context) error {
-	w := r.world
-	if err := r.furnish(ctx); err != nil {
+func (r *simulationRun) run(ctx context.Context) error {
+	env := r.env
+	if err := r.createFixtures(ctx); err != nil {
 		return err
 	}
 	var err error
-	if r.manager, err = w.Start(); err != nil {
+	if r.manager, err = env.Start(); err != nil {
 		return err
 	}
-	w.SetPlan(r.storm)
+	env.SetPlan(r.faults)
 	if err := r.act(ctx); err != nil {
 		return err
 	}
-	r.tell(fmt.Sprintf("%5d ms nothing goes wrong any more", time.Since(r.began).Milliseconds()))
+	r.record(fmt.Sprintf("%5d ms nothing goes wrong any more", time.Since(r.began).Milliseconds()))
 	if err := r.converge(ctx); err != nil {
 		return err
 	}
-	if err := w.Quiet(); err != nil {
+	if err := env.VerifyQuiet(); err != nil {
 		return err
 	}
 	if differences := r.differences(ctx, false); len(differences) > 0 {
 		return fmt.Errorf("it did not stay as it was: %s", strings.Join(differences, "\n  "))
 	}
-	return r.strangersAreUntouched()
+	return r.verifyUnmanaged()
 }
 
 // accountOfStranger is an account that is nobody's.
-const accountOfStranger = "strangersaccount"
+const unmanagedAccount = "strangersaccount"
 
 // furnish makes what is there before: vaults, the Secret, and things of strangers that look as if they
 // were ours.
-func (r *simulating) furnish(ctx context.Context) error {
-	w := r.world
-	if err := errors.Join(furnished(w), w.Create(ctx, newSecret(r.token)), w.Cloud.SeedAccount(w.Demo.Subscription, w.Demo.Group, accountOfStranger, nil)); err != nil {
+func (r *simulationRun) createFixtures(ctx context.Context) error {
+	env := r.env
+	if err := errors.Join(seedVaults(env), env.Create(ctx, newSecret(r.token)), env.Cloud.SeedAccount(env.Demo.Subscription, env.Demo.Group, unmanagedAccount, nil)); err != nil {
 		return err
 	}
-	r.strangers = map[ID]string{}
+	r.unmanaged = map[ID]string{}
 	for _, subject := range r.subjects {
 		like := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: "of-a-stranger-" + subject.Name, Labels: map[string]string{
@@ -212,29 +212,29 @@ func (r *simulating) furnish(ctx context.Context) error {
 			}},
 			Data: map[string]string{"mine": "yes"},
 		}
-		if err := w.Create(ctx, like); err != nil {
+		if err := env.Create(ctx, like); err != nil {
 			return err
 		}
-		r.strangers[ID{"ConfigMap", like.Name}] = like.ResourceVersion
+		r.unmanaged[ID{"ConfigMap", like.Name}] = like.ResourceVersion
 	}
 	return nil
 }
 
-func (r *simulating) strangersAreUntouched() error {
-	for id, version := range r.strangers {
-		live := r.world.Get(id.Kind, id.Name)
+func (r *simulationRun) verifyUnmanaged() error {
+	for id, version := range r.unmanaged {
+		live := r.env.Get(id.Kind, id.Name)
 		if live == nil || live.GetResourceVersion() != version {
 			return fmt.Errorf("%s is a stranger's, and was changed or deleted", id)
 		}
 	}
-	if account, there := r.world.Cloud.Account(accountOfStranger); !there || len(account.Tags) > 0 {
+	if account, there := r.env.Cloud.Account(unmanagedAccount); !there || len(account.Tags) > 0 {
 		return errors.New("the account of a stranger was changed or deleted")
 	}
 	return nil
 }
 
 // act performs all operations, and tends the managers until those are over and the faults too.
-func (r *simulating) act(ctx context.Context) error {
+func (r *simulationRun) act(ctx context.Context) error {
 	const (
 		lull   = 300 * time.Millisecond
 		enough = 2500 * time.Millisecond
@@ -243,12 +243,12 @@ func (r *simulating) act(ctx context.Context) error {
 	defer stop()
 	results := make(chan error, len(r.subjects)+1)
 	for _, subject := range r.subjects {
-		go func() { results <- subject.perform(acting, r.world, r.began, r.tell) }()
+		go func() { results <- subject.perform(acting, r.env, r.began, r.record) }()
 	}
 	go func() { results <- r.rotate(acting) }()
 	left, ended := len(r.subjects)+1, time.Time{}
 	var failure error
-	over := r.world.Await(2*stamina, func() bool {
+	over := r.env.WaitUntil(2*simulationTimeout, func() bool {
 		for more := true; more; {
 			select {
 			case err := <-results:
@@ -259,50 +259,50 @@ func (r *simulating) act(ctx context.Context) error {
 				more = false
 			}
 		}
-		if err := r.tend(); err != nil {
+		if err := r.restartIfCrashed(); err != nil {
 			failure = errors.Join(failure, err)
 		}
 		// What still was to go wrong may have no call left to go wrong at.
-		calm := r.storm.isSpent() || r.manager.IdleFor() > lull || time.Since(ended) > enough
+		calm := r.faults.allInjected() || r.manager.IdleFor() > lull || time.Since(ended) > enough
 		return failure != nil || left == 0 && !r.manager.IsCrashed() && calm
 	})
-	r.storm.end()
+	r.faults.end()
 	if !over {
-		return fmt.Errorf("what the user and others do does not come to its end within %s", 2*stamina)
+		return fmt.Errorf("what the user and others do does not come to its end within %s", 2*simulationTimeout)
 	}
 	return failure
 }
 
 // tend starts a manager after a crash.
-func (r *simulating) tend() error {
-	if !r.manager.IsCrashed() || r.storm.isDown() {
+func (r *simulationRun) restartIfCrashed() error {
+	if !r.manager.IsCrashed() || r.faults.isDown() {
 		return nil
 	}
 	var err error
-	r.manager, err = r.storm.restart()
+	r.manager, err = r.faults.restart()
 	return err
 }
 
 // rotate is what happens to the Secret.
-func (r *simulating) rotate(ctx context.Context) error {
+func (r *simulationRun) rotate(ctx context.Context) error {
 	for _, step := range r.rotation {
 		select {
 		case <-time.After(step.pause):
 		case <-ctx.Done():
 			return nil
 		}
-		r.tell(fmt.Sprintf("%5d ms the Secret becomes %q", time.Since(r.began).Milliseconds(), step.token))
+		r.record(fmt.Sprintf("%5d ms the Secret becomes %q", time.Since(r.began).Milliseconds(), step.token))
 		if step.token == "" {
-			if err := r.world.Delete(ctx, &corev1.Secret{}, secretName); err != nil {
+			if err := r.env.Delete(ctx, &corev1.Secret{}, secretName); err != nil {
 				return err
 			}
-			if err := r.world.Create(ctx, newSecret(r.token)); err != nil {
+			if err := r.env.Create(ctx, newSecret(r.token)); err != nil {
 				return err
 			}
 			continue
 		}
 		r.token = step.token
-		err := Edit(ctx, r.world, "rotator", secretName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte(step.token) })
+		err := Edit(ctx, r.env, "rotator", secretName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte(step.token) })
 		if err != nil {
 			return err
 		}
@@ -311,24 +311,24 @@ func (r *simulating) rotate(ctx context.Context) error {
 }
 
 // converge waits until all is as it is undisturbed.
-func (r *simulating) converge(ctx context.Context) error {
+func (r *simulationRun) converge(ctx context.Context) error {
 	const doubtful = 20 * time.Second
 	differences := []string{"the manager is never at rest"}
 	began, doubted := time.Now(), false
 	var failure error
 	seen, looked := -1, time.Time{}
-	if r.world.Await(stamina, func() bool {
-		if failure = r.tend(); failure != nil {
+	if r.env.WaitUntil(simulationTimeout, func() bool {
+		if failure = r.restartIfCrashed(); failure != nil {
 			return true
 		}
-		if r.manager.IdleFor() < putOff {
+		if r.manager.IdleFor() < maxDeferral {
 			return false
 		}
 		const again = 500 * time.Millisecond // the cloud changes without an event
-		if count := r.world.history.count(); count == seen && time.Since(looked) < again {
+		if count := r.env.history.count(); count == seen && time.Since(looked) < again {
 			return false
 		}
-		seen, looked = r.world.history.count(), time.Now()
+		seen, looked = r.env.history.count(), time.Now()
 		// Should it be what it is held against that is wrong, that is found out anew, once.
 		doubt := !doubted && time.Since(began) > doubtful
 		doubted = doubted || doubt
@@ -337,35 +337,35 @@ func (r *simulating) converge(ctx context.Context) error {
 	}) {
 		return failure
 	}
-	return fmt.Errorf("divergent after %s:\n  %s", stamina, strings.Join(differences, "\n  "))
+	return fmt.Errorf("divergent after %s:\n  %s", simulationTimeout, strings.Join(differences, "\n  "))
 }
 
 // differences are those of everything from what it is undisturbed.
-func (r *simulating) differences(ctx context.Context, again bool) []string {
+func (r *simulationRun) differences(ctx context.Context, again bool) []string {
 	var all []string
-	wished, retained := map[ID]bool{}, []string{accountOfStranger}
+	wished, retained := map[ID]bool{}, []string{unmanagedAccount}
 	for _, s := range r.subjects {
 		retained = append(retained, s.retained...)
-		if s.wish == nil {
+		if s.desired == nil {
 			continue
 		}
 		wished[s.ID] = true
-		want, err := r.references.of(ctx, *s.wish, r.token, again)
+		want, err := r.references.of(ctx, *s.desired, r.token, again)
 		if err != nil {
 			return []string{err.Error()}
 		}
-		for _, difference := range r.world.stateOf(s.Kind, s.Name).Diff(want) {
+		for _, difference := range r.env.stateOf(s.Kind, s.Name).Diff(want) {
 			all = append(all, s.String()+": "+difference)
 		}
-		if live := r.world.Get(s.Kind, s.Name); live != nil {
-			all = append(all, r.world.outOfBounds(live)...)
+		if live := r.env.Get(s.Kind, s.Name); live != nil {
+			all = append(all, r.env.replicasOutOfBounds(live)...)
 		}
-		if account, there := r.world.Cloud.Account(r.world.Account(s.Name)); s.version != "" && there && !strings.HasSuffix(account.Key, s.version) {
+		if account, there := r.env.Cloud.Account(r.env.Account(s.Name)); s.version != "" && there && !strings.HasSuffix(account.Key, s.version) {
 			all = append(all, fmt.Sprintf("%s: its account is encrypted with %s, and version %s is pinned", s.ID, account.Key, s.version))
 		}
 	}
-	return append(all, r.world.leftovers(wished, retained)...)
+	return append(all, r.env.leftovers(wished, retained)...)
 }
 
 // Sorts of faults, in the order of the alphabet.
-func (o SimulationOutcome) Sorts() []string { return slices.Sorted(maps.Keys(o.Faults)) }
+func (o SimulationOutcome) FaultKinds() []string { return slices.Sorted(maps.Keys(o.Faults)) }

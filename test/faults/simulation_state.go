@@ -19,9 +19,9 @@ import (
 
 // stateOf is the state of one object, of all that it controls, and of what it has in the cloud, without
 // what is another in each run and without its name.
-func (w *World) stateOf(kind, name string) Snapshot {
+func (env *Environment) stateOf(kind, name string) Snapshot {
 	s := Snapshot{Objects: map[string]map[string]string{}}
-	live := w.Get(kind, name)
+	live := env.Get(kind, name)
 	if live == nil {
 		return s
 	}
@@ -29,24 +29,24 @@ func (w *World) stateOf(kind, name string) Snapshot {
 	if kind == SecureStorage {
 		account = accountOf(live)
 	}
-	n := w.normalizerOf(name, account)
-	for _, object := range w.familyOf(live) {
+	n := env.normalizerOf(name, account)
+	for _, object := range env.objectAndDescendants(live) {
 		fields := n.object(object)
-		leaveAside(object, live, fields)
+		removePathDependent(object, live, fields)
 		s.Objects[object.GetKind()+"/"+n.text(object.GetName())] = fields
 	}
 	if kind == SecureStorage {
-		n.cloudOf(w.Cloud, live, account, s)
+		n.cloudOf(env.Cloud, live, account, s)
 	}
 	return s
 }
 
 // familyOf is an object with all that it controls, and what that controls.
-func (w *World) familyOf(live *unstructured.Unstructured) []*unstructured.Unstructured {
+func (env *Environment) objectAndDescendants(live *unstructured.Unstructured) []*unstructured.Unstructured {
 	family, known := []*unstructured.Unstructured{live}, map[types.UID]bool{live.GetUID(): true}
 	for i := 0; i < len(family); i++ {
 		uid := family[i].GetUID()
-		for _, child := range w.history.filter(func(o *unstructured.Unstructured) bool {
+		for _, child := range env.history.filter(func(o *unstructured.Unstructured) bool {
 			controller := controllerOf(o)
 			return controller != nil && controller.UID == uid && !known[o.GetUID()]
 		}) {
@@ -59,16 +59,16 @@ func (w *World) familyOf(live *unstructured.Unstructured) []*unstructured.Unstru
 
 // normalizerOf replaces the object's name as well, and says of UIDs that are those of objects that are
 // gone.
-func (w *World) normalizerOf(name, account string) normalizer {
-	pairs := []string{w.Namespace, "NAMESPACE"}
+func (env *Environment) normalizerOf(name, account string) normalizer {
+	pairs := []string{env.Namespace, "NAMESPACE"}
 	if account != "" {
 		pairs = append(pairs, account, "ACCOUNT")
 	}
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
-	for uid, id := range w.history.names {
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
+	for uid, id := range env.history.names {
 		text := "UID(" + id.Kind + ")"
-		if live := w.history.live[id]; live == nil || live.GetUID() != uid {
+		if live := env.history.live[id]; live == nil || live.GetUID() != uid {
 			text = "UID(former " + id.Kind + ")"
 		}
 		pairs = append(pairs, cloud.AccountName(string(uid)), "ACCOUNT of "+text, string(uid), text)
@@ -77,7 +77,7 @@ func (w *World) normalizerOf(name, account string) normalizer {
 }
 
 // counts of pods, in an object of ours, a Deployment and what else tells of them.
-var counts = regexp.MustCompile(`^\.(spec\.replicas|status\.(replicas|readyReplicas|updatedReplicas|availableReplicas))$|^\.endpoints|f:spec\.f:replicas$`)
+var replicaFields = regexp.MustCompile(`^\.(spec\.replicas|status\.(replicas|readyReplicas|updatedReplicas|availableReplicas))$|^\.endpoints|f:spec\.f:replicas$`)
 
 // leaveAside takes out what by design hangs on the way and not on the spec alone:
 //
@@ -87,22 +87,22 @@ var counts = regexp.MustCompile(`^\.(spec\.replicas|status\.(replicas|readyRepli
 //     has made of it, which has to be within its bounds ([World.outOfBounds]); and the manager that held it
 //     when it was handed over, which goes on holding it if the same number is declared again.
 //   - what somebody has taken over of a ConfigMap just before it was taken out of the spec: then it is theirs.
-func leaveAside(object, primary *unstructured.Unstructured, fields map[string]string) {
+func removePathDependent(object, primary *unstructured.Unstructured, fields map[string]string) {
 	if object.GetKind() == "ConfigMap" {
-		leaveTaken(fields)
+		removeTakenOver(fields)
 	}
 	isPrimary := object.GetUID() == primary.GetUID()
 	_, declared, _ := unstructured.NestedInt64(primary.Object, "spec", "replicas")
 	maps.DeleteFunc(fields, func(path, _ string) bool {
-		return isPrimary && isUsersOwn(path) || isHandOver(path) || !declared && counts.MatchString(path)
+		return isPrimary && isUserField(path) || isHandOverField(path) || !declared && replicaFields.MatchString(path)
 	})
 }
 
 // leaveTaken leaves aside the keys of a ConfigMap that a stranger holds.
-func leaveTaken(fields map[string]string) {
+func removeTakenOver(fields map[string]string) {
 	const held = ".f:data.f:"
 	for path := range fields {
-		if at := strings.Index(path, held); at >= 0 && strings.HasPrefix(path, ".metadata.managers."+stranger+" by ") {
+		if at := strings.Index(path, held); at >= 0 && strings.HasPrefix(path, ".metadata.managers."+externalManager+" by ") {
 			delete(fields, path)
 			delete(fields, ".data."+path[at+len(held):])
 		}
@@ -110,7 +110,7 @@ func leaveTaken(fields map[string]string) {
 }
 
 // isUsersOwn is what hangs on who wrote an object of ours, how often it was poked, and what had drifted.
-func isUsersOwn(path string) bool {
+func isUserField(path string) bool {
 	return strings.HasPrefix(path, ".metadata.managers."+user+" by") ||
 		strings.Contains(path, "test.fixpoint.dev/poke") ||
 		path == ".metadata.annotations" || // what is left of them without the poke
@@ -118,16 +118,16 @@ func isUsersOwn(path string) bool {
 }
 
 // isHandOver is the field manager that holds the number of pods until an autoscaler writes it.
-func isHandOver(path string) bool {
+func isHandOverField(path string) bool {
 	return strings.HasPrefix(path, ".metadata.managers.") && strings.Contains(path, "-handover by Apply ") && strings.HasSuffix(path, ".f:spec.f:replicas")
 }
 
 // outOfBounds says of an object of ours that has an autoscaler whether the number of its pods is beyond
 // what that allows.
-func (w *World) outOfBounds(live *unstructured.Unstructured) []string {
+func (env *Environment) replicasOutOfBounds(live *unstructured.Unstructured) []string {
 	least, autoscaled, _ := unstructured.NestedInt64(live.Object, "spec", "autoscaling", "minReplicas")
 	most, _, _ := unstructured.NestedInt64(live.Object, "spec", "autoscaling", "maxReplicas")
-	deployment := w.Get("Deployment", live.GetName())
+	deployment := env.Get("Deployment", live.GetName())
 	if !autoscaled || deployment == nil {
 		return nil
 	}
@@ -183,35 +183,35 @@ func grantsOf(server *fakecloud.Server, principal string) []string {
 
 // leftovers are what there is that should not be: objects of ours that nobody wishes for, children of
 // what is gone, accounts and grants that are nobody's.
-func (w *World) leftovers(wished map[ID]bool, retained []string) []string {
+func (env *Environment) leftovers(wished map[ID]bool, retained []string) []string {
 	var left []string
 	live := map[types.UID]bool{}
-	for _, o := range w.history.filter(func(*unstructured.Unstructured) bool { return true }) {
+	for _, o := range env.history.filter(func(*unstructured.Unstructured) bool { return true }) {
 		live[o.GetUID()] = true
-		if isPrimary(o.GetKind()) && !wished[idOf(o)] {
+		if isOwnerKind(o.GetKind()) && !wished[idOf(o)] {
 			left = append(left, fmt.Sprintf("%s is there, and was deleted", idOf(o)))
 		}
 	}
-	for _, o := range w.history.filter(func(o *unstructured.Unstructured) bool { return metav1.GetControllerOfNoCopy(o) != nil }) {
+	for _, o := range env.history.filter(func(o *unstructured.Unstructured) bool { return metav1.GetControllerOfNoCopy(o) != nil }) {
 		if controller := controllerOf(o); !live[controller.UID] {
 			left = append(left, fmt.Sprintf("%s is left of a %s that is gone", idOf(o), controller.Kind))
 		}
 	}
-	known := append(slices.Clone(retained), w.pastFinalizers()...)
+	known := append(slices.Clone(retained), env.deletedPastFinalizer()...)
 	for id := range wished {
-		if account := w.Account(id.Name); id.Kind == SecureStorage && account != "" {
+		if account := env.Account(id.Name); id.Kind == SecureStorage && account != "" {
 			known = append(known, account)
 		}
 	}
-	return append(left, w.leftInCloud(known, retained)...)
+	return append(left, env.leftoversInCloud(known, retained)...)
 }
 
 // pastFinalizers are the accounts of SecureStorages that the API server deleted although they had a
 // finalizer. It looks whether there is one and then deletes, and does not notice one that comes in
 // between: then nobody is asked to tear anything down.
-func (w *World) pastFinalizers() []string {
+func (env *Environment) deletedPastFinalizer() []string {
 	var accounts []string
-	for _, v := range w.Versions() {
+	for _, v := range env.Versions() {
 		o := v.Object
 		if v.Type == watch.Deleted && o.GetKind() == SecureStorage && o.GetDeletionTimestamp() == nil && slices.Contains(o.GetFinalizers(), finalizer) {
 			accounts = append(accounts, accountOf(o))
@@ -220,9 +220,9 @@ func (w *World) pastFinalizers() []string {
 	return accounts
 }
 
-func (w *World) leftInCloud(known, retained []string) []string {
+func (env *Environment) leftoversInCloud(known, retained []string) []string {
 	var left []string
-	state := w.Cloud.State()
+	state := env.Cloud.State()
 	principals := map[string]bool{}
 	for _, account := range state.Accounts {
 		// What nobody had come to adopt before it was given up is nobody's.
@@ -234,7 +234,7 @@ func (w *World) leftInCloud(known, retained []string) []string {
 	}
 	// What stays with an account that is retained stays as it was, even what an identity had that somebody
 	// has dropped.
-	for _, entry := range w.Cloud.Ledger() {
+	for _, entry := range env.Cloud.Ledger() {
 		if entry.Principal != "" && slices.ContainsFunc(retained, func(name string) bool {
 			return strings.HasSuffix(strings.ToLower(entry.Resource), "/storageaccounts/"+name)
 		}) {

@@ -16,22 +16,22 @@ import (
 // FAULTS_SIMULATIONS is how many seeds TestSimulation runs, from FAULTS_SIMULATION on;
 // FAULTS_CLEAN_SIMULATIONS is how many TestCleanSimulation does. FAULTS_SIMULATION alone replays one.
 const (
-	simulationsInCI      = 200
-	cleanSimulationsInCI = 40
+	defaultSimulations      = 200
+	defaultCleanSimulations = 40
 
 	// simulationsAtATime keep two cores busy.
-	simulationsAtATime = 28
+	parallelSimulations = 28
 )
 
 // TestSimulation lets a user and others do what they like to objects of all three kinds, while whatever
 // can go wrong does, and then nothing more.
 func TestSimulation(t *testing.T) {
-	simulate(t, numberOf(t, "FAULTS_SIMULATIONS", simulationsInCI), true)
+	simulate(t, numberOf(t, "FAULTS_SIMULATIONS", defaultSimulations), true)
 }
 
 // TestCleanSimulation is the same, and nothing goes wrong: it shows that the judgement is right.
 func TestCleanSimulation(t *testing.T) {
-	simulate(t, numberOf(t, "FAULTS_CLEAN_SIMULATIONS", cleanSimulationsInCI), false)
+	simulate(t, numberOf(t, "FAULTS_CLEAN_SIMULATIONS", defaultCleanSimulations), false)
 }
 
 func numberOf(t *testing.T, variable string, otherwise int) int {
@@ -64,15 +64,15 @@ func simulate(t *testing.T, count int, disturbed bool) {
 		variable = "FAULTS_SIMULATIONS"
 	}
 	first, last := seedsOf(t, count, variable)
-	references := faults.NewReferences(bench)
-	sum := &simulated{began: time.Now(), faults: map[string]int{}}
+	references := faults.NewReferences(testCluster)
+	sum := &simulationTotals{began: time.Now(), faults: map[string]int{}}
 	seeds := make(chan int)
 	var workers sync.WaitGroup
-	for range min(simulationsAtATime, last-first+1) {
+	for range min(parallelSimulations, last-first+1) {
 		workers.Go(func() {
 			for seed := range seeds {
 				s := faults.NewSimulation(uint64(seed), disturbed) //nolint:gosec // not negative
-				o := bench.Simulate(context.Background(), s, references)
+				o := testCluster.Simulate(context.Background(), s, references)
 				sum.add(t, o)
 				expectSimulated(t, s, o)
 			}
@@ -96,11 +96,11 @@ func expectSimulated(t *testing.T, s *faults.Simulation, o faults.SimulationOutc
 		return
 	}
 	t.Errorf("seed %d failed; to replay: cd test && FAULTS_SIMULATION=%d go test ./faults -run '%s'\n--- what was done and what went wrong\n%s\n--- what is wrong\n%s\n--- planned\n%s\n%s",
-		o.Seed, o.Seed, exactly(t.Name()), strings.Join(o.Log, "\n"), strings.Join(o.Failures, "\n"), s, o.Report)
+		o.Seed, o.Seed, exactPattern(t.Name()), strings.Join(o.Log, "\n"), strings.Join(o.Failures, "\n"), s, o.Report)
 }
 
 // simulated counts what simulations have done.
-type simulated struct {
+type simulationTotals struct {
 	began time.Time
 
 	mu                                              sync.Mutex
@@ -110,7 +110,7 @@ type simulated struct {
 	slowest                                         uint64
 }
 
-func (s *simulated) add(t *testing.T, o faults.SimulationOutcome) {
+func (s *simulationTotals) add(t *testing.T, o faults.SimulationOutcome) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,11 +136,11 @@ func (s *simulated) add(t *testing.T, o faults.SimulationOutcome) {
 }
 
 // String is asked for under the lock, or when nobody counts any more.
-func (s *simulated) String() string {
+func (s *simulationTotals) String() string {
 	elapsed := time.Since(s.began).Seconds()
 	crashes, all := 0, 0
 	var sorts []string
-	for _, sort := range (faults.SimulationOutcome{Faults: s.faults}).Sorts() {
+	for _, sort := range (faults.SimulationOutcome{Faults: s.faults}).FaultKinds() {
 		all += s.faults[sort]
 		if strings.HasPrefix(sort, "crash") {
 			crashes += s.faults[sort]

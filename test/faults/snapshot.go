@@ -29,21 +29,21 @@ var (
 )
 
 // Snapshot is the world as it is now.
-func (w *World) Snapshot() Snapshot {
+func (env *Environment) Snapshot() Snapshot {
 	s := Snapshot{Objects: map[string]map[string]string{}, Created: map[string]int{}, Deleted: map[string]int{}}
-	n := w.normalizer()
-	w.history.mu.Lock()
-	for id, object := range w.history.live {
+	n := env.normalizer()
+	env.history.mu.Lock()
+	for id, object := range env.history.live {
 		s.Objects[id.String()] = n.object(object)
 	}
-	for id, times := range w.history.created {
+	for id, times := range env.history.created {
 		if id.Kind != endpointSlice { // the surroundings' own
-			s.Created[id.String()], s.Deleted[id.String()] = times, w.history.deleted[id]
+			s.Created[id.String()], s.Deleted[id.String()] = times, env.history.deleted[id]
 		}
 	}
-	w.history.mu.Unlock()
-	if w.Cloud != nil {
-		n.cloud(w.Cloud, s)
+	env.history.mu.Unlock()
+	if env.Cloud != nil {
+		n.cloud(env.Cloud, s)
 	}
 	return s
 }
@@ -51,11 +51,11 @@ func (w *World) Snapshot() Snapshot {
 // normalizer replaces what is another in each run by words.
 type normalizer struct{ replace *strings.Replacer }
 
-func (w *World) normalizer() normalizer {
-	pairs := []string{w.Namespace, "NAMESPACE"}
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
-	for uid, id := range w.history.names {
+func (env *Environment) normalizer() normalizer {
+	pairs := []string{env.Namespace, "NAMESPACE"}
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
+	for uid, id := range env.history.names {
 		pairs = append(pairs, cloud.AccountName(string(uid)), "ACCOUNT("+id.String()+")", string(uid), "UID("+id.String()+")")
 	}
 	return normalizer{strings.NewReplacer(pairs...)}
@@ -92,12 +92,12 @@ func (n normalizer) object(object *unstructured.Unstructured) map[string]string 
 		delete(spec, "clusterIP")
 		delete(spec, "clusterIPs")
 	}
-	observed(fields, generation)
+	normalizeObservedGenerations(fields, generation)
 	return n.flat(fields)
 }
 
 // observed replaces generations that were observed, which count edits, by whether they are the last.
-func observed(value any, generation int64) {
+func normalizeObservedGenerations(value any, generation int64) {
 	switch value := value.(type) {
 	case map[string]any:
 		for key, inner := range value {
@@ -108,11 +108,11 @@ func observed(value any, generation int64) {
 				}
 				continue
 			}
-			observed(inner, generation)
+			normalizeObservedGenerations(inner, generation)
 		}
 	case []any:
 		for _, inner := range value {
-			observed(inner, generation)
+			normalizeObservedGenerations(inner, generation)
 		}
 	}
 }
@@ -226,16 +226,16 @@ func (s Snapshot) Diff(undisturbed Snapshot) []string {
 		default:
 			for _, path := range sortedUnion(have, want) {
 				if have[path] != want[path] {
-					differences = append(differences, fmt.Sprintf("%s %s is %s, and undisturbed it is %s", name, path, orNothing(have, path), orNothing(want, path)))
+					differences = append(differences, fmt.Sprintf("%s %s is %s, and undisturbed it is %s", name, path, valueOrNone(have, path), valueOrNone(want, path)))
 				}
 			}
 		}
 	}
-	differences = append(differences, counted("created", s.Created, undisturbed.Created)...)
-	return append(differences, counted("deleted", s.Deleted, undisturbed.Deleted)...)
+	differences = append(differences, countDifferences("created", s.Created, undisturbed.Created)...)
+	return append(differences, countDifferences("deleted", s.Deleted, undisturbed.Deleted)...)
 }
 
-func counted(what string, have, want map[string]int) []string {
+func countDifferences(what string, have, want map[string]int) []string {
 	var differences []string
 	for _, name := range sortedUnion(have, want) {
 		if have[name] != want[name] {
@@ -246,12 +246,12 @@ func counted(what string, have, want map[string]int) []string {
 }
 
 // isCount says whether a difference is about how often something was created or deleted.
-func isCount(difference string) bool {
+func isCountDifference(difference string) bool {
 	return strings.Contains(difference, " times, and undisturbed ")
 }
 
 // odd says what was created more than once, or not deleted as often as created.
-func (s Snapshot) odd() []string {
+func (s Snapshot) unbalancedCounts() []string {
 	var odd []string
 	for name, created := range s.Created {
 		if deleted := s.Deleted[name]; created > 1 || deleted != created {
@@ -267,7 +267,7 @@ func sortedUnion[V any](a, b map[string]V) []string {
 	return slices.Compact(keys)
 }
 
-func orNothing(fields map[string]string, path string) string {
+func valueOrNone(fields map[string]string, path string) string {
 	if value, ok := fields[path]; ok {
 		return value
 	}

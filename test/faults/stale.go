@@ -35,7 +35,7 @@ func (b *Baseline) Pairs() []Pair {
 		}
 		for _, v := range b.Versions {
 			id := idOf(v.Object)
-			if v.Revision <= b.From || v.At.After(call.At) || ResourceOf(id.Kind) == "" || !watches(b.Scenario.Kinds, id.Kind) {
+			if v.Revision <= b.From || v.ObservedAt.After(call.At) || ResourceOf(id.Kind) == "" || !caches(b.Scenario.Kinds, id.Kind) {
 				continue
 			}
 			pairs = append(pairs, Pair{Write: i + 1, Call: call, Object: id, Version: v.Number})
@@ -46,9 +46,9 @@ func (b *Baseline) Pairs() []Pair {
 
 // watches says whether managers of the kinds have a cache of another kind. One of SecureStorages has
 // no other.
-func watches(kinds []string, kind string) bool {
+func caches(kinds []string, kind string) bool {
 	for _, k := range kinds {
-		if k == kind || k != SecureStorage && !isPrimary(kind) {
+		if k == kind || k != SecureStorage && !isOwnerKind(kind) {
 			return true
 		}
 	}
@@ -65,31 +65,31 @@ func (c Call) CreatesOrDeletes() bool {
 
 // Staleness is the disturbance of a manager that crashes before the write, and of the next one, whose
 // cache begins before the event and stays there for as long as it finds something to do.
-func Staleness(p Pair) (Disturbance, *CrashAt) {
+func StaleCaches(p Pair) (Disturbance, *CrashAt) {
 	crash := NewCrashAt(CrashStep{Call: p.Write, Mode: CrashBefore})
-	s := &staleness{pair: p, restarted: make(chan *Manager, 1)}
+	s := &staleRestart{pair: p, restarted: make(chan *Manager, 1)}
 	return Disturbance{
 		Name: p.String(), Plan: crash, Crashes: crash.Hits,
-		Restart: s.restart, Meanwhile: s.letGo,
+		Restart: s.restart, Meanwhile: s.release,
 	}, crash
 }
 
-type staleness struct {
+type staleRestart struct {
 	pair      Pair
 	once      sync.Once
 	restarted chan *Manager
 }
 
-func (s *staleness) restart(w *World) (*Manager, error) {
-	past := Past{}
+func (s *staleRestart) restart(env *Environment) (*Manager, error) {
+	stale := StaleCache{}
 	s.once.Do(func() {
-		for _, v := range w.Versions() {
+		for _, v := range env.Versions() {
 			if idOf(v.Object) == s.pair.Object && v.Number == s.pair.Version {
-				past[ResourceOf(s.pair.Object.Kind)] = v.Revision - 1
+				stale[ResourceOf(s.pair.Object.Kind)] = v.Revision - 1
 			}
 		}
 	})
-	m, err := w.StartInThePast(past)
+	m, err := env.StartWithStaleCache(stale)
 	if err == nil {
 		select {
 		case s.restarted <- m:
@@ -100,7 +100,7 @@ func (s *staleness) restart(w *World) (*Manager, error) {
 }
 
 // letGo ends the past when the manager has done all that it finds to do there.
-func (s *staleness) letGo(_ context.Context, w *World) error {
+func (s *staleRestart) release(_ context.Context, env *Environment) error {
 	const (
 		longest = 2 * time.Second
 		idle    = 200 * time.Millisecond
@@ -109,8 +109,8 @@ func (s *staleness) letGo(_ context.Context, w *World) error {
 	)
 	var m *Manager
 	calls, since := 0, time.Now()
-	w.Await(Patience, func() bool {
-		if n := len(w.Calls()); n != calls {
+	env.WaitUntil(Timeout, func() bool {
+		if n := len(env.Calls()); n != calls {
 			calls, since = n, time.Now()
 		}
 		select {
@@ -123,10 +123,10 @@ func (s *staleness) letGo(_ context.Context, w *World) error {
 		return nil // there was no such call in this run
 	}
 	began := time.Now()
-	w.Await(longest, func() bool {
-		looked := m.Looked(objectName) > 0 || time.Since(began) > longest/2
+	env.WaitUntil(longest, func() bool {
+		looked := m.Reconciles(objectName) > 0 || time.Since(began) > longest/2
 		return looked && m.IdleFor() > idle
 	})
-	m.Release(ResourceOf(s.pair.Object.Kind))
+	m.ReleaseWatch(ResourceOf(s.pair.Object.Kind))
 	return nil
 }

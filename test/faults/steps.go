@@ -11,23 +11,23 @@ import (
 
 // act is a step of something else than the user's own objects, after which the object is Ready again.
 // What the world shows is only judged once it shows what the act has written.
-func act(kind string, do func(context.Context, *World) (revision string, err error), also ...func(*World) bool) Step {
+func externalAction(kind string, do func(context.Context, *Environment) (revision string, err error), also ...func(*Environment) bool) Step {
 	const acted = "acted at "
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			revision, err := do(ctx, w)
+		Do: func(ctx context.Context, env *Environment) error {
+			revision, err := do(ctx, env)
 			if err != nil {
 				return err
 			}
-			w.keep(acted, revision)
+			env.setValue(acted, revision)
 			return nil
 		},
-		Done: func(w *World) bool {
-			if !w.hasSeen(w.kept(acted)) || !w.ReadyWith(kind, objectName, 1) {
+		Done: func(env *Environment) bool {
+			if !env.hasSeen(env.value(acted)) || !env.ReadyWith(kind, objectName, 1) {
 				return false
 			}
 			for _, check := range also {
-				if !check(w) {
+				if !check(env) {
 					return false
 				}
 			}
@@ -37,21 +37,21 @@ func act(kind string, do func(context.Context, *World) (revision string, err err
 }
 
 // keep keeps a value under a name, and kept gives it back.
-func (w *World) keep(name, value string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.notes[name] = value
+func (env *Environment) setValue(name, value string) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	env.values[name] = value
 }
 
-func (w *World) kept(name string) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.notes[name]
+func (env *Environment) value(name string) string {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	return env.values[name]
 }
 
 // hasSeen says whether an event of the revision, or of a later one, has arrived. Without a revision
 // there is nothing to wait for.
-func (w *World) hasSeen(revision string) bool {
+func (env *Environment) hasSeen(revision string) bool {
 	if revision == "" {
 		return true
 	}
@@ -59,10 +59,10 @@ func (w *World) hasSeen(revision string) bool {
 	if err != nil {
 		panic(fmt.Sprintf("the revision %q: %v", revision, err)) // the API server's own
 	}
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
-	for i := len(w.history.versions) - 1; i >= 0; i-- {
-		if w.history.versions[i].Revision >= want {
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
+	for i := len(env.history.versions) - 1; i >= 0; i-- {
+		if env.history.versions[i].Revision >= want {
 			return true
 		}
 	}
@@ -70,18 +70,18 @@ func (w *World) hasSeen(revision string) bool {
 }
 
 // others changes an object in the name of somebody else, and gives the revision of that.
-func others[T client.Object](ctx context.Context, w *World, manager, name string, object T, change func(T)) (string, error) {
-	err := Edit(ctx, w, manager, name, object, change)
+func editAs[T client.Object](ctx context.Context, env *Environment, manager, name string, object T, change func(T)) (string, error) {
+	err := Edit(ctx, env, manager, name, object, change)
 	return object.GetResourceVersion(), err
 }
 
 // deletedByOthers deletes a child of the kind, as somebody does who takes it for useless. What tells that
 // it has been noticed is that it is there a second time.
-func deletedByOthers(primary, kind string, object func() client.Object) Step {
+func deleteChild(primary, kind string, object func() client.Object) Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error { return w.Delete(ctx, object(), objectName) },
-		Done: func(w *World) bool {
-			return w.Times(kind, objectName) > 1 && w.Get(kind, objectName) != nil && w.ReadyWith(primary, objectName, 1)
+		Do: func(ctx context.Context, env *Environment) error { return env.Delete(ctx, object(), objectName) },
+		Done: func(env *Environment) bool {
+			return env.Created(kind, objectName) > 1 && env.Get(kind, objectName) != nil && env.ReadyWith(primary, objectName, 1)
 		},
 	}
 }

@@ -13,15 +13,15 @@ import (
 
 // standIn answers in the Model Context Protocol in place of the servers of all worlds, whose pods
 // nobody runs.
-type standIn struct {
+type mcpServer struct {
 	http *httptest.Server
 
 	mu sync.Mutex
 	// broken are the namespaces whose servers do not answer.
-	broken map[string]bool
+	failing map[string]bool
 }
 
-func newStandIn() *standIn {
+func newMCPServer() *mcpServer {
 	server := mcp.NewServer(&mcp.Implementation{Name: "stand-in", Version: "1.2.3"}, nil)
 	type nothing struct{}
 	mcp.AddTool(server, &mcp.Tool{Name: "one"}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, nothing, error) {
@@ -31,9 +31,9 @@ func newStandIn() *standIn {
 	paths := http.NewServeMux()
 	paths.Handle("/sse", mcp.NewSSEHandler(serve, nil))
 	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, nil))
-	s := &standIn{broken: map[string]bool{}}
+	s := &mcpServer{failing: map[string]bool{}}
 	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.isBroken(r.Host) {
+		if s.isFailing(r.Host) {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
@@ -43,7 +43,7 @@ func newStandIn() *standIn {
 }
 
 // isBroken goes by the host, which is such as web.NAMESPACE.svc:8080.
-func (s *standIn) isBroken(host string) bool {
+func (s *mcpServer) isFailing(host string) bool {
 	const name, namespace = 0, 1
 	parts := strings.Split(host, ".")
 	if len(parts) <= namespace || parts[name] == "" {
@@ -51,16 +51,16 @@ func (s *standIn) isBroken(host string) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.broken[parts[namespace]]
+	return s.failing[parts[namespace]]
 }
 
-func (s *standIn) setBroken(namespace string, broken bool) {
+func (s *mcpServer) setFailing(namespace string, broken bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.broken[namespace] = broken
+	s.failing[namespace] = broken
 }
 
-func (s *standIn) endpoint() *url.URL {
+func (s *mcpServer) endpoint() *url.URL {
 	endpoint, err := url.Parse(s.http.URL)
 	if err != nil {
 		panic(err) // a test server's own address
@@ -68,10 +68,12 @@ func (s *standIn) endpoint() *url.URL {
 	return endpoint
 }
 
-func (s *standIn) close() {
+func (s *mcpServer) close() {
 	s.http.CloseClientConnections()
 	s.http.Close()
 }
 
 // BreakServers makes the MCP servers of the world answer every request with an error, or answer again.
-func (w *World) BreakServers(broken bool) { w.Bench.standIn.setBroken(w.Namespace, broken) }
+func (env *Environment) FailMCPServers(broken bool) {
+	env.Cluster.mcpServer.setFailing(env.Namespace, broken)
+}

@@ -19,8 +19,8 @@ import (
 
 // World is what one run has to itself: a namespace, a cloud, and the managers that it starts, of which
 // one works at a time.
-type World struct {
-	Bench *Bench
+type Environment struct {
+	Cluster *Cluster
 	// Namespace of everything in it.
 	Namespace string
 	// Kinds that its managers reconcile.
@@ -29,41 +29,41 @@ type World struct {
 	Cloud *fakecloud.Server
 	Demo  fakecloud.Demo
 	// Mute keeps the Events of managers from the API server, which they are more than half of the work of.
-	Mute bool
+	DiscardEvents bool
 
-	history *history
-	around  *around
-	record  *record
+	history     *history
+	controllers *kubeControllers
+	record      *record
 
 	mu       sync.Mutex
 	plan     Plan
 	managers []*Manager
 	// notes are what a scenario has found out on its way.
-	notes map[string]string
+	values map[string]string
 }
 
 // NewWorld makes a world for some of the kinds. Whoever makes it closes it.
-func (b *Bench) NewWorld(ctx context.Context, kinds ...string) (*World, error) {
+func (c *Cluster) NewEnvironment(ctx context.Context, kinds ...string) (*Environment, error) {
 	if len(kinds) == 0 {
 		return nil, errors.New("making a world: name the kinds that are in it")
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "w-"}}
-	if err := b.API.Create(ctx, namespace); err != nil {
+	if err := c.API.Create(ctx, namespace); err != nil {
 		return nil, fmt.Errorf("making a world: %w", err)
 	}
-	w := &World{
-		Bench: b, Namespace: namespace.Name, Kinds: kinds,
-		history: newHistory(), record: &record{}, notes: map[string]string{},
+	env := &Environment{
+		Cluster: c, Namespace: namespace.Name, Kinds: kinds,
+		history: newHistory(), record: &record{}, values: map[string]string{},
 	}
 	if slices.Contains(kinds, SecureStorage) {
-		w.Cloud = fakecloud.New(fakecloud.Options{Seed: 1, Knobs: Brisk()})
-		w.Demo = w.Cloud.SeedDemo()
+		env.Cloud = fakecloud.New(fakecloud.Options{Seed: 1, Knobs: Brisk()})
+		env.Demo = env.Cloud.SeedDemo()
 	}
-	w.around = newAround(w)
-	b.mu.Lock()
-	b.worlds[w.Namespace] = w
-	b.mu.Unlock()
-	return w, nil
+	env.controllers = newKubeControllers(env)
+	c.mu.Lock()
+	c.environments[env.Namespace] = env
+	c.mu.Unlock()
+	return env, nil
 }
 
 // Brisk is a cloud with all the delays of the real one, so short that a pass or two see each.
@@ -89,37 +89,37 @@ func Brisk() fakecloud.Knobs {
 
 // Close ends the world's managers and forgets the world. What is in its namespace stays until the
 // API server goes.
-func (w *World) Close() error {
-	w.mu.Lock()
-	managers := slices.Clone(w.managers)
-	w.mu.Unlock()
+func (env *Environment) Close() error {
+	env.mu.Lock()
+	managers := slices.Clone(env.managers)
+	env.mu.Unlock()
 	var errs []error
 	for _, m := range managers {
 		m.Crash()
-		errs = append(errs, m.ended())
+		errs = append(errs, m.waitStopped())
 	}
-	w.Bench.mu.Lock()
-	delete(w.Bench.worlds, w.Namespace)
-	w.Bench.mu.Unlock()
-	w.around.close()
+	env.Cluster.mu.Lock()
+	delete(env.Cluster.environments, env.Namespace)
+	env.Cluster.mu.Unlock()
+	env.controllers.close()
 	return errors.Join(errs...)
 }
 
-func (w *World) observe(event watch.EventType, object *unstructured.Unstructured) {
-	w.history.observe(event, object)
+func (env *Environment) recordVersion(event watch.EventType, object *unstructured.Unstructured) {
+	env.history.observe(event, object)
 }
 
 // SetPlan says what happens to the calls of the world's managers from now on; nil lets all pass.
-func (w *World) SetPlan(plan Plan) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.plan = plan
+func (env *Environment) SetPlan(plan Plan) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	env.plan = plan
 }
 
-func (w *World) decide(call Call) Fault {
-	w.mu.Lock()
-	plan := w.plan
-	w.mu.Unlock()
+func (env *Environment) decide(call Call) Fault {
+	env.mu.Lock()
+	plan := env.plan
+	env.mu.Unlock()
 	if plan == nil {
 		return Fault{}
 	}
@@ -128,31 +128,31 @@ func (w *World) decide(call Call) Fault {
 
 // Get is the live object of the kind and name, as the API server last told of it, or nil. It is only
 // read.
-func (w *World) Get(kind, name string) *unstructured.Unstructured {
-	return w.history.get(ID{Kind: kind, Name: name})
+func (env *Environment) Get(kind, name string) *unstructured.Unstructured {
+	return env.history.get(ID{Kind: kind, Name: name})
 }
 
 // Key is of an object in the world.
-func (w *World) Key(name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: w.Namespace, Name: name}
+func (env *Environment) Key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: env.Namespace, Name: name}
 }
 
 // Versions are those of all objects so far, in the order in which they came about.
-func (w *World) Versions() []Version { return w.history.all() }
+func (env *Environment) Versions() []Version { return env.history.all() }
 
 // Calls are those that the managers made so far, but reads of caches and Events.
-func (w *World) Calls() []Call { return w.record.all() }
+func (env *Environment) Calls() []Call { return env.record.all() }
 
 // Await waits until the check holds, which is asked at every event and every now and then. It gives
 // up after so long.
-func (w *World) Await(patience time.Duration, check func() bool) bool {
+func (env *Environment) WaitUntil(patience time.Duration, check func() bool) bool {
 	const now = 100 * time.Millisecond
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(now)
 	defer tick.Stop()
 	for {
-		changed := w.history.change()
+		changed := env.history.change()
 		if check() {
 			return true
 		}

@@ -27,8 +27,8 @@ import (
 // autoscalers, disruption budgets and endpoints, and the garbage collector. They write as the real
 // ones do, under the same field manager and to the same subresources, and look at an object anew
 // whenever it changes.
-type around struct {
-	world  *World
+type kubeControllers struct {
+	env    *Environment
 	queue  chan ID
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -44,60 +44,60 @@ type rollout struct {
 	revision int
 }
 
-func newAround(w *World) *around {
+func newKubeControllers(env *Environment) *kubeControllers {
 	const roomy = 10000
-	a := &around{world: w, queue: make(chan ID, roomy), done: make(chan struct{}), revisions: map[types.UID]rollout{}}
-	a.ctx, a.cancel = context.WithCancel(context.Background())
-	go a.run()
-	return a
+	k := &kubeControllers{env: env, queue: make(chan ID, roomy), done: make(chan struct{}), revisions: map[types.UID]rollout{}}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	go k.run()
+	return k
 }
 
-func (a *around) close() {
-	a.cancel()
-	<-a.done
+func (k *kubeControllers) close() {
+	k.cancel()
+	<-k.done
 }
 
 // notice is told of every event.
-func (a *around) notice(object *unstructured.Unstructured) {
+func (k *kubeControllers) enqueue(object *unstructured.Unstructured) {
 	select {
-	case a.queue <- idOf(object):
-	case <-a.ctx.Done():
+	case k.queue <- idOf(object):
+	case <-k.ctx.Done():
 	}
 }
 
 // isIdle says whether there is nothing that has yet to be looked at.
-func (a *around) isIdle() bool { return len(a.queue) == 0 && !a.working.Load() }
+func (k *kubeControllers) isIdle() bool { return len(k.queue) == 0 && !k.working.Load() }
 
 // lag is how long the surroundings take to notice something, so that there is something to wait for.
-const lag = 20 * time.Millisecond
+const reactionTime = 20 * time.Millisecond
 
-func (a *around) run() {
-	defer close(a.done)
+func (k *kubeControllers) run() {
+	defer close(k.done)
 	for {
 		select {
-		case id := <-a.queue:
+		case id := <-k.queue:
 			select {
-			case <-time.After(lag):
-			case <-a.ctx.Done():
+			case <-time.After(reactionTime):
+			case <-k.ctx.Done():
 				return
 			}
-			a.working.Store(true)
-			for _, id := range a.batch(id) {
-				a.look(id)
+			k.working.Store(true)
+			for _, id := range k.drainQueue(id) {
+				k.process(id)
 			}
-			a.working.Store(false)
-		case <-a.ctx.Done():
+			k.working.Store(false)
+		case <-k.ctx.Done():
 			return
 		}
 	}
 }
 
 // batch is the object with all others that wait, each once.
-func (a *around) batch(first ID) []ID {
+func (k *kubeControllers) drainQueue(first ID) []ID {
 	batch := []ID{first}
 	for {
 		select {
-		case id := <-a.queue:
+		case id := <-k.queue:
 			if !slices.Contains(batch, id) {
 				batch = append(batch, id)
 			}
@@ -108,51 +108,51 @@ func (a *around) batch(first ID) []ID {
 }
 
 // look looks at one object, and again if it has changed in the meantime.
-func (a *around) look(id ID) {
-	err := a.act(id)
-	if err == nil || apierrors.IsNotFound(err) || a.ctx.Err() != nil {
+func (k *kubeControllers) process(id ID) {
+	err := k.reconcile(id)
+	if err == nil || apierrors.IsNotFound(err) || k.ctx.Err() != nil {
 		return
 	}
-	time.AfterFunc(lag, func() {
+	time.AfterFunc(reactionTime, func() {
 		select {
-		case a.queue <- id:
-		case <-a.ctx.Done():
+		case k.queue <- id:
+		case <-k.ctx.Done():
 		}
 	})
 }
 
-func (a *around) act(id ID) error {
-	object := a.world.history.get(id)
+func (k *kubeControllers) reconcile(id ID) error {
+	object := k.env.history.get(id)
 	switch {
 	case object == nil && id.Kind == endpointSlice:
-		return a.endpoints(id) // that of an earlier Service, maybe
+		return k.updateEndpoints(id) // that of an earlier Service, maybe
 	case object == nil:
-		return a.collectDependents(id)
+		return k.collectOrphansOf(id)
 	}
 	if object.GetDeletionTimestamp() != nil {
-		return a.finishDeletion(object)
+		return k.finishDeletion(object)
 	}
-	if err := a.collect(object); err != nil {
+	if err := k.collectOrphan(object); err != nil {
 		return err
 	}
 	switch id.Kind {
 	case AppService, MCPServer, SecureStorage:
-		return a.collectDependents(id)
+		return k.collectOrphansOf(id)
 	case "Deployment":
-		return a.rollOut(object)
+		return k.completeRollout(object)
 	case "HorizontalPodAutoscaler":
-		return a.scale(object)
+		return k.updateAutoscaler(object)
 	case "PodDisruptionBudget":
-		return a.budget(object)
+		return k.updateDisruptionBudget(object)
 	case "Service", endpointSlice:
-		return a.endpoints(id)
+		return k.updateEndpoints(id)
 	default:
 		return nil
 	}
 }
 
 // as turns what a watch told into a typed object.
-func as[T any](object *unstructured.Unstructured, into *T) (*T, error) {
+func toTyped[T any](object *unstructured.Unstructured, into *T) (*T, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", idOf(object), err)
 	}
@@ -160,7 +160,7 @@ func as[T any](object *unstructured.Unstructured, into *T) (*T, error) {
 }
 
 // patch merges fields into an object that is still the one that was looked at.
-func (a *around) patch(object client.Object, fields map[string]any, subresource ...string) error {
+func (k *kubeControllers) patch(object client.Object, fields map[string]any, subresource ...string) error {
 	metadata, _ := fields["metadata"].(map[string]any)
 	if metadata == nil {
 		metadata = map[string]any{}
@@ -177,26 +177,26 @@ func (a *around) patch(object client.Object, fields map[string]any, subresource 
 	}
 	patch := client.RawPatch(types.MergePatchType, raw)
 	if len(subresource) > 0 {
-		return a.world.Bench.around.SubResource(subresource[0]).Patch(a.ctx, target, patch, client.FieldOwner(fieldManager))
+		return k.env.Cluster.controllers.SubResource(subresource[0]).Patch(k.ctx, target, patch, client.FieldOwner(fieldManager))
 	}
-	return a.world.Bench.around.Patch(a.ctx, target, patch, client.FieldOwner(fieldManager))
+	return k.env.Cluster.controllers.Patch(k.ctx, target, patch, client.FieldOwner(fieldManager))
 }
 
 // rollOut makes all pods of a Deployment run and be ready, which its status alone tells.
-func (a *around) rollOut(object *unstructured.Unstructured) error {
-	d, err := as(object, &appsv1.Deployment{})
+func (k *kubeControllers) completeRollout(object *unstructured.Unstructured) error {
+	d, err := toTyped(object, &appsv1.Deployment{})
 	if err != nil {
 		return err
 	}
-	if revision := a.revisionOf(d); d.Annotations[revisionAnnotation] != revision {
-		return a.patch(d, map[string]any{"metadata": map[string]any{"annotations": map[string]any{revisionAnnotation: revision}}})
+	if revision := k.revisionOf(d); d.Annotations[revisionAnnotation] != revision {
+		return k.patch(d, map[string]any{"metadata": map[string]any{"annotations": map[string]any{revisionAnnotation: revision}}})
 	}
 	replicas := *d.Spec.Replicas
 	if d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == replicas {
-		return a.alsoLook(ID{"Service", d.Name}, ID{"HorizontalPodAutoscaler", d.Name})
+		return k.reconcileAlso(ID{"Service", d.Name}, ID{"HorizontalPodAutoscaler", d.Name})
 	}
 	now := metav1.Now()
-	return a.patch(d, map[string]any{"status": appsv1.DeploymentStatus{
+	return k.patch(d, map[string]any{"status": appsv1.DeploymentStatus{
 		ObservedGeneration: d.Generation, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas,
 		Conditions: []appsv1.DeploymentCondition{
 			{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable", LastUpdateTime: now, LastTransitionTime: now},
@@ -208,24 +208,24 @@ func (a *around) rollOut(object *unstructured.Unstructured) error {
 const revisionAnnotation = "deployment.kubernetes.io/revision"
 
 // revisionOf counts how often the pods of a Deployment have been made to look otherwise.
-func (a *around) revisionOf(d *appsv1.Deployment) string {
+func (k *kubeControllers) revisionOf(d *appsv1.Deployment) string {
 	hash := fnv.New64a()
 	raw, _ := json.Marshal(d.Spec.Template) // it was read from JSON
 	hash.Write(raw)
-	known := a.revisions[d.UID]
+	known := k.revisions[d.UID]
 	if known.template != hash.Sum64() {
 		known = rollout{template: hash.Sum64(), revision: known.revision + 1}
-		a.revisions[d.UID] = known
+		k.revisions[d.UID] = known
 	}
 	return strconv.Itoa(known.revision)
 }
 
-func (a *around) alsoLook(ids ...ID) error {
+func (k *kubeControllers) reconcileAlso(ids ...ID) error {
 	for _, id := range ids {
-		if a.world.history.get(id) == nil {
+		if k.env.history.get(id) == nil {
 			continue
 		}
-		if err := a.act(id); err != nil {
+		if err := k.reconcile(id); err != nil {
 			return err
 		}
 	}
@@ -233,13 +233,13 @@ func (a *around) alsoLook(ids ...ID) error {
 }
 
 // scale keeps the Deployment within the autoscaler's bounds.
-func (a *around) scale(object *unstructured.Unstructured) error {
-	h, err := as(object, &autoscalingv2.HorizontalPodAutoscaler{})
+func (k *kubeControllers) updateAutoscaler(object *unstructured.Unstructured) error {
+	h, err := toTyped(object, &autoscalingv2.HorizontalPodAutoscaler{})
 	if err != nil {
 		return err
 	}
-	if target := a.world.history.get(ID{"Deployment", h.Spec.ScaleTargetRef.Name}); target != nil && target.GetDeletionTimestamp() == nil {
-		if err := a.scaleDeployment(h, target); err != nil {
+	if target := k.env.history.get(ID{"Deployment", h.Spec.ScaleTargetRef.Name}); target != nil && target.GetDeletionTimestamp() == nil {
+		if err := k.scaleDeployment(h, target); err != nil {
 			return err
 		}
 	}
@@ -247,7 +247,7 @@ func (a *around) scale(object *unstructured.Unstructured) error {
 		return nil
 	}
 	now := metav1.Now()
-	return a.patch(h, map[string]any{"status": map[string]any{
+	return k.patch(h, map[string]any{"status": map[string]any{
 		"currentReplicas": 0, "desiredReplicas": 0,
 		"conditions": []autoscalingv2.HorizontalPodAutoscalerCondition{
 			{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "SucceededGetScale", LastTransitionTime: now},
@@ -255,8 +255,8 @@ func (a *around) scale(object *unstructured.Unstructured) error {
 	}}, "status")
 }
 
-func (a *around) scaleDeployment(h *autoscalingv2.HorizontalPodAutoscaler, target *unstructured.Unstructured) error {
-	d, err := as(target, &appsv1.Deployment{})
+func (k *kubeControllers) scaleDeployment(h *autoscalingv2.HorizontalPodAutoscaler, target *unstructured.Unstructured) error {
+	d, err := toTyped(target, &appsv1.Deployment{})
 	if err != nil {
 		return err
 	}
@@ -268,15 +268,15 @@ func (a *around) scaleDeployment(h *autoscalingv2.HorizontalPodAutoscaler, targe
 		ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace, UID: d.UID, ResourceVersion: d.ResourceVersion},
 		Spec:       autoscalingv1.ScaleSpec{Replicas: wanted},
 	}
-	return a.world.Bench.around.SubResource("scale").Update(a.ctx, d, client.WithSubResourceBody(scale), client.FieldOwner(fieldManager))
+	return k.env.Cluster.controllers.SubResource("scale").Update(k.ctx, d, client.WithSubResourceBody(scale), client.FieldOwner(fieldManager))
 }
 
-func (a *around) budget(object *unstructured.Unstructured) error {
-	b, err := as(object, &policyv1.PodDisruptionBudget{})
+func (k *kubeControllers) updateDisruptionBudget(object *unstructured.Unstructured) error {
+	b, err := toTyped(object, &policyv1.PodDisruptionBudget{})
 	if err != nil || b.Status.ObservedGeneration == b.Generation {
 		return err
 	}
-	return a.patch(b, map[string]any{"status": map[string]any{
+	return k.patch(b, map[string]any{"status": map[string]any{
 		"observedGeneration": b.Generation, "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0,
 	}}, "status")
 }

@@ -23,11 +23,11 @@ const (
 	// managerUser is whom the API server knows the managers as.
 	managerUser = "fixpoint-manager"
 	// surroundings is whom it knows those as who play the rest of a cluster.
-	surroundings = "surroundings"
+	controllersUser = "surroundings"
 	// fieldManager is what the real controllers of a cluster write as.
 	fieldManager = "kube-controller-manager"
 	// connections are shared by all managers, so that none pays for a handshake.
-	connections = 6
+	connectionCount = 6
 
 	// IngressClass is there for all worlds.
 	IngressClass = "shared"
@@ -35,58 +35,58 @@ const (
 
 // Bench is an API server with all that is around managers in a cluster. Any number of worlds run on
 // it at the same time.
-type Bench struct {
+type Cluster struct {
 	// API is the client by which worlds are made and users act.
 	API client.WithWatch
 	// around is the client of the surroundings.
-	around client.WithWatch
+	controllers client.WithWatch
 
-	config     *rest.Config
-	transports []http.RoundTripper
-	next       atomic.Int64
-	discovery  *discoveryCache
-	standIn    *standIn
+	config        *rest.Config
+	connections   []http.RoundTripper
+	nextTransport atomic.Int64
+	discovery     *discoveryCache
+	mcpServer     *mcpServer
 
-	mu     sync.Mutex
-	worlds map[string]*World
-	stop   context.CancelFunc
-	done   sync.WaitGroup
+	mu           sync.Mutex
+	environments map[string]*Environment
+	stop         context.CancelFunc
+	done         sync.WaitGroup
 }
 
 // NewBench sets a bench up on an etcd and an API server that have the CRDs and nothing else. Whoever
 // makes it closes it.
-func NewBench(ctx context.Context, c *cluster.Cluster) (*Bench, error) {
-	b := &Bench{
-		config:    c.Config(managerUser, cluster.Masters),
-		discovery: &discoveryCache{answers: map[string]answer{}},
-		worlds:    map[string]*World{},
-		standIn:   newStandIn(),
+func NewCluster(ctx context.Context, base *cluster.Cluster) (*Cluster, error) {
+	c := &Cluster{
+		config:       base.Config(managerUser, cluster.Masters),
+		discovery:    &discoveryCache{answers: map[string]answer{}},
+		environments: map[string]*Environment{},
+		mcpServer:    newMCPServer(),
 	}
-	for range connections {
+	for range connectionCount {
 		// The configs of one user share a connection; a copy with another timeout does not.
-		transport, err := b.newTransport()
+		transport, err := c.newConnection()
 		if err != nil {
 			return nil, err
 		}
-		b.transports = append(b.transports, transport)
+		c.connections = append(c.connections, transport)
 	}
 	var err error
-	if b.API, err = client.NewWithWatch(c.Admin(), client.Options{Scheme: controllers.NewScheme()}); err != nil {
+	if c.API, err = client.NewWithWatch(base.Admin(), client.Options{Scheme: controllers.NewScheme()}); err != nil {
 		return nil, fmt.Errorf("making the bench's client: %w", err)
 	}
-	if b.around, err = client.NewWithWatch(c.Config(surroundings, cluster.Masters), client.Options{Scheme: controllers.NewScheme()}); err != nil {
+	if c.controllers, err = client.NewWithWatch(base.Config(controllersUser, cluster.Masters), client.Options{Scheme: controllers.NewScheme()}); err != nil {
 		return nil, fmt.Errorf("making the client of the surroundings: %w", err)
 	}
 	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: IngressClass}, Spec: networkingv1.IngressClassSpec{Controller: "fixpoint.test/nobody"}}
-	if err := b.API.Create(ctx, class); err != nil {
+	if err := c.API.Create(ctx, class); err != nil {
 		return nil, fmt.Errorf("making an ingress class: %w", err)
 	}
-	return b, b.watch(ctx)
+	return c, c.startWatches(ctx)
 }
 
 // newTransport makes a connection of its own.
-func (b *Bench) newTransport() (http.RoundTripper, error) {
-	tls, err := rest.TLSConfigFor(b.config)
+func (c *Cluster) newConnection() (http.RoundTripper, error) {
+	tls, err := rest.TLSConfigFor(c.config)
 	if err != nil {
 		return nil, fmt.Errorf("making a connection: %w", err)
 	}
@@ -95,25 +95,25 @@ func (b *Bench) newTransport() (http.RoundTripper, error) {
 }
 
 // Close ends everything that the bench runs.
-func (b *Bench) Close() {
-	b.stop()
-	b.done.Wait()
-	b.standIn.close()
+func (c *Cluster) Close() {
+	c.stop()
+	c.done.Wait()
+	c.mcpServer.close()
 }
 
 // transport is the connection for the next manager.
-func (b *Bench) transport() http.RoundTripper {
-	n := b.next.Add(1)
-	return b.transports[int(n)%len(b.transports)]
+func (c *Cluster) connection() http.RoundTripper {
+	n := c.nextTransport.Add(1)
+	return c.connections[int(n)%len(c.connections)]
 }
 
-func (b *Bench) world(namespace string) *World {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.worlds[namespace]
+func (c *Cluster) environment(namespace string) *Environment {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.environments[namespace]
 }
 
-func (b *Bench) probeEndpoint() *url.URL { return b.standIn.endpoint() }
+func (c *Cluster) mcpEndpoint() *url.URL { return c.mcpServer.endpoint() }
 
 // discoveryCache answers what every manager asks first, and what never changes on a bench.
 type discoveryCache struct {

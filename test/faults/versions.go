@@ -14,15 +14,15 @@ import (
 
 // watch begins to keep every version of every object, in all namespaces: one watch for each kind,
 // however many worlds there are.
-func (b *Bench) watch(ctx context.Context) error {
+func (c *Cluster) startWatches(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	b.stop = stop
-	for _, kind := range watched {
+	c.stop = stop
+	for _, kind := range watchedKinds {
 		list := listOf(kind)
-		if err := b.API.List(ctx, list); err != nil {
+		if err := c.API.List(ctx, list); err != nil {
 			return fmt.Errorf("listing %s: %w", kind.Kind, err)
 		}
-		b.done.Go(func() { b.follow(running, kind, list.GetResourceVersion()) })
+		c.done.Go(func() { c.follow(running, kind, list.GetResourceVersion()) })
 	}
 	return nil
 }
@@ -34,17 +34,17 @@ func listOf(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
 }
 
 // follow hands every event of a kind to its world, in order, until the bench is closed.
-func (b *Bench) follow(ctx context.Context, kind schema.GroupVersionKind, from string) {
+func (c *Cluster) follow(ctx context.Context, kind schema.GroupVersionKind, from string) {
 	for ctx.Err() == nil {
-		watcher, err := b.API.Watch(ctx, listOf(kind), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true}})
+		watcher, err := c.API.Watch(ctx, listOf(kind), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true}})
 		if err != nil {
 			continue // the bench is being closed, or the API server is busy
 		}
-		from = b.drain(watcher, from)
+		from = c.drain(watcher, from)
 	}
 }
 
-func (b *Bench) drain(watcher watch.Interface, from string) string {
+func (c *Cluster) drain(watcher watch.Interface, from string) string {
 	defer watcher.Stop()
 	for event := range watcher.ResultChan() {
 		object, ok := event.Object.(*unstructured.Unstructured)
@@ -55,9 +55,9 @@ func (b *Bench) drain(watcher watch.Interface, from string) string {
 		if event.Type == watch.Bookmark {
 			continue
 		}
-		if world := b.world(object.GetNamespace()); world != nil {
-			world.observe(event.Type, object)
-			world.around.notice(object)
+		if world := c.environment(object.GetNamespace()); world != nil {
+			world.recordVersion(event.Type, object)
+			world.controllers.enqueue(object)
 		}
 	}
 	return from

@@ -61,39 +61,39 @@ var children = map[string]struct {
 }
 
 // newApp is a world with an AppService that has all options, and the manager that has made it.
-func newApp(t *testing.T) (*faults.World, *faults.Manager, Gomega) {
+func newApp(t *testing.T) (*faults.Environment, *faults.Manager, Gomega) {
 	t.Helper()
 	ctx := context.Background()
 	g := NewWithT(t)
-	w, err := bench.NewWorld(ctx, faults.AppService)
+	env, err := testCluster.NewEnvironment(ctx, faults.AppService)
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(w.Report())
+			t.Log(env.Report())
 		}
 		// What an object says may be seen before that of which it says it: each kind has a watch of its own.
-		w.Await(5*time.Second, func() bool { return len(w.Violations()) == 0 })
-		for _, violation := range w.Violations() {
+		env.WaitUntil(5*time.Second, func() bool { return len(env.Violations()) == 0 })
+		for _, violation := range env.Violations() {
 			t.Error(violation)
 		}
-		if err := w.Close(); err != nil {
+		if err := env.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	m, err := w.Start()
+	m, err := env.Start()
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(w.Create(ctx, faults.NewAppService(name, faults.AllOptions))).To(Succeed())
-	g.Expect(w.Await(faults.Patience, func() bool {
-		return w.ReadyWith(faults.AppService, name, 1) && m.IdleFor() > 300*time.Millisecond && hasChildren(w)
+	g.Expect(env.Create(ctx, faults.NewAppService(name, faults.AllOptions))).To(Succeed())
+	g.Expect(env.WaitUntil(faults.Timeout, func() bool {
+		return env.ReadyWith(faults.AppService, name, 1) && m.IdleFor() > 300*time.Millisecond && hasChildren(env)
 	})).To(BeTrue(), "it is never Ready")
-	return w, m, g
+	return env, m, g
 }
 
 // hasChildren: every child is seen, and of the object that is there.
-func hasChildren(w *faults.World) bool {
-	app := w.Get(faults.AppService, name)
+func hasChildren(env *faults.Environment) bool {
+	app := env.Get(faults.AppService, name)
 	for kind := range children {
-		child := w.Get(kind, name)
+		child := env.Get(kind, name)
 		if app == nil || child == nil || !metav1.IsControlledBy(child, app) {
 			return false
 		}
@@ -102,7 +102,7 @@ func hasChildren(w *faults.World) bool {
 }
 
 // everythingElse changes something of every child.
-func everythingElse(a *v1alpha1.AppService) {
+func changeEveryChild(a *v1alpha1.AppService) {
 	a.Spec.Image = "registry.test/shop:2"
 	a.Spec.Port = 9090
 	a.Spec.Config["MORE"] = "yes"
@@ -112,10 +112,10 @@ func everythingElse(a *v1alpha1.AppService) {
 }
 
 // pass waits until the manager has done what it finds to do, or waits for something itself.
-func pass(w *faults.World, m *faults.Manager, looks int) {
+func waitForReconcile(env *faults.Environment, m *faults.Manager, looks int) {
 	began := time.Now()
-	w.Await(2*time.Second, func() bool {
-		return m.Looked(name) > looks && m.IdleFor() > 200*time.Millisecond || time.Since(began) > 1500*time.Millisecond
+	env.WaitUntil(2*time.Second, func() bool {
+		return m.Reconciles(name) > looks && m.IdleFor() > 200*time.Millisecond || time.Since(began) > 1500*time.Millisecond
 	})
 }
 
@@ -125,37 +125,37 @@ func TestAChildIsReplacedUnseen(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
-			w, m, g := newApp(t)
+			env, m, g := newApp(t)
 			stranger := child.stranger()
 			stranger.SetName(name)
 			// given a cache that shows the child
-			resource, looks := faults.ResourceOf(kind), m.Looked(name)
-			m.Hold(resource)
-			g.Expect(w.Delete(ctx, child.stranger(), name, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
-			g.Expect(w.Create(ctx, stranger)).To(Succeed())
+			resource, looks := faults.ResourceOf(kind), m.Reconciles(name)
+			m.HoldWatch(resource)
+			g.Expect(env.Delete(ctx, child.stranger(), name, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+			g.Expect(env.Create(ctx, stranger)).To(Succeed())
 			// when the manager has to change it
-			g.Expect(faults.Edit(ctx, w, "user", name, &v1alpha1.AppService{}, everythingElse)).To(Succeed())
-			pass(w, m, looks)
-			m.Release(resource)
+			g.Expect(faults.Edit(ctx, env, "user", name, &v1alpha1.AppService{}, changeEveryChild)).To(Succeed())
+			waitForReconcile(env, m, looks)
+			m.ReleaseWatch(resource)
 			// then the stranger is left alone, and the user is told
-			g.Expect(w.Await(faults.Patience, func() bool { return w.Reason(faults.AppService, name, child.condition) == "NotOwned" })).To(BeTrue(), "nobody is told")
-			live := w.Get(kind, name)
+			g.Expect(env.WaitUntil(faults.Timeout, func() bool { return env.Reason(faults.AppService, name, child.condition) == "NotOwned" })).To(BeTrue(), "nobody is told")
+			live := env.Get(kind, name)
 			g.Expect(live.GetUID()).To(Equal(stranger.GetUID()))
 			g.Expect(live.GetOwnerReferences()).To(BeEmpty())
 			for _, entry := range live.GetManagedFields() {
 				g.Expect(entry.Manager).NotTo(HavePrefix("fixpoint"))
 			}
 			// and its name is taken when it goes
-			g.Expect(w.Delete(ctx, child.stranger(), name, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
-			g.Expect(w.Await(faults.Patience, func() bool { return w.ReadyWith(faults.AppService, name, 2) })).To(BeTrue(), "it is never Ready again")
-			g.Expect(deletions(w)).To(BeEmpty())
+			g.Expect(env.Delete(ctx, child.stranger(), name, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+			g.Expect(env.WaitUntil(faults.Timeout, func() bool { return env.ReadyWith(faults.AppService, name, 2) })).To(BeTrue(), "it is never Ready again")
+			g.Expect(deletions(env)).To(BeEmpty())
 		})
 	}
 }
 
 // deletions are those that managers asked for.
-func deletions(w *faults.World) []faults.Call {
-	return slices.DeleteFunc(w.Calls(), func(c faults.Call) bool { return c.Verb != "delete" })
+func deletions(env *faults.Environment) []faults.Call {
+	return slices.DeleteFunc(env.Calls(), func(c faults.Call) bool { return c.Verb != "delete" })
 }
 
 // An AppService is replaced by another of its name while no manager runs, and the next one's cache is
@@ -163,28 +163,28 @@ func deletions(w *faults.World) []faults.Call {
 func TestAnObjectIsReplacedUnseen(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w, m, g := newApp(t)
-	before := w.Get(faults.AppService, name)
-	versions := w.Versions()
+	env, m, g := newApp(t)
+	before := env.Get(faults.AppService, name)
+	versions := env.Versions()
 	m.Crash()
 	// given
-	g.Expect(faults.Edit(ctx, w, "user", name, &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Finalizers = nil })).To(Succeed())
-	g.Expect(w.Delete(ctx, &v1alpha1.AppService{}, name, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
-	g.Expect(w.Create(ctx, faults.NewAppService(name, faults.AllOptions, func(s *v1alpha1.AppServiceSpec) { s.Image = "registry.test/shop:3" }))).To(Succeed())
+	g.Expect(faults.Edit(ctx, env, "user", name, &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Finalizers = nil })).To(Succeed())
+	g.Expect(env.Delete(ctx, &v1alpha1.AppService{}, name, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+	g.Expect(env.Create(ctx, faults.NewAppService(name, faults.AllOptions, func(s *v1alpha1.AppServiceSpec) { s.Image = "registry.test/shop:3" }))).To(Succeed())
 	// when
-	next, err := w.StartInThePast(faults.Past{faults.ResourceOf(faults.AppService): versions[len(versions)-1].Revision})
+	next, err := env.StartWithStaleCache(faults.StaleCache{faults.ResourceOf(faults.AppService): versions[len(versions)-1].Revision})
 	g.Expect(err).NotTo(HaveOccurred())
-	pass(w, next, 0)
-	next.Release(faults.ResourceOf(faults.AppService))
+	waitForReconcile(env, next, 0)
+	next.ReleaseWatch(faults.ResourceOf(faults.AppService))
 	// then
-	g.Expect(w.Await(faults.Patience, func() bool {
-		app := w.Get(faults.AppService, name)
-		return app != nil && app.GetUID() != before.GetUID() && w.ReadyWith(faults.AppService, name, 1) && hasChildren(w)
+	g.Expect(env.WaitUntil(faults.Timeout, func() bool {
+		app := env.Get(faults.AppService, name)
+		return app != nil && app.GetUID() != before.GetUID() && env.ReadyWith(faults.AppService, name, 1) && hasChildren(env)
 	})).To(BeTrue(), "it is never Ready, or not with children of its own")
 	for kind := range children {
-		child := w.Get(kind, name)
+		child := env.Get(kind, name)
 		g.Expect(child).NotTo(BeNil(), kind)
-		g.Expect(child.GetOwnerReferences()).To(HaveExactElements(HaveField("UID", w.Get(faults.AppService, name).GetUID())), kind)
+		g.Expect(child.GetOwnerReferences()).To(HaveExactElements(HaveField("UID", env.Get(faults.AppService, name).GetUID())), kind)
 	}
 }
 
@@ -194,26 +194,26 @@ func TestAnEventComesWithTheOneThatCancelsIt(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
-			w, m, g := newApp(t)
-			uids := uidsOf(w)
+			env, m, g := newApp(t)
+			uids := uidsOf(env)
 			// given
-			resource, looks := faults.ResourceOf(kind), m.Looked(name)
-			m.Hold(resource)
-			g.Expect(backAndForth(ctx, w, kind)).To(Succeed())
+			resource, looks := faults.ResourceOf(kind), m.Reconciles(name)
+			m.HoldWatch(resource)
+			g.Expect(changeAndRevert(ctx, env, kind)).To(Succeed())
 			// when
-			m.Release(resource)
-			pass(w, m, looks)
-			g.Expect(w.Await(faults.Patience, func() bool { return w.ReadyWith(faults.AppService, name, 1) && m.IdleFor() > 1500*time.Millisecond })).To(BeTrue())
+			m.ReleaseWatch(resource)
+			waitForReconcile(env, m, looks)
+			g.Expect(env.WaitUntil(faults.Timeout, func() bool { return env.ReadyWith(faults.AppService, name, 1) && m.IdleFor() > 1500*time.Millisecond })).To(BeTrue())
 			// then
-			g.Expect(uidsOf(w)).To(Equal(uids))
-			g.Expect(deletions(w)).To(BeEmpty())
-			image, _, _ := faults.Field(w.Get("Deployment", name), "spec", "template", "spec", "containers")
+			g.Expect(uidsOf(env)).To(Equal(uids))
+			g.Expect(deletions(env)).To(BeEmpty())
+			image, _, _ := faults.Field(env.Get("Deployment", name), "spec", "template", "spec", "containers")
 			g.Expect(image).To(ContainElement(HaveKeyWithValue("image", "registry.test/shop:1")))
 		})
 	}
 }
 
-func backAndForth(ctx context.Context, w *faults.World, kind string) error {
+func changeAndRevert(ctx context.Context, env *faults.Environment, kind string) error {
 	for _, forth := range []bool{true, false} {
 		var err error
 		pick := func(first, second string) string {
@@ -224,17 +224,17 @@ func backAndForth(ctx context.Context, w *faults.World, kind string) error {
 		}
 		switch kind {
 		case "Deployment":
-			err = faults.Edit(ctx, w, "kubectl-edit", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+			err = faults.Edit(ctx, env, "kubectl-edit", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
 				d.Spec.Template.Spec.Containers[0].Image = pick("registry.test/shop:1", "registry.test/other:1")
 			})
 		case "Service":
-			err = faults.Edit(ctx, w, "kubectl-edit", name, &corev1.Service{}, func(s *corev1.Service) {
+			err = faults.Edit(ctx, env, "kubectl-edit", name, &corev1.Service{}, func(s *corev1.Service) {
 				s.Labels["app.kubernetes.io/name"] = pick(name, "other")
 			})
 		case "ConfigMap":
-			err = faults.Edit(ctx, w, "kubectl-edit", name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["GREETING"] = pick("hello", "bye") })
+			err = faults.Edit(ctx, env, "kubectl-edit", name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["GREETING"] = pick("hello", "bye") })
 		default:
-			err = faults.Edit(ctx, w, "user", name, &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
+			err = faults.Edit(ctx, env, "user", name, &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
 				a.Spec.Image = pick("registry.test/shop:1", "registry.test/shop:2")
 				if forth {
 					a.Spec.Ingress = nil
@@ -250,10 +250,10 @@ func backAndForth(ctx context.Context, w *faults.World, kind string) error {
 	return nil
 }
 
-func uidsOf(w *faults.World) map[string]types.UID {
+func uidsOf(env *faults.Environment) map[string]types.UID {
 	uids := map[string]types.UID{}
 	for kind := range children {
-		if child := w.Get(kind, name); child != nil {
+		if child := env.Get(kind, name); child != nil {
 			uids[kind] = child.GetUID()
 		}
 	}

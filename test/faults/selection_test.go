@@ -16,10 +16,10 @@ import (
 const (
 	defaultSeed = "1"
 
-	everyCrash = 100
-	staleInCI  = 10
-	pairsInCI  = 5
-	errorsInCI = 15
+	defaultCrashes = 100
+	defaultStale   = 10
+	defaultPairs   = 5
+	defaultErrors  = 15
 )
 
 // share chooses cases by the seed and their names, so that one case is chosen or not whatever else
@@ -28,8 +28,8 @@ type share struct {
 	seed    string
 	percent float64
 
-	mu          sync.Mutex
-	taken, seen int
+	mu             sync.Mutex
+	included, seen int
 }
 
 func shareOf(t *testing.T, variable string, percent float64) *share {
@@ -47,15 +47,15 @@ func shareOf(t *testing.T, variable string, percent float64) *share {
 	return s
 }
 
-func (s *share) takes(t *testing.T, name string) bool {
+func (s *share) includes(t *testing.T, name string) bool {
 	t.Helper()
 	const all = 100
-	chosen := s.random(t, name).Float64()*all < s.percent || isNamed(t.Name()+"/"+name)
+	chosen := s.random(t, name).Float64()*all < s.percent || isSelectedByRun(t.Name()+"/"+name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen++
 	if chosen {
-		s.taken++
+		s.included++
 	}
 	return chosen
 }
@@ -68,9 +68,9 @@ func (s *share) random(t *testing.T, name string) *rand.Rand {
 }
 
 // isNamed says whether -run names exactly this test.
-func isNamed(name string) bool {
+func isSelectedByRun(name string) bool {
 	for _, arg := range os.Args {
-		if strings.HasSuffix(arg, exactly(name)) {
+		if strings.HasSuffix(arg, exactPattern(name)) {
 			return true
 		}
 	}
@@ -80,5 +80,5 @@ func isNamed(name string) bool {
 func (s *share) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("%d of %d cases by seed %s (%g %%)", s.taken, s.seen, s.seed, s.percent)
+	return fmt.Sprintf("%d of %d cases by seed %s (%g %%)", s.included, s.seen, s.seed, s.percent)
 }

@@ -19,83 +19,83 @@ import (
 var errCrashed = errors.New("the manager has crashed")
 
 // errBroken is what a call ends with whose answer is lost.
-var errBroken = errors.New("connection reset by peer")
+var errConnectionReset = errors.New("connection reset by peer")
 
 // wire is the one way of a manager to the API server and to the cloud.
-type wire struct {
-	world   *World
+type transport struct {
+	env     *Environment
 	manager *Manager
 	base    http.RoundTripper
 	alive   context.Context
 	cut     context.CancelFunc
 
 	mu      sync.Mutex
-	past    Past
+	stale   StaleCache
 	gates   map[string]*gate
 	streams map[*stream]struct{}
 }
 
-func newWire(w *World, m *Manager, past Past) *wire {
-	line := &wire{world: w, manager: m, base: w.Bench.transport(), past: Past{}, gates: map[string]*gate{}, streams: map[*stream]struct{}{}}
-	line.alive, line.cut = context.WithCancel(context.Background())
-	for resource, revision := range past {
-		line.past[resource] = revision
-		line.gate(resource).close()
+func newTransport(env *Environment, m *Manager, stale StaleCache) *transport {
+	t := &transport{env: env, manager: m, base: env.Cluster.connection(), stale: StaleCache{}, gates: map[string]*gate{}, streams: map[*stream]struct{}{}}
+	t.alive, t.cut = context.WithCancel(context.Background())
+	for resource, revision := range stale {
+		t.stale[resource] = revision
+		t.gate(resource).close()
 	}
-	return line
+	return t
 }
 
 // RoundTrip implements [http.RoundTripper], for the API server.
-func (l *wire) RoundTrip(request *http.Request) (*http.Response, error) {
-	if l.alive.Err() != nil {
+func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if t.alive.Err() != nil {
 		return nil, errCrashed
 	}
 	call := describe(request)
 	switch {
 	case call.Verb == "discover":
-		return l.world.Bench.discovery.get(request, func() (*http.Response, error) { return l.base.RoundTrip(request) })
+		return t.env.Cluster.discovery.get(request, func() (*http.Response, error) { return t.base.RoundTrip(request) })
 	case call.Verb == "watch":
-		return l.watch(request, call)
+		return t.roundTripWatch(request, call)
 	case call.Cached:
-		l.fromThePast(request, call.Resource)
+		t.setStaleRevision(request, call.Resource)
 	}
-	body, err := drained(request)
+	body, err := readBody(request)
 	if err != nil {
 		return nil, err
 	}
 	call.Body = body
-	if call.Resource == "events" && l.world.Mute {
+	if call.Resource == "events" && t.env.DiscardEvents {
 		return answer{header: http.Header{"Content-Type": {"application/json"}}, body: body}.response(request), nil
 	}
-	return l.carry(call, request, func(ctx context.Context) (*http.Response, error) {
+	return t.roundTrip(call, request, func(ctx context.Context) (*http.Response, error) {
 		again := request.Clone(ctx)
 		again.Body = io.NopCloser(bytes.NewReader(body))
-		response, err := l.base.RoundTrip(again)
+		response, err := t.base.RoundTrip(again)
 		if err != nil {
 			return nil, err
 		}
-		return whole(response)
+		return readResponse(response)
 	})
 }
 
 // cloudWire is the wire as the SDK's transport.
-type cloudWire struct{ *wire }
+type cloudTransport struct{ *transport }
 
 // Do sends a request to the cloud.
-func (l cloudWire) Do(request *http.Request) (*http.Response, error) {
-	body, err := drained(request)
+func (l cloudTransport) Do(request *http.Request) (*http.Response, error) {
+	body, err := readBody(request)
 	if err != nil {
 		return nil, err
 	}
 	call := Call{Cloud: true, Verb: request.Method, Name: request.URL.Path, Body: body}
-	return l.carry(call, request, func(ctx context.Context) (*http.Response, error) {
+	return l.roundTrip(call, request, func(ctx context.Context) (*http.Response, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		again := request.Clone(ctx)
 		again.Body = io.NopCloser(bytes.NewReader(body))
 		recorder := httptest.NewRecorder()
-		l.world.Cloud.ServeHTTP(recorder, again)
+		l.env.Cloud.ServeHTTP(recorder, again)
 		response := recorder.Result()
 		response.Request = request
 		return response, nil
@@ -103,18 +103,18 @@ func (l cloudWire) Do(request *http.Request) (*http.Response, error) {
 }
 
 // carry sends a call as the plan has it.
-func (l *wire) carry(call Call, request *http.Request, send func(context.Context) (*http.Response, error)) (*http.Response, error) {
-	if l.alive.Err() != nil {
+func (t *transport) roundTrip(call Call, request *http.Request, send func(context.Context) (*http.Response, error)) (*http.Response, error) {
+	if t.alive.Err() != nil {
 		return nil, errCrashed
 	}
-	call.Manager = l.manager.Number
-	at := l.world.record.begin(&call)
-	fault := l.world.decide(call)
+	call.Manager = t.manager.Number
+	at := t.env.record.begin(&call)
+	fault := t.env.decide(call)
 	if fault.Before != nil {
 		fault.Before()
 	}
 	if fault.Crash == CrashBefore {
-		l.manager.Crash()
+		t.manager.Crash()
 		return nil, errCrashed
 	}
 	notSent := !fault.Landed && (fault.Status != 0 || fault.Lost)
@@ -123,18 +123,18 @@ func (l *wire) carry(call Call, request *http.Request, send func(context.Context
 	}
 	ctx, cancel := context.WithCancel(request.Context())
 	defer cancel()
-	defer context.AfterFunc(l.alive, cancel)()
+	defer context.AfterFunc(t.alive, cancel)()
 	response, err := send(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l.world.record.end(at, response.StatusCode)
+	t.env.record.end(at, response.StatusCode)
 	switch {
 	case fault.Crash == CrashLost:
-		l.manager.Crash()
+		t.manager.Crash()
 		return nil, errCrashed
 	case fault.Crash == CrashAfter:
-		l.manager.Crash()
+		t.manager.Crash()
 	case fault.Status != 0 || fault.Lost:
 		return fault.answer(call, request)
 	}
@@ -144,7 +144,7 @@ func (l *wire) carry(call Call, request *http.Request, send func(context.Context
 // answer is what the fault answers.
 func (f Fault) answer(call Call, request *http.Request) (*http.Response, error) {
 	if f.Lost {
-		return nil, errBroken
+		return nil, errConnectionReset
 	}
 	reason := f.Reason
 	if reason == "" {
@@ -178,10 +178,10 @@ func (f Fault) answer(call Call, request *http.Request) (*http.Response, error) 
 }
 
 // fromThePast makes the list by which a cache is filled one of the past, if it is to be.
-func (l *wire) fromThePast(request *http.Request, resource string) {
-	l.mu.Lock()
-	revision, ok := l.past[resource]
-	l.mu.Unlock()
+func (t *transport) setStaleRevision(request *http.Request, resource string) {
+	t.mu.Lock()
+	revision, ok := t.stale[resource]
+	t.mu.Unlock()
 	if !ok {
 		return
 	}
@@ -192,14 +192,14 @@ func (l *wire) fromThePast(request *http.Request, resource string) {
 }
 
 // present ends the past of a resource.
-func (l *wire) present(resource string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.past, resource)
+func (t *transport) clearStale(resource string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.stale, resource)
 }
 
 // drained reads a request's body.
-func drained(request *http.Request) ([]byte, error) {
+func readBody(request *http.Request) ([]byte, error) {
 	if request.Body == nil {
 		return nil, nil
 	}
@@ -208,7 +208,7 @@ func drained(request *http.Request) ([]byte, error) {
 }
 
 // whole reads a response to its end, so that it has arrived or has not.
-func whole(response *http.Response) (*http.Response, error) {
+func readResponse(response *http.Response) (*http.Response, error) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {

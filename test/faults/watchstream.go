@@ -62,13 +62,13 @@ func (g *gate) pass(ctx context.Context) error {
 	}
 }
 
-func (l *wire) gate(resource string) *gate {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gates[resource] == nil {
-		l.gates[resource] = newGate()
+func (t *transport) gate(resource string) *gate {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.gates[resource] == nil {
+		t.gates[resource] = newGate()
 	}
-	return l.gates[resource]
+	return t.gates[resource]
 }
 
 // stream is a watch under way.
@@ -80,13 +80,13 @@ type stream struct {
 }
 
 // watch carries a watch, event by event.
-func (l *wire) watch(request *http.Request, call Call) (*http.Response, error) {
-	if fault := l.world.decide(call); fault.Status != 0 || fault.Lost {
+func (t *transport) roundTripWatch(request *http.Request, call Call) (*http.Response, error) {
+	if fault := t.env.decide(call); fault.Status != 0 || fault.Lost {
 		return fault.answer(call, request)
 	}
 	ctx, cancel := context.WithCancel(request.Context())
-	stop := context.AfterFunc(l.alive, cancel)
-	response, err := l.base.RoundTrip(request.Clone(ctx))
+	stop := context.AfterFunc(t.alive, cancel)
+	response, err := t.base.RoundTrip(request.Clone(ctx))
 	if err != nil || response.StatusCode != http.StatusOK {
 		stop()
 		cancel()
@@ -95,17 +95,17 @@ func (l *wire) watch(request *http.Request, call Call) (*http.Response, error) {
 	body := response.Body
 	reader, writer := io.Pipe()
 	s := &stream{resource: call.Resource, protobuf: isProtobuf(response), writer: writer, cancel: cancel}
-	l.mu.Lock()
-	l.streams[s] = struct{}{}
-	l.mu.Unlock()
+	t.mu.Lock()
+	t.streams[s] = struct{}{}
+	t.mu.Unlock()
 	go func() {
 		defer stop()
 		defer body.Close()
-		err := forward(ctx, eventsOf(response, body), writer, l.gate(call.Resource))
+		err := forward(ctx, eventsOf(response, body), writer, t.gate(call.Resource))
 		writer.CloseWithError(err)
-		l.mu.Lock()
-		delete(l.streams, s)
-		l.mu.Unlock()
+		t.mu.Lock()
+		delete(t.streams, s)
+		t.mu.Unlock()
 	}()
 	response.Body = &streamBody{PipeReader: reader, cancel: cancel}
 	return response, nil
@@ -163,15 +163,15 @@ func (b *streamBody) Close() error {
 }
 
 // cutStreams ends the watches of a resource.
-func (l *wire) cutStreams(resource string, expired bool) {
-	l.mu.Lock()
+func (t *transport) cutWatches(resource string, expired bool) {
+	t.mu.Lock()
 	var cut []*stream
-	for s := range l.streams {
+	for s := range t.streams {
 		if s.resource == resource {
 			cut = append(cut, s)
 		}
 	}
-	l.mu.Unlock()
+	t.mu.Unlock()
 	for _, s := range cut {
 		last := expiredEvent(s.protobuf)
 		if !expired {

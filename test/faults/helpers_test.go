@@ -21,13 +21,13 @@ type tally struct {
 	points map[string]int
 	took   time.Duration
 	// hottest is how often a failing call was made at most.
-	hottest int
+	maxCalls int
 }
 
-func (s *tally) most(calls int) {
+func (s *tally) recordCalls(calls int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hottest = max(s.hottest, calls)
+	s.maxCalls = max(s.maxCalls, calls)
 }
 
 func (s *tally) add(o faults.Outcome, disturbed bool, at ...faults.Call) {
@@ -51,8 +51,8 @@ func (s *tally) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := fmt.Sprintf("%d runs, %d disturbed, at %d sorts of calls, %.1f s each", s.runs, s.disturbed, len(s.points), s.took.Seconds()/float64(max(1, s.runs)))
-	if s.hottest > 0 {
-		text += fmt.Sprintf(", a failing call made %d times at most", s.hottest)
+	if s.maxCalls > 0 {
+		text += fmt.Sprintf(", a failing call made %d times at most", s.maxCalls)
 	}
 	return text
 }
@@ -67,11 +67,11 @@ func expectConvergent(t *testing.T, o faults.Outcome) {
 	for _, call := range o.Crashes {
 		crashes = append(crashes, call.String())
 	}
-	t.Errorf("to replay: cd test && go test ./faults -run '%s'\ncrashed at %q\n%s\n%s", exactly(t.Name()), crashes, strings.Join(o.Failures, "\n"), o.Report)
+	t.Errorf("to replay: cd test && go test ./faults -run '%s'\ncrashed at %q\n%s\n%s", exactPattern(t.Name()), crashes, strings.Join(o.Failures, "\n"), o.Report)
 }
 
 // exactly is the pattern for one test.
-func exactly(name string) string {
+func exactPattern(name string) string {
 	return "^" + strings.ReplaceAll(regexp.QuoteMeta(name), "/", "$/^") + "$"
 }
 
@@ -81,7 +81,7 @@ func forEachScenario(t *testing.T, scenarios []faults.Scenario, run func(t *test
 	for _, s := range scenarios {
 		t.Run(s.ID(), func(t *testing.T) {
 			t.Parallel()
-			b, err := bench.Undisturbed(context.Background(), s)
+			b, err := testCluster.Undisturbed(context.Background(), s)
 			if err != nil {
 				t.Fatal(err)
 			}

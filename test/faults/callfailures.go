@@ -1,0 +1,196 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Failure is a way in which a call fails.
+type FailureMode struct {
+	// Name tells it from others, such as 503.
+	Name  string
+	fault Fault
+	// meets says which calls can fail so.
+	appliesTo func(Call) bool
+}
+
+func apiWrites(c Call) bool              { return c.Mutates() && !c.Cloud }
+func apiUncachedCalls(c Call) bool       { return !c.Cloud && !c.Cached }
+func apiWatches(c Call) bool             { return c.Verb == "watch" }
+func cloudCalls(c Call) bool             { return c.Cloud }
+func cloudWrites(c Call) bool            { return c.Cloud && c.Mutates() }
+func apiCalls(c Call) bool               { return !c.Cloud }
+func apiWritesWithoutStatus(c Call) bool { return apiWrites(c) && c.Subresource != "status" }
+func cloudWritesWithoutGrants(c Call) bool {
+	return cloudWrites(c) && c.Class() != "cloud PUT roleassignments"
+}
+
+// Failures are all ways in which calls to the API server and to the cloud fail.
+var FailureModes = []FailureMode{
+	{"409", Fault{Status: http.StatusConflict, Message: "Operation cannot be fulfilled: the object has been modified"}, apiWrites},
+	{"429", Fault{Status: http.StatusTooManyRequests, RetryAfter: time.Second}, apiCalls},
+	{"500", Fault{Status: http.StatusInternalServerError}, apiCalls},
+	{"503", Fault{Status: http.StatusServiceUnavailable}, apiCalls},
+	{"504", Fault{Status: http.StatusGatewayTimeout}, apiUncachedCalls},
+	{"504-landed", Fault{Status: http.StatusGatewayTimeout, Landed: true}, apiWrites},
+	{"lost", Fault{Lost: true}, apiCalls},
+	{"lost-landed", Fault{Lost: true, Landed: true}, apiWrites},
+	{"denied", Fault{Status: http.StatusForbidden, Message: `admission webhook "policy.example.com" denied the request: not today`}, apiWritesWithoutStatus},
+	{"webhook-timeout", Fault{
+		Status: http.StatusInternalServerError, Reason: "InternalError",
+		Message: `Internal error occurred: failed calling webhook "policy.example.com": failed to call webhook: Post "https://policy.default.svc:443/?timeout=10s": context deadline exceeded`,
+	}, apiWritesWithoutStatus},
+	{"410", Fault{Status: http.StatusGone}, apiWatches},
+
+	{"cloud-409", Fault{Status: http.StatusConflict, Reason: "StorageAccountOperationInProgress"}, cloudWritesWithoutGrants},
+	{"cloud-429", Fault{Status: http.StatusTooManyRequests, Reason: "TooManyRequests", RetryAfter: time.Second}, cloudCalls},
+	{"cloud-401", Fault{Status: http.StatusUnauthorized, Reason: "InvalidAuthenticationToken"}, cloudCalls},
+	{"cloud-403", Fault{Status: http.StatusForbidden, Reason: "AuthorizationFailed"}, cloudCalls},
+	{"cloud-500", Fault{Status: http.StatusInternalServerError, Reason: "InternalServerError"}, cloudCalls},
+	{"cloud-500-landed", Fault{Status: http.StatusInternalServerError, Reason: "InternalServerError", Landed: true}, cloudWrites},
+	{"cloud-503", Fault{Status: http.StatusServiceUnavailable, Reason: "ServerTimeout"}, cloudCalls},
+	{"cloud-504-landed", Fault{Status: http.StatusGatewayTimeout, Reason: "GatewayTimeout", Landed: true}, cloudWrites},
+	{"cloud-lost", Fault{Lost: true}, cloudCalls},
+	{"cloud-lost-landed", Fault{Lost: true, Landed: true}, cloudWrites},
+}
+
+// Trouble is a sort of call that fails in a way, once or for a while from the first such call on.
+type CallFailure struct {
+	// Class is that of [Call.Class].
+	Class string
+	Mode  FailureMode
+	// For is how long it lasts; 0 is for one call.
+	For time.Duration
+}
+
+// String is such as "apply-deployments:503:1s".
+func (t CallFailure) String() string {
+	lasts := "once"
+	if t.For > 0 {
+		lasts = t.For.String()
+	}
+	return fmt.Sprintf("%s:%s:%s", t.Class, t.Mode.Name, lasts)
+}
+
+// Troubles are all of a baseline: each sort of call that it makes, with each failure that it can meet,
+// once and for a while.
+func (b *Baseline) CallFailures() []CallFailure {
+	var troubles []CallFailure
+	seen := map[string]bool{}
+	calls := slices.Clone(b.Calls)
+	for _, resource := range b.Caches {
+		calls = append(calls, Call{Verb: "list", Resource: resource, Cached: true}, Call{Verb: "watch", Resource: resource, Cached: true})
+	}
+	for _, call := range calls {
+		class := call.Class()
+		if seen[class] {
+			continue
+		}
+		seen[class] = true
+		for _, failure := range FailureModes {
+			if failure.appliesTo(call) {
+				troubles = append(troubles, CallFailure{class, failure, 0}, CallFailure{class, failure, time.Second})
+			}
+		}
+	}
+	return troubles
+}
+
+// Troubled is the disturbance by a trouble. The second result is how often it was met.
+func FailingCalls(t CallFailure) (Disturbance, func() int) {
+	p := &callFailurePlan{failure: t}
+	d := Disturbance{Name: t.String(), Plan: p, Over: p.isOver, Crashes: p.hits}
+	if verb := t.Class; len(verb) > 5 && (verb[:5] == "list " || verb[:6] == "watch ") {
+		// Caches are filled at the start.
+		d.Begin = func(_ *Environment, m *Manager) error {
+			m.Crash()
+			return nil
+		}
+	}
+	return d, p.met
+}
+
+type callFailurePlan struct {
+	failure CallFailure
+
+	mu    sync.Mutex
+	count int
+	since time.Time
+	hit   []Call
+}
+
+// Decide implements [Plan].
+func (p *callFailurePlan) Decide(call Call) Fault {
+	if call.Class() != p.failure.Class || !p.failure.Mode.appliesTo(call) {
+		return Fault{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count == 0 {
+		p.since = time.Now()
+	}
+	if p.count > 0 && time.Since(p.since) >= p.failure.For {
+		return Fault{}
+	}
+	p.count++
+	p.hit = append(p.hit, call)
+	return p.failure.Mode.fault
+}
+
+// hits are the calls that failed.
+func (p *callFailurePlan) hits() []Call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.hit)
+}
+
+func (p *callFailurePlan) met() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count
+}
+
+// isOver: what has not begun may never begin.
+func (p *callFailurePlan) isOver() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count == 0 || time.Since(p.since) >= p.failure.For
+}
+
+// CutStreams is the disturbance of a manager whose watches of a resource break again and again, for as
+// long as what the user does lasts, but a second at most.
+func CutWatches(resource string, expired bool) Disturbance {
+	const (
+		during = time.Second
+		each   = 60 * time.Millisecond
+	)
+	var manager *Manager
+	name := "cut-" + resource
+	if expired {
+		name = "expired-" + resource
+	}
+	return Disturbance{
+		Name: name,
+		Begin: func(_ *Environment, m *Manager) error {
+			manager = m
+			return nil
+		},
+		Meanwhile: func(context.Context, *Environment) error {
+			ticker := time.NewTicker(each)
+			defer ticker.Stop()
+			end := time.After(during)
+			for {
+				select {
+				case <-ticker.C:
+					manager.CutWatch(resource, expired)
+				case <-end:
+					return nil
+				}
+			}
+		},
+	}
+}

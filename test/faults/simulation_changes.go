@@ -1,0 +1,147 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+)
+
+// stranger is the field manager of somebody who edits children by hand.
+const externalManager = "kubectl-edit"
+
+// happening is what others do.
+type externalChange struct {
+	description string
+	// loses is for what can only be mended by making an account anew.
+	losesAccount bool
+	run          func(context.Context, *Environment, *simulatedObject) error
+}
+
+// drifts are what others do to children, which may not be there, or not be there yet.
+var childChanges = []externalChange{
+	{description: "edits the pods", run: editChild(&appsv1.Deployment{}, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Containers[0].Image = "registry.test/other:1"
+		d.Labels["app.kubernetes.io/name"] = "other"
+	})},
+	{description: "edits the Service", run: editChild(&corev1.Service{}, func(s *corev1.Service) { s.Spec.Selector["app.kubernetes.io/name"] = "other" })},
+	{description: "gives the Service another port", run: editChild(&corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })},
+	{description: "edits the ConfigMap", run: editChild(&corev1.ConfigMap{}, func(c *corev1.ConfigMap) {
+		for key := range c.Data {
+			c.Data[key] = "other"
+		}
+	})},
+	{description: "scales the Deployment", run: scaleChild},
+	{description: "deletes the Deployment", run: deleteChildObject(func() client.Object { return &appsv1.Deployment{} })},
+	{description: "deletes the Service", run: deleteChildObject(func() client.Object { return &corev1.Service{} })},
+	{description: "deletes the ConfigMap", run: deleteChildObject(func() client.Object { return &corev1.ConfigMap{} })},
+	{description: "deletes the autoscaler", run: deleteChildObject(func() client.Object { return &autoscalingv2.HorizontalPodAutoscaler{} })},
+	{description: "deletes the disruption budget", run: deleteChildObject(func() client.Object { return &policyv1.PodDisruptionBudget{} })},
+	{description: "deletes the Ingress", run: deleteChildObject(func() client.Object { return &networkingv1.Ingress{} })},
+}
+
+// notThen turns what keeps others from doing what they would do into that.
+func ignoreMissing(err error) error {
+	if isServerTimeout(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return errNotPossible
+	}
+	return err
+}
+
+func editChild[T client.Object](child T, change func(T)) func(context.Context, *Environment, *simulatedObject) error {
+	return func(ctx context.Context, env *Environment, s *simulatedObject) error {
+		live, ok := child.DeepCopyObject().(T)
+		if !ok {
+			return fmt.Errorf("%T is no object", child)
+		}
+		return ignoreMissing(Edit(ctx, env, externalManager, s.Name, live, change))
+	}
+}
+
+func deleteChildObject(child func() client.Object) func(context.Context, *Environment, *simulatedObject) error {
+	return func(ctx context.Context, env *Environment, s *simulatedObject) error {
+		return ignoreMissing(env.Delete(ctx, child(), s.Name, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	}
+}
+
+func scaleChild(ctx context.Context, env *Environment, s *simulatedObject) error {
+	const many = 7
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: env.Namespace}}
+	scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: many}}
+	return ignoreMissing(env.As("kubectl").SubResource("scale").Update(ctx, d, client.WithSubResourceBody(scale)))
+}
+
+// meddlings are what others do in the cloud. The manager is made to look afterwards, since nothing tells
+// it.
+var cloudChanges = []externalChange{
+	{description: "platform keys", run: changeCloudState((*fakecloud.Server).UsePlatformKeys)},
+	{description: "no tags", run: changeCloudState(func(c *fakecloud.Server, account string) error { return c.SetTags(account, nil) })},
+	{description: "no grants", run: changeCloudState(func(c *fakecloud.Server, account string) error { return c.RemoveGrants(c.Principal(account)) })},
+	{description: "no identity", run: changeCloudState((*fakecloud.Server).DropIdentity)},
+	{description: "a new version of the key", run: func(_ context.Context, env *Environment, _ *simulatedObject) error {
+		_, err := env.Cloud.RotateKey(env.Demo.Vault, env.Demo.Key)
+		return err
+	}},
+	{description: "the account is lost", losesAccount: true, run: accountLoss},
+}
+
+// accountLoss is waited out: whoever forbids in the meantime that another account is made has none.
+func accountLoss(ctx context.Context, env *Environment, s *simulatedObject) error {
+	if err := changeCloudState((*fakecloud.Server).DeleteAccount)(ctx, env, s); err != nil {
+		return err
+	}
+	if !env.WaitUntil(simulationTimeout, func() bool { return env.isEncryptedAndGranted(s.Name) }) {
+		return errors.New("no other account was ever made")
+	}
+	return nil
+}
+
+// meddled waits until the account is whole, but not for ever: of an account without a tag and with
+// another identity, nothing tells any more whose it is, and it would rightly be left alone.
+func changeCloudState(meddle func(*fakecloud.Server, string) error) func(context.Context, *Environment, *simulatedObject) error {
+	return func(ctx context.Context, env *Environment, s *simulatedObject) error {
+		const patience = 4 * time.Second
+		live := &v1alpha1.SecureStorage{}
+		if err := env.Cluster.API.Get(ctx, env.Key(s.Name), live); err != nil {
+			return err
+		}
+		if !env.WaitUntil(patience, func() bool {
+			return env.ReadyWith(SecureStorage, s.Name, live.Generation) && env.isEncryptedAndGranted(s.Name)
+		}) {
+			return errNotPossible
+		}
+		if err := meddle(env.Cloud, env.Account(s.Name)); err != nil {
+			return err
+		}
+		_, err := env.TriggerReconcile(ctx, s.Name)
+		return err
+	}
+}
+
+// isWhole says whether a SecureStorage has an account that is known to be its own, with a grant and the
+// customer's key.
+func (env *Environment) isEncryptedAndGranted(name string) bool {
+	live := env.Get(SecureStorage, name)
+	if live == nil || !saysReady(live) {
+		return false
+	}
+	account, ok := env.Cloud.Account(accountOf(live))
+	principal := account.Identity.PrincipalID
+	return ok && principal != "" && principal == field(live, "status", "principalID") && account.Tags[cloud.OwnerTag] == string(live.GetUID()) &&
+		account.Key != string(v1alpha1.EncryptionPlatformKeys) && account.ProvisioningState == "Succeeded" &&
+		len(grantsOf(env.Cloud, principal)) > 0
+}
