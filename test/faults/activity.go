@@ -10,10 +10,10 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// activity is what a manager's log tells of its work.
+// activity records the reconciles of a manager, as reported by its log.
 type activity struct {
 	mu sync.Mutex
-	// looks are the reconciles that ended, by object.
+	// reconciles counts completed reconciles by object name.
 	reconciles map[string]int
 	running    int
 	last       time.Time
@@ -68,14 +68,14 @@ func (a *activity) write(line string) {
 	a.lines = a.lines[max(0, len(a.lines)-kept):]
 }
 
-// sink is a logger that goes by controller-runtime's lines about reconciles.
+// sink is a log sink that tracks reconciles by the messages of controller-runtime.
 type sink struct {
 	activity *activity
 	object   string
 }
 
-// verbosity at which controller-runtime logs the end of each reconcile, and at which we log lines
-// that are worth keeping.
+// reconcileLevel is the verbosity at which controller-runtime logs the start and the end of each
+// reconcile. Lines up to recordedLevel are kept for reports.
 const (
 	reconcileLevel = 5
 	recordedLevel  = 1

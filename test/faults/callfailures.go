@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Failure is a way in which a call fails.
+// FailureMode is one way in which a call fails.
 type FailureMode struct {
-	// Name tells it from others, such as 503.
+	// Name identifies the mode, such as 503.
 	Name  string
 	fault Fault
-	// meets says which calls can fail so.
+	// appliesTo reports whether a call can fail in this way.
 	appliesTo func(Call) bool
 }
 
@@ -29,7 +29,7 @@ func cloudWritesWithoutGrants(c Call) bool {
 	return cloudWrites(c) && c.Class() != "cloud PUT roleassignments"
 }
 
-// Failures are all ways in which calls to the API server and to the cloud fail.
+// FailureModes lists all ways in which calls to the API server and to the cloud fail.
 var FailureModes = []FailureMode{
 	{"409", Fault{Status: http.StatusConflict, Message: "Operation cannot be fulfilled: the object has been modified"}, apiWrites},
 	{"429", Fault{Status: http.StatusTooManyRequests, RetryAfter: time.Second}, apiCalls},
@@ -58,16 +58,16 @@ var FailureModes = []FailureMode{
 	{"cloud-lost-landed", Fault{Lost: true, Landed: true}, cloudWrites},
 }
 
-// Trouble is a sort of call that fails in a way, once or for a while from the first such call on.
+// CallFailure makes calls of one class fail in one mode.
 type CallFailure struct {
-	// Class is that of [Call.Class].
+	// Class is a value of [Call.Class].
 	Class string
 	Mode  FailureMode
-	// For is how long it lasts; 0 is for one call.
+	// For is the duration from the first matching call on; 0 means that one call fails.
 	For time.Duration
 }
 
-// String is such as "apply-deployments:503:1s".
+// String returns, for example, "apply deployments:503:1s".
 func (t CallFailure) String() string {
 	lasts := "once"
 	if t.For > 0 {
@@ -76,8 +76,8 @@ func (t CallFailure) String() string {
 	return fmt.Sprintf("%s:%s:%s", t.Class, t.Mode.Name, lasts)
 }
 
-// Troubles are all of a baseline: each sort of call that it makes, with each failure that it can meet,
-// once and for a while.
+// CallFailures lists, for each class of calls in the baseline and each mode that applies to it, a single
+// failure and one that lasts for a second.
 func (b *Baseline) CallFailures() []CallFailure {
 	var troubles []CallFailure
 	seen := map[string]bool{}
@@ -100,12 +100,13 @@ func (b *Baseline) CallFailures() []CallFailure {
 	return troubles
 }
 
-// Troubled is the disturbance by a trouble. The second result is how often it was met.
+// FailingCalls returns the disturbance that injects a call failure, and a function that counts the
+// calls that failed.
 func FailingCalls(t CallFailure) (Disturbance, func() int) {
 	p := &callFailurePlan{failure: t}
 	d := Disturbance{Name: t.String(), Plan: p, Over: p.isOver, Crashes: p.hits}
 	if verb := t.Class; len(verb) > 5 && (verb[:5] == "list " || verb[:6] == "watch ") {
-		// Caches are filled at the start.
+		// Caches are filled when a manager starts.
 		d.Begin = func(_ *Environment, m *Manager) error {
 			m.Crash()
 			return nil
@@ -141,7 +142,7 @@ func (p *callFailurePlan) Decide(call Call) Fault {
 	return p.failure.Mode.fault
 }
 
-// hits are the calls that failed.
+// hits returns the calls that failed.
 func (p *callFailurePlan) hits() []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,15 +155,15 @@ func (p *callFailurePlan) met() int {
 	return p.count
 }
 
-// isOver: what has not begun may never begin.
+// isOver also reports true if no call has failed yet: there may never be one.
 func (p *callFailurePlan) isOver() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count == 0 || time.Since(p.since) >= p.failure.For
 }
 
-// CutStreams is the disturbance of a manager whose watches of a resource break again and again, for as
-// long as what the user does lasts, but a second at most.
+// CutWatches returns the disturbance that repeatedly breaks the manager's watches of a resource for one
+// second.
 func CutWatches(resource string, expired bool) Disturbance {
 	const (
 		during = time.Second

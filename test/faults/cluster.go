@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	// managerUser is whom the API server knows the managers as.
+	// managerUser is the user name of the managers.
 	managerUser = "fixpoint-manager"
-	// surroundings is whom it knows those as who play the rest of a cluster.
-	controllersUser = "surroundings"
-	// fieldManager is what the real controllers of a cluster write as.
+	// controllersUser is the user name of the simulated Kubernetes controllers.
+	controllersUser = "simulated-controllers"
+	// fieldManager is the field manager of the real Kubernetes controllers.
 	fieldManager = "kube-controller-manager"
-	// connections are shared by all managers, so that none pays for a handshake.
+	// connectionCount is the number of connections that all managers share, which saves TLS handshakes.
 	connectionCount = 6
 
-	// IngressClass is there for all worlds.
+	// IngressClass exists in every environment.
 	IngressClass = "shared"
 )
 
-// Bench is an API server with all that is around managers in a cluster. Any number of worlds run on
-// it at the same time.
+// Cluster is an API server with simulated Kubernetes controllers. Any number of environments can use it
+// at the same time.
 type Cluster struct {
-	// API is the client by which worlds are made and users act.
+	// API is the client of the tests and of the simulated users.
 	API client.WithWatch
-	// around is the client of the surroundings.
+	// controllers is the client of the simulated Kubernetes controllers.
 	controllers client.WithWatch
 
 	config        *rest.Config
@@ -53,8 +53,7 @@ type Cluster struct {
 	done         sync.WaitGroup
 }
 
-// NewBench sets a bench up on an etcd and an API server that have the CRDs and nothing else. Whoever
-// makes it closes it.
+// NewCluster prepares an etcd and an API server that has only the CRDs. The caller closes it.
 func NewCluster(ctx context.Context, base *cluster.Cluster) (*Cluster, error) {
 	c := &Cluster{
 		config:       base.Config(managerUser, cluster.Masters),
@@ -63,7 +62,7 @@ func NewCluster(ctx context.Context, base *cluster.Cluster) (*Cluster, error) {
 		mcpServer:    newMCPServer(),
 	}
 	for range connectionCount {
-		// The configs of one user share a connection; a copy with another timeout does not.
+		// client-go shares connections between equal configurations, so each connection is created here.
 		transport, err := c.newConnection()
 		if err != nil {
 			return nil, err
@@ -72,36 +71,36 @@ func NewCluster(ctx context.Context, base *cluster.Cluster) (*Cluster, error) {
 	}
 	var err error
 	if c.API, err = client.NewWithWatch(base.Admin(), client.Options{Scheme: controllers.NewScheme()}); err != nil {
-		return nil, fmt.Errorf("making the bench's client: %w", err)
+		return nil, fmt.Errorf("creating the client of the tests: %w", err)
 	}
 	if c.controllers, err = client.NewWithWatch(base.Config(controllersUser, cluster.Masters), client.Options{Scheme: controllers.NewScheme()}); err != nil {
-		return nil, fmt.Errorf("making the client of the surroundings: %w", err)
+		return nil, fmt.Errorf("creating the client of the simulated controllers: %w", err)
 	}
-	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: IngressClass}, Spec: networkingv1.IngressClassSpec{Controller: "fixpoint.test/nobody"}}
+	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: IngressClass}, Spec: networkingv1.IngressClassSpec{Controller: "fixpoint.test/none"}}
 	if err := c.API.Create(ctx, class); err != nil {
-		return nil, fmt.Errorf("making an ingress class: %w", err)
+		return nil, fmt.Errorf("creating an IngressClass: %w", err)
 	}
 	return c, c.startWatches(ctx)
 }
 
-// newTransport makes a connection of its own.
+// newConnection returns a transport with a connection of its own.
 func (c *Cluster) newConnection() (http.RoundTripper, error) {
 	tls, err := rest.TLSConfigFor(c.config)
 	if err != nil {
-		return nil, fmt.Errorf("making a connection: %w", err)
+		return nil, fmt.Errorf("creating a connection: %w", err)
 	}
 	const idle = 100
 	return &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: idle}, nil
 }
 
-// Close ends everything that the bench runs.
+// Close stops everything that the cluster runs.
 func (c *Cluster) Close() {
 	c.stop()
 	c.done.Wait()
 	c.mcpServer.close()
 }
 
-// transport is the connection for the next manager.
+// connection returns the transport for the next manager.
 func (c *Cluster) connection() http.RoundTripper {
 	n := c.nextTransport.Add(1)
 	return c.connections[int(n)%len(c.connections)]
@@ -115,7 +114,7 @@ func (c *Cluster) environment(namespace string) *Environment {
 
 func (c *Cluster) mcpEndpoint() *url.URL { return c.mcpServer.endpoint() }
 
-// discoveryCache answers what every manager asks first, and what never changes on a bench.
+// discoveryCache answers discovery requests, whose responses never change here.
 type discoveryCache struct {
 	mu      sync.Mutex
 	answers map[string]answer
@@ -133,7 +132,7 @@ func (a answer) response(request *http.Request) *http.Response {
 	}
 }
 
-// get answers from the cache, or asks and keeps the answer.
+// get returns the cached response, or sends the request and caches the response.
 func (d *discoveryCache) get(request *http.Request, ask func() (*http.Response, error)) (*http.Response, error) {
 	key := request.URL.Path + " " + request.Header.Get("Accept")
 	d.mu.Lock()

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// endpoints keeps the EndpointSlice of a Service, whose pods are those of the Deployment of its name.
+// updateEndpoints reconciles the EndpointSlice of a Service with the ready pods of the Deployment of the
+// same name.
 func (k *kubeControllers) updateEndpoints(id ID) error {
 	service := k.env.history.get(ID{"Service", id.Name})
 	if service == nil || service.GetDeletionTimestamp() != nil {
@@ -36,7 +37,7 @@ func (k *kubeControllers) updateEndpoints(id ID) error {
 		return k.env.Cluster.controllers.Create(k.ctx, desired, client.FieldOwner(fieldManager))
 	}
 	if controller := controllerOf(found); controller != nil && controller.UID != s.UID {
-		return k.collectOrphansOf(ID{"Service", s.Name}) // that of an earlier Service
+		return k.collectOrphansOf(ID{"Service", s.Name}) // it belongs to an earlier Service
 	}
 	live, err := toTyped(found, &discoveryv1.EndpointSlice{})
 	if err != nil || live.DeletionTimestamp != nil {

@@ -17,18 +17,18 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// World is what one run has to itself: a namespace, a cloud, and the managers that it starts, of which
-// one works at a time.
+// Environment isolates one run: a namespace, a cloud, and managers, of which one is active at a time.
 type Environment struct {
 	Cluster *Cluster
-	// Namespace of everything in it.
+	// Namespace contains all objects of the environment.
 	Namespace string
-	// Kinds that its managers reconcile.
+	// Kinds are the kinds that the managers reconcile.
 	Kinds []string
-	// Cloud is where its SecureStorages live, and Demo what there is in it.
+	// Cloud is the fake cloud, and Demo the resources that exist in it from the start. Cloud is nil if Kinds
+	// does not include SecureStorage.
 	Cloud *fakecloud.Server
 	Demo  fakecloud.Demo
-	// Mute keeps the Events of managers from the API server, which they are more than half of the work of.
+	// DiscardEvents keeps Events from the API server. They are more than half of its load.
 	DiscardEvents bool
 
 	history     *history
@@ -38,18 +38,18 @@ type Environment struct {
 	mu       sync.Mutex
 	plan     Plan
 	managers []*Manager
-	// notes are what a scenario has found out on its way.
+	// values are set and read by scenarios.
 	values map[string]string
 }
 
-// NewWorld makes a world for some of the kinds. Whoever makes it closes it.
+// NewEnvironment creates an environment for the kinds. The caller closes it.
 func (c *Cluster) NewEnvironment(ctx context.Context, kinds ...string) (*Environment, error) {
 	if len(kinds) == 0 {
-		return nil, errors.New("making a world: name the kinds that are in it")
+		return nil, errors.New("creating an environment: at least one kind is required")
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "w-"}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "env-"}}
 	if err := c.API.Create(ctx, namespace); err != nil {
-		return nil, fmt.Errorf("making a world: %w", err)
+		return nil, fmt.Errorf("creating an environment: %w", err)
 	}
 	env := &Environment{
 		Cluster: c, Namespace: namespace.Name, Kinds: kinds,
@@ -66,7 +66,7 @@ func (c *Cluster) NewEnvironment(ctx context.Context, kinds ...string) (*Environ
 	return env, nil
 }
 
-// Brisk is a cloud with all the delays of the real one, so short that a pass or two see each.
+// FastCloud returns the delays of the real cloud, shortened so that few reconciles observe each.
 func Brisk() fakecloud.Knobs {
 	const moment = 150 * time.Millisecond
 	return fakecloud.Knobs{
@@ -82,13 +82,12 @@ func Brisk() fakecloud.Knobs {
 		RevokeDelay:     fakecloud.Fixed(moment),
 		PollInterval:    fakecloud.Fixed(moment),
 		KeyLookup:       fakecloud.Period(24 * time.Hour),
-		// Seconds are too coarse a hint for such a cloud.
+		// Retry-After in seconds is too coarse for these delays.
 		MillisecondHints: true,
 	}
 }
 
-// Close ends the world's managers and forgets the world. What is in its namespace stays until the
-// API server goes.
+// Close stops the managers. The objects in the namespace remain until [Environment.DeleteAll].
 func (env *Environment) Close() error {
 	env.mu.Lock()
 	managers := slices.Clone(env.managers)
@@ -109,7 +108,7 @@ func (env *Environment) recordVersion(event watch.EventType, object *unstructure
 	env.history.observe(event, object)
 }
 
-// SetPlan says what happens to the calls of the world's managers from now on; nil lets all pass.
+// SetPlan sets the plan for all further calls; nil injects no faults.
 func (env *Environment) SetPlan(plan Plan) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
@@ -126,25 +125,24 @@ func (env *Environment) decide(call Call) Fault {
 	return plan.Decide(call)
 }
 
-// Get is the live object of the kind and name, as the API server last told of it, or nil. It is only
-// read.
+// Get returns the latest observed version of a live object, or nil. Callers must not modify it.
 func (env *Environment) Get(kind, name string) *unstructured.Unstructured {
 	return env.history.get(ID{Kind: kind, Name: name})
 }
 
-// Key is of an object in the world.
+// Key returns the key of an object in the namespace.
 func (env *Environment) Key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: env.Namespace, Name: name}
 }
 
-// Versions are those of all objects so far, in the order in which they came about.
+// Versions returns all versions of all objects so far, in the order of their resource versions.
 func (env *Environment) Versions() []Version { return env.history.all() }
 
-// Calls are those that the managers made so far, but reads of caches and Events.
+// Calls returns the calls of all managers so far, except those that fill caches.
 func (env *Environment) Calls() []Call { return env.record.all() }
 
-// Await waits until the check holds, which is asked at every event and every now and then. It gives
-// up after so long.
+// WaitUntil waits until check returns true. It calls check after every event and periodically, and
+// returns false after the timeout.
 func (env *Environment) WaitUntil(patience time.Duration, check func() bool) bool {
 	const now = 100 * time.Millisecond
 	deadline := time.NewTimer(patience)

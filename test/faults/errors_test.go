@@ -9,12 +9,12 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/faults"
 )
 
-// mostCalls is how often a call may be made in a second in which each fails. Passes over an object
-// that changed under them come back after 50 ms, and make three attempts; all others back off.
+// maxCallsPerSecond limits the attempts of a failing call. Reconciles that conflict with a change of the
+// object retry after 50 ms, in three attempts; all others back off.
 const maxCallsPerSecond = 90
 
-// TestFailingCalls lets each sort of call fail in each way, once and for a second: what the user wants
-// comes about once that is over, and until then nobody calls without end.
+// TestFailingCalls makes each class of calls fail in each mode, once and for a second. The scenario must
+// converge afterwards, and no call may be retried without backoff.
 func TestFailingCalls(t *testing.T) {
 	sum, share := &tally{}, shareOf(t, "FAULTS_ERRORS", defaultErrors)
 	t.Cleanup(func() { t.Logf("failing calls: %s; %s", sum, share) })
@@ -32,7 +32,7 @@ func TestFailingCalls(t *testing.T) {
 				sum.recordCalls(met())
 				expectConvergent(t, o)
 				if met() > maxCallsPerSecond {
-					t.Errorf("%s was tried %d times while it failed, and at most %d are in order", failure.Class, met(), maxCallsPerSecond)
+					t.Errorf("%s was called %d times while it failed, want at most %d", failure.Class, met(), maxCallsPerSecond)
 				}
 			})
 		}
@@ -52,8 +52,7 @@ func TestFailingCalls(t *testing.T) {
 	})
 }
 
-// ofInterest are the scenarios in which every sort of call is made: the others make them in another
-// order.
+// representative selects the scenarios that together make every class of calls.
 func representative(scenarios []faults.Scenario) []faults.Scenario {
 	names := []string{"create", "options-off", "drift", "rotation", "vault", "drift-key", "delete", "delete-policy", "create-policy"}
 	return slices.DeleteFunc(scenarios, func(s faults.Scenario) bool { return !slices.Contains(names, s.Name) })

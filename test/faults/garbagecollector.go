@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// finishDeletion is the garbage collector's part in a deletion: the dependents that block it go
-// first, or are orphaned.
+// finishDeletion handles foreground deletion and orphaning: it deletes or orphans the dependents, and
+// then removes the finalizer.
 func (k *kubeControllers) finishDeletion(object *unstructured.Unstructured) error {
 	finalizers := object.GetFinalizers()
 	switch {
@@ -33,10 +33,10 @@ func (k *kubeControllers) finishDeletion(object *unstructured.Unstructured) erro
 	}
 }
 
-// errDependents is why the garbage collector comes back.
-var errDependentsExist = errors.New("waiting for dependents to be gone")
+// errDependentsExist requeues an object in foreground deletion.
+var errDependentsExist = errors.New("waiting for dependents to be deleted")
 
-// dependentsOf are the objects that a deletion of the object has to wait for.
+// dependentsOf returns the objects with an owner reference to the owner.
 func (k *kubeControllers) dependentsOf(owner *unstructured.Unstructured) []*unstructured.Unstructured {
 	return k.env.history.filter(func(o *unstructured.Unstructured) bool {
 		return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
@@ -67,7 +67,7 @@ func (k *kubeControllers) removeOwner(object, owner *unstructured.Unstructured) 
 	return k.patch(object, map[string]any{"metadata": map[string]any{"ownerReferences": left}})
 }
 
-// collect deletes an object that came when the one that controls it was gone already.
+// collectOrphan deletes an object whose controller no longer exists.
 func (k *kubeControllers) collectOrphan(object *unstructured.Unstructured) error {
 	controller := controllerOf(object)
 	if !isFixpointKind(controller) {
@@ -80,7 +80,7 @@ func (k *kubeControllers) collectOrphan(object *unstructured.Unstructured) error
 	return k.collectOrphansOf(id)
 }
 
-// collectDependents deletes what an object has left behind that is gone, or has another one in its place.
+// collectOrphansOf deletes the dependents of a deleted or replaced object.
 func (k *kubeControllers) collectOrphansOf(id ID) error {
 	var uid types.UID
 	if live := k.env.history.get(id); live != nil {
@@ -91,7 +91,7 @@ func (k *kubeControllers) collectOrphansOf(id ID) error {
 			return r.Kind == id.Kind && r.Name == id.Name && r.UID != uid
 		})
 	})
-	// What the events tell may be old: the API server has the last word.
+	// The history can be behind: the API server is authoritative.
 	for _, orphan := range orphans {
 		for _, r := range orphan.GetOwnerReferences() {
 			if r.Kind != id.Kind || r.Name != id.Name {

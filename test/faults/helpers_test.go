@@ -12,15 +12,15 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/faults"
 )
 
-// tally counts what a campaign has done, over all of its scenarios.
+// tally counts the runs of a campaign over all scenarios.
 type tally struct {
 	mu sync.Mutex
-	// runs, and those of them that were disturbed as they were to be.
+	// runs is the number of runs; disturbed is the number in which the fault occurred.
 	runs, disturbed int
-	// points are the sorts of calls at which managers crashed or that failed, and how often.
+	// points counts the injected faults by class of call.
 	points map[string]int
 	took   time.Duration
-	// hottest is how often a failing call was made at most.
+	// maxCalls is the largest number of attempts of a failing call.
 	maxCalls int
 }
 
@@ -50,14 +50,14 @@ func (s *tally) add(o faults.Outcome, disturbed bool, at ...faults.Call) {
 func (s *tally) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := fmt.Sprintf("%d runs, %d disturbed, at %d sorts of calls, %.1f s each", s.runs, s.disturbed, len(s.points), s.took.Seconds()/float64(max(1, s.runs)))
+	text := fmt.Sprintf("%d runs, %d of them disturbed, at %d classes of calls, %.1f s each", s.runs, s.disturbed, len(s.points), s.took.Seconds()/float64(max(1, s.runs)))
 	if s.maxCalls > 0 {
-		text += fmt.Sprintf(", a failing call made %d times at most", s.maxCalls)
+		text += fmt.Sprintf(", at most %d attempts of a failing call", s.maxCalls)
 	}
 	return text
 }
 
-// expectConvergent reports what failed: the line that replays it, the difference, and the world.
+// expectConvergent reports a failed run: the command that replays it, the differences, and the history.
 func expectConvergent(t *testing.T, o faults.Outcome) {
 	t.Helper()
 	if len(o.Failures) == 0 {
@@ -67,15 +67,15 @@ func expectConvergent(t *testing.T, o faults.Outcome) {
 	for _, call := range o.Crashes {
 		crashes = append(crashes, call.String())
 	}
-	t.Errorf("to replay: cd test && go test ./faults -run '%s'\ncrashed at %q\n%s\n%s", exactPattern(t.Name()), crashes, strings.Join(o.Failures, "\n"), o.Report)
+	t.Errorf("replay with: cd test && go test ./faults -run '%s'\nfaults at: %q\n%s\n%s", exactPattern(t.Name()), crashes, strings.Join(o.Failures, "\n"), o.Report)
 }
 
-// exactly is the pattern for one test.
+// exactPattern returns the -run pattern that matches exactly this test.
 func exactPattern(name string) string {
 	return "^" + strings.ReplaceAll(regexp.QuoteMeta(name), "/", "$/^") + "$"
 }
 
-// forEachScenario runs a subtest for each scenario, with what comes of it undisturbed.
+// forEachScenario runs a subtest for each scenario with the baseline of its undisturbed run.
 func forEachScenario(t *testing.T, scenarios []faults.Scenario, run func(t *testing.T, b *faults.Baseline)) {
 	t.Helper()
 	for _, s := range scenarios {

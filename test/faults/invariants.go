@@ -17,7 +17,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// Violations says what did not hold that has to hold at every event, in words.
+// Violations returns every violation of an invariant that must hold at every event.
 func (env *Environment) Violations() []string {
 	versions := env.history.all()
 	var all []string
@@ -44,7 +44,7 @@ func isFixpointKind(reference *metav1.OwnerReference) bool {
 	return reference != nil && strings.HasPrefix(reference.APIVersion, v1alpha1.SchemeGroupVersion.Group+"/")
 }
 
-// oneController: no object passes from one controller to another.
+// controllerNeverChanges checks that no object passes from one controller to another.
 func controllerNeverChanges(versions []Version) []string {
 	var broken []string
 	last := map[types.UID]types.UID{}
@@ -62,7 +62,7 @@ func controllerNeverChanges(versions []Version) []string {
 	return broken
 }
 
-// finalizerFirst: when a child comes, its owner has the finalizer.
+// finalizerBeforeChildren checks that the owner has its finalizer when a child is created.
 func finalizerBeforeChildren(versions []Version) []string {
 	var broken []string
 	finalized := map[types.UID]bool{}
@@ -80,8 +80,8 @@ func finalizerBeforeChildren(versions []Version) []string {
 
 const finalizer = "fixpoint.dev/teardown"
 
-// childrenGoFirst: when an object of ours has been torn down, nothing is left that it controls. One whose
-// finalizer somebody took off before the deletion was not.
+// childrenAreDeletedFirst checks that an owner has no children left when its teardown is complete. It
+// ignores owners whose finalizer a user removed before the deletion.
 func childrenAreDeletedFirst(versions []Version) []string {
 	var broken []string
 	children := map[types.UID]map[ID]bool{}
@@ -92,7 +92,7 @@ func childrenAreDeletedFirst(versions []Version) []string {
 			torn[uid] = torn[uid] || v.Object.GetDeletionTimestamp() != nil && slices.Contains(v.Object.GetFinalizers(), finalizer)
 			if v.Type == watch.Deleted && torn[uid] {
 				for child := range children[uid] {
-					broken = append(broken, fmt.Sprintf("%s was there when %s went", child, id))
+					broken = append(broken, fmt.Sprintf("%s still existed when %s was deleted", child, id))
 				}
 			}
 			continue
@@ -110,11 +110,11 @@ func childrenAreDeletedFirst(versions []Version) []string {
 	return broken
 }
 
-// readyOverReady: whenever an object says that it is Ready for its spec, the Deployment has at some
-// time been ready, as the spec has it. What has changed since may not have been seen yet.
+// readyImpliesReadyDeployment checks that the Deployment has been ready as the spec declares before the
+// owner is Ready. Ready can lag behind later changes, so earlier readiness counts.
 func readyImpliesReadyDeployment(versions []Version) []string {
 	var broken []string
-	ready, served := map[string][]int64{}, map[string]bool{} // ready: with how many pods
+	ready, served := map[string][]int64{}, map[string]bool{} // ready holds the numbers of replicas
 	for _, v := range versions {
 		if v.Type == watch.Deleted {
 			continue
@@ -129,17 +129,17 @@ func readyImpliesReadyDeployment(versions []Version) []string {
 				ready[key] = append(ready[key], pods)
 			}
 		case MCPServer:
-			// Pods of an earlier version serve as well as others.
+			// Pods of an earlier revision can serve as well.
 			idle := field(v.Object, "spec", "replicas") == "0"
 			if saysReady(v.Object) && !idle && !served[v.Object.GetName()] {
-				broken = append(broken, fmt.Sprintf("%s said that it is Ready, and no pod of its Deployment had ever been ready", idOf(v.Object)))
+				broken = append(broken, fmt.Sprintf("%s was Ready although no pod of its Deployment had ever been ready", idOf(v.Object)))
 			}
 		case AppService:
 			image, _, _ := unstructured.NestedString(v.Object.Object, "spec", "image")
 			least, most := boundsOf(v.Object)
 			asDeclared := slices.ContainsFunc(ready[v.Object.GetName()+" "+image], func(pods int64) bool { return pods >= least && pods <= most })
 			if saysReady(v.Object) && !asDeclared && !reportsDrift(v.Object) {
-				broken = append(broken, fmt.Sprintf("%s said that it is Ready with image %s and %d to %d pods, which its Deployment had never been ready with",
+				broken = append(broken, fmt.Sprintf("%s was Ready although its Deployment had never been ready with image %s and %d to %d replicas",
 					idOf(v.Object), image, least, most))
 			}
 		}
@@ -147,13 +147,15 @@ func readyImpliesReadyDeployment(versions []Version) []string {
 	return broken
 }
 
-// reportsDrift: drift is only to be reported, and is. Pods that somebody else has changed serve as well.
+// reportsDrift reports whether the object reports drift under the policy Report. Then changed pods can
+// serve as well.
 func reportsDrift(object *unstructured.Unstructured) bool {
 	drifted, _, generation := condition(object, v1alpha1.ConditionDrifted)
 	return field(object, "spec", "driftPolicy") == string(v1alpha1.DriftReport) && drifted == "True" && generation == object.GetGeneration()
 }
 
-// boundsOf is how many pods an AppService may have: as many as it declares, or what its autoscaler may make of them.
+// boundsOf returns the allowed numbers of replicas of an AppService: the declared number, or the bounds
+// of its autoscaler.
 func boundsOf(app *unstructured.Unstructured) (least, most int64) {
 	if n, ok, _ := unstructured.NestedInt64(app.Object, "spec", "replicas"); ok {
 		return n, n
@@ -166,8 +168,7 @@ func boundsOf(app *unstructured.Unstructured) (least, most int64) {
 	return 0, math.MaxInt32
 }
 
-// readyPods are the image and the number of the pods of a Deployment that is there and all of whose pods
-// are as its spec has them.
+// readyPods returns the image and the number of replicas of a Deployment if its rollout is complete.
 func readyPods(d *unstructured.Unstructured) (string, int64, bool) {
 	if d == nil {
 		return "", 0, false
@@ -188,8 +189,8 @@ func readyPods(d *unstructured.Unstructured) (string, int64, bool) {
 	return image, replicas, ok
 }
 
-// condition is the status of a condition and the generation that it is about; nothing of an object that
-// is not there.
+// condition returns the status, the reason and the observed generation of a condition. All are zero if
+// the object or the condition does not exist.
 func condition(object *unstructured.Unstructured, conditionType string) (status, reason string, generation int64) {
 	if object == nil {
 		return "", "", 0
@@ -207,14 +208,14 @@ func condition(object *unstructured.Unstructured, conditionType string) (status,
 	return status, reason, generation
 }
 
-// saysReady: Ready is True, for the spec as it is.
+// saysReady reports whether Ready is True for the current generation.
 func saysReady(object *unstructured.Unstructured) bool {
 	status, _, generation := condition(object, "Ready")
 	return status == "True" && generation == object.GetGeneration()
 }
 
-// deletesOnlyOurs: each deletion that a manager asked for was bound to a UID, and of an object that one
-// of ours controlled when it was looked at.
+// deletesOnlyManaged checks that each deletion by a manager has a UID precondition, and that a Fixpoint
+// object controlled the deleted object.
 func (env *Environment) deletesOnlyManaged(versions []Version) []string {
 	var broken []string
 	ours := map[types.UID]bool{}
@@ -227,17 +228,18 @@ func (env *Environment) deletesOnlyManaged(versions []Version) []string {
 		}
 		var options metav1.DeleteOptions
 		if err := json.Unmarshal(call.Body, &options); err != nil || options.Preconditions == nil || options.Preconditions.UID == nil {
-			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s without naming its UID", call.Resource, call.Name))
+			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s without a UID precondition", call.Resource, call.Name))
 			continue
 		}
 		if !ours[*options.Preconditions.UID] {
-			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s, which was never ours", call.Resource, call.Name))
+			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s, which no Fixpoint object ever controlled", call.Resource, call.Name))
 		}
 	}
 	return broken
 }
 
-// writesProperly: a manager writes by apply and by JSON patches of managed fields, and by nothing else.
+// writesByApply checks that managers write only by apply, by deletion, and by JSON patches of managed
+// fields.
 func (env *Environment) writesByApply() []string {
 	var broken []string
 	for _, call := range env.Calls() {
@@ -252,7 +254,8 @@ func (env *Environment) writesByApply() []string {
 	return broken
 }
 
-// neverWithoutKey: once an account is encrypted with the customer's key, no manager takes that away.
+// keyIsNeverRemoved checks that no manager switches an account from a customer-managed key back to
+// platform keys.
 func (env *Environment) keyIsNeverRemoved() []string {
 	var broken []string
 	encrypted := map[string]bool{}
@@ -267,14 +270,14 @@ func (env *Environment) keyIsNeverRemoved() []string {
 		case entry.Key != string(v1alpha1.EncryptionPlatformKeys):
 			encrypted[entry.Resource] = true
 		case encrypted[entry.Resource]:
-			broken = append(broken, fmt.Sprintf("the key was taken from %s: %s %s", entry.Resource, entry.Method, entry.Detail))
+			broken = append(broken, fmt.Sprintf("a manager switched %s back to platform keys: %s %s", entry.Resource, entry.Method, entry.Detail))
 		}
 	}
 	return broken
 }
 
-// claimsNoOtherKey: whenever a SecureStorage says that its account is encrypted, the account was, but for
-// what somebody else has done to it.
+// encryptionIsNotClaimedEarly checks that an account was encrypted whenever EncryptionReady is True,
+// unless another client changed it.
 func (env *Environment) encryptionIsNotClaimedEarly(versions []Version) []string {
 	var broken []string
 	ledger := env.Cloud.Ledger()
@@ -290,12 +293,12 @@ func (env *Environment) encryptionIsNotClaimedEarly(versions []Version) []string
 				continue
 			}
 			if last.Who == fakecloud.WhoMeddler && entry.Key == last.Key {
-				continue // what is changed of the account meanwhile does not change who switched its key
+				continue // a later update of the account does not change who switched its key
 			}
 			last = entry
 		}
 		if last.Who != fakecloud.WhoMeddler && (last.Key == "" || last.Key == string(v1alpha1.EncryptionPlatformKeys)) {
-			broken = append(broken, fmt.Sprintf("%s said that its account is encrypted with the key, which it was not", idOf(v.Object)))
+			broken = append(broken, fmt.Sprintf("%s reported EncryptionReady before its account was encrypted", idOf(v.Object)))
 		}
 	}
 	return broken

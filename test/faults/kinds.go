@@ -9,14 +9,14 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-// The three kinds, as scenarios name them.
+// The kinds that Fixpoint reconciles.
 const (
 	AppService    = "AppService"
 	MCPServer     = "MCPServer"
 	SecureStorage = "SecureStorage"
 )
 
-// watched are the kinds whose every version the bench keeps.
+// watchedKinds are the kinds whose versions the history records.
 var watchedKinds = []schema.GroupVersionKind{
 	v1alpha1.SchemeGroupVersion.WithKind(AppService),
 	v1alpha1.SchemeGroupVersion.WithKind(MCPServer),
@@ -33,7 +33,7 @@ var watchedKinds = []schema.GroupVersionKind{
 	{Group: "discovery.k8s.io", Version: "v1", Kind: endpointSlice},
 }
 
-// resources are the kinds' names in paths.
+// resourceNames maps kinds to their resources.
 var resourceNames = map[string]string{
 	AppService: "appservices", MCPServer: "mcpservers", SecureStorage: "securestorages",
 	"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts",
@@ -42,28 +42,28 @@ var resourceNames = map[string]string{
 	endpointSlice: "endpointslices",
 }
 
-// ResourceOf is the name of a kind in paths, such as deployments.
+// ResourceOf returns the resource of a kind, such as deployments.
 func ResourceOf(kind string) string { return resourceNames[kind] }
 
-// endpointSlice is the one kind that only the bench writes.
+// endpointSlice is the one watched kind that managers never write.
 const endpointSlice = "EndpointSlice"
 
-// isPrimary says whether a kind is one of the three.
+// isOwnerKind reports whether Fixpoint reconciles the kind.
 func isOwnerKind(kind string) bool {
 	return kind == AppService || kind == MCPServer || kind == SecureStorage
 }
 
-// ID is the kind and the name of an object in a world, as in "Deployment/web".
+// ID identifies an object in an environment.
 type ID struct{ Kind, Name string }
 
-// String is such as Deployment/web.
+// String returns, for example, "Deployment/web".
 func (id ID) String() string { return id.Kind + "/" + id.Name }
 
 func idOf(object *unstructured.Unstructured) ID {
 	return ID{Kind: object.GetKind(), Name: object.GetName()}
 }
 
-// controllersOf are the controllers, as flags name them, of the kinds.
+// controllersOf returns the names of the controllers, as in the manager's flags.
 func controllersOf(kinds []string) []string {
 	var names []string
 	for _, kind := range kinds {

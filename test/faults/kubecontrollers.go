@@ -23,18 +23,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// around plays for one world what a cluster has beside the managers: the controllers of Deployments,
-// autoscalers, disruption budgets and endpoints, and the garbage collector. They write as the real
-// ones do, under the same field manager and to the same subresources, and look at an object anew
-// whenever it changes.
+// kubeControllers simulates the Kubernetes controllers for one environment: Deployments, autoscalers,
+// disruption budgets, endpoints and garbage collection. It writes the same subresources under the same
+// field manager as the real controllers, and reconciles an object whenever it changes.
 type kubeControllers struct {
 	env    *Environment
 	queue  chan ID
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
-	// revisions are those of Deployments, by UID: what their pods look like, and how often that has
-	// changed.
+	// revisions holds the pod template hash and the revision of each Deployment, by UID.
 	revisions map[types.UID]rollout
 	working   atomic.Bool
 }
@@ -57,7 +55,7 @@ func (k *kubeControllers) close() {
 	<-k.done
 }
 
-// notice is told of every event.
+// enqueue is called at every event.
 func (k *kubeControllers) enqueue(object *unstructured.Unstructured) {
 	select {
 	case k.queue <- idOf(object):
@@ -65,10 +63,10 @@ func (k *kubeControllers) enqueue(object *unstructured.Unstructured) {
 	}
 }
 
-// isIdle says whether there is nothing that has yet to be looked at.
+// isIdle reports whether the queue is empty and no object is being processed.
 func (k *kubeControllers) isIdle() bool { return len(k.queue) == 0 && !k.working.Load() }
 
-// lag is how long the surroundings take to notice something, so that there is something to wait for.
+// reactionTime is the delay of the simulated controllers, so that managers have to wait for them.
 const reactionTime = 20 * time.Millisecond
 
 func (k *kubeControllers) run() {
@@ -92,7 +90,7 @@ func (k *kubeControllers) run() {
 	}
 }
 
-// batch is the object with all others that wait, each once.
+// drainQueue returns the object and all other queued objects, without duplicates.
 func (k *kubeControllers) drainQueue(first ID) []ID {
 	batch := []ID{first}
 	for {
@@ -107,7 +105,7 @@ func (k *kubeControllers) drainQueue(first ID) []ID {
 	}
 }
 
-// look looks at one object, and again if it has changed in the meantime.
+// process reconciles an object and requeues it on an error.
 func (k *kubeControllers) process(id ID) {
 	err := k.reconcile(id)
 	if err == nil || apierrors.IsNotFound(err) || k.ctx.Err() != nil {
@@ -125,7 +123,7 @@ func (k *kubeControllers) reconcile(id ID) error {
 	object := k.env.history.get(id)
 	switch {
 	case object == nil && id.Kind == endpointSlice:
-		return k.updateEndpoints(id) // that of an earlier Service, maybe
+		return k.updateEndpoints(id) // it can belong to an earlier Service
 	case object == nil:
 		return k.collectOrphansOf(id)
 	}
@@ -151,7 +149,7 @@ func (k *kubeControllers) reconcile(id ID) error {
 	}
 }
 
-// as turns what a watch told into a typed object.
+// toTyped converts an observed object.
 func toTyped[T any](object *unstructured.Unstructured, into *T) (*T, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", idOf(object), err)
@@ -159,7 +157,7 @@ func toTyped[T any](object *unstructured.Unstructured, into *T) (*T, error) {
 	return into, nil
 }
 
-// patch merges fields into an object that is still the one that was looked at.
+// patch sends a merge patch with preconditions on the UID and the resource version.
 func (k *kubeControllers) patch(object client.Object, fields map[string]any, subresource ...string) error {
 	metadata, _ := fields["metadata"].(map[string]any)
 	if metadata == nil {
@@ -169,11 +167,11 @@ func (k *kubeControllers) patch(object client.Object, fields map[string]any, sub
 	fields["metadata"] = metadata
 	raw, err := json.Marshal(fields)
 	if err != nil {
-		return fmt.Errorf("serialising a patch: %w", err)
+		return fmt.Errorf("encoding a patch: %w", err)
 	}
 	target, ok := object.DeepCopyObject().(client.Object)
 	if !ok {
-		return fmt.Errorf("%T is no object", object)
+		return fmt.Errorf("%T is not a client.Object", object)
 	}
 	patch := client.RawPatch(types.MergePatchType, raw)
 	if len(subresource) > 0 {
@@ -182,7 +180,7 @@ func (k *kubeControllers) patch(object client.Object, fields map[string]any, sub
 	return k.env.Cluster.controllers.Patch(k.ctx, target, patch, client.FieldOwner(fieldManager))
 }
 
-// rollOut makes all pods of a Deployment run and be ready, which its status alone tells.
+// completeRollout writes the status of a Deployment whose pods are all ready.
 func (k *kubeControllers) completeRollout(object *unstructured.Unstructured) error {
 	d, err := toTyped(object, &appsv1.Deployment{})
 	if err != nil {
@@ -207,10 +205,10 @@ func (k *kubeControllers) completeRollout(object *unstructured.Unstructured) err
 
 const revisionAnnotation = "deployment.kubernetes.io/revision"
 
-// revisionOf counts how often the pods of a Deployment have been made to look otherwise.
+// revisionOf counts the changes of a Deployment's pod template.
 func (k *kubeControllers) revisionOf(d *appsv1.Deployment) string {
 	hash := fnv.New64a()
-	raw, _ := json.Marshal(d.Spec.Template) // it was read from JSON
+	raw, _ := json.Marshal(d.Spec.Template) // it was decoded from JSON
 	hash.Write(raw)
 	known := k.revisions[d.UID]
 	if known.template != hash.Sum64() {
@@ -232,7 +230,7 @@ func (k *kubeControllers) reconcileAlso(ids ...ID) error {
 	return nil
 }
 
-// scale keeps the Deployment within the autoscaler's bounds.
+// updateAutoscaler scales the Deployment into the bounds of the autoscaler.
 func (k *kubeControllers) updateAutoscaler(object *unstructured.Unstructured) error {
 	h, err := toTyped(object, &autoscalingv2.HorizontalPodAutoscaler{})
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// Manager is a whole manager for the namespace of a world, as cmd/manager builds it, in this process.
+// Manager is a complete manager in this process, as cmd/manager builds it, limited to one namespace.
 type Manager struct {
-	// Number counts the managers of the world from 1.
+	// Number counts the managers of the environment from 1.
 	Number int
 
 	env       *Environment
@@ -29,14 +29,14 @@ type Manager struct {
 	err       error
 }
 
-// Past says from when a manager's first look at a kind is: by resource, such as deployments, the
-// revision at which its cache begins. What came later is held back until [Manager.Release].
+// StaleCache maps resources, such as deployments, to the revision that a cache starts from. Later events
+// are held back until [Manager.ReleaseWatch].
 type StaleCache map[string]int64
 
 // Start runs a manager with fresh caches.
 func (env *Environment) Start() (*Manager, error) { return env.StartWithStaleCache(nil) }
 
-// StartInThePast runs a manager whose caches begin in the past, and stay there until they are released.
+// StartWithStaleCache runs a manager whose caches start from old revisions.
 func (env *Environment) StartWithStaleCache(stale StaleCache) (*Manager, error) {
 	env.mu.Lock()
 	m := &Manager{
@@ -60,7 +60,7 @@ func (env *Environment) StartWithStaleCache(stale StaleCache) (*Manager, error) 
 	return m, nil
 }
 
-// config has the wire for a connection. JSON is what the wire can read.
+// config routes all requests through the transport. It uses JSON, which the transport can read.
 func (m *Manager) config() *rest.Config {
 	config := rest.AnonymousClientConfig(m.env.Cluster.config)
 	config.TLSClientConfig = rest.TLSClientConfig{}
@@ -85,7 +85,7 @@ func (m *Manager) options() controllers.Options {
 	return options
 }
 
-// Crash ends the manager as a crash does: no call of it goes out any more, and no answer comes in.
+// Crash simulates a crash: no further request is sent and no response arrives.
 func (m *Manager) Crash() {
 	m.once.Do(func() {
 		m.transport.cut()
@@ -94,10 +94,10 @@ func (m *Manager) Crash() {
 	})
 }
 
-// Crashed is closed when the manager has crashed.
+// Crashed returns a channel that is closed when the manager crashes.
 func (m *Manager) Crashed() <-chan struct{} { return m.crashed }
 
-// IsCrashed says whether it has.
+// IsCrashed reports whether the manager has crashed.
 func (m *Manager) IsCrashed() bool {
 	select {
 	case <-m.crashed:
@@ -107,38 +107,38 @@ func (m *Manager) IsCrashed() bool {
 	}
 }
 
-// errStays is for a manager that was stopped and goes on.
-var errNotStopped = errors.New("a manager that was stopped did not end")
+// errNotStopped means that a manager still runs after its context was cancelled.
+var errNotStopped = errors.New("the manager did not stop")
 
-// ended waits until nothing of a crashed manager runs any more.
+// waitStopped waits until a crashed manager has stopped.
 func (m *Manager) waitStopped() error {
 	const patience = time.Minute
 	select {
 	case <-m.stopped:
-		return nil // what it fails with says only that no call went through
+		return nil // its error only says that requests failed
 	case <-time.After(patience):
 		return fmt.Errorf("manager %d of %s: %w", m.Number, m.env.Namespace, errNotStopped)
 	}
 }
 
-// Hold holds back what watches tell of the resource, such as deployments, until [Manager.Release].
+// HoldWatch holds back the watch events of a resource, such as deployments, until [Manager.ReleaseWatch].
 func (m *Manager) HoldWatch(resource string) { m.transport.gate(resource).close() }
 
-// Release lets go what was held back of the resource, and all that comes.
+// ReleaseWatch delivers the events that were held back, and all further ones.
 func (m *Manager) ReleaseWatch(resource string) {
 	m.transport.clearStale(resource)
 	m.transport.gate(resource).open()
 }
 
-// Cut breaks the watches of the resource in the middle of an event. With expired, they end in the API
-// server's words for a watch that has fallen behind.
+// CutWatch breaks the watches of a resource in the middle of an event, or ends them with 410 Gone if
+// expired is true.
 func (m *Manager) CutWatch(resource string, expired bool) { m.transport.cutWatches(resource, expired) }
 
-// Looked says how often the manager has looked at the object.
+// Reconciles returns how often the manager has reconciled the object.
 func (m *Manager) Reconciles(name string) int { return m.activity.reconcilesOf(name) }
 
-// IdleFor is how long no reconcile has run; 0 while one does.
+// IdleFor returns how long no reconcile has run; 0 while one is running.
 func (m *Manager) IdleFor() time.Duration { return m.activity.idleFor() }
 
-// Log is the end of what the manager has logged.
+// Log returns the last lines of the manager's log.
 func (m *Manager) Log() []string { return m.activity.log() }

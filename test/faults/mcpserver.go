@@ -11,13 +11,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// standIn answers in the Model Context Protocol in place of the servers of all worlds, whose pods
-// nobody runs.
+// mcpServer answers MCP handshakes for the MCPServers of all environments, because no pods run.
 type mcpServer struct {
 	http *httptest.Server
 
 	mu sync.Mutex
-	// broken are the namespaces whose servers do not answer.
+	// failing holds the namespaces whose servers return errors.
 	failing map[string]bool
 }
 
@@ -42,7 +41,7 @@ func newMCPServer() *mcpServer {
 	return s
 }
 
-// isBroken goes by the host, which is such as web.NAMESPACE.svc:8080.
+// isFailing takes a host such as web.NAMESPACE.svc:8080.
 func (s *mcpServer) isFailing(host string) bool {
 	const name, namespace = 0, 1
 	parts := strings.Split(host, ".")
@@ -63,7 +62,7 @@ func (s *mcpServer) setFailing(namespace string, broken bool) {
 func (s *mcpServer) endpoint() *url.URL {
 	endpoint, err := url.Parse(s.http.URL)
 	if err != nil {
-		panic(err) // a test server's own address
+		panic(err) // the URL of a test server is always valid
 	}
 	return endpoint
 }
@@ -73,7 +72,8 @@ func (s *mcpServer) close() {
 	s.http.Close()
 }
 
-// BreakServers makes the MCP servers of the world answer every request with an error, or answer again.
+// FailMCPServers makes the MCP servers of the environment answer every request with an error, or
+// normally again.
 func (env *Environment) FailMCPServers(broken bool) {
 	env.Cluster.mcpServer.setFailing(env.Namespace, broken)
 }

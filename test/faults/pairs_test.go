@@ -8,7 +8,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/faults"
 )
 
-// TestCrashPairs crashes the manager, and the one that comes after it: pairs by seed.
+// TestCrashPairs crashes the manager and then its successor, at a share of all pairs of calls.
 func TestCrashPairs(t *testing.T) {
 	sum, share := &tally{}, shareOf(t, "FAULTS_PAIRS", defaultPairs)
 	t.Cleanup(func() { t.Logf("pairs of crashes: %s; %s", sum, share) })
@@ -16,7 +16,7 @@ func TestCrashPairs(t *testing.T) {
 		calls := len(b.Mutations())
 		modes := faults.CrashModes
 		for first := 1; first <= calls; first++ {
-			// After the first crash there are about as many calls left as there were, and one or two more.
+			// After the first crash, about as many calls remain as without it, or one or two more.
 			for second := 1; second <= calls-first+2; second++ {
 				name := fmt.Sprintf("%d-then-%d", first, second)
 				if !share.includes(t, name) {

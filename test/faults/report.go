@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Report shows what there is to see of the world: what happened, in order, and what there is now.
+// Report describes the environment: its history, the calls, the logs, and the current objects.
 func (env *Environment) Report() string {
 	var b strings.Builder
 	const lines = 120
-	fmt.Fprintf(&b, "=== world %s\n--- versions\n", env.Namespace)
+	fmt.Fprintf(&b, "=== environment %s\n--- versions\n", env.Namespace)
 	versions := env.Versions()
 	for _, v := range versions[max(0, len(versions)-lines):] {
 		fmt.Fprintf(&b, "%d %s %s\n", v.Revision, v.Type, summarize(v))
@@ -26,7 +26,7 @@ func (env *Environment) Report() string {
 		fmt.Fprintf(&b, "%s manager %d: %s\n", call.At.Format("15:04:05.000"), call.Manager, call)
 	}
 	if env.Cloud != nil {
-		b.WriteString("--- ledger of the cloud\n")
+		b.WriteString("--- cloud ledger\n")
 		ledger := env.Cloud.Ledger()
 		for _, e := range ledger[max(0, len(ledger)-lines):] {
 			fmt.Fprintf(&b, "%s %s %s %s %d %s %s %s\n", e.Time.Format("15:04:05.000"), e.Who, e.Method, e.Resource, e.Status, e.Code, e.Effect, e.Detail)
@@ -39,13 +39,13 @@ func (env *Environment) Report() string {
 		fmt.Fprintf(&b, "--- log of manager %d\n%s\n", m.Number, strings.Join(m.Log(), "\n"))
 	}
 	for _, object := range env.history.filter(func(o *unstructured.Unstructured) bool { return isOwnerKind(o.GetKind()) }) {
-		text, _ := yaml.Marshal(object.Object) // it was read from JSON
+		text, _ := yaml.Marshal(object.Object) // it was decoded from JSON
 		fmt.Fprintf(&b, "--- %s\n%s", idOf(object), text)
 	}
 	return b.String()
 }
 
-// inShort is who wrote an object last, and what it says of itself.
+// summarize returns the identity, the Ready condition and the last field manager of a version.
 func summarize(v Version) string {
 	o := v.Object
 	text := idOf(o).String()
@@ -63,10 +63,10 @@ func summarize(v Version) string {
 	for _, entry := range o.GetManagedFields() {
 		latest = entry.Manager + " " + entry.Subresource
 	}
-	return text + ", fields of " + latest
+	return text + ", last field manager " + latest
 }
 
-// notedGrants are the grants that a SecureStorage has noted: vaults and principals.
+// notedGrants lists the grants in the status of a SecureStorage: vaults and principals.
 func notedGrants(o *unstructured.Unstructured) string {
 	grants, _, _ := unstructured.NestedSlice(o.Object, "status", "grants")
 	text := ""

@@ -11,25 +11,25 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// Disturbance is what happens to the managers while the user does what the scenario is about.
+// Disturbance is what happens to the managers during the last step of a scenario.
 type Disturbance struct {
-	// Name is in the line that replays it.
+	// Name is part of the command that replays the run.
 	Name string
-	// Plan decides about calls. Optional.
+	// Plan injects faults into calls. Optional.
 	Plan Plan
-	// Begin is called when all that is given is there, before the user acts. Optional.
+	// Begin is called after the given steps, before the user acts. Optional.
 	Begin func(*Environment, *Manager) error
-	// Restart starts the manager after a crash; with fresh caches if it is nil.
+	// Restart starts the manager after a crash. If nil, it starts with fresh caches.
 	Restart func(*Environment) (*Manager, error)
-	// Meanwhile runs beside the scenario from the moment that the user acts. Optional.
+	// Meanwhile runs concurrently with the last step. Optional.
 	Meanwhile func(context.Context, *Environment) error
-	// Over says that the disturbance is over, before which nothing is judged. Optional.
+	// Over reports whether the disturbance has ended. Nothing is compared before. Optional.
 	Over func() bool
-	// Crashes are the calls at which a manager was crashed so far, or that failed. Optional.
+	// Crashes returns the calls at which managers crashed, or that failed, so far. Optional.
 	Crashes func() []Call
 }
 
-// Crashing is the disturbance of a manager that crashes, and of the next one, if there are two steps.
+// Crashing returns the disturbance that crashes the manager, and with two steps also its successor.
 func Crashing(steps ...CrashStep) (Disturbance, *CrashAt) {
 	plan := NewCrashAt(steps...)
 	names := make([]string, 0, len(steps))
@@ -39,21 +39,21 @@ func Crashing(steps ...CrashStep) (Disturbance, *CrashAt) {
 	return Disturbance{Name: strings.Join(names, ","), Plan: plan, Crashes: plan.Hits}, plan
 }
 
-// Outcome is what came of a disturbed run.
+// Outcome is the result of a disturbed run.
 type Outcome struct {
-	// Failures say in words what is not as in the undisturbed run, or must never be.
+	// Failures lists differences from the undisturbed run and violated invariants.
 	Failures []string
-	// Report is the state of the world, if something failed.
+	// Report describes the environment if the run failed.
 	Report string
 	// Crashes are the calls at which managers crashed, or that failed.
 	Crashes []Call
-	// Calls is how many calls managers made after what was given.
+	// Calls is the number of calls after the given steps.
 	Calls int
-	// Took is how long the run took, and Settled how long it took from the user's act to the end state.
+	// Took is the duration of the whole run; Settled is the duration from the user's action to the final state.
 	Took, Settled time.Duration
 }
 
-// Run runs the scenario of a baseline under a disturbance, and holds it against the baseline.
+// Run runs the scenario of a baseline under a disturbance and compares it with the baseline.
 func (c *Cluster) Run(ctx context.Context, baseline *Baseline, d Disturbance) Outcome {
 	began := time.Now()
 	o := Outcome{}
@@ -104,20 +104,20 @@ func (env *Environment) run(ctx context.Context, baseline *Baseline, d Disturban
 	return env.verifyUnchanged(baseline, d)
 }
 
-// give does what is given, undisturbed.
+// runGiven runs the given steps without faults.
 func (env *Environment) runGiven(ctx context.Context, baseline *Baseline, m *Manager) error {
 	for i, step := range baseline.Scenario.Given {
 		if err := env.runStep(ctx, step); err != nil {
-			return fmt.Errorf("what is given (%d): %w", i+1, err)
+			return fmt.Errorf("given step %d: %w", i+1, err)
 		}
 		if err := env.converge(step, baseline.Given[i], nil, func() (*Manager, error) { return m, nil }); err != nil {
-			return fmt.Errorf("what is given (%d): %w", i+1, err)
+			return fmt.Errorf("given step %d: %w", i+1, err)
 		}
 	}
 	return nil
 }
 
-// disturb does what the scenario is about, with the disturbance, until it has come to its end.
+// runWhen runs the last step with the disturbance until the environment has converged.
 func (env *Environment) runWhen(ctx context.Context, baseline *Baseline, d Disturbance, m *Manager) error {
 	when := baseline.Scenario.When
 	env.SetPlan(planOf(env, when, d))
@@ -136,7 +136,7 @@ func (env *Environment) runWhen(ctx context.Context, baseline *Baseline, d Distu
 	})
 }
 
-// tolerated says which differences are in order after a disturbance.
+// tolerated returns a function that reports whether a difference is acceptable after a disturbance.
 func (b *Baseline) tolerated(d Disturbance) func(difference string) bool {
 	s := b.Scenario
 	return func(difference string) bool {
@@ -145,14 +145,14 @@ func (b *Baseline) tolerated(d Disturbance) func(difference string) bool {
 	}
 }
 
-// stays says what has changed at the end, when nothing may change any more.
+// verifyUnchanged returns an error if the final state has changed again.
 func (env *Environment) verifyUnchanged(baseline *Baseline, d Disturbance) error {
 	end := env.Snapshot()
 	if differences := slices.DeleteFunc(end.Diff(baseline.Then), baseline.tolerated(d)); len(differences) > 0 {
-		return fmt.Errorf("it did not stay as it was: %s", strings.Join(differences, "\n"))
+		return fmt.Errorf("the state changed after convergence: %s", strings.Join(differences, "\n"))
 	}
 	if !baseline.Scenario.When.Done(env) {
-		return errors.New("what the user wants did not stay")
+		return errors.New("the result of the last step did not last")
 	}
 	if odd := end.unbalancedCounts(); baseline.Scenario.Races && len(odd) > 0 {
 		return errors.New(strings.Join(odd, "\n"))
@@ -160,11 +160,11 @@ func (env *Environment) verifyUnchanged(baseline *Baseline, d Disturbance) error
 	return nil
 }
 
-// errGoesOn says that a disturbance is not over yet.
-var errDisturbed = errors.New("the disturbance goes on")
+// errDisturbed means that a disturbance has not ended yet.
+var errDisturbed = errors.New("the disturbance has not ended")
 
-// meanwhile runs what happens beside the scenario. What it returns fails for as long as that goes on,
-// and if it has failed.
+// runMeanwhile starts the concurrent part of a disturbance. The returned function fails until that part
+// has ended, and if it failed.
 func (env *Environment) runMeanwhile(ctx context.Context, d Disturbance) (over func() error) {
 	ended := make(chan error, 1)
 	if d.Meanwhile == nil {
@@ -208,11 +208,12 @@ func (env *Environment) startAfterCrash(d Disturbance) (*Manager, error) {
 	return env.Start()
 }
 
-// reach waits until the step is done and the world is as it is undisturbed, but for what is tolerated.
-// The manager is tended at every look; as long as the disturbance goes on, nothing is judged. What a
-// manager puts off, as a second look at a status, is awaited: a state on the way may be like the last.
+// converge waits until the step is done and the environment equals the undisturbed one, except for
+// tolerated differences. It calls tend before every check, and checks nothing while that returns
+// errDisturbed. It also waits for the writes that a manager defers, because an intermediate state can
+// equal the final one.
 func (env *Environment) converge(step Step, undisturbed Snapshot, tolerated func(string) bool, tend func() (*Manager, error)) error {
-	differences := []string{"what the user wants is not there"}
+	differences := []string{"the result of the step does not exist"}
 	var failure error
 	seen := -1
 	if env.WaitUntil(Timeout, func() bool {
@@ -226,7 +227,7 @@ func (env *Environment) converge(step Step, undisturbed Snapshot, tolerated func
 		if !step.Done(env) || m.IdleFor() < maxDeferral {
 			return false
 		}
-		// The cloud changes without an event.
+		// The cloud changes without events.
 		if count := env.history.count(); count != seen || env.Cloud != nil {
 			seen = count
 			differences = env.Snapshot().Diff(undisturbed)
@@ -238,14 +239,13 @@ func (env *Environment) converge(step Step, undisturbed Snapshot, tolerated func
 	}) {
 		return failure
 	}
-	return fmt.Errorf("divergent after %s:\n  %s", Timeout, strings.Join(differences, "\n  "))
+	return fmt.Errorf("not converged after %s:\n  %s", Timeout, strings.Join(differences, "\n  "))
 }
 
-// putOff is longer than what a manager puts off by itself when nothing is wrong.
+// maxDeferral is longer than a manager defers a status write without an error.
 const maxDeferral = phases.ProgressInterval + 200*time.Millisecond
 
-// Quiet ends all managers and looks at everything once more with a fresh one, which must find nothing to
-// do.
+// VerifyQuiet stops all managers and starts a fresh one, which must reconcile every object without a write.
 func (env *Environment) VerifyQuiet() error {
 	env.mu.Lock()
 	managers := slices.Clone(env.managers)
@@ -272,17 +272,17 @@ func (env *Environment) VerifyQuiet() error {
 		return m.IdleFor() > idle
 	})
 	if !looked {
-		return fmt.Errorf("a fresh manager did not look at all of %q", primaries)
+		return fmt.Errorf("a fresh manager did not reconcile all of %q", primaries)
 	}
 	for _, call := range env.Calls()[before:] {
 		if call.Mutates() {
-			return fmt.Errorf("not quiet: a fresh manager that finds everything as it should be sent %s: %s", call, call.Body)
+			return fmt.Errorf("not quiet: a fresh manager sent %s: %s", call, call.Body)
 		}
 	}
 	return nil
 }
 
-// primaries are the names of the world's objects of the three kinds.
+// ownerNames returns the names of the Fixpoint objects in the environment.
 func (env *Environment) ownerNames() []string {
 	env.history.mu.Lock()
 	defer env.history.mu.Unlock()

@@ -10,36 +10,36 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Scenarios are those that every campaign goes through, of all three kinds.
+// Scenarios returns the scenarios of all kinds.
 func Scenarios() []Scenario {
 	return slices.Concat(appServiceScenarios(), mcpServerScenarios(), secureStorageScenarios())
 }
 
-// racing makes a scenario one of moments.
+// raceScenario marks a scenario whose counts depend on timing.
 func raceScenario(s Scenario) Scenario {
 	s.Races = true
 	return s
 }
 
-// user is the field manager of the person whose objects these are.
+// user is the field manager of the simulated user.
 const user = "user"
 
-// objectName is that of the one object of a scenario.
+// objectName is the name of the object of a scenario.
 const objectName = "web"
 
-// As is a client that writes under a field manager of that name.
+// As returns a client with the given field manager.
 func (env *Environment) As(manager string) client.Client {
 	return client.WithFieldOwner(env.Cluster.API, manager)
 }
 
-// Create makes an object of the user's, into the world.
+// Create creates an object in the environment's namespace, as the user.
 func (env *Environment) Create(ctx context.Context, object client.Object) error {
 	object.SetNamespace(env.Namespace)
 	return env.As(user).Create(ctx, object)
 }
 
-// Edit changes an object that is there, in the name of a field manager, until nobody has written in
-// between. It has to change the same if the API server was too late to say that it has.
+// Edit updates an object under a field manager and retries conflicts and server timeouts. The change must
+// be idempotent, because an update that timed out may have succeeded.
 func Edit[T client.Object](ctx context.Context, env *Environment, manager, name string, object T, change func(T)) error {
 	for {
 		if err := env.Cluster.API.Get(ctx, env.Key(name), object); err != nil {
@@ -52,13 +52,12 @@ func Edit[T client.Object](ctx context.Context, env *Environment, manager, name 
 	}
 }
 
-// isLate says of a call's error that an API server with too much to do has given up on it: what was asked
-// may be done or not.
+// isServerTimeout reports whether an overloaded API server gave up on a call, which may have succeeded.
 func isServerTimeout(err error) bool {
 	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
-// Delete deletes an object.
+// Delete deletes an object and retries server timeouts.
 func (env *Environment) Delete(ctx context.Context, object client.Object, name string, options ...client.DeleteOption) error {
 	object.SetName(name)
 	object.SetNamespace(env.Namespace)
@@ -69,19 +68,20 @@ func (env *Environment) Delete(ctx context.Context, object client.Object, name s
 	return err
 }
 
-// ReadyWith says whether an object is Ready for the spec that it has, at a generation or later.
+// ReadyWith reports whether an object is Ready for its current generation, which must be at least the
+// given one.
 func (env *Environment) ReadyWith(kind, name string, generation int64) bool {
 	object := env.Get(kind, name)
 	return object != nil && object.GetDeletionTimestamp() == nil && object.GetGeneration() >= generation && saysReady(object)
 }
 
-// Reason is that of a condition of an object; empty if there is none.
+// Reason returns the reason of a condition, or an empty string without the condition.
 func (env *Environment) Reason(kind, name, conditionType string) string {
 	_, reason, _ := condition(env.Get(kind, name), conditionType)
 	return reason
 }
 
-// Gone says whether an object was there and is not any more.
+// Deleted reports whether an object existed and was deleted.
 func (env *Environment) Deleted(kind, name string) bool {
 	env.history.mu.Lock()
 	defer env.history.mu.Unlock()
@@ -89,14 +89,14 @@ func (env *Environment) Deleted(kind, name string) bool {
 	return env.history.live[id] == nil && env.history.deleted[id] > 0
 }
 
-// Times is how often an object was created.
+// Created returns how often an object was created.
 func (env *Environment) Created(kind, name string) int {
 	env.history.mu.Lock()
 	defer env.history.mu.Unlock()
 	return env.history.created[ID{Kind: kind, Name: name}]
 }
 
-// during acts once, at the first call that matches.
+// injectOnce acts once, at the first call that matches.
 func injectOnce(once string, match func(Call) bool, act func(context.Context, *Environment) error) func(*Environment, Call) Fault {
 	return func(env *Environment, call Call) Fault {
 		if !match(call) || !env.setOnce(once) {
@@ -104,13 +104,13 @@ func injectOnce(once string, match func(Call) bool, act func(context.Context, *E
 		}
 		return Fault{Before: func() {
 			if err := act(context.Background(), env); err != nil {
-				panic(fmt.Sprintf("%s: %v", once, err)) // a user whom the API server refuses is a mistake here
+				panic(fmt.Sprintf("%s: %v", once, err)) // the action itself must be valid
 			}
 		}}
 	}
 }
 
-// note says whether something is noted for the first time.
+// setOnce returns true on its first call with the key.
 func (env *Environment) setOnce(what string) bool {
 	env.mu.Lock()
 	defer env.mu.Unlock()
@@ -121,14 +121,13 @@ func (env *Environment) setOnce(what string) bool {
 	return true
 }
 
-// callOf matches the calls of a sort for a resource, such as "apply deployments".
+// hasClass matches the calls of a class, such as "apply deployments".
 func hasClass(class string) func(Call) bool { return func(c Call) bool { return c.Class() == class } }
 
-// driftsMayBeUntold: what others had changed is told once, by the manager that put it back, in the status
-// that it writes next, and in an Event. If it crashes in between, if it is not told that its write has
-// landed, or if that status cannot be written, nobody knows any more: the API server keeps no account of
-// what was there before, and the manager remembers nothing from pass to pass. So such a call may cost the
-// line in status.drifts, and nothing else.
+// reportedDriftMayBeLost tolerates a missing entry in status.drifts. The manager that reverts a drift
+// reports it in its next status write and in an Event. If it crashes in between, or if one of those writes
+// fails, the information is lost: the API server does not keep the previous values, and the manager keeps
+// no state between reconciles.
 func reportedDriftMayBeLost(difference string, crashes []Call) bool {
-	return len(crashes) > 0 && strings.Contains(difference, "drifts")
+	return len(crashes) > 0 && (strings.Contains(difference, ".status.drifts") || strings.Contains(difference, ".f:status.f:drifts"))
 }

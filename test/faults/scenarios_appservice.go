@@ -19,7 +19,7 @@ import (
 // AppEdit changes the spec of an AppService.
 type AppEdit = func(*v1alpha1.AppServiceSpec)
 
-// NewAppService has two pods, and what the edits give it.
+// NewAppService returns an AppService with two replicas, changed by the edits.
 func NewAppService(name string, edits ...AppEdit) *v1alpha1.AppService {
 	app := &v1alpha1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -31,7 +31,7 @@ func NewAppService(name string, edits ...AppEdit) *v1alpha1.AppService {
 	return app
 }
 
-// AllOptions of an AppService are on, so that there is a child of each kind.
+// AllOptions turns on every optional phase of an AppService.
 func AllOptions(s *v1alpha1.AppServiceSpec) {
 	s.Config = map[string]string{"GREETING": "hello"}
 	s.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
@@ -45,13 +45,13 @@ func withAutoscaling(s *v1alpha1.AppServiceSpec) {
 	s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 3, MaxReplicas: 5, TargetCPUUtilizationPercent: ptr.To[int32](80)}
 }
 
-// noOptions leaves the Deployment and its Service.
+// NoOptions turns off every optional phase of an AppService.
 func NoOptions(s *v1alpha1.AppServiceSpec) {
 	s.Replicas = ptr.To[int32](2)
 	s.Config, s.Env, s.Autoscaling, s.DisruptionBudget, s.Ingress = nil, nil, nil, nil, nil
 }
 
-// otherPods changes every field that goes into the pods alone.
+// changePodTemplate changes every field that affects only the pod template.
 func changePodTemplate(s *v1alpha1.AppServiceSpec) {
 	s.Image = "registry.test/shop:2"
 	s.Env = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}
@@ -91,7 +91,7 @@ func deleteApp(options ...client.DeleteOption) Step {
 	}
 }
 
-// deletedDuring creates an AppService, and deletes it at the first call of the class.
+// deleteAppDuring creates an AppService and deletes it at the first call of the class.
 func deleteAppDuring(class string) Step {
 	const deleted = "deleted"
 	return Step{
@@ -103,16 +103,16 @@ func deleteAppDuring(class string) Step {
 	}
 }
 
-// replacedApp is deleted, and created anew as soon as it is gone.
+// replaceApp deletes an AppService and recreates it as soon as the name is free.
 func replaceApp() Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
 			if err := env.Delete(ctx, &v1alpha1.AppService{}, objectName); err != nil {
 				return err
 			}
-			go func() { // the managers are tended meanwhile
+			go func() { // the caller must return to restart crashed managers
 				if env.WaitUntil(Timeout, func() bool { return env.Deleted(AppService, objectName) }) {
-					_ = env.Create(ctx, NewAppService(objectName, NoOptions)) // that it is missing shows
+					_ = env.Create(ctx, NewAppService(objectName, NoOptions)) // Done notices a failure
 				}
 			}()
 			return nil
@@ -123,7 +123,7 @@ func replaceApp() Step {
 	}
 }
 
-// appDrift is what others do to children.
+// editDeploymentAndService changes children as another client.
 func editDeploymentAndService() Step {
 	return externalAction(AppService, func(ctx context.Context, env *Environment) (string, error) {
 		if _, err := editAs(ctx, env, "kubectl-edit", objectName, &corev1.Service{}, func(s *corev1.Service) { s.Spec.Selector["app.kubernetes.io/name"] = "other" }); err != nil {
@@ -139,8 +139,8 @@ func editDeploymentAndService() Step {
 	})
 }
 
-// portDrift gives the port of the Service another number: in the API server's eyes, ours has gone, and
-// there is one of somebody else's, which has the name that ours needs.
+// editServicePort changes the port number, which is the key of the list: for the API server, the managed
+// port is gone, and an unmanaged port has its name.
 func editServicePort() Step {
 	return externalAction(AppService, func(ctx context.Context, env *Environment) (string, error) {
 		return editAs(ctx, env, "kubectl-edit", objectName, &corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
@@ -149,7 +149,7 @@ func editServicePort() Step {
 	})
 }
 
-// scaledByOthers is what kubectl scale does.
+// scaleDeployment scales the Deployment like kubectl scale.
 func scaleDeployment() Step {
 	return externalAction(AppService, func(ctx context.Context, env *Environment) (string, error) {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: objectName, Namespace: env.Namespace}}

@@ -18,10 +18,10 @@ import (
 // ServerEdit changes the spec of an MCPServer.
 type ServerEdit = func(*v1alpha1.MCPServerSpec)
 
-// secretName is that of the Secret that the pods of a scenario's MCPServer read.
+// secretName is the name of the Secret that the pods use.
 const secretName = "credentials"
 
-// NewMCPServer has one pod, and what the edits give it. It is asked seldom.
+// NewMCPServer returns an MCPServer with one replica and a long probe interval, changed by the edits.
 func NewMCPServer(name string, edits ...ServerEdit) *v1alpha1.MCPServer {
 	server := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	server.Spec.Image = "registry.test/tools:1"
@@ -32,7 +32,7 @@ func NewMCPServer(name string, edits ...ServerEdit) *v1alpha1.MCPServer {
 	return server
 }
 
-// AllServerOptions of an MCPServer are on, so that there is a child of each kind that the bench has.
+// AllServerOptions turns on every optional phase of an MCPServer that the cluster supports.
 func AllServerOptions(s *v1alpha1.MCPServerSpec) {
 	s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
 	s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 4, TargetCPUUtilizationPercent: ptr.To[int32](80)}
@@ -44,7 +44,7 @@ func AllServerOptions(s *v1alpha1.MCPServerSpec) {
 	s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
 }
 
-// noServerOptions leaves the Deployment and its Service.
+// NoServerOptions turns off every optional phase of an MCPServer.
 func NoServerOptions(s *v1alpha1.MCPServerSpec) {
 	s.Files, s.Autoscaling, s.ServiceAccount, s.DisruptionBudget, s.NetworkPolicy, s.Ingress = nil, nil, nil, nil, nil, nil
 }
@@ -66,7 +66,7 @@ func createServer(edits ...ServerEdit) Step {
 	}
 }
 
-// serverIsComplete: it is Ready for its spec, and its rollout is over.
+// serverIsComplete reports whether the MCPServer is Ready and its rollout is complete.
 func (env *Environment) serverIsComplete(generation int64) bool {
 	if !env.ReadyWith(MCPServer, objectName, generation) {
 		return false
@@ -112,7 +112,7 @@ func createSecret() Step {
 	}
 }
 
-// rotation gives the Secret another content, which has to reach the pods.
+// rotateSecret changes the content of the Secret, which must roll the pods.
 func rotateSecret() Step {
 	return externalAction(MCPServer, func(ctx context.Context, env *Environment) (string, error) {
 		return editAs(ctx, env, "rotator", secretName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte("two") })
@@ -121,7 +121,7 @@ func rotateSecret() Step {
 	})
 }
 
-// waitsForSecret creates an MCPServer before the Secret that it reads.
+// createServerBeforeSecret creates an MCPServer before the Secret that it uses.
 func createServerBeforeSecret() Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
@@ -133,7 +133,7 @@ func createServerBeforeSecret() Step {
 					_, reason, _ := condition(env.Get(MCPServer, objectName), "DependenciesReady")
 					return reason == v1alpha1.ReasonDependencyMissing
 				}) {
-					_ = createSecret().Do(ctx, env) // that it is missing shows
+					_ = createSecret().Do(ctx, env) // Done notices a failure
 				}
 			}()
 			return nil

@@ -17,13 +17,13 @@ import (
 // StorageEdit changes the spec of a SecureStorage.
 type StorageEdit = func(*v1alpha1.SecureStorageSpec)
 
-// otherVault is a second vault, with a key of the same name; oldVault is one with access policies.
+// otherVault is a second vault with a key of the same name; oldVault uses access policies.
 const (
 	otherVault = "other-vault"
 	oldVault   = "old-vault"
 )
 
-// NewSecureStorage has an account that goes with it, and what the edits give it.
+// NewSecureStorage returns a SecureStorage with deletionPolicy Delete, changed by the edits.
 func (env *Environment) NewSecureStorage(name string, edits ...StorageEdit) *v1alpha1.SecureStorage {
 	storage := &v1alpha1.SecureStorage{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -40,7 +40,7 @@ func (env *Environment) NewSecureStorage(name string, edits ...StorageEdit) *v1a
 	return storage
 }
 
-// furnished makes the vaults that a scenario needs beside the one that every cloud has.
+// seedVaults creates the additional vaults of the scenarios.
 func seedVaults(env *Environment) error {
 	for name, spec := range map[string]fakecloud.VaultSpec{
 		otherVault: {PurgeProtection: true},
@@ -58,7 +58,7 @@ func withVault(name string) StorageEdit {
 	return func(s *v1alpha1.SecureStorageSpec) { s.Key.Vault = &v1alpha1.SecureStorageVault{Name: name} }
 }
 
-// byPolicy uses the vault with access policies.
+// withAccessPolicy selects the vault with access policies.
 func withAccessPolicy(s *v1alpha1.SecureStorageSpec) {
 	withVault(oldVault)(s)
 	s.Access.Type = v1alpha1.AccessPolicy
@@ -96,7 +96,7 @@ func deleteStorage() Step {
 	}
 }
 
-// storageDeletedDuring creates a SecureStorage, and deletes it at the first call of the class.
+// deleteStorageDuring creates a SecureStorage and deletes it at the first call of the class.
 func deleteStorageDuring(class string) Step {
 	return Step{
 		Do:   createStorage().Do,
@@ -107,7 +107,7 @@ func deleteStorageDuring(class string) Step {
 	}
 }
 
-// Account is the name of the account of a SecureStorage of the world.
+// Account returns the account name of a SecureStorage.
 func (env *Environment) Account(name string) string {
 	storage := env.Get(SecureStorage, name)
 	if storage == nil {
@@ -123,18 +123,19 @@ func accountOf(storage *unstructured.Unstructured) string {
 	return cloud.AccountName(string(storage.GetUID()))
 }
 
-// Poke makes the manager look at a SecureStorage at once, and not when the poll interval has passed.
+// TriggerReconcile changes an annotation, so that the manager reconciles a SecureStorage before its poll
+// interval has passed.
 func (env *Environment) TriggerReconcile(ctx context.Context, name string) (revision string, err error) {
 	return editAs(ctx, env, user, name, &v1alpha1.SecureStorage{}, func(s *v1alpha1.SecureStorage) {
 		if s.Annotations == nil {
 			s.Annotations = map[string]string{}
 		}
-		pokes, _ := strconv.Atoi(s.Annotations["test.fixpoint.dev/poke"]) // none is 0
+		pokes, _ := strconv.Atoi(s.Annotations["test.fixpoint.dev/poke"]) // 0 without the annotation
 		s.Annotations["test.fixpoint.dev/poke"] = strconv.Itoa(pokes + 1)
 	})
 }
 
-// cloudDrift lets somebody meddle in the cloud, which the manager is then made to look at.
+// changeCloud changes the cloud as another client and triggers a reconcile.
 func changeCloud(meddle func(env *Environment, account string) error, mended func(env *Environment, account fakecloud.AccountState) bool) Step {
 	return externalAction(SecureStorage, func(ctx context.Context, env *Environment) (string, error) {
 		if err := meddle(env, env.Account(objectName)); err != nil {
@@ -149,7 +150,7 @@ func changeCloud(meddle func(env *Environment, account string) error, mended fun
 
 func anyAccount(*Environment, fakecloud.AccountState) bool { return true }
 
-// pinNextVersion rotates the key, and pins the version that it has now.
+// pinNextVersion rotates the key and pins the new version.
 func pinNextVersion() Step {
 	step := editStorage(func(*v1alpha1.SecureStorageSpec) {})
 	step.Do = func(ctx context.Context, env *Environment) error {
@@ -162,7 +163,7 @@ func pinNextVersion() Step {
 	return step
 }
 
-// adoptedAccount is there before, and nobody's.
+// adoptedAccount exists before its SecureStorage and has no owner.
 const adoptedAccount = "seededaccount1"
 
 func adoptAccount() Step {

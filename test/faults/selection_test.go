@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Of what is too much for every change, a share is run that the seed chooses: FAULTS_SEED, which every
-// campaign prints. FAULTS_CRASHES, FAULTS_STALE, FAULTS_PAIRS and FAULTS_ERRORS are the shares, in percent.
+// A campaign runs a share of its cases, selected by FAULTS_SEED, which it prints. FAULTS_CRASHES,
+// FAULTS_STALE, FAULTS_PAIRS and FAULTS_ERRORS set the shares in percent.
 const (
 	defaultSeed = "1"
 
@@ -22,8 +22,8 @@ const (
 	defaultErrors  = 15
 )
 
-// share chooses cases by the seed and their names, so that one case is chosen or not whatever else
-// there is. A case that -run names is always chosen.
+// share selects cases by the seed and their names, so that the selection of a case does not depend on other
+// cases. A case that -run names is always selected.
 type share struct {
 	seed    string
 	percent float64
@@ -41,7 +41,7 @@ func shareOf(t *testing.T, variable string, percent float64) *share {
 	if text := os.Getenv(variable); text != "" {
 		var err error
 		if s.percent, err = strconv.ParseFloat(text, 64); err != nil {
-			t.Fatalf("%s is %q: write a number of percent", variable, text)
+			t.Fatalf("%s is %q, want a percentage", variable, text)
 		}
 	}
 	return s
@@ -60,14 +60,14 @@ func (s *share) includes(t *testing.T, name string) bool {
 	return chosen
 }
 
-// random is a source of its own for each case.
+// random returns an independent source for each case.
 func (s *share) random(t *testing.T, name string) *rand.Rand {
 	hash := fnv.New64a()
 	fmt.Fprint(hash, s.seed, " ", t.Name(), " ", name)
-	return rand.New(rand.NewPCG(hash.Sum64(), 0)) //nolint:gosec // it has to be repeatable
+	return rand.New(rand.NewPCG(hash.Sum64(), 0)) //nolint:gosec // it must be reproducible
 }
 
-// isNamed says whether -run names exactly this test.
+// isSelectedByRun reports whether -run names exactly this test.
 func isSelectedByRun(name string) bool {
 	for _, arg := range os.Args {
 		if strings.HasSuffix(arg, exactPattern(name)) {
@@ -80,5 +80,5 @@ func isSelectedByRun(name string) bool {
 func (s *share) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("%d of %d cases by seed %s (%g %%)", s.included, s.seen, s.seed, s.percent)
+	return fmt.Sprintf("%d of %d cases with FAULTS_SEED=%s (%g %%)", s.included, s.seen, s.seed, s.percent)
 }

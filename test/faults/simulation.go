@@ -17,13 +17,12 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
-// stamina is how long a simulation waits for what is bound to come: longer than a campaign, since a dozen
-// of them are all that the machine can do.
+// simulationTimeout limits the waits of a simulation. It exceeds Timeout because parallel simulations use the
+// whole machine.
 const simulationTimeout = 4 * time.Minute
 
-// Simulation is what a user and others do to objects of all three kinds at once, and what goes wrong
-// meanwhile. All of it follows from the seed; at which moment of a manager's work it comes is up to the
-// moment.
+// Simulation is a random plan of user actions, external changes and faults on objects of all kinds. The seed
+// determines the plan; when each item meets the work of the manager depends on timing.
 type Simulation struct {
 	Seed     uint64
 	subjects []*simulatedObject
@@ -31,20 +30,20 @@ type Simulation struct {
 	faults   []scheduledFault
 }
 
-// rotationStep is something that happens to the Secret that MCPServers may read.
+// rotationStep changes the Secret that MCPServers use.
 type rotationStep struct {
 	pause time.Duration
-	// token is its content; empty deletes it for a moment.
+	// token is the new content. If empty, the Secret is deleted and recreated.
 	token string
 }
 
-// NewSimulation draws one. Without faults it is a clean one.
+// NewSimulation derives a simulation from a seed, with or without faults.
 func NewSimulation(seed uint64, faults bool) *Simulation {
 	const (
 		operationsStream, faultsStream = 1, 2
 		fewest, more                   = 3, 6
 	)
-	random := rand.New(rand.NewPCG(seed, operationsStream)) //nolint:gosec // it has to be repeatable
+	random := rand.New(rand.NewPCG(seed, operationsStream)) //nolint:gosec // it must be reproducible
 	s := &Simulation{Seed: seed}
 	ids := []ID{{AppService, "sim-app-1"}, {MCPServer, "sim-mcp-1"}, {SecureStorage, "sim-sto-1"}}
 	if random.IntN(2) == 0 {
@@ -61,7 +60,7 @@ func NewSimulation(seed uint64, faults bool) *Simulation {
 		s.rotation = append(s.rotation, step)
 	}
 	if faults {
-		random = rand.New(rand.NewPCG(seed, faultsStream)) //nolint:gosec // it has to be repeatable
+		random = rand.New(rand.NewPCG(seed, faultsStream)) //nolint:gosec // it must be reproducible
 		for range fewest + random.IntN(more) {
 			s.faults = append(s.faults, newScheduledFault(random))
 		}
@@ -69,7 +68,7 @@ func NewSimulation(seed uint64, faults bool) *Simulation {
 	return s
 }
 
-// String is all that is planned.
+// String lists the whole plan.
 func (s *Simulation) String() string {
 	var b strings.Builder
 	for _, subject := range s.subjects {
@@ -86,27 +85,26 @@ func (s *Simulation) String() string {
 	return b.String()
 }
 
-// SimulationOutcome is what came of one.
+// SimulationOutcome is the result of a simulation.
 type SimulationOutcome struct {
 	Seed uint64
-	// Failures say in words what is not as it would be undisturbed, or must never be.
+	// Failures lists differences from the undisturbed state and violated invariants.
 	Failures []string
-	// Log is what was done and what went wrong, in order, and Report the state of the world if something
-	// failed.
+	// Log lists the actions and faults in order. Report describes the environment if the simulation failed.
 	Log    []string
 	Report string
-	// Operations count what was done, Faults what went wrong, by its sort, and Calls what the managers
-	// wrote.
+	// Operations is the number of user actions and external changes, Calls that of the managers' mutating calls.
+	// Faults counts the injected faults by kind.
 	Operations, Calls int
 	Faults            map[string]int
-	// PastFinalizers is how many SecureStorages the API server deleted although they had a finalizer.
+	// PastFinalizers counts SecureStorages that the API server deleted although they had a finalizer.
 	PastFinalizers int
-	// Managers is how many there were, but the last, which only looks.
+	// Managers is the number of managers, except the final one of VerifyQuiet.
 	Managers int
 	Took     time.Duration
 }
 
-// simulating is a simulation under way.
+// simulationRun is a running simulation.
 type simulationRun struct {
 	*Simulation
 	env        *Environment
@@ -121,8 +119,8 @@ type simulationRun struct {
 	log []string
 }
 
-// Simulate runs a simulation in a world of its own, and holds its end against what the same wishes lead
-// to when nothing disturbs them.
+// Simulate runs a simulation in an environment of its own. It compares the final state with the state that the
+// same specs reach without disturbance.
 func (c *Cluster) Simulate(ctx context.Context, s *Simulation, references *References) SimulationOutcome {
 	began := time.Now()
 	o := SimulationOutcome{Seed: s.Seed, Faults: map[string]int{}}
@@ -161,7 +159,7 @@ func (c *Cluster) Simulate(ctx context.Context, s *Simulation, references *Refer
 	return o
 }
 
-// tell notes what happens.
+// record appends to the log.
 func (r *simulationRun) record(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +179,7 @@ func (r *simulationRun) run(ctx context.Context) error {
 	if err := r.act(ctx); err != nil {
 		return err
 	}
-	r.record(fmt.Sprintf("%5d ms nothing goes wrong any more", time.Since(r.began).Milliseconds()))
+	r.record(fmt.Sprintf("%5d ms the faults end", time.Since(r.began).Milliseconds()))
 	if err := r.converge(ctx); err != nil {
 		return err
 	}
@@ -189,16 +187,15 @@ func (r *simulationRun) run(ctx context.Context) error {
 		return err
 	}
 	if differences := r.differences(ctx, false); len(differences) > 0 {
-		return fmt.Errorf("it did not stay as it was: %s", strings.Join(differences, "\n  "))
+		return fmt.Errorf("the state changed after convergence: %s", strings.Join(differences, "\n  "))
 	}
 	return r.verifyUnmanaged()
 }
 
-// accountOfStranger is an account that is nobody's.
-const unmanagedAccount = "strangersaccount"
+// unmanagedAccount has no SecureStorage.
+const unmanagedAccount = "unmanagedaccount"
 
-// furnish makes what is there before: vaults, the Secret, and things of strangers that look as if they
-// were ours.
+// createFixtures creates vaults, the Secret, and unmanaged objects with the labels of children.
 func (r *simulationRun) createFixtures(ctx context.Context) error {
 	env := r.env
 	if err := errors.Join(seedVaults(env), env.Create(ctx, newSecret(r.token)), env.Cloud.SeedAccount(env.Demo.Subscription, env.Demo.Group, unmanagedAccount, nil)); err != nil {
@@ -207,7 +204,7 @@ func (r *simulationRun) createFixtures(ctx context.Context) error {
 	r.unmanaged = map[ID]string{}
 	for _, subject := range r.subjects {
 		like := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: "of-a-stranger-" + subject.Name, Labels: map[string]string{
+			ObjectMeta: metav1.ObjectMeta{Name: "unmanaged-" + subject.Name, Labels: map[string]string{
 				workload.LabelManagedBy: workload.ManagedBy, workload.LabelName: subject.Name, "app.kubernetes.io/instance": subject.Name,
 			}},
 			Data: map[string]string{"mine": "yes"},
@@ -224,16 +221,16 @@ func (r *simulationRun) verifyUnmanaged() error {
 	for id, version := range r.unmanaged {
 		live := r.env.Get(id.Kind, id.Name)
 		if live == nil || live.GetResourceVersion() != version {
-			return fmt.Errorf("%s is a stranger's, and was changed or deleted", id)
+			return fmt.Errorf("the unmanaged %s was changed or deleted", id)
 		}
 	}
 	if account, there := r.env.Cloud.Account(unmanagedAccount); !there || len(account.Tags) > 0 {
-		return errors.New("the account of a stranger was changed or deleted")
+		return errors.New("the unmanaged account was changed or deleted")
 	}
 	return nil
 }
 
-// act performs all operations, and tends the managers until those are over and the faults too.
+// act performs all operations and restarts crashed managers until the operations and the faults are over.
 func (r *simulationRun) act(ctx context.Context) error {
 	const (
 		lull   = 300 * time.Millisecond
@@ -262,18 +259,18 @@ func (r *simulationRun) act(ctx context.Context) error {
 		if err := r.restartIfCrashed(); err != nil {
 			failure = errors.Join(failure, err)
 		}
-		// What still was to go wrong may have no call left to go wrong at.
+		// The remaining faults may have no call left to occur at.
 		calm := r.faults.allInjected() || r.manager.IdleFor() > lull || time.Since(ended) > enough
 		return failure != nil || left == 0 && !r.manager.IsCrashed() && calm
 	})
 	r.faults.end()
 	if !over {
-		return fmt.Errorf("what the user and others do does not come to its end within %s", 2*simulationTimeout)
+		return fmt.Errorf("the operations did not end within %s", 2*simulationTimeout)
 	}
 	return failure
 }
 
-// tend starts a manager after a crash.
+// restartIfCrashed starts the next manager after a crash.
 func (r *simulationRun) restartIfCrashed() error {
 	if !r.manager.IsCrashed() || r.faults.isDown() {
 		return nil
@@ -283,7 +280,7 @@ func (r *simulationRun) restartIfCrashed() error {
 	return err
 }
 
-// rotate is what happens to the Secret.
+// rotate performs the changes of the Secret.
 func (r *simulationRun) rotate(ctx context.Context) error {
 	for _, step := range r.rotation {
 		select {
@@ -291,7 +288,7 @@ func (r *simulationRun) rotate(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		r.record(fmt.Sprintf("%5d ms the Secret becomes %q", time.Since(r.began).Milliseconds(), step.token))
+		r.record(fmt.Sprintf("%5d ms the content of the Secret becomes %q", time.Since(r.began).Milliseconds(), step.token))
 		if step.token == "" {
 			if err := r.env.Delete(ctx, &corev1.Secret{}, secretName); err != nil {
 				return err
@@ -310,10 +307,10 @@ func (r *simulationRun) rotate(ctx context.Context) error {
 	return nil
 }
 
-// converge waits until all is as it is undisturbed.
+// converge waits until the environment has no differences from the desired state.
 func (r *simulationRun) converge(ctx context.Context) error {
 	const doubtful = 20 * time.Second
-	differences := []string{"the manager is never at rest"}
+	differences := []string{"the manager was never idle"}
 	began, doubted := time.Now(), false
 	var failure error
 	seen, looked := -1, time.Time{}
@@ -324,12 +321,12 @@ func (r *simulationRun) converge(ctx context.Context) error {
 		if r.manager.IdleFor() < maxDeferral {
 			return false
 		}
-		const again = 500 * time.Millisecond // the cloud changes without an event
+		const again = 500 * time.Millisecond // the cloud changes without events
 		if count := r.env.history.count(); count == seen && time.Since(looked) < again {
 			return false
 		}
 		seen, looked = r.env.history.count(), time.Now()
-		// Should it be what it is held against that is wrong, that is found out anew, once.
+		// The reference itself can be wrong, so it is determined a second time, once.
 		doubt := !doubted && time.Since(began) > doubtful
 		doubted = doubted || doubt
 		differences = r.differences(ctx, doubt)
@@ -337,10 +334,10 @@ func (r *simulationRun) converge(ctx context.Context) error {
 	}) {
 		return failure
 	}
-	return fmt.Errorf("divergent after %s:\n  %s", simulationTimeout, strings.Join(differences, "\n  "))
+	return fmt.Errorf("not converged after %s:\n  %s", simulationTimeout, strings.Join(differences, "\n  "))
 }
 
-// differences are those of everything from what it is undisturbed.
+// differences lists all differences from the undisturbed states of the desired specs.
 func (r *simulationRun) differences(ctx context.Context, again bool) []string {
 	var all []string
 	wished, retained := map[ID]bool{}, []string{unmanagedAccount}
@@ -361,11 +358,11 @@ func (r *simulationRun) differences(ctx context.Context, again bool) []string {
 			all = append(all, r.env.replicasOutOfBounds(live)...)
 		}
 		if account, there := r.env.Cloud.Account(r.env.Account(s.Name)); s.version != "" && there && !strings.HasSuffix(account.Key, s.version) {
-			all = append(all, fmt.Sprintf("%s: its account is encrypted with %s, and version %s is pinned", s.ID, account.Key, s.version))
+			all = append(all, fmt.Sprintf("%s: the account is encrypted with %s, want version %s", s.ID, account.Key, s.version))
 		}
 	}
 	return append(all, r.env.leftovers(wished, retained)...)
 }
 
-// Sorts of faults, in the order of the alphabet.
+// FaultKinds returns the kinds of the injected faults, sorted.
 func (o SimulationOutcome) FaultKinds() []string { return slices.Sorted(maps.Keys(o.Faults)) }

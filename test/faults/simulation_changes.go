@@ -21,25 +21,25 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// stranger is the field manager of somebody who edits children by hand.
+// externalManager is the field manager of a client that edits children.
 const externalManager = "kubectl-edit"
 
-// happening is what others do.
+// externalChange is a change by another client.
 type externalChange struct {
 	description string
-	// loses is for what can only be mended by making an account anew.
+	// losesAccount is true if only a new account can fix the change.
 	losesAccount bool
 	run          func(context.Context, *Environment, *simulatedObject) error
 }
 
-// drifts are what others do to children, which may not be there, or not be there yet.
+// childChanges are changes of children, which may not exist at that time.
 var childChanges = []externalChange{
-	{description: "edits the pods", run: editChild(&appsv1.Deployment{}, func(d *appsv1.Deployment) {
+	{description: "edits the pod template", run: editChild(&appsv1.Deployment{}, func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.Containers[0].Image = "registry.test/other:1"
 		d.Labels["app.kubernetes.io/name"] = "other"
 	})},
 	{description: "edits the Service", run: editChild(&corev1.Service{}, func(s *corev1.Service) { s.Spec.Selector["app.kubernetes.io/name"] = "other" })},
-	{description: "gives the Service another port", run: editChild(&corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })},
+	{description: "changes the port of the Service", run: editChild(&corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })},
 	{description: "edits the ConfigMap", run: editChild(&corev1.ConfigMap{}, func(c *corev1.ConfigMap) {
 		for key := range c.Data {
 			c.Data[key] = "other"
@@ -54,7 +54,7 @@ var childChanges = []externalChange{
 	{description: "deletes the Ingress", run: deleteChildObject(func() client.Object { return &networkingv1.Ingress{} })},
 }
 
-// notThen turns what keeps others from doing what they would do into that.
+// ignoreMissing maps errors that are expected without the object to errNotPossible.
 func ignoreMissing(err error) error {
 	if isServerTimeout(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return errNotPossible
@@ -66,7 +66,7 @@ func editChild[T client.Object](child T, change func(T)) func(context.Context, *
 	return func(ctx context.Context, env *Environment, s *simulatedObject) error {
 		live, ok := child.DeepCopyObject().(T)
 		if !ok {
-			return fmt.Errorf("%T is no object", child)
+			return fmt.Errorf("%T is not a client.Object", child)
 		}
 		return ignoreMissing(Edit(ctx, env, externalManager, s.Name, live, change))
 	}
@@ -85,33 +85,32 @@ func scaleChild(ctx context.Context, env *Environment, s *simulatedObject) error
 	return ignoreMissing(env.As("kubectl").SubResource("scale").Update(ctx, d, client.WithSubResourceBody(scale)))
 }
 
-// meddlings are what others do in the cloud. The manager is made to look afterwards, since nothing tells
-// it.
+// cloudChanges are changes in the cloud. Each is followed by a reconcile, because the cloud sends no events.
 var cloudChanges = []externalChange{
-	{description: "platform keys", run: changeCloudState((*fakecloud.Server).UsePlatformKeys)},
-	{description: "no tags", run: changeCloudState(func(c *fakecloud.Server, account string) error { return c.SetTags(account, nil) })},
-	{description: "no grants", run: changeCloudState(func(c *fakecloud.Server, account string) error { return c.RemoveGrants(c.Principal(account)) })},
-	{description: "no identity", run: changeCloudState((*fakecloud.Server).DropIdentity)},
-	{description: "a new version of the key", run: func(_ context.Context, env *Environment, _ *simulatedObject) error {
+	{description: "switch to platform keys", run: changeCloudState((*fakecloud.Server).UsePlatformKeys)},
+	{description: "remove the tags", run: changeCloudState(func(c *fakecloud.Server, account string) error { return c.SetTags(account, nil) })},
+	{description: "remove the grants", run: changeCloudState(func(c *fakecloud.Server, account string) error { return c.RemoveGrants(c.Principal(account)) })},
+	{description: "remove the identity", run: changeCloudState((*fakecloud.Server).DropIdentity)},
+	{description: "rotate the key", run: func(_ context.Context, env *Environment, _ *simulatedObject) error {
 		_, err := env.Cloud.RotateKey(env.Demo.Vault, env.Demo.Key)
 		return err
 	}},
-	{description: "the account is lost", losesAccount: true, run: accountLoss},
+	{description: "delete the account", losesAccount: true, run: accountLoss},
 }
 
-// accountLoss is waited out: whoever forbids in the meantime that another account is made has none.
+// accountLoss deletes the account and waits for the new one, because a later edit can forbid to recreate it.
 func accountLoss(ctx context.Context, env *Environment, s *simulatedObject) error {
 	if err := changeCloudState((*fakecloud.Server).DeleteAccount)(ctx, env, s); err != nil {
 		return err
 	}
 	if !env.WaitUntil(simulationTimeout, func() bool { return env.isEncryptedAndGranted(s.Name) }) {
-		return errors.New("no other account was ever made")
+		return errors.New("the account was not recreated")
 	}
 	return nil
 }
 
-// meddled waits until the account is whole, but not for ever: of an account without a tag and with
-// another identity, nothing tells any more whose it is, and it would rightly be left alone.
+// changeCloudState waits for a complete account, for a limited time. If an account lost its tag and its identity
+// at once, nothing would prove its ownership, and the manager would rightly not touch it.
 func changeCloudState(meddle func(*fakecloud.Server, string) error) func(context.Context, *Environment, *simulatedObject) error {
 	return func(ctx context.Context, env *Environment, s *simulatedObject) error {
 		const patience = 4 * time.Second
@@ -132,8 +131,8 @@ func changeCloudState(meddle func(*fakecloud.Server, string) error) func(context
 	}
 }
 
-// isWhole says whether a SecureStorage has an account that is known to be its own, with a grant and the
-// customer's key.
+// isEncryptedAndGranted reports whether a SecureStorage has an account with its owner tag, a grant and the
+// customer-managed key.
 func (env *Environment) isEncryptedAndGranted(name string) bool {
 	live := env.Get(SecureStorage, name)
 	if live == nil || !saysReady(live) {

@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// mishap is one fault of a simulation: it comes at a call that is so many mutating calls after the one
-// before.
+// scheduledFault is one fault of a simulation. It occurs at a mutating call, counted from the previous fault.
 type scheduledFault struct {
 	after int
 	kind  faultKind
-	// mode and downtime are of a crash, past of the manager that comes next: of each resource, how many
-	// events it has not seen.
+	// mode and downtime describe a crash. stale is the number of events per resource that the caches of the next
+	// manager lack.
 	mode     CrashMode
 	downtime time.Duration
 	stale    map[string]int
-	// failure chooses among the ways in which the call can fail.
+	// failure selects among the failure modes that apply to the call.
 	failure int
-	// resource is whose watches are cut or held back.
+	// resource is the one whose watches are cut or held back.
 	resource string
-	// lasts is how long it goes on; 0 is for one call.
+	// lasts is the duration of the fault; 0 means one call.
 	lasts time.Duration
 }
 
@@ -31,17 +30,17 @@ type faultKind string
 
 const (
 	crashOnly               faultKind = "crash"
-	crashThenStaleCache     faultKind = "crash, then a stale cache"
-	crashThenFailingWatches faultKind = "crash, then lists and watches that fail"
+	crashThenStaleCache     faultKind = "crash, then stale cache"
+	crashThenFailingWatches faultKind = "crash, then failing lists and watches"
 	failOnce                faultKind = "failing call"
-	failForAWhile           faultKind = "failing calls for a while"
+	failForAWhile           faultKind = "failing calls"
 	cutStream               faultKind = "watch cut"
 	expiredStream           faultKind = "watch expired"
 	holdStream              faultKind = "watch held back"
-	failingMCPServers       faultKind = "MCP servers that do not answer"
+	failingMCPServers       faultKind = "failing MCP servers"
 )
 
-// likelihood of each sort, in parts.
+// faultWeights are the relative frequencies of the kinds.
 var faultWeights = []struct {
 	sort  faultKind
 	parts int
@@ -63,13 +62,13 @@ func drawFaultKind(random *rand.Rand) faultKind {
 	return crashOnly
 }
 
-// troubled are the resources whose watches are troubled.
+// watchedResources are the resources whose watches and lists can fail.
 var watchedResources = []string{
 	"appservices", "mcpservers", "securestorages", "configmaps", "services", "deployments", "deployments", "horizontalpodautoscalers",
 	"poddisruptionbudgets", "ingresses", "secrets", "endpointslices", "networkpolicies", "serviceaccounts",
 }
 
-// newMishap draws a fault. Now and then it comes right after the one before.
+// newScheduledFault draws a fault. Some occur right after the previous one.
 func newScheduledFault(random *rand.Rand) scheduledFault {
 	const (
 		farthest = 22
@@ -99,14 +98,14 @@ func newScheduledFault(random *rand.Rand) scheduledFault {
 	return m
 }
 
-// String is such as "7 calls on: crash lost, down 120ms".
+// String returns, for example, "after 7 calls: crash (lost), down for 120ms".
 func (m scheduledFault) String() string {
-	text := fmt.Sprintf("%d calls on: %s", m.after, m.kind)
+	text := fmt.Sprintf("after %d calls: %s", m.after, m.kind)
 	switch m.kind {
 	case crashOnly, crashThenStaleCache, crashThenFailingWatches:
 		text += fmt.Sprintf(" (%s), down for %s", m.mode, m.downtime)
 		if m.kind == crashThenStaleCache {
-			text += fmt.Sprintf(", without the last events %v, for %s", m.stale, m.lasts)
+			text += fmt.Sprintf(", cache without the last events %v for %s", m.stale, m.lasts)
 		}
 		if m.kind == crashThenFailingWatches {
 			text += fmt.Sprintf(" of %s, for %s", m.resource, m.lasts)
@@ -119,7 +118,7 @@ func (m scheduledFault) String() string {
 	return text
 }
 
-// storm is the plan of a simulation: its faults, one after the other, until they are over.
+// faultSchedule is the plan that injects the faults of a simulation one after the other.
 type faultSchedule struct {
 	env    *Environment
 	began  time.Time
@@ -129,18 +128,18 @@ type faultSchedule struct {
 	pending []scheduledFault
 	seen    int
 	over    bool
-	// failing are the sorts of calls that fail for a while.
+	// failing lists the classes of calls that fail for a while.
 	failing []failurePeriod
-	// next is what the manager begins with that comes after a crash.
+	// next describes how the manager after a crash starts.
 	next  scheduledFault
 	until time.Time
-	// met counts by sort.
+	// injected counts by kind.
 	injected map[faultKind]int
-	// delayed are what ends by itself, and not yet has.
+	// delayed counts the faults that end by themselves and have not ended.
 	delayed sync.WaitGroup
 }
 
-// spell is a sort of call that fails for a while.
+// failurePeriod is a class of calls that fails for a while.
 type failurePeriod struct {
 	class   string
 	failure FailureMode
@@ -172,7 +171,7 @@ func (f *faultSchedule) Decide(call Call) Fault {
 	return f.inject(m, call, now)
 }
 
-// strike lets a fault happen at a call.
+// inject applies a fault to a call.
 func (f *faultSchedule) inject(m scheduledFault, call Call, now time.Time) Fault {
 	text := fmt.Sprintf("%5d ms at %s: %s", now.Sub(f.began).Milliseconds(), call, strings.SplitN(m.String(), ": ", 2)[1])
 	switch m.kind {
@@ -203,13 +202,13 @@ func (f *faultSchedule) inject(m scheduledFault, call Call, now time.Time) Fault
 	return Fault{}
 }
 
-// failureOf is the way in which a call fails, of those in which it can.
+// failureOf selects one of the failure modes that apply to the call.
 func (m scheduledFault) failureOf(call Call) FailureMode {
 	possible := slices.DeleteFunc(slices.Clone(FailureModes), func(f FailureMode) bool { return !f.appliesTo(call) })
 	return possible[m.failure%len(possible)]
 }
 
-// after does something a while later, and before the faults count as over.
+// after runs a function later. The schedule does not end before.
 func (f *faultSchedule) after(wait time.Duration, do func()) {
 	f.delayed.Add(1)
 	time.AfterFunc(wait, func() {
@@ -218,14 +217,14 @@ func (f *faultSchedule) after(wait time.Duration, do func()) {
 	})
 }
 
-// isDown says whether it is too early for another manager.
+// isDown reports whether the next manager must not start yet.
 func (f *faultSchedule) isDown() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return !f.over && time.Now().Before(f.until)
 }
 
-// restart starts the manager that comes after a crash, as the fault has it.
+// restart starts the manager after a crash as the fault requires.
 func (f *faultSchedule) restart() (*Manager, error) {
 	f.mu.Lock()
 	m := f.next
@@ -255,7 +254,7 @@ func (f *faultSchedule) restart() (*Manager, error) {
 	return manager, nil
 }
 
-// before is the past in which a manager has not seen the last events of resources.
+// staleCacheBefore returns a cache that lacks the last events of resources.
 func (env *Environment) staleCacheBefore(unseen map[string]int) StaleCache {
 	versions, stale := env.Versions(), StaleCache{}
 	for _, v := range slices.Backward(versions) {
@@ -269,14 +268,14 @@ func (env *Environment) staleCacheBefore(unseen map[string]int) StaleCache {
 	return stale
 }
 
-// isSpent says whether all faults have come.
+// allInjected reports whether every fault has occurred.
 func (f *faultSchedule) allInjected() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.pending) == 0
 }
 
-// end ends all faults, and waits for what they have begun.
+// end stops injecting faults and waits for those in progress.
 func (f *faultSchedule) end() {
 	f.mu.Lock()
 	f.over = true
@@ -284,7 +283,7 @@ func (f *faultSchedule) end() {
 	f.delayed.Wait()
 }
 
-// manager is one by its number.
+// manager returns a manager by its number.
 func (env *Environment) manager(number int) *Manager {
 	env.mu.Lock()
 	defer env.mu.Unlock()

@@ -16,38 +16,37 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
-// operation is something that happens to one object of a simulation: what its user does, or what others
-// do to its children and to what it has in the cloud.
+// operation is a user action on an object, or a change of its children or its cloud resources by another client.
 type operation struct {
 	description string
-	// pause is how long the user waits before.
+	// pause is the delay before the operation.
 	pause time.Duration
 	run   func(context.Context, *Environment, *simulatedObject) error
-	// after is what is wished for then; nothing if the object is to be gone.
+	// desired is the desired spec afterwards, or nil if the object is deleted.
 	desired *variant
 }
 
-// errNotThen is for what others would do to something that is not there just then.
-var errNotPossible = errors.New("not there just then")
+// errNotPossible means that the target of a change does not exist at that time.
+var errNotPossible = errors.New("skipped: the object does not exist")
 
-// subject is one object of a simulation, with all that is to happen to it, in order.
+// simulatedObject is one object of a simulation with its operations.
 type simulatedObject struct {
 	ID
 	operations []operation
 
-	// What has come of them, for the one that performs them:
+	// The following fields change while the operations are performed.
 
-	// wish is what the object is to be like now, and nothing if it is to be gone.
+	// desired is the current desired spec, or nil if the object is deleted.
 	desired *variant
-	// adopted is the account that there is to adopt, version the one of the key that was pinned.
+	// adopted is the name of the account to adopt, and version the pinned key version.
 	adopted, version string
 	adoptions        int
-	// retained are accounts that stay after what they were made for.
+	// retained lists the accounts that remain after a deletion.
 	retained []string
 }
 
-// newSubject draws what happens to an object. The spec that it has in the end is one of a few dozen, by the
-// seed, so that it is mostly known already what it leads to; those on the way there are any.
+// newSimulatedObject draws the operations of an object. The final spec is one of a few dozen, so that its
+// undisturbed state is often known already. The specs before are arbitrary.
 func newSimulatedObject(id ID, seed uint64, random *rand.Rand) *simulatedObject {
 	const (
 		fewest = 3
@@ -61,7 +60,7 @@ func newSimulatedObject(id ID, seed uint64, random *rand.Rand) *simulatedObject 
 	}
 	if last := s.lastPlanned(); last != nil {
 		final := finalVariant(*last, seed, random)
-		s.add(random, "edit for the last time: "+final.String(), &final, edit)
+		s.add(random, "last edit: "+final.String(), &final, edit)
 		if random.IntN(2) == 0 {
 			s.addExternalChange(random)
 		}
@@ -81,10 +80,10 @@ func (s *simulatedObject) add(random *rand.Rand, what string, after *variant, do
 	}})
 }
 
-// planned is what is wished for after all operations so far.
+// lastPlanned returns the desired spec after all operations so far.
 func (s *simulatedObject) lastPlanned() *variant { return s.operations[len(s.operations)-1].desired }
 
-// draw draws one more operation.
+// addRandom adds a random operation.
 func (s *simulatedObject) addRandom(random *rand.Rand) {
 	now := s.lastPlanned()
 	if now == nil {
@@ -101,33 +100,33 @@ func (s *simulatedObject) addRandom(random *rand.Rand) {
 	case chance < 50:
 		s.add(random, "delete", nil, deleteObject(metav1.DeletePropagationBackground))
 	case chance < 53:
-		s.add(random, "delete, children first", nil, deleteObject(metav1.DeletePropagationForeground))
+		s.add(random, "delete with foreground propagation", nil, deleteObject(metav1.DeletePropagationForeground))
 	case chance < 63:
 		next := newVariant(s.Kind, random)
 		s.add(random, "delete and create "+next.String(), &next, recreate)
 	case chance < 66 && s.Kind != SecureStorage:
 		next := newVariant(s.Kind, random)
-		s.add(random, "take the finalizer off, delete and create "+next.String(), &next, replace)
+		s.add(random, "remove the finalizer, delete and create "+next.String(), &next, replace)
 	default:
 		s.addExternalChange(random)
 	}
 }
 
-// disturb draws something that others do to the object.
+// addExternalChange adds a random change by another client.
 func (s *simulatedObject) addExternalChange(random *rand.Rand) {
 	now := s.lastPlanned()
 	if s.Kind != SecureStorage {
 		d := childChanges[random.IntN(len(childChanges))]
-		s.add(random, "somebody "+d.description, now, d.run)
+		s.add(random, "another client "+d.description, now, d.run)
 		return
 	}
 	m := cloudChanges[random.IntN(len(cloudChanges))]
 	if !m.losesAccount || now.choices["loss"] == "Recreate" && !now.isPaused() {
-		s.add(random, "in the cloud: "+m.description, now, m.run)
+		s.add(random, "another client of the cloud: "+m.description, now, m.run)
 	}
 }
 
-// perform does all operations in order, and says of each when it was done.
+// perform performs the operations in order and records when.
 func (s *simulatedObject) perform(ctx context.Context, env *Environment, began time.Time, tell func(string)) error {
 	for _, o := range s.operations {
 		select {
@@ -148,7 +147,7 @@ func (s *simulatedObject) perform(ctx context.Context, env *Environment, began t
 	return nil
 }
 
-// desired is the object that is wished for.
+// desiredObject returns the object with the desired spec.
 func (s *simulatedObject) desiredObject(env *Environment) (client.Object, error) {
 	object := s.desired.object(env, s.Name)
 	if storage, ok := object.(*v1alpha1.SecureStorage); ok {
@@ -167,7 +166,7 @@ func (s *simulatedObject) desiredObject(env *Environment) (client.Object, error)
 	return object, nil
 }
 
-// create creates the object, as soon as there is no other of its name.
+// create creates the object as soon as the name is free.
 func create(ctx context.Context, env *Environment, s *simulatedObject) error {
 	if s.desired.choices["account"] == adopted {
 		s.adoptions++
@@ -189,7 +188,7 @@ func create(ctx context.Context, env *Environment, s *simulatedObject) error {
 		failure = env.Create(ctx, object)
 		return !apierrors.IsAlreadyExists(failure)
 	}) {
-		return fmt.Errorf("the name was never free: %w", failure)
+		return fmt.Errorf("the name was not released: %w", failure)
 	}
 	return failure
 }
@@ -211,7 +210,7 @@ func deleteObject(propagation metav1.DeletionPropagation) func(context.Context, 
 	}
 }
 
-// noteRetained notes the account that stays when a SecureStorage goes.
+// recordRetained records the account that remains when a SecureStorage is deleted.
 func (s *simulatedObject) recordRetained(ctx context.Context, env *Environment) error {
 	if s.Kind != SecureStorage {
 		return nil
@@ -238,8 +237,8 @@ func recreate(ctx context.Context, env *Environment, s *simulatedObject) error {
 	return create(ctx, env, s)
 }
 
-// replacement takes the finalizer off by hand, so that the children are still there when the next
-// object of the name comes.
+// replace removes the finalizer first, so that the children still exist when the next object with the name is
+// created.
 func replace(ctx context.Context, env *Environment, s *simulatedObject) error {
 	if err := Edit(ctx, env, user, s.Name, empty(s.Kind), func(live client.Object) { live.SetFinalizers(nil) }); err != nil {
 		return err

@@ -15,26 +15,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// References know what wishes lead to when they are simply created and nothing disturbs them. What they
-// have found out once they keep; the worlds in which they find it out are their own.
+// References determine and cache the states that specs reach without disturbance, in environments of their own.
 type References struct {
 	bench *Cluster
 
 	mu        sync.Mutex
 	byVariant map[string]*reference
-	// sites are the worlds in use, by the content of the Secret there.
+	// environments holds the environments in use by the content of their Secret.
 	environments map[string]*referenceEnvironment
 }
 
-// reference is one of them, that is known when it is done.
+// reference is one state. It is valid once done is closed.
 type reference struct {
 	done  chan struct{}
 	state Snapshot
 	err   error
 }
 
-// site is a world in which references are found out. It is given up after a while, since a world keeps
-// all that was ever there.
+// referenceEnvironment determines references. It is replaced after a number of uses, because its history grows.
 type referenceEnvironment struct {
 	env     *Environment
 	manager *Manager
@@ -42,12 +40,12 @@ type referenceEnvironment struct {
 	inUse   sync.WaitGroup
 }
 
-// NewReferences know nothing yet. Whoever makes them closes them.
+// NewReferences returns an empty cache. The caller closes it.
 func NewReferences(c *Cluster) *References {
 	return &References{bench: c, byVariant: map[string]*reference{}, environments: map[string]*referenceEnvironment{}}
 }
 
-// Close ends the worlds.
+// Close closes the environments.
 func (r *References) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,14 +61,15 @@ func (s *referenceEnvironment) close() error {
 	return errors.Join(s.env.Close(), s.env.DeleteAll(context.Background()))
 }
 
-// Count is how many are known.
+// Count returns the number of cached references.
 func (r *References) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.byVariant)
 }
 
-// of is the undisturbed state of a wish, with a Secret of that content. Again finds it out anew.
+// of returns the undisturbed state of a variant with the given content of the Secret. If again is true, it
+// determines the state again.
 func (r *References) of(ctx context.Context, v variant, token string, again bool) (Snapshot, error) {
 	key := v.String()
 	if v.choices["secret"] != "read" {
@@ -107,7 +106,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// site is a world for one more reference.
+// environment returns an environment for one more reference.
 func (r *References) environment(ctx context.Context, token string) (*referenceEnvironment, int, error) {
 	const many = 60
 	r.mu.Lock()
@@ -115,7 +114,7 @@ func (r *References) environment(ctx context.Context, token string) (*referenceE
 	s := r.environments[token]
 	if s != nil && s.used >= many {
 		delete(r.environments, token)
-		go func(old *referenceEnvironment) { _ = old.close() }(s) // what comes of it concerns nobody any more
+		go func(old *referenceEnvironment) { _ = old.close() }(s) // an error has no effect on later references
 		s = nil
 	}
 	if s == nil {
@@ -146,29 +145,29 @@ func (r *References) newEnvironment(ctx context.Context, token string) (*referen
 	return &referenceEnvironment{env: env, manager: m}, nil
 }
 
-// tokens are the contents that the Secret of a simulation has, one after the other.
+// tokens are the contents of the Secret.
 var tokens = []string{"one", "two"}
 
 func newSecret(token string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secretName}, StringData: map[string]string{"token": token}}
 }
 
-// find creates the object, waits until nothing happens about it any more, and deletes it.
+// record creates the object, waits until it no longer changes, and deletes it.
 func (s *referenceEnvironment) record(ctx context.Context, v variant, name string) (Snapshot, error) {
 	subject := &simulatedObject{ID: ID{v.kind, name}, desired: &v}
 	if err := create(ctx, s.env, subject); err != nil {
-		return Snapshot{}, fmt.Errorf("a reference: %w", err)
+		return Snapshot{}, fmt.Errorf("creating a reference: %w", err)
 	}
 	if !s.env.WaitUntil(simulationTimeout, func() bool {
 		return s.env.isComplete(v.kind, name) && s.env.controllers.isIdle() && s.env.isUnchanged(name)
 	}) {
-		return Snapshot{}, fmt.Errorf("a reference, %s, is never Ready: %s", v, field(s.env.Get(v.kind, name), "status", "conditions"))
+		return Snapshot{}, fmt.Errorf("reference %s did not become Ready: %s", v, field(s.env.Get(v.kind, name), "status", "conditions"))
 	}
 	state := s.env.stateOf(v.kind, name)
 	return state, s.env.Delete(ctx, empty(v.kind), name)
 }
 
-// isComplete says whether an object is Ready for its spec, and has all that tells so.
+// isComplete reports whether an object is Ready and its status is complete.
 func (env *Environment) isComplete(kind, name string) bool {
 	if !env.ReadyWith(kind, name, 1) {
 		return false
@@ -185,8 +184,7 @@ func (env *Environment) isComplete(kind, name string) bool {
 	return status == "True" && (!asked || field(live, "status", "server", "tools") == "1")
 }
 
-// isStill says whether nothing has happened about the objects of a name for longer than a manager puts
-// anything off.
+// isUnchanged reports whether no object with the name has changed for longer than a manager defers writes.
 func (env *Environment) isUnchanged(name string) bool {
 	env.history.mu.Lock()
 	defer env.history.mu.Unlock()
@@ -202,7 +200,7 @@ func (env *Environment) isUnchanged(name string) bool {
 	return true
 }
 
-// Sweep deletes all that is in a world that was closed, so that an API server can bear thousands of them.
+// DeleteAll deletes all objects of a closed environment, which keeps the API server small.
 func (env *Environment) DeleteAll(ctx context.Context) error {
 	var errs []error
 	used := map[schema.GroupVersionKind]bool{}
@@ -217,7 +215,7 @@ func (env *Environment) DeleteAll(ctx context.Context) error {
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(kind)
 		err := env.Cluster.API.DeleteAllOf(ctx, object, client.InNamespace(env.Namespace), client.PropagationPolicy(metav1.DeletePropagationBackground))
-		if !isServerTimeout(err) { // what it leaves is only in the way
+		if !isServerTimeout(err) { // remaining objects only use memory
 			errs = append(errs, err)
 		}
 	}

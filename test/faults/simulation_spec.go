@@ -18,11 +18,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-// dimension is something of a spec that a user of a simulation chooses, and chooses again. The first
-// choice is the one that leaves it out.
+// dimension is a part of a spec that a simulated user varies. The first choice is the default.
 type dimension struct {
 	name string
-	// lasting is true for what cannot be changed later.
+	// immutable is true for a part that cannot be changed after the creation.
 	immutable bool
 	choices   []choice
 }
@@ -32,14 +31,14 @@ type choice struct {
 	edit func(client.Object)
 }
 
-// dimensions of each kind. There are few choices of each, so that many simulations end in specs of
-// which it is known already what they lead to, and all of them can be mixed.
+// dimensions lists the dimensions of each kind. Each has few choices, so that many simulations end in specs whose
+// undisturbed state is known already. All combinations are valid.
 var dimensions = map[string][]dimension{
 	AppService: {
 		dimensionOf("image", app("1", nil), app("2", func(s *v1alpha1.AppServiceSpec) { s.Image = "registry.test/shop:2" })),
 		dimensionOf("port", app("8080", nil), app("9090", func(s *v1alpha1.AppServiceSpec) { s.Port = 9090 })),
 		dimensionOf("pods", app("2", nil), app("4", func(s *v1alpha1.AppServiceSpec) { s.Replicas = ptr.To[int32](4) }),
-			app("nobody's", func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }), app("3-5", withAutoscaling),
+			app("unset", func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }), app("3-5", withAutoscaling),
 			app("2-3", func(s *v1alpha1.AppServiceSpec) {
 				withAutoscaling(s)
 				s.Autoscaling.MinReplicas, s.Autoscaling.MaxReplicas = 2, 3
@@ -79,7 +78,7 @@ var dimensions = map[string][]dimension{
 		immutableDimension("transport", server("http", nil), server("sse", func(s *v1alpha1.MCPServerSpec) { s.Transport = v1alpha1.TransportSSE }), server("stdio", withStdio)),
 		dimensionOf("image", server("1", nil), server("2", func(s *v1alpha1.MCPServerSpec) { s.Image, s.Args = "registry.test/tools:2", []string{"--fast"} })),
 		dimensionOf("port", server("8080", nil), server("9090", func(s *v1alpha1.MCPServerSpec) { s.Port = 9090 })),
-		dimensionOf("pods", server("nobody's", nil), server("3", func(s *v1alpha1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }),
+		dimensionOf("pods", server("unset", nil), server("3", func(s *v1alpha1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }),
 			server("2-4", func(s *v1alpha1.MCPServerSpec) {
 				s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 4, TargetCPUUtilizationPercent: ptr.To[int32](80)}
 			})),
@@ -118,15 +117,14 @@ var dimensions = map[string][]dimension{
 	},
 }
 
-// What leaves an object as it is, for a while: in the end it is turned off.
+// These dimensions pause the reconciliation. The final spec of a simulation has them off.
 const (
 	suspend     = "suspended"
 	reportDrift = "drift-reported"
 	no, yes     = "no", "yes"
 )
 
-// What stands in a spec for what is only known when it is there: the name of an account that can be
-// adopted, and the version that a key has just then.
+// These values are placeholders for an account to adopt and for the current key version.
 const (
 	adopted = "adopted"
 	pinned  = "pinned"
@@ -140,7 +138,7 @@ func immutableDimension(name string, choices ...choice) dimension {
 	return dimension{name: name, immutable: true, choices: choices}
 }
 
-// chosen applies an edit of a kind's spec, if there is one.
+// choiceOf returns a choice that applies an edit, if any, to the spec of a kind.
 func choiceOf[T client.Object, S any](name string, edit func(*S), spec func(T) *S) choice {
 	return choice{name, func(object client.Object) {
 		if of, ok := object.(T); ok && edit != nil {
@@ -161,13 +159,13 @@ func storage(name string, edit StorageEdit) choice {
 	return choiceOf(name, edit, func(s *v1alpha1.SecureStorage) *v1alpha1.SecureStorageSpec { return &s.Spec })
 }
 
-// wish is what a user wants an object to be: a kind, and a choice in each dimension.
+// variant is a spec: a kind, and a choice in each dimension.
 type variant struct {
 	kind    string
 	choices map[string]string
 }
 
-// newWish draws one that is neither suspended nor left alone in another way.
+// newVariant draws a variant that does not pause the reconciliation.
 func newVariant(kind string, random *rand.Rand) variant {
 	v := variant{kind: kind, choices: map[string]string{}}
 	for _, d := range dimensions[kind] {
@@ -179,8 +177,8 @@ func newVariant(kind string, random *rand.Rand) variant {
 	return v
 }
 
-// finalWish draws one of a few, which are others for each thousand seeds, that has what lasts of the last
-// one.
+// finalVariant draws one of a few variants, which differ for each thousand seeds. It keeps the immutable choices of
+// the last variant.
 func finalVariant(last variant, seed uint64, random *rand.Rand) variant {
 	const (
 		few   = 32
@@ -188,7 +186,7 @@ func finalVariant(last variant, seed uint64, random *rand.Rand) variant {
 		kinds = 100
 	)
 	number := uint64(random.IntN(few))                                                                     //nolint:gosec // not negative
-	final := newVariant(last.kind, rand.New(rand.NewPCG(seed/seeds, kinds*number+uint64(len(last.kind))))) //nolint:gosec // it has to be repeatable
+	final := newVariant(last.kind, rand.New(rand.NewPCG(seed/seeds, kinds*number+uint64(len(last.kind))))) //nolint:gosec // it must be reproducible
 	for _, d := range dimensions[last.kind] {
 		if d.immutable {
 			final = final.with(d.name, last.choices[d.name])
@@ -197,14 +195,14 @@ func finalVariant(last variant, seed uint64, random *rand.Rand) variant {
 	return final
 }
 
-// with is the wish with another choice.
+// with returns the variant with another choice.
 func (v variant) with(dimension, name string) variant {
 	choices := maps.Clone(v.choices)
 	choices[dimension] = name
 	return variant{v.kind, choices}
 }
 
-// changed draws other choices for up to three dimensions, and says which.
+// randomChange draws other choices for up to three dimensions and describes them.
 func (v variant) randomChange(random *rand.Rand) (next variant, what string) {
 	const most = 3
 	next = v
@@ -221,10 +219,10 @@ func (v variant) randomChange(random *rand.Rand) (next variant, what string) {
 	return next, strings.Join(changes, " ")
 }
 
-// isIdle says whether it is suspended, or differences are only reported.
+// isPaused reports whether the object is suspended or its drift is only reported.
 func (v variant) isPaused() bool { return v.choices[suspend] == yes || v.choices[reportDrift] == yes }
 
-// String is such as "AppService image=2 pods=3-5": what is not as it is by default.
+// String returns the choices other than the default, for example "AppService image=2 pods=3-5".
 func (v variant) String() string {
 	parts := []string{v.kind}
 	for _, d := range dimensions[v.kind] {
@@ -235,7 +233,7 @@ func (v variant) String() string {
 	return strings.Join(parts, " ")
 }
 
-// object is what is wished for, under a name.
+// object returns an object with the spec.
 func (v variant) object(world *Environment, name string) client.Object {
 	var object client.Object
 	switch v.kind {
@@ -243,16 +241,16 @@ func (v variant) object(world *Environment, name string) client.Object {
 		object = NewAppService(name)
 	case MCPServer:
 		object = NewMCPServer(name, func(s *v1alpha1.MCPServerSpec) {
-			// As often as may be: what one answer has missed, the next one tells.
+			// A short interval: the next probe soon corrects a missed one.
 			s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Second}, metav1.Duration{Duration: 3 * time.Second}
 		})
 	case SecureStorage:
 		object = world.NewSecureStorage(name, func(s *v1alpha1.SecureStorageSpec) {
 			s.OnAccountLoss = v1alpha1.LossRecreate
-			s.PropagationDeadline = metav1.Duration{Duration: 15 * time.Minute} // 15m becomes 15m0s when somebody edits it
+			s.PropagationDeadline = metav1.Duration{Duration: 15 * time.Minute} // an edit turns 15m into 15m0s
 		})
 	default:
-		panic(fmt.Sprintf("there is no kind %q", v.kind))
+		panic(fmt.Sprintf("unknown kind %q", v.kind))
 	}
 	for _, d := range dimensions[v.kind] {
 		i := slices.IndexFunc(d.choices, func(c choice) bool { return c.name == v.choices[d.name] })
@@ -261,7 +259,7 @@ func (v variant) object(world *Environment, name string) client.Object {
 	return object
 }
 
-// assign gives an object the spec of another of its kind.
+// assign copies the spec of an object to another one of its kind.
 func assign(to, from client.Object) {
 	switch to := to.(type) {
 	case *v1alpha1.AppService:
@@ -279,7 +277,7 @@ func assign(to, from client.Object) {
 	}
 }
 
-// empty is an object of a kind.
+// empty returns an empty object of a kind.
 func empty(kind string) client.Object {
 	switch kind {
 	case AppService:

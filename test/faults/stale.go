@@ -8,25 +8,24 @@ import (
 	"time"
 )
 
-// Pair is an event and a write that came after it: the write may rest on the event, and a manager that
-// starts with a cache from before the event may do it over, or undo it.
+// Pair is a watch event and a later write, which may depend on the event. A manager whose cache lacks the
+// event might repeat or undo the write.
 type Pair struct {
-	// Write is the number of the write among the mutating calls after what was given, from 1.
+	// Write is the number of the write among the mutating calls after the given steps, from 1.
 	Write int
 	// Call is the write in the undisturbed run.
 	Call Call
-	// Object and Version are the event: the so-manyth version of the object.
+	// Object and Version identify the event by the number of the object's version.
 	Object  ID
 	Version int
 }
 
-// String is such as "7 without Deployment/web@2".
+// String returns, for example, "7-without-Deployment/web@2".
 func (p Pair) String() string {
 	return fmt.Sprintf("%d-without-%s@%d", p.Write, p.Object, p.Version)
 }
 
-// Pairs are all of a baseline: each create and delete, with each event that came before it in the same
-// scenario.
+// Pairs returns each create and delete of the baseline with each earlier event of the last step.
 func (b *Baseline) Pairs() []Pair {
 	var pairs []Pair
 	for i, call := range b.Mutations() {
@@ -44,8 +43,8 @@ func (b *Baseline) Pairs() []Pair {
 	return pairs
 }
 
-// watches says whether managers of the kinds have a cache of another kind. One of SecureStorages has
-// no other.
+// caches reports whether managers of the kinds cache another kind. Managers of SecureStorages cache no
+// other kind.
 func caches(kinds []string, kind string) bool {
 	for _, k := range kinds {
 		if k == kind || k != SecureStorage && !isOwnerKind(kind) {
@@ -55,7 +54,7 @@ func caches(kinds []string, kind string) bool {
 	return false
 }
 
-// CreatesOrDeletes says whether the call made something, or ended it.
+// CreatesOrDeletes reports whether the call created or deleted an object.
 func (c Call) CreatesOrDeletes() bool {
 	if c.Cloud {
 		return c.Mutates() && (c.Verb == http.MethodPut || c.Verb == http.MethodDelete)
@@ -63,8 +62,8 @@ func (c Call) CreatesOrDeletes() bool {
 	return c.Verb == "delete" || c.Verb == "apply" && c.Status == http.StatusCreated
 }
 
-// Staleness is the disturbance of a manager that crashes before the write, and of the next one, whose
-// cache begins before the event and stays there for as long as it finds something to do.
+// StaleCaches returns the disturbance that crashes the manager before the write and restarts it with a cache
+// that lacks the event, for as long as the manager has work.
 func StaleCaches(p Pair) (Disturbance, *CrashAt) {
 	crash := NewCrashAt(CrashStep{Call: p.Write, Mode: CrashBefore})
 	s := &staleRestart{pair: p, restarted: make(chan *Manager, 1)}
@@ -99,12 +98,12 @@ func (s *staleRestart) restart(env *Environment) (*Manager, error) {
 	return m, err
 }
 
-// letGo ends the past when the manager has done all that it finds to do there.
+// release lets the cache catch up when the manager is idle.
 func (s *staleRestart) release(_ context.Context, env *Environment) error {
 	const (
 		longest = 2 * time.Second
 		idle    = 200 * time.Millisecond
-		// silence is for how long no manager calls before the write is not awaited any more.
+		// silence is the time without a call after which the write no longer occurs.
 		silence = 15 * time.Second
 	)
 	var m *Manager
@@ -120,7 +119,7 @@ func (s *staleRestart) release(_ context.Context, env *Environment) error {
 		return m != nil || time.Since(since) > silence
 	})
 	if m == nil {
-		return nil // there was no such call in this run
+		return nil // this run did not make the call
 	}
 	began := time.Now()
 	env.WaitUntil(longest, func() bool {

@@ -7,8 +7,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/faults"
 )
 
-// TestStaleCaches restarts the manager, for every create and every delete and for every event before it,
-// on a cache from before the event.
+// TestStaleCaches restarts the manager with a cache that lacks one event, for every create and delete and
+// for every event before it.
 func TestStaleCaches(t *testing.T) {
 	sum, share := &tally{}, shareOf(t, "FAULTS_STALE", defaultStale)
 	t.Cleanup(func() { t.Logf("stale caches: %s; %s", sum, share) })

@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// act is a step of something else than the user's own objects, after which the object is Ready again.
-// What the world shows is only judged once it shows what the act has written.
+// externalAction is a step that does not change the spec. The object must be Ready again afterwards. Done
+// waits until the history contains the write.
 func externalAction(kind string, do func(context.Context, *Environment) (revision string, err error), also ...func(*Environment) bool) Step {
-	const acted = "acted at "
+	const acted = "revision of the external action"
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
 			revision, err := do(ctx, env)
@@ -36,7 +36,7 @@ func externalAction(kind string, do func(context.Context, *Environment) (revisio
 	}
 }
 
-// keep keeps a value under a name, and kept gives it back.
+// setValue stores a value for later steps.
 func (env *Environment) setValue(name, value string) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
@@ -49,15 +49,14 @@ func (env *Environment) value(name string) string {
 	return env.values[name]
 }
 
-// hasSeen says whether an event of the revision, or of a later one, has arrived. Without a revision
-// there is nothing to wait for.
+// hasSeen reports whether an event at or after the revision has arrived. It is true without a revision.
 func (env *Environment) hasSeen(revision string) bool {
 	if revision == "" {
 		return true
 	}
 	want, err := strconv.ParseInt(revision, 10, 64)
 	if err != nil {
-		panic(fmt.Sprintf("the revision %q: %v", revision, err)) // the API server's own
+		panic(fmt.Sprintf("the revision %q: %v", revision, err)) // the API server sets it
 	}
 	env.history.mu.Lock()
 	defer env.history.mu.Unlock()
@@ -69,14 +68,13 @@ func (env *Environment) hasSeen(revision string) bool {
 	return false
 }
 
-// others changes an object in the name of somebody else, and gives the revision of that.
+// editAs changes an object under another field manager and returns the new resource version.
 func editAs[T client.Object](ctx context.Context, env *Environment, manager, name string, object T, change func(T)) (string, error) {
 	err := Edit(ctx, env, manager, name, object, change)
 	return object.GetResourceVersion(), err
 }
 
-// deletedByOthers deletes a child of the kind, as somebody does who takes it for useless. What tells that
-// it has been noticed is that it is there a second time.
+// deleteChild deletes a child as another client. The step is done when the child was recreated.
 func deleteChild(primary, kind string, object func() client.Object) Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error { return env.Delete(ctx, object(), objectName) },
@@ -86,12 +84,12 @@ func deleteChild(primary, kind string, object func() client.Object) Step {
 	}
 }
 
-// Field is what an object has at a path.
+// Field returns the value at a path.
 func Field(object *unstructured.Unstructured, path ...string) (value any, found bool, err error) {
 	return unstructured.NestedFieldCopy(object.Object, path...)
 }
 
-// field is a leaf of an object that is there.
+// field returns the value at a path as text, or an empty string without an object.
 func field(object *unstructured.Unstructured, path ...string) string {
 	if object == nil {
 		return ""

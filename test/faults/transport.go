@@ -15,13 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// errCrashed is what every call of a crashed manager ends with.
+// errCrashed is the error of every call of a crashed manager.
 var errCrashed = errors.New("the manager has crashed")
 
-// errBroken is what a call ends with whose answer is lost.
+// errConnectionReset is the error of a call whose response is lost.
 var errConnectionReset = errors.New("connection reset by peer")
 
-// wire is the one way of a manager to the API server and to the cloud.
+// transport carries all requests of a manager to the API server and to the cloud.
 type transport struct {
 	env     *Environment
 	manager *Manager
@@ -78,7 +78,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	})
 }
 
-// cloudWire is the wire as the SDK's transport.
+// cloudTransport is the transport for the cloud's SDK.
 type cloudTransport struct{ *transport }
 
 // Do sends a request to the cloud.
@@ -102,7 +102,7 @@ func (l cloudTransport) Do(request *http.Request) (*http.Response, error) {
 	})
 }
 
-// carry sends a call as the plan has it.
+// roundTrip sends a call and injects the fault of the plan.
 func (t *transport) roundTrip(call Call, request *http.Request, send func(context.Context) (*http.Response, error)) (*http.Response, error) {
 	if t.alive.Err() != nil {
 		return nil, errCrashed
@@ -141,7 +141,7 @@ func (t *transport) roundTrip(call Call, request *http.Request, send func(contex
 	return response, nil
 }
 
-// answer is what the fault answers.
+// answer returns the response of the fault.
 func (f Fault) answer(call Call, request *http.Request) (*http.Response, error) {
 	if f.Lost {
 		return nil, errConnectionReset
@@ -152,7 +152,7 @@ func (f Fault) answer(call Call, request *http.Request) (*http.Response, error) 
 	}
 	message := f.Message
 	if message == "" {
-		message = "this failure was asked for"
+		message = "injected failure"
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	if f.RetryAfter > 0 {
@@ -169,7 +169,7 @@ func (f Fault) answer(call Call, request *http.Request) (*http.Response, error) 
 	}
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return nil, fmt.Errorf("making up an answer: %w", err)
+		return nil, fmt.Errorf("encoding a response: %w", err)
 	}
 	return &http.Response{
 		Status: http.StatusText(f.Status), StatusCode: f.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -177,7 +177,7 @@ func (f Fault) answer(call Call, request *http.Request) (*http.Response, error) 
 	}, nil
 }
 
-// fromThePast makes the list by which a cache is filled one of the past, if it is to be.
+// setStaleRevision changes the list that fills a cache to the old revision, if the cache is stale.
 func (t *transport) setStaleRevision(request *http.Request, resource string) {
 	t.mu.Lock()
 	revision, ok := t.stale[resource]
@@ -191,14 +191,14 @@ func (t *transport) setStaleRevision(request *http.Request, resource string) {
 	request.URL.RawQuery = query.Encode()
 }
 
-// present ends the past of a resource.
+// clearStale ends the stale cache of a resource.
 func (t *transport) clearStale(resource string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.stale, resource)
 }
 
-// drained reads a request's body.
+// readBody reads a request body.
 func readBody(request *http.Request) ([]byte, error) {
 	if request.Body == nil {
 		return nil, nil
@@ -207,7 +207,7 @@ func readBody(request *http.Request) ([]byte, error) {
 	return io.ReadAll(request.Body)
 }
 
-// whole reads a response to its end, so that it has arrived or has not.
+// readResponse reads a response completely.
 func readResponse(response *http.Response) (*http.Response, error) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)

@@ -12,8 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// watch begins to keep every version of every object, in all namespaces: one watch for each kind,
-// however many worlds there are.
+// startWatches records every version of every object in all namespaces, with one watch per kind.
 func (c *Cluster) startWatches(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
@@ -33,12 +32,12 @@ func listOf(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
 	return list
 }
 
-// follow hands every event of a kind to its world, in order, until the bench is closed.
+// follow passes every event of a kind to its environment, in order, until the cluster is closed.
 func (c *Cluster) follow(ctx context.Context, kind schema.GroupVersionKind, from string) {
 	for ctx.Err() == nil {
 		watcher, err := c.API.Watch(ctx, listOf(kind), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true}})
 		if err != nil {
-			continue // the bench is being closed, or the API server is busy
+			continue // the cluster is being closed, or the API server is busy
 		}
 		from = c.drain(watcher, from)
 	}
@@ -49,7 +48,7 @@ func (c *Cluster) drain(watcher watch.Interface, from string) string {
 	for event := range watcher.ResultChan() {
 		object, ok := event.Object.(*unstructured.Unstructured)
 		if !ok {
-			return from // the stream was closed by the API server
+			return from // the API server closed the watch
 		}
 		from = object.GetResourceVersion()
 		if event.Type == watch.Bookmark {

@@ -18,7 +18,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
-// gate lets events through, or holds them back.
+// gate delivers events or holds them back.
 type gate struct {
 	mu sync.Mutex
 	// opened is closed while the gate is open.
@@ -71,7 +71,7 @@ func (t *transport) gate(resource string) *gate {
 	return t.gates[resource]
 }
 
-// stream is a watch under way.
+// stream is an open watch.
 type stream struct {
 	resource string
 	protobuf bool
@@ -79,7 +79,7 @@ type stream struct {
 	cancel   context.CancelFunc
 }
 
-// watch carries a watch, event by event.
+// roundTripWatch opens a watch and forwards it event by event.
 func (t *transport) roundTripWatch(request *http.Request, call Call) (*http.Response, error) {
 	if fault := t.env.decide(call); fault.Status != 0 || fault.Lost {
 		return fault.answer(call, request)
@@ -115,8 +115,8 @@ func isProtobuf(response *http.Response) bool {
 	return strings.Contains(response.Header.Get("Content-Type"), "protobuf")
 }
 
-// eventsOf reads a watch, an event at a time. Metadata comes in protobuf, with the length before each
-// event; all else in JSON, with a line for each.
+// eventsOf returns a function that reads the next event. Events in protobuf, which metadata-only watches
+// use, have a length prefix; events in JSON end with a newline.
 func eventsOf(response *http.Response, body io.Reader) (next func() ([]byte, error)) {
 	reader := bufio.NewReader(body)
 	if !isProtobuf(response) {
@@ -134,12 +134,12 @@ func eventsOf(response *http.Response, body io.Reader) (next func() ([]byte, err
 	}
 }
 
-// forward passes events on, each as a whole, through the gate.
+// forward passes whole events through the gate.
 func forward(ctx context.Context, next func() ([]byte, error), to io.Writer, gate *gate) error {
 	for {
 		event, err := next()
 		if err != nil {
-			return err // the end of the watch as well
+			return err // also at the end of the watch
 		}
 		if err := gate.pass(ctx); err != nil {
 			return err
@@ -150,7 +150,7 @@ func forward(ctx context.Context, next func() ([]byte, error), to io.Writer, gat
 	}
 }
 
-// streamBody is the manager's end of a watch.
+// streamBody is the response body of a watch.
 type streamBody struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -162,7 +162,7 @@ func (b *streamBody) Close() error {
 	return b.PipeReader.Close()
 }
 
-// cutStreams ends the watches of a resource.
+// cutWatches breaks the open watches of a resource.
 func (t *transport) cutWatches(resource string, expired bool) {
 	t.mu.Lock()
 	var cut []*stream
@@ -183,7 +183,7 @@ func (t *transport) cutWatches(resource string, expired bool) {
 	}
 }
 
-// expiredEvent is how the API server ends a watch that has fallen too far behind.
+// expiredEvent returns the event with which the API server ends a watch that fell too far behind.
 func expiredEvent(inProtobuf bool) []byte {
 	status := &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
@@ -199,11 +199,11 @@ func expiredEvent(inProtobuf bool) []byte {
 	event := metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: object}}
 	raw, err := event.Marshal()
 	mustEncode(err)
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...) //nolint:gosec // it is a few hundred bytes
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...) //nolint:gosec // a few hundred bytes
 }
 
 func mustEncode(err error) {
 	if err != nil {
-		panic(fmt.Sprintf("an event of the harness's own: %v", err))
+		panic(fmt.Sprintf("encoding a watch event: %v", err))
 	}
 }
