@@ -79,7 +79,7 @@ func (t CallFailure) String() string {
 // CallFailures lists, for each class of calls in the baseline and each mode that applies to it, a single
 // failure and one that lasts for a second.
 func (b *Baseline) CallFailures() []CallFailure {
-	var troubles []CallFailure
+	var failures []CallFailure
 	seen := map[string]bool{}
 	calls := slices.Clone(b.Calls)
 	for _, resource := range b.Caches {
@@ -93,11 +93,11 @@ func (b *Baseline) CallFailures() []CallFailure {
 		seen[class] = true
 		for _, failure := range FailureModes {
 			if failure.appliesTo(call) {
-				troubles = append(troubles, CallFailure{class, failure, 0}, CallFailure{class, failure, time.Second})
+				failures = append(failures, CallFailure{class, failure, 0}, CallFailure{class, failure, time.Second})
 			}
 		}
 	}
-	return troubles
+	return failures
 }
 
 // FailingCalls returns the disturbance that injects a call failure, and a function that counts the

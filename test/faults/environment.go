@@ -143,9 +143,9 @@ func (env *Environment) Calls() []Call { return env.record.all() }
 
 // WaitUntil waits until check returns true. It calls check after every event and periodically, and
 // returns false after the timeout.
-func (env *Environment) WaitUntil(patience time.Duration, check func() bool) bool {
+func (env *Environment) WaitUntil(timeout time.Duration, check func() bool) bool {
 	const now = 100 * time.Millisecond
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(now)
 	defer tick.Stop()

@@ -192,13 +192,8 @@ func readyPods(d *unstructured.Unstructured) (string, int64, bool) {
 // condition returns the status, the reason and the observed generation of a condition. All are zero if
 // the object or the condition does not exist.
 func condition(object *unstructured.Unstructured, conditionType string) (status, reason string, generation int64) {
-	if object == nil {
-		return "", "", 0
-	}
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, c := range conditions {
-		fields, ok := c.(map[string]any)
-		if !ok || fields["type"] != conditionType {
+	for _, fields := range conditionsOf(object) {
+		if fields["type"] != conditionType {
 			continue
 		}
 		status, _ = fields["status"].(string)
@@ -206,6 +201,21 @@ func condition(object *unstructured.Unstructured, conditionType string) (status,
 		generation, _ = fields["observedGeneration"].(int64)
 	}
 	return status, reason, generation
+}
+
+// conditionsOf returns the conditions of an object, which may be nil.
+func conditionsOf(object *unstructured.Unstructured) []map[string]any {
+	if object == nil {
+		return nil
+	}
+	list, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	var conditions []map[string]any
+	for _, c := range list {
+		if fields, ok := c.(map[string]any); ok {
+			conditions = append(conditions, fields)
+		}
+	}
+	return conditions
 }
 
 // saysReady reports whether Ready is True for the current generation.
@@ -218,9 +228,9 @@ func saysReady(object *unstructured.Unstructured) bool {
 // object controlled the deleted object.
 func (env *Environment) deletesOnlyManaged(versions []Version) []string {
 	var broken []string
-	ours := map[types.UID]bool{}
+	managed := map[types.UID]bool{}
 	for _, v := range versions {
-		ours[v.Object.GetUID()] = ours[v.Object.GetUID()] || isFixpointKind(controllerOf(v.Object))
+		managed[v.Object.GetUID()] = managed[v.Object.GetUID()] || isFixpointKind(controllerOf(v.Object))
 	}
 	for _, call := range env.Calls() {
 		if call.Cloud || call.Verb != "delete" {
@@ -231,7 +241,7 @@ func (env *Environment) deletesOnlyManaged(versions []Version) []string {
 			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s without a UID precondition", call.Resource, call.Name))
 			continue
 		}
-		if !ours[*options.Preconditions.UID] {
+		if !managed[*options.Preconditions.UID] {
 			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s, which no Fixpoint object ever controlled", call.Resource, call.Name))
 		}
 	}

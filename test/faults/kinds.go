@@ -1,12 +1,18 @@
 package faults
 
 import (
+	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 // The kinds that Fixpoint reconciles.
@@ -16,13 +22,12 @@ const (
 	SecureStorage = "SecureStorage"
 )
 
-// watchedKinds are the kinds whose versions the history records.
-var watchedKinds = []schema.GroupVersionKind{
-	v1alpha1.SchemeGroupVersion.WithKind(AppService),
-	v1alpha1.SchemeGroupVersion.WithKind(MCPServer),
-	v1alpha1.SchemeGroupVersion.WithKind(SecureStorage),
+// Kinds lists the kinds that Fixpoint reconciles.
+var Kinds = []string{AppService, MCPServer, SecureStorage}
+
+// childKinds are the kinds of the children.
+var childKinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "ConfigMap"},
-	{Version: "v1", Kind: "Secret"},
 	{Version: "v1", Kind: "Service"},
 	{Version: "v1", Kind: "ServiceAccount"},
 	{Group: "apps", Version: "v1", Kind: "Deployment"},
@@ -30,27 +35,67 @@ var watchedKinds = []schema.GroupVersionKind{
 	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 	{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"},
 	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
+}
+
+// watchedKinds are the kinds whose versions the history records: every namespaced kind that managers cache.
+// TestHistoryRecordsEveryCachedKind notices a missing one.
+var watchedKinds = slices.Concat([]schema.GroupVersionKind{
+	v1alpha1.SchemeGroupVersion.WithKind(AppService),
+	v1alpha1.SchemeGroupVersion.WithKind(MCPServer),
+	v1alpha1.SchemeGroupVersion.WithKind(SecureStorage),
+	{Version: "v1", Kind: "PersistentVolumeClaim"},
+	{Version: "v1", Kind: "Secret"},
 	{Group: "discovery.k8s.io", Version: "v1", Kind: endpointSlice},
+}, childKinds)
+
+// ResourceOf returns the resource of a watched kind, such as deployments, or an empty string.
+func ResourceOf(kind string) string {
+	for _, watched := range watchedKinds {
+		if watched.Kind == kind {
+			resource, _ := meta.UnsafeGuessKindToResource(watched)
+			return resource.Resource
+		}
+	}
+	return ""
 }
 
-// resourceNames maps kinds to their resources.
-var resourceNames = map[string]string{
-	AppService: "appservices", MCPServer: "mcpservers", SecureStorage: "securestorages",
-	"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts",
-	"Deployment": "deployments", "HorizontalPodAutoscaler": "horizontalpodautoscalers",
-	"PodDisruptionBudget": "poddisruptionbudgets", "Ingress": "ingresses", "NetworkPolicy": "networkpolicies",
-	endpointSlice: "endpointslices",
+// WatchedResources returns the resources of the watched kinds.
+func WatchedResources() []string {
+	var all []string
+	for _, kind := range watchedKinds {
+		all = append(all, ResourceOf(kind.Kind))
+	}
+	return all
 }
 
-// ResourceOf returns the resource of a kind, such as deployments.
-func ResourceOf(kind string) string { return resourceNames[kind] }
+// PhaseNames returns the phases of a kind that run in this package's cluster. It does not have the Gateway API.
+func PhaseNames(kind string) []string {
+	switch kind {
+	case AppService:
+		return namesOf(appservice.Phases())
+	case MCPServer:
+		return slices.DeleteFunc(namesOf(mcpserver.Phases()), func(name string) bool { return name == "Route" })
+	case SecureStorage:
+		return namesOf(securestorage.Phases())
+	default:
+		return nil
+	}
+}
+
+func namesOf[S any](list []phases.Phase[S]) []string {
+	var names []string
+	for _, phase := range list {
+		names = append(names, phase.PhaseName())
+	}
+	return names
+}
 
 // endpointSlice is the one watched kind that managers never write.
 const endpointSlice = "EndpointSlice"
 
 // isOwnerKind reports whether Fixpoint reconciles the kind.
 func isOwnerKind(kind string) bool {
-	return kind == AppService || kind == MCPServer || kind == SecureStorage
+	return slices.Contains(Kinds, kind)
 }
 
 // ID identifies an object in an environment.

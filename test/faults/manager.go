@@ -112,11 +112,11 @@ var errNotStopped = errors.New("the manager did not stop")
 
 // waitStopped waits until a crashed manager has stopped.
 func (m *Manager) waitStopped() error {
-	const patience = time.Minute
+	const timeout = time.Minute
 	select {
 	case <-m.stopped:
 		return nil // its error only says that requests failed
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		return fmt.Errorf("manager %d of %s: %w", m.Number, m.env.Namespace, errNotStopped)
 	}
 }

@@ -154,8 +154,8 @@ func (env *Environment) verifyUnchanged(baseline *Baseline, d Disturbance) error
 	if !baseline.Scenario.When.Done(env) {
 		return errors.New("the result of the last step did not last")
 	}
-	if odd := end.unbalancedCounts(); baseline.Scenario.Races && len(odd) > 0 {
-		return errors.New(strings.Join(odd, "\n"))
+	if unbalanced := end.unbalancedCounts(); baseline.Scenario.Races && len(unbalanced) > 0 {
+		return errors.New(strings.Join(unbalanced, "\n"))
 	}
 	return nil
 }
@@ -209,15 +209,15 @@ func (env *Environment) startAfterCrash(d Disturbance) (*Manager, error) {
 }
 
 // converge waits until the step is done and the environment equals the undisturbed one, except for
-// tolerated differences. It calls tend before every check, and checks nothing while that returns
+// tolerated differences. It calls nextManager before every check, and checks nothing while that returns
 // errDisturbed. It also waits for the writes that a manager defers, because an intermediate state can
 // equal the final one.
-func (env *Environment) converge(step Step, undisturbed Snapshot, tolerated func(string) bool, tend func() (*Manager, error)) error {
+func (env *Environment) converge(step Step, undisturbed Snapshot, tolerated func(string) bool, nextManager func() (*Manager, error)) error {
 	differences := []string{"the result of the step does not exist"}
 	var failure error
 	seen := -1
 	if env.WaitUntil(Timeout, func() bool {
-		m, err := tend()
+		m, err := nextManager()
 		if err != nil {
 			if !errors.Is(err, errDisturbed) {
 				failure = err
@@ -263,7 +263,7 @@ func (env *Environment) VerifyQuiet() error {
 		return err
 	}
 	const idle = 250 * time.Millisecond
-	looked := env.WaitUntil(Timeout, func() bool {
+	reconciled := env.WaitUntil(Timeout, func() bool {
 		for _, name := range primaries {
 			if m.Reconciles(name) == 0 {
 				return false
@@ -271,7 +271,7 @@ func (env *Environment) VerifyQuiet() error {
 		}
 		return m.IdleFor() > idle
 	})
-	if !looked {
+	if !reconciled {
 		return fmt.Errorf("a fresh manager did not reconcile all of %q", primaries)
 	}
 	for _, call := range env.Calls()[before:] {

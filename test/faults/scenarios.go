@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -75,10 +77,23 @@ func (env *Environment) ReadyWith(kind, name string, generation int64) bool {
 	return object != nil && object.GetDeletionTimestamp() == nil && object.GetGeneration() >= generation && saysReady(object)
 }
 
-// Reason returns the reason of a condition, or an empty string without the condition.
-func (env *Environment) Reason(kind, name, conditionType string) string {
-	_, reason, _ := condition(env.Get(kind, name), conditionType)
-	return reason
+// HasReason reports whether any condition of an object has the reason.
+func (env *Environment) HasReason(kind, name, reason string) bool {
+	for _, c := range conditionsOf(env.Get(kind, name)) {
+		if c["reason"] == reason {
+			return true
+		}
+	}
+	return false
+}
+
+// Children returns the live children of an object, sorted by kind.
+func (env *Environment) Children(kind, name string) []*unstructured.Unstructured {
+	owner := env.Get(kind, name)
+	if owner == nil {
+		return nil
+	}
+	return env.history.filter(func(o *unstructured.Unstructured) bool { return metav1.IsControlledBy(o, owner) })
 }
 
 // Deleted reports whether an object existed and was deleted.

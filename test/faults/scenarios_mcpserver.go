@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -55,6 +56,19 @@ func withSecret(s *v1alpha1.MCPServerSpec) {
 
 func withStdio(s *v1alpha1.MCPServerSpec) {
 	s.Transport, s.Command = v1alpha1.TransportStdio, []string{"/tools"}
+}
+
+// changeServerPod sets fields that affect only the pod template.
+func changeServerPod(s *v1alpha1.MCPServerSpec) {
+	s.Env, s.ImagePullPolicy = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}, corev1.PullAlways
+	s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
+	s.Scheduling = &v1alpha1.MCPServerScheduling{NodeSelector: map[string]string{"disk": "fast"}}
+	s.Mounts = []v1alpha1.MCPServerMount{{Name: "cache", MountPath: "/cache", EmptyDir: &v1alpha1.MCPServerEmptyDir{}}}
+	s.PodSecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To[int64](2000)}
+	s.ContainerSecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](2000)}
+	s.Probes = &v1alpha1.MCPServerProbes{Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeTCP}}
+	s.PodOverrides = &v1alpha1.MCPServerPodOverrides{Metadata: &v1alpha1.MCPServerPodMetadata{Labels: map[string]string{"team": "tools"}}}
+	s.ProgressDeadlineSeconds = 300
 }
 
 func createServer(edits ...ServerEdit) Step {

@@ -136,15 +136,15 @@ func (env *Environment) TriggerReconcile(ctx context.Context, name string) (revi
 }
 
 // changeCloud changes the cloud as another client and triggers a reconcile.
-func changeCloud(meddle func(env *Environment, account string) error, mended func(env *Environment, account fakecloud.AccountState) bool) Step {
+func changeCloud(change func(env *Environment, account string) error, reverted func(env *Environment, account fakecloud.AccountState) bool) Step {
 	return externalAction(SecureStorage, func(ctx context.Context, env *Environment) (string, error) {
-		if err := meddle(env, env.Account(objectName)); err != nil {
-			return "", fmt.Errorf("meddling: %w", err)
+		if err := change(env, env.Account(objectName)); err != nil {
+			return "", fmt.Errorf("changing the cloud: %w", err)
 		}
 		return env.TriggerReconcile(ctx, objectName)
 	}, func(env *Environment) bool {
 		account, ok := env.Cloud.Account(env.Account(objectName))
-		return ok && account.Key != string(v1alpha1.EncryptionPlatformKeys) && mended(env, account)
+		return ok && account.Key != string(v1alpha1.EncryptionPlatformKeys) && reverted(env, account)
 	})
 }
 

@@ -136,8 +136,8 @@ func (c *Cluster) Simulate(ctx context.Context, s *Simulation, references *Refer
 		o.Failures = append(o.Failures, err.Error())
 	}
 	o.Failures = append(o.Failures, env.Violations()...)
-	for sort, times := range run.faults.injected {
-		o.Faults[string(sort)] = times
+	for kind, times := range run.faults.injected {
+		o.Faults[string(kind)] = times
 	}
 	for _, subject := range s.subjects {
 		o.Operations += len(subject.operations)
@@ -233,7 +233,7 @@ func (r *simulationRun) verifyUnmanaged() error {
 // act performs all operations and restarts crashed managers until the operations and the faults are over.
 func (r *simulationRun) act(ctx context.Context) error {
 	const (
-		lull   = 300 * time.Millisecond
+		idle   = 300 * time.Millisecond
 		enough = 2500 * time.Millisecond
 	)
 	acting, stop := context.WithCancel(ctx)
@@ -260,8 +260,8 @@ func (r *simulationRun) act(ctx context.Context) error {
 			failure = errors.Join(failure, err)
 		}
 		// The remaining faults may have no call left to occur at.
-		calm := r.faults.allInjected() || r.manager.IdleFor() > lull || time.Since(ended) > enough
-		return failure != nil || left == 0 && !r.manager.IsCrashed() && calm
+		faultsOver := r.faults.allInjected() || r.manager.IdleFor() > idle || time.Since(ended) > enough
+		return failure != nil || left == 0 && !r.manager.IsCrashed() && faultsOver
 	})
 	r.faults.end()
 	if !over {
@@ -309,11 +309,11 @@ func (r *simulationRun) rotate(ctx context.Context) error {
 
 // converge waits until the environment has no differences from the desired state.
 func (r *simulationRun) converge(ctx context.Context) error {
-	const doubtful = 20 * time.Second
+	const recheckAfter = 20 * time.Second
 	differences := []string{"the manager was never idle"}
-	began, doubted := time.Now(), false
+	began, rechecked := time.Now(), false
 	var failure error
-	seen, looked := -1, time.Time{}
+	seen, compared := -1, time.Time{}
 	if r.env.WaitUntil(simulationTimeout, func() bool {
 		if failure = r.restartIfCrashed(); failure != nil {
 			return true
@@ -322,14 +322,14 @@ func (r *simulationRun) converge(ctx context.Context) error {
 			return false
 		}
 		const again = 500 * time.Millisecond // the cloud changes without events
-		if count := r.env.history.count(); count == seen && time.Since(looked) < again {
+		if count := r.env.history.count(); count == seen && time.Since(compared) < again {
 			return false
 		}
-		seen, looked = r.env.history.count(), time.Now()
+		seen, compared = r.env.history.count(), time.Now()
 		// The reference itself can be wrong, so it is determined a second time, once.
-		doubt := !doubted && time.Since(began) > doubtful
-		doubted = doubted || doubt
-		differences = r.differences(ctx, doubt)
+		recheck := !rechecked && time.Since(began) > recheckAfter
+		rechecked = rechecked || recheck
+		differences = r.differences(ctx, recheck)
 		return len(differences) == 0
 	}) {
 		return failure
@@ -340,13 +340,13 @@ func (r *simulationRun) converge(ctx context.Context) error {
 // differences lists all differences from the undisturbed states of the desired specs.
 func (r *simulationRun) differences(ctx context.Context, again bool) []string {
 	var all []string
-	wished, retained := map[ID]bool{}, []string{unmanagedAccount}
+	desired, retained := map[ID]bool{}, []string{unmanagedAccount}
 	for _, s := range r.subjects {
 		retained = append(retained, s.retained...)
 		if s.desired == nil {
 			continue
 		}
-		wished[s.ID] = true
+		desired[s.ID] = true
 		want, err := r.references.of(ctx, *s.desired, r.token, again)
 		if err != nil {
 			return []string{err.Error()}
@@ -361,7 +361,7 @@ func (r *simulationRun) differences(ctx context.Context, again bool) []string {
 			all = append(all, fmt.Sprintf("%s: the account is encrypted with %s, want version %s", s.ID, account.Key, s.version))
 		}
 	}
-	return append(all, r.env.leftovers(wished, retained)...)
+	return append(all, r.env.leftovers(desired, retained)...)
 }
 
 // FaultKinds returns the kinds of the injected faults, sorted.

@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -32,8 +32,9 @@ type externalChange struct {
 	run          func(context.Context, *Environment, *simulatedObject) error
 }
 
-// childChanges are changes of children, which may not exist at that time.
-var childChanges = []externalChange{
+// childChanges are changes of children, which may not exist at that time: edits of some fields, and the deletion of
+// a child of each kind.
+var childChanges = slices.Concat([]externalChange{
 	{description: "edits the pod template", run: editChild(&appsv1.Deployment{}, func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.Containers[0].Image = "registry.test/other:1"
 		d.Labels["app.kubernetes.io/name"] = "other"
@@ -46,12 +47,14 @@ var childChanges = []externalChange{
 		}
 	})},
 	{description: "scales the Deployment", run: scaleChild},
-	{description: "deletes the Deployment", run: deleteChildObject(func() client.Object { return &appsv1.Deployment{} })},
-	{description: "deletes the Service", run: deleteChildObject(func() client.Object { return &corev1.Service{} })},
-	{description: "deletes the ConfigMap", run: deleteChildObject(func() client.Object { return &corev1.ConfigMap{} })},
-	{description: "deletes the autoscaler", run: deleteChildObject(func() client.Object { return &autoscalingv2.HorizontalPodAutoscaler{} })},
-	{description: "deletes the disruption budget", run: deleteChildObject(func() client.Object { return &policyv1.PodDisruptionBudget{} })},
-	{description: "deletes the Ingress", run: deleteChildObject(func() client.Object { return &networkingv1.Ingress{} })},
+}, childDeletions())
+
+func childDeletions() []externalChange {
+	var changes []externalChange
+	for _, kind := range childKinds {
+		changes = append(changes, externalChange{description: "deletes the " + kind.Kind, run: deleteChildOf(kind)})
+	}
+	return changes
 }
 
 // ignoreMissing maps errors that are expected without the object to errNotPossible.
@@ -72,9 +75,11 @@ func editChild[T client.Object](child T, change func(T)) func(context.Context, *
 	}
 }
 
-func deleteChildObject(child func() client.Object) func(context.Context, *Environment, *simulatedObject) error {
+func deleteChildOf(kind schema.GroupVersionKind) func(context.Context, *Environment, *simulatedObject) error {
 	return func(ctx context.Context, env *Environment, s *simulatedObject) error {
-		return ignoreMissing(env.Delete(ctx, child(), s.Name, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+		child := &unstructured.Unstructured{}
+		child.SetGroupVersionKind(kind)
+		return ignoreMissing(env.Delete(ctx, child, s.Name, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	}
 }
 
@@ -111,19 +116,19 @@ func accountLoss(ctx context.Context, env *Environment, s *simulatedObject) erro
 
 // changeCloudState waits for a complete account, for a limited time. If an account lost its tag and its identity
 // at once, nothing would prove its ownership, and the manager would rightly not touch it.
-func changeCloudState(meddle func(*fakecloud.Server, string) error) func(context.Context, *Environment, *simulatedObject) error {
+func changeCloudState(change func(*fakecloud.Server, string) error) func(context.Context, *Environment, *simulatedObject) error {
 	return func(ctx context.Context, env *Environment, s *simulatedObject) error {
-		const patience = 4 * time.Second
+		const timeout = 4 * time.Second
 		live := &v1alpha1.SecureStorage{}
 		if err := env.Cluster.API.Get(ctx, env.Key(s.Name), live); err != nil {
 			return err
 		}
-		if !env.WaitUntil(patience, func() bool {
+		if !env.WaitUntil(timeout, func() bool {
 			return env.ReadyWith(SecureStorage, s.Name, live.Generation) && env.isEncryptedAndGranted(s.Name)
 		}) {
 			return errNotPossible
 		}
-		if err := meddle(env.Cloud, env.Account(s.Name)); err != nil {
+		if err := change(env.Cloud, env.Account(s.Name)); err != nil {
 			return err
 		}
 		_, err := env.TriggerReconcile(ctx, s.Name)

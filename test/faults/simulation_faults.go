@@ -42,7 +42,7 @@ const (
 
 // faultWeights are the relative frequencies of the kinds.
 var faultWeights = []struct {
-	sort  faultKind
+	kind  faultKind
 	parts int
 }{
 	{crashOnly, 22}, {crashThenStaleCache, 18}, {crashThenFailingWatches, 5}, {failOnce, 22}, {failForAWhile, 12}, {cutStream, 5}, {expiredStream, 4}, {holdStream, 9}, {failingMCPServers, 3},
@@ -56,16 +56,10 @@ func drawFaultKind(random *rand.Rand) faultKind {
 	at := random.IntN(sum)
 	for _, l := range faultWeights {
 		if at -= l.parts; at < 0 {
-			return l.sort
+			return l.kind
 		}
 	}
 	return crashOnly
-}
-
-// watchedResources are the resources whose watches and lists can fail.
-var watchedResources = []string{
-	"appservices", "mcpservers", "securestorages", "configmaps", "services", "deployments", "deployments", "horizontalpodautoscalers",
-	"poddisruptionbudgets", "ingresses", "secrets", "endpointslices", "networkpolicies", "serviceaccounts",
 }
 
 // newScheduledFault draws a fault. Some occur right after the previous one.
@@ -86,14 +80,15 @@ func newScheduledFault(random *rand.Rand) scheduledFault {
 	if random.IntN(2) == 0 {
 		m.downtime = upTo(400 * time.Millisecond)
 	}
-	m.failure, m.resource = random.IntN(1000), watchedResources[random.IntN(len(watchedResources))]
+	resources := WatchedResources()
+	m.failure, m.resource = random.IntN(1000), resources[random.IntN(len(resources))]
 	m.lasts = upTo(900 * time.Millisecond)
 	if m.kind == failOnce {
 		m.lasts = 0
 	}
 	m.stale = map[string]int{}
 	for range 1 + random.IntN(3) {
-		m.stale[watchedResources[random.IntN(len(watchedResources))]] = 1 + random.IntN(unseen)
+		m.stale[resources[random.IntN(len(resources))]] = 1 + random.IntN(unseen)
 	}
 	return m
 }
@@ -154,9 +149,9 @@ func (f *faultSchedule) Decide(call Call) Fault {
 		return Fault{}
 	}
 	now := time.Now()
-	for _, f := range f.failing {
-		if f.class == call.Class() && now.Before(f.until) && f.failure.appliesTo(call) {
-			return f.failure.fault
+	for _, period := range f.failing {
+		if period.class == call.Class() && now.Before(period.until) && period.failure.appliesTo(call) {
+			return period.failure.fault
 		}
 	}
 	if call.Number == 0 || len(f.pending) == 0 {

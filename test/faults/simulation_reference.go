@@ -17,7 +17,7 @@ import (
 
 // References determine and cache the states that specs reach without disturbance, in environments of their own.
 type References struct {
-	bench *Cluster
+	cluster *Cluster
 
 	mu        sync.Mutex
 	byVariant map[string]*reference
@@ -42,7 +42,7 @@ type referenceEnvironment struct {
 
 // NewReferences returns an empty cache. The caller closes it.
 func NewReferences(c *Cluster) *References {
-	return &References{bench: c, byVariant: map[string]*reference{}, environments: map[string]*referenceEnvironment{}}
+	return &References{cluster: c, byVariant: map[string]*reference{}, environments: map[string]*referenceEnvironment{}}
 }
 
 // Close closes the environments.
@@ -130,7 +130,7 @@ func (r *References) environment(ctx context.Context, token string) (*referenceE
 }
 
 func (r *References) newEnvironment(ctx context.Context, token string) (*referenceEnvironment, error) {
-	env, err := r.bench.NewEnvironment(ctx, AppService, MCPServer, SecureStorage)
+	env, err := r.cluster.NewEnvironment(ctx, AppService, MCPServer, SecureStorage)
 	if err != nil {
 		return nil, err
 	}

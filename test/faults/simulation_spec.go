@@ -9,8 +9,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,6 +73,7 @@ var dimensions = map[string][]dimension{
 			s.Probes = &v1alpha1.AppServiceProbes{Readiness: &v1alpha1.AppServiceProbe{Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3}}
 			s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
 			s.NodeSelector, s.ServiceAccountName = map[string]string{"disk": "fast"}, "shop"
+			s.ImagePullSecrets, s.ProgressDeadlineSeconds = []corev1.LocalObjectReference{{Name: "pull"}}, 300
 		})),
 		dimensionOf(suspend, app(no, nil), app(yes, func(s *v1alpha1.AppServiceSpec) { s.Suspend = true })),
 		dimensionOf(reportDrift, app(no, nil), app(yes, func(s *v1alpha1.AppServiceSpec) { s.DriftPolicy = v1alpha1.DriftReport })),
@@ -98,6 +102,10 @@ var dimensions = map[string][]dimension{
 			s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
 		})),
 		dimensionOf("secret", server("none", nil), server("read", withSecret)),
+		dimensionOf("rest", server("plain", nil), server("pod", changeServerPod), server("traffic", func(s *v1alpha1.MCPServerSpec) {
+			s.Path, s.SessionAffinity, s.SessionAffinityTimeoutSeconds = "/other", v1alpha1.SessionAffinityClientIP, 60
+			s.Strategy, s.DrainSeconds, s.TerminationGracePeriodSeconds = v1alpha1.StrategyRecreate, ptr.To[int64](5), 60
+		})),
 		dimensionOf("probe", server("on", nil), server("off", func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = true })),
 		dimensionOf(suspend, server(no, nil), server(yes, func(s *v1alpha1.MCPServerSpec) { s.Suspend = true })),
 		dimensionOf(reportDrift, server(no, nil), server(yes, func(s *v1alpha1.MCPServerSpec) { s.DriftPolicy = v1alpha1.DriftReport })),
@@ -157,6 +165,41 @@ func server(name string, edit ServerEdit) choice {
 
 func storage(name string, edit StorageEdit) choice {
 	return choiceOf(name, edit, func(s *v1alpha1.SecureStorage) *v1alpha1.SecureStorageSpec { return &s.Spec })
+}
+
+// VariedFields returns the fields of a spec that differ between choices of some dimension.
+func VariedFields(kind string) (map[string]bool, error) {
+	env := &Environment{}
+	base := variant{kind: kind, choices: map[string]string{}}
+	for _, d := range dimensions[kind] {
+		base.choices[d.name] = d.choices[0].name
+	}
+	before, err := specOf(base.object(env, objectName))
+	if err != nil {
+		return nil, err
+	}
+	varied := map[string]bool{}
+	for _, d := range dimensions[kind] {
+		for _, c := range d.choices {
+			after, err := specOf(base.with(d.name, c.name).object(env, objectName))
+			if err != nil {
+				return nil, err
+			}
+			for _, field := range sortedUnion(before, after) {
+				varied[field] = varied[field] || !equality.Semantic.DeepEqual(before[field], after[field])
+			}
+		}
+	}
+	return varied, nil
+}
+
+func specOf(object client.Object) (map[string]any, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("converting %T: %w", object, err)
+	}
+	spec, _, err := unstructured.NestedMap(fields, "spec")
+	return spec, err
 }
 
 // variant is a spec: a kind, and a choice in each dimension.
@@ -234,7 +277,7 @@ func (v variant) String() string {
 }
 
 // object returns an object with the spec.
-func (v variant) object(world *Environment, name string) client.Object {
+func (v variant) object(env *Environment, name string) client.Object {
 	var object client.Object
 	switch v.kind {
 	case AppService:
@@ -245,7 +288,7 @@ func (v variant) object(world *Environment, name string) client.Object {
 			s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Second}, metav1.Duration{Duration: 3 * time.Second}
 		})
 	case SecureStorage:
-		object = world.NewSecureStorage(name, func(s *v1alpha1.SecureStorageSpec) {
+		object = env.NewSecureStorage(name, func(s *v1alpha1.SecureStorageSpec) {
 			s.OnAccountLoss = v1alpha1.LossRecreate
 			s.PropagationDeadline = metav1.Duration{Duration: 15 * time.Minute} // an edit turns 15m into 15m0s
 		})

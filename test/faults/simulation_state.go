@@ -181,12 +181,12 @@ func grantsOf(server *fakecloud.Server, principal string) []string {
 
 // leftovers lists objects that must not exist: undesired Fixpoint objects, children without their owner,
 // accounts and grants without a SecureStorage.
-func (env *Environment) leftovers(wished map[ID]bool, retained []string) []string {
+func (env *Environment) leftovers(desired map[ID]bool, retained []string) []string {
 	var left []string
 	live := map[types.UID]bool{}
 	for _, o := range env.history.filter(func(*unstructured.Unstructured) bool { return true }) {
 		live[o.GetUID()] = true
-		if isOwnerKind(o.GetKind()) && !wished[idOf(o)] {
+		if isOwnerKind(o.GetKind()) && !desired[idOf(o)] {
 			left = append(left, fmt.Sprintf("%s exists although it was deleted", idOf(o)))
 		}
 	}
@@ -196,7 +196,7 @@ func (env *Environment) leftovers(wished map[ID]bool, retained []string) []strin
 		}
 	}
 	known := append(slices.Clone(retained), env.deletedPastFinalizer()...)
-	for id := range wished {
+	for id := range desired {
 		if account := env.Account(id.Name); id.Kind == SecureStorage && account != "" {
 			known = append(known, account)
 		}
@@ -224,8 +224,8 @@ func (env *Environment) leftoversInCloud(known, retained []string) []string {
 	principals := map[string]bool{}
 	for _, account := range state.Accounts {
 		// An account that was deleted from the spec before its adoption has no owner.
-		isNobodys := strings.HasPrefix(account.Name, adopted) && account.Tags[cloud.OwnerTag] == ""
-		if !slices.Contains(known, account.Name) && !isNobodys {
+		isUnowned := strings.HasPrefix(account.Name, adopted) && account.Tags[cloud.OwnerTag] == ""
+		if !slices.Contains(known, account.Name) && !isUnowned {
 			left = append(left, fmt.Sprintf("account %s remains in the cloud", account.Name))
 		}
 		principals[account.Identity.PrincipalID] = true

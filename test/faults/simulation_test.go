@@ -123,8 +123,8 @@ func (s *simulationTotals) add(t *testing.T, o faults.SimulationOutcome) {
 	s.calls += o.Calls
 	s.managers += o.Managers
 	s.past += o.PastFinalizers
-	for sort, times := range o.Faults {
-		s.faults[sort] += times
+	for kind, times := range o.Faults {
+		s.faults[kind] += times
 	}
 	s.took += o.Took
 	if o.Took > s.longest {
@@ -140,14 +140,14 @@ func (s *simulationTotals) add(t *testing.T, o faults.SimulationOutcome) {
 func (s *simulationTotals) String() string {
 	elapsed := time.Since(s.began).Seconds()
 	crashes, all := 0, 0
-	var sorts []string
-	for _, sort := range (faults.SimulationOutcome{Faults: s.faults}).FaultKinds() {
-		all += s.faults[sort]
-		if strings.HasPrefix(sort, "crash") {
-			crashes += s.faults[sort]
+	var kinds []string
+	for _, kind := range (faults.SimulationOutcome{Faults: s.faults}).FaultKinds() {
+		all += s.faults[kind]
+		if strings.HasPrefix(kind, "crash") {
+			crashes += s.faults[kind]
 		}
-		sorts = append(sorts, fmt.Sprintf("%s %d", sort, s.faults[sort]))
+		kinds = append(kinds, fmt.Sprintf("%s %d", kind, s.faults[kind]))
 	}
 	return fmt.Sprintf("%d runs, %d failed, %.2f seeds/s, %.1f s each and %.1f s at most (seed %d); %d operations, %d mutating calls, %d managers, %d deletions past a finalizer; %d faults, %d of them crashes: %s",
-		s.runs, s.failed, float64(s.runs)/elapsed, s.took.Seconds()/float64(max(1, s.runs)), s.longest.Seconds(), s.slowest, s.operations, s.calls, s.managers, s.past, all, crashes, strings.Join(sorts, ", "))
+		s.runs, s.failed, float64(s.runs)/elapsed, s.took.Seconds()/float64(max(1, s.runs)), s.longest.Seconds(), s.slowest, s.operations, s.calls, s.managers, s.past, all, crashes, strings.Join(kinds, ", "))
 }

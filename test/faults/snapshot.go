@@ -252,13 +252,13 @@ func isCountDifference(difference string) bool {
 
 // unbalancedCounts lists objects that were created more than once, or not deleted as often as created.
 func (s Snapshot) unbalancedCounts() []string {
-	var odd []string
+	var unbalanced []string
 	for name, created := range s.Created {
 		if deleted := s.Deleted[name]; created > 1 || deleted != created {
-			odd = append(odd, fmt.Sprintf("%s was created %d times and deleted %d times", name, created, deleted))
+			unbalanced = append(unbalanced, fmt.Sprintf("%s was created %d times and deleted %d times", name, created, deleted))
 		}
 	}
-	return odd
+	return unbalanced
 }
 
 func sortedUnion[V any](a, b map[string]V) []string {

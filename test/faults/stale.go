@@ -123,8 +123,8 @@ func (s *staleRestart) release(_ context.Context, env *Environment) error {
 	}
 	began := time.Now()
 	env.WaitUntil(longest, func() bool {
-		looked := m.Reconciles(objectName) > 0 || time.Since(began) > longest/2
-		return looked && m.IdleFor() > idle
+		reconciled := m.Reconciles(objectName) > 0 || time.Since(began) > longest/2
+		return reconciled && m.IdleFor() > idle
 	})
 	m.ReleaseWatch(ResourceOf(s.pair.Object.Kind))
 	return nil

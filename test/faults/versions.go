@@ -54,9 +54,9 @@ func (c *Cluster) drain(watcher watch.Interface, from string) string {
 		if event.Type == watch.Bookmark {
 			continue
 		}
-		if world := c.environment(object.GetNamespace()); world != nil {
-			world.recordVersion(event.Type, object)
-			world.controllers.enqueue(object)
+		if env := c.environment(object.GetNamespace()); env != nil {
+			env.recordVersion(event.Type, object)
+			env.controllers.enqueue(object)
 		}
 	}
 	return from
