@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,43 +14,42 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
-	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
-// door asks the API server what would become of objects. Nothing is stored.
-type door struct {
+// dryRun sends objects to the API server without storing them.
+type dryRun struct {
 	client    dynamic.Interface
 	namespace string
-	// versions of the stored objects, which an update has to carry.
+	// versions holds the resource versions of the stored objects, which updates need.
 	versions map[string]string
 }
 
-// way is how an object is brought before the API server.
-type way string
+// method is the request that carries an object.
+type method string
 
 const (
-	byCreate way = "create"
-	byUpdate way = "update"
-	byApply  way = "apply"
+	byCreate method = "create"
+	byUpdate method = "update"
+	byApply  method = "apply"
 )
 
-// existing is the name of the stored object of a seed, which updates are of.
-func existing(seed string) string { return "existing-" + seed }
+// storedName is the name of the stored object of a seed, the target of updates.
+func storedName(seed string) string { return "existing-" + seed }
 
-func newDoor(namespace string) (*door, error) {
+func newDryRun(namespace string) (*dryRun, error) {
 	client, err := dynamic.NewForConfig(shared.Admin())
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
-	return &door{client: client, namespace: namespace, versions: map[string]string{}}, nil
+	return &dryRun{client: client, namespace: namespace, versions: map[string]string{}}, nil
 }
 
-func (d *door) objects(kind string) dynamic.ResourceInterface {
+func (d *dryRun) objects(kind string) dynamic.ResourceInterface {
 	resource := v1alpha1.SchemeGroupVersion.WithResource(strings.ToLower(kind) + "s")
 	return d.client.Resource(resource).Namespace(d.namespace)
 }
 
-// build makes an object of a tree, which it takes.
+// build returns an object with the content of a tree, which it changes.
 func build(kind, name string, tree map[string]any) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: tree}
 	object.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
@@ -60,9 +57,9 @@ func build(kind, name string, tree map[string]any) *unstructured.Unstructured {
 	return object
 }
 
-// try brings an object before the API server, which checks fields as strictly as it is told.
-func (d *door) try(ctx context.Context, how way, kind string, object *unstructured.Unstructured, strictness string) (*unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience) // a rule may take for ever, and nobody ends it
+// send sends an object with the given strictness of field validation.
+func (d *dryRun) send(ctx context.Context, how method, kind string, object *unstructured.Unstructured, strictness string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout) // a validation rule can take arbitrarily long
 	defer cancel()
 	dryRun := []string{metav1.DryRunAll}
 	switch how {
@@ -76,91 +73,36 @@ func (d *door) try(ctx context.Context, how way, kind string, object *unstructur
 	}
 }
 
-// isRefusal: the API server judged the object and did not like it. Everything else that it may say
-// instead, code 500 above all, is a finding.
+// isRefusal reports whether the API server refused the object as invalid. Any other error, such as code 500, is a bug.
 func isRefusal(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || isUntyped(err)
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || isTypedPatchError(err)
 }
 
-// isUntyped: an apply that does not fit the schema is answered with code 500, but in words.
-func isUntyped(err error) bool {
-	var status *apierrors.StatusError
-	return errors.As(err, &status) && strings.HasPrefix(status.ErrStatus.Message, "failed to create typed patch object ")
+// isTypedPatchError reports an apply that does not match the schema, which the API server answers with code 500.
+func isTypedPatchError(err error) bool {
+	status := statusOf(err)
+	return status != nil && strings.HasPrefix(status.ErrStatus.Message, "failed to create typed patch object ")
 }
 
-var (
-	brackets  = regexp.MustCompile(`\[[^\[\]]*\]`)
-	someField = regexp.MustCompile(`^\W*spec(\.[a-zA-Z0-9_]+|\[[^\]]*\])*`)
-	unknown   = regexp.MustCompile(`unknown field "([^"]*)"`)
-	misformed = regexp.MustCompile(`^Invalid value: "": Checked value must be of type .* in (spec\S*)$`)
-	untyped   = regexp.MustCompile(`\.spec[.\w/ -]*`)
-)
-
-// decoder reads objects as the manager's watches do.
-var decoder = serializer.NewCodecFactory(controllers.NewScheme()).UniversalDeserializer()
-
-// isReadable says whether the manager can read what the API server would store. If it cannot, the
-// watch breaks and so does each list: one object keeps the manager from seeing all others of its kind.
-func isReadable(stored *unstructured.Unstructured) error {
-	text, err := stored.MarshalJSON()
-	if err != nil {
-		return fmt.Errorf("writing what is stored: %w", err)
-	}
-	_, _, err = decoder.Decode(text, nil, nil)
-	return err
-}
-
-// complaints are the fields that a refusal points to. That some rules were not checked is none.
-func complaints(err error) []string {
-	var status *apierrors.StatusError
+// statusOf returns the status of an error of the API server, or nil.
+func statusOf(err error) *apierrors.StatusError {
+	status := &apierrors.StatusError{}
 	if !errors.As(err, &status) {
 		return nil
 	}
-	var fields []string
-	if details := status.ErrStatus.Details; details != nil {
-		for _, cause := range details.Causes {
-			fields = append(fields, cause.Field)
-			// What does not fit a format is told without the path of its own.
-			if match := misformed.FindStringSubmatch(cause.Message); match != nil {
-				fields = append(fields, match[1])
-			}
-		}
-	}
-	for _, match := range unknown.FindAllStringSubmatch(status.ErrStatus.Message, -1) {
-		fields = append(fields, match[1])
-	}
-	if isUntyped(err) {
-		fields = append(fields, untyped.FindAllString(flat(status.ErrStatus.Message), -1)...)
-	}
-	return fields
+	return status
 }
 
-// namesSome says whether any field of the spec is pointed to.
-func namesSome(err error) bool {
-	return slices.ContainsFunc(complaints(err), someField.MatchString)
-}
+// decoder decodes objects like the manager's watches.
+var decoder = serializer.NewCodecFactory(controllers.NewScheme()).UniversalDeserializer()
 
-// names says whether a refusal points to a field. Which item of a list is left aside: some messages
-// count them, and some name them by their keys. A fault of a whole item may be told of its list.
-func names(err error, path specs.Path) bool {
-	for len(path) > 1 {
-		if _, isIndex := path[len(path)-1].(int); !isIndex {
-			break
-		}
-		path = path[:len(path)-1]
+// checkDecodable checks that the manager can decode what the API server stores. An object that it cannot decode breaks
+// the list and the watch of the whole kind.
+func checkDecodable(stored *unstructured.Unstructured) error {
+	text, err := stored.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("encoding the stored object: %w", err)
 	}
-	want := flat(path.String())
-	return slices.ContainsFunc(complaints(err), func(field string) bool {
-		field = strings.TrimPrefix(flat(field), ".")
-		// An item without its key is told of its list.
-		return field == want || isUntyped(err) && strings.Count(field, ".") > 0 && strings.HasPrefix(want, field+".")
-	})
-}
-
-// flat takes out of a path which items of lists it leads through.
-func flat(path string) string {
-	for brackets.MatchString(path) {
-		path = brackets.ReplaceAllString(path, "")
-	}
-	return path
+	_, _, err = decoder.Decode(text, nil, nil)
+	return err
 }

@@ -28,51 +28,51 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// world is what the manager works in: the API server, somebody who plays what a cluster adds to it, a
-// server that answers for all MCPServers, and a cloud.
-type world struct {
-	t       *testing.T
-	cloud   *fakecloud.Server
-	cloudAt *fakecloud.Endpoint
-	answers *httptest.Server
-	log     *lastLines
-	seen    client.Reader
-	stop    func()
+// environment holds what the manager needs: simulated Kubernetes controllers, a server that answers for all MCPServers,
+// and a cloud.
+type environment struct {
+	t         *testing.T
+	cloud     *fakecloud.Server
+	cloudAt   *fakecloud.Endpoint
+	mcpServer *httptest.Server
+	log       *logTail
+	cache     client.Reader
+	stop      func()
 }
 
-// common is the name of everything that specs refer to: a Secret, a ConfigMap and so on.
-const common = "campaign"
+// fixtureName is the name of all objects that specs refer to.
+const fixtureName = "campaign"
 
-// newWorld makes a world with a manager of all controllers in it, for the time of a test.
-func newWorld(t *testing.T) *world {
+// newEnvironment starts an environment with a manager for the duration of a test.
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &world{t: t, log: &lastLines{}}
+	env := &environment{t: t, log: &logTail{}}
 	knobs := fakecloud.Realistic().Compress(200)
 	knobs.GrantDelay, knobs.PolicyDelay = fakecloud.Between(50*time.Millisecond, 300*time.Millisecond), fakecloud.Between(50*time.Millisecond, 300*time.Millisecond)
 	knobs.KeyLookup = fakecloud.Period(24 * time.Hour)
-	w.cloud = fakecloud.New(fakecloud.Options{Knobs: knobs, Seed: int64(*seed)}) //nolint:gosec // any number is a seed
-	w.cloudAt = w.cloud.StartHTTP()
-	t.Cleanup(w.cloudAt.Close)
-	demo := w.cloud.SeedDemo()
-	w.cloud.SeedVault(demo.Subscription, demo.Group, "fixpoint-old", fakecloud.VaultSpec{AccessPolicies: true, PurgeProtection: true})
-	if _, err := w.cloud.SeedKey("fixpoint-old", demo.Key, fakecloud.KeySpec{}); err != nil {
+	env.cloud = fakecloud.New(fakecloud.Options{Knobs: knobs, Seed: int64(*seed)}) //nolint:gosec // any number is a valid seed
+	env.cloudAt = env.cloud.StartHTTP()
+	t.Cleanup(env.cloudAt.Close)
+	demo := env.cloud.SeedDemo()
+	env.cloud.SeedVault(demo.Subscription, demo.Group, "fixpoint-old", fakecloud.VaultSpec{AccessPolicies: true, PurgeProtection: true})
+	if _, err := env.cloud.SeedKey("fixpoint-old", demo.Key, fakecloud.KeySpec{}); err != nil {
 		t.Fatal(err)
 	}
-	w.answers = newAnswers(t)
-	makeIngressClasses(t)
-	play(t)
-	w.seen = watchKinds(t)
-	w.startManager()
-	return w
+	env.mcpServer = newMCPServer(t)
+	createIngressClasses(t)
+	startKubeControllers(t)
+	env.cache = watchKinds(t)
+	env.startManager()
+	return env
 }
 
-// makeIngressClasses makes the class that is the cluster's default, and another one.
-func makeIngressClasses(t *testing.T) {
+// createIngressClasses creates a default IngressClass and another one.
+func createIngressClasses(t *testing.T) {
 	t.Helper()
-	for name, isDefault := range map[string]string{common: "true", "other": "false"} {
+	for name, isDefault := range map[string]string{fixtureName: "true", "other": "false"} {
 		class := &networkingv1.IngressClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{networkingv1.AnnotationIsDefaultIngressClass: isDefault}},
-			Spec:       networkingv1.IngressClassSpec{Controller: "fixpoint.test/nobody"},
+			Spec:       networkingv1.IngressClassSpec{Controller: "fixpoint.test/none"},
 		}
 		if err := api.Create(t.Context(), class); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -80,60 +80,60 @@ func makeIngressClasses(t *testing.T) {
 	}
 }
 
-// startManager runs a manager that knows nothing yet.
-func (w *world) startManager() {
-	w.t.Helper()
-	g := NewWithT(w.t)
+// startManager runs a manager with empty caches.
+func (env *environment) startManager() {
+	env.t.Helper()
+	g := NewWithT(env.t)
 	ctx, cancel := context.WithCancel(context.Background())
-	endpoint, err := url.Parse(w.answers.URL)
+	endpoint, err := url.Parse(env.mcpServer.URL)
 	g.Expect(err).NotTo(HaveOccurred())
 	const workers = 16
 	manager, err := controllers.NewManager(ctx, shared.Admin(), controllers.Options{
 		Concurrency: workers, ProbeEndpoint: endpoint,
-		Cloud:       cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: w},
+		Cloud:       cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: env},
 		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")},
-		Logger:      w.log.logger(),
+		Logger:      env.log.logger(),
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if err := manager.Start(ctx); err != nil {
-			w.t.Errorf("the manager ends with an error: %v", err)
+			env.t.Errorf("the manager failed: %v", err)
 		}
 	}()
-	w.stop = func() {
+	env.stop = func() {
 		cancel()
 		<-ended
 	}
-	w.t.Cleanup(w.stop)
+	env.t.Cleanup(env.stop)
 	select {
 	case <-manager.Elected():
 	case <-ended:
-		w.t.Fatalf("the manager does not start:\n%s", w.log)
+		env.t.Fatalf("the manager did not start:\n%s", env.log)
 	}
 }
 
-// Do implements the transport of the cloud's SDK: every way leads to the fake.
-func (w *world) Do(request *http.Request) (*http.Response, error) {
-	at, err := url.Parse(w.cloudAt.URL)
+// Do implements the transport of the cloud's SDK with the fake cloud.
+func (env *environment) Do(request *http.Request) (*http.Response, error) {
+	at, err := url.Parse(env.cloudAt.URL)
 	if err != nil {
-		return nil, fmt.Errorf("reading the address of the cloud: %w", err)
+		return nil, fmt.Errorf("parsing the address of the cloud: %w", err)
 	}
 	request.URL.Scheme, request.URL.Host, request.Host = at.Scheme, at.Host, at.Host
-	return w.cloudAt.Client().Do(request)
+	return env.cloudAt.Client().Do(request)
 }
 
-// namespace makes a namespace with all that specs refer to.
-func (w *world) namespace(name string) {
-	w.t.Helper()
-	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: name, Name: common} }
+// createNamespace creates a namespace with all objects that specs refer to.
+func (env *environment) createNamespace(name string) {
+	env.t.Helper()
+	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: name, Name: fixtureName} }
 	credentials := &corev1.Secret{ObjectMeta: at(name), StringData: map[string]string{
 		"tenantID": "tenant", "clientID": "client", "clientSecret": fakecloud.Token("manager")}}
 	credentials.Name = "azure.credentials-1"
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
-		&corev1.Secret{ObjectMeta: at(name), StringData: map[string]string{"token": "t", "password": "p", "tls.crt": string(w.authorities())}},
+		&corev1.Secret{ObjectMeta: at(name), StringData: map[string]string{"token": "t", "password": "p", "tls.crt": string(env.certificates())}},
 		&corev1.ConfigMap{ObjectMeta: at(name), Data: map[string]string{"mode": "fast", "a.json": "{}"}},
 		&corev1.ServiceAccount{ObjectMeta: at(name)},
 		&corev1.PersistentVolumeClaim{ObjectMeta: at(name), Spec: corev1.PersistentVolumeClaimSpec{
@@ -143,19 +143,19 @@ func (w *world) namespace(name string) {
 	}
 	for _, object := range objects {
 		if err := api.Create(context.Background(), object); err != nil {
-			w.t.Errorf("making %T %s: %v", object, object.GetName(), err)
+			env.t.Errorf("creating %T %s: %v", object, object.GetName(), err)
 		}
 	}
 }
 
-// authorities are certificates in PEM, of no use but to be read: nobody speaks TLS here.
-func (w *world) authorities() []byte {
+// certificates returns some valid PEM certificates. No connection uses them.
+func (env *environment) certificates() []byte {
 	return shared.Admin().CAData
 }
 
-// newAnswers is a server that speaks the Model Context Protocol at every path: the older transport
-// where a stream is asked for, or continued, and the current one elsewhere.
-func newAnswers(t *testing.T) *httptest.Server {
+// newMCPServer starts a server that speaks MCP at every path: SSE for requests for an event stream, streamable HTTP for
+// all others.
+func newMCPServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	server := mcp.NewServer(&mcp.Implementation{Name: "campaign", Version: "1"}, nil)
 	serve := func(*http.Request) *mcp.Server { return server }
@@ -174,13 +174,13 @@ func newAnswers(t *testing.T) *httptest.Server {
 	return answers
 }
 
-// panics is how often a reconcile of any manager of this process has panicked.
+// panics returns the number of panics in reconciles of this process.
 func panics() (float64, error) { return sumOf("controller_runtime_reconcile_panics_total") }
 
-// reconciles is how many passes there have been in this process.
+// reconciles returns the number of reconciles in this process.
 func reconciles() (float64, error) { return sumOf("controller_runtime_reconcile_total") }
 
-// sumOf adds up a counter over all of its labels.
+// sumOf returns the sum of a counter over all labels.
 func sumOf(name string) (float64, error) {
 	families, err := metrics.Registry.Gather()
 	if err != nil {
@@ -196,25 +196,25 @@ func sumOf(name string) (float64, error) {
 		}
 		return sum, nil
 	}
-	return 0, fmt.Errorf("there is no counter %s: no controller ran, or it is named otherwise now", name)
+	return 0, fmt.Errorf("the counter %s does not exist: no controller ran, or the metric was renamed", name)
 }
 
-// expectNoPanics is for the end of a test.
-func (w *world) expectNoPanics() {
-	w.t.Helper()
-	g := NewWithT(w.t)
+// expectNoPanics is called at the end of a test.
+func (env *environment) expectNoPanics() {
+	env.t.Helper()
+	g := NewWithT(env.t)
 	count, err := panics()
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(count).To(BeZero(), "a reconcile panicked:\n%s", w.log)
+	g.Expect(count).To(BeZero(), "a reconcile panicked:\n%s", env.log)
 }
 
-// lastLines keeps the youngest lines of a log.
-type lastLines struct {
+// logTail keeps the last lines of a log.
+type logTail struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (l *lastLines) logger() logr.Logger {
+func (l *logTail) logger() logr.Logger {
 	const most = 400
 	return funcr.New(func(prefix, args string) {
 		l.mu.Lock()
@@ -226,8 +226,8 @@ func (l *lastLines) logger() logr.Logger {
 	}, funcr.Options{LogTimestamp: true})
 }
 
-// String is the log with what is about panics and errors, or all of it.
-func (l *lastLines) String() string {
+// String returns the last lines.
+func (l *logTail) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	const most = 40

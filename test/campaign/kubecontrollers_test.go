@@ -32,7 +32,7 @@ import (
 // neverReady is an image whose pods never become ready.
 const neverReady = "registry.test/never-ready:1"
 
-// children are the kinds of what the controllers make.
+// children returns objects of the kinds that the controllers create.
 func children() []client.Object {
 	return []client.Object{
 		&appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}, &corev1.ServiceAccount{},
@@ -41,36 +41,35 @@ func children() []client.Object {
 	}
 }
 
-// childKinds names them.
+// childKinds returns the kinds of the children.
 func childKinds() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for _, child := range children() {
 		gvk, err := apiutil.GVKForObject(child, api.Scheme())
 		if err != nil {
-			panic(fmt.Sprintf("finding the kind of %T: %v", child, err)) // the list above is wrong
+			panic(fmt.Sprintf("finding the kind of %T: %v", child, err)) // children is wrong
 		}
 		kinds = append(kinds, gvk)
 	}
 	return kinds
 }
 
-// player does what a cluster's own controllers would: Deployments get their pods, autoscalers and
-// disruption budgets are looked at, Services have endpoints, and what is deleted with its dependents
-// goes, since it has none. Nothing runs, so that a second of a cluster's time takes a millisecond.
-type player struct {
+// kubeControllers simulates the Kubernetes controllers: Deployments roll out, autoscalers and disruption budgets get a
+// status, Services get endpoints, and foreground deletion completes.
+type kubeControllers struct {
 	t   *testing.T
 	api client.Client
 }
 
-// play starts a player for the time of a test.
-func play(t *testing.T) {
+// startKubeControllers runs the simulated controllers for the duration of a test.
+func startKubeControllers(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	watched, err := cache.New(shared.Admin(), cache.Options{Scheme: controllers.NewScheme()})
 	g.Expect(err).NotTo(HaveOccurred())
-	p := &player{t: t, api: client.WithFieldOwner(api, "player")}
+	p := &kubeControllers{t: t, api: client.WithFieldOwner(api, "simulated-controllers")}
 	for _, kind := range children() {
 		informer, err := watched.GetInformer(ctx, kind)
 		g.Expect(err).NotTo(HaveOccurred())
@@ -82,7 +81,7 @@ func play(t *testing.T) {
 					case <-ctx.Done():
 						return
 					case object := <-todo:
-						p.act(ctx, object)
+						p.reconcile(ctx, object)
 					}
 				}
 			}()
@@ -93,7 +92,7 @@ func play(t *testing.T) {
 			}
 		}
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: see, UpdateFunc: func(_, object any) { see(object) }, DeleteFunc: func(object any) { p.forget(ctx, object) },
+			AddFunc: see, UpdateFunc: func(_, object any) { see(object) }, DeleteFunc: func(object any) { p.deleteEndpoints(ctx, object) },
 		})
 		g.Expect(err).NotTo(HaveOccurred())
 	}
@@ -101,7 +100,7 @@ func play(t *testing.T) {
 	g.Expect(watched.WaitForCacheSync(ctx)).To(BeTrue())
 }
 
-func (p *player) act(ctx context.Context, object client.Object) {
+func (p *kubeControllers) reconcile(ctx context.Context, object client.Object) {
 	if object.GetDeletionTimestamp() != nil {
 		if slices.Contains(object.GetFinalizers(), metav1.FinalizerDeleteDependents) {
 			p.patch(ctx, object, "", map[string]any{"metadata": map[string]any{"finalizers": nil}})
@@ -113,7 +112,7 @@ func (p *player) act(ctx context.Context, object client.Object) {
 		if status := deploymentStatus(object); object.Status.ObservedGeneration != object.Generation || object.Status.Replicas != status["replicas"] {
 			p.patch(ctx, object, "status", map[string]any{"status": status})
 		}
-		p.scale(ctx, object)
+		p.scaleDeployment(ctx, object)
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		p.scaleTarget(ctx, object)
 		if len(object.Status.Conditions) == 0 {
@@ -129,22 +128,22 @@ func (p *player) act(ctx context.Context, object client.Object) {
 			}})
 		}
 	case *corev1.Service:
-		p.lead(ctx, object)
+		p.createEndpoints(ctx, object)
 	}
 }
 
-// scaleTarget brings the Deployment of an autoscaler within its bounds.
-func (p *player) scaleTarget(ctx context.Context, h *autoscalingv2.HorizontalPodAutoscaler) {
+// scaleTarget scales the Deployment of an autoscaler into its bounds.
+func (p *kubeControllers) scaleTarget(ctx context.Context, h *autoscalingv2.HorizontalPodAutoscaler) {
 	d := &appsv1.Deployment{}
-	if p.found(ctx, h.Namespace, h.Spec.ScaleTargetRef.Name, d) {
-		p.scale(ctx, d)
+	if p.get(ctx, h.Namespace, h.Spec.ScaleTargetRef.Name, d) {
+		p.scaleDeployment(ctx, d)
 	}
 }
 
-// scale brings a Deployment that has an autoscaler within its bounds.
-func (p *player) scale(ctx context.Context, d *appsv1.Deployment) {
+// scaleDeployment scales a Deployment into the bounds of its autoscaler, if it has one.
+func (p *kubeControllers) scaleDeployment(ctx context.Context, d *appsv1.Deployment) {
 	h := &autoscalingv2.HorizontalPodAutoscaler{}
-	if d.DeletionTimestamp != nil || !p.found(ctx, d.Namespace, d.Name, h) || h.DeletionTimestamp != nil {
+	if d.DeletionTimestamp != nil || !p.get(ctx, d.Namespace, d.Name, h) || h.DeletionTimestamp != nil {
 		return
 	}
 	replicas := ptr.Deref(d.Spec.Replicas, 1)
@@ -153,16 +152,16 @@ func (p *player) scale(ctx context.Context, d *appsv1.Deployment) {
 	}
 }
 
-// found reads an object past every cache, and says whether it is there.
-func (p *player) found(ctx context.Context, namespace, name string, into client.Object) bool {
+// get reads an object from the API server and reports whether it exists.
+func (p *kubeControllers) get(ctx context.Context, namespace, name string, into client.Object) bool {
 	err := p.api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
 	if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
-		p.t.Errorf("playing the cluster for %T %s: %v", into, name, err)
+		p.t.Errorf("simulating the controller of %T %s: %v", into, name, err)
 	}
 	return err == nil
 }
 
-// deploymentStatus is that of a Deployment whose pods all run, or whose new ones never will.
+// deploymentStatus returns the status of a Deployment whose rollout is complete or, with neverReady, has failed.
 func deploymentStatus(d *appsv1.Deployment) map[string]any {
 	replicas := ptr.Deref(d.Spec.Replicas, 1)
 	progress, updated := "NewReplicaSetAvailable", replicas
@@ -177,8 +176,8 @@ func deploymentStatus(d *appsv1.Deployment) map[string]any {
 	}
 }
 
-// patch writes what is not stale, and leaves the rest to the next event.
-func (p *player) patch(ctx context.Context, object client.Object, subresource string, patch map[string]any) {
+// patch sends a merge patch with the observed resource version. A conflict is resolved by the next event.
+func (p *kubeControllers) patch(ctx context.Context, object client.Object, subresource string, patch map[string]any) {
 	metadata, ok := patch["metadata"].(map[string]any)
 	if !ok {
 		metadata = map[string]any{}
@@ -187,9 +186,9 @@ func (p *player) patch(ctx context.Context, object client.Object, subresource st
 	patch["metadata"] = metadata
 	text, err := json.Marshal(patch)
 	if err != nil {
-		panic(fmt.Sprintf("writing a patch: %v", err)) // it holds nothing that JSON does not
+		panic(fmt.Sprintf("encoding a patch: %v", err)) // the patch is always encodable
 	}
-	copied, ok := object.DeepCopyObject().(client.Object) // the answer is written into it
+	copied, ok := object.DeepCopyObject().(client.Object) // Patch overwrites it with the response
 	if !ok {
 		return
 	}
@@ -200,12 +199,12 @@ func (p *player) patch(ctx context.Context, object client.Object, subresource st
 		err = p.api.Patch(ctx, copied, raw)
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		p.t.Errorf("playing the cluster for %T %s: %v", object, object.GetName(), err)
+		p.t.Errorf("simulating the controller of %T %s: %v", object, object.GetName(), err)
 	}
 }
 
-// lead gives the Service of an MCPServer an endpoint, as if a pod took traffic.
-func (p *player) lead(ctx context.Context, service *corev1.Service) {
+// createEndpoints creates an EndpointSlice for the Service of an MCPServer.
+func (p *kubeControllers) createEndpoints(ctx context.Context, service *corev1.Service) {
 	if service.Labels["fixpoint.dev/kind"] != "mcpserver" || len(service.Spec.Ports) == 0 {
 		return
 	}
@@ -223,7 +222,7 @@ func (p *player) lead(ctx context.Context, service *corev1.Service) {
 		err = p.api.Update(ctx, slice)
 	}
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		p.t.Errorf("playing the endpoints of Service %s: %v", service.Name, err)
+		p.t.Errorf("simulating the endpoints of Service %s: %v", service.Name, err)
 	}
 }
 
@@ -231,12 +230,12 @@ func slice(namespace, service string) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: service}}
 }
 
-// forget takes the endpoints of a Service away that is gone.
-func (p *player) forget(ctx context.Context, gone any) {
+// deleteEndpoints deletes the EndpointSlice of a deleted Service.
+func (p *kubeControllers) deleteEndpoints(ctx context.Context, gone any) {
 	if tombstone, ok := gone.(toolscache.DeletedFinalStateUnknown); ok {
 		gone = tombstone.Obj
 	}
 	if service, ok := gone.(*corev1.Service); ok && !strings.HasPrefix(service.Namespace, "kube-") && service.Name != "kubernetes" {
-		_ = p.api.Delete(ctx, slice(service.Namespace, service.Name)) // most have none
+		_ = p.api.Delete(ctx, slice(service.Namespace, service.Name)) // most Services have none
 	}
 }

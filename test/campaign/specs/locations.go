@@ -5,55 +5,55 @@ import (
 	"slices"
 )
 
-// Site is a place in an object where a schema says what may stand.
-type Site struct {
+// Location is a location in an object, with its schema.
+type Location struct {
 	Path   Path
 	Schema Schema
-	// Value is what the seed has there, if Present.
+	// Value is the value in the seed, if Present.
 	Value   any
 	Present bool
 }
 
-// anyKey is the key at which a map is tried that has none.
-const anyKey = "campaign"
+// exampleKey is the key that is tried in empty maps.
+const exampleKey = "campaign"
 
-// Sites lists the places of a spec, those that the seed sets and all others that its schema knows. Of
-// a list, what the first item does not set is listed once.
-func Sites(schema Schema, seed map[string]any) []Site {
+// Locations returns all locations of a spec: those that the seed sets, and all others in the schema. Locations that the
+// first item of a list does not set are returned once.
+func Locations(schema Schema, seed map[string]any) []Location {
 	spec, present := seed["spec"]
 	w := &walker{}
-	w.walk(Site{Path: Path{"spec"}, Schema: schema.Properties["spec"], Value: spec, Present: present}, false)
-	return w.sites
+	w.walk(Location{Path: Path{"spec"}, Schema: schema.Properties["spec"], Value: spec, Present: present}, false)
+	return w.locations
 }
 
-type walker struct{ sites []Site }
+type walker struct{ locations []Location }
 
-func (w *walker) walk(site Site, presentOnly bool) {
-	if presentOnly && !site.Present {
+func (w *walker) walk(location Location, presentOnly bool) {
+	if presentOnly && !location.Present {
 		return
 	}
-	w.sites = append(w.sites, site)
-	for _, name := range slices.Sorted(maps.Keys(site.Schema.Properties)) {
-		w.below(site, name, site.Schema.Properties[name], presentOnly)
+	w.locations = append(w.locations, location)
+	for _, name := range slices.Sorted(maps.Keys(location.Schema.Properties)) {
+		w.below(location, name, location.Schema.Properties[name], presentOnly)
 	}
-	if hasItems(site.Schema) {
-		items, _ := site.Value.([]any)
+	if hasItems(location.Schema) {
+		items, _ := location.Value.([]any)
 		for i := range max(1, len(items)) {
-			w.below(site, i, *site.Schema.Items.Schema, presentOnly || i > 0)
+			w.below(location, i, *location.Schema.Items.Schema, presentOnly || i > 0)
 		}
 	}
-	if isMap(site.Schema) {
-		keys := []string{anyKey}
-		if entries, isMap := site.Value.(map[string]any); isMap && len(entries) > 0 {
+	if isMap(location.Schema) {
+		keys := []string{exampleKey}
+		if entries, isMap := location.Value.(map[string]any); isMap && len(entries) > 0 {
 			keys = slices.Sorted(maps.Keys(entries))
 		}
 		for _, key := range keys {
-			w.below(site, key, *site.Schema.AdditionalProperties.Schema, presentOnly)
+			w.below(location, key, *location.Schema.AdditionalProperties.Schema, presentOnly)
 		}
 	}
 }
 
-func (w *walker) below(site Site, to any, schema Schema, presentOnly bool) {
-	value, present := Get(site.Value, Path{to})
-	w.walk(Site{Path: site.Path.Child(to), Schema: schema, Value: value, Present: present}, presentOnly)
+func (w *walker) below(location Location, to any, schema Schema, presentOnly bool) {
+	value, present := Get(location.Value, Path{to})
+	w.walk(Location{Path: location.Path.Child(to), Schema: schema, Value: value, Present: present}, presentOnly)
 }

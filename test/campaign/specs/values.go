@@ -2,31 +2,31 @@ package specs
 
 import "strings"
 
-// texts are what a person or a template may put where a name, a path or a word belongs.
-var texts = []string{
+// oddTexts are mistakes in places of names, paths and words.
+var oddTexts = []string{
 	"", " ", "UPPER Case", "-a", "a-", "a..b", "../etc/passwd", "/a/b", "a:b", "ünïcode", "two\nlines", "tab\tbed", "nul\x00byte",
 	"{{ .Values.name }}", "$(NAME)", "'; DROP TABLE", "a@b", "*", "*.example.com", "https://example.com/", "null", "true", "0", "-1",
 	strings.Repeat("a", 64), strings.Repeat("a", 254), strings.Repeat("a.", 130) + "a", "10.0.0.300/99", "1e400", "30s", "-5m", "99999999h",
 	"a/b/c", "kubernetes.io/", "Exists", "NoSchedule", "metadata.nonsense", "status.podIP",
 }
 
-// keys are the same for where a key of a map belongs.
-var keys = []string{
+// oddKeys are mistakes in places of map keys.
+var oddKeys = []string{
 	"", " ", "a b", "-a", "a-", ".", "..", "..a", "a/b/c", "/a", "a/", "ünïcode", "two\nlines", "UPPER_case", "fixpoint.dev/x",
 	"app.kubernetes.io/name", strings.Repeat("a", 64), strings.Repeat("a", 254), strings.Repeat("b", 317), "a=b", "cpu", "kubernetes.io/x", "1", "$(NAME)",
 }
 
-// intOrStrings are numbers, percentages and quantities, most of them none.
-var intOrStrings = []any{
+// oddQuantities are numbers, percentages and quantities, most of them invalid.
+var oddQuantities = []any{
 	"", " ", "abc", "-1", "0", "1", "1 Gi", "1GiB", "1.5", "1.5%", "101%", "100%", "0%", "-5%", "%", "1e400", "1e3", "0x10", "1_000", "１",
 	"99999999999999999999999", ".5", "5.", "+1", "1Ki", "1ki", "1u", "1n", "NaN", "Inf", "1m",
-	// What looks like a quantity and cannot be read, or takes hours to be.
+	// These look like quantities but cannot be parsed, or take hours to parse.
 	"1e1.5", "1E.5", "1e5.", "1e99999999999999999999", "1e-999999999", "1E+2147483647", strings.Repeat("9", 1000), "." + strings.Repeat("0", 1000) + "1",
 	int64(0), int64(-1), int64(1)<<31 - 1, int64(1) << 31, int64(-1) << 31, int64(1<<62 - 1),
 }
 
-// podParts are what may be laid over a pod, well or ill.
-func podParts() []any {
+// podOverrides returns valid and invalid patches of a pod.
+func podOverrides() []any {
 	var parts []any
 	for _, text := range []string{
 		`{}`, `{nonsense: 1}`, `{containers: server}`, `{containers: {}}`, `{containers: [server]}`, `{containers: [{}]}`, `{containers: [null]}`,
@@ -53,7 +53,7 @@ func podParts() []any {
 	} {
 		part, err := Parse(text)
 		if err != nil {
-			panic(err) // the list above is wrong
+			panic(err) // the list is wrong
 		}
 		parts = append(parts, part)
 	}
