@@ -56,7 +56,7 @@ func elementOf(list Schema, item any, index int) (string, bool) {
 	}
 	switch kind {
 	case "set":
-		text, ok := scalar(item)
+		text, ok := keyText(item)
 		return "[=" + text + "]", ok
 	case "map":
 		fields, ok := item.(map[string]any)
@@ -70,7 +70,7 @@ func elementOf(list Schema, item any, index int) (string, bool) {
 			if fallback := list.Items.Schema.Properties[key].Default; !exists && fallback != nil {
 				value, exists = decodeValue(*fallback), true
 			}
-			text, ok := scalar(value)
+			text, ok := keyText(value)
 			if !exists || !ok {
 				return "", false
 			}
@@ -82,11 +82,17 @@ func elementOf(list Schema, item any, index int) (string, bool) {
 	}
 }
 
-func scalar(value any) (string, bool) {
-	switch value.(type) {
-	case nil, map[string]any, []any:
+// keyText renders the value of a key as structured-merge-diff does. Null is not a key.
+func keyText(value any) (string, bool) {
+	switch value := value.(type) {
+	case nil:
 		return "", false
+	case map[string]any:
+		return "", true
+	case []any:
+		return "[]", true
+	default:
+		text, err := json.Marshal(value)
+		return string(text), err == nil
 	}
-	text, err := json.Marshal(value)
-	return string(text), err == nil
 }

@@ -21,59 +21,57 @@ import (
 
 const managerUser = "system:serviceaccount:" + systemNamespace + ":" + managerName
 
-// act is a write of a replica, whether or not it was let in: a request that the API
-// server received, or a call that the cloud decided about.
-type act struct {
+// write is an attempted write of a replica: a request to the API server or to the cloud.
+type write struct {
 	pod  string
 	at   time.Time
 	what string
 }
 
-func (a act) String() string {
+func (a write) String() string {
 	return fmt.Sprintf("%s %s %s", a.at.Format("15:04:05.000000"), a.pod, a.what)
 }
 
-// acts are all writes of the managers since the mark, of Kubernetes and of the cloud,
-// in the order of their times. Those of the Lease are how a leader is found, and not
-// among them; nor are the questions who somebody is, which metrics take.
-func (w *world) acts(since cluster.Mark, from time.Time) []act {
-	w.t.Helper()
-	acts := w.requests(since)
-	for _, e := range w.ledger() {
+// writes returns all writes of the managers since the mark, to Kubernetes and to the cloud, in order of time. It excludes
+// those to the Lease and those that authorize metrics requests.
+func (env *environment) writes(since cluster.Mark, from time.Time) []write {
+	env.t.Helper()
+	acts := env.apiWrites(since)
+	for _, e := range env.ledger() {
 		if strings.HasPrefix(e.Who, managerName) && e.Time.After(from) {
-			acts = append(acts, act{pod: e.Who, at: e.Time, what: e.Method + " " + e.Resource + " in the cloud"})
+			acts = append(acts, write{pod: e.Who, at: e.Time, what: e.Method + " " + e.Resource + " in the cloud"})
 		}
 	}
-	slices.SortStableFunc(acts, func(a, b act) int { return a.at.Compare(b.at) })
+	slices.SortStableFunc(acts, func(a, b write) int { return a.at.Compare(b.at) })
 	return acts
 }
 
-func (w *world) requests(since cluster.Mark) []act {
-	w.t.Helper()
+func (env *environment) apiWrites(since cluster.Mark) []write {
+	env.t.Helper()
 	requests, err := local.Cluster.Audit().Since(since)
-	w.Expect(err).NotTo(HaveOccurred())
-	var acts []act
+	env.Expect(err).NotTo(HaveOccurred())
+	var acts []write
 	for _, r := range requests.By(managerUser).Writes().Except("leases.coordination.k8s.io", "tokenreviews.authentication.k8s.io", "subjectaccessreviews.authorization.k8s.io") {
-		w.Expect(r.Pod).NotTo(BeEmpty(), "%s: the audit log names the pod", r)
-		acts = append(acts, act{pod: r.Pod, at: r.Received, what: r.Verb + " " + r.URI})
+		env.Expect(r.Pod).NotTo(BeEmpty(), "%s: the audit log names the pod", r)
+		acts = append(acts, write{pod: r.Pod, at: r.Received, what: r.Verb + " " + r.URI})
 	}
 	return acts
 }
 
-// firstAct is the first act after a moment that will do.
-func (w *world) firstAct(since cluster.Mark, moment time.Time, will func(act) bool) (act, bool) {
-	w.t.Helper()
-	for _, a := range w.requests(since) {
+// firstWrite returns the first write after a time that fulfills a predicate.
+func (env *environment) firstWrite(since cluster.Mark, moment time.Time, will func(write) bool) (write, bool) {
+	env.t.Helper()
+	for _, a := range env.apiWrites(since) {
 		if a.at.After(moment) && will(a) {
 			return a, true
 		}
 	}
-	return act{}, false
+	return write{}, false
 }
 
-// term is a time for which a process had the Lease.
+// term is a period in which a process held the Lease.
 type term struct {
-	// identity is the process: the pod's name and something random.
+	// identity is the name of the pod and a random suffix.
 	identity string
 	from     time.Time
 }
@@ -83,22 +81,22 @@ func (t term) pod() string {
 	return pod
 }
 
-// leaseHistory is who had the Lease, one after the other.
+// leaseHistory lists the holders of the Lease in order.
 type leaseHistory struct {
 	mu    sync.Mutex
 	terms []term
 }
 
-// watchLease follows the Lease until the test ends.
-func (w *world) watchLease() *leaseHistory {
+// watchLease records the holders until the test ends.
+func (env *environment) watchLease() *leaseHistory {
 	h := &leaseHistory{}
-	ctx, cancel := context.WithCancel(w.ctx)
-	w.t.Cleanup(cancel)
+	ctx, cancel := context.WithCancel(env.ctx)
+	env.t.Cleanup(cancel)
 	go wait.UntilWithContext(ctx, h.follow, interval)
 	return h
 }
 
-// follow watches until the API server ends the watch. A watch begins with what is there.
+// follow watches until the API server closes the watch.
 func (h *leaseHistory) follow(ctx context.Context) {
 	watcher, err := api.Watch(ctx, &coordinationv1.LeaseList{}, client.InNamespace(systemNamespace), client.MatchingFields{"metadata.name": controllers.LeaderElectionID})
 	if err != nil {
@@ -121,12 +119,11 @@ func (h *leaseHistory) note(t term) {
 	}
 }
 
-// overlaps are the acts of a leader after the first act of its successor, and those of
-// pods that did not lead.
-func (h *leaseHistory) overlaps(acts []act) []act {
+// overlaps returns writes of a leader after the first write of its successor, and writes of pods that did not lead.
+func (h *leaseHistory) overlaps(acts []write) []write {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var late []act
+	var late []write
 	latest := 0
 	for _, a := range acts {
 		index := h.termOf(a)
@@ -138,9 +135,9 @@ func (h *leaseHistory) overlaps(acts []act) []act {
 	return late
 }
 
-// began is when the one who acted had got the Lease; the zero time if it had not. A
-// process that is gone may have sent what arrives now, and its pod may lead again.
-func (h *leaseHistory) began(a act) time.Time {
+// termStart returns when the writer acquired the Lease, or the zero time if it did not. A request of an exited process can
+// arrive late, and its pod may lead again.
+func (h *leaseHistory) termStart(a write) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if index := h.termOf(a); index >= 0 {
@@ -149,9 +146,8 @@ func (h *leaseHistory) began(a act) time.Time {
 	return time.Time{}
 }
 
-// termOf is the last term of the pod that had begun by the time of the act, -1 if none
-// had. The times are those of one machine.
-func (h *leaseHistory) termOf(a act) int {
+// termOf returns the last term of the pod that had started at the time of the write, or -1.
+func (h *leaseHistory) termOf(a write) int {
 	for i := len(h.terms) - 1; i >= 0; i-- {
 		if h.terms[i].pod() == a.pod && !h.terms[i].from.After(a.at) {
 			return i

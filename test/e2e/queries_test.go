@@ -23,8 +23,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// quiet is how long nothing must happen for a test to say that nothing does.
-const quiet = 3 * time.Second
+// quietPeriod is how long something must not happen.
+const quietPeriod = 3 * time.Second
 
 func quantity(text string) resource.Quantity { return resource.MustParse(text) }
 
@@ -51,8 +51,8 @@ func podsOf(server *v1alpha1.MCPServer) client.MatchingLabels {
 	return client.MatchingLabels{"app.kubernetes.io/name": server.Name}
 }
 
-// lastWords are the termination message of a container of the pod.
-func lastWords(pod *corev1.Pod) string {
+// terminationMessage returns the termination message of a container of the pod.
+func terminationMessage(pod *corev1.Pod) string {
 	for _, c := range pod.Status.ContainerStatuses {
 		for _, state := range []corev1.ContainerState{c.State, c.LastTerminationState} {
 			if state.Terminated != nil && state.Terminated.Message != "" {
@@ -63,18 +63,18 @@ func lastWords(pod *corev1.Pod) string {
 	return ""
 }
 
-// revision counts the rollouts of a Deployment.
-func (w *world) revision(name string) int64 {
+// revision returns the number of rollouts of a Deployment.
+func (env *environment) revision(name string) int64 {
 	var deployment appsv1.Deployment
-	w.Expect(api.Get(w.ctx, w.key(name), &deployment)).To(Succeed())
+	env.Expect(api.Get(env.ctx, env.key(name), &deployment)).To(Succeed())
 	revision, err := strconv.ParseInt(deployment.Annotations["deployment.kubernetes.io/revision"], 10, 64)
-	w.Expect(err).NotTo(HaveOccurred())
+	env.Expect(err).NotTo(HaveOccurred())
 	return revision
 }
 
-func (w *world) events(reason string) []eventsv1.Event {
+func (env *environment) events(reason string) []eventsv1.Event {
 	var list eventsv1.EventList
-	w.Expect(api.List(w.ctx, &list, client.InNamespace(w.namespace))).To(Succeed())
+	env.Expect(api.List(env.ctx, &list, client.InNamespace(env.namespace))).To(Succeed())
 	var found []eventsv1.Event
 	for _, e := range list.Items {
 		if e.Reason == reason {
@@ -84,10 +84,10 @@ func (w *world) events(reason string) []eventsv1.Event {
 	return found
 }
 
-// managers are the manager's pods that are not on their way out.
-func (w *world) managers() []corev1.Pod {
+// managers returns the manager's pods that are not terminating.
+func (env *environment) managers() []corev1.Pod {
 	var list corev1.PodList
-	w.Expect(api.List(w.ctx, &list, client.InNamespace(systemNamespace), client.MatchingLabels{"control-plane": "controller-manager"})).To(Succeed())
+	env.Expect(api.List(env.ctx, &list, client.InNamespace(systemNamespace), client.MatchingLabels{"control-plane": "controller-manager"})).To(Succeed())
 	var live []corev1.Pod
 	for _, pod := range list.Items {
 		if pod.DeletionTimestamp == nil {
@@ -97,7 +97,7 @@ func (w *world) managers() []corev1.Pod {
 	return live
 }
 
-// holder is the pod that the Lease names, and "" for none.
+// holder returns the pod that holds the Lease, or an empty string.
 func holder() (string, error) {
 	var lease coordinationv1.Lease
 	if err := api.Get(context.Background(), client.ObjectKey{Namespace: systemNamespace, Name: controllers.LeaderElectionID}, &lease); err != nil {
@@ -107,38 +107,38 @@ func holder() (string, error) {
 	return name, nil
 }
 
-// leader is the pod that leads.
-func (w *world) leader() corev1.Pod {
-	w.t.Helper()
+// leader returns the pod that leads.
+func (env *environment) leader() corev1.Pod {
+	env.t.Helper()
 	var leader corev1.Pod
-	w.Eventually(func(g Gomega) {
+	env.Eventually(func(g Gomega) {
 		name, err := holder()
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(name).NotTo(BeEmpty())
-		g.Expect(api.Get(w.ctx, client.ObjectKey{Namespace: systemNamespace, Name: name}, &leader)).To(Succeed())
+		g.Expect(api.Get(env.ctx, client.ObjectKey{Namespace: systemNamespace, Name: name}, &leader)).To(Succeed())
 		g.Expect(leader.DeletionTimestamp).To(BeNil())
 	}).Should(Succeed())
 	return leader
 }
 
-func (w *world) cloudPod() corev1.Pod {
+func (env *environment) cloudPod() corev1.Pod {
 	var list corev1.PodList
-	w.Expect(api.List(w.ctx, &list, client.InNamespace(cloudNamespace))).To(Succeed())
-	w.Expect(list.Items).NotTo(BeEmpty())
+	env.Expect(api.List(env.ctx, &list, client.InNamespace(cloudNamespace))).To(Succeed())
+	env.Expect(list.Items).NotTo(BeEmpty())
 	return list.Items[0]
 }
 
-// cloudGet asks the admin API of the fake cloud.
-func (w *world) cloudGet(path string) ([]byte, error) {
-	return clientset.CoreV1().Pods(cloudNamespace).ProxyGet("http", w.cloudPod().Name, "7443", path, nil).DoRaw(w.ctx)
+// cloudGet sends a request to the admin API of the fake cloud.
+func (env *environment) cloudGet(path string) ([]byte, error) {
+	return clientset.CoreV1().Pods(cloudNamespace).ProxyGet("http", env.cloudPod().Name, "7443", path, nil).DoRaw(env.ctx)
 }
 
-// ledger is every call that could have changed something in the cloud.
-func (w *world) ledger() []fakecloud.Entry {
-	w.t.Helper()
+// ledger returns all mutating calls to the cloud.
+func (env *environment) ledger() []fakecloud.Entry {
+	env.t.Helper()
 	var entries []fakecloud.Entry
-	w.Eventually(func(g Gomega) {
-		content, err := w.cloudGet("/_admin/ledger")
+	env.Eventually(func(g Gomega) {
+		content, err := env.cloudGet("/_admin/ledger")
 		g.Expect(err).NotTo(HaveOccurred())
 		entries = nil
 		g.Expect(json.Unmarshal(content, &entries)).To(Succeed())

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// tunables are settings of the kernel that a kubelet wants for itself, and would set
-// for the whole machine. Files with these values stand over them in the sandbox.
+// tunables are kernel settings that a kubelet requires and would set for the whole machine. In the sandbox, files with
+// these values are mounted over them.
 var tunables = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -19,16 +19,16 @@ var tunables = map[string]string{
 	"kernel/keys/root_maxbytes": "25000000",
 }
 
-// furnish arranges the fresh namespaces of a sandbox.
-func furnish(state string) error {
-	// Nothing that is mounted here is seen outside; within, containers share it.
+// setUpNamespaces prepares the new namespaces of a sandbox.
+func setUpNamespaces(state string) error {
+	// Mounts are invisible outside and shared with containers.
 	if err := mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE); err != nil {
 		return err
 	}
 	if err := mount("proc", "/proc", "proc", 0); err != nil {
 		return err
 	}
-	// Programs keep sockets, locks and logs here, at paths that they do not let choose.
+	// Programs keep sockets, locks and logs at these fixed paths.
 	for _, dir := range []string{"/run", "/var/log"} {
 		if err := mount("tmpfs", dir, "tmpfs", 0); err != nil {
 			return err
@@ -40,12 +40,12 @@ func furnish(state string) error {
 	if err := mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED); err != nil {
 		return err
 	}
-	return makeNetwork()
+	return createNetwork()
 }
 
 func coverTunables(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("making a folder: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	for name, value := range tunables {
 		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "."))

@@ -11,37 +11,37 @@ import (
 
 const statePrefix = "fixpoint-e2e-"
 
-// state is the folder of one run. It is locked for as long as the run lives, so that
-// the next one can remove what a killed run left.
-type state struct {
-	dir  string
+// stateDir is the directory of one run. Its lock is held during the run, so that the next run can remove the directories
+// of killed runs.
+type stateDir struct {
+	path string
 	lock *os.File
 }
 
-func newState() (*state, error) {
+func newStateDir() (*stateDir, error) {
 	removeAbandoned()
 	dir, err := os.MkdirTemp("", statePrefix)
 	if err != nil {
-		return nil, fmt.Errorf("making a folder: %w", err)
+		return nil, fmt.Errorf("creating a directory: %w", err)
 	}
-	// Containers look through it for their roots.
+	// Containers access their root file systems through it.
 	if err := os.Chmod(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("making a folder: %w", err)
+		return nil, fmt.Errorf("creating a directory: %w", err)
 	}
 	lock, err := lockfile.New(dir + ".lock")
 	if err != nil {
 		return nil, fmt.Errorf("locking %s: %w", dir, err)
 	}
-	return &state{dir: dir, lock: lock}, nil
+	return &stateDir{path: dir, lock: lock}, nil
 }
 
-func (s *state) remove() {
+func (s *stateDir) remove() {
 	defer s.lock.Close()
 	if os.Getenv(keepVariable) != "" {
-		progress("kept " + s.dir)
+		progress("kept " + s.path)
 		return
 	}
-	if err := errors.Join(os.RemoveAll(s.dir), os.Remove(s.dir+".lock")); err != nil {
+	if err := errors.Join(os.RemoveAll(s.path), os.Remove(s.path+".lock")); err != nil {
 		progress(err.Error())
 	}
 }
@@ -53,11 +53,11 @@ func removeAbandoned() {
 	}
 	for _, path := range locks {
 		lock, err := lockfile.Try(path)
-		if err != nil { // its run is under way
+		if err != nil { // the run is in progress
 			continue
 		}
-		s := &state{dir: path[:len(path)-len(".lock")], lock: lock}
-		_ = os.RemoveAll(s.dir)
+		s := &stateDir{path: path[:len(path)-len(".lock")], lock: lock}
+		_ = os.RemoveAll(s.path)
 		_ = os.Remove(path)
 		_ = lock.Close()
 	}

@@ -11,33 +11,31 @@ import (
 	"syscall"
 )
 
-const groupsRoot = "/sys/fs/cgroup"
+const cgroupRoot = "/sys/fs/cgroup"
 
-// groups are the control groups under which all pods of one node are: a folder of
-// the same name in each hierarchy that the machine has.
-type groups struct{ dirs []string }
+// cgroups are the control groups of all pods of one node: a directory with the same name in each hierarchy.
+type cgroups struct{ dirs []string }
 
-func newGroups(name string) (*groups, error) {
+func newCgroups(name string) (*cgroups, error) {
 	hierarchies, err := hierarchies()
 	if err != nil {
 		return nil, err
 	}
-	g := &groups{}
+	g := &cgroups{}
 	for _, hierarchy := range hierarchies {
 		dir := filepath.Join(hierarchy, name)
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, errors.Join(fmt.Errorf("making a control group: %w", err), g.remove())
+			return nil, errors.Join(fmt.Errorf("creating a control group: %w", err), g.remove())
 		}
 		g.dirs = append(g.dirs, dir)
 	}
 	return g, nil
 }
 
-// hierarchies are the places at which control groups are: one, or with cgroup v1 one
-// for each set of controllers.
+// hierarchies returns the roots of the control groups: one, or with cgroup v1 one per set of controllers.
 func hierarchies() ([]string, error) {
-	if _, err := os.Stat(filepath.Join(groupsRoot, "cgroup.controllers")); err == nil {
-		return []string{groupsRoot}, nil
+	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
+		return []string{cgroupRoot}, nil
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -46,27 +44,26 @@ func hierarchies() ([]string, error) {
 	var found []string
 	for line := range strings.Lines(string(mounts)) {
 		fields := strings.Fields(line)
-		if len(fields) > 3 && (fields[2] == "cgroup" || fields[2] == "cgroup2") && strings.HasPrefix(fields[1], groupsRoot+"/") {
+		if len(fields) > 3 && (fields[2] == "cgroup" || fields[2] == "cgroup2") && strings.HasPrefix(fields[1], cgroupRoot+"/") {
 			found = append(found, fields[1])
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("finding the control groups: none is mounted below %s", groupsRoot)
+		return nil, fmt.Errorf("finding the control groups: none is mounted below %s", cgroupRoot)
 	}
 	return found, nil
 }
 
-// remove removes the groups. Whatever was in them has ended by now; the kernel may
-// take a moment to notice.
-func (g *groups) remove() error {
+// remove removes the control groups. Their processes have exited, but the kernel can be late to notice.
+func (g *cgroups) remove() error {
 	var errs []error
 	for _, dir := range g.dirs {
-		errs = append(errs, removeGroup(dir))
+		errs = append(errs, removeCgroup(dir))
 	}
 	return errors.Join(errs...)
 }
 
-func removeGroup(root string) error {
+func removeCgroup(root string) error {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
