@@ -37,8 +37,9 @@ help: ## Show this help.
 ##@ Try it
 
 .PHONY: run
-run: ## Bring up a local cluster from source with the manager and the samples. SAMPLES=file takes another file.
-	cd test && $(GO) run ./cmd/run $(if $(SAMPLES),-samples "$(abspath $(SAMPLES))")
+run: ## Run a local cluster from source with the manager and the samples (SAMPLES=file: other samples). UNTIL=ready exits once all are Ready.
+	@$(if $(filter-out ready,$(UNTIL)),echo "UNTIL is '$(UNTIL)': the only value is ready" >&2; exit 1)
+	cd test && $(GO) run ./cmd/run $(if $(UNTIL),-until-ready) $(if $(SAMPLES),-samples "$(abspath $(SAMPLES))")
 
 .PHONY: run-current
 run-current: ## Run the manager against your current kubeconfig context; asks first (YES=1: does not).
@@ -101,25 +102,24 @@ test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
 	cd test/chart && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./...
 
-# The manager is crashed and restarted some thousands of times; the race detector would make it days.
+# Without the race detector: with it, crashing and restarting the manager thousands of times takes days.
 .PHONY: test-faults
-test-faults: ## Crash the manager at every call, and a share of what else can go wrong. FAULTS_SEED=n chooses another share.
+test-faults: ## Crash the manager at every call and inject a share of all other faults. FAULTS_SEED=n selects the share.
 	cd test && $(GO) test -v -timeout $(FAULTS_TIMEOUT) ./faults | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
 .PHONY: faults
-faults: ## Everything that can go wrong, in full; says what it will try and how long that takes.
-	@echo "The budget is 5 hours; on two cores that do nothing else about two are needed, half of them for 5,000 simulations."
+faults: ## Run every fault campaign in full, which takes about two hours on two cores.
 	cd test && FAULTS_PAIRS=100 FAULTS_STALE=100 FAULTS_ERRORS=100 FAULTS_SIMULATIONS=5000 FAULTS_CLEAN_SIMULATIONS=300 \
 		$(GO) test -v -timeout 5h ./faults | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
-# Without the race detector, which would make it a quarter of an hour.
+# Without the race detector, which triples the time.
 .PHONY: test-campaign
-test-campaign: ## Try specs from the CRDs' schemas, wrong ones and right ones. FIXPOINT_CAMPAIGN=10 tries ten times as many.
+test-campaign: ## Test invalid and valid specs derived from the CRDs' schemas. FIXPOINT_CAMPAIGN=10 tests ten times as many.
 	cd test && $(GO) test -v -timeout 2h ./campaign | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
-.PHONY: planted
-planted: ## Put known bugs into the code, one at a time, and say which test notices each. BUGS="name..." takes some.
-	cd test && $(GO) run ./cmd/planted $(BUGS)
+.PHONY: mutation
+mutation: ## Apply known bugs to the code, one at a time, and report which test detects each. MUTATIONS="name..." selects some.
+	cd test && $(GO) run ./cmd/mutation $(MUTATIONS)
 
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
@@ -130,11 +130,11 @@ test-image: ## Run the tests of the image, which build it twice for each platfor
 	cd hack/image && $(GO) test -timeout $(CLUSTER_TIMEOUT) ./...
 
 .PHONY: e2e
-e2e: ## Run the tests in real containers, on a node of their own (Linux, root) or on the current cluster (E2E_CLUSTER=current). See docs/e2e.md.
+e2e: ## Run the end-to-end tests on a node of their own (Linux, root) or on the current cluster (E2E_CLUSTER=current). See docs/e2e.md.
 	GO="$(GO)" hack/e2e.sh -v $(ARGS)
 
 .PHONY: e2e-images
-e2e-images: ## Write the images that make e2e needs to bin/e2e, to be loaded into the nodes of a cluster of yours.
+e2e-images: ## Write the images that make e2e needs to bin/e2e, for loading into the nodes of your cluster.
 	@mkdir -p $(BIN)/e2e
 	cd test && E2E_IMAGES_TO=$(BIN)/e2e $(GO) test ./e2e -count=1 -timeout $(CLUSTER_TIMEOUT)
 

@@ -1,4 +1,4 @@
-// Package campaign holds no code, only tests: specs of all kinds that are made from the schemas,
-// against a real API server and the manager. Invalid ones have to be refused with the path of the
-// field, or to show in a condition. Valid ones have to lead to the same state on every way there.
+// Package campaign tests specs that are derived from the CRDs' schemas against a real API server and the manager. An
+// invalid spec must be refused with the path of the field, or be reported in a condition. A valid spec must lead to the
+// same state regardless of the previous spec.
 package campaign

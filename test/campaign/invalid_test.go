@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,15 +21,15 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
-// atOnce is how many requests are under way at the door. The API server works for each.
-const atOnce = 8
+// parallelRequests is the number of concurrent dry runs.
+const parallelRequests = 8
 
-// trial is a spec that may be invalid, and what has to become of it.
+// trial is a possibly invalid spec and how it is sent.
 type trial struct {
-	kind specs.Kind
-	seed string
-	how  way
-	// mutations of the seed: one, or a pair.
+	kind   specs.Kind
+	seed   string
+	method method
+	// mutations of the seed: one or two.
 	mutations []specs.Mutation
 }
 
@@ -37,7 +38,7 @@ func (t trial) String() string {
 	for _, m := range t.mutations {
 		parts = append(parts, m.String())
 	}
-	return fmt.Sprintf("%s of %s %s with %s", t.how, t.kind.Name, t.seed, strings.Join(parts, " and "))
+	return fmt.Sprintf("%s of %s %s with %s", t.method, t.kind.Name, t.seed, strings.Join(parts, " and "))
 }
 
 func (t trial) tree() map[string]any {
@@ -48,13 +49,13 @@ func (t trial) tree() map[string]any {
 	return tree
 }
 
-// tally counts what became of trials.
+// tally counts the results of trials.
 type tally struct {
 	mu sync.Mutex
-	// counts by what was done, such as "of type string".
-	counts map[string]int
-	faults []string
-	letIn  []trial
+	// counts holds the number of trials by result and mutation.
+	counts   map[string]int
+	failures []string
+	accepted []trial
 }
 
 func (c *tally) count(what string) {
@@ -63,37 +64,36 @@ func (c *tally) count(what string) {
 	c.counts[what]++
 }
 
-func (c *tally) fault(format string, args ...any) {
+func (c *tally) fail(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.faults = append(c.faults, fmt.Sprintf(format, args...))
+	c.failures = append(c.failures, fmt.Sprintf(format, args...))
 }
 
-func (c *tally) admit(t trial) {
+func (c *tally) accept(t trial) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.letIn = append(c.letIn, t)
+	c.accepted = append(c.accepted, t)
 }
 
-// singles lists a trial for each mutation of each place, in the first seed that has the place. All are
-// created; some are also brought in another way, which chance says. Of what may stand for any text
-// there is so much that chance chooses a share.
-func singles(kind specs.Kind, times int, random *rand.Rand) []trial {
+// singleTrials returns a trial for each mutation of each location, in the first seed that sets it. All are created, and
+// a random part is also sent by update or apply. Of mutations with arbitrary text, only a share is taken.
+func singleTrials(kind specs.Kind, times int, random *rand.Rand) []trial {
 	var trials []trial
 	tried := map[string]bool{}
 	for _, present := range []bool{true, false} {
 		for _, name := range kind.SeedNames() {
 			for _, m := range specs.Mutations(kind.Schema, kind.Seeds[name]) {
-				id := flat(m.String())
+				id := withoutBrackets(m.String())
 				if m.Present != present || tried[id] {
 					continue
 				}
 				tried[id] = true
-				if !chosen(m, times, random) {
+				if !isSampled(m, times, random) {
 					continue
 				}
 				trials = append(trials, trial{kind, name, byCreate, []specs.Mutation{m}})
-				if other := []way{byUpdate, byApply, byCreate}[random.IntN(3)]; other != byCreate && m.Want == specs.Refused {
+				if other := []method{byUpdate, byApply, byCreate}[random.IntN(3)]; other != byCreate && m.Want == specs.Refused {
 					trials = append(trials, trial{kind, name, other, []specs.Mutation{m}})
 				}
 			}
@@ -107,8 +107,18 @@ func singles(kind specs.Kind, times int, random *rand.Rand) []trial {
 	return trials
 }
 
-// chosen: CI takes one text of many, and places that a seed sets more often than others.
-func chosen(m specs.Mutation, times int, random *rand.Rand) bool {
+var brackets = regexp.MustCompile(`\[[^\[\]]*\]`)
+
+// withoutBrackets makes mutations of different items of a list equal.
+func withoutBrackets(text string) string {
+	for brackets.MatchString(text) {
+		text = brackets.ReplaceAllString(text, "")
+	}
+	return text
+}
+
+// isSampled selects a share of the mutations with arbitrary text, and a larger one of locations that a seed sets.
+func isSampled(m specs.Mutation, times int, random *rand.Rand) bool {
 	if m.What != specs.SomeText && m.What != specs.SomeKey {
 		return true
 	}
@@ -119,175 +129,175 @@ func chosen(m specs.Mutation, times int, random *rand.Rand) bool {
 	return random.IntN(share) < times
 }
 
-// pairs draws two faults of one seed that do not touch each other: both have to be named.
-func pairs(kind specs.Kind, count int, random *rand.Rand) []trial {
-	faults := map[string][]specs.Mutation{}
+// pairedTrials draws pairs of independent mutations of one seed. The refusal must name both fields.
+func pairedTrials(kind specs.Kind, count int, random *rand.Rand) []trial {
+	invalid := map[string][]specs.Mutation{}
 	for name, tree := range kind.Seeds {
-		faults[name] = slices.DeleteFunc(specs.Mutations(kind.Schema, tree), func(m specs.Mutation) bool { return m.Want != specs.Refused })
+		invalid[name] = slices.DeleteFunc(specs.Mutations(kind.Schema, tree), func(m specs.Mutation) bool { return m.Want != specs.Refused })
 	}
 	var trials []trial
 	for len(trials) < count {
 		name := kind.SeedNames()[random.IntN(len(kind.Seeds))]
-		all := faults[name]
+		all := invalid[name]
 		one, other := all[random.IntN(len(all))], all[random.IntN(len(all))]
 		if !one.Path.Covers(other.Path) && !other.Path.Covers(one.Path) {
-			trials = append(trials, trial{kind, name, []way{byCreate, byUpdate}[random.IntN(2)], []specs.Mutation{one, other}})
+			trials = append(trials, trial{kind, name, []method{byCreate, byUpdate}[random.IntN(2)], []specs.Mutation{one, other}})
 		}
 	}
 	return trials
 }
 
-// judge tries one spec at the door.
-func (c *tally) judge(ctx context.Context, d *door, t trial) {
+// runTrial sends one trial as a dry run.
+func (c *tally) runTrial(ctx context.Context, d *dryRun, t trial) {
 	name := "campaign"
-	if t.how == byUpdate {
-		name = existing(t.seed)
+	if t.method == byUpdate {
+		name = storedName(t.seed)
 	}
 	object := build(t.kind.Name, name, t.tree())
-	if t.how == byUpdate {
+	if t.method == byUpdate {
 		object.SetResourceVersion(d.versions[name])
 	}
-	stored, err := d.try(ctx, t.how, t.kind.Name, object, metav1.FieldValidationStrict)
+	stored, err := d.send(ctx, t.method, t.kind.Name, object, metav1.FieldValidationStrict)
 	want := t.mutations[0].Want
 	if err == nil {
-		if broken := isReadable(stored); broken != nil {
-			c.fault("%s: the API server takes it, and no manager can read it: %v", t, broken)
+		if broken := checkDecodable(stored); broken != nil {
+			c.fail("%s: the API server accepts an object that the manager cannot decode: %v", t, broken)
 			return
 		}
 	}
 	switch {
 	case err != nil && !isRefusal(err):
-		c.fault("%s: the API server does not judge: %v", t, err)
-	case err == nil && want == specs.Judged:
-		c.count("let in: " + t.mutations[0].What)
-		c.admit(t)
+		c.fail("%s: the API server fails without a refusal: %v", t, err)
+	case err == nil && want == specs.Undetermined:
+		c.count("accepted: " + t.mutations[0].What)
+		c.accept(t)
 	case err == nil && want == specs.LikeAbsent:
-		c.likeAbsent(ctx, d, t, stored.Object["spec"])
+		c.verifyLikeAbsent(ctx, d, t, stored.Object["spec"])
 	case err == nil:
-		c.fault("%s: the API server takes it", t)
-	case want == specs.Judged || want == specs.LikeAbsent:
+		c.fail("%s: the API server accepts it", t)
+	case want == specs.Undetermined || want == specs.LikeAbsent:
 		c.count("refused: " + t.mutations[0].What)
-		if !namesSome(err) {
-			c.fault("%s: the message names no field: %v", t, err)
+		if !t.refusalRelates(err) {
+			c.fail("%s: the message does not concern the field: %v", t, err)
 		}
 	default:
 		c.count("refused: " + t.mutations[0].What)
 		for _, m := range t.mutations {
-			if !names(err, m.Path) {
-				c.fault("%s: the message does not name %s: %v", t, m.Path, err)
+			if !refusalNames(err, t, m) {
+				c.fail("%s: the message does not name %s: %v", t, m.Path, err)
 			}
 		}
 	}
 	if want == specs.Pruned {
-		c.pruned(ctx, d, t)
+		c.verifyPruned(ctx, d, t)
 	}
 }
 
-// likeAbsent holds a null against the field left out.
-func (c *tally) likeAbsent(ctx context.Context, d *door, t trial, got any) {
+// verifyLikeAbsent checks that null has the same effect as an absent field.
+func (c *tally) verifyLikeAbsent(ctx context.Context, d *dryRun, t trial, got any) {
 	tree := specs.Clone(t.kind.Seeds[t.seed])
-	specs.Furnish(t.kind.Schema, tree, t.mutations[0].Path)
+	specs.CreateParents(t.kind.Schema, tree, t.mutations[0].Path)
 	specs.Remove(tree, t.mutations[0].Path)
-	without, err := d.try(ctx, byCreate, t.kind.Name, build(t.kind.Name, "campaign", tree), metav1.FieldValidationStrict)
+	without, err := d.send(ctx, byCreate, t.kind.Name, build(t.kind.Name, "campaign", tree), metav1.FieldValidationStrict)
 	if err != nil {
-		c.fault("%s: it is taken, and without the field it is not: %v", t, err)
+		c.fail("%s: accepted, but refused without the field: %v", t, err)
 		return
 	}
-	c.count("as if left out: null")
+	c.count("same as absent: null")
 	if !equality.Semantic.DeepEqual(got, without.Object["spec"]) {
-		c.fault("%s: it is stored as\n%v\nand without the field as\n%v", t, got, without.Object["spec"])
+		c.fail("%s: stored as\n%v\nbut without the field as\n%v", t, got, without.Object["spec"])
 	}
 }
 
-// pruned brings an unknown field in where clients do not ask for strictness.
-func (c *tally) pruned(ctx context.Context, d *door, t trial) {
-	stored, err := d.try(ctx, byCreate, t.kind.Name, build(t.kind.Name, "campaign", t.tree()), metav1.FieldValidationIgnore)
+// verifyPruned checks that an unknown field is dropped without strict field validation.
+func (c *tally) verifyPruned(ctx context.Context, d *dryRun, t trial) {
+	stored, err := d.send(ctx, byCreate, t.kind.Name, build(t.kind.Name, "campaign", t.tree()), metav1.FieldValidationIgnore)
 	if err != nil {
-		// What was made to hold the field is not enough by itself.
-		if !isRefusal(err) || !namesSome(err) {
-			c.fault("%s without strictness: %v", t, err)
+		// The parents that were created for the field can be incomplete.
+		if !isRefusal(err) || !t.refusalRelates(err) {
+			c.fail("%s without strict validation: %v", t, err)
 		}
 		return
 	}
 	c.count("dropped: an unknown field")
 	if _, there := specs.Get(stored.Object, t.mutations[0].Path); there {
-		c.fault("%s: the API server stores it", t)
+		c.fail("%s: the API server stores it", t)
 	}
 }
 
-// run tries all, several at once.
-func (c *tally) run(ctx context.Context, d *door, trials []trial) {
+// run runs trials concurrently.
+func (c *tally) run(ctx context.Context, d *dryRun, trials []trial) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
-	for range atOnce {
+	for range parallelRequests {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(trials); i = next.Add(1) - 1 {
-				c.judge(ctx, d, trials[i])
+				c.runTrial(ctx, d, trials[i])
 			}
 		})
 	}
 	workers.Wait()
 }
 
-// atTheDoor tries invalid specs on the API server, and returns those that it lets in.
-func atTheDoor(t *testing.T, kind specs.Kind, pairCount int) ([]trial, map[string]int) {
+// dryRunTrials sends invalid specs to the API server and returns those that it accepts.
+func dryRunTrials(t *testing.T, kind specs.Kind, pairCount int) ([]trial, map[string]int) {
 	t.Helper()
 	g := NewWithT(t)
-	random := chance(t, uint64(len(kind.Name)))
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "door-" + strings.ToLower(kind.Name)}}
+	random := newRandom(t, uint64(len(kind.Name)))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "refused-" + strings.ToLower(kind.Name)}}
 	g.Expect(api.Create(t.Context(), namespace)).To(Succeed())
-	d, err := newDoor(namespace.Name)
+	d, err := newDryRun(namespace.Name)
 	g.Expect(err).NotTo(HaveOccurred())
 	for name, tree := range kind.Seeds {
-		stored, err := d.objects(kind.Name).Create(t.Context(), build(kind.Name, existing(name), specs.Clone(tree)), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-		g.Expect(err).NotTo(HaveOccurred(), "the seed %s", name)
+		stored, err := d.objects(kind.Name).Create(t.Context(), build(kind.Name, storedName(name), specs.Clone(tree)), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		g.Expect(err).NotTo(HaveOccurred(), "seed %s", name)
 		d.versions[stored.GetName()] = stored.GetResourceVersion()
 	}
 
 	began := time.Now()
 	c := &tally{counts: map[string]int{}}
-	trials := append(singles(kind, scale(t), random), pairs(kind, pairCount, random)...)
+	trials := append(singleTrials(kind, scale(t), random), pairedTrials(kind, pairCount, random)...)
 	c.run(t.Context(), d, trials)
 
 	elapsed := time.Since(began)
 	for name := range kind.Seeds {
-		g.Expect(d.objects(kind.Name).Delete(t.Context(), existing(name), metav1.DeleteOptions{})).To(Succeed())
+		g.Expect(d.objects(kind.Name).Delete(t.Context(), storedName(name), metav1.DeleteOptions{})).To(Succeed())
 	}
-	t.Logf("%s: %d specs tried at the door in %.1fs (%.0f/s), %d let in, %d faults",
-		kind.Name, len(trials), elapsed.Seconds(), float64(len(trials))/elapsed.Seconds(), len(c.letIn), len(c.faults))
+	t.Logf("%s: %d dry runs in %.1fs (%.0f/s), %d accepted, %d failures",
+		kind.Name, len(trials), elapsed.Seconds(), float64(len(trials))/elapsed.Seconds(), len(c.accepted), len(c.failures))
 	for _, what := range slices.Sorted(maps.Keys(c.counts)) {
 		t.Logf("  %6d %s", c.counts[what], what)
 	}
-	for _, fault := range c.faults[:min(len(c.faults), maxFaults)] {
+	for _, fault := range c.failures[:min(len(c.failures), maxFailures)] {
 		t.Error(fault)
 	}
-	if len(c.faults) > maxFaults {
-		t.Errorf("and %d more faults", len(c.faults)-maxFaults)
+	if len(c.failures) > maxFailures {
+		t.Errorf("and %d more failures", len(c.failures)-maxFailures)
 	}
-	return c.letIn, c.counts
+	return c.accepted, c.counts
 }
 
-// maxFaults is how many are shown: one mistake often shows in many places.
-const maxFaults = 60
+// maxFailures limits the reported failures: one mistake often affects many locations.
+const maxFailures = 60
 
-// Counts of CI. Most specs of the campaign follow from the schemas and have no count.
+// The number of trials follows from the schemas. These are its bounds.
 const (
-	// wantInvalid is how many specs at least have to be refused, or shown in a condition.
-	wantInvalid = 10000
-	// wantLetIn is how many of those that the door lets in go to the manager, of each kind.
-	wantLetIn = 120
+	// minInvalid is the minimum number of specs that are refused or reported in a condition.
+	minInvalid = 10000
+	// acceptedCount is the number of accepted specs of each kind that are reconciled.
+	acceptedCount = 120
 )
 
-// pairCounts are chosen by what a kind costs the API server.
+// pairCounts depend on the validation cost of each kind.
 var pairCounts = map[string]int{"AppService": 1500, "MCPServer": 500, "SecureStorage": 1500}
 
 func TestInvalidSpecs(t *testing.T) {
 	invalid := 0
-	letIn := map[string][]trial{}
+	accepted := map[string][]trial{}
 	for _, kind := range kinds {
-		t.Run("door/"+kind.Name, func(t *testing.T) {
-			admitted, counts := atTheDoor(t, kind, pairCounts[kind.Name]*scale(t))
-			letIn[kind.Name] = admitted
+		t.Run("refused/"+kind.Name, func(t *testing.T) {
+			admitted, counts := dryRunTrials(t, kind, pairCounts[kind.Name]*scale(t))
+			accepted[kind.Name] = admitted
 			for what, count := range counts {
 				if strings.HasPrefix(what, "refused: ") {
 					invalid += count
@@ -295,14 +305,14 @@ func TestInvalidSpecs(t *testing.T) {
 			}
 		})
 	}
-	// Only now, because it would change what updates are tried on.
-	w := newWorld(t)
+	// This would change the stored objects that dry runs update.
+	env := newEnvironment(t)
 	for _, kind := range kinds {
-		t.Run("let in/"+kind.Name, func(t *testing.T) { invalid += w.liveWith(t, kind, letIn[kind.Name]) })
+		t.Run("accepted/"+kind.Name, func(t *testing.T) { invalid += env.reconcileAccepted(t, kind, accepted[kind.Name]) })
 	}
-	w.expectNoPanics()
-	t.Logf("%d invalid specs refused or shown in a condition", invalid)
-	if invalid < wantInvalid {
-		t.Errorf("%d invalid specs: they have to be %d at least", invalid, wantInvalid)
+	env.expectNoPanics()
+	t.Logf("%d invalid specs refused or reported in a condition", invalid)
+	if invalid < minInvalid {
+		t.Errorf("%d invalid specs, want at least %d", invalid, minInvalid)
 	}
 }

@@ -25,17 +25,17 @@ import (
 
 const (
 	crdFolder = "../../config/crd/bases"
-	// patience is how long a test waits for what is bound to come.
-	patience = time.Minute
+	// timeout limits every wait.
+	timeout  = time.Minute
 	interval = 20 * time.Millisecond
 )
 
-// seed makes everything that is left to chance: the same seed, the same specs in the same order.
-var seed = flag.Uint64("campaign.seed", 1, "`seed` of the specs that are chosen at random")
+// seed determines the specs and their order.
+var seed = flag.Uint64("campaign.seed", 1, "`seed` of the random specs")
 
 var (
 	shared *cluster.Cluster
-	// api is the client by which tests act and look.
+	// api is the client of the tests.
 	api   client.WithWatch
 	kinds []specs.Kind
 )
@@ -43,8 +43,8 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard()) // client-go tells there of every watch that ends with a manager
-	SetDefaultEventuallyTimeout(patience)
+	klog.SetLogger(logr.Discard()) // client-go logs every watch that ends with a manager
+	SetDefaultEventuallyTimeout(timeout)
 	SetDefaultEventuallyPollingInterval(interval)
 	var err error
 	kinds, err = specs.Read(crdFolder)
@@ -66,11 +66,11 @@ func must(err error) {
 	}
 }
 
-// gatewayCRDs is where the definitions of the Gateway API lie: in the module that their Go types are of.
+// gatewayCRDs returns the CRDs of the Gateway API, which are part of its module.
 func gatewayCRDs() ([]string, error) {
 	folder, err := exec.CommandContext(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
 	if err != nil {
-		return nil, fmt.Errorf("looking for the module of the Gateway API: %w", err)
+		return nil, fmt.Errorf("finding the module of the Gateway API: %w", err)
 	}
 	var files []string
 	for _, name := range []string{"gateways", "httproutes"} {
@@ -79,7 +79,7 @@ func gatewayCRDs() ([]string, error) {
 	return files, nil
 }
 
-// scale is how many times the counts of CI are run: FIXPOINT_CAMPAIGN=10 for ten times as many.
+// scale returns the factor for the number of trials: FIXPOINT_CAMPAIGN=10 runs ten times as many.
 func scale(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("FIXPOINT_CAMPAIGN")
@@ -88,18 +88,18 @@ func scale(t *testing.T) int {
 	}
 	times, err := strconv.Atoi(text)
 	if err != nil || times < 1 {
-		t.Fatalf("FIXPOINT_CAMPAIGN is %q: write how many times the counts of CI are to be run, such as 10", text)
+		t.Fatalf("FIXPOINT_CAMPAIGN is %q, want a factor such as 10", text)
 	}
 	return times
 }
 
-// chance is what a part of the campaign draws from. Parts do not disturb each other.
-func chance(t *testing.T, part uint64) *rand.Rand {
+// newRandom returns an independent random source for each part of the campaign.
+func newRandom(t *testing.T, part uint64) *rand.Rand {
 	t.Helper()
-	t.Logf("seed %d: -campaign.seed=%[1]d runs the same again", *seed)
-	return chanceOf(part)
+	t.Logf("seed %d; replay with -campaign.seed=%[1]d", *seed)
+	return randomOf(part)
 }
 
-func chanceOf(part uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(*seed, part)) //nolint:gosec // chance has to be repeatable here
+func randomOf(part uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(*seed, part)) //nolint:gosec // it must be reproducible
 }

@@ -20,12 +20,12 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
-// object is one of our kinds as a user has it: a name, and specs that are put there.
+// object is an object of a Fixpoint kind under test.
 type object struct {
 	client dynamic.Interface
-	// seen is a cache, which costs the API server nothing to look at.
-	seen client.Reader
-	kind string
+	// cache serves reads without requests to the API server.
+	cache client.Reader
+	kind  string
 	types.NamespacedName
 }
 
@@ -35,8 +35,7 @@ func (o object) access() dynamic.ResourceInterface {
 	return o.client.Resource(v1alpha1.SchemeGroupVersion.WithResource(strings.ToLower(o.kind) + "s")).Namespace(o.Namespace)
 }
 
-// put makes the object, or gives the one that is there another spec, and returns it. It does what
-// `kubectl replace` does.
+// put creates the object or replaces its spec, like `kubectl replace`.
 func (o object) put(ctx context.Context, spec any) (*unstructured.Unstructured, error) {
 	for {
 		tree := specs.Clone(map[string]any{"spec": spec})
@@ -55,14 +54,13 @@ func (o object) put(ctx context.Context, spec any) (*unstructured.Unstructured, 
 	}
 }
 
-// until looks at the object until it is as it is waited for, since a generation of it, and says at
-// last how it was.
-func (o object) until(ctx context.Context, since int64, is func(*unstructured.Unstructured) bool) error {
+// waitUntil waits until the object has at least the given generation and fulfills a predicate.
+func (o object) waitUntil(ctx context.Context, since int64, is func(*unstructured.Unstructured) bool) error {
 	live := build(o.kind, o.Name, map[string]any{})
-	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
-		err := o.seen.Get(ctx, o.NamespacedName, live)
+	err := wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(ctx context.Context) (bool, error) {
+		err := o.cache.Get(ctx, o.NamespacedName, live)
 		if apierrors.IsNotFound(err) {
-			return false, nil // it was made a moment ago
+			return false, nil // the cache can lag behind the creation
 		}
 		return err == nil && live.GetGeneration() >= since && is(live), err
 	})
@@ -72,26 +70,26 @@ func (o object) until(ctx context.Context, since int64, is func(*unstructured.Un
 	return nil
 }
 
-// settles waits until the object, with its generation, is ready or says why it does not become so.
-func (o object) settles(ctx context.Context, since int64) (*unstructured.Unstructured, error) {
+// waitSettled waits until the object is Ready or reports why it does not become Ready.
+func (o object) waitSettled(ctx context.Context, since int64) (*unstructured.Unstructured, error) {
 	var settled *unstructured.Unstructured
-	err := o.until(ctx, since, func(live *unstructured.Unstructured) bool {
+	err := o.waitUntil(ctx, since, func(live *unstructured.Unstructured) bool {
 		settled = live
 		return isSettled(live)
 	})
 	return settled, err
 }
 
-// remove deletes the object, and returns when it is gone.
+// remove deletes the object and waits until it is gone.
 func (o object) remove(ctx context.Context) error {
 	if err := o.access().Delete(ctx, o.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting %s: %w", o, err)
 	}
 	live, isAbandoned := build(o.kind, o.Name, map[string]any{}), false
-	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
-		err := o.seen.Get(ctx, o.NamespacedName, live)
+	err := wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(ctx context.Context) (bool, error) {
+		err := o.cache.Get(ctx, o.NamespacedName, live)
 		if apierrors.IsNotFound(err) {
-			return o.isGone(ctx) // it may have been made a moment ago
+			return o.isGone(ctx) // the cache can lag behind the creation
 		}
 		if err == nil && !isAbandoned && waitsForCredentials(live) {
 			isAbandoned = true
@@ -100,12 +98,12 @@ func (o object) remove(ctx context.Context) error {
 		return false, err
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for %s to go: %w; it is %s", o, err, describe(live))
+		return fmt.Errorf("waiting for %s to be deleted: %w; it is %s", o, err, describe(live))
 	}
 	return nil
 }
 
-// isGone asks the API server.
+// isGone reads from the API server.
 func (o object) isGone(ctx context.Context) (bool, error) {
 	_, err := o.access().Get(ctx, o.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -114,13 +112,12 @@ func (o object) isGone(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// waitsForCredentials says whether a SecureStorage cannot be deleted because nobody knows, without its
-// credentials, what of it is in the cloud.
+// waitsForCredentials reports whether a deletion of a SecureStorage waits because its credentials are missing.
 func waitsForCredentials(live *unstructured.Unstructured) bool {
 	return live.GetDeletionTimestamp() != nil && conditions(live)["Ready"].Reason == v1alpha1.ReasonCredentialsMissing
 }
 
-// abandon gives up what cannot be reached, as a person does who reads why a deletion waits.
+// abandon sets the annotation that ends such a deletion.
 func (o object) abandon(ctx context.Context) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, v1alpha1.AnnotationAbandon)
 	if _, err := o.access().Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -129,8 +126,7 @@ func (o object) abandon(ctx context.Context) error {
 	return nil
 }
 
-// watchKinds is a cache of the objects of our kinds and of what is made for them, as they are, for the
-// time of a test.
+// watchKinds returns a cache of all objects and children for the duration of a test.
 func watchKinds(t *testing.T) client.Reader {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -157,7 +153,7 @@ func watchKinds(t *testing.T) client.Reader {
 	return watched
 }
 
-// conditions of an object, by their types.
+// conditions returns the conditions of an object by type.
 func conditions(live *unstructured.Unstructured) map[string]metav1.Condition {
 	raw, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
 	text, err := json.Marshal(raw)
@@ -175,34 +171,34 @@ func conditions(live *unstructured.Unstructured) map[string]metav1.Condition {
 	return all
 }
 
-// isSeen says whether the status is about the spec.
-func isSeen(live *unstructured.Unstructured) bool {
+// isObserved reports whether the status observes the current generation.
+func isObserved(live *unstructured.Unstructured) bool {
 	observed, _, _ := unstructured.NestedInt64(live.Object, "status", "observedGeneration")
 	return observed == live.GetGeneration() && conditions(live)["Ready"].ObservedGeneration == live.GetGeneration()
 }
 
-// isReady says whether all is as the spec declares.
+// isReady reports whether Ready is True for the current generation.
 func isReady(live *unstructured.Unstructured) bool {
-	return isSeen(live) && conditions(live)["Ready"].Status == metav1.ConditionTrue
+	return isObserved(live) && conditions(live)["Ready"].Status == metav1.ConditionTrue
 }
 
-// passing are the reasons of what is only a matter of time.
-var passing = map[string]bool{
+// transientReasons are reasons of conditions that change without further action.
+var transientReasons = map[string]bool{
 	v1alpha1.ReasonProgressing: true, v1alpha1.ReasonRolloutProgressing: true, v1alpha1.ReasonRecreating: true, v1alpha1.ReasonPruning: true,
 	v1alpha1.ReasonProtocolPending: true, v1alpha1.ReasonCreating: true, v1alpha1.ReasonUpdating: true, v1alpha1.ReasonWaitingForPrincipal: true,
 	v1alpha1.ReasonGranting: true, v1alpha1.ReasonPropagating: true, v1alpha1.ReasonEncrypting: true, v1alpha1.ReasonOperationInProgress: true,
 	v1alpha1.ReasonThrottled: true, v1alpha1.ReasonEncryptionDrifted: true, v1alpha1.ReasonAPIUnavailable: true,
 }
 
-// isSettled says whether it is ready, or says why it does not become so.
+// isSettled reports whether the object is Ready or reports why it does not become Ready.
 func isSettled(live *unstructured.Unstructured) bool {
-	return isSeen(live) && !passing[conditions(live)["Ready"].Reason]
+	return isObserved(live) && !transientReasons[conditions(live)["Ready"].Reason]
 }
 
-// describe is for messages.
+// describe returns the spec and the status for error messages.
 func describe(live *unstructured.Unstructured) string {
 	if live == nil {
-		return "not there"
+		return "absent"
 	}
 	text, err := json.Marshal(map[string]any{"generation": live.GetGeneration(), "spec": live.Object["spec"], "status": live.Object["status"]})
 	if err != nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
-// state is what there is to see of an object and of what was made for it, without what differs from
-// one object to the next by its nature: identities, versions, times and addresses.
+// state is the observable state of an object and its children, without values that differ between objects: UIDs,
+// versions, times and addresses.
 type state map[string]any
 
-// stateOf reads the state of an object, from the API server or from a cache.
-func (w *world) stateOf(ctx context.Context, from client.Reader, o object) (state, error) {
+// stateOf reads the state of an object from the API server or from a cache.
+func (env *environment) stateOf(ctx context.Context, from client.Reader, o object) (state, error) {
 	live := build(o.kind, o.Name, map[string]any{})
 	if err := from.Get(ctx, o.NamespacedName, live); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", o, err)
@@ -44,12 +44,12 @@ func (w *world) stateOf(ctx context.Context, from client.Reader, o object) (stat
 	}
 	names := []string{o.Namespace, "NAMESPACE", string(live.GetUID()), "UID"}
 	if o.kind == "SecureStorage" {
-		names = append(names, w.cloudState(live, s)...)
+		names = append(names, env.cloudState(live, s)...)
 	}
-	return s.without(live, names)
+	return s.normalized(live, names)
 }
 
-// ownState is that of the object itself: its spec is given, and the rest the controller writes.
+// ownState returns the status, the finalizers and the managed fields of the object itself.
 func ownState(live *unstructured.Unstructured) map[string]any {
 	status, _ := runtime.DeepCopyJSONValue(live.Object["status"]).(map[string]any)
 	for _, field := range []string{"observedGeneration", "waitingSince"} {
@@ -65,11 +65,10 @@ func ownState(live *unstructured.Unstructured) map[string]any {
 	return map[string]any{"status": status, "finalizers": live.GetFinalizers(), "managers": managers(live)}
 }
 
-// childState is that of a child: all that the controller and the API server make of a spec, and who
-// holds which field.
+// childState returns the fields and the managed fields of a child.
 func childState(live *unstructured.Unstructured) map[string]any {
 	child := live.DeepCopy()
-	// What the applier notes for itself holds the identity of the object.
+	// The applier's record contains the owner's UID.
 	annotations := child.GetAnnotations()
 	maps.DeleteFunc(annotations, func(key, _ string) bool { return strings.HasPrefix(key, "ssa.fixpoint.dev/") })
 	child.SetAnnotations(annotations)
@@ -90,8 +89,8 @@ func childState(live *unstructured.Unstructured) map[string]any {
 	return state
 }
 
-// managers are the fields that each field manager of ours holds. What was handed over to others, the
-// number of pods where nobody declares it, hangs on what was declared before.
+// managers returns the fields that each Fixpoint field manager owns. The manager of a hand-over is ignored, because it
+// depends on the previous spec.
 func managers(live *unstructured.Unstructured) map[string]string {
 	const ours, handover = "fixpoint-", "-handover"
 	all := map[string]string{}
@@ -103,16 +102,16 @@ func managers(live *unstructured.Unstructured) map[string]string {
 	return all
 }
 
-// cloudState adds what the cloud has for a SecureStorage, and returns which names to put others for.
-func (w *world) cloudState(live *unstructured.Unstructured, s state) []string {
+// cloudState adds the cloud resources of a SecureStorage, and returns names and their placeholders.
+func (env *environment) cloudState(live *unstructured.Unstructured, s state) []string {
 	name, _, _ := unstructured.NestedString(live.Object, "status", "accountName")
 	grant, _, _ := unstructured.NestedString(live.Object, "status", "grantID")
-	account, there := w.cloud.Account(name)
+	account, there := env.cloud.Account(name)
 	if !there {
 		s["cloud account"] = "none"
 		return nil
 	}
-	// A tag that is no longer declared stays, because it may be somebody else's by now.
+	// Tags that are no longer declared remain, because another client may own them.
 	declared, _, _ := unstructured.NestedStringMap(live.Object, "spec", "tags")
 	maps.DeleteFunc(account.Tags, func(key, _ string) bool {
 		_, isDeclared := declared[key]
@@ -123,12 +122,12 @@ func (w *world) cloudState(live *unstructured.Unstructured, s state) []string {
 		"settings": account.Settings, "kind": account.Kind, "location": account.Location,
 	}
 	var grants []string
-	for _, a := range w.cloud.State().Assignments {
+	for _, a := range env.cloud.State().Assignments {
 		if a.PrincipalID == account.Identity.PrincipalID {
 			grants = append(grants, a.Role+" at "+a.Scope)
 		}
 	}
-	for _, vault := range w.cloud.State().Vaults {
+	for _, vault := range env.cloud.State().Vaults {
 		for _, policy := range vault.Policies {
 			if policy.ObjectID == account.Identity.PrincipalID {
 				grants = append(grants, fmt.Sprintf("policy %v of %s", policy.Permissions, vault.Name))
@@ -140,9 +139,9 @@ func (w *world) cloudState(live *unstructured.Unstructured, s state) []string {
 	return []string{account.Name, "ACCOUNT", account.Identity.PrincipalID, "PRINCIPAL", grant[strings.LastIndex(grant, "/")+1:], "GRANT"}
 }
 
-// without puts others in place of names, and takes out the number of pods where nobody declares it:
-// then it is what it was.
-func (s state) without(live *unstructured.Unstructured, names []string) (state, error) {
+// normalized replaces names by placeholders and removes the number of replicas if the spec does not declare it, because
+// then it depends on the previous spec.
+func (s state) normalized(live *unstructured.Unstructured, names []string) (state, error) {
 	if _, declared := specs.Get(live.Object, specs.Path{"spec", "replicas"}); !declared {
 		if deployment, ok := s["Deployment "+live.GetName()].(map[string]any); ok {
 			specs.Remove(deployment, specs.Path{"spec", "replicas"})
@@ -154,7 +153,7 @@ func (s state) without(live *unstructured.Unstructured, names []string) (state, 
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
-		return nil, fmt.Errorf("writing a state: %w", err)
+		return nil, fmt.Errorf("encoding a state: %w", err)
 	}
 	var pairs []string
 	for i := 0; i+1 < len(names); i += 2 {
@@ -164,15 +163,15 @@ func (s state) without(live *unstructured.Unstructured, names []string) (state, 
 	}
 	var plain state
 	if err := json.Unmarshal([]byte(strings.NewReplacer(pairs...).Replace(string(text))), &plain); err != nil {
-		return nil, fmt.Errorf("reading a state: %w", err)
+		return nil, fmt.Errorf("decoding a state: %w", err)
 	}
 	return plain, nil
 }
 
-// differs says in words how two states differ; nothing if they do not.
-func (s state) differs(other state) string { return cmp.Diff(map[string]any(s), map[string]any(other)) }
+// diff describes how two states differ, or returns an empty string.
+func (s state) diff(other state) string { return cmp.Diff(map[string]any(s), map[string]any(other)) }
 
-// versions are the resource versions of an object and all that was made for it.
+// versions returns the resource versions of an object and its children.
 func versions(ctx context.Context, o object) (map[string]string, error) {
 	live, err := o.access().Get(ctx, o.Name, metav1.GetOptions{})
 	if err != nil {

@@ -21,48 +21,47 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
-// Counts of CI: how many chains there are of each kind, and how many specs follow one another in one.
+// chainCounts are the number of chains of each kind and the number of specs in each.
 var chainCounts = map[string]struct{ chains, length int }{
 	"AppService":    {20, 12},
 	"MCPServer":     {20, 12},
 	"SecureStorage": {10, 6},
 }
 
-// wantTransitions is how many changes of a spec at least have to lead to the right state.
-const wantTransitions = 1000
+// minTransitions is the minimum number of spec changes.
+const minTransitions = 1000
 
-// chainsAtATime is how many are under way. More would only wait for each other.
-const chainsAtATime = 16
+// parallelChains is the number of concurrent chains.
+const parallelChains = 16
 
-// rollbackEvery is after how many specs of a chain a bad one is tried and taken back.
+// rollbackEvery is the number of specs per rollback of a bad spec.
 const rollbackEvery = 2
 
-// results count what chains have come to.
+// results counts the transitions of all chains.
 type results struct {
 	transitions, differentials, rollbacks, refused, redrawn atomic.Int64
 }
 
-// TestValidSpecs lets objects go from spec to spec, and holds the state after each against that of a
-// new object with the same spec: so every state is a function of the spec alone. Now and then a bad
-// spec comes between, and when it is taken back the state has to be what it was. In the end a manager
-// that knows nothing finds nothing to do.
+// TestValidSpecs changes objects from spec to spec. After each change the state must equal that of a new object with
+// the same spec. Repeatedly a bad spec is applied and reverted, after which the state must be the previous one. At the
+// end a manager with empty caches must not write.
 func TestValidSpecs(t *testing.T) {
-	w := newWorld(t)
+	env := newEnvironment(t)
 	g := NewWithT(t)
-	_, err := w.cloud.SeedKey("fixpoint-demo", "other", fakecloud.KeySpec{})
+	_, err := env.cloud.SeedKey("fixpoint-demo", "other", fakecloud.KeySpec{})
 	g.Expect(err).NotTo(HaveOccurred())
 	r, began := &results{}, time.Now()
-	t.Logf("seed %d: -campaign.seed=%[1]d runs the same again", *seed)
+	t.Logf("seed %d; replay with -campaign.seed=%[1]d", *seed)
 	var chains sync.WaitGroup
 	var mu sync.Mutex
-	places := make(chan struct{}, chainsAtATime)
+	places := make(chan struct{}, parallelChains)
 	var ended []object
 	for k, kind := range kinds {
 		for i := range chainCounts[kind.Name].chains * scale(t) {
 			chains.Go(func() {
 				places <- struct{}{}
 				defer func() { <-places }()
-				c, err := w.newChain(t, kind, r, i, uint64(1000*(k+1)+i)) //nolint:gosec // small numbers
+				c, err := env.newChain(t, kind, r, i, uint64(1000*(k+1)+i)) //nolint:gosec // small numbers
 				if err == nil {
 					err = c.run(t.Context(), chainCounts[kind.Name].length)
 				}
@@ -78,44 +77,44 @@ func TestValidSpecs(t *testing.T) {
 	}
 	chains.Wait()
 	elapsed := time.Since(began)
-	t.Logf("%d transitions (%d of them rolled back, %d refused at the door), %d held against a new object, in %.1fs (%.1f transitions/s); %d specs drawn again",
+	t.Logf("%d transitions (%d rollbacks, %d bad specs refused), %d comparisons with a new object, in %.1fs (%.1f transitions/s); %d specs redrawn",
 		r.transitions.Load(), r.rollbacks.Load(), r.refused.Load(), r.differentials.Load(), elapsed.Seconds(), float64(r.transitions.Load())/elapsed.Seconds(), r.redrawn.Load())
-	g.Expect(r.transitions.Load()).To(BeNumerically(">=", wantTransitions))
-	w.expectQuietAfterRestart(ended)
-	w.expectNoPanics()
+	g.Expect(r.transitions.Load()).To(BeNumerically(">=", minTransitions))
+	env.expectQuietAfterRestart(ended)
+	env.expectNoPanics()
 }
 
-// chain is an object that goes from spec to spec.
+// chain is an object and its sequence of specs.
 type chain struct {
-	*world
+	*environment
 	t         *testing.T
 	kind      specs.Kind
 	generator *specs.Generator
-	door      *door
+	dryRun    *dryRun
 	results   *results
 	object
-	// fresh is where new objects with the same spec are made, under the same name.
+	// fresh is a new object with the same name and spec in another namespace.
 	fresh  object
 	number int
 }
 
-func (w *world) newChain(t *testing.T, kind specs.Kind, r *results, number int, part uint64) (*chain, error) {
+func (env *environment) newChain(t *testing.T, kind specs.Kind, r *results, number int, part uint64) (*chain, error) {
 	t.Helper()
-	generator, err := specs.NewGenerator(kind, chanceOf(part))
+	generator, err := specs.NewGenerator(kind, randomOf(part))
 	if err != nil {
 		return nil, err
 	}
 	name := fmt.Sprintf("%s-%d", strings.ToLower(kind.Name), number)
-	d, err := newDoor("chain-" + name)
+	d, err := newDryRun("chain-" + name)
 	if err != nil {
 		return nil, err
 	}
-	w.namespace("chain-" + name)
-	w.namespace("fresh-" + name)
+	env.createNamespace("chain-" + name)
+	env.createNamespace("fresh-" + name)
 	at := func(namespace string) object {
-		return object{d.client, w.seen, kind.Name, types.NamespacedName{Namespace: namespace, Name: "app"}}
+		return object{d.client, env.cache, kind.Name, types.NamespacedName{Namespace: namespace, Name: "app"}}
 	}
-	return &chain{world: w, t: t, kind: kind, generator: generator, door: d, results: r, object: at("chain-" + name), fresh: at("fresh-" + name), number: number}, nil
+	return &chain{environment: env, t: t, kind: kind, generator: generator, dryRun: d, results: r, object: at("chain-" + name), fresh: at("fresh-" + name), number: number}, nil
 }
 
 func (c *chain) run(ctx context.Context, length int) error {
@@ -137,18 +136,18 @@ func (c *chain) run(ctx context.Context, length int) error {
 	return nil
 }
 
-// valid draws until the door takes a spec.
+// valid draws specs until the API server accepts one.
 func (c *chain) valid(ctx context.Context, draw func() map[string]any) (map[string]any, error) {
-	const tries = 200
+	const attempts = 200
 	var err error
-	for range tries {
+	for range attempts {
 		spec := draw()
-		if _, err = c.door.try(ctx, byCreate, c.kind.Name, build(c.kind.Name, "campaign", specs.Clone(map[string]any{"spec": spec})), metav1.FieldValidationStrict); err == nil {
+		if _, err = c.dryRun.send(ctx, byCreate, c.kind.Name, build(c.kind.Name, "campaign", specs.Clone(map[string]any{"spec": spec})), metav1.FieldValidationStrict); err == nil {
 			return spec, nil
 		}
 		c.results.redrawn.Add(1)
 	}
-	return nil, fmt.Errorf("none of %d specs was valid: %w", tries, err)
+	return nil, fmt.Errorf("none of %d specs was valid: %w", attempts, err)
 }
 
 func (c *chain) step(ctx context.Context, spec map[string]any, i int) error {
@@ -160,8 +159,8 @@ func (c *chain) step(ctx context.Context, spec map[string]any, i int) error {
 		return fmt.Errorf("a new object: %w", err)
 	}
 	fresh := func(from client.Reader) (state, error) { return c.stateOf(ctx, from, c.fresh) }
-	if err := c.comesTo(ctx, fresh); err != nil {
-		return fmt.Errorf("differential: the state is not that of a new object (+) with the same spec:\n%w\nspec %v", err, spec)
+	if err := c.converge(ctx, fresh); err != nil {
+		return fmt.Errorf("differential: the state differs from that of a new object (+) with the same spec:\n%w\nspec %v", err, spec)
 	}
 	c.results.differentials.Add(1)
 	if err := c.fresh.remove(ctx); err != nil {
@@ -173,22 +172,21 @@ func (c *chain) step(ctx context.Context, spec map[string]any, i int) error {
 	return nil
 }
 
-// converge puts a spec there and waits until all is as it declares.
+// converge sets a spec and waits until the object is Ready.
 func converge(ctx context.Context, o object, spec map[string]any) error {
 	put, err := o.put(ctx, spec)
 	if err != nil {
-		return fmt.Errorf("putting a spec that the door took: %w", err)
+		return fmt.Errorf("setting a spec that the dry run accepted: %w", err)
 	}
-	return o.until(ctx, put.GetGeneration(), isReady)
+	return o.waitUntil(ctx, put.GetGeneration(), isReady)
 }
 
-// comesTo waits until the state of the chain is a certain one. The last thing that a pass does is to
-// tidy up, and a state may be read before that. What it is held against may not have been done either.
-// A cache tells when it seems so, and then the API server tells whether it is.
-func (c *chain) comesTo(ctx context.Context, want func(from client.Reader) (state, error)) error {
+// converge waits until the state of the chain equals another one. Pruning can lag behind Ready. The comparison uses the
+// cache first and confirms equality with the API server.
+func (c *chain) converge(ctx context.Context, want func(from client.Reader) (state, error)) error {
 	difference := ""
-	err := wait.PollUntilContextTimeout(ctx, 5*interval, patience, true, func(ctx context.Context) (bool, error) {
-		for _, from := range []client.Reader{c.world.seen, api} {
+	err := wait.PollUntilContextTimeout(ctx, 5*interval, timeout, true, func(ctx context.Context) (bool, error) {
+		for _, from := range []client.Reader{c.environment.cache, api} {
 			wanted, err := want(from)
 			if err != nil {
 				return false, err
@@ -197,7 +195,7 @@ func (c *chain) comesTo(ctx context.Context, want func(from client.Reader) (stat
 			if err != nil {
 				return false, err
 			}
-			if difference = got.differs(wanted); difference != "" {
+			if difference = got.diff(wanted); difference != "" {
 				return false, nil
 			}
 		}
@@ -209,7 +207,7 @@ func (c *chain) comesTo(ctx context.Context, want func(from client.Reader) (stat
 	return err
 }
 
-// rollback tries a bad spec and takes it back.
+// rollback applies a bad spec and reverts it.
 func (c *chain) rollback(ctx context.Context, spec map[string]any) error {
 	before, err := c.stateOf(ctx, api, c.object)
 	if err != nil {
@@ -217,50 +215,59 @@ func (c *chain) rollback(ctx context.Context, spec map[string]any) error {
 	}
 	bad, difference := c.generator.Bad(spec)
 	if put, err := c.put(ctx, bad); err != nil {
-		if !isRefusal(err) || !namesSome(err) {
+		if !isRefusal(err) || !concerns(err, difference) {
 			return fmt.Errorf("rollback: a bad spec with %v: %w", difference, err)
 		}
 		c.results.refused.Add(1)
-	} else if err := c.until(ctx, put.GetGeneration(), shows); err != nil {
-		return fmt.Errorf("rollback: a bad spec with %v does not show: %w", difference, err)
+	} else if err := c.waitUntil(ctx, put.GetGeneration(), showsProblem); err != nil {
+		return fmt.Errorf("rollback: a bad spec with %v is not reported: %w", difference, err)
 	}
 	if err := converge(ctx, c.object, spec); err != nil {
 		return fmt.Errorf("rollback from %v: %w", difference, err)
 	}
 	asBefore := func(client.Reader) (state, error) { return before, nil }
-	if err := c.comesTo(ctx, asBefore); err != nil {
-		return fmt.Errorf("rollback from %v: the state is not what it was (+):\n%w\nspec %v", difference, err, spec)
+	if err := c.converge(ctx, asBefore); err != nil {
+		return fmt.Errorf("rollback from %v: the state differs from the previous one (+):\n%w\nspec %v", difference, err, spec)
 	}
-	c.results.transitions.Add(2) // there and back
+	c.results.transitions.Add(2) // the bad spec and the reverted one
 	c.results.rollbacks.Add(1)
 	return nil
 }
 
-// shows says whether something is wrong, or is not as the spec declares although old pods still serve.
-func shows(live *unstructured.Unstructured) bool {
+// concerns reports whether a refusal concerns a field that differs.
+func concerns(err error, difference map[string]any) bool {
+	for name := range difference {
+		if refusalRelates(err, specs.Path{"spec", name}) {
+			return true
+		}
+	}
+	return false
+}
+
+// showsProblem reports whether the object is not Ready, or whether its rollout has failed while old pods serve.
+func showsProblem(live *unstructured.Unstructured) bool {
 	return isSettled(live) && (!isReady(live) || conditions(live)["DeploymentReady"].Reason == v1alpha1.ReasonRolloutStalled)
 }
 
-// expectQuietAfterRestart starts a manager that knows nothing: over objects that are as they should
-// be, it writes nothing.
-func (w *world) expectQuietAfterRestart(objects []object) {
-	w.t.Helper()
-	g := NewWithT(w.t)
-	w.stop()
+// expectQuietAfterRestart starts a manager with empty caches, which must not write.
+func (env *environment) expectQuietAfterRestart(objects []object) {
+	env.t.Helper()
+	g := NewWithT(env.t)
+	env.stop()
 	before := make([]map[string]string, len(objects))
 	for i, o := range objects {
 		var err error
 		before[i], err = versions(context.Background(), o)
 		g.Expect(err).NotTo(HaveOccurred())
 	}
-	passes, err := reconciles()
+	reconciled, err := reconciles()
 	g.Expect(err).NotTo(HaveOccurred())
-	w.startManager()
-	g.Eventually(reconciles).Should(BeNumerically(">=", passes+float64(len(objects))), "each object is looked at")
+	env.startManager()
+	g.Eventually(reconciles).Should(BeNumerically(">=", reconciled+float64(len(objects))), "each object is reconciled")
 	for i, o := range objects {
 		after, err := versions(context.Background(), o)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(after).To(Equal(before[i]), "a manager that knew nothing wrote something about %s", o)
+		g.Expect(after).To(Equal(before[i]), "a manager with empty caches wrote %s or a child", o)
 	}
-	w.t.Logf("a new manager looked at %d objects and wrote nothing", len(objects))
+	env.t.Logf("a new manager reconciled %d objects without a write", len(objects))
 }

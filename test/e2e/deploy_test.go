@@ -16,19 +16,18 @@ import (
 )
 
 const (
-	// systemNamespace and managerName are those of config/default.
+	// systemNamespace and managerName are defined in config/default.
 	systemNamespace = "fixpoint-system"
 	managerName     = "fixpoint-controller-manager"
 	managerReplicas = 3
-	// cloudNamespace has the fake cloud, in a pod of its own.
+	// cloudNamespace contains the fake cloud.
 	cloudNamespace = "fixpoint-e2e-cloud"
 	cloudName      = "fake-cloud"
 	deployTime     = 3 * time.Minute
 )
 
-// overlay is config/default with what these tests need beside: the fake cloud in place
-// of Azure. Each replica has a name of its own there, so that the cloud's ledger says
-// which one called.
+// overlay is config/default with the fake cloud in place of Azure. Each replica has its own token, so that the
+// cloud's ledger identifies it.
 const overlay = `resources:
 - ../default
 patches:
@@ -44,7 +43,7 @@ patches:
       value: --cloud-token=fakecloud:$(POD_NAME)
 `
 
-// cloudManifest is the fake cloud. Its state outlives its container.
+// cloudManifest deploys the fake cloud. Its state survives a restart of the container.
 const cloudManifest = `apiVersion: v1
 kind: Namespace
 metadata:
@@ -98,7 +97,7 @@ spec:
   ports:
   - port: 7443
 ---
-# Nobody serves it; but an Ingress without a class gets one, as on most clusters.
+# No controller serves this class; it is the default of Ingresses without a class, as on most clusters.
 apiVersion: networking.k8s.io/v1
 kind: IngressClass
 metadata:
@@ -109,8 +108,7 @@ spec:
   controller: fixpoint.dev/none
 `
 
-// deploy puts the fake cloud and the manager on the cluster, as make deploy would, and
-// returns once all replicas are ready.
+// deploy deploys the fake cloud and the manager, like make deploy, and waits until all replicas are ready.
 func deploy(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, deployTime)
 	defer cancel()
@@ -138,7 +136,7 @@ func deploy(ctx context.Context, dir string) error {
 	return nil
 }
 
-// copyConfig copies config/ and names the image there, so that the tree stays as it is.
+// copyConfig copies config/ and sets the image in the copy.
 func copyConfig(ctx context.Context, dir, image string) error {
 	if err := command(ctx, ".", "cp", "-r", "../../config", dir); err != nil {
 		return err
@@ -147,11 +145,11 @@ func copyConfig(ctx context.Context, dir, image string) error {
 	path := filepath.Join(configs, "manager", "kustomization.yaml")
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("naming the image: %w", err)
+		return fmt.Errorf("setting the image: %w", err)
 	}
 	var kustomization map[string]any
 	if err := yaml.Unmarshal(content, &kustomization); err != nil {
-		return fmt.Errorf("naming the image: %w", err)
+		return fmt.Errorf("setting the image: %w", err)
 	}
 	name, tag := image, ""
 	if at := strings.LastIndex(image, ":"); at > strings.LastIndex(image, "/") {
@@ -159,18 +157,18 @@ func copyConfig(ctx context.Context, dir, image string) error {
 	}
 	kustomization["images"] = []map[string]string{{"name": "controller", "newName": name, "newTag": tag}}
 	if content, err = yaml.Marshal(kustomization); err != nil {
-		return fmt.Errorf("naming the image: %w", err)
+		return fmt.Errorf("setting the image: %w", err)
 	}
 	if err := os.WriteFile(path, content, 0o644); err != nil {
-		return fmt.Errorf("naming the image: %w", err)
+		return fmt.Errorf("setting the image: %w", err)
 	}
 	return nil
 }
 
-// configs is the copy of config/.
+// configs is the path of the copy of config/.
 var configs string
 
-// applyOverlay writes a kustomization beside those of config/, and applies it.
+// applyOverlay writes a kustomization into the copy and applies it.
 func applyOverlay(ctx context.Context, name, content string) error {
 	dir := filepath.Join(configs, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -203,7 +201,7 @@ func kubectl(ctx context.Context, input string, args ...string) error {
 	return nil
 }
 
-// available waits until a Deployment has all the pods that it wants, and no others.
+// available waits until a Deployment has exactly the desired pods.
 func available(ctx context.Context, namespace, name string, replicas int32) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {

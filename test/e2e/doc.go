@@ -1,4 +1,3 @@
-// Package e2e tests Fixpoint as it is deployed: its images, in pods with real
-// containers, on a node of its own (package node), or on the cluster that KUBECONFIG
-// names with E2E_CLUSTER=current. docs/e2e.md says what it shows and how to run it.
+// Package e2e tests the deployed manager, with its images in real containers: on a node of its own (package node), or
+// on the cluster of KUBECONFIG with E2E_CLUSTER=current. docs/e2e.md describes the tests.
 package e2e

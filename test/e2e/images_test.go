@@ -12,20 +12,19 @@ import (
 )
 
 const (
-	// projectImage holds the manager, the bridge and the fake cloud.
+	// projectImage contains the manager, the bridge and the fake cloud.
 	projectImage = "ghcr.io/fixpoint-dev/fixpoint:e2e"
-	// subjectImage and its twin hold the program in subject/.
+	// subjectImage and otherSubjectImage contain the program in subject/.
 	subjectImage      = "fixpoint.test/subject:1"
 	otherSubjectImage = "fixpoint.test/subject:2"
-	// webImage and its twin hold a web application.
+	// webImage and otherWebImage contain a web application.
 	webImage      = "fixpoint.test/web:1"
 	otherWebImage = "fixpoint.test/web:2"
-	// stdioImage holds an MCP server on its standard input and output, and no bridge.
+	// stdioImage contains an MCP server on standard input and output, without the bridge.
 	stdioImage = "fixpoint.test/stdio:1"
 )
 
-// packed are the images for the pods of the tests. Those of the samples stand in for
-// images that would have to come over a network: the samples are applied unchanged.
+// packed are the images of the tests. Some replace the images of the samples, which the sandbox cannot pull.
 var packed = []struct {
 	file       string
 	names      []string
@@ -39,11 +38,11 @@ var packed = []struct {
 	{"web.tar", []string{webImage, otherWebImage, "docker.io/nginxinc/nginx-unprivileged:1.29-alpine"}, "subject", []string{"/subject", "web"}},
 	{"tools.tar", []string{"ghcr.io/acme/tools:1.4.2"}, "subject", []string{"/subject", "mcp-http"}},
 	{"legacy.tar", []string{"ghcr.io/acme/legacy-tools:0.9.1"}, "subject", []string{"/subject", "mcp-sse"}},
-	// The sample says npx; the bridge finds it in the image's PATH.
+	// The sample runs npx, which the bridge finds in the image's PATH.
 	{"node.tar", []string{"docker.io/library/node:22-alpine"}, "npx", []string{"/npx"}},
 }
 
-// makeImages builds all images into the folder and returns the archives.
+// makeImages builds all images into a directory and returns the archives.
 func makeImages(ctx context.Context, programs, dir string) ([]string, error) {
 	tool, err := filepath.Abs("../../hack/image")
 	if err != nil {

@@ -19,27 +19,24 @@ import (
 )
 
 const (
-	// clusterVariable chooses the cluster: current is that of KUBECONFIG, anything
-	// else one that is brought up for the tests.
+	// clusterVariable selects the cluster: "current" is that of KUBECONFIG; otherwise a cluster is started.
 	clusterVariable = "E2E_CLUSTER"
-	// keepVariable keeps the state folder of a run, with all logs.
+	// keepVariable keeps the state directory of a run, with all logs.
 	keepVariable = "E2E_KEEP"
-	// imagesToVariable names a folder to write the images to, and nothing else is done.
+	// imagesToVariable names a directory; the tests then only write the images there.
 	imagesToVariable = "E2E_IMAGES_TO"
-	// holdVariable keeps the cluster up after the tests, until Ctrl-C.
+	// holdVariable keeps the cluster running after the tests, until Ctrl-C.
 	holdVariable = "E2E_HOLD"
-	// imagesVariable and programsVariable tell the program in the sandbox what the
-	// one outside has built.
-	// imageVariable names the project's image on a cluster of the user's; on one that
-	// is brought up for the tests it is built. The images of the tests
-	// have to be in its nodes' reach under their own names: make e2e-images.
+	// imageVariable names the project's image on the current cluster. The images of the tests must exist there under
+	// their own names: make e2e-images. imagesVariable and programsVariable pass what was built to the program in the
+	// sandbox.
 	imageVariable    = "E2E_IMAGE"
 	subjectVariable  = "E2E_SUBJECT_IMAGE"
 	imagesVariable   = "FIXPOINT_E2E_IMAGES"
 	programsVariable = "FIXPOINT_E2E_PROGRAMS"
 )
 
-// local is the cluster that was brought up for the tests; nil on one of the user's.
+// local is the cluster that was started for the tests; nil on the current cluster.
 var local *node.Node
 
 func TestMain(m *testing.M) {
@@ -64,7 +61,7 @@ func run(m *testing.M) (int, error) {
 	}
 }
 
-// writeImages does nothing but make the images.
+// writeImages only builds the images.
 func writeImages(dir string) (int, error) {
 	ctx := context.Background()
 	programs, err := node.Build(ctx, progress)
@@ -75,16 +72,16 @@ func writeImages(dir string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	progress("load these into the nodes: " + strings.Join(archives, " "))
+	progress("load these archives into the nodes: " + strings.Join(archives, " "))
 	return 0, nil
 }
 
-// runOutside builds what needs a network, and runs the tests in a sandbox.
+// runOutside builds everything that needs a network, and runs the tests in a sandbox.
 func runOutside() (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	began := time.Now()
-	state, err := newState()
+	state, err := newStateDir()
 	if err != nil {
 		return 1, err
 	}
@@ -96,8 +93,8 @@ func runOutside() (int, error) {
 	if _, err := cluster.Build(ctx, progress); err != nil {
 		return 1, err
 	}
-	progress("making the images")
-	images := filepath.Join(state.dir, "images")
+	progress("building the images")
+	images := filepath.Join(state.path, "images")
 	if err := os.Mkdir(images, 0o755); err != nil {
 		return 1, err
 	}
@@ -105,21 +102,20 @@ func runOutside() (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	progress(fmt.Sprintf("everything is built, after %s", time.Since(began).Round(time.Second)))
+	progress(fmt.Sprintf("built everything in %s", time.Since(began).Round(time.Second)))
 	if err := os.Setenv(imagesVariable, strings.Join(archives, ":")); err != nil {
 		return 1, err
 	}
 	if err := os.Setenv(programsVariable, programs); err != nil {
 		return 1, err
 	}
-	stop() // the sandbox has its own way with signals
-	code, err := node.Run(context.Background(), state.dir)
-	progress(fmt.Sprintf("over after %s", time.Since(began).Round(time.Second)))
+	stop() // the sandbox handles signals itself
+	code, err := node.Run(context.Background(), state.path)
+	progress(fmt.Sprintf("finished after %s", time.Since(began).Round(time.Second)))
 	return code, err
 }
 
-// runInside brings up the cluster and runs the tests. Whatever it leaves, the end of
-// the sandbox removes.
+// runInside starts the cluster and runs the tests. The end of the sandbox removes what remains.
 func runInside(m *testing.M) (int, error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -146,20 +142,19 @@ func runInside(m *testing.M) (int, error) {
 	}
 	code := m.Run()
 	if os.Getenv(holdVariable) != "" {
-		hold()
+		holdCluster()
 	}
 	return code, nil
 }
 
-// hold keeps the cluster for somebody to look at, until a signal ends it.
-func hold() {
-	progress(fmt.Sprintf("the cluster stays until Ctrl-C; look at it, as root, with\n  nsenter --target $(pgrep -f e2e.test | tail -1) --all %s --kubeconfig=%s/control-plane/kubeconfig-admin* get pods -A",
+// holdCluster keeps the cluster running until a signal.
+func holdCluster() {
+	progress(fmt.Sprintf("the cluster runs until Ctrl-C; access it as root with\n  nsenter --target $(pgrep -f e2e.test | tail -1) --all %s --kubeconfig=%s/control-plane/kubeconfig-admin* get pods -A",
 		local.Cluster.Kubectl(), node.State()))
 	select {}
 }
 
-// runOnCurrent runs the tests on the cluster that KUBECONFIG names, but for those that
-// do to a node what a user's node must not suffer.
+// runOnCurrent runs the tests on the cluster of KUBECONFIG, except those that harm a node.
 func runOnCurrent(m *testing.M) (int, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
@@ -178,7 +173,7 @@ func runOnCurrent(m *testing.M) (int, error) {
 		return 1, err
 	}
 	flag.Parse()
-	progress("on a cluster of yours: without the tests that kill, freeze or cut off what runs on its nodes")
+	progress("on the current cluster: skipping the tests that kill, freeze or disconnect processes on its nodes")
 	skip := "^TestNode"
 	if given := flag.Lookup("test.skip").Value.String(); given != "" {
 		skip += "|" + given

@@ -25,101 +25,99 @@ import (
 )
 
 const (
-	// certificateSecret is the one that config/certificate mounts.
+	// certificateSecret is mounted by config/certificate.
 	certificateSecret = "metrics-certificate"
 	metricsHost       = managerName + "-metrics." + systemNamespace + ".svc"
 	metricsPort       = "8443"
 	metricsReader     = "fixpoint-metrics-reader"
-	// withCertificate is the manager of these tests with config/certificate.
-	withCertificate = `resources:
+	// certificateOverlay adds config/certificate to the manager of these tests.
+	certificateOverlay = `resources:
 - ../e2e
 components:
 - ../certificate
 `
-	// renewalTime is for the kubelet to write the Secret into the pods, which it does
-	// when it looks at a pod the next time, once a minute by default.
-	renewalTime = 3 * time.Minute
+	// renewalTimeout allows for the kubelet to update the mounted Secret, which takes up to a minute by default.
+	renewalTimeout = 3 * time.Minute
 )
 
-func TestMetricsAreForReadersOnly(t *testing.T) {
-	w := newWorld(t)
-	leader := w.leader()
-	_, err := clientset.CoreV1().Pods(systemNamespace).ProxyGet("https", leader.Name, metricsPort, "/metrics", nil).DoRaw(w.ctx)
-	w.Expect(err).To(HaveOccurred())
-	w.Expect(fmt.Sprint(err)).To(Or(ContainSubstring("Unauthorized"), ContainSubstring("Forbidden"), ContainSubstring(http.StatusText(http.StatusUnauthorized)),
+func TestMetricsRequireTheReaderRole(t *testing.T) {
+	env := newEnvironment(t)
+	leader := env.leader()
+	_, err := clientset.CoreV1().Pods(systemNamespace).ProxyGet("https", leader.Name, metricsPort, "/metrics", nil).DoRaw(env.ctx)
+	env.Expect(err).To(HaveOccurred())
+	env.Expect(fmt.Sprint(err)).To(Or(ContainSubstring("Unauthorized"), ContainSubstring("Forbidden"), ContainSubstring(http.StatusText(http.StatusUnauthorized)),
 		ContainSubstring("the server has asked for the client to provide credentials")))
 }
 
-// A certificate that somebody's authority has issued is mounted, served by every replica
-// and, once renewed, served without a restart. The manager keeps it for the tests after
-// this one.
-func TestMetricsWithAMountedCertificateThatIsRenewed(t *testing.T) {
-	w := newWorld(t).withClientThat(func(pod *corev1.Pod) {
+// TestMetricsServeTheRenewedCertificate mounts a certificate, which every replica must serve, and renews it without a
+// restart. Later tests run with the certificate.
+func TestMetricsServeTheRenewedCertificate(t *testing.T) {
+	env := newEnvironment(t).withCustomClient(func(pod *corev1.Pod) {
 		pod.Spec.AutomountServiceAccountToken = ptr.To(true)
 	})
-	w.mayReadMetrics()
-	authority := w.newAuthority()
-	w.putCertificate(authority, 1001)
+	env.grantMetricsReader()
+	authority := env.newAuthority()
+	env.applyCertificate(authority, 1001)
 
-	w.Expect(applyOverlay(w.ctx, "e2e-certificate", withCertificate)).To(Succeed())
-	ctx, cancel := context.WithTimeout(w.ctx, deployTime)
+	env.Expect(applyOverlay(env.ctx, "e2e-certificate", certificateOverlay)).To(Succeed())
+	ctx, cancel := context.WithTimeout(env.ctx, deployTime)
 	defer cancel()
-	w.Expect(available(ctx, systemNamespace, managerName, managerReplicas)).To(Succeed())
-	pods := w.complete()
+	env.Expect(available(ctx, systemNamespace, managerName, managerReplicas)).To(Succeed())
+	pods := env.waitForReplicas()
 	for _, pod := range pods {
-		w.Eventually(func(g Gomega) { w.serves(g, pod, authority, "1001") }).Should(Succeed())
+		env.Eventually(func(g Gomega) { env.verifyMetrics(g, pod, authority, "1001") }).Should(Succeed())
 	}
 
-	w.putCertificate(authority, 1002)
+	env.applyCertificate(authority, 1002)
 	changed := time.Now()
 
 	for _, pod := range pods {
-		w.Eventually(func(g Gomega) { w.serves(g, pod, authority, "1002") }, renewalTime).Should(Succeed())
+		env.Eventually(func(g Gomega) { env.verifyMetrics(g, pod, authority, "1002") }, renewalTimeout).Should(Succeed())
 	}
 	t.Logf("the renewed certificate is served by all replicas after %s", time.Since(changed).Round(time.Second))
 	for _, pod := range pods {
 		var now corev1.Pod
-		w.Expect(api.Get(w.ctx, client.ObjectKeyFromObject(&pod), &now)).To(Succeed())
-		w.Expect(now.UID).To(Equal(pod.UID))
-		w.Expect(now.Status.ContainerStatuses[0].RestartCount).To(Equal(pod.Status.ContainerStatuses[0].RestartCount))
+		env.Expect(api.Get(env.ctx, client.ObjectKeyFromObject(&pod), &now)).To(Succeed())
+		env.Expect(now.UID).To(Equal(pod.UID))
+		env.Expect(now.Status.ContainerStatuses[0].RestartCount).To(Equal(pod.Status.ContainerStatuses[0].RestartCount))
 	}
 }
 
-// mayReadMetrics lets the pods of the namespace read metrics.
-func (w *world) mayReadMetrics() {
-	w.t.Helper()
+// grantMetricsReader authorizes the pods of the namespace to read metrics.
+func (env *environment) grantMetricsReader() {
+	env.t.Helper()
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: env.namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: metricsReader},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "default"}},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: env.namespace, Name: "default"}},
 	}
-	w.Expect(api.Create(w.ctx, binding)).To(Succeed())
-	w.t.Cleanup(func() { NewWithT(w.t).Expect(api.Delete(w.ctx, binding)).To(Succeed()) })
+	env.Expect(api.Create(env.ctx, binding)).To(Succeed())
+	env.t.Cleanup(func() { NewWithT(env.t).Expect(api.Delete(env.ctx, binding)).To(Succeed()) })
 }
 
-// serves says that a replica serves metrics to readers, and the certificate with that
-// number, which clients can verify.
-func (w *world) serves(g Gomega, pod corev1.Pod, by *authority, serial string) {
+// verifyMetrics checks that a replica serves metrics to authorized clients only, with the certificate of the given serial
+// number.
+func (env *environment) verifyMetrics(g Gomega, pod corev1.Pod, by *authority, serial string) {
 	var found struct {
 		Anonymous, Status, Lines int
 		Serial                   string
 	}
-	g.Expect(w.askFor(&found, "/scrape", "address", net.JoinHostPort(pod.Status.PodIP, metricsPort), "name", metricsHost, "ca", string(by.pem))).To(Succeed())
+	g.Expect(env.requestInto(&found, "/scrape", "address", net.JoinHostPort(pod.Status.PodIP, metricsPort), "name", metricsHost, "ca", string(by.pem))).To(Succeed())
 	g.Expect(found.Serial).To(Equal(serial), pod.Name)
 	g.Expect(found.Anonymous).To(Equal(http.StatusUnauthorized))
 	g.Expect(found.Status).To(Equal(http.StatusOK))
 	g.Expect(found.Lines).To(BeNumerically(">", 100))
 }
 
-// putCertificate has a Secret with a certificate of that number mounted, or renews it.
-func (w *world) putCertificate(by *authority, serial int64) {
-	w.t.Helper()
-	certificate, key := w.issue(by, serial)
+// applyCertificate creates or renews the Secret with the certificate.
+func (env *environment) applyCertificate(by *authority, serial int64) {
+	env.t.Helper()
+	certificate, key := env.issue(by, serial)
 	secret := corev1ac.Secret(certificateSecret, systemNamespace).WithType(corev1.SecretTypeTLS).WithData(map[string][]byte{
 		corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key, "ca.crt": by.pem,
 	})
-	_, err := clientset.CoreV1().Secrets(systemNamespace).Apply(w.ctx, secret, metav1.ApplyOptions{FieldManager: "e2e", Force: true})
-	w.Expect(err).NotTo(HaveOccurred())
+	_, err := clientset.CoreV1().Secrets(systemNamespace).Apply(env.ctx, secret, metav1.ApplyOptions{FieldManager: "e2e", Force: true})
+	env.Expect(err).NotTo(HaveOccurred())
 }
 
 // authority issues certificates.
@@ -129,37 +127,37 @@ type authority struct {
 	pem         []byte
 }
 
-func (w *world) newAuthority() *authority {
-	w.t.Helper()
+func (env *environment) newAuthority() *authority {
+	env.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	w.Expect(err).NotTo(HaveOccurred())
+	env.Expect(err).NotTo(HaveOccurred())
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1000), Subject: pkix.Name{CommonName: "e2e"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	w.Expect(err).NotTo(HaveOccurred())
-	return &authority{certificate: template, key: key, pem: inPEM("CERTIFICATE", der)}
+	env.Expect(err).NotTo(HaveOccurred())
+	return &authority{certificate: template, key: key, pem: encodePEM("CERTIFICATE", der)}
 }
 
-// issue returns a certificate for the metrics, and its key.
-func (w *world) issue(by *authority, serial int64) (certificate, key []byte) {
-	w.t.Helper()
+// issue returns a certificate for the metrics endpoint and its key.
+func (env *environment) issue(by *authority, serial int64) (certificate, key []byte) {
+	env.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	w.Expect(err).NotTo(HaveOccurred())
+	env.Expect(err).NotTo(HaveOccurred())
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), DNSNames: []string{metricsHost},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, by.certificate, private.Public(), by.key)
-	w.Expect(err).NotTo(HaveOccurred())
+	env.Expect(err).NotTo(HaveOccurred())
 	encoded, err := x509.MarshalECPrivateKey(private)
-	w.Expect(err).NotTo(HaveOccurred())
-	return inPEM("CERTIFICATE", der), inPEM("EC PRIVATE KEY", encoded)
+	env.Expect(err).NotTo(HaveOccurred())
+	return encodePEM("CERTIFICATE", der), encodePEM("EC PRIVATE KEY", encoded)
 }
 
-func inPEM(kind string, der []byte) []byte {
+func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

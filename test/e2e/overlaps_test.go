@@ -7,8 +7,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// What the verdict over the leaders' faults goes by.
-func TestOverlapsAreSeen(t *testing.T) {
+// TestOverlapsFindsLateWrites tests the detection of concurrent leaders.
+func TestOverlapsFindsLateWrites(t *testing.T) {
 	t.Parallel()
 	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
 	history := &leaseHistory{}
@@ -16,19 +16,19 @@ func TestOverlapsAreSeen(t *testing.T) {
 		history.note(taken)
 	}
 	cases := map[string]struct {
-		acts []act
+		acts []write
 		late []int
 	}{
-		"one after the other":                            {[]act{{"a", at(1), ""}, {"a", at(19), ""}, {"b", at(21), ""}, {"a", at(41), ""}}, nil},
-		"the old one until the new writes":               {[]act{{"a", at(1), ""}, {"a", at(22), ""}, {"b", at(23), ""}}, nil},
-		"the old one after the new wrote":                {[]act{{"a", at(1), ""}, {"b", at(21), ""}, {"a", at(22), ""}, {"b", at(23), ""}}, []int{2}},
-		"an earlier process of the pod that leads again": {[]act{{"b", at(21), ""}, {"a", at(41), ""}, {"b", at(42), ""}}, []int{2}},
-		"one that never led":                             {[]act{{"a", at(1), ""}, {"c", at(2), ""}}, []int{1}},
-		"one that led too early":                         {[]act{{"b", at(19), ""}}, []int{0}},
+		"consecutive leaders":                            {[]write{{"a", at(1), ""}, {"a", at(19), ""}, {"b", at(21), ""}, {"a", at(41), ""}}, nil},
+		"the old leader until the new one writes":               {[]write{{"a", at(1), ""}, {"a", at(22), ""}, {"b", at(23), ""}}, nil},
+		"the old leader after the new one wrote":                {[]write{{"a", at(1), ""}, {"b", at(21), ""}, {"a", at(22), ""}, {"b", at(23), ""}}, []int{2}},
+		"an earlier process of a pod that leads again": {[]write{{"b", at(21), ""}, {"a", at(41), ""}, {"b", at(42), ""}}, []int{2}},
+		"a replica that never led":                             {[]write{{"a", at(1), ""}, {"c", at(2), ""}}, []int{1}},
+		"a leader before its term":                         {[]write{{"b", at(19), ""}}, []int{0}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			var late []act
+			var late []write
 			for _, i := range c.late {
 				late = append(late, c.acts[i])
 			}

@@ -12,17 +12,17 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-// A rollout of a server without sessions, while somebody calls all the time: on new
-// connections, as many clients do, and on one that lasts.
+// TestRolloutUnderLoadFailsNoCall rolls out servers without sessions under load: on new connections, and on a persistent
+// one.
 func TestRolloutUnderLoadFailsNoCall(t *testing.T) {
 	cases := map[string]struct {
-		server func(w *world) *v1alpha1.MCPServer
+		server func(env *environment) *v1alpha1.MCPServer
 		load   string
 		change func(*v1alpha1.MCPServer)
 	}{
 		"streamable HTTP, new connections": {
-			server: func(w *world) *v1alpha1.MCPServer {
-				server := w.streamable("stateless", 2)
+			server: func(env *environment) *v1alpha1.MCPServer {
+				server := env.streamable("stateless", 2)
 				server.Spec.SessionAffinity = v1alpha1.SessionAffinityNone
 				server.Spec.Env = []corev1.EnvVar{{Name: "STATELESS", Value: "true"}}
 				return server
@@ -30,8 +30,8 @@ func TestRolloutUnderLoadFailsNoCall(t *testing.T) {
 			load:   "sessions",
 			change: func(s *v1alpha1.MCPServer) { s.Spec.Image = otherSubjectImage },
 		},
-		"stdio, a connection that lasts": {
-			server: func(w *world) *v1alpha1.MCPServer { return w.stdio("shared", 2) },
+		"stdio, one connection": {
+			server: func(env *environment) *v1alpha1.MCPServer { return env.stdio("shared", 2) },
 			load:   "client",
 			change: func(s *v1alpha1.MCPServer) { s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}} },
 		},
@@ -39,62 +39,61 @@ func TestRolloutUnderLoadFailsNoCall(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).withClient()
-			server := c.server(w)
-			w.Expect(api.Create(w.ctx, server)).To(Succeed())
-			ready(w, server)
-			before := w.names(podsOf(server))
+			env := newEnvironment(t).withClient()
+			server := c.server(env)
+			env.Expect(api.Create(env.ctx, server)).To(Succeed())
+			ready(env, server)
+			before := env.podNames(podsOf(server))
 
-			w.load(c.load, server.Status.Endpoint)
-			edit(w, server, c.change)
-			w.replaced(podsOf(server), before, 2)
-			ready(w, server)
-			found := w.stopLoad()
+			env.startLoad(c.load, server.Status.Endpoint)
+			edit(env, server, c.change)
+			env.waitReplaced(podsOf(server), before, 2)
+			ready(env, server)
+			found := env.stopLoad()
 
-			t.Logf("%d calls during the rollout, answered by %v", found.Calls, found.Pods)
-			w.Expect(found.Failures).To(BeEmpty())
-			w.Expect(found.Pods).To(HaveKey(BeElementOf(before)), "old pods answered")
-			w.Expect(found.Pods).To(HaveKey(Not(BeElementOf(before))), "new pods answered")
+			t.Logf("%d calls during the rollout, by pods %v", found.Calls, found.Pods)
+			env.Expect(found.Failures).To(BeEmpty())
+			env.Expect(found.Pods).To(HaveKey(BeElementOf(before)), "old pods responded")
+			env.Expect(found.Pods).To(HaveKey(Not(BeElementOf(before))), "new pods responded")
 		})
 	}
 }
 
 func TestRolloutOfAnAppServiceUnderLoadFailsNoCall(t *testing.T) {
-	w := newWorld(t).withClient()
-	app := w.app("shop")
-	w.Expect(api.Create(w.ctx, app)).To(Succeed())
-	ready(w, app)
+	env := newEnvironment(t).withClient()
+	app := env.app("shop")
+	env.Expect(api.Create(env.ctx, app)).To(Succeed())
+	ready(env, app)
 	labels := client.MatchingLabels{"app.kubernetes.io/name": app.Name}
-	before := w.names(labels)
+	before := env.podNames(labels)
 
-	w.load("get", app.Status.URL)
-	edit(w, app, func(a *v1alpha1.AppService) { a.Spec.Image = otherWebImage })
-	w.replaced(labels, before, 2)
-	ready(w, app)
-	found := w.stopLoad()
+	env.startLoad("get", app.Status.URL)
+	edit(env, app, func(a *v1alpha1.AppService) { a.Spec.Image = otherWebImage })
+	env.waitReplaced(labels, before, 2)
+	ready(env, app)
+	found := env.stopLoad()
 
-	t.Logf("%d calls during the rollout, answered by %v", found.Calls, found.Pods)
-	w.Expect(found.Failures).To(BeEmpty())
-	w.Expect(found.Pods).To(HaveKey(BeElementOf(before)), "old pods answered")
-	w.Expect(found.Pods).To(HaveKey(Not(BeElementOf(before))), "new pods answered")
+	t.Logf("%d calls during the rollout, by pods %v", found.Calls, found.Pods)
+	env.Expect(found.Failures).To(BeEmpty())
+	env.Expect(found.Pods).To(HaveKey(BeElementOf(before)), "old pods responded")
+	env.Expect(found.Pods).To(HaveKey(Not(BeElementOf(before))), "new pods responded")
 }
 
-// sessionTime is how long a session goes on after its pod was told to go; the grace
-// that the servers give is longer.
+// sessionTime is how long a session continues after its pod was deleted. The servers' grace periods are longer.
 const sessionTime = 12 * time.Second
 
-// A session that is under way when its server is rolled out goes on in its old pod.
-func TestRolloutCutsNoSessionWithinTheGrace(t *testing.T) {
-	servers := map[string]func(w *world) *v1alpha1.MCPServer{
-		"streamable HTTP": func(w *world) *v1alpha1.MCPServer {
-			server := w.streamable("stateful", 1)
-			// It ends at once when it is told to.
+// TestRolloutKeepsSessionsWithinTheGracePeriod rolls out a server during a session, which must continue in its old pod.
+func TestRolloutKeepsSessionsWithinTheGracePeriod(t *testing.T) {
+	servers := map[string]func(env *environment) *v1alpha1.MCPServer{
+		"streamable HTTP": func(env *environment) *v1alpha1.MCPServer {
+			server := env.streamable("stateful", 1)
+			// The server exits immediately on SIGTERM.
 			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](25), 40
 			return server
 		},
-		"stdio behind the bridge": func(w *world) *v1alpha1.MCPServer {
-			server := w.stdio("stateful", 1)
-			// The bridge goes on after it was told to end.
+		"stdio behind the bridge": func(env *environment) *v1alpha1.MCPServer {
+			server := env.stdio("stateful", 1)
+			// The bridge continues to serve after SIGTERM.
 			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), 40
 			return server
 		},
@@ -102,54 +101,54 @@ func TestRolloutCutsNoSessionWithinTheGrace(t *testing.T) {
 	for name, newServer := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).withClient()
-			server := newServer(w)
-			w.Expect(api.Create(w.ctx, server)).To(Succeed())
-			ready(w, server)
-			old := w.pods(podsOf(server))[0]
+			env := newEnvironment(t).withClient()
+			server := newServer(env)
+			env.Expect(api.Create(env.ctx, server)).To(Succeed())
+			ready(env, server)
+			old := env.livePods(podsOf(server))[0]
 
-			w.load("session", server.Status.Endpoint)
-			edit(w, server, func(s *v1alpha1.MCPServer) {
+			env.startLoad("session", server.Status.Endpoint)
+			edit(env, server, func(s *v1alpha1.MCPServer) {
 				s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}}
 			})
-			w.Eventually(func(g Gomega) {
-				g.Expect(api.Get(w.ctx, w.key(old.Name), &old)).To(Succeed())
+			env.Eventually(func(g Gomega) {
+				g.Expect(api.Get(env.ctx, env.key(old.Name), &old)).To(Succeed())
 				g.Expect(old.DeletionTimestamp).NotTo(BeNil())
 			}).Should(Succeed())
-			w.Consistently(func() ([]string, error) {
-				r, err := w.ask("/report")
+			env.Consistently(func() ([]string, error) {
+				r, err := env.request("/report")
 				return r.Failures, err
 			}, sessionTime, time.Second).Should(BeEmpty())
-			found := w.stopLoad()
+			found := env.stopLoad()
 
-			w.Expect(found.Failures).To(BeEmpty())
-			w.Expect(found.Pods).To(HaveLen(1))
-			w.Expect(found.Pods).To(HaveKey(old.Name))
-			w.Expect(found.Last.Calls).To(BeEquivalentTo(found.Calls), "one session from the first call to the last")
-			next, err := w.called("/call", server.Status.Endpoint)
-			w.Expect(err).NotTo(HaveOccurred())
-			w.Expect(next.Last.Secret).To(Equal("new"), "a new session is with a new pod")
-			w.gone(&old)
+			env.Expect(found.Failures).To(BeEmpty())
+			env.Expect(found.Pods).To(HaveLen(1))
+			env.Expect(found.Pods).To(HaveKey(old.Name))
+			env.Expect(found.Last.Calls).To(BeEquivalentTo(found.Calls), "one session from the first call to the last")
+			next, err := env.call("/call", server.Status.Endpoint)
+			env.Expect(err).NotTo(HaveOccurred())
+			env.Expect(next.Last.Secret).To(Equal("new"), "a new session uses a new pod")
+			env.waitDeleted(&old)
 		})
 	}
 }
 
-// names are those of the pods.
-func (w *world) names(labels client.MatchingLabels) []string {
-	w.t.Helper()
+// podNames returns the names of the live pods.
+func (env *environment) podNames(labels client.MatchingLabels) []string {
+	env.t.Helper()
 	var names []string
-	for _, pod := range w.pods(labels) {
+	for _, pod := range env.livePods(labels) {
 		names = append(names, pod.Name)
 	}
 	return names
 }
 
-// replaced waits until other pods are there, all ready, and the earlier ones are gone.
-func (w *world) replaced(labels client.MatchingLabels, before []string, replicas int) {
-	w.t.Helper()
-	w.Eventually(func(g Gomega) {
+// waitReplaced waits until all pods are new and ready.
+func (env *environment) waitReplaced(labels client.MatchingLabels, before []string, replicas int) {
+	env.t.Helper()
+	env.Eventually(func(g Gomega) {
 		var list corev1.PodList
-		g.Expect(api.List(w.ctx, &list, client.InNamespace(w.namespace), labels)).To(Succeed())
+		g.Expect(api.List(env.ctx, &list, client.InNamespace(env.namespace), labels)).To(Succeed())
 		g.Expect(list.Items).To(HaveLen(replicas))
 		for i := range list.Items {
 			g.Expect(before).NotTo(ContainElement(list.Items[i].Name))

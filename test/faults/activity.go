@@ -10,24 +10,24 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// activity is what a manager's log tells of its work.
+// activity records the reconciles of a manager, as reported by its log.
 type activity struct {
 	mu sync.Mutex
-	// looks are the reconciles that ended, by object.
-	looks   map[string]int
-	running int
-	last    time.Time
-	lines   []string
+	// reconciles counts completed reconciles by object name.
+	reconciles map[string]int
+	running    int
+	last       time.Time
+	lines      []string
 }
 
-func newActivity() *activity { return &activity{looks: map[string]int{}, last: time.Now()} }
+func newActivity() *activity { return &activity{reconciles: map[string]int{}, last: time.Now()} }
 
 func (a *activity) logger() logr.Logger { return logr.New(&sink{activity: a}) }
 
-func (a *activity) looked(name string) int {
+func (a *activity) reconcilesOf(name string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.looks[name]
+	return a.reconciles[name]
 }
 
 func (a *activity) idleFor() time.Duration {
@@ -56,7 +56,7 @@ func (a *activity) end(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running--
-	a.looks[name]++
+	a.reconciles[name]++
 	a.last = time.Now()
 }
 
@@ -68,34 +68,34 @@ func (a *activity) write(line string) {
 	a.lines = a.lines[max(0, len(a.lines)-kept):]
 }
 
-// sink is a logger that goes by controller-runtime's lines about reconciles.
+// sink is a log sink that tracks reconciles by the messages of controller-runtime.
 type sink struct {
 	activity *activity
 	object   string
 }
 
-// verbosity at which controller-runtime logs the end of each reconcile, and at which we log lines
-// that are worth keeping.
+// reconcileLevel is the verbosity at which controller-runtime logs the start and the end of each
+// reconcile. Lines up to recordedLevel are kept for reports.
 const (
-	ofReconciles = 5
-	worthKeeping = 1
+	reconcileLevel = 5
+	recordedLevel  = 1
 )
 
 // Init implements [logr.LogSink].
 func (*sink) Init(logr.RuntimeInfo) {}
 
 // Enabled implements [logr.LogSink].
-func (*sink) Enabled(level int) bool { return level <= ofReconciles }
+func (*sink) Enabled(level int) bool { return level <= reconcileLevel }
 
 // Info implements [logr.LogSink].
 func (s *sink) Info(level int, message string, values ...any) {
 	switch {
-	case level == ofReconciles && message == "Reconciling":
+	case level == reconcileLevel && message == "Reconciling":
 		s.activity.begin()
-	case level == ofReconciles && strings.HasPrefix(message, "Reconcile "):
+	case level == reconcileLevel && strings.HasPrefix(message, "Reconcile "):
 		s.activity.end(s.object)
 	}
-	if level <= worthKeeping || level == ofReconciles && strings.HasPrefix(message, "Reconcil") {
+	if level <= recordedLevel || level == reconcileLevel && strings.HasPrefix(message, "Reconcil") {
 		s.activity.write(fmt.Sprint(message, " ", s.object, " ", values))
 	}
 }

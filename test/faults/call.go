@@ -10,29 +10,30 @@ import (
 	"time"
 )
 
-// Call is a request of a manager: to the API server, or to the cloud.
+// Call is one request of a manager to the API server or to the cloud.
 type Call struct {
-	// Number counts the world's mutating calls from 1; it is 0 for others.
+	// Number counts the mutating calls of the environment from 1; it is 0 for all other calls.
 	Number int
-	// Cloud is true for a call to the cloud. Then Name is the path of the resource.
+	// Cloud is true for a call to the cloud, where Name is the path of the resource.
 	Cloud bool
-	// Verb is get, list, watch, create, apply, patch, delete; for the cloud the HTTP method.
+	// Verb is get, list, watch, create, apply, patch or delete, or the HTTP method of a cloud call.
 	Verb string
-	// Resource, Name and Subresource are such as deployments, web and scale.
+	// Resource, Name and Subresource identify the target, such as deployments, web and scale.
 	Resource, Name, Subresource string
-	// Cached is true for the lists and watches by which the caches are filled.
+	// Cached is true for the lists and watches that fill caches.
 	Cached bool
-	// Body is what is sent.
+	// Body is the request body.
 	Body []byte
-	// Status is how it was answered, 0 if no answer has come. Landed is false if it was not sent.
+	// Status is the HTTP status of the response, 0 without a response. Landed is true if the request reached
+	// the server.
 	Status int
 	Landed bool
 	At     time.Time
-	// Manager is the number of the manager in its world.
+	// Manager is the number of the manager in its environment.
 	Manager int
 }
 
-// Mutates says whether the call is to change something. Events and Leases do not count.
+// Mutates reports whether the call can change an object. Events and Leases do not count.
 func (c Call) Mutates() bool {
 	if c.Cloud {
 		return c.Verb != http.MethodGet && c.Verb != http.MethodHead && !strings.HasSuffix(strings.ToLower(c.Name), "/checknameavailability")
@@ -45,10 +46,10 @@ func (c Call) Mutates() bool {
 	}
 }
 
-// Class is what calls of one sort have in common.
+// Class returns the kind of call, such as "apply deployments/status".
 func (c Call) Class() string {
 	if c.Cloud {
-		return fmt.Sprintf("cloud %s %s", c.Verb, sort(c.Name))
+		return fmt.Sprintf("cloud %s %s", c.Verb, resourceTypeOf(c.Name))
 	}
 	class := c.Verb + " " + c.Resource
 	if c.Subresource != "" {
@@ -57,8 +58,8 @@ func (c Call) Class() string {
 	return class
 }
 
-// sort is the type of a resource of the cloud: every other part of its id.
-func sort(id string) string {
+// resourceTypeOf returns the type of a cloud resource: every other segment of its ID.
+func resourceTypeOf(id string) string {
 	parts := strings.Split(strings.Trim(strings.ToLower(id), "/"), "/")
 	if i := slices.Index(parts, "microsoft.authorization"); i >= 0 {
 		return strings.Join(parts[i+1:min(i+2, len(parts))], "/")
@@ -73,7 +74,7 @@ func sort(id string) string {
 	return path.Base(id)
 }
 
-// String is such as "#7 apply deployments/web: 200".
+// String returns, for example, "#7 apply deployments/web: 200".
 func (c Call) String() string {
 	var b strings.Builder
 	if c.Number > 0 {
@@ -92,14 +93,14 @@ func (c Call) String() string {
 	}
 	switch {
 	case !c.Landed:
-		b.WriteString(": never sent")
+		b.WriteString(": not sent")
 	case c.Status != 0:
 		fmt.Fprintf(&b, ": %d", c.Status)
 	}
 	return b.String()
 }
 
-// describe says what a request to the API server is.
+// describe classifies a request to the API server.
 func describe(request *http.Request) Call {
 	call := Call{At: time.Now()}
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
@@ -124,7 +125,7 @@ func describe(request *http.Request) Call {
 	}
 	call.Verb = verbOf(request, call.Name)
 	query := request.URL.Query()
-	// A reflector lists from what the API server has in memory; nobody else does.
+	// Only reflectors list with a resource version.
 	call.Cached = call.Verb == "watch" || call.Verb == "list" && query.Get("resourceVersion") != ""
 	return call
 }
@@ -156,7 +157,7 @@ func verbOf(request *http.Request, name string) string {
 	}
 }
 
-// record is every call of the managers of a world that is no read of a cache.
+// record holds all calls of the managers of an environment, except those that fill caches.
 type record struct {
 	mu     sync.Mutex
 	calls  []Call
@@ -164,7 +165,7 @@ type record struct {
 	last   time.Time
 }
 
-// begin numbers a call and notes it. What is returned is where it is noted.
+// begin numbers and stores a call. It returns the index of the call for end.
 func (r *record) begin(call *Call) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +191,7 @@ func (r *record) all() []Call {
 	return slices.Clone(r.calls)
 }
 
-// quietSince is when the last call began or ended.
+// quietSince returns when the last call began or ended.
 func (r *record) quietSince() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,34 +1,33 @@
-// Package faults shows that the controllers converge: from any state, through any crash, fault or
-// stale cache. It is a harness around the manager as a value, and the campaigns that use it.
+// Package faults tests that the controllers converge after any crash, failing call or stale cache. It
+// holds a harness that runs complete managers in the test process, and the campaigns that use it.
 //
-//   - A [Bench] is an API server with everything around the managers that a cluster has and that
-//     has to be there for them: Deployments are rolled out, autoscalers scale, endpoints appear,
-//     garbage is collected. All of it is small, and deterministic where it can be.
-//   - A [World] is a namespace of the bench, with a cloud of its own, the history of every object
-//     in it and the record of every call that a manager made.
-//   - A [Manager] is a whole manager, as cmd/manager builds it, whose every request goes through a
-//     [Plan], which may let it pass, fail it, or crash the manager at it. Its watches can be held
-//     back, and its lists served from the past.
-//   - A [Scenario] is what a user does. [Bench.Undisturbed] runs it undisturbed; [Bench.Run] holds
-//     any other run against that: objects, field managers, conditions, how often each object was
-//     created and deleted, the cloud, silence afterwards, and what must hold at every event.
-//   - A [Simulation] is what users, others and faults do by a seed, to objects of all kinds at once.
-//     [Bench.Simulate] holds its end against what the last specs lead to undisturbed.
+//   - A [Cluster] is an API server with simulated Kubernetes controllers: Deployments roll out,
+//     autoscalers scale, endpoints appear, garbage is collected.
+//   - An [Environment] is a namespace of the cluster with a cloud of its own, the history of every
+//     object in it, and a record of every call of its managers.
+//   - A [Manager] is a complete manager, as cmd/manager builds it. A [Plan] decides for each of its
+//     requests whether it succeeds, fails, or crashes the manager. Watches can be held back, and lists
+//     can be served from an old revision.
+//   - A [Scenario] is what a user does. [Cluster.Undisturbed] runs it without faults. [Cluster.Run]
+//     runs it with faults and compares the result: objects, field managers, conditions, the number of
+//     creates and deletes of each object, the cloud, quietness afterwards, and the invariants.
+//   - A [Simulation] is a random sequence of user actions, external changes and faults, derived from a
+//     seed. [Cluster.Simulate] compares its final state with that of the final specs without faults.
 //
-// A run by hand, for whoever does something that no scenario does:
+// A run without a scenario:
 //
-//	w, err := bench.NewWorld(ctx, faults.AppService, faults.SecureStorage)
-//	m, err := w.Start()
-//	err = w.Create(ctx, faults.NewAppService("web", faults.AllOptions))
-//	w.SetPlan(faults.PlanFunc(func(c faults.Call) faults.Fault { ... })) // or m.Crash(), m.Hold("services")
-//	m, err = w.Start()
-//	w.Await(faults.Patience, func() bool { return w.ReadyWith(faults.AppService, "web", 1) })
-//	w.Settle(m)
-//	differences := w.Snapshot().Diff(another)
-//	err = w.Quiet()
-//	violations := w.Violations()
-//	err = w.Close()
+//	env, err := cluster.NewEnvironment(ctx, faults.AppService, faults.SecureStorage)
+//	m, err := env.Start()
+//	err = env.Create(ctx, faults.NewAppService("web", faults.AllOptions))
+//	env.SetPlan(faults.PlanFunc(func(c faults.Call) faults.Fault { ... })) // or m.Crash(), m.HoldWatch("services")
+//	m, err = env.Start()
+//	env.WaitUntil(faults.Timeout, func() bool { return env.ReadyWith(faults.AppService, "web", 1) })
+//	env.WaitIdle(m)
+//	differences := env.Snapshot().Diff(another)
+//	err = env.VerifyQuiet()
+//	violations := env.Violations()
+//	err = env.Close()
 //
-// Whatever fails is reported with one line that replays it. docs/convergence.md says what is proved
-// by this and what is not.
+// Every failure is reported with the command that replays it. docs/convergence.md describes the
+// campaigns and their limits.
 package faults

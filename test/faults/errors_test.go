@@ -9,41 +9,41 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/faults"
 )
 
-// mostCalls is how often a call may be made in a second in which each fails. Passes over an object
-// that changed under them come back after 50 ms, and make three attempts; all others back off.
-const mostCalls = 90
+// maxCallsPerSecond limits the attempts of a failing call. Reconciles that conflict with a change of the
+// object retry after 50 ms, in three attempts; all others back off.
+const maxCallsPerSecond = 90
 
-// TestFailingCalls lets each sort of call fail in each way, once and for a second: what the user wants
-// comes about once that is over, and until then nobody calls without end.
+// TestFailingCalls makes each class of calls fail in each mode, once and for a second. The scenario must
+// converge afterwards, and no call may be retried without backoff.
 func TestFailingCalls(t *testing.T) {
-	sum, share := &tally{}, shareOf(t, "FAULTS_ERRORS", errorsInCI)
+	sum, share := &tally{}, shareOf(t, "FAULTS_ERRORS", defaultErrors)
 	t.Cleanup(func() { t.Logf("failing calls: %s; %s", sum, share) })
-	forEachScenario(t, ofInterest(faults.Scenarios()), func(t *testing.T, b *faults.Baseline) {
-		for _, trouble := range b.Troubles() {
-			name := strings.ReplaceAll(trouble.String(), " ", "-")
-			if !share.takes(t, name) {
+	forEachScenario(t, representative(faults.Scenarios()), func(t *testing.T, b *faults.Baseline) {
+		for _, failure := range b.CallFailures() {
+			name := strings.ReplaceAll(failure.String(), " ", "-")
+			if !share.includes(t, name) {
 				continue
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				d, met := faults.Troubled(trouble)
-				o := bench.Run(context.Background(), b, d)
+				d, met := faults.FailingCalls(failure)
+				o := testCluster.Run(context.Background(), b, d)
 				sum.add(o, met() > 0)
-				sum.most(met())
+				sum.recordCalls(met())
 				expectConvergent(t, o)
-				if met() > mostCalls {
-					t.Errorf("%s was tried %d times while it failed, and at most %d are in order", trouble.Class, met(), mostCalls)
+				if met() > maxCallsPerSecond {
+					t.Errorf("%s was called %d times while it failed, want at most %d", failure.Class, met(), maxCallsPerSecond)
 				}
 			})
 		}
 		for _, resource := range b.Caches {
 			for name, expired := range map[string]bool{"cut": false, "expired": true} {
-				if !share.takes(t, name+"-"+resource) {
+				if !share.includes(t, name+"-"+resource) {
 					continue
 				}
 				t.Run(name+"-"+resource, func(t *testing.T) {
 					t.Parallel()
-					o := bench.Run(context.Background(), b, faults.CutStreams(resource, expired))
+					o := testCluster.Run(context.Background(), b, faults.CutWatches(resource, expired))
 					sum.add(o, true)
 					expectConvergent(t, o)
 				})
@@ -52,9 +52,8 @@ func TestFailingCalls(t *testing.T) {
 	})
 }
 
-// ofInterest are the scenarios in which every sort of call is made: the others make them in another
-// order.
-func ofInterest(scenarios []faults.Scenario) []faults.Scenario {
+// representative selects the scenarios that together make every class of calls.
+func representative(scenarios []faults.Scenario) []faults.Scenario {
 	names := []string{"create", "options-off", "drift", "rotation", "vault", "drift-key", "delete", "delete-policy", "create-policy"}
 	return slices.DeleteFunc(scenarios, func(s faults.Scenario) bool { return !slices.Contains(names, s.Name) })
 }

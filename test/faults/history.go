@@ -12,19 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Version is one version of an object, as the API server told of it. It is only read.
+// Version is one observed version of an object. Callers must not modify it.
 type Version struct {
 	Type   watch.EventType
 	Object *unstructured.Unstructured
-	// Revision is the resourceVersion, by which versions of all kinds have one order.
+	// Revision is the resourceVersion, which orders versions across kinds.
 	Revision int64
-	// Number counts the versions of objects of its kind and name from 1.
+	// Number counts the versions of objects with the same kind and name from 1.
 	Number int
-	// At is when the harness saw it.
-	At time.Time
+	// ObservedAt is when the watch event arrived.
+	ObservedAt time.Time
 }
 
-// history is every version of every object of a world.
+// history holds every version of every object of an environment.
 type history struct {
 	mu       sync.Mutex
 	versions []Version
@@ -33,7 +33,7 @@ type history struct {
 	created, deleted map[ID]int
 	// seen counts the versions of each object.
 	seen map[ID]int
-	// names are those of the UIDs.
+	// names maps UIDs to kinds and names.
 	names map[types.UID]ID
 	// changed is closed and replaced at every event.
 	changed chan struct{}
@@ -52,7 +52,7 @@ func (h *history) observe(event watch.EventType, object *unstructured.Unstructur
 	revision, _ := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
 	id := idOf(object)
 	h.seen[id]++
-	h.versions = append(h.versions, Version{Type: event, Object: object, Revision: revision, Number: h.seen[id], At: time.Now()})
+	h.versions = append(h.versions, Version{Type: event, Object: object, Revision: revision, Number: h.seen[id], ObservedAt: time.Now()})
 	h.names[object.GetUID()] = id
 	switch event {
 	case watch.Added:
@@ -68,21 +68,21 @@ func (h *history) observe(event watch.EventType, object *unstructured.Unstructur
 	h.changed = make(chan struct{})
 }
 
-// get is the live object, or nil. It is only read.
+// get returns the live object, or nil. Callers must not modify it.
 func (h *history) get(id ID) *unstructured.Unstructured {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.live[id]
 }
 
-// change is closed at the next event.
+// change returns a channel that is closed at the next event.
 func (h *history) change() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.changed
 }
 
-// all are the versions of all objects in the order in which they came about.
+// all returns all versions in the order of their revisions.
 func (h *history) all() []Version {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +97,7 @@ func (h *history) count() int {
 	return len(h.versions)
 }
 
-// filter are the live objects that match.
+// filter returns the live objects that match.
 func (h *history) filter(match func(*unstructured.Unstructured) bool) []*unstructured.Unstructured {
 	h.mu.Lock()
 	defer h.mu.Unlock()

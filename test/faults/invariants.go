@@ -17,20 +17,20 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// Violations says what did not hold that has to hold at every event, in words.
-func (w *World) Violations() []string {
-	versions := w.history.all()
+// Violations returns every violation of an invariant that must hold at every event.
+func (env *Environment) Violations() []string {
+	versions := env.history.all()
 	var all []string
 	for _, check := range []func([]Version) []string{
-		oneController, finalizerFirst, childrenGoFirst, readyOverReady,
+		controllerNeverChanges, finalizerBeforeChildren, childrenAreDeletedFirst, readyImpliesReadyDeployment,
 	} {
 		all = append(all, check(versions)...)
 	}
-	all = append(all, w.deletesOnlyOurs(versions)...)
-	all = append(all, w.writesProperly()...)
-	if w.Cloud != nil {
-		all = append(all, w.neverWithoutKey()...)
-		all = append(all, w.claimsNoOtherKey(versions)...)
+	all = append(all, env.deletesOnlyManaged(versions)...)
+	all = append(all, env.writesByApply()...)
+	if env.Cloud != nil {
+		all = append(all, env.keyIsNeverRemoved()...)
+		all = append(all, env.encryptionIsNotClaimedEarly(versions)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -40,12 +40,12 @@ func controllerOf(object *unstructured.Unstructured) *metav1.OwnerReference {
 	return metav1.GetControllerOfNoCopy(object)
 }
 
-func isOurs(reference *metav1.OwnerReference) bool {
+func isFixpointKind(reference *metav1.OwnerReference) bool {
 	return reference != nil && strings.HasPrefix(reference.APIVersion, v1alpha1.SchemeGroupVersion.Group+"/")
 }
 
-// oneController: no object passes from one controller to another.
-func oneController(versions []Version) []string {
+// controllerNeverChanges checks that no object passes from one controller to another.
+func controllerNeverChanges(versions []Version) []string {
 	var broken []string
 	last := map[types.UID]types.UID{}
 	for _, v := range versions {
@@ -62,16 +62,16 @@ func oneController(versions []Version) []string {
 	return broken
 }
 
-// finalizerFirst: when a child comes, its owner has the finalizer.
-func finalizerFirst(versions []Version) []string {
+// finalizerBeforeChildren checks that the owner has its finalizer when a child is created.
+func finalizerBeforeChildren(versions []Version) []string {
 	var broken []string
 	finalized := map[types.UID]bool{}
 	for _, v := range versions {
-		if isPrimary(v.Object.GetKind()) && slices.Contains(v.Object.GetFinalizers(), finalizer) {
+		if isOwnerKind(v.Object.GetKind()) && slices.Contains(v.Object.GetFinalizers(), finalizer) {
 			finalized[v.Object.GetUID()] = true
 		}
 		controller := controllerOf(v.Object)
-		if v.Type == watch.Added && isOurs(controller) && !finalized[controller.UID] {
+		if v.Type == watch.Added && isFixpointKind(controller) && !finalized[controller.UID] {
 			broken = append(broken, fmt.Sprintf("%s was created before %s %s had its finalizer", idOf(v.Object), controller.Kind, controller.Name))
 		}
 	}
@@ -80,19 +80,19 @@ func finalizerFirst(versions []Version) []string {
 
 const finalizer = "fixpoint.dev/teardown"
 
-// childrenGoFirst: when an object of ours has been torn down, nothing is left that it controls. One whose
-// finalizer somebody took off before the deletion was not.
-func childrenGoFirst(versions []Version) []string {
+// childrenAreDeletedFirst checks that an owner has no children left when its teardown is complete. It
+// ignores owners whose finalizer a user removed before the deletion.
+func childrenAreDeletedFirst(versions []Version) []string {
 	var broken []string
 	children := map[types.UID]map[ID]bool{}
 	torn := map[types.UID]bool{}
 	for _, v := range versions {
 		uid, id := v.Object.GetUID(), idOf(v.Object)
-		if isPrimary(id.Kind) {
+		if isOwnerKind(id.Kind) {
 			torn[uid] = torn[uid] || v.Object.GetDeletionTimestamp() != nil && slices.Contains(v.Object.GetFinalizers(), finalizer)
 			if v.Type == watch.Deleted && torn[uid] {
 				for child := range children[uid] {
-					broken = append(broken, fmt.Sprintf("%s was there when %s went", child, id))
+					broken = append(broken, fmt.Sprintf("%s still existed when %s was deleted", child, id))
 				}
 			}
 			continue
@@ -100,7 +100,7 @@ func childrenGoFirst(versions []Version) []string {
 		for _, owned := range children {
 			delete(owned, id)
 		}
-		if controller := controllerOf(v.Object); v.Type != watch.Deleted && isOurs(controller) {
+		if controller := controllerOf(v.Object); v.Type != watch.Deleted && isFixpointKind(controller) {
 			if children[controller.UID] == nil {
 				children[controller.UID] = map[ID]bool{}
 			}
@@ -110,11 +110,11 @@ func childrenGoFirst(versions []Version) []string {
 	return broken
 }
 
-// readyOverReady: whenever an object says that it is Ready for its spec, the Deployment has at some
-// time been ready, as the spec has it. What has changed since may not have been seen yet.
-func readyOverReady(versions []Version) []string {
+// readyImpliesReadyDeployment checks that the Deployment has been ready as the spec declares before the
+// owner is Ready. Ready can lag behind later changes, so earlier readiness counts.
+func readyImpliesReadyDeployment(versions []Version) []string {
 	var broken []string
-	ready, served := map[string][]int64{}, map[string]bool{} // ready: with how many pods
+	ready, served := map[string][]int64{}, map[string]bool{} // ready holds the numbers of replicas
 	for _, v := range versions {
 		if v.Type == watch.Deleted {
 			continue
@@ -129,17 +129,17 @@ func readyOverReady(versions []Version) []string {
 				ready[key] = append(ready[key], pods)
 			}
 		case MCPServer:
-			// Pods of an earlier version serve as well as others.
+			// Pods of an earlier revision can serve as well.
 			idle := field(v.Object, "spec", "replicas") == "0"
 			if saysReady(v.Object) && !idle && !served[v.Object.GetName()] {
-				broken = append(broken, fmt.Sprintf("%s said that it is Ready, and no pod of its Deployment had ever been ready", idOf(v.Object)))
+				broken = append(broken, fmt.Sprintf("%s was Ready although no pod of its Deployment had ever been ready", idOf(v.Object)))
 			}
 		case AppService:
 			image, _, _ := unstructured.NestedString(v.Object.Object, "spec", "image")
 			least, most := boundsOf(v.Object)
 			asDeclared := slices.ContainsFunc(ready[v.Object.GetName()+" "+image], func(pods int64) bool { return pods >= least && pods <= most })
 			if saysReady(v.Object) && !asDeclared && !reportsDrift(v.Object) {
-				broken = append(broken, fmt.Sprintf("%s said that it is Ready with image %s and %d to %d pods, which its Deployment had never been ready with",
+				broken = append(broken, fmt.Sprintf("%s was Ready although its Deployment had never been ready with image %s and %d to %d replicas",
 					idOf(v.Object), image, least, most))
 			}
 		}
@@ -147,13 +147,15 @@ func readyOverReady(versions []Version) []string {
 	return broken
 }
 
-// reportsDrift: drift is only to be reported, and is. Pods that somebody else has changed serve as well.
+// reportsDrift reports whether the object reports drift under the policy Report. Then changed pods can
+// serve as well.
 func reportsDrift(object *unstructured.Unstructured) bool {
 	drifted, _, generation := condition(object, v1alpha1.ConditionDrifted)
 	return field(object, "spec", "driftPolicy") == string(v1alpha1.DriftReport) && drifted == "True" && generation == object.GetGeneration()
 }
 
-// boundsOf is how many pods an AppService may have: as many as it declares, or what its autoscaler may make of them.
+// boundsOf returns the allowed numbers of replicas of an AppService: the declared number, or the bounds
+// of its autoscaler.
 func boundsOf(app *unstructured.Unstructured) (least, most int64) {
 	if n, ok, _ := unstructured.NestedInt64(app.Object, "spec", "replicas"); ok {
 		return n, n
@@ -166,8 +168,7 @@ func boundsOf(app *unstructured.Unstructured) (least, most int64) {
 	return 0, math.MaxInt32
 }
 
-// readyPods are the image and the number of the pods of a Deployment that is there and all of whose pods
-// are as its spec has them.
+// readyPods returns the image and the number of replicas of a Deployment if its rollout is complete.
 func readyPods(d *unstructured.Unstructured) (string, int64, bool) {
 	if d == nil {
 		return "", 0, false
@@ -188,16 +189,11 @@ func readyPods(d *unstructured.Unstructured) (string, int64, bool) {
 	return image, replicas, ok
 }
 
-// condition is the status of a condition and the generation that it is about; nothing of an object that
-// is not there.
+// condition returns the status, the reason and the observed generation of a condition. All are zero if
+// the object or the condition does not exist.
 func condition(object *unstructured.Unstructured, conditionType string) (status, reason string, generation int64) {
-	if object == nil {
-		return "", "", 0
-	}
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, c := range conditions {
-		fields, ok := c.(map[string]any)
-		if !ok || fields["type"] != conditionType {
+	for _, fields := range conditionsOf(object) {
+		if fields["type"] != conditionType {
 			continue
 		}
 		status, _ = fields["status"].(string)
@@ -207,40 +203,56 @@ func condition(object *unstructured.Unstructured, conditionType string) (status,
 	return status, reason, generation
 }
 
-// saysReady: Ready is True, for the spec as it is.
+// conditionsOf returns the conditions of an object, which may be nil.
+func conditionsOf(object *unstructured.Unstructured) []map[string]any {
+	if object == nil {
+		return nil
+	}
+	list, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	var conditions []map[string]any
+	for _, c := range list {
+		if fields, ok := c.(map[string]any); ok {
+			conditions = append(conditions, fields)
+		}
+	}
+	return conditions
+}
+
+// saysReady reports whether Ready is True for the current generation.
 func saysReady(object *unstructured.Unstructured) bool {
 	status, _, generation := condition(object, "Ready")
 	return status == "True" && generation == object.GetGeneration()
 }
 
-// deletesOnlyOurs: each deletion that a manager asked for was bound to a UID, and of an object that one
-// of ours controlled when it was looked at.
-func (w *World) deletesOnlyOurs(versions []Version) []string {
+// deletesOnlyManaged checks that each deletion by a manager has a UID precondition, and that a Fixpoint
+// object controlled the deleted object.
+func (env *Environment) deletesOnlyManaged(versions []Version) []string {
 	var broken []string
-	ours := map[types.UID]bool{}
+	managed := map[types.UID]bool{}
 	for _, v := range versions {
-		ours[v.Object.GetUID()] = ours[v.Object.GetUID()] || isOurs(controllerOf(v.Object))
+		managed[v.Object.GetUID()] = managed[v.Object.GetUID()] || isFixpointKind(controllerOf(v.Object))
 	}
-	for _, call := range w.Calls() {
+	for _, call := range env.Calls() {
 		if call.Cloud || call.Verb != "delete" {
 			continue
 		}
 		var options metav1.DeleteOptions
 		if err := json.Unmarshal(call.Body, &options); err != nil || options.Preconditions == nil || options.Preconditions.UID == nil {
-			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s without naming its UID", call.Resource, call.Name))
+			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s without a UID precondition", call.Resource, call.Name))
 			continue
 		}
-		if !ours[*options.Preconditions.UID] {
-			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s, which was never ours", call.Resource, call.Name))
+		if !managed[*options.Preconditions.UID] {
+			broken = append(broken, fmt.Sprintf("a manager deleted %s/%s, which no Fixpoint object ever controlled", call.Resource, call.Name))
 		}
 	}
 	return broken
 }
 
-// writesProperly: a manager writes by apply and by JSON patches of managed fields, and by nothing else.
-func (w *World) writesProperly() []string {
+// writesByApply checks that managers write only by apply, by deletion, and by JSON patches of managed
+// fields.
+func (env *Environment) writesByApply() []string {
 	var broken []string
-	for _, call := range w.Calls() {
+	for _, call := range env.Calls() {
 		if call.Cloud || !call.Mutates() {
 			continue
 		}
@@ -252,11 +264,12 @@ func (w *World) writesProperly() []string {
 	return broken
 }
 
-// neverWithoutKey: once an account is encrypted with the customer's key, no manager takes that away.
-func (w *World) neverWithoutKey() []string {
+// keyIsNeverRemoved checks that no manager switches an account from a customer-managed key back to
+// platform keys.
+func (env *Environment) keyIsNeverRemoved() []string {
 	var broken []string
 	encrypted := map[string]bool{}
-	for _, entry := range w.Cloud.Ledger() {
+	for _, entry := range env.Cloud.Ledger() {
 		if !strings.Contains(strings.ToLower(entry.Resource), "/storageaccounts/") {
 			continue
 		}
@@ -267,17 +280,17 @@ func (w *World) neverWithoutKey() []string {
 		case entry.Key != string(v1alpha1.EncryptionPlatformKeys):
 			encrypted[entry.Resource] = true
 		case encrypted[entry.Resource]:
-			broken = append(broken, fmt.Sprintf("the key was taken from %s: %s %s", entry.Resource, entry.Method, entry.Detail))
+			broken = append(broken, fmt.Sprintf("a manager switched %s back to platform keys: %s %s", entry.Resource, entry.Method, entry.Detail))
 		}
 	}
 	return broken
 }
 
-// claimsNoOtherKey: whenever a SecureStorage says that its account is encrypted, the account was, but for
-// what somebody else has done to it.
-func (w *World) claimsNoOtherKey(versions []Version) []string {
+// encryptionIsNotClaimedEarly checks that an account was encrypted whenever EncryptionReady is True,
+// unless another client changed it.
+func (env *Environment) encryptionIsNotClaimedEarly(versions []Version) []string {
 	var broken []string
-	ledger := w.Cloud.Ledger()
+	ledger := env.Cloud.Ledger()
 	for _, v := range versions {
 		status, _, _ := condition(v.Object, v1alpha1.ConditionEncryptionReady)
 		if v.Object.GetKind() != SecureStorage || v.Type == watch.Deleted || status != "True" {
@@ -286,16 +299,16 @@ func (w *World) claimsNoOtherKey(versions []Version) []string {
 		account := "/storageaccounts/" + strings.ToLower(accountOf(v.Object))
 		var last fakecloud.Entry
 		for _, entry := range ledger {
-			if entry.Key == "" || entry.Time.After(v.At) || !strings.HasSuffix(strings.ToLower(entry.Resource), account) {
+			if entry.Key == "" || entry.Time.After(v.ObservedAt) || !strings.HasSuffix(strings.ToLower(entry.Resource), account) {
 				continue
 			}
 			if last.Who == fakecloud.WhoMeddler && entry.Key == last.Key {
-				continue // what is changed of the account meanwhile does not change who switched its key
+				continue // a later update of the account does not change who switched its key
 			}
 			last = entry
 		}
 		if last.Who != fakecloud.WhoMeddler && (last.Key == "" || last.Key == string(v1alpha1.EncryptionPlatformKeys)) {
-			broken = append(broken, fmt.Sprintf("%s said that its account is encrypted with the key, which it was not", idOf(v.Object)))
+			broken = append(broken, fmt.Sprintf("%s reported EncryptionReady before its account was encrypted", idOf(v.Object)))
 		}
 	}
 	return broken

@@ -1,28 +1,33 @@
 package faults
 
 import (
+	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// The three kinds, as scenarios name them.
+// The kinds that Fixpoint reconciles.
 const (
 	AppService    = "AppService"
 	MCPServer     = "MCPServer"
 	SecureStorage = "SecureStorage"
 )
 
-// watched are the kinds whose every version the bench keeps.
-var watched = []schema.GroupVersionKind{
-	v1alpha1.SchemeGroupVersion.WithKind(AppService),
-	v1alpha1.SchemeGroupVersion.WithKind(MCPServer),
-	v1alpha1.SchemeGroupVersion.WithKind(SecureStorage),
+// Kinds lists the kinds that Fixpoint reconciles.
+var Kinds = []string{AppService, MCPServer, SecureStorage}
+
+// childKinds are the kinds of the children.
+var childKinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "ConfigMap"},
-	{Version: "v1", Kind: "Secret"},
 	{Version: "v1", Kind: "Service"},
 	{Version: "v1", Kind: "ServiceAccount"},
 	{Group: "apps", Version: "v1", Kind: "Deployment"},
@@ -30,40 +35,80 @@ var watched = []schema.GroupVersionKind{
 	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 	{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"},
 	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
+}
+
+// watchedKinds are the kinds whose versions the history records: every namespaced kind that managers cache.
+// TestHistoryRecordsEveryCachedKind notices a missing one.
+var watchedKinds = slices.Concat([]schema.GroupVersionKind{
+	v1alpha1.SchemeGroupVersion.WithKind(AppService),
+	v1alpha1.SchemeGroupVersion.WithKind(MCPServer),
+	v1alpha1.SchemeGroupVersion.WithKind(SecureStorage),
+	{Version: "v1", Kind: "PersistentVolumeClaim"},
+	{Version: "v1", Kind: "Secret"},
 	{Group: "discovery.k8s.io", Version: "v1", Kind: endpointSlice},
+}, childKinds)
+
+// ResourceOf returns the resource of a watched kind, such as deployments, or an empty string.
+func ResourceOf(kind string) string {
+	for _, watched := range watchedKinds {
+		if watched.Kind == kind {
+			resource, _ := meta.UnsafeGuessKindToResource(watched)
+			return resource.Resource
+		}
+	}
+	return ""
 }
 
-// resources are the kinds' names in paths.
-var resources = map[string]string{
-	AppService: "appservices", MCPServer: "mcpservers", SecureStorage: "securestorages",
-	"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts",
-	"Deployment": "deployments", "HorizontalPodAutoscaler": "horizontalpodautoscalers",
-	"PodDisruptionBudget": "poddisruptionbudgets", "Ingress": "ingresses", "NetworkPolicy": "networkpolicies",
-	endpointSlice: "endpointslices",
+// WatchedResources returns the resources of the watched kinds.
+func WatchedResources() []string {
+	var all []string
+	for _, kind := range watchedKinds {
+		all = append(all, ResourceOf(kind.Kind))
+	}
+	return all
 }
 
-// ResourceOf is the name of a kind in paths, such as deployments.
-func ResourceOf(kind string) string { return resources[kind] }
+// PhaseNames returns the phases of a kind that run in this package's cluster. It does not have the Gateway API.
+func PhaseNames(kind string) []string {
+	switch kind {
+	case AppService:
+		return namesOf(appservice.Phases())
+	case MCPServer:
+		return slices.DeleteFunc(namesOf(mcpserver.Phases()), func(name string) bool { return name == "Route" })
+	case SecureStorage:
+		return namesOf(securestorage.Phases())
+	default:
+		return nil
+	}
+}
 
-// endpointSlice is the one kind that only the bench writes.
+func namesOf[S any](list []phases.Phase[S]) []string {
+	var names []string
+	for _, phase := range list {
+		names = append(names, phase.PhaseName())
+	}
+	return names
+}
+
+// endpointSlice is the one watched kind that managers never write.
 const endpointSlice = "EndpointSlice"
 
-// isPrimary says whether a kind is one of the three.
-func isPrimary(kind string) bool {
-	return kind == AppService || kind == MCPServer || kind == SecureStorage
+// isOwnerKind reports whether Fixpoint reconciles the kind.
+func isOwnerKind(kind string) bool {
+	return slices.Contains(Kinds, kind)
 }
 
-// ID is the kind and the name of an object in a world, as in "Deployment/web".
+// ID identifies an object in an environment.
 type ID struct{ Kind, Name string }
 
-// String is such as Deployment/web.
+// String returns, for example, "Deployment/web".
 func (id ID) String() string { return id.Kind + "/" + id.Name }
 
 func idOf(object *unstructured.Unstructured) ID {
 	return ID{Kind: object.GetKind(), Name: object.GetName()}
 }
 
-// controllersOf are the controllers, as flags name them, of the kinds.
+// controllersOf returns the names of the controllers, as in the manager's flags.
 func controllersOf(kinds []string) []string {
 	var names []string
 	for _, kind := range kinds {

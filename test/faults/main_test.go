@@ -1,4 +1,4 @@
-// Package faults_test holds the campaigns. How each is replayed, its failures say.
+// Package faults_test holds the fault campaigns.
 package faults_test
 
 import (
@@ -17,25 +17,25 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/faults"
 )
 
-// atATime is how many worlds there are at the same time. They wait far more than they work.
-const atATime = "24"
+// parallelEnvironments is the default number of parallel subtests, which spend most of their time waiting.
+const parallelEnvironments = "24"
 
-// gcPercent spends memory, up to some gigabytes, on fewer garbage collections: they were a fifth of all work.
+// gcPercent trades memory for fewer garbage collections, which took a fifth of the processor time.
 const gcPercent = 400
 
-var bench *faults.Bench
+var testCluster *faults.Cluster
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	must(flag.Set("test.parallel", atATime)) // the command line wins
-	// Lists are served from the past here, which a list that comes as a watch does not know.
+	must(flag.Set("test.parallel", parallelEnvironments)) // the command line overrides it
+	// Stale caches are lists at an old resource version, which streaming lists do not support.
 	must(os.Setenv("KUBE_FEATURE_WatchListClient", "false"))
 	debug.SetGCPercent(gcPercent)
 	options := cluster.Options{Parts: cluster.EtcdAndAPI, GCPercent: gcPercent, CRDPaths: []string{"../../config/crd/bases"}}
 	cluster.RunTests(m, options, func(c *cluster.Cluster) {
 		var err error
-		bench, err = faults.NewBench(context.Background(), c)
+		testCluster, err = faults.NewCluster(context.Background(), c)
 		must(err)
 	})
 }

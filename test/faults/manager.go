@@ -14,40 +14,40 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// Manager is a whole manager for the namespace of a world, as cmd/manager builds it, in this process.
+// Manager is a complete manager in this process, as cmd/manager builds it, limited to one namespace.
 type Manager struct {
-	// Number counts the managers of the world from 1.
+	// Number counts the managers of the environment from 1.
 	Number int
 
-	world    *World
-	wire     *wire
-	activity *activity
-	cancel   context.CancelFunc
-	crashed  chan struct{}
-	once     sync.Once
-	stopped  chan struct{}
-	err      error
+	env       *Environment
+	transport *transport
+	activity  *activity
+	cancel    context.CancelFunc
+	crashed   chan struct{}
+	once      sync.Once
+	stopped   chan struct{}
+	err       error
 }
 
-// Past says from when a manager's first look at a kind is: by resource, such as deployments, the
-// revision at which its cache begins. What came later is held back until [Manager.Release].
-type Past map[string]int64
+// StaleCache maps resources, such as deployments, to the revision that a cache starts from. Later events
+// are held back until [Manager.ReleaseWatch].
+type StaleCache map[string]int64
 
 // Start runs a manager with fresh caches.
-func (w *World) Start() (*Manager, error) { return w.StartInThePast(nil) }
+func (env *Environment) Start() (*Manager, error) { return env.StartWithStaleCache(nil) }
 
-// StartInThePast runs a manager whose caches begin in the past, and stay there until they are released.
-func (w *World) StartInThePast(past Past) (*Manager, error) {
-	w.mu.Lock()
+// StartWithStaleCache runs a manager whose caches start from old revisions.
+func (env *Environment) StartWithStaleCache(stale StaleCache) (*Manager, error) {
+	env.mu.Lock()
 	m := &Manager{
-		Number: len(w.managers) + 1, world: w, activity: newActivity(),
+		Number: len(env.managers) + 1, env: env, activity: newActivity(),
 		crashed: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	w.managers = append(w.managers, m)
-	w.mu.Unlock()
+	env.managers = append(env.managers, m)
+	env.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
-	m.wire = newWire(w, m, past)
+	m.transport = newTransport(env, m, stale)
 	mgr, err := controllers.NewManager(ctx, m.config(), m.options())
 	if err != nil {
 		close(m.stopped)
@@ -60,11 +60,11 @@ func (w *World) StartInThePast(past Past) (*Manager, error) {
 	return m, nil
 }
 
-// config has the wire for a connection. JSON is what the wire can read.
+// config routes all requests through the transport. It uses JSON, which the transport can read.
 func (m *Manager) config() *rest.Config {
-	config := rest.AnonymousClientConfig(m.world.Bench.config)
+	config := rest.AnonymousClientConfig(m.env.Cluster.config)
 	config.TLSClientConfig = rest.TLSClientConfig{}
-	config.Transport = m.wire
+	config.Transport = m.transport
 	config.ContentType = "application/json"
 	return config
 }
@@ -72,32 +72,32 @@ func (m *Manager) config() *rest.Config {
 func (m *Manager) options() controllers.Options {
 	const few = 4
 	options := controllers.Options{
-		Namespaces:    []string{m.world.Namespace},
-		Controllers:   controllersOf(m.world.Kinds),
+		Namespaces:    []string{m.env.Namespace},
+		Controllers:   controllersOf(m.env.Kinds),
 		Concurrency:   few,
-		ProbeEndpoint: m.world.Bench.probeEndpoint(),
+		ProbeEndpoint: m.env.Cluster.mcpEndpoint(),
 		Logger:        m.activity.logger(),
 	}
-	if m.world.Cloud != nil {
-		options.Cloud = cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: cloudWire{m.wire}}
+	if m.env.Cloud != nil {
+		options.Cloud = cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: cloudTransport{m.transport}}
 		options.Credentials = cloud.TokenCredentials{Token: fakecloud.Token("manager")}
 	}
 	return options
 }
 
-// Crash ends the manager as a crash does: no call of it goes out any more, and no answer comes in.
+// Crash simulates a crash: no further request is sent and no response arrives.
 func (m *Manager) Crash() {
 	m.once.Do(func() {
-		m.wire.cut()
+		m.transport.cut()
 		m.cancel()
 		close(m.crashed)
 	})
 }
 
-// Crashed is closed when the manager has crashed.
+// Crashed returns a channel that is closed when the manager crashes.
 func (m *Manager) Crashed() <-chan struct{} { return m.crashed }
 
-// IsCrashed says whether it has.
+// IsCrashed reports whether the manager has crashed.
 func (m *Manager) IsCrashed() bool {
 	select {
 	case <-m.crashed:
@@ -107,38 +107,38 @@ func (m *Manager) IsCrashed() bool {
 	}
 }
 
-// errStays is for a manager that was stopped and goes on.
-var errStays = errors.New("a manager that was stopped did not end")
+// errNotStopped means that a manager still runs after its context was cancelled.
+var errNotStopped = errors.New("the manager did not stop")
 
-// ended waits until nothing of a crashed manager runs any more.
-func (m *Manager) ended() error {
-	const patience = time.Minute
+// waitStopped waits until a crashed manager has stopped.
+func (m *Manager) waitStopped() error {
+	const timeout = time.Minute
 	select {
 	case <-m.stopped:
-		return nil // what it fails with says only that no call went through
-	case <-time.After(patience):
-		return fmt.Errorf("manager %d of %s: %w", m.Number, m.world.Namespace, errStays)
+		return nil // its error only says that requests failed
+	case <-time.After(timeout):
+		return fmt.Errorf("manager %d of %s: %w", m.Number, m.env.Namespace, errNotStopped)
 	}
 }
 
-// Hold holds back what watches tell of the resource, such as deployments, until [Manager.Release].
-func (m *Manager) Hold(resource string) { m.wire.gate(resource).close() }
+// HoldWatch holds back the watch events of a resource, such as deployments, until [Manager.ReleaseWatch].
+func (m *Manager) HoldWatch(resource string) { m.transport.gate(resource).close() }
 
-// Release lets go what was held back of the resource, and all that comes.
-func (m *Manager) Release(resource string) {
-	m.wire.present(resource)
-	m.wire.gate(resource).open()
+// ReleaseWatch delivers the events that were held back, and all further ones.
+func (m *Manager) ReleaseWatch(resource string) {
+	m.transport.clearStale(resource)
+	m.transport.gate(resource).open()
 }
 
-// Cut breaks the watches of the resource in the middle of an event. With expired, they end in the API
-// server's words for a watch that has fallen behind.
-func (m *Manager) Cut(resource string, expired bool) { m.wire.cutStreams(resource, expired) }
+// CutWatch breaks the watches of a resource in the middle of an event, or ends them with 410 Gone if
+// expired is true.
+func (m *Manager) CutWatch(resource string, expired bool) { m.transport.cutWatches(resource, expired) }
 
-// Looked says how often the manager has looked at the object.
-func (m *Manager) Looked(name string) int { return m.activity.looked(name) }
+// Reconciles returns how often the manager has reconciled the object.
+func (m *Manager) Reconciles(name string) int { return m.activity.reconcilesOf(name) }
 
-// IdleFor is how long no reconcile has run; 0 while one does.
+// IdleFor returns how long no reconcile has run; 0 while one is running.
 func (m *Manager) IdleFor() time.Duration { return m.activity.idleFor() }
 
-// Log is the end of what the manager has logged.
+// Log returns the last lines of the manager's log.
 func (m *Manager) Log() []string { return m.activity.log() }

@@ -8,18 +8,18 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/faults"
 )
 
-// TestCrashPairs crashes the manager, and the one that comes after it: pairs by seed.
+// TestCrashPairs crashes the manager and then its successor, at a share of all pairs of calls.
 func TestCrashPairs(t *testing.T) {
-	sum, share := &tally{}, shareOf(t, "FAULTS_PAIRS", pairsInCI)
+	sum, share := &tally{}, shareOf(t, "FAULTS_PAIRS", defaultPairs)
 	t.Cleanup(func() { t.Logf("pairs of crashes: %s; %s", sum, share) })
 	forEachScenario(t, faults.Scenarios(), func(t *testing.T, b *faults.Baseline) {
 		calls := len(b.Mutations())
 		modes := faults.CrashModes
 		for first := 1; first <= calls; first++ {
-			// After the first crash there are about as many calls left as there were, and one or two more.
+			// After the first crash, about as many calls remain as without it, or one or two more.
 			for second := 1; second <= calls-first+2; second++ {
 				name := fmt.Sprintf("%d-then-%d", first, second)
-				if !share.takes(t, name) {
+				if !share.includes(t, name) {
 					continue
 				}
 				random := share.random(t, name)
@@ -29,7 +29,7 @@ func TestCrashPairs(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					d, plan := faults.Crashing(steps...)
-					o := bench.Run(context.Background(), b, d)
+					o := testCluster.Run(context.Background(), b, d)
 					sum.add(o, plan.Left() == 0, o.Crashes...)
 					expectConvergent(t, o)
 				})

@@ -7,37 +7,37 @@ import (
 	"time"
 )
 
-// Plan says what happens to the calls of a world's managers.
+// Plan decides which faults to inject into the calls of an environment's managers.
 type Plan interface {
-	// Decide is asked before each call is sent. It may be called concurrently.
+	// Decide is called before each call is sent. It can be called concurrently.
 	Decide(call Call) Fault
 }
 
-// PlanFunc is a function as a [Plan].
+// PlanFunc adapts a function to a [Plan].
 type PlanFunc func(call Call) Fault
 
 // Decide implements [Plan].
 func (f PlanFunc) Decide(call Call) Fault { return f(call) }
 
-// Fault is what happens to one call. The zero value lets it pass.
+// Fault is what happens to one call. The zero value changes nothing.
 type Fault struct {
-	// Crash ends the manager at this call.
+	// Crash crashes the manager at this call.
 	Crash CrashMode
-	// Status, if it is not 0, is what is answered in place of the real answer, with the Reason.
+	// Status, if not 0, replaces the status of the response.
 	Status int
-	// Reason is that of the API server's Status, or the code of the cloud's error.
+	// Reason is the reason of the API server's Status, or the error code of the cloud.
 	Reason, Message string
-	// RetryAfter goes along with the status.
+	// RetryAfter is the Retry-After header of the response.
 	RetryAfter time.Duration
-	// Landed lets the call have its effect before it is answered so.
+	// Landed sends the call before its response is replaced or dropped.
 	Landed bool
-	// Lost gives no answer at all: the connection breaks, after the effect if Landed is set.
+	// Lost drops the response: the connection is reset, after the call took effect if Landed is set.
 	Lost bool
-	// Before runs before the call goes on: what happens elsewhere just then.
+	// Before runs before the call is sent.
 	Before func()
 }
 
-// IsNone says whether the call passes as if there were no plan.
+// IsNone reports whether the call proceeds without a fault.
 func (f Fault) IsNone() bool {
 	return f.Crash == NoCrash && f.Status == 0 && !f.Lost && f.Before == nil
 }
@@ -45,8 +45,8 @@ func (f Fault) IsNone() bool {
 // CrashMode says when the manager crashes.
 type CrashMode string
 
-// A crash is before the call is sent; when it has landed and the answer is under way; or when the
-// answer has arrived, of which the manager does nothing more than it can do without a call.
+// The manager crashes before it sends the call, after the call took effect but before the response
+// arrives, or right after the response.
 const (
 	NoCrash     CrashMode = ""
 	CrashBefore CrashMode = "before"
@@ -54,29 +54,29 @@ const (
 	CrashAfter  CrashMode = "after"
 )
 
-// CrashModes are all of them.
+// CrashModes lists all modes.
 var CrashModes = []CrashMode{CrashBefore, CrashLost, CrashAfter}
 
-// CrashAt is a plan that crashes the manager at the mutating calls with the given distances: the first
-// is counted from the first call after the plan was made, the next from the crash before.
+// CrashAt is a plan that crashes managers at mutating calls. The first step counts from the first call,
+// each further step from the previous crash.
 type CrashAt struct {
 	mu    sync.Mutex
 	seen  int
 	steps []CrashStep
-	// Hit are the calls at which the manager was crashed.
+	// hit holds the calls at which managers crashed.
 	hit []Call
 }
 
-// CrashStep is one crash: at the so-manyth mutating call, in a mode.
+// CrashStep crashes the manager at the Call-th mutating call.
 type CrashStep struct {
 	Call int
 	Mode CrashMode
 }
 
-// String is such as 7/lost.
+// String returns, for example, "7/lost".
 func (s CrashStep) String() string { return fmt.Sprintf("%d/%s", s.Call, s.Mode) }
 
-// NewCrashAt makes the plan.
+// NewCrashAt returns the plan.
 func NewCrashAt(steps ...CrashStep) *CrashAt { return &CrashAt{steps: steps} }
 
 // Decide implements [Plan].
@@ -99,21 +99,21 @@ func (p *CrashAt) Decide(call Call) Fault {
 	return Fault{Crash: mode}
 }
 
-// Hits are the calls at which the manager was crashed so far.
+// Hits returns the calls at which managers have crashed so far.
 func (p *CrashAt) Hits() []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]Call(nil), p.hit...)
 }
 
-// Left is how many crashes have not come yet.
+// Left returns the number of crashes that have not occurred yet.
 func (p *CrashAt) Left() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.steps)
 }
 
-// reasons of the API server for the statuses that plans use.
+// reasons maps the statuses that plans use to the reasons of the API server.
 var reasons = map[int]string{
 	http.StatusConflict:            "Conflict",
 	http.StatusForbidden:           "Forbidden",

@@ -11,48 +11,48 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Report shows what there is to see of the world: what happened, in order, and what there is now.
-func (w *World) Report() string {
+// Report describes the environment: its history, the calls, the logs, and the current objects.
+func (env *Environment) Report() string {
 	var b strings.Builder
 	const lines = 120
-	fmt.Fprintf(&b, "=== world %s\n--- versions\n", w.Namespace)
-	versions := w.Versions()
+	fmt.Fprintf(&b, "=== environment %s\n--- versions\n", env.Namespace)
+	versions := env.Versions()
 	for _, v := range versions[max(0, len(versions)-lines):] {
-		fmt.Fprintf(&b, "%d %s %s\n", v.Revision, v.Type, inShort(v))
+		fmt.Fprintf(&b, "%d %s %s\n", v.Revision, v.Type, summarize(v))
 	}
 	b.WriteString("--- calls of managers\n")
-	calls := slices.DeleteFunc(w.Calls(), func(c Call) bool { return c.Cached })
+	calls := slices.DeleteFunc(env.Calls(), func(c Call) bool { return c.Cached })
 	for _, call := range calls[max(0, len(calls)-lines):] {
 		fmt.Fprintf(&b, "%s manager %d: %s\n", call.At.Format("15:04:05.000"), call.Manager, call)
 	}
-	if w.Cloud != nil {
-		b.WriteString("--- ledger of the cloud\n")
-		ledger := w.Cloud.Ledger()
+	if env.Cloud != nil {
+		b.WriteString("--- cloud ledger\n")
+		ledger := env.Cloud.Ledger()
 		for _, e := range ledger[max(0, len(ledger)-lines):] {
 			fmt.Fprintf(&b, "%s %s %s %s %d %s %s %s\n", e.Time.Format("15:04:05.000"), e.Who, e.Method, e.Resource, e.Status, e.Code, e.Effect, e.Detail)
 		}
 	}
-	w.mu.Lock()
-	managers := slices.Clone(w.managers)
-	w.mu.Unlock()
+	env.mu.Lock()
+	managers := slices.Clone(env.managers)
+	env.mu.Unlock()
 	for _, m := range managers {
 		fmt.Fprintf(&b, "--- log of manager %d\n%s\n", m.Number, strings.Join(m.Log(), "\n"))
 	}
-	for _, object := range w.history.filter(func(o *unstructured.Unstructured) bool { return isPrimary(o.GetKind()) }) {
-		text, _ := yaml.Marshal(object.Object) // it was read from JSON
+	for _, object := range env.history.filter(func(o *unstructured.Unstructured) bool { return isOwnerKind(o.GetKind()) }) {
+		text, _ := yaml.Marshal(object.Object) // it was decoded from JSON
 		fmt.Fprintf(&b, "--- %s\n%s", idOf(object), text)
 	}
 	return b.String()
 }
 
-// inShort is who wrote an object last, and what it says of itself.
-func inShort(v Version) string {
+// summarize returns the identity, the Ready condition and the last field manager of a version.
+func summarize(v Version) string {
 	o := v.Object
 	text := idOf(o).String()
 	if o.GetDeletionTimestamp() != nil {
 		text += fmt.Sprintf(" terminating %q", o.GetFinalizers())
 	}
-	if isPrimary(o.GetKind()) {
+	if isOwnerKind(o.GetKind()) {
 		status, reason, generation := condition(o, "Ready")
 		text += fmt.Sprintf(" generation %d Ready=%s %s of %d%s", o.GetGeneration(), status, reason, generation, notedGrants(o))
 	}
@@ -63,10 +63,10 @@ func inShort(v Version) string {
 	for _, entry := range o.GetManagedFields() {
 		latest = entry.Manager + " " + entry.Subresource
 	}
-	return text + ", fields of " + latest
+	return text + ", last field manager " + latest
 }
 
-// notedGrants are the grants that a SecureStorage has noted: vaults and principals.
+// notedGrants lists the grants in the status of a SecureStorage: vaults and principals.
 func notedGrants(o *unstructured.Unstructured) string {
 	grants, _, _ := unstructured.NestedSlice(o.Object, "status", "grants")
 	text := ""

@@ -11,25 +11,25 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// Disturbance is what happens to the managers while the user does what the scenario is about.
+// Disturbance is what happens to the managers during the last step of a scenario.
 type Disturbance struct {
-	// Name is in the line that replays it.
+	// Name is part of the command that replays the run.
 	Name string
-	// Plan decides about calls. Optional.
+	// Plan injects faults into calls. Optional.
 	Plan Plan
-	// Begin is called when all that is given is there, before the user acts. Optional.
-	Begin func(*World, *Manager) error
-	// Restart starts the manager after a crash; with fresh caches if it is nil.
-	Restart func(*World) (*Manager, error)
-	// Meanwhile runs beside the scenario from the moment that the user acts. Optional.
-	Meanwhile func(context.Context, *World) error
-	// Over says that the disturbance is over, before which nothing is judged. Optional.
+	// Begin is called after the given steps, before the user acts. Optional.
+	Begin func(*Environment, *Manager) error
+	// Restart starts the manager after a crash. If nil, it starts with fresh caches.
+	Restart func(*Environment) (*Manager, error)
+	// Meanwhile runs concurrently with the last step. Optional.
+	Meanwhile func(context.Context, *Environment) error
+	// Over reports whether the disturbance has ended. Nothing is compared before. Optional.
 	Over func() bool
-	// Crashes are the calls at which a manager was crashed so far, or that failed. Optional.
+	// Crashes returns the calls at which managers crashed, or that failed, so far. Optional.
 	Crashes func() []Call
 }
 
-// Crashing is the disturbance of a manager that crashes, and of the next one, if there are two steps.
+// Crashing returns the disturbance that crashes the manager, and with two steps also its successor.
 func Crashing(steps ...CrashStep) (Disturbance, *CrashAt) {
 	plan := NewCrashAt(steps...)
 	names := make([]string, 0, len(steps))
@@ -39,96 +39,96 @@ func Crashing(steps ...CrashStep) (Disturbance, *CrashAt) {
 	return Disturbance{Name: strings.Join(names, ","), Plan: plan, Crashes: plan.Hits}, plan
 }
 
-// Outcome is what came of a disturbed run.
+// Outcome is the result of a disturbed run.
 type Outcome struct {
-	// Failures say in words what is not as in the undisturbed run, or must never be.
+	// Failures lists differences from the undisturbed run and violated invariants.
 	Failures []string
-	// Report is the state of the world, if something failed.
+	// Report describes the environment if the run failed.
 	Report string
 	// Crashes are the calls at which managers crashed, or that failed.
 	Crashes []Call
-	// Calls is how many calls managers made after what was given.
+	// Calls is the number of calls after the given steps.
 	Calls int
-	// Took is how long the run took, and Settled how long it took from the user's act to the end state.
+	// Took is the duration of the whole run; Settled is the duration from the user's action to the final state.
 	Took, Settled time.Duration
 }
 
-// Run runs the scenario of a baseline under a disturbance, and holds it against the baseline.
-func (b *Bench) Run(ctx context.Context, baseline *Baseline, d Disturbance) Outcome {
+// Run runs the scenario of a baseline under a disturbance and compares it with the baseline.
+func (c *Cluster) Run(ctx context.Context, baseline *Baseline, d Disturbance) Outcome {
 	began := time.Now()
 	o := Outcome{}
-	w, err := b.NewWorld(ctx, baseline.Scenario.Kinds...)
+	env, err := c.NewEnvironment(ctx, baseline.Scenario.Kinds...)
 	if err != nil {
 		return Outcome{Failures: []string{err.Error()}}
 	}
-	if err := w.run(ctx, baseline, d, &o); err != nil {
+	if err := env.run(ctx, baseline, d, &o); err != nil {
 		o.Failures = append(o.Failures, err.Error())
 	}
 	if d.Crashes != nil {
 		o.Crashes = d.Crashes()
 	}
-	o.Failures = append(o.Failures, w.Violations()...)
+	o.Failures = append(o.Failures, env.Violations()...)
 	if len(o.Failures) > 0 {
-		o.Report = w.Report()
+		o.Report = env.Report()
 	}
-	if err := w.Close(); err != nil {
+	if err := env.Close(); err != nil {
 		o.Failures = append(o.Failures, err.Error())
 	}
 	o.Took = time.Since(began)
 	return o
 }
 
-func (w *World) run(ctx context.Context, baseline *Baseline, d Disturbance, o *Outcome) error {
-	m, err := w.Start()
+func (env *Environment) run(ctx context.Context, baseline *Baseline, d Disturbance, o *Outcome) error {
+	m, err := env.Start()
 	if err != nil {
 		return err
 	}
-	if err := w.give(ctx, baseline, m); err != nil {
+	if err := env.runGiven(ctx, baseline, m); err != nil {
 		return err
 	}
 	if d.Begin != nil {
-		if err := d.Begin(w, m); err != nil {
+		if err := d.Begin(env, m); err != nil {
 			return err
 		}
 	}
-	calls, began := len(w.Calls()), time.Now()
-	err = w.disturb(ctx, baseline, d, m)
-	o.Settled, o.Calls = time.Since(began), len(w.Calls())-calls
-	w.SetPlan(nil)
+	calls, began := len(env.Calls()), time.Now()
+	err = env.runWhen(ctx, baseline, d, m)
+	o.Settled, o.Calls = time.Since(began), len(env.Calls())-calls
+	env.SetPlan(nil)
 	if err != nil {
 		return err
 	}
-	if err := w.Quiet(); err != nil {
+	if err := env.VerifyQuiet(); err != nil {
 		return err
 	}
-	return w.stays(baseline, d)
+	return env.verifyUnchanged(baseline, d)
 }
 
-// give does what is given, undisturbed.
-func (w *World) give(ctx context.Context, baseline *Baseline, m *Manager) error {
+// runGiven runs the given steps without faults.
+func (env *Environment) runGiven(ctx context.Context, baseline *Baseline, m *Manager) error {
 	for i, step := range baseline.Scenario.Given {
-		if err := w.take(ctx, step); err != nil {
-			return fmt.Errorf("what is given (%d): %w", i+1, err)
+		if err := env.runStep(ctx, step); err != nil {
+			return fmt.Errorf("given step %d: %w", i+1, err)
 		}
-		if err := w.reach(step, baseline.Given[i], nil, func() (*Manager, error) { return m, nil }); err != nil {
-			return fmt.Errorf("what is given (%d): %w", i+1, err)
+		if err := env.converge(step, baseline.Given[i], nil, func() (*Manager, error) { return m, nil }); err != nil {
+			return fmt.Errorf("given step %d: %w", i+1, err)
 		}
 	}
 	return nil
 }
 
-// disturb does what the scenario is about, with the disturbance, until it has come to its end.
-func (w *World) disturb(ctx context.Context, baseline *Baseline, d Disturbance, m *Manager) error {
+// runWhen runs the last step with the disturbance until the environment has converged.
+func (env *Environment) runWhen(ctx context.Context, baseline *Baseline, d Disturbance, m *Manager) error {
 	when := baseline.Scenario.When
-	w.SetPlan(planOf(w, when, d))
-	if err := when.Do(ctx, w); err != nil {
+	env.SetPlan(planOf(env, when, d))
+	if err := when.Do(ctx, env); err != nil {
 		return err
 	}
-	wait := w.meanwhile(ctx, d)
-	return w.reach(when, baseline.Then, baseline.tolerated(d), func() (*Manager, error) {
+	wait := env.runMeanwhile(ctx, d)
+	return env.converge(when, baseline.Then, baseline.tolerated(d), func() (*Manager, error) {
 		if m.IsCrashed() {
 			var err error
-			if m, err = w.restart(d); err != nil {
+			if m, err = env.startAfterCrash(d); err != nil {
 				return nil, err
 			}
 		}
@@ -136,61 +136,61 @@ func (w *World) disturb(ctx context.Context, baseline *Baseline, d Disturbance, 
 	})
 }
 
-// tolerated says which differences are in order after a disturbance.
+// tolerated returns a function that reports whether a difference is acceptable after a disturbance.
 func (b *Baseline) tolerated(d Disturbance) func(difference string) bool {
 	s := b.Scenario
 	return func(difference string) bool {
-		return s.Races && isCount(difference) ||
+		return s.Races && isCountDifference(difference) ||
 			s.Unavoidable != nil && d.Crashes != nil && s.Unavoidable(difference, d.Crashes())
 	}
 }
 
-// stays says what has changed at the end, when nothing may change any more.
-func (w *World) stays(baseline *Baseline, d Disturbance) error {
-	end := w.Snapshot()
+// verifyUnchanged returns an error if the final state has changed again.
+func (env *Environment) verifyUnchanged(baseline *Baseline, d Disturbance) error {
+	end := env.Snapshot()
 	if differences := slices.DeleteFunc(end.Diff(baseline.Then), baseline.tolerated(d)); len(differences) > 0 {
-		return fmt.Errorf("it did not stay as it was: %s", strings.Join(differences, "\n"))
+		return fmt.Errorf("the state changed after convergence: %s", strings.Join(differences, "\n"))
 	}
-	if !baseline.Scenario.When.Done(w) {
-		return errors.New("what the user wants did not stay")
+	if !baseline.Scenario.When.Done(env) {
+		return errors.New("the result of the last step did not last")
 	}
-	if odd := end.odd(); baseline.Scenario.Races && len(odd) > 0 {
-		return errors.New(strings.Join(odd, "\n"))
+	if unbalanced := end.unbalancedCounts(); baseline.Scenario.Races && len(unbalanced) > 0 {
+		return errors.New(strings.Join(unbalanced, "\n"))
 	}
 	return nil
 }
 
-// errGoesOn says that a disturbance is not over yet.
-var errGoesOn = errors.New("the disturbance goes on")
+// errDisturbed means that a disturbance has not ended yet.
+var errDisturbed = errors.New("the disturbance has not ended")
 
-// meanwhile runs what happens beside the scenario. What it returns fails for as long as that goes on,
-// and if it has failed.
-func (w *World) meanwhile(ctx context.Context, d Disturbance) (over func() error) {
+// runMeanwhile starts the concurrent part of a disturbance. The returned function fails until that part
+// has ended, and if it failed.
+func (env *Environment) runMeanwhile(ctx context.Context, d Disturbance) (over func() error) {
 	ended := make(chan error, 1)
 	if d.Meanwhile == nil {
 		ended <- nil
 	} else {
-		go func() { ended <- d.Meanwhile(ctx, w) }()
+		go func() { ended <- d.Meanwhile(ctx, env) }()
 	}
-	result := errGoesOn
+	result := errDisturbed
 	return func() error {
-		if errors.Is(result, errGoesOn) {
+		if errors.Is(result, errDisturbed) {
 			select {
 			case result = <-ended:
 			default:
 			}
 		}
 		if result == nil && d.Over != nil && !d.Over() {
-			return errGoesOn
+			return errDisturbed
 		}
 		return result
 	}
 }
 
-func planOf(w *World, step Step, d Disturbance) Plan {
+func planOf(env *Environment, step Step, d Disturbance) Plan {
 	return PlanFunc(func(call Call) Fault {
 		if step.During != nil {
-			if fault := step.During(w, call); !fault.IsNone() {
+			if fault := step.During(env, call); !fault.IsNone() {
 				return fault
 			}
 		}
@@ -201,35 +201,36 @@ func planOf(w *World, step Step, d Disturbance) Plan {
 	})
 }
 
-func (w *World) restart(d Disturbance) (*Manager, error) {
+func (env *Environment) startAfterCrash(d Disturbance) (*Manager, error) {
 	if d.Restart != nil {
-		return d.Restart(w)
+		return d.Restart(env)
 	}
-	return w.Start()
+	return env.Start()
 }
 
-// reach waits until the step is done and the world is as it is undisturbed, but for what is tolerated.
-// The manager is tended at every look; as long as the disturbance goes on, nothing is judged. What a
-// manager puts off, as a second look at a status, is awaited: a state on the way may be like the last.
-func (w *World) reach(step Step, undisturbed Snapshot, tolerated func(string) bool, tend func() (*Manager, error)) error {
-	differences := []string{"what the user wants is not there"}
+// converge waits until the step is done and the environment equals the undisturbed one, except for
+// tolerated differences. It calls nextManager before every check, and checks nothing while that returns
+// errDisturbed. It also waits for the writes that a manager defers, because an intermediate state can
+// equal the final one.
+func (env *Environment) converge(step Step, undisturbed Snapshot, tolerated func(string) bool, nextManager func() (*Manager, error)) error {
+	differences := []string{"the result of the step does not exist"}
 	var failure error
 	seen := -1
-	if w.Await(Patience, func() bool {
-		m, err := tend()
+	if env.WaitUntil(Timeout, func() bool {
+		m, err := nextManager()
 		if err != nil {
-			if !errors.Is(err, errGoesOn) {
+			if !errors.Is(err, errDisturbed) {
 				failure = err
 			}
 			return failure != nil
 		}
-		if !step.Done(w) || m.IdleFor() < putOff {
+		if !step.Done(env) || m.IdleFor() < maxDeferral {
 			return false
 		}
-		// The cloud changes without an event.
-		if count := w.history.count(); count != seen || w.Cloud != nil {
+		// The cloud changes without events.
+		if count := env.history.count(); count != seen || env.Cloud != nil {
 			seen = count
-			differences = w.Snapshot().Diff(undisturbed)
+			differences = env.Snapshot().Diff(undisturbed)
 			if tolerated != nil {
 				differences = slices.DeleteFunc(differences, tolerated)
 			}
@@ -238,57 +239,56 @@ func (w *World) reach(step Step, undisturbed Snapshot, tolerated func(string) bo
 	}) {
 		return failure
 	}
-	return fmt.Errorf("divergent after %s:\n  %s", Patience, strings.Join(differences, "\n  "))
+	return fmt.Errorf("not converged after %s:\n  %s", Timeout, strings.Join(differences, "\n  "))
 }
 
-// putOff is longer than what a manager puts off by itself when nothing is wrong.
-const putOff = phases.ProgressInterval + 200*time.Millisecond
+// maxDeferral is longer than a manager defers a status write without an error.
+const maxDeferral = phases.ProgressInterval + 200*time.Millisecond
 
-// Quiet ends all managers and looks at everything once more with a fresh one, which must find nothing to
-// do.
-func (w *World) Quiet() error {
-	w.mu.Lock()
-	managers := slices.Clone(w.managers)
-	w.mu.Unlock()
+// VerifyQuiet stops all managers and starts a fresh one, which must reconcile every object without a write.
+func (env *Environment) VerifyQuiet() error {
+	env.mu.Lock()
+	managers := slices.Clone(env.managers)
+	env.mu.Unlock()
 	for _, m := range managers {
 		m.Crash()
 	}
-	primaries := w.primaries()
+	primaries := env.ownerNames()
 	if len(primaries) == 0 {
 		return nil
 	}
-	before := len(w.Calls())
-	m, err := w.Start()
+	before := len(env.Calls())
+	m, err := env.Start()
 	if err != nil {
 		return err
 	}
 	const idle = 250 * time.Millisecond
-	looked := w.Await(Patience, func() bool {
+	reconciled := env.WaitUntil(Timeout, func() bool {
 		for _, name := range primaries {
-			if m.Looked(name) == 0 {
+			if m.Reconciles(name) == 0 {
 				return false
 			}
 		}
 		return m.IdleFor() > idle
 	})
-	if !looked {
-		return fmt.Errorf("a fresh manager did not look at all of %q", primaries)
+	if !reconciled {
+		return fmt.Errorf("a fresh manager did not reconcile all of %q", primaries)
 	}
-	for _, call := range w.Calls()[before:] {
+	for _, call := range env.Calls()[before:] {
 		if call.Mutates() {
-			return fmt.Errorf("not quiet: a fresh manager that finds everything as it should be sent %s: %s", call, call.Body)
+			return fmt.Errorf("not quiet: a fresh manager sent %s: %s", call, call.Body)
 		}
 	}
 	return nil
 }
 
-// primaries are the names of the world's objects of the three kinds.
-func (w *World) primaries() []string {
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
+// ownerNames returns the names of the Fixpoint objects in the environment.
+func (env *Environment) ownerNames() []string {
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
 	var names []string
-	for id := range w.history.live {
-		if isPrimary(id.Kind) {
+	for id := range env.history.live {
+		if isOwnerKind(id.Kind) {
 			names = append(names, id.Name)
 		}
 	}

@@ -9,56 +9,54 @@ import (
 	"time"
 )
 
-// Scenario is what a user does, from a state that is reached undisturbed to another.
+// Scenario is a sequence of user actions. Only the last step is disturbed.
 type Scenario struct {
-	// Name tells it from others of its kinds, such as create.
+	// Name identifies the scenario among those of the same kinds, such as create.
 	Name string
-	// Kinds that are in the world; a scenario of one kind is named after it.
+	// Kinds are the kinds in the environment.
 	Kinds []string
-	// Given is done, one after the other, and each awaited, before anything is disturbed.
+	// Given are the steps before the disturbance. Each is awaited.
 	Given []Step
-	// When is what is disturbed.
+	// When is the step that is disturbed.
 	When Step
-	// Races is true where how far the managers come before they see what the user does is a matter of
-	// moments: then things need not be created and deleted as often as undisturbed, but each at most
-	// once, and deleted as often as created.
+	// Races is true if the number of creates and deletes depends on when the manager sees the user's
+	// action. Then each object must be created at most once and deleted as often as created.
 	Races bool
-	// Unavoidable says of a difference that a crash at these calls cannot but make. Optional.
+	// Unavoidable reports whether a crash at these calls necessarily causes the difference. Optional.
 	Unavoidable func(difference string, crashes []Call) bool
 }
 
-// Step is something that a user does, and what comes of it.
+// Step is a user action and its expected result.
 type Step struct {
-	// Do acts as a user.
-	Do func(context.Context, *World) error
-	// Done says whether what the user wants is there.
-	Done func(*World) bool
-	// During is done at each call that a manager makes meanwhile, if it says so. Optional.
-	During func(*World, Call) Fault
+	// Do performs the action.
+	Do func(context.Context, *Environment) error
+	// Done reports whether the expected result exists.
+	Done func(*Environment) bool
+	// During is called at every call of a manager and can inject a fault. Optional.
+	During func(*Environment, Call) Fault
 }
 
-// ID is such as AppService/create.
+// ID returns, for example, "AppService/create".
 func (s Scenario) ID() string { return strings.Join(s.Kinds, "+") + "/" + s.Name }
 
-// Baseline is what an undisturbed run of a scenario leads to.
+// Baseline is the result of a scenario without faults.
 type Baseline struct {
 	Scenario Scenario
-	// Given are the states after each step of what is given, and Then the state at the end.
+	// Given are the states after each given step, and Then is the final state.
 	Given []Snapshot
 	Then  Snapshot
-	// Calls are those that the managers made after what was given.
+	// Calls are the calls of the managers after the given steps.
 	Calls []Call
-	// Caches are the resources of which managers keep a cache.
+	// Caches are the resources that the managers cache.
 	Caches []string
-	// Versions are those of all objects, and From is the revision of the last that was there when the
-	// last step began.
+	// Versions are those of all objects. From is the latest revision before the last step.
 	Versions []Version
 	From     int64
-	// Took is how long the last step took.
+	// Took is the duration of the last step.
 	Took time.Duration
 }
 
-// Mutations are the mutating calls of the undisturbed run.
+// Mutations returns the mutating calls.
 func (b *Baseline) Mutations() []Call {
 	var mutations []Call
 	for _, call := range b.Calls {
@@ -70,67 +68,67 @@ func (b *Baseline) Mutations() []Call {
 }
 
 const (
-	// Patience is how long a run may take for what is bound to come, on a machine that does a lot else.
-	Patience = 90 * time.Second
-	// atRest is longer than anything that a manager puts off by itself.
-	atRest = 2500 * time.Millisecond
+	// Timeout limits every wait of a run, also on a busy machine.
+	Timeout = 90 * time.Second
+	// settleTime is longer than any manager defers a write.
+	settleTime = 2500 * time.Millisecond
 )
 
-// errNotThere is for a run that did not come where it should have.
-var errNotThere = errors.New("it never came about")
+// errNotReached means that an undisturbed step timed out.
+var errNotReached = errors.New("the step was not done in time")
 
-// Undisturbed runs the scenario without a fault and notes what comes of it.
-func (b *Bench) Undisturbed(ctx context.Context, s Scenario) (*Baseline, error) {
-	w, err := b.NewWorld(ctx, s.Kinds...)
+// Undisturbed runs the scenario without faults and records the baseline.
+func (c *Cluster) Undisturbed(ctx context.Context, s Scenario) (*Baseline, error) {
+	env, err := c.NewEnvironment(ctx, s.Kinds...)
 	if err != nil {
 		return nil, err
 	}
-	baseline, err := w.baseline(ctx, s)
+	baseline, err := env.recordBaseline(ctx, s)
 	if err != nil {
-		err = fmt.Errorf("%s, undisturbed: %w\n%s", s.ID(), err, w.Report())
+		err = fmt.Errorf("%s, undisturbed: %w\n%s", s.ID(), err, env.Report())
 	}
-	return baseline, errors.Join(err, w.Close())
+	return baseline, errors.Join(err, env.Close())
 }
 
-func (w *World) baseline(ctx context.Context, s Scenario) (*Baseline, error) {
-	m, err := w.Start()
+func (env *Environment) recordBaseline(ctx context.Context, s Scenario) (*Baseline, error) {
+	m, err := env.Start()
 	if err != nil {
 		return nil, err
 	}
 	b := &Baseline{Scenario: s}
 	for i, step := range s.Given {
-		if err := w.take(ctx, step); err != nil {
-			return nil, fmt.Errorf("what is given (%d): %w", i+1, err)
+		if err := env.runStep(ctx, step); err != nil {
+			return nil, fmt.Errorf("given step %d: %w", i+1, err)
 		}
-		w.Settle(m)
-		b.Given = append(b.Given, w.Snapshot())
+		env.WaitIdle(m)
+		b.Given = append(b.Given, env.Snapshot())
 	}
-	calls, began := len(w.Calls()), time.Now()
-	if versions := w.Versions(); len(versions) > 0 {
+	calls, began := len(env.Calls()), time.Now()
+	if versions := env.Versions(); len(versions) > 0 {
 		b.From = versions[len(versions)-1].Revision
 	}
-	if err := w.take(ctx, s.When); err != nil {
+	if err := env.runStep(ctx, s.When); err != nil {
 		return nil, err
 	}
 	b.Took = time.Since(began)
-	w.Settle(m)
-	b.Then, b.Calls, b.Versions, b.Caches = w.Snapshot(), w.Calls()[calls:], w.Versions(), w.caches()
-	if violations := w.Violations(); len(violations) > 0 {
+	env.WaitIdle(m)
+	b.Then, b.Calls, b.Versions, b.Caches = env.Snapshot(), env.Calls()[calls:], env.Versions(), env.caches()
+	if violations := env.Violations(); len(violations) > 0 {
 		return nil, errors.New(strings.Join(violations, "\n"))
 	}
-	if err := w.Quiet(); err != nil {
+	if err := env.VerifyQuiet(); err != nil {
 		return nil, err
 	}
-	if differences := w.Snapshot().Diff(b.Then); len(differences) > 0 {
-		return nil, fmt.Errorf("it did not stay as it was: %s", strings.Join(differences, "\n"))
+	if differences := env.Snapshot().Diff(b.Then); len(differences) > 0 {
+		return nil, fmt.Errorf("the state changed after convergence: %s", strings.Join(differences, "\n"))
 	}
 	return b, nil
 }
 
-// caches are the resources of which the managers have listed all for their caches.
-func (w *World) caches() []string {
+// caches returns the resources that the managers have listed for their caches.
+func (env *Environment) caches() []string {
 	var resources []string
-	for _, call := range w.Calls() {
+	for _, call := range env.Calls() {
 		if call.Cached && !slices.Contains(resources, call.Resource) {
 			resources = append(resources, call.Resource)
 		}
@@ -139,24 +137,24 @@ func (w *World) caches() []string {
 	return resources
 }
 
-// take does a step and waits for what comes of it.
-func (w *World) take(ctx context.Context, step Step) error {
+// runStep performs a step and waits for its result.
+func (env *Environment) runStep(ctx context.Context, step Step) error {
 	if step.During != nil {
-		w.SetPlan(PlanFunc(func(call Call) Fault { return step.During(w, call) }))
-		defer w.SetPlan(nil)
+		env.SetPlan(PlanFunc(func(call Call) Fault { return step.During(env, call) }))
+		defer env.SetPlan(nil)
 	}
-	if err := step.Do(ctx, w); err != nil {
+	if err := step.Do(ctx, env); err != nil {
 		return err
 	}
-	if !w.Await(Patience, func() bool { return step.Done(w) }) {
-		return errNotThere
+	if !env.WaitUntil(Timeout, func() bool { return step.Done(env) }) {
+		return errNotReached
 	}
 	return nil
 }
 
-// Settle waits until a manager that is left alone has nothing more to do.
-func (w *World) Settle(m *Manager) {
-	w.Await(Patience, func() bool {
-		return m.IdleFor() > atRest && time.Since(w.record.quietSince()) > atRest
+// WaitIdle waits until the manager has no more work.
+func (env *Environment) WaitIdle(m *Manager) {
+	env.WaitUntil(Timeout, func() bool {
+		return m.IdleFor() > settleTime && time.Since(env.record.quietSince()) > settleTime
 	})
 }

@@ -7,126 +7,142 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Scenarios are those that every campaign goes through, of all three kinds.
+// Scenarios returns the scenarios of all kinds.
 func Scenarios() []Scenario {
 	return slices.Concat(appServiceScenarios(), mcpServerScenarios(), secureStorageScenarios())
 }
 
-// racing makes a scenario one of moments.
-func racing(s Scenario) Scenario {
+// raceScenario marks a scenario whose counts depend on timing.
+func raceScenario(s Scenario) Scenario {
 	s.Races = true
 	return s
 }
 
-// user is the field manager of the person whose objects these are.
+// user is the field manager of the simulated user.
 const user = "user"
 
-// objectName is that of the one object of a scenario.
+// objectName is the name of the object of a scenario.
 const objectName = "web"
 
-// As is a client that writes under a field manager of that name.
-func (w *World) As(manager string) client.Client { return client.WithFieldOwner(w.Bench.API, manager) }
-
-// Create makes an object of the user's, into the world.
-func (w *World) Create(ctx context.Context, object client.Object) error {
-	object.SetNamespace(w.Namespace)
-	return w.As(user).Create(ctx, object)
+// As returns a client with the given field manager.
+func (env *Environment) As(manager string) client.Client {
+	return client.WithFieldOwner(env.Cluster.API, manager)
 }
 
-// Edit changes an object that is there, in the name of a field manager, until nobody has written in
-// between. It has to change the same if the API server was too late to say that it has.
-func Edit[T client.Object](ctx context.Context, w *World, manager, name string, object T, change func(T)) error {
+// Create creates an object in the environment's namespace, as the user.
+func (env *Environment) Create(ctx context.Context, object client.Object) error {
+	object.SetNamespace(env.Namespace)
+	return env.As(user).Create(ctx, object)
+}
+
+// Edit updates an object under a field manager and retries conflicts and server timeouts. The change must
+// be idempotent, because an update that timed out may have succeeded.
+func Edit[T client.Object](ctx context.Context, env *Environment, manager, name string, object T, change func(T)) error {
 	for {
-		if err := w.Bench.API.Get(ctx, w.Key(name), object); err != nil {
+		if err := env.Cluster.API.Get(ctx, env.Key(name), object); err != nil {
 			return err
 		}
 		change(object)
-		if err := w.As(manager).Update(ctx, object); !apierrors.IsConflict(err) && !isLate(err) {
+		if err := env.As(manager).Update(ctx, object); !apierrors.IsConflict(err) && !isServerTimeout(err) {
 			return err
 		}
 	}
 }
 
-// isLate says of a call's error that an API server with too much to do has given up on it: what was asked
-// may be done or not.
-func isLate(err error) bool {
+// isServerTimeout reports whether an overloaded API server gave up on a call, which may have succeeded.
+func isServerTimeout(err error) bool {
 	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
-// Delete deletes an object.
-func (w *World) Delete(ctx context.Context, object client.Object, name string, options ...client.DeleteOption) error {
+// Delete deletes an object and retries server timeouts.
+func (env *Environment) Delete(ctx context.Context, object client.Object, name string, options ...client.DeleteOption) error {
 	object.SetName(name)
-	object.SetNamespace(w.Namespace)
-	err := w.Bench.API.Delete(ctx, object, options...)
-	for isLate(err) {
-		err = client.IgnoreNotFound(w.Bench.API.Delete(ctx, object, options...))
+	object.SetNamespace(env.Namespace)
+	err := env.Cluster.API.Delete(ctx, object, options...)
+	for isServerTimeout(err) {
+		err = client.IgnoreNotFound(env.Cluster.API.Delete(ctx, object, options...))
 	}
 	return err
 }
 
-// ReadyWith says whether an object is Ready for the spec that it has, at a generation or later.
-func (w *World) ReadyWith(kind, name string, generation int64) bool {
-	object := w.Get(kind, name)
+// ReadyWith reports whether an object is Ready for its current generation, which must be at least the
+// given one.
+func (env *Environment) ReadyWith(kind, name string, generation int64) bool {
+	object := env.Get(kind, name)
 	return object != nil && object.GetDeletionTimestamp() == nil && object.GetGeneration() >= generation && saysReady(object)
 }
 
-// Reason is that of a condition of an object; empty if there is none.
-func (w *World) Reason(kind, name, conditionType string) string {
-	_, reason, _ := condition(w.Get(kind, name), conditionType)
-	return reason
+// HasReason reports whether any condition of an object has the reason.
+func (env *Environment) HasReason(kind, name, reason string) bool {
+	for _, c := range conditionsOf(env.Get(kind, name)) {
+		if c["reason"] == reason {
+			return true
+		}
+	}
+	return false
 }
 
-// Gone says whether an object was there and is not any more.
-func (w *World) Gone(kind, name string) bool {
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
+// Children returns the live children of an object, sorted by kind.
+func (env *Environment) Children(kind, name string) []*unstructured.Unstructured {
+	owner := env.Get(kind, name)
+	if owner == nil {
+		return nil
+	}
+	return env.history.filter(func(o *unstructured.Unstructured) bool { return metav1.IsControlledBy(o, owner) })
+}
+
+// Deleted reports whether an object existed and was deleted.
+func (env *Environment) Deleted(kind, name string) bool {
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
 	id := ID{Kind: kind, Name: name}
-	return w.history.live[id] == nil && w.history.deleted[id] > 0
+	return env.history.live[id] == nil && env.history.deleted[id] > 0
 }
 
-// Times is how often an object was created.
-func (w *World) Times(kind, name string) int {
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
-	return w.history.created[ID{Kind: kind, Name: name}]
+// Created returns how often an object was created.
+func (env *Environment) Created(kind, name string) int {
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
+	return env.history.created[ID{Kind: kind, Name: name}]
 }
 
-// during acts once, at the first call that matches.
-func during(once string, match func(Call) bool, act func(context.Context, *World) error) func(*World, Call) Fault {
-	return func(w *World, call Call) Fault {
-		if !match(call) || !w.note(once) {
+// injectOnce acts once, at the first call that matches.
+func injectOnce(once string, match func(Call) bool, act func(context.Context, *Environment) error) func(*Environment, Call) Fault {
+	return func(env *Environment, call Call) Fault {
+		if !match(call) || !env.setOnce(once) {
 			return Fault{}
 		}
 		return Fault{Before: func() {
-			if err := act(context.Background(), w); err != nil {
-				panic(fmt.Sprintf("%s: %v", once, err)) // a user whom the API server refuses is a mistake here
+			if err := act(context.Background(), env); err != nil {
+				panic(fmt.Sprintf("%s: %v", once, err)) // the action itself must be valid
 			}
 		}}
 	}
 }
 
-// note says whether something is noted for the first time.
-func (w *World) note(what string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, known := w.notes[what]; known {
+// setOnce returns true on its first call with the key.
+func (env *Environment) setOnce(what string) bool {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	if _, known := env.values[what]; known {
 		return false
 	}
-	w.notes[what] = what
+	env.values[what] = what
 	return true
 }
 
-// callOf matches the calls of a sort for a resource, such as "apply deployments".
-func callOf(class string) func(Call) bool { return func(c Call) bool { return c.Class() == class } }
+// hasClass matches the calls of a class, such as "apply deployments".
+func hasClass(class string) func(Call) bool { return func(c Call) bool { return c.Class() == class } }
 
-// driftsMayBeUntold: what others had changed is told once, by the manager that put it back, in the status
-// that it writes next, and in an Event. If it crashes in between, if it is not told that its write has
-// landed, or if that status cannot be written, nobody knows any more: the API server keeps no account of
-// what was there before, and the manager remembers nothing from pass to pass. So such a call may cost the
-// line in status.drifts, and nothing else.
-func driftsMayBeUntold(difference string, crashes []Call) bool {
-	return len(crashes) > 0 && strings.Contains(difference, "drifts")
+// reportedDriftMayBeLost tolerates a missing entry in status.drifts. The manager that reverts a drift
+// reports it in its next status write and in an Event. If it crashes in between, or if one of those writes
+// fails, the information is lost: the API server does not keep the previous values, and the manager keeps
+// no state between reconciles.
+func reportedDriftMayBeLost(difference string, crashes []Call) bool {
+	return len(crashes) > 0 && (strings.Contains(difference, ".status.drifts") || strings.Contains(difference, ".f:status.f:drifts"))
 }

@@ -19,7 +19,7 @@ import (
 // AppEdit changes the spec of an AppService.
 type AppEdit = func(*v1alpha1.AppServiceSpec)
 
-// NewAppService has two pods, and what the edits give it.
+// NewAppService returns an AppService with two replicas, changed by the edits.
 func NewAppService(name string, edits ...AppEdit) *v1alpha1.AppService {
 	app := &v1alpha1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -31,28 +31,28 @@ func NewAppService(name string, edits ...AppEdit) *v1alpha1.AppService {
 	return app
 }
 
-// AllOptions of an AppService are on, so that there is a child of each kind.
+// AllOptions turns on every optional phase of an AppService.
 func AllOptions(s *v1alpha1.AppServiceSpec) {
 	s.Config = map[string]string{"GREETING": "hello"}
 	s.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
-	autoscaled(s)
+	withAutoscaling(s)
 	s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 	s.Ingress = &v1alpha1.AppServiceIngress{Host: "shop.example.com", IngressClassName: ptr.To(IngressClass)}
 }
 
-func autoscaled(s *v1alpha1.AppServiceSpec) {
+func withAutoscaling(s *v1alpha1.AppServiceSpec) {
 	s.Replicas = nil
 	s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 3, MaxReplicas: 5, TargetCPUUtilizationPercent: ptr.To[int32](80)}
 }
 
-// noOptions leaves the Deployment and its Service.
-func noOptions(s *v1alpha1.AppServiceSpec) {
+// NoOptions turns off every optional phase of an AppService.
+func NoOptions(s *v1alpha1.AppServiceSpec) {
 	s.Replicas = ptr.To[int32](2)
 	s.Config, s.Env, s.Autoscaling, s.DisruptionBudget, s.Ingress = nil, nil, nil, nil, nil
 }
 
-// otherPods changes every field that goes into the pods alone.
-func otherPods(s *v1alpha1.AppServiceSpec) {
+// changePodTemplate changes every field that affects only the pod template.
+func changePodTemplate(s *v1alpha1.AppServiceSpec) {
 	s.Image = "registry.test/shop:2"
 	s.Env = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}
 	s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
@@ -66,95 +66,99 @@ func otherPods(s *v1alpha1.AppServiceSpec) {
 
 func createApp(edits ...AppEdit) Step {
 	return Step{
-		Do:   func(ctx context.Context, w *World) error { return w.Create(ctx, NewAppService(objectName, edits...)) },
-		Done: func(w *World) bool { return w.ReadyWith(AppService, objectName, 1) },
+		Do: func(ctx context.Context, env *Environment) error {
+			return env.Create(ctx, NewAppService(objectName, edits...))
+		},
+		Done: func(env *Environment) bool { return env.ReadyWith(AppService, objectName, 1) },
 	}
 }
 
 func editApp(edit AppEdit) Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			return Edit(ctx, w, user, objectName, &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { edit(&a.Spec) })
+		Do: func(ctx context.Context, env *Environment) error {
+			return Edit(ctx, env, user, objectName, &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { edit(&a.Spec) })
 		},
-		Done: func(w *World) bool { return w.ReadyWith(AppService, objectName, 2) },
+		Done: func(env *Environment) bool { return env.ReadyWith(AppService, objectName, 2) },
 	}
 }
 
 func deleteApp(options ...client.DeleteOption) Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			return w.Delete(ctx, &v1alpha1.AppService{}, objectName, options...)
+		Do: func(ctx context.Context, env *Environment) error {
+			return env.Delete(ctx, &v1alpha1.AppService{}, objectName, options...)
 		},
-		Done: func(w *World) bool { return w.Gone(AppService, objectName) },
+		Done: func(env *Environment) bool { return env.Deleted(AppService, objectName) },
 	}
 }
 
-// deletedDuring creates an AppService, and deletes it at the first call of the class.
-func deletedDuring(class string) Step {
+// deleteAppDuring creates an AppService and deletes it at the first call of the class.
+func deleteAppDuring(class string) Step {
 	const deleted = "deleted"
 	return Step{
 		Do:   createApp(AllOptions).Do,
-		Done: func(w *World) bool { return w.Gone(AppService, objectName) },
-		During: during(deleted, callOf(class), func(ctx context.Context, w *World) error {
-			return w.Delete(ctx, &v1alpha1.AppService{}, objectName)
+		Done: func(env *Environment) bool { return env.Deleted(AppService, objectName) },
+		During: injectOnce(deleted, hasClass(class), func(ctx context.Context, env *Environment) error {
+			return env.Delete(ctx, &v1alpha1.AppService{}, objectName)
 		}),
 	}
 }
 
-// replacedApp is deleted, and created anew as soon as it is gone.
-func replacedApp() Step {
+// replaceApp deletes an AppService and recreates it as soon as the name is free.
+func replaceApp() Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			if err := w.Delete(ctx, &v1alpha1.AppService{}, objectName); err != nil {
+		Do: func(ctx context.Context, env *Environment) error {
+			if err := env.Delete(ctx, &v1alpha1.AppService{}, objectName); err != nil {
 				return err
 			}
-			go func() { // the managers are tended meanwhile
-				if w.Await(Patience, func() bool { return w.Gone(AppService, objectName) }) {
-					_ = w.Create(ctx, NewAppService(objectName, noOptions)) // that it is missing shows
+			go func() { // the caller must return to restart crashed managers
+				if env.WaitUntil(Timeout, func() bool { return env.Deleted(AppService, objectName) }) {
+					_ = env.Create(ctx, NewAppService(objectName, NoOptions)) // Done notices a failure
 				}
 			}()
 			return nil
 		},
-		Done: func(w *World) bool {
-			return w.Times(AppService, objectName) > 1 && w.ReadyWith(AppService, objectName, 1)
+		Done: func(env *Environment) bool {
+			return env.Created(AppService, objectName) > 1 && env.ReadyWith(AppService, objectName, 1)
 		},
 	}
 }
 
-// appDrift is what others do to children.
-func appDrift() Step {
-	return act(AppService, func(ctx context.Context, w *World) (string, error) {
-		if _, err := others(ctx, w, "kubectl-edit", objectName, &corev1.Service{}, func(s *corev1.Service) { s.Spec.Selector["app.kubernetes.io/name"] = "other" }); err != nil {
+// editDeploymentAndService changes children as another client.
+func editDeploymentAndService() Step {
+	return externalAction(AppService, func(ctx context.Context, env *Environment) (string, error) {
+		if _, err := editAs(ctx, env, "kubectl-edit", objectName, &corev1.Service{}, func(s *corev1.Service) { s.Spec.Selector["app.kubernetes.io/name"] = "other" }); err != nil {
 			return "", err
 		}
-		return others(ctx, w, "kubectl-edit", objectName, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+		return editAs(ctx, env, "kubectl-edit", objectName, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.Containers[0].Image = "registry.test/other:1"
 			d.Labels["app.kubernetes.io/name"] = "other"
 		})
-	}, func(w *World) bool {
-		image, _, ready := readyPods(w.Get("Deployment", objectName))
+	}, func(env *Environment) bool {
+		image, _, ready := readyPods(env.Get("Deployment", objectName))
 		return ready && image == "registry.test/shop:1"
 	})
 }
 
-// portDrift gives the port of the Service another number: in the API server's eyes, ours has gone, and
-// there is one of somebody else's, which has the name that ours needs.
-func portDrift() Step {
-	return act(AppService, func(ctx context.Context, w *World) (string, error) {
-		return others(ctx, w, "kubectl-edit", objectName, &corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
-	}, func(w *World) bool {
-		return strings.Contains(field(w.Get("Service", objectName), "spec", "ports"), "port:8080")
+// editServicePort changes the port number, which is the key of the list: for the API server, the managed
+// port is gone, and an unmanaged port has its name.
+func editServicePort() Step {
+	return externalAction(AppService, func(ctx context.Context, env *Environment) (string, error) {
+		return editAs(ctx, env, "kubectl-edit", objectName, &corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
+	}, func(env *Environment) bool {
+		return strings.Contains(field(env.Get("Service", objectName), "spec", "ports"), "port:8080")
 	})
 }
 
-// scaledByOthers is what kubectl scale does.
-func scaledByOthers() Step {
-	return act(AppService, func(ctx context.Context, w *World) (string, error) {
-		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: objectName, Namespace: w.Namespace}}
+// scaleDeployment scales the Deployment like kubectl scale.
+func scaleDeployment() Step {
+	return externalAction(AppService, func(ctx context.Context, env *Environment) (string, error) {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: objectName, Namespace: env.Namespace}}
 		scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 7}}
-		err := w.As("kubectl").SubResource("scale").Update(ctx, d, client.WithSubResourceBody(scale))
+		err := env.As("kubectl").SubResource("scale").Update(ctx, d, client.WithSubResourceBody(scale))
 		return scale.ResourceVersion, err
-	}, func(w *World) bool { return field(w.Get("Deployment", objectName), "spec", "replicas") == "2" })
+	}, func(env *Environment) bool {
+		return field(env.Get("Deployment", objectName), "spec", "replicas") == "2"
+	})
 }
 
 func appServiceScenarios() []Scenario {
@@ -163,36 +167,36 @@ func appServiceScenarios() []Scenario {
 	}
 	drift := func(name string, when Step, given ...Step) Scenario {
 		s := app(name, when, given...)
-		s.Unavoidable = driftsMayBeUntold
+		s.Unavoidable = reportedDriftMayBeLost
 		return s
 	}
 	all, plain := createApp(AllOptions), createApp()
 	return []Scenario{
 		app("create", createApp(AllOptions)),
 		app("create-plain", plain),
-		app("pods", editApp(otherPods), all),
+		app("pods", editApp(changePodTemplate), all),
 		app("config", editApp(func(s *v1alpha1.AppServiceSpec) { s.Config = map[string]string{"GREETING": "bye", "MORE": "yes"} }), all),
 		app("port", editApp(func(s *v1alpha1.AppServiceSpec) { s.Port = 9090 }), all),
 		app("scale", editApp(func(s *v1alpha1.AppServiceSpec) { s.Replicas = ptr.To[int32](4) }), plain),
 		app("strategy", editApp(func(s *v1alpha1.AppServiceSpec) { s.Strategy = v1alpha1.StrategyRecreate }), plain),
 		app("options-on", editApp(AllOptions), plain),
-		app("options-off", editApp(noOptions), all),
+		app("options-off", editApp(NoOptions), all),
 		app("options-changed", editApp(func(s *v1alpha1.AppServiceSpec) {
 			s.Autoscaling.MinReplicas = 4
 			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
 			s.Ingress.Host, s.Ingress.TLSSecretName = "other.example.com", "tls"
 		}), all),
-		drift("drift", appDrift(), plain),
-		drift("drift-port", portDrift(), plain),
-		drift("drift-scale", scaledByOthers(), plain),
-		drift("drift-deleted", deletedByOthers(AppService, "Service", func() client.Object { return &corev1.Service{} }), all),
-		drift("drift-deployment-deleted", deletedByOthers(AppService, "Deployment", func() client.Object { return &appsv1.Deployment{} }), all),
+		drift("drift", editDeploymentAndService(), plain),
+		drift("drift-port", editServicePort(), plain),
+		drift("drift-scale", scaleDeployment(), plain),
+		drift("drift-deleted", deleteChild(AppService, "Service", func() client.Object { return &corev1.Service{} }), all),
+		drift("drift-deployment-deleted", deleteChild(AppService, "Deployment", func() client.Object { return &appsv1.Deployment{} }), all),
 		app("delete", deleteApp(), all),
 		app("delete-foreground", deleteApp(client.PropagationPolicy(metav1.DeletePropagationForeground)), all),
-		app("replace", replacedApp(), all),
-		racing(app("delete-at-finalizer", deletedDuring("apply appservices"))),
-		racing(app("delete-at-service", deletedDuring("apply services"))),
-		racing(app("delete-at-status", deletedDuring("apply appservices/status"))),
-		racing(app("delete-at-autoscaler", deletedDuring("apply horizontalpodautoscalers"))),
+		app("replace", replaceApp(), all),
+		raceScenario(app("delete-at-finalizer", deleteAppDuring("apply appservices"))),
+		raceScenario(app("delete-at-service", deleteAppDuring("apply services"))),
+		raceScenario(app("delete-at-status", deleteAppDuring("apply appservices/status"))),
+		raceScenario(app("delete-at-autoscaler", deleteAppDuring("apply horizontalpodautoscalers"))),
 	}
 }

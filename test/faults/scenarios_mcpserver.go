@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -18,10 +19,10 @@ import (
 // ServerEdit changes the spec of an MCPServer.
 type ServerEdit = func(*v1alpha1.MCPServerSpec)
 
-// secretName is that of the Secret that the pods of a scenario's MCPServer read.
+// secretName is the name of the Secret that the pods use.
 const secretName = "credentials"
 
-// NewMCPServer has one pod, and what the edits give it. It is asked seldom.
+// NewMCPServer returns an MCPServer with one replica and a long probe interval, changed by the edits.
 func NewMCPServer(name string, edits ...ServerEdit) *v1alpha1.MCPServer {
 	server := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	server.Spec.Image = "registry.test/tools:1"
@@ -32,7 +33,7 @@ func NewMCPServer(name string, edits ...ServerEdit) *v1alpha1.MCPServer {
 	return server
 }
 
-// AllServerOptions of an MCPServer are on, so that there is a child of each kind that the bench has.
+// AllServerOptions turns on every optional phase of an MCPServer that the cluster supports.
 func AllServerOptions(s *v1alpha1.MCPServerSpec) {
 	s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
 	s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 4, TargetCPUUtilizationPercent: ptr.To[int32](80)}
@@ -44,107 +45,124 @@ func AllServerOptions(s *v1alpha1.MCPServerSpec) {
 	s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
 }
 
-// noServerOptions leaves the Deployment and its Service.
-func noServerOptions(s *v1alpha1.MCPServerSpec) {
+// NoServerOptions turns off every optional phase of an MCPServer.
+func NoServerOptions(s *v1alpha1.MCPServerSpec) {
 	s.Files, s.Autoscaling, s.ServiceAccount, s.DisruptionBudget, s.NetworkPolicy, s.Ingress = nil, nil, nil, nil, nil, nil
 }
 
-func readsSecret(s *v1alpha1.MCPServerSpec) {
+func withSecret(s *v1alpha1.MCPServerSpec) {
 	s.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: secretName}}}}
 }
 
-func overStdio(s *v1alpha1.MCPServerSpec) {
+func withStdio(s *v1alpha1.MCPServerSpec) {
 	s.Transport, s.Command = v1alpha1.TransportStdio, []string{"/tools"}
+}
+
+// changeServerPod sets fields that affect only the pod template.
+func changeServerPod(s *v1alpha1.MCPServerSpec) {
+	s.Env, s.ImagePullPolicy = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}, corev1.PullAlways
+	s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
+	s.Scheduling = &v1alpha1.MCPServerScheduling{NodeSelector: map[string]string{"disk": "fast"}}
+	s.Mounts = []v1alpha1.MCPServerMount{{Name: "cache", MountPath: "/cache", EmptyDir: &v1alpha1.MCPServerEmptyDir{}}}
+	s.PodSecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To[int64](2000)}
+	s.ContainerSecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](2000)}
+	s.Probes = &v1alpha1.MCPServerProbes{Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeTCP}}
+	s.PodOverrides = &v1alpha1.MCPServerPodOverrides{Metadata: &v1alpha1.MCPServerPodMetadata{Labels: map[string]string{"team": "tools"}}}
+	s.ProgressDeadlineSeconds = 300
 }
 
 func createServer(edits ...ServerEdit) Step {
 	return Step{
-		Do:   func(ctx context.Context, w *World) error { return w.Create(ctx, NewMCPServer(objectName, edits...)) },
-		Done: func(w *World) bool { return w.serverIsComplete(1) },
+		Do: func(ctx context.Context, env *Environment) error {
+			return env.Create(ctx, NewMCPServer(objectName, edits...))
+		},
+		Done: func(env *Environment) bool { return env.serverIsComplete(1) },
 	}
 }
 
-// serverIsComplete: it is Ready for its spec, and its rollout is over.
-func (w *World) serverIsComplete(generation int64) bool {
-	if !w.ReadyWith(MCPServer, objectName, generation) {
+// serverIsComplete reports whether the MCPServer is Ready and its rollout is complete.
+func (env *Environment) serverIsComplete(generation int64) bool {
+	if !env.ReadyWith(MCPServer, objectName, generation) {
 		return false
 	}
-	status, _, _ := condition(w.Get(MCPServer, objectName), "DeploymentReady")
+	status, _, _ := condition(env.Get(MCPServer, objectName), "DeploymentReady")
 	return status == "True"
 }
 
 func editServer(edit ServerEdit) Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			return Edit(ctx, w, user, objectName, &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) { edit(&m.Spec) })
+		Do: func(ctx context.Context, env *Environment) error {
+			return Edit(ctx, env, user, objectName, &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) { edit(&m.Spec) })
 		},
-		Done: func(w *World) bool { return w.serverIsComplete(2) },
+		Done: func(env *Environment) bool { return env.serverIsComplete(2) },
 	}
 }
 
 func deleteServer() Step {
 	return Step{
-		Do:   func(ctx context.Context, w *World) error { return w.Delete(ctx, &v1alpha1.MCPServer{}, objectName) },
-		Done: func(w *World) bool { return w.Gone(MCPServer, objectName) },
+		Do: func(ctx context.Context, env *Environment) error {
+			return env.Delete(ctx, &v1alpha1.MCPServer{}, objectName)
+		},
+		Done: func(env *Environment) bool { return env.Deleted(MCPServer, objectName) },
 	}
 }
 
-func serverDeletedDuring(class string) Step {
+func deleteServerDuring(class string) Step {
 	return Step{
 		Do:   createServer(AllServerOptions).Do,
-		Done: func(w *World) bool { return w.Gone(MCPServer, objectName) },
-		During: during("deleted", callOf(class), func(ctx context.Context, w *World) error {
-			return w.Delete(ctx, &v1alpha1.MCPServer{}, objectName)
+		Done: func(env *Environment) bool { return env.Deleted(MCPServer, objectName) },
+		During: injectOnce("deleted", hasClass(class), func(ctx context.Context, env *Environment) error {
+			return env.Delete(ctx, &v1alpha1.MCPServer{}, objectName)
 		}),
 	}
 }
 
 func createSecret() Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			return w.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secretName}, StringData: map[string]string{"token": "one"}})
+		Do: func(ctx context.Context, env *Environment) error {
+			return env.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secretName}, StringData: map[string]string{"token": "one"}})
 		},
-		Done: func(w *World) bool { return w.Get("Secret", secretName) != nil },
+		Done: func(env *Environment) bool { return env.Get("Secret", secretName) != nil },
 	}
 }
 
-// rotation gives the Secret another content, which has to reach the pods.
-func rotation() Step {
-	return act(MCPServer, func(ctx context.Context, w *World) (string, error) {
-		return others(ctx, w, "rotator", secretName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte("two") })
-	}, func(w *World) bool {
-		return field(w.Get("Deployment", objectName), "metadata", "annotations", revisionAnnotation) == "2" && w.serverIsComplete(1)
+// rotateSecret changes the content of the Secret, which must roll the pods.
+func rotateSecret() Step {
+	return externalAction(MCPServer, func(ctx context.Context, env *Environment) (string, error) {
+		return editAs(ctx, env, "rotator", secretName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte("two") })
+	}, func(env *Environment) bool {
+		return field(env.Get("Deployment", objectName), "metadata", "annotations", revisionAnnotation) == "2" && env.serverIsComplete(1)
 	})
 }
 
-// waitsForSecret creates an MCPServer before the Secret that it reads.
-func waitsForSecret() Step {
+// createServerBeforeSecret creates an MCPServer before the Secret that it uses.
+func createServerBeforeSecret() Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			if err := w.Create(ctx, NewMCPServer(objectName, readsSecret)); err != nil {
+		Do: func(ctx context.Context, env *Environment) error {
+			if err := env.Create(ctx, NewMCPServer(objectName, withSecret)); err != nil {
 				return err
 			}
 			go func() {
-				if w.Await(Patience, func() bool {
-					_, reason, _ := condition(w.Get(MCPServer, objectName), "DependenciesReady")
+				if env.WaitUntil(Timeout, func() bool {
+					_, reason, _ := condition(env.Get(MCPServer, objectName), "DependenciesReady")
 					return reason == v1alpha1.ReasonDependencyMissing
 				}) {
-					_ = createSecret().Do(ctx, w) // that it is missing shows
+					_ = createSecret().Do(ctx, env) // Done notices a failure
 				}
 			}()
 			return nil
 		},
-		Done: func(w *World) bool { return w.serverIsComplete(1) },
+		Done: func(env *Environment) bool { return env.serverIsComplete(1) },
 	}
 }
 
-func serverDrift() Step {
-	return act(MCPServer, func(ctx context.Context, w *World) (string, error) {
-		return others(ctx, w, "kubectl-edit", objectName, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+func editServerDeployment() Step {
+	return externalAction(MCPServer, func(ctx context.Context, env *Environment) (string, error) {
+		return editAs(ctx, env, "kubectl-edit", objectName, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.Containers[0].Image = "registry.test/other:1"
 		})
-	}, func(w *World) bool {
-		d := w.Get("Deployment", objectName)
+	}, func(env *Environment) bool {
+		d := env.Get("Deployment", objectName)
 		image, _, ready := readyPods(d)
 		return ready && image == "registry.test/tools:1"
 	})
@@ -156,14 +174,14 @@ func mcpServerScenarios() []Scenario {
 	}
 	drift := func(name string, when Step, given ...Step) Scenario {
 		s := server(name, when, given...)
-		s.Unavoidable = driftsMayBeUntold
+		s.Unavoidable = reportedDriftMayBeLost
 		return s
 	}
 	all, plain := createServer(AllServerOptions), createServer()
 	return []Scenario{
 		server("create", createServer(AllServerOptions)),
-		server("create-stdio", createServer(overStdio)),
-		server("waits", waitsForSecret()),
+		server("create-stdio", createServer(withStdio)),
+		server("waits", createServerBeforeSecret()),
 		server("pods", editServer(func(s *v1alpha1.MCPServerSpec) {
 			s.Image, s.Args = "registry.test/tools:2", []string{"--fast"}
 			s.Env = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}
@@ -172,13 +190,13 @@ func mcpServerScenarios() []Scenario {
 		server("port", editServer(func(s *v1alpha1.MCPServerSpec) { s.Port, s.Path = 9090, "/other" }), all),
 		server("scale", editServer(func(s *v1alpha1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }), plain),
 		server("options-on", editServer(AllServerOptions), plain),
-		server("options-off", editServer(noServerOptions), all),
+		server("options-off", editServer(NoServerOptions), all),
 		server("probe-off", editServer(func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = true }), plain),
-		server("rotation", rotation(), createSecret(), createServer(readsSecret)),
-		drift("drift", serverDrift(), plain),
-		drift("drift-deleted", deletedByOthers(MCPServer, "Service", func() client.Object { return &corev1.Service{} }), all),
+		server("rotation", rotateSecret(), createSecret(), createServer(withSecret)),
+		drift("drift", editServerDeployment(), plain),
+		drift("drift-deleted", deleteChild(MCPServer, "Service", func() client.Object { return &corev1.Service{} }), all),
 		server("delete", deleteServer(), all),
-		racing(server("delete-at-service", serverDeletedDuring("apply services"))),
-		racing(server("delete-at-status", serverDeletedDuring("apply mcpservers/status"))),
+		raceScenario(server("delete-at-service", deleteServerDuring("apply services"))),
+		raceScenario(server("delete-at-status", deleteServerDuring("apply mcpservers/status"))),
 	}
 }

@@ -17,19 +17,19 @@ import (
 // StorageEdit changes the spec of a SecureStorage.
 type StorageEdit = func(*v1alpha1.SecureStorageSpec)
 
-// otherVault is a second vault, with a key of the same name; oldVault is one with access policies.
+// otherVault is a second vault with a key of the same name; oldVault uses access policies.
 const (
 	otherVault = "other-vault"
 	oldVault   = "old-vault"
 )
 
-// NewSecureStorage has an account that goes with it, and what the edits give it.
-func (w *World) NewSecureStorage(name string, edits ...StorageEdit) *v1alpha1.SecureStorage {
+// NewSecureStorage returns a SecureStorage with deletionPolicy Delete, changed by the edits.
+func (env *Environment) NewSecureStorage(name string, edits ...StorageEdit) *v1alpha1.SecureStorage {
 	storage := &v1alpha1.SecureStorage{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.SecureStorageSpec{
-			Provider:       v1alpha1.SecureStorageProvider{SubscriptionID: w.Demo.Subscription, ResourceGroup: w.Demo.Group, Location: w.Demo.Location},
-			Key:            v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: w.Demo.Vault}, KeyName: w.Demo.Key},
+			Provider:       v1alpha1.SecureStorageProvider{SubscriptionID: env.Demo.Subscription, ResourceGroup: env.Demo.Group, Location: env.Demo.Location},
+			Key:            v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: env.Demo.Vault}, KeyName: env.Demo.Key},
 			DeletionPolicy: v1alpha1.DeletionDelete,
 			PollInterval:   metav1.Duration{Duration: 10 * time.Second},
 		},
@@ -40,74 +40,76 @@ func (w *World) NewSecureStorage(name string, edits ...StorageEdit) *v1alpha1.Se
 	return storage
 }
 
-// furnished makes the vaults that a scenario needs beside the one that every cloud has.
-func furnished(w *World) error {
+// seedVaults creates the additional vaults of the scenarios.
+func seedVaults(env *Environment) error {
 	for name, spec := range map[string]fakecloud.VaultSpec{
 		otherVault: {PurgeProtection: true},
 		oldVault:   {PurgeProtection: true, AccessPolicies: true},
 	} {
-		w.Cloud.SeedVault(w.Demo.Subscription, w.Demo.Group, name, spec)
-		if _, err := w.Cloud.SeedKey(name, w.Demo.Key, fakecloud.KeySpec{}); err != nil {
+		env.Cloud.SeedVault(env.Demo.Subscription, env.Demo.Group, name, spec)
+		if _, err := env.Cloud.SeedKey(name, env.Demo.Key, fakecloud.KeySpec{}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func inVault(name string) StorageEdit {
+func withVault(name string) StorageEdit {
 	return func(s *v1alpha1.SecureStorageSpec) { s.Key.Vault = &v1alpha1.SecureStorageVault{Name: name} }
 }
 
-// byPolicy uses the vault with access policies.
-func byPolicy(s *v1alpha1.SecureStorageSpec) {
-	inVault(oldVault)(s)
+// withAccessPolicy selects the vault with access policies.
+func withAccessPolicy(s *v1alpha1.SecureStorageSpec) {
+	withVault(oldVault)(s)
 	s.Access.Type = v1alpha1.AccessPolicy
 }
 
-func retained(s *v1alpha1.SecureStorageSpec) { s.DeletionPolicy = v1alpha1.DeletionRetain }
+func withRetain(s *v1alpha1.SecureStorageSpec) { s.DeletionPolicy = v1alpha1.DeletionRetain }
 
 func createStorage(edits ...StorageEdit) Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			if err := furnished(w); err != nil {
+		Do: func(ctx context.Context, env *Environment) error {
+			if err := seedVaults(env); err != nil {
 				return err
 			}
-			return w.Create(ctx, w.NewSecureStorage(objectName, edits...))
+			return env.Create(ctx, env.NewSecureStorage(objectName, edits...))
 		},
-		Done: func(w *World) bool { return w.ReadyWith(SecureStorage, objectName, 1) },
+		Done: func(env *Environment) bool { return env.ReadyWith(SecureStorage, objectName, 1) },
 	}
 }
 
 func editStorage(edit StorageEdit) Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			return Edit(ctx, w, user, objectName, &v1alpha1.SecureStorage{}, func(s *v1alpha1.SecureStorage) { edit(&s.Spec) })
+		Do: func(ctx context.Context, env *Environment) error {
+			return Edit(ctx, env, user, objectName, &v1alpha1.SecureStorage{}, func(s *v1alpha1.SecureStorage) { edit(&s.Spec) })
 		},
-		Done: func(w *World) bool { return w.ReadyWith(SecureStorage, objectName, 2) },
+		Done: func(env *Environment) bool { return env.ReadyWith(SecureStorage, objectName, 2) },
 	}
 }
 
 func deleteStorage() Step {
 	return Step{
-		Do:   func(ctx context.Context, w *World) error { return w.Delete(ctx, &v1alpha1.SecureStorage{}, objectName) },
-		Done: func(w *World) bool { return w.Gone(SecureStorage, objectName) },
+		Do: func(ctx context.Context, env *Environment) error {
+			return env.Delete(ctx, &v1alpha1.SecureStorage{}, objectName)
+		},
+		Done: func(env *Environment) bool { return env.Deleted(SecureStorage, objectName) },
 	}
 }
 
-// storageDeletedDuring creates a SecureStorage, and deletes it at the first call of the class.
-func storageDeletedDuring(class string) Step {
+// deleteStorageDuring creates a SecureStorage and deletes it at the first call of the class.
+func deleteStorageDuring(class string) Step {
 	return Step{
 		Do:   createStorage().Do,
-		Done: func(w *World) bool { return w.Gone(SecureStorage, objectName) },
-		During: during("deleted", callOf(class), func(ctx context.Context, w *World) error {
-			return w.Delete(ctx, &v1alpha1.SecureStorage{}, objectName)
+		Done: func(env *Environment) bool { return env.Deleted(SecureStorage, objectName) },
+		During: injectOnce("deleted", hasClass(class), func(ctx context.Context, env *Environment) error {
+			return env.Delete(ctx, &v1alpha1.SecureStorage{}, objectName)
 		}),
 	}
 }
 
-// Account is the name of the account of a SecureStorage of the world.
-func (w *World) Account(name string) string {
-	storage := w.Get(SecureStorage, name)
+// Account returns the account name of a SecureStorage.
+func (env *Environment) Account(name string) string {
+	storage := env.Get(SecureStorage, name)
 	if storage == nil {
 		return ""
 	}
@@ -121,55 +123,56 @@ func accountOf(storage *unstructured.Unstructured) string {
 	return cloud.AccountName(string(storage.GetUID()))
 }
 
-// Poke makes the manager look at a SecureStorage at once, and not when the poll interval has passed.
-func (w *World) Poke(ctx context.Context, name string) (revision string, err error) {
-	return others(ctx, w, user, name, &v1alpha1.SecureStorage{}, func(s *v1alpha1.SecureStorage) {
+// TriggerReconcile changes an annotation, so that the manager reconciles a SecureStorage before its poll
+// interval has passed.
+func (env *Environment) TriggerReconcile(ctx context.Context, name string) (revision string, err error) {
+	return editAs(ctx, env, user, name, &v1alpha1.SecureStorage{}, func(s *v1alpha1.SecureStorage) {
 		if s.Annotations == nil {
 			s.Annotations = map[string]string{}
 		}
-		pokes, _ := strconv.Atoi(s.Annotations["test.fixpoint.dev/poke"]) // none is 0
+		pokes, _ := strconv.Atoi(s.Annotations["test.fixpoint.dev/poke"]) // 0 without the annotation
 		s.Annotations["test.fixpoint.dev/poke"] = strconv.Itoa(pokes + 1)
 	})
 }
 
-// cloudDrift lets somebody meddle in the cloud, which the manager is then made to look at.
-func cloudDrift(meddle func(w *World, account string) error, mended func(w *World, account fakecloud.AccountState) bool) Step {
-	return act(SecureStorage, func(ctx context.Context, w *World) (string, error) {
-		if err := meddle(w, w.Account(objectName)); err != nil {
-			return "", fmt.Errorf("meddling: %w", err)
+// changeCloud changes the cloud as another client and triggers a reconcile.
+func changeCloud(change func(env *Environment, account string) error, reverted func(env *Environment, account fakecloud.AccountState) bool) Step {
+	return externalAction(SecureStorage, func(ctx context.Context, env *Environment) (string, error) {
+		if err := change(env, env.Account(objectName)); err != nil {
+			return "", fmt.Errorf("changing the cloud: %w", err)
 		}
-		return w.Poke(ctx, objectName)
-	}, func(w *World) bool {
-		account, ok := w.Cloud.Account(w.Account(objectName))
-		return ok && account.Key != string(v1alpha1.EncryptionPlatformKeys) && mended(w, account)
+		return env.TriggerReconcile(ctx, objectName)
+	}, func(env *Environment) bool {
+		account, ok := env.Cloud.Account(env.Account(objectName))
+		return ok && account.Key != string(v1alpha1.EncryptionPlatformKeys) && reverted(env, account)
 	})
 }
 
-func anyAccount(*World, fakecloud.AccountState) bool { return true }
+func anyAccount(*Environment, fakecloud.AccountState) bool { return true }
 
-// pinNextVersion rotates the key, and pins the version that it has now.
+// pinNextVersion rotates the key and pins the new version.
 func pinNextVersion() Step {
 	step := editStorage(func(*v1alpha1.SecureStorageSpec) {})
-	step.Do = func(ctx context.Context, w *World) error {
-		version, err := w.Cloud.RotateKey(w.Demo.Vault, w.Demo.Key)
+	step.Do = func(ctx context.Context, env *Environment) error {
+		version, err := env.Cloud.RotateKey(env.Demo.Vault, env.Demo.Key)
 		if err != nil {
 			return err
 		}
-		return Edit(ctx, w, user, objectName, &v1alpha1.SecureStorage{}, func(s *v1alpha1.SecureStorage) { s.Spec.Key.Version = version })
+		return Edit(ctx, env, user, objectName, &v1alpha1.SecureStorage{}, func(s *v1alpha1.SecureStorage) { s.Spec.Key.Version = version })
 	}
 	return step
 }
 
-// adoptedAccount is there before, and nobody's.
+// adoptedAccount exists before its SecureStorage and has no owner.
 const adoptedAccount = "seededaccount1"
 
-func adopts() Step {
+func adoptAccount() Step {
 	step := createStorage()
-	step.Do = func(ctx context.Context, w *World) error {
-		if err := w.Cloud.SeedAccount(w.Demo.Subscription, w.Demo.Group, adoptedAccount, nil); err != nil {
+	step.Do = func(ctx context.Context, env *Environment) error {
+		if err := env.Cloud.SeedAccount(env.Demo.Subscription, env.Demo.Group, adoptedAccount, nil); err != nil {
 			return err
 		}
-		return w.Create(ctx, w.NewSecureStorage(objectName, func(s *v1alpha1.SecureStorageSpec) {
+		return env.Create(ctx, env.NewSecureStorage(objectName, func(s *v1alpha1.SecureStorageSpec) {
 			s.AccountName, s.AdoptionPolicy = adoptedAccount, v1alpha1.AdoptionIfUnowned
 		}))
 	}
@@ -185,28 +188,32 @@ func secureStorageScenarios() []Scenario {
 	const put = "cloud PUT "
 	return []Scenario{
 		storage("create", created),
-		storage("create-policy", createStorage(byPolicy)),
-		storage("adopt", adopts()),
+		storage("create-policy", createStorage(withAccessPolicy)),
+		storage("adopt", adoptAccount()),
 		storage("account", editStorage(func(s *v1alpha1.SecureStorageSpec) {
 			s.SKU, s.Tags = v1alpha1.SKUStandardGRS, map[string]string{"team": "storage"}
 		}), created),
-		storage("vault", editStorage(inVault(otherVault)), created),
-		storage("access", editStorage(byPolicy), created),
+		storage("vault", editStorage(withVault(otherVault)), created),
+		storage("access", editStorage(withAccessPolicy), created),
 		storage("rotation", pinNextVersion(), created),
-		storage("drift-key", cloudDrift(func(w *World, account string) error { return w.Cloud.UsePlatformKeys(account) }, anyAccount), created),
-		storage("drift-tags", cloudDrift(func(w *World, account string) error { return w.Cloud.SetTags(account, nil) },
-			func(_ *World, account fakecloud.AccountState) bool { return len(account.Tags) > 0 }), created),
-		storage("drift-grant", cloudDrift(func(w *World, account string) error { return w.Cloud.RemoveGrants(w.Cloud.Principal(account)) },
-			func(w *World, _ fakecloud.AccountState) bool { return len(w.Cloud.State().Assignments) == 1 }), created),
-		storage("drift-identity", cloudDrift(func(w *World, account string) error { return w.Cloud.DropIdentity(account) },
-			func(w *World, _ fakecloud.AccountState) bool { return w.Cloud.Principal(w.Account(objectName)) != "" }), created),
-		storage("lost", cloudDrift(func(w *World, account string) error { return w.Cloud.DeleteAccount(account) }, anyAccount), recreates),
+		storage("drift-key", changeCloud(func(env *Environment, account string) error { return env.Cloud.UsePlatformKeys(account) }, anyAccount), created),
+		storage("drift-tags", changeCloud(func(env *Environment, account string) error { return env.Cloud.SetTags(account, nil) },
+			func(_ *Environment, account fakecloud.AccountState) bool { return len(account.Tags) > 0 }), created),
+		storage("drift-grant", changeCloud(func(env *Environment, account string) error {
+			return env.Cloud.RemoveGrants(env.Cloud.Principal(account))
+		},
+			func(env *Environment, _ fakecloud.AccountState) bool { return len(env.Cloud.State().Assignments) == 1 }), created),
+		storage("drift-identity", changeCloud(func(env *Environment, account string) error { return env.Cloud.DropIdentity(account) },
+			func(env *Environment, _ fakecloud.AccountState) bool {
+				return env.Cloud.Principal(env.Account(objectName)) != ""
+			}), created),
+		storage("lost", changeCloud(func(env *Environment, account string) error { return env.Cloud.DeleteAccount(account) }, anyAccount), recreates),
 		storage("delete", deleteStorage(), created),
-		storage("delete-policy", deleteStorage(), createStorage(byPolicy)),
-		storage("delete-retain", deleteStorage(), createStorage(retained)),
-		racing(storage("delete-at-finalizer", storageDeletedDuring("apply securestorages"))),
-		racing(storage("delete-at-account", storageDeletedDuring(put+"storageaccounts"))),
-		racing(storage("delete-at-grant", storageDeletedDuring(put+"roleassignments"))),
-		racing(storage("delete-at-key", storageDeletedDuring("cloud PATCH storageaccounts"))),
+		storage("delete-policy", deleteStorage(), createStorage(withAccessPolicy)),
+		storage("delete-retain", deleteStorage(), createStorage(withRetain)),
+		raceScenario(storage("delete-at-finalizer", deleteStorageDuring("apply securestorages"))),
+		raceScenario(storage("delete-at-account", deleteStorageDuring(put+"storageaccounts"))),
+		raceScenario(storage("delete-at-grant", deleteStorageDuring(put+"roleassignments"))),
+		raceScenario(storage("delete-at-key", deleteStorageDuring("cloud PATCH storageaccounts"))),
 	}
 }

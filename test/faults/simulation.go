@@ -17,41 +17,40 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
-// stamina is how long a simulation waits for what is bound to come: longer than a campaign, since a dozen
-// of them are all that the machine can do.
-const stamina = 4 * time.Minute
+// simulationTimeout limits the waits of a simulation. It exceeds Timeout because parallel simulations use the
+// whole machine.
+const simulationTimeout = 4 * time.Minute
 
-// Simulation is what a user and others do to objects of all three kinds at once, and what goes wrong
-// meanwhile. All of it follows from the seed; at which moment of a manager's work it comes is up to the
-// moment.
+// Simulation is a random plan of user actions, external changes and faults on objects of all kinds. The seed
+// determines the plan; when each item meets the work of the manager depends on timing.
 type Simulation struct {
 	Seed     uint64
-	subjects []*subject
+	subjects []*simulatedObject
 	rotation []rotationStep
-	mishaps  []mishap
+	faults   []scheduledFault
 }
 
-// rotationStep is something that happens to the Secret that MCPServers may read.
+// rotationStep changes the Secret that MCPServers use.
 type rotationStep struct {
 	pause time.Duration
-	// token is its content; empty deletes it for a moment.
+	// token is the new content. If empty, the Secret is deleted and recreated.
 	token string
 }
 
-// NewSimulation draws one. Without faults it is a clean one.
+// NewSimulation derives a simulation from a seed, with or without faults.
 func NewSimulation(seed uint64, faults bool) *Simulation {
 	const (
 		operationsStream, faultsStream = 1, 2
 		fewest, more                   = 3, 6
 	)
-	random := rand.New(rand.NewPCG(seed, operationsStream)) //nolint:gosec // it has to be repeatable
+	random := rand.New(rand.NewPCG(seed, operationsStream)) //nolint:gosec // it must be reproducible
 	s := &Simulation{Seed: seed}
 	ids := []ID{{AppService, "sim-app-1"}, {MCPServer, "sim-mcp-1"}, {SecureStorage, "sim-sto-1"}}
 	if random.IntN(2) == 0 {
 		ids = append(ids, []ID{{AppService, "sim-app-2"}, {MCPServer, "sim-mcp-2"}, {SecureStorage, "sim-sto-2"}}[random.IntN(len(ids))])
 	}
 	for _, id := range ids {
-		s.subjects = append(s.subjects, newSubject(id, seed, random))
+		s.subjects = append(s.subjects, newSimulatedObject(id, seed, random))
 	}
 	for range random.IntN(3) {
 		step := rotationStep{pause: time.Duration(random.IntN(1500)) * time.Millisecond}
@@ -61,194 +60,192 @@ func NewSimulation(seed uint64, faults bool) *Simulation {
 		s.rotation = append(s.rotation, step)
 	}
 	if faults {
-		random = rand.New(rand.NewPCG(seed, faultsStream)) //nolint:gosec // it has to be repeatable
+		random = rand.New(rand.NewPCG(seed, faultsStream)) //nolint:gosec // it must be reproducible
 		for range fewest + random.IntN(more) {
-			s.mishaps = append(s.mishaps, newMishap(random))
+			s.faults = append(s.faults, newScheduledFault(random))
 		}
 	}
 	return s
 }
 
-// String is all that is planned.
+// String lists the whole plan.
 func (s *Simulation) String() string {
 	var b strings.Builder
 	for _, subject := range s.subjects {
 		for _, o := range subject.operations {
-			fmt.Fprintf(&b, "%s, after %s: %s\n", subject.ID, o.pause, o.what)
+			fmt.Fprintf(&b, "%s, after %s: %s\n", subject.ID, o.pause, o.description)
 		}
 	}
 	for _, step := range s.rotation {
 		fmt.Fprintf(&b, "Secret, after %s: %q\n", step.pause, step.token)
 	}
-	for _, m := range s.mishaps {
+	for _, m := range s.faults {
 		fmt.Fprintln(&b, m)
 	}
 	return b.String()
 }
 
-// SimulationOutcome is what came of one.
+// SimulationOutcome is the result of a simulation.
 type SimulationOutcome struct {
 	Seed uint64
-	// Failures say in words what is not as it would be undisturbed, or must never be.
+	// Failures lists differences from the undisturbed state and violated invariants.
 	Failures []string
-	// Log is what was done and what went wrong, in order, and Report the state of the world if something
-	// failed.
+	// Log lists the actions and faults in order. Report describes the environment if the simulation failed.
 	Log    []string
 	Report string
-	// Operations count what was done, Faults what went wrong, by its sort, and Calls what the managers
-	// wrote.
+	// Operations is the number of user actions and external changes, Calls that of the managers' mutating calls.
+	// Faults counts the injected faults by kind.
 	Operations, Calls int
 	Faults            map[string]int
-	// PastFinalizers is how many SecureStorages the API server deleted although they had a finalizer.
+	// PastFinalizers counts SecureStorages that the API server deleted although they had a finalizer.
 	PastFinalizers int
-	// Managers is how many there were, but the last, which only looks.
+	// Managers is the number of managers, except the final one of VerifyQuiet.
 	Managers int
 	Took     time.Duration
 }
 
-// simulating is a simulation under way.
-type simulating struct {
+// simulationRun is a running simulation.
+type simulationRun struct {
 	*Simulation
-	world      *World
+	env        *Environment
 	references *References
-	storm      *storm
+	faults     *faultSchedule
 	began      time.Time
 	manager    *Manager
 	token      string
-	strangers  map[ID]string
+	unmanaged  map[ID]string
 
 	mu  sync.Mutex
 	log []string
 }
 
-// Simulate runs a simulation in a world of its own, and holds its end against what the same wishes lead
-// to when nothing disturbs them.
-func (b *Bench) Simulate(ctx context.Context, s *Simulation, references *References) SimulationOutcome {
+// Simulate runs a simulation in an environment of its own. It compares the final state with the state that the
+// same specs reach without disturbance.
+func (c *Cluster) Simulate(ctx context.Context, s *Simulation, references *References) SimulationOutcome {
 	began := time.Now()
 	o := SimulationOutcome{Seed: s.Seed, Faults: map[string]int{}}
-	w, err := b.NewWorld(ctx, AppService, MCPServer, SecureStorage)
+	env, err := c.NewEnvironment(ctx, AppService, MCPServer, SecureStorage)
 	if err != nil {
 		o.Failures = []string{err.Error()}
 		return o
 	}
-	w.Mute = true
-	run := &simulating{Simulation: s, world: w, references: references, began: began, token: tokens[0]}
-	run.storm = &storm{world: w, began: began, tell: run.tell, mishaps: slices.Clone(s.mishaps), met: map[mishapSort]int{}}
+	env.DiscardEvents = true
+	run := &simulationRun{Simulation: s, env: env, references: references, began: began, token: tokens[0]}
+	run.faults = &faultSchedule{env: env, began: began, record: run.record, pending: slices.Clone(s.faults), injected: map[faultKind]int{}}
 	if err := run.run(ctx); err != nil {
 		o.Failures = append(o.Failures, err.Error())
 	}
-	o.Failures = append(o.Failures, w.Violations()...)
-	for sort, times := range run.storm.met {
-		o.Faults[string(sort)] = times
+	o.Failures = append(o.Failures, env.Violations()...)
+	for kind, times := range run.faults.injected {
+		o.Faults[string(kind)] = times
 	}
 	for _, subject := range s.subjects {
 		o.Operations += len(subject.operations)
 	}
 	o.Operations += len(s.rotation)
-	o.Managers, o.PastFinalizers, o.Log = len(w.managers)-1, len(w.pastFinalizers()), run.log
-	for _, call := range w.Calls() {
+	o.Managers, o.PastFinalizers, o.Log = len(env.managers)-1, len(env.deletedPastFinalizer()), run.log
+	for _, call := range env.Calls() {
 		if call.Number > 0 {
 			o.Calls++
 		}
 	}
 	if len(o.Failures) > 0 {
-		o.Report = w.Report()
+		o.Report = env.Report()
 	}
-	if err := errors.Join(w.Close(), w.Sweep(ctx)); err != nil {
+	if err := errors.Join(env.Close(), env.DeleteAll(ctx)); err != nil {
 		o.Failures = append(o.Failures, err.Error())
 	}
 	o.Took = time.Since(began)
 	return o
 }
 
-// tell notes what happens.
-func (r *simulating) tell(text string) {
+// record appends to the log.
+func (r *simulationRun) record(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.log = append(r.log, text)
 }
 
-func (r *simulating) run(ctx context.Context) error {
-	w := r.world
-	if err := r.furnish(ctx); err != nil {
+func (r *simulationRun) run(ctx context.Context) error {
+	env := r.env
+	if err := r.createFixtures(ctx); err != nil {
 		return err
 	}
 	var err error
-	if r.manager, err = w.Start(); err != nil {
+	if r.manager, err = env.Start(); err != nil {
 		return err
 	}
-	w.SetPlan(r.storm)
+	env.SetPlan(r.faults)
 	if err := r.act(ctx); err != nil {
 		return err
 	}
-	r.tell(fmt.Sprintf("%5d ms nothing goes wrong any more", time.Since(r.began).Milliseconds()))
+	r.record(fmt.Sprintf("%5d ms the faults end", time.Since(r.began).Milliseconds()))
 	if err := r.converge(ctx); err != nil {
 		return err
 	}
-	if err := w.Quiet(); err != nil {
+	if err := env.VerifyQuiet(); err != nil {
 		return err
 	}
 	if differences := r.differences(ctx, false); len(differences) > 0 {
-		return fmt.Errorf("it did not stay as it was: %s", strings.Join(differences, "\n  "))
+		return fmt.Errorf("the state changed after convergence: %s", strings.Join(differences, "\n  "))
 	}
-	return r.strangersAreUntouched()
+	return r.verifyUnmanaged()
 }
 
-// accountOfStranger is an account that is nobody's.
-const accountOfStranger = "strangersaccount"
+// unmanagedAccount has no SecureStorage.
+const unmanagedAccount = "unmanagedaccount"
 
-// furnish makes what is there before: vaults, the Secret, and things of strangers that look as if they
-// were ours.
-func (r *simulating) furnish(ctx context.Context) error {
-	w := r.world
-	if err := errors.Join(furnished(w), w.Create(ctx, newSecret(r.token)), w.Cloud.SeedAccount(w.Demo.Subscription, w.Demo.Group, accountOfStranger, nil)); err != nil {
+// createFixtures creates vaults, the Secret, and unmanaged objects with the labels of children.
+func (r *simulationRun) createFixtures(ctx context.Context) error {
+	env := r.env
+	if err := errors.Join(seedVaults(env), env.Create(ctx, newSecret(r.token)), env.Cloud.SeedAccount(env.Demo.Subscription, env.Demo.Group, unmanagedAccount, nil)); err != nil {
 		return err
 	}
-	r.strangers = map[ID]string{}
+	r.unmanaged = map[ID]string{}
 	for _, subject := range r.subjects {
 		like := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: "of-a-stranger-" + subject.Name, Labels: map[string]string{
+			ObjectMeta: metav1.ObjectMeta{Name: "unmanaged-" + subject.Name, Labels: map[string]string{
 				workload.LabelManagedBy: workload.ManagedBy, workload.LabelName: subject.Name, "app.kubernetes.io/instance": subject.Name,
 			}},
 			Data: map[string]string{"mine": "yes"},
 		}
-		if err := w.Create(ctx, like); err != nil {
+		if err := env.Create(ctx, like); err != nil {
 			return err
 		}
-		r.strangers[ID{"ConfigMap", like.Name}] = like.ResourceVersion
+		r.unmanaged[ID{"ConfigMap", like.Name}] = like.ResourceVersion
 	}
 	return nil
 }
 
-func (r *simulating) strangersAreUntouched() error {
-	for id, version := range r.strangers {
-		live := r.world.Get(id.Kind, id.Name)
+func (r *simulationRun) verifyUnmanaged() error {
+	for id, version := range r.unmanaged {
+		live := r.env.Get(id.Kind, id.Name)
 		if live == nil || live.GetResourceVersion() != version {
-			return fmt.Errorf("%s is a stranger's, and was changed or deleted", id)
+			return fmt.Errorf("the unmanaged %s was changed or deleted", id)
 		}
 	}
-	if account, there := r.world.Cloud.Account(accountOfStranger); !there || len(account.Tags) > 0 {
-		return errors.New("the account of a stranger was changed or deleted")
+	if account, there := r.env.Cloud.Account(unmanagedAccount); !there || len(account.Tags) > 0 {
+		return errors.New("the unmanaged account was changed or deleted")
 	}
 	return nil
 }
 
-// act performs all operations, and tends the managers until those are over and the faults too.
-func (r *simulating) act(ctx context.Context) error {
+// act performs all operations and restarts crashed managers until the operations and the faults are over.
+func (r *simulationRun) act(ctx context.Context) error {
 	const (
-		lull   = 300 * time.Millisecond
+		idle   = 300 * time.Millisecond
 		enough = 2500 * time.Millisecond
 	)
 	acting, stop := context.WithCancel(ctx)
 	defer stop()
 	results := make(chan error, len(r.subjects)+1)
 	for _, subject := range r.subjects {
-		go func() { results <- subject.perform(acting, r.world, r.began, r.tell) }()
+		go func() { results <- subject.perform(acting, r.env, r.began, r.record) }()
 	}
 	go func() { results <- r.rotate(acting) }()
 	left, ended := len(r.subjects)+1, time.Time{}
 	var failure error
-	over := r.world.Await(2*stamina, func() bool {
+	over := r.env.WaitUntil(2*simulationTimeout, func() bool {
 		for more := true; more; {
 			select {
 			case err := <-results:
@@ -259,50 +256,50 @@ func (r *simulating) act(ctx context.Context) error {
 				more = false
 			}
 		}
-		if err := r.tend(); err != nil {
+		if err := r.restartIfCrashed(); err != nil {
 			failure = errors.Join(failure, err)
 		}
-		// What still was to go wrong may have no call left to go wrong at.
-		calm := r.storm.isSpent() || r.manager.IdleFor() > lull || time.Since(ended) > enough
-		return failure != nil || left == 0 && !r.manager.IsCrashed() && calm
+		// The remaining faults may have no call left to occur at.
+		faultsOver := r.faults.allInjected() || r.manager.IdleFor() > idle || time.Since(ended) > enough
+		return failure != nil || left == 0 && !r.manager.IsCrashed() && faultsOver
 	})
-	r.storm.end()
+	r.faults.end()
 	if !over {
-		return fmt.Errorf("what the user and others do does not come to its end within %s", 2*stamina)
+		return fmt.Errorf("the operations did not end within %s", 2*simulationTimeout)
 	}
 	return failure
 }
 
-// tend starts a manager after a crash.
-func (r *simulating) tend() error {
-	if !r.manager.IsCrashed() || r.storm.isDown() {
+// restartIfCrashed starts the next manager after a crash.
+func (r *simulationRun) restartIfCrashed() error {
+	if !r.manager.IsCrashed() || r.faults.isDown() {
 		return nil
 	}
 	var err error
-	r.manager, err = r.storm.restart()
+	r.manager, err = r.faults.restart()
 	return err
 }
 
-// rotate is what happens to the Secret.
-func (r *simulating) rotate(ctx context.Context) error {
+// rotate performs the changes of the Secret.
+func (r *simulationRun) rotate(ctx context.Context) error {
 	for _, step := range r.rotation {
 		select {
 		case <-time.After(step.pause):
 		case <-ctx.Done():
 			return nil
 		}
-		r.tell(fmt.Sprintf("%5d ms the Secret becomes %q", time.Since(r.began).Milliseconds(), step.token))
+		r.record(fmt.Sprintf("%5d ms the content of the Secret becomes %q", time.Since(r.began).Milliseconds(), step.token))
 		if step.token == "" {
-			if err := r.world.Delete(ctx, &corev1.Secret{}, secretName); err != nil {
+			if err := r.env.Delete(ctx, &corev1.Secret{}, secretName); err != nil {
 				return err
 			}
-			if err := r.world.Create(ctx, newSecret(r.token)); err != nil {
+			if err := r.env.Create(ctx, newSecret(r.token)); err != nil {
 				return err
 			}
 			continue
 		}
 		r.token = step.token
-		err := Edit(ctx, r.world, "rotator", secretName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte(step.token) })
+		err := Edit(ctx, r.env, "rotator", secretName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte(step.token) })
 		if err != nil {
 			return err
 		}
@@ -310,62 +307,62 @@ func (r *simulating) rotate(ctx context.Context) error {
 	return nil
 }
 
-// converge waits until all is as it is undisturbed.
-func (r *simulating) converge(ctx context.Context) error {
-	const doubtful = 20 * time.Second
-	differences := []string{"the manager is never at rest"}
-	began, doubted := time.Now(), false
+// converge waits until the environment has no differences from the desired state.
+func (r *simulationRun) converge(ctx context.Context) error {
+	const recheckAfter = 20 * time.Second
+	differences := []string{"the manager was never idle"}
+	began, rechecked := time.Now(), false
 	var failure error
-	seen, looked := -1, time.Time{}
-	if r.world.Await(stamina, func() bool {
-		if failure = r.tend(); failure != nil {
+	seen, compared := -1, time.Time{}
+	if r.env.WaitUntil(simulationTimeout, func() bool {
+		if failure = r.restartIfCrashed(); failure != nil {
 			return true
 		}
-		if r.manager.IdleFor() < putOff {
+		if r.manager.IdleFor() < maxDeferral {
 			return false
 		}
-		const again = 500 * time.Millisecond // the cloud changes without an event
-		if count := r.world.history.count(); count == seen && time.Since(looked) < again {
+		const again = 500 * time.Millisecond // the cloud changes without events
+		if count := r.env.history.count(); count == seen && time.Since(compared) < again {
 			return false
 		}
-		seen, looked = r.world.history.count(), time.Now()
-		// Should it be what it is held against that is wrong, that is found out anew, once.
-		doubt := !doubted && time.Since(began) > doubtful
-		doubted = doubted || doubt
-		differences = r.differences(ctx, doubt)
+		seen, compared = r.env.history.count(), time.Now()
+		// The reference itself can be wrong, so it is determined a second time, once.
+		recheck := !rechecked && time.Since(began) > recheckAfter
+		rechecked = rechecked || recheck
+		differences = r.differences(ctx, recheck)
 		return len(differences) == 0
 	}) {
 		return failure
 	}
-	return fmt.Errorf("divergent after %s:\n  %s", stamina, strings.Join(differences, "\n  "))
+	return fmt.Errorf("not converged after %s:\n  %s", simulationTimeout, strings.Join(differences, "\n  "))
 }
 
-// differences are those of everything from what it is undisturbed.
-func (r *simulating) differences(ctx context.Context, again bool) []string {
+// differences lists all differences from the undisturbed states of the desired specs.
+func (r *simulationRun) differences(ctx context.Context, again bool) []string {
 	var all []string
-	wished, retained := map[ID]bool{}, []string{accountOfStranger}
+	desired, retained := map[ID]bool{}, []string{unmanagedAccount}
 	for _, s := range r.subjects {
 		retained = append(retained, s.retained...)
-		if s.wish == nil {
+		if s.desired == nil {
 			continue
 		}
-		wished[s.ID] = true
-		want, err := r.references.of(ctx, *s.wish, r.token, again)
+		desired[s.ID] = true
+		want, err := r.references.of(ctx, *s.desired, r.token, again)
 		if err != nil {
 			return []string{err.Error()}
 		}
-		for _, difference := range r.world.stateOf(s.Kind, s.Name).Diff(want) {
+		for _, difference := range r.env.stateOf(s.Kind, s.Name).Diff(want) {
 			all = append(all, s.String()+": "+difference)
 		}
-		if live := r.world.Get(s.Kind, s.Name); live != nil {
-			all = append(all, r.world.outOfBounds(live)...)
+		if live := r.env.Get(s.Kind, s.Name); live != nil {
+			all = append(all, r.env.replicasOutOfBounds(live)...)
 		}
-		if account, there := r.world.Cloud.Account(r.world.Account(s.Name)); s.version != "" && there && !strings.HasSuffix(account.Key, s.version) {
-			all = append(all, fmt.Sprintf("%s: its account is encrypted with %s, and version %s is pinned", s.ID, account.Key, s.version))
+		if account, there := r.env.Cloud.Account(r.env.Account(s.Name)); s.version != "" && there && !strings.HasSuffix(account.Key, s.version) {
+			all = append(all, fmt.Sprintf("%s: the account is encrypted with %s, want version %s", s.ID, account.Key, s.version))
 		}
 	}
-	return append(all, r.world.leftovers(wished, retained)...)
+	return append(all, r.env.leftovers(desired, retained)...)
 }
 
-// Sorts of faults, in the order of the alphabet.
-func (o SimulationOutcome) Sorts() []string { return slices.Sorted(maps.Keys(o.Faults)) }
+// FaultKinds returns the kinds of the injected faults, sorted.
+func (o SimulationOutcome) FaultKinds() []string { return slices.Sorted(maps.Keys(o.Faults)) }

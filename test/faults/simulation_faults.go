@@ -9,68 +9,61 @@ import (
 	"time"
 )
 
-// mishap is one fault of a simulation: it comes at a call that is so many mutating calls after the one
-// before.
-type mishap struct {
+// scheduledFault is one fault of a simulation. It occurs at a mutating call, counted from the previous fault.
+type scheduledFault struct {
 	after int
-	sort  mishapSort
-	// mode and downtime are of a crash, past of the manager that comes next: of each resource, how many
-	// events it has not seen.
+	kind  faultKind
+	// mode and downtime describe a crash. stale is the number of events per resource that the caches of the next
+	// manager lack.
 	mode     CrashMode
 	downtime time.Duration
-	past     map[string]int
-	// failure chooses among the ways in which the call can fail.
+	stale    map[string]int
+	// failure selects among the failure modes that apply to the call.
 	failure int
-	// resource is whose watches are cut or held back.
+	// resource is the one whose watches are cut or held back.
 	resource string
-	// lasts is how long it goes on; 0 is for one call.
+	// lasts is the duration of the fault; 0 means one call.
 	lasts time.Duration
 }
 
-type mishapSort string
+type faultKind string
 
 const (
-	crash         mishapSort = "crash"
-	staleCrash    mishapSort = "crash, then a stale cache"
-	blindCrash    mishapSort = "crash, then lists and watches that fail"
-	failOnce      mishapSort = "failing call"
-	failForAWhile mishapSort = "failing calls for a while"
-	cutStream     mishapSort = "watch cut"
-	expiredStream mishapSort = "watch expired"
-	holdStream    mishapSort = "watch held back"
-	brokenServers mishapSort = "MCP servers that do not answer"
+	crashOnly               faultKind = "crash"
+	crashThenStaleCache     faultKind = "crash, then stale cache"
+	crashThenFailingWatches faultKind = "crash, then failing lists and watches"
+	failOnce                faultKind = "failing call"
+	failForAWhile           faultKind = "failing calls"
+	cutStream               faultKind = "watch cut"
+	expiredStream           faultKind = "watch expired"
+	holdStream              faultKind = "watch held back"
+	failingMCPServers       faultKind = "failing MCP servers"
 )
 
-// likelihood of each sort, in parts.
-var likelihood = []struct {
-	sort  mishapSort
+// faultWeights are the relative frequencies of the kinds.
+var faultWeights = []struct {
+	kind  faultKind
 	parts int
 }{
-	{crash, 22}, {staleCrash, 18}, {blindCrash, 5}, {failOnce, 22}, {failForAWhile, 12}, {cutStream, 5}, {expiredStream, 4}, {holdStream, 9}, {brokenServers, 3},
+	{crashOnly, 22}, {crashThenStaleCache, 18}, {crashThenFailingWatches, 5}, {failOnce, 22}, {failForAWhile, 12}, {cutStream, 5}, {expiredStream, 4}, {holdStream, 9}, {failingMCPServers, 3},
 }
 
-func drawSort(random *rand.Rand) mishapSort {
+func drawFaultKind(random *rand.Rand) faultKind {
 	sum := 0
-	for _, l := range likelihood {
+	for _, l := range faultWeights {
 		sum += l.parts
 	}
 	at := random.IntN(sum)
-	for _, l := range likelihood {
+	for _, l := range faultWeights {
 		if at -= l.parts; at < 0 {
-			return l.sort
+			return l.kind
 		}
 	}
-	return crash
+	return crashOnly
 }
 
-// troubled are the resources whose watches are troubled.
-var troubled = []string{
-	"appservices", "mcpservers", "securestorages", "configmaps", "services", "deployments", "deployments", "horizontalpodautoscalers",
-	"poddisruptionbudgets", "ingresses", "secrets", "endpointslices", "networkpolicies", "serviceaccounts",
-}
-
-// newMishap draws a fault. Now and then it comes right after the one before.
-func newMishap(random *rand.Rand) mishap {
+// newScheduledFault draws a fault. Some occur right after the previous one.
+func newScheduledFault(random *rand.Rand) scheduledFault {
 	const (
 		farthest = 22
 		unseen   = 8
@@ -79,7 +72,7 @@ func newMishap(random *rand.Rand) mishap {
 		const shortest = 50 * time.Millisecond
 		return shortest + time.Duration(random.Int64N(int64(longest/time.Millisecond)))*time.Millisecond
 	}
-	m := mishap{after: 1 + random.IntN(farthest), sort: drawSort(random)}
+	m := scheduledFault{after: 1 + random.IntN(farthest), kind: drawFaultKind(random)}
 	if random.IntN(5) == 0 {
 		m.after = 1
 	}
@@ -87,28 +80,29 @@ func newMishap(random *rand.Rand) mishap {
 	if random.IntN(2) == 0 {
 		m.downtime = upTo(400 * time.Millisecond)
 	}
-	m.failure, m.resource = random.IntN(1000), troubled[random.IntN(len(troubled))]
+	resources := WatchedResources()
+	m.failure, m.resource = random.IntN(1000), resources[random.IntN(len(resources))]
 	m.lasts = upTo(900 * time.Millisecond)
-	if m.sort == failOnce {
+	if m.kind == failOnce {
 		m.lasts = 0
 	}
-	m.past = map[string]int{}
+	m.stale = map[string]int{}
 	for range 1 + random.IntN(3) {
-		m.past[troubled[random.IntN(len(troubled))]] = 1 + random.IntN(unseen)
+		m.stale[resources[random.IntN(len(resources))]] = 1 + random.IntN(unseen)
 	}
 	return m
 }
 
-// String is such as "7 calls on: crash lost, down 120ms".
-func (m mishap) String() string {
-	text := fmt.Sprintf("%d calls on: %s", m.after, m.sort)
-	switch m.sort {
-	case crash, staleCrash, blindCrash:
+// String returns, for example, "after 7 calls: crash (lost), down for 120ms".
+func (m scheduledFault) String() string {
+	text := fmt.Sprintf("after %d calls: %s", m.after, m.kind)
+	switch m.kind {
+	case crashOnly, crashThenStaleCache, crashThenFailingWatches:
 		text += fmt.Sprintf(" (%s), down for %s", m.mode, m.downtime)
-		if m.sort == staleCrash {
-			text += fmt.Sprintf(", without the last events %v, for %s", m.past, m.lasts)
+		if m.kind == crashThenStaleCache {
+			text += fmt.Sprintf(", cache without the last events %v for %s", m.stale, m.lasts)
 		}
-		if m.sort == blindCrash {
+		if m.kind == crashThenFailingWatches {
 			text += fmt.Sprintf(" of %s, for %s", m.resource, m.lasts)
 		}
 	case failOnce, failForAWhile:
@@ -119,174 +113,174 @@ func (m mishap) String() string {
 	return text
 }
 
-// storm is the plan of a simulation: its faults, one after the other, until they are over.
-type storm struct {
-	world *World
-	began time.Time
-	tell  func(string)
+// faultSchedule is the plan that injects the faults of a simulation one after the other.
+type faultSchedule struct {
+	env    *Environment
+	began  time.Time
+	record func(string)
 
 	mu      sync.Mutex
-	mishaps []mishap
+	pending []scheduledFault
 	seen    int
 	over    bool
-	// failing are the sorts of calls that fail for a while.
-	failing []spell
-	// next is what the manager begins with that comes after a crash.
-	next  mishap
+	// failing lists the classes of calls that fail for a while.
+	failing []failurePeriod
+	// next describes how the manager after a crash starts.
+	next  scheduledFault
 	until time.Time
-	// met counts by sort.
-	met map[mishapSort]int
-	// delayed are what ends by itself, and not yet has.
+	// injected counts by kind.
+	injected map[faultKind]int
+	// delayed counts the faults that end by themselves and have not ended.
 	delayed sync.WaitGroup
 }
 
-// spell is a sort of call that fails for a while.
-type spell struct {
+// failurePeriod is a class of calls that fails for a while.
+type failurePeriod struct {
 	class   string
-	failure Failure
+	failure FailureMode
 	until   time.Time
 }
 
 // Decide implements [Plan].
-func (s *storm) Decide(call Call) Fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
+func (f *faultSchedule) Decide(call Call) Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
 		return Fault{}
 	}
 	now := time.Now()
-	for _, f := range s.failing {
-		if f.class == call.Class() && now.Before(f.until) && f.failure.meets(call) {
-			return f.failure.fault
+	for _, period := range f.failing {
+		if period.class == call.Class() && now.Before(period.until) && period.failure.appliesTo(call) {
+			return period.failure.fault
 		}
 	}
-	if call.Number == 0 || len(s.mishaps) == 0 {
+	if call.Number == 0 || len(f.pending) == 0 {
 		return Fault{}
 	}
-	if s.seen++; s.seen < s.mishaps[0].after {
+	if f.seen++; f.seen < f.pending[0].after {
 		return Fault{}
 	}
-	m := s.mishaps[0]
-	s.mishaps, s.seen = s.mishaps[1:], 0
-	s.met[m.sort]++
-	return s.strike(m, call, now)
+	m := f.pending[0]
+	f.pending, f.seen = f.pending[1:], 0
+	f.injected[m.kind]++
+	return f.inject(m, call, now)
 }
 
-// strike lets a fault happen at a call.
-func (s *storm) strike(m mishap, call Call, now time.Time) Fault {
-	text := fmt.Sprintf("%5d ms at %s: %s", now.Sub(s.began).Milliseconds(), call, strings.SplitN(m.String(), ": ", 2)[1])
-	switch m.sort {
-	case crash, staleCrash, blindCrash:
-		s.next, s.until = m, now.Add(m.downtime)
-		s.tell(text)
+// inject applies a fault to a call.
+func (f *faultSchedule) inject(m scheduledFault, call Call, now time.Time) Fault {
+	text := fmt.Sprintf("%5d ms at %s: %s", now.Sub(f.began).Milliseconds(), call, strings.SplitN(m.String(), ": ", 2)[1])
+	switch m.kind {
+	case crashOnly, crashThenStaleCache, crashThenFailingWatches:
+		f.next, f.until = m, now.Add(m.downtime)
+		f.record(text)
 		return Fault{Crash: m.mode}
 	case failOnce, failForAWhile:
 		failure := m.failureOf(call)
-		s.failing = append(s.failing, spell{call.Class(), failure, now.Add(m.lasts)})
-		s.tell(text + " with " + failure.Name)
+		f.failing = append(f.failing, failurePeriod{call.Class(), failure, now.Add(m.lasts)})
+		f.record(text + " with " + failure.Name)
 		return failure.fault
-	case brokenServers:
-		s.world.BreakServers(true)
-		s.after(m.lasts, func() { s.world.BreakServers(false) })
+	case failingMCPServers:
+		f.env.FailMCPServers(true)
+		f.after(m.lasts, func() { f.env.FailMCPServers(false) })
 	case holdStream:
-		manager := s.world.manager(call.Manager)
-		manager.Hold(m.resource)
-		s.after(m.lasts, func() { manager.Release(m.resource) })
+		manager := f.env.manager(call.Manager)
+		manager.HoldWatch(m.resource)
+		f.after(m.lasts, func() { manager.ReleaseWatch(m.resource) })
 	case cutStream, expiredStream:
-		manager := s.world.manager(call.Manager)
+		manager := f.env.manager(call.Manager)
 		const each = 80 * time.Millisecond
 		for at := time.Duration(0); at < m.lasts; at += each {
-			s.after(at, func() { manager.Cut(m.resource, m.sort == expiredStream) })
+			f.after(at, func() { manager.CutWatch(m.resource, m.kind == expiredStream) })
 		}
 	}
-	s.tell(text)
+	f.record(text)
 	return Fault{}
 }
 
-// failureOf is the way in which a call fails, of those in which it can.
-func (m mishap) failureOf(call Call) Failure {
-	possible := slices.DeleteFunc(slices.Clone(Failures), func(f Failure) bool { return !f.meets(call) })
+// failureOf selects one of the failure modes that apply to the call.
+func (m scheduledFault) failureOf(call Call) FailureMode {
+	possible := slices.DeleteFunc(slices.Clone(FailureModes), func(f FailureMode) bool { return !f.appliesTo(call) })
 	return possible[m.failure%len(possible)]
 }
 
-// after does something a while later, and before the faults count as over.
-func (s *storm) after(wait time.Duration, do func()) {
-	s.delayed.Add(1)
+// after runs a function later. The schedule does not end before.
+func (f *faultSchedule) after(wait time.Duration, do func()) {
+	f.delayed.Add(1)
 	time.AfterFunc(wait, func() {
-		defer s.delayed.Done()
+		defer f.delayed.Done()
 		do()
 	})
 }
 
-// isDown says whether it is too early for another manager.
-func (s *storm) isDown() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.over && time.Now().Before(s.until)
+// isDown reports whether the next manager must not start yet.
+func (f *faultSchedule) isDown() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.over && time.Now().Before(f.until)
 }
 
-// restart starts the manager that comes after a crash, as the fault has it.
-func (s *storm) restart() (*Manager, error) {
-	s.mu.Lock()
-	m := s.next
-	s.next = mishap{}
-	over := s.over
-	if m.sort == blindCrash && !over {
+// restart starts the manager after a crash as the fault requires.
+func (f *faultSchedule) restart() (*Manager, error) {
+	f.mu.Lock()
+	m := f.next
+	f.next = scheduledFault{}
+	over := f.over
+	if m.kind == crashThenFailingWatches && !over {
 		until := time.Now().Add(m.lasts)
 		for _, verb := range []string{"list", "watch"} {
 			call := Call{Verb: verb, Resource: m.resource, Cached: true}
-			s.failing = append(s.failing, spell{call.Class(), m.failureOf(call), until})
+			f.failing = append(f.failing, failurePeriod{call.Class(), m.failureOf(call), until})
 		}
 	}
-	s.mu.Unlock()
-	if m.sort != staleCrash || over {
-		return s.world.Start()
+	f.mu.Unlock()
+	if m.kind != crashThenStaleCache || over {
+		return f.env.Start()
 	}
-	past := s.world.before(m.past)
-	manager, err := s.world.StartInThePast(past)
+	stale := f.env.staleCacheBefore(m.stale)
+	manager, err := f.env.StartWithStaleCache(stale)
 	if err != nil {
 		return nil, err
 	}
-	s.after(m.lasts, func() {
-		for resource := range past {
-			manager.Release(resource)
+	f.after(m.lasts, func() {
+		for resource := range stale {
+			manager.ReleaseWatch(resource)
 		}
 	})
 	return manager, nil
 }
 
-// before is the past in which a manager has not seen the last events of resources.
-func (w *World) before(unseen map[string]int) Past {
-	versions, past := w.Versions(), Past{}
+// staleCacheBefore returns a cache that lacks the last events of resources.
+func (env *Environment) staleCacheBefore(unseen map[string]int) StaleCache {
+	versions, stale := env.Versions(), StaleCache{}
 	for _, v := range slices.Backward(versions) {
 		resource := ResourceOf(v.Object.GetKind())
 		if unseen[resource] == 0 {
 			continue
 		}
-		past[resource] = v.Revision - 1
+		stale[resource] = v.Revision - 1
 		unseen[resource]--
 	}
-	return past
+	return stale
 }
 
-// isSpent says whether all faults have come.
-func (s *storm) isSpent() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.mishaps) == 0
+// allInjected reports whether every fault has occurred.
+func (f *faultSchedule) allInjected() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.pending) == 0
 }
 
-// end ends all faults, and waits for what they have begun.
-func (s *storm) end() {
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
-	s.delayed.Wait()
+// end stops injecting faults and waits for those in progress.
+func (f *faultSchedule) end() {
+	f.mu.Lock()
+	f.over = true
+	f.mu.Unlock()
+	f.delayed.Wait()
 }
 
-// manager is one by its number.
-func (w *World) manager(number int) *Manager {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.managers[number-1]
+// manager returns a manager by its number.
+func (env *Environment) manager(number int) *Manager {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	return env.managers[number-1]
 }

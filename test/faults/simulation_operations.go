@@ -16,141 +16,140 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
-// operation is something that happens to one object of a simulation: what its user does, or what others
-// do to its children and to what it has in the cloud.
+// operation is a user action on an object, or a change of its children or its cloud resources by another client.
 type operation struct {
-	what string
-	// pause is how long the user waits before.
+	description string
+	// pause is the delay before the operation.
 	pause time.Duration
-	do    func(context.Context, *World, *subject) error
-	// after is what is wished for then; nothing if the object is to be gone.
-	after *wish
+	run   func(context.Context, *Environment, *simulatedObject) error
+	// desired is the desired spec afterwards, or nil if the object is deleted.
+	desired *variant
 }
 
-// errNotThen is for what others would do to something that is not there just then.
-var errNotThen = errors.New("not there just then")
+// errNotPossible means that the target of a change does not exist at that time.
+var errNotPossible = errors.New("skipped: the object does not exist")
 
-// subject is one object of a simulation, with all that is to happen to it, in order.
-type subject struct {
+// simulatedObject is one object of a simulation with its operations.
+type simulatedObject struct {
 	ID
 	operations []operation
 
-	// What has come of them, for the one that performs them:
+	// The following fields change while the operations are performed.
 
-	// wish is what the object is to be like now, and nothing if it is to be gone.
-	wish *wish
-	// adopted is the account that there is to adopt, version the one of the key that was pinned.
+	// desired is the current desired spec, or nil if the object is deleted.
+	desired *variant
+	// adopted is the name of the account to adopt, and version the pinned key version.
 	adopted, version string
 	adoptions        int
-	// retained are accounts that stay after what they were made for.
+	// retained lists the accounts that remain after a deletion.
 	retained []string
 }
 
-// newSubject draws what happens to an object. The spec that it has in the end is one of a few dozen, by the
-// seed, so that it is mostly known already what it leads to; those on the way there are any.
-func newSubject(id ID, seed uint64, random *rand.Rand) *subject {
+// newSimulatedObject draws the operations of an object. The final spec is one of a few dozen, so that its
+// undisturbed state is often known already. The specs before are arbitrary.
+func newSimulatedObject(id ID, seed uint64, random *rand.Rand) *simulatedObject {
 	const (
 		fewest = 3
 		more   = 4
 	)
-	s := &subject{ID: id}
-	first := newWish(id.Kind, random)
+	s := &simulatedObject{ID: id}
+	first := newVariant(id.Kind, random)
 	s.add(random, "create "+first.String(), &first, create)
 	for range fewest + random.IntN(more) {
-		s.draw(random)
+		s.addRandom(random)
 	}
-	if last := s.planned(); last != nil {
-		final := finalWish(*last, seed, random)
-		s.add(random, "edit for the last time: "+final.String(), &final, edit)
+	if last := s.lastPlanned(); last != nil {
+		final := finalVariant(*last, seed, random)
+		s.add(random, "last edit: "+final.String(), &final, edit)
 		if random.IntN(2) == 0 {
-			s.disturb(random)
+			s.addExternalChange(random)
 		}
 	}
 	return s
 }
 
-func (s *subject) add(random *rand.Rand, what string, after *wish, do func(context.Context, *World, *subject) error) {
+func (s *simulatedObject) add(random *rand.Rand, what string, after *variant, do func(context.Context, *Environment, *simulatedObject) error) {
 	const longest = 500
 	pause := time.Duration(0)
 	if len(s.operations) > 0 && random.IntN(3) > 0 {
 		pause = time.Duration(random.IntN(longest)) * time.Millisecond
 	}
-	s.operations = append(s.operations, operation{what: what, pause: pause, after: after, do: func(ctx context.Context, w *World, s *subject) error {
-		s.wish = after
-		return do(ctx, w, s)
+	s.operations = append(s.operations, operation{description: what, pause: pause, desired: after, run: func(ctx context.Context, env *Environment, s *simulatedObject) error {
+		s.desired = after
+		return do(ctx, env, s)
 	}})
 }
 
-// planned is what is wished for after all operations so far.
-func (s *subject) planned() *wish { return s.operations[len(s.operations)-1].after }
+// lastPlanned returns the desired spec after all operations so far.
+func (s *simulatedObject) lastPlanned() *variant { return s.operations[len(s.operations)-1].desired }
 
-// draw draws one more operation.
-func (s *subject) draw(random *rand.Rand) {
-	now := s.planned()
+// addRandom adds a random operation.
+func (s *simulatedObject) addRandom(random *rand.Rand) {
+	now := s.lastPlanned()
 	if now == nil {
-		next := newWish(s.Kind, random)
+		next := newVariant(s.Kind, random)
 		s.add(random, "create "+next.String(), &next, create)
 		return
 	}
 	const all = 100
 	switch chance := random.IntN(all); {
 	case chance < 40:
-		if next, what := now.changed(random); what != "" {
+		if next, what := now.randomChange(random); what != "" {
 			s.add(random, "edit "+what, &next, edit)
 		}
 	case chance < 50:
-		s.add(random, "delete", nil, deletion(metav1.DeletePropagationBackground))
+		s.add(random, "delete", nil, deleteObject(metav1.DeletePropagationBackground))
 	case chance < 53:
-		s.add(random, "delete, children first", nil, deletion(metav1.DeletePropagationForeground))
+		s.add(random, "delete with foreground propagation", nil, deleteObject(metav1.DeletePropagationForeground))
 	case chance < 63:
-		next := newWish(s.Kind, random)
-		s.add(random, "delete and create "+next.String(), &next, recreation)
+		next := newVariant(s.Kind, random)
+		s.add(random, "delete and create "+next.String(), &next, recreate)
 	case chance < 66 && s.Kind != SecureStorage:
-		next := newWish(s.Kind, random)
-		s.add(random, "take the finalizer off, delete and create "+next.String(), &next, replacement)
+		next := newVariant(s.Kind, random)
+		s.add(random, "remove the finalizer, delete and create "+next.String(), &next, replace)
 	default:
-		s.disturb(random)
+		s.addExternalChange(random)
 	}
 }
 
-// disturb draws something that others do to the object.
-func (s *subject) disturb(random *rand.Rand) {
-	now := s.planned()
+// addExternalChange adds a random change by another client.
+func (s *simulatedObject) addExternalChange(random *rand.Rand) {
+	now := s.lastPlanned()
 	if s.Kind != SecureStorage {
-		d := drifts[random.IntN(len(drifts))]
-		s.add(random, "somebody "+d.what, now, d.do)
+		d := childChanges[random.IntN(len(childChanges))]
+		s.add(random, "another client "+d.description, now, d.run)
 		return
 	}
-	m := meddlings[random.IntN(len(meddlings))]
-	if !m.loses || now.choices["loss"] == "Recreate" && !now.isIdle() {
-		s.add(random, "in the cloud: "+m.what, now, m.do)
+	m := cloudChanges[random.IntN(len(cloudChanges))]
+	if !m.losesAccount || now.choices["loss"] == "Recreate" && !now.isPaused() {
+		s.add(random, "another client of the cloud: "+m.description, now, m.run)
 	}
 }
 
-// perform does all operations in order, and says of each when it was done.
-func (s *subject) perform(ctx context.Context, w *World, began time.Time, tell func(string)) error {
+// perform performs the operations in order and records when.
+func (s *simulatedObject) perform(ctx context.Context, env *Environment, began time.Time, tell func(string)) error {
 	for _, o := range s.operations {
 		select {
 		case <-time.After(o.pause):
 		case <-ctx.Done():
 			return nil
 		}
-		err := o.do(ctx, w, s)
-		text := fmt.Sprintf("%5d ms %s: %s", time.Since(began).Milliseconds(), s.ID, o.what)
-		if errors.Is(err, errNotThen) {
+		err := o.run(ctx, env, s)
+		text := fmt.Sprintf("%5d ms %s: %s", time.Since(began).Milliseconds(), s.ID, o.description)
+		if errors.Is(err, errNotPossible) {
 			text, err = text+" ("+err.Error()+")", nil
 		}
 		tell(text)
 		if err != nil {
-			return fmt.Errorf("%s: %s: %w", s.ID, o.what, err)
+			return fmt.Errorf("%s: %s: %w", s.ID, o.description, err)
 		}
 	}
 	return nil
 }
 
-// desired is the object that is wished for.
-func (s *subject) desired(w *World) (client.Object, error) {
-	object := s.wish.object(w, s.Name)
+// desiredObject returns the object with the desired spec.
+func (s *simulatedObject) desiredObject(env *Environment) (client.Object, error) {
+	object := s.desired.object(env, s.Name)
 	if storage, ok := object.(*v1alpha1.SecureStorage); ok {
 		if storage.Spec.AccountName != "" {
 			storage.Spec.AccountName = s.adopted
@@ -158,7 +157,7 @@ func (s *subject) desired(w *World) (client.Object, error) {
 		s.version = ""
 		if storage.Spec.Key.Version != "" {
 			var err error
-			if s.version, err = w.Cloud.RotateKey(storage.Spec.Key.Vault.Name, w.Demo.Key); err != nil {
+			if s.version, err = env.Cloud.RotateKey(storage.Spec.Key.Vault.Name, env.Demo.Key); err != nil {
 				return nil, err
 			}
 			storage.Spec.Key.Version = s.version
@@ -167,57 +166,57 @@ func (s *subject) desired(w *World) (client.Object, error) {
 	return object, nil
 }
 
-// create creates the object, as soon as there is no other of its name.
-func create(ctx context.Context, w *World, s *subject) error {
-	if s.wish.choices["account"] == adopted {
+// create creates the object as soon as the name is free.
+func create(ctx context.Context, env *Environment, s *simulatedObject) error {
+	if s.desired.choices["account"] == adopted {
 		s.adoptions++
 		s.adopted = fmt.Sprintf("adopted%s%d", strings.ReplaceAll(s.Name, "-", ""), s.adoptions)
-		if err := w.Cloud.SeedAccount(w.Demo.Subscription, w.Demo.Group, s.adopted, nil); err != nil {
+		if err := env.Cloud.SeedAccount(env.Demo.Subscription, env.Demo.Group, s.adopted, nil); err != nil {
 			return err
 		}
 	}
-	object, err := s.desired(w)
+	object, err := s.desiredObject(env)
 	if err != nil {
 		return err
 	}
-	failure := w.Create(ctx, object)
-	if apierrors.IsAlreadyExists(failure) && !w.Await(stamina, func() bool {
-		if w.Get(s.Kind, s.Name) != nil {
+	failure := env.Create(ctx, object)
+	if apierrors.IsAlreadyExists(failure) && !env.WaitUntil(simulationTimeout, func() bool {
+		if env.Get(s.Kind, s.Name) != nil {
 			return false
 		}
 		object.SetResourceVersion("")
-		failure = w.Create(ctx, object)
+		failure = env.Create(ctx, object)
 		return !apierrors.IsAlreadyExists(failure)
 	}) {
-		return fmt.Errorf("the name was never free: %w", failure)
+		return fmt.Errorf("the name was not released: %w", failure)
 	}
 	return failure
 }
 
-func edit(ctx context.Context, w *World, s *subject) error {
-	object, err := s.desired(w)
+func edit(ctx context.Context, env *Environment, s *simulatedObject) error {
+	object, err := s.desiredObject(env)
 	if err != nil {
 		return err
 	}
-	return Edit(ctx, w, user, s.Name, empty(s.Kind), func(live client.Object) { assign(live, object) })
+	return Edit(ctx, env, user, s.Name, empty(s.Kind), func(live client.Object) { assign(live, object) })
 }
 
-func deletion(propagation metav1.DeletionPropagation) func(context.Context, *World, *subject) error {
-	return func(ctx context.Context, w *World, s *subject) error {
-		if err := s.noteRetained(ctx, w); err != nil {
+func deleteObject(propagation metav1.DeletionPropagation) func(context.Context, *Environment, *simulatedObject) error {
+	return func(ctx context.Context, env *Environment, s *simulatedObject) error {
+		if err := s.recordRetained(ctx, env); err != nil {
 			return err
 		}
-		return w.Delete(ctx, empty(s.Kind), s.Name, client.PropagationPolicy(propagation))
+		return env.Delete(ctx, empty(s.Kind), s.Name, client.PropagationPolicy(propagation))
 	}
 }
 
-// noteRetained notes the account that stays when a SecureStorage goes.
-func (s *subject) noteRetained(ctx context.Context, w *World) error {
+// recordRetained records the account that remains when a SecureStorage is deleted.
+func (s *simulatedObject) recordRetained(ctx context.Context, env *Environment) error {
 	if s.Kind != SecureStorage {
 		return nil
 	}
 	live := &v1alpha1.SecureStorage{}
-	if err := w.Bench.API.Get(ctx, w.Key(s.Name), live); err != nil {
+	if err := env.Cluster.API.Get(ctx, env.Key(s.Name), live); err != nil {
 		return err
 	}
 	if live.Spec.DeletionPolicy != v1alpha1.DeletionRetain {
@@ -231,18 +230,18 @@ func (s *subject) noteRetained(ctx context.Context, w *World) error {
 	return nil
 }
 
-func recreation(ctx context.Context, w *World, s *subject) error {
-	if err := deletion(metav1.DeletePropagationBackground)(ctx, w, s); err != nil {
+func recreate(ctx context.Context, env *Environment, s *simulatedObject) error {
+	if err := deleteObject(metav1.DeletePropagationBackground)(ctx, env, s); err != nil {
 		return err
 	}
-	return create(ctx, w, s)
+	return create(ctx, env, s)
 }
 
-// replacement takes the finalizer off by hand, so that the children are still there when the next
-// object of the name comes.
-func replacement(ctx context.Context, w *World, s *subject) error {
-	if err := Edit(ctx, w, user, s.Name, empty(s.Kind), func(live client.Object) { live.SetFinalizers(nil) }); err != nil {
+// replace removes the finalizer first, so that the children still exist when the next object with the name is
+// created.
+func replace(ctx context.Context, env *Environment, s *simulatedObject) error {
+	if err := Edit(ctx, env, user, s.Name, empty(s.Kind), func(live client.Object) { live.SetFinalizers(nil) }); err != nil {
 		return err
 	}
-	return recreation(ctx, w, s)
+	return recreate(ctx, env, s)
 }

@@ -15,86 +15,85 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// References know what wishes lead to when they are simply created and nothing disturbs them. What they
-// have found out once they keep; the worlds in which they find it out are their own.
+// References determine and cache the states that specs reach without disturbance, in environments of their own.
 type References struct {
-	bench *Bench
+	cluster *Cluster
 
-	mu    sync.Mutex
-	known map[string]*reference
-	// sites are the worlds in use, by the content of the Secret there.
-	sites map[string]*site
+	mu        sync.Mutex
+	byVariant map[string]*reference
+	// environments holds the environments in use by the content of their Secret.
+	environments map[string]*referenceEnvironment
 }
 
-// reference is one of them, that is known when it is done.
+// reference is one state. It is valid once done is closed.
 type reference struct {
 	done  chan struct{}
 	state Snapshot
 	err   error
 }
 
-// site is a world in which references are found out. It is given up after a while, since a world keeps
-// all that was ever there.
-type site struct {
-	world   *World
+// referenceEnvironment determines references. It is replaced after a number of uses, because its history grows.
+type referenceEnvironment struct {
+	env     *Environment
 	manager *Manager
-	made    int
-	using   sync.WaitGroup
+	used    int
+	inUse   sync.WaitGroup
 }
 
-// NewReferences know nothing yet. Whoever makes them closes them.
-func NewReferences(b *Bench) *References {
-	return &References{bench: b, known: map[string]*reference{}, sites: map[string]*site{}}
+// NewReferences returns an empty cache. The caller closes it.
+func NewReferences(c *Cluster) *References {
+	return &References{cluster: c, byVariant: map[string]*reference{}, environments: map[string]*referenceEnvironment{}}
 }
 
-// Close ends the worlds.
+// Close closes the environments.
 func (r *References) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var errs []error
-	for _, s := range r.sites {
+	for _, s := range r.environments {
 		errs = append(errs, s.close())
 	}
 	return errors.Join(errs...)
 }
 
-func (s *site) close() error {
-	s.using.Wait()
-	return errors.Join(s.world.Close(), s.world.Sweep(context.Background()))
+func (s *referenceEnvironment) close() error {
+	s.inUse.Wait()
+	return errors.Join(s.env.Close(), s.env.DeleteAll(context.Background()))
 }
 
-// Count is how many are known.
+// Count returns the number of cached references.
 func (r *References) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.known)
+	return len(r.byVariant)
 }
 
-// of is the undisturbed state of a wish, with a Secret of that content. Again finds it out anew.
-func (r *References) of(ctx context.Context, w wish, token string, again bool) (Snapshot, error) {
-	key := w.String()
-	if w.choices["secret"] != "read" {
+// of returns the undisturbed state of a variant with the given content of the Secret. If again is true, it
+// determines the state again.
+func (r *References) of(ctx context.Context, v variant, token string, again bool) (Snapshot, error) {
+	key := v.String()
+	if v.choices["secret"] != "read" {
 		token = tokens[0]
 	}
 	key += " " + token
 	r.mu.Lock()
-	known := r.known[key]
+	known := r.byVariant[key]
 	if known != nil && (!again || !isClosed(known.done)) {
 		r.mu.Unlock()
 		<-known.done
 		return known.state, known.err
 	}
 	known = &reference{done: make(chan struct{})}
-	r.known[key] = known
+	r.byVariant[key] = known
 	r.mu.Unlock()
 	defer close(known.done)
-	s, number, err := r.site(ctx, token)
+	s, number, err := r.environment(ctx, token)
 	if err != nil {
 		known.err = err
 		return Snapshot{}, err
 	}
-	defer s.using.Done()
-	known.state, known.err = s.find(ctx, w, fmt.Sprintf("ref-%s-%d", strings.ToLower(w.kind[:3]), number))
+	defer s.inUse.Done()
+	known.state, known.err = s.record(ctx, v, fmt.Sprintf("ref-%s-%d", strings.ToLower(v.kind[:3]), number))
 	return known.state, known.err
 }
 
@@ -107,74 +106,74 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// site is a world for one more reference.
-func (r *References) site(ctx context.Context, token string) (*site, int, error) {
+// environment returns an environment for one more reference.
+func (r *References) environment(ctx context.Context, token string) (*referenceEnvironment, int, error) {
 	const many = 60
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.sites[token]
-	if s != nil && s.made >= many {
-		delete(r.sites, token)
-		go func(old *site) { _ = old.close() }(s) // what comes of it concerns nobody any more
+	s := r.environments[token]
+	if s != nil && s.used >= many {
+		delete(r.environments, token)
+		go func(old *referenceEnvironment) { _ = old.close() }(s) // an error has no effect on later references
 		s = nil
 	}
 	if s == nil {
 		var err error
-		if s, err = r.open(ctx, token); err != nil {
+		if s, err = r.newEnvironment(ctx, token); err != nil {
 			return nil, 0, err
 		}
-		r.sites[token] = s
+		r.environments[token] = s
 	}
-	s.made++
-	s.using.Add(1)
-	return s, s.made, nil
+	s.used++
+	s.inUse.Add(1)
+	return s, s.used, nil
 }
 
-func (r *References) open(ctx context.Context, token string) (*site, error) {
-	w, err := r.bench.NewWorld(ctx, AppService, MCPServer, SecureStorage)
+func (r *References) newEnvironment(ctx context.Context, token string) (*referenceEnvironment, error) {
+	env, err := r.cluster.NewEnvironment(ctx, AppService, MCPServer, SecureStorage)
 	if err != nil {
 		return nil, err
 	}
-	w.Mute = true
-	if err := errors.Join(furnished(w), w.Create(ctx, newSecret(token))); err != nil {
-		return nil, errors.Join(err, w.Close())
+	env.DiscardEvents = true
+	if err := errors.Join(seedVaults(env), env.Create(ctx, newSecret(token))); err != nil {
+		return nil, errors.Join(err, env.Close())
 	}
-	m, err := w.Start()
+	m, err := env.Start()
 	if err != nil {
-		return nil, errors.Join(err, w.Close())
+		return nil, errors.Join(err, env.Close())
 	}
-	return &site{world: w, manager: m}, nil
+	return &referenceEnvironment{env: env, manager: m}, nil
 }
 
-// tokens are the contents that the Secret of a simulation has, one after the other.
+// tokens are the contents of the Secret.
 var tokens = []string{"one", "two"}
 
 func newSecret(token string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secretName}, StringData: map[string]string{"token": token}}
 }
 
-// find creates the object, waits until nothing happens about it any more, and deletes it.
-func (s *site) find(ctx context.Context, w wish, name string) (Snapshot, error) {
-	subject := &subject{ID: ID{w.kind, name}, wish: &w}
-	if err := create(ctx, s.world, subject); err != nil {
-		return Snapshot{}, fmt.Errorf("a reference: %w", err)
+// record creates the object, waits until it no longer changes, and deletes it.
+func (s *referenceEnvironment) record(ctx context.Context, v variant, name string) (Snapshot, error) {
+	subject := &simulatedObject{ID: ID{v.kind, name}, desired: &v}
+	if err := create(ctx, s.env, subject); err != nil {
+		return Snapshot{}, fmt.Errorf("creating a reference: %w", err)
 	}
-	if !s.world.Await(stamina, func() bool {
-		return s.world.isComplete(w.kind, name) && s.world.around.isIdle() && s.world.isStill(name)
+	if !s.env.WaitUntil(simulationTimeout, func() bool {
+		return s.env.isComplete(v.kind, name) && s.env.controllers.isIdle() && s.env.isUnchanged(name)
 	}) {
-		return Snapshot{}, fmt.Errorf("a reference, %s, is never Ready: %s", w, field(s.world.Get(w.kind, name), "status", "conditions"))
+		return Snapshot{}, fmt.Errorf("reference %s did not become Ready: %s", v, field(s.env.Get(v.kind, name), "status", "conditions"))
 	}
-	state := s.world.stateOf(w.kind, name)
-	return state, s.world.Delete(ctx, empty(w.kind), name)
+	state := s.env.stateOf(v.kind, name)
+	return state, s.env.Delete(ctx, empty(v.kind), name)
 }
 
-// isComplete says whether an object is Ready for its spec, and has all that tells so.
-func (w *World) isComplete(kind, name string) bool {
-	if !w.ReadyWith(kind, name, 1) {
+// isComplete reports whether an object is Ready and its status is complete.
+func (env *Environment) isComplete(kind, name string) bool {
+	if !env.ReadyWith(kind, name, 1) {
 		return false
 	}
-	live := w.Get(kind, name)
-	if kind != SecureStorage && w.Get(endpointSlice, name) == nil {
+	live := env.Get(kind, name)
+	if kind != SecureStorage && env.Get(endpointSlice, name) == nil {
 		return false
 	}
 	if kind != MCPServer {
@@ -185,14 +184,13 @@ func (w *World) isComplete(kind, name string) bool {
 	return status == "True" && (!asked || field(live, "status", "server", "tools") == "1")
 }
 
-// isStill says whether nothing has happened about the objects of a name for longer than a manager puts
-// anything off.
-func (w *World) isStill(name string) bool {
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
-	for i := len(w.history.versions) - 1; i >= 0; i-- {
-		v := w.history.versions[i]
-		if time.Since(v.At) > putOff {
+// isUnchanged reports whether no object with the name has changed for longer than a manager defers writes.
+func (env *Environment) isUnchanged(name string) bool {
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
+	for i := len(env.history.versions) - 1; i >= 0; i-- {
+		v := env.history.versions[i]
+		if time.Since(v.ObservedAt) > maxDeferral {
 			return true
 		}
 		if v.Object.GetName() == name {
@@ -202,22 +200,22 @@ func (w *World) isStill(name string) bool {
 	return true
 }
 
-// Sweep deletes all that is in a world that was closed, so that an API server can bear thousands of them.
-func (w *World) Sweep(ctx context.Context) error {
+// DeleteAll deletes all objects of a closed environment, which keeps the API server small.
+func (env *Environment) DeleteAll(ctx context.Context) error {
 	var errs []error
 	used := map[schema.GroupVersionKind]bool{}
-	for _, o := range w.history.filter(func(*unstructured.Unstructured) bool { return true }) {
+	for _, o := range env.history.filter(func(*unstructured.Unstructured) bool { return true }) {
 		used[o.GroupVersionKind()] = true
 		if len(o.GetFinalizers()) > 0 {
-			err := Edit(ctx, w, user, o.GetName(), o.DeepCopy(), func(live *unstructured.Unstructured) { live.SetFinalizers(nil) })
+			err := Edit(ctx, env, user, o.GetName(), o.DeepCopy(), func(live *unstructured.Unstructured) { live.SetFinalizers(nil) })
 			errs = append(errs, client.IgnoreNotFound(err))
 		}
 	}
 	for kind := range used {
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(kind)
-		err := w.Bench.API.DeleteAllOf(ctx, object, client.InNamespace(w.Namespace), client.PropagationPolicy(metav1.DeletePropagationBackground))
-		if !isLate(err) { // what it leaves is only in the way
+		err := env.Cluster.API.DeleteAllOf(ctx, object, client.InNamespace(env.Namespace), client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if !isServerTimeout(err) { // remaining objects only use memory
 			errs = append(errs, err)
 		}
 	}

@@ -9,8 +9,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,13 +21,12 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-// dimension is something of a spec that a user of a simulation chooses, and chooses again. The first
-// choice is the one that leaves it out.
+// dimension is a part of a spec that a simulated user varies. The first choice is the default.
 type dimension struct {
 	name string
-	// lasting is true for what cannot be changed later.
-	lasting bool
-	choices []choice
+	// immutable is true for a part that cannot be changed after the creation.
+	immutable bool
+	choices   []choice
 }
 
 type choice struct {
@@ -32,30 +34,30 @@ type choice struct {
 	edit func(client.Object)
 }
 
-// dimensions of each kind. There are few choices of each, so that many simulations end in specs of
-// which it is known already what they lead to, and all of them can be mixed.
+// dimensions lists the dimensions of each kind. Each has few choices, so that many simulations end in specs whose
+// undisturbed state is known already. All combinations are valid.
 var dimensions = map[string][]dimension{
 	AppService: {
-		dim("image", app("1", nil), app("2", func(s *v1alpha1.AppServiceSpec) { s.Image = "registry.test/shop:2" })),
-		dim("port", app("8080", nil), app("9090", func(s *v1alpha1.AppServiceSpec) { s.Port = 9090 })),
-		dim("pods", app("2", nil), app("4", func(s *v1alpha1.AppServiceSpec) { s.Replicas = ptr.To[int32](4) }),
-			app("nobody's", func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }), app("3-5", autoscaled),
+		dimensionOf("image", app("1", nil), app("2", func(s *v1alpha1.AppServiceSpec) { s.Image = "registry.test/shop:2" })),
+		dimensionOf("port", app("8080", nil), app("9090", func(s *v1alpha1.AppServiceSpec) { s.Port = 9090 })),
+		dimensionOf("pods", app("2", nil), app("4", func(s *v1alpha1.AppServiceSpec) { s.Replicas = ptr.To[int32](4) }),
+			app("unset", func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }), app("3-5", withAutoscaling),
 			app("2-3", func(s *v1alpha1.AppServiceSpec) {
-				autoscaled(s)
+				withAutoscaling(s)
 				s.Autoscaling.MinReplicas, s.Autoscaling.MaxReplicas = 2, 3
 			})),
-		dim("config", app("none", nil), app("hello", func(s *v1alpha1.AppServiceSpec) { s.Config = map[string]string{"GREETING": "hello"} }),
+		dimensionOf("config", app("none", nil), app("hello", func(s *v1alpha1.AppServiceSpec) { s.Config = map[string]string{"GREETING": "hello"} }),
 			app("file", func(s *v1alpha1.AppServiceSpec) {
 				s.Config, s.ConfigMountPath = map[string]string{"greeting": "bye", "more": "yes"}, "/etc/shop"
 			})),
-		dim("budget", app("none", nil),
+		dimensionOf("budget", app("none", nil),
 			app("max1", func(s *v1alpha1.AppServiceSpec) {
 				s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 			}),
 			app("min1", func(s *v1alpha1.AppServiceSpec) {
 				s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
 			})),
-		dim("ingress", app("none", nil),
+		dimensionOf("ingress", app("none", nil),
 			app("shop", func(s *v1alpha1.AppServiceSpec) {
 				s.Ingress = &v1alpha1.AppServiceIngress{Host: "shop.example.com", IngressClassName: ptr.To(IngressClass)}
 			}),
@@ -64,82 +66,88 @@ var dimensions = map[string][]dimension{
 					Host: "other.example.com", IngressClassName: ptr.To(IngressClass), TLSSecretName: "tls", Annotations: map[string]string{"example.com/limit": "1"},
 				}
 			})),
-		dim("rest", app("plain", nil), app("recreate", func(s *v1alpha1.AppServiceSpec) {
+		dimensionOf("rest", app("plain", nil), app("recreate", func(s *v1alpha1.AppServiceSpec) {
 			s.Strategy = v1alpha1.StrategyRecreate
 			s.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
 		}), app("probes", func(s *v1alpha1.AppServiceSpec) {
 			s.Probes = &v1alpha1.AppServiceProbes{Readiness: &v1alpha1.AppServiceProbe{Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3}}
 			s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
 			s.NodeSelector, s.ServiceAccountName = map[string]string{"disk": "fast"}, "shop"
+			s.ImagePullSecrets, s.ProgressDeadlineSeconds = []corev1.LocalObjectReference{{Name: "pull"}}, 300
 		})),
-		dim(suspended, app(no, nil), app(yes, func(s *v1alpha1.AppServiceSpec) { s.Suspend = true })),
-		dim(reported, app(no, nil), app(yes, func(s *v1alpha1.AppServiceSpec) { s.DriftPolicy = v1alpha1.DriftReport })),
+		dimensionOf(suspend, app(no, nil), app(yes, func(s *v1alpha1.AppServiceSpec) { s.Suspend = true })),
+		dimensionOf(reportDrift, app(no, nil), app(yes, func(s *v1alpha1.AppServiceSpec) { s.DriftPolicy = v1alpha1.DriftReport })),
 	},
 	MCPServer: {
-		lasting("transport", server("http", nil), server("sse", func(s *v1alpha1.MCPServerSpec) { s.Transport = v1alpha1.TransportSSE }), server("stdio", overStdio)),
-		dim("image", server("1", nil), server("2", func(s *v1alpha1.MCPServerSpec) { s.Image, s.Args = "registry.test/tools:2", []string{"--fast"} })),
-		dim("port", server("8080", nil), server("9090", func(s *v1alpha1.MCPServerSpec) { s.Port = 9090 })),
-		dim("pods", server("nobody's", nil), server("3", func(s *v1alpha1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }),
+		immutableDimension("transport", server("http", nil), server("sse", func(s *v1alpha1.MCPServerSpec) { s.Transport = v1alpha1.TransportSSE }), server("stdio", withStdio)),
+		dimensionOf("image", server("1", nil), server("2", func(s *v1alpha1.MCPServerSpec) { s.Image, s.Args = "registry.test/tools:2", []string{"--fast"} })),
+		dimensionOf("port", server("8080", nil), server("9090", func(s *v1alpha1.MCPServerSpec) { s.Port = 9090 })),
+		dimensionOf("pods", server("unset", nil), server("3", func(s *v1alpha1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }),
 			server("2-4", func(s *v1alpha1.MCPServerSpec) {
 				s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 4, TargetCPUUtilizationPercent: ptr.To[int32](80)}
 			})),
-		dim("files", server("none", nil),
+		dimensionOf("files", server("none", nil),
 			server("small", func(s *v1alpha1.MCPServerSpec) {
 				s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
 			}),
 			server("large", func(s *v1alpha1.MCPServerSpec) {
 				s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools/config.json", Content: `{"more":true}`}, {Path: "/etc/tools/more", Content: "yes"}}
 			})),
-		dim("inside", server("none", nil), server("all", func(s *v1alpha1.MCPServerSpec) {
+		dimensionOf("inside", server("none", nil), server("all", func(s *v1alpha1.MCPServerSpec) {
 			all := v1alpha1.MCPServerSpec{}
 			AllServerOptions(&all)
 			s.ServiceAccount, s.DisruptionBudget, s.NetworkPolicy = all.ServiceAccount, all.DisruptionBudget, all.NetworkPolicy
 		}), server("account", func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} })),
-		dim("ingress", server("none", nil), server("tools", func(s *v1alpha1.MCPServerSpec) {
+		dimensionOf("ingress", server("none", nil), server("tools", func(s *v1alpha1.MCPServerSpec) {
 			s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
 		})),
-		dim("secret", server("none", nil), server("read", readsSecret)),
-		dim("probe", server("on", nil), server("off", func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = true })),
-		dim(suspended, server(no, nil), server(yes, func(s *v1alpha1.MCPServerSpec) { s.Suspend = true })),
-		dim(reported, server(no, nil), server(yes, func(s *v1alpha1.MCPServerSpec) { s.DriftPolicy = v1alpha1.DriftReport })),
+		dimensionOf("secret", server("none", nil), server("read", withSecret)),
+		dimensionOf("rest", server("plain", nil), server("pod", changeServerPod), server("traffic", func(s *v1alpha1.MCPServerSpec) {
+			s.Path, s.SessionAffinity, s.SessionAffinityTimeoutSeconds = "/other", v1alpha1.SessionAffinityClientIP, 60
+			s.Strategy, s.DrainSeconds, s.TerminationGracePeriodSeconds = v1alpha1.StrategyRecreate, ptr.To[int64](5), 60
+		})),
+		dimensionOf("probe", server("on", nil), server("off", func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = true })),
+		dimensionOf(suspend, server(no, nil), server(yes, func(s *v1alpha1.MCPServerSpec) { s.Suspend = true })),
+		dimensionOf(reportDrift, server(no, nil), server(yes, func(s *v1alpha1.MCPServerSpec) { s.DriftPolicy = v1alpha1.DriftReport })),
 	},
 	SecureStorage: {
-		lasting("account", storage("own", nil), storage("adopted", func(s *v1alpha1.SecureStorageSpec) {
+		immutableDimension("account", storage("own", nil), storage("adopted", func(s *v1alpha1.SecureStorageSpec) {
 			s.AccountName, s.AdoptionPolicy = adopted, v1alpha1.AdoptionIfUnowned
 		})),
-		dim("vault", storage("first", nil), storage("other", inVault(otherVault)), storage("policies", byPolicy)),
-		dim("sku", storage("LRS", nil), storage("GRS", func(s *v1alpha1.SecureStorageSpec) { s.SKU = v1alpha1.SKUStandardGRS })),
-		dim("tags", storage("none", nil), storage("team", func(s *v1alpha1.SecureStorageSpec) { s.Tags = map[string]string{"team": "storage"} }),
+		dimensionOf("vault", storage("first", nil), storage("other", withVault(otherVault)), storage("policies", withAccessPolicy)),
+		dimensionOf("sku", storage("LRS", nil), storage("GRS", func(s *v1alpha1.SecureStorageSpec) { s.SKU = v1alpha1.SKUStandardGRS })),
+		dimensionOf("tags", storage("none", nil), storage("team", func(s *v1alpha1.SecureStorageSpec) { s.Tags = map[string]string{"team": "storage"} }),
 			storage("more", func(s *v1alpha1.SecureStorageSpec) { s.Tags = map[string]string{"team": "other", "cost": "1"} })),
-		dim("key", storage("latest", nil), storage("pinned", func(s *v1alpha1.SecureStorageSpec) { s.Key.Version = pinned })),
-		dim("deletion", storage("Delete", nil), storage("Retain", retained)),
-		dim("loss", storage("Recreate", nil), storage("Stall", func(s *v1alpha1.SecureStorageSpec) { s.OnAccountLoss = v1alpha1.LossStall })),
-		dim(suspended, storage(no, nil), storage(yes, func(s *v1alpha1.SecureStorageSpec) { s.Suspend = true })),
+		dimensionOf("key", storage("latest", nil), storage("pinned", func(s *v1alpha1.SecureStorageSpec) { s.Key.Version = pinned })),
+		dimensionOf("deletion", storage("Delete", nil), storage("Retain", withRetain)),
+		dimensionOf("loss", storage("Recreate", nil), storage("Stall", func(s *v1alpha1.SecureStorageSpec) { s.OnAccountLoss = v1alpha1.LossStall })),
+		dimensionOf(suspend, storage(no, nil), storage(yes, func(s *v1alpha1.SecureStorageSpec) { s.Suspend = true })),
 	},
 }
 
-// What leaves an object as it is, for a while: in the end it is turned off.
+// These dimensions pause the reconciliation. The final spec of a simulation has them off.
 const (
-	suspended = "suspended"
-	reported  = "drift-reported"
-	no, yes   = "no", "yes"
+	suspend     = "suspended"
+	reportDrift = "drift-reported"
+	no, yes     = "no", "yes"
 )
 
-// What stands in a spec for what is only known when it is there: the name of an account that can be
-// adopted, and the version that a key has just then.
+// These values are placeholders for an account to adopt and for the current key version.
 const (
 	adopted = "adopted"
 	pinned  = "pinned"
 )
 
-func dim(name string, choices ...choice) dimension { return dimension{name: name, choices: choices} }
-
-func lasting(name string, choices ...choice) dimension {
-	return dimension{name: name, lasting: true, choices: choices}
+func dimensionOf(name string, choices ...choice) dimension {
+	return dimension{name: name, choices: choices}
 }
 
-// chosen applies an edit of a kind's spec, if there is one.
-func chosen[T client.Object, S any](name string, edit func(*S), spec func(T) *S) choice {
+func immutableDimension(name string, choices ...choice) dimension {
+	return dimension{name: name, immutable: true, choices: choices}
+}
+
+// choiceOf returns a choice that applies an edit, if any, to the spec of a kind.
+func choiceOf[T client.Object, S any](name string, edit func(*S), spec func(T) *S) choice {
 	return choice{name, func(object client.Object) {
 		if of, ok := object.(T); ok && edit != nil {
 			edit(spec(of))
@@ -148,69 +156,104 @@ func chosen[T client.Object, S any](name string, edit func(*S), spec func(T) *S)
 }
 
 func app(name string, edit AppEdit) choice {
-	return chosen(name, edit, func(a *v1alpha1.AppService) *v1alpha1.AppServiceSpec { return &a.Spec })
+	return choiceOf(name, edit, func(a *v1alpha1.AppService) *v1alpha1.AppServiceSpec { return &a.Spec })
 }
 
 func server(name string, edit ServerEdit) choice {
-	return chosen(name, edit, func(m *v1alpha1.MCPServer) *v1alpha1.MCPServerSpec { return &m.Spec })
+	return choiceOf(name, edit, func(m *v1alpha1.MCPServer) *v1alpha1.MCPServerSpec { return &m.Spec })
 }
 
 func storage(name string, edit StorageEdit) choice {
-	return chosen(name, edit, func(s *v1alpha1.SecureStorage) *v1alpha1.SecureStorageSpec { return &s.Spec })
+	return choiceOf(name, edit, func(s *v1alpha1.SecureStorage) *v1alpha1.SecureStorageSpec { return &s.Spec })
 }
 
-// wish is what a user wants an object to be: a kind, and a choice in each dimension.
-type wish struct {
+// VariedFields returns the fields of a spec that differ between choices of some dimension.
+func VariedFields(kind string) (map[string]bool, error) {
+	env := &Environment{}
+	base := variant{kind: kind, choices: map[string]string{}}
+	for _, d := range dimensions[kind] {
+		base.choices[d.name] = d.choices[0].name
+	}
+	before, err := specOf(base.object(env, objectName))
+	if err != nil {
+		return nil, err
+	}
+	varied := map[string]bool{}
+	for _, d := range dimensions[kind] {
+		for _, c := range d.choices {
+			after, err := specOf(base.with(d.name, c.name).object(env, objectName))
+			if err != nil {
+				return nil, err
+			}
+			for _, field := range sortedUnion(before, after) {
+				varied[field] = varied[field] || !equality.Semantic.DeepEqual(before[field], after[field])
+			}
+		}
+	}
+	return varied, nil
+}
+
+func specOf(object client.Object) (map[string]any, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("converting %T: %w", object, err)
+	}
+	spec, _, err := unstructured.NestedMap(fields, "spec")
+	return spec, err
+}
+
+// variant is a spec: a kind, and a choice in each dimension.
+type variant struct {
 	kind    string
 	choices map[string]string
 }
 
-// newWish draws one that is neither suspended nor left alone in another way.
-func newWish(kind string, random *rand.Rand) wish {
-	w := wish{kind: kind, choices: map[string]string{}}
+// newVariant draws a variant that does not pause the reconciliation.
+func newVariant(kind string, random *rand.Rand) variant {
+	v := variant{kind: kind, choices: map[string]string{}}
 	for _, d := range dimensions[kind] {
-		w.choices[d.name] = d.choices[0].name
-		if d.name != suspended && d.name != reported {
-			w.choices[d.name] = d.choices[random.IntN(len(d.choices))].name
+		v.choices[d.name] = d.choices[0].name
+		if d.name != suspend && d.name != reportDrift {
+			v.choices[d.name] = d.choices[random.IntN(len(d.choices))].name
 		}
 	}
-	return w
+	return v
 }
 
-// finalWish draws one of a few, which are others for each thousand seeds, that has what lasts of the last
-// one.
-func finalWish(last wish, seed uint64, random *rand.Rand) wish {
+// finalVariant draws one of a few variants, which differ for each thousand seeds. It keeps the immutable choices of
+// the last variant.
+func finalVariant(last variant, seed uint64, random *rand.Rand) variant {
 	const (
 		few   = 32
 		seeds = 1000
 		kinds = 100
 	)
-	number := uint64(random.IntN(few))                                                                  //nolint:gosec // not negative
-	final := newWish(last.kind, rand.New(rand.NewPCG(seed/seeds, kinds*number+uint64(len(last.kind))))) //nolint:gosec // it has to be repeatable
+	number := uint64(random.IntN(few))                                                                     //nolint:gosec // not negative
+	final := newVariant(last.kind, rand.New(rand.NewPCG(seed/seeds, kinds*number+uint64(len(last.kind))))) //nolint:gosec // it must be reproducible
 	for _, d := range dimensions[last.kind] {
-		if d.lasting {
+		if d.immutable {
 			final = final.with(d.name, last.choices[d.name])
 		}
 	}
 	return final
 }
 
-// with is the wish with another choice.
-func (w wish) with(dimension, name string) wish {
-	choices := maps.Clone(w.choices)
+// with returns the variant with another choice.
+func (v variant) with(dimension, name string) variant {
+	choices := maps.Clone(v.choices)
 	choices[dimension] = name
-	return wish{w.kind, choices}
+	return variant{v.kind, choices}
 }
 
-// changed draws other choices for up to three dimensions, and says which.
-func (w wish) changed(random *rand.Rand) (next wish, what string) {
+// randomChange draws other choices for up to three dimensions and describes them.
+func (v variant) randomChange(random *rand.Rand) (next variant, what string) {
 	const most = 3
-	next = w
+	next = v
 	var changes []string
 	for range 1 + random.IntN(most) {
-		d := dimensions[w.kind][random.IntN(len(dimensions[w.kind]))]
+		d := dimensions[v.kind][random.IntN(len(dimensions[v.kind]))]
 		name := d.choices[random.IntN(len(d.choices))].name
-		if d.lasting || next.choices[d.name] == name {
+		if d.immutable || next.choices[d.name] == name {
 			continue
 		}
 		next = next.with(d.name, name)
@@ -219,47 +262,47 @@ func (w wish) changed(random *rand.Rand) (next wish, what string) {
 	return next, strings.Join(changes, " ")
 }
 
-// isIdle says whether it is suspended, or differences are only reported.
-func (w wish) isIdle() bool { return w.choices[suspended] == yes || w.choices[reported] == yes }
+// isPaused reports whether the object is suspended or its drift is only reported.
+func (v variant) isPaused() bool { return v.choices[suspend] == yes || v.choices[reportDrift] == yes }
 
-// String is such as "AppService image=2 pods=3-5": what is not as it is by default.
-func (w wish) String() string {
-	parts := []string{w.kind}
-	for _, d := range dimensions[w.kind] {
-		if w.choices[d.name] != d.choices[0].name {
-			parts = append(parts, d.name+"="+w.choices[d.name])
+// String returns the choices other than the default, for example "AppService image=2 pods=3-5".
+func (v variant) String() string {
+	parts := []string{v.kind}
+	for _, d := range dimensions[v.kind] {
+		if v.choices[d.name] != d.choices[0].name {
+			parts = append(parts, d.name+"="+v.choices[d.name])
 		}
 	}
 	return strings.Join(parts, " ")
 }
 
-// object is what is wished for, under a name.
-func (w wish) object(world *World, name string) client.Object {
+// object returns an object with the spec.
+func (v variant) object(env *Environment, name string) client.Object {
 	var object client.Object
-	switch w.kind {
+	switch v.kind {
 	case AppService:
 		object = NewAppService(name)
 	case MCPServer:
 		object = NewMCPServer(name, func(s *v1alpha1.MCPServerSpec) {
-			// As often as may be: what one answer has missed, the next one tells.
+			// A short interval: the next probe soon corrects a missed one.
 			s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Second}, metav1.Duration{Duration: 3 * time.Second}
 		})
 	case SecureStorage:
-		object = world.NewSecureStorage(name, func(s *v1alpha1.SecureStorageSpec) {
+		object = env.NewSecureStorage(name, func(s *v1alpha1.SecureStorageSpec) {
 			s.OnAccountLoss = v1alpha1.LossRecreate
-			s.PropagationDeadline = metav1.Duration{Duration: 15 * time.Minute} // 15m becomes 15m0s when somebody edits it
+			s.PropagationDeadline = metav1.Duration{Duration: 15 * time.Minute} // an edit turns 15m into 15m0s
 		})
 	default:
-		panic(fmt.Sprintf("there is no kind %q", w.kind))
+		panic(fmt.Sprintf("unknown kind %q", v.kind))
 	}
-	for _, d := range dimensions[w.kind] {
-		i := slices.IndexFunc(d.choices, func(c choice) bool { return c.name == w.choices[d.name] })
+	for _, d := range dimensions[v.kind] {
+		i := slices.IndexFunc(d.choices, func(c choice) bool { return c.name == v.choices[d.name] })
 		d.choices[i].edit(object)
 	}
 	return object
 }
 
-// assign gives an object the spec of another of its kind.
+// assign copies the spec of an object to another one of its kind.
 func assign(to, from client.Object) {
 	switch to := to.(type) {
 	case *v1alpha1.AppService:
@@ -277,7 +320,7 @@ func assign(to, from client.Object) {
 	}
 }
 
-// empty is an object of a kind.
+// empty returns an empty object of a kind.
 func empty(kind string) client.Object {
 	switch kind {
 	case AppService:

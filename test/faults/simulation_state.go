@@ -17,11 +17,11 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// stateOf is the state of one object, of all that it controls, and of what it has in the cloud, without
-// what is another in each run and without its name.
-func (w *World) stateOf(kind, name string) Snapshot {
+// stateOf returns the state of one object, its children and its cloud resources, without its name and without
+// values that differ between runs.
+func (env *Environment) stateOf(kind, name string) Snapshot {
 	s := Snapshot{Objects: map[string]map[string]string{}}
-	live := w.Get(kind, name)
+	live := env.Get(kind, name)
 	if live == nil {
 		return s
 	}
@@ -29,24 +29,24 @@ func (w *World) stateOf(kind, name string) Snapshot {
 	if kind == SecureStorage {
 		account = accountOf(live)
 	}
-	n := w.normalizerOf(name, account)
-	for _, object := range w.familyOf(live) {
+	n := env.normalizerOf(name, account)
+	for _, object := range env.objectAndDescendants(live) {
 		fields := n.object(object)
-		leaveAside(object, live, fields)
+		removePathDependent(object, live, fields)
 		s.Objects[object.GetKind()+"/"+n.text(object.GetName())] = fields
 	}
 	if kind == SecureStorage {
-		n.cloudOf(w.Cloud, live, account, s)
+		n.cloudOf(env.Cloud, live, account, s)
 	}
 	return s
 }
 
-// familyOf is an object with all that it controls, and what that controls.
-func (w *World) familyOf(live *unstructured.Unstructured) []*unstructured.Unstructured {
+// objectAndDescendants returns an object, its children, and their children.
+func (env *Environment) objectAndDescendants(live *unstructured.Unstructured) []*unstructured.Unstructured {
 	family, known := []*unstructured.Unstructured{live}, map[types.UID]bool{live.GetUID(): true}
 	for i := 0; i < len(family); i++ {
 		uid := family[i].GetUID()
-		for _, child := range w.history.filter(func(o *unstructured.Unstructured) bool {
+		for _, child := range env.history.filter(func(o *unstructured.Unstructured) bool {
 			controller := controllerOf(o)
 			return controller != nil && controller.UID == uid && !known[o.GetUID()]
 		}) {
@@ -57,89 +57,87 @@ func (w *World) familyOf(live *unstructured.Unstructured) []*unstructured.Unstru
 	return family
 }
 
-// normalizerOf replaces the object's name as well, and says of UIDs that are those of objects that are
-// gone.
-func (w *World) normalizerOf(name, account string) normalizer {
-	pairs := []string{w.Namespace, "NAMESPACE"}
+// normalizerOf also replaces the object's name and marks the UIDs of deleted objects.
+func (env *Environment) normalizerOf(name, account string) normalizer {
+	pairs := []string{env.Namespace, "NAMESPACE"}
 	if account != "" {
 		pairs = append(pairs, account, "ACCOUNT")
 	}
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
-	for uid, id := range w.history.names {
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
+	for uid, id := range env.history.names {
 		text := "UID(" + id.Kind + ")"
-		if live := w.history.live[id]; live == nil || live.GetUID() != uid {
-			text = "UID(former " + id.Kind + ")"
+		if live := env.history.live[id]; live == nil || live.GetUID() != uid {
+			text = "UID(deleted " + id.Kind + ")"
 		}
 		pairs = append(pairs, cloud.AccountName(string(uid)), "ACCOUNT of "+text, string(uid), text)
 	}
 	return normalizer{strings.NewReplacer(append(pairs, name, "NAME")...)}
 }
 
-// counts of pods, in an object of ours, a Deployment and what else tells of them.
-var counts = regexp.MustCompile(`^\.(spec\.replicas|status\.(replicas|readyReplicas|updatedReplicas|availableReplicas))$|^\.endpoints|f:spec\.f:replicas$`)
+// replicaFields are all fields that contain or follow from the number of replicas.
+var replicaFields = regexp.MustCompile(`^\.(spec\.replicas|status\.(replicas|readyReplicas|updatedReplicas|availableReplicas))$|^\.endpoints|f:spec\.f:replicas$`)
 
-// leaveAside takes out what by design hangs on the way and not on the spec alone:
+// removePathDependent removes fields that by design depend on the history of an object and not only on its spec:
 //
-//   - which manager of a person wrote the object of ours last, and the poke at it;
-//   - status.drifts, which tell of the past;
-//   - the number of pods where the spec does not declare it: it stays what it was, or what an autoscaler
-//     has made of it, which has to be within its bounds ([World.outOfBounds]); and the manager that held it
-//     when it was handed over, which goes on holding it if the same number is declared again.
-//   - what somebody has taken over of a ConfigMap just before it was taken out of the spec: then it is theirs.
-func leaveAside(object, primary *unstructured.Unstructured, fields map[string]string) {
+//   - the field manager of the last user, and the annotation of TriggerReconcile;
+//   - status.drifts;
+//   - the number of replicas if the spec does not declare it, because it stays as it was or as an autoscaler set
+//     it ([Environment.replicasOutOfBounds] checks the bounds); and the field manager that holds the number after
+//     a hand-over, which keeps it if the same number is declared again;
+//   - keys of a ConfigMap that another client took over just before they were removed from the spec.
+func removePathDependent(object, primary *unstructured.Unstructured, fields map[string]string) {
 	if object.GetKind() == "ConfigMap" {
-		leaveTaken(fields)
+		removeTakenOver(fields)
 	}
 	isPrimary := object.GetUID() == primary.GetUID()
 	_, declared, _ := unstructured.NestedInt64(primary.Object, "spec", "replicas")
 	maps.DeleteFunc(fields, func(path, _ string) bool {
-		return isPrimary && isUsersOwn(path) || isHandOver(path) || !declared && counts.MatchString(path)
+		return isPrimary && isUserField(path) || isHandOverField(path) || !declared && replicaFields.MatchString(path)
 	})
 }
 
-// leaveTaken leaves aside the keys of a ConfigMap that a stranger holds.
-func leaveTaken(fields map[string]string) {
+// removeTakenOver removes the keys of a ConfigMap that externalManager owns.
+func removeTakenOver(fields map[string]string) {
 	const held = ".f:data.f:"
 	for path := range fields {
-		if at := strings.Index(path, held); at >= 0 && strings.HasPrefix(path, ".metadata.managers."+stranger+" by ") {
+		if at := strings.Index(path, held); at >= 0 && strings.HasPrefix(path, ".metadata.managers."+externalManager+" by ") {
 			delete(fields, path)
 			delete(fields, ".data."+path[at+len(held):])
 		}
 	}
 }
 
-// isUsersOwn is what hangs on who wrote an object of ours, how often it was poked, and what had drifted.
-func isUsersOwn(path string) bool {
+// isUserField reports whether a field depends on who edited the object, on triggered reconciles, or on past drift.
+func isUserField(path string) bool {
 	return strings.HasPrefix(path, ".metadata.managers."+user+" by") ||
 		strings.Contains(path, "test.fixpoint.dev/poke") ||
-		path == ".metadata.annotations" || // what is left of them without the poke
+		path == ".metadata.annotations" || // empty without the annotation of TriggerReconcile
 		strings.HasPrefix(path, ".status.drifts") || strings.Contains(path, ".f:status.f:drifts")
 }
 
-// isHandOver is the field manager that holds the number of pods until an autoscaler writes it.
-func isHandOver(path string) bool {
+// isHandOverField reports whether the field manager holds the number of replicas until an autoscaler writes it.
+func isHandOverField(path string) bool {
 	return strings.HasPrefix(path, ".metadata.managers.") && strings.Contains(path, "-handover by Apply ") && strings.HasSuffix(path, ".f:spec.f:replicas")
 }
 
-// outOfBounds says of an object of ours that has an autoscaler whether the number of its pods is beyond
-// what that allows.
-func (w *World) outOfBounds(live *unstructured.Unstructured) []string {
+// replicasOutOfBounds reports an autoscaled object whose number of replicas exceeds the bounds of its autoscaler.
+func (env *Environment) replicasOutOfBounds(live *unstructured.Unstructured) []string {
 	least, autoscaled, _ := unstructured.NestedInt64(live.Object, "spec", "autoscaling", "minReplicas")
 	most, _, _ := unstructured.NestedInt64(live.Object, "spec", "autoscaling", "maxReplicas")
-	deployment := w.Get("Deployment", live.GetName())
+	deployment := env.Get("Deployment", live.GetName())
 	if !autoscaled || deployment == nil {
 		return nil
 	}
 	pods, _, _ := unstructured.NestedInt64(deployment.Object, "spec", "replicas")
 	if pods < least || pods > most {
-		return []string{fmt.Sprintf("%s has %d pods, and %d to %d are declared", idOf(live), pods, least, most)}
+		return []string{fmt.Sprintf("%s has %d replicas, want %d to %d", idOf(live), pods, least, most)}
 	}
 	return nil
 }
 
-// cloudOf adds what a SecureStorage has in the cloud. Tags that are no longer declared stay, because
-// nothing tells them from somebody else's.
+// cloudOf adds the resources of a SecureStorage in the cloud. It ignores tags that are no longer declared:
+// they remain, because they cannot be told apart from tags of other clients.
 func (n normalizer) cloudOf(server *fakecloud.Server, live *unstructured.Unstructured, name string, into Snapshot) {
 	account, there := server.Account(name)
 	if !there {
@@ -157,11 +155,11 @@ func (n normalizer) cloudOf(server *fakecloud.Server, live *unstructured.Unstruc
 		"location": account.Location, "kind": account.Kind, "tags": tags, "identity": account.Identity.PrincipalID != "",
 	})
 	for _, grant := range grantsOf(server, account.Identity.PrincipalID) {
-		into.Objects["cloud grant "+n.text(grant)] = map[string]string{"": "there"}
+		into.Objects["cloud grant "+n.text(grant)] = map[string]string{"": "exists"}
 	}
 }
 
-// grantsOf are what a principal may do, in words.
+// grantsOf lists the permissions of a principal.
 func grantsOf(server *fakecloud.Server, principal string) []string {
 	var grants []string
 	state := server.State()
@@ -181,37 +179,37 @@ func grantsOf(server *fakecloud.Server, principal string) []string {
 	return grants
 }
 
-// leftovers are what there is that should not be: objects of ours that nobody wishes for, children of
-// what is gone, accounts and grants that are nobody's.
-func (w *World) leftovers(wished map[ID]bool, retained []string) []string {
+// leftovers lists objects that must not exist: undesired Fixpoint objects, children without their owner,
+// accounts and grants without a SecureStorage.
+func (env *Environment) leftovers(desired map[ID]bool, retained []string) []string {
 	var left []string
 	live := map[types.UID]bool{}
-	for _, o := range w.history.filter(func(*unstructured.Unstructured) bool { return true }) {
+	for _, o := range env.history.filter(func(*unstructured.Unstructured) bool { return true }) {
 		live[o.GetUID()] = true
-		if isPrimary(o.GetKind()) && !wished[idOf(o)] {
-			left = append(left, fmt.Sprintf("%s is there, and was deleted", idOf(o)))
+		if isOwnerKind(o.GetKind()) && !desired[idOf(o)] {
+			left = append(left, fmt.Sprintf("%s exists although it was deleted", idOf(o)))
 		}
 	}
-	for _, o := range w.history.filter(func(o *unstructured.Unstructured) bool { return metav1.GetControllerOfNoCopy(o) != nil }) {
+	for _, o := range env.history.filter(func(o *unstructured.Unstructured) bool { return metav1.GetControllerOfNoCopy(o) != nil }) {
 		if controller := controllerOf(o); !live[controller.UID] {
-			left = append(left, fmt.Sprintf("%s is left of a %s that is gone", idOf(o), controller.Kind))
+			left = append(left, fmt.Sprintf("%s remains of a deleted %s", idOf(o), controller.Kind))
 		}
 	}
-	known := append(slices.Clone(retained), w.pastFinalizers()...)
-	for id := range wished {
-		if account := w.Account(id.Name); id.Kind == SecureStorage && account != "" {
+	known := append(slices.Clone(retained), env.deletedPastFinalizer()...)
+	for id := range desired {
+		if account := env.Account(id.Name); id.Kind == SecureStorage && account != "" {
 			known = append(known, account)
 		}
 	}
-	return append(left, w.leftInCloud(known, retained)...)
+	return append(left, env.leftoversInCloud(known, retained)...)
 }
 
-// pastFinalizers are the accounts of SecureStorages that the API server deleted although they had a
-// finalizer. It looks whether there is one and then deletes, and does not notice one that comes in
-// between: then nobody is asked to tear anything down.
-func (w *World) pastFinalizers() []string {
+// deletedPastFinalizer returns the accounts of SecureStorages that the API server deleted although they had
+// a finalizer. Store.Delete checks for finalizers before it deletes and does not notice one that is added
+// in between, so that no teardown happens.
+func (env *Environment) deletedPastFinalizer() []string {
 	var accounts []string
-	for _, v := range w.Versions() {
+	for _, v := range env.Versions() {
 		o := v.Object
 		if v.Type == watch.Deleted && o.GetKind() == SecureStorage && o.GetDeletionTimestamp() == nil && slices.Contains(o.GetFinalizers(), finalizer) {
 			accounts = append(accounts, accountOf(o))
@@ -220,21 +218,20 @@ func (w *World) pastFinalizers() []string {
 	return accounts
 }
 
-func (w *World) leftInCloud(known, retained []string) []string {
+func (env *Environment) leftoversInCloud(known, retained []string) []string {
 	var left []string
-	state := w.Cloud.State()
+	state := env.Cloud.State()
 	principals := map[string]bool{}
 	for _, account := range state.Accounts {
-		// What nobody had come to adopt before it was given up is nobody's.
-		isNobodys := strings.HasPrefix(account.Name, adopted) && account.Tags[cloud.OwnerTag] == ""
-		if !slices.Contains(known, account.Name) && !isNobodys {
-			left = append(left, fmt.Sprintf("account %s is left in the cloud", account.Name))
+		// An account that was deleted from the spec before its adoption has no owner.
+		isUnowned := strings.HasPrefix(account.Name, adopted) && account.Tags[cloud.OwnerTag] == ""
+		if !slices.Contains(known, account.Name) && !isUnowned {
+			left = append(left, fmt.Sprintf("account %s remains in the cloud", account.Name))
 		}
 		principals[account.Identity.PrincipalID] = true
 	}
-	// What stays with an account that is retained stays as it was, even what an identity had that somebody
-	// has dropped.
-	for _, entry := range w.Cloud.Ledger() {
+	// A retained account keeps its grants, including those of an identity that was removed.
+	for _, entry := range env.Cloud.Ledger() {
 		if entry.Principal != "" && slices.ContainsFunc(retained, func(name string) bool {
 			return strings.HasSuffix(strings.ToLower(entry.Resource), "/storageaccounts/"+name)
 		}) {
@@ -243,13 +240,13 @@ func (w *World) leftInCloud(known, retained []string) []string {
 	}
 	for _, a := range state.Assignments {
 		if !principals[a.PrincipalID] {
-			left = append(left, fmt.Sprintf("a grant of %s on %s is left, of %s, which is gone", a.Role, a.Scope, a.PrincipalID))
+			left = append(left, fmt.Sprintf("the grant %s on %s remains for %s, which was deleted", a.Role, a.Scope, a.PrincipalID))
 		}
 	}
 	for _, vault := range state.Vaults {
 		for _, policy := range vault.Policies {
 			if !principals[policy.ObjectID] {
-				left = append(left, fmt.Sprintf("a policy of vault %s is left, of %s, which is gone", vault.Name, policy.ObjectID))
+				left = append(left, fmt.Sprintf("a policy of vault %s remains for %s, which was deleted", vault.Name, policy.ObjectID))
 			}
 		}
 	}

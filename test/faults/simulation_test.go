@@ -13,25 +13,25 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/faults"
 )
 
-// FAULTS_SIMULATIONS is how many seeds TestSimulation runs, from FAULTS_SIMULATION on;
-// FAULTS_CLEAN_SIMULATIONS is how many TestCleanSimulation does. FAULTS_SIMULATION alone replays one.
+// FAULTS_SIMULATIONS is the number of seeds of TestSimulation, and FAULTS_CLEAN_SIMULATIONS that of
+// TestCleanSimulation. FAULTS_SIMULATION is the first seed; without the others, it is the only seed.
 const (
-	simulationsInCI      = 200
-	cleanSimulationsInCI = 40
+	defaultSimulations      = 200
+	defaultCleanSimulations = 40
 
-	// simulationsAtATime keep two cores busy.
-	simulationsAtATime = 28
+	// parallelSimulations keep two cores busy.
+	parallelSimulations = 28
 )
 
-// TestSimulation lets a user and others do what they like to objects of all three kinds, while whatever
-// can go wrong does, and then nothing more.
+// TestSimulation runs random user actions, external changes and faults on objects of all kinds at once. When
+// the faults end, every object must reach the state that its spec declares.
 func TestSimulation(t *testing.T) {
-	simulate(t, numberOf(t, "FAULTS_SIMULATIONS", simulationsInCI), true)
+	simulate(t, numberOf(t, "FAULTS_SIMULATIONS", defaultSimulations), true)
 }
 
-// TestCleanSimulation is the same, and nothing goes wrong: it shows that the judgement is right.
+// TestCleanSimulation runs simulations without faults, to show that the comparison has no false positives.
 func TestCleanSimulation(t *testing.T) {
-	simulate(t, numberOf(t, "FAULTS_CLEAN_SIMULATIONS", cleanSimulationsInCI), false)
+	simulate(t, numberOf(t, "FAULTS_CLEAN_SIMULATIONS", defaultCleanSimulations), false)
 }
 
 func numberOf(t *testing.T, variable string, otherwise int) int {
@@ -42,12 +42,12 @@ func numberOf(t *testing.T, variable string, otherwise int) int {
 	}
 	number, err := strconv.Atoi(text)
 	if err != nil || number < 0 {
-		t.Fatalf("%s is %q: write a number, such as %d", variable, text, otherwise)
+		t.Fatalf("%s is %q, want a number such as %d", variable, text, otherwise)
 	}
 	return number
 }
 
-// seedsOf are the seeds to run: so many from the first one on; that one alone, if only it is given.
+// seedsOf returns the range of seeds to run.
 func seedsOf(t *testing.T, count int, variable string) (first, last int) {
 	t.Helper()
 	first = numberOf(t, "FAULTS_SIMULATION", 1)
@@ -64,15 +64,15 @@ func simulate(t *testing.T, count int, disturbed bool) {
 		variable = "FAULTS_SIMULATIONS"
 	}
 	first, last := seedsOf(t, count, variable)
-	references := faults.NewReferences(bench)
-	sum := &simulated{began: time.Now(), faults: map[string]int{}}
+	references := faults.NewReferences(testCluster)
+	sum := &simulationTotals{began: time.Now(), faults: map[string]int{}}
 	seeds := make(chan int)
 	var workers sync.WaitGroup
-	for range min(simulationsAtATime, last-first+1) {
+	for range min(parallelSimulations, last-first+1) {
 		workers.Go(func() {
 			for seed := range seeds {
 				s := faults.NewSimulation(uint64(seed), disturbed) //nolint:gosec // not negative
-				o := bench.Simulate(context.Background(), s, references)
+				o := testCluster.Simulate(context.Background(), s, references)
 				sum.add(t, o)
 				expectSimulated(t, s, o)
 			}
@@ -89,18 +89,19 @@ func simulate(t *testing.T, count int, disturbed bool) {
 	t.Logf("seeds %d to %d: %s; %d undisturbed states", first, last, sum, references.Count())
 }
 
-// expectSimulated reports what failed: the line that replays it, what was done, and the difference.
+// expectSimulated reports a failed simulation: the command that replays it, the actions and faults, and the
+// differences.
 func expectSimulated(t *testing.T, s *faults.Simulation, o faults.SimulationOutcome) {
 	t.Helper()
 	if len(o.Failures) == 0 {
 		return
 	}
-	t.Errorf("seed %d failed; to replay: cd test && FAULTS_SIMULATION=%d go test ./faults -run '%s'\n--- what was done and what went wrong\n%s\n--- what is wrong\n%s\n--- planned\n%s\n%s",
-		o.Seed, o.Seed, exactly(t.Name()), strings.Join(o.Log, "\n"), strings.Join(o.Failures, "\n"), s, o.Report)
+	t.Errorf("seed %d failed; replay with: cd test && FAULTS_SIMULATION=%d go test ./faults -run '%s'\n--- actions and faults\n%s\n--- failures\n%s\n--- plan\n%s\n%s",
+		o.Seed, o.Seed, exactPattern(t.Name()), strings.Join(o.Log, "\n"), strings.Join(o.Failures, "\n"), s, o.Report)
 }
 
-// simulated counts what simulations have done.
-type simulated struct {
+// simulationTotals sums up simulations.
+type simulationTotals struct {
 	began time.Time
 
 	mu                                              sync.Mutex
@@ -110,7 +111,7 @@ type simulated struct {
 	slowest                                         uint64
 }
 
-func (s *simulated) add(t *testing.T, o faults.SimulationOutcome) {
+func (s *simulationTotals) add(t *testing.T, o faults.SimulationOutcome) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +123,8 @@ func (s *simulated) add(t *testing.T, o faults.SimulationOutcome) {
 	s.calls += o.Calls
 	s.managers += o.Managers
 	s.past += o.PastFinalizers
-	for sort, times := range o.Faults {
-		s.faults[sort] += times
+	for kind, times := range o.Faults {
+		s.faults[kind] += times
 	}
 	s.took += o.Took
 	if o.Took > s.longest {
@@ -135,18 +136,18 @@ func (s *simulated) add(t *testing.T, o faults.SimulationOutcome) {
 	}
 }
 
-// String is asked for under the lock, or when nobody counts any more.
-func (s *simulated) String() string {
+// String must be called with the lock held, or after the last add.
+func (s *simulationTotals) String() string {
 	elapsed := time.Since(s.began).Seconds()
 	crashes, all := 0, 0
-	var sorts []string
-	for _, sort := range (faults.SimulationOutcome{Faults: s.faults}).Sorts() {
-		all += s.faults[sort]
-		if strings.HasPrefix(sort, "crash") {
-			crashes += s.faults[sort]
+	var kinds []string
+	for _, kind := range (faults.SimulationOutcome{Faults: s.faults}).FaultKinds() {
+		all += s.faults[kind]
+		if strings.HasPrefix(kind, "crash") {
+			crashes += s.faults[kind]
 		}
-		sorts = append(sorts, fmt.Sprintf("%s %d", sort, s.faults[sort]))
+		kinds = append(kinds, fmt.Sprintf("%s %d", kind, s.faults[kind]))
 	}
-	return fmt.Sprintf("%d runs, %d failed, %.2f seeds/s, %.1f s each and %.1f s at most (seed %d); %d operations, %d calls that change something, %d managers, %d deletions past a finalizer; %d faults, %d of them crashes: %s",
-		s.runs, s.failed, float64(s.runs)/elapsed, s.took.Seconds()/float64(max(1, s.runs)), s.longest.Seconds(), s.slowest, s.operations, s.calls, s.managers, s.past, all, crashes, strings.Join(sorts, ", "))
+	return fmt.Sprintf("%d runs, %d failed, %.2f seeds/s, %.1f s each and %.1f s at most (seed %d); %d operations, %d mutating calls, %d managers, %d deletions past a finalizer; %d faults, %d of them crashes: %s",
+		s.runs, s.failed, float64(s.runs)/elapsed, s.took.Seconds()/float64(max(1, s.runs)), s.longest.Seconds(), s.slowest, s.operations, s.calls, s.managers, s.past, all, crashes, strings.Join(kinds, ", "))
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// Snapshot is the state of a world without what is another in each run: it says of each object and
-// field what it is, of each object how often it was created and deleted, and the same of the cloud.
+// Snapshot is the state of an environment without values that differ between runs, such as UIDs: the fields
+// of each object, how often each object was created and deleted, and the resources in the cloud.
 type Snapshot struct {
-	// Objects are the fields by object and path.
+	// Objects holds the leaf fields by object and path.
 	Objects map[string]map[string]string
 	// Created and Deleted count by object.
 	Created, Deleted map[string]int
@@ -28,34 +28,34 @@ var (
 	hexID     = regexp.MustCompile(`\b[0-9a-f]{32}\b`)
 )
 
-// Snapshot is the world as it is now.
-func (w *World) Snapshot() Snapshot {
+// Snapshot returns the current state.
+func (env *Environment) Snapshot() Snapshot {
 	s := Snapshot{Objects: map[string]map[string]string{}, Created: map[string]int{}, Deleted: map[string]int{}}
-	n := w.normalizer()
-	w.history.mu.Lock()
-	for id, object := range w.history.live {
+	n := env.normalizer()
+	env.history.mu.Lock()
+	for id, object := range env.history.live {
 		s.Objects[id.String()] = n.object(object)
 	}
-	for id, times := range w.history.created {
-		if id.Kind != endpointSlice { // the surroundings' own
-			s.Created[id.String()], s.Deleted[id.String()] = times, w.history.deleted[id]
+	for id, times := range env.history.created {
+		if id.Kind != endpointSlice { // only the simulated controllers create them
+			s.Created[id.String()], s.Deleted[id.String()] = times, env.history.deleted[id]
 		}
 	}
-	w.history.mu.Unlock()
-	if w.Cloud != nil {
-		n.cloud(w.Cloud, s)
+	env.history.mu.Unlock()
+	if env.Cloud != nil {
+		n.cloud(env.Cloud, s)
 	}
 	return s
 }
 
-// normalizer replaces what is another in each run by words.
+// normalizer replaces values that differ between runs by placeholders.
 type normalizer struct{ replace *strings.Replacer }
 
-func (w *World) normalizer() normalizer {
-	pairs := []string{w.Namespace, "NAMESPACE"}
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
-	for uid, id := range w.history.names {
+func (env *Environment) normalizer() normalizer {
+	pairs := []string{env.Namespace, "NAMESPACE"}
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
+	for uid, id := range env.history.names {
 		pairs = append(pairs, cloud.AccountName(string(uid)), "ACCOUNT("+id.String()+")", string(uid), "UID("+id.String()+")")
 	}
 	return normalizer{strings.NewReplacer(pairs...)}
@@ -68,7 +68,7 @@ func (n normalizer) text(text string) string {
 	return hexID.ReplaceAllString(text, "ID")
 }
 
-// object is what is left of an object, by path.
+// object returns the leaf fields of an object by path.
 func (n normalizer) object(object *unstructured.Unstructured) map[string]string {
 	fields := object.DeepCopy().Object
 	generation := object.GetGeneration()
@@ -82,9 +82,9 @@ func (n normalizer) object(object *unstructured.Unstructured) map[string]string 
 		for key := range annotations {
 			switch {
 			case strings.HasPrefix(key, "ssa.fixpoint.dev/"):
-				annotations[key] = "RECORD" // it has a hash over the owner's UID
+				annotations[key] = "RECORD" // it contains a hash of the owner's UID
 			case key == revisionAnnotation:
-				delete(annotations, key) // it counts what the surroundings have come to see
+				delete(annotations, key) // it counts the templates that the simulated controllers happened to observe
 			}
 		}
 	}
@@ -92,12 +92,12 @@ func (n normalizer) object(object *unstructured.Unstructured) map[string]string 
 		delete(spec, "clusterIP")
 		delete(spec, "clusterIPs")
 	}
-	observed(fields, generation)
+	normalizeObservedGenerations(fields, generation)
 	return n.flat(fields)
 }
 
-// observed replaces generations that were observed, which count edits, by whether they are the last.
-func observed(value any, generation int64) {
+// normalizeObservedGenerations replaces observed generations, which count edits, by "current" or "outdated".
+func normalizeObservedGenerations(value any, generation int64) {
 	switch value := value.(type) {
 	case map[string]any:
 		for key, inner := range value {
@@ -108,16 +108,16 @@ func observed(value any, generation int64) {
 				}
 				continue
 			}
-			observed(inner, generation)
+			normalizeObservedGenerations(inner, generation)
 		}
 	case []any:
 		for _, inner := range value {
-			observed(inner, generation)
+			normalizeObservedGenerations(inner, generation)
 		}
 	}
 }
 
-// managersOf are the fields of each manager.
+// managersOf returns the managed fields by field manager.
 func managersOf(metadata map[string]any) map[string]any {
 	managers := map[string]any{}
 	entries, _ := metadata["managedFields"].([]any)
@@ -132,7 +132,7 @@ func managersOf(metadata map[string]any) map[string]any {
 	return managers
 }
 
-// flat is every leaf by its path.
+// flat returns the leaf fields by path.
 func (n normalizer) flat(value any) map[string]string {
 	leaves := map[string]string{}
 	n.flatten("", value, leaves)
@@ -162,11 +162,11 @@ func (n normalizer) flatten(path string, value any, leaves map[string]string) {
 	}
 }
 
-// element names an element of a list by what tells it apart.
+// element identifies a list element by its key fields, or by its index.
 func element(value any, i int) string {
 	fields, ok := value.(map[string]any)
 	if ok {
-		// Drifts are listed in the order in which passes found them, which is another in each run.
+		// Drifts are listed in the order in which they were found, which differs between runs.
 		if field, ok := fields["field"].(string); ok {
 			return fmt.Sprint(fields["kind"], "/", fields["name"], " ", field)
 		}
@@ -179,7 +179,7 @@ func element(value any, i int) string {
 	return fmt.Sprint(i)
 }
 
-// cloud adds what there is in the cloud, and how often each thing there was made and deleted.
+// cloud adds the resources in the cloud, and how often each was created and deleted.
 func (n normalizer) cloud(server *fakecloud.Server, into Snapshot) {
 	state := server.State()
 	for _, account := range state.Accounts {
@@ -212,7 +212,7 @@ func (n normalizer) cloud(server *fakecloud.Server, into Snapshot) {
 	}
 }
 
-// Diff says in words how the snapshot differs from one of an undisturbed run; nothing if it does not.
+// Diff lists the differences from the snapshot of an undisturbed run.
 func (s Snapshot) Diff(undisturbed Snapshot) []string {
 	var differences []string
 	for _, name := range sortedUnion(s.Objects, undisturbed.Objects) {
@@ -220,45 +220,45 @@ func (s Snapshot) Diff(undisturbed Snapshot) []string {
 		want, should := undisturbed.Objects[name]
 		switch {
 		case !should:
-			differences = append(differences, name+" is there, and undisturbed it is not")
+			differences = append(differences, name+" exists, but not in the undisturbed run")
 		case !is:
-			differences = append(differences, name+" is not there, and undisturbed it is")
+			differences = append(differences, name+" does not exist, but exists in the undisturbed run")
 		default:
 			for _, path := range sortedUnion(have, want) {
 				if have[path] != want[path] {
-					differences = append(differences, fmt.Sprintf("%s %s is %s, and undisturbed it is %s", name, path, orNothing(have, path), orNothing(want, path)))
+					differences = append(differences, fmt.Sprintf("%s %s is %s, want %s as in the undisturbed run", name, path, valueOrNone(have, path), valueOrNone(want, path)))
 				}
 			}
 		}
 	}
-	differences = append(differences, counted("created", s.Created, undisturbed.Created)...)
-	return append(differences, counted("deleted", s.Deleted, undisturbed.Deleted)...)
+	differences = append(differences, countDifferences("created", s.Created, undisturbed.Created)...)
+	return append(differences, countDifferences("deleted", s.Deleted, undisturbed.Deleted)...)
 }
 
-func counted(what string, have, want map[string]int) []string {
+func countDifferences(what string, have, want map[string]int) []string {
 	var differences []string
 	for _, name := range sortedUnion(have, want) {
 		if have[name] != want[name] {
-			differences = append(differences, fmt.Sprintf("%s was %s %d times, and undisturbed %d times", name, what, have[name], want[name]))
+			differences = append(differences, fmt.Sprintf("%s was %s %d times, want %d times as in the undisturbed run", name, what, have[name], want[name]))
 		}
 	}
 	return differences
 }
 
-// isCount says whether a difference is about how often something was created or deleted.
-func isCount(difference string) bool {
-	return strings.Contains(difference, " times, and undisturbed ")
+// isCountDifference reports whether a difference concerns the number of creates or deletes.
+func isCountDifference(difference string) bool {
+	return strings.Contains(difference, " times as in the undisturbed run")
 }
 
-// odd says what was created more than once, or not deleted as often as created.
-func (s Snapshot) odd() []string {
-	var odd []string
+// unbalancedCounts lists objects that were created more than once, or not deleted as often as created.
+func (s Snapshot) unbalancedCounts() []string {
+	var unbalanced []string
 	for name, created := range s.Created {
 		if deleted := s.Deleted[name]; created > 1 || deleted != created {
-			odd = append(odd, fmt.Sprintf("%s was created %d times and deleted %d times", name, created, deleted))
+			unbalanced = append(unbalanced, fmt.Sprintf("%s was created %d times and deleted %d times", name, created, deleted))
 		}
 	}
-	return odd
+	return unbalanced
 }
 
 func sortedUnion[V any](a, b map[string]V) []string {
@@ -267,9 +267,9 @@ func sortedUnion[V any](a, b map[string]V) []string {
 	return slices.Compact(keys)
 }
 
-func orNothing(fields map[string]string, path string) string {
+func valueOrNone(fields map[string]string, path string) string {
 	if value, ok := fields[path]; ok {
 		return value
 	}
-	return "nothing"
+	return "absent"
 }

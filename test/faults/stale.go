@@ -8,25 +8,24 @@ import (
 	"time"
 )
 
-// Pair is an event and a write that came after it: the write may rest on the event, and a manager that
-// starts with a cache from before the event may do it over, or undo it.
+// Pair is a watch event and a later write, which may depend on the event. A manager whose cache lacks the
+// event might repeat or undo the write.
 type Pair struct {
-	// Write is the number of the write among the mutating calls after what was given, from 1.
+	// Write is the number of the write among the mutating calls after the given steps, from 1.
 	Write int
 	// Call is the write in the undisturbed run.
 	Call Call
-	// Object and Version are the event: the so-manyth version of the object.
+	// Object and Version identify the event by the number of the object's version.
 	Object  ID
 	Version int
 }
 
-// String is such as "7 without Deployment/web@2".
+// String returns, for example, "7-without-Deployment/web@2".
 func (p Pair) String() string {
 	return fmt.Sprintf("%d-without-%s@%d", p.Write, p.Object, p.Version)
 }
 
-// Pairs are all of a baseline: each create and delete, with each event that came before it in the same
-// scenario.
+// Pairs returns each create and delete of the baseline with each earlier event of the last step.
 func (b *Baseline) Pairs() []Pair {
 	var pairs []Pair
 	for i, call := range b.Mutations() {
@@ -35,7 +34,7 @@ func (b *Baseline) Pairs() []Pair {
 		}
 		for _, v := range b.Versions {
 			id := idOf(v.Object)
-			if v.Revision <= b.From || v.At.After(call.At) || ResourceOf(id.Kind) == "" || !watches(b.Scenario.Kinds, id.Kind) {
+			if v.Revision <= b.From || v.ObservedAt.After(call.At) || ResourceOf(id.Kind) == "" || !caches(b.Scenario.Kinds, id.Kind) {
 				continue
 			}
 			pairs = append(pairs, Pair{Write: i + 1, Call: call, Object: id, Version: v.Number})
@@ -44,18 +43,18 @@ func (b *Baseline) Pairs() []Pair {
 	return pairs
 }
 
-// watches says whether managers of the kinds have a cache of another kind. One of SecureStorages has
-// no other.
-func watches(kinds []string, kind string) bool {
+// caches reports whether managers of the kinds cache another kind. Managers of SecureStorages cache no
+// other kind.
+func caches(kinds []string, kind string) bool {
 	for _, k := range kinds {
-		if k == kind || k != SecureStorage && !isPrimary(kind) {
+		if k == kind || k != SecureStorage && !isOwnerKind(kind) {
 			return true
 		}
 	}
 	return false
 }
 
-// CreatesOrDeletes says whether the call made something, or ended it.
+// CreatesOrDeletes reports whether the call created or deleted an object.
 func (c Call) CreatesOrDeletes() bool {
 	if c.Cloud {
 		return c.Mutates() && (c.Verb == http.MethodPut || c.Verb == http.MethodDelete)
@@ -63,33 +62,33 @@ func (c Call) CreatesOrDeletes() bool {
 	return c.Verb == "delete" || c.Verb == "apply" && c.Status == http.StatusCreated
 }
 
-// Staleness is the disturbance of a manager that crashes before the write, and of the next one, whose
-// cache begins before the event and stays there for as long as it finds something to do.
-func Staleness(p Pair) (Disturbance, *CrashAt) {
+// StaleCaches returns the disturbance that crashes the manager before the write and restarts it with a cache
+// that lacks the event, for as long as the manager has work.
+func StaleCaches(p Pair) (Disturbance, *CrashAt) {
 	crash := NewCrashAt(CrashStep{Call: p.Write, Mode: CrashBefore})
-	s := &staleness{pair: p, restarted: make(chan *Manager, 1)}
+	s := &staleRestart{pair: p, restarted: make(chan *Manager, 1)}
 	return Disturbance{
 		Name: p.String(), Plan: crash, Crashes: crash.Hits,
-		Restart: s.restart, Meanwhile: s.letGo,
+		Restart: s.restart, Meanwhile: s.release,
 	}, crash
 }
 
-type staleness struct {
+type staleRestart struct {
 	pair      Pair
 	once      sync.Once
 	restarted chan *Manager
 }
 
-func (s *staleness) restart(w *World) (*Manager, error) {
-	past := Past{}
+func (s *staleRestart) restart(env *Environment) (*Manager, error) {
+	stale := StaleCache{}
 	s.once.Do(func() {
-		for _, v := range w.Versions() {
+		for _, v := range env.Versions() {
 			if idOf(v.Object) == s.pair.Object && v.Number == s.pair.Version {
-				past[ResourceOf(s.pair.Object.Kind)] = v.Revision - 1
+				stale[ResourceOf(s.pair.Object.Kind)] = v.Revision - 1
 			}
 		}
 	})
-	m, err := w.StartInThePast(past)
+	m, err := env.StartWithStaleCache(stale)
 	if err == nil {
 		select {
 		case s.restarted <- m:
@@ -99,18 +98,18 @@ func (s *staleness) restart(w *World) (*Manager, error) {
 	return m, err
 }
 
-// letGo ends the past when the manager has done all that it finds to do there.
-func (s *staleness) letGo(_ context.Context, w *World) error {
+// release lets the cache catch up when the manager is idle.
+func (s *staleRestart) release(_ context.Context, env *Environment) error {
 	const (
 		longest = 2 * time.Second
 		idle    = 200 * time.Millisecond
-		// silence is for how long no manager calls before the write is not awaited any more.
+		// silence is the time without a call after which the write no longer occurs.
 		silence = 15 * time.Second
 	)
 	var m *Manager
 	calls, since := 0, time.Now()
-	w.Await(Patience, func() bool {
-		if n := len(w.Calls()); n != calls {
+	env.WaitUntil(Timeout, func() bool {
+		if n := len(env.Calls()); n != calls {
 			calls, since = n, time.Now()
 		}
 		select {
@@ -120,13 +119,13 @@ func (s *staleness) letGo(_ context.Context, w *World) error {
 		return m != nil || time.Since(since) > silence
 	})
 	if m == nil {
-		return nil // there was no such call in this run
+		return nil // this run did not make the call
 	}
 	began := time.Now()
-	w.Await(longest, func() bool {
-		looked := m.Looked(objectName) > 0 || time.Since(began) > longest/2
-		return looked && m.IdleFor() > idle
+	env.WaitUntil(longest, func() bool {
+		reconciled := m.Reconciles(objectName) > 0 || time.Since(began) > longest/2
+		return reconciled && m.IdleFor() > idle
 	})
-	m.Release(ResourceOf(s.pair.Object.Kind))
+	m.ReleaseWatch(ResourceOf(s.pair.Object.Kind))
 	return nil
 }

@@ -9,25 +9,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// act is a step of something else than the user's own objects, after which the object is Ready again.
-// What the world shows is only judged once it shows what the act has written.
-func act(kind string, do func(context.Context, *World) (revision string, err error), also ...func(*World) bool) Step {
-	const acted = "acted at "
+// externalAction is a step that does not change the spec. The object must be Ready again afterwards. Done
+// waits until the history contains the write.
+func externalAction(kind string, do func(context.Context, *Environment) (revision string, err error), also ...func(*Environment) bool) Step {
+	const acted = "revision of the external action"
 	return Step{
-		Do: func(ctx context.Context, w *World) error {
-			revision, err := do(ctx, w)
+		Do: func(ctx context.Context, env *Environment) error {
+			revision, err := do(ctx, env)
 			if err != nil {
 				return err
 			}
-			w.keep(acted, revision)
+			env.setValue(acted, revision)
 			return nil
 		},
-		Done: func(w *World) bool {
-			if !w.hasSeen(w.kept(acted)) || !w.ReadyWith(kind, objectName, 1) {
+		Done: func(env *Environment) bool {
+			if !env.hasSeen(env.value(acted)) || !env.ReadyWith(kind, objectName, 1) {
 				return false
 			}
 			for _, check := range also {
-				if !check(w) {
+				if !check(env) {
 					return false
 				}
 			}
@@ -36,62 +36,60 @@ func act(kind string, do func(context.Context, *World) (revision string, err err
 	}
 }
 
-// keep keeps a value under a name, and kept gives it back.
-func (w *World) keep(name, value string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.notes[name] = value
+// setValue stores a value for later steps.
+func (env *Environment) setValue(name, value string) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	env.values[name] = value
 }
 
-func (w *World) kept(name string) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.notes[name]
+func (env *Environment) value(name string) string {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	return env.values[name]
 }
 
-// hasSeen says whether an event of the revision, or of a later one, has arrived. Without a revision
-// there is nothing to wait for.
-func (w *World) hasSeen(revision string) bool {
+// hasSeen reports whether an event at or after the revision has arrived. It is true without a revision.
+func (env *Environment) hasSeen(revision string) bool {
 	if revision == "" {
 		return true
 	}
 	want, err := strconv.ParseInt(revision, 10, 64)
 	if err != nil {
-		panic(fmt.Sprintf("the revision %q: %v", revision, err)) // the API server's own
+		panic(fmt.Sprintf("the revision %q: %v", revision, err)) // the API server sets it
 	}
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
-	for i := len(w.history.versions) - 1; i >= 0; i-- {
-		if w.history.versions[i].Revision >= want {
+	env.history.mu.Lock()
+	defer env.history.mu.Unlock()
+	for i := len(env.history.versions) - 1; i >= 0; i-- {
+		if env.history.versions[i].Revision >= want {
 			return true
 		}
 	}
 	return false
 }
 
-// others changes an object in the name of somebody else, and gives the revision of that.
-func others[T client.Object](ctx context.Context, w *World, manager, name string, object T, change func(T)) (string, error) {
-	err := Edit(ctx, w, manager, name, object, change)
+// editAs changes an object under another field manager and returns the new resource version.
+func editAs[T client.Object](ctx context.Context, env *Environment, manager, name string, object T, change func(T)) (string, error) {
+	err := Edit(ctx, env, manager, name, object, change)
 	return object.GetResourceVersion(), err
 }
 
-// deletedByOthers deletes a child of the kind, as somebody does who takes it for useless. What tells that
-// it has been noticed is that it is there a second time.
-func deletedByOthers(primary, kind string, object func() client.Object) Step {
+// deleteChild deletes a child as another client. The step is done when the child was recreated.
+func deleteChild(primary, kind string, object func() client.Object) Step {
 	return Step{
-		Do: func(ctx context.Context, w *World) error { return w.Delete(ctx, object(), objectName) },
-		Done: func(w *World) bool {
-			return w.Times(kind, objectName) > 1 && w.Get(kind, objectName) != nil && w.ReadyWith(primary, objectName, 1)
+		Do: func(ctx context.Context, env *Environment) error { return env.Delete(ctx, object(), objectName) },
+		Done: func(env *Environment) bool {
+			return env.Created(kind, objectName) > 1 && env.Get(kind, objectName) != nil && env.ReadyWith(primary, objectName, 1)
 		},
 	}
 }
 
-// Field is what an object has at a path.
+// Field returns the value at a path.
 func Field(object *unstructured.Unstructured, path ...string) (value any, found bool, err error) {
 	return unstructured.NestedFieldCopy(object.Object, path...)
 }
 
-// field is a leaf of an object that is there.
+// field returns the value at a path as text, or an empty string without an object.
 func field(object *unstructured.Unstructured, path ...string) string {
 	if object == nil {
 		return ""

@@ -14,11 +14,11 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
-// program is something to build: a package of a module of its own.
+// program is a Go program in a module of its own.
 type program struct {
-	// name is that of the file, or of the folder for a module's tools.
+	// name is the name of the binary, or of the directory for a module's tools.
 	name string
-	// dir is the module's folder, below test/.
+	// dir is the directory of the module below test/.
 	dir  string
 	args []string
 }
@@ -26,32 +26,31 @@ type program struct {
 var programs = []program{
 	{name: "kubernetes", dir: "node/kubernetes", args: []string{"-ldflags", versionFlags(), "."}},
 	{name: "coredns", dir: "node/coredns", args: []string{"-ldflags", "-s -w", "."}},
-	// The snapshotters left out need libraries and file systems of the machine.
+	// The excluded snapshotters need libraries and file systems of the machine.
 	{name: "", dir: "node/containerd", args: []string{"-ldflags", "-s -w", "-tags", "no_btrfs,no_zfs,no_devmapper,no_aufs", "tool"}},
 }
 
-// links are the names under which the programs of Kubernetes are called.
+// links are the names under which the Kubernetes binary is called.
 var links = []string{"kubelet", "kube-proxy"}
 
-// Build makes sure that the node's programs are there, and returns the folder that
-// has them. The first time it compiles them, which takes minutes. It has to be
-// called outside of the sandbox, which has no network, in test/ or below.
+// Build builds the programs of the node and returns their directory. The first build takes minutes. It must be called
+// outside of the sandbox, which has no network, in test/ or below.
 func Build(ctx context.Context, progress func(line string)) (string, error) {
-	root, err := testFolder()
+	root, err := testDirectory()
 	if err != nil {
 		return "", err
 	}
 	bin := filepath.Join(root, "bin", "node")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return "", fmt.Errorf("making the folder of the node's programs: %w", err)
+		return "", fmt.Errorf("creating the directory of the node's programs: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(bin, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return "", fmt.Errorf("locking the folder of the node's programs: %w", err)
+		return "", fmt.Errorf("locking the directory of the node's programs: %w", err)
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("locking the folder of the node's programs: %w", err)
+		return "", fmt.Errorf("locking the directory of the node's programs: %w", err)
 	}
 	for _, p := range programs {
 		progress("building " + filepath.Base(p.dir) + " (some minutes the first time)")
@@ -71,9 +70,8 @@ func Build(ctx context.Context, progress func(line string)) (string, error) {
 	return bin, nil
 }
 
-// GoBuild builds a static program, or several, of the module in dir, independent of
-// how the calling program is built. Without -trimpath, the packages that it shares with
-// package cluster's programs are compiled once. What is there and fresh is not built again.
+// GoBuild builds static programs of the module in dir, regardless of how the calling program is built. Without -trimpath,
+// packages that package cluster also needs are compiled once. Up-to-date binaries are not rebuilt.
 func GoBuild(ctx context.Context, dir, output string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-o", output}, args...)...)
 	cmd.Dir = dir
@@ -88,7 +86,7 @@ func GoBuild(ctx context.Context, dir, output string, env []string, args ...stri
 	return nil
 }
 
-// versionFlags set the version, which the API server compares with its own.
+// versionFlags sets the version, which the API server compares with its own.
 func versionFlags() string {
 	const at = "k8s.io/component-base/version"
 	parts := strings.Split(strings.TrimPrefix(cluster.KubernetesVersion, "v"), ".")
@@ -96,8 +94,8 @@ func versionFlags() string {
 		at, cluster.KubernetesVersion, parts[0], parts[1])
 }
 
-// testFolder finds test/ from the working directory upwards.
-func testFolder() (string, error) {
+// testFolder searches for test/ upwards from the working directory.
+func testDirectory() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("finding the sources of the node: %w", err)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// PID is the first process of a container, by its id as in the status of its pod.
+// PID returns the first process of a container. The ID is that in the status of the pod.
 func (n *Node) PID(containerID string) (int, error) {
 	id := strings.TrimPrefix(containerID, "containerd://")
 	out, err := output(filepath.Join(n.options.Programs, "ctr"), "--address", n.socket(), "--namespace", "k8s.io", "tasks", "ls")
@@ -27,11 +27,10 @@ func (n *Node) PID(containerID string) (int, error) {
 		}
 		return pid, nil
 	}
-	return 0, fmt.Errorf("finding the process of container %s: it does not run", id)
+	return 0, fmt.Errorf("finding the process of container %s: it is not running", id)
 }
 
-// Signal sends a signal to the first process of a container, as nobody in the cluster
-// could: SIGKILL without notice, SIGSTOP to freeze it.
+// Signal sends a signal to the first process of a container, for example SIGKILL or SIGSTOP.
 func (n *Node) Signal(containerID string, signal syscall.Signal) error {
 	pid, err := n.PID(containerID)
 	if err != nil {
@@ -43,15 +42,14 @@ func (n *Node) Signal(containerID string, signal syscall.Signal) error {
 	return nil
 }
 
-// CutOff drops whatever a container's pod sends to the API server, without a word, and
-// returns what lets it through again. Nothing else of the pod is touched: its probes
-// are answered.
-func (n *Node) CutOff(containerID string) (mend func() error, err error) {
+// CutOff drops all packets of a container's pod to the API server, and returns a function that restores the connection.
+// Probes of the pod still succeed.
+func (n *Node) CutOff(containerID string) (restore func() error, err error) {
 	pid, err := n.PID(containerID)
 	if err != nil {
 		return nil, err
 	}
-	// The namespace stays for as long as it is open, even if the pod has gone.
+	// The open file keeps the namespace, even after the pod was deleted.
 	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
 		return nil, fmt.Errorf("finding the network of container %s: %w", containerID, err)

@@ -1,12 +1,9 @@
-// Package node brings up a Kubernetes with one real node: the programs of package
-// cluster, and beside them containerd, the kubelet and kube-proxy, all built from
-// pinned modules; runc, the CNI plugins and iptables come with the machine's
-// distribution.
+// Package node runs a Kubernetes cluster with one real node: the control plane of package cluster, and containerd, the
+// kubelet and kube-proxy, built from pinned modules. runc, the CNI plugins and iptables are those of the distribution.
 //
-// It needs Linux and root, and it leaves the machine as it was: [Sandbox] runs the
-// calling program again in namespaces of its own (processes, mounts, network), so
-// the bridge, the rules of iptables and every mount live and die with it, and the
-// kernel ends whatever runs in there when the program ends, however it does.
+// It needs Linux and root. [Run] runs the calling program again in new namespaces for processes, mounts and network.
+// The bridge, the iptables rules and all mounts exist only there, and the kernel kills all processes in there when the
+// program exits.
 //
 //	func TestMain(m *testing.M) {
 //		if node.Inside() {

@@ -8,46 +8,45 @@ import (
 	"strings"
 )
 
-// The sandbox's network ends at its bridge: there is no way out of it.
+// The network of the sandbox consists of a bridge and has no access to the outside.
 const (
 	bridge      = "cni0"
 	nodeAddress = "10.244.0.1"
 	podRange    = "10.244.0.0/24"
-	// serviceRange and dnsAddress are those of package cluster's API server.
+	// serviceRange and dnsAddress are set by package cluster.
 	serviceRange = "10.96.0.0/16"
 	dnsAddress   = "10.96.0.10"
-	// apiAddress is that of the Service kubernetes, by which pods call the API server.
+	// apiAddress is the address of the Service kubernetes.
 	apiAddress = "10.96.0.1"
 )
 
-// makeNetwork makes the bridge that the node and its pods share.
-func makeNetwork() error {
+// createNetwork creates the bridge that the node and its pods share.
+func createNetwork() error {
 	for _, line := range []string{
 		"link set lo up",
 		"link add " + bridge + " type bridge",
 		"addr add " + nodeAddress + "/24 dev " + bridge,
 		"link set " + bridge + " up",
-		// kube-proxy sends what goes here elsewhere, but only if there is a route.
+		// kube-proxy redirects packets to Services only if a route exists.
 		"route add " + serviceRange + " dev " + bridge,
 	} {
 		if err := run("ip", strings.Fields(line)...); err != nil {
-			return fmt.Errorf("making the network of the sandbox: %w", err)
+			return fmt.Errorf("creating the network of the sandbox: %w", err)
 		}
 	}
 	for _, setting := range []string{
 		"ipv4/ip_forward",
-		// Pods on one bridge reach each other through Services only if what crosses
-		// it passes iptables.
+		// Pods on one bridge reach each other through Services only if bridged packets pass iptables.
 		"bridge/bridge-nf-call-iptables",
 	} {
 		if err := os.WriteFile("/proc/sys/net/"+setting, []byte("1"), 0o644); err != nil {
-			return fmt.Errorf("making the network of the sandbox: %w", err)
+			return fmt.Errorf("creating the network of the sandbox: %w", err)
 		}
 	}
 	return nil
 }
 
-// run runs a program of the machine; its output is in the error.
+// run runs a program. The error contains its output.
 func run(name string, args ...string) error {
 	_, err := output(name, args...)
 	return err

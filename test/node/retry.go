@@ -10,18 +10,18 @@ import (
 
 const (
 	pollInterval = 50 * time.Millisecond
-	// retryTime is for what the kernel does a moment later than asked.
+	// retryTime limits retries of operations that the kernel completes with a delay.
 	retryTime = 10 * time.Second
 )
 
-// retry repeats what is bound to work soon.
+// retry repeats a function until it succeeds or retryTime has passed.
 func retry(do func() error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), retryTime)
 	defer cancel()
 	return await(ctx, func(context.Context) error { return do() })
 }
 
-// await repeats do until it works; its last error is in the one returned.
+// await repeats a function until it succeeds. The returned error contains the last one.
 func await(ctx context.Context, do func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
@@ -29,7 +29,7 @@ func await(ctx context.Context, do func(context.Context) error) error {
 		return last == nil, nil
 	})
 	if err != nil && last != nil {
-		return fmt.Errorf("not in time: %w", last)
+		return fmt.Errorf("timed out: %w", last)
 	}
 	return err
 }

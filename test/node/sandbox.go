@@ -15,24 +15,22 @@ import (
 )
 
 const (
-	// stageVariable says which of the three processes of a sandbox this one is.
+	// stageVariable identifies which of the three processes of a sandbox this is.
 	stageVariable = "FIXPOINT_NODE_STAGE"
 	stageInit     = "init"
 	stageInside   = "inside"
 
 	stateVariable = "FIXPOINT_NODE_STATE"
 
-	// stopTime is how long the program may take to end after a signal, before the
-	// kernel ends it and all that it started.
+	// stopTime is how long the program may take to exit after a signal before it is killed.
 	stopTime = 45 * time.Second
 )
 
-// State is the folder of the sandbox that this program runs in: everything that is
-// written belongs there. It is "" outside.
+// State returns the state directory of the sandbox, for all files that the program writes. It is empty outside.
 func State() string { return os.Getenv(stateVariable) }
 
-// Inside tells whether this program runs in a sandbox. In the first process of a
-// sandbox it does not return: that one takes in orphans and ends with the program.
+// Inside reports whether this program runs in a sandbox. In the first process of a sandbox it does not return: that
+// process reaps orphans and exits with the program.
 func Inside() bool {
 	switch os.Getenv(stageVariable) {
 	case stageInit:
@@ -43,12 +41,11 @@ func Inside() bool {
 	return false
 }
 
-// Run runs this program again, with the same arguments, in namespaces of its own,
-// and returns its exit code. SIGINT and SIGTERM are passed on; a program that does
-// not end then is killed. Nothing of it is left when Run returns: no process, no
-// mount, no network device, no control group. The state folder is the caller's.
+// Run runs this program again with the same arguments in new namespaces and returns its exit code. It forwards SIGINT and
+// SIGTERM, and kills the program if it does not exit. When Run returns, no process, mount, network device or control
+// group remains. The caller owns the state directory.
 func Run(ctx context.Context, state string) (int, error) {
-	groups, err := newGroups(filepath.Base(state))
+	groups, err := newCgroups(filepath.Base(state))
 	if err != nil {
 		return 1, err
 	}
@@ -60,10 +57,9 @@ func Run(ctx context.Context, state string) (int, error) {
 	return code, err
 }
 
-// runSandbox returns, beside the exit code, the name of the sandbox's namespace of
-// processes.
+// runSandbox also returns the name of the sandbox's process namespace.
 func runSandbox(ctx context.Context, state string) (space string, code int, err error) {
-	// The kernel sends the death signal when the thread ends that made the child.
+	// The kernel sends the death signal when the creating thread exits.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -74,7 +70,7 @@ func runSandbox(ctx context.Context, state string) (space string, code int, err 
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL,
-		// Ctrl-C reaches this process, which passes it on.
+		// Ctrl-C reaches this process, which forwards it.
 		Setpgid: true,
 	}
 	signals := make(chan os.Signal, 1)
@@ -96,7 +92,7 @@ func runSandbox(ctx context.Context, state string) (space string, code int, err 
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-over:
-		case <-signals: // twice: at once
+		case <-signals: // a second signal kills immediately
 			_ = cmd.Process.Kill()
 		case <-time.After(stopTime):
 			_ = cmd.Process.Kill()
@@ -112,8 +108,7 @@ func runSandbox(ctx context.Context, state string) (space string, code int, err 
 	return space, 0, spaceErr
 }
 
-// leftBehind is the proof that a sandbox has ended: no process is in it, and nothing
-// is mounted below its folder.
+// leftBehind checks that no process of the sandbox runs and that nothing is mounted below its directory.
 func leftBehind(space, state string) error {
 	var errs []error
 	processes, err := filepath.Glob("/proc/[0-9]*")
@@ -123,27 +118,26 @@ func leftBehind(space, state string) error {
 	for _, process := range processes {
 		if in, err := os.Readlink(process + "/ns/pid"); err == nil && in == space {
 			name, _ := os.ReadFile(process + "/comm")
-			errs = append(errs, fmt.Errorf("the sandbox has ended, and process %s (%s) has not", filepath.Base(process), strings.TrimSpace(string(name))))
+			errs = append(errs, fmt.Errorf("process %s (%s) of the sandbox still runs", filepath.Base(process), strings.TrimSpace(string(name))))
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
-		return fmt.Errorf("looking for mounts: %w", err)
+		return fmt.Errorf("reading the mounts: %w", err)
 	}
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, " "+state+"/") {
-			errs = append(errs, fmt.Errorf("the sandbox has ended, and a mount has not: %s", strings.TrimSpace(line)))
+			errs = append(errs, fmt.Errorf("a mount of the sandbox remains: %s", strings.TrimSpace(line)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// runInit is the first process of a sandbox: it arranges the namespaces, starts the
-// program, and takes in the orphans that containers leave. When it ends, the kernel
-// ends everything else.
+// runInit is the first process of a sandbox: it sets up the namespaces, starts the program, and reaps orphans. When it
+// exits, the kernel kills all other processes.
 func runInit() int {
 	state := State()
-	if err := furnish(state); err != nil {
+	if err := setUpNamespaces(state); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -176,7 +170,7 @@ func runInit() int {
 		case pid == program.Pid && status.Exited():
 			return status.ExitStatus()
 		case pid == program.Pid && status.Signaled():
-			fmt.Fprintf(os.Stderr, "the program in its sandbox was ended by %s\n", status.Signal())
+			fmt.Fprintf(os.Stderr, "the program in its sandbox was killed by %s\n", status.Signal())
 			return 1
 		}
 	}

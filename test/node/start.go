@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// Name is the node's.
+	// Name is the name of the node.
 	Name = "node-1"
-	// PauseImage holds the network of each pod. It has to be among Options.Images.
+	// PauseImage is the image of the pause containers. Options.Images must contain it.
 	PauseImage = "fixpoint.test/pause:1"
-	// DNSImage answers for the names of Services. It has to be among them too.
+	// DNSImage is the image of the DNS server. Options.Images must contain it.
 	DNSImage = "fixpoint.test/coredns:1"
 
 	startTimeout = 2 * time.Minute
-	// stopGrace is how long containerd may take to end.
+	// stopGrace is how long containerd may take to exit.
 	stopGrace = 5 * time.Second
 	proxyPort = "10256"
 )
@@ -38,14 +38,13 @@ const (
 //go:embed config
 var configs embed.FS
 
-// Options say what [Start] starts.
+// Options configure [Start].
 type Options struct {
-	// Programs is the folder that [Build] returned.
+	// Programs is the directory that [Build] returned.
 	Programs string
-	// Images are archives, in the OCI layout or as docker saves them, of all images
-	// that pods may use: the sandbox has no network to get others from.
+	// Images are archives of all images that pods use, as OCI layouts or docker archives. The sandbox cannot pull images.
 	Images []string
-	// CRDPaths, APIServerArgs and Progress are as for package cluster.
+	// CRDPaths, APIServerArgs and Progress are those of package cluster.
 	CRDPaths      []string
 	APIServerArgs []string
 	Progress      func(line string)
@@ -53,7 +52,7 @@ type Options struct {
 
 // Node is a running cluster with one real node.
 type Node struct {
-	// Cluster is the control plane. Its audit log records every request.
+	// Cluster is the control plane, with an audit log of every request.
 	Cluster *cluster.Cluster
 
 	options   Options
@@ -61,8 +60,8 @@ type Node struct {
 	processes []*cluster.Process
 }
 
-// Start brings up a cluster with one node, within a sandbox, and returns once the
-// node takes pods. If a part fails, the error names it and has the end of its log.
+// Start starts a cluster with one node in a sandbox and waits until the node accepts pods. An error names the failed
+// component and contains the tail of its log.
 func Start(ctx context.Context, o Options) (*Node, error) {
 	if State() == "" {
 		return nil, errors.New("starting a node: this program does not run in a sandbox, see node.Run")
@@ -78,7 +77,7 @@ func (n *Node) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := os.MkdirAll(filepath.Join(n.dir, "cni"), 0o755); err != nil {
-		return fmt.Errorf("making a folder: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	runtime := make(chan error, 1)
 	go func() { runtime <- n.startRuntime(ctx) }()
@@ -88,7 +87,7 @@ func (n *Node) start(ctx context.Context) error {
 		Dir:      filepath.Join(State(), "control-plane"),
 		CRDPaths: n.options.CRDPaths,
 		Progress: n.options.Progress,
-		// Pods reach it by the node's address.
+		// Pods use the node's address.
 		APIServerArgs: append([]string{
 			"--bind-address=0.0.0.0",
 			"--advertise-address=" + nodeAddress,
@@ -105,8 +104,7 @@ func (n *Node) start(ctx context.Context) error {
 	return n.awaitReady(ctx)
 }
 
-// Stop ends the node's programs and the control plane's. Containers, mounts and the
-// network end with the sandbox.
+// Stop stops the programs of the node and of the control plane. Containers, mounts and the network end with the sandbox.
 func (n *Node) Stop() error {
 	var errs []error
 	for _, process := range slices.Backward(n.processes) {
@@ -118,7 +116,7 @@ func (n *Node) Stop() error {
 	return errors.Join(errs...)
 }
 
-// startRuntime starts containerd and gives it the images.
+// startRuntime starts containerd and imports the images.
 func (n *Node) startRuntime(ctx context.Context) error {
 	settings, err := n.write("containerd.toml")
 	if err != nil {
@@ -170,11 +168,11 @@ func (n *Node) startAgents() error {
 	return err
 }
 
-// awaitReady returns once the node takes pods and Services work.
+// awaitReady waits until the node accepts pods and Services work.
 func (n *Node) awaitReady(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(n.Cluster.Admin())
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	agents := n.processes[len(n.processes)-2:]
 	if err := await(ctx, func(ctx context.Context) error { return nodeReady(ctx, client) }); err != nil {
@@ -191,7 +189,7 @@ func (n *Node) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// startDNS returns once names are answered.
+// startDNS starts CoreDNS and waits until it resolves names.
 func (n *Node) startDNS(ctx context.Context, client kubernetes.Interface) error {
 	manifest, err := n.write("dns.yaml")
 	if err != nil {
@@ -213,7 +211,7 @@ func (n *Node) startDNS(ctx context.Context, client kubernetes.Interface) error 
 			return err
 		}
 		if deployment.Status.AvailableReplicas == 0 {
-			return errors.New("its pod is not available")
+			return errors.New("the pod of CoreDNS is not available")
 		}
 		_, err = resolver.LookupHost(ctx, "kubernetes.default.svc.cluster.local.")
 		return err
@@ -250,7 +248,7 @@ func proxyReady(ctx context.Context) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("kube-proxy says %s", response.Status)
+		return fmt.Errorf("kube-proxy responds %s", response.Status)
 	}
 	return nil
 }
@@ -265,7 +263,7 @@ func (n *Node) launch(name string, args ...string) (*cluster.Process, error) {
 	return process, nil
 }
 
-// Log is the path of the log of a program: containerd, kubelet or kube-proxy.
+// Log returns the path of the log of containerd, kubelet or kube-proxy.
 func (n *Node) Log(name string) string { return filepath.Join(n.dir, name+".log") }
 
 func (n *Node) report(format string, args ...any) {
@@ -276,12 +274,12 @@ func (n *Node) report(format string, args ...any) {
 
 func (n *Node) socket() string { return filepath.Join(n.dir, "containerd.sock") }
 
-// ctr asks containerd, where the kubelet's images and containers are.
+// ctr runs ctr in the containerd namespace of the kubelet.
 func (n *Node) ctr(args ...string) error {
 	return run(filepath.Join(n.options.Programs, "ctr"), append([]string{"--address", n.socket(), "--namespace", "k8s.io"}, args...)...)
 }
 
-// write fills in a configuration file and returns its path.
+// write renders a configuration file and returns its path.
 func (n *Node) write(name string) (string, error) {
 	parsed, err := template.ParseFS(configs, "config/"+name)
 	if err != nil {
@@ -296,7 +294,7 @@ func (n *Node) write(name string) (string, error) {
 	}
 	var content bytes.Buffer
 	if err := parsed.Execute(&content, values); err != nil {
-		return "", fmt.Errorf("filling in %s: %w", name, err)
+		return "", fmt.Errorf("rendering %s: %w", name, err)
 	}
 	path := filepath.Join(n.dir, name)
 	if name == "cni.conflist" {

@@ -1,7 +1,6 @@
-// Package specs makes specs of our kinds out of the schemas in their CustomResourceDefinitions:
-// invalid ones at every boundary that a schema draws, and valid ones by a seed that makes the same
-// ones again.
+// Package specs derives specs from the schemas of the CRDs: invalid ones at every boundary of a schema, and random valid
+// ones. The same seed derives the same specs.
 //
-// A schema alone does not know what turns an option on, so that each kind has a few specs to begin
-// with, in the folder seeds: together they set every field. Everything else follows from the schema.
+// A schema does not say which fields turn an option on. Therefore each kind has some hand-written specs in the folder
+// seeds, which together set every field.
 package specs

@@ -7,43 +7,51 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// Expectation is what has to become of a spec.
+// Expectation is the expected result of a mutation.
 type Expectation int
 
 const (
-	// Refused by the API server, with the path of the field in the message.
+	// Refused: the API server refuses the spec and names the field.
 	Refused Expectation = iota
-	// Judged: the schema's types and limits let it in, and rules may not. Who lets it in has to live
-	// with it.
-	Judged
-	// LikeAbsent: what is stored is as if the field were left out; or the API server refuses it as
-	// Refused does.
+	// Undetermined: the schema accepts the spec, but a rule can refuse it. An accepted spec must be reconciled.
+	Undetermined
+	// LikeAbsent: the spec is stored as if the field were absent, or refused.
 	LikeAbsent
-	// Pruned: refused with strict field validation, and dropped without it.
+	// Pruned: the field is refused with strict field validation, and dropped without it.
 	Pruned
 )
 
-// Mutation changes one place of a seed.
+// Mutation changes one location of a seed.
 type Mutation struct {
-	// What is done, for people: such as "above the maximum".
+	// What describes the change, such as "above the maximum".
 	What string
-	// Path of the field that a message has to name.
+	// Path is the field that is changed.
 	Path Path
-	// Value that is put there; without Sets the field is taken out.
+	// Reported is the field that the message must name, if it is not Path.
+	Reported Path
+	// Value is the new value. If Sets is false, the field is removed.
 	Value any
 	Sets  bool
 	Want  Expectation
-	// Present: the seed sets the place.
+	// Present is true if the seed sets the location.
 	Present bool
 }
 
-// What is done where any text may stand, of which there are many.
+// These mutations are numerous, because they apply wherever text is allowed.
 const (
 	SomeText = "some text"
 	SomeKey  = "some key"
 )
 
-// String tells a mutation from all others of its seed.
+// Field returns the field that the message must name.
+func (m Mutation) Field() Path {
+	if m.Reported != nil {
+		return m.Reported
+	}
+	return m.Path
+}
+
+// String identifies a mutation among those of its seed.
 func (m Mutation) String() string {
 	if !m.Sets {
 		return fmt.Sprintf("%s: %s", m.Path, m.What)
@@ -56,10 +64,10 @@ func (m Mutation) String() string {
 	return fmt.Sprintf("%s: %s: %s", m.Path, m.What, value)
 }
 
-// Apply makes the mutation of a seed, which stays as it is.
+// Apply returns a mutated copy of a seed.
 func (m Mutation) Apply(schema Schema, seed map[string]any) map[string]any {
 	tree := Clone(seed)
-	Furnish(schema, tree, m.Path)
+	CreateParents(schema, tree, m.Path)
 	if !m.Sets {
 		Remove(tree, m.Path)
 		return tree
@@ -68,49 +76,49 @@ func (m Mutation) Apply(schema Schema, seed map[string]any) map[string]any {
 	return tree
 }
 
-// Mutations lists what a seed's places can be changed to, in an order that does not change.
+// Mutations returns all mutations of a seed in a fixed order.
 func Mutations(schema Schema, seed map[string]any) []Mutation {
 	var all []Mutation
-	for _, site := range Sites(schema, seed) {
-		all = append(all, mutationsAt(site)...)
+	for _, location := range Locations(schema, seed) {
+		all = append(all, mutationsAt(location)...)
 	}
 	return all
 }
 
-func mutationsAt(site Site) []Mutation {
-	m := &mutations{site: site}
+func mutationsAt(location Location) []Mutation {
+	m := &mutations{location: location}
 	m.types()
 	m.null()
 	switch {
-	case site.Schema.XIntOrString:
-		m.judge("a quantity or a number of a sort", intOrStrings...)
-	case len(site.Schema.Enum) > 0:
+	case location.Schema.XIntOrString:
+		m.undetermined("a quantity or a number", oddQuantities...)
+	case len(location.Schema.Enum) > 0:
 		m.enum()
-	case site.Schema.Type == "string":
+	case location.Schema.Type == "string":
 		m.strings()
-	case site.Schema.Type == "integer":
+	case location.Schema.Type == "integer":
 		m.integers()
-	case site.Schema.Type == "array":
+	case location.Schema.Type == "array":
 		m.lists()
-	case isMap(site.Schema):
+	case isMap(location.Schema):
 		m.maps()
-	case keepsUnknown(site.Schema):
-		m.judge("part of a pod", podParts()...)
-	case site.Schema.Type == "object":
+	case preservesUnknown(location.Schema):
+		m.undetermined("a pod override", podOverrides()...)
+	case location.Schema.Type == "object":
 		m.objects()
-	case site.Schema.Type == "boolean":
-		m.judge("a boolean", true, false)
+	case location.Schema.Type == "boolean":
+		m.undetermined("a boolean", true, false)
 	}
 	return m.all
 }
 
 type mutations struct {
-	site Site
-	all  []Mutation
+	location Location
+	all      []Mutation
 }
 
 func (m *mutations) add(want Expectation, what string, value any) {
-	m.all = append(m.all, Mutation{What: what, Path: m.site.Path, Value: value, Sets: true, Want: want, Present: m.site.Present})
+	m.all = append(m.all, Mutation{What: what, Path: m.location.Path, Value: value, Sets: true, Want: want, Present: m.location.Present})
 }
 
 func (m *mutations) refuse(what string, values ...any) {
@@ -119,31 +127,30 @@ func (m *mutations) refuse(what string, values ...any) {
 	}
 }
 
-func (m *mutations) judge(what string, values ...any) {
+func (m *mutations) undetermined(what string, values ...any) {
 	for _, value := range values {
-		m.add(Judged, what, value)
+		m.add(Undetermined, what, value)
 	}
 }
 
-// types has a value of every type that is not the schema's.
+// types tries a value of every other type.
 func (m *mutations) types() {
 	values := map[string]any{
 		"string": "text", "integer": int64(7), "boolean": true, "array": []any{}, "object": map[string]any{}, "number": 1.5,
 	}
 	for _, name := range []string{"string", "integer", "boolean", "array", "object", "number"} {
 		switch {
-		case name == m.site.Schema.Type,
-			m.site.Schema.XIntOrString && (name == "string" || name == "integer"):
+		case name == m.location.Schema.Type,
+			m.location.Schema.XIntOrString && (name == "string" || name == "integer"):
 			continue
 		}
 		m.refuse("of type "+name, values[name])
 	}
 }
 
-// null is what a template leaves that has no value for something. In a list it stands for nothing;
-// elsewhere it is as good as left out.
+// null tries a null, as templates produce it. It is invalid in a list, and otherwise equals an absent field.
 func (m *mutations) null() {
-	if _, isItem := m.site.Path[len(m.site.Path)-1].(int); isItem {
+	if _, isItem := m.location.Path[len(m.location.Path)-1].(int); isItem {
 		m.refuse("null", nil)
 		return
 	}
@@ -151,10 +158,10 @@ func (m *mutations) null() {
 }
 
 func (m *mutations) enum() {
-	values := enumOf(m.site.Schema)
-	m.refuse("not of the enum", "", "campaign", values[0]+" ", " "+values[0], swapCase(values[0]), strings.Join(values, ",")+",")
+	values := enumOf(m.location.Schema)
+	m.refuse("not in the enum", "", "campaign", values[0]+" ", " "+values[0], swapCase(values[0]), strings.Join(values, ",")+",")
 	for _, value := range values {
-		m.judge("of the enum", value)
+		m.undetermined("in the enum", value)
 	}
 }
 
@@ -166,31 +173,31 @@ func swapCase(text string) string {
 }
 
 func (m *mutations) strings() {
-	schema := m.site.Schema
+	schema := m.location.Schema
 	if schema.MaxLength != nil {
 		most := int(*schema.MaxLength)
 		m.refuse("longer than the maximum", strings.Repeat("a", most+1), strings.Repeat("ä", most+1))
-		m.judge("as long as the maximum", strings.Repeat("a", most), "/"+strings.Repeat("a", most-1))
+		m.undetermined("as long as the maximum", strings.Repeat("a", most), "/"+strings.Repeat("a", most-1))
 	}
 	if schema.MinLength != nil && *schema.MinLength > 0 {
 		m.refuse("shorter than the minimum", strings.Repeat("a", int(*schema.MinLength)-1))
 	}
-	for _, text := range texts {
+	for _, text := range oddTexts {
 		if schema.MaxLength != nil && len(text) > int(*schema.MaxLength) || schema.MinLength != nil && len(text) < int(*schema.MinLength) {
 			continue
 		}
-		m.judge(SomeText, text)
+		m.undetermined(SomeText, text)
 	}
 }
 
 func (m *mutations) integers() {
-	schema := m.site.Schema
-	const tooMuch = float64(1 << 63) // an int64 does not hold it
-	m.refuse("beyond all integers", tooMuch, -2*tooMuch)
+	schema := m.location.Schema
+	const tooMuch = float64(1 << 63) // beyond int64
+	m.refuse("beyond int64", tooMuch, -2*tooMuch)
 	if schema.Format == "int32" {
 		m.refuse("beyond its format", int64(1)<<31, -int64(1)<<31-1)
 	}
-	numbers := map[string]int64{"zero": 0, "minus one": -1, "the least of its format": -1 << 31, "the most of its format": 1<<31 - 1}
+	numbers := map[string]int64{"zero": 0, "minus one": -1, "the minimum of its format": -1 << 31, "the maximum of its format": 1<<31 - 1}
 	if schema.Minimum != nil {
 		numbers["one below the minimum"], numbers["the minimum"] = int64(*schema.Minimum)-1, int64(*schema.Minimum)
 	}
@@ -198,7 +205,7 @@ func (m *mutations) integers() {
 		numbers["the maximum"], numbers["one above the maximum"] = int64(*schema.Maximum), int64(*schema.Maximum)+1
 	}
 	for _, what := range []string{
-		"zero", "minus one", "the least of its format", "the most of its format",
+		"zero", "minus one", "the minimum of its format", "the maximum of its format",
 		"one below the minimum", "the minimum", "the maximum", "one above the maximum",
 	} {
 		number, ok := numbers[what]
@@ -209,14 +216,14 @@ func (m *mutations) integers() {
 			m.refuse(what, number)
 			continue
 		}
-		m.judge(what, number)
+		m.undetermined(what, number)
 	}
 }
 
 func (m *mutations) lists() {
-	schema := m.site.Schema
-	items, _ := m.site.Value.([]any)
-	item := sample(*schema.Items.Schema)
+	schema := m.location.Schema
+	items, _ := m.location.Value.([]any)
+	item := exampleOf(*schema.Items.Schema)
 	if len(items) > 0 {
 		item = items[0]
 	}
@@ -226,12 +233,13 @@ func (m *mutations) lists() {
 	if schema.MinItems != nil && *schema.MinItems > 0 {
 		m.refuse("fewer items than the minimum", repeat(item, int(*schema.MinItems)-1))
 	} else {
-		m.judge("no items", []any{})
+		m.undetermined("an empty list", []any{})
 	}
 	if schema.XListType != nil && *schema.XListType != "atomic" {
 		m.refuse("an item twice", []any{item, item})
+		m.all[len(m.all)-1].Reported = m.location.Path.Child(1)
 	} else if len(items) > 0 {
-		m.judge("an item twice", []any{item, item})
+		m.undetermined("an item twice", []any{item, item})
 	}
 }
 
@@ -244,8 +252,8 @@ func repeat(item any, times int) []any {
 }
 
 func (m *mutations) maps() {
-	schema := m.site.Schema
-	value := sample(*schema.AdditionalProperties.Schema)
+	schema := m.location.Schema
+	value := exampleOf(*schema.AdditionalProperties.Schema)
 	if schema.MaxProperties != nil {
 		entries := map[string]any{}
 		for i := range int(*schema.MaxProperties) + 1 {
@@ -253,59 +261,58 @@ func (m *mutations) maps() {
 		}
 		m.refuse("more keys than the maximum", entries)
 	}
-	m.judge("no keys", map[string]any{})
-	for _, key := range keys {
-		m.judge(SomeKey, map[string]any{key: value})
+	m.undetermined("an empty map", map[string]any{})
+	for _, key := range oddKeys {
+		m.undetermined(SomeKey, map[string]any{key: value})
 	}
 }
 
 func (m *mutations) objects() {
-	schema, path := m.site.Schema, m.site.Path
-	m.all = append(m.all, Mutation{What: "an unknown field", Path: path.Child("campaignUnknown"), Value: int64(1), Sets: true, Want: Pruned, Present: m.site.Present})
+	schema, path := m.location.Schema, m.location.Path
+	m.all = append(m.all, Mutation{What: "an unknown field", Path: path.Child("campaignUnknown"), Value: int64(1), Sets: true, Want: Pruned, Present: m.location.Present})
 	for _, name := range schema.Required {
 		if schema.Properties[name].Default != nil {
 			continue
 		}
-		m.all = append(m.all, Mutation{What: "left out", Path: path.Child(name), Want: Refused, Present: m.site.Present})
+		m.all = append(m.all, Mutation{What: "absent", Path: path.Child(name), Want: Refused, Present: m.location.Present})
 	}
 	if len(schema.Required) == 0 {
-		m.judge("empty", map[string]any{})
+		m.undetermined("an empty object", map[string]any{})
 	}
 }
 
-// Changes lists changes of what a stored object must not change: the fields whose rules look at the
-// old value.
+// Changes returns changes of immutable fields: those with a rule that uses the old value.
 func Changes(schema Schema, seed map[string]any) []Mutation {
 	var all []Mutation
-	for _, site := range Sites(schema, seed) {
-		for _, rule := range site.Schema.XValidations {
+	for _, location := range Locations(schema, seed) {
+		for _, rule := range location.Schema.XValidations {
 			if strings.Contains(rule.Rule, "oldSelf") {
-				all = append(all, changesOf(site, rule)...)
+				all = append(all, changesOf(location, rule)...)
 			}
 		}
 	}
 	return all
 }
 
-func changesOf(site Site, rule apiextensionsv1.ValidationRule) []Mutation {
+func changesOf(location Location, rule apiextensionsv1.ValidationRule) []Mutation {
 	var all []Mutation
 	if field := strings.TrimPrefix(rule.FieldPath, "."); field != "" {
-		value, present := Get(site.Value, Path{field})
-		site = Site{Path: site.Path.Child(field), Schema: step(site.Schema, field), Value: value, Present: present}
+		value, present := Get(location.Value, Path{field})
+		location = Location{Path: location.Path.Child(field), Schema: schemaOf(location.Schema, field), Value: value, Present: present}
 		if present {
-			all = append(all, Mutation{What: "taken away", Path: site.Path})
+			all = append(all, Mutation{What: "removed", Path: location.Path})
 		} else {
 			value = "campaign000"
-			site.Value = value
+			location.Value = value
 		}
 	}
-	others := enumOf(site.Schema)
-	if text, ok := site.Value.(string); ok && len(others) == 0 {
+	others := enumOf(location.Schema)
+	if text, ok := location.Value.(string); ok && len(others) == 0 {
 		others = []string{text[:len(text)-1] + "0", text[:len(text)-1] + "1", strings.ToUpper(text)}
 	}
 	for _, other := range others {
-		if other != site.Value || !site.Present {
-			all = append(all, Mutation{What: "changed", Path: site.Path, Value: other, Sets: true})
+		if other != location.Value || !location.Present {
+			all = append(all, Mutation{What: "changed", Path: location.Path, Value: other, Sets: true})
 		}
 	}
 	return all

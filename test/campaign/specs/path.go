@@ -8,14 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Path leads to a value in a tree: a string is a field or the key of a map, an int the index of an
-// item.
+// Path is the path of a value: a string is a field or the key of a map, an int the index of a list.
 type Path []any
 
-// Child is the path of what lies below.
+// Child returns the path of a value below.
 func (p Path) Child(step any) Path { return append(slices.Clip(slices.Clone(p)), step) }
 
-// String is the path as the API server writes it in its messages.
+// String returns the path as the API server writes it in messages.
 func (p Path) String() string {
 	var b strings.Builder
 	for _, step := range p {
@@ -32,12 +31,12 @@ func (p Path) String() string {
 	return b.String()
 }
 
-// Covers says whether the other path leads to the same value or to one below it.
+// Covers reports whether the other path equals this one or lies below it.
 func (p Path) Covers(other Path) bool {
 	return len(p) <= len(other) && slices.Equal(p, other[:len(p)])
 }
 
-// Get returns the value at a path, and whether there is one.
+// Get returns the value at a path and whether it exists.
 func Get(tree any, path Path) (any, bool) {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -60,7 +59,7 @@ func Get(tree any, path Path) (any, bool) {
 	return tree, true
 }
 
-// Set puts a value where a path leads. What holds the value has to be there.
+// Set sets the value at a path. Its parent must exist.
 func Set(tree any, path Path, value any) {
 	holder, ok := Get(tree, path[:len(path)-1])
 	if !ok {
@@ -78,7 +77,7 @@ func Set(tree any, path Path, value any) {
 	}
 }
 
-// Remove takes a field out.
+// Remove removes a field.
 func Remove(tree any, path Path) {
 	holder, _ := Get(tree, path[:len(path)-1])
 	if fields, ok := holder.(map[string]any); ok {
@@ -88,5 +87,5 @@ func Remove(tree any, path Path) {
 	}
 }
 
-// Clone copies a tree.
+// Clone returns a deep copy.
 func Clone(tree map[string]any) map[string]any { return runtime.DeepCopyJSON(tree) }

@@ -18,20 +18,20 @@ import (
 // Schema is the structural schema of a value.
 type Schema = apiextensionsv1.JSONSchemaProps
 
-// Kind is a kind of ours: its schema, and specs to begin with.
+// Kind is a Fixpoint kind: its schema and its seeds.
 type Kind struct {
-	// Name is such as AppService.
+	// Name is, for example, AppService.
 	Name string
-	// Schema is that of the whole object.
+	// Schema is the schema of the whole object.
 	Schema Schema
-	// Seeds are objects, of which only the spec is set, by their names.
+	// Seeds holds objects with only a spec, by name.
 	Seeds map[string]map[string]any
 }
 
 //go:embed seeds/*.yaml
 var seeds embed.FS
 
-// Read reads the kinds whose definitions lie in a folder.
+// Read reads the kinds from a folder of CRDs.
 func Read(folder string) ([]Kind, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil {
@@ -57,12 +57,13 @@ func read(file string) (Kind, error) {
 	if err := yaml.UnmarshalStrict(text, &definition); err != nil {
 		return Kind{}, fmt.Errorf("parsing %s: %w", file, err)
 	}
-	if len(definition.Spec.Versions) != 1 {
-		return Kind{}, fmt.Errorf("%s has %d versions: this package knows one", file, len(definition.Spec.Versions))
+	stored := slices.IndexFunc(definition.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+	if stored < 0 {
+		return Kind{}, fmt.Errorf("%s has no storage version", file)
 	}
 	kind := Kind{
 		Name:   definition.Spec.Names.Kind,
-		Schema: *definition.Spec.Versions[0].Schema.OpenAPIV3Schema,
+		Schema: *definition.Spec.Versions[stored].Schema.OpenAPIV3Schema,
 		Seeds:  map[string]map[string]any{},
 	}
 	entries, err := seeds.ReadDir("seeds")
@@ -87,10 +88,10 @@ func read(file string) (Kind, error) {
 	return kind, nil
 }
 
-// SeedNames lists the seeds, always in the same order.
+// SeedNames returns the names of the seeds, sorted.
 func (k Kind) SeedNames() []string { return slices.Sorted(maps.Keys(k.Seeds)) }
 
-// Parse reads YAML. Whole numbers become int64, as in what the API server sends.
+// Parse parses YAML. Integers become int64, as in responses of the API server.
 func Parse(text string) (map[string]any, error) {
 	raw, err := yaml.YAMLToJSON([]byte(text))
 	if err != nil {
@@ -103,27 +104,27 @@ func Parse(text string) (map[string]any, error) {
 	return tree, nil
 }
 
-// isMap says whether the schema is of a map, and not of an object with named fields.
+// isMap reports whether the schema describes a map and not an object with fixed fields.
 func isMap(schema Schema) bool {
 	return schema.AdditionalProperties != nil && schema.AdditionalProperties.Schema != nil
 }
 
 func hasItems(schema Schema) bool { return schema.Items != nil && schema.Items.Schema != nil }
 
-func keepsUnknown(schema Schema) bool {
+func preservesUnknown(schema Schema) bool {
 	return schema.XPreserveUnknownFields != nil && *schema.XPreserveUnknownFields
 }
 
-// valueOf decodes a default or a value of an enum.
-func valueOf(raw apiextensionsv1.JSON) any {
+// decodeValue decodes a default or an enum value.
+func decodeValue(raw apiextensionsv1.JSON) any {
 	var value any
 	if err := utiljson.Unmarshal(raw.Raw, &value); err != nil {
-		panic(fmt.Sprintf("a value in a schema: %v", err)) // the API server has taken it
+		panic(fmt.Sprintf("a value in a schema: %v", err)) // the API server accepts the schema
 	}
 	return value
 }
 
-// enumOf lists the values of an enum of strings.
+// enumOf returns the values of an enum of strings.
 func enumOf(schema Schema) []string {
 	var values []string
 	for _, raw := range schema.Enum {
@@ -135,13 +136,13 @@ func enumOf(schema Schema) []string {
 	return values
 }
 
-// sample is a small value that fits the schema's types. Rules may find it wrong.
-func sample(schema Schema) any {
+// exampleOf returns a small value that matches the schema. Rules can refuse it.
+func exampleOf(schema Schema) any {
 	switch {
 	case schema.Default != nil:
-		return valueOf(*schema.Default)
+		return decodeValue(*schema.Default)
 	case len(schema.Enum) > 0:
-		return valueOf(schema.Enum[0])
+		return decodeValue(schema.Enum[0])
 	case schema.XIntOrString:
 		return int64(1)
 	}
@@ -157,20 +158,20 @@ func sample(schema Schema) any {
 		return true
 	case "array":
 		if hasItems(schema) && schema.MinItems != nil && *schema.MinItems > 0 {
-			return []any{sample(*schema.Items.Schema)}
+			return []any{exampleOf(*schema.Items.Schema)}
 		}
 		return []any{}
 	default:
 		fields := map[string]any{}
 		for _, name := range schema.Required {
-			fields[name] = sample(schema.Properties[name])
+			fields[name] = exampleOf(schema.Properties[name])
 		}
 		return fields
 	}
 }
 
-// step is the schema of what lies below.
-func step(schema Schema, to any) Schema {
+// schemaOf returns the schema of a value below.
+func schemaOf(schema Schema, to any) Schema {
 	switch to := to.(type) {
 	case int:
 		if hasItems(schema) {
@@ -187,8 +188,8 @@ func step(schema Schema, to any) Schema {
 	return Schema{}
 }
 
-// Furnish makes what holds the value at a path, with all that is required beside it.
-func Furnish(schema Schema, tree map[string]any, path Path) {
+// CreateParents creates the parents of the value at a path, with their required fields.
+func CreateParents(schema Schema, tree map[string]any, path Path) {
 	at := Path{}
 	for i, to := range path {
 		holder, ok := Get(tree, at)
@@ -197,15 +198,15 @@ func Furnish(schema Schema, tree map[string]any, path Path) {
 		}
 		if index, isIndex := to.(int); isIndex {
 			if items, isList := holder.([]any); isList && len(items) <= index && i < len(path) {
-				Set(tree, at, append(items, sample(step(schema, to))))
+				Set(tree, at, append(items, exampleOf(schemaOf(schema, to))))
 			}
 		}
-		at, schema = at.Child(to), step(schema, to)
+		at, schema = at.Child(to), schemaOf(schema, to)
 		if i == len(path)-1 {
 			return
 		}
 		if _, there := Get(tree, at); !there {
-			Set(tree, at, sample(schema))
+			Set(tree, at, exampleOf(schema))
 		}
 	}
 }

@@ -12,9 +12,8 @@ import (
 
 const definitions = "../../../config/crd/bases"
 
-// borrowed are the fields whose types come from Kubernetes: seeds set some of what is below them, and
-// mutations go everywhere.
-var borrowed = []string{
+// kubernetesTypes are fields with types of Kubernetes. Seeds set only some of their fields; mutations cover all.
+var kubernetesTypes = []string{
 	"spec.env", "spec.envFrom", "spec.resources", "spec.podSecurityContext", "spec.containerSecurityContext", "spec.scheduling.affinity",
 	"spec.scheduling.tolerations", "spec.scheduling.topologySpreadConstraints", "spec.networkPolicy.ingress.from", "spec.networkPolicy.egress.rules.to",
 }
@@ -31,25 +30,25 @@ func eachKind(t *testing.T, test func(*testing.T, Kind)) {
 	}
 }
 
-func TestSeedsTogetherSetEveryField(t *testing.T) {
+func TestSeedsSetEveryField(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind Kind) {
 		isSet := map[string]bool{}
 		for _, seed := range kind.Seeds {
-			for _, site := range Sites(kind.Schema, seed) {
-				field := index.ReplaceAllString(site.Path.String(), "")
-				isSet[field] = isSet[field] || site.Present
+			for _, location := range Locations(kind.Schema, seed) {
+				field := index.ReplaceAllString(location.Path.String(), "")
+				isSet[field] = isSet[field] || location.Present
 			}
 		}
 		for field, set := range isSet {
-			isBorrowed := slices.ContainsFunc(borrowed, func(path string) bool { return strings.HasPrefix(field, path+".") })
-			if !set && !isBorrowed && !strings.HasSuffix(field, "."+anyKey) {
+			isBorrowed := slices.ContainsFunc(kubernetesTypes, func(path string) bool { return strings.HasPrefix(field, path+".") })
+			if !set && !isBorrowed && !strings.HasSuffix(field, "."+exampleKey) {
 				t.Errorf("no seed sets %s", field)
 			}
 		}
 	})
 }
 
-func TestMutationsReachEveryPlaceAndLeaveSeedsAlone(t *testing.T) {
+func TestMutationsCoverEveryLocation(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind Kind) {
 		g := NewWithT(t)
 		for name, seed := range kind.Seeds {
@@ -64,19 +63,19 @@ func TestMutationsReachEveryPlaceAndLeaveSeedsAlone(t *testing.T) {
 					g.Expect(value).To(BeNil(), "%s", m)
 				}
 			}
-			for _, site := range Sites(kind.Schema, seed) {
-				g.Expect(reached).To(HaveKey(site.Path.String()), "nothing is tried there in %s", name)
+			for _, location := range Locations(kind.Schema, seed) {
+				g.Expect(reached).To(HaveKey(location.Path.String()), "no mutation of %s covers it", name)
 			}
 			g.Expect(seed).To(Equal(before), name)
 		}
 	})
 }
 
-func TestTheSameChanceMakesTheSameSpecs(t *testing.T) {
+func TestGeneratorIsReproducible(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind Kind) {
 		g := NewWithT(t)
 		draw := func() []map[string]any {
-			generator, err := NewGenerator(kind, rand.New(rand.NewPCG(7, 7))) //nolint:gosec // chance has to be repeatable here
+			generator, err := NewGenerator(kind, rand.New(rand.NewPCG(7, 7))) //nolint:gosec // it must be reproducible
 			g.Expect(err).NotTo(HaveOccurred())
 			drawn := []map[string]any{generator.First()}
 			for range 20 {
@@ -89,7 +88,7 @@ func TestTheSameChanceMakesTheSameSpecs(t *testing.T) {
 	})
 }
 
-func TestVariantsAreOfFieldsThatThereAre(t *testing.T) {
+func TestVariantsNameExistingFields(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind Kind) {
 		g := NewWithT(t)
 		variants, err := kind.Variants()

@@ -15,17 +15,17 @@ import (
 //go:embed variants/*.yaml
 var variantFiles embed.FS
 
-// Variants are what the fields of a spec may be, by the kind's meaning and not only by its schema.
+// Variants holds meaningful values of the fields of a spec.
 type Variants struct {
-	// Required fields are never left out, and Fixed ones never change.
+	// Required fields are always set, and Fixed fields never change.
 	Required, Fixed []string
-	// Fields have the values that are chosen from.
+	// Fields holds the possible values of each field.
 	Fields map[string][]any
-	// Bad are differences that make a good spec a bad one.
+	// Bad holds changes that make a valid spec invalid.
 	Bad []map[string]any
 }
 
-// Variants reads those of the kind.
+// Variants returns the variants of the kind.
 func (k Kind) Variants() (Variants, error) {
 	text, err := variantFiles.ReadFile("variants/" + strings.ToLower(k.Name) + ".yaml")
 	if err != nil {
@@ -35,7 +35,7 @@ func (k Kind) Variants() (Variants, error) {
 	if err := yaml.Unmarshal(text, &v); err != nil {
 		return Variants{}, fmt.Errorf("parsing the variants of %s: %w", k.Name, err)
 	}
-	tree, err := Parse(string(text)) // for whole numbers
+	tree, err := Parse(string(text)) // it preserves integers
 	if err != nil {
 		return Variants{}, err
 	}
@@ -50,15 +50,14 @@ func (k Kind) Variants() (Variants, error) {
 	return v, nil
 }
 
-// Generator makes valid specs, the same ones again for the same chance. Rules between fields may find
-// one wrong: then the next is to be asked for.
+// Generator generates random valid specs. Rules between fields can refuse some; then the caller generates another.
 type Generator struct {
 	kind     Kind
 	variants Variants
 	random   *rand.Rand
 }
 
-// NewGenerator makes a generator that draws from the given chance.
+// NewGenerator returns a generator with a source of randomness.
 func NewGenerator(kind Kind, random *rand.Rand) (*Generator, error) {
 	variants, err := kind.Variants()
 	if err != nil {
@@ -67,7 +66,7 @@ func NewGenerator(kind Kind, random *rand.Rand) (*Generator, error) {
 	return &Generator{kind: kind, variants: variants, random: random}, nil
 }
 
-// First makes a spec from nothing.
+// First generates a spec.
 func (g *Generator) First() map[string]any {
 	spec := map[string]any{}
 	for _, name := range g.names() {
@@ -76,7 +75,7 @@ func (g *Generator) First() map[string]any {
 	return spec
 }
 
-// Next makes another one of a spec, as a user edits: a few fields, or now and then all of them.
+// Next changes a few fields of a spec, like a user, and sometimes all.
 func (g *Generator) Next(spec map[string]any) map[string]any {
 	const all = 8
 	next := runtime.DeepCopyJSON(spec)
@@ -91,7 +90,7 @@ func (g *Generator) Next(spec map[string]any) map[string]any {
 	return next
 }
 
-// Bad makes a spec that is wrong of one that is good, and says what is.
+// Bad returns an invalid spec and its differences from a valid one.
 func (g *Generator) Bad(spec map[string]any) (map[string]any, map[string]any) {
 	bad := runtime.DeepCopyJSON(spec)
 	difference := g.variants.Bad[g.random.IntN(len(g.variants.Bad))]
@@ -107,7 +106,7 @@ func (g *Generator) Bad(spec map[string]any) (map[string]any, map[string]any) {
 
 func (g *Generator) names() []string { return slices.Sorted(maps.Keys(g.variants.Fields)) }
 
-// draw chooses a value of a field, or leaves it out, and moves what in it is a number or a choice.
+// draw sets or removes a field and varies the numbers and enums in it.
 func (g *Generator) draw(spec map[string]any, name string) {
 	delete(spec, name)
 	if !slices.Contains(g.variants.Required, name) && g.random.IntN(2) == 0 {
@@ -116,23 +115,23 @@ func (g *Generator) draw(spec map[string]any, name string) {
 	values := g.variants.Fields[name]
 	spec[name] = runtime.DeepCopyJSONValue(values[g.random.IntN(len(values))])
 	tree := map[string]any{"spec": spec}
-	for _, site := range Sites(g.kind.Schema, tree) {
-		if site.Present && len(site.Path) > 1 && site.Path[1] == name && !slices.Contains(g.variants.Fixed, name) && g.random.IntN(4) == 0 {
-			g.move(tree, site)
+	for _, location := range Locations(g.kind.Schema, tree) {
+		if location.Present && len(location.Path) > 1 && location.Path[1] == name && !slices.Contains(g.variants.Fixed, name) && g.random.IntN(4) == 0 {
+			g.adjust(tree, location)
 		}
 	}
 }
 
-// move puts another value there that the schema allows, near its bounds or anywhere between them.
-func (g *Generator) move(tree map[string]any, site Site) {
-	schema := site.Schema
+// adjust sets another value that the schema allows, at or between its bounds.
+func (g *Generator) adjust(tree map[string]any, location Location) {
+	schema := location.Schema
 	switch {
 	case schema.Type == "integer" && schema.Minimum != nil && schema.Maximum != nil:
 		least, most := int64(*schema.Minimum), int64(*schema.Maximum)
 		choices := []int64{least, most, least + g.random.Int64N(most-least+1)}
-		Set(tree, site.Path, choices[g.random.IntN(len(choices))])
-	case len(site.Path) == 2 && len(schema.Enum) > 0:
+		Set(tree, location.Path, choices[g.random.IntN(len(choices))])
+	case len(location.Path) == 2 && len(schema.Enum) > 0:
 		values := enumOf(schema)
-		Set(tree, site.Path, values[g.random.IntN(len(values))])
+		Set(tree, location.Path, values[g.random.IntN(len(values))])
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/term"
 )
 
-// display writes for a person: on a terminal, what changes is redrawn in place;
-// elsewhere, such as in the log of a CI run, each change is a line of its own.
+// display writes progress and the table. On a terminal it redraws in place; elsewhere,
+// such as in a CI log, it prints one line per change.
 type display struct {
 	out      io.Writer
 	width    func() int
 	terminal bool
-	// drawn is how many lines the next drawing replaces.
+	// drawn is the number of lines that the next drawing replaces.
 	drawn int
-	// last is what stands in them.
+	// last holds those lines.
 	last []string
 }
 
@@ -38,7 +38,7 @@ func newDisplay(out *os.File) *display {
 	return d
 }
 
-// progress shows what is being done, in the place of what was done before.
+// progress shows the current activity and replaces the previous one.
 func (d *display) progress(line string) {
 	if !d.terminal {
 		fmt.Fprintln(d.out, line)
@@ -47,20 +47,29 @@ func (d *display) progress(line string) {
 	d.replace([]string{cut(line, d.width())})
 }
 
-// endProgress leaves the last progress line where it is.
+// endProgress keeps the last progress line.
 func (d *display) endProgress() { d.drawn, d.last = 0, nil }
 
-// line writes something that stays.
+// line writes a line that stays.
 func (d *display) line(text string) {
 	d.replace(nil)
 	fmt.Fprintln(d.out, text)
 }
 
-// keep writes what has been drawn for good, and goes on below.
+// keep keeps what has been drawn and continues below it.
 func (d *display) keep() { d.endProgress() }
 
-// table shows the rows. Elsewhere than on a terminal it writes only the rows that
-// are not as they were, and no ages, which always change.
+// whole prints the whole table, as it is at the end.
+func (d *display) whole(rows []row, now time.Time) {
+	if d.terminal {
+		d.table(rows, now)
+		return
+	}
+	fmt.Fprintln(d.out, strings.Join(render(rows, now, 0), "\n"))
+}
+
+// table shows the rows. Without a terminal it prints only the rows that changed, and no
+// ages, because they always change.
 func (d *display) table(rows []row, now time.Time) {
 	if d.terminal {
 		d.replace(render(rows, now, d.width()))
@@ -79,17 +88,17 @@ func (d *display) table(rows []row, now time.Time) {
 	d.last = lines
 }
 
-// squeeze takes out the padding, which depends on other rows.
+// squeeze removes the padding, which depends on other rows.
 func squeeze(line string) string { return strings.Join(strings.Fields(line), " ") }
 
 func (d *display) replace(lines []string) {
-	// Drawing what is there already would only flicker.
+	// Redrawing identical lines would flicker.
 	if !d.terminal || d.drawn > 0 && slices.Equal(lines, d.last) {
 		return
 	}
 	var b strings.Builder
 	if d.drawn > 0 {
-		// Up to the first line that was drawn, and clear from there on.
+		// Move up to the first drawn line and clear everything below.
 		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", d.drawn)
 	}
 	for _, line := range lines {

@@ -1,7 +1,7 @@
-// Command run shows Fixpoint at work: it brings up a local cluster from source,
-// runs the manager against it, applies the samples, shows them on their way to
-// Ready, says what to try, and stays up until it is interrupted. Then nothing is
-// left of it. No kubeconfig of the user is read or written.
+// Command run starts a local cluster from source, runs the manager against it, applies
+// the samples, shows a table of their Ready conditions, and suggests commands to try. It
+// runs until it is interrupted, and then stops and removes everything. It neither reads
+// nor writes your kubeconfig.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
-// options are the command line.
+// options are the command-line flags.
 type options struct {
 	root       string
 	samples    []string
@@ -42,7 +42,7 @@ func main() {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	// A second interrupt, by somebody who does not want to wait, has its usual effect.
+	// A second interrupt terminates the process immediately.
 	context.AfterFunc(ctx, cancel)
 	go endWithGoRun(cancel)
 
@@ -52,7 +52,7 @@ func main() {
 	case ctx.Err() == nil:
 		fmt.Fprintf(os.Stderr, "\n%v\n", err)
 		os.Exit(1)
-	case o.untilReady: // an interrupt, which is the usual end otherwise
+	case o.untilReady: // interrupted before all were Ready; without -until-ready an interrupt is the normal exit
 		os.Exit(130)
 	}
 }
@@ -61,26 +61,26 @@ func parse(args []string) (options, error) {
 	o := options{}
 	var samples string
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
-	flags.StringVar(&o.root, "root", "", "folder of the project; by default found from the working directory upwards")
-	flags.StringVar(&samples, "samples", "", "files and folders to apply, separated by commas or spaces; more may follow as arguments (default config/samples)")
-	flags.StringVar(&o.crds, "crds", "", "file or folder of the CustomResourceDefinitions (default config/crd)")
-	flags.StringVar(&o.role, "role", "", "file with the manager's ClusterRole; if it does not exist, the manager may do anything (default config/rbac/role.yaml)")
-	flags.StringVar(&o.manager, "manager", "", "program to run as the manager; by default cmd/manager is built")
-	flags.IntVar(&o.nodes, "nodes", 3, "how many nodes are simulated")
-	flags.BoolVar(&o.untilReady, "until-ready", false, "end as soon as all resources are Ready, and fail if they are not in time")
-	flags.DurationVar(&o.timeout, "timeout", 3*time.Minute, "how long -until-ready waits, after the samples are applied")
-	flags.BoolVar(&o.buildOnly, "build-only", false, "build the local cluster's programs, and no more")
+	flags.StringVar(&o.root, "root", "", "root directory of the project (default: searched upwards from the working directory)")
+	flags.StringVar(&samples, "samples", "", "files and directories to apply, separated by commas or spaces; arguments are added to them (default config/samples)")
+	flags.StringVar(&o.crds, "crds", "", "file or directory with the CustomResourceDefinitions (default config/crd)")
+	flags.StringVar(&o.role, "role", "", "file with the manager's ClusterRole; without it, the manager is bound to cluster-admin (default config/rbac/role.yaml)")
+	flags.StringVar(&o.manager, "manager", "", "manager binary to run (default: build cmd/manager)")
+	flags.IntVar(&o.nodes, "nodes", 3, "number of simulated nodes")
+	flags.BoolVar(&o.untilReady, "until-ready", false, "exit with code 0 once all resources are Ready, or with code 1 after -timeout")
+	flags.DurationVar(&o.timeout, "timeout", 3*time.Minute, "how long -until-ready waits after the samples are applied")
+	flags.BoolVar(&o.buildOnly, "build-only", false, "build the binaries of the local cluster and exit")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	if o.nodes < 1 {
-		return o, fmt.Errorf("-nodes is %d: a pod needs at least one", o.nodes)
+		return o, fmt.Errorf("-nodes is %d: it must be at least 1", o.nodes)
 	}
 	o.samples = append(split(samples), flags.Args()...)
 	return o, o.complete()
 }
 
-// complete fills in what is found by the project's root.
+// complete sets defaults that depend on the root of the project.
 func (o *options) complete() error {
 	if o.root == "" {
 		root, err := findRoot()
@@ -125,13 +125,13 @@ func run(ctx context.Context, o options) (err error) {
 		say.line("stopping the local cluster")
 		err = errors.Join(err, c.Stop())
 	}()
-	beside, err := startOutside()
+	external, err := startExternal()
 	if err != nil {
 		return err
 	}
-	defer beside.stop()
-	say.line("the fake cloud: " + beside.endpoint.URL + " (open it in a browser)")
-	m, err := startManager(ctx, c, o, beside, say)
+	defer external.stop()
+	say.line("fake cloud: " + external.endpoint.URL + " (open it in a browser)")
+	m, err := startManager(ctx, c, o, external, say)
 	if err != nil {
 		return err
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
-// managerUser is whom the API server knows the manager as.
+// managerUser is the user name of the manager.
 const managerUser = "fixpoint-manager"
 
-// managerGrace is how long the manager may take to end by itself.
+// managerGrace is how long the manager may take to stop.
 const managerGrace = 5 * time.Second
 
 // manager is the running manager.
@@ -29,7 +29,7 @@ type manager struct {
 	log     string
 }
 
-func startManager(ctx context.Context, c *cluster.Cluster, o options, beside *outside, say *display) (*manager, error) {
+func startManager(ctx context.Context, c *cluster.Cluster, o options, external *externalServices, say *display) (*manager, error) {
 	program := o.manager
 	if program == "" {
 		say.progress("building the manager")
@@ -48,7 +48,7 @@ func startManager(ctx context.Context, c *cluster.Cluster, o options, beside *ou
 	}
 	m := &manager{log: filepath.Join(c.Dir(), "manager.log")}
 	say.progress("starting the manager")
-	arguments := append(beside.flags(),
+	arguments := append(external.flags(),
 		"--kubeconfig="+kubeconfig,
 		"--metrics-bind-address=0",
 		"--health-probe-bind-address=0",
@@ -58,11 +58,11 @@ func startManager(ctx context.Context, c *cluster.Cluster, o options, beside *ou
 	if err != nil {
 		return nil, err
 	}
-	say.line("the manager's log: " + m.log)
+	say.line("manager log: " + m.log)
 	return m, nil
 }
 
-// managerEnvironment has neither the user's home nor KUBECONFIG in it.
+// managerEnvironment contains neither the user's home directory nor KUBECONFIG.
 func managerEnvironment(dir string) []string {
 	return []string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/bin:/bin"}
 }
@@ -71,7 +71,7 @@ func buildManager(ctx context.Context, root, dir string) (string, error) {
 	program := filepath.Join(dir, "manager")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/manager")
 	cmd.Dir = root
-	// Without cgo it shares the packages that the local cluster is built of.
+	// Without cgo, packages that are built for the local cluster are reused.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the manager: %w\n%s", err, output)
@@ -81,7 +81,7 @@ func buildManager(ctx context.Context, root, dir string) (string, error) {
 
 func (m *manager) stop() { _ = m.process.Stop(managerGrace) }
 
-// explain adds the end of the manager's log to an error that it may have caused.
+// explain adds the tail of the manager's log to an error.
 func (m *manager) explain(err error) error {
 	if err == nil || errors.Is(err, errManagerEnded) || errors.Is(err, context.Canceled) {
 		return err
@@ -89,23 +89,23 @@ func (m *manager) explain(err error) error {
 	return m.process.Failure(err)
 }
 
-// grant gives the manager the role that is generated for it, so that a right that
-// is missing there shows here.
+// grant binds the manager to its generated ClusterRole, so that a missing permission
+// shows here.
 func grant(ctx context.Context, c *cluster.Cluster, roleFile string, say *display) error {
 	clientset, err := kubernetes.NewForConfig(c.Admin())
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	role, err := readRole(roleFile)
 	if errors.Is(err, os.ErrNotExist) {
-		say.line("no " + roleFile + ": the manager may do anything")
+		say.line(roleFile + " does not exist: binding the manager to cluster-admin")
 		return bind(ctx, clientset, "cluster-admin")
 	}
 	if err != nil {
 		return err
 	}
 	if _, err := clientset.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("making the manager's role: %w", err)
+		return fmt.Errorf("creating the manager's ClusterRole: %w", err)
 	}
 	return bind(ctx, clientset, role.Name)
 }
@@ -113,11 +113,11 @@ func grant(ctx context.Context, c *cluster.Cluster, roleFile string, say *displa
 func readRole(file string) (*rbacv1.ClusterRole, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("reading the manager's role: %w", err)
+		return nil, fmt.Errorf("reading the manager's ClusterRole: %w", err)
 	}
 	role := &rbacv1.ClusterRole{}
 	if err := yaml.UnmarshalStrict(content, role); err != nil {
-		return nil, fmt.Errorf("reading the manager's role from %s: %w", file, err)
+		return nil, fmt.Errorf("parsing the manager's ClusterRole in %s: %w", file, err)
 	}
 	return role, nil
 }
@@ -129,7 +129,7 @@ func bind(ctx context.Context, clientset kubernetes.Interface, role string) erro
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: managerUser}},
 	}
 	if _, err := clientset.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("giving the manager its role: %w", err)
+		return fmt.Errorf("binding the manager's ClusterRole: %w", err)
 	}
 	return nil
 }

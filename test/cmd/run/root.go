@@ -12,7 +12,7 @@ import (
 
 const projectModule = "github.com/fixpoint-dev/fixpoint"
 
-// findRoot finds the project from the working directory upwards.
+// findRoot searches for the root of the project, upwards from the working directory.
 func findRoot() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -24,19 +24,18 @@ func findRoot() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("finding the project: its go.mod is neither in %s nor above", wd)
+			return "", fmt.Errorf("finding the project: neither %s nor a parent directory contains its go.mod", wd)
 		}
 	}
 }
 
-// split takes a list as a person may write it.
+// split splits a list at commas and spaces.
 func split(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// endWithGoRun ends this program when the `go run` that started it is gone: that
-// one passes an interrupt on, but not a SIGTERM, and would leave a whole cluster
-// behind.
+// endWithGoRun calls end when the `go run` that started this process exits: go run
+// forwards SIGINT but not SIGTERM, which would leave the cluster running.
 func endWithGoRun(end func()) {
 	parent := os.Getppid()
 	name, err := os.ReadFile("/proc/" + strconv.Itoa(parent) + "/comm")

@@ -12,10 +12,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
-// surroundings are what a cluster usually has beside Kubernetes itself.
+// ingressClass is the default IngressClass, which most clusters have.
 //
-//go:embed surroundings.yaml
-var surroundings string
+//go:embed ingressclass.yaml
+var ingressClass string
 
 // applySamples applies files as a user would, with kubectl.
 func applySamples(ctx context.Context, c *cluster.Cluster, o options, say *display) error {
@@ -24,7 +24,7 @@ func applySamples(ctx context.Context, c *cluster.Cluster, o options, say *displ
 		return err
 	}
 	k := kubectl{program: c.Kubectl(), kubeconfig: kubeconfig, home: c.Dir()}
-	if _, err := k.run(ctx, surroundings, "apply", "--server-side", "-f", "-"); err != nil {
+	if _, err := k.run(ctx, ingressClass, "apply", "--server-side", "-f", "-"); err != nil {
 		return err
 	}
 	for _, sample := range o.samples {
@@ -38,7 +38,7 @@ func applySamples(ctx context.Context, c *cluster.Cluster, o options, say *displ
 	return nil
 }
 
-// sourceFlag lets a folder's kustomization say what of it is to be applied.
+// sourceFlag selects kustomize for a directory with a kustomization.
 func sourceFlag(path string) string {
 	if _, err := os.Stat(filepath.Join(path, "kustomization.yaml")); err == nil {
 		return "-k"
@@ -46,7 +46,7 @@ func sourceFlag(path string) string {
 	return "-f"
 }
 
-// kubectl runs the cluster's own kubectl, apart from all settings of the user.
+// kubectl runs the kubectl of the local cluster without the user's settings.
 type kubectl struct {
 	program, kubeconfig, home string
 }

@@ -13,14 +13,14 @@ import (
 
 var (
 	errNotReady     = errors.New("not all resources became Ready in time")
-	errManagerEnded = errors.New("the manager ended")
+	errManagerEnded = errors.New("the manager exited")
 )
 
-// refreshInterval is how often the table is brought up to date.
+// refreshInterval is how often the table is refreshed.
 const refreshInterval = 250 * time.Millisecond
 
-// show keeps the table up to date until ctx ends, or, with -until-ready, until all
-// resources are Ready.
+// show refreshes the table until ctx is done. With -until-ready it returns once all
+// resources are Ready, or prints the whole table and returns errNotReady after the timeout.
 func show(ctx context.Context, c *cluster.Cluster, m *manager, o options, say *display) error {
 	defer say.keep()
 	resources, err := newLister(c.Admin())
@@ -52,17 +52,18 @@ func show(ctx context.Context, c *cluster.Cluster, m *manager, o options, say *d
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timeout:
+			say.whole(rows, time.Now())
 			return errNotReady
 		case <-m.process.Ended():
 			return m.process.Failure(errManagerEnded)
 		case <-c.Ended(cluster.APIServer):
-			return errors.New("the API server ended")
+			return errors.New("the API server exited")
 		case <-ticker.C:
 		}
 	}
 }
 
-// hint says what to do with what is running.
+// hint prints commands to try on the running cluster.
 func hint(c *cluster.Cluster, m *manager, objects []unstructured.Unstructured, say *display) error {
 	kubeconfig, err := c.Kubeconfig(cluster.Admin, cluster.Masters)
 	if err != nil {
@@ -73,15 +74,15 @@ func hint(c *cluster.Cluster, m *manager, objects []unstructured.Unstructured, s
 	return nil
 }
 
-// suggested is an AppService to try things on. One whose replicas are its own, not
-// an autoscaler's, is best: scaling it by hand is then a drift.
+// suggested returns an AppService for the commands to try. It prefers one that sets
+// spec.replicas: with an autoscaler, scaling the Deployment by hand is no drift.
 func suggested(objects []unstructured.Unstructured) *unstructured.Unstructured {
 	var found *unstructured.Unstructured
 	for i, object := range objects {
 		if object.GetKind() != "AppService" {
 			continue
 		}
-		if _, fixed, _ := unstructured.NestedInt64(object.Object, "spec", "replicas"); fixed {
+		if _, isSet, _ := unstructured.NestedInt64(object.Object, "spec", "replicas"); isSet {
 			return &objects[i]
 		}
 		if found == nil {
@@ -93,29 +94,29 @@ func suggested(objects []unstructured.Unstructured) *unstructured.Unstructured {
 
 func hints(kubectl, kubeconfig, log string, app *unstructured.Unstructured) string {
 	text := fmt.Sprintf(`
-All are Ready. In another terminal:
+All resources are Ready. In another terminal:
 
   export KUBECONFIG=%s
   alias kubectl=%s
 `, kubeconfig, kubectl)
 	if app != nil {
-		text += tries(app.GetNamespace(), app.GetName())
+		text += examples(app.GetNamespace(), app.GetName())
 	}
 	return text + fmt.Sprintf(`
-The manager's log is %s
-Ctrl-C stops everything and removes it.
+Manager log: %s
+Ctrl-C stops and removes everything.
 `, log)
 }
 
-func tries(namespace, name string) string {
+func examples(namespace, name string) string {
 	return fmt.Sprintf(`
-Change something by hand, and see it put back:
+Change or delete a child; the manager reverts it:
 
   1. kubectl -n %[1]s scale deployment %[2]s --replicas=7
   2. kubectl -n %[1]s set image deployment %[2]s '*=example.com/other:1'
   3. kubectl -n %[1]s delete service %[2]s
 
-Who did it, and what was done about it:
+See who changed what:
 
   kubectl -n %[1]s events --for appservice/%[2]s
   kubectl -n %[1]s get appservice %[2]s -o yaml | grep -A 100 drifts:

@@ -19,18 +19,18 @@ import (
 
 const group = "fixpoint.dev"
 
-// row is what the table shows of one resource.
+// row is one resource in the table.
 type row struct {
 	kind, namespace, name         string
 	ready, reason, phase, message string
 	created                       time.Time
-	// current tells whether ready is about the spec as it is now.
+	// current reports whether the Ready condition observed the current generation.
 	current bool
 }
 
 func (r row) isReady() bool { return r.current && r.ready == string(metav1.ConditionTrue) }
 
-// lister lists all resources of the group, whichever kinds the cluster has of it.
+// lister lists the resources of all kinds in the group.
 type lister struct {
 	client    dynamic.Interface
 	resources []schema.GroupVersionResource
@@ -39,11 +39,11 @@ type lister struct {
 func newLister(config *rest.Config) (*lister, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	lists, err := discoverer.ServerPreferredResources()
 	if err != nil {
@@ -113,7 +113,7 @@ func allReady(rows []row) bool {
 	return len(rows) > 0 && !slices.ContainsFunc(rows, func(r row) bool { return !r.isReady() })
 }
 
-// render lays the rows out in columns, cut off at the width; 0 is no limit.
+// render formats the rows as columns and truncates lines at width; 0 means no limit.
 func render(rows []row, now time.Time, width int) []string {
 	cells := [][]string{{"KIND", "NAMESPACE/NAME", "READY", "REASON", "PHASE", "AGE", "MESSAGE"}}
 	for _, r := range rows {

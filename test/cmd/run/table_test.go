@@ -30,7 +30,7 @@ status:
   - {type: Ready, status: "True", reason: Ready, message: "all is well", observedGeneration: 2}
 `
 
-func TestARowShowsTheReadyCondition(t *testing.T) {
+func TestRowShowsReadyCondition(t *testing.T) {
 	g := NewWithT(t)
 	r := rowOf(object(t, ready))
 	g.Expect(r).To(Equal(row{
@@ -39,24 +39,24 @@ func TestARowShowsTheReadyCondition(t *testing.T) {
 	}))
 }
 
-func TestOnlyWhatIsReadyForItsCurrentSpecCounts(t *testing.T) {
+func TestAllReadyRequiresCurrentGeneration(t *testing.T) {
 	for name, test := range map[string]struct {
 		text string
 		all  bool
 	}{
-		"ready":                {ready, true},
-		"ready for an old one": {strings.Replace(ready, "generation: 2}", "generation: 3}", 1), false},
-		"not ready":            {strings.Replace(ready, `Ready, status: "True"`, `Ready, status: "False"`, 1), false},
-		"not seen yet":         {"kind: AppService\nmetadata: {name: web, generation: 1}", false},
+		"ready":                       {ready, true},
+		"ready for an old generation": {strings.Replace(ready, "generation: 2}", "generation: 3}", 1), false},
+		"not ready":                   {strings.Replace(ready, `Ready, status: "True"`, `Ready, status: "False"`, 1), false},
+		"no status":                   {"kind: AppService\nmetadata: {name: web, generation: 1}", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(allReady([]row{rowOf(object(t, test.text))})).To(Equal(test.all))
 		})
 	}
-	NewWithT(t).Expect(allReady(nil)).To(BeFalse(), "nothing is not everything")
+	NewWithT(t).Expect(allReady(nil)).To(BeFalse(), "no resources")
 }
 
-func TestTheTableIsCutAtTheTerminalsWidth(t *testing.T) {
+func TestTableIsTruncatedAtTerminalWidth(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1000, 0)
 	lines := render([]row{{kind: "AppService", namespace: "default", name: "web", ready: "False", message: "first\nsecond", created: now.Add(-90 * time.Second)}}, now, 0)
@@ -69,7 +69,7 @@ func TestTheTableIsCutAtTheTerminalsWidth(t *testing.T) {
 	}
 }
 
-func TestAwayFromATerminalOnlyChangesAreWritten(t *testing.T) {
+func TestTableWithoutTerminalPrintsOnlyChanges(t *testing.T) {
 	g := NewWithT(t)
 	var out bytes.Buffer
 	d := &display{out: &out}
@@ -84,9 +84,13 @@ func TestAwayFromATerminalOnlyChangesAreWritten(t *testing.T) {
 	d.table([]row{shop, web}, time.Unix(9, 0))
 	g.Expect(strings.Count(out.String(), "\n")).To(Equal(1), out.String())
 	g.Expect(out.String()).To(ContainSubstring("default/web"))
+
+	out.Reset()
+	d.whole([]row{shop, web}, time.Unix(9, 0))
+	g.Expect(strings.Count(out.String(), "\n")).To(Equal(3), out.String())
 }
 
-func TestOnATerminalTheTableIsRedrawnInPlace(t *testing.T) {
+func TestTableOnTerminalIsRedrawnInPlace(t *testing.T) {
 	g := NewWithT(t)
 	var out bytes.Buffer
 	d := &display{out: &out, terminal: true, width: func() int { return 80 }}
@@ -96,13 +100,13 @@ func TestOnATerminalTheTableIsRedrawnInPlace(t *testing.T) {
 	g.Expect(out.String()).NotTo(ContainSubstring("\x1b"))
 	out.Reset()
 	d.table([]row{web}, time.Unix(1, 0))
-	g.Expect(out.String()).To(BeEmpty(), "nothing has changed")
+	g.Expect(out.String()).To(BeEmpty(), "no row changed")
 	web.ready = "True"
 	d.table([]row{web}, time.Unix(1, 0))
 	g.Expect(out.String()).To(HavePrefix("\x1b[2A\r\x1b[J"))
 }
 
-func TestTheSuggestionIsOneThatCanBeScaled(t *testing.T) {
+func TestSuggestedPrefersFixedReplicas(t *testing.T) {
 	g := NewWithT(t)
 	autoscaled := object(t, "kind: AppService\nmetadata: {name: shop, generation: 1}")
 	fixed := object(t, "kind: AppService\nmetadata: {name: web, generation: 1}")
@@ -114,7 +118,7 @@ func TestTheSuggestionIsOneThatCanBeScaled(t *testing.T) {
 	g.Expect(hints("kubectl", "config", "log", &fixed)).To(ContainSubstring("delete service web"))
 }
 
-func TestWrongFlagsSayWhatIsWrong(t *testing.T) {
+func TestParseRejectsInvalidFlags(t *testing.T) {
 	g := NewWithT(t)
 	_, err := parse([]string{"-nodes", "0"})
 	g.Expect(err).To(MatchError(ContainSubstring("-nodes is 0")))

@@ -13,24 +13,24 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// callTimeout is for one call, a new connection included.
+// callTimeout limits one call, including a new connection.
 const callTimeout = 20 * time.Second
 
-// report is what the client found. The tests read it as JSON.
+// report is the result of the client's calls.
 type report struct {
-	// Calls is how many calls there were.
+	// Calls is the number of calls.
 	Calls int `json:"calls"`
-	// Failures are those that failed: when, and why.
+	// Failures lists the failed calls with time and error.
 	Failures []string `json:"failures,omitempty"`
-	// Pods says how many calls each pod answered.
+	// Pods counts the responses by pod.
 	Pods map[string]int `json:"pods"`
-	// Last is the last answer.
+	// Last is the last response.
 	Last json.RawMessage `json:"last,omitempty"`
-	// Server is what the MCP server calls itself.
+	// Server is the name that the MCP server reports.
 	Server string `json:"server,omitempty"`
 }
 
-// client does what it is asked over HTTP:
+// client sends requests to other pods. Its own API:
 //
 //	GET /call?url=U            one session with one call
 //	GET /get?url=U             one GET of a web application
@@ -39,8 +39,8 @@ type report struct {
 //	                           (one for all calls, without a session if the server can),
 //	                           get
 //	GET /scrape?address=A&name=N&ca=C   the metrics at the address, as N by the authority C
-//	GET /report                what the load found so far
-//	GET /stop                  ends the load, and says what it found
+//	GET /report                the results of the load so far
+//	GET /stop                  stops the load and returns its results
 type client struct {
 	mu     sync.Mutex
 	cancel context.CancelFunc
@@ -102,8 +102,7 @@ func (c *client) load(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, report{})
 }
 
-// pause between calls: fast enough to meet every gap, slow enough not to be the load
-// that the tests measure by.
+// betweenCalls is short enough to notice gaps and long enough not to load the node.
 const betweenCalls = 20 * time.Millisecond
 
 func (c *client) repeat(ctx context.Context, call *caller) {
@@ -114,7 +113,7 @@ func (c *client) repeat(ctx context.Context, call *caller) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			// A call that has begun is ended, so that stopping is no failure.
+			// The current call completes, so that stopping causes no failure.
 			c.record(call.do(context.WithoutCancel(ctx)))
 		}
 	}
@@ -141,7 +140,7 @@ func (c *client) record(result json.RawMessage, server string, err error) {
 	}
 	var a answer
 	if err := json.Unmarshal(result, &a); err != nil {
-		c.found.Failures = append(c.found.Failures, fmt.Sprintf("no answer of ours: %s", result))
+		c.found.Failures = append(c.found.Failures, fmt.Sprintf("unexpected response: %s", result))
 		return
 	}
 	if c.found.Pods == nil {
@@ -163,17 +162,17 @@ func (c *client) snapshot() report {
 	return found
 }
 
-// caller makes one call after the other.
+// caller sends calls sequentially.
 type caller struct {
 	url string
-	// version is of the protocol; "" is the newest.
+	// version is the protocol version; empty means the latest.
 	version   string
 	transport http.RoundTripper
 	call      func(ctx context.Context, c *caller) (json.RawMessage, string, error)
 	session   *mcp.ClientSession
 }
 
-// withSessions is the last version of the protocol that knows sessions.
+// withSessions is the last protocol version with sessions.
 const withSessions = "2025-11-25"
 
 var kinds = map[string]func(url string) *caller{
@@ -197,7 +196,7 @@ func (c *caller) end() {
 	}
 }
 
-// inNewSession is a whole life of a session: a new connection, the handshake, a call.
+// inNewSession opens a connection and a session for a single call.
 func inNewSession(ctx context.Context, c *caller) (json.RawMessage, string, error) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
@@ -237,7 +236,7 @@ func count(ctx context.Context, session *mcp.ClientSession) (json.RawMessage, st
 	}
 	content, err := json.Marshal(result.StructuredContent)
 	if err != nil {
-		return nil, "", fmt.Errorf("reading the answer: %w", err)
+		return nil, "", fmt.Errorf("encoding the result: %w", err)
 	}
 	name := ""
 	if initialized := session.InitializeResult(); initialized != nil && initialized.ServerInfo != nil {
@@ -251,7 +250,7 @@ func get(ctx context.Context, c *caller) (json.RawMessage, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	// A connection of its own: the next one may go to another pod.
+	// Without keep-alive, the next request can reach another pod.
 	request.Close = true
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 	"sync"
 )
 
-// kept sends everything but streams over one connection, until the server closes it:
-// that is what a session needs in a pod that is on its way out. The transport of the
-// standard library gives a connection up too when it hears 50 ms late that a request was
-// written, which is often on a machine that has a lot else to do.
+// kept sends all requests except streams over one connection until the server closes it, as a session in a terminating
+// pod needs. The transport of the standard library also closes a connection when it learns 50 ms late that a request was
+// written, which happens on busy machines.
 type kept struct {
 	streams http.RoundTripper
 
@@ -43,7 +42,7 @@ func (k *kept) exchange(request *http.Request) (*http.Response, error) {
 		}
 		k.conn, k.reader = conn, bufio.NewReader(conn)
 	}
-	deadline, _ := request.Context().Deadline() // The zero time is none.
+	deadline, _ := request.Context().Deadline() // the zero time means no deadline
 	if err := k.conn.SetDeadline(deadline); err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// Command subject is what runs in the pods of the end-to-end tests, one program for
-// all parts: a web application, MCP servers of each transport, and a client of them.
+// Command subject is the program in the pods of the end-to-end tests: a web application, MCP servers of each transport,
+// and a client.
 package main
 
 import (
@@ -36,8 +36,7 @@ func main() {
 	}
 }
 
-// chosen is the role that the command line names. Called npx, the program stands in
-// for a Node image that runs a server on its standard input and output.
+// chosen returns the role from the command line. Called as npx, the program acts as a stdio server in a Node image.
 func chosen() (func(context.Context) error, error) {
 	name := "stdio"
 	if filepath.Base(os.Args[0]) != "npx" {
@@ -53,13 +52,13 @@ func chosen() (func(context.Context) error, error) {
 	return role, nil
 }
 
-// pause holds a pod's namespaces.
+// pause keeps a pod's namespaces.
 func pause(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// port is what the environment says, or else the usual one.
+// port returns the port in the environment, or the default.
 func port(usual string) string {
 	if p := os.Getenv("PORT"); p != "" {
 		return ":" + p
@@ -67,8 +66,8 @@ func port(usual string) string {
 	return ":" + usual
 }
 
-// serve serves until ctx ends, goes on for a while, since not everybody knows at once,
-// and then lets what is under way come to its end.
+// serve serves until ctx is done, continues for a while because endpoints are removed with a delay, and then completes the
+// requests in progress.
 func serve(ctx context.Context, address string, handler http.Handler, goOn time.Duration) error {
 	server := &http.Server{Addr: address, Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)

@@ -9,8 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// answer is what every tool gives back: who answered, and the how manieth call of
-// its session this was, which only whoever has the session knows.
+// answer is the result of the tool: the pod, and the number of calls in the session.
 type answer struct {
 	Pod    string `json:"pod"`
 	Calls  int64  `json:"calls"`
@@ -19,7 +18,7 @@ type answer struct {
 
 type nothing struct{}
 
-// newServer is a server for one session.
+// newServer returns a server for one session.
 func newServer() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "subject", Version: "1.0.0"}, nil)
 	var calls atomic.Int64
@@ -42,8 +41,7 @@ func serveStdio(ctx context.Context) error {
 func serveStreamable(ctx context.Context) error {
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return newServer() }, &mcp.StreamableHTTPOptions{
 		Stateless: os.Getenv("STATELESS") != "",
-		// The end of a stream comes after the answer, and a client that is quick opens
-		// another connection meanwhile.
+		// A stream ends after its response, and a fast client opens another connection in between.
 		JSONResponse: true,
 	})
 	return serve(ctx, port("8080"), handler, 0)

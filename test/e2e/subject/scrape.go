@@ -13,22 +13,21 @@ import (
 	"strings"
 )
 
-// tokenFile is where a pod finds who it is.
+// tokenFile contains the token of the pod's service account.
 const tokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // A path, and no credentials.
 
-// scraped is how metrics were served.
+// scraped is the result of a metrics request.
 type scraped struct {
-	// Status is that of HTTP, without a token and with that of the pod.
+	// Anonymous and Status are the HTTP statuses without a token and with the pod's token.
 	Anonymous int `json:"anonymous"`
 	Status    int `json:"status"`
-	// Lines are those of the metrics.
+	// Lines is the number of lines.
 	Lines int `json:"lines"`
-	// Serial is the number of the certificate that was shown, and verified.
+	// Serial is the serial number of the verified certificate.
 	Serial string `json:"serial"`
 }
 
-// scrape reads metrics from an address, as the name that the certificate has to be for,
-// and verifies that the authority has issued it.
+// scrape reads metrics from an address and verifies the server's certificate for the name and the authority.
 func scrape(ctx context.Context, address, name, authority string) (*scraped, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(authority)) {

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// lameDuck is how long the web application serves after it was told to end: its pod
-// leaves the Service only a moment after.
+// lameDuck is how long the web application serves after SIGTERM, because its pod leaves the Service with a delay.
 const lameDuck = 10 * time.Second
 
-// serveWeb serves who answered, and what its configuration says.
+// serveWeb responds with the name of the pod and its configuration.
 func serveWeb(ctx context.Context) error {
 	routes := http.NewServeMux()
 	routes.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -23,7 +22,7 @@ func serveWeb(ctx context.Context) error {
 	return serve(ctx, port("8080"), routes, lameDuck)
 }
 
-// eat takes memory until the kernel ends the program.
+// eat allocates memory until the kernel kills the program.
 func eat() {
 	var eaten [][]byte
 	for {

@@ -1,0 +1,98 @@
+package faults_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/test/faults"
+)
+
+// createAll returns the scenario that creates an object of the kind with all options.
+func createAll(kind string) faults.Scenario {
+	all := faults.Scenarios()
+	return all[slices.IndexFunc(all, func(s faults.Scenario) bool { return s.ID() == kind+"/create" })]
+}
+
+// TestScenariosConfigureEveryPhase fails for a new optional phase that the scenario "create" does not turn on.
+func TestScenariosConfigureEveryPhase(t *testing.T) {
+	for _, kind := range faults.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			b, err := testCluster.Undisturbed(context.Background(), createAll(kind))
+			g.Expect(err).NotTo(HaveOccurred())
+			object := b.Then.Objects[kind+"/web"]
+			for _, phase := range faults.PhaseNames(kind) {
+				reason := ".status.conditions[" + phases.ConditionOf(phase) + "].reason"
+				g.Expect(object).To(HaveKeyWithValue(reason, Not(Equal(phases.ReasonNotConfigured))), "phase %s: turn it on in AllOptions or AllServerOptions, and off in NoOptions or NoServerOptions", phase)
+			}
+		})
+	}
+}
+
+// TestHistoryRecordsEveryCachedKind fails for a new child kind that is missing in watchedKinds.
+func TestHistoryRecordsEveryCachedKind(t *testing.T) {
+	clusterScoped := []string{"customresourcedefinitions", "ingressclasses"}
+	for _, kind := range faults.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			b, err := testCluster.Undisturbed(context.Background(), createAll(kind))
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, resource := range b.Caches {
+				if !slices.Contains(clusterScoped, resource) {
+					g.Expect(faults.WatchedResources()).To(ContainElement(resource), "add the kind to childKinds or watchedKinds in kinds.go")
+				}
+			}
+		})
+	}
+}
+
+// notVaried are the fields that no dimension of a simulation varies, with the reason.
+var notVaried = map[string]string{
+	"AppService.adoptionPolicy":         "adopted children keep fields of their previous field manager; test/integration covers it",
+	"MCPServer.adoptionPolicy":          "adopted children keep fields of their previous field manager; test/mcpserver covers it",
+	"MCPServer.httpRoute":               "the cluster of these tests does not have the Gateway API",
+	"MCPServer.imagePullSecrets":        "the Secret would have to exist",
+	"MCPServer.bridge":                  "only valid with one of the transports",
+	"SecureStorage.provider":            "it is immutable",
+	"SecureStorage.pollInterval":        "the simulation triggers reconciles instead",
+	"SecureStorage.propagationDeadline": "the simulated cloud propagates within milliseconds",
+}
+
+// TestSimulationVariesEveryField fails for a new field of a spec that no dimension of the simulation varies.
+func TestSimulationVariesEveryField(t *testing.T) {
+	for _, kind := range faults.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			g := NewWithT(t)
+			varied, err := faults.VariedFields(kind)
+			g.Expect(err).NotTo(HaveOccurred())
+			for field := range schemaOf(g, kind).Properties["spec"].Properties {
+				if notVaried[kind+"."+field] == "" && !varied[field] {
+					t.Errorf("spec.%s: add a choice to dimensions in simulation_spec.go, or a reason to notVaried", field)
+				}
+			}
+		})
+	}
+}
+
+// schemaOf reads the schema of the stored version of a kind.
+func schemaOf(g Gomega, kind string) apiextensionsv1.JSONSchemaProps {
+	content, err := os.ReadFile("../../config/crd/bases/fixpoint.dev_" + strings.ToLower(kind) + "s.yaml")
+	g.Expect(err).NotTo(HaveOccurred())
+	raw, err := yaml.YAMLToJSON(content)
+	g.Expect(err).NotTo(HaveOccurred())
+	var crd apiextensionsv1.CustomResourceDefinition
+	g.Expect(json.Unmarshal(raw, &crd)).To(Succeed())
+	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+	return *crd.Spec.Versions[i].Schema.OpenAPIV3Schema
+}

@@ -1,0 +1,7 @@
+// Package mutation checks that the tests notice bugs. Its catalogue, mutations.yaml, lists bugs that
+// controllers are known to have, each as a change of a few lines of this repository. The runner applies
+// one mutation at a time and runs the test suites that are expected to fail.
+//
+// The working tree is never changed: `go test -overlay` compiles the mutated file in place of the
+// original.
+package mutation
