@@ -58,6 +58,10 @@ manifests: generate ## The same as generate: code and manifests have one source.
 verify-generate: $(CONTROLLER_GEN) $(KUSTOMIZE) ## Fail if something generated is stale.
 	CONTROLLER_GEN="$(CONTROLLER_GEN)" KUSTOMIZE="$(KUSTOMIZE)" hack/generate.sh --check
 
+.PHONY: verify-words
+verify-words: ## Fail if something a user reads has a word of hack/words/words.txt; takes seconds.
+	$(GO) run ./hack/words
+
 .PHONY: fmt
 fmt: ## Format the Go code.
 	$(GO) fmt ./...
