@@ -1,6 +1,7 @@
 // Command words checks that everything a user reads is written in the words of the
 // Kubernetes documentation. It reads the files that git knows, finds the words that
-// words.txt lists, and prints for each its place and what to write instead.
+// words.txt lists, and prints for each its place and what to write instead. It also
+// prints the links of Markdown files that lead nowhere.
 //
 //	words [folder]
 package main
@@ -49,6 +50,13 @@ func run(root string, out io.Writer) (bool, error) {
 		for _, t := range texts {
 			findings = append(findings, words.find(t)...)
 		}
+		if len(texts) > 0 {
+			broken, err := brokenLinks(root, path)
+			if err != nil {
+				return false, err
+			}
+			findings = append(findings, broken...)
+		}
 	}
 	findings = without(findings, allowed)
 	for _, f := range findings {
@@ -62,9 +70,9 @@ func run(root string, out io.Writer) (bool, error) {
 		}
 	}
 	if len(findings)+unused == 0 {
-		fmt.Fprintf(out, "%d files: no listed words\n", len(paths))
+		fmt.Fprintf(out, "%d files: no listed words, no broken links\n", len(paths))
 		return false, nil
 	}
-	fmt.Fprintf(out, "%d uses of listed words, %d unused entries of the allow list. A use that is right gets an entry in hack/words/allow.txt.\n", len(findings), unused)
+	fmt.Fprintf(out, "%d listed words and broken links, %d unused entries of the allow list. A use that is right gets an entry in hack/words/allow.txt.\n", len(findings), unused)
 	return true, nil
 }

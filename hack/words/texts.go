@@ -140,7 +140,10 @@ func goTexts(path string, content []byte) ([]text, error) {
 	for _, group := range file.Comments {
 		g.comment(group)
 	}
-	ast.Inspect(file, g.visit)
+	for _, decl := range file.Decls {
+		g.names(decl)
+	}
+	ast.Inspect(file, g.literals)
 	return g.texts, nil
 }
 
@@ -153,7 +156,7 @@ type goFile struct {
 func (g *goFile) comment(group *ast.CommentGroup) {
 	t := text{path: g.path}
 	for _, c := range group.List {
-		if strings.HasPrefix(c.Text, "//go:") || strings.HasPrefix(c.Text, "//nolint") && !strings.Contains(c.Text, " // ") {
+		if strings.HasPrefix(c.Text, "//go:") {
 			continue
 		}
 		t.add(strings.TrimPrefix(c.Text, "//")+"\n", g.line(c.Pos()))
@@ -161,38 +164,39 @@ func (g *goFile) comment(group *ast.CommentGroup) {
 	g.texts = append(g.texts, t)
 }
 
-func (g *goFile) visit(n ast.Node) bool {
-	switch n := n.(type) {
-	case *ast.ImportSpec:
-		return false
+// names adds what a declaration of the package names.
+func (g *goFile) names(decl ast.Decl) {
+	switch decl := decl.(type) {
 	case *ast.FuncDecl:
-		g.name(n.Name)
-	case *ast.TypeSpec:
-		g.name(n.Name)
+		g.name(decl.Name)
 	case *ast.GenDecl:
-		if n.Tok == token.CONST || n.Tok == token.VAR {
-			for _, spec := range n.Specs {
-				for _, name := range spec.(*ast.ValueSpec).Names {
+		for _, spec := range decl.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				g.name(spec.Name)
+			case *ast.ValueSpec:
+				for _, name := range spec.Names {
 					g.name(name)
 				}
 			}
 		}
+	}
+}
+
+// literals adds the string literals below a node, but not imports and struct tags,
+// which programs read.
+func (g *goFile) literals(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.ImportSpec:
+		return false
 	case *ast.Field:
-		if n.Tag != nil { // a struct tag is read by programs
-			n.Tag = nil
-		}
-	case *ast.BinaryExpr:
-		var t text
-		if n.Op == token.ADD && g.joined(n, &t) {
-			t.path = g.path
+		ast.Inspect(n.Type, g.literals)
+		return false
+	case *ast.BinaryExpr, *ast.BasicLit:
+		t := text{path: g.path}
+		if g.joined(n.(ast.Expr), &t) { //nolint:errcheck // both cases are expressions
 			g.texts = append(g.texts, t)
 			return false
-		}
-	case *ast.BasicLit:
-		var t text
-		if g.joined(n, &t) {
-			t.path = g.path
-			g.texts = append(g.texts, t)
 		}
 	}
 	return true

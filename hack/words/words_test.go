@@ -97,6 +97,26 @@ func TestPrintsPlaceWordAndReplacement(t *testing.T) {
 	g.Expect(out.String()).NotTo(ContainSubstring("\nignored"))
 }
 
+func TestFindsBrokenLinks(t *testing.T) {
+	g := NewWithT(t)
+	root := t.TempDir()
+	write(t, root, "docs/b.md", "# B\n\n## It's `here`, now\n\n```\n# not a heading\n```\n")
+	write(t, root, "docs/a.md", `# A
+[1](b.md) [2](b.md#its-here-now) [3](#a) [4](../docs) [5](https://example.com/x)
+[6](c.md)
+[7](b.md#gone) [8](b.md#not-a-heading)
+`)
+
+	broken, err := brokenLinks(root, "docs/a.md")
+
+	g.Expect(err).NotTo(HaveOccurred())
+	var found []string
+	for _, b := range broken {
+		found = append(found, fmt.Sprintf("%d: %s", b.line, b.match))
+	}
+	g.Expect(found).To(Equal([]string{"3: c.md", "4: b.md#gone", "4: b.md#not-a-heading"}))
+}
+
 func TestAllowsOnlyWhatAnEntryNames(t *testing.T) {
 	g := NewWithT(t)
 	allowed, err := parseAllowed("docs/** | anew | quoted\nother.md | .* | never used")
