@@ -1,7 +1,7 @@
 // Package v1 is the API of Website.
 //
 // +kubebuilder:object:generate=true
-// +groupName=websites.example.com
+// +groupName=example.com
 package v1
 
 import (
@@ -11,7 +11,7 @@ import (
 )
 
 // Kind is the group, version and kind of Website.
-var Kind = schema.GroupVersionKind{Group: "websites.example.com", Version: "v1", Kind: "Website"}
+var Kind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Website"}
 
 // AddToScheme registers Website in a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
@@ -31,7 +31,7 @@ type Website struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec WebsiteSpec `json:"spec"`
-	// +kubebuilder:default={observedGeneration: -1}
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status WebsiteStatus `json:"status,omitempty"`
 }
 
@@ -46,7 +46,6 @@ type WebsiteSpec struct {
 	// Pages are the served files by name. Each becomes a ConfigMap.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(name, name.matches('^[a-z0-9][a-z0-9.-]{0,60}[a-z0-9]$'))",message="names of pages have lower-case letters, digits, '-' and '.'"
 	Pages map[string]string `json:"pages"`
 	// Zone is the DNS zone in which the site is registered as <name>.<zone>.
 	// +kubebuilder:validation:MinLength=1
