@@ -75,13 +75,9 @@ func readStamp(ctx context.Context, source, version, commit string) (stamp, erro
 	return s, nil
 }
 
-// buildImages builds the project's image for each of the platforms.
-func buildImages(ctx context.Context, source string, platforms []v1.Platform, s stamp) ([]platformImage, error) {
-	work, err := os.MkdirTemp("", "fixpoint-image-")
-	if err != nil {
-		return nil, fmt.Errorf("making a folder to build in: %w", err)
-	}
-	defer os.RemoveAll(work)
+// buildImages builds the project's image for each of the platforms. The programs and
+// the SBOM of a platform stay in the folder of its architecture in work.
+func buildImages(ctx context.Context, source, work string, platforms []v1.Platform, s stamp) ([]platformImage, error) {
 	var images []platformImage
 	for _, platform := range platforms {
 		bin := filepath.Join(work, platform.Architecture)
@@ -98,13 +94,13 @@ func buildImages(ctx context.Context, source string, platforms []v1.Platform, s 
 }
 
 func projectImage(bin string, platform v1.Platform, s stamp) (v1.Image, error) {
-	var files []file
-	for _, program := range programs {
-		files = append(files, file{path: "/" + program, from: filepath.Join(bin, program), mode: 0o755})
-	}
+	files := programFiles(bin)
 	sbom, err := billOfMaterials(bin, platform, s)
 	if err != nil {
 		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(bin, sbomFile), sbom, 0o600); err != nil {
+		return nil, fmt.Errorf("writing the bill of materials: %w", err)
 	}
 	roots, err := certificates()
 	if err != nil {
@@ -125,6 +121,15 @@ func projectImage(bin string, platform v1.Platform, s stamp) (v1.Image, error) {
 		},
 		comment: "make image",
 	}, gzip.BestCompression)
+}
+
+// programFiles are the programs in the folder bin, to be laid at the root.
+func programFiles(bin string) []file {
+	var files []file
+	for _, program := range programs {
+		files = append(files, file{path: "/" + program, from: filepath.Join(bin, program), mode: 0o755})
+	}
+	return files
 }
 
 // compile builds the programs the same way whatever the environment says: no paths

@@ -1,8 +1,10 @@
 // Command image makes container images without a container engine: it lays files
 // into one layer over nothing, byte for byte the same from the same input.
 //
-//	image build    the project's image, for each platform, with its SBOM
-//	image pack     an image of given files, for tests
+//	image build      the project's image, for each platform, with its SBOM
+//	image release    everything that a release holds, the images among it
+//	image chart      the Helm chart of a version, as a package
+//	image pack       an image of given files, for tests
 package main
 
 import (
@@ -19,6 +21,8 @@ import (
 
 const usage = `usage:
   image build [flags]                    build the project's image (image build -h lists the flags)
+  image release [flags]                  build everything that a release holds (image release -h)
+  image chart [flags]                    package the Helm chart of a version (image chart -h)
   image pack [flags] PATH=FILE...        pack files into an image for tests
 `
 
@@ -41,6 +45,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch args[0] {
 	case "build":
 		return runBuild(ctx, args[1:], stdout, stderr)
+	case "release":
+		return runRelease(ctx, args[1:], stdout, stderr)
+	case "chart":
+		return runChart(args[1:], stderr)
 	case "pack":
 		return runPack(args[1:], stderr)
 	default:
@@ -72,7 +80,12 @@ func runBuild(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	images, err := buildImages(ctx, *source, wanted, stamp)
+	work, err := os.MkdirTemp("", "fixpoint-image-")
+	if err != nil {
+		return fmt.Errorf("creating a folder to build in: %w", err)
+	}
+	defer os.RemoveAll(work)
+	images, err := buildImages(ctx, *source, work, wanted, stamp)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,9 @@ import (
 )
 
 // sbomPath is where scanners of images look for one.
-const sbomPath = "/usr/share/sbom/fixpoint.spdx.json"
+const sbomPath = "/usr/share/sbom/" + sbomFile
+
+const sbomFile = "fixpoint.spdx.json"
 
 const (
 	mainModule  = "github.com/fixpoint-dev/fixpoint"

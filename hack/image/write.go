@@ -36,9 +36,21 @@ func newIndex(images []platformImage) v1.ImageIndex {
 // writeImages writes the folder oci, an OCI layout of all platforms, and for each
 // platform an archive that `docker load` and `ctr images import` take.
 func writeImages(out, tag string, images []platformImage) error {
-	oci := filepath.Join(out, "oci")
+	if err := writeLayout(filepath.Join(out, "oci"), tag, images); err != nil {
+		return err
+	}
+	for _, i := range images {
+		if err := writeArchive(archivePath(out, i), []string{tag}, i.image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeLayout writes an OCI layout of all platforms; one that exists is replaced.
+func writeLayout(oci, tag string, images []platformImage) error {
 	if err := os.RemoveAll(oci); err != nil {
-		return fmt.Errorf("removing the image that was there: %w", err)
+		return fmt.Errorf("removing the earlier image: %w", err)
 	}
 	path, err := layout.Write(oci, empty.Index)
 	if err != nil {
@@ -46,11 +58,6 @@ func writeImages(out, tag string, images []platformImage) error {
 	}
 	if err := path.AppendIndex(newIndex(images), layout.WithAnnotations(map[string]string{referenceName: tag})); err != nil {
 		return fmt.Errorf("writing %s: %w", oci, err)
-	}
-	for _, i := range images {
-		if err := writeArchive(archivePath(out, i), []string{tag}, i.image); err != nil {
-			return err
-		}
 	}
 	return nil
 }
