@@ -23,7 +23,7 @@ var programs = []string{"manager", "mcp-bridge", "fake-cloud"}
 
 const unknown = "unknown"
 
-// stamp is what the programs say of themselves.
+// stamp is the version information of the programs.
 type stamp struct {
 	version, commit string
 	date            time.Time
@@ -40,19 +40,19 @@ func parsePlatforms(list string) ([]v1.Platform, error) {
 	for item := range strings.SplitSeq(list, ",") {
 		platform, err := v1.ParsePlatform(strings.TrimSpace(item))
 		if err != nil || platform.OS != "linux" || platform.Architecture == "" || platform.Variant != "" {
-			return nil, fmt.Errorf("-platforms: %q is none: give linux/ARCHITECTURE, such as linux/amd64", item)
+			return nil, fmt.Errorf("-platforms: %q is not supported: use linux/ARCHITECTURE, such as linux/amd64", item)
 		}
 		platforms = append(platforms, *platform)
 	}
 	return platforms, nil
 }
 
-// readStamp takes commit and date from git; SOURCE_DATE_EPOCH wins over the commit's
-// date, as reproducible builds have it.
+// readStamp reads commit and date from git. SOURCE_DATE_EPOCH, the convention of
+// reproducible builds, overrides the date.
 func readStamp(ctx context.Context, source, version, commit string) (stamp, error) {
 	git := func(args ...string) string {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", source}, args...)...).Output()
-		if err != nil { // no repository: what was not given is unknown
+		if err != nil { // no repository: the value is unknown
 			return ""
 		}
 		return strings.TrimSpace(string(out))
@@ -64,12 +64,12 @@ func readStamp(ctx context.Context, source, version, commit string) (stamp, erro
 	seconds, given := os.LookupEnv("SOURCE_DATE_EPOCH")
 	if !given {
 		if seconds = git("log", "-1", "--format=%ct"); seconds == "" {
-			return s, errors.New("no commit was found to date the image by: build in a git checkout, or set SOURCE_DATE_EPOCH")
+			return s, errors.New("the date of the image is unknown: build in a git checkout, or set SOURCE_DATE_EPOCH")
 		}
 	}
 	epoch, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return s, fmt.Errorf("SOURCE_DATE_EPOCH is %q: give seconds since 1970", seconds)
+		return s, fmt.Errorf("SOURCE_DATE_EPOCH is %q: use seconds since 1970", seconds)
 	}
 	s.date = time.Unix(epoch, 0).UTC()
 	return s, nil
@@ -132,11 +132,11 @@ func programFiles(bin string) []file {
 	return files
 }
 
-// compile builds the programs the same way whatever the environment says: no paths
-// of this machine, no dynamic linking, and of the repository just the stamp.
+// compile builds the programs reproducibly in any environment: no paths of this
+// machine, no dynamic linking, and nothing of the repository but the stamp.
 func compile(ctx context.Context, source, bin string, platform v1.Platform, s stamp) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return fmt.Errorf("making a folder: %w", err)
+		return fmt.Errorf("creating a folder: %w", err)
 	}
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(s), "-o", bin + "/"}
 	for _, program := range programs {
@@ -154,7 +154,7 @@ func compile(ctx context.Context, source, bin string, platform v1.Platform, s st
 	return nil
 }
 
-// linkerFlags leave the symbol table out and set what `manager --version` says.
+// linkerFlags omit the symbol table and set the output of `manager --version`.
 func linkerFlags(s stamp) string {
 	const at = "github.com/fixpoint-dev/fixpoint/internal/buildinfo"
 	return fmt.Sprintf("-s -w -X %[1]s.version=%[2]s -X %[1]s.commit=%[3]s -X %[1]s.date=%[4]s", at, s.version, s.commit, s.date.Format(time.RFC3339))

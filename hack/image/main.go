@@ -1,8 +1,8 @@
-// Command image makes container images without a container engine: it lays files
-// into one layer over nothing, byte for byte the same from the same input.
+// Command image builds container images without a container engine: one layer of files
+// on an empty base, reproducible byte for byte.
 //
 //	image build      the project's image, for each platform, with its SBOM
-//	image release    everything that a release holds, the images among it
+//	image release    everything that a release contains, with the images
 //	image chart      the Helm chart of a version, as a package
 //	image pack       an image of given files, for tests
 package main
@@ -60,10 +60,10 @@ func runBuild(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags := flag.NewFlagSet("image build", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	source := flags.String("source", "../..", "Folder of the project's sources.")
-	out := flags.String("out", "../../bin/image", "Folder to write to; what `make image` wrote there before is replaced.")
+	out := flags.String("out", "../../bin/image", "Folder to write to; an earlier image in it is replaced.")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "Platforms, separated by commas.")
 	tag := flags.String("tag", "ghcr.io/fixpoint-dev/fixpoint:latest", "Name of the image in the archives.")
-	push := flags.String("push", "", "Name to push the image to, such as ghcr.io/you/fixpoint:v1; the credentials are docker's.")
+	push := flags.String("push", "", "Name to push the image to, such as ghcr.io/you/fixpoint:v1; credentials are read from the docker configuration.")
 	version := flags.String("version", "", "Version to stamp; left out, what git describes.")
 	commit := flags.String("commit", "", "Commit to stamp; left out, the one that is checked out.")
 	if err := flags.Parse(args); err != nil {

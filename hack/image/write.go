@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// referenceName is the annotation by which tools name what a layout holds.
+// referenceName is the annotation with the name of an image in a layout.
 const referenceName = "org.opencontainers.image.ref.name"
 
 // newIndex lists the images of all platforms.
@@ -66,7 +66,7 @@ func archivePath(out string, i platformImage) string {
 	return filepath.Join(out, "fixpoint-"+i.platform.Architecture+".tar")
 }
 
-// describe tells what was written, with the sizes that are pulled.
+// describe prints what was written, with compressed sizes.
 func describe(stdout io.Writer, out string, images []platformImage) error {
 	digest, err := newIndex(images).Digest()
 	if err != nil {
@@ -83,7 +83,7 @@ func describe(stdout io.Writer, out string, images []platformImage) error {
 	return nil
 }
 
-// compressed is what a node pulls, in bytes.
+// compressed is the size that a node pulls, in bytes.
 func compressed(image v1.Image) (int64, error) {
 	manifest, err := image.Manifest()
 	if err != nil {
@@ -96,7 +96,7 @@ func compressed(image v1.Image) (int64, error) {
 	return size, nil
 }
 
-// pushTimeout is for all of it, over a slow line.
+// pushTimeout is the limit for all platforms, on a slow connection.
 const pushTimeout = 15 * time.Minute
 
 func pushImages(ctx context.Context, to string, images []platformImage, stdout io.Writer) error {
