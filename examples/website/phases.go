@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	websitesv1 "github.com/fixpoint-dev/fixpoint/examples/website/api/v1"
-	"github.com/fixpoint-dev/fixpoint/examples/website/registry"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -25,7 +25,7 @@ import (
 // scope is the data of one reconcile.
 type scope struct {
 	site       *websitesv1.Website
-	registry   registry.Client
+	dns        registry
 	deployment *appsv1.Deployment // as observed; nil until it exists
 }
 
@@ -83,20 +83,19 @@ func registrationPhase() phases.Phase[*scope] {
 	return phases.Step[*scope]{
 		Name: "Registration",
 		Observe: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-			found, err := s.registry.Has(ctx, s.host())
-			if err != nil {
-				return phases.Verdict{}, err
-			}
-			if !found {
-				return phases.Missing("Registering", "registering "+s.host()), nil
+			found, err := s.dns.do(ctx, http.MethodGet, s.host())
+			if err != nil || !found {
+				return phases.Missing("Registering", "register "+s.host()), err
 			}
 			return phases.Done(s.host() + " is registered").LookAgainAfter(time.Minute), nil
 		},
 		Ensure: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-			return phases.Done(s.host() + " is registered"), s.registry.Register(ctx, s.host())
+			_, err := s.dns.do(ctx, http.MethodPut, s.host())
+			return phases.Done(s.host() + " is registered"), err
 		},
 		Undo: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-			return phases.Done(s.host() + " is removed"), s.registry.Remove(ctx, s.host())
+			_, err := s.dns.do(ctx, http.MethodDelete, s.host())
+			return phases.Done(s.host() + " is removed"), err
 		},
 	}
 }
@@ -117,4 +116,4 @@ var (
 	_ ssa.Options
 )
 
-func setup(ctrl.Manager, registry.Client) error { return nil }
+func setup(ctrl.Manager, registry) error { return nil }

@@ -29,8 +29,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 type Website struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec WebsiteSpec `json:"spec"`
+	Spec              WebsiteSpec `json:"spec"`
 	// +kubebuilder:default:={"observedGeneration":-1}
 	Status WebsiteStatus `json:"status,omitempty"`
 }
@@ -39,16 +38,12 @@ type Website struct {
 type WebsiteSpec struct {
 	// Image of the web server. It serves the files in /usr/share/nginx/html on port 8080.
 	Image string `json:"image"`
-	// Replicas is the number of pods.
 	// +kubebuilder:default=2
-	// +kubebuilder:validation:Minimum=0
 	Replicas int32 `json:"replicas,omitempty"`
 	// Pages are the served files by name. Each becomes a ConfigMap.
 	// +kubebuilder:validation:MinProperties=1
-	// +kubebuilder:validation:MaxProperties=64
 	Pages map[string]string `json:"pages"`
 	// Zone is the DNS zone in which the site is registered as <name>.<zone>.
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="zone is immutable: create another Website"
 	Zone string `json:"zone"`
 }
