@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -31,89 +30,119 @@ type scope struct {
 
 func (s *scope) host() string { return s.site.Name + "." + s.site.Spec.Zone }
 
-// pagesPhase has a ConfigMap for each page. A page that is no longer desired is
-// pruned after the pods that use it are replaced.
-func pagesPhase() phases.Phase[*scope] {
-	return phases.Child[*scope, *corev1ac.ConfigMapApplyConfiguration, *corev1.ConfigMap]{
-		Name: "Pages",
-		Desired: func(s *scope) (*corev1ac.ConfigMapApplyConfiguration, error) {
-			return corev1ac.ConfigMap(s.site.Name, s.site.Namespace).WithData(s.site.Spec.Pages), nil
-		},
+func definition(dns registry) phases.Definition[*websitesv1.Website, *scope] {
+	return phases.Definition[*websitesv1.Website, *scope]{
+		Controller: "website",
+		Finalizer:  "example.com/teardown",
+		Phases:     []phases.Phase[*scope]{pages, deployment, registration},
+		Scope:      func(site *websitesv1.Website) *scope { return &scope{site: site, dns: dns} },
+		Conditions: func(site *websitesv1.Website) []metav1.Condition { return site.Status.Conditions },
+		Status:     desiredStatus,
 	}
 }
 
-func pageName(site *websitesv1.Website, page string) string { return site.Name + "-" + page }
-
-func deploymentPhase() phases.Phase[*scope] {
-	return phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *appsv1.Deployment]{
-		Name:     "Deployment",
-		Desired:  desiredDeployment,
-		Ready:    isRolledOut,
-		Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
+// setup adds the controller to the manager.
+func setup(mgr ctrl.Manager, dns registry) error {
+	deps, err := phases.FromManager(mgr, ssa.Options{FieldManager: "website-operator"})
+	if err != nil {
+		return err
 	}
+	engine, err := phases.New(definition(dns), deps)
+	if err != nil {
+		return err
+	}
+	return engine.SetupWithManager(mgr, phases.SetupOptions{})
+}
+
+// A ConfigMap for each page.
+var pages = phases.Children[*scope, *corev1ac.ConfigMapApplyConfiguration, *corev1.ConfigMap]{
+	Name: "Pages",
+	Desired: func(s *scope) (desired []*corev1ac.ConfigMapApplyConfiguration, err error) {
+		for _, page := range slices.Sorted(maps.Keys(s.site.Spec.Pages)) {
+			desired = append(desired, corev1ac.ConfigMap(s.site.Name+"-"+page, s.site.Namespace).
+				WithData(map[string]string{page: s.site.Spec.Pages[page]}))
+		}
+		return desired, nil
+	},
+}
+
+var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *appsv1.Deployment]{
+	Name:     "Deployment",
+	Desired:  desiredDeployment,
+	Health:   rolledOut,
+	Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
 }
 
 func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) {
 	labels := map[string]string{"app.kubernetes.io/name": s.site.Name}
 	files := corev1ac.ProjectedVolumeSource()
 	for _, page := range slices.Sorted(maps.Keys(s.site.Spec.Pages)) {
-		files.WithSources(corev1ac.VolumeProjection().WithConfigMap(corev1ac.ConfigMapProjection().WithName(pageName(s.site, page))))
+		// Optional: pods of the earlier version start without a page that has been pruned.
+		files.WithSources(corev1ac.VolumeProjection().WithConfigMap(
+			corev1ac.ConfigMapProjection().WithName(s.site.Name + "-" + page).WithOptional(true)))
 	}
-	container := corev1ac.Container().WithName("web").WithImage(s.site.Spec.Image).
-		WithPorts(corev1ac.ContainerPort().WithContainerPort(8080)).
-		WithVolumeMounts(corev1ac.VolumeMount().WithName("pages").WithMountPath("/usr/share/nginx/html").WithReadOnly(true))
 	return appsv1ac.Deployment(s.site.Name, s.site.Namespace).WithSpec(appsv1ac.DeploymentSpec().
 		WithReplicas(s.site.Spec.Replicas).
 		WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels)).
 		WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels).WithSpec(corev1ac.PodSpec().
-			WithContainers(container).
+			WithContainers(corev1ac.Container().WithName("web").WithImage(s.site.Spec.Image).
+				WithVolumeMounts(corev1ac.VolumeMount().WithName("pages").WithMountPath("/usr/share/nginx/html").WithReadOnly(true))).
 			WithVolumes(corev1ac.Volume().WithName("pages").WithProjected(files))))), nil
 }
 
-func isRolledOut(live *appsv1.Deployment) phases.Verdict {
-	status, want := live.Status, *live.Spec.Replicas
-	if status.ObservedGeneration < live.Generation || status.UpdatedReplicas < want || status.AvailableReplicas < want || status.Replicas > want {
-		return phases.Wait("RolloutProgressing", fmt.Sprintf("%d of %d pods are up to date and available", min(status.UpdatedReplicas, status.AvailableReplicas), want), 0)
+func rolledOut(live *appsv1.Deployment) phases.Verdict {
+	want, status := *live.Spec.Replicas, live.Status
+	available := min(status.UpdatedReplicas, status.AvailableReplicas)
+	if status.ObservedGeneration < live.Generation || available < want || status.Replicas > want {
+		return phases.Wait("RolloutProgressing", fmt.Sprintf("%d of %d pods are up to date and available", available, want), 0)
 	}
 	return phases.Done(fmt.Sprintf("%d pods are up to date and available", want))
 }
 
-// registrationPhase registers the host in the DNS zone, which is not a Kubernetes API.
-func registrationPhase() phases.Phase[*scope] {
-	return phases.Step[*scope]{
-		Name: "Registration",
-		Observe: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-			found, err := s.dns.do(ctx, http.MethodGet, s.host())
-			if err != nil || !found {
-				return phases.Missing("Registering", "register "+s.host()), err
-			}
-			return phases.Done(s.host() + " is registered").LookAgainAfter(time.Minute), nil
-		},
-		Ensure: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-			_, err := s.dns.do(ctx, http.MethodPut, s.host())
-			return phases.Done(s.host() + " is registered"), err
-		},
-		Undo: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-			_, err := s.dns.do(ctx, http.MethodDelete, s.host())
-			return phases.Done(s.host() + " is removed"), err
-		},
-	}
+// The host's record in the DNS zone, which is not a Kubernetes API.
+var registration = phases.Step[*scope]{
+	Name: "Registration",
+	Observe: func(ctx context.Context, s *scope) (phases.Observation, error) {
+		found, err := s.dns.do(ctx, http.MethodGet, s.host())
+		if err != nil || !found {
+			return phases.Missing("Registering", "register "+s.host()), err
+		}
+		return phases.Done(s.host() + " is registered").RecheckAfter(time.Minute), nil
+	},
+	Ensure: func(ctx context.Context, s *scope) (phases.Verdict, error) {
+		_, err := s.dns.do(ctx, http.MethodPut, s.host())
+		return phases.Done(s.host() + " is registered").RecheckAfter(time.Minute), err
+	},
+	Undo: func(ctx context.Context, s *scope) (phases.Verdict, error) {
+		_, err := s.dns.do(ctx, http.MethodDelete, s.host())
+		return phases.Done(s.host() + " is removed"), err
+	},
 }
 
-// desiredStatus is what the last reconcile observed.
-func desiredStatus(s *scope, summary phases.Summary) websitesv1.WebsiteStatus {
-	status := websitesv1.WebsiteStatus{ObservedGeneration: s.site.Generation, Host: s.host()}
+// registry is the URL of a DNS registry: PUT, GET and DELETE of /records/HOST.
+type registry string
+
+// do calls the registry for a host, and reports whether the host is registered.
+func (r registry) do(ctx context.Context, method, host string) (bool, error) {
+	request, err := http.NewRequestWithContext(ctx, method, string(r)+"/records/"+host, nil)
+	if err != nil {
+		return false, fmt.Errorf("calling the DNS registry: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false, fmt.Errorf("calling the DNS registry: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode >= 300 && response.StatusCode != http.StatusNotFound {
+		return false, fmt.Errorf("calling the DNS registry: %s", response.Status)
+	}
+	return response.StatusCode != http.StatusNotFound, nil
+}
+
+func desiredStatus(s *scope, summary phases.Summary) ssa.Configuration {
+	status := websitesv1.WebsiteStatus{ObservedGeneration: summary.ObservedGeneration, Host: s.host(), Conditions: summary.Conditions}
 	if s.deployment != nil {
 		status.ReadyReplicas = s.deployment.Status.ReadyReplicas
 	}
-	return status
+	return ssa.StatusOf(s.site, websitesv1.Kind, status)
 }
-
-var (
-	_ = errors.New
-	_ metav1.Object
-	_ ctrl.Manager
-	_ ssa.Options
-)
-
-func setup(ctrl.Manager, registry) error { return nil }
