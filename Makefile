@@ -1,9 +1,9 @@
 # Everything here works on a machine with Go, make and git; kubectl is needed
-# only for what talks to a cluster of yours. `make help` lists the targets.
+# only for targets that access your cluster. `make help` lists the targets.
 
 GO ?= go
 KUBECTL ?= kubectl
-# The image that `make deploy` puts on a cluster.
+# The image that `make deploy` deploys.
 IMG ?= ghcr.io/fixpoint-dev/fixpoint:latest
 
 BIN := $(CURDIR)/bin
@@ -18,7 +18,7 @@ UNIT_TIMEOUT ?= 10m
 CLUSTER_TIMEOUT ?= 20m
 FAULTS_TIMEOUT ?= 45m
 
-# The race detector is made of C code that has to be linked.
+# The race detector needs a C compiler.
 C_COMPILER := $(shell command -v $$($(GO) env CC) 2>/dev/null)
 RACE := $(if $(C_COMPILER),-race)
 
@@ -59,17 +59,23 @@ manifests: generate ## The same as generate: code and manifests have one source.
 verify-generate: $(CONTROLLER_GEN) $(KUSTOMIZE) ## Fail if something generated is stale.
 	CONTROLLER_GEN="$(CONTROLLER_GEN)" KUSTOMIZE="$(KUSTOMIZE)" hack/generate.sh --check
 
+.PHONY: verify-words
+verify-words: ## Fail if something a user reads has a word of hack/words/words.txt; takes seconds.
+	$(GO) run ./hack/words
+
 .PHONY: fmt
 fmt: ## Format the Go code.
 	$(GO) fmt ./...
 	cd test && $(GO) fmt ./...
 	cd test/chart && $(GO) fmt ./...
+	cd examples/website && $(GO) fmt ./...
 
 .PHONY: vet
 vet: ## Run go vet.
 	$(GO) vet ./...
 	cd test && $(GO) vet ./...
 	cd test/chart && $(GO) vet ./...
+	cd examples/website && $(GO) vet ./...
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Run the linters, among them the rules on who may import whom.
@@ -77,9 +83,10 @@ lint: $(GOLANGCI_LINT) ## Run the linters, among them the rules on who may impor
 	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 	cd test/chart && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	cd hack/image && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	cd examples/website && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 
 .PHONY: lint-fix
-lint-fix: $(GOLANGCI_LINT) ## Run the linters and mend what they can mend.
+lint-fix: $(GOLANGCI_LINT) ## Run the linters and fix what they can fix.
 	$(GOLANGCI_LINT) run --fix ./...
 	cd test && $(GOLANGCI_LINT) run --fix --config ../.golangci.yml ./...
 	cd test/chart && $(GOLANGCI_LINT) run --fix --config ../../.golangci.yml ./...
@@ -91,6 +98,7 @@ test: test-unit test-cluster test-chart ## Run all tests: the unit tests, then t
 test-unit: ## Run the tests that need no cluster.
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
 	$(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) ./...
+	cd examples/website && $(GO) test $(RACE) -timeout $(UNIT_TIMEOUT) ./...
 
 .PHONY: test-cluster
 test-cluster: ## Run the tests that start clusters; the first time they are built from source, which takes minutes.
@@ -139,11 +147,11 @@ e2e-images: ## Write the images that make e2e needs to bin/e2e, for loading into
 	cd test && E2E_IMAGES_TO=$(BIN)/e2e $(GO) test ./e2e -count=1 -timeout $(CLUSTER_TIMEOUT)
 
 .PHONY: bench
-bench: ## Measure what docs/benchmarks.md holds, and print it as a table. WRITE=docs/benchmarks.md writes it there.
+bench: ## Measure requests and latencies of AppServices and of the libraries. WRITE=file also writes the table to a file.
 	cd test && $(GO) run ./cmd/bench $(if $(WRITE),-write "$(abspath $(WRITE))")
 
 .PHONY: bench-mcpserver
-bench-mcpserver: ## Measure 300 MCPServers against a bare client, at rest and under repair. WRITE=docs/benchmarks.md writes it there.
+bench-mcpserver: ## Measure 300 MCPServers against a client without an operator. WRITE=file also writes the table to a file.
 	cd test && $(GO) run ./cmd/bench-mcpserver $(if $(WRITE),-write "$(abspath $(WRITE))")
 
 ##@ Build
@@ -153,10 +161,14 @@ build: ## Build the manager into bin/.
 	$(GO) build -o $(BIN)/manager ./cmd/manager
 
 .PHONY: image
-image: ## Make the image, without a container engine, in bin/image: an OCI layout and archives for docker load. PUSH=name pushes it.
+image: ## Build the image in bin/image, without a container engine: an OCI layout and archives for docker load. PUSH=name pushes it.
 	cd hack/image && $(GO) run . build -source ../.. -out $(BIN)/image -tag $(IMG) $(if $(PUSH),-push $(PUSH)) $(if $(VERSION),-version $(VERSION))
 
-##@ On a cluster of yours
+.PHONY: release
+release: ## Write everything that a release holds to dist/release/VERSION, from a clean commit. See docs/releasing.md.
+	@cd hack/image && $(GO) run . release -source ../.. -out $(CURDIR)/dist/release -version "$(VERSION)"
+
+##@ On your cluster
 
 .PHONY: install
 install: $(KUSTOMIZE) ## Install the CRDs into the current context.
@@ -164,19 +176,19 @@ install: $(KUSTOMIZE) ## Install the CRDs into the current context.
 	$(KUSTOMIZE) build config/crd | $(KUBECTL) apply --server-side -f -
 
 .PHONY: uninstall
-uninstall: $(KUSTOMIZE) ## Remove the CRDs from the current context, and with them every object of our kinds; asks first.
+uninstall: $(KUSTOMIZE) ## Remove the CRDs, and with them every object of their kinds, from the current context; asks first.
 	@KUBECTL="$(KUBECTL)" hack/context.sh ask "Removing the CRDs, and every object of their kinds, from"
 	$(KUSTOMIZE) build config/crd | $(KUBECTL) delete --ignore-not-found -f -
 
 .PHONY: deploy
-deploy: $(KUSTOMIZE) ## Put CRDs, roles and the manager (IMG=...) on the current context.
+deploy: $(KUSTOMIZE) ## Deploy CRDs, roles and the manager (IMG=...) to the current context.
 	@KUBECTL="$(KUBECTL)" hack/context.sh name "Deploying $(IMG) to"
 	@$(call with-image) && $(KUSTOMIZE) build "$$work/config/default" | $(KUBECTL) apply --server-side -f -
 
 .PHONY: undeploy
-undeploy: $(KUSTOMIZE) ## Remove everything that deploy has put there; asks first.
-	@KUBECTL="$(KUBECTL)" hack/context.sh ask "Removing every object of our kinds, then the manager and the CRDs, from"
-	# The objects first: without the manager nobody would take their finalizers off.
+undeploy: $(KUSTOMIZE) ## Remove everything that deploy created; asks first.
+	@KUBECTL="$(KUBECTL)" hack/context.sh ask "Removing every object of Fixpoint's kinds, then the manager and the CRDs, from"
+	# The objects first: only a running manager removes their finalizers.
 	for crd in $$($(KUBECTL) get crd -o name | sed -n 's#.*/\(.*\.fixpoint\.dev\)$$#\1#p'); do \
 		$(KUBECTL) delete "$$crd" --all --all-namespaces; \
 	done
@@ -193,7 +205,7 @@ endef
 .PHONY: tools
 tools: $(CONTROLLER_GEN) $(GOLANGCI_LINT) $(KUSTOMIZE) ## Build the pinned tools into bin/.
 
-# Each tool has a module of its own, so that none bends another's dependencies.
+# Each tool has a module of its own, so that none changes another's dependencies.
 # A tool is built again only when its pin has changed.
 $(BIN)/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "Building $* into bin/ (once, until its pin changes)"

@@ -16,9 +16,11 @@ controller_gen=${CONTROLLER_GEN:-$root/bin/controller-gen}
 kustomize=${KUSTOMIZE:-$root/bin/kustomize}
 
 # Directories and files that contain only generated content.
-generated_dirs=(apis/v1alpha1/applyconfiguration config/crd/bases charts/fixpoint/files)
+generated_dirs=(apis/v1alpha1/applyconfiguration config/crd/bases charts/fixpoint/files
+	examples/website/config/crd)
 generated_files=(apis/v1alpha1/zz_generated.deepcopy.go config/rbac/role.yaml
-	config/namespaced/role.yaml dist/install.yaml)
+	config/namespaced/role.yaml dist/install.yaml
+	examples/website/api/v1/zz_generated.deepcopy.go)
 
 for tool in "$controller_gen" "$kustomize"; do
 	if [[ ! -x $tool ]]; then
@@ -31,7 +33,7 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 
 cd "$root"
-for path in go.mod go.sum apis controllers cmd internal pkg config charts; do
+for path in go.mod go.sum apis controllers cmd internal pkg config charts examples; do
 	[[ -e $path ]] && cp -r "$path" "$copy/"
 done
 
@@ -39,6 +41,9 @@ cd "$copy"
 rm -rf "${generated_dirs[@]}" "${generated_files[@]}"
 "$controller_gen" object applyconfiguration crd \
 	paths=./apis/... output:crd:dir=config/crd/bases
+
+# The example is a module of its own.
+(cd examples/website && "$controller_gen" object crd paths=./api/... output:crd:dir=config/crd)
 
 # The quantity pattern of controller-gen accepts values that cannot be parsed, such as 1e1.5, and
 # values that take hours to parse, such as 1e-999999999. One object with such a value would block the

@@ -23,7 +23,7 @@ var programs = []string{"manager", "mcp-bridge", "fake-cloud"}
 
 const unknown = "unknown"
 
-// stamp is what the programs say of themselves.
+// stamp is the version information of the programs.
 type stamp struct {
 	version, commit string
 	date            time.Time
@@ -40,19 +40,19 @@ func parsePlatforms(list string) ([]v1.Platform, error) {
 	for item := range strings.SplitSeq(list, ",") {
 		platform, err := v1.ParsePlatform(strings.TrimSpace(item))
 		if err != nil || platform.OS != "linux" || platform.Architecture == "" || platform.Variant != "" {
-			return nil, fmt.Errorf("-platforms: %q is none: give linux/ARCHITECTURE, such as linux/amd64", item)
+			return nil, fmt.Errorf("-platforms: %q is not supported: use linux/ARCHITECTURE, such as linux/amd64", item)
 		}
 		platforms = append(platforms, *platform)
 	}
 	return platforms, nil
 }
 
-// readStamp takes commit and date from git; SOURCE_DATE_EPOCH wins over the commit's
-// date, as reproducible builds have it.
+// readStamp reads commit and date from git. SOURCE_DATE_EPOCH, the convention of
+// reproducible builds, overrides the date.
 func readStamp(ctx context.Context, source, version, commit string) (stamp, error) {
 	git := func(args ...string) string {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", source}, args...)...).Output()
-		if err != nil { // no repository: what was not given is unknown
+		if err != nil { // no repository: the value is unknown
 			return ""
 		}
 		return strings.TrimSpace(string(out))
@@ -64,24 +64,20 @@ func readStamp(ctx context.Context, source, version, commit string) (stamp, erro
 	seconds, given := os.LookupEnv("SOURCE_DATE_EPOCH")
 	if !given {
 		if seconds = git("log", "-1", "--format=%ct"); seconds == "" {
-			return s, errors.New("no commit was found to date the image by: build in a git checkout, or set SOURCE_DATE_EPOCH")
+			return s, errors.New("the date of the image is unknown: build in a git checkout, or set SOURCE_DATE_EPOCH")
 		}
 	}
 	epoch, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return s, fmt.Errorf("SOURCE_DATE_EPOCH is %q: give seconds since 1970", seconds)
+		return s, fmt.Errorf("SOURCE_DATE_EPOCH is %q: use seconds since 1970", seconds)
 	}
 	s.date = time.Unix(epoch, 0).UTC()
 	return s, nil
 }
 
-// buildImages builds the project's image for each of the platforms.
-func buildImages(ctx context.Context, source string, platforms []v1.Platform, s stamp) ([]platformImage, error) {
-	work, err := os.MkdirTemp("", "fixpoint-image-")
-	if err != nil {
-		return nil, fmt.Errorf("making a folder to build in: %w", err)
-	}
-	defer os.RemoveAll(work)
+// buildImages builds the project's image for each of the platforms. The programs and
+// the SBOM of a platform stay in the folder of its architecture in work.
+func buildImages(ctx context.Context, source, work string, platforms []v1.Platform, s stamp) ([]platformImage, error) {
 	var images []platformImage
 	for _, platform := range platforms {
 		bin := filepath.Join(work, platform.Architecture)
@@ -98,13 +94,13 @@ func buildImages(ctx context.Context, source string, platforms []v1.Platform, s 
 }
 
 func projectImage(bin string, platform v1.Platform, s stamp) (v1.Image, error) {
-	var files []file
-	for _, program := range programs {
-		files = append(files, file{path: "/" + program, from: filepath.Join(bin, program), mode: 0o755})
-	}
+	files := programFiles(bin)
 	sbom, err := billOfMaterials(bin, platform, s)
 	if err != nil {
 		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(bin, sbomFile), sbom, 0o600); err != nil {
+		return nil, fmt.Errorf("writing the bill of materials: %w", err)
 	}
 	roots, err := certificates()
 	if err != nil {
@@ -127,11 +123,20 @@ func projectImage(bin string, platform v1.Platform, s stamp) (v1.Image, error) {
 	}, gzip.BestCompression)
 }
 
-// compile builds the programs the same way whatever the environment says: no paths
-// of this machine, no dynamic linking, and of the repository just the stamp.
+// programFiles are the programs in the folder bin, to be laid at the root.
+func programFiles(bin string) []file {
+	var files []file
+	for _, program := range programs {
+		files = append(files, file{path: "/" + program, from: filepath.Join(bin, program), mode: 0o755})
+	}
+	return files
+}
+
+// compile builds the programs reproducibly in any environment: no paths of this
+// machine, no dynamic linking, and nothing of the repository but the stamp.
 func compile(ctx context.Context, source, bin string, platform v1.Platform, s stamp) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return fmt.Errorf("making a folder: %w", err)
+		return fmt.Errorf("creating a folder: %w", err)
 	}
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(s), "-o", bin + "/"}
 	for _, program := range programs {
@@ -149,7 +154,7 @@ func compile(ctx context.Context, source, bin string, platform v1.Platform, s st
 	return nil
 }
 
-// linkerFlags leave the symbol table out and set what `manager --version` says.
+// linkerFlags omit the symbol table and set the output of `manager --version`.
 func linkerFlags(s stamp) string {
 	const at = "github.com/fixpoint-dev/fixpoint/internal/buildinfo"
 	return fmt.Sprintf("-s -w -X %[1]s.version=%[2]s -X %[1]s.commit=%[3]s -X %[1]s.date=%[4]s", at, s.version, s.commit, s.date.Format(time.RFC3339))

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nonroot is the user and group that distroless images gave this number.
+// nonroot is the user and group ID of distroless images.
 const nonroot = "65532:65532"
 
 // settings are an image's configuration.
@@ -25,11 +25,11 @@ type settings struct {
 	env        []string
 	labels     map[string]string
 	created    time.Time
-	// comment says in the history how the layer came to be.
+	// comment describes the layer in the history.
 	comment string
 }
 
-// compose makes an image of one layer.
+// compose builds an image of one layer.
 func compose(files []file, s settings, level int) (v1.Image, error) {
 	layer, err := newLayer(files, s.created, level)
 	if err != nil {
@@ -38,7 +38,7 @@ func compose(files []file, s settings, level int) (v1.Image, error) {
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	config, err := base.ConfigFile()
 	if err != nil {
-		return nil, fmt.Errorf("making an image: %w", err)
+		return nil, fmt.Errorf("composing an image: %w", err)
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Variant = s.platform.OS, s.platform.Architecture, s.platform.Variant
@@ -46,14 +46,14 @@ func compose(files []file, s settings, level int) (v1.Image, error) {
 	config.Config = v1.Config{User: s.user, Entrypoint: s.entrypoint, Env: s.env, Labels: s.labels, WorkingDir: "/"}
 	image, err := mutate.ConfigFile(base, config)
 	if err != nil {
-		return nil, fmt.Errorf("making an image: %w", err)
+		return nil, fmt.Errorf("composing an image: %w", err)
 	}
 	image, err = mutate.Append(image, mutate.Addendum{
 		Layer:   layer,
 		History: v1.History{Created: v1.Time{Time: s.created}, CreatedBy: s.comment},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making an image: %w", err)
+		return nil, fmt.Errorf("composing an image: %w", err)
 	}
 	return image, nil
 }

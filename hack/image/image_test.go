@@ -32,7 +32,7 @@ import (
 const (
 	testTag    = "registry.test/fixpoint:v1.2.3"
 	testCommit = "0123456789abcdef0123456789abcdef01234567"
-	// bar is how much a node may have to pull.
+	// bar is the most that a node may have to pull, in bytes.
 	bar = 60e6
 )
 
@@ -69,7 +69,7 @@ func buildTwice(work string) error {
 		if err != nil {
 			return err
 		}
-		// What the machine has in its environment is none of the image's business.
+		// The environment must not change the image.
 		for name, value := range map[string]string{"TZ": "Asia/Tokyo", "GOFLAGS": "-buildvcs=true", "LANG": "de_DE.UTF-8"} {
 			if err := os.Setenv(name, value); err != nil {
 				return err
@@ -144,7 +144,7 @@ func contents(g Gomega, image v1.Image) (map[string][]byte, []*tar.Header) {
 	}
 }
 
-func TestTwoBuildsAreEqualByteForByte(t *testing.T) {
+func TestTwoBuildsAreEqual(t *testing.T) {
 	g := NewWithT(t)
 	var compared int
 	g.Expect(filepath.WalkDir(built, func(path string, entry os.DirEntry, err error) error {
@@ -164,7 +164,7 @@ func TestTwoBuildsAreEqualByteForByte(t *testing.T) {
 	g.Expect(compared).To(BeNumerically(">", 8), "blobs, indexes and archives")
 }
 
-func TestImageIsSmallAndRunsAsNobody(t *testing.T) {
+func TestImageIsSmallAndRunsAsNonroot(t *testing.T) {
 	for _, architecture := range platforms {
 		t.Run(architecture, func(t *testing.T) {
 			g := NewWithT(t)
@@ -191,7 +191,7 @@ func TestImageIsSmallAndRunsAsNobody(t *testing.T) {
 	}
 }
 
-func TestImageHoldsThePrograms(t *testing.T) {
+func TestImageContainsThePrograms(t *testing.T) {
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 	for _, architecture := range platforms {
 		t.Run(architecture, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestImageHoldsThePrograms(t *testing.T) {
 				"etc/", "etc/ssl/", "etc/ssl/certs/", "etc/ssl/certs/ca-certificates.crt",
 				"fake-cloud", "manager", "mcp-bridge",
 				"usr/", "usr/share/", "usr/share/sbom/", "usr/share/sbom/fixpoint.spdx.json",
-			}), "these files and no others, in order")
+			}), "exactly these files, in order")
 			for _, program := range programs {
 				binary, err := elf.NewFile(bytes.NewReader(files["/"+program]))
 				g.Expect(err).NotTo(HaveOccurred())
@@ -272,7 +272,7 @@ func TestBillOfMaterialsListsEveryModuleOfThePrograms(t *testing.T) {
 	}
 }
 
-func TestAuthoritiesAreThoseThatAzureNeeds(t *testing.T) {
+func TestImageTrustsTheAuthoritiesOfAzure(t *testing.T) {
 	g := NewWithT(t)
 	files, _ := contents(g, imageOf(g, "amd64"))
 	pool := x509.NewCertPool()
@@ -282,7 +282,7 @@ func TestAuthoritiesAreThoseThatAzureNeeds(t *testing.T) {
 	text := string(files[rootsPath])
 	g.Expect(strings.Count(text, "BEGIN CERTIFICATE")).To(BeNumerically(">", 80))
 	found := 0
-	for _, subject := range pool.Subjects() { //nolint:staticcheck // deprecated for system pools alone, which this is none of
+	for _, subject := range pool.Subjects() { //nolint:staticcheck // deprecated only for system pools
 		for _, name := range []string{"DigiCert Global Root G2", "Microsoft RSA Root Certificate Authority 2017"} {
 			if bytes.Contains(subject, []byte(name)) {
 				found++
@@ -328,7 +328,7 @@ func TestArchiveIsLoadable(t *testing.T) {
 	g.Expect(loaded.ConfigName()).To(Equal(want))
 }
 
-func TestPackedImageHasWhatIsAsked(t *testing.T) {
+func TestPackedImageHasTheGivenFiles(t *testing.T) {
 	g := NewWithT(t)
 	out := filepath.Join(t.TempDir(), "x.tar")
 	program := filepath.Join(t.TempDir(), "program")
@@ -350,14 +350,14 @@ func TestPackedImageHasWhatIsAsked(t *testing.T) {
 	}
 }
 
-func TestWrongCommandLinesSayWhatWouldBeRight(t *testing.T) {
+func TestInvalidCommandLinesAreRejectedWithARemedy(t *testing.T) {
 	cases := map[string]struct {
 		args []string
 		want string
 	}{
 		"nothing":            {nil, "nothing to do"},
 		"unknown command":    {[]string{"bake"}, `unknown command "bake"`},
-		"another system":     {[]string{"build", "-platforms", "windows/amd64"}, `"windows/amd64" is none: give linux/ARCHITECTURE`},
+		"another system":     {[]string{"build", "-platforms", "windows/amd64"}, `"windows/amd64" is not supported: use linux/ARCHITECTURE`},
 		"an argument":        {[]string{"build", "all"}, `unexpected argument "all"`},
 		"pack without files": {[]string{"pack", "-out", "x", "-name", "y"}, "at least one PATH=FILE"},
 		"pack without path":  {[]string{"pack", "-out", "x", "-name", "y", "file"}, `"file": give /path/in/image=file`},
@@ -370,11 +370,11 @@ func TestWrongCommandLinesSayWhatWouldBeRight(t *testing.T) {
 	}
 }
 
-func TestAnImageHasToBeDated(t *testing.T) {
+func TestRejectsAnImageWithoutDate(t *testing.T) {
 	g := NewWithT(t)
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
 	_, err := readStamp(t.Context(), t.TempDir(), "", "")
-	g.Expect(err).To(MatchError(`SOURCE_DATE_EPOCH is "yesterday": give seconds since 1970`))
+	g.Expect(err).To(MatchError(`SOURCE_DATE_EPOCH is "yesterday": use seconds since 1970`))
 
 	g.Expect(os.Unsetenv("SOURCE_DATE_EPOCH")).To(Succeed())
 	_, err = readStamp(t.Context(), t.TempDir(), "", "")

@@ -25,8 +25,8 @@ type file struct {
 	mode    int64
 }
 
-// newLayer makes a layer of the files and the folders above them: sorted, owned by
-// root, with one time for all, so that the same files are the same bytes.
+// newLayer builds a layer of the files and their parent folders: sorted, owned by
+// root, with one modification time, so that the same files produce the same bytes.
 func newLayer(files []file, modified time.Time, level int) (v1.Layer, error) {
 	content, err := archive(files, modified)
 	if err != nil {
@@ -36,7 +36,7 @@ func newLayer(files []file, modified time.Time, level int) (v1.Layer, error) {
 		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
 		tarball.WithCompressionLevel(level), tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 	if err != nil {
-		return nil, fmt.Errorf("making a layer: %w", err)
+		return nil, fmt.Errorf("building a layer: %w", err)
 	}
 	return layer, nil
 }

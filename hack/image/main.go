@@ -1,8 +1,10 @@
-// Command image makes container images without a container engine: it lays files
-// into one layer over nothing, byte for byte the same from the same input.
+// Command image builds container images without a container engine: one layer of files
+// on an empty base, reproducible byte for byte.
 //
-//	image build    the project's image, for each platform, with its SBOM
-//	image pack     an image of given files, for tests
+//	image build      the project's image, for each platform, with its SBOM
+//	image release    everything that a release contains, with the images
+//	image chart      the Helm chart of a version, as a package
+//	image pack       an image of given files, for tests
 package main
 
 import (
@@ -19,6 +21,8 @@ import (
 
 const usage = `usage:
   image build [flags]                    build the project's image (image build -h lists the flags)
+  image release [flags]                  build everything that a release holds (image release -h)
+  image chart [flags]                    package the Helm chart of a version (image chart -h)
   image pack [flags] PATH=FILE...        pack files into an image for tests
 `
 
@@ -41,6 +45,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch args[0] {
 	case "build":
 		return runBuild(ctx, args[1:], stdout, stderr)
+	case "release":
+		return runRelease(ctx, args[1:], stdout, stderr)
+	case "chart":
+		return runChart(args[1:], stderr)
 	case "pack":
 		return runPack(args[1:], stderr)
 	default:
@@ -52,10 +60,10 @@ func runBuild(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags := flag.NewFlagSet("image build", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	source := flags.String("source", "../..", "Folder of the project's sources.")
-	out := flags.String("out", "../../bin/image", "Folder to write to; what `make image` wrote there before is replaced.")
+	out := flags.String("out", "../../bin/image", "Folder to write to; an earlier image in it is replaced.")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "Platforms, separated by commas.")
 	tag := flags.String("tag", "ghcr.io/fixpoint-dev/fixpoint:latest", "Name of the image in the archives.")
-	push := flags.String("push", "", "Name to push the image to, such as ghcr.io/you/fixpoint:v1; the credentials are docker's.")
+	push := flags.String("push", "", "Name to push the image to, such as ghcr.io/you/fixpoint:v1; credentials are read from the docker configuration.")
 	version := flags.String("version", "", "Version to stamp; left out, what git describes.")
 	commit := flags.String("commit", "", "Commit to stamp; left out, the one that is checked out.")
 	if err := flags.Parse(args); err != nil {
@@ -72,7 +80,12 @@ func runBuild(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	images, err := buildImages(ctx, *source, wanted, stamp)
+	work, err := os.MkdirTemp("", "fixpoint-image-")
+	if err != nil {
+		return fmt.Errorf("creating a folder to build in: %w", err)
+	}
+	defer os.RemoveAll(work)
+	images, err := buildImages(ctx, *source, work, wanted, stamp)
 	if err != nil {
 		return err
 	}

@@ -11,13 +11,13 @@ import (
 // rootsPath is where Go programs on Linux look first.
 const rootsPath = "/etc/ssl/certs/ca-certificates.crt"
 
-// certificates are the authorities that Mozilla trusts without reserve, from a
-// pinned module: those of the machine that builds would differ from machine to
-// machine. The manager needs them for calls to Azure.
+// certificates are the authorities that Mozilla trusts without constraints, from a
+// pinned module, since those of the build machine differ between machines. The
+// manager needs them for calls to Azure.
 func certificates() ([]byte, error) {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {
-		// What an authority may vouch for only until a date, a file cannot say.
+		// A PEM file cannot express a constraint such as a date.
 		if root.Constraint != nil {
 			continue
 		}

@@ -20,7 +20,9 @@ import (
 )
 
 // sbomPath is where scanners of images look for one.
-const sbomPath = "/usr/share/sbom/fixpoint.spdx.json"
+const sbomPath = "/usr/share/sbom/" + sbomFile
+
+const sbomFile = "fixpoint.spdx.json"
 
 const (
 	mainModule  = "github.com/fixpoint-dev/fixpoint"
@@ -61,7 +63,7 @@ func billOfMaterials(bin string, platform v1.Platform, s stamp) ([]byte, error) 
 func addProgram(doc *spdx.Document, modules map[string]*spdx.Package, path string, s stamp) error {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("reading what %s was built of: %w", path, err)
+		return fmt.Errorf("reading the build information of %s: %w", path, err)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -96,7 +98,7 @@ func modulePackage(modules map[string]*spdx.Package, module *debug.Module) *spdx
 	}
 	modules[key] = &spdx.Package{
 		PackageName: module.Path, PackageSPDXIdentifier: identifier("Module", key), PackageVersion: module.Version,
-		PackageDownloadLocation: none, // which proxy it came from says nothing: the purl below names it
+		PackageDownloadLocation: none, // the purl below identifies it, not the proxy
 		PackageLicenseConcluded: none, PackageLicenseDeclared: none, PackageCopyrightText: none,
 		PackageExternalReferences: []*spdx.PackageExternalReference{{
 			Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL,
@@ -106,12 +108,12 @@ func modulePackage(modules map[string]*spdx.Package, module *debug.Module) *spdx
 	return modules[key]
 }
 
-// moduleOfThisProgram finds a module that went into the image by way of this
-// program, not of those in the image.
+// moduleOfThisProgram finds a module whose content this program, not one of the
+// programs in the image, added to the image.
 func moduleOfThisProgram(path string) (*debug.Module, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return nil, fmt.Errorf("this program does not know what it was built of")
+		return nil, fmt.Errorf("this program has no build information")
 	}
 	for _, module := range info.Deps {
 		if module.Path == path {

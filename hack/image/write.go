@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// referenceName is the annotation by which tools name what a layout holds.
+// referenceName is the annotation with the name of an image in a layout.
 const referenceName = "org.opencontainers.image.ref.name"
 
 // newIndex lists the images of all platforms.
@@ -36,16 +36,8 @@ func newIndex(images []platformImage) v1.ImageIndex {
 // writeImages writes the folder oci, an OCI layout of all platforms, and for each
 // platform an archive that `docker load` and `ctr images import` take.
 func writeImages(out, tag string, images []platformImage) error {
-	oci := filepath.Join(out, "oci")
-	if err := os.RemoveAll(oci); err != nil {
-		return fmt.Errorf("removing the image that was there: %w", err)
-	}
-	path, err := layout.Write(oci, empty.Index)
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", oci, err)
-	}
-	if err := path.AppendIndex(newIndex(images), layout.WithAnnotations(map[string]string{referenceName: tag})); err != nil {
-		return fmt.Errorf("writing %s: %w", oci, err)
+	if err := writeLayout(filepath.Join(out, "oci"), tag, images); err != nil {
+		return err
 	}
 	for _, i := range images {
 		if err := writeArchive(archivePath(out, i), []string{tag}, i.image); err != nil {
@@ -55,11 +47,26 @@ func writeImages(out, tag string, images []platformImage) error {
 	return nil
 }
 
+// writeLayout writes an OCI layout of all platforms; one that exists is replaced.
+func writeLayout(oci, tag string, images []platformImage) error {
+	if err := os.RemoveAll(oci); err != nil {
+		return fmt.Errorf("removing the earlier image: %w", err)
+	}
+	path, err := layout.Write(oci, empty.Index)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", oci, err)
+	}
+	if err := path.AppendIndex(newIndex(images), layout.WithAnnotations(map[string]string{referenceName: tag})); err != nil {
+		return fmt.Errorf("writing %s: %w", oci, err)
+	}
+	return nil
+}
+
 func archivePath(out string, i platformImage) string {
 	return filepath.Join(out, "fixpoint-"+i.platform.Architecture+".tar")
 }
 
-// describe tells what was written, with the sizes that are pulled.
+// describe prints what was written, with compressed sizes.
 func describe(stdout io.Writer, out string, images []platformImage) error {
 	digest, err := newIndex(images).Digest()
 	if err != nil {
@@ -76,7 +83,7 @@ func describe(stdout io.Writer, out string, images []platformImage) error {
 	return nil
 }
 
-// compressed is what a node pulls, in bytes.
+// compressed is the size that a node pulls, in bytes.
 func compressed(image v1.Image) (int64, error) {
 	manifest, err := image.Manifest()
 	if err != nil {
@@ -89,7 +96,7 @@ func compressed(image v1.Image) (int64, error) {
 	return size, nil
 }
 
-// pushTimeout is for all of it, over a slow line.
+// pushTimeout is the limit for all platforms, on a slow connection.
 const pushTimeout = 15 * time.Minute
 
 func pushImages(ctx context.Context, to string, images []platformImage, stdout io.Writer) error {

@@ -17,7 +17,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -34,9 +33,7 @@ func (w *fixture) planner() *appservice.Engine {
 	w.Expect(err).NotTo(HaveOccurred())
 	engine, err := appservice.NewEngine(mgr, appservice.Options{})
 	w.Expect(err).NotTo(HaveOccurred())
-	for _, watch := range engine.Watches(mgr.GetRESTMapper()) {
-		w.Expect(ssa.IndexController(ctx, mgr.GetFieldIndexer(), watch.Object)).To(Succeed())
-	}
+	w.Expect(engine.Index(mgr.GetFieldIndexer())).To(Succeed())
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -1,0 +1,36 @@
+// Command website is an operator for Websites, built on pkg/phases.
+package main
+
+import (
+	"flag"
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	websitesv1 "github.com/fixpoint-dev/fixpoint/examples/website/api/v1"
+)
+
+func main() {
+	dns := flag.String("registry", "http://127.0.0.1:8053", "URL of the DNS registry.")
+	flag.Parse()
+	ctrl.SetLogger(zap.New())
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(websitesv1.AddToScheme(scheme))
+	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"}})
+	if err == nil {
+		err = setup(mgr, registry(*dns))
+	}
+	if err == nil {
+		err = mgr.Start(ctrl.SetupSignalHandler())
+	}
+	if err != nil {
+		ctrl.Log.Error(err, "The manager stopped")
+		os.Exit(1)
+	}
+}

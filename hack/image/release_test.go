@@ -1,0 +1,234 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	. "github.com/onsi/gomega"
+	spdxjson "github.com/spdx/tools-golang/json"
+)
+
+const testChangelog = `# Changelog
+
+## [Unreleased]
+
+## [9.8.7] - 2026-11-21
+
+### Added
+
+- A thing.
+
+## [9.8.6] - 2026-11-20
+
+- An older thing.
+`
+
+// git runs git as an author whose commits are always the same.
+func git(t *testing.T, root string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("git", append([]string{"-C", root, "-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"}, args...)...)
+	cmd.Env = append(os.Environ(), "GIT_AUTHOR_DATE=2026-11-21T12:00:00Z", "GIT_COMMITTER_DATE=2026-11-21T12:00:00Z")
+	out, err := cmd.CombinedOutput()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), string(out))
+}
+
+// checkout copies the sources as they are now into a repository of one commit, with a
+// changelog that has a section for v9.8.7.
+func checkout(t *testing.T) string {
+	t.Helper()
+	g := NewWithT(t)
+	root := t.TempDir()
+	listed, err := exec.Command("git", "-C", "../..", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	g.Expect(err).NotTo(HaveOccurred())
+	for path := range strings.SplitSeq(strings.TrimRight(string(listed), "\x00"), "\x00") {
+		from, to := filepath.Join("../..", path), filepath.Join(root, path)
+		info, err := os.Lstat(from)
+		if errors.Is(err, os.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+			continue
+		}
+		g.Expect(err).NotTo(HaveOccurred())
+		content, err := os.ReadFile(from)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(os.MkdirAll(filepath.Dir(to), 0o750)).To(Succeed())
+		g.Expect(os.WriteFile(to, content, info.Mode().Perm())).To(Succeed())
+	}
+	g.Expect(os.WriteFile(filepath.Join(root, "CHANGELOG.md"), []byte(testChangelog), 0o600)).To(Succeed())
+	git(t, root, "init", "-q", "-b", "main")
+	git(t, root, "add", "-A")
+	git(t, root, "commit", "-q", "-m", "sources")
+	return root
+}
+
+func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(os.Unsetenv("SOURCE_DATE_EPOCH")).To(Succeed())
+	t.Setenv("GOFLAGS", "")
+	t.Setenv("GOPROXY", "off") // no network, once the modules are there
+	first := checkout(t)
+	out, err := exec.CommandContext(t.Context(), "make", "-C", first, "release", "VERSION=v9.8.7").CombinedOutput()
+	g.Expect(err).NotTo(HaveOccurred(), string(out))
+	folder := filepath.Join(first, "dist", "release", "v9.8.7")
+
+	entries, err := os.ReadDir(folder)
+	g.Expect(err).NotTo(HaveOccurred())
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	g.Expect(names).To(ConsistOf("install.yaml", "CHANGES.md", "checksums.txt", "fixpoint-9.8.7.tgz", "fixpoint-v9.8.7-oci.tar",
+		"fixpoint-v9.8.7-linux-amd64.tar.gz", "fixpoint-v9.8.7-linux-amd64.spdx.json",
+		"fixpoint-v9.8.7-linux-arm64.tar.gz", "fixpoint-v9.8.7-linux-arm64.spdx.json"))
+	g.Expect(string(read(g, folder, "CHANGES.md"))).To(Equal("### Added\n\n- A thing.\n"))
+
+	digest := digestOfArchive(t, filepath.Join(folder, "fixpoint-v9.8.7-oci.tar"))
+	pinned := "ghcr.io/fixpoint-dev/fixpoint:v9.8.7@" + digest
+	manifest := string(read(g, folder, "install.yaml"))
+	g.Expect(strings.Count(manifest, pinned)).To(Equal(2), "the manager's image, and the bridge's")
+	g.Expect(manifest).NotTo(ContainSubstring("fixpoint:latest"))
+
+	chart := unpack(g, read(g, folder, "fixpoint-9.8.7.tgz"))
+	g.Expect(string(chart["fixpoint/Chart.yaml"])).To(And(
+		ContainSubstring("\nversion: 9.8.7\n"), ContainSubstring("\nappVersion: v9.8.7\n"), ContainSubstring("\nname: fixpoint\n")))
+	g.Expect(chart).To(And(HaveKey("fixpoint/values.yaml"), HaveKey("fixpoint/values.schema.json"), HaveKey("fixpoint/templates/deployment.yaml")))
+
+	for _, architecture := range platforms {
+		base := "fixpoint-v9.8.7-linux-" + architecture
+		binaries := unpack(g, read(g, folder, base+".tar.gz"))
+		for _, program := range programs {
+			g.Expect(binaries).To(HaveKey(program))
+		}
+		g.Expect(bytes.Contains(binaries["manager"], []byte("v9.8.7"))).To(BeTrue(), "the manager knows its version")
+		bill, err := spdxjson.Read(bytes.NewReader(read(g, folder, base+".spdx.json")))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(bill.DocumentName).To(Equal("fixpoint-" + architecture))
+	}
+
+	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "checksums.txt")
+	check.Dir = folder
+	out, err = check.CombinedOutput()
+	g.Expect(err).NotTo(HaveOccurred(), string(out))
+	g.Expect(strings.Count(string(out), ": OK")).To(Equal(len(names)-1), "every file but the list itself")
+
+	// When another checkout of the same commit is released, at its tag
+	second := checkout(t)
+	git(t, second, "tag", "v9.8.7")
+	again := t.TempDir()
+	g.Expect(run(t.Context(), []string{"release", "-source", second, "-out", again, "-version", "v9.8.7"}, io.Discard, os.Stderr)).To(Succeed())
+
+	// Then it is the same, byte for byte
+	g.Expect(string(read(g, again, "v9.8.7", "checksums.txt"))).To(Equal(string(read(g, folder, "checksums.txt"))))
+}
+
+func read(g Gomega, path ...string) []byte {
+	content, err := os.ReadFile(filepath.Join(path...))
+	g.Expect(err).NotTo(HaveOccurred())
+	return content
+}
+
+// unpack reads a compressed archive.
+func unpack(g Gomega, compressed []byte) map[string][]byte {
+	stream, err := gzip.NewReader(bytes.NewReader(compressed))
+	g.Expect(err).NotTo(HaveOccurred())
+	return untar(g, stream)
+}
+
+func untar(g Gomega, stream io.Reader) map[string][]byte {
+	files := map[string][]byte{}
+	reader := tar.NewReader(stream)
+	for {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		g.Expect(err).NotTo(HaveOccurred())
+		if header.Typeflag == tar.TypeReg {
+			content, err := io.ReadAll(reader)
+			g.Expect(err).NotTo(HaveOccurred())
+			files[header.Name] = content
+		}
+	}
+}
+
+// digestOfArchive is the digest of the index of all platforms in an OCI archive.
+func digestOfArchive(t *testing.T, archive string) string {
+	t.Helper()
+	g := NewWithT(t)
+	content, err := os.ReadFile(archive)
+	g.Expect(err).NotTo(HaveOccurred())
+	root := t.TempDir()
+	for name, file := range untar(g, bytes.NewReader(content)) {
+		g.Expect(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o750)).To(Succeed())
+		g.Expect(os.WriteFile(filepath.Join(root, name), file, 0o600)).To(Succeed())
+	}
+	top, err := layout.ImageIndexFromPath(root)
+	g.Expect(err).NotTo(HaveOccurred())
+	manifest, err := top.IndexManifest()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(manifest.Manifests).To(HaveLen(1))
+	g.Expect(manifest.Manifests[0].Annotations).To(HaveKeyWithValue(referenceName, "ghcr.io/fixpoint-dev/fixpoint:v9.8.7"))
+	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
+	g.Expect(err).NotTo(HaveOccurred())
+	images, err := index.IndexManifest()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(images.Manifests).To(HaveLen(len(platforms)))
+	return manifest.Manifests[0].Digest.String()
+}
+
+func TestReleaseRefuses(t *testing.T) {
+	cases := map[string]struct {
+		version string
+		given   func(t *testing.T, root string)
+		want    []string
+	}{
+		"no version":                    {"", nil, []string{`-version is "": give vMAJOR.MINOR.PATCH`}},
+		"a version without v":           {"9.8.7", nil, []string{`-version is "9.8.7"`}},
+		"a version of two numbers":      {"v9.8", nil, []string{`-version is "v9.8"`}},
+		"a version with a leading zero": {"v9.08.7", nil, []string{`-version is "v9.08.7"`}},
+		"a changed file": {"v9.8.7", func(t *testing.T, root string) {
+			NewWithT(t).Expect(os.WriteFile(filepath.Join(root, "CHANGELOG.md"), []byte(testChangelog+"\n"), 0o600)).To(Succeed())
+		}, []string{"the tree differs from its commit", "M CHANGELOG.md"}},
+		"a file that is not committed": {"v9.8.7", func(t *testing.T, root string) {
+			NewWithT(t).Expect(os.WriteFile(filepath.Join(root, "new.go"), nil, 0o600)).To(Succeed())
+		}, []string{"?? new.go"}},
+		"the tag of another commit": {"v9.8.7", func(t *testing.T, root string) {
+			git(t, root, "tag", "v9.8.7")
+			git(t, root, "commit", "-q", "--allow-empty", "-m", "next")
+		}, []string{"the tag v9.8.7 exists, on the commit "}},
+		"a version without changes":        {"v9.9.0", nil, []string{"CHANGELOG.md has no section [9.9.0]"}},
+		"a version whose number begins so": {"v9.8.6-rc.1", nil, []string{"CHANGELOG.md has no section [9.8.6-rc.1]"}},
+		"all problems at once": {"v9.9.0", func(t *testing.T, root string) {
+			NewWithT(t).Expect(os.WriteFile(filepath.Join(root, "new.go"), nil, 0o600)).To(Succeed())
+		}, []string{"?? new.go", "no section [9.9.0]"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			root, out := t.TempDir(), t.TempDir()
+			g.Expect(os.WriteFile(filepath.Join(root, "CHANGELOG.md"), []byte(testChangelog), 0o600)).To(Succeed())
+			git(t, root, "init", "-q", "-b", "main")
+			git(t, root, "add", "-A")
+			git(t, root, "commit", "-q", "-m", "sources")
+			if c.given != nil {
+				c.given(t, root)
+			}
+
+			err := run(t.Context(), []string{"release", "-source", root, "-out", out, "-version", c.version}, io.Discard, io.Discard)
+
+			for _, want := range c.want {
+				g.Expect(err).To(MatchError(ContainSubstring(want)))
+			}
+			written, err := os.ReadDir(out)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(written).To(BeEmpty())
+		})
+	}
+}
