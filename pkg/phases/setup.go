@@ -137,3 +137,17 @@ func (w ChildWatch) Index(indexer client.FieldIndexer) error {
 	}
 	return err
 }
+
+// Index adds the indexes by which children are found, for an engine that only plans.
+// [Engine.SetupWithManager] does it itself.
+func (e *Engine[O, S]) Index(indexer client.FieldIndexer) error {
+	for i := range e.slots {
+		if e.slots[i].Child == nil {
+			continue
+		}
+		if err := (ChildWatch{Object: e.slots[i].Child}).Index(indexer); err != nil {
+			return fmt.Errorf("indexing %s: %w", kindName(e.slots[i].Child), err)
+		}
+	}
+	return nil
+}
