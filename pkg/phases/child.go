@@ -194,17 +194,31 @@ func (m *members[S, C, L]) declare(scheme *runtime.Scheme) (Declaration[S], erro
 }
 
 // next applies all members before one that is not ready gates, and deletes what is no longer desired.
+// With a verdict or an error, the phase hands what exists to the scope.
 func (m *members[S, C, L]) next(ctx context.Context, p Pass[S]) (Next, error) {
+	lives, next, err := m.propose(ctx, p)
+	if _, isVerdict := next.(Verdict); m.observed == nil || err == nil && !isVerdict {
+		return next, err
+	}
+	if lives == nil {
+		lives, _ = m.existing(ctx, p)
+	}
+	m.observed(p.Scope, lives)
+	return next, err
+}
+
+// propose also returns the members, if it got as far as to know them all.
+func (m *members[S, C, L]) propose(ctx context.Context, p Pass[S]) ([]L, Next, error) {
 	desired, err := m.desired(p.Scope)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if wrong := m.wrong(p, desired); wrong != nil {
-		return wrong, nil
+		return nil, wrong, nil
 	}
 	if m.requires != nil && len(desired) > 0 {
 		if verdict, err := m.requires(ctx, p.Scope); err != nil || !verdict.IsDone() {
-			return verdict, err
+			return nil, verdict, err
 		}
 	}
 	var verdict Verdict
@@ -212,21 +226,19 @@ func (m *members[S, C, L]) next(ctx context.Context, p Pass[S]) (Next, error) {
 	for _, member := range desired {
 		next, live, err := m.bring(ctx, p, member)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		switch waiting := next.(type) {
 		case nil:
 			lives, verdict = append(lives, live), graver(verdict, m.readiness(ctx, p, live))
 		case Verdict:
-			verdict = graver(verdict, waiting)
+			lives, verdict = append(lives, live), graver(verdict, waiting)
 		default:
-			return next, nil
+			return nil, next, nil
 		}
 	}
-	if m.observed != nil {
-		m.observed(p.Scope, lives)
-	}
-	return m.pruneInOrder(ctx, p, desired, verdict)
+	next, err := m.pruneInOrder(ctx, p, desired, verdict)
+	return lives, next, err
 }
 
 // bring answers with the apply that brings a member to what is desired, or with nil and the member if
@@ -381,35 +393,55 @@ func (m *members[S, C, L]) newList(p Pass[S]) (client.ObjectList, error) {
 	return list, nil
 }
 
+// observe hands what exists to the scope, after the drift that is to be reported.
 func (m *members[S, C, L]) observe(ctx context.Context, p Pass[S]) (Next, error) {
-	owned, err := m.owned(ctx, p)
+	existing, err := m.existing(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	lives := map[string]L{}
+	next, err := m.report(p, existing)
+	if _, isApply := next.(Apply); m.observed != nil && !isApply {
+		m.observed(p.Scope, existing)
+	}
+	return next, err
+}
+
+// existing lists the members that exist, desired or not.
+func (m *members[S, C, L]) existing(ctx context.Context, p Pass[S]) ([]L, error) {
+	owned, err := m.owned(ctx, p)
+	if err != nil || len(owned) == 0 {
+		return nil, err
+	}
 	names, _ := m.names(p)
-	var observed []L
+	others, _ := p.namedByOthers(m.phase, m.kind)
+	var existing []L
 	for _, object := range owned {
-		if live, ok := object.(L); ok && (!m.single || slices.Contains(names, live.GetName())) {
-			lives[live.GetName()], observed = live, append(observed, live)
+		isMember := !slices.Contains(others, object.GetName()) && (!m.single || slices.Contains(names, object.GetName()))
+		if live, ok := object.(L); ok && isMember {
+			existing = append(existing, live)
 		}
 	}
-	if m.observed != nil {
-		m.observed(p.Scope, observed)
-	}
+	return existing, nil
+}
+
+// report proposes the report of the next drift that is not to be reverted.
+func (m *members[S, C, L]) report(p Pass[S], existing []L) (Next, error) {
 	desired, err := m.desired(p.Scope)
 	if err != nil || m.wrong(p, desired) != nil {
 		return nil, err
 	}
-	if len(desired)+len(observed) == 0 {
+	if len(desired)+len(existing) == 0 {
 		return NotConfigured(), nil
 	}
+	if p.Policies.Drift != ssa.ReportDrift {
+		return nil, nil
+	}
 	for _, member := range desired {
-		live, exists := lives[valueOf(member.GetName())]
-		if !exists || p.Policies.Drift != ssa.ReportDrift || p.Cluster.IsApplied(live) {
+		i := slices.IndexFunc(existing, func(live L) bool { return live.GetName() == valueOf(member.GetName()) })
+		if i < 0 || p.Cluster.IsApplied(existing[i]) {
 			continue
 		}
-		decision, err := p.Cluster.Decide(m.request(p, member, live))
+		decision, err := p.Cluster.Decide(m.request(p, member, existing[i]))
 		if err != nil {
 			return nil, err
 		}

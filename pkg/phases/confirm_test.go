@@ -198,7 +198,9 @@ func TestReconcileGoesByTheNewestStatus(t *testing.T) {
 	h.store(newest)
 	var seen [][]string
 	h.definition.Scope = func(machine *Machine) *scope {
-		seen = append(seen, machine.Status.Drifts)
+		if machine.Name != "" { // New checks the definition with an empty one
+			seen = append(seen, machine.Status.Drifts)
+		}
 		return &scope{machine: machine}
 	}
 	h.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
@@ -411,4 +413,22 @@ func TestOwnerIsConfirmedOnceAndOnlyBeforeWrites(t *testing.T) {
 		g.Expect(h.writes).To(Equal([]string{"status"}))
 		g.Expect(h.condition(t, phases.ConditionReady).Message).To(ContainSubstring("the API server is down"))
 	})
+}
+
+func TestObjectThatTheFinalizersApplyShowsAsSuspendedIsLeftAlone(t *testing.T) {
+	g := NewWithT(t)
+	// Given a new Machine that was suspended since, which the cache does not show
+	cluster := newFakeCluster()
+	cluster.lags = true
+	h := newHarness(cluster, diskOf("Boot"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	cluster.sync()
+	cluster.editMachine(func(machine *Machine) { machine.Suspend = true })
+
+	// When it is reconciled
+	h.mustReconcile(t)
+
+	// Then nothing is created
+	g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
+	g.Expect(h.states()).To(ContainElement("Suspended=True/Suspended"))
 }

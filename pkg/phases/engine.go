@@ -134,8 +134,7 @@ type slot[S any] struct {
 // left it.
 func (e *Engine[O, S]) walk(ctx context.Context, object O, performer performer) (*walk[S], O) {
 	x := &executor[S]{performer: performer}
-	deleting := object.GetDeletionTimestamp() != nil
-	suspended := !deleting && e.def.Suspended != nil && e.def.Suspended(object)
+	deleting, suspended := e.isOff(object)
 	if !deleting && !suspended && !slices.Contains(object.GetFinalizers(), e.def.Finalizer) {
 		finalized, err := x.finalize(ctx, object)
 		typed, ok := finalized.(O)
@@ -148,8 +147,9 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, performer performer) 
 			w.fail("adding the finalizer", err)
 			return w, object
 		}
-		// The cache may have shown neither the finalizer nor the deletion.
-		object, deleting = typed, typed.GetDeletionTimestamp() != nil
+		// The cache may have shown neither the finalizer, nor the deletion, nor the suspension.
+		object = typed
+		deleting, suspended = e.isOff(object)
 	}
 	w := e.newWalk(object, x)
 	w.deleting, w.suspended = deleting, suspended
@@ -166,6 +166,12 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, performer performer) 
 	}
 	w.changes = x.changes
 	return w, object
+}
+
+// isOff says why the phases of an object do not run.
+func (e *Engine[O, S]) isOff(object O) (deleting, suspended bool) {
+	deleting = object.GetDeletionTimestamp() != nil
+	return deleting, !deleting && e.def.Suspended != nil && e.def.Suspended(object)
 }
 
 func (e *Engine[O, S]) newWalk(object O, x *executor[S]) *walk[S] {
@@ -209,12 +215,20 @@ func (w *walk[S]) settle(ctx context.Context, i int, ask Question[S]) (Verdict, 
 			stale++
 			continue
 		}
-		if err != nil || verdict != nil {
-			return verdict, err
+		if err != nil {
+			return nil, failedAction{err}
+		}
+		if verdict != nil {
+			return verdict, nil
 		}
 	}
 	return bug(fmt.Sprintf("phase %s has done %d things and is not done", w.slots[i].name, maxActions)), nil
 }
+
+// failedAction is the error of an action. The phase that proposed it has not handed anything to the scope.
+type failedAction struct{ error }
+
+func (f failedAction) Unwrap() error { return f.error }
 
 // conclude settles a phase and keeps its verdict.
 func (w *walk[S]) conclude(ctx context.Context, i int, ask Question[S], doing string) Verdict {
@@ -249,7 +263,11 @@ func (w *walk[S]) advance(ctx context.Context) {
 	}
 	for i := range w.slots {
 		if !w.conclude(ctx, i, w.slots[i].Next, "").IsDone() {
-			w.observeFrom(ctx, i+1)
+			next := i + 1
+			if errors.As(w.err, &failedAction{}) {
+				next = i
+			}
+			w.observeFrom(ctx, next)
 			return
 		}
 	}

@@ -296,6 +296,7 @@ func TestReconcileBeginsAgainWithTheObjectAsItIsNow(t *testing.T) {
 	// Given a cache that lags behind an edit of the Machine
 	cluster := newFakeCluster()
 	cluster.lags = true
+	cluster.attachedAfter["boot"] = 1
 	h := newHarness(cluster, diskOf("Boot"))
 	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 	cluster.sync()

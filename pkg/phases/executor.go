@@ -120,7 +120,10 @@ func (x *executor[S]) perform(ctx context.Context, phase string, p Pass[S], next
 func (x *executor[S]) performApply(ctx context.Context, phase string, p Pass[S], action Apply) error {
 	result, err := x.apply(ctx, action.Decision)
 	if ssa.IsStale(err) {
-		return errors.Join(relearn(ctx, p.Cluster, action.Decision.Request.Desired), err)
+		if readErr := relearn(ctx, p.Cluster, action.Decision.Request.Desired); readErr != nil {
+			return readErr // as an error of its own it is retried with backoff
+		}
+		return err
 	}
 	if err != nil {
 		return err
@@ -293,10 +296,11 @@ func (a *actor) confirm(ctx context.Context) error {
 		return fmt.Errorf("reading the object past the cache: %w", err)
 	case err != nil:
 		return &superseded{}
-	case fresh.GetUID() != a.owner.GetUID() || fresh.GetResourceVersion() != a.owner.GetResourceVersion():
-		return &superseded{by: fresh}
 	}
 	a.answered.add(fresh)
+	if fresh.GetUID() != a.owner.GetUID() || fresh.GetResourceVersion() != a.owner.GetResourceVersion() {
+		return &superseded{by: fresh}
+	}
 	a.confirmed = true
 	return nil
 }

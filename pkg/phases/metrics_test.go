@@ -43,7 +43,7 @@ fixpoint_phases_outcomes_total{controller="machine",outcome="done",phase="Addres
 fixpoint_phases_outcomes_total{controller="machine",outcome="error",phase="Address"} 2
 fixpoint_phases_outcomes_total{controller="machine",outcome="stalled",phase="Address"} 0
 fixpoint_phases_outcomes_total{controller="machine",outcome="wait",phase="Address"} 0
-# HELP fixpoint_phases_drifts_corrected_total Fields of ours that somebody had changed and that were put back.
+# HELP fixpoint_phases_drifts_corrected_total Managed fields that were changed by another field manager and reverted.
 # TYPE fixpoint_phases_drifts_corrected_total counter
 fixpoint_phases_drifts_corrected_total{controller="machine"} 1
 # HELP fixpoint_phases_transitions_total Conditions whose status or reason changed, by controller, condition and new status.
