@@ -154,14 +154,14 @@ func TestObserveIdentityWaitsForPrincipal(t *testing.T) {
 	s.account = &cloud.Account{Name: "a", HasIdentity: true}
 	verdict, err := observeIdentity(t.Context(), s)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(verdict.IsWait()).To(BeTrue())
+	g.Expect(verdict).To(BeAssignableToTypeOf(phases.Wait("", "", 0)))
 	g.Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonWaitingForPrincipal))
 	g.Expect(verdict.Message()).To(Equal("waiting for the principal ID of the storage account's system-assigned identity"))
 
 	s.account.PrincipalID = "p"
 	verdict, err = observeIdentity(t.Context(), s)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(verdict.IsDone()).To(BeTrue())
+	g.Expect(verdict).To(BeAssignableToTypeOf(phases.Done("")))
 	g.Expect(verdict.Message()).To(Equal("system-assigned identity has principal ID p"))
 }
 

@@ -129,7 +129,6 @@ type Request struct {
 	// into a list, such as spec.ports.name, is of what no two items may have in common: items go
 	// that have it in common with one of Desired and are another one.
 	Displaces []string
-	RemoveFields, UniqueFields []string
 	// Confirm is asked before the first write, once it is clear that there is something to write: what
 	// the configuration was made from may have changed since it was read. If it fails, nothing is
 	// written, and the call fails with its error. A dry run does not ask. Optional.
