@@ -111,7 +111,7 @@ func TestNetworkPolicyAdmitsTheManager(t *testing.T) {
 		change   func(*spec)
 		settings Settings
 		want     string
-		says     string
+		message  string
 	}{
 		"its pods":      {restricted, known, "[" + given + ", {" + its + ", podSelector: {matchLabels: {app: manager}}}]", ""},
 		"its namespace": {restricted, Settings{ManagerNamespace: "system"}, "[" + given + ", {" + its + "}]", ""},
@@ -129,7 +129,7 @@ func TestNetworkPolicyAdmitsTheManager(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(asJSON(t, desired.Spec.Ingress[0].From)).To(MatchYAML(c.want))
 			verdict := networkPolicy.Ready(t.Context(), &scope{server: server, settings: c.settings}, nil)
-			g.Expect(verdict.Message()).To(Equal(policyApplied + c.says))
+			g.Expect(verdict.Message()).To(Equal(policyApplied + c.message))
 		})
 	}
 }

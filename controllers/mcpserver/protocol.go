@@ -84,7 +84,7 @@ func pendingVerdict(server *v1alpha1.MCPServer, pods servingPods, result prober.
 		return lastVerdict(*last)
 	case last.Reason == v1alpha1.ReasonProtocolFailing:
 		return protocolPending("waiting for an MCP handshake with the new pods", result)
-	case result.Judged > 0 || slices.ContainsFunc(pods.versions, func(v string) bool { return slices.Contains(server.Status.AskedVersions, v) }):
+	case result.Decided > 0 || slices.ContainsFunc(pods.versions, func(v string) bool { return slices.Contains(server.Status.AskedVersions, v) }):
 		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, withError("MCP handshake succeeded on some serving pods; waiting for the other new pods", result))
 	case pods.oldServing:
 		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, withError("old pods still serve; waiting for an MCP handshake with the new pods", result))

@@ -81,7 +81,7 @@ func TestPendingVerdict(t *testing.T) {
 	of := func(versions ...string) servingPods { return servingPods{versions: versions} }
 	cases := map[string]struct {
 		last, message string
-		asked         []string
+		probed        []string
 		pods          servingPods
 		result        prober.Result
 		want          outcome
@@ -89,15 +89,15 @@ func TestPendingVerdict(t *testing.T) {
 		"never probed": {pods: of("1"), want: outcome{"wait", "ProtocolPending", "waiting for the first MCP handshake"}},
 		"probed once":  {pods: of("1"), result: prober.Result{Err: refused}, want: outcome{"wait", "ProtocolPending", "waiting for the first MCP handshake: connection refused"}},
 
-		"ready before a restart":           {"Ready", "as it was", []string{"1"}, of("1"), prober.Result{}, outcome{"done", "Ready", "as it was"}},
-		"closed before a restart":          {"CredentialsRequired", "as it was", []string{"1"}, of("1"), prober.Result{}, outcome{"done", "CredentialsRequired", "as it was"}},
-		"failing before a restart":         {"ProtocolFailing", "as it was", []string{"1"}, of("1"), prober.Result{}, outcome{"wait", "ProtocolFailing", "as it was"}},
-		"another pod of the same version":  {"Ready", "as it was", []string{"1"}, of("1"), prober.Result{Judged: 2}, outcome{"done", "Ready", "as it was"}},
-		"the first pod of a new version":   {"Ready", succeeded, []string{"1"}, of("1", "2"), prober.Result{Judged: 2}, outcome{"done", "OldReplicasServing", some}},
-		"the new pod fails":                {"Ready", succeeded, []string{"1"}, of("1", "2"), prober.Result{Judged: 2, Err: refused}, outcome{"done", "OldReplicasServing", some + ": connection refused"}},
+		"ready before a restart":           {"Ready", "previous", []string{"1"}, of("1"), prober.Result{}, outcome{"done", "Ready", "previous"}},
+		"closed before a restart":          {"CredentialsRequired", "previous", []string{"1"}, of("1"), prober.Result{}, outcome{"done", "CredentialsRequired", "previous"}},
+		"failing before a restart":         {"ProtocolFailing", "previous", []string{"1"}, of("1"), prober.Result{}, outcome{"wait", "ProtocolFailing", "previous"}},
+		"another pod of the same version":  {"Ready", "previous", []string{"1"}, of("1"), prober.Result{Decided: 2}, outcome{"done", "Ready", "previous"}},
+		"the first pod of a new version":   {"Ready", succeeded, []string{"1"}, of("1", "2"), prober.Result{Decided: 2}, outcome{"done", "OldReplicasServing", some}},
+		"the new pod fails":                {"Ready", succeeded, []string{"1"}, of("1", "2"), prober.Result{Decided: 2, Err: refused}, outcome{"done", "OldReplicasServing", some + ": connection refused"}},
 		"the same, after a restart":        {"OldReplicasServing", some, []string{"1"}, of("1", "2"), prober.Result{}, outcome{"done", "OldReplicasServing", some}},
 		"old pods are terminating":         {"Ready", succeeded, []string{"1"}, servingPods{versions: []string{"2"}, oldServing: true}, prober.Result{}, outcome{"done", "OldReplicasServing", old}},
-		"one of the new pods has a result": {"Ready", succeeded, []string{"1"}, of("2"), prober.Result{Judged: 1}, outcome{"done", "OldReplicasServing", some}},
+		"one of the new pods has a result": {"Ready", succeeded, []string{"1"}, of("2"), prober.Result{Decided: 1}, outcome{"done", "OldReplicasServing", some}},
 		"only new pods, none probed":       {"Ready", succeeded, []string{"1"}, of("2"), prober.Result{}, outcome{"wait", "ProtocolPending", waiting}},
 		"new pods replace failing ones":    {"ProtocolFailing", "x", []string{"1"}, of("2"), prober.Result{}, outcome{"wait", "ProtocolPending", waiting}},
 		"a new pod beside failing ones":    {"ProtocolFailing", "x", []string{"1"}, of("1", "2"), prober.Result{}, outcome{"wait", "ProtocolPending", waiting}},
@@ -105,7 +105,7 @@ func TestPendingVerdict(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			server := tools()
-			server.Status.Endpoint, server.Status.AskedVersions = endpointOf(server), c.asked
+			server.Status.Endpoint, server.Status.AskedVersions = endpointOf(server), c.probed
 			if c.last != "" {
 				server.Status.Conditions = []metav1.Condition{{Type: "ProtocolReady", Reason: c.last, Message: c.message}}
 			}

@@ -23,7 +23,7 @@ func TestRefusals(t *testing.T) {
 		method, body string
 		headers      []string
 		status       int
-		says         string
+		message      string
 	}{
 		"not JSON":                 {"POST", "hello", []string{headerSession, id}, 400, "not one JSON-RPC message"},
 		"a batch":                  {"POST", "[" + ping + "]", []string{headerSession, id}, 400, "batches"},
@@ -55,7 +55,7 @@ func TestRefusals(t *testing.T) {
 			body, err := io.ReadAll(resp.Body)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(resp.StatusCode).To(Equal(c.status), string(body))
-			g.Expect(string(body)).To(ContainSubstring(c.says))
+			g.Expect(string(body)).To(ContainSubstring(c.message))
 		})
 	}
 }
@@ -225,7 +225,7 @@ func TestDrainFailsNoRequestOnKeptConnections(t *testing.T) {
 
 	w.stop()
 
-	w.Eventually(answered).Should(BeTrue(), "it is told to close")
+	w.Eventually(answered).Should(BeTrue(), "the response asks to close the connection")
 	w.Eventually(w.done).Should(Receive(BeNil()))
 }
 

@@ -53,7 +53,7 @@ func aggregate(histories []history) Result {
 			result.Answered++
 		}
 		if h.state != Unknown {
-			result.Judged++
+			result.Decided++
 		}
 		if worst < 0 || rank(h) > rank(histories[worst]) {
 			worst = i

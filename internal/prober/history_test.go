@@ -51,12 +51,12 @@ func TestAggregateTakesTheWorstReplica(t *testing.T) {
 		replicas []history
 		then     Result
 	}{
-		"all succeed":        {[]history{good, good}, Result{State: Answering, Replicas: 2, Answered: 2, Judged: 2}},
-		"one is Unknown":     {[]history{good, pending}, Result{State: Unknown, Replicas: 2, Answered: 1, Judged: 1}},
-		"one failed once":    {[]history{failedOnce, good}, Result{State: Answering, Replicas: 2, Answered: 1, Judged: 2, Failures: 1, Err: refused}},
-		"one is closed":      {[]history{good, closed}, Result{State: Closed, Replicas: 2, Answered: 1, Judged: 2, Err: forbidden}},
-		"closed and pending": {[]history{closed, pending}, Result{State: Unknown, Replicas: 2, Judged: 1}},
-		"one fails":          {[]history{good, failing, pending}, Result{State: Failing, Replicas: 3, Answered: 1, Judged: 2, Failures: 4, Err: refused}},
+		"all succeed":        {[]history{good, good}, Result{State: Answering, Replicas: 2, Answered: 2, Decided: 2}},
+		"one is Unknown":     {[]history{good, pending}, Result{State: Unknown, Replicas: 2, Answered: 1, Decided: 1}},
+		"one failed once":    {[]history{failedOnce, good}, Result{State: Answering, Replicas: 2, Answered: 1, Decided: 2, Failures: 1, Err: refused}},
+		"one is closed":      {[]history{good, closed}, Result{State: Closed, Replicas: 2, Answered: 1, Decided: 2, Err: forbidden}},
+		"closed and pending": {[]history{closed, pending}, Result{State: Unknown, Replicas: 2, Decided: 1}},
+		"one fails":          {[]history{good, failing, pending}, Result{State: Failing, Replicas: 3, Answered: 1, Decided: 2, Failures: 4, Err: refused}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(aggregate(test.replicas)).To(Equal(test.then))

@@ -55,8 +55,8 @@ type Result struct {
 	// Failures is the largest number of failures in a row of any replica.
 	Failures int
 	// Replicas is the number of probed replicas, Answered the number whose last probe succeeded (401 and
-	// 403 do not count), and Judged the number that are not Unknown.
-	Replicas, Answered, Judged int
+	// 403 do not count), and Decided the number that are not Unknown.
+	Replicas, Answered, Decided int
 	// Server is the latest description, also of a server that now fails; nil if none.
 	Server *Server
 	// Err is why the State is Closed or Failing. For Unknown and Answering it is the error of the first
@@ -66,7 +66,7 @@ type Result struct {
 
 // sameStatus reports whether a status shows both results alike.
 func (r Result) sameStatus(other Result) bool {
-	return r.State == other.State && r.Replicas == other.Replicas && r.Answered == other.Answered && r.Judged == other.Judged &&
+	return r.State == other.State && r.Replicas == other.Replicas && r.Answered == other.Answered && r.Decided == other.Decided &&
 		sameServer(r.Server, other.Server) && sameError(r.Err, other.Err)
 }
 

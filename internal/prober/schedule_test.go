@@ -215,7 +215,7 @@ func TestResultFollowsTheServer(t *testing.T) {
 	s.settle(0)
 	began := s.clock.Now()
 	g.Expect(s.result("web")).To(Equal(Result{
-		State: Answering, Since: began, Replicas: 1, Answered: 1, Judged: 1, Server: &Server{Name: "web", Tools: 3},
+		State: Answering, Since: began, Replicas: 1, Answered: 1, Decided: 1, Server: &Server{Name: "web", Tools: 3},
 	}))
 	g.Eventually(func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.changed[key] }).WithTimeout(testTimeout).Should(Equal(1))
 
@@ -300,7 +300,7 @@ func TestReusedAddressIsProbedAgain(t *testing.T) {
 
 	s.setScript(fails(Refused))
 	s.Set(name("web"), target("two"))
-	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Judged", 0)))
+	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Decided", 0)))
 	s.settle(0)
 	g.Expect(s.count("web")).To(Equal(2))
 }
