@@ -20,13 +20,15 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-func TestFromNothingToReadyPhaseByPhase(t *testing.T) {
+func TestReportsEachPhaseInOrder(t *testing.T) {
 	t.Parallel()
-	// given a cloud that takes five polls to make an account, and two seconds to honour a grant
+	// given a cloud in which each phase takes longer than a reconcile, without other operations in progress
 	knobs := brisk()
 	knobs.AccountCreation = fakecloud.Fixed(5 * time.Second)
 	knobs.PollInterval = fakecloud.Fixed(time.Second)
+	knobs.PrincipalDelay = fakecloud.Fixed(2 * time.Second)
 	knobs.GrantDelay = fakecloud.Fixed(2 * time.Second)
+	knobs.AccountUpdate = fakecloud.Fixed(0)
 	w := newFixture(t, knobs)
 	w.startManager()
 	history := w.history("invoices")
@@ -37,40 +39,40 @@ func TestFromNothingToReadyPhaseByPhase(t *testing.T) {
 	// then it took few calls
 	t.Logf("%d calls from nothing to Ready", calls)
 	w.Expect(calls).To(BeNumerically("<=", 25))
-	// and every status on the way said where it stood, in order, and since when
-	order := []string{v1alpha1.ReasonCreating, v1alpha1.ReasonWaitingForPrincipal, v1alpha1.ReasonPropagating, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonReady}
-	at := 0
+	// and the statuses reported each phase, in order, and since when it waited
+	var reasons []string
 	versions := history()
 	for _, version := range versions {
 		if len(version.Status.Conditions) == 0 {
-			continue
+			continue // the status before the first reconcile
 		}
 		reason := readyOf(version).Reason
-		w.Expect(order[at:]).To(ContainElement(reason))
-		at += slices.Index(order[at:], reason)
-		w.Expect(version.Status.WaitingSince == nil).To(Equal(reason == v1alpha1.ReasonReady), "since when, while %s", reason)
+		reasons = append(reasons, reason)
+		w.Expect(version.Status.WaitingSince == nil).To(Equal(reason == v1alpha1.ReasonReady), "waitingSince with reason %s", reason)
 		w.Expect(version.Status.ObservedGeneration).To(Equal(version.Generation))
 	}
-	w.Expect(len(versions)).To(BeNumerically(">=", 4))
+	w.Expect(slices.Compact(reasons)).To(Equal([]string{
+		v1alpha1.ReasonCreating, v1alpha1.ReasonWaitingForPrincipal, v1alpha1.ReasonPropagating, v1alpha1.ReasonReady,
+	}))
 	w.Expect(ready.Status.Phase).To(Equal(v1alpha1.SecureStorageReady))
 	account, _ := w.cloud().Account(ready.Status.AccountName)
 	w.Expect(ready.Status.KeyURI).To(Equal(account.Key))
 	w.Expect(ready.Status.AccountID).To(Equal(account.ResourceID))
 	w.Expect(ready.Status.GrantID).To(ContainSubstring(w.demo.VaultID))
 	w.eventuallyTold("invoices", "Normal Ready Ready is True")
-	w.neverClaimsAKeyThatIsNotUsed(versions)
-	// and at rest it asks no more than three times for each poll interval
+	w.expectEncryptionReadyIsHonest(versions)
+	// and between changes it sends at most three requests per poll interval
 	w.cloud().ResetCounts()
 	const polls = 3
 	rest := time.Now()
 	w.Eventually(func() int { return w.cloud().Total("").Calls() }).Should(BeNumerically(">=", polls*3-2))
-	w.Expect(time.Since(rest)).To(BeNumerically(">=", (polls-1)*10*time.Second), "the looks come no closer than the poll interval")
+	w.Expect(time.Since(rest)).To(BeNumerically(">=", (polls-1)*10*time.Second), "polls are at least the poll interval apart")
 	w.Expect(w.cloud().Total("").Writes).To(BeZero())
 }
 
-// neverClaimsAKeyThatIsNotUsed holds every version against the ledger: when the status said that
-// EncryptionReady is True, the account was encrypted with the key.
-func (w *fixture) neverClaimsAKeyThatIsNotUsed(versions []*v1alpha1.SecureStorage) {
+// expectEncryptionReadyIsHonest checks every version against the ledger: when EncryptionReady was True, the
+// account was encrypted with the key.
+func (w *fixture) expectEncryptionReadyIsHonest(versions []*v1alpha1.SecureStorage) {
 	w.T.Helper()
 	for _, version := range versions {
 		c := meta.FindStatusCondition(version.Status.Conditions, v1alpha1.ConditionEncryptionReady)
@@ -82,25 +84,28 @@ func (w *fixture) neverClaimsAKeyThatIsNotUsed(versions []*v1alpha1.SecureStorag
 	}
 }
 
-func TestDriftIsPutBackAndTold(t *testing.T) {
+func TestRevertsDriftAtThePollInterval(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
-	for name, drift := range map[string]struct {
+	drifts := map[string]struct {
 		path   string
-		meddle func(account string) error
+		change func(account string) error
 	}{
 		"platform": {"encryption.keySource", func(a string) error { return w.cloud().UsePlatformKeys(a) }},
 		"otherkey": {"encryption.keyName", func(a string) error { return w.cloud().UseKey(a, w.demo.Vault, "other", "") }},
 		"grant":    {"/access", func(a string) error { return w.cloud().RemoveGrants(w.cloud().Principal(a)) }},
 		"tags":     {"tags." + cloud.OwnerTag, func(a string) error { return w.cloud().SetTags(a, nil) }},
-	} {
+	}
+	for name := range drifts {
 		w.create(name, func(s *v1alpha1.SecureStorageSpec) { s.Tags = map[string]string{"team": "billing"} })
-		live := w.eventuallyReady(name)
-		w.Expect(drift.meddle(live.Status.AccountName)).To(Succeed())
-		w.poke(name)
+	}
+	for name, drift := range drifts {
+		w.Expect(drift.change(w.eventuallyReady(name).Status.AccountName)).To(Succeed())
+	}
+	for name, drift := range drifts {
 		w.eventuallyTold(name, "Warning DriftCorrected", drift.path)
-		w.eventuallyReady(name)
+		live := w.eventuallyReady(name)
 		account, _ := w.cloud().Account(live.Status.AccountName)
 		w.Expect(account.Key).To(Equal(live.Status.KeyURI))
 		w.Expect(account.Tags).To(HaveKeyWithValue("team", "billing"))
@@ -113,14 +118,13 @@ func TestDriftIsPutBackAndTold(t *testing.T) {
 	w.leavesNothing()
 }
 
-func TestALostAccountStallsLoudly(t *testing.T) {
+func TestReportsLostAccountAtThePollInterval(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
 	w.create("invoices")
 	live := w.eventuallyReady("invoices")
 	w.Expect(w.cloud().DeleteAccount(live.Status.AccountName)).To(Succeed())
-	w.poke("invoices")
 	lost := w.eventuallyReason("invoices", v1alpha1.ReasonAccountLost)
 	w.Expect(meta.IsStatusConditionTrue(lost.Status.Conditions, "Stalled")).To(BeTrue())
 	w.eventuallyTold("invoices", "Warning AccountLost")
@@ -129,7 +133,7 @@ func TestALostAccountStallsLoudly(t *testing.T) {
 	w.leavesNothing()
 }
 
-func TestKeyRotation(t *testing.T) {
+func TestFollowsOrPinsKeyVersion(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
@@ -138,27 +142,24 @@ func TestKeyRotation(t *testing.T) {
 	w.create("pinned", func(s *v1alpha1.SecureStorageSpec) { s.Key.Version = first })
 	w.eventuallyReady("latest")
 	w.eventuallyReady("pinned")
-	// when there is a new version, and a day has passed
+	// when the key has a new version, and a day has passed
 	second, err := w.cloud().RotateKey(w.demo.Vault, w.demo.Key)
 	w.Expect(err).NotTo(HaveOccurred())
 	w.clock.Step(25 * time.Hour)
-	w.poke("latest")
-	w.poke("pinned")
-	// then one follows and one does not
+	// then only the object without a pinned version follows
 	w.eventually("latest", func(g Gomega, live *v1alpha1.SecureStorage) {
 		g.Expect(live.Status.KeyVersion).To(Equal(second))
 		g.Expect(isReady(live)).To(BeTrue())
 	})
 	w.Expect(w.read("pinned").Status.KeyVersion).To(Equal(first))
-	// and when the pinned one disappears it is an alarm
+	// and when the pinned version is deleted, this is reported
 	w.Expect(w.cloud().DeleteKeyVersion(w.demo.Vault, w.demo.Key, first)).To(Succeed())
-	w.poke("pinned")
 	w.eventuallyReason("pinned", v1alpha1.ReasonKeyVersionMissing)
 	w.eventuallyTold("pinned", "Warning KeyVersionMissing")
 	w.Expect(isReady(w.read("latest"))).To(BeTrue())
 }
 
-func TestCredentialsAreOfTheNamespace(t *testing.T) {
+func TestUsesCredentialsOfTheNamespace(t *testing.T) {
 	t.Parallel()
 	const secret, other = "s3cr3t-of-billing", "s3cr3t-of-nobody"
 	w := newFixture(t, brisk())
@@ -167,13 +168,13 @@ func TestCredentialsAreOfTheNamespace(t *testing.T) {
 	w.net.connect(fakecloud.New(w.options))
 	w.cloud().SeedDemo()
 	w.startManager()
-	// given two SecureStorages, of which one has a credential of its own
+	// given two SecureStorages, one of which has its own credential
 	w.create("own", func(s *v1alpha1.SecureStorageSpec) {
 		s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: "azure"}
 	})
 	w.create("shared")
 	w.eventuallyReason("own", v1alpha1.ReasonCredentialsMissing)
-	// when it is wrong, and then right
+	// when the Secret is wrong, and then right; changing an annotation retries at once, as documented
 	credential := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "azure", Namespace: w.Namespace},
 		StringData: map[string]string{"tenantID": "tenant", "clientID": "client", "clientSecret": other},
@@ -185,7 +186,7 @@ func TestCredentialsAreOfTheNamespace(t *testing.T) {
 	w.Expect(api.Update(w.Ctx, credential)).To(Succeed())
 	w.poke("own")
 	own, others := w.eventuallyReady("own"), w.eventuallyReady("shared")
-	// then each was made in its own name
+	// then each account was created with its credential
 	w.Expect(slices.Collect(maps.Keys(w.cloud().Counts(own.Status.AccountName)))).To(ContainElement("billing"))
 	for _, entry := range w.cloud().Effects(fakecloud.Created, own.Status.AccountName) {
 		w.Expect(entry.Who).To(Equal("billing"))
@@ -193,7 +194,7 @@ func TestCredentialsAreOfTheNamespace(t *testing.T) {
 	for _, entry := range w.cloud().Effects(fakecloud.Created, others.Status.AccountName) {
 		w.Expect(entry.Who).To(Equal("manager"))
 	}
-	// and no secret is to be found anywhere
+	// and no secret appears in Events, objects or the log
 	var events eventsv1.EventList
 	w.Expect(api.List(w.Ctx, &events, client.InNamespace(w.Namespace))).To(Succeed())
 	var storages v1alpha1.SecureStorageList
@@ -207,7 +208,7 @@ func TestCredentialsAreOfTheNamespace(t *testing.T) {
 	}
 }
 
-func TestAWorkloadIdentityIsOfTheNamespace(t *testing.T) {
+func TestUsesWorkloadIdentityOfTheNamespace(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
@@ -219,15 +220,15 @@ func TestAWorkloadIdentityIsOfTheNamespace(t *testing.T) {
 	// given no ServiceAccount
 	missing := w.eventuallyReason("invoices", v1alpha1.ReasonCredentialsMissing)
 	w.Expect(readyOf(missing).Message).To(ContainSubstring("ServiceAccount storage"))
-	// when there is one, its token is taken to the cloud, which does not know it
+	// when the ServiceAccount exists, its token is sent to the cloud, which does not accept it
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "storage", Namespace: w.Namespace}}
 	w.Expect(api.Create(w.Ctx, account)).To(Succeed())
 	w.poke("invoices")
 	invalid := w.eventuallyReason("invoices", v1alpha1.ReasonCredentialsInvalid)
-	w.Expect(readyOf(invalid).Message).NotTo(ContainSubstring("eyJ"), "no token is in a message")
+	w.Expect(readyOf(invalid).Message).NotTo(ContainSubstring("eyJ"), "messages contain no token")
 }
 
-func TestManagersAndTheCloudMayBeRestarted(t *testing.T) {
+func TestRecoversFromRestartOfManagerAndCloud(t *testing.T) {
 	t.Parallel()
 	// given a cloud that keeps its state in a file
 	w := newFixture(t, brisk())
@@ -239,19 +240,18 @@ func TestManagersAndTheCloudMayBeRestarted(t *testing.T) {
 	m := w.startManager()
 	w.create("invoices")
 	w.eventuallyReason("invoices", v1alpha1.ReasonCreating)
-	// when both end in the middle of it
-	w.Stop(m)
+	// when both stop during the creation
+	m.stop()
 	w.net.cut()
 	w.Expect(w.cloud().Close()).To(Succeed())
-	// then a manager without a cloud says so
+	// then a manager without a cloud reports it
 	m = w.startManager()
 	w.eventuallyReason("invoices", v1alpha1.ReasonCloudUnavailable)
-	// and with it, goes on
+	// and continues when the cloud is back
 	w.net.connect(fakecloud.New(w.options))
-	w.poke("invoices")
 	w.eventuallyReady("invoices")
-	w.Stop(m)
-	// and a deletion while nobody was there is not forgotten
+	m.stop()
+	// and a deletion while no manager was running is completed
 	w.delete("invoices")
 	w.startManager()
 	w.eventuallyGone("invoices")
@@ -259,8 +259,8 @@ func TestManagersAndTheCloudMayBeRestarted(t *testing.T) {
 	w.Expect(w.cloud().Close()).To(Succeed())
 }
 
-// Two managers that both work, as they never should: neither makes a second account.
-func TestTwoManagersOnOneCloud(t *testing.T) {
+// Two managers run without leader election, which must never happen: each account is still created once.
+func TestTwoManagersCreateEachAccountOnce(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
@@ -278,7 +278,7 @@ func TestTwoManagersOnOneCloud(t *testing.T) {
 	w.leavesNothing()
 }
 
-func TestDeletionPaths(t *testing.T) {
+func TestDeletionRetainsDeletesOrAbandons(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
@@ -298,10 +298,10 @@ func TestDeletionPaths(t *testing.T) {
 	w.eventuallyReason("locked", v1alpha1.ReasonDeletionBlocked)
 	w.Expect(w.cloud().ReadData(locked.Status.AccountName)).To(Succeed())
 	w.Expect(w.cloud().Unlock(locked.Status.AccountID)).To(Succeed())
-	w.poke("locked")
+	w.poke("locked") // changing an annotation retries at once, as documented
 	w.eventuallyGone("locked")
-	_, there := w.cloud().Account(locked.Status.AccountName)
-	w.Expect(there).To(BeFalse())
+	_, exists := w.cloud().Account(locked.Status.AccountName)
+	w.Expect(exists).To(BeFalse())
 	// abandoned
 	w.delete("abandoned")
 	w.eventuallyReason("abandoned", v1alpha1.ReasonDeletionBlocked)
@@ -313,15 +313,15 @@ func TestDeletionPaths(t *testing.T) {
 	w.Expect(w.cloud().Orphans()).To(BeEmpty())
 }
 
-// The demo of `make run`: realistic delays, compressed a hundred times.
-func TestTheDemoIsReadyInTenSeconds(t *testing.T) {
+// `make run` uses realistic delays, compressed a hundred times.
+func TestDemoIsReadyWithinTenSeconds(t *testing.T) {
 	t.Parallel()
 	knobs, err := fakecloud.Preset("realistic/100")
 	w := newFixture(t, knobs)
 	w.Expect(err).NotTo(HaveOccurred())
 	w.startManager()
 	began := time.Now()
-	// How long each thing takes hangs on the account's name.
+	// The delays depend on the account name.
 	w.create("invoices", func(s *v1alpha1.SecureStorageSpec) { s.AccountName = "invoices" })
 	w.eventuallyReady("invoices")
 	t.Logf("Ready after %s", time.Since(began).Round(time.Millisecond))
