@@ -11,8 +11,7 @@ CONTROLLER_GEN := $(BIN)/controller-gen
 GOLANGCI_LINT := $(BIN)/golangci-lint
 KUSTOMIZE := $(BIN)/kustomize
 
-# How many packages are built and tested at a time. Each of those in test/ starts a
-# cluster of its own: more of them at a time make a machine of two cores late.
+# How many packages each of the targets below builds and tests at a time.
 TEST_PARALLEL ?= 2
 UNIT_TIMEOUT ?= 10m
 CLUSTER_TIMEOUT ?= 20m
@@ -91,24 +90,69 @@ lint-fix: $(GOLANGCI_LINT) ## Run the linters and fix what they can fix.
 	cd test && $(GOLANGCI_LINT) run --fix --config ../.golangci.yml ./...
 	cd test/chart && $(GOLANGCI_LINT) run --fix --config ../../.golangci.yml ./...
 
+# The race detector is for code whose own goroutines are under test: the unit tests, and the suites that
+# run the manager in their process. The other suites run it as a process.
+RACED_SUITES := ./appservice ./mcpserver ./securestorage
+LONG_SUITES := ./deploy ./ssa ./cluster
+space := $() $()
+# Tests of controllers/securestorage that go through thousands of runs in one goroutine. The race detector
+# makes them take six times as long, so they run without it; all others of the package run with it.
+EXHAUSTIVE := Crash|MayEnd|TwoChanges|Thousand
+# make lint and make vet run all of vet, and on all modules.
+GO_TEST = $(GO) test -vet=off
+# Several of these at the same time: the suites wait far more than they compute.
+TOGETHER = $(MAKE) --no-print-directory -j4 --output-sync=line
+SUITES := test-ha test-suites-raced test-suites
+
 .PHONY: test
-test: test-unit test-cluster test-chart ## Run all tests: the unit tests, then those against clusters that they start themselves.
+test: ## Run the unit tests, the suites on local clusters, and the tests of the chart.
+	@echo "make test runs the unit tests, the suites on local clusters, and those of the chart, the alerts and the dashboard."
+	@echo "$(NOT_IN_TEST)"
+	@$(TOGETHER) test-unit-raced test-unit-exhaustive
+	@$(TOGETHER) $(SUITES) test-chart
+	@echo "make test: all passed. $(NOT_IN_TEST)"
+
+NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-image (the image), test-faults and faults (crashes, \
+	stale caches, failing calls), test-campaign (specs from the schemas), mutation (known bugs), e2e (real containers).
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no cluster.
+	@$(TOGETHER) test-unit-raced test-unit-exhaustive
+
+.PHONY: test-unit-raced
+test-unit-raced:
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	$(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) ./...
-	cd examples/website && $(GO) test $(RACE) -timeout $(UNIT_TIMEOUT) ./...
+	$(GO_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) $$($(GO) list ./... | grep -v 'controllers/securestorage')
+	cd examples/website && $(GO_TEST) $(RACE) -timeout $(UNIT_TIMEOUT) ./...
+	$(GO_TEST) $(RACE) -timeout $(UNIT_TIMEOUT) -skip '$(EXHAUSTIVE)' ./controllers/securestorage
+
+.PHONY: test-unit-exhaustive
+test-unit-exhaustive:
+	$(GO_TEST) -timeout $(UNIT_TIMEOUT) -run '$(EXHAUSTIVE)' ./controllers/securestorage
 
 .PHONY: test-cluster
-test-cluster: ## Run the tests that start clusters; the first time they are built from source, which takes minutes.
+test-cluster: ## Run the suites on local clusters; the first time these are built from source, which takes minutes.
+	@$(TOGETHER) $(SUITES)
+
+# Leader election is held to bounds of time, so the other suites give way to it.
+.PHONY: test-ha
+test-ha:
+	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./ha
+
+.PHONY: test-suites-raced
+test-suites-raced:
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	cd test && $(GO) test $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$')
+	cd test && nice -n 10 $(GO_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(RACED_SUITES)
+
+# All packages but those that other targets run, the longest first.
+.PHONY: test-suites
+test-suites:
+	cd test && nice -n 10 $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(LONG_SUITES) $$($(GO) list ./... | \
+		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES) $(LONG_SUITES))))$$$$')
 
 .PHONY: test-chart
 test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.
-	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	cd test/chart && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./...
+	cd test/chart && nice -n 10 $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./...
 
 # Without the race detector: with it, crashing and restarting the manager thousands of times takes days.
 .PHONY: test-faults

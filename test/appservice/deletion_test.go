@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -52,7 +53,9 @@ func TestDeletionTearsDownInReverseAndIsCompleteWhenItReturns(t *testing.T) {
 		order = append(order, request.Resource)
 		w.Expect(request.Code).To(BeNumerically("<", 300), "%s", request)
 	}
-	w.Expect(order).To(Equal([]string{"ingresses", "poddisruptionbudgets", "horizontalpodautoscalers", "deployments", "services", "configmaps"}))
+	want, err := suite.DeletionOrder(appservice.Name)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(order).To(Equal(want))
 
 	// A new one of the same name starts clean.
 	second := w.createReady("web", config("B", "2"))

@@ -3,6 +3,8 @@ package appservice_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,36 +51,37 @@ func sameDrift(want v1alpha1.AppServiceDrift) func(v1alpha1.AppServiceDrift) boo
 	}
 }
 
+type driftCase struct {
+	edits []edit
+	// manager writes the change, under this name.
+	manager string
+	change  func(w *fixture, manager, name string)
+	// want is without times, names and actions.
+	want []v1alpha1.AppServiceDrift
+}
+
 // TestDriftIsCorrectedAndTold changes children as other clients do. Each change is put back, and
 // stands in the status and in an Event with who made it and what it was.
 func TestDriftIsCorrectedAndTold(t *testing.T) {
-	// drifts of one edit are given without times, names and actions.
-	type drift = v1alpha1.AppServiceDrift
-	cases := map[string]struct {
-		edits []edit
-		// manager makes the change, under this name.
-		manager string
-		change  func(w *fixture, manager, name string)
-		want    []drift
-	}{
+	cases := map[string]driftCase{
 		"scaled": {
 			manager: "kubectl",
 			change:  func(w *fixture, manager, name string) { w.Scale(manager, w.deployment(name), 5) },
-			want:    []drift{{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "5"}},
+			want:    []v1alpha1.AppServiceDrift{{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "5"}},
 		},
 		"image": {
 			manager: "kubectl-set",
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
 			},
-			want: []drift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].image`, From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].image`, From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`}},
 		},
 		"env-value": {
 			manager: "kubectl-edit",
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Env[0].Value = "slow" })
 			},
-			want: []drift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].env[name="MODE"].value`, From: `"fast"`, To: `"slow"`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].env[name="MODE"].value`, From: `"fast"`, To: `"slow"`}},
 		},
 		"two-fields": {
 			manager: "kubectl-edit",
@@ -88,7 +91,7 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 					d.Spec.Template.Spec.Containers[0].Image = otherImage
 				})
 			},
-			want: []drift{
+			want: []v1alpha1.AppServiceDrift{
 				{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "4"},
 				{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].image`, From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`},
 			},
@@ -98,14 +101,14 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 			change: func(w *fixture, manager, name string) {
 				w.Expect(w.As(manager).Patch(w.Ctx, harness.Read(w, name, &corev1.Service{}), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"selector":{"app.kubernetes.io/name":"else"}}}`)))).To(Succeed())
 			},
-			want: []drift{{Kind: "Service", Field: ".spec.selector", From: `{"app.kubernetes.io/name":"selector"}`, To: `{"app.kubernetes.io/name":"else"}`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "Service", Field: ".spec.selector", From: `{"app.kubernetes.io/name":"selector"}`, To: `{"app.kubernetes.io/name":"else"}`}},
 		},
 		"data": {
 			manager: "Mozilla",
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["GREETING"] = "bye" })
 			},
-			want: []drift{{Kind: "ConfigMap", Field: ".data.GREETING", From: `"hello"`, To: `"bye"`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "ConfigMap", Field: ".data.GREETING", From: `"hello"`, To: `"bye"`}},
 		},
 		// The API server keeps no account of who removes a field.
 		"data-removed": {
@@ -113,14 +116,14 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { delete(c.Data, "GREETING") })
 			},
-			want: []drift{{Kind: "ConfigMap", Field: ".data.GREETING", From: `"hello"`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "ConfigMap", Field: ".data.GREETING", From: `"hello"`}},
 		},
 		"label-removed": {
 			manager: "kubectl-label",
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &corev1.Service{}, func(s *corev1.Service) { delete(s.Labels, "app.kubernetes.io/managed-by") })
 			},
-			want: []drift{{Kind: "Service", Field: ".metadata.labels.app.kubernetes.io/managed-by", From: `"fixpoint"`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "Service", Field: ".metadata.labels.app.kubernetes.io/managed-by", From: `"fixpoint"`}},
 		},
 		"max-replicas": {
 			edits:   []edit{autoscaled(2, 5)},
@@ -128,7 +131,7 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &autoscalingv2.HorizontalPodAutoscaler{}, func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MaxReplicas = 50 })
 			},
-			want: []drift{{Kind: "HorizontalPodAutoscaler", Field: ".spec.maxReplicas", From: "5", To: "50"}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "HorizontalPodAutoscaler", Field: ".spec.maxReplicas", From: "5", To: "50"}},
 		},
 		"budget": {
 			edits:   []edit{budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))})},
@@ -138,7 +141,7 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 					b.Spec.MaxUnavailable = ptr.To(intstr.FromString("100%"))
 				})
 			},
-			want: []drift{{Kind: "PodDisruptionBudget", Field: ".spec.maxUnavailable", From: "1", To: `"100%"`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "PodDisruptionBudget", Field: ".spec.maxUnavailable", From: "1", To: `"100%"`}},
 		},
 		"ingress-host": {
 			edits:   []edit{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To(ingressClass)})},
@@ -146,7 +149,7 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &networkingv1.Ingress{}, func(in *networkingv1.Ingress) { in.Spec.IngressClassName = ptr.To("other") })
 			},
-			want: []drift{{Kind: "Ingress", Field: ".spec.ingressClassName", From: `"shared"`, To: `"other"`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "Ingress", Field: ".spec.ingressClassName", From: `"shared"`, To: `"other"`}},
 		},
 		// Another applier with --force-conflicts, as a GitOps tool is.
 		"forced-apply": {
@@ -155,8 +158,13 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 				raw := fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q},"spec":{"replicas":7}}`, name)
 				w.Expect(w.As(manager).Patch(w.Ctx, w.deployment(name), client.RawPatch(types.ApplyPatchType, []byte(raw)), client.ForceOwnership)).To(Succeed())
 			},
-			want: []drift{{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "7"}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "7"}},
 		},
+	}
+	for kind := range childKinds {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(cases)), func(c driftCase) bool { return c.want[0].Kind == kind }) {
+			t.Errorf("no case changes a %s: add one", kind)
+		}
 	}
 	shared := newManagedFixture(t)
 	for name, c := range cases {

@@ -239,7 +239,7 @@ func TestPodsThatDoNotBecomeReadyAreExplained(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newManagedFixture(t)
-			w.create("web", withImage(c.image), deadline(30))
+			w.create("web", withImage(c.image), deadline(15))
 
 			// First it is only on its way,
 			app := w.shows("web", "DeploymentReady", c.early, c.why)
@@ -247,7 +247,7 @@ func TestPodsThatDoNotBecomeReadyAreExplained(t *testing.T) {
 			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceProvisioning))
 
 			// then it is stalled,
-			app = w.shows("web", "DeploymentReady", "False RolloutStalled", And(c.why, ContainSubstring("spec.progressDeadlineSeconds (30)"), ContainSubstring("kubectl describe pods -l app.kubernetes.io/name=web")))
+			app = w.shows("web", "DeploymentReady", "False RolloutStalled", And(c.why, ContainSubstring("spec.progressDeadlineSeconds (15)"), ContainSubstring("kubectl describe pods -l app.kubernetes.io/name=web")))
 			w.Expect(conditions(app)).To(And(HaveKeyWithValue("Stalled", "True RolloutStalled"), Not(HaveKey("Reconciling"))))
 			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceFailed))
 			for _, pod := range w.pods("web") {

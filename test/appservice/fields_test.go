@@ -1,6 +1,7 @@
 package appservice_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,15 +37,34 @@ func beYAML(w *fixture, got any, want string) {
 	w.Expect(text).To(MatchYAML(want))
 }
 
+// fieldStep changes a field, and checks what follows.
+type fieldStep struct {
+	edit  edit
+	check func(w *fixture, name string)
+}
+
+// otherFields are tested elsewhere: policies and suspend say how an AppService is reconciled, not what its
+// children are.
+var otherFields = []string{"adoptionPolicy", "driftPolicy", "suspend"}
+
+// everyFieldHasACase compares the cases with the schema.
+func everyFieldHasACase(t *testing.T, cases map[string][]fieldStep) {
+	t.Helper()
+	tested := slices.Clone(otherFields)
+	for _, steps := range cases {
+		for _, step := range steps {
+			tested = append(tested, harness.FieldsChangedBy(step.edit)...)
+		}
+	}
+	slices.Sort(tested)
+	NewWithT(t).Expect(slices.Compact(tested)).To(Equal(harness.SpecFields("AppService")), "the fields with a case")
+}
+
 // TestEveryFieldOfTheSpecWorks makes an AppService with a field, changes it, and takes it away
 // again: each time the children follow, and the AppService becomes Ready, which it does only if
 // the API server takes what is applied.
 func TestEveryFieldOfTheSpecWorks(t *testing.T) {
-	type step struct {
-		edit  edit
-		check func(w *fixture, name string)
-	}
-	cases := map[string][]step{
+	cases := map[string][]fieldStep{
 		"image": {
 			{withImage(image), func(w *fixture, name string) { w.Expect(container(w, name).Image).To(Equal(image)) }},
 			{withImage(otherImage), func(w *fixture, name string) { w.Expect(container(w, name).Image).To(Equal(otherImage)) }},
@@ -244,6 +264,7 @@ rules:
 			}},
 		},
 	}
+	everyFieldHasACase(t, cases)
 	shared := newManagedFixture(t)
 	for _, account := range []string{"shop", "other"} {
 		shared.Expect(api.Create(shared.Ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: account}})).To(Succeed())

@@ -39,6 +39,17 @@ func TestTurningAnOptionOffPrunesItsChild(t *testing.T) {
 			kind: "Ingress", phase: "Ingress",
 		},
 	}
+	// A phase whose child not every AppService has needs a case.
+	shared.createReady("least")
+	covered := map[string]bool{}
+	for _, c := range cases {
+		covered[c.kind] = true
+	}
+	for kind, newObject := range childKinds {
+		if isOptional := shared.IsGone("least", newObject())() == nil; isOptional != covered[kind] {
+			t.Errorf("%s is optional: %t; has a case: %t", kind, isOptional, covered[kind])
+		}
+	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := shared.sub(t, name)

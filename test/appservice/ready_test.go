@@ -1,7 +1,9 @@
 package appservice_test
 
 import (
+	"maps"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -192,6 +194,7 @@ rules:
 - host: shop.example.com
   http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}`}
 
+	w.Expect(slices.Sorted(maps.Keys(children))).To(Equal(slices.Sorted(maps.Keys(childKinds))), "a declaration for each child")
 	for kind, c := range children {
 		got, err := yaml.Marshal(c.spec)
 		w.Expect(err).NotTo(HaveOccurred())

@@ -85,7 +85,8 @@ var program = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
-	harness.Prepare(harness.Options{Timeout: patience})
+	const parallel = 4 // each test has a cluster of its own
+	harness.Prepare(harness.Options{Timeout: patience, Parallel: parallel})
 	code := m.Run()
 	if path, err := program(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))

@@ -2,6 +2,9 @@ package deploy_test
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +12,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -255,6 +261,12 @@ func (w *fixture) everything(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(allOptions)))
 	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), storage(place, "invoices"))
+	for _, controller := range controllers.Names() {
+		owned := w.kindsOfChildren(place, func(owner *metav1.OwnerReference) bool { return strings.EqualFold(owner.Kind, controller) })
+		for kind := range harness.ChildKinds(controller) {
+			w.Expect(owned).To(ContainElement(kind), "allOptions turns on the phase of %s with this child", controller)
+		}
+	}
 }
 
 // trouble has the reasons looked for.
@@ -375,10 +387,31 @@ spec: {image: "registry.test/tools:1", transport: streamable-http}
 	// A write for a spec that has just been edited takes a look at the object itself.
 	w.run("-n", place, "patch", "securestorage", "invoices", "--type=merge", "-p", `{"spec":{"tags":{"team":"billing"}}}`)
 	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), storage(place, "invoices"))
-	for _, kind := range []string{"configmap/shop", "hpa/shop", "pdb/shop", "ingress/shop", "serviceaccount/tools", "configmap/tools",
-		"hpa/tools", "pdb/tools", "networkpolicy/tools", "ingress/tools", "httproute/routed"} {
-		w.Eventually(func() string { return w.run("-n", place, "get", kind, "--ignore-not-found", "-o", "name") }).Should(BeEmpty(), kind)
+	pruned := func(owner *metav1.OwnerReference) bool {
+		return slices.Contains([]string{"shop", "tools", "routed"}, owner.Name)
 	}
+	w.Eventually(func() []string { return w.kindsOfChildren(place, pruned) }).Should(ConsistOf("Deployment", "Service"), "the children without options")
+}
+
+// kindsOfChildren are the kinds of the children in a namespace whose owners match.
+func (w *fixture) kindsOfChildren(place string, matches func(owner *metav1.OwnerReference) bool) []string {
+	w.t.Helper()
+	kinds := map[string]bool{}
+	for _, list := range harness.ChildLists() {
+		w.Expect(w.api.List(w.ctx, list, client.InNamespace(place))).To(Succeed())
+		w.Expect(meta.EachListItem(list, func(item runtime.Object) error {
+			object, ok := item.(client.Object)
+			if !ok {
+				return nil
+			}
+			owner := metav1.GetControllerOf(object)
+			if owner != nil && owner.APIVersion == v1alpha1.SchemeGroupVersion.String() && matches(owner) {
+				kinds[reflect.TypeOf(object).Elem().Name()] = true
+			}
+			return nil
+		})).To(Succeed())
+	}
+	return slices.Sorted(maps.Keys(kinds))
 }
 
 // deleteAll deletes what there is, with all options once more.

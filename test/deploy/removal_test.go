@@ -20,9 +20,9 @@ import (
 // timeout is how long kubectl waits for a deletion to be complete.
 const timeout = "--timeout=90s"
 
-// TestRemovalInAnyOrder removes the parts in every order in which people do, and shows that nothing
-// stays behind for which docs/operations.md has no way out.
-func TestRemovalInAnyOrder(t *testing.T) {
+// TestRemovalWhileTheManagerRuns removes the parts in every order in which people do. With
+// TestRemovalAfterTheManager it shows that nothing stays behind for which docs/operations.md has no remedy.
+func TestRemovalWhileTheManagerRuns(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 
@@ -47,6 +47,13 @@ func TestRemovalInAnyOrder(t *testing.T) {
 		w.run("delete", "-k", w.config("default"), "--ignore-not-found", timeout)
 		w.Expect(m.Stop()).To(Succeed())
 	})
+}
+
+// TestRemovalAfterTheManager removes the manager before anything else.
+func TestRemovalAfterTheManager(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+
 	t.Run("the manager first, then a namespace, which stays until the documented way out", func(t *testing.T) {
 		w := w.sub(t)
 		m := w.lived("three")

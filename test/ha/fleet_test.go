@@ -38,18 +38,18 @@ func chosenDurations() durations {
 	return short
 }
 
-func chosenRounds(t *testing.T) (rounds int, strict bool) {
+func chosenRounds(t *testing.T) int {
 	t.Helper()
 	text, given := os.LookupEnv("FIXPOINT_HA_ROUNDS")
 	if !given {
 		const few = 2
-		return few, false
+		return few
 	}
 	rounds, err := strconv.Atoi(text)
 	if err != nil || rounds < 1 {
 		t.Fatalf("FIXPOINT_HA_ROUNDS is %q: give a number of rounds, at least 1", text)
 	}
-	return rounds, true
+	return rounds
 }
 
 // size is how many replicas there are, as shipped.

@@ -5,9 +5,7 @@
 // ledger tell who has written what and when, and two leaders at a time would be seen there.
 //
 // FIXPOINT_HA_ROUNDS says how often each fault happens (2), and FIXPOINT_HA_LEASE=default makes the
-// replicas elect with the durations that users have, in place of shorter ones. Whoever sets the rounds
-// also wants the bars of time to be kept; without, they are stretched, for machines that have a lot
-// else to do.
+// replicas elect with the durations that users have, in place of shorter ones.
 package ha_test
 
 import (

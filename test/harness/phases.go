@@ -102,6 +102,21 @@ func ChildKinds(controller string) map[string]func() client.Object {
 	return kinds
 }
 
+// DeletionOrder names the resources of a controller's children in the order in which they are deleted with
+// their owner: the reverse of the order of the phases.
+func (s *Suite) DeletionOrder(controller string) ([]string, error) {
+	var order []string
+	for _, p := range slices.Backward(Children(controller)) {
+		kind := kindOf(p.child)
+		mapping, err := s.API.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			return nil, fmt.Errorf("finding the resource of %s: %w", kind, err)
+		}
+		order = append(order, mapping.Resource.Resource)
+	}
+	return order, nil
+}
+
 // ChildLists are empty lists of the kinds of all controllers' children, each once.
 func ChildLists() []client.ObjectList {
 	lists := map[schema.GroupVersionKind]client.ObjectList{}

@@ -21,7 +21,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	const parallel = 12
+	const parallel = 14
 	// The Gateway API is not installed: see TestGatewayAPIIsNoticedWhenInstalledAndRemoved.
 	options := harness.Options{Cluster: cluster.Options{Parts: cluster.All, Audit: true}, Parallel: parallel}
 	harness.Run(m, options, func(s *harness.Suite) error {

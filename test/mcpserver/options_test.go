@@ -1,6 +1,9 @@
 package mcpserver_test
 
 import (
+	"maps"
+	"reflect"
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -16,6 +19,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -105,12 +109,55 @@ func options() map[string]option {
 		func(r *gatewayv1.HTTPRoute) { r.Spec.Hostnames = []gatewayv1.Hostname{"else.example.com"} },
 		func(r *gatewayv1.HTTPRoute) bool { return r.Spec.Hostnames[0] == "tools.example.com" })
 
-	return map[string]option{"autoscaling": autoscaler, "budget": budget, "ingress": ingress, "policy": policy, "route": route}
+	account := option{
+		on:    func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} },
+		off:   func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = nil },
+		child: func() client.Object { return &corev1.ServiceAccount{} }, field: ".metadata.labels",
+	}
+	const managedBy = "app.kubernetes.io/managed-by"
+	account.drift, account.isBack = childOf(
+		func(a *corev1.ServiceAccount) { a.Labels[managedBy] = "edited" },
+		func(a *corev1.ServiceAccount) bool { return a.Labels[managedBy] == "fixpoint" })
+
+	config := option{
+		on: files("/etc/a", "1"), off: files(),
+		child: func() client.Object { return &corev1.ConfigMap{} }, field: ".data",
+	}
+	config.drift, config.isBack = childOf(
+		func(c *corev1.ConfigMap) {
+			for key := range c.Data {
+				c.Data[key] = "edited"
+			}
+		},
+		func(c *corev1.ConfigMap) bool {
+			return slices.Equal(slices.Collect(maps.Values(c.Data)), []string{"1"})
+		})
+
+	return map[string]option{"account": account, "config": config, "autoscaling": autoscaler, "budget": budget, "ingress": ingress, "policy": policy, "route": route}
 }
 
 // everybody of the namespace may connect.
 func everybody(s *v1alpha1.MCPServerSpec) {
 	s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}
+}
+
+// everyOptionalChildHasACase compares the options with the phases: a child that the smallest MCPServer has
+// not is an option.
+func everyOptionalChildHasACase(w *fixture, all map[string]option) {
+	w.T.Helper()
+	w.createReady("least", unasked)
+	var optional, covered []string
+	for kind, newObject := range harness.ChildKinds(mcpserver.Name) {
+		if w.IsGone("least", newObject())() == nil {
+			optional = append(optional, kind)
+		}
+		for _, o := range all {
+			if reflect.TypeOf(o.child()) == reflect.TypeOf(newObject()) {
+				covered = append(covered, kind)
+			}
+		}
+	}
+	w.Expect(covered).To(ConsistOf(optional), "the kinds with an option")
 }
 
 func TestOptionsAreCorrectedWhenTheyDriftAndPrunedWhenTheyAreOff(t *testing.T) {
@@ -120,6 +167,7 @@ func TestOptionsAreCorrectedWhenTheyDriftAndPrunedWhenTheyAreOff(t *testing.T) {
 	w.createIngressClass()
 	w.startManager()
 	all := options()
+	everyOptionalChildHasACase(w, all)
 	for name, o := range all {
 		w.create(name, unasked, o.on)
 	}

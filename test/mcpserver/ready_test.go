@@ -1,14 +1,13 @@
 package mcpserver_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // tenLines is what a user has to write.
@@ -114,15 +115,18 @@ func everything(s *v1alpha1.MCPServerSpec) {
 	s.Protocol.Disabled = true
 }
 
-// childKinds are the kinds of the children of everything.
-var childKinds = map[string]func() client.Object{
-	"ServiceAccount":      func() client.Object { return &corev1.ServiceAccount{} },
-	"ConfigMap":           func() client.Object { return &corev1.ConfigMap{} },
-	"Service":             func() client.Object { return &corev1.Service{} },
-	"Deployment":          func() client.Object { return &appsv1.Deployment{} },
-	"PodDisruptionBudget": func() client.Object { return &policyv1.PodDisruptionBudget{} },
-	"NetworkPolicy":       func() client.Object { return &networkingv1.NetworkPolicy{} },
-}
+// needCluster are the kinds that everything leaves out, since they need an IngressClass, the Gateway API or
+// a metrics server: each is an option of its own in options.
+var needCluster = []string{"HorizontalPodAutoscaler", "Ingress", "HTTPRoute"}
+
+// childKinds are the kinds of the children of everything, with an empty object of each.
+var childKinds = func() map[string]func() client.Object {
+	kinds := harness.ChildKinds(mcpserver.Name)
+	for _, kind := range needCluster {
+		delete(kinds, kind)
+	}
+	return kinds
+}()
 
 // The namespace enforces the standard, so that the API server is the judge.
 func TestPodsAreLetInByTheRestrictedStandard(t *testing.T) {
@@ -156,5 +160,10 @@ func TestADeletionIsCompleteWhenItReturns(t *testing.T) {
 	for _, request := range w.Requests(mark).Verbs("delete") {
 		order = append(order, request.Resource)
 	}
-	w.Expect(order).To(Equal([]string{"networkpolicies", "poddisruptionbudgets", "deployments", "services", "configmaps", "serviceaccounts"}))
+	want, err := suite.DeletionOrder(mcpserver.Name)
+	w.Expect(err).NotTo(HaveOccurred())
+	want = slices.DeleteFunc(want, func(resource string) bool {
+		return slices.Contains([]string{"horizontalpodautoscalers", "ingresses", "httproutes"}, resource) // see needCluster
+	})
+	w.Expect(order).To(Equal(want))
 }

@@ -241,7 +241,7 @@ func TestRecoversFromRestartOfManagerAndCloud(t *testing.T) {
 	w.create("invoices")
 	w.eventuallyReason("invoices", v1alpha1.ReasonCreating)
 	// when both stop during the creation
-	m.stop()
+	w.Stop(m)
 	w.net.cut()
 	w.Expect(w.cloud().Close()).To(Succeed())
 	// then a manager without a cloud reports it
@@ -250,7 +250,7 @@ func TestRecoversFromRestartOfManagerAndCloud(t *testing.T) {
 	// and continues when the cloud is back
 	w.net.connect(fakecloud.New(w.options))
 	w.eventuallyReady("invoices")
-	m.stop()
+	w.Stop(m)
 	// and a deletion while no manager was running is completed
 	w.delete("invoices")
 	w.startManager()

@@ -7,12 +7,12 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 )
 
-// Tools that follow kstatus take a resource without conditions and without an
-// observed generation for one that is as it should be. Until a manager has seen
-// it, ours has an observed generation that cannot be right.
-func TestAnObjectThatNobodyHasSeenIsInProgress(t *testing.T) {
+// Tools that use kstatus take a resource without conditions and without an observed generation for one
+// that is current. Until a manager has reconciled it, its observed generation is one that cannot be right.
+func TestUnreconciledObjectIsInProgress(t *testing.T) {
 	for _, cases := range kinds {
 		kind, spec := cases.kind, cases.acceptances["the least"].spec
 		t.Run(kind, func(t *testing.T) {
@@ -26,6 +26,9 @@ func TestAnObjectThatNobodyHasSeenIsInProgress(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(found).To(BeTrue())
 			g.Expect(observed).To(BeEquivalentTo(-1))
+			result, err := status.Compute(live)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(result.Status).To(Equal(status.InProgressStatus))
 		})
 	}
 }
