@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,6 +29,8 @@ const (
 	// timeout limits every wait.
 	timeout  = time.Minute
 	interval = 20 * time.Millisecond
+	// gcPercent trades memory for fewer garbage collections.
+	gcPercent = 400
 )
 
 // seed determines the specs and their order.
@@ -51,7 +54,8 @@ func TestMain(m *testing.M) {
 	must(err)
 	gateways, err := gatewayCRDs()
 	must(err)
-	options := cluster.Options{CRDPaths: append(gateways, crdFolder)}
+	debug.SetGCPercent(gcPercent)
+	options := cluster.Options{CRDPaths: append(gateways, crdFolder), GCPercent: gcPercent}
 	cluster.RunTests(m, options, func(c *cluster.Cluster) {
 		shared = c
 		api, err = client.NewWithWatch(c.Admin(), client.Options{Scheme: controllers.NewScheme()})

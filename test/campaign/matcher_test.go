@@ -98,6 +98,7 @@ var childPaths = []struct{ spec, child string }{
 	{"spec.scheduling", "spec.template.spec"},
 	{"spec.podOverrides.metadata", "spec.template"},
 	{"spec.podOverrides.spec", "spec.template.spec"},
+	{"spec.podOverrides.spec", "spec"}, // the manager's own checks
 	{"spec.networkPolicy.ingress.from", "spec.ingress[0].from"},
 	{"spec.networkPolicy.egress.rules", "spec.egress"},
 	{"spec.ingress.annotations", "metadata.annotations"},
@@ -123,13 +124,14 @@ var referenceTexts = []struct {
 	field *regexp.Regexp
 	text  string
 }{
-	{regexp.MustCompile(`\.secret(Key)?Ref\.name$|\.credentialsSecretRef\.name$|\.secret\.name$|^spec\.imagePullSecrets\[\d+\]\.name$`), "Secret %v"},
+	{regexp.MustCompile(`\.secret(Key)?Ref\.name$|\.credentials(Secret)?Ref\.name$|\.secret\.name$|^spec\.imagePullSecrets\[\d+\]\.name$`), "Secret %v"},
 	{regexp.MustCompile(`\.configMap(Key)?Ref\.name$|\.configMap\.name$`), "ConfigMap %v"},
 	{regexp.MustCompile(`\.(secretKeyRef|configMapKeyRef|credentialsSecretRef)\.key$|\.items\[\d+\]\.key$`), "key %v of"},
 	{regexp.MustCompile(`\.persistentVolumeClaim\.claimName$`), "PersistentVolumeClaim %v"},
-	{regexp.MustCompile(`^spec\.serviceAccount(\.name|Name)$`), "ServiceAccount %v"},
+	{regexp.MustCompile(`^spec\.serviceAccount(\.name|Name)$|\.workloadIdentity\.serviceAccountName$`), "ServiceAccount %v"},
 	{regexp.MustCompile(`\.caRef\.name$`), "%v"},
-	{regexp.MustCompile(`^spec\.provider\.resourceGroup$`), "resource group %v"},
+	{regexp.MustCompile(`^spec\.(provider|key\.vault)\.resourceGroup$`), "resource group %v"},
+	{regexp.MustCompile(`^spec\.key\.vault\.name$`), "vault %v"},
 	{regexp.MustCompile(`^spec\.provider\.location$`), "location '%v'"},
 }
 

@@ -2,11 +2,13 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/fixpoint-dev/fixpoint/test/node"
 )
@@ -58,8 +60,11 @@ func makeImages(ctx context.Context, programs, dir string) ([]string, error) {
 	}
 	from := map[string]string{"subject": subject, "npx": subject, "coredns": filepath.Join(programs, "coredns")}
 	var archives []string
-	for _, image := range packed {
+	errs := make([]error, len(packed)+1)
+	var builds sync.WaitGroup
+	for i, image := range packed {
 		out := filepath.Join(dir, image.file)
+		archives = append(archives, out)
 		args := []string{"pack", "-out", out, "-env", "PATH=/"}
 		for _, name := range image.names {
 			args = append(args, "-name", name)
@@ -67,13 +72,14 @@ func makeImages(ctx context.Context, programs, dir string) ([]string, error) {
 		for _, word := range image.entrypoint {
 			args = append(args, "-entrypoint", word)
 		}
-		if err := command(ctx, tool, builder, append(args, "/"+image.program+"="+from[image.program])...); err != nil {
-			return nil, err
-		}
-		archives = append(archives, out)
+		args = append(args, "/"+image.program+"="+from[image.program])
+		builds.Go(func() { errs[i] = command(ctx, tool, builder, args...) })
 	}
-	err = command(ctx, tool, builder, "build", "-out", dir, "-tag", projectImage, "-platforms", "linux/"+runtime.GOARCH)
-	return append(archives, filepath.Join(dir, "fixpoint-"+runtime.GOARCH+".tar")), err
+	builds.Go(func() {
+		errs[len(packed)] = command(ctx, tool, builder, "build", "-out", dir, "-tag", projectImage, "-platforms", "linux/"+runtime.GOARCH)
+	})
+	builds.Wait()
+	return append(archives, filepath.Join(dir, "fixpoint-"+runtime.GOARCH+".tar")), errors.Join(errs...)
 }
 
 func command(ctx context.Context, dir, name string, args ...string) error {

@@ -19,12 +19,12 @@ func TestOverlapsFindsLateWrites(t *testing.T) {
 		acts []write
 		late []int
 	}{
-		"consecutive leaders":                            {[]write{{"a", at(1), ""}, {"a", at(19), ""}, {"b", at(21), ""}, {"a", at(41), ""}}, nil},
-		"the old leader until the new one writes":               {[]write{{"a", at(1), ""}, {"a", at(22), ""}, {"b", at(23), ""}}, nil},
-		"the old leader after the new one wrote":                {[]write{{"a", at(1), ""}, {"b", at(21), ""}, {"a", at(22), ""}, {"b", at(23), ""}}, []int{2}},
+		"consecutive leaders":                          {[]write{{"a", at(1), ""}, {"a", at(19), ""}, {"b", at(21), ""}, {"a", at(41), ""}}, nil},
+		"the old leader until the new one writes":      {[]write{{"a", at(1), ""}, {"a", at(22), ""}, {"b", at(23), ""}}, nil},
+		"the old leader after the new one wrote":       {[]write{{"a", at(1), ""}, {"b", at(21), ""}, {"a", at(22), ""}, {"b", at(23), ""}}, []int{2}},
 		"an earlier process of a pod that leads again": {[]write{{"b", at(21), ""}, {"a", at(41), ""}, {"b", at(42), ""}}, []int{2}},
-		"a replica that never led":                             {[]write{{"a", at(1), ""}, {"c", at(2), ""}}, []int{1}},
-		"a leader before its term":                         {[]write{{"b", at(19), ""}}, []int{0}},
+		"a replica that never led":                     {[]write{{"a", at(1), ""}, {"c", at(2), ""}}, []int{1}},
+		"a leader before its term":                     {[]write{{"b", at(19), ""}}, []int{0}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package faults_test
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"slices"
@@ -28,8 +27,7 @@ func TestScenariosConfigureEveryPhase(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
-			b, err := testCluster.Undisturbed(context.Background(), createAll(kind))
-			g.Expect(err).NotTo(HaveOccurred())
+			b := baselineOf(t, createAll(kind))
 			object := b.Then.Objects[kind+"/web"]
 			for _, phase := range faults.PhaseNames(kind) {
 				reason := ".status.conditions[" + phases.ConditionOf(phase) + "].reason"
@@ -46,8 +44,7 @@ func TestHistoryRecordsEveryCachedKind(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
-			b, err := testCluster.Undisturbed(context.Background(), createAll(kind))
-			g.Expect(err).NotTo(HaveOccurred())
+			b := baselineOf(t, createAll(kind))
 			for _, resource := range b.Caches {
 				if !slices.Contains(clusterScoped, resource) {
 					g.Expect(faults.WatchedResources()).To(ContainElement(resource), "add the kind to childKinds or watchedKinds in kinds.go")

@@ -81,11 +81,32 @@ func forEachScenario(t *testing.T, scenarios []faults.Scenario, run func(t *test
 	for _, s := range scenarios {
 		t.Run(s.ID(), func(t *testing.T) {
 			t.Parallel()
-			b, err := testCluster.Undisturbed(context.Background(), s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			run(t, b)
+			run(t, baselineOf(t, s))
 		})
 	}
+}
+
+// baselines caches the baselines by scenario, because all campaigns run the same scenarios.
+var baselines sync.Map
+
+// baselineOf returns the baseline of a scenario.
+func baselineOf(t *testing.T, s faults.Scenario) *faults.Baseline {
+	t.Helper()
+	type result struct {
+		baseline *faults.Baseline
+		err      error
+	}
+	entry, _ := baselines.LoadOrStore(s.ID(), sync.OnceValue(func() result {
+		b, err := testCluster.Undisturbed(context.Background(), s)
+		return result{b, err}
+	}))
+	undisturbed, ok := entry.(func() result)
+	if !ok {
+		t.Fatalf("the cached baseline of %s is a %T", s.ID(), entry)
+	}
+	r := undisturbed()
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	return r.baseline
 }

@@ -37,6 +37,11 @@ var childKinds = []schema.GroupVersionKind{
 	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
 }
 
+// IsChildKind reports whether managers create objects of the kind.
+func IsChildKind(kind string) bool {
+	return slices.ContainsFunc(childKinds, func(child schema.GroupVersionKind) bool { return child.Kind == kind })
+}
+
 // watchedKinds are the kinds whose versions the history records: every namespaced kind that managers cache.
 // TestHistoryRecordsEveryCachedKind notices a missing one.
 var watchedKinds = slices.Concat([]schema.GroupVersionKind{

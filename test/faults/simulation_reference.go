@@ -45,7 +45,7 @@ func NewReferences(c *Cluster) *References {
 	return &References{cluster: c, byVariant: map[string]*reference{}, environments: map[string]*referenceEnvironment{}}
 }
 
-// Close closes the environments.
+// Close closes the environments and keeps the references.
 func (r *References) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,6 +53,7 @@ func (r *References) Close() error {
 	for _, s := range r.environments {
 		errs = append(errs, s.close())
 	}
+	clear(r.environments)
 	return errors.Join(errs...)
 }
 

@@ -14,7 +14,8 @@ import (
 )
 
 // FAULTS_SIMULATIONS is the number of seeds of TestSimulation, and FAULTS_CLEAN_SIMULATIONS that of
-// TestCleanSimulation. FAULTS_SIMULATION is the first seed; without the others, it is the only seed.
+// TestCleanSimulation. FAULTS_SIMULATION is the first seed; without the others, it is the only seed. Without it,
+// FAULTS_SEED selects the seeds.
 const (
 	defaultSimulations      = 200
 	defaultCleanSimulations = 40
@@ -34,6 +35,9 @@ func TestCleanSimulation(t *testing.T) {
 	simulate(t, numberOf(t, "FAULTS_CLEAN_SIMULATIONS", defaultCleanSimulations), false)
 }
 
+// references is shared by both tests, whose seeds have final specs in common.
+var references = sync.OnceValue(func() *faults.References { return faults.NewReferences(testCluster) })
+
 func numberOf(t *testing.T, variable string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -47,10 +51,12 @@ func numberOf(t *testing.T, variable string, otherwise int) int {
 	return number
 }
 
-// seedsOf returns the range of seeds to run.
+// seedsOf returns the range of seeds to run. It starts at FAULTS_SIMULATION, or at a multiple of a thousand that
+// FAULTS_SEED selects, because the final specs of a thousand seeds have undisturbed states in common.
 func seedsOf(t *testing.T, count int, variable string) (first, last int) {
 	t.Helper()
-	first = numberOf(t, "FAULTS_SIMULATION", 1)
+	const blocks, block = 10_000, 1000
+	first = numberOf(t, "FAULTS_SIMULATION", 1+block*(max(0, numberOf(t, "FAULTS_SEED", 1)-1)%blocks))
 	if os.Getenv("FAULTS_SIMULATION") != "" && os.Getenv(variable) == "" {
 		count = 1
 	}
@@ -64,7 +70,6 @@ func simulate(t *testing.T, count int, disturbed bool) {
 		variable = "FAULTS_SIMULATIONS"
 	}
 	first, last := seedsOf(t, count, variable)
-	references := faults.NewReferences(testCluster)
 	sum := &simulationTotals{began: time.Now(), faults: map[string]int{}}
 	seeds := make(chan int)
 	var workers sync.WaitGroup
@@ -72,7 +77,7 @@ func simulate(t *testing.T, count int, disturbed bool) {
 		workers.Go(func() {
 			for seed := range seeds {
 				s := faults.NewSimulation(uint64(seed), disturbed) //nolint:gosec // not negative
-				o := testCluster.Simulate(context.Background(), s, references)
+				o := testCluster.Simulate(context.Background(), s, references())
 				sum.add(t, o)
 				expectSimulated(t, s, o)
 			}
@@ -83,10 +88,10 @@ func simulate(t *testing.T, count int, disturbed bool) {
 	}
 	close(seeds)
 	workers.Wait()
-	if err := references.Close(); err != nil {
+	if err := references().Close(); err != nil {
 		t.Error(err)
 	}
-	t.Logf("seeds %d to %d: %s; %d undisturbed states", first, last, sum, references.Count())
+	t.Logf("seeds %d to %d: %s; %d undisturbed states", first, last, sum, references().Count())
 }
 
 // expectSimulated reports a failed simulation: the command that replays it, the actions and faults, and the

@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,24 +48,24 @@ func newApp(t *testing.T) (*faults.Environment, *faults.Manager, Gomega) {
 	m, err := env.Start()
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(env.Create(ctx, faults.NewAppService(name, faults.AllOptions))).To(Succeed())
+	kinds := childKinds(t)
 	g.Expect(env.WaitUntil(faults.Timeout, func() bool {
-		return env.ReadyWith(faults.AppService, name, 1) && m.IdleFor() > 300*time.Millisecond
-	})).To(BeTrue(), "the AppService did not become Ready")
+		return env.ReadyWith(faults.AppService, name, 1) && m.IdleFor() > 300*time.Millisecond &&
+			slices.Equal(kindsOf(env.Children(faults.AppService, name)), kinds)
+	})).To(BeTrue(), "the AppService did not become Ready with all children")
 	return env, m, g
 }
 
 // childKinds returns the kinds of the children that an AppService with all options has.
 func childKinds(t *testing.T) []string {
 	t.Helper()
-	env, _, g := newApp(t)
 	var kinds []string
-	g.Expect(env.WaitUntil(faults.Timeout, func() bool {
-		kinds = nil
-		for _, child := range env.Children(faults.AppService, name) {
-			kinds = append(kinds, child.GetKind())
+	for object := range baselineOf(t, createAll(faults.AppService)).Then.Objects {
+		if kind, _, _ := strings.Cut(object, "/"); faults.IsChildKind(kind) {
+			kinds = append(kinds, kind)
 		}
-		return slices.Contains(kinds, "Ingress") && slices.Contains(kinds, "Deployment")
-	})).To(BeTrue())
+	}
+	slices.Sort(kinds)
 	return kinds
 }
 
