@@ -422,6 +422,9 @@ func (a applier) Execute(_ context.Context, d ssa.Decision) (result ssa.Result, 
 	if !d.Writes() {
 		return ssa.Result{Action: d.Action, Live: d.Request.Live, Drifts: d.Drifts, Left: d.Left}, nil
 	}
+	if d.Request.Desired == nil {
+		return ssa.Result{}, errors.New("executing a decision that Decide did not return")
+	}
 	err = a.call(func() error {
 		result, err = a.execute(d)
 		return err
