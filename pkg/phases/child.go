@@ -287,10 +287,8 @@ func (m *members[S, C, L]) existed(p Pass[S]) bool {
 	if before == nil || before.Reason == formerlyOff {
 		return false
 	}
-	if !m.single {
-		return wasDone(p, m.phase)
-	}
-	return before.Reason == ReasonRecreating || before.Status == metav1.ConditionTrue
+	isSame := m.single || before.ObservedGeneration == p.Owner.GetGeneration()
+	return isSame && (before.Reason == ReasonRecreating || before.Status == metav1.ConditionTrue)
 }
 
 func (m *members[S, C, L]) readiness(ctx context.Context, p Pass[S], live L) Verdict {
@@ -576,7 +574,7 @@ func graver(a, b Verdict) Verdict {
 	if one.IsDone() && (!other.IsDone() || one.beside == "" && other.beside != "") {
 		one, other = other, one
 	}
-	if after := other.after; after > 0 && !one.IsStalled() && (one.after == 0 || after < one.after) {
+	if after := other.After(); after > 0 && !one.IsStalled() && (one.After() == 0 || after < one.After()) {
 		one.after = after
 	}
 	return one

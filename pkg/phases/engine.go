@@ -295,7 +295,7 @@ func (w *walk[S]) observeFrom(ctx context.Context, first int) {
 		if err != nil {
 			log.FromContext(ctx).V(1).Info("Could not observe a phase that does not run", "phase", w.slots[i].name, "error", err.Error())
 		}
-		if verdict != nil {
+		if verdict != nil && w.phases[i].verdict == nil {
 			w.phases[i].configured = verdict.data().kind != kindNotConfigured
 		}
 	}

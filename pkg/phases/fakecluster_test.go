@@ -56,6 +56,9 @@ type fakeCluster struct {
 	calls int
 	crash *crash
 
+	// machines are the UIDs of all Machines that ever existed.
+	machines map[types.UID]bool
+
 	version, uids int
 }
 
@@ -83,6 +86,7 @@ func newFakeCluster() *fakeCluster {
 		objects:       map[ref]client.Object{},
 		cache:         map[ref]client.Object{},
 		ips:           map[string]string{},
+		machines:      map[types.UID]bool{},
 		attachedAfter: map[string]int{},
 		goneAfter:     map[string]int{},
 		due:           map[string]int{},
@@ -212,6 +216,9 @@ func (c *fakeCluster) store(object client.Object) {
 		object.SetUID(types.UID(fmt.Sprintf("uid-%d", c.uids)))
 	}
 	object.SetResourceVersion(fmt.Sprint(c.version))
+	if _, ok := object.(*Machine); ok {
+		c.machines[object.GetUID()] = true
+	}
 	c.objects[refOf(object)] = object
 	c.changed()
 }
@@ -269,7 +276,7 @@ func (c *fakeCluster) landed(what string) {
 func (c *fakeCluster) left() []string {
 	var left []string
 	for r, object := range c.objects {
-		if metav1.GetControllerOf(object) != nil {
+		if controller := metav1.GetControllerOf(object); controller != nil && c.machines[controller.UID] {
 			left = append(left, r.String())
 		}
 	}
@@ -414,6 +421,9 @@ func (c *fakeCluster) checkFresh(live device, req ssa.Request) {
 func (a applier) Execute(_ context.Context, d ssa.Decision) (result ssa.Result, err error) {
 	if !d.Writes() {
 		return ssa.Result{Action: d.Action, Live: d.Request.Live, Drifts: d.Drifts, Left: d.Left}, nil
+	}
+	if d.Request.Desired == nil {
+		return ssa.Result{}, errors.New("executing a decision that Decide did not return")
 	}
 	err = a.call(func() error {
 		result, err = a.execute(d)

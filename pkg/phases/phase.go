@@ -146,6 +146,22 @@ func (c *Cluster) newest(object client.Object) client.Object {
 	return object
 }
 
+// Get reads an object into another: as the API server has answered in this pass, or else from the cache. It
+// says whether the object exists. What a phase proposes should rest on it, since a cache may not show yet
+// what the same pass has written.
+func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object) (exists bool, err error) {
+	a, known := c.answered[objectID{reflect.TypeOf(into), key}]
+	switch {
+	case known && a.object != nil:
+		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(a.object.DeepCopyObject()).Elem())
+		return true, nil
+	case known:
+		return false, nil
+	}
+	err = c.Cached.Get(ctx, key, into)
+	return err == nil, client.IgnoreNotFound(err)
+}
+
 // IsApplied says whether an object has been applied in this pass: it needs no decision any more.
 func (c *Cluster) IsApplied(live client.Object) bool {
 	return len(c.answered) > 0 && !isNil(live) && c.answered[idOf(live)].applied

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -40,8 +41,10 @@ func (s Step[S]) Declare(*runtime.Scheme) (Declaration[S], error) {
 	return Declaration[S]{Next: s.next, Undo: s.undo, Observe: s.observe}, nil
 }
 
+// observe keeps the condition of a step that is turned off until Undo has observed that nothing is left.
 func (s Step[S]) observe(_ context.Context, p Pass[S]) (Next, error) {
-	if s.isConfigured(p) {
+	mayBeLeft := s.Undo != nil && meta.FindStatusCondition(p.Before, ConditionOf(s.Name)) != nil
+	if s.isConfigured(p) || mayBeLeft {
 		return nil, nil
 	}
 	return NotConfigured(), nil
