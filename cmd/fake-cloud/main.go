@@ -1,5 +1,4 @@
-// Command fake-cloud serves a cloud that the Azure SDK talks to; docs/fakecloud.md
-// says what it can do and what not.
+// Command fake-cloud serves a fake Azure for the official SDK. See docs/fakecloud.md.
 package main
 
 import (
@@ -35,7 +34,7 @@ func main() {
 	}
 }
 
-// run serves until the context ends.
+// run serves until the context is canceled.
 func run(ctx context.Context, s *settings, out io.Writer) error {
 	cloud, err := fakecloud.Open(s.options)
 	if err != nil {
@@ -56,7 +55,7 @@ func run(ctx context.Context, s *settings, out io.Writer) error {
 	return errors.Join(serve(ctx, cloud, secured), cloud.Close())
 }
 
-// stopTime is how long calls under way may take when the server is told to stop.
+// stopTime is the timeout of requests in progress when the server stops.
 const stopTime = 5 * time.Second
 
 func serve(ctx context.Context, handler http.Handler, listener net.Listener) error {
@@ -76,7 +75,7 @@ func serve(ctx context.Context, handler http.Handler, listener net.Listener) err
 	return nil
 }
 
-// secure puts TLS on the listener, if that is asked for.
+// secure adds TLS to the listener if --tls is set.
 func (s *settings) secure(listener net.Listener) (net.Listener, error) {
 	if !s.tls {
 		return listener, nil
@@ -101,21 +100,21 @@ func (s *settings) certificate() (tls.Certificate, error) {
 		return tls.Certificate{}, err
 	}
 	if err := os.WriteFile(s.caFile, authority.PEM(), 0o644); err != nil {
-		return tls.Certificate{}, fmt.Errorf("writing the authority that clients are to trust: %w", err)
+		return tls.Certificate{}, fmt.Errorf("writing the CA certificate: %w", err)
 	}
 	return authority.Issue(append([]string{"localhost", "127.0.0.1", "::1"}, s.hosts...)...)
 }
 
-// announce says what is served and how to get at it.
+// announce prints the address and the configuration.
 func (s *settings) announce(out io.Writer, cloud *fakecloud.Server, address net.Addr) {
 	scheme := "http"
 	if s.tls {
 		scheme = "https"
 	}
-	fmt.Fprintf(out, "fake-cloud serves %s://%s with the manners of preset %q, seed %d\n", scheme, address, s.preset, s.options.Seed)
-	fmt.Fprintf(out, "  look at it   %s://%s/\n", scheme, address)
+	fmt.Fprintf(out, "fake-cloud serves %s://%s with knobs %q, seed %d\n", scheme, address, s.preset, s.options.Seed)
+	fmt.Fprintf(out, "  web page     %s://%s/\n", scheme, address)
 	if s.tls && s.certFile == "" {
-		fmt.Fprintf(out, "  trust it by  %s\n", s.caFile)
+		fmt.Fprintf(out, "  CA           %s\n", s.caFile)
 	}
 	if s.options.StateFile != "" {
 		fmt.Fprintf(out, "  state        %s\n", s.options.StateFile)

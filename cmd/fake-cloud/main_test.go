@@ -20,21 +20,21 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// patience is for a disk, or for a machine that links other tests at the same time.
-const patience = 30 * time.Second
+// timeout is long enough for a slow disk and a loaded machine.
+const timeout = 30 * time.Second
 
-func TestTheCommandLine(t *testing.T) {
+func TestFlags(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
 		want string
 	}{
 		"nothing":              {nil, ""},
 		"a preset":             {[]string{"--knobs=instant"}, ""},
-		"an unknown preset":    {[]string{"--knobs=wild"}, "--knobs: preset \"wild\": known are instant, realistic"},
-		"an argument":          {[]string{"serve"}, "every setting is a flag"},
-		"half a certificate":   {[]string{"--tls-cert=x"}, "--tls-cert and --tls-key go together"},
-		"an address in pieces": {[]string{"--listen=7443"}, "write an address and a port"},
-		"a nameless token":     {[]string{"--token=x"}, "write NAME=VALUE"},
+		"an unknown preset":    {[]string{"--knobs=wild"}, "--knobs: unknown preset \"wild\"; use one of instant, realistic"},
+		"an argument":          {[]string{"serve"}, "see --help"},
+		"half a certificate":   {[]string{"--tls-cert=x"}, "--tls-cert and --tls-key must be set together"},
+		"an address in pieces": {[]string{"--listen=7443"}, "use an address and a port"},
+		"a nameless token":     {[]string{"--token=x"}, "use NAME=VALUE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -65,18 +65,18 @@ func TestServing(t *testing.T) {
 			s, err := parse(args, io.Discard)
 			g.Expect(err).NotTo(HaveOccurred())
 
-			// Given a server
+			// given a server
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			out := gbytes.NewBuffer()
 			ended := make(chan error, 1)
 			go func() { ended <- run(ctx, s, out) }()
 
-			// When it says where it is
-			g.Eventually(out).WithTimeout(patience).Should(gbytes.Say("demo         subscription " + fakecloud.DemoSubscription))
+			// when it has printed its address
+			g.Eventually(out).WithTimeout(timeout).Should(gbytes.Say("demo         subscription " + fakecloud.DemoSubscription))
 			address := regexp.MustCompile(`https?://[^/ ]+`).FindString(string(out.Contents()))
 
-			// Then it answers there
+			// then it responds there
 			client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted(s.caFile), MinVersion: tls.VersionTLS12}}}
 			response, err := client.Get(address + "/healthz")
 			g.Expect(err).NotTo(HaveOccurred())
@@ -84,9 +84,9 @@ func TestServing(t *testing.T) {
 			g.Expect(response.StatusCode).To(Equal(http.StatusOK))
 			client.CloseIdleConnections()
 
-			// And when it is told to end, it keeps what it knows
+			// and it writes its state when it stops
 			stop()
-			g.Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
+			g.Eventually(ended).WithTimeout(timeout).Should(Receive(BeNil()))
 			state, err := os.ReadFile(filepath.Join(folder, "state.json"))
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(string(state)).To(ContainSubstring(fakecloud.DemoSubscription))
@@ -102,7 +102,7 @@ func trusted(file string) *x509.CertPool {
 	return pool
 }
 
-func TestAnAddressThatIsTaken(t *testing.T) {
+func TestAddressInUse(t *testing.T) {
 	g := NewWithT(t)
 	s, err := parse([]string{"--listen=203.0.113.1:1"}, io.Discard)
 	g.Expect(err).NotTo(HaveOccurred())

@@ -308,7 +308,7 @@ func (c *Client) UpdateAccount(ctx context.Context, group string, account *Accou
 	}
 	var answer armstorage.AccountsClientUpdateResponse
 	var response *http.Response
-	err := c.write(account.Name, OnAccount, "changing the storage account", func() (err error) {
+	err := c.write(account.Name, OnAccount, "updating the storage account", func() (err error) {
 		ctx := policy.WithCaptureResponse(withIfMatch(ctx, account.etag), &response)
 		answer, err = c.accounts.Update(ctx, group, account.Name, parameters, nil)
 		return err

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// caller is who a token belongs to.
+// caller is the owner of a token.
 type caller struct {
 	name     string
 	objectID string
@@ -14,10 +14,10 @@ type caller struct {
 
 const tokenPrefix = "fakecloud:"
 
-// Token is the bearer token of a caller, for a server that was given no tokens.
+// Token returns the bearer token of a caller, for a server without configured tokens.
 func Token(who string) string { return tokenPrefix + who }
 
-// authenticate finds out whose token it is.
+// authenticate identifies the caller by the token.
 func (s *Server) authenticate(c *call) *Error {
 	header := c.header.Get("Authorization")
 	token, bearer := strings.CutPrefix(header, "Bearer ")
@@ -40,8 +40,8 @@ func (s *Server) owner(token string) (string, bool) {
 		name, known := s.tokens[token]
 		return name, known
 	}
-	name, ours := strings.CutPrefix(token, tokenPrefix)
-	return name, ours && name != ""
+	name, found := strings.CutPrefix(token, tokenPrefix)
+	return name, found && name != ""
 }
 
 func unauthorized(code, message string) *Error {
@@ -50,7 +50,7 @@ func unauthorized(code, message string) *Error {
 	return err
 }
 
-// subscribed checks that the subscription and the resource group are there.
+// subscribed rejects requests for a subscription or resource group that does not exist.
 func (s *Server) subscribed(c *call) *Error {
 	if c.path.subscription == "" {
 		return nil
@@ -64,7 +64,7 @@ func (s *Server) subscribed(c *call) *Error {
 	return nil
 }
 
-// authorized looks whether the caller was denied the action.
+// authorized rejects actions that are denied to the caller.
 func (s *Server) authorized(c *call) *Error {
 	action := s.route(c).action(c)
 	for _, denial := range s.knobs.Denied {
@@ -87,14 +87,14 @@ func matchesAction(pattern, action string) bool {
 	return pattern == "" || pattern == action
 }
 
-// Deny takes a permission away.
+// Deny removes a permission.
 func (s *Server) Deny(denial Denial) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.knobs.Denied = append(s.knobs.Denied, denial)
 }
 
-// Allow gives back everything that was denied to a caller; to all if who is empty.
+// Allow removes all denials of a caller; of all callers if who is empty.
 func (s *Server) Allow(who string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,11 +33,11 @@ var (
 
 	accountKinds = []string{"Storage", "StorageV2", "BlobStorage", "FileStorage", "BlockBlobStorage"}
 	accountSKUs  = []string{"Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS", "Premium_ZRS", "Standard_GZRS", "Standard_RAGZRS"}
-	// readOnly are properties that a request may carry and that change nothing.
+	// readOnly are properties that a request may contain and that have no effect.
 	readOnly = []string{"provisioningState", "primaryEndpoints", "creationTime", "primaryLocation", "statusOfPrimary", "keyCreationTime"}
 )
 
-// liveAccount finds a live account as it is now.
+// liveAccount returns an account in its current state.
 func (s *Server) liveAccount(c *call) *Account {
 	a := s.accountNamed(c.path.name(0), c.now)
 	if a == nil || !same(a.Subscription, c.path.subscription) || !same(a.Group, c.path.group) {
@@ -55,7 +55,7 @@ func (s *Server) accountNamed(name string, now time.Time) *Account {
 	return s.state.Accounts[key]
 }
 
-// settleAccount lets happen what time has brought.
+// settleAccount applies the state changes that are due.
 func (s *Server) settleAccount(a *Account, now time.Time) {
 	key := strings.ToLower(a.Name)
 	if a.FailsLate && !now.Before(a.ReadyAt) {
@@ -136,7 +136,7 @@ func (s *Server) putAccount(c *call) reply {
 	return s.updateAccount(c, a, request)
 }
 
-// validAccount refuses what can be refused without looking at what is there.
+// validAccount rejects requests that are invalid by themselves.
 func (s *Server) validAccount(c *call, request accountRequest) *Error {
 	if !accountName.MatchString(c.path.name(0)) {
 		return badRequest("AccountNameInvalid", "%s is not a valid storage account name. Storage account name must be between 3 and 24 characters in length and use numbers and lower-case letters only.", c.path.name(0))
@@ -166,7 +166,7 @@ func validUpdate(request accountRequest) *Error {
 	return validTags(request.Tags, 128)
 }
 
-// takenAccount refuses a name that somebody else has, anywhere in the cloud.
+// takenAccount rejects a name that another account in the cloud has.
 func (s *Server) takenAccount(c *call) *Error {
 	name := c.path.name(0)
 	a := s.accountNamed(name, c.now)
@@ -196,7 +196,7 @@ func (s *Server) createAccount(c *call, request accountRequest) reply {
 		ReadyAt: c.now.Add(took), ResolvingAt: c.now.Add(took * 4 / 5),
 	}
 	a.FailsLate = s.chance.happens("creation fails", name, s.knobs.CreationFailures) || c.fault != nil && c.fault.FailLate
-	// A key vault cannot be named here: there is no identity yet that it could know.
+	// A key vault cannot be given on creation: the identity does not exist yet.
 	if err := s.applySettings(c, a, request.Properties); err != nil {
 		return refused(err)
 	}
@@ -256,7 +256,7 @@ func (s *Server) patchAccount(c *call) reply {
 	return s.updateAccount(c, a, request)
 }
 
-// updateAccount changes what the request names, or nothing at all.
+// updateAccount applies all changes of the request, or none.
 func (s *Server) updateAccount(c *call, a *Account, request accountRequest) reply {
 	changed := a.clone()
 	if request.Tags != nil {
@@ -300,7 +300,7 @@ func (s *Server) applySettings(c *call, a *Account, properties map[string]json.R
 	return nil
 }
 
-// identify gives the account an identity, or takes it away.
+// identify enables or disables the identity of the account.
 func (s *Server) identify(a *Account, kind string, since time.Time) {
 	if kind == a.Identity.Type || kind == "None" && a.Identity.Type == "" {
 		return
@@ -339,8 +339,8 @@ func (s *Server) deleteAccount(c *call) reply {
 	return reply{status: http.StatusOK}
 }
 
-// removeAccount starts the deletion. The identity goes with the account; what was
-// granted to it stays, and points to nobody.
+// removeAccount starts the deletion. It deletes the identity; the grants of the identity stay as
+// orphans.
 func (s *Server) removeAccount(a *Account, now time.Time) {
 	gone := s.later(now, s.knobs.AccountDeletion, "account deletion", a.Name)
 	a.GoneAt = &gone
@@ -381,7 +381,7 @@ func (a *Account) etag() string {
 	return etagOf(a.Generation, a.Version)
 }
 
-// renderAccount is the account as a GET shows it.
+// renderAccount returns the body of a GET.
 func (s *Server) renderAccount(a *Account, now time.Time) map[string]any {
 	properties := map[string]any{}
 	for name, value := range a.Settings {
@@ -429,7 +429,7 @@ func (a *Account) clone() *Account {
 	return &copied
 }
 
-// difference says in words what changed; nothing is the empty string.
+// difference describes what changed; empty if nothing did.
 func (a *Account) difference(b *Account) string {
 	var words []string
 	if !equalMaps(a.Tags, b.Tags) {

@@ -12,12 +12,11 @@ import (
 	"time"
 )
 
-// serveAdmin serves what stands beside the cloud: looking at it, turning its knobs,
-// meddling with it, and the data plane's one question.
+// serveAdmin serves the admin API and the data plane.
 func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // The caller is gone.
+		return // The client closed the connection.
 	}
 	answer, err := s.admin(r, body)
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
@@ -29,7 +28,7 @@ func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, answer)
 }
 
-var errNoSuchPage = errors.New("there is no such admin call; docs/fakecloud.md lists them")
+var errNoSuchPage = errors.New("unknown admin request; see docs/fakecloud.md")
 
 func adminStatus(err error) int {
 	var refusal *Error
@@ -111,7 +110,7 @@ func (s *Server) putKnobs(preset string, body []byte) (any, error) {
 	return s.Knobs(), nil
 }
 
-// stepper is a clock that can be advanced; the fake clocks are.
+// stepper is a clock that can be advanced, such as a fake clock.
 type stepper interface{ Step(time.Duration) }
 
 func (s *Server) advance(by string) (any, error) {
@@ -121,7 +120,7 @@ func (s *Server) advance(by string) (any, error) {
 	}
 	clock, fake := s.clock.(stepper)
 	if !fake {
-		return nil, errors.New("this cloud runs on the real clock, which cannot be advanced")
+		return nil, errors.New("this server uses the real clock, which cannot be advanced")
 	}
 	clock.Step(d)
 	return map[string]any{"time": s.clock.Now()}, nil
@@ -143,7 +142,7 @@ func (s *Server) seed(body []byte) (any, error) {
 		Secret       string            `json:"secret"`
 	}
 	if err := json.Unmarshal(body, &request); err != nil {
-		return nil, fmt.Errorf("reading what to seed: %w", err)
+		return nil, fmt.Errorf("reading the seed request: %w", err)
 	}
 	if request.Demo {
 		return s.SeedDemo(), nil
@@ -176,7 +175,7 @@ func (s *Server) seed(body []byte) (any, error) {
 	return done()
 }
 
-// meddling is what a meddler asks for; each action takes some of the fields.
+// meddling is the body of a meddle request; each action uses some of the fields.
 type meddling struct {
 	Action    string            `json:"action"`
 	Account   string            `json:"account"`
@@ -190,7 +189,7 @@ type meddling struct {
 	Tags      map[string]string `json:"tags"`
 }
 
-// actions are the meddler's, by the name under which the admin API knows them.
+// actions are the meddle actions by name.
 var actions = map[string]func(*Server, meddling) error{
 	"usePlatformKeys": func(s *Server, m meddling) error { return s.UsePlatformKeys(m.Account) },
 	"useKey":          func(s *Server, m meddling) error { return s.UseKey(m.Account, m.Vault, m.Key, m.Version) },
@@ -225,11 +224,11 @@ var actions = map[string]func(*Server, meddling) error{
 func (s *Server) meddleBy(body []byte) (any, error) {
 	var m meddling
 	if err := json.Unmarshal(body, &m); err != nil {
-		return nil, fmt.Errorf("reading what to do: %w", err)
+		return nil, fmt.Errorf("reading the meddle request: %w", err)
 	}
 	action, known := actions[m.Action]
 	if !known {
-		return nil, fmt.Errorf("action %q: known are %s", m.Action, strings.Join(sortedKeys(actions), ", "))
+		return nil, fmt.Errorf("unknown action %q; use one of %s", m.Action, strings.Join(sortedKeys(actions), ", "))
 	}
 	if err := action(s, m); err != nil {
 		return nil, err

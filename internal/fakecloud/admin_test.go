@@ -12,8 +12,8 @@ import (
 )
 
 func TestAdmin(t *testing.T) {
-	w := newWorld(t, Instant())
-	w.encrypted("data1")
+	f := newFixture(t, Instant())
+	f.encrypted("data1")
 	for _, c := range []struct {
 		name, method, path, body string
 		status                   int
@@ -28,7 +28,7 @@ func TestAdmin(t *testing.T) {
 		{"orphans", "GET", "/_admin/orphans", "", 200, "[]"},
 		{"the knobs", "GET", "/_admin/knobs", "", 200, `"keyLookup":"24h0m0s"`},
 		{"turning a knob", "PUT", "/_admin/knobs", `{"grantDelay":"1s..2s"}`, 200, `"grantDelay":"1s..2s"`},
-		{"turning a knob too far", "PUT", "/_admin/knobs", `{"grantDelay":"soon"}`, 400, "soon"},
+		{"an invalid knob", "PUT", "/_admin/knobs", `{"grantDelay":"soon"}`, 400, "soon"},
 		{"a preset", "PUT", "/_admin/knobs?preset=realistic/100", "", 200, `"pollInterval":"170ms"`},
 		{"an unknown preset", "PUT", "/_admin/knobs?preset=wild", "", 400, "instant, realistic"},
 		{"back", "PUT", "/_admin/knobs?preset=instant", "", 200, `"pollInterval":"0s"`},
@@ -37,52 +37,52 @@ func TestAdmin(t *testing.T) {
 		{"time backwards into nonsense", "POST", "/_admin/advance?by=soon", "", 400, "soon"},
 		{"seeding", "POST", "/_admin/seed", `{"subscription":"00000000-0000-4000-8000-000000000002","group":"g","vault":"seeded","purgeProtection":true,"key":"k","client":"app","secret":"s3cret","account":"seeded1"}`, 200, "version"},
 		{"seeding the demo", "POST", "/_admin/seed", `{"demo":true}`, 200, "fixpoint-demo"},
-		{"seeding a key into nothing", "POST", "/_admin/seed", `{"vault":"","key":"k"}`, 400, "there is no vault"},
+		{"seeding a key without a vault", "POST", "/_admin/seed", `{"vault":"","key":"k"}`, 400, "key vault  does not exist"},
 		{"data", "GET", "/_data/data1", "", 200, "readable"},
 		{"meddling", "POST", "/_admin/meddle", `{"action":"disableKey","vault":"fixpoint-demo","key":"storage"}`, 200, "done"},
-		{"data out of reach", "GET", "/_data/data1", "", 403, "KeyVaultEncryptionKeyNotFound"},
+		{"unavailable data", "GET", "/_data/data1", "", 403, "KeyVaultEncryptionKeyNotFound"},
 		{"removing grants by account", "POST", "/_admin/meddle", `{"action":"removeGrants","account":"data1"}`, 200, "done"},
-		{"meddling with what is not there", "POST", "/_admin/meddle", `{"action":"usePlatformKeys","account":"nobody"}`, 400, "there is no account nobody"},
-		{"meddling in ways unknown", "POST", "/_admin/meddle", `{"action":"bewitch"}`, 400, "known are deleteAccount, deleteKey"},
+		{"meddling with a missing account", "POST", "/_admin/meddle", `{"action":"usePlatformKeys","account":"missing"}`, 400, "account missing does not exist"},
+		{"an unknown action", "POST", "/_admin/meddle", `{"action":"bewitch"}`, 400, "use one of deleteAccount, deleteKey"},
 		{"something else", "GET", "/_admin/secrets", "", 404, "docs/fakecloud.md"},
 	} {
-		response, text := w.raw(c.method, c.path, c.body)
-		w.Expect(response.StatusCode).To(Equal(c.status), c.name+": "+text)
-		w.Expect(text).To(ContainSubstring(c.answer), c.name)
+		response, text := f.raw(c.method, c.path, c.body)
+		f.Expect(response.StatusCode).To(Equal(c.status), c.name+": "+text)
+		f.Expect(text).To(ContainSubstring(c.answer), c.name)
 	}
-	w.Expect(w.cloud.Ledger()).To(ContainElement(And(HaveField("Who", WhoMeddler), HaveField("Detail", ContainSubstring("enabled=false")))))
+	f.Expect(f.cloud.Ledger()).To(ContainElement(And(HaveField("Who", WhoMeddler), HaveField("Detail", ContainSubstring("enabled=false")))))
 }
 
-func TestTheRealClockCannotBeAdvanced(t *testing.T) {
+func TestRealClockCannotBeAdvanced(t *testing.T) {
 	cloud := New(Options{})
 	_, err := cloud.advance("1s")
 	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("real clock")))
 }
 
-// azidentity logs in as it would at the real directory.
-func TestLoggingInWithTheOfficialCredentials(t *testing.T) {
-	w := newWorld(t, Instant())
-	w.clock.SetTime(time.Now()) // The SDK judges the age of tokens by its own clock.
+// azidentity logs in as it does at Microsoft Entra ID.
+func TestIssuesTokensToAzidentity(t *testing.T) {
+	f := newFixture(t, Instant())
+	f.clock.SetTime(time.Now()) // The SDK checks the age of tokens with the real clock.
 	const app = "0a0a0a0a-0000-4000-8000-000000000001"
-	w.cloud.RegisterClient(app, "s3cret")
-	options := policy.ClientOptions{Cloud: w.endpoint.Cloud(), Transport: w.endpoint.Client(), Retry: policy.RetryOptions{MaxRetries: -1}}
+	f.cloud.RegisterClient(app, "s3cret")
+	options := policy.ClientOptions{Cloud: f.endpoint.Cloud(), Transport: f.endpoint.Client(), Retry: policy.RetryOptions{MaxRetries: -1}}
 	for _, c := range []struct{ secret, want string }{{"s3cret", app}, {"wrong", ""}} {
 		credential, err := azidentity.NewClientSecretCredential(Tenant, app, c.secret, &azidentity.ClientSecretCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true})
-		w.Expect(err).NotTo(HaveOccurred())
-		accounts, err := armstorage.NewAccountsClient(w.demo.Subscription, credential, w.endpoint.ClientOptions())
-		w.Expect(err).NotTo(HaveOccurred())
-		_, err = accounts.BeginCreate(w.ctx(), w.demo.Group, "data1", accountParameters(), nil)
+		f.Expect(err).NotTo(HaveOccurred())
+		accounts, err := armstorage.NewAccountsClient(f.demo.Subscription, credential, f.endpoint.ClientOptions())
+		f.Expect(err).NotTo(HaveOccurred())
+		_, err = accounts.BeginCreate(f.ctx(), f.demo.Group, "data1", accountParameters(), nil)
 		if c.want == "" {
-			w.Expect(err).To(MatchError(ContainSubstring("AADSTS7000215")))
+			f.Expect(err).To(MatchError(ContainSubstring("AADSTS7000215")))
 			continue
 		}
-		w.Expect(err).NotTo(HaveOccurred())
-		w.Expect(w.cloud.Ledger()).To(ContainElement(And(HaveField("Who", app), HaveField("Effect", Created))))
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(f.cloud.Ledger()).To(ContainElement(And(HaveField("Who", app), HaveField("Effect", Created))))
 	}
-	token := w.cloud.issue(app)
-	w.clock.Step(tokenLife)
-	response, _ := w.raw("GET", "/subscriptions/"+w.demo.Subscription+"?api-version=2022-09-01", "", "Authorization", "Bearer "+token)
-	w.Expect(response.StatusCode).To(Equal(http.StatusUnauthorized), "a token has its time")
+	token := f.cloud.issue(app)
+	f.clock.Step(tokenLife)
+	response, _ := f.raw("GET", "/subscriptions/"+f.demo.Subscription+"?api-version=2022-09-01", "", "Authorization", "Bearer "+token)
+	f.Expect(response.StatusCode).To(Equal(http.StatusUnauthorized), "a token has its time")
 }
 
 func TestPlainHTTP(t *testing.T) {
@@ -97,7 +97,7 @@ func TestPlainHTTP(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
-func TestAClockThatIsPutForward(t *testing.T) {
+func TestShiftedClockAdvances(t *testing.T) {
 	g := NewWithT(t)
 	clock := &ShiftedClock{}
 	cloud := New(Options{Clock: clock})

@@ -9,14 +9,12 @@ import (
 	"strings"
 )
 
-// chance decides what happens by luck. A decision depends on the seed, on what is
-// decided, on the resource, and on how often that was decided before; not on what
-// happens to other resources in between. That keeps a run repeatable although its
-// objects are worked on in parallel.
+// chance makes random decisions. A decision depends on the seed, its kind, the resource, and the number of
+// earlier decisions about the resource. It does not depend on other resources, so a run is repeatable
+// although objects are reconciled in parallel.
 type chance struct {
 	seed int64
-	// draws counts the decisions made; it belongs to the state, so that a restart
-	// does not make luck repeat itself.
+	// draws counts the decisions. It is part of the state, so that decisions do not repeat after a restart.
 	draws map[string]uint64
 }
 
@@ -29,13 +27,13 @@ func (c chance) next(what, resource string) float64 {
 	return float64(binary.BigEndian.Uint64(sum)>>11) / (1 << 53)
 }
 
-// happens says whether something of the given probability comes to pass. What never
-// happens is not drawn: turning one knob does not change the luck of the others.
+// happens decides an event of the given probability. Events of probability 0 are not counted, so that
+// turning on one knob does not change the decisions of another.
 func (c chance) happens(what, resource string, probability float64) bool {
 	return probability > 0 && c.next(what, resource) < probability
 }
 
-// guid is the same for the same seed and parts.
+// guid returns the same UUID for the same seed and parts.
 func (c chance) guid(parts ...string) string {
 	sum := c.digest(parts...)
 	sum[6] = sum[6]&0x0f | 0x40
@@ -43,7 +41,7 @@ func (c chance) guid(parts ...string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// version is what key vaults call a version: 32 hexadecimal digits.
+// version returns a key version: 32 hexadecimal digits.
 func (c chance) version(parts ...string) string {
 	return hex.EncodeToString(c.digest(parts...)[:16])
 }

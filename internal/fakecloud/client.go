@@ -17,11 +17,11 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 )
 
-// Endpoint is a server that listens, and what the SDK has to know of it.
+// Endpoint is a listening server, and what the SDK needs to connect to it.
 type Endpoint struct {
-	// URL is such as https://127.0.0.1:40123.
+	// URL is, for example, https://127.0.0.1:40123.
 	URL string
-	// CA is the certificate that has signed the server's, in PEM; empty over HTTP.
+	// CA is the PEM certificate of the CA that signed the server certificate; empty over HTTP.
 	CA []byte
 
 	server *http.Server
@@ -29,7 +29,7 @@ type Endpoint struct {
 	client *http.Client
 }
 
-// Start listens over HTTPS on a free port of the loopback.
+// Start listens on HTTPS on a free loopback port.
 func (s *Server) Start() *Endpoint {
 	authority, err := NewAuthority()
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Server) Start() *Endpoint {
 	return e
 }
 
-// StartHTTP listens over plain HTTP on a free port of the loopback.
+// StartHTTP listens on plain HTTP on a free loopback port.
 func (s *Server) StartHTTP() *Endpoint {
 	listener := listenLoopback()
 	e := serve(s, listener)
@@ -69,23 +69,23 @@ func listenLoopback() net.Listener {
 func serve(s *Server, listener net.Listener) *Endpoint {
 	e := &Endpoint{server: &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}}
 	go func() {
-		// It ends with ErrServerClosed when the endpoint is closed.
+		// Serve returns ErrServerClosed when the endpoint is closed.
 		_ = e.server.Serve(listener)
 	}()
 	return e
 }
 
-// Close stops listening and closes all connections. The server itself goes on: it can
-// be started again, as after an outage.
+// Close stops listening and closes all connections. The server can be started again, as after an
+// outage.
 func (e *Endpoint) Close() {
 	_ = e.server.Close()
 	e.client.CloseIdleConnections()
 }
 
-// Cloud is what the SDK takes for the cloud to talk to.
+// Cloud returns the SDK's cloud configuration.
 func (e *Endpoint) Cloud() cloud.Configuration { return CloudAt(e.URL) }
 
-// CloudAt is the configuration of a cloud at an address.
+// CloudAt returns the SDK's configuration for a cloud at a URL.
 func CloudAt(url string) cloud.Configuration {
 	return cloud.Configuration{
 		ActiveDirectoryAuthorityHost: url + "/",
@@ -95,41 +95,39 @@ func CloudAt(url string) cloud.Configuration {
 	}
 }
 
-// Client is an HTTP client that trusts the server's certificate. All get the same one,
-// and with it the same connections.
+// Client returns the HTTP client that trusts the server certificate. All callers share its connections.
 func (e *Endpoint) Client() *http.Client { return e.client }
 
 func clientTrusting(pool *x509.CertPool) *http.Client {
-	const connections = 64 // As many callers as a test has keep theirs.
+	const connections = 64 // enough for all concurrent callers of a test
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig:     &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 		MaxIdleConnsPerHost: connections,
 	}}
 }
 
-// ClientOptions are what the SDK's clients need to talk to this cloud. Their retries
-// are off: whoever tests manners wants to see each.
+// ClientOptions returns options for the SDK's clients. Retries are off, so that tests see every
+// response.
 func (e *Endpoint) ClientOptions() *arm.ClientOptions {
 	return &arm.ClientOptions{
 		ClientOptions: policy.ClientOptions{
 			Cloud:     e.Cloud(),
 			Transport: e.Client(),
 			Retry:     policy.RetryOptions{MaxRetries: -1},
-			// Gives calls the client request id that the ledger shows.
+			// Sends the client request ID that the ledger shows.
 			PerCallPolicies: []policy.Policy{runtime.NewRequestIDPolicy()},
-			// Without this the SDK refuses to send a token over plain HTTP.
+			// Without this, the SDK does not send a token over plain HTTP.
 			InsecureAllowCredentialWithHTTP: e.pool == nil,
 		},
-		// The cloud needs no provider registered, and knows no such call.
+		// The server does not implement the registration of resource providers.
 		DisableRPRegistration: true,
 	}
 }
 
-// Credential is a token that makes its holder who, on a server that was given no
-// tokens of its own.
+// Credential returns the credential of a caller, for a server without configured tokens.
 func (e *Endpoint) Credential(who string) azcore.TokenCredential { return StaticToken(Token(who)) }
 
-// StaticToken is a credential that always gives the same token.
+// StaticToken is a credential with a fixed token.
 type StaticToken string
 
 // GetToken implements azcore.TokenCredential.

@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ShiftedClock is the real clock, except that it can be put forward: that is how the
-// admin API lets a day pass in a cloud that somebody runs.
+// ShiftedClock is the real clock plus an offset. With it, the admin API can advance the time of a
+// running server.
 type ShiftedClock struct {
 	clock.RealClock
 	shift atomic.Int64
@@ -22,5 +22,5 @@ func (c *ShiftedClock) Now() time.Time {
 // Since implements clock.Clock.
 func (c *ShiftedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// Step puts the clock forward. Timers that run already are not moved.
+// Step advances the clock. Timers that are already running are not affected.
 func (c *ShiftedClock) Step(d time.Duration) { c.shift.Add(int64(d)) }

@@ -10,7 +10,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// nervous has a bit of everything.
+// nervous has all delays and failures.
 func nervous() Knobs {
 	knobs := Realistic().Compress(100)
 	knobs.Latency = Delay{}
@@ -21,27 +21,27 @@ func nervous() Knobs {
 func story(t *testing.T, seed int64) []Entry {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(noon)
-	w := worldAround(t, New(Options{Clock: clock, Seed: seed, Knobs: nervous()}), clock)
-	w.perCall = 50 * time.Millisecond
+	f := newFixtureWith(t, New(Options{Clock: clock, Seed: seed, Knobs: nervous()}), clock)
+	f.perCall = 50 * time.Millisecond
 	for i := range 20 {
 		name := fmt.Sprint("data", i%4)
-		// What becomes of each call is the story; that some fail is what it is about.
-		_ = w.create(name)
-		_ = w.tag(name, fmt.Sprint(i))
-		if principal := w.cloud.Principal(name); principal != "" {
-			_ = w.grant(fmt.Sprintf("%08d-2222-4333-8444-555555555555", i), principal, servicePrincipal())
+		// Errors are expected; the ledger shows them.
+		_ = f.create(name)
+		_ = f.tag(name, fmt.Sprint(i))
+		if principal := f.cloud.Principal(name); principal != "" {
+			_ = f.grant(fmt.Sprintf("%08d-2222-4333-8444-555555555555", i), principal, servicePrincipal())
 		}
-		_ = w.encrypt(name, w.demo.Key, "")
-		_ = w.delete(name)
+		_ = f.encrypt(name, f.demo.Key, "")
+		_ = f.delete(name)
 	}
-	ledger := w.cloud.Ledger()
+	ledger := f.cloud.Ledger()
 	for i := range ledger {
-		ledger[i].ClientRequestID = "" // The SDK makes it up.
+		ledger[i].ClientRequestID = "" // The SDK generates it.
 	}
 	return ledger
 }
 
-func TestTheSameSeedTellsTheSameStory(t *testing.T) {
+func TestSameSeedGivesSameResponses(t *testing.T) {
 	g := NewWithT(t)
 	first := story(t, 1)
 	g.Expect(story(t, 1)).To(Equal(first))
@@ -53,16 +53,15 @@ func TestTheSameSeedTellsTheSameStory(t *testing.T) {
 	g.Expect(effects).To(And(HaveKey(Created), HaveKey(Updated), HaveKey(Refused), HaveKey(Deleted)))
 }
 
-// The fate of an object does not depend on what else goes on.
-func TestObjectsDoNotDisturbEachOthersFate(t *testing.T) {
+func TestObjectsDoNotInfluenceEachOther(t *testing.T) {
 	fate := func(others int) (time.Time, string) {
 		knobs := Knobs{AccountCreation: Between(time.Second, time.Hour)}
-		w := newWorld(t, knobs)
+		f := newFixture(t, knobs)
 		for i := range others {
-			w.Expect(w.create(fmt.Sprint("other", i))).To(Succeed())
+			f.Expect(f.create(fmt.Sprint("other", i))).To(Succeed())
 		}
-		w.Expect(w.create("data1")).To(Succeed())
-		account, _ := w.cloud.Account("data1")
+		f.Expect(f.create("data1")).To(Succeed())
+		account, _ := f.cloud.Account("data1")
 		return account.ReadyAt, account.Identity.PrincipalID
 	}
 	g := NewWithT(t)
@@ -72,34 +71,34 @@ func TestObjectsDoNotDisturbEachOthersFate(t *testing.T) {
 	g.Expect(samePrincipal).To(Equal(principal))
 }
 
-func TestTheLedgerIsExactUnderConcurrency(t *testing.T) {
-	w := newWorld(t, Instant())
+func TestLedgerIsExactUnderConcurrency(t *testing.T) {
+	f := newFixture(t, Instant())
 	const accounts, callers = 12, 6
 	var group sync.WaitGroup
 	for range callers {
 		group.Go(func() {
 			for i := range accounts {
-				_ = w.create(fmt.Sprint("data", i))
-				_ = w.tag(fmt.Sprint("data", i), "x")
-				_, _ = w.get(fmt.Sprint("data", i))
+				_ = f.create(fmt.Sprint("data", i))
+				_ = f.tag(fmt.Sprint("data", i), "x")
+				_, _ = f.get(fmt.Sprint("data", i))
 			}
 		})
 	}
 	group.Wait()
 
-	w.Expect(w.cloud.Created("storageAccounts/")).To(Equal(accounts), "each was created once, by whoever was first")
-	w.Expect(w.cloud.Total("storageAccounts/")).To(And(HaveField("Reads", accounts*callers), HaveField("Writes", 2*accounts*callers)))
-	ledger := w.cloud.Ledger()
-	w.Expect(ledger).To(HaveLen(2 * accounts * callers))
+	f.Expect(f.cloud.Created("storageAccounts/")).To(Equal(accounts), "each was created once, by whoever was first")
+	f.Expect(f.cloud.Total("storageAccounts/")).To(And(HaveField("Reads", accounts*callers), HaveField("Writes", 2*accounts*callers)))
+	ledger := f.cloud.Ledger()
+	f.Expect(ledger).To(HaveLen(2 * accounts * callers))
 	ids := map[string]bool{}
 	for i, entry := range ledger {
-		w.Expect(entry.Sequence).To(Equal(i + 1))
+		f.Expect(entry.Sequence).To(Equal(i + 1))
 		ids[entry.RequestID] = true
 	}
-	w.Expect(ids).To(HaveLen(len(ledger)), "every call has a request id of its own")
+	f.Expect(ids).To(HaveLen(len(ledger)), "every request has its own request ID")
 }
 
-func TestLuckChanges(t *testing.T) {
+func TestRandomNumbersAreUniform(t *testing.T) {
 	g := NewWithT(t)
 	luck := chance{seed: 1, draws: map[string]uint64{}}
 	low, seen := 0, map[float64]bool{}

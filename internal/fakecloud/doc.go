@@ -1,32 +1,24 @@
-// Package fakecloud is a cloud that runs on a laptop: an HTTP(S) server that speaks
-// the part of Azure Resource Manager that is needed for storage accounts which are
-// encrypted with a key of the customer, and that has the manners of the real one.
+// Package fakecloud is a fake Azure for tests and demos: an HTTP(S) server that implements the part of
+// Azure Resource Manager that storage accounts with customer-managed keys need. The official SDK works
+// with it unchanged, so no code has to be mocked. docs/fakecloud.md lists the differences from Azure.
 //
-// The official SDK talks to it without knowing. There is no interface to mock, no
-// second code path: whoever works against this server works against the cloud, as
-// far as this server is honest. docs/fakecloud.md lists where it is not.
+// # Knobs
 //
-// # Manners
+// Delays and failures of a real cloud are set by [Knobs]: long-running operations, grants that take
+// minutes to propagate, throttling with Retry-After, operations in progress, lost responses. [Instant]
+// turns all of them off, and [Realistic] sets them to the values of Azure.
 //
-// Everything that makes a cloud hard to live with is a knob: provisioning that goes
-// on after the answer, grants that take minutes to reach a vault, throttling with
-// Retry-After, operations in progress, responses lost after the write took effect.
-// [Knobs] has them all, [Instant] turns them off, [Realistic] sets them to what the
-// real cloud does.
+// The time comes from a clock that can be injected. Random decisions depend on the seed, the resource
+// and the number of earlier decisions about it, so the same requests get the same responses in every
+// run, also if objects are reconciled in parallel.
 //
-// Time is asked from a clock that can be injected, and chance is computed from the
-// seed, the resource and how often that resource was decided about. So the same
-// calls meet the same fate in every run, and objects that are reconciled in parallel
-// do not disturb each other's fate.
-//
-// Nothing runs in the background. A state that changes by itself is stored with the
-// instant at which it does, and whoever looks sees what the clock says.
+// Nothing runs in the background. A state that changes over time is stored with the time of the change,
+// and every read computes the current state.
 //
 // # The ledger
 //
-// Every call that could have changed something is in the ledger, with who, when, its
-// request ids, how it was answered and what it did. A test that claims that nothing
-// was created twice reads it there: [Server.Created].
+// The ledger records each write request: caller, time, request IDs, response and effect. A test that
+// expects that nothing was created twice checks [Server.Created].
 //
 // # Use
 //

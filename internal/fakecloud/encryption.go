@@ -18,8 +18,8 @@ type encryptionRequest struct {
 	} `json:"keyvaultproperties"`
 }
 
-// applyEncryption sets the key of an account, after the checks that the cloud makes:
-// it uses the key on the account's behalf, and finds out what stands in the way.
+// applyEncryption sets the key of an account, after the checks that Azure does: it uses the key on behalf
+// of the account.
 func (s *Server) applyEncryption(c *call, a *Account, raw json.RawMessage) *Error {
 	var request encryptionRequest
 	if err := json.Unmarshal(raw, &request); err != nil {
@@ -57,8 +57,7 @@ func (s *Server) applyEncryption(c *call, a *Account, raw json.RawMessage) *Erro
 	return nil
 }
 
-// wrapKey is what the cloud does with the key in the name of the account. It returns
-// the version that was used.
+// wrapKey uses the key on behalf of the account, and returns the version that it used.
 func (s *Server) wrapKey(a *Account, e Encryption, now time.Time) (string, *Error) {
 	if a.Identity.Type != systemAssigned {
 		return "", badRequest("MissingMsiHeaders", "Missing pre-requisites to enable EncryptionAtRest/Customer Managed Key for this storage account. For more information, see - https://aka.ms/storagecmkconfiguration")
@@ -79,7 +78,7 @@ func (s *Server) wrapKey(a *Account, e Encryption, now time.Time) (string, *Erro
 	return vault.usable(e.KeyName, e.Pinned, now)
 }
 
-// usable returns the version of a key that can wrap: the pinned one or the newest.
+// usable returns a key version that can wrap: the pinned one or the newest.
 func (v *Vault) usable(name, pinned string, now time.Time) (string, *Error) {
 	key := v.Keys[strings.ToLower(name)]
 	if key == nil || key.DeletedAt != nil {
@@ -104,7 +103,7 @@ func (v *Vault) usable(name, pinned string, now time.Time) (string, *Error) {
 	return version.ID, nil
 }
 
-// followKey takes up a new version, once in a while, if none is pinned.
+// followKey switches to a new version at intervals, unless a version is pinned.
 func (s *Server) followKey(a *Account, now time.Time) {
 	e := &a.Encryption
 	period := time.Duration(s.knobs.KeyLookup)
@@ -124,7 +123,7 @@ func (s *Server) followKey(a *Account, now time.Time) {
 	s.record(Entry{Who: WhoCloud, Resource: a.ID(), Effect: Updated, Detail: "encryption " + before + " -> " + e.inWords(), Key: e.inWords()})
 }
 
-// readable says whether data can be read and written: nil, or what the data plane answers.
+// readable returns nil if data can be read and written, or the error of the data plane.
 func (s *Server) readable(a *Account, now time.Time) *Error {
 	e := a.Encryption
 	if e.KeySource != keySourceVault {
@@ -155,12 +154,12 @@ func (s *Server) vaultAt(uri string, now time.Time) *Vault {
 	return s.vaultNamed(name, now)
 }
 
-// asked is what of the encryption was asked for, to compare.
+// asked returns the requested part of the encryption, for comparison.
 func (e Encryption) asked() string {
 	return strings.ToLower(strings.Join([]string{e.KeySource, strings.TrimSuffix(e.VaultURI, "/"), e.KeyName, e.Pinned}, " "))
 }
 
-// inWords is the key source, or the key.
+// inWords returns the key source or the key.
 func (e Encryption) inWords() string {
 	if e.KeySource != keySourceVault {
 		return e.KeySource

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Error is a refusal in the form in which Resource Manager gives it.
+// Error is an error response of Azure Resource Manager.
 type Error struct {
 	Status  int
 	Code    string
 	Message string
-	// RetryAfter is how long the caller is told to wait; zero tells nothing.
+	// RetryAfter is the Retry-After of the response; zero for none.
 	RetryAfter time.Duration
-	// challenge asks for another token.
+	// challenge is the WWW-Authenticate header.
 	challenge string
 }
 

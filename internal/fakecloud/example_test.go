@@ -12,7 +12,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// A test makes a cloud, points the SDK at it, and reads in the ledger what was done.
+// A test creates a cloud, configures the SDK for it, and checks the ledger.
 func Example() {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	cloud := fakecloud.New(fakecloud.Options{Clock: clock, Seed: 1, Knobs: fakecloud.Knobs{
@@ -28,7 +28,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	// Whether or not the answer arrives, the account is created.
+	// The account is created whether or not the response arrives.
 	_, _ = accounts.BeginCreate(context.Background(), demo.Group, "data1", armstorage.AccountCreateParameters{
 		Location: to.Ptr(demo.Location), Kind: to.Ptr(armstorage.KindStorageV2),
 		SKU: &armstorage.SKU{Name: to.Ptr(armstorage.SKUNameStandardLRS)},

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// armed is a fault that waits for its calls.
+// armed is a scripted failure and how many requests it has matched.
 type armed struct {
 	fault Fault
 	seen  int
@@ -46,7 +46,7 @@ func (s *Server) arm(fault Fault) {
 	s.faults = append(s.faults, &armed{fault: fault})
 }
 
-// faulted looks whether the script has something for this call.
+// faulted applies scripted failures.
 func (s *Server) faulted(c *call) *Error {
 	for i, a := range s.faults {
 		if !a.matches(c) {
@@ -83,7 +83,7 @@ func (f *Fault) error() *Error {
 	return e
 }
 
-// stumbled is a server error by chance, before anything happened.
+// stumbled returns random server errors before the request takes effect.
 func (s *Server) stumbled(c *call) *Error {
 	key := c.method + " " + c.path.id()
 	if !s.chance.happens("server error", key, s.knobs.ServerErrors) {
@@ -99,7 +99,7 @@ func serverError() *Error {
 	return refuse(http.StatusInternalServerError, "InternalServerError", "The server encountered an internal error. Please retry the request.")
 }
 
-// mishap is what can still go wrong when the call has had its effect.
+// mishap applies failures after the request took effect.
 func (s *Server) mishap(c *call, r reply) reply {
 	if c.fault != nil && c.fault.Lost {
 		r.lost = true

@@ -13,7 +13,7 @@ func (s *Server) group(subscription, name string) *Group {
 	return s.state.Groups[groupKey(subscription, name)]
 }
 
-// generation counts the lives of a name.
+// generation counts how often a name was created.
 func (s *Server) generation(kind, name string) int {
 	key := kind + " " + strings.ToLower(name)
 	s.state.Generations[key]++
@@ -85,7 +85,7 @@ func (s *Server) putGroup(c *call) reply {
 	return reply{status: http.StatusCreated, body: g.render()}
 }
 
-// deleteGroup deletes a group that is empty; the real cloud would take what is in it along.
+// deleteGroup deletes an empty group; Azure would also delete its resources.
 func (s *Server) deleteGroup(c *call) reply {
 	g := s.group(c.path.subscription, c.path.group)
 	if g == nil {
@@ -115,7 +115,7 @@ func (g *Group) render() map[string]any {
 	}
 }
 
-// resources are the ids of all that is in resource groups, with how to name them.
+// resources returns the IDs and names of all resources in resource groups.
 func (s *Server) resources() map[string]string {
 	ids := map[string]string{}
 	for _, a := range s.state.Accounts {
@@ -129,14 +129,14 @@ func (s *Server) resources() map[string]string {
 	return ids
 }
 
-// scopeExists says whether there is what a role assignment or a lock is to hang on.
+// scopeExists rejects a scope of a role assignment or a lock that does not exist.
 func (s *Server) scopeExists(c *call) *Error {
 	scope := parsePath(c.path.scope)
 	switch {
 	case scope.subscription == "" && scope.provider == "":
 		return nil
 	case scope.provider == "":
-		return nil // The pipeline has looked for the subscription and the group.
+		return nil // subscribed has checked the subscription and the group.
 	}
 	found := false
 	switch scope.kind() {

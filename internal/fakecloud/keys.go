@@ -56,7 +56,7 @@ func (k *Key) version(id string) *KeyVersion {
 	return nil
 }
 
-// withKey finds the vault and the key of a call.
+// withKey returns the key vault and the key of a request.
 func (s *Server) withKey(c *call, serve func(*Vault, *Key) reply) reply {
 	v := s.liveVault(c)
 	if v == nil {
@@ -107,8 +107,8 @@ func (s *Server) listKeyVersions(c *call) reply {
 	})
 }
 
-// putKey creates the first version of a key. One that exists is returned as it is:
-// through Resource Manager a key is made once and never changed.
+// putKey creates the first version of a key. An existing key is returned unchanged, because Azure Resource
+// Manager cannot change keys.
 func (s *Server) putKey(c *call) reply {
 	var request keyRequest
 	if err := c.decode(&request); err != nil {

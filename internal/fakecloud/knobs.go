@@ -11,22 +11,21 @@ import (
 	"time"
 )
 
-// Delay is a distribution of durations. As text it is "17s" (always that), "10s..30s"
-// (evenly between the two) or "exp(2s,30s)" (exponential with that mean, never above
-// the second). The zero value is no delay.
+// Delay is a distribution of durations. Its text is "17s" (constant), "10s..30s" (uniform) or "exp(2s,30s)"
+// (exponential, with a mean and a maximum). The zero value is no delay.
 type Delay struct {
 	Min  time.Duration
-	Mean time.Duration // of an exponential distribution; zero means an even one
+	Mean time.Duration // of an exponential distribution; zero for a uniform one
 	Max  time.Duration
 }
 
-// Fixed is always d.
+// Fixed returns a delay that is always d.
 func Fixed(d time.Duration) Delay { return Delay{Min: d, Max: d} }
 
-// Between is evenly distributed between two durations.
+// Between returns a uniform distribution between two durations.
 func Between(shortest, longest time.Duration) Delay { return Delay{Min: shortest, Max: longest} }
 
-// Exponential has the given mean and a tail that ends at longest.
+// Exponential returns an exponential distribution with a mean and a maximum.
 func Exponential(mean, longest time.Duration) Delay { return Delay{Mean: mean, Max: longest} }
 
 // at maps a number in [0,1) to a duration.
@@ -45,7 +44,7 @@ func shrink(d time.Duration, factor float64) time.Duration {
 	return time.Duration(float64(d) / factor)
 }
 
-// String is the form that ParseDelay reads.
+// String returns the text that ParseDelay parses.
 func (d Delay) String() string {
 	switch {
 	case d.Mean > 0:
@@ -70,12 +69,12 @@ func (d *Delay) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseDelay reads "17s", "10s..30s" or "exp(2s,30s)".
+// ParseDelay parses "17s", "10s..30s" or "exp(2s,30s)".
 func ParseDelay(text string) (Delay, error) {
 	if inner, found := strings.CutPrefix(text, "exp("); found {
 		mean, longest, ok := strings.Cut(strings.TrimSuffix(inner, ")"), ",")
 		if !ok {
-			return Delay{}, fmt.Errorf("delay %q: exp needs a mean and a maximum, as in exp(2s,30s)", text)
+			return Delay{}, fmt.Errorf("delay %q: exp needs a mean and a maximum, such as exp(2s,30s)", text)
 		}
 		return twoDurations(text, mean, longest, Exponential)
 	}
@@ -89,19 +88,19 @@ func twoDurations(text, first, second string, build func(a, b time.Duration) Del
 	a, errA := time.ParseDuration(strings.TrimSpace(first))
 	b, errB := time.ParseDuration(strings.TrimSpace(second))
 	if errA != nil || errB != nil || a < 0 || b < a {
-		return Delay{}, fmt.Errorf(`delay %q: write "17s", "10s..30s" or "exp(2s,30s)"`, text)
+		return Delay{}, fmt.Errorf(`delay %q: use "17s", "10s..30s" or "exp(2s,30s)"`, text)
 	}
 	return build(a, b), nil
 }
 
-// Bucket is a token bucket: calls take a token each, and a call that finds none is
-// throttled. A bucket with no capacity throttles nothing.
+// Bucket is a token bucket: each request takes a token, and is throttled without one. A bucket without
+// capacity has no limit.
 type Bucket struct {
 	Capacity  float64 `json:"capacity"`
 	PerSecond float64 `json:"perSecond"`
 }
 
-// Period is a duration that JSON writes as "24h0m0s".
+// Period is a duration with the JSON form "24h0m0s".
 type Period time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
@@ -114,116 +113,116 @@ func (p *Period) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Knobs are the manners of the cloud. The zero value is a cloud without any: it
-// answers at once, and what it says is so.
+// Knobs are the delays, limits and failures of the cloud. The zero value has none: every request takes
+// effect at once.
 type Knobs struct {
-	// Latency is how long a call is under way before it is decided. It is waited for
-	// on the server's clock, so with a fake clock somebody has to advance it.
+	// Latency is the time before a request is processed, by the server's clock: a fake clock must be
+	// advanced.
 	Latency Delay `json:"latency"`
 
 	// AccountCreation is from the PUT to provisioningState Succeeded; the last fifth
 	// of it is ResolvingDNS. Zero creates synchronously.
 	AccountCreation Delay `json:"accountCreation"`
-	// AccountUpdate is how long after a write the account refuses the next one with
+	// AccountUpdate is how long after a write other writes fail with
 	// StorageAccountOperationInProgress.
 	AccountUpdate Delay `json:"accountUpdate"`
-	// AccountDeletion is from the DELETE to the GET that says 404.
+	// AccountDeletion is from the DELETE until GET returns 404.
 	AccountDeletion Delay `json:"accountDeletion"`
-	// NameHold is how long the name of a deleted account cannot be taken.
+	// NameHold is how long the name of a deleted account is reserved.
 	NameHold Delay `json:"nameHold"`
 	// VaultCreation is from the PUT to provisioningState Succeeded.
 	VaultCreation Delay `json:"vaultCreation"`
-	// VaultUpdate is how long after a write the vault refuses the next one with ConflictError.
+	// VaultUpdate is how long after a write other writes of a key vault fail with ConflictError.
 	VaultUpdate Delay `json:"vaultUpdate"`
 	// PollInterval is the Retry-After of asynchronous operations.
 	PollInterval Delay `json:"pollInterval"`
-	// AsyncOperation announces operations by Azure-AsyncOperation beside Location.
+	// AsyncOperation sends Azure-AsyncOperation in addition to Location.
 	AsyncOperation bool `json:"asyncOperation"`
-	// MillisecondHints adds x-ms-retry-after-ms to Retry-After, for compressed time.
+	// MillisecondHints sends x-ms-retry-after-ms in addition to Retry-After, for short delays.
 	MillisecondHints bool `json:"millisecondHints"`
 
-	// ReadAfterWrite is how long a GET says 404 of what a PUT has created.
+	// ReadAfterWrite is how long GET returns 404 for a new resource.
 	ReadAfterWrite Delay `json:"readAfterWrite"`
-	// PrincipalDelay is from the account's success to the principalId on it.
+	// PrincipalDelay is from provisioningState Succeeded until the principalId is set.
 	PrincipalDelay Delay `json:"principalDelay"`
 	// DirectoryDelay is from then until role assignments without a principalType no
-	// longer answer PrincipalNotFound.
+	// longer fail with PrincipalNotFound.
 	DirectoryDelay Delay `json:"directoryDelay"`
-	// GrantDelay is until a role assignment opens the vault.
+	// GrantDelay is until a role assignment is effective.
 	GrantDelay Delay `json:"grantDelay"`
-	// PolicyDelay is until an access policy opens the vault.
+	// PolicyDelay is until an access policy is effective.
 	PolicyDelay Delay `json:"policyDelay"`
-	// RevokeDelay is until a deleted role assignment or access policy has closed it.
+	// RevokeDelay is until a deleted role assignment or access policy has no effect any more.
 	RevokeDelay Delay `json:"revokeDelay"`
-	// KeyLookup is how often an account without a pinned version looks for a new one.
+	// KeyLookup is how often an account without a pinned version checks for a new one.
 	KeyLookup Period `json:"keyLookup"`
 
-	// CreationFailures is the share of account creations that are accepted and fail late.
+	// CreationFailures is the share of account creations that are accepted and fail later.
 	CreationFailures float64 `json:"creationFailures"`
-	// FailedAccountsStay keeps an account that failed in state Failed; otherwise it vanishes.
+	// FailedAccountsStay keeps a failed account in the state Failed; otherwise it is removed.
 	FailedAccountsStay bool `json:"failedAccountsStay"`
-	// ServerErrors is the share of calls answered 500 or 503 before anything happened.
+	// ServerErrors is the share of requests that fail with 500 or 503 without an effect.
 	ServerErrors float64 `json:"serverErrors"`
-	// ErrorsAfterEffect is the share of writes answered 500 after they took effect.
+	// ErrorsAfterEffect is the share of writes that fail with 500 after they took effect.
 	ErrorsAfterEffect float64 `json:"errorsAfterEffect"`
-	// LostResponses is the share of writes whose answer is lost: they took effect, and
-	// the connection is closed without a word.
+	// LostResponses is the share of writes that take effect without a response: the connection is
+	// closed.
 	LostResponses float64 `json:"lostResponses"`
 
-	// Writes, Deletes and Reads are the buckets of one caller in one subscription.
+	// Writes, Deletes and Reads are the buckets of each caller and subscription.
 	Writes  Bucket `json:"writes"`
 	Deletes Bucket `json:"deletes"`
 	Reads   Bucket `json:"reads"`
 
-	// Denied lists what callers may not do.
+	// Denied are the permissions that callers lack.
 	Denied []Denial `json:"denied,omitempty"`
-	// Faults are scripted failures; each is used up after Times calls.
+	// Faults are scripted failures.
 	Faults []Fault `json:"faults,omitempty"`
 }
 
-// Denial takes a permission away. Empty fields match everything.
+// Denial removes a permission. Empty fields match everything.
 type Denial struct {
-	// Who is the caller's name.
+	// Who is the name of the caller.
 	Who string `json:"who,omitempty"`
-	// Action is such as Microsoft.Storage/storageAccounts/write; * at its end matches the rest.
+	// Action is, for example, Microsoft.Storage/storageAccounts/write; a trailing * is a wildcard.
 	Action string `json:"action,omitempty"`
-	// Scope is a resource id; it covers what is below it.
+	// Scope is a resource ID; it includes everything below it.
 	Scope string `json:"scope,omitempty"`
 }
 
-// Fault is a failure by script: the calls that match meet it, the first Skip of them
-// excepted, Times times.
+// Fault is a scripted failure: of the requests that match, it skips the first Skip, and applies to the
+// next Times.
 type Fault struct {
-	// Method is an HTTP method; empty matches all that write.
+	// Method is an HTTP method; empty matches all writes.
 	Method string `json:"method,omitempty"`
-	// Resource is part of the resource id, in any case.
+	// Resource is a part of the resource ID, ignoring case.
 	Resource string `json:"resource,omitempty"`
-	// Who is the caller's name; empty matches all.
+	// Who is the name of the caller; empty matches all.
 	Who string `json:"who,omitempty"`
-	// Skip lets that many calls pass first.
+	// Skip is how many requests are not affected first.
 	Skip int `json:"skip,omitempty"`
-	// Times is how many calls meet the fault; zero means one.
+	// Times is how many requests fail; zero means one.
 	Times int `json:"times,omitempty"`
 
-	// Status, Code and Message are the answer. A zero status with Lost set only loses the answer.
+	// Status, Code and Message are the response. With a zero status and Lost, only the response is lost.
 	Status     int    `json:"status,omitempty"`
 	Code       string `json:"code,omitempty"`
 	Message    string `json:"message,omitempty"`
 	RetryAfter Period `json:"retryAfter,omitempty"`
-	// AfterEffect lets the call take effect before it is answered so.
+	// AfterEffect lets the request take effect before the failure.
 	AfterEffect bool `json:"afterEffect,omitempty"`
-	// Lost lets the call take effect and closes the connection without an answer.
+	// Lost lets the request take effect, and closes the connection without a response.
 	Lost bool `json:"lost,omitempty"`
-	// FailLate accepts a creation and lets the operation fail at its end.
+	// FailLate accepts a creation that fails later.
 	FailLate bool `json:"failLate,omitempty"`
 }
 
-// Instant is a cloud without manners, for tests that look at one thing.
+// Instant has no delays, limits and failures.
 func Instant() Knobs {
 	return Knobs{KeyLookup: Period(24 * time.Hour)}
 }
 
-// Realistic has the delays and limits of the real cloud, and no failures beyond them.
+// Realistic has the delays and limits of Azure, and no failures.
 func Realistic() Knobs {
 	return Knobs{
 		Latency:         Exponential(150*time.Millisecond, 3*time.Second),
@@ -247,8 +246,8 @@ func Realistic() Knobs {
 	}
 }
 
-// Compress makes time pass factor times as fast: delays shrink, buckets refill faster.
-// Shares of failures stay as they are.
+// Compress divides the delays by a factor, and multiplies the refill rates of the buckets. The shares of
+// failures do not change.
 func (k Knobs) Compress(factor float64) Knobs {
 	for _, d := range k.delays() {
 		*d = d.compressed(factor)
@@ -269,26 +268,25 @@ func (k *Knobs) delays() []*Delay {
 	}
 }
 
-// Preset returns the knobs of that name: instant, realistic, or realistic/100 for
-// realistic delays compressed 100 times (any factor will do).
+// Preset returns the knobs of a name: instant, realistic, or realistic/N with delays divided by N.
 func Preset(name string) (Knobs, error) {
 	base, text, compressed := strings.Cut(name, "/")
 	presets := map[string]func() Knobs{"instant": Instant, "realistic": Realistic}
 	build, known := presets[base]
 	if !known {
-		return Knobs{}, fmt.Errorf("preset %q: known are %s, each also with /factor, as in realistic/100", name, strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
+		return Knobs{}, fmt.Errorf("unknown preset %q; use one of %s, optionally with a factor, such as realistic/100", name, strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
 	}
 	if !compressed {
 		return build(), nil
 	}
 	factor, err := strconv.ParseFloat(text, 64)
 	if err != nil || factor <= 0 {
-		return Knobs{}, fmt.Errorf("preset %q: %q is not a factor by which time can be compressed", name, text)
+		return Knobs{}, fmt.Errorf("preset %q: %q is not a positive number", name, text)
 	}
 	return build().Compress(factor), nil
 }
 
-// merge sets the fields that the JSON document names and leaves the others.
+// merge sets the fields that the JSON document contains.
 func (k Knobs) merge(document []byte) (Knobs, error) {
 	k.Denied, k.Faults = slices.Clone(k.Denied), slices.Clone(k.Faults)
 	if err := json.Unmarshal(document, &k); err != nil {

@@ -8,8 +8,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// patience is for a disk, or for a machine that links other tests at the same time.
-const patience = 30 * time.Second
+// timeout is long enough for a slow disk and a loaded machine.
+const timeout = 30 * time.Second
 
 func TestDelays(t *testing.T) {
 	for text, c := range map[string]struct {
@@ -51,7 +51,7 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-func TestKnobsAreReadAsTheyAreWritten(t *testing.T) {
+func TestKnobsRoundTripThroughJSON(t *testing.T) {
 	g := NewWithT(t)
 	knobs := nervous()
 	knobs.Denied = []Denial{{Who: "x", Action: "Microsoft.Storage/*"}}
@@ -82,13 +82,13 @@ func TestEveryDelayIsCompressed(t *testing.T) {
 	g.Expect(seconds).To(Equal(len(slow.delays())))
 }
 
-func TestLatencyIsWaitedForOnTheServersClock(t *testing.T) {
-	w := newWorld(t, Knobs{Latency: Fixed(time.Second)})
+func TestLatencyUsesTheServersClock(t *testing.T) {
+	f := newFixture(t, Knobs{Latency: Fixed(time.Second)})
 	answered := make(chan error, 1)
-	go func() { answered <- w.create("data1") }()
-	w.Eventually(w.clock.HasWaiters).WithTimeout(patience).Should(BeTrue())
-	w.Expect(w.cloud.Ledger()).To(BeEmpty())
-	w.clock.Step(time.Second)
-	w.Eventually(answered).WithTimeout(patience).Should(Receive(BeNil()))
-	w.Expect(w.cloud.Ledger()).To(ConsistOf(HaveField("Time", noon.Add(time.Second))))
+	go func() { answered <- f.create("data1") }()
+	f.Eventually(f.clock.HasWaiters).WithTimeout(timeout).Should(BeTrue())
+	f.Expect(f.cloud.Ledger()).To(BeEmpty())
+	f.clock.Step(time.Second)
+	f.Eventually(answered).WithTimeout(timeout).Should(Receive(BeNil()))
+	f.Expect(f.cloud.Ledger()).To(ConsistOf(HaveField("Time", noon.Add(time.Second))))
 }

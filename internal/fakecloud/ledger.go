@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Effect is what a call did to the world.
+// Effect is the effect of a request.
 type Effect string
 
 // The effects.
@@ -16,19 +16,19 @@ const (
 	NoChange Effect = "no change"
 	Deleted  Effect = "deleted"
 	Refused  Effect = "refused"
-	// Failed is what happened to something that was created and did not succeed.
+	// Failed: the creation failed later.
 	Failed Effect = "failed"
 )
 
-// Who changes things without a call.
+// Callers of changes without a request.
 const (
-	// WhoCloud does what takes its time: it fails creations late and follows new key versions.
+	// WhoCloud makes the changes of the cloud itself: failed creations and new key versions.
 	WhoCloud = "cloud"
-	// WhoMeddler is whoever used the admin API, or the methods of the same names.
+	// WhoMeddler makes the changes of the admin API, and of the methods of the same names.
 	WhoMeddler = "meddler"
 )
 
-// Entry is a line of the ledger.
+// Entry is an entry of the ledger.
 type Entry struct {
 	Sequence        int       `json:"sequence"`
 	Time            time.Time `json:"time"`
@@ -38,35 +38,35 @@ type Entry struct {
 	RequestID       string    `json:"requestId,omitempty"`
 	ClientRequestID string    `json:"clientRequestId,omitempty"`
 	CorrelationID   string    `json:"correlationId,omitempty"`
-	// Status is what the caller was told, and zero if the answer was lost.
+	// Status is the HTTP status of the response; zero if the response was lost.
 	Status int `json:"status,omitempty"`
-	// Code is the error's.
+	// Code is the error code.
 	Code   string `json:"code,omitempty"`
 	Effect Effect `json:"effect"`
-	// Lost says that the caller did not hear of the effect.
+	// Lost is true if the response was lost after the request took effect.
 	Lost bool `json:"lost,omitempty"`
-	// EarlyRetry says that the caller had been told to wait longer.
+	// EarlyRetry is true if the caller had been told to wait longer.
 	EarlyRetry bool   `json:"earlyRetry,omitempty"`
 	Detail     string `json:"detail,omitempty"`
-	// Key is the key source or key that the account is encrypted with afterwards.
+	// Key is the key source or key of the account after the request.
 	Key string `json:"key,omitempty"`
-	// Principal is whom a grant is for.
+	// Principal is the principal of a grant.
 	Principal string `json:"principal,omitempty"`
 }
 
-// Count is how often a caller did what to a resource.
+// Count counts the requests of a caller to a resource.
 type Count struct {
 	Reads  int `json:"reads"`
 	Writes int `json:"writes"`
-	// Throttled is how many of them were answered 429.
+	// Throttled counts the responses with status 429.
 	Throttled int `json:"throttled"`
-	// EarlyRetries is how many came before the time that an earlier 429 had told.
+	// EarlyRetries counts the requests that came before the Retry-After of an earlier 429.
 	EarlyRetries int `json:"earlyRetries"`
-	// Errors is how many were answered by another error than 404 and 429.
+	// Errors counts the error responses other than 404 and 429.
 	Errors int `json:"errors"`
 }
 
-// Calls is how many there were in all.
+// Calls returns the number of requests.
 func (c Count) Calls() int { return c.Reads + c.Writes }
 
 func (c *Count) add(other Count) {
@@ -77,7 +77,7 @@ func (c *Count) add(other Count) {
 	c.Errors += other.Errors
 }
 
-// counts is by resource, in lower case, and then by who.
+// counts is by resource in lower case, and then by caller.
 type counts map[string]map[string]*Count
 
 func newCounts() counts { return counts{} }
@@ -100,7 +100,7 @@ func (s *Server) record(entry Entry) {
 	s.changed()
 }
 
-// Ledger returns every call that could have changed something, oldest first.
+// Ledger returns all write requests, oldest first.
 func (s *Server) Ledger() []Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,19 +108,19 @@ func (s *Server) Ledger() []Entry {
 	return slices.Clone(s.state.Ledger)
 }
 
-// Effects returns the entries of an effect on resources whose id contains part.
+// Effects returns the entries with an effect, for resources whose ID contains part.
 func (s *Server) Effects(effect Effect, part string) []Entry {
 	return slices.DeleteFunc(s.Ledger(), func(e Entry) bool {
 		return e.Effect != effect || !strings.Contains(strings.ToLower(e.Resource), strings.ToLower(part))
 	})
 }
 
-// Created says how often resources whose id contains part were created by a caller.
+// Created returns how often callers created resources whose ID contains part.
 func (s *Server) Created(part string) int {
 	return len(slices.DeleteFunc(s.Effects(Created, part), func(e Entry) bool { return e.Who == WhoMeddler }))
 }
 
-// Counts sums the calls to resources whose id contains part, by who made them.
+// Counts sums the requests to resources whose ID contains part, by caller.
 func (s *Server) Counts(part string) map[string]Count {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *Server) Counts(part string) map[string]Count {
 	return sums
 }
 
-// Total sums the calls to resources whose id contains part, whoever made them.
+// Total sums the requests to resources whose ID contains part, of all callers.
 func (s *Server) Total(part string) Count {
 	var total Count
 	for _, count := range s.Counts(part) {
@@ -147,7 +147,7 @@ func (s *Server) Total(part string) Count {
 	return total
 }
 
-// ResetCounts starts counting anew; the ledger stays.
+// ResetCounts resets the counts; the ledger stays.
 func (s *Server) ResetCounts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +155,8 @@ func (s *Server) ResetCounts() {
 	s.changed()
 }
 
-// KeyAt says which key source or key an account was encrypted with at an instant, as
-// the ledger has it; empty means that the account was not there.
+// KeyAt returns the key source or key of an account at a time, from the ledger; empty if the account did
+// not exist.
 func (s *Server) KeyAt(account string, at time.Time) string {
 	key := ""
 	for _, entry := range s.Ledger() {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// unlocked refuses what a lock on the resource, or above it, forbids.
+// unlocked rejects requests that a lock on the resource or a parent forbids.
 func (s *Server) unlocked(c *call) *Error {
 	if c.method != http.MethodDelete && c.method != http.MethodPut && c.method != http.MethodPatch {
 		return nil

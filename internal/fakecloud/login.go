@@ -11,22 +11,21 @@ import (
 	"time"
 )
 
-// The directory's side: enough of OAuth that azidentity's client credentials, with a
-// secret or a workload's assertion, get a token here as they would from the real one.
+// The token endpoint: enough of OAuth for azidentity's client credentials, with a secret or an assertion.
 
 var loginPath = regexp.MustCompile(`^/([^/]+)/(oauth2/v2\.0/token|v2\.0/\.well-known/openid-configuration)$`)
 
 const tokenLife = time.Hour
 
-// RegisterClient makes an application that can get tokens; the ledger calls it by its
-// client id. An empty secret lets only assertions in.
+// RegisterClient registers an application. The ledger shows its client ID. An empty secret permits only
+// assertions.
 func (s *Server) RegisterClient(clientID, secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clients[clientID] = secret
 }
 
-// serveLogin answers what belongs to the directory; false if it does not.
+// serveLogin serves the token endpoint; false for other requests.
 func (s *Server) serveLogin(w http.ResponseWriter, r *http.Request) bool {
 	match := loginPath.FindStringSubmatch(r.URL.Path)
 	if match == nil {
@@ -62,8 +61,7 @@ func (s *Server) admits(clientID, secret, assertion string) bool {
 	return assertion != "" || want != "" && hmac.Equal([]byte(want), []byte(secret))
 }
 
-// issue makes a token that says itself whose it is, so that it outlives a restart of
-// the server as a real one would.
+// issue returns a token that contains its owner, so that it stays valid after a restart of the server.
 func (s *Server) issue(clientID string) string {
 	expires := strconv.FormatInt(s.clock.Now().Add(tokenLife).Unix(), 10)
 	name := base64.RawURLEncoding.EncodeToString([]byte(clientID))

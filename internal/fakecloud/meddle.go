@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Whoever meddles goes past Resource Manager: no throttling, no permissions, no locks.
-// The ledger shows it, as the work of the meddler.
+// The methods in this file change resources outside of Azure Resource Manager: without throttling,
+// permissions and locks. The ledger shows them as changes of [WhoMeddler].
 
 func (s *Server) meddle(what string, change func(now time.Time) (Entry, error)) error {
 	s.mu.Lock()
@@ -32,7 +32,7 @@ func (s *Server) meddleAccount(what, name string, change func(*Account, time.Tim
 	return s.meddle(what, func(now time.Time) (Entry, error) {
 		a := s.accountNamed(name, now)
 		if a == nil {
-			return Entry{}, fmt.Errorf("there is no account %s", name)
+			return Entry{}, fmt.Errorf("account %s does not exist", name)
 		}
 		change(a, now)
 		a.Version++
@@ -44,7 +44,7 @@ func (s *Server) meddleVault(what, name string, change func(*Vault, time.Time) e
 	return s.meddle(what, func(now time.Time) (Entry, error) {
 		v := s.anyVault(name, now)
 		if v == nil {
-			return Entry{}, fmt.Errorf("there is no vault %s", name)
+			return Entry{}, fmt.Errorf("key vault %s does not exist", name)
 		}
 		if err := change(v, now); err != nil {
 			return Entry{}, err
@@ -58,20 +58,20 @@ func (s *Server) meddleKey(what, vault, name string, change func(*Vault, *Key, t
 	return s.meddleVault(what+" "+name, vault, func(v *Vault, now time.Time) error {
 		key := v.Keys[strings.ToLower(name)]
 		if key == nil {
-			return fmt.Errorf("there is no key %s in vault %s", name, vault)
+			return fmt.Errorf("key %s does not exist in key vault %s", name, vault)
 		}
 		return change(v, key, now)
 	})
 }
 
-// UsePlatformKeys switches the encryption of an account back to the platform's keys.
+// UsePlatformKeys encrypts an account with platform-managed keys.
 func (s *Server) UsePlatformKeys(account string) error {
 	return s.meddleAccount("encryption switched to platform keys", account, func(a *Account, now time.Time) {
 		a.Encryption = Encryption{KeySource: keySourcePlatform, RotatedAt: now}
 	})
 }
 
-// UseKey switches the encryption of an account to a key, without the checks.
+// UseKey encrypts an account with a key, without the checks.
 func (s *Server) UseKey(account, vault, key, version string) error {
 	return s.meddleAccount("encryption switched to another key", account, func(a *Account, now time.Time) {
 		a.Encryption = Encryption{
@@ -81,23 +81,22 @@ func (s *Server) UseKey(account, vault, key, version string) error {
 	})
 }
 
-// SetTags replaces the tags of an account; nil removes them all.
+// SetTags replaces the tags of an account; nil removes all.
 func (s *Server) SetTags(account string, tags map[string]string) error {
 	return s.meddleAccount("tags replaced", account, func(a *Account, _ time.Time) { a.Tags = maps.Clone(tags) })
 }
 
-// DropIdentity takes the identity from an account.
+// DropIdentity removes the identity of an account.
 func (s *Server) DropIdentity(account string) error {
 	return s.meddleAccount("identity removed", account, func(a *Account, now time.Time) { s.identify(a, "None", now) })
 }
 
-// DeleteAccount deletes an account at once, whatever is under way; what was granted to
-// it stays.
+// DeleteAccount deletes an account immediately. Its grants stay.
 func (s *Server) DeleteAccount(account string) error {
 	return s.meddle("account deleted", func(now time.Time) (Entry, error) {
 		a := s.accountNamed(account, now)
 		if a == nil {
-			return Entry{}, fmt.Errorf("there is no account %s", account)
+			return Entry{}, fmt.Errorf("account %s does not exist", account)
 		}
 		if p := s.state.Principals[a.Identity.PrincipalID]; p != nil {
 			p.DeletedAt = &now
@@ -107,15 +106,15 @@ func (s *Server) DeleteAccount(account string) error {
 	})
 }
 
-// SeedAccount makes an account that is ready, as somebody else would have made it.
+// SeedAccount creates a provisioned account that no SecureStorage manages.
 func (s *Server) SeedAccount(subscription, group, name string, tags map[string]string) error {
-	return s.meddle("account made by somebody else", func(now time.Time) (Entry, error) {
+	return s.meddle("account created outside of Azure Resource Manager", func(now time.Time) (Entry, error) {
 		g := s.group(subscription, group)
 		if g == nil {
-			return Entry{}, fmt.Errorf("there is no resource group %s", group)
+			return Entry{}, fmt.Errorf("resource group %s does not exist", group)
 		}
 		if s.accountNamed(name, now) != nil {
-			return Entry{}, fmt.Errorf("there is an account %s already", name)
+			return Entry{}, fmt.Errorf("account %s already exists", name)
 		}
 		a := &Account{
 			Subscription: subscription, Group: group, Name: name, Location: g.Location, Kind: "StorageV2", SKU: "Standard_LRS",
@@ -127,8 +126,8 @@ func (s *Server) SeedAccount(subscription, group, name string, tags map[string]s
 	})
 }
 
-// RemoveGrants deletes what was granted to a principal: role assignments and access
-// policies. RevokeDelay passes before vaults hear of it.
+// RemoveGrants deletes the role assignments and access policies of a principal. They stay effective for
+// RevokeDelay.
 func (s *Server) RemoveGrants(principal string) error {
 	return s.meddle("grants removed", func(now time.Time) (Entry, error) {
 		entry := Entry{Effect: Deleted, Principal: principal, Resource: principal}
@@ -145,14 +144,14 @@ func (s *Server) RemoveGrants(principal string) error {
 			}
 		}
 		if entry.Resource == principal {
-			return entry, fmt.Errorf("nothing was granted to %s", principal)
+			return entry, fmt.Errorf("principal %s has no grants", principal)
 		}
 		return entry, nil
 	})
 }
 
-// Principal returns the principal id of an account, also when the account does not
-// show it yet; empty if there is none.
+// Principal returns the principal ID of an account, also if the account does not show it yet; empty if the
+// account has none.
 func (s *Server) Principal(account string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +161,7 @@ func (s *Server) Principal(account string) string {
 	return ""
 }
 
-// Lock refuses deletes (CanNotDelete) or all writes (ReadOnly) on a scope and below.
+// Lock forbids deletions (CanNotDelete) or all writes (ReadOnly) on a scope and below.
 func (s *Server) Lock(scope, name, level string) error {
 	return s.meddle("locked "+level, func(time.Time) (Entry, error) {
 		return Entry{Resource: s.addLock(scope, name, level).ID(), Effect: Created}, nil
@@ -180,13 +179,13 @@ func (s *Server) Unlock(scope string) error {
 			}
 		}
 		if !found {
-			return Entry{}, fmt.Errorf("there is no lock on %s", scope)
+			return Entry{}, fmt.Errorf("scope %s has no lock", scope)
 		}
 		return Entry{Resource: scope, Effect: Deleted}, nil
 	})
 }
 
-// RotateKey makes a new version of a key and returns it.
+// RotateKey creates a new version of a key and returns it.
 func (s *Server) RotateKey(vault, key string) (string, error) {
 	id := ""
 	err := s.meddleKey("new version of key", vault, key, func(v *Vault, k *Key, now time.Time) error {
@@ -211,8 +210,8 @@ func (s *Server) EnableKey(vault, key, version string, enabled bool) error {
 	})
 }
 
-// DeleteKeyVersion removes a version of a key for good, as the real cloud never does:
-// it stands for a pinned version that cannot be had any more.
+// DeleteKeyVersion removes a version of a key permanently. Azure cannot do this; it simulates a lost
+// version.
 func (s *Server) DeleteKeyVersion(vault, key, version string) error {
 	return s.meddleKey("version "+version+" removed of key", vault, key, func(_ *Vault, k *Key, _ time.Time) error {
 		for i, v := range k.Versions {
@@ -221,11 +220,11 @@ func (s *Server) DeleteKeyVersion(vault, key, version string) error {
 				return nil
 			}
 		}
-		return fmt.Errorf("the key has no version %s beside others", version)
+		return fmt.Errorf("%s is not one of several versions of the key", version)
 	})
 }
 
-// DeleteKey deletes a key softly.
+// DeleteKey soft-deletes a key.
 func (s *Server) DeleteKey(vault, key string) error {
 	return s.meddleKey("deleted key", vault, key, func(_ *Vault, k *Key, now time.Time) error {
 		k.DeletedAt = &now
@@ -233,7 +232,7 @@ func (s *Server) DeleteKey(vault, key string) error {
 	})
 }
 
-// RecoverKey brings a softly deleted key back.
+// RecoverKey recovers a soft-deleted key.
 func (s *Server) RecoverKey(vault, key string) error {
 	return s.meddleKey("recovered key", vault, key, func(_ *Vault, k *Key, _ time.Time) error {
 		k.DeletedAt = nil
@@ -241,7 +240,7 @@ func (s *Server) RecoverKey(vault, key string) error {
 	})
 }
 
-// EnableVault opens or closes a vault to everybody.
+// EnableVault opens or closes a key vault for everyone.
 func (s *Server) EnableVault(vault string, enabled bool) error {
 	return s.meddleVault(fmt.Sprintf("enabled=%t", enabled), vault, func(v *Vault, _ time.Time) error {
 		v.Disabled = !enabled
@@ -249,7 +248,7 @@ func (s *Server) EnableVault(vault string, enabled bool) error {
 	})
 }
 
-// SetPurgeProtection turns purge protection on or, as the real cloud never does, off.
+// SetPurgeProtection enables purge protection or, which Azure cannot do, disables it.
 func (s *Server) SetPurgeProtection(vault string, on bool) error {
 	return s.meddleVault(fmt.Sprintf("purge protection %t", on), vault, func(v *Vault, _ time.Time) error {
 		v.PurgeProtection = on
@@ -257,22 +256,22 @@ func (s *Server) SetPurgeProtection(vault string, on bool) error {
 	})
 }
 
-// DeleteVault deletes a vault softly, and its role assignments for good.
+// DeleteVault soft-deletes a key vault, and deletes its role assignments permanently.
 func (s *Server) DeleteVault(vault string) error {
 	return s.meddleVault("vault deleted", vault, func(v *Vault, now time.Time) error {
 		if v.DeletedAt != nil {
-			return fmt.Errorf("vault %s is deleted already", vault)
+			return fmt.Errorf("key vault %s is already deleted", vault)
 		}
 		s.removeVault(v, now)
 		return nil
 	})
 }
 
-// RecoverVault brings a softly deleted vault back, without its role assignments.
+// RecoverVault recovers a soft-deleted key vault, without its role assignments.
 func (s *Server) RecoverVault(vault string) error {
 	return s.meddleVault("vault recovered", vault, func(v *Vault, now time.Time) error {
 		if v.DeletedAt == nil {
-			return fmt.Errorf("vault %s is not deleted", vault)
+			return fmt.Errorf("key vault %s is not deleted", vault)
 		}
 		s.restoreVault(v, now)
 		return nil

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The names that the real cloud uses.
+// Names that Azure uses.
 const (
 	keySourcePlatform = "Microsoft.Storage"
 	keySourceVault    = "Microsoft.Keyvault"
@@ -14,12 +14,12 @@ const (
 
 	// CryptoServiceEncryptionUser is the role that lets an account use a key.
 	CryptoServiceEncryptionUser = "e147488a-f6f5-4113-8e2d-b22465e65bf6"
-	// Tenant is the one directory of this cloud.
+	// Tenant is the only tenant.
 	Tenant = "72f988bf-0000-4000-8000-2d7cd011db47"
 )
 
-// state is everything that survives a restart. Maps are keyed by lower-case ids, and
-// accounts and vaults by their lower-case names, which are unique in the whole cloud.
+// state is everything that survives a restart. The keys of maps are lower-case IDs; for accounts and key
+// vaults they are lower-case names, which are unique in the cloud.
 type state struct {
 	Subscriptions map[string]*Subscription `json:"subscriptions"`
 	Groups        map[string]*Group        `json:"groups"`
@@ -29,9 +29,9 @@ type state struct {
 	Principals    map[string]*Principal    `json:"principals"`
 	Locks         map[string]*Lock         `json:"locks"`
 	Operations    map[string]*Operation    `json:"operations"`
-	// Holds says until when the name of a deleted account cannot be taken.
+	// Holds is until when the name of a deleted account is reserved.
 	Holds map[string]time.Time `json:"holds"`
-	// Generations counts the lives of a name, so that each has identifiers of its own.
+	// Generations counts how often a name was created, so that each resource has new identifiers.
 	Generations map[string]int    `json:"generations"`
 	Draws       map[string]uint64 `json:"draws"`
 	Requests    uint64            `json:"requests"`
@@ -56,7 +56,7 @@ func newState() *state {
 	}
 }
 
-// Subscription is what everything else is in.
+// Subscription is a subscription.
 type Subscription struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -75,7 +75,7 @@ func (g *Group) ID() string {
 	return "/subscriptions/" + g.Subscription + "/resourceGroups/" + g.Name
 }
 
-// Account is a storage account. Instants in the future are what it is going to become.
+// Account is a storage account. Times in the future are pending state changes.
 type Account struct {
 	Subscription string            `json:"subscription"`
 	Group        string            `json:"group"`
@@ -84,7 +84,7 @@ type Account struct {
 	Kind         string            `json:"kind"`
 	SKU          string            `json:"sku"`
 	Tags         map[string]string `json:"tags,omitempty"`
-	// Settings are the other properties, as they were given.
+	// Settings are the other properties, unchanged.
 	Settings   map[string]json.RawMessage `json:"settings,omitempty"`
 	Identity   Identity                   `json:"identity"`
 	Encryption Encryption                 `json:"encryption"`
@@ -95,12 +95,12 @@ type Account struct {
 	VisibleAt   time.Time `json:"visibleAt"`
 	ResolvingAt time.Time `json:"resolvingAt"`
 	ReadyAt     time.Time `json:"readyAt"`
-	// FailsLate says that creation ends at ReadyAt in a failure.
+	// FailsLate is true if the creation fails at ReadyAt.
 	FailsLate bool `json:"failsLate,omitempty"`
 	Failed    bool `json:"failed,omitempty"`
-	// BusyUntil is the end of the operation under way.
+	// BusyUntil is the end of the operation in progress.
 	BusyUntil time.Time `json:"busyUntil"`
-	// GoneAt is when a deletion is through; nil while nobody deletes.
+	// GoneAt is the end of the deletion; nil without a deletion.
 	GoneAt *time.Time `json:"goneAt,omitempty"`
 }
 
@@ -111,7 +111,7 @@ func (a *Account) ID() string {
 	return "/subscriptions/" + a.Subscription + "/resourceGroups/" + a.Group + "/providers/" + accountKind + "/" + a.Name
 }
 
-// State is the provisioning state at an instant.
+// State is the provisioning state at a time.
 func (a *Account) State(now time.Time) string {
 	switch {
 	case a.Failed:
@@ -127,28 +127,28 @@ func (a *Account) State(now time.Time) string {
 	}
 }
 
-// Identity is who an account is towards a vault.
+// Identity is the system-assigned identity of an account.
 type Identity struct {
 	Type        string    `json:"type,omitempty"`
 	PrincipalID string    `json:"principalId,omitempty"`
 	VisibleAt   time.Time `json:"visibleAt"`
 }
 
-// Encryption says with which key an account is encrypted.
+// Encryption is the encryption of an account.
 type Encryption struct {
 	KeySource string `json:"keySource"`
 	VaultURI  string `json:"vaultUri,omitempty"`
 	KeyName   string `json:"keyName,omitempty"`
-	// Pinned is the version that was asked for; empty follows the vault.
+	// Pinned is the requested version; empty means the latest.
 	Pinned string `json:"pinned,omitempty"`
 	// Current is the version in use.
 	Current   string    `json:"current,omitempty"`
 	RotatedAt time.Time `json:"rotatedAt"`
-	// LookAt is when the account next looks for a new version.
+	// LookAt is when the account next checks for a new version.
 	LookAt time.Time `json:"lookAt"`
 }
 
-// Vault is a key vault, live or softly deleted.
+// Vault is a key vault, live or soft-deleted.
 type Vault struct {
 	Subscription     string            `json:"subscription"`
 	Group            string            `json:"group"`
@@ -184,7 +184,7 @@ func (v *Vault) ID() string {
 // URI is the address of the data plane.
 func (v *Vault) URI() string { return "https://" + v.Name + ".vault.azure.net/" }
 
-// AccessPolicy is what a principal may do in a vault that does not use roles.
+// AccessPolicy is an access policy of a key vault without Azure RBAC.
 type AccessPolicy struct {
 	TenantID     string              `json:"tenantId"`
 	ObjectID     string              `json:"objectId"`
@@ -202,11 +202,11 @@ type Key struct {
 	Ops      []string          `json:"keyOps"`
 	Tags     map[string]string `json:"tags,omitempty"`
 	Versions []*KeyVersion     `json:"versions"`
-	// DeletedAt makes it softly deleted: recoverable, and its name not to be taken.
+	// DeletedAt is when the key was soft-deleted; its name stays reserved.
 	DeletedAt *time.Time `json:"deletedAt,omitempty"`
 }
 
-// KeyVersion is the key material of a time.
+// KeyVersion is one version of a key.
 type KeyVersion struct {
 	ID        string     `json:"id"`
 	Enabled   bool       `json:"enabled"`
@@ -215,7 +215,7 @@ type KeyVersion struct {
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 }
 
-// Assignment gives a principal a role on a scope.
+// Assignment is a role assignment.
 type Assignment struct {
 	Name             string    `json:"name"`
 	Scope            string    `json:"scope"`
@@ -226,10 +226,10 @@ type Assignment struct {
 	CreatedBy        string    `json:"createdBy"`
 	CreatedAt        time.Time `json:"createdAt"`
 	VisibleAt        time.Time `json:"visibleAt"`
-	// EffectiveAt is when the vault has heard of it.
+	// EffectiveAt is when the key vault honors the assignment.
 	EffectiveAt time.Time  `json:"effectiveAt"`
 	DeletedAt   *time.Time `json:"deletedAt,omitempty"`
-	// EffectiveEnd is when the vault has heard of its deletion.
+	// EffectiveEnd is when the key vault stops to honor a deleted assignment.
 	EffectiveEnd *time.Time `json:"effectiveEnd,omitempty"`
 }
 
@@ -242,9 +242,9 @@ func (a *Assignment) ID() string { return a.Scope + "/providers/" + assignmentKi
 type Principal struct {
 	ID   string `json:"id"`
 	Type string `json:"type"`
-	// Resource is what it is the identity of.
+	// Resource is the resource with this identity.
 	Resource string `json:"resource,omitempty"`
-	// KnownAt is when role assignments find it without being told what it is.
+	// KnownAt is when role assignments without a principalType find it.
 	KnownAt   time.Time  `json:"knownAt"`
 	DeletedAt *time.Time `json:"deletedAt,omitempty"`
 }
@@ -253,7 +253,7 @@ func (p *Principal) gone(now time.Time) bool {
 	return p.DeletedAt != nil && !now.Before(*p.DeletedAt)
 }
 
-// Lock refuses deletes, or all writes, on a scope and below it.
+// Lock is a management lock.
 type Lock struct {
 	Name  string `json:"name"`
 	Scope string `json:"scope"`
@@ -266,7 +266,7 @@ const lockKind = "Microsoft.Authorization/locks"
 // ID is the resource id.
 func (l *Lock) ID() string { return l.Scope + "/providers/" + lockKind + "/" + l.Name }
 
-// Operation is something that goes on after its call was answered.
+// Operation is a long-running operation.
 type Operation struct {
 	ID        string    `json:"id"`
 	Location  string    `json:"location"`
@@ -274,7 +274,7 @@ type Operation struct {
 	Resource  string    `json:"resource"`
 	StartedAt time.Time `json:"startedAt"`
 	EndsAt    time.Time `json:"endsAt"`
-	// Code and Message are those of an operation that fails at its end.
+	// Code and Message are those of an operation that fails.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// accepted is the answer to a call whose work goes on: where to ask, and when.
+// accepted is the response to a request that starts a long-running operation.
 func (s *Server) accepted(c *call, op *Operation) reply {
 	address := c.base + "/subscriptions/" + c.path.subscription + "/providers/" + c.path.provider + "/locations/" + op.Location + "/asyncoperations/" + op.ID + "?api-version=" + c.version
 	r := reply{status: http.StatusAccepted}.with("Location", address+"&monitor=true")
@@ -31,8 +31,8 @@ func (s *Server) askLater(c *call, r reply) reply {
 	return r
 }
 
-// getOperation serves both ways of asking: with monitor=true, Location's, the answer
-// is that of the operation itself; without, it tells the operation's status.
+// getOperation serves both polling URLs: with monitor=true (Location) it returns the result of the operation,
+// without it the status.
 func (s *Server) getOperation(c *call) reply {
 	op := s.state.Operations[c.path.name(1)]
 	if op == nil {

@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestLongRunningOperationsThroughTheSDKsPollers(t *testing.T) {
+func TestOperationsWithSDKPollers(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		async bool
@@ -26,39 +26,39 @@ func TestLongRunningOperationsThroughTheSDKsPollers(t *testing.T) {
 		{name: "fails late and stays", fails: true, stays: true, want: "StorageAccountOperationFailed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			// Given creations that take half a minute
+			// given creations that take half a minute
 			knobs := Knobs{AccountCreation: Fixed(30 * time.Second), PollInterval: Fixed(time.Millisecond), MillisecondHints: true, AsyncOperation: c.async, FailedAccountsStay: c.stays}
 			if c.fails {
 				knobs.CreationFailures = 1
 			}
-			w := newWorld(t, knobs)
-			w.perCall = 4 * time.Second
+			f := newFixture(t, knobs)
+			f.perCall = 4 * time.Second
 
-			// When the SDK waits for one
-			poller, err := w.accounts.BeginCreate(w.ctx(), w.demo.Group, "data1", accountParameters(), nil)
-			w.Expect(err).NotTo(HaveOccurred())
-			w.Expect(poller.Done()).To(BeFalse())
-			done, err := poller.PollUntilDone(w.ctx(), everyMillisecond)
+			// when the SDK polls
+			poller, err := f.accounts.BeginCreate(f.ctx(), f.demo.Group, "data1", accountParameters(), nil)
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(poller.Done()).To(BeFalse())
+			done, err := poller.PollUntilDone(f.ctx(), everyMillisecond)
 
-			// Then it hears how it ended
-			w.Expect(code(err)).To(Equal(c.want))
+			// then it gets the result
+			f.Expect(code(err)).To(Equal(c.want))
 			if c.want == "" {
-				w.Expect(*done.Name).To(Equal("data1"))
+				f.Expect(*done.Name).To(Equal("data1"))
 			}
-			_, err = w.get("data1")
-			w.Expect(code(err)).To(Equal(c.after))
+			_, err = f.get("data1")
+			f.Expect(code(err)).To(Equal(c.after))
 			if c.fails {
-				w.Expect(w.cloud.Effects(Failed, "data1")).To(HaveLen(1))
-				w.Expect(w.cloud.Orphans()).To(BeEmpty())
+				f.Expect(f.cloud.Effects(Failed, "data1")).To(HaveLen(1))
+				f.Expect(f.cloud.Orphans()).To(BeEmpty())
 			}
-			w.Expect(w.cloud.Total("storageAccounts/data1").Reads).To(BeNumerically(">=", 8), "polls count for the account")
+			f.Expect(f.cloud.Total("storageAccounts/data1").Reads).To(BeNumerically(">=", 8), "polls count for the account")
 		})
 	}
 }
 
 func TestProvisioningStates(t *testing.T) {
-	w := newWorld(t, Knobs{AccountCreation: Fixed(50 * time.Second), PrincipalDelay: Fixed(10 * time.Second)})
-	w.Expect(w.create("data1")).To(Succeed())
+	f := newFixture(t, Knobs{AccountCreation: Fixed(50 * time.Second), PrincipalDelay: Fixed(10 * time.Second)})
+	f.Expect(f.create("data1")).To(Succeed())
 	for _, c := range []struct {
 		step      time.Duration
 		state     armstorage.ProvisioningState
@@ -69,16 +69,16 @@ func TestProvisioningStates(t *testing.T) {
 		{10 * time.Second, armstorage.ProvisioningStateSucceeded, false},
 		{10 * time.Second, armstorage.ProvisioningStateSucceeded, true},
 	} {
-		w.clock.Step(c.step)
-		account := w.mustGet("data1")
-		w.Expect(*account.Properties.ProvisioningState).To(Equal(c.state))
-		w.Expect(account.Identity.PrincipalID != nil).To(Equal(c.principal))
+		f.clock.Step(c.step)
+		account := f.mustGet("data1")
+		f.Expect(*account.Properties.ProvisioningState).To(Equal(c.state))
+		f.Expect(account.Identity.PrincipalID != nil).To(Equal(c.principal))
 	}
 }
 
-func TestVaultsThroughTheSDKsPollers(t *testing.T) {
-	w := newWorld(t, Knobs{VaultCreation: Fixed(30 * time.Second)})
-	w.perCall = 4 * time.Second
+func TestVaultsWithSDKPollers(t *testing.T) {
+	f := newFixture(t, Knobs{VaultCreation: Fixed(30 * time.Second)})
+	f.perCall = 4 * time.Second
 	parameters := armkeyvault.VaultCreateOrUpdateParameters{
 		Location: to.Ptr("westeurope"),
 		Properties: &armkeyvault.VaultProperties{
@@ -87,32 +87,32 @@ func TestVaultsThroughTheSDKsPollers(t *testing.T) {
 		},
 	}
 	create := func() error {
-		poller, err := w.vaults.BeginCreateOrUpdate(w.ctx(), w.demo.Group, "mine-1", parameters, nil)
+		poller, err := f.vaults.BeginCreateOrUpdate(f.ctx(), f.demo.Group, "mine-1", parameters, nil)
 		if err != nil {
 			return err
 		}
-		_, err = poller.PollUntilDone(w.ctx(), everyMillisecond)
+		_, err = poller.PollUntilDone(f.ctx(), everyMillisecond)
 		return err
 	}
 
-	// A vault is created, deleted softly, and its name cannot be taken
-	w.Expect(create()).To(Succeed())
-	_, err := w.vaults.Delete(w.ctx(), w.demo.Group, "mine-1", nil)
-	w.Expect(err).NotTo(HaveOccurred())
-	w.Expect(code(create())).To(Equal("ConflictError"))
-	deleted, err := w.vaults.GetDeleted(w.ctx(), "mine-1", "westeurope", nil)
-	w.Expect(err).NotTo(HaveOccurred())
-	w.Expect(deleted.Properties.ScheduledPurgeDate.Sub(*deleted.Properties.DeletionDate)).To(Equal(90 * 24 * time.Hour))
+	// A key vault is created and soft-deleted, and its name is reserved
+	f.Expect(create()).To(Succeed())
+	_, err := f.vaults.Delete(f.ctx(), f.demo.Group, "mine-1", nil)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(code(create())).To(Equal("ConflictError"))
+	deleted, err := f.vaults.GetDeleted(f.ctx(), "mine-1", "westeurope", nil)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(deleted.Properties.ScheduledPurgeDate.Sub(*deleted.Properties.DeletionDate)).To(Equal(90 * 24 * time.Hour))
 
-	// It is recovered, deleted again and purged, and then the name is free
+	// It is recovered, deleted again and purged, and its name is available
 	parameters.Properties.CreateMode = to.Ptr(armkeyvault.CreateModeRecover)
-	w.Expect(create()).To(Succeed())
+	f.Expect(create()).To(Succeed())
 	parameters.Properties.CreateMode = nil
-	_, err = w.vaults.Delete(w.ctx(), w.demo.Group, "mine-1", nil)
-	w.Expect(err).NotTo(HaveOccurred())
-	purge, err := w.vaults.BeginPurgeDeleted(w.ctx(), "mine-1", "westeurope", nil)
-	w.Expect(err).NotTo(HaveOccurred())
-	_, err = purge.PollUntilDone(w.ctx(), everyMillisecond)
-	w.Expect(err).NotTo(HaveOccurred())
-	w.Expect(create()).To(Succeed())
+	_, err = f.vaults.Delete(f.ctx(), f.demo.Group, "mine-1", nil)
+	f.Expect(err).NotTo(HaveOccurred())
+	purge, err := f.vaults.BeginPurgeDeleted(f.ctx(), "mine-1", "westeurope", nil)
+	f.Expect(err).NotTo(HaveOccurred())
+	_, err = purge.PollUntilDone(f.ctx(), everyMillisecond)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(create()).To(Succeed())
 }

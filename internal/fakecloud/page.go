@@ -10,6 +10,6 @@ var page []byte
 
 func servePage(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	// An error means that the caller is gone.
+	// An error means that the client closed the connection.
 	_, _ = w.Write(page)
 }

@@ -4,16 +4,16 @@ import (
 	"strings"
 )
 
-// path is a resource id taken apart. Ids are compared without regard to case, as
-// Resource Manager does, and shown as they were written.
+// path is a parsed resource ID. IDs are compared ignoring case, as Azure Resource Manager does, and
+// shown as they were written.
 type path struct {
 	segments     []string
 	subscription string
 	group        string
-	// scope is the id of what the last provider's resource hangs on.
+	// scope is the ID of the parent of the last provider's resource.
 	scope string
-	// provider, types and names are those behind the last "providers". A collection
-	// or an action has a type more than names.
+	// provider, types and names are those behind the last "providers". A collection or an action has one
+	// more type than names.
 	provider string
 	types    []string
 	names    []string
@@ -60,7 +60,7 @@ func (p *path) split(rest []string) {
 
 func (p path) id() string { return idOf(p.segments) }
 
-// kind is such as microsoft.storage/storageaccounts, in lower case.
+// kind is, for example, microsoft.storage/storageaccounts, in lower case.
 func (p path) kind() string {
 	if p.provider != "" {
 		return strings.ToLower(strings.Join(append([]string{p.provider}, p.types...), "/"))
@@ -72,7 +72,7 @@ func (p path) kind() string {
 	return strings.Join(kinds, "/")
 }
 
-// item says whether the path names one resource rather than a collection or an action.
+// item says whether the path names a resource, and not a collection or an action.
 func (p path) item() bool {
 	if p.provider != "" {
 		return len(p.types) == len(p.names)
@@ -89,7 +89,7 @@ func (p path) name(i int) string {
 
 func same(a, b string) bool { return strings.EqualFold(a, b) }
 
-// within says whether an id is a scope or below it.
+// within says whether an ID is a scope or below it.
 func within(id, scope string) bool {
 	id, scope = strings.ToLower(strings.TrimSuffix(id, "/")), strings.ToLower(strings.TrimSuffix(scope, "/"))
 	return id == scope || strings.HasPrefix(id, scope+"/")

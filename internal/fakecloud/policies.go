@@ -50,7 +50,7 @@ func (s *Server) putPolicies(c *call) reply {
 	}}
 }
 
-// addPolicies merges permissions into those that a principal has.
+// addPolicies merges permissions into those of a principal.
 func (s *Server) addPolicies(c *call, v *Vault, requests []policyRequest) {
 	for _, request := range requests {
 		c.principal = request.ObjectID
@@ -74,7 +74,7 @@ func (s *Server) newPolicy(c *call, v *Vault, request policyRequest) *AccessPoli
 	return policy
 }
 
-// merge says whether it added anything.
+// merge says whether it added a permission.
 func (p *AccessPolicy) merge(permissions map[string][]string) bool {
 	added := false
 	for kind, names := range permissions {
@@ -116,8 +116,8 @@ func (s *Server) removePolicies(c *call, v *Vault, requests []policyRequest) {
 		if policy == nil {
 			continue
 		}
-		// What is taken away is honoured for a while: the old policy is revoked as a
-		// whole, and what is left of it stays as it was.
+		// Removed permissions stay effective for a while: the old policy is revoked as a whole, and the
+		// remaining permissions stay effective.
 		rest := *policy
 		rest.Permissions = policy.without(request.Permissions)
 		s.revokePolicy(v, policy, c.now)
@@ -139,7 +139,7 @@ func (p *AccessPolicy) without(taken map[string][]string) map[string][]string {
 	return left
 }
 
-// revokePolicy takes a policy away; the vault goes on honouring it for a while.
+// revokePolicy removes a policy; the key vault honors it for a while.
 func (s *Server) revokePolicy(v *Vault, policy *AccessPolicy, now time.Time) {
 	v.drop(policy)
 	end := s.later(now, s.knobs.RevokeDelay, "revoke policy", policy.ObjectID)
@@ -160,7 +160,7 @@ func (v *Vault) policyOf(objectID string) *AccessPolicy {
 	return nil
 }
 
-// admits says whether a policy lets the principal use a key for encryption.
+// admits says whether a policy permits the principal to use a key for encryption.
 func (v *Vault) admits(objectID string, now time.Time) bool {
 	for _, policy := range v.RevokedPolicies {
 		if same(policy.ObjectID, objectID) && now.Before(*policy.EffectiveEnd) && policy.wraps() {

@@ -12,7 +12,7 @@ type role struct {
 	name        string
 	actions     []string
 	dataActions []string
-	// wraps says whether it lets an account use a key for its encryption.
+	// wraps says whether the role permits using a key for encryption.
 	wraps bool
 }
 
@@ -40,7 +40,7 @@ type assignmentRequest struct {
 	} `json:"properties"`
 }
 
-// roleOf is the guid at the end of a role definition's id.
+// roleOf returns the UUID at the end of a role definition ID.
 func roleOf(definition string) string {
 	return strings.ToLower(definition[strings.LastIndex(definition, "/")+1:])
 }
@@ -99,7 +99,7 @@ func (s *Server) putAssignment(c *call) reply {
 	return reply{status: http.StatusCreated, body: a.render()}
 }
 
-// grant puts an assignment into the world; the vault hears of it later.
+// grant creates an assignment; the key vault honors it later.
 func (s *Server) grant(a *Assignment, now time.Time) {
 	luck := a.Scope + " " + a.PrincipalID
 	a.VisibleAt = s.later(now, s.knobs.ReadAfterWrite, "read after write", luck)
@@ -125,8 +125,8 @@ func (s *Server) validAssignment(c *call, request assignmentRequest) *Error {
 	return s.scopeExists(c)
 }
 
-// repeatAssignment answers a PUT of an assignment that is there: the same is fine,
-// another cannot be made of it.
+// repeatAssignment serves a PUT of an existing assignment: the same content succeeds, other content is
+// rejected.
 func (s *Server) repeatAssignment(c *call, existing *Assignment, request assignmentRequest) reply {
 	p := request.Properties
 	if !same(existing.PrincipalID, *p.PrincipalID) || roleOf(existing.RoleDefinitionID) != roleOf(*p.RoleDefinitionID) {
@@ -136,8 +136,8 @@ func (s *Server) repeatAssignment(c *call, existing *Assignment, request assignm
 	return ok(existing.render())
 }
 
-// knownPrincipal refuses a principal that has not reached the directory's replica,
-// which is not asked when the caller says of what type the principal is.
+// knownPrincipal rejects a principal that has not replicated in the directory, unless the request states
+// the type of the principal.
 func (s *Server) knownPrincipal(c *call, request assignmentRequest) *Error {
 	p := request.Properties
 	principal := s.state.Principals[strings.ToLower(*p.PrincipalID)]
@@ -165,7 +165,7 @@ func (s *Server) deleteAssignment(c *call) reply {
 	return ok(a.render())
 }
 
-// revoke deletes an assignment; the vault hears of it later.
+// revoke deletes an assignment; the key vault honors it for a while.
 func (s *Server) revoke(a *Assignment, now time.Time) {
 	end := now
 	if !now.Before(a.EffectiveAt) {
@@ -175,7 +175,7 @@ func (s *Server) revoke(a *Assignment, now time.Time) {
 	s.changed()
 }
 
-// listAssignments knows the filters atScope(), principalId eq '...' and assignedTo('...').
+// listAssignments supports the filters atScope(), principalId eq '...' and assignedTo('...').
 func (s *Server) listAssignments(c *call) reply {
 	filter := ""
 	if values := c.query["$filter"]; len(values) > 0 {
@@ -230,7 +230,7 @@ func parseFilter(text string) (assignmentFilter, *Error) {
 	return filter, nil
 }
 
-// twin is another assignment of the same role to the same principal on the same scope.
+// twin returns another assignment of the same role to the same principal on the same scope.
 func (s *Server) twin(scope, principal, definition string) *Assignment {
 	for _, a := range s.grants[strings.ToLower(principal)] {
 		if a.DeletedAt == nil && same(a.Scope, scope) && roleOf(a.RoleDefinitionID) == roleOf(definition) {
@@ -240,7 +240,7 @@ func (s *Server) twin(scope, principal, definition string) *Assignment {
 	return nil
 }
 
-// granted says whether the vault lets the principal use the key.
+// granted says whether the key vault permits the principal to use the key.
 func (s *Server) granted(principal string, v *Vault, key string, now time.Time) bool {
 	if p := s.state.Principals[strings.ToLower(principal)]; p == nil || p.gone(now) {
 		return false
@@ -260,7 +260,7 @@ func (a *Assignment) effective(now time.Time) bool {
 	return !now.Before(a.EffectiveAt) && (a.EffectiveEnd == nil || now.Before(*a.EffectiveEnd))
 }
 
-// indexGrant keeps assignments findable by principal.
+// indexGrant adds an assignment to the index by principal.
 func (s *Server) indexGrant(a *Assignment) {
 	key := strings.ToLower(a.PrincipalID)
 	if s.grants[key] == nil {

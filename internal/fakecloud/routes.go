@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// resourceType is something that the cloud has, and how it is spoken to.
+// resourceType is a supported resource type.
 type resourceType struct {
-	// name is as the cloud writes it.
+	// name is the name in Azure's spelling.
 	name     string
 	versions []string
-	// item serves one resource, collection what has none named: lists and actions.
+	// item serves one resource; collection serves lists and actions.
 	item       map[string]handler
 	collection map[string]handler
 }
 
 type handler func(*Server, *call) reply
 
-// These are the versions that the SDK's clients of the last years send.
+// The API versions that the SDK's clients of the last years send.
 var (
 	storageVersions       = []string{"2022-09-01", "2023-01-01", "2023-04-01", "2023-05-01", "2024-01-01", "2025-01-01"}
 	vaultVersions         = []string{"2022-07-01", "2023-02-01", "2023-07-01", "2024-11-01", "2025-05-01"}
@@ -27,7 +27,7 @@ var (
 	resourceVersions      = []string{"2021-04-01", "2022-09-01", "2024-03-01", "2025-04-01"}
 )
 
-// resourceTypes is everything that can be asked for, by its kind in lower case.
+// resourceTypes are the supported types by their kind in lower case.
 var resourceTypes = map[string]resourceType{
 	"subscriptions": {name: "Microsoft.Resources/subscriptions", versions: resourceVersions,
 		item: map[string]handler{http.MethodGet: (*Server).getSubscription}},
@@ -84,7 +84,7 @@ var resourceTypes = map[string]resourceType{
 		collection: map[string]handler{http.MethodGet: (*Server).listLocks}},
 }
 
-// route is the way that a call takes.
+// route returns the resource type of a request.
 type route struct {
 	resourceType
 	handler handler
@@ -92,7 +92,7 @@ type route struct {
 
 func (r route) serve(s *Server, c *call) reply { return r.handler(s, c) }
 
-// action is the permission that the call needs.
+// action returns the permission that the request needs.
 func (r route) action(c *call) string {
 	switch c.method {
 	case http.MethodGet, http.MethodHead:
@@ -115,7 +115,7 @@ func (s *Server) route(c *call) route {
 	return route{resourceType: known, handler: handlers[c.method]}
 }
 
-// routed refuses what the cloud does not have: the type, its version, the method.
+// routed rejects unsupported types, versions and methods.
 func (s *Server) routed(c *call) *Error {
 	version := ""
 	if values := c.query["api-version"]; len(values) > 0 {
@@ -152,7 +152,7 @@ func (s *Server) unknownType(c *call) *Error {
 	return notFound("InvalidResourceNamespace", "The resource namespace '%s' is invalid.", c.path.provider)
 }
 
-// list is a page with everything on it.
+// list returns a page with all items.
 func list(items []any) reply {
 	if items == nil {
 		items = []any{}

@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// VaultSpec describes a vault to seed. The zero value has what the real cloud gives to
-// a new vault, and no purge protection.
+// VaultSpec describes a key vault to seed. The zero value has the defaults of Azure, and no purge
+// protection.
 type VaultSpec struct {
 	Location        string `json:"location,omitempty"`
 	PurgeProtection bool   `json:"purgeProtection,omitempty"`
-	// AccessPolicies makes it a vault of the old kind, without roles.
+	// AccessPolicies creates a key vault without Azure RBAC.
 	AccessPolicies bool `json:"accessPolicies,omitempty"`
-	// NoSoftDelete makes it as vaults were before soft delete was forced on them.
+	// NoSoftDelete creates a key vault without soft delete, as was possible before it became mandatory.
 	NoSoftDelete bool `json:"noSoftDelete,omitempty"`
 }
 
-// KeySpec describes a key to seed; the zero value is RSA 2048 for everything.
+// KeySpec describes a key to seed. The zero value is an RSA key with 2048 bits and all operations.
 type KeySpec struct {
 	Type string   `json:"kty,omitempty"`
 	Size int      `json:"keySize,omitempty"`
 	Ops  []string `json:"keyOps,omitempty"`
 }
 
-// Demo names what SeedDemo has made.
+// Demo names the resources of SeedDemo.
 type Demo struct {
 	Subscription string `json:"subscription"`
 	Group        string `json:"group"`
@@ -33,10 +33,10 @@ type Demo struct {
 	Key          string `json:"key"`
 }
 
-// DemoSubscription is the id of the subscription that SeedDemo makes.
+// DemoSubscription is the ID of the subscription of SeedDemo.
 const DemoSubscription = "00000000-0000-4000-8000-00000000f1c5"
 
-// SeedSubscription makes a subscription, or leaves the one that is there.
+// SeedSubscription creates a subscription, unless it exists.
 func (s *Server) SeedSubscription(id, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Server) seedSubscription(id, name string) {
 	}
 }
 
-// SeedGroup makes a resource group, and its subscription, or leaves the one that is there.
+// SeedGroup creates a resource group and its subscription, unless they exist.
 func (s *Server) SeedGroup(subscription, name, location string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,8 +61,7 @@ func (s *Server) SeedGroup(subscription, name, location string) {
 	}
 }
 
-// SeedVault makes a vault that is ready, or leaves the one that is there. It returns
-// the vault's resource id.
+// SeedVault creates a key vault, unless it exists, and returns its resource ID.
 func (s *Server) SeedVault(subscription, group, name string, spec VaultSpec) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,14 +82,14 @@ func (s *Server) SeedVault(subscription, group, name string, spec VaultSpec) str
 	return v.ID()
 }
 
-// SeedKey makes a key, or leaves the one that is there. It returns the newest version.
+// SeedKey creates a key, unless it exists, and returns its newest version.
 func (s *Server) SeedKey(vault, name string, spec KeySpec) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
 	v := s.vaultNamed(vault, now)
 	if v == nil {
-		return "", fmt.Errorf("seeding key %s: there is no vault %s", name, vault)
+		return "", fmt.Errorf("seeding key %s: key vault %s does not exist", name, vault)
 	}
 	key := v.Keys[strings.ToLower(name)]
 	if key == nil {
@@ -99,14 +98,13 @@ func (s *Server) SeedKey(vault, name string, spec KeySpec) (string, error) {
 	return key.newest().ID, nil
 }
 
-// SeedDemo makes a subscription with a resource group and a vault with a key, all that
-// a storage account with a key of one's own needs. It can be repeated.
+// SeedDemo creates a subscription, a resource group, and a key vault with a key. It is idempotent.
 func (s *Server) SeedDemo() Demo {
 	demo := Demo{Subscription: DemoSubscription, Group: "fixpoint-demo", Location: "westeurope", Vault: "fixpoint-demo", Key: "storage"}
 	s.SeedSubscription(demo.Subscription, "Fixpoint demo")
 	s.SeedGroup(demo.Subscription, demo.Group, demo.Location)
 	demo.VaultID = s.SeedVault(demo.Subscription, demo.Group, demo.Vault, VaultSpec{PurgeProtection: true})
-	// The vault is there: it was made above.
+	// SeedKey fails only without the key vault, which was created above.
 	_, _ = s.SeedKey(demo.Vault, demo.Key, KeySpec{})
 	return demo
 }

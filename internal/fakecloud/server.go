@@ -14,25 +14,23 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options are what a server is made from.
+// Options configure a server.
 type Options struct {
-	// Clock is asked for the time; the real one if it is nil.
+	// Clock is the clock; nil means the real one.
 	Clock clock.Clock
-	// Seed decides all that is left to chance.
+	// Seed is the seed of all random decisions.
 	Seed int64
-	// Knobs are the manners to start with.
+	// Knobs are the initial knobs.
 	Knobs Knobs
-	// Tokens says which bearer token is whose. Without any, a token is its owner's
-	// name with the prefix that [Token] gives it.
+	// Tokens are the names of callers by bearer token. If empty, [Token] is the token of a caller.
 	Tokens map[string]string
-	// StateFile is where the state is kept; empty keeps it in memory only.
+	// StateFile is the file that keeps the state; empty keeps it in memory only.
 	StateFile string
-	// Locations are where resources may be; a list of common ones if it is empty.
+	// Locations are the supported regions; empty means some common ones.
 	Locations []string
 }
 
-// Server is the cloud. It is an http.Handler, and its methods do without HTTP what
-// the admin API does.
+// Server is the fake cloud. It is an http.Handler. Its methods do what the admin API does.
 type Server struct {
 	clock     clock.Clock
 	tokens    map[string]string
@@ -46,12 +44,11 @@ type Server struct {
 	throttle *throttle
 	faults   []*armed
 	clients  map[string]string
-	// grants finds assignments by principal; it follows from the state.
+	// grants is an index of assignments by principal.
 	grants map[string]map[string]*Assignment
 }
 
-// New makes a cloud, from the state file if there is one. A state file that cannot be
-// read makes it panic: see [Open].
+// New is like [Open], but panics on an error.
 func New(options Options) *Server {
 	s, err := Open(options)
 	if err != nil {
@@ -60,7 +57,7 @@ func New(options Options) *Server {
 	return s
 }
 
-// Open makes a cloud, from the state file if there is one.
+// Open returns a server with the state of the state file, if the file exists.
 func Open(options Options) (*Server, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -94,7 +91,7 @@ func Open(options Options) (*Server, error) {
 	return s, nil
 }
 
-// Close writes the state a last time.
+// Close writes the state file a last time.
 func (s *Server) Close() error {
 	if s.file == nil {
 		return nil
@@ -102,7 +99,7 @@ func (s *Server) Close() error {
 	return s.file.close(s.snapshot)
 }
 
-// call is a request on its way through the server.
+// call is a request that is being processed.
 type call struct {
 	now         time.Time
 	method      string
@@ -118,11 +115,11 @@ type call struct {
 
 	fault *Fault
 	early bool
-	// remaining are the headers that tell what the throttle has left for the caller.
+	// remaining are the headers with the remaining requests of the caller.
 	remaining map[string]string
-	// subject is what the call is counted for, if not the path's own resource.
+	// subject is the resource that the request counts for, if it is not the one of the path.
 	subject string
-	// What goes into the ledger.
+	// The fields of the ledger entry.
 	effect    Effect
 	detail    string
 	key       string
@@ -133,18 +130,18 @@ func (c *call) mutates() bool {
 	return c.method != http.MethodGet && c.method != http.MethodHead
 }
 
-// did notes the effect of the call.
+// did records the effect of the request.
 func (c *call) did(effect Effect, detail string) {
 	c.effect, c.detail = effect, detail
 }
 
-// reply is the answer to a call.
+// reply is the response to a request.
 type reply struct {
 	status int
 	body   any
 	header http.Header
 	err    *Error
-	// lost closes the connection instead of answering.
+	// lost closes the connection without a response.
 	lost bool
 }
 
@@ -178,7 +175,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // The caller is gone.
+		return // The client closed the connection.
 	}
 	if !s.travel(r) {
 		return
@@ -187,7 +184,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.send(w, c, s.handle(c))
 }
 
-// travel waits for as long as the call is under way; false if the caller hung up.
+// travel waits for the latency; false if the client closed the connection.
 func (s *Server) travel(r *http.Request) bool {
 	s.mu.Lock()
 	latency := s.wait(s.knobs.Latency, "latency", r.Method+" "+r.URL.Path)
@@ -220,7 +217,7 @@ func newCall(r *http.Request, body []byte) *call {
 	}
 }
 
-// handle decides about a call. Decisions are made one at a time.
+// handle processes a request. Requests are processed one at a time.
 func (s *Server) handle(c *call) reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +233,7 @@ func (s *Server) handle(c *call) reply {
 	return r
 }
 
-// decide runs the checks that every call has to pass, and then what it asks for.
+// decide runs the checks in order, and then serves the request.
 func (s *Server) decide(c *call) reply {
 	for _, check := range []func(*call) *Error{
 		s.authenticate,
@@ -256,7 +253,7 @@ func (s *Server) decide(c *call) reply {
 	return s.mishap(c, r)
 }
 
-// account writes the call into the ledger and the counts.
+// account adds the request to the ledger and the counts.
 func (s *Server) account(c *call, r *reply) {
 	subject := c.subject
 	if subject == "" {
@@ -337,8 +334,8 @@ func (s *Server) explain(header http.Header, err *Error) {
 	}
 }
 
-// retryAfter tells how long to wait: in whole seconds as the real cloud does, and in
-// milliseconds too when time is compressed.
+// retryAfter sets Retry-After: in whole seconds as Azure does, and in milliseconds if the delays are
+// compressed.
 func (s *Server) retryAfter(header http.Header, wait time.Duration) {
 	header.Set("Retry-After", seconds(wait))
 	if s.Knobs().MillisecondHints {
@@ -349,11 +346,11 @@ func (s *Server) retryAfter(header http.Header, wait time.Duration) {
 func writeJSON(w io.Writer, body any) {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	// An error means that the caller is gone.
+	// An error means that the client closed the connection.
 	_ = encoder.Encode(body)
 }
 
-// wait draws a duration.
+// wait draws a delay.
 func (s *Server) wait(delay Delay, what, resource string) time.Duration {
 	if delay.Min == delay.Max && delay.Mean == 0 {
 		return delay.Min
@@ -361,19 +358,19 @@ func (s *Server) wait(delay Delay, what, resource string) time.Duration {
 	return delay.at(s.chance.next(what, resource))
 }
 
-// later is now plus a drawn duration.
+// later is now plus a drawn delay.
 func (s *Server) later(now time.Time, delay Delay, what, resource string) time.Time {
 	return now.Add(s.wait(delay, what, resource))
 }
 
-// Knobs returns the manners as they are.
+// Knobs returns the current knobs.
 func (s *Server) Knobs() Knobs {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.currentKnobs()
 }
 
-// SetKnobs changes the manners. What was decided under the old ones stays decided.
+// SetKnobs replaces the knobs. Pending state changes keep their times.
 func (s *Server) SetKnobs(knobs Knobs) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -386,7 +383,7 @@ func (s *Server) SetKnobs(knobs Knobs) {
 	s.knobs.Faults = nil
 }
 
-// Turn changes some of the manners.
+// Turn changes some of the knobs.
 func (s *Server) Turn(turn func(*Knobs)) {
 	knobs := s.Knobs()
 	turn(&knobs)
@@ -402,7 +399,7 @@ func (s *Server) currentKnobs() Knobs {
 	return knobs
 }
 
-// changed lets the state be written, if there is where to.
+// changed schedules a write of the state file, if one is configured.
 func (s *Server) changed() {
 	if s.file != nil {
 		s.file.touch()
@@ -415,8 +412,7 @@ func (s *Server) snapshot() ([]byte, error) {
 	return json.Marshal(s.state)
 }
 
-// decode reads a JSON body strictly enough: it has to be an object, and every field
-// of the type that it should be.
+// decode parses a JSON body; fields of the wrong type are an error.
 func (c *call) decode(into any) *Error {
 	if len(bytes.TrimSpace(c.body)) == 0 {
 		return badRequest("InvalidRequestContent", "The request content was invalid and could not be deserialized: 'the body is empty'.")
@@ -427,8 +423,7 @@ func (c *call) decode(into any) *Error {
 	return nil
 }
 
-// condition checks If-Match and If-None-Match against the resource, which has no
-// etag if it is not there.
+// condition checks If-Match and If-None-Match against the ETag of the resource; empty if it does not exist.
 func (c *call) condition(etag string) *Error {
 	if want := c.header.Get("If-Match"); want != "" && want != etag && (want != "*" || etag == "") {
 		return preconditionFailed(want)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// State is the world as it is, for tests and for the page.
+// State is the current state, for tests and the web page.
 type State struct {
 	Time          time.Time         `json:"time"`
 	Subscriptions []Subscription    `json:"subscriptions"`
@@ -24,37 +24,37 @@ type State struct {
 	Operations    []OperationState  `json:"operations"`
 }
 
-// AccountState is an account with what follows from the time.
+// AccountState is an account with its state at the time.
 type AccountState struct {
 	Account
 	ResourceID        string `json:"id"`
 	ProvisioningState string `json:"provisioningState"`
 	// Key is the key source, or the key in use.
 	Key string `json:"key"`
-	// Data is "available", "not yet", or the code that data is refused with.
+	// Data is "available", "not yet", or the error code of the data plane.
 	Data string `json:"data"`
 }
 
-// AssignmentState is a role assignment with what follows from the time.
+// AssignmentState is a role assignment with its state at the time.
 type AssignmentState struct {
 	Assignment
 	ResourceID string `json:"id"`
 	Role       string `json:"role"`
-	// Account is the resource that the principal is the identity of.
+	// Account is the resource with the principal's identity.
 	Account string `json:"account,omitempty"`
-	// Effective says that the vault has heard of it.
+	// Effective is true if the key vault honors the assignment.
 	Effective bool `json:"effective"`
-	// Orphan says that the principal is gone.
+	// Orphan is true if the principal does not exist.
 	Orphan bool `json:"orphan"`
 }
 
-// OperationState is an operation with what follows from the time.
+// OperationState is an operation with its state at the time.
 type OperationState struct {
 	Operation
 	Status string `json:"status"`
 }
 
-// State returns the world as it is.
+// State returns the current state.
 func (s *Server) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *Server) assignmentState(a *Assignment, now time.Time) AssignmentState {
 	return state
 }
 
-// clone copies what changes after creation.
+// clone copies the fields that can change.
 func (v *Vault) clone() Vault {
 	copied := *v
 	copied.Tags, copied.Keys, copied.Policies = cloneMap(v.Tags), map[string]*Key{}, slices.Clone(v.Policies)
@@ -120,7 +120,7 @@ func (v *Vault) clone() Vault {
 	return copied
 }
 
-// Account returns an account as it is; false if there is none.
+// Account returns an account; false if it does not exist.
 func (s *Server) Account(name string) (AccountState, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +132,8 @@ func (s *Server) Account(name string) (AccountState, bool) {
 	return s.accountState(a, now), true
 }
 
-// Orphans returns the role assignments whose principal is gone, and the access policies
-// of such principals as assignments on their vault.
+// Orphans returns the role assignments whose principal does not exist, and such access policies as
+// assignments on their key vault.
 func (s *Server) Orphans() []AssignmentState {
 	state := s.State()
 	orphans := slices.DeleteFunc(state.Assignments, func(a AssignmentState) bool { return !a.Orphan })
@@ -164,16 +164,15 @@ func (s *Server) ReadData(account string) error {
 	return nil
 }
 
-// settle lets happen everywhere what time has brought.
+// settle applies the state changes that are due to all accounts.
 func (s *Server) settle(now time.Time) {
 	for _, name := range sortedKeys(s.state.Accounts) {
 		s.accountNamed(name, now)
 	}
 }
 
-// stateFile keeps the state on disk. Each write has all that changed since the last
-// one, and writes take a tenth of the time at most: a crash loses the last moment, an
-// orderly end nothing.
+// stateFile keeps the state on disk. Writes are batched to use at most a tenth of the time; a crash can lose
+// the last changes, Close loses none.
 type stateFile struct {
 	path  string
 	dirty chan struct{}
@@ -208,7 +207,7 @@ func (f *stateFile) load(into *state) error {
 func (f *stateFile) touch() {
 	select {
 	case f.dirty <- struct{}{}:
-	default: // A write is due anyway.
+	default: // A write is already scheduled.
 	}
 }
 
@@ -251,7 +250,7 @@ func (f *stateFile) close(snapshot func() ([]byte, error)) error {
 	return nil
 }
 
-// write replaces the file in one step, so that there is a whole one at every moment.
+// write replaces the file atomically.
 func (f *stateFile) write(snapshot func() ([]byte, error)) error {
 	data, err := snapshot()
 	if err != nil {

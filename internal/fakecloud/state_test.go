@@ -10,28 +10,28 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestTheStateSurvivesARestart(t *testing.T) {
+func TestStateSurvivesRestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.json")
 	clock := clocktesting.NewFakeClock(noon)
 	knobs := Knobs{AccountCreation: Fixed(time.Minute), GrantDelay: Fixed(time.Minute)}
-	open := func() *world {
+	open := func() *fixture {
 		cloud, err := Open(Options{Clock: clock, Seed: 3, Knobs: knobs, StateFile: file})
 		NewWithT(t).Expect(err).NotTo(HaveOccurred())
-		return worldAround(t, cloud, clock)
+		return newFixtureWith(t, cloud, clock)
 	}
 
-	// Given a cloud that ends while an account is made
+	// given a cloud that stops while an account is being created
 	before := open()
 	before.Expect(before.create("data1")).To(Succeed())
 	before.Expect(before.grant(assignmentName, before.cloud.Principal("data1"), servicePrincipal())).To(Succeed())
 	before.endpoint.Close()
 	before.Expect(before.cloud.Close()).To(Succeed())
 
-	// When it comes back, time having passed
+	// when it starts again later
 	clock.Step(time.Minute)
 	after := open()
 
-	// Then the account is made, once, and the grant is in force
+	// then the account is provisioned, created once, and the grant is effective
 	after.Expect(after.cloud.Ledger()).To(Equal(before.cloud.Ledger()))
 	after.Expect(after.encrypt("data1", after.demo.Key, "")).To(Succeed())
 	after.Expect(after.cloud.ReadData("data1")).To(Succeed())
@@ -39,18 +39,18 @@ func TestTheStateSurvivesARestart(t *testing.T) {
 	after.Expect(after.cloud.Ledger()[2].RequestID).NotTo(BeElementOf(before.cloud.Ledger()[0].RequestID, before.cloud.Ledger()[1].RequestID))
 	after.Expect(after.cloud.Close()).To(Succeed())
 
-	// And the folder holds the state and nothing else
+	// and the directory contains only the state file
 	entries, err := os.ReadDir(filepath.Dir(file))
 	after.Expect(err).NotTo(HaveOccurred())
 	after.Expect(entries).To(HaveLen(1))
 }
 
-func TestTheStateIsWrittenBeforeTheEnd(t *testing.T) {
+func TestStateIsWrittenContinuously(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.json")
 	cloud := New(Options{Clock: clocktesting.NewFakeClock(noon), StateFile: file})
 	g := NewWithT(t)
 	cloud.SeedDemo()
-	g.Eventually(func() string { return readFile(file) }).WithTimeout(patience).Should(ContainSubstring(DemoSubscription))
+	g.Eventually(func() string { return readFile(file) }).WithTimeout(timeout).Should(ContainSubstring(DemoSubscription))
 	g.Expect(cloud.Close()).To(Succeed())
 }
 
@@ -59,7 +59,7 @@ func readFile(path string) string {
 	return string(data)
 }
 
-func TestAStateFileThatCannotBeRead(t *testing.T) {
+func TestRejectsInvalidStateFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.json")
 	g := NewWithT(t)
 	g.Expect(os.WriteFile(file, []byte("{"), 0o600)).To(Succeed())

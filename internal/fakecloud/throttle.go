@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// throttle keeps the buckets of every caller in every subscription, and what it has
-// told whom. It is not part of the state: a restart fills the buckets.
+// throttle holds the token buckets of each caller and subscription, and the waits it asked for. A restart
+// fills the buckets.
 type throttle struct {
 	levels map[string]*level
-	// told says until when a call was told to wait, by caller, method and resource.
+	// told is until when a request has to wait, by caller, method and resource.
 	told map[string]time.Time
 }
 
@@ -25,17 +25,17 @@ func newThrottle() *throttle {
 	return &throttle{levels: map[string]*level{}, told: map[string]time.Time{}}
 }
 
-// verdict is what the throttle makes of a call.
+// verdict is the result for a request.
 type verdict struct {
 	throttled bool
 	early     bool
 	wait      time.Duration
-	// left is how many calls the bucket has left; -1 if it throttles nothing.
+	// left is the number of remaining requests; -1 without a limit.
 	left int
 }
 
-// take lets a call pass for a token. A call that comes before the time that it was
-// told is told to wait anew and takes no token, whatever there is in the bucket.
+// take takes a token for a request. A request before the end of its wait is an early retry: it has to wait
+// longer, and takes no token.
 func (t *throttle) take(caller, call string, bucket Bucket, round time.Duration, now time.Time) verdict {
 	if bucket.Capacity <= 0 {
 		return verdict{left: -1}
@@ -79,7 +79,7 @@ func (b Bucket) untilToken(tokens float64) time.Duration {
 	return time.Duration((1 - tokens) / b.PerSecond * float64(time.Second))
 }
 
-// throttled spends a token of the caller, or says how long to wait for one.
+// throttled takes a token of the caller, or rejects the request.
 func (s *Server) throttled(c *call) *Error {
 	kind, bucket := s.bucket(c.method)
 	caller := strings.ToLower(kind + " " + c.path.subscription + " " + c.who.name)
@@ -110,7 +110,7 @@ func (s *Server) bucket(method string) (string, Bucket) {
 	}
 }
 
-// hint is the grain of what callers are told to wait.
+// hint is the unit of the waits.
 func (s *Server) hint() time.Duration {
 	if s.knobs.MillisecondHints {
 		return time.Millisecond

@@ -9,53 +9,53 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// write sends a PATCH of an account that is not there: it costs a token all the same.
-func (w *world) write(name string) *http.Response {
-	response, _ := w.raw("PATCH", w.accountPath(name)+"?api-version=2024-01-01", `{"tags":{}}`)
+// write sends a PATCH of a missing account, which takes a token too.
+func (f *fixture) write(name string) *http.Response {
+	response, _ := f.raw("PATCH", f.accountPath(name)+"?api-version=2024-01-01", `{"tags":{}}`)
 	return response
 }
 
-func TestThrottlingArithmetic(t *testing.T) {
-	w := newWorld(t, Knobs{Writes: Bucket{Capacity: 200, PerSecond: 10}, Reads: Bucket{Capacity: 250, PerSecond: 25}})
+func TestThrottlingByTokenBucket(t *testing.T) {
+	f := newFixture(t, Knobs{Writes: Bucket{Capacity: 200, PerSecond: 10}, Reads: Bucket{Capacity: 250, PerSecond: 25}})
 
-	// Given a burst of 200 writes, which the bucket holds
+	// given a burst of 200 writes, the capacity of the bucket
 	for i := range 200 {
-		response := w.write(fmt.Sprint("burst", i))
-		w.Expect(response.StatusCode).To(Equal(http.StatusNotFound))
-		w.Expect(response.Header.Get("x-ms-ratelimit-remaining-subscription-writes")).To(Equal(fmt.Sprint(199 - i)))
+		response := f.write(fmt.Sprint("burst", i))
+		f.Expect(response.StatusCode).To(Equal(http.StatusNotFound))
+		f.Expect(response.Header.Get("x-ms-ratelimit-remaining-subscription-writes")).To(Equal(fmt.Sprint(199 - i)))
 	}
 
-	// The next one is throttled, and told to wait a whole second although a token takes a tenth
-	response := w.write("late")
-	w.Expect(response.StatusCode).To(Equal(http.StatusTooManyRequests))
-	w.Expect(response.Header.Get("Retry-After")).To(Equal("1"))
-	w.Expect(response.Header.Get("x-ms-retry-after-ms")).To(BeEmpty())
+	// The next one is throttled for a whole second, although a token takes a tenth
+	response := f.write("late")
+	f.Expect(response.StatusCode).To(Equal(http.StatusTooManyRequests))
+	f.Expect(response.Header.Get("Retry-After")).To(Equal("1"))
+	f.Expect(response.Header.Get("x-ms-retry-after-ms")).To(BeEmpty())
 
-	// Coming back too early it is told to wait anew, although there are tokens by now
-	w.clock.Step(900 * time.Millisecond)
-	w.Expect(w.write("late").StatusCode).To(Equal(http.StatusTooManyRequests))
-	w.Expect(w.cloud.Total("late")).To(Equal(Count{Writes: 2, Throttled: 2, EarlyRetries: 1}))
-	w.Expect(w.cloud.Ledger()).To(ContainElement(HaveField("EarlyRetry", true)))
-	w.clock.Step(999 * time.Millisecond)
-	w.Expect(w.write("late").StatusCode).To(Equal(http.StatusTooManyRequests))
-	w.clock.Step(time.Second)
-	w.Expect(w.write("late").StatusCode).To(Equal(http.StatusNotFound))
-	w.Expect(w.cloud.Total("late").EarlyRetries).To(Equal(2))
+	// An early retry is throttled again, although the bucket has tokens
+	f.clock.Step(900 * time.Millisecond)
+	f.Expect(f.write("late").StatusCode).To(Equal(http.StatusTooManyRequests))
+	f.Expect(f.cloud.Total("late")).To(Equal(Count{Writes: 2, Throttled: 2, EarlyRetries: 1}))
+	f.Expect(f.cloud.Ledger()).To(ContainElement(HaveField("EarlyRetry", true)))
+	f.clock.Step(999 * time.Millisecond)
+	f.Expect(f.write("late").StatusCode).To(Equal(http.StatusTooManyRequests))
+	f.clock.Step(time.Second)
+	f.Expect(f.write("late").StatusCode).To(Equal(http.StatusNotFound))
+	f.Expect(f.cloud.Total("late").EarlyRetries).To(Equal(2))
 
-	// 2.899 seconds have passed: 28 tokens came, one was taken
+	// After 2.899 seconds, 28 tokens were added and one was taken
 	passed := 0
-	for w.write(fmt.Sprint("then", passed)).StatusCode != http.StatusTooManyRequests {
+	for f.write(fmt.Sprint("then", passed)).StatusCode != http.StatusTooManyRequests {
 		passed++
 	}
-	w.Expect(passed).To(Equal(27))
+	f.Expect(passed).To(Equal(27))
 
-	// Reads have a bucket of their own, and so has everybody else
-	w.Expect(w.err404("nobody")).To(HaveField("StatusCode", http.StatusNotFound))
-	w.as("somebody else")
-	w.Expect(status(w.tag("nobody", "x"))).To(Equal(http.StatusNotFound))
+	// Reads and other callers have other buckets
+	f.Expect(f.err404("missing")).To(HaveField("StatusCode", http.StatusNotFound))
+	f.as("another caller")
+	f.Expect(status(f.tag("missing", "x"))).To(Equal(http.StatusNotFound))
 }
 
-func TestABucketIsNeverFullerThanItsCapacity(t *testing.T) {
+func TestBucketIsLimitedByItsCapacity(t *testing.T) {
 	g := NewWithT(t)
 	bucket := Bucket{Capacity: 3, PerSecond: 2}
 	throttle := newThrottle()
@@ -72,20 +72,19 @@ func TestABucketIsNeverFullerThanItsCapacity(t *testing.T) {
 	g.Expect(count(noon.Add(time.Hour))).To(Equal(3))
 }
 
-func TestCompressedTimeIsToldInMilliseconds(t *testing.T) {
-	w := newWorld(t, Knobs{Writes: Bucket{Capacity: 1, PerSecond: 10}}.Compress(2))
-	w.Expect(w.write("first").StatusCode).To(Equal(http.StatusNotFound))
-	response := w.write("second")
-	w.Expect(response.Header.Get("Retry-After")).To(Equal("1"))
-	w.Expect(response.Header.Get("x-ms-retry-after-ms")).To(Equal("50"))
-	w.clock.Step(50 * time.Millisecond)
-	w.Expect(w.write("second").StatusCode).To(Equal(http.StatusNotFound))
-	w.Expect(w.cloud.Total("").EarlyRetries).To(BeZero())
+func TestCompressedRetryAfterIsInMilliseconds(t *testing.T) {
+	f := newFixture(t, Knobs{Writes: Bucket{Capacity: 1, PerSecond: 10}}.Compress(2))
+	f.Expect(f.write("first").StatusCode).To(Equal(http.StatusNotFound))
+	response := f.write("second")
+	f.Expect(response.Header.Get("Retry-After")).To(Equal("1"))
+	f.Expect(response.Header.Get("x-ms-retry-after-ms")).To(Equal("50"))
+	f.clock.Step(50 * time.Millisecond)
+	f.Expect(f.write("second").StatusCode).To(Equal(http.StatusNotFound))
+	f.Expect(f.cloud.Total("").EarlyRetries).To(BeZero())
 }
 
-// A thousand writes by callers that wait as they are told take as long as the bucket
-// says, and none of them is an early retry.
-func TestWhoWaitsAsToldGetsThrough(t *testing.T) {
+// A thousand writes that honor Retry-After take as long as the bucket requires, without early retries.
+func TestRequestsThatHonorRetryAfterSucceed(t *testing.T) {
 	g := NewWithT(t)
 	throttle, bucket := newThrottle(), Bucket{Capacity: 200, PerSecond: 10}
 	due := map[int]time.Time{}

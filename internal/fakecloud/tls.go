@@ -13,21 +13,20 @@ import (
 	"time"
 )
 
-// Authority signs certificates for the server, so that a client can trust it without
-// trusting everything.
+// Authority is a CA that signs server certificates, so that clients can trust the server.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// certificateLife is long enough for a demo that is left running.
+// certificateLife is long enough for a demo that keeps running.
 const certificateLife = 365 * 24 * time.Hour
 
-// NewAuthority makes an authority with a key of its own.
+// NewAuthority returns a CA with a new key.
 func NewAuthority() (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making the authority's key: %w", err)
+		return nil, fmt.Errorf("creating the CA's key: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fake-cloud authority"},
@@ -36,23 +35,23 @@ func NewAuthority() (*Authority, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		return nil, fmt.Errorf("signing the authority: %w", err)
+		return nil, fmt.Errorf("signing the CA certificate: %w", err)
 	}
 	certificate, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("reading the authority: %w", err)
+		return nil, fmt.Errorf("parsing the CA certificate: %w", err)
 	}
 	return &Authority{certificate: certificate, key: key}, nil
 }
 
-// PEM is the authority's certificate, for those who are to trust it.
+// PEM returns the CA certificate.
 func (a *Authority) PEM() []byte { return encodePEM("CERTIFICATE", a.certificate.Raw) }
 
-// Issue makes a certificate for host names and addresses.
+// Issue returns a certificate for host names and addresses.
 func (a *Authority) Issue(hosts ...string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("making the server's key: %w", err)
+		return tls.Certificate{}, fmt.Errorf("creating the server's key: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "fake-cloud"},

@@ -43,7 +43,7 @@ func orEmpty(tags map[string]string) map[string]string {
 	return tags
 }
 
-// normalLocation makes "West Europe" westeurope.
+// normalLocation turns "West Europe" into westeurope.
 func normalLocation(location string) string {
 	return strings.ToLower(strings.ReplaceAll(location, " ", ""))
 }
@@ -59,8 +59,7 @@ func plainTags(tags map[string]*string) map[string]string {
 	return plain
 }
 
-// validTags refuses what Resource Manager refuses; storage accounts allow shorter
-// names than everything else.
+// validTags rejects invalid tags; the names of storage account tags have a lower limit.
 func validTags(tags map[string]*string, longest int) *Error {
 	if len(tags) > 50 {
 		return badRequest("TagCountExceeded", "The number of tags '%d' is more than the maximum number of tags '50' allowed on a resource.", len(tags))
@@ -84,7 +83,7 @@ func validTags(tags map[string]*string, longest int) *Error {
 	return nil
 }
 
-// seconds rounds up to what Retry-After can say.
+// seconds rounds up to the whole seconds of Retry-After.
 func seconds(d time.Duration) string {
 	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
 }

@@ -39,7 +39,7 @@ type policyRequest struct {
 
 var vaultName = regexp.MustCompile(`^[a-zA-Z](-?[a-zA-Z0-9])+$`)
 
-// vaultNamed finds a live vault as it is now.
+// vaultNamed returns a live key vault.
 func (s *Server) vaultNamed(name string, now time.Time) *Vault {
 	v := s.anyVault(name, now)
 	if v == nil || v.DeletedAt != nil {
@@ -48,7 +48,7 @@ func (s *Server) vaultNamed(name string, now time.Time) *Vault {
 	return v
 }
 
-// anyVault finds softly deleted ones too, until their time is over.
+// anyVault returns a key vault, also a soft-deleted one until its retention has passed.
 func (s *Server) anyVault(name string, now time.Time) *Vault {
 	key := strings.ToLower(name)
 	v := s.state.Vaults[key]
@@ -221,14 +221,14 @@ func (s *Server) updateVault(c *call, v *Vault, request vaultRequest) reply {
 	return ok(v.render(c.now)).with("ETag", v.etag())
 }
 
-// touchVault notes that the vault was written.
+// touchVault records a write to the key vault.
 func (s *Server) touchVault(c *call, v *Vault) {
 	v.Version++
 	v.BusyUntil = s.later(c.now, s.knobs.VaultUpdate, "vault update", v.Name)
 	s.changed()
 }
 
-// busy is what the vault answers while somebody else writes it.
+// busy rejects writes while another write is in progress.
 func (v *Vault) busy(now time.Time) *Error {
 	if !now.Before(v.BusyUntil) {
 		return nil
@@ -274,8 +274,7 @@ func (s *Server) deleteVault(c *call) reply {
 	return reply{status: http.StatusOK}
 }
 
-// removeVault deletes a vault softly. The role assignments on it go for good: a vault
-// that is recovered comes back without them.
+// removeVault soft-deletes a key vault. Its role assignments are deleted permanently.
 func (s *Server) removeVault(v *Vault, now time.Time) {
 	for _, id := range sortedKeys(s.state.Assignments) {
 		if a := s.state.Assignments[id]; a.DeletedAt == nil && within(a.Scope, v.ID()) {
@@ -388,7 +387,7 @@ func (v *Vault) render(now time.Time) map[string]any {
 		"enableSoftDelete": v.SoftDelete, "softDeleteRetentionInDays": v.RetentionDays,
 		"vaultUri": v.URI(), "provisioningState": v.state(now), "publicNetworkAccess": v.PublicNetwork,
 	}
-	// The cloud leaves it out when it is not on.
+	// Azure omits the field if it is false.
 	if v.PurgeProtection {
 		properties["enablePurgeProtection"] = true
 	}

@@ -13,10 +13,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-// Many SecureStorages, more than the throttle lets through at once, against a cloud that throttles as
-// the real one does, with time compressed. A thousand, and how long they take, are the business of
-// TestAThousandTakeWhatTheThrottleAllows, in the time of a clock, and of cmd/bench-securestorage: here,
-// time is also what this machine takes.
+// More SecureStorages than the request limits let through at once, against a fake cloud with the limits of
+// Azure and compressed time. TestThousandObjectsUseTheWholeRequestLimit in controllers/securestorage tests a
+// thousand with a fake clock, independently of the speed of this machine.
 func TestManyAgainstAThrottlingCloud(t *testing.T) {
 	const (
 		objects  = 300
