@@ -18,8 +18,8 @@ import (
 // drifted is the Event that drift policy Report gives, once.
 const drifted = "Warning Drifted Drifted is True: "
 
-// TestReportedDriftStandsUntilItIsGone shows the drift policy Report.
-func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
+// TestReportedDriftRemainsUntilResolved shows the drift policy Report.
+func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 	shared := newResyncingFixture(t)
 	// ends are the ways in which a drift can go.
 	ends := map[string]struct {
@@ -110,7 +110,7 @@ func (w *fixture) judged(name string, times int) {
 	w.T.Helper()
 	m := w.Managers[len(w.Managers)-1]
 	before := m.Checks("AppService", name, "Service")
-	w.Eventually(func() int { return m.Checks("AppService", name, "Service") }).Should(BeNumerically(">=", before+times), "looks at %s", name)
+	w.Eventually(func() int { return m.Checks("AppService", name, "Service") }).Should(BeNumerically(">=", before+times), "checks of %s", name)
 }
 
 func filter(texts []string, prefix string) []string {
@@ -123,7 +123,7 @@ func filter(texts []string, prefix string) []string {
 	return kept
 }
 
-func TestUnderReportAMissingChildIsMadeAnewEvenSo(t *testing.T) {
+func TestReportPolicyRecreatesDeletedChild(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", drift(v1alpha1.DriftReport), everything)
 
@@ -139,7 +139,7 @@ func TestUnderReportAMissingChildIsMadeAnewEvenSo(t *testing.T) {
 	}
 }
 
-func TestADriftThatIsReportedStandsWhileAnEarlierPhaseGates(t *testing.T) {
+func TestReportedDriftRemainsWhileAnEarlierPhaseBlocks(t *testing.T) {
 	w := newResyncingFixture(t)
 	w.createReady("web", drift(v1alpha1.DriftReport), budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
 	harness.Update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {

@@ -350,7 +350,7 @@ func mustYAML(v any) []byte {
 	return text
 }
 
-func TestSuspendLeavesEverythingAsItIs(t *testing.T) {
+func TestSuspendChangesNothing(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", config("A", "1"))
 
@@ -384,7 +384,7 @@ func TestSuspendLeavesEverythingAsItIs(t *testing.T) {
 	w.Expect(app.Status.Drifts).To(ContainElement(And(HaveField("Manager", "kubectl"), HaveField("Field", ".spec.replicas"), HaveField("From", "2"), HaveField("To", "5"))))
 }
 
-func TestAdoptionIfUnownedTakesOverWhatNobodyOwns(t *testing.T) {
+func TestAdoptsUnownedObjectsIfUnowned(t *testing.T) {
 	w := newManagedFixture(t)
 
 	// Given a Deployment and a ConfigMap that somebody has made with kubectl

@@ -25,10 +25,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// TestTheManagerUsesAllItsRightsAndNoOthers goes once through everything that the controllers do, with
+// TestManagerUsesExactlyItsRights goes once through everything that the controllers do, with
 // the rights that config/default gives. The API server asks a recorder about each right, so that one
 // which nothing uses is found, as is one that is missing.
-func TestTheManagerUsesAllItsRightsAndNoOthers(t *testing.T) {
+func TestManagerUsesExactlyItsRights(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()
@@ -41,7 +41,7 @@ func TestTheManagerUsesAllItsRightsAndNoOthers(t *testing.T) {
 
 	w.adopt(place)
 	w.everything(place)
-	w.trouble(place)
+	w.failures(place)
 	w.driftTwice(place)
 	w.metricsAreForReaders(leader)
 	w.handOver(leader)
@@ -74,7 +74,7 @@ func TestEachControllerUsesTheRightsOfItsMarkers(t *testing.T) {
 
 	w.adopt(place)
 	w.everything(place)
-	w.trouble(place)
+	w.failures(place)
 	w.prune(place)
 	w.deleteAll(place)
 
@@ -269,8 +269,8 @@ func (w *fixture) everything(place string) {
 	}
 }
 
-// trouble has the reasons looked for.
-func (w *fixture) trouble(place string) {
+// failures make the controllers look up why something fails.
+func (w *fixture) failures(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(withIdentities)))
 	w.shows(storage(place, "by-secret"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
@@ -337,12 +337,12 @@ func (w *fixture) metricsAreForReaders(m *deploy.Manager) {
 	w.t.Helper()
 	w.run("create", "namespace", "monitoring")
 	w.run("-n", "monitoring", "create", "serviceaccount", "prometheus")
-	w.run("-n", "monitoring", "create", "serviceaccount", "stranger")
+	w.run("-n", "monitoring", "create", "serviceaccount", "unbound")
 	w.run("create", "clusterrolebinding", "prometheus", "--clusterrole=fixpoint-metrics-reader", "--serviceaccount=monitoring:prometheus")
 
 	_, err := m.Scrape(w.ctx, "")
 	w.Expect(err).To(MatchError(deploy.StatusError(401)))
-	_, err = m.Scrape(w.ctx, w.token("monitoring", "stranger"))
+	_, err = m.Scrape(w.ctx, w.token("monitoring", "unbound"))
 	w.Expect(err).To(MatchError(deploy.StatusError(403)))
 	// The binding is known to the API server a moment later, and what it said before is kept for a while.
 	token := w.token("monitoring", "prometheus")

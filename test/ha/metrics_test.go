@@ -111,7 +111,7 @@ func ask(address, path, token string) (*http.Response, string, error) {
 	return response, string(body), err
 }
 
-func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
+func TestMetricsNeedPermission(t *testing.T) {
 	t.Parallel()
 	s := newScraped(t)
 	for replica, address := range map[string]string{"the leader": s.leader, "a standby": s.standby} {
@@ -140,7 +140,7 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	s.Expect(response.StatusCode).To(Equal(http.StatusNotFound), "profiles are not served with the metrics")
 }
 
-func TestAMountedCertificateIsServedAndReadAgain(t *testing.T) {
+func TestServesMountedCertificateAndRereadsIt(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	mounted := t.TempDir()

@@ -20,7 +20,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
-func TestFromNothingToReadyPhaseByPhase(t *testing.T) {
+func TestBecomesReadyPhaseByPhase(t *testing.T) {
 	t.Parallel()
 	// given a cloud that takes five polls to make an account, and two seconds to honour a grant
 	knobs := brisk()
@@ -82,7 +82,7 @@ func (w *fixture) neverClaimsAKeyThatIsNotUsed(versions []*v1alpha1.SecureStorag
 	}
 }
 
-func TestDriftIsPutBackAndTold(t *testing.T) {
+func TestRevertsDriftAndReportsIt(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
@@ -113,7 +113,7 @@ func TestDriftIsPutBackAndTold(t *testing.T) {
 	w.leavesNothing()
 }
 
-func TestALostAccountStallsLoudly(t *testing.T) {
+func TestStallsWhenTheAccountIsLost(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
@@ -207,7 +207,7 @@ func TestCredentialsAreOfTheNamespace(t *testing.T) {
 	}
 }
 
-func TestAWorkloadIdentityIsOfTheNamespace(t *testing.T) {
+func TestWorkloadIdentityIsOfTheNamespace(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
@@ -227,7 +227,7 @@ func TestAWorkloadIdentityIsOfTheNamespace(t *testing.T) {
 	w.Expect(readyOf(invalid).Message).NotTo(ContainSubstring("eyJ"), "no token is in a message")
 }
 
-func TestManagersAndTheCloudMayBeRestarted(t *testing.T) {
+func TestSurvivesRestartsOfManagerAndCloud(t *testing.T) {
 	t.Parallel()
 	// given a cloud that keeps its state in a file
 	w := newFixture(t, brisk())
@@ -260,7 +260,7 @@ func TestManagersAndTheCloudMayBeRestarted(t *testing.T) {
 }
 
 // Two managers that both work, as they never should: neither makes a second account.
-func TestTwoManagersOnOneCloud(t *testing.T) {
+func TestTwoActiveManagersCreateOneAccount(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
@@ -314,7 +314,7 @@ func TestDeletionPaths(t *testing.T) {
 }
 
 // The demo of `make run`: realistic delays, compressed a hundred times.
-func TestTheDemoIsReadyInTenSeconds(t *testing.T) {
+func TestDemoIsReadyInTenSeconds(t *testing.T) {
 	t.Parallel()
 	knobs, err := fakecloud.Preset("realistic/100")
 	w := newFixture(t, knobs)

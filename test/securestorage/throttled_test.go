@@ -17,7 +17,7 @@ import (
 // the real one does, with time compressed. A thousand, and how long they take, are the business of
 // TestAThousandTakeWhatTheThrottleAllows, in the time of a clock, and of cmd/bench-securestorage: here,
 // time is also what this machine takes.
-func TestManyAgainstAThrottlingCloud(t *testing.T) {
+func TestManyObjectsWithThrottling(t *testing.T) {
 	const (
 		objects  = 300
 		compress = 10
