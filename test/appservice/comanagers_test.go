@@ -14,10 +14,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// resync is how often the manager of a test looks at everything although nothing has changed.
+// resync is how often the manager of a test reconciles everything although nothing has changed.
 const resync = time.Second
 
-// newResyncingFixture is a world whose manager looks at everything all the time.
+// newResyncingFixture has a manager that reconciles everything all the time.
 func newResyncingFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
@@ -45,7 +45,7 @@ func (w *fixture) checkedAfter(name string, times int, act func()) {
 	w.Eventually(look).Should(BeNumerically(">=", before+times), "checks of %s", name)
 }
 
-// TestKeepsFieldsOfOtherManagers lets others write what is theirs into children. All of it survives
+// TestKeepsFieldsOfOtherManagers lets other managers write fields of their own into children. All of it survives
 // every reconcile, none of it is drift, and nobody is made to write again.
 func TestKeepsFieldsOfOtherManagers(t *testing.T) {
 	shared := newResyncingFixture(t)
@@ -142,7 +142,7 @@ func TestKeepsFieldsOfOtherManagers(t *testing.T) {
 			edits := append([]edit{config("A", "1"), env(corev1.EnvVar{Name: "MODE", Value: "fast"})}, c.edits...)
 			w.createReady(name, edits...)
 
-			// When another writes what is theirs
+			// When another manager writes its fields
 			c.write(w, name)
 
 			// Then it stays, however often the manager looks,

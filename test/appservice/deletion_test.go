@@ -72,7 +72,7 @@ func TestStatusReportsWhatTheTeardownWaitsFor(t *testing.T) {
 	w.createReady("web", everything)
 	harness.Update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "team.test/keep") })
 
-	// When a finalizer of somebody else's holds the Deployment
+	// When another manager's finalizer holds the Deployment
 	w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1alpha1.AppService{}))).To(Succeed())
 
 	app := w.shows("web", "DeploymentReady", "False Terminating", Equal("waiting for Deployment web to be gone"))
@@ -168,7 +168,7 @@ func TestRemovesFinalizerWhoeverAddedIt(t *testing.T) {
 
 	w.Expect(api.Delete(w.Ctx, a)).To(Succeed())
 
-	// Somebody else's finalizer is theirs.
+	// The finalizers of others stay.
 	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 		g.Expect(a.Finalizers).To(ConsistOf("backup.test/hold"))
 	})

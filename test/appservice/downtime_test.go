@@ -34,7 +34,7 @@ func (w *fixture) versions(names []string) map[string]string {
 }
 
 // TestManagerRestartWritesNothing is not parallel: its managers watch all namespaces, with all
-// controllers, as they do unless somebody asks for less.
+// controllers, as they do by default.
 func TestManagerRestartWritesNothing(t *testing.T) {
 	w := newFixture(t)
 	everywhere := shared.Config(harness.ManagerUser)

@@ -24,7 +24,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// substance is what of an object somebody declared: what is left without the bookkeeping.
+// substance is what an object declares: what is left without the bookkeeping.
 func substance(w *fixture, object client.Object) map[string]any {
 	w.T.Helper()
 	raw, err := json.Marshal(object)
@@ -60,7 +60,7 @@ type driftCase struct {
 	want []v1alpha1.AppServiceDrift
 }
 
-// TestRevertsDriftAndReportsIt changes children as other clients do. Each change is put back, and
+// TestRevertsDriftAndReportsIt changes children as other clients do. Each change is reverted, and
 // stands in the status and in an Event with who made it and what it was.
 func TestRevertsDriftAndReportsIt(t *testing.T) {
 	cases := map[string]driftCase{

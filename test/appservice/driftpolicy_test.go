@@ -47,7 +47,7 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 			w := shared.sub(t, name)
 			w.createReady(name, drift(v1alpha1.DriftReport), config("A", "1"))
 
-			// When somebody changes the image
+			// When another manager changes the image
 			harness.Update(w, "kubectl-set", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
 
 			// Then it is told,
@@ -97,7 +97,7 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 			w.Eventually(func() []string { return w.events(name) }).Should(ContainElement("Normal DriftedOver Drifted is over"))
 			w.Expect(filter(w.events(name), drifted)).To(HaveLen(1), "one Event for as long as the drift stood")
 
-			// From then on the field is ours again.
+			// From then on the field is managed again.
 			w.changeReady(name, withImage("registry.test/shop:3"))
 			w.Expect(container(w, name).Image).To(Equal("registry.test/shop:3"))
 		})

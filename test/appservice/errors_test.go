@@ -19,13 +19,13 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// tenSeconds is what a manager may ask in ten seconds about one AppService in trouble: retries
-// that back off, and a look at the pods from time to time.
+// tenSeconds is how many requests a manager may send in ten seconds about one AppService that
+// fails: retries that back off, and a read of the pods from time to time.
 const tenSeconds = 6
 
-// TestReportsErrorsAndRecovers: each case brings an AppService into trouble. The condition says
-// what is wrong and what to do; while it lasts the manager does not run hot; and when the world is
-// put right the AppService becomes Ready by itself, without a change of its spec.
+// TestReportsErrorsAndRecovers: each case makes an AppService fail. The condition says
+// what is wrong and what to do; while it lasts the manager does not run hot; and when the cause is
+// removed the AppService becomes Ready by itself, without a change of its spec.
 func TestReportsErrorsAndRecovers(t *testing.T) {
 	cases := map[string]struct {
 		edits []edit
@@ -241,7 +241,7 @@ func TestExplainsPodsThatDoNotBecomeReady(t *testing.T) {
 			w := newManagedFixture(t)
 			w.create("web", withImage(c.image), deadline(15))
 
-			// First it is only on its way,
+			// First it is only progressing,
 			app := w.shows("web", "DeploymentReady", c.early, c.why)
 			w.Expect(conditions(app)).To(HaveKey("Reconciling"))
 			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceProvisioning))

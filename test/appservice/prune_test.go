@@ -69,7 +69,7 @@ func TestPrunesChildOfDisabledOption(t *testing.T) {
 			// And on again, it is another object.
 			w.changeReady(name, c.on)
 			w.Expect(harness.Read(w, name, childKinds[c.kind]()).GetUID()).NotTo(Equal(child.GetUID()))
-			w.Expect(w.ready(name).Status.Drifts).To(BeEmpty(), "what is wanted anew was not deleted by anybody")
+			w.Expect(w.ready(name).Status.Drifts).To(BeEmpty(), "a child that is desired again is no drift")
 		})
 	}
 }

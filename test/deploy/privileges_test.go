@@ -108,7 +108,7 @@ func (w *fixture) installGatewayAPI() {
 	w.Expect(harness.InstallGatewayAPI(w.ctx, w.cluster)).To(Succeed())
 }
 
-// adopt takes over what somebody else has created, and lets its fields migrate.
+// adopt takes over objects that others created, and lets their fields migrate.
 func (w *fixture) adopt(place string) {
 	w.t.Helper()
 	w.run("-n", place, "create", "configmap", "found", "--from-literal=GREETING=hello")
@@ -300,7 +300,7 @@ metadata: {name: status-refused}
 spec: {policyName: status-refused, validationActions: [Deny]}
 `
 
-// driftTwice lets the same be put back twice, of one version of the MCPServer: client-go's recorder
+// driftTwice has the same drift reverted twice, of one version of the MCPServer: client-go's recorder
 // then counts on in the Event that it has sent, which takes a right of its own.
 func (w *fixture) driftTwice(place string) {
 	w.t.Helper()
@@ -318,7 +318,7 @@ func (w *fixture) driftTwice(place string) {
 	declared := account.Labels[label]
 	w.Expect(declared).NotTo(BeEmpty())
 	for range 2 {
-		w.run("-n", place, "label", "serviceaccount", "tools", "--overwrite", label+"=somebody")
+		w.run("-n", place, "label", "serviceaccount", "tools", "--overwrite", label+"=edited")
 		w.Eventually(func(g Gomega) {
 			g.Expect(w.api.Get(w.ctx, key, account)).To(Succeed())
 			g.Expect(account.Labels).To(HaveKeyWithValue(label, declared))
@@ -384,7 +384,7 @@ kind: MCPServer
 metadata: {name: routed}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
 `))
-	// A write for a spec that has just been edited takes a look at the object itself.
+	// A write for a spec that has just been edited reads the object itself.
 	w.run("-n", place, "patch", "securestorage", "invoices", "--type=merge", "-p", `{"spec":{"tags":{"team":"billing"}}}`)
 	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), storage(place, "invoices"))
 	pruned := func(owner *metav1.OwnerReference) bool {

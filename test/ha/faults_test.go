@@ -98,7 +98,7 @@ func cutOff(up, down bool) func(*fleet, *replica) time.Time {
 	}
 }
 
-// taken waits until somebody else works, and returns its first write.
+// taken waits until another replica works, and returns its first write.
 func (f *fleet) taken(after time.Time, former ...*replica) act {
 	f.t.Helper()
 	var first act

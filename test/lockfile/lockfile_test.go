@@ -28,7 +28,7 @@ func TestBadPathIsAnError(t *testing.T) {
 	NewWithT(t).Expect(err).To(MatchError(os.ErrNotExist))
 }
 
-// Sweepers remove every file that they can lock, while others make and hold theirs.
+// Sweepers remove every file that they can lock, while others create and hold them.
 func TestNewFileIsNeverRemovedAsUnlocked(t *testing.T) {
 	g := NewWithT(t)
 	folder := t.TempDir()

@@ -79,7 +79,7 @@ func TestReadsEachVersionOfASecretOnce(t *testing.T) {
 	w.createReady("tools", unasked, fromSecrets("one"))
 	mark := w.Settled()
 	reads := w.Requests(w.Began).Verbs("get").Of("secrets")
-	w.Expect(len(reads)).To(BeNumerically("<=", 2), "%s", reads) // two passes may meet at the first look
+	w.Expect(len(reads)).To(BeNumerically("<=", 2), "%s", reads) // two reconciles may coincide at the first read
 
 	w.rotate("one", "k", "2")
 	w.Eventually(func() int { return len(w.replicaSets("tools")) }).Should(Equal(2))

@@ -81,7 +81,7 @@ func TestProbesNewPodsBeforeReady(t *testing.T) {
 // watch have seen.
 func TestServerThatStopsAnsweringLosesReadyWithinTwoIntervals(t *testing.T) {
 	const interval = 6 * time.Second
-	// What it takes to be told, on a machine that is busy with other tests: to look at the object, to
+	// What it takes to be told, on a machine that is busy with other tests: to read the object, to
 	// write its status, and to see that through a watch. The timer of the prober is late there too.
 	const told = 4 * time.Second
 	w := newManagedFixture(t)

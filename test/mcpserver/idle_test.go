@@ -183,7 +183,7 @@ func TestRecreatesDeletedChild(t *testing.T) {
 			g.Expect(m.Status.Drifts).To(HaveLen(drifts))
 			g.Expect(m.Status.Drifts[0]).To(And(HaveField("Kind", kind), HaveField("Action", v1alpha1.DriftCorrected)))
 		})
-		// While the Deployment is on its way, the phases behind it are not looked at, and the status
+		// While the Deployment progresses, the phases after it are not reconciled, and the status
 		// does not know of their children.
 		w.complete("tools")
 	}

@@ -182,7 +182,7 @@ func TestRevertsAndPrunesOptionalChildren(t *testing.T) {
 		w.Expect(server.Status.Drifts[0].Field).To(HavePrefix(o.field))
 		w.Expect(server.Status.Drifts[0].Action).To(Equal(v1alpha1.DriftCorrected))
 
-		// When somebody deletes the child, it is made anew.
+		// A deleted child is recreated.
 		before := harness.Read(w, name, o.child())
 		w.Expect(api.Delete(w.Ctx, before)).To(Succeed())
 		harness.Eventually(w, name, o.child(), func(g Gomega, child client.Object) { g.Expect(child.GetUID()).NotTo(Equal(before.GetUID()), name) })
@@ -248,7 +248,7 @@ func TestCreatesDisruptionBudgetForSeveralPods(t *testing.T) {
 	w.Eventually(w.IsGone("tools", &policyv1.PodDisruptionBudget{})).Should(Succeed())
 }
 
-// TestScaling by hand goes through the MCPServer, and by somebody else's autoscaler too.
+// TestScaling by hand or by another autoscaler goes through the MCPServer.
 func TestScaling(t *testing.T) {
 	w := newManagedFixture(t)
 	server := w.createReady("tools", unasked, replicas(1))
