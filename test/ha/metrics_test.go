@@ -32,8 +32,8 @@ import (
 // scraped is a pair of replicas whose metrics are served, and who may read them.
 type scraped struct {
 	Gomega
-	t                *testing.T
-	leader, standby  string // addresses
+	t               *testing.T
+	leader, standby string // addresses
 	reader, unbound string // tokens
 }
 

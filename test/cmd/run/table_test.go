@@ -30,7 +30,7 @@ status:
   - {type: Ready, status: "True", reason: Ready, message: "all is well", observedGeneration: 2}
 `
 
-func TestRowShowsTheReadyCondition(t *testing.T) {
+func TestARowShowsTheReadyCondition(t *testing.T) {
 	g := NewWithT(t)
 	r := rowOf(object(t, ready))
 	g.Expect(r).To(Equal(row{
@@ -39,7 +39,7 @@ func TestRowShowsTheReadyCondition(t *testing.T) {
 	}))
 }
 
-func TestCountsObjectsReadyForTheirCurrentSpec(t *testing.T) {
+func TestOnlyWhatIsReadyForItsCurrentSpecCounts(t *testing.T) {
 	for name, test := range map[string]struct {
 		text string
 		all  bool
@@ -56,7 +56,7 @@ func TestCountsObjectsReadyForTheirCurrentSpec(t *testing.T) {
 	NewWithT(t).Expect(allReady(nil)).To(BeFalse(), "nothing is not everything")
 }
 
-func TestTableIsCutAtTheTerminalsWidth(t *testing.T) {
+func TestTheTableIsCutAtTheTerminalsWidth(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1000, 0)
 	lines := render([]row{{kind: "AppService", namespace: "default", name: "web", ready: "False", message: "first\nsecond", created: now.Add(-90 * time.Second)}}, now, 0)
@@ -69,7 +69,7 @@ func TestTableIsCutAtTheTerminalsWidth(t *testing.T) {
 	}
 }
 
-func TestWritesOnlyChangesWithoutATerminal(t *testing.T) {
+func TestAwayFromATerminalOnlyChangesAreWritten(t *testing.T) {
 	g := NewWithT(t)
 	var out bytes.Buffer
 	d := &display{out: &out}
@@ -86,7 +86,7 @@ func TestWritesOnlyChangesWithoutATerminal(t *testing.T) {
 	g.Expect(out.String()).To(ContainSubstring("default/web"))
 }
 
-func TestTableIsRedrawnInPlaceOnATerminal(t *testing.T) {
+func TestOnATerminalTheTableIsRedrawnInPlace(t *testing.T) {
 	g := NewWithT(t)
 	var out bytes.Buffer
 	d := &display{out: &out, terminal: true, width: func() int { return 80 }}
@@ -102,7 +102,7 @@ func TestTableIsRedrawnInPlaceOnATerminal(t *testing.T) {
 	g.Expect(out.String()).To(HavePrefix("\x1b[2A\r\x1b[J"))
 }
 
-func TestSuggestsAnObjectThatCanBeScaled(t *testing.T) {
+func TestTheSuggestionIsOneThatCanBeScaled(t *testing.T) {
 	g := NewWithT(t)
 	autoscaled := object(t, "kind: AppService\nmetadata: {name: shop, generation: 1}")
 	fixed := object(t, "kind: AppService\nmetadata: {name: web, generation: 1}")
@@ -114,7 +114,7 @@ func TestSuggestsAnObjectThatCanBeScaled(t *testing.T) {
 	g.Expect(hints("kubectl", "config", "log", &fixed)).To(ContainSubstring("delete service web"))
 }
 
-func TestWrongFlagsAreNamed(t *testing.T) {
+func TestWrongFlagsSayWhatIsWrong(t *testing.T) {
 	g := NewWithT(t)
 	_, err := parse([]string{"-nodes", "0"})
 	g.Expect(err).To(MatchError(ContainSubstring("-nodes is 0")))
