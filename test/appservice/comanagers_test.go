@@ -14,10 +14,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// resync is how often the manager of a test looks at everything although nothing has changed.
+// resync is how often the manager of a test reconciles everything although nothing has changed.
 const resync = time.Second
 
-// newResyncingFixture is a world whose manager looks at everything all the time.
+// newResyncingFixture has a manager that reconciles everything all the time.
 func newResyncingFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
@@ -28,26 +28,26 @@ func newResyncingFixture(t *testing.T) *fixture {
 	return w
 }
 
-// looks returns when the manager has looked at the Deployment of an AppService and found nothing
+// checked returns when the manager has checked the Deployment of an AppService and found nothing
 // to do, so many times from now on.
-func (w *fixture) looks(name string, times int) {
+func (w *fixture) checked(name string, times int) {
 	w.T.Helper()
-	w.looksAfter(name, times, func() {})
+	w.checkedAfter(name, times, func() {})
 }
 
-// looksAfter is looks from something on that makes the manager look.
-func (w *fixture) looksAfter(name string, times int, act func()) {
+// checkedAfter is the same after something that triggers a reconcile.
+func (w *fixture) checkedAfter(name string, times int, act func()) {
 	w.T.Helper()
 	m := w.Managers[len(w.Managers)-1]
 	look := func() int { return m.Checks("AppService", name, "Deployment") }
 	before := look()
 	act()
-	w.Eventually(look).Should(BeNumerically(">=", before+times), "looks at %s", name)
+	w.Eventually(look).Should(BeNumerically(">=", before+times), "checks of %s", name)
 }
 
-// TestCoWritersLiveInPeace lets others write what is theirs into children. All of it survives
+// TestKeepsFieldsOfOtherManagers lets other managers write fields of their own into children. All of it survives
 // every reconcile, none of it is drift, and nobody is made to write again.
-func TestCoWritersLiveInPeace(t *testing.T) {
+func TestKeepsFieldsOfOtherManagers(t *testing.T) {
 	shared := newResyncingFixture(t)
 	cases := map[string]struct {
 		edits []edit
@@ -142,13 +142,13 @@ func TestCoWritersLiveInPeace(t *testing.T) {
 			edits := append([]edit{config("A", "1"), env(corev1.EnvVar{Name: "MODE", Value: "fast"})}, c.edits...)
 			w.createReady(name, edits...)
 
-			// When another writes what is theirs
+			// When another manager writes its fields
 			c.write(w, name)
 
 			// Then it stays, however often the manager looks,
 			w.Eventually(func(g Gomega) { c.stays(w, g, name) }).Should(Succeed())
 			w.ready(name)
-			w.looks(name, 3)
+			w.checked(name, 3)
 			c.stays(w, w, name)
 
 			// through a change of the spec,
@@ -172,7 +172,7 @@ func with(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-func TestAForcedResyncWritesNothing(t *testing.T) {
+func TestResyncWritesNothing(t *testing.T) {
 	w := newResyncingFixture(t)
 	names := []string{"one", "two", "three"}
 	for _, name := range names {
@@ -185,7 +185,7 @@ func TestAForcedResyncWritesNothing(t *testing.T) {
 
 	mark := w.Settled()
 	for _, name := range names {
-		w.looks(name, 3)
+		w.checked(name, 3)
 	}
 
 	requests := w.Requests(mark)

@@ -35,7 +35,7 @@ func (w *fixture) left(name string) []string {
 	return left
 }
 
-func TestDeletionTearsDownInReverseAndIsCompleteWhenItReturns(t *testing.T) {
+func TestDeletionTearsDownInReverseOrder(t *testing.T) {
 	w := newManagedFixture(t)
 	first := w.createReady("web", everything)
 	w.scalesNoMore("web")
@@ -67,12 +67,12 @@ func TestDeletionTearsDownInReverseAndIsCompleteWhenItReturns(t *testing.T) {
 	w.Expect(conditions(second)).To(HaveKeyWithValue("IngressReady", "True NotConfigured"))
 }
 
-func TestWhileItIsTornDownTheStatusSaysOnWhatItWaits(t *testing.T) {
+func TestStatusReportsWhatTheTeardownWaitsFor(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", everything)
 	harness.Update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "team.test/keep") })
 
-	// When a finalizer of somebody else's holds the Deployment
+	// When another manager's finalizer holds the Deployment
 	w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1alpha1.AppService{}))).To(Succeed())
 
 	app := w.shows("web", "DeploymentReady", "False Terminating", Equal("waiting for Deployment web to be gone"))
@@ -100,7 +100,7 @@ func TestWhileItIsTornDownTheStatusSaysOnWhatItWaits(t *testing.T) {
 	w.Expect(w.left("web")).To(BeEmpty())
 }
 
-func TestDeletionWhileItIsMade(t *testing.T) {
+func TestDeletionDuringCreation(t *testing.T) {
 	shared := newManagedFixture(t)
 	cases := map[string][]edit{
 		"at-once":         {everything},
@@ -127,7 +127,7 @@ func TestDeletionWhileItIsMade(t *testing.T) {
 	}
 }
 
-func TestAnOrphaningDeletionKeepsTheChildren(t *testing.T) {
+func TestOrphaningDeletionKeepsChildren(t *testing.T) {
 	w := newManagedFixture(t)
 	app := w.createReady("web", config("A", "1"))
 	pods := w.podUIDs("web")
@@ -148,7 +148,7 @@ func TestAnOrphaningDeletionKeepsTheChildren(t *testing.T) {
 	w.Expect(w.podUIDs("web")).To(ConsistOf(pods))
 }
 
-func TestAForegroundDeletionIsCompleteToo(t *testing.T) {
+func TestForegroundDeletionIsComplete(t *testing.T) {
 	w := newManagedFixture(t)
 	app := w.createReady("web", everything)
 
@@ -158,8 +158,8 @@ func TestAForegroundDeletionIsCompleteToo(t *testing.T) {
 	w.Expect(w.left("web")).To(BeEmpty())
 }
 
-// TestOurFinalizerGoesWhoeverPutItThere: a restored backup or a copied manifest brings it along.
-func TestOurFinalizerGoesWhoeverPutItThere(t *testing.T) {
+// TestRemovesFinalizerWhoeverAddedIt: a restored backup or a copied manifest brings it along.
+func TestRemovesFinalizerWhoeverAddedIt(t *testing.T) {
 	w := newManagedFixture(t)
 	a := w.app("web")
 	a.Finalizers = []string{"fixpoint.dev/teardown", "backup.test/hold"}
@@ -168,7 +168,7 @@ func TestOurFinalizerGoesWhoeverPutItThere(t *testing.T) {
 
 	w.Expect(api.Delete(w.Ctx, a)).To(Succeed())
 
-	// Somebody else's finalizer is theirs.
+	// The finalizers of others stay.
 	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
 		g.Expect(a.Finalizers).To(ConsistOf("backup.test/hold"))
 	})
@@ -188,7 +188,7 @@ func TestDeletionWhileSuspended(t *testing.T) {
 	w.Expect(w.left("web")).To(BeEmpty())
 }
 
-func TestStrangersOfTheSameNameAreNotTornDown(t *testing.T) {
+func TestTeardownKeepsUnmanagedObjectsOfTheSameName(t *testing.T) {
 	w := newManagedFixture(t)
 	w.Expect(api.Create(w.Ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "web"}})).To(Succeed())
 	app := w.createReady("web") // without config it needs no ConfigMap
@@ -200,7 +200,7 @@ func TestStrangersOfTheSameNameAreNotTornDown(t *testing.T) {
 	w.Expect(strings.Join(w.left("web"), " ")).To(Equal("ConfigMap"))
 }
 
-func TestANamespaceWithAppServicesGoes(t *testing.T) {
+func TestNamespaceWithAppServicesCanBeDeleted(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", everything)
 	w.create("stuck", withImage(cluster.ImagePullFails))

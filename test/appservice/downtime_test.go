@@ -33,9 +33,9 @@ func (w *fixture) versions(names []string) map[string]string {
 	return versions
 }
 
-// TestARestartWritesNothing is not parallel: its managers watch all namespaces, with all
-// controllers, as they do unless somebody asks for less.
-func TestARestartWritesNothing(t *testing.T) {
+// TestManagerRestartWritesNothing is not parallel: its managers watch all namespaces, with all
+// controllers, as they do by default.
+func TestManagerRestartWritesNothing(t *testing.T) {
 	w := newFixture(t)
 	everywhere := shared.Config(harness.ManagerUser)
 	first := w.StartManager(everywhere, controllers.Options{})
@@ -77,7 +77,7 @@ func TestARestartWritesNothing(t *testing.T) {
 	w.Expect(w.versions(names)).To(Equal(before))
 }
 
-func TestWhatHappensWhileTheManagerIsDownIsMadeGood(t *testing.T) {
+func TestReconcilesChangesMadeWhileTheManagerWasDown(t *testing.T) {
 	w := newManagedFixture(t)
 	for _, name := range []string{"changed", "deleted", "drifted", "bereft", "created"} {
 		if name != "created" {
@@ -118,8 +118,8 @@ func TestWhatHappensWhileTheManagerIsDownIsMadeGood(t *testing.T) {
 	harness.Read(w, "bereft", &corev1.Service{})
 }
 
-// TestADriftAndAChangeOfTheSpecTogetherAreToldApart: both have happened when the manager looks.
-func TestADriftAndAChangeOfTheSpecTogetherAreToldApart(t *testing.T) {
+// TestDistinguishesDriftFromSpecChange: both have happened when the manager looks.
+func TestDistinguishesDriftFromSpecChange(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", replicas(3))
 	w.Settled()

@@ -24,7 +24,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// substance is what of an object somebody declared: what is left without the bookkeeping.
+// substance is what an object declares: what is left without the bookkeeping.
 func substance(w *fixture, object client.Object) map[string]any {
 	w.T.Helper()
 	raw, err := json.Marshal(object)
@@ -60,9 +60,9 @@ type driftCase struct {
 	want []v1alpha1.AppServiceDrift
 }
 
-// TestDriftIsCorrectedAndTold changes children as other clients do. Each change is put back, and
+// TestRevertsDriftAndReportsIt changes children as other clients do. Each change is reverted, and
 // stands in the status and in an Event with who made it and what it was.
-func TestDriftIsCorrectedAndTold(t *testing.T) {
+func TestRevertsDriftAndReportsIt(t *testing.T) {
 	cases := map[string]driftCase{
 		"scaled": {
 			manager: "kubectl",
@@ -208,7 +208,7 @@ func told(d v1alpha1.AppServiceDrift) string {
 	return fmt.Sprintf("Warning DriftCorrected %s %s: %s; put back", d.Kind, d.Name, what)
 }
 
-func TestAnOwnerReferenceThatIsRemovedComesBack(t *testing.T) {
+func TestRestoresRemovedOwnerReference(t *testing.T) {
 	w := newManagedFixture(t)
 	app := w.createReady("web", everything)
 
@@ -228,9 +228,9 @@ func TestAnOwnerReferenceThatIsRemovedComesBack(t *testing.T) {
 	w.ready("web")
 }
 
-// TestADeletedChildIsMadeAnewAndTold deletes every child, as kubectl does by default and as it does
+// TestRecreatesDeletedChild deletes every child, as kubectl does by default and as it does
 // with --cascade=foreground.
-func TestADeletedChildIsMadeAnewAndTold(t *testing.T) {
+func TestRecreatesDeletedChild(t *testing.T) {
 	shared := newManagedFixture(t)
 	for kind, newObject := range childKinds {
 		for _, how := range []string{"Background", "Foreground"} {
@@ -258,7 +258,7 @@ func TestADeletedChildIsMadeAnewAndTold(t *testing.T) {
 	}
 }
 
-func TestTheStatusKeepsTheLastTenDriftsNewestFirst(t *testing.T) {
+func TestStatusKeepsTheLastTenDrifts(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web")
 
@@ -276,7 +276,7 @@ func TestTheStatusKeepsTheLastTenDriftsNewestFirst(t *testing.T) {
 	w.Expect(drifts[9].To).To(Equal("5"))
 }
 
-func TestAStatusEditedByHandIsPutRight(t *testing.T) {
+func TestRevertsStatusEditedByHand(t *testing.T) {
 	w := newManagedFixture(t)
 	before := w.createReady("web")
 	w.Settled()

@@ -18,8 +18,8 @@ import (
 // drifted is the Event that drift policy Report gives, once.
 const drifted = "Warning Drifted Drifted is True: "
 
-// TestReportedDriftStandsUntilItIsGone shows the drift policy Report.
-func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
+// TestReportedDriftRemainsUntilResolved shows the drift policy Report.
+func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 	shared := newResyncingFixture(t)
 	// ends are the ways in which a drift can go.
 	ends := map[string]struct {
@@ -47,7 +47,7 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 			w := shared.sub(t, name)
 			w.createReady(name, drift(v1alpha1.DriftReport), config("A", "1"))
 
-			// When somebody changes the image
+			// When another manager changes the image
 			harness.Update(w, "kubectl-set", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
 
 			// Then it is told,
@@ -97,7 +97,7 @@ func TestReportedDriftStandsUntilItIsGone(t *testing.T) {
 			w.Eventually(func() []string { return w.events(name) }).Should(ContainElement("Normal DriftedOver Drifted is over"))
 			w.Expect(filter(w.events(name), drifted)).To(HaveLen(1), "one Event for as long as the drift stood")
 
-			// From then on the field is ours again.
+			// From then on the field is managed again.
 			w.changeReady(name, withImage("registry.test/shop:3"))
 			w.Expect(container(w, name).Image).To(Equal("registry.test/shop:3"))
 		})
@@ -110,7 +110,7 @@ func (w *fixture) judged(name string, times int) {
 	w.T.Helper()
 	m := w.Managers[len(w.Managers)-1]
 	before := m.Checks("AppService", name, "Service")
-	w.Eventually(func() int { return m.Checks("AppService", name, "Service") }).Should(BeNumerically(">=", before+times), "looks at %s", name)
+	w.Eventually(func() int { return m.Checks("AppService", name, "Service") }).Should(BeNumerically(">=", before+times), "checks of %s", name)
 }
 
 func filter(texts []string, prefix string) []string {
@@ -123,7 +123,7 @@ func filter(texts []string, prefix string) []string {
 	return kept
 }
 
-func TestUnderReportAMissingChildIsMadeAnewEvenSo(t *testing.T) {
+func TestReportPolicyRecreatesDeletedChild(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", drift(v1alpha1.DriftReport), everything)
 
@@ -139,7 +139,7 @@ func TestUnderReportAMissingChildIsMadeAnewEvenSo(t *testing.T) {
 	}
 }
 
-func TestADriftThatIsReportedStandsWhileAnEarlierPhaseGates(t *testing.T) {
+func TestReportedDriftRemainsWhileAnEarlierPhaseBlocks(t *testing.T) {
 	w := newResyncingFixture(t)
 	w.createReady("web", drift(v1alpha1.DriftReport), budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
 	harness.Update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {

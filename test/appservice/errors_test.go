@@ -19,19 +19,19 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// tenSeconds is what a manager may ask in ten seconds about one AppService in trouble: retries
-// that back off, and a look at the pods from time to time.
+// tenSeconds is how many requests a manager may send in ten seconds about one AppService that
+// fails: retries that back off, and a read of the pods from time to time.
 const tenSeconds = 6
 
-// TestTroubleIsToldAndGoesAway: each case brings an AppService into trouble. The condition says
-// what is wrong and what to do; while it lasts the manager does not run hot; and when the world is
-// put right the AppService becomes Ready by itself, without a change of its spec.
-func TestTroubleIsToldAndGoesAway(t *testing.T) {
+// TestReportsErrorsAndRecovers: each case makes an AppService fail. The condition says
+// what is wrong and what to do; while it lasts the manager does not run hot; and when the cause is
+// removed the AppService becomes Ready by itself, without a change of its spec.
+func TestReportsErrorsAndRecovers(t *testing.T) {
 	cases := map[string]struct {
 		edits []edit
-		// given is what there is beforehand, and mend takes it out of the way.
+		// given is what exists beforehand, and fix removes it.
 		given func(w *fixture)
-		mend  func(w *fixture)
+		fix   func(w *fixture)
 		// condition, state and message are what is told.
 		condition, state string
 		message          types.GomegaMatcher
@@ -43,7 +43,7 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 			given: func(w *fixture) {
 				w.Expect(api.Create(w.Ctx, foreignDeployment(w.Namespace, "web", map[string]string{"app": "theirs"}))).To(Succeed())
 			},
-			mend:      func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
+			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False NotOwned",
 			message: And(MatchRegexp("^Deployment .*web: "), ContainSubstring("delete or rename it, or set the adoption policy to IfUnowned")),
 			stalled: true, phase: v1alpha1.AppServiceFailed,
@@ -61,7 +61,7 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 				}
 				w.Expect(api.Create(w.Ctx, service)).To(Succeed())
 			},
-			mend:      func(w *fixture) { w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &corev1.Service{}))).To(Succeed()) },
+			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &corev1.Service{}))).To(Succeed()) },
 			condition: "ServiceReady", state: "False OwnedByAnother",
 			message: And(MatchRegexp("^Service .*web: "), ContainSubstring("controlled by ConfigMap boss"), ContainSubstring("rename one of the two")),
 			stalled: true, phase: v1alpha1.AppServiceFailed,
@@ -71,14 +71,14 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 			given: func(w *fixture) {
 				w.Expect(api.Create(w.Ctx, foreignDeployment(w.Namespace, "web", map[string]string{"app": "theirs"}))).To(Succeed())
 			},
-			mend:      func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
+			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False ImmutableField",
 			message: And(ContainSubstring("spec.selector"), ContainSubstring("delete the object so that it is made anew")),
 			stalled: true, phase: v1alpha1.AppServiceFailed,
 		},
 		"a quota refuses pods": {
 			given: func(w *fixture) { w.quota(corev1.ResourcePods, "1") },
-			mend: func(w *fixture) {
+			fix: func(w *fixture) {
 				harness.Update(w, "admin", "quota", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
 					q.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
 				})
@@ -90,7 +90,7 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 		},
 		"a quota refuses Services": {
 			given: func(w *fixture) { w.quota("count/services", "0") },
-			mend: func(w *fixture) {
+			fix: func(w *fixture) {
 				harness.Update(w, "admin", "quota", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
 					q.Spec.Hard = corev1.ResourceList{"count/services": resource.MustParse("10")}
 				})
@@ -103,7 +103,7 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 		"the ingress class is missing": {
 			edits: []edit{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To("later")})},
 			given: func(*fixture) {},
-			mend: func(w *fixture) {
+			fix: func(w *fixture) {
 				class := newIngressClass("later")
 				w.Expect(api.Create(w.Ctx, class)).To(Succeed())
 				w.T.Cleanup(func() { _ = api.Delete(w.Ctx, class) })
@@ -114,7 +114,7 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 		},
 		"a policy denies the Deployment": {
 			given:     func(w *fixture) { w.deny("deployments", "apps", "web") },
-			mend:      func(w *fixture) { w.allow() },
+			fix:       func(w *fixture) { w.allow() },
 			condition: "DeploymentReady", state: "False AdmissionDenied",
 			message: ContainSubstring("no Deployment named web today"),
 			phase:   v1alpha1.AppServiceProvisioning,
@@ -151,7 +151,7 @@ func TestTroubleIsToldAndGoesAway(t *testing.T) {
 			}
 
 			// and it goes on by itself.
-			c.mend(w)
+			c.fix(w)
 			app = w.ready("web")
 			w.Expect(conditions(app)).NotTo(HaveKey("Stalled"))
 			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
@@ -214,9 +214,9 @@ func (w *fixture) allow() {
 	w.Expect(api.Delete(w.Ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}})).To(Succeed())
 }
 
-// TestPodsThatDoNotBecomeReadyAreExplained: the rollout stalls after its deadline, the condition
+// TestExplainsPodsThatDoNotBecomeReady: the rollout stalls after its deadline, the condition
 // says why, and a change of the image is all that is needed.
-func TestPodsThatDoNotBecomeReadyAreExplained(t *testing.T) {
+func TestExplainsPodsThatDoNotBecomeReady(t *testing.T) {
 	cases := map[string]struct {
 		image string
 		// early is what is told before the deadline, and why what is told in any case.
@@ -241,7 +241,7 @@ func TestPodsThatDoNotBecomeReadyAreExplained(t *testing.T) {
 			w := newManagedFixture(t)
 			w.create("web", withImage(c.image), deadline(15))
 
-			// First it is only on its way,
+			// First it is only progressing,
 			app := w.shows("web", "DeploymentReady", c.early, c.why)
 			w.Expect(conditions(app)).To(HaveKey("Reconciling"))
 			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceProvisioning))
@@ -262,7 +262,7 @@ func TestPodsThatDoNotBecomeReadyAreExplained(t *testing.T) {
 	}
 }
 
-func TestAFailedUpdateKeepsServingAndSaysSo(t *testing.T) {
+func TestFailedUpdateKeepsServing(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", replicas(3), deadline(10))
 
@@ -273,7 +273,7 @@ func TestAFailedUpdateKeepsServingAndSaysSo(t *testing.T) {
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(3), "the pods of the version before")
 }
 
-func TestUnschedulablePodsAreExplained(t *testing.T) {
+func TestExplainsUnschedulablePods(t *testing.T) {
 	w := newManagedFixture(t)
 
 	w.create("web", func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{"disk": "none-has-it"} })
@@ -281,7 +281,7 @@ func TestUnschedulablePodsAreExplained(t *testing.T) {
 	w.shows("web", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods cannot be scheduled"), ContainSubstring("relax the scheduling constraints")))
 }
 
-func TestWhatTheAPIServerRefusesIsInvalid(t *testing.T) {
+func TestReportsRefusedFieldAsInvalid(t *testing.T) {
 	w := newManagedFixture(t)
 
 	// The schema of AppService does not know what makes the name of a variable.
@@ -293,8 +293,8 @@ func TestWhatTheAPIServerRefusesIsInvalid(t *testing.T) {
 	w.changeReady("web", env())
 }
 
-// TestTheDefaultIngressClass is not parallel: a default class is there for the whole cluster.
-func TestTheDefaultIngressClass(t *testing.T) {
+// TestUsesDefaultIngressClass is not parallel: a default class is there for the whole cluster.
+func TestUsesDefaultIngressClass(t *testing.T) {
 	w := newFixture(t)
 	w.startManager()
 	w.create("web", ingress(&v1alpha1.AppServiceIngress{Host: "a.test"}))
@@ -312,7 +312,7 @@ func TestTheDefaultIngressClass(t *testing.T) {
 	w.ready("web")
 	w.Expect(harness.Read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal("default")))
 	mark := w.Settled()
-	w.looksAfter("web", 1, func() {
+	w.checkedAfter("web", 1, func() {
 		harness.Update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Labels = map[string]string{"look": "again"} })
 	})
 	w.Expect(w.Requests(mark).Writes()).To(BeEmpty())

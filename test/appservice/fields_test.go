@@ -350,7 +350,7 @@ func mustYAML(v any) []byte {
 	return text
 }
 
-func TestSuspendLeavesEverythingAsItIs(t *testing.T) {
+func TestSuspendChangesNothing(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", config("A", "1"))
 
@@ -374,7 +374,7 @@ func TestSuspendLeavesEverythingAsItIs(t *testing.T) {
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(5)))
 	w.Expect(container(w, "web").Image).To(Equal(image))
 
-	// and when it is resumed, all of it is put right, and told.
+	// and when it is resumed, all of it is reverted and reported.
 	w.change("web", suspend(false))
 	app = w.ready("web")
 	w.Expect(conditions(app)).NotTo(HaveKey("Suspended"))
@@ -384,10 +384,10 @@ func TestSuspendLeavesEverythingAsItIs(t *testing.T) {
 	w.Expect(app.Status.Drifts).To(ContainElement(And(HaveField("Manager", "kubectl"), HaveField("Field", ".spec.replicas"), HaveField("From", "2"), HaveField("To", "5"))))
 }
 
-func TestAdoptionIfUnownedTakesOverWhatNobodyOwns(t *testing.T) {
+func TestAdoptsUnownedObjectsIfUnowned(t *testing.T) {
 	w := newManagedFixture(t)
 
-	// Given a Deployment and a ConfigMap that somebody has made with kubectl
+	// Given a Deployment and a ConfigMap created with kubectl
 	deployment := foreignDeployment(w.Namespace, "web", map[string]string{"app.kubernetes.io/name": "web"})
 	deployment.Annotations = map[string]string{"team": "shop"}
 	w.Expect(w.As("kubectl-create").Create(w.Ctx, deployment)).To(Succeed())
@@ -412,7 +412,7 @@ func TestAdoptionIfUnownedTakesOverWhatNobodyOwns(t *testing.T) {
 	configMap := harness.Read(w, "web", &corev1.ConfigMap{})
 	w.Expect(configMap).To(beOwnedBy(app))
 	w.Expect(configMap.Data).To(Equal(map[string]string{"A": "1", "THEIRS": "x"}))
-	w.Expect(app.Status.Drifts).To(BeEmpty(), "what was somebody else's has not drifted")
+	w.Expect(app.Status.Drifts).To(BeEmpty(), "fields of other managers have not drifted")
 
 	// And nothing is left half done: another look writes nothing.
 	mark := w.Settled()

@@ -24,8 +24,8 @@ func (w *fixture) writers(since cluster.Mark) map[string]int {
 	return writers
 }
 
-// TestOneOfTwoManagersWorksAndTheOtherTakesOver runs two managers that elect a leader.
-func TestOneOfTwoManagersWorksAndTheOtherTakesOver(t *testing.T) {
+// TestStandbyTakesOver runs two managers that elect a leader.
+func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	start := func(user string) *harness.Manager {
@@ -74,7 +74,7 @@ func TestOneOfTwoManagersWorksAndTheOtherTakesOver(t *testing.T) {
 	w.Expect(w.writers(mark)).To(And(HaveKey(harness.ManagerUser+"-two"), HaveLen(1)))
 }
 
-func TestAManagerKeepsToItsNamespaces(t *testing.T) {
+func TestManagerKeepsToItsNamespaces(t *testing.T) {
 	t.Parallel()
 	inside, alsoInside, outside := newFixture(t), newFixture(t), newFixture(t)
 	options := inside.options()
@@ -94,7 +94,7 @@ func TestAManagerKeepsToItsNamespaces(t *testing.T) {
 	outside.Expect(m.Log.Count(outside.Namespace)).To(BeZero())
 }
 
-func TestWrongOptionsFailClearly(t *testing.T) {
+func TestWrongOptionsAreNamed(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	cases := map[string]struct {
@@ -110,8 +110,8 @@ func TestWrongOptionsFailClearly(t *testing.T) {
 	}
 }
 
-// TestAManagerThatCannotStartStillStops: it has no rights, and so its caches never fill.
-func TestAManagerThatCannotStartStillStops(t *testing.T) {
+// TestManagerThatCannotStartStops: it has no rights, and so its caches never fill.
+func TestManagerThatCannotStartStops(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	const user = harness.ManagerUser + "-without-rights"

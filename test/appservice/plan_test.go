@@ -44,8 +44,8 @@ func (w *fixture) planner() *appservice.Engine {
 	return engine
 }
 
-// TestAPlanIsWhatThenHappens plans for a live AppService while no manager runs, and lets one run.
-func TestAPlanIsWhatThenHappens(t *testing.T) {
+// TestPlanMatchesWhatTheManagerDoes plans for a live AppService while no manager runs, and lets one run.
+func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	engine := w.planner()

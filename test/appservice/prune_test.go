@@ -19,7 +19,7 @@ import (
 // isNoWatch leaves out the watches, which the API server ends from time to time.
 func isNoWatch(r cluster.Request) bool { return r.Verb != "watch" }
 
-func TestTurningAnOptionOffPrunesItsChild(t *testing.T) {
+func TestPrunesChildOfDisabledOption(t *testing.T) {
 	shared := newManagedFixture(t)
 	cases := map[string]struct {
 		on, off edit
@@ -69,12 +69,12 @@ func TestTurningAnOptionOffPrunesItsChild(t *testing.T) {
 			// And on again, it is another object.
 			w.changeReady(name, c.on)
 			w.Expect(harness.Read(w, name, childKinds[c.kind]()).GetUID()).NotTo(Equal(child.GetUID()))
-			w.Expect(w.ready(name).Status.Drifts).To(BeEmpty(), "what is wanted anew was not deleted by anybody")
+			w.Expect(w.ready(name).Status.Drifts).To(BeEmpty(), "a child that is desired again is no drift")
 		})
 	}
 }
 
-func TestConfigIsPrunedWhenThePodsUseItNoMore(t *testing.T) {
+func TestPrunesConfigOncePodsNoLongerUseIt(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", config("A", "1"))
 	mark := w.Mark()
@@ -91,9 +91,9 @@ func TestConfigIsPrunedWhenThePodsUseItNoMore(t *testing.T) {
 	w.Expect(w.deployment("web").Spec.Template.Annotations).NotTo(HaveKey("fixpoint.dev/config-hash"))
 }
 
-// TestTheNumberOfPodsDoesNotFallAsItChangesHands turns replicas over to an autoscaler and takes
+// TestHandingReplicasOverNeverRemovesPods turns replicas over to an autoscaler and takes
 // them back, twice.
-func TestTheNumberOfPodsDoesNotFallAsItChangesHands(t *testing.T) {
+func TestHandingReplicasOverNeverRemovesPods(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", replicas(4))
 	versions := harness.Versions[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")

@@ -33,7 +33,7 @@ func (w *fixture) kubectl(args ...string) string {
 	return string(output)
 }
 
-func TestFromNothingToReady(t *testing.T) {
+func TestBecomesReady(t *testing.T) {
 	w := newManagedFixture(t)
 	versions := harness.Versions[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
 
@@ -106,7 +106,7 @@ func TestFromNothingToReady(t *testing.T) {
 	w.Expect(wide).To(ContainElements("Running", image))
 }
 
-func TestEventsTellOfTransitionsAndOfNothingElse(t *testing.T) {
+func TestEmitsEventsForTransitionsOnly(t *testing.T) {
 	w := newManagedFixture(t)
 
 	w.createReady("web", config("GREETING", "hello"))
@@ -209,7 +209,7 @@ rules:
 		HaveKeyWithValue("IngressReady", "True Ready")))
 }
 
-func TestAnAutoscalerWithoutMetricsSaysSoAndDoesNotKeepFromBeingReady(t *testing.T) {
+func TestAutoscalerWithoutMetricsIsReportedAndReady(t *testing.T) {
 	w := newManagedFixture(t)
 	versions := harness.Versions[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
 
@@ -231,7 +231,7 @@ func TestAnAutoscalerWithoutMetricsSaysSoAndDoesNotKeepFromBeingReady(t *testing
 	}
 }
 
-func TestAnAutoscalerThatIsTurnedOffByScalingToZeroIsTold(t *testing.T) {
+func TestReportsAutoscalerDisabledByScalingToZero(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", autoscaled(2, 4))
 

@@ -23,7 +23,7 @@ func (w *fixture) podUIDs(name string) []types.UID {
 	return uids
 }
 
-func TestAChangeOfConfigRollsThePodsOnce(t *testing.T) {
+func TestConfigChangeRollsPodsOnce(t *testing.T) {
 	for mode, mount := range map[string]string{"as variables": "", "as files": "/etc/shop"} {
 		t.Run(mode, func(t *testing.T) {
 			w := newManagedFixture(t)
@@ -51,7 +51,7 @@ func TestAChangeOfConfigRollsThePodsOnce(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
+func TestUnrelatedChangesDoNotRollPods(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", replicas(4), config("A", "1"))
 	before := w.podUIDs("web")
@@ -65,7 +65,7 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Replicas).To(BeEquivalentTo(2)) })
 	mark := w.Settled()
 	deployment := w.deployment("web") // its controller may have been late to say how many pods there are
-	w.looksAfter("web", 1, func() {
+	w.checkedAfter("web", 1, func() {
 		harness.Update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
 			a.Labels = with(a.Labels, "team", "shop")
 			a.Annotations = with(a.Annotations, "note", "mine")
@@ -85,7 +85,7 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 	w.Expect(w.replicaSets("web")).To(HaveLen(1))
 }
 
-func TestARollingUpdateNeverFallsBelowTheNumberThatIsAskedFor(t *testing.T) {
+func TestRollingUpdateKeepsTheDesiredNumberOfPods(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("web", replicas(3))
 	versions := harness.Versions[*appsv1.Deployment](w, &appsv1.DeploymentList{}, "web")

@@ -72,7 +72,7 @@ var cases = map[string]struct{ fires, rests []string }{
 	},
 	"FixpointReconcileErrors": {
 		fires: []string{reconciles("appservice", "3", "10")},
-		rests: []string{reconciles("appservice", "1", "10"), reconciles("somebody-elses", "10", "10"), reconciles("appservice", "0", "0")},
+		rests: []string{reconciles("appservice", "1", "10"), reconciles("another", "10", "10"), reconciles("appservice", "0", "0")},
 	},
 	"FixpointReconcilePanics": {
 		fires: []string{`controller_runtime_reconcile_panics_total{controller="mcpserver"} 0x10 1x100`},
@@ -98,7 +98,7 @@ var cases = map[string]struct{ fires, rests []string }{
 	"FixpointDriftFight": {
 		fires: []string{`fixpoint_phases_drifts_corrected_total{controller="appservice"} 0+6x120`},
 		rests: []string{`fixpoint_phases_drifts_corrected_total{controller="appservice"} 0+1x120`,
-			// somebody tries things out for a while
+			// a user experiments for a while
 			`fixpoint_phases_drifts_corrected_total{controller="appservice"} 0+6x10 60x100`},
 	},
 	"FixpointAPIServerErrors": {

@@ -24,8 +24,8 @@ import (
 
 const patience = 90 * time.Second
 
-// TestAReleaseLives installs, upgrades and uninstalls the chart as the helm command does, on a cluster.
-func TestAReleaseLives(t *testing.T) {
+// TestReleaseInstallsUpgradesAndUninstalls installs, upgrades and uninstalls the chart as the helm command does, on a cluster.
+func TestReleaseInstallsUpgradesAndUninstalls(t *testing.T) {
 	g := NewWithT(t)
 	g.SetDefaultEventuallyTimeout(patience)
 	ctx := context.Background()

@@ -150,7 +150,7 @@ func areEqual(g Gomega, chart, manifests map[string]*unstructured.Unstructured) 
 	g.Expect(got).To(BeEmpty(), "objects of the chart alone")
 }
 
-func TestDefaultValuesMakeWhatKustomizeMakes(t *testing.T) {
+func TestDefaultValuesRenderWhatKustomizeRenders(t *testing.T) {
 	g := NewWithT(t)
 	manifests := map[string]*unstructured.Unstructured{}
 	install, err := os.ReadFile(filepath.Join(root, "dist", "install.yaml"))
@@ -166,7 +166,7 @@ func TestDefaultValuesMakeWhatKustomizeMakes(t *testing.T) {
 	areEqual(g, objects, manifests)
 }
 
-func TestOptionsMakeWhatKustomizeMakes(t *testing.T) {
+func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 	for name, c := range map[string]struct {
 		values  string
 		folders kustomization
@@ -226,9 +226,9 @@ func TestWrongValuesAreNamed(t *testing.T) {
 	}
 }
 
-// TestTheSchemaHasEveryValue: a value that the schema did not know would be refused, and one that is
+// TestSchemaHasEveryValue: a value that the schema did not know would be refused, and one that is
 // in the schema alone would have no default and no documentation.
-func TestTheSchemaHasEveryValue(t *testing.T) {
+func TestSchemaHasEveryValue(t *testing.T) {
 	g := NewWithT(t)
 	content, err := os.ReadFile(filepath.Join(chartPath, "values.schema.json"))
 	g.Expect(err).NotTo(HaveOccurred())
@@ -298,8 +298,8 @@ func TestValuesReachTheDeployment(t *testing.T) {
 	}
 }
 
-// TestWhatIsOffIsNotThere.
-func TestWhatIsOffIsNotThere(t *testing.T) {
+// TestDisabledValuesRenderNothing.
+func TestDisabledValuesRenderNothing(t *testing.T) {
 	g := NewWithT(t)
 	kinds := func(text string) map[string]int {
 		objects, err := render(g, text)

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestThePinFollowsSourcesVersionsAndChecksums(t *testing.T) {
+func TestPinFollowsSourcesVersionsAndChecksums(t *testing.T) {
 	g := NewWithT(t)
 	source := t.TempDir()
 	write := func(name, content string) string {
@@ -35,7 +35,7 @@ func TestThePinFollowsSourcesVersionsAndChecksums(t *testing.T) {
 	g.Expect(pins[3]).To(HavePrefix(KubernetesVersion + "-"))
 }
 
-func TestTheBuildIsIndependentOfHowTheTestsAreBuilt(t *testing.T) {
+func TestBuildIsIndependentOfHowTestsAreBuilt(t *testing.T) {
 	g := NewWithT(t)
 	t.Setenv("GOFLAGS", "-race -mod=vendor")
 	t.Setenv("GOARCH", "mips")
@@ -45,7 +45,7 @@ func TestTheBuildIsIndependentOfHowTheTestsAreBuilt(t *testing.T) {
 	g.Expect(env).NotTo(ContainElement(ContainSubstring("-race")))
 }
 
-func TestTheBuildReportsHowFarItIsAndWhatItComplainsOf(t *testing.T) {
+func TestBuildReportsProgressAndErrors(t *testing.T) {
 	g := NewWithT(t)
 	var reported []string
 	b := &builder{bin: t.TempDir(), progress: func(line string) { reported = append(reported, line) }}

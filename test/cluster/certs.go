@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// A cluster lives for minutes; a day leaves room for one that is kept to look at.
+// A cluster lives for minutes; a day leaves room for one that is kept for inspection.
 const certificateLifetime = 24 * time.Hour
 
 // authority signs the certificates of one cluster.

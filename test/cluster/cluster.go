@@ -131,7 +131,7 @@ func (c *Cluster) Log(part Part) string { return c.dir.file(programOf[part] + ".
 func (c *Cluster) Audit() *Audit { return c.audit }
 
 // Ended is closed when the single part ends for whatever reason; nil, which blocks
-// for ever, for a part that was never started.
+// forever, for a part that was never started.
 func (c *Cluster) Ended(part Part) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

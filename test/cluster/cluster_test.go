@@ -176,7 +176,7 @@ func TestUsersAreKnownByNameAndGroup(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
-func TestAPartRestartsWithItsAddressAndData(t *testing.T) {
+func TestPartRestartsWithItsAddressAndData(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	c := start(t, Options{Audit: true})

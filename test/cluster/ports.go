@@ -61,7 +61,7 @@ func freePort() (*port, error) {
 	return nil, fmt.Errorf("finding a free port between %d and %d: none of 200 tried", firstPort, lastPort)
 }
 
-// listens tells whether somebody has the port already.
+// listens tells whether the port is in use.
 func listens(number int) bool {
 	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(number)))
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
 )
 
-// TestAManagerWithRightsInOneNamespace goes through everything with the rights that config/namespaced
+// TestManagerWithRightsInOneNamespace goes through everything with the rights that config/namespaced
 // gives, which are Roles of one namespace.
-func TestAManagerWithRightsInOneNamespace(t *testing.T) {
+func TestManagerWithRightsInOneNamespace(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	const place, elsewhere = "team-a", "team-b"
@@ -28,7 +28,7 @@ func TestAManagerWithRightsInOneNamespace(t *testing.T) {
 	w.apply(inNamespace(elsewhere, simpleApp))
 	w.adopt(place)
 	w.everything(place) // an Ingress among it, whose class nobody can look for
-	w.trouble(place)
+	w.failures(place)
 	w.driftTwice(place)
 	w.Expect(first.Stop()).To(Succeed())
 	m := w.startPod(w.withoutStreams(deploy.Pod{Program: w.program(), Namespace: place, Name: "two"}))

@@ -25,10 +25,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// TestTheManagerUsesAllItsRightsAndNoOthers goes once through everything that the controllers do, with
+// TestManagerUsesExactlyItsRights goes once through everything that the controllers do, with
 // the rights that config/default gives. The API server asks a recorder about each right, so that one
 // which nothing uses is found, as is one that is missing.
-func TestTheManagerUsesAllItsRightsAndNoOthers(t *testing.T) {
+func TestManagerUsesExactlyItsRights(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()
@@ -41,7 +41,7 @@ func TestTheManagerUsesAllItsRightsAndNoOthers(t *testing.T) {
 
 	w.adopt(place)
 	w.everything(place)
-	w.trouble(place)
+	w.failures(place)
 	w.driftTwice(place)
 	w.metricsAreForReaders(leader)
 	w.handOver(leader)
@@ -74,7 +74,7 @@ func TestEachControllerUsesTheRightsOfItsMarkers(t *testing.T) {
 
 	w.adopt(place)
 	w.everything(place)
-	w.trouble(place)
+	w.failures(place)
 	w.prune(place)
 	w.deleteAll(place)
 
@@ -108,7 +108,7 @@ func (w *fixture) installGatewayAPI() {
 	w.Expect(harness.InstallGatewayAPI(w.ctx, w.cluster)).To(Succeed())
 }
 
-// adopt takes over what somebody else has created, and lets its fields migrate.
+// adopt takes over objects that others created, and lets their fields migrate.
 func (w *fixture) adopt(place string) {
 	w.t.Helper()
 	w.run("-n", place, "create", "configmap", "found", "--from-literal=GREETING=hello")
@@ -269,8 +269,8 @@ func (w *fixture) everything(place string) {
 	}
 }
 
-// trouble has the reasons looked for.
-func (w *fixture) trouble(place string) {
+// failures make the controllers look up why something fails.
+func (w *fixture) failures(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(withIdentities)))
 	w.shows(storage(place, "by-secret"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
@@ -300,7 +300,7 @@ metadata: {name: status-refused}
 spec: {policyName: status-refused, validationActions: [Deny]}
 `
 
-// driftTwice lets the same be put back twice, of one version of the MCPServer: client-go's recorder
+// driftTwice has the same drift reverted twice, of one version of the MCPServer: client-go's recorder
 // then counts on in the Event that it has sent, which takes a right of its own.
 func (w *fixture) driftTwice(place string) {
 	w.t.Helper()
@@ -318,7 +318,7 @@ func (w *fixture) driftTwice(place string) {
 	declared := account.Labels[label]
 	w.Expect(declared).NotTo(BeEmpty())
 	for range 2 {
-		w.run("-n", place, "label", "serviceaccount", "tools", "--overwrite", label+"=somebody")
+		w.run("-n", place, "label", "serviceaccount", "tools", "--overwrite", label+"=edited")
 		w.Eventually(func(g Gomega) {
 			g.Expect(w.api.Get(w.ctx, key, account)).To(Succeed())
 			g.Expect(account.Labels).To(HaveKeyWithValue(label, declared))
@@ -337,12 +337,12 @@ func (w *fixture) metricsAreForReaders(m *deploy.Manager) {
 	w.t.Helper()
 	w.run("create", "namespace", "monitoring")
 	w.run("-n", "monitoring", "create", "serviceaccount", "prometheus")
-	w.run("-n", "monitoring", "create", "serviceaccount", "stranger")
+	w.run("-n", "monitoring", "create", "serviceaccount", "unbound")
 	w.run("create", "clusterrolebinding", "prometheus", "--clusterrole=fixpoint-metrics-reader", "--serviceaccount=monitoring:prometheus")
 
 	_, err := m.Scrape(w.ctx, "")
 	w.Expect(err).To(MatchError(deploy.StatusError(401)))
-	_, err = m.Scrape(w.ctx, w.token("monitoring", "stranger"))
+	_, err = m.Scrape(w.ctx, w.token("monitoring", "unbound"))
 	w.Expect(err).To(MatchError(deploy.StatusError(403)))
 	// The binding is known to the API server a moment later, and what it said before is kept for a while.
 	token := w.token("monitoring", "prometheus")
@@ -384,7 +384,7 @@ kind: MCPServer
 metadata: {name: routed}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
 `))
-	// A write for a spec that has just been edited takes a look at the object itself.
+	// A write for a spec that has just been edited reads the object itself.
 	w.run("-n", place, "patch", "securestorage", "invoices", "--type=merge", "-p", `{"spec":{"tags":{"team":"billing"}}}`)
 	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), storage(place, "invoices"))
 	pruned := func(owner *metav1.OwnerReference) bool {

@@ -128,7 +128,7 @@ spec:
 	return m
 }
 
-// isStuck waits until the namespace says that finalizers of ours keep it.
+// isStuck waits until the namespace says that finalizers of the manager keep it.
 func (w *fixture) isStuck(name string) {
 	w.t.Helper()
 	w.Eventually(func(g Gomega) {

@@ -98,7 +98,7 @@ func cutOff(up, down bool) func(*fleet, *replica) time.Time {
 	}
 }
 
-// taken waits until somebody else works, and returns its first write.
+// taken waits until another replica works, and returns its first write.
 func (f *fleet) taken(after time.Time, former ...*replica) act {
 	f.t.Helper()
 	var first act
@@ -177,12 +177,12 @@ func (f *fleet) eventuallyWorks() *replica {
 // killedWithAll takes all replicas at once. Those that come instead have to wait for the Lease as well.
 func killedWithAll(f *fleet, _ *replica) time.Time {
 	at := f.kill(f.replicas()...)
-	f.mend()
+	f.replaceEnded()
 	return at
 }
 
-// TestTheAPIServerRestarts takes the API server away, and with it all that a leader could prove.
-func TestTheAPIServerRestarts(t *testing.T) {
+// TestSurvivesRestartOfTheAPIServer takes the API server away, and with it all that a leader could prove.
+func TestSurvivesRestartOfTheAPIServer(t *testing.T) {
 	rounds := chosenRounds(t)
 	f := newFleet(t, chosenDurations(), managerProgram)
 	traffic := startTraffic(f, newSeed(t))

@@ -139,8 +139,8 @@ func (f *fleet) everyone() []*replica {
 	return slices.Clone(f.all)
 }
 
-// mend puts a new replica in the place of each that has ended, as a kubelet does.
-func (f *fleet) mend() {
+// replaceEnded starts a new replica for each that has ended, as a kubelet does.
+func (f *fleet) replaceEnded() {
 	f.t.Helper()
 	for _, r := range f.replicas() {
 		if r.process.Running() {
@@ -159,7 +159,7 @@ func (f *fleet) eventuallyWhole() *replica {
 	f.t.Helper()
 	var leader *replica
 	f.Eventually(func(g Gomega) {
-		f.mend()
+		f.replaceEnded()
 		for _, r := range f.replicas() {
 			g.Expect(r.isReady()).To(BeTrue(), "%s is not ready", r)
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // link is the way of one replica to the API server: a TCP connection that can be cut as a network is.
-// What a side has sent meanwhile arrives when the link is mended, as a kernel would send it again,
+// What a side has sent meanwhile arrives when the link is restored, as a kernel would send it again,
 // unless that side has reset the connection: then its kernel has thrown it away.
 type link struct {
 	listener net.Listener

@@ -32,9 +32,9 @@ import (
 // scraped is a pair of replicas whose metrics are served, and who may read them.
 type scraped struct {
 	Gomega
-	t                *testing.T
-	leader, standby  string // addresses
-	reader, stranger string // tokens
+	t               *testing.T
+	leader, standby string // addresses
+	reader, unbound string // tokens
 }
 
 func newScraped(t *testing.T, args ...string) *scraped {
@@ -43,7 +43,7 @@ func newScraped(t *testing.T, args ...string) *scraped {
 	ctx := context.Background()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "metrics-"}}
 	s.Expect(api.Create(ctx, namespace)).To(Succeed())
-	s.reader, s.stranger = s.token(ctx, namespace.Name, "reader"), s.token(ctx, namespace.Name, "stranger")
+	s.reader, s.unbound = s.token(ctx, namespace.Name, "reader"), s.token(ctx, namespace.Name, "unbound")
 	s.mayRead(ctx, namespace.Name, "reader")
 	endpoint := fakecloud.New(fakecloud.Options{}).StartHTTP()
 	t.Cleanup(endpoint.Close)
@@ -111,17 +111,17 @@ func ask(address, path, token string) (*http.Response, string, error) {
 	return response, string(body), err
 }
 
-func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
+func TestMetricsNeedPermission(t *testing.T) {
 	t.Parallel()
 	s := newScraped(t)
 	for replica, address := range map[string]string{"the leader": s.leader, "a standby": s.standby} {
 		response, _, err := scrape(address, "")
 		s.Expect(err).NotTo(HaveOccurred(), replica)
-		s.Expect(response.StatusCode).To(Equal(http.StatusUnauthorized), "%s, of somebody without a token", replica)
+		s.Expect(response.StatusCode).To(Equal(http.StatusUnauthorized), "%s, without a token", replica)
 
-		response, _, err = scrape(address, s.stranger)
+		response, _, err = scrape(address, s.unbound)
 		s.Expect(err).NotTo(HaveOccurred(), replica)
-		s.Expect(response.StatusCode).To(Equal(http.StatusForbidden), "%s, of somebody without the right", replica)
+		s.Expect(response.StatusCode).To(Equal(http.StatusForbidden), "%s, without the right", replica)
 
 		response, body, err := scrape(address, s.reader)
 		s.Expect(err).NotTo(HaveOccurred(), replica)
@@ -140,7 +140,7 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	s.Expect(response.StatusCode).To(Equal(http.StatusNotFound), "profiles are not served with the metrics")
 }
 
-func TestAMountedCertificateIsServedAndReadAgain(t *testing.T) {
+func TestServesMountedCertificateAndRereadsIt(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	mounted := t.TempDir()

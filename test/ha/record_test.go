@@ -82,7 +82,7 @@ func overlaps(acts []act) []act {
 	return late
 }
 
-// firstActAfter is the first act of somebody else than the replicas, after a moment.
+// firstActAfter is the first act of a replica other than the given ones, after a moment.
 func (f *fleet) firstActAfter(moment time.Time, except ...*replica) (act, bool) {
 	f.t.Helper()
 	for _, a := range f.acts() {

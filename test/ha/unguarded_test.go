@@ -24,8 +24,8 @@ const unguarded = "FIXPOINT_HA_UNGUARDED"
 
 func isUnguarded() bool { return os.Getenv(unguarded) != "" }
 
-// TestWithoutTheGuardLeadersOverlap shows that these tests would notice.
-func TestWithoutTheGuardLeadersOverlap(t *testing.T) {
+// TestWithoutGuardLeadersOverlap shows that these tests would notice.
+func TestWithoutGuardLeadersOverlap(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())

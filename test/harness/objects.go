@@ -26,7 +26,7 @@ func Read[T client.Object](in env, name string, into T) T {
 	return into
 }
 
-// Eventually waits until an object passes the check, and returns it.
+// Eventually waits until the check of an object succeeds, and returns it.
 func Eventually[T client.Object](in env, name string, empty T, check func(g gomega.Gomega, live T)) T {
 	e := in.environment()
 	e.T.Helper()

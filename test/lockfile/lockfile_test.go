@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestOneHasTheLock(t *testing.T) {
+func TestOnlyOneHoldsTheLock(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "a.lock")
 	first, err := New(path)
@@ -23,13 +23,13 @@ func TestOneHasTheLock(t *testing.T) {
 	g.Expect(second.Close()).To(Succeed())
 }
 
-func TestABadPathIsAnError(t *testing.T) {
+func TestBadPathIsAnError(t *testing.T) {
 	_, err := New(filepath.Join(t.TempDir(), "missing", "a.lock"))
 	NewWithT(t).Expect(err).To(MatchError(os.ErrNotExist))
 }
 
-// Sweepers remove every file that they can lock, while others make and hold theirs.
-func TestANewFileIsNeverSweptAway(t *testing.T) {
+// Sweepers remove every file that they can lock, while others create and hold them.
+func TestNewFileIsNeverRemovedAsUnlocked(t *testing.T) {
 	g := NewWithT(t)
 	folder := t.TempDir()
 	over := make(chan struct{})

@@ -58,7 +58,7 @@ func (w *fixture) crash(server string, code int32, message string) {
 	}).Should(Succeed())
 }
 
-func TestABadCommandStandsInTheCondition(t *testing.T) {
+func TestReportsCommandThatCannotStart(t *testing.T) {
 	w := newManagedFixture(t)
 	code, words := lastWords(w, "serve-tools", "--all")
 	w.Expect(code).To(BeEquivalentTo(127))

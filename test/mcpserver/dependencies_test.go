@@ -12,7 +12,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-func TestWhatIsMissingIsNamedAndWaitedFor(t *testing.T) {
+func TestWaitsForMissingDependencies(t *testing.T) {
 	w := newManagedFixture(t)
 	w.create("tools", unasked, fromSecrets("tokens"), func(s *v1alpha1.MCPServerSpec) {
 		s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
@@ -41,7 +41,7 @@ func TestWhatIsMissingIsNamedAndWaitedFor(t *testing.T) {
 	w.complete("tools")
 }
 
-func TestARotatedSecretRollsThePodsOnce(t *testing.T) {
+func TestRotatedSecretRollsPodsOnce(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createSecret("one", "k", "1")
 	w.createSecret("two", "k", "1")
@@ -73,13 +73,13 @@ func TestARotatedSecretRollsThePodsOnce(t *testing.T) {
 	w.Expect(w.podUIDs("tools")).NotTo(ContainElements(before))
 }
 
-func TestTheReaderOfSecretsReadsEachVersionOnce(t *testing.T) {
+func TestReadsEachVersionOfASecretOnce(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createSecret("one", "k", "1")
 	w.createReady("tools", unasked, fromSecrets("one"))
 	mark := w.Settled()
 	reads := w.Requests(w.Began).Verbs("get").Of("secrets")
-	w.Expect(len(reads)).To(BeNumerically("<=", 2), "%s", reads) // two passes may meet at the first look
+	w.Expect(len(reads)).To(BeNumerically("<=", 2), "%s", reads) // two reconciles may coincide at the first read
 
 	w.rotate("one", "k", "2")
 	w.Eventually(func() int { return len(w.replicaSets("tools")) }).Should(Equal(2))
@@ -90,7 +90,7 @@ func TestTheReaderOfSecretsReadsEachVersionOnce(t *testing.T) {
 	w.Expect(w.Requests(w.Began).Verbs("list", "watch").Of("secrets").Where(isOfManager)).NotTo(BeEmpty())
 }
 
-func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
+func TestUnrelatedChangesDoNotRollPods(t *testing.T) {
 	w := newManagedFixture(t)
 	inOrder := func(s *v1alpha1.MCPServerSpec) {
 		s.Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}}
@@ -126,9 +126,9 @@ func TestWhatDoesNotConcernThePodsLeavesThemAlone(t *testing.T) {
 	w.Expect(w.replicaSets("tools")).To(HaveLen(2))
 }
 
-// TestAnAccountThatIsTakenOutOfTheSpecIsLeft: the API server keeps the name in a second field, from
+// TestRemovesServiceAccountThatIsNoLongerDesired: the API server keeps the name in a second field, from
 // which it would come back.
-func TestAnAccountThatIsTakenOutOfTheSpecIsLeft(t *testing.T) {
+func TestRemovesServiceAccountThatIsNoLongerDesired(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", unasked, func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} })
 	w.Expect(w.deployment("tools").Spec.Template.Spec.ServiceAccountName).To(Equal("tools"))
@@ -139,7 +139,7 @@ func TestAnAccountThatIsTakenOutOfTheSpecIsLeft(t *testing.T) {
 	w.Eventually(w.IsGone("tools", &corev1.ServiceAccount{})).Should(Succeed())
 }
 
-func TestBadOverridesAreInvalidUntilTheyAreMended(t *testing.T) {
+func TestBadOverridesAreInvalidUntilCorrected(t *testing.T) {
 	w := newManagedFixture(t)
 	w.create("tools", unasked, overrides(`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`))
 	server := w.shows("tools", "DeploymentReady", "False Invalid", And(HavePrefix("spec.podOverrides is not a valid part of a pod template: "), HaveSuffix("; correct spec.podOverrides")))
@@ -159,7 +159,7 @@ func TestBadOverridesAreInvalidUntilTheyAreMended(t *testing.T) {
 	w.Expect(w.Requests(mark)).To(BeEmpty())
 }
 
-func TestANameThatIsTakenIsToldAndLeftAlone(t *testing.T) {
+func TestDoesNotTouchUnmanagedObjectOfTheSameName(t *testing.T) {
 	w := newManagedFixture(t)
 	taken := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "tools"}}
 	taken.Spec.Ports = []corev1.ServicePort{{Port: 1}}

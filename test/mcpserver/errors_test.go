@@ -14,7 +14,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-func TestWhyPodsDoNotStartStandsInTheCondition(t *testing.T) {
+func TestReportsWhyPodsDoNotStart(t *testing.T) {
 	w := newManagedFixture(t)
 	w.create("pulls", unasked, withImage(cluster.ImagePullFails))
 	w.create("crashes", unasked, withImage(cluster.ImageCrashes))
@@ -25,7 +25,7 @@ func TestWhyPodsDoNotStartStandsInTheCondition(t *testing.T) {
 		HavePrefix("Warning PodsFailing DeploymentReady is False: container server cannot pull image")))
 }
 
-func TestWhyPodsAreNotLetInStandsInTheCondition(t *testing.T) {
+func TestReportsWhyPodsAreRefused(t *testing.T) {
 	w := newManagedFixture(t)
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "small"}}
 	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
@@ -43,7 +43,7 @@ func TestWhyPodsAreNotLetInStandsInTheCondition(t *testing.T) {
 	w.shows("large", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods cannot be scheduled: "), ContainSubstring("Insufficient cpu")))
 }
 
-func TestARolloutThatFailsLeavesOldPodsServingAndSaysSo(t *testing.T) {
+func TestFailedRolloutLeavesOldPodsServing(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", often, replicas(2))
 	before := w.podUIDs("tools")
@@ -74,7 +74,7 @@ func TestARolloutThatFailsLeavesOldPodsServingAndSaysSo(t *testing.T) {
 	w.Expect(conditions(server)).NotTo(HaveKey("Stalled"))
 }
 
-func TestASecretThatGoesMissingTakesNothingDown(t *testing.T) {
+func TestDeletedSecretStopsNoPods(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createSecret("one", "k", "1")
 	w.createReady("tools", unasked, fromSecrets("one"))

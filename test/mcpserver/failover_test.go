@@ -19,8 +19,8 @@ func (w *fixture) leader() string {
 	return *lease.Spec.HolderIdentity
 }
 
-// TestAStandbyTakesTheProbingOver: it asks all servers, finds what was found before, and writes nothing.
-func TestAStandbyTakesTheProbingOver(t *testing.T) {
+// TestStandbyTakesOverProbing: it asks all servers, finds what was found before, and writes nothing.
+func TestStandbyTakesOverProbing(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	start := func() *harness.Manager {

@@ -83,9 +83,9 @@ func (w *fixture) answer(name string, status metav1.ConditionStatus, reason, mes
 	}).Should(Succeed())
 }
 
-// TestTheGatewayAPIComesAndGoes runs before the tests that run beside one another, because what it
+// TestGatewayAPIIsNoticedWhenInstalledAndRemoved runs before the tests that run beside one another, because what it
 // takes away is of the whole cluster.
-func TestTheGatewayAPIComesAndGoes(t *testing.T) {
+func TestGatewayAPIIsNoticedWhenInstalledAndRemoved(t *testing.T) {
 	w := newFixture(t)
 	w.removeGatewayAPI()
 
@@ -141,7 +141,7 @@ func TestTheGatewayAPIComesAndGoes(t *testing.T) {
 	w.Expect(w.IsGone("tools", &gatewayv1.HTTPRoute{})()).To(Succeed())
 }
 
-func TestARouteThroughAGateway(t *testing.T) {
+func TestRouteThroughGateway(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()

@@ -24,7 +24,7 @@ func another(t *testing.T, version string) *fakeServer {
 	return s
 }
 
-func TestReadyIsTheAnswerOfEveryPodThatTakesTraffic(t *testing.T) {
+func TestReadyNeedsAnAnswerOfEveryServingPod(t *testing.T) {
 	w, network := newNetworkedFixture(t)
 	w.createReady("tools", often, replicas(3))
 	bad := another(t, "1.2.3")
@@ -40,9 +40,9 @@ func TestReadyIsTheAnswerOfEveryPodThatTakesTraffic(t *testing.T) {
 	w.ready("tools")
 }
 
-// TestNewPodsHaveToAnswerForThemselves: what the pods of the earlier version have answered says
+// TestProbesNewPodsBeforeReady: what the pods of the earlier version have answered says
 // nothing about those of the new one.
-func TestNewPodsHaveToAnswerForThemselves(t *testing.T) {
+func TestProbesNewPodsBeforeReady(t *testing.T) {
 	for name, pods := range map[string]int32{"one pod": 1, "three pods": 3} {
 		t.Run(name, func(t *testing.T) {
 			w, network := newNetworkedFixture(t)
@@ -77,11 +77,11 @@ func TestNewPodsHaveToAnswerForThemselves(t *testing.T) {
 	}
 }
 
-// TestAServerThatStopsAnsweringLosesReadyWithinTwoIntervals, by the times that the server and the
+// TestServerThatStopsAnsweringLosesReadyWithinTwoIntervals, by the times that the server and the
 // watch have seen.
-func TestAServerThatStopsAnsweringLosesReadyWithinTwoIntervals(t *testing.T) {
+func TestServerThatStopsAnsweringLosesReadyWithinTwoIntervals(t *testing.T) {
 	const interval = 6 * time.Second
-	// What it takes to be told, on a machine that is busy with other tests: to look at the object, to
+	// What it takes to be told, on a machine that is busy with other tests: to read the object, to
 	// write its status, and to see that through a watch. The timer of the prober is late there too.
 	const told = 4 * time.Second
 	w := newManagedFixture(t)
@@ -108,8 +108,8 @@ func TestAServerThatStopsAnsweringLosesReadyWithinTwoIntervals(t *testing.T) {
 		HavePrefix("Warning ProtocolFailing Ready is False: Protocol: MCP handshake failed: the server responded with 500 Internal Server Error")))
 }
 
-// TestAServerThatHangsHoldsUpNobody: even a manager with a single worker goes on.
-func TestAServerThatHangsHoldsUpNobody(t *testing.T) {
+// TestHangingServerDoesNotDelayOthers: even a manager with a single worker goes on.
+func TestHangingServerDoesNotDelayOthers(t *testing.T) {
 	w, network := newNetworkedFixture(t, func(o *controllers.Options) { o.Concurrency = 1 })
 	hanging := another(t, "1.2.3")
 	hanging.hang()

@@ -14,7 +14,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-func TestARestartOfTheManagerWritesNothing(t *testing.T) {
+func TestManagerRestartWritesNothing(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	first := w.startManager()
@@ -68,7 +68,7 @@ func (w *fixture) versions(names []string) map[string]string {
 	return versions
 }
 
-func TestAForcedResyncAsksTheAPIServerNothing(t *testing.T) {
+func TestResyncSendsNoRequests(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	options := w.options()
@@ -94,7 +94,7 @@ func TestAForcedResyncAsksTheAPIServerNothing(t *testing.T) {
 	w.Expect(w.Requests(mark)).To(BeEmpty(), "at rest")
 }
 
-func TestOthersMayWriteWhatIsTheirs(t *testing.T) {
+func TestKeepsFieldsOfOtherManagers(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", unasked)
 	mark := w.Settled()
@@ -121,7 +121,7 @@ func TestOthersMayWriteWhatIsTheirs(t *testing.T) {
 	w.Expect(harness.Read(w, "tools", &v1alpha1.MCPServer{}).Status.Drifts).To(BeEmpty())
 }
 
-func TestDriftIsCorrectedAndTold(t *testing.T) {
+func TestRevertsDriftAndReportsIt(t *testing.T) {
 	deploy := func(change func(*corev1.Container)) func(*fixture, string) {
 		return func(w *fixture, name string) {
 			harness.Update(w, "kubectl-edit", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { change(&d.Spec.Template.Spec.Containers[0]) })
@@ -170,7 +170,7 @@ func TestDriftIsCorrectedAndTold(t *testing.T) {
 	}
 }
 
-func TestADeletedChildIsMadeAnewAndTold(t *testing.T) {
+func TestRecreatesDeletedChild(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", everything)
 	drifts := 0
@@ -183,7 +183,7 @@ func TestADeletedChildIsMadeAnewAndTold(t *testing.T) {
 			g.Expect(m.Status.Drifts).To(HaveLen(drifts))
 			g.Expect(m.Status.Drifts[0]).To(And(HaveField("Kind", kind), HaveField("Action", v1alpha1.DriftCorrected)))
 		})
-		// While the Deployment is on its way, the phases behind it are not looked at, and the status
+		// While the Deployment progresses, the phases after it are not reconciled, and the status
 		// does not know of their children.
 		w.complete("tools")
 	}

@@ -22,11 +22,11 @@ type network struct {
 	w  *fixture
 	mu sync.Mutex
 	// byImage and byPod are where connections to pods of an image, and to single pods, lead to. The
-	// others lead to the server of the world.
+	// others lead to the server of the fixture.
 	byImage, byPod map[string]*fakeServer
 }
 
-// newNetworkedFixture is a world whose manager asks each pod by its address.
+// newNetworkedFixture has a manager that probes each pod by its address.
 func newNetworkedFixture(t *testing.T, edits ...func(*controllers.Options)) (*fixture, *network) {
 	t.Helper()
 	t.Parallel()

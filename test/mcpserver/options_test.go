@@ -160,7 +160,7 @@ func everyOptionalChildHasACase(w *fixture, all map[string]option) {
 	w.Expect(covered).To(ConsistOf(optional), "the kinds with an option")
 }
 
-func TestOptionsAreCorrectedWhenTheyDriftAndPrunedWhenTheyAreOff(t *testing.T) {
+func TestRevertsAndPrunesOptionalChildren(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()
@@ -182,7 +182,7 @@ func TestOptionsAreCorrectedWhenTheyDriftAndPrunedWhenTheyAreOff(t *testing.T) {
 		w.Expect(server.Status.Drifts[0].Field).To(HavePrefix(o.field))
 		w.Expect(server.Status.Drifts[0].Action).To(Equal(v1alpha1.DriftCorrected))
 
-		// When somebody deletes the child, it is made anew.
+		// A deleted child is recreated.
 		before := harness.Read(w, name, o.child())
 		w.Expect(api.Delete(w.Ctx, before)).To(Succeed())
 		harness.Eventually(w, name, o.child(), func(g Gomega, child client.Object) { g.Expect(child.GetUID()).NotTo(Equal(before.GetUID()), name) })
@@ -197,7 +197,7 @@ func TestOptionsAreCorrectedWhenTheyDriftAndPrunedWhenTheyAreOff(t *testing.T) {
 	w.Expect(w.Requests(mark)).To(BeEmpty())
 }
 
-func TestTheAddressOutside(t *testing.T) {
+func TestReportsExternalEndpoint(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createIngressClass()
 	server := w.createReady("tools", unasked, options()["ingress"].on)
@@ -212,8 +212,8 @@ func TestTheAddressOutside(t *testing.T) {
 	w.Expect(server.Status.ExternalEndpoint).To(BeEmpty())
 }
 
-// TestTheManagerIsLetIn: whom the spec lets in does not include the manager, which asks.
-func TestTheManagerIsLetIn(t *testing.T) {
+// TestNetworkPolicyAdmitsTheManager: whom the spec lets in does not include the manager, which asks.
+func TestNetworkPolicyAdmitsTheManager(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	options := w.options()
@@ -232,14 +232,14 @@ func TestTheManagerIsLetIn(t *testing.T) {
 	w.Expect(harness.Read(w, "tools", &networkingv1.NetworkPolicy{}).Spec.Ingress[0].From).To(HaveLen(1))
 }
 
-func TestAManagerThatDoesNotKnowWhereItIsSaysSo(t *testing.T) {
+func TestReportsThatTheManagersNamespaceIsUnknown(t *testing.T) {
 	w := newManagedFixture(t)
 	server := w.createReady("tools", seldom, everybody)
 	w.Expect(messageOf(server, "NetworkPolicyReady")).To(ContainSubstring("the manager probes the pods but does not know its own namespace"))
 }
 
-// TestMoreThanOnePodHasADisruptionBudget that nobody asked for.
-func TestMoreThanOnePodHasADisruptionBudget(t *testing.T) {
+// TestCreatesDisruptionBudgetForSeveralPods that nobody asked for.
+func TestCreatesDisruptionBudgetForSeveralPods(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", unasked, replicas(2))
 	w.Expect(harness.Read(w, "tools", &policyv1.PodDisruptionBudget{}).Spec.MaxUnavailable.IntValue()).To(Equal(1))
@@ -248,7 +248,7 @@ func TestMoreThanOnePodHasADisruptionBudget(t *testing.T) {
 	w.Eventually(w.IsGone("tools", &policyv1.PodDisruptionBudget{})).Should(Succeed())
 }
 
-// TestScaling by hand goes through the MCPServer, and by somebody else's autoscaler too.
+// TestScaling by hand or by another autoscaler goes through the MCPServer.
 func TestScaling(t *testing.T) {
 	w := newManagedFixture(t)
 	server := w.createReady("tools", unasked, replicas(1))

@@ -9,7 +9,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-func TestTheEndpointFollowsInTheStatusThatSeesTheChange(t *testing.T) {
+func TestEndpointFollowsTheSpecInOneStatusWrite(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", often)
 	versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
@@ -34,7 +34,7 @@ func TestTheEndpointFollowsInTheStatusThatSeesTheChange(t *testing.T) {
 	w.Expect(w.server.requests("/else")).To(BeNumerically(">", 0))
 }
 
-func TestAServerThatStopsAnsweringLosesReadyAndGetsItBack(t *testing.T) {
+func TestServerThatStopsAnsweringLosesAndRegainsReady(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", often)
 	generation := w.deployment("tools").Generation
@@ -52,7 +52,7 @@ func TestAServerThatStopsAnsweringLosesReadyAndGetsItBack(t *testing.T) {
 	w.Expect(w.deployment("tools").Generation).To(Equal(generation), "what serves is never taken down")
 }
 
-func TestAServerThatWantsCredentialsSaysSoAndIsAskedWithThem(t *testing.T) {
+func TestProbesWithCredentialsThatTheServerRequires(t *testing.T) {
 	w := newManagedFixture(t)
 	w.server.set(false, "sesame")
 	w.create("tools", often)
@@ -74,7 +74,7 @@ func TestAServerThatWantsCredentialsSaysSoAndIsAskedWithThem(t *testing.T) {
 }
 
 // A server is not said to answer because it did when nobody asked.
-func TestTurningTheProbeOnAsks(t *testing.T) {
+func TestEnablingTheProbeProbes(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", unasked)
 	w.Settled()
@@ -91,7 +91,7 @@ func TestTurningTheProbeOnAsks(t *testing.T) {
 	}
 }
 
-func TestARolloutKeepsReadyWhileOldPodsServe(t *testing.T) {
+func TestRolloutKeepsReadyWhileOldPodsServe(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", unasked, replicas(3))
 	versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")

@@ -43,7 +43,7 @@ func (w *fixture) apply(text string) {
 	w.Expect(w.As("kubectl").Patch(w.Ctx, server, client.RawPatch("application/apply-patch+yaml", asJSON))).To(Succeed())
 }
 
-func TestFromTenLinesToAnEndpointThatWorks(t *testing.T) {
+func TestTenLinesGiveAWorkingEndpoint(t *testing.T) {
 	w := newManagedFixture(t)
 
 	w.apply(tenLines)
@@ -86,7 +86,7 @@ func TestFewWritesFromNothingToReady(t *testing.T) {
 	w.Expect(w.server.requests("/mcp")).To(BeZero(), "nobody asks")
 }
 
-func TestTheOtherTransports(t *testing.T) {
+func TestOtherTransports(t *testing.T) {
 	w := newManagedFixture(t)
 	w.create("older", func(s *v1alpha1.MCPServerSpec) { s.Transport = v1alpha1.TransportSSE })
 	w.create("bridged", func(s *v1alpha1.MCPServerSpec) {
@@ -129,7 +129,7 @@ var childKinds = func() map[string]func() client.Object {
 }()
 
 // The namespace enforces the standard, so that the API server is the judge.
-func TestPodsAreLetInByTheRestrictedStandard(t *testing.T) {
+func TestPodsMeetTheRestrictedStandard(t *testing.T) {
 	w := newManagedFixture(t)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
 	w.Expect(api.Patch(w.Ctx, namespace, client.RawPatch("application/merge-patch+json",
@@ -144,7 +144,7 @@ func TestPodsAreLetInByTheRestrictedStandard(t *testing.T) {
 	w.complete("bridged")
 }
 
-func TestADeletionIsCompleteWhenItReturns(t *testing.T) {
+func TestDeletionIsCompleteWhenItReturns(t *testing.T) {
 	w := newManagedFixture(t)
 	server := w.createReady("tools", everything)
 	mark := w.Settled()

@@ -129,7 +129,7 @@ func TestServersThatSpeakTLS(t *testing.T) {
 		w.shows(name, "ProtocolReady", "False ProtocolFailing", HavePrefix("MCP handshake failed: "+why+"; "))
 	}
 
-	// When the authority is put right, that is seen, and no pod is replaced.
+	// When the authority is corrected, the server becomes Ready, and no pod is replaced.
 	harness.Update(w, "user", "other", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["ca.crt"] += ours.pem })
 	w.ready("strange")
 	w.Expect(w.replicaSets("strange")).To(HaveLen(1))

@@ -17,7 +17,7 @@ import (
 // Meddle does something by hand to a child of the key.
 type Meddle func(ctx context.Context, c client.Client, key client.ObjectKey) error
 
-// Drift is something done by hand to a child, and how one sees that it is put right.
+// Drift is something done by hand to a child, and how one sees that it is reverted.
 type Drift struct {
 	Name string
 	// List is of the child's kind.
@@ -81,7 +81,7 @@ func (r Repairs) Measure(ctx context.Context) ([]Row, error) {
 	return rows, nil
 }
 
-// rawApply times one apply that changes a Deployment, past everything of ours, in milliseconds.
+// rawApply times one apply that changes a Deployment, without the manager, in milliseconds.
 func (r Repairs) rawApply(ctx context.Context, value string) (float64, error) {
 	const name = "raw"
 	labels := map[string]any{"app": name}

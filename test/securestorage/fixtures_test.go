@@ -189,7 +189,7 @@ func isReady(storage *v1alpha1.SecureStorage) bool {
 	return readyOf(storage).Status == metav1.ConditionTrue && storage.Status.ObservedGeneration == storage.Generation
 }
 
-// poke makes the manager look at once, and not when the poll interval has passed.
+// poke triggers a reconcile at once, before the poll interval has passed.
 func (w *fixture) poke(name string) {
 	w.T.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"test.fixpoint.dev/poke":"%d"}}}`, time.Now().UnixNano())

@@ -12,7 +12,7 @@ import (
 
 // A status that a manager has written which knew of one grant is completed once, and nothing else is
 // written; and a manager that comes after writes nothing.
-func TestAStatusOfTheVersionBeforeIsCompletedOnce(t *testing.T) {
+func TestCompletesStatusOfThePreviousVersionOnce(t *testing.T) {
 	t.Parallel()
 	// given
 	w := newFixture(t, brisk())
@@ -33,7 +33,7 @@ func TestAStatusOfTheVersionBeforeIsCompletedOnce(t *testing.T) {
 	w.eventually("invoices", func(g Gomega, live *v1alpha1.SecureStorage) {
 		g.Expect(live.Status).To(Equal(ready.Status))
 	})
-	w.looksTwice()
+	w.readsTwice()
 	w.Stop(m)
 	// then
 	writes := map[string]bool{}
@@ -46,14 +46,14 @@ func TestAStatusOfTheVersionBeforeIsCompletedOnce(t *testing.T) {
 	completed := w.read("invoices").ResourceVersion
 	w.cloud().ResetCounts()
 	w.startManager()
-	w.looksTwice()
+	w.readsTwice()
 	w.Expect(w.read("invoices").ResourceVersion).To(Equal(completed))
 	w.Expect(w.cloud().Total("").Writes).To(BeZero())
 }
 
-// looksTwice waits until the cloud has been looked at twice, so that the first pass is over.
-func (w *fixture) looksTwice() {
+// readsTwice waits until the cloud has been read twice, so that the first reconcile is over.
+func (w *fixture) readsTwice() {
 	w.T.Helper()
-	const callsOfALook = 3
-	w.Eventually(func() int { return w.cloud().Total("").Calls() }).WithTimeout(time.Minute).Should(BeNumerically(">=", 2*callsOfALook))
+	const callsOfARead = 3
+	w.Eventually(func() int { return w.cloud().Total("").Calls() }).WithTimeout(time.Minute).Should(BeNumerically(">=", 2*callsOfARead))
 }

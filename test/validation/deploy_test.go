@@ -18,7 +18,7 @@ func TestDeployedManifestsAreAccepted(t *testing.T) {
 	g := NewWithT(t)
 	kubectl := shared.Kubectl()
 	if _, err := os.Stat(kubectl); err != nil {
-		// KUBEBUILDER_ASSETS need not have one; then it is ours, built from source.
+		// KUBEBUILDER_ASSETS need not have one; then it is the one built from source.
 		bin, err := cluster.Build(t.Context(), func(line string) { t.Log(line) })
 		g.Expect(err).NotTo(HaveOccurred())
 		kubectl = filepath.Join(bin, "kubectl")

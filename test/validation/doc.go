@@ -1,3 +1,3 @@
 // Package validation holds no code, only tests: every rule by which the API
-// server refuses an object of ours, with the message that a user then sees.
+// server refuses an object of the project, with the message that a user then sees.
 package validation

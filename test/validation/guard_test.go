@@ -58,7 +58,7 @@ func TestEveryKindIsGuarded(t *testing.T) {
 	g.Expect(got).To(ConsistOf(want))
 }
 
-// walk visits the schema of every field of ours, with its path: list items end
+// walk visits the schema of every field of the project, with its path: list items end
 // in [] and map values in {}.
 func walk(path string, schema apiextensionsv1.JSONSchemaProps, visit func(string, apiextensionsv1.JSONSchemaProps)) {
 	if slices.Contains(borrowed, path) {
@@ -168,7 +168,7 @@ func TestEveryTextAndListHasALimit(t *testing.T) {
 	})
 }
 
-// isBounded looks at what the schema says. The rules of a map bound its keys and
+// isBounded reads the schema. The rules of a map bound its keys and
 // values, and a rule that calls duration bounds its text.
 func isBounded(path string, schema apiextensionsv1.JSONSchemaProps) bool {
 	switch {

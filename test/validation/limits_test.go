@@ -19,7 +19,7 @@ type limitRefusal struct {
 	says string
 }
 
-// limitRefusals has an entry for every limit in the schema of our own fields,
+// limitRefusals has an entry for every limit in the schema of the project's own fields,
 // named as limitsOf names it. Its messages are Kubernetes' own.
 var limitRefusals = map[string]limitRefusal{
 	"spec required":       {says: `spec: Required value`},
