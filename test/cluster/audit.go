@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// auditPolicy records who asked for what. Each request is recorded when it is
-// answered; a watch, which may never end, when it begins.
+// auditPolicy records the metadata of each request when its response is complete, and of a watch when it begins.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -27,11 +26,11 @@ rules:
 - level: Metadata
 `
 
-// Audit reads what the API server recorded of the requests it served.
+// Audit reads the audit log of the API server.
 //
-// It is exact: the API server writes a request's entry before it ends the answer
-// (--audit-log-mode=blocking), so whoever has had the whole answer to a request
-// finds it here. Requests that are still under way are not in it.
+// It is exact: the API server writes the entry of a request before it completes the response
+// (--audit-log-mode=blocking), so that a client that has received a response finds its request here. Requests in
+// progress are not included.
 type Audit struct {
 	path string
 
@@ -41,43 +40,43 @@ type Audit struct {
 	requests Requests
 }
 
-// Mark is a position in the record.
+// Mark is a position in the audit log.
 type Mark int
 
 // Request is one request to the API server.
 type Request struct {
-	// User is who sent it, as authenticated.
+	// User is the authenticated user.
 	User string
-	// Pod is whose token it came with, if that was a pod's.
+	// Pod is the pod of the service account token, if the token is bound to a pod.
 	Pod string
-	// Verb is the API server's word: get, list, watch, create, update, patch,
-	// delete, deletecollection. An apply is a patch: see [Request.IsApply].
+	// Verb is the verb of the API server: get, list, watch, create, update, patch, delete, deletecollection. An apply is
+	// a patch: see [Request.IsApply].
 	Verb string
-	// Group, Resource, Subresource, Namespace and Name say of what. All are empty
-	// for a path that is no resource, such as discovery.
+	// Group, Resource, Subresource, Namespace and Name identify the target. All are empty for a path that is not a resource,
+	// such as discovery.
 	Group, Resource, Subresource, Namespace, Name string
-	// URI is the path and the query.
+	// URI is the path with the query.
 	URI string
 	// UserAgent is the client program.
 	UserAgent string
-	// Code is the HTTP status of the answer.
+	// Code is the HTTP status of the response.
 	Code int
-	// Received is when it arrived, and Answered when the answer was complete (for
-	// a watch, when it began). Both have microseconds.
+	// Received is when the request arrived, and Answered when the response was complete (for a watch, when it began), in
+	// microseconds.
 	Received, Answered time.Time
 }
 
-// FieldManager is the manager that the request names, "" if it names none.
+// FieldManager is the field manager in the request, or empty.
 func (r Request) FieldManager() string { return r.query().Get("fieldManager") }
 
-// DryRun tells whether the request was to change nothing.
+// DryRun reports whether the request is a dry run.
 func (r Request) DryRun() bool { return r.query().Has("dryRun") }
 
-// IsApply tells whether it looks like a server-side apply: a patch that names a
-// field manager. The record does not have the content type, which would be proof.
+// IsApply reports whether the request is a patch with a field manager. The audit log does not contain the content type,
+// which would distinguish a server-side apply with certainty.
 func (r Request) IsApply() bool { return r.Verb == "patch" && r.FieldManager() != "" }
 
-// IsWrite tells whether the request was to change something.
+// IsWrite reports whether the request can change an object.
 func (r Request) IsWrite() bool {
 	switch r.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -95,7 +94,7 @@ func (r Request) query() url.Values {
 	return values
 }
 
-// String is one line: when, who, what, and how it ended.
+// String returns the time, the user, the target and the result in one line.
 func (r Request) String() string {
 	return fmt.Sprintf("%s %s %s %s %d", r.Received.Format("15:04:05.000000"), r.User, r.Verb, r.object(), r.Code)
 }
@@ -120,10 +119,10 @@ func (r Request) resource() string {
 	return r.Resource + "." + r.Group
 }
 
-// Requests are in the order in which they were answered.
+// Requests are in the order of their responses.
 type Requests []Request
 
-// Where keeps the requests that match.
+// Where returns the requests that match.
 func (rs Requests) Where(match func(Request) bool) Requests {
 	var kept Requests
 	for _, r := range rs {
@@ -134,39 +133,39 @@ func (rs Requests) Where(match func(Request) bool) Requests {
 	return kept
 }
 
-// By keeps the requests of the users.
+// By returns the requests of the users.
 func (rs Requests) By(users ...string) Requests {
 	return rs.Where(func(r Request) bool { return slices.Contains(users, r.User) })
 }
 
-// Verbs keeps the requests with one of the verbs.
+// Verbs returns the requests with one of the verbs.
 func (rs Requests) Verbs(verbs ...string) Requests {
 	return rs.Where(func(r Request) bool { return slices.Contains(verbs, r.Verb) })
 }
 
-// Writes keeps the requests that were to change something, refused ones included.
+// Writes returns the mutating requests, including refused ones.
 func (rs Requests) Writes() Requests { return rs.Where(Request.IsWrite) }
 
-// Applies keeps the server-side applies.
+// Applies returns the server-side applies.
 func (rs Requests) Applies() Requests { return rs.Where(Request.IsApply) }
 
-// In keeps the requests in the namespace.
+// In returns the requests in the namespace.
 func (rs Requests) In(namespace string) Requests {
 	return rs.Where(func(r Request) bool { return r.Namespace == namespace })
 }
 
-// Of keeps the requests for the resources, which are named by plural and group
-// ("deployments.apps"), the core group's by plural alone ("services").
+// Of returns the requests for the resources, which are named by plural and group ("deployments.apps"), or by plural alone
+// in the core group ("services").
 func (rs Requests) Of(resources ...string) Requests {
 	return rs.Where(func(r Request) bool { return slices.Contains(resources, r.resource()) })
 }
 
-// Except leaves out the requests for the resources, named as for Of.
+// Except returns the requests for other resources, named as for Of.
 func (rs Requests) Except(resources ...string) Requests {
 	return rs.Where(func(r Request) bool { return !slices.Contains(resources, r.resource()) })
 }
 
-// Key is what Count tells requests apart by.
+// Key identifies a group of requests for Count.
 type Key struct {
 	User, Verb, Group, Resource, Subresource, Namespace, Name string
 	Code                                                      int
@@ -181,7 +180,7 @@ func (rs Requests) Count() map[Key]int {
 	return counts
 }
 
-// Summary counts the requests in a few lines, by user, verb, resource and code.
+// Summary counts the requests by user, verb, resource and code.
 func (rs Requests) Summary() string {
 	counts := map[string]int{}
 	for _, r := range rs {
@@ -201,7 +200,7 @@ func (rs Requests) Summary() string {
 	return b.String()
 }
 
-// String lists the requests, a line each.
+// String lists the requests, one per line.
 func (rs Requests) String() string {
 	var b strings.Builder
 	for _, r := range rs {
@@ -211,7 +210,7 @@ func (rs Requests) String() string {
 	return b.String()
 }
 
-// Mark returns the end of what is recorded now.
+// Mark returns the current end of the audit log.
 func (a *Audit) Mark() (Mark, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -221,8 +220,8 @@ func (a *Audit) Mark() (Mark, error) {
 	return Mark(len(a.requests)), nil
 }
 
-// Since returns the requests answered after the mark was taken; the zero mark is
-// the start of the cluster. The caller owns the result.
+// Since returns the requests with a response after the mark; the zero mark is the start of the cluster. The caller owns
+// the result.
 func (a *Audit) Since(mark Mark) (Requests, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -232,7 +231,7 @@ func (a *Audit) Since(mark Mark) (Requests, error) {
 	return slices.Clone(a.requests[mark:]), nil
 }
 
-// read takes in what was recorded since it was last called.
+// read parses the entries that were added since the last call.
 func (a *Audit) read() error {
 	file, err := os.Open(a.path)
 	if errors.Is(err, os.ErrNotExist) { // no request yet
@@ -248,7 +247,7 @@ func (a *Audit) read() error {
 	reader := bufio.NewReader(file)
 	for {
 		line, err := reader.ReadBytes('\n')
-		if errors.Is(err, io.EOF) { // what is left is being written
+		if errors.Is(err, io.EOF) { // the last entry is incomplete
 			return nil
 		}
 		if err != nil {
@@ -261,10 +260,10 @@ func (a *Audit) read() error {
 	}
 }
 
-// podExtra is what a token that is bound to a pod says of it.
+// podExtra is the user attribute with the pod of a bound token.
 const podExtra = "authentication.kubernetes.io/pod-name"
 
-// entry is the part of an audit event that is of use here.
+// entry contains the used fields of an audit event.
 type entry struct {
 	AuditID          string
 	Verb, RequestURI string
@@ -280,8 +279,7 @@ type entry struct {
 }
 
 func (a *Audit) add(line []byte) error {
-	// An API server that was killed may have left half an entry, which the next
-	// one continues with a line of its own.
+	// A killed API server can leave an incomplete entry, which the next one continues with a complete line.
 	if start := bytes.LastIndex(line, []byte(`{"kind":"Event"`)); start > 0 {
 		line = line[start:]
 	}
@@ -289,7 +287,7 @@ func (a *Audit) add(line []byte) error {
 	if err := json.Unmarshal(line, &e); err != nil {
 		return fmt.Errorf("parsing the audit log: %w: %s", err, line)
 	}
-	// A watch has an entry when it begins and one when it ends.
+	// A watch has one entry at its start and one at its end.
 	if _, seen := a.seen[e.AuditID]; seen {
 		return nil
 	}

@@ -19,20 +19,18 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/lockfile"
 )
 
-// KubernetesVersion is what the cluster's programs say they are. The sources they
-// are built from are pinned, to the same version, by test/kube/go.mod.
+// KubernetesVersion is the version that the binaries report. test/kube/go.mod pins the sources to it.
 const KubernetesVersion = "v1.37.1"
 
-// kubeModule is the module of the cluster's programs.
+// kubeModule is the module of the binaries.
 const kubeModule = "github.com/fixpoint-dev/fixpoint/test/kube"
 
-// programs are the names under which the one program that is built can be called.
+// programs are the names under which the one binary can be called.
 var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"}
 
-// Build makes sure that the cluster's programs are there, and returns the folder
-// that has them. The first time it compiles Kubernetes, which takes minutes; after
-// that it returns at once, until the pin changes: the versions, checksums or
-// sources in test/kube. Several processes may call it at the same time.
+// Build builds the binaries of the cluster if necessary and returns their directory. The first build takes minutes. It is
+// repeated when the pin changes: the versions, checksums or sources in test/kube. Several processes can call it at the
+// same time.
 func Build(ctx context.Context, progress func(line string)) (string, error) {
 	source, err := kubeSource()
 	if err != nil {
@@ -48,14 +46,14 @@ func Build(ctx context.Context, progress func(line string)) (string, error) {
 		return target, nil
 	}
 	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return "", fmt.Errorf("making the folder of the local cluster's programs: %w", err)
+		return "", fmt.Errorf("creating the directory of the binaries: %w", err)
 	}
 	unlock, err := awaitBuildLock(ctx, bin, progress)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	if built(target) { // by the process that was waited for
+	if built(target) { // by the other process
 		return target, nil
 	}
 	b := &builder{source: source, bin: bin, progress: progress}
@@ -65,15 +63,14 @@ func Build(ctx context.Context, progress func(line string)) (string, error) {
 	return target, nil
 }
 
-// built relies on the folder appearing as a whole, by a rename.
+// built relies on the atomic rename of the directory.
 func built(target string) bool {
 	_, err := os.Stat(filepath.Join(target, programs[0]))
 	return err == nil
 }
 
-// kubeSource finds test/kube from the working directory upwards: tests run in
-// their package's folder, commands in test/ or above. The path that the compiler
-// recorded would not do, since -trimpath removes it.
+// kubeSource searches for test/kube upwards from the working directory, which is the package directory in tests. The path
+// that the compiler records is not available with -trimpath.
 func kubeSource() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -96,7 +93,7 @@ func isKubeModule(dir string) bool {
 	return err == nil && bytes.Contains(content, []byte("module "+kubeModule+"\n"))
 }
 
-// pinOf is a digest of all that decides what is built.
+// pinOf returns a digest of all inputs of the build.
 func pinOf(source string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(source, "*.go"))
 	if err != nil {
@@ -115,8 +112,7 @@ func pinOf(source string) (string, error) {
 	return fmt.Sprintf("%s-%x", KubernetesVersion, digest.Sum(nil)[:6]), nil
 }
 
-// linkerFlags set the version: kubectl and others refuse to compare the
-// placeholder that a plain build has.
+// linkerFlags sets the version, because kubectl and others refuse the default.
 func linkerFlags() string {
 	const version = "k8s.io/component-base/version"
 	major, rest, _ := strings.Cut(strings.TrimPrefix(KubernetesVersion, "v"), ".")
@@ -125,11 +121,10 @@ func linkerFlags() string {
 		version, KubernetesVersion, major, minor)
 }
 
-// statusFile is where a build says how far it is, for the processes that wait.
+// statusFile contains the progress of a build for the processes that wait.
 const statusFile = ".building"
 
-// awaitBuildLock takes the build's lock. While another process has it, that one's
-// progress is passed on.
+// awaitBuildLock acquires the lock of the build and reports the progress of another process that holds it.
 func awaitBuildLock(ctx context.Context, bin string, progress func(string)) (unlock func(), err error) {
 	var last string
 	for {
@@ -152,14 +147,14 @@ func awaitBuildLock(ctx context.Context, bin string, progress func(string)) (unl
 	}
 }
 
-// builder does one build.
+// builder performs one build.
 type builder struct {
 	source, bin string
 	progress    func(string)
 }
 
 func (b *builder) build(ctx context.Context, target string) error {
-	// The thread must live as long as the compiler: see Process.live.
+	// The thread must exist as long as the compiler: see Process.live.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer os.Remove(filepath.Join(b.bin, statusFile))
@@ -170,7 +165,7 @@ func (b *builder) build(ctx context.Context, target string) error {
 	}
 	unfinished, err := os.MkdirTemp(b.bin, ".unfinished-")
 	if err != nil {
-		return fmt.Errorf("making a folder to build in: %w", err)
+		return fmt.Errorf("creating a build directory: %w", err)
 	}
 	defer os.RemoveAll(unfinished)
 	if err := b.compile(ctx, filepath.Join(unfinished, "kube"), total); err != nil {
@@ -182,10 +177,10 @@ func (b *builder) build(ctx context.Context, target string) error {
 		}
 	}
 	if err := os.Chmod(unfinished, 0o755); err != nil {
-		return fmt.Errorf("opening the folder of programs to all users: %w", err)
+		return fmt.Errorf("setting the permissions of the binaries: %w", err)
 	}
 	if err := os.Rename(unfinished, target); err != nil {
-		return fmt.Errorf("putting the programs in place: %w", err)
+		return fmt.Errorf("installing the binaries: %w", err)
 	}
 	b.report("building the local cluster: done")
 	return nil
@@ -193,7 +188,7 @@ func (b *builder) build(ctx context.Context, target string) error {
 
 func (b *builder) report(line string) {
 	b.progress(line)
-	// Only other processes' progress display suffers if this cannot be written.
+	// Only the progress in other processes depends on it.
 	_ = os.WriteFile(filepath.Join(b.bin, statusFile), []byte(line), 0o644)
 }
 
@@ -209,8 +204,7 @@ func (b *builder) countPackages(ctx context.Context) (int, error) {
 }
 
 func (b *builder) compile(ctx context.Context, output string, total int) error {
-	// -v names each package as it is compiled: those in the build cache are not
-	// named, so a build that starts warm ends before the count does.
+	// -v prints each package that is compiled, but not those in the build cache, so that a warm build ends before the count.
 	cmd := b.goCommand(ctx, "build", "-v", "-buildvcs=false", "-ldflags", linkerFlags(), "-o", output, ".")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -226,8 +220,7 @@ func (b *builder) compile(ctx context.Context, output string, total int) error {
 	return nil
 }
 
-// follow reports the packages that go build names, now and then, and returns what
-// else it says: nothing, unless the build fails.
+// follow reports the packages that go build prints, and returns all other output, which is empty unless the build fails.
 func (b *builder) follow(output io.Reader, total int) (complaints []string) {
 	const interval = 2 * time.Second
 	done, reported := 0, time.Time{}
@@ -249,28 +242,26 @@ func (b *builder) follow(output io.Reader, total int) (complaints []string) {
 	return complaints
 }
 
-// isPackage tells an import path, which go build -v prints alone on a line, from
-// a message.
+// isPackage distinguishes an import path, which go build -v prints alone on a line, from a message.
 func isPackage(line string) bool {
 	return line != "" && !strings.ContainsAny(line, " :#\t")
 }
 
-// goCommand runs the go command in test/kube, independent of how the calling
-// process is built: a run of the tests with -race or -mod must not rebuild
-// Kubernetes that way.
+// goCommand runs the go command in test/kube without the settings of the calling process: running the tests with -race
+// or -mod must not rebuild Kubernetes in that way.
 func (b *builder) goCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.source
 	cmd.Env = append(without(os.Environ(), "GOFLAGS", "GOOS", "GOARCH", "GOEXPERIMENT", "GODEBUG", "PWD"),
-		// Not empty: an empty one would bring in what `go env -w` has stored.
+		// An empty value would use the settings of `go env -w`.
 		"GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED=0")
-	// The compiler's own children are in its group, and end with it.
+	// The child processes of the compiler are in its process group and are killed with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return cmd
 }
 
-// without returns the environment less the named variables.
+// without returns the environment without the named variables.
 func without(env []string, names ...string) []string {
 	var kept []string
 next:

@@ -51,15 +51,14 @@ func newAuthority(name string) (*authority, error) {
 	return &authority{certificate: certificate, key: key, pem: pemOf("CERTIFICATE", der)}, nil
 }
 
-// client makes a certificate by which the API server knows a user and its groups.
+// client issues a client certificate for a user and its groups.
 func (a *authority) client(user string, groups []string) (pair, error) {
 	template := newTemplate(pkix.Name{CommonName: user, Organization: groups})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	return a.sign(template)
 }
 
-// server makes a certificate for an API server on the loopback address, good for
-// the names by which pods would call it too.
+// server issues a server certificate for the loopback address and the names of the Service.
 func (a *authority) server(serviceIP net.IP) (pair, error) {
 	template := newTemplate(pkix.Name{CommonName: "kube-apiserver"})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -91,7 +90,7 @@ func newTemplate(subject pkix.Name) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()),
 		Subject:      subject,
-		// Some slack, since a clock that is set back would make it not yet valid.
+		// The clock can be set back by a few minutes.
 		NotBefore: now.Add(-time.Hour),
 		NotAfter:  now.Add(certificateLifetime),
 		KeyUsage:  x509.KeyUsageDigitalSignature,
@@ -118,16 +117,16 @@ func pemOf(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// credentials are the files that the programs of one cluster share.
+// credentials are the files that the components of one cluster share.
 type credentials struct {
 	dir string
 	ca  *authority
 }
 
-// serviceIP is the first address of serviceRange: the Service "kubernetes" has it.
+// serviceIP is the first address of serviceRange, the address of the Service "kubernetes".
 var serviceIP = net.IPv4(10, 96, 0, 1)
 
-// newCredentials fills dir with the cluster's keys and certificates.
+// newCredentials writes the cluster's keys and certificates to dir.
 func newCredentials(dir string) (*credentials, error) {
 	c := &credentials{dir: dir}
 	var err error
@@ -177,7 +176,7 @@ func (c *credentials) writeAPIServer() error {
 	return c.writePair("ca", pair{certificate: c.ca.pem, key: pemOf("PRIVATE KEY", key)})
 }
 
-// writeServiceAccounts makes the key that signs service account tokens.
+// writeServiceAccounts creates the key that signs service account tokens.
 func (c *credentials) writeServiceAccounts() error {
 	key, err := newKey()
 	if err != nil {
@@ -194,8 +193,7 @@ func (c *credentials) writeServiceAccounts() error {
 	return c.writePair("service-account", pair{certificate: pemOf("PUBLIC KEY", der), key: private})
 }
 
-// writeKubeletClient makes what the API server calls kubelets with, for logs and
-// the like. Simulated ones ask nobody who calls.
+// writeKubeletClient creates the certificate with which the API server calls kubelets. Simulated kubelets do not verify it.
 func (c *credentials) writeKubeletClient() error {
 	client, err := c.ca.client("kube-apiserver-kubelet-client", []string{Masters})
 	if err != nil {
@@ -204,8 +202,8 @@ func (c *credentials) writeKubeletClient() error {
 	return c.writePair("kubelet-client", client)
 }
 
-// writeFrontProxy makes what the aggregation layer signs its requests with. It has
-// an authority of its own: whoever holds one of its certificates can name any user.
+// writeFrontProxy creates the certificate with which the aggregation layer signs its requests. It has a separate authority,
+// because the owner of such a certificate can impersonate any user.
 func (c *credentials) writeFrontProxy() error {
 	ca, err := newAuthority("fixpoint-front-proxy")
 	if err != nil {

@@ -16,15 +16,14 @@ import (
 
 const (
 	loopback = "127.0.0.1"
-	// startTimeout is for one part. A part needs a second or three; the rest is
-	// for machines that do a lot else.
+	// startTimeout limits the start of one component. On an idle machine it takes seconds.
 	startTimeout = 2 * time.Minute
 	pollInterval = 50 * time.Millisecond
-	// stopGrace is how long a single part that is stopped may take to end by itself.
+	// stopGrace is how long one component may take to stop.
 	stopGrace = 5 * time.Second
 )
 
-// Cluster is a running cluster. Its methods may be called concurrently.
+// Cluster is a running cluster. Its methods can be called concurrently.
 type Cluster struct {
 	options     Options
 	dir         *directory
@@ -41,15 +40,14 @@ type Cluster struct {
 	stopError error
 }
 
-// running is a part with the ports that it keeps over a restart.
+// running is a component with its ports, which it keeps when it is restarted.
 type running struct {
 	process *Process
 	port    *port
 }
 
-// Start brings up a cluster and returns once all of it is ready to be used. If a
-// part fails, the error names it and has the end of its log, and nothing is left.
-// The cluster stops with [Cluster.Stop] or with this process, not with ctx.
+// Start starts a cluster and waits until it is ready. If a component fails, the error contains its name and the tail of its
+// log, and nothing remains. The cluster stops with [Cluster.Stop] or when this process exits, not with ctx.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -71,7 +69,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// binaries is the folder of the programs that the options need.
+// binaries returns the directory of the required binaries.
 func binaries(ctx context.Context, o Options) (string, error) {
 	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" && o.Parts == EtcdAndAPI {
 		return filepath.Abs(assets)
@@ -100,7 +98,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.awaitUsable(ctx)
 }
 
-// prepare does what has to be there before the first part starts.
+// prepare writes the files that components need.
 func (c *Cluster) prepare() (err error) {
 	if c.credentials, err = newCredentials(c.dir.path); err != nil {
 		return err
@@ -117,17 +115,16 @@ func (c *Cluster) prepare() (err error) {
 	return c.credentials.write("kwok.yaml", stages)
 }
 
-// Dir is the folder with the cluster's data, certificates and logs.
+// Dir is the directory with the cluster's data, certificates and logs.
 func (c *Cluster) Dir() string { return c.dir.path }
 
-// Kubectl is the path of a kubectl of the cluster's version. It is missing from
-// the folder that KUBEBUILDER_ASSETS names, if that one was put together without.
+// Kubectl is the path of a kubectl with the cluster's version. The directory in KUBEBUILDER_ASSETS may not contain it.
 func (c *Cluster) Kubectl() string { return filepath.Join(c.bin, "kubectl") }
 
-// Log is the path of the log of a single part.
+// Log is the path of the log of one component.
 func (c *Cluster) Log(part Part) string { return c.dir.file(programOf[part] + ".log") }
 
-// Audit is the record of requests. Without Options.Audit it stays empty.
+// Audit is the audit log. It is empty without Options.Audit.
 func (c *Cluster) Audit() *Audit { return c.audit }
 
 // Ended is closed when the single part ends for whatever reason; nil, which blocks
@@ -141,9 +138,8 @@ func (c *Cluster) Ended(part Part) <-chan struct{} {
 	return nil
 }
 
-// Stop ends the cluster and removes its folder, unless Options.Dir named it. The
-// programs are killed, since nothing of them is to be kept. Stopping twice is one
-// stop.
+// Stop stops the cluster and removes its directory, unless Options.Dir names it. The processes are killed, because their
+// data is not kept. Repeated calls have no effect.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +163,7 @@ func (c *Cluster) Stop() error {
 	return c.stopError
 }
 
-// StopPart ends a single part and waits until it is gone. The rest runs on.
+// StopPart stops one component. The others continue.
 func (c *Cluster) StopPart(part Part) error {
 	c.mu.Lock()
 	r := c.parts[part]
@@ -178,7 +174,7 @@ func (c *Cluster) StopPart(part Part) error {
 	return r.process.Stop(stopGrace)
 }
 
-// KillPart ends a single part with SIGKILL, as a crash would.
+// KillPart kills one component with SIGKILL.
 func (c *Cluster) KillPart(part Part) error {
 	c.mu.Lock()
 	r := c.parts[part]
@@ -189,8 +185,7 @@ func (c *Cluster) KillPart(part Part) error {
 	return r.process.Stop(0)
 }
 
-// StartPart starts a single part that does not run, where it ran before if it did,
-// and returns once it is ready.
+// StartPart starts one component that is not running, with its previous ports, and waits until it is ready.
 func (c *Cluster) StartPart(ctx context.Context, part Part) error {
 	how, known := starters[part]
 	if !known {
@@ -209,7 +204,7 @@ func (c *Cluster) StartPart(ctx context.Context, part Part) error {
 	return nil
 }
 
-// RestartPart stops a single part and starts it again, with the same address.
+// RestartPart stops one component and starts it with the same address.
 func (c *Cluster) RestartPart(ctx context.Context, part Part) error {
 	if err := c.StopPart(part); err != nil {
 		return err
@@ -225,7 +220,7 @@ func (c *Cluster) launch(part Part, how starter) (*running, error) {
 	}
 	r := c.parts[part]
 	if r != nil && r.process.Running() {
-		return nil, fmt.Errorf("starting %s: it runs already", part)
+		return nil, fmt.Errorf("starting %s: it is already running", part)
 	}
 	if r == nil {
 		r = &running{}
@@ -249,8 +244,7 @@ func (c *Cluster) launch(part Part, how starter) (*running, error) {
 	return r, nil
 }
 
-// environment is nearly empty: neither a proxy nor a configuration in the user's
-// home is to reach the programs.
+// environment contains neither proxies nor the user's home directory.
 func (c *Cluster) environment() []string {
 	environment := []string{"HOME=" + c.dir.path, "TMPDIR=" + c.dir.path, "PATH=/usr/bin:/bin"}
 	if c.options.GCPercent != 0 {
@@ -259,11 +253,11 @@ func (c *Cluster) environment() []string {
 	return environment
 }
 
-// client makes a client for a config of this cluster.
+// client returns a client for a config of this cluster.
 func client(config *rest.Config) (kubernetes.Interface, error) {
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return clientset, nil
 }

@@ -136,7 +136,7 @@ func TestFailedStartNamesThePartAndShowsItsLog(t *testing.T) {
 	g := NewWithT(t)
 	_, err := Start(t.Context(), Options{APIServerArgs: []string{"--no-such-flag=1"}})
 	g.Expect(err).To(MatchError(And(
-		ContainSubstring("starting kube-apiserver: it ended: exit status 1"),
+		ContainSubstring("starting kube-apiserver: it exited: exit status 1"),
 		ContainSubstring("unknown flag: --no-such-flag"),
 	)))
 }
@@ -199,7 +199,7 @@ func TestPartRestartsWithItsAddressAndData(t *testing.T) {
 	requests, err := c.Audit().Since(mark)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(requests.By(Admin).Verbs("get").Of("configmaps")).NotTo(BeEmpty())
-	g.Expect(c.StartPart(t.Context(), APIServer)).To(MatchError(ContainSubstring("runs already")))
+	g.Expect(c.StartPart(t.Context(), APIServer)).To(MatchError(ContainSubstring("already running")))
 	g.Expect(c.StopPart(Nodes)).To(MatchError("stopping kwok: it was not started"))
 }
 

@@ -21,12 +21,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// establishTimeout is for all definitions together.
+// establishTimeout limits the wait for all CRDs.
 const establishTimeout = 30 * time.Second
 
-// InstallCRDs applies the CustomResourceDefinitions in files and below
-// folders (in .yaml and .yml files; other kinds are passed over), and returns once
-// all are established.
+// InstallCRDs applies the CustomResourceDefinitions in files and directories and waits until all are established. In
+// directories it reads .yaml and .yml files and ignores other kinds.
 func (c *Cluster) InstallCRDs(ctx context.Context, paths ...string) error {
 	definitions, err := readCRDs(paths)
 	if err != nil {
@@ -34,7 +33,7 @@ func (c *Cluster) InstallCRDs(ctx context.Context, paths ...string) error {
 	}
 	clientset, err := apiextensions.NewForConfig(c.Admin())
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
 	defer cancel()
@@ -78,7 +77,7 @@ func established(ctx context.Context, clientset apiextensions.Interface, name st
 	return fmt.Errorf("not established: %v", definition.Status.Conditions)
 }
 
-// discovered: discovery learns of a definition a moment after it is established, and clients from discovery.
+// discovered reports whether discovery contains a CRD, which happens shortly after it is established.
 func discovered(clientset apiextensions.Interface, definition *apiextensionsv1.CustomResourceDefinition) error {
 	for _, version := range definition.Spec.Versions {
 		if !version.Served {
@@ -95,7 +94,7 @@ func discovered(clientset apiextensions.Interface, definition *apiextensionsv1.C
 	return nil
 }
 
-// crd is a definition as it stands in its file.
+// crd is a CustomResourceDefinition in a file.
 type crd struct {
 	name, file string
 	yaml       []byte
@@ -122,7 +121,7 @@ func readCRDs(paths []string) ([]crd, error) {
 	return all, nil
 }
 
-// yamlFiles are the files at the path, or below it if it is a folder.
+// yamlFiles returns the files at the path, or below it if it is a directory.
 func yamlFiles(path string) ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {

@@ -11,8 +11,8 @@ import (
 
 const directoryPrefix = "fixpoint-cluster-"
 
-// directory is a cluster's folder. A temporary one is locked for as long as its
-// process lives, so that the next cluster can remove what a killed process left.
+// directory is the directory of a cluster. A temporary one is locked while its process runs, so that the next cluster can
+// remove the directories of killed processes.
 type directory struct {
 	path string
 	lock *os.File
@@ -25,11 +25,11 @@ func newDirectory(kept string) (*directory, error) {
 	removeAbandoned(os.TempDir())
 	path, err := os.MkdirTemp("", directoryPrefix)
 	if err != nil {
-		return nil, fmt.Errorf("making a folder: %w", err)
+		return nil, fmt.Errorf("creating a directory: %w", err)
 	}
 	lock, err := lockfile.New(lockOf(path))
 	if err != nil {
-		return nil, fmt.Errorf("locking the folder %s: %w", path, err)
+		return nil, fmt.Errorf("locking the directory %s: %w", path, err)
 	}
 	return &directory{path: path, lock: lock}, nil
 }
@@ -37,17 +37,17 @@ func newDirectory(kept string) (*directory, error) {
 func keptDirectory(path string) (*directory, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("finding the folder %s: %w", path, err)
+		return nil, fmt.Errorf("finding the directory %s: %w", path, err)
 	}
 	if err := os.MkdirAll(absolute, 0o700); err != nil {
-		return nil, fmt.Errorf("making a folder: %w", err)
+		return nil, fmt.Errorf("creating a directory: %w", err)
 	}
 	return &directory{path: absolute}, nil
 }
 
 func (d *directory) file(name string) string { return filepath.Join(d.path, name) }
 
-// remove removes a temporary folder.
+// remove removes a temporary directory.
 func (d *directory) remove() error {
 	if d.lock == nil {
 		return nil
@@ -57,8 +57,7 @@ func (d *directory) remove() error {
 	return err
 }
 
-// lockOf is beside the folder, not in it, so that the lock can be held until the
-// folder is gone.
+// lockOf returns a path beside the directory, so that the lock can be held until the directory is removed.
 func lockOf(path string) string { return path + ".lock" }
 
 // removeAbandoned removes the folders in a temporary folder that processes left

@@ -11,8 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// stages is what kwok does with nodes and pods.
-//
+// stages configures how kwok simulates nodes and pods.
 //go:embed stages.yaml
 var stages []byte
 
@@ -28,7 +27,7 @@ func nodesArgs(c *Cluster, _ *port) ([]string, error) {
 	}, err
 }
 
-// nodesReady makes the nodes that are missing and asks whether all can take pods.
+// nodesReady creates missing nodes and checks that all accept pods.
 func nodesReady(ctx context.Context, c *Cluster, _ *port) error {
 	clientset, err := client(c.Admin())
 	if err != nil {
@@ -48,12 +47,12 @@ func nodeReady(ctx context.Context, clientset kubernetes.Interface, name string,
 		node, err = clientset.CoreV1().Nodes().Create(ctx, newNode(name), metav1.CreateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("making node %s: %w", name, err)
+		return fmt.Errorf("creating node %s: %w", name, err)
 	}
 	if !isReady(node) {
 		return fmt.Errorf("node %s is not ready", name)
 	}
-	// The controller manager takes the taint of an unready node away a little later.
+	// The controller manager removes the taint of an unready node with a delay.
 	if untainted && len(node.Spec.Taints) > 0 {
 		return fmt.Errorf("node %s has the taint %s", name, node.Spec.Taints[0].Key)
 	}
@@ -67,7 +66,7 @@ func newNode(name string) *corev1.Node {
 			corev1.LabelHostname:   name,
 			corev1.LabelArchStable: "amd64",
 			corev1.LabelOSStable:   "linux",
-			// Spreading over zones is then something that can be tried.
+			// Topology spread constraints need zones.
 			corev1.LabelTopologyZone: "zone-" + name,
 		},
 	}}

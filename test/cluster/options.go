@@ -6,28 +6,26 @@ import (
 	"strings"
 )
 
-// Part is a set of the cluster's programs.
+// Part is a set of components.
 type Part uint8
 
-// The programs of a cluster. Etcd and APIServer always run; the others are asked
-// for in [Options.Parts].
+// The components of a cluster. Etcd and APIServer always run; [Options.Parts] selects the others.
 const (
 	Etcd Part = 1 << iota
 	APIServer
 	ControllerManager
 	Scheduler
-	// Nodes is kwok, which plays the kubelets of Options.Nodes nodes: a pod that
-	// is scheduled is running and ready at once (but see [ImageNeverReady]).
+	// Nodes is kwok, which simulates the kubelets of Options.Nodes nodes: a scheduled pod becomes ready immediately (but see
+	// [ImageNeverReady]).
 	Nodes
 
 	// EtcdAndAPI stores and validates objects; nothing acts on them.
 	EtcdAndAPI = Etcd | APIServer
-	// All is a whole cluster: Deployments become available, owners' children are
-	// collected, namespaces go away.
+	// All is a complete cluster: Deployments become available, garbage is collected, namespaces are deleted.
 	All = EtcdAndAPI | ControllerManager | Scheduler | Nodes
 )
 
-// allParts is in the order in which the parts start.
+// allParts is in the order in which the components start.
 var allParts = []Part{Etcd, APIServer, ControllerManager, Scheduler, Nodes}
 
 var programOf = map[Part]string{
@@ -38,7 +36,7 @@ var programOf = map[Part]string{
 	Nodes:             "kwok",
 }
 
-// String names the programs of the set.
+// String returns the names of the components.
 func (p Part) String() string {
 	var names []string
 	for _, part := range allParts {
@@ -51,10 +49,9 @@ func (p Part) String() string {
 
 func (p Part) has(part Part) bool { return p&part != 0 }
 
-// Pods with these images behave otherwise than all others, which run and are
-// ready as soon as they are scheduled.
+// Pods with these images do not become ready like all others.
 const (
-	// ImageNeverReady runs, and never becomes ready.
+	// ImageNeverReady starts and never becomes ready.
 	ImageNeverReady = "fixpoint.test/never-ready:1"
 	// ImagePullFails stays in ImagePullBackOff.
 	ImagePullFails = "fixpoint.test/pull-fails:1"
@@ -62,32 +59,27 @@ const (
 	ImageCrashes = "fixpoint.test/crashes:1"
 )
 
-// Options say what [Start] starts. The zero value is etcd and an API server.
+// Options configure [Start]. The zero value is etcd and an API server.
 type Options struct {
-	// Parts are the programs to run beside etcd and the API server.
+	// Parts are the components beside etcd and the API server.
 	Parts Part
-	// Nodes is how many nodes are simulated if Parts has Nodes; 0 means 3.
+	// Nodes is the number of simulated nodes if Parts contains Nodes; 0 means 3.
 	Nodes int
-	// Audit makes the API server record every request: see [Cluster.Audit].
+	// Audit records every request: see [Cluster.Audit].
 	Audit bool
-	// APIServerArgs are added to the API server's command line, where they win
-	// over the ones given before them.
+	// APIServerArgs are appended to the command line of the API server and override its defaults.
 	APIServerArgs []string
-	// AuthorizationConfig is a file that says how requests are authorized (the API
-	// server's --authorization-config). Left out, it is by Node and RBAC.
+	// AuthorizationConfig is the file for the API server's --authorization-config. The default is Node and RBAC.
 	AuthorizationConfig string
-	// CRDPaths are files and folders of CustomResourceDefinitions. They are
-	// established before anything but the API server runs, because the garbage
-	// collector looks for new kinds only twice a minute.
+	// CRDPaths are files and directories of CustomResourceDefinitions. They are established before the other components start,
+	// because the garbage collector discovers new kinds only twice a minute.
 	CRDPaths []string
-	// GCPercent is how much garbage etcd and the API server may gather before they collect it, in percent
-	// of what they use (Go's GOGC): more costs memory and saves time. 0 leaves Go's default.
+	// GCPercent sets GOGC of etcd and the API server: a higher value needs more memory and less time. 0 keeps the default.
 	GCPercent int
-	// Dir keeps the data, certificates and logs. It is made if missing, and stays.
-	// Left out, a temporary folder is used, and removed by [Cluster.Stop].
+	// Dir contains the data, certificates and logs. It is created if necessary and not removed. The default is a temporary
+	// directory, which [Cluster.Stop] removes.
 	Dir string
-	// Progress is told what is being done, a line at a time, for a person to read.
-	// Left out, only the first build is reported, to standard error.
+	// Progress receives progress messages. By default, only the first build is reported, to standard error.
 	Progress func(line string)
 }
 
@@ -97,7 +89,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("unknown parts %b in Options.Parts", unknown)
 	}
 	if o.Nodes < 0 {
-		return o, fmt.Errorf("Options.Nodes is %d, and must not be negative", o.Nodes)
+		return o, fmt.Errorf("Options.Nodes is %d: it must not be negative", o.Nodes)
 	}
 	if o.Nodes == 0 {
 		o.Nodes = 3
@@ -118,8 +110,7 @@ func (o Options) report(format string, args ...any) {
 	}
 }
 
-// buildProgress is where the build reports to. It has a default because a test
-// that is silent for minutes looks as if it hung.
+// buildProgress reports the build. It has a default, because a test that is silent for minutes seems to hang.
 func (o Options) buildProgress() func(string) {
 	if o.Progress != nil {
 		return o.Progress

@@ -8,19 +8,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// serviceRange has serviceIP as its first address.
+// serviceRange is the address range of Services. Its first address is serviceIP.
 const serviceRange = "10.96.0.0/16"
 
-// starter says how a part is started and known to be ready.
+// starter defines how a component starts and becomes ready.
 type starter struct {
-	// listens tells whether the part has a port of its own, beside etcd and the API
-	// server, whose ports the others have to know.
+	// listens is true for a component with a port of its own. The ports of etcd and the API server are part of the cluster.
 	listens bool
 	args    func(c *Cluster, p *port) ([]string, error)
 	ready   func(ctx context.Context, c *Cluster, p *port) error
 }
 
-// starters has an entry for each single part.
+// starters defines each component.
 var starters = map[Part]starter{
 	Etcd:              {args: etcdArgs, ready: etcdReady},
 	APIServer:         {args: apiServerArgs, ready: apiServerReady},
@@ -38,7 +37,7 @@ func etcdArgs(c *Cluster, _ *port) ([]string, error) {
 		"--listen-client-urls=" + c.etcdURL(),
 		"--advertise-client-urls=" + c.etcdURL(),
 		"--listen-peer-urls=http://" + loopback + ":0",
-		// What is stored need not outlive the machine, only a restart of etcd.
+		// The data must survive a restart of etcd, but not of the machine.
 		"--unsafe-no-fsync",
 		"--log-level=warn",
 	}, nil
@@ -55,7 +54,7 @@ func apiServerArgs(c *Cluster, _ *port) ([]string, error) {
 		"--bind-address=" + loopback,
 		"--advertise-address=" + loopback,
 		"--secure-port=" + c.apiPort.String(),
-		// An endpoint on the loopback address would be refused, again and again.
+		// The API server would reject an endpoint with a loopback address, repeatedly.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=" + serviceRange,
 		"--tls-cert-file=" + file("apiserver.crt"),
@@ -77,7 +76,7 @@ func apiServerArgs(c *Cluster, _ *port) ([]string, error) {
 		"--kubelet-client-key=" + file("kubelet-client.key"),
 	}
 	if !c.options.Parts.has(ControllerManager) {
-		// Nobody makes service accounts, and the plugin refuses pods without.
+		// No controller creates service accounts, which the admission plugin requires.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	if c.options.Audit {
@@ -85,7 +84,7 @@ func apiServerArgs(c *Cluster, _ *port) ([]string, error) {
 			"--audit-policy-file="+file("audit-policy.yaml"),
 			"--audit-log-path="+c.audit.path,
 			"--audit-log-mode=blocking",
-			// In megabytes. A new file would take the old entries out of sight.
+			// In megabytes. After a rotation, earlier entries would not be found.
 			"--audit-log-maxsize=1000000",
 		)
 	}
@@ -104,8 +103,7 @@ func controllerManagerArgs(c *Cluster, p *port) ([]string, error) {
 	file := c.credentials.file
 	args, err := c.controllerArgs("system:kube-controller-manager", p)
 	return append(args,
-		// Each controller is a user of its own, as on most clusters: the audit log
-		// and RBAC tell them apart.
+		// Each controller has a user of its own, as on most clusters, in the audit log and for RBAC.
 		"--use-service-account-credentials",
 		"--root-ca-file="+file("ca.crt"),
 		"--service-account-private-key-file="+file("service-account.key"),
@@ -121,7 +119,7 @@ func schedulerArgs(c *Cluster, p *port) ([]string, error) {
 	return c.controllerArgs("system:kube-scheduler", p)
 }
 
-// controllerArgs are common to the programs that act as clients of the API server.
+// controllerArgs are shared by the clients of the API server.
 func (c *Cluster) controllerArgs(user string, p *port) ([]string, error) {
 	kubeconfig, err := c.kubeconfigOf(user, nil)
 	return []string{
@@ -131,18 +129,17 @@ func (c *Cluster) controllerArgs(user string, p *port) ([]string, error) {
 		"--bind-address=" + loopback,
 		"--secure-port=" + p.String(),
 		"--leader-elect=false",
-		// A limit would only make tests wait.
+		// A rate limit would only slow tests down.
 		"--kube-api-qps=2000",
 		"--kube-api-burst=4000",
 	}, err
 }
 
-// healthy asks the health endpoint that the controller manager and the scheduler
-// share. Their certificate is one that they make themselves.
+// healthy checks the health endpoint of the controller manager or the scheduler, which have self-signed certificates.
 func healthy(ctx context.Context, _ *Cluster, p *port) error {
 	transport, err := rest.TransportFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	return get(ctx, &http.Client{Transport: transport}, "https://"+loopback+":"+p.String()+"/healthz")
 }
@@ -150,7 +147,7 @@ func healthy(ctx context.Context, _ *Cluster, p *port) error {
 func get(ctx context.Context, client *http.Client, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", url, err)
+		return fmt.Errorf("requesting %s: %w", url, err)
 	}
 	response, err := client.Do(request)
 	if err != nil {
@@ -158,7 +155,7 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("asking %s: %s", url, response.Status)
+		return fmt.Errorf("requesting %s: %s", url, response.Status)
 	}
 	return nil
 }

@@ -11,13 +11,11 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/lockfile"
 )
 
-// Ports are taken from below the range that the kernel gives to outgoing
-// connections, which would otherwise take a port between its being found free and
-// the program listening on it.
+// Ports are below the range for outgoing connections. Otherwise the kernel could use a free port before the component
+// listens on it.
 const firstPort, lastPort = 20000, 32000
 
-// port is held for this process until released, also against other processes that
-// look for one at the same time and have not begun to listen.
+// port is reserved for this process until it is released. Other processes that reserve ports respect that.
 type port struct {
 	number int
 	lock   *os.File
@@ -25,8 +23,8 @@ type port struct {
 
 func (p *port) String() string { return strconv.Itoa(p.number) }
 
-// FreeAddress is one of loopback to listen on, for a program that is about to be started. It is held, also
-// against other processes that look for one, until release is called or this process ends.
+// FreeAddress returns a free loopback address for a component that is about to start. It stays reserved until release is
+// called or this process exits.
 func FreeAddress() (address string, release func(), err error) {
 	p, err := freePort()
 	if err != nil {
@@ -44,7 +42,7 @@ func (p *port) release() {
 func freePort() (*port, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fixpoint-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the folder of port locks: %w", err)
+		return nil, fmt.Errorf("creating the directory of port locks: %w", err)
 	}
 	for range 200 {
 		number := firstPort + rand.IntN(lastPort-firstPort)
@@ -58,7 +56,7 @@ func freePort() (*port, error) {
 		}
 		return &port{number: number, lock: lock}, nil
 	}
-	return nil, fmt.Errorf("finding a free port between %d and %d: none of 200 tried", firstPort, lastPort)
+	return nil, fmt.Errorf("finding a free port between %d and %d: none found in 200 attempts", firstPort, lastPort)
 }
 
 // listens tells whether the port is in use.

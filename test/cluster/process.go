@@ -13,22 +13,20 @@ import (
 	"time"
 )
 
-// linesShown is how much of its log a failed program's error quotes.
+// linesShown is the number of log lines in the error of a failed process.
 const linesShown = 25
 
-// Process is a program that dies with the process that started it, however that
-// one ends: SIGKILL and a panic included.
+// Process is a child process that is killed when this process exits, even by SIGKILL or a panic.
 type Process struct {
 	name string
 	log  string
 	cmd  *exec.Cmd
-	// ended is closed once the program is gone; err is then how it ended.
+	// ended is closed when the process has exited; err is its result.
 	ended chan struct{}
 	err   error
 }
 
-// StartProcess runs a program with exactly the given environment, its output
-// appended to the file log.
+// StartProcess starts a program with exactly the given environment. Its output is appended to the log file.
 func StartProcess(name, log string, env []string, path string, args ...string) (*Process, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -41,8 +39,7 @@ func StartProcess(name, log string, env []string, path string, args ...string) (
 	cmd.Dir = filepath.Dir(log)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,
-		// A group of its own: Ctrl-C reaches this process alone, which then stops
-		// the others in order.
+		// In a process group of its own, it does not receive Ctrl-C. This process stops the components in order.
 		Setpgid: true,
 	}
 	p := &Process{name: name, log: log, cmd: cmd, ended: make(chan struct{})}
@@ -54,9 +51,8 @@ func StartProcess(name, log string, env []string, path string, args ...string) (
 	return p, nil
 }
 
-// live starts the program and waits for its end, all on one thread: the kernel
-// sends the death signal when the thread that started the program ends, not when
-// the whole process does, and Go ends threads as it likes unless they are locked.
+// live starts the process and waits for it on one locked thread: the kernel sends the death signal when the creating thread
+// exits, and Go exits unlocked threads at any time.
 func (p *Process) live(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -70,13 +66,13 @@ func (p *Process) live(started chan<- error) {
 	close(p.ended)
 }
 
-// PID is the process's number.
+// PID is the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Ended is closed once the program is gone.
+// Ended is closed when the process has exited.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Running tells whether the program has not ended.
+// Running reports whether the process runs.
 func (p *Process) Running() bool {
 	select {
 	case <-p.ended:
@@ -86,8 +82,7 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Stop asks the program to end, and kills it if it has not within the grace
-// period. A program that has ended already is no error.
+// Stop sends SIGTERM, and SIGKILL after the grace period. It returns no error for a process that has exited.
 func (p *Process) Stop(grace time.Duration) error {
 	if grace > 0 {
 		_ = p.signal(syscall.SIGTERM)
@@ -104,7 +99,7 @@ func (p *Process) Stop(grace time.Duration) error {
 	return nil
 }
 
-// signal reaches the program's whole group, for what it may have started itself.
+// signal sends a signal to the whole process group.
 func (p *Process) signal(sig syscall.Signal) error {
 	err := syscall.Kill(-p.PID(), sig)
 	if errors.Is(err, syscall.ESRCH) {
@@ -113,23 +108,22 @@ func (p *Process) signal(sig syscall.Signal) error {
 	return err
 }
 
-// Failure describes a program that does not do what it should, with the end of
-// its log.
+// Failure adds the tail of the log to an error of the process.
 func (p *Process) Failure(cause error) error {
 	if !p.Running() {
 		cause = &endedError{how: p.err}
 	}
-	return fmt.Errorf("%s: %w; the end of its log:\n%s", p.name, cause, tail(p.log, linesShown))
+	return fmt.Errorf("%s: %w; the tail of its log:\n%s", p.name, cause, tail(p.log, linesShown))
 }
 
-// endedError says that a program ended that should run.
+// endedError means that a process exited unexpectedly.
 type endedError struct{ how error }
 
 func (e *endedError) Error() string {
 	if e.how == nil {
-		return "it ended: exit status 0"
+		return "it exited: exit status 0"
 	}
-	return "it ended: " + e.how.Error()
+	return "it exited: " + e.how.Error()
 }
 
 // tail returns the last lines of a file, indented.
@@ -149,7 +143,7 @@ func tail(path string, lines int) string {
 	return "  " + string(bytes.Join(all, []byte("\n  ")))
 }
 
-// awaitReady polls until ready says so, the program ends, or ctx does.
+// awaitReady polls until ready returns true, the process exits, or ctx is done.
 func (p *Process) awaitReady(ctx context.Context, ready func(context.Context) error) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -162,7 +156,7 @@ func (p *Process) awaitReady(ctx context.Context, ready func(context.Context) er
 		case <-p.ended:
 			return p.Failure(nil)
 		case <-ctx.Done():
-			return p.Failure(fmt.Errorf("not ready in time: %w", err))
+			return p.Failure(fmt.Errorf("timed out waiting for readiness: %w", err))
 		case <-ticker.C:
 		}
 	}

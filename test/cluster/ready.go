@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// awaitUsable returns once the namespace default has what every pod needs.
+// awaitUsable waits until the namespace default has the objects that every pod needs.
 func (c *Cluster) awaitUsable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -43,8 +43,7 @@ func (c *Cluster) usable(ctx context.Context, clientset kubernetes.Interface) er
 	return err
 }
 
-// await polls for something that is bound to come. Anything but its absence, such
-// as an object that the API server refuses, ends the wait.
+// await polls until a function succeeds. Any error other than NotFound or a failed connection ends the wait.
 func await(ctx context.Context, what string, done func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {

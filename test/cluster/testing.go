@@ -8,12 +8,11 @@ import (
 	"syscall"
 )
 
-// interrupted is the exit code of a program that an interrupt ended.
+// interrupted is the exit code after an interrupt.
 const interrupted = 130
 
-// RunTests runs the tests of a package against one cluster, and exits with their
-// result: it is all that TestMain has to call. Before the first test, use is given
-// the cluster. An interrupt stops the cluster too.
+// RunTests runs the tests of a package against one cluster and exits with their result. It is the only call in TestMain. use
+// receives the cluster before the first test. An interrupt stops the cluster.
 func RunTests(tests interface{ Run() int }, o Options, use func(*Cluster)) {
 	os.Exit(runTests(tests, o, use))
 }
@@ -26,7 +25,7 @@ func runTests(tests interface{ Run() int }, o Options, use func(*Cluster)) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// Tests that wait for something would not notice an interrupt.
+	// Waiting tests would not notice an interrupt.
 	go func() {
 		<-signals
 		_ = c.Stop()
@@ -41,7 +40,7 @@ func runTests(tests interface{ Run() int }, o Options, use func(*Cluster)) int {
 	return code
 }
 
-// startUnless starts a cluster, and gives up at a signal.
+// startUnless starts a cluster, or stops at a signal.
 func startUnless(signals <-chan os.Signal, o Options) (*Cluster, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Masters is the group that may do anything, whatever RBAC says.
+// Masters is the group with all permissions.
 const Masters = "system:masters"
 
 // Admin is the user of [Cluster.Admin].
@@ -18,13 +18,11 @@ const Admin = "admin"
 
 const frontProxyUser = "front-proxy-client"
 
-// Admin is a config of a user who may do anything.
+// Admin returns a config with all permissions.
 func (c *Cluster) Admin() *rest.Config { return c.Config(Admin, Masters) }
 
-// Config is a config by which the API server, its RBAC and its audit log know the
-// caller as the user, in the groups. Any name will do, at any time. The config does
-// not limit its rate of requests, and belongs to the caller. It panics if the user
-// cannot be given a certificate, which takes a machine without randomness.
+// Config returns a config for a user in the given groups, as RBAC and the audit log see it. Any name is valid. The config has
+// no rate limit and belongs to the caller. Config panics if it cannot create a certificate.
 func (c *Cluster) Config(user string, groups ...string) *rest.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,15 +39,14 @@ func (c *Cluster) Config(user string, groups ...string) *rest.Config {
 	}
 }
 
-// Kubeconfig writes a kubeconfig of the user, in the groups, below the cluster's
-// folder, and returns its path.
+// Kubeconfig writes a kubeconfig of a user in the given groups and returns its path.
 func (c *Cluster) Kubeconfig(user string, groups ...string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.kubeconfigOf(user, groups)
 }
 
-// kubeconfigOf is Kubeconfig for callers that hold c.mu.
+// kubeconfigOf implements Kubeconfig for callers that hold c.mu.
 func (c *Cluster) kubeconfigOf(user string, groups []string) (string, error) {
 	identity, err := c.identity(user, groups)
 	if err != nil {
@@ -68,11 +65,10 @@ func (c *Cluster) kubeconfigOf(user string, groups []string) (string, error) {
 	return path, nil
 }
 
-// URL is the API server's address.
+// URL is the address of the API server.
 func (c *Cluster) URL() string { return "https://" + loopback + ":" + c.apiPort.String() }
 
-// identity keeps the certificates that it makes, so that the connections of one
-// user are shared. The caller holds c.mu.
+// identity caches the certificates, so that connections of a user are shared. The caller holds c.mu.
 func (c *Cluster) identity(user string, groups []string) (pair, error) {
 	key := identityKey(user, groups)
 	if known, ok := c.users[key]; ok {
@@ -80,7 +76,7 @@ func (c *Cluster) identity(user string, groups []string) (pair, error) {
 	}
 	made, err := c.credentials.ca.client(user, groups)
 	if err != nil {
-		return pair{}, fmt.Errorf("making a certificate for user %q: %w", user, err)
+		return pair{}, fmt.Errorf("creating a certificate for user %q: %w", user, err)
 	}
 	c.users[key] = made
 	return made, nil
@@ -90,7 +86,7 @@ func identityKey(user string, groups []string) string {
 	return strings.Join(append([]string{user}, groups...), "\x00")
 }
 
-// fileName is readable if the user's name is a file name, and else unique at least.
+// fileName returns a readable or at least unique file name for a user.
 func fileName(user string, groups []string) string {
 	safe := strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -104,7 +105,7 @@ func (b *Baseline) CallFailures() []CallFailure {
 // calls that failed.
 func FailingCalls(t CallFailure) (Disturbance, func() int) {
 	p := &callFailurePlan{failure: t}
-	d := Disturbance{Name: t.String(), Plan: p, Over: p.isOver, Crashes: p.hits}
+	d := Disturbance{Name: t.String(), Plan: p, Over: p.isOver, Crashes: p.hits, KeepEvents: strings.HasSuffix(t.Class, " events")}
 	if verb := t.Class; len(verb) > 5 && (verb[:5] == "list " || verb[:6] == "watch ") {
 		// Caches are filled when a manager starts.
 		d.Begin = func(_ *Environment, m *Manager) error {

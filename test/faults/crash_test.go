@@ -11,6 +11,7 @@ import (
 // TestCrashAtEveryCall crashes the manager at every mutating call of every scenario, in all modes.
 // FAULTS_CRASHES selects a share.
 func TestCrashAtEveryCall(t *testing.T) {
+	t.Parallel()
 	sum, share := &tally{}, shareOf(t, "FAULTS_CRASHES", defaultCrashes)
 	t.Cleanup(func() { t.Logf("single crashes: %s; %s", sum, share) })
 	forEachScenario(t, faults.Scenarios(), func(t *testing.T, b *faults.Baseline) {

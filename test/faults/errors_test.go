@@ -16,6 +16,7 @@ const maxCallsPerSecond = 90
 // TestFailingCalls makes each class of calls fail in each mode, once and for a second. The scenario must
 // converge afterwards, and no call may be retried without backoff.
 func TestFailingCalls(t *testing.T) {
+	t.Parallel()
 	sum, share := &tally{}, shareOf(t, "FAULTS_ERRORS", defaultErrors)
 	t.Cleanup(func() { t.Logf("failing calls: %s; %s", sum, share) })
 	forEachScenario(t, representative(faults.Scenarios()), func(t *testing.T, b *faults.Baseline) {

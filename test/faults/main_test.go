@@ -17,8 +17,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/faults"
 )
 
-// parallelEnvironments is the default number of parallel subtests, which spend most of their time waiting.
-const parallelEnvironments = "24"
+// parallelEnvironments is the default number of parallel subtests. They spend most of their time waiting: one needs about
+// a quarter of a second of processor time.
+const parallelEnvironments = "40"
 
 // gcPercent trades memory for fewer garbage collections, which took a fifth of the processor time.
 const gcPercent = 400

@@ -10,6 +10,7 @@ import (
 
 // TestCrashPairs crashes the manager and then its successor, at a share of all pairs of calls.
 func TestCrashPairs(t *testing.T) {
+	t.Parallel()
 	sum, share := &tally{}, shareOf(t, "FAULTS_PAIRS", defaultPairs)
 	t.Cleanup(func() { t.Logf("pairs of crashes: %s; %s", sum, share) })
 	forEachScenario(t, faults.Scenarios(), func(t *testing.T, b *faults.Baseline) {

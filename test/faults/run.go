@@ -25,6 +25,9 @@ type Disturbance struct {
 	Meanwhile func(context.Context, *Environment) error
 	// Over reports whether the disturbance has ended. Nothing is compared before. Optional.
 	Over func() bool
+	// KeepEvents sends the managers' Events to the API server. Otherwise they are discarded, because they are more
+	// than half of its load.
+	KeepEvents bool
 	// Crashes returns the calls at which managers crashed, or that failed, so far. Optional.
 	Crashes func() []Call
 }
@@ -61,6 +64,7 @@ func (c *Cluster) Run(ctx context.Context, baseline *Baseline, d Disturbance) Ou
 	if err != nil {
 		return Outcome{Failures: []string{err.Error()}}
 	}
+	env.DiscardEvents = !d.KeepEvents
 	if err := env.run(ctx, baseline, d, &o); err != nil {
 		o.Failures = append(o.Failures, err.Error())
 	}

@@ -10,6 +10,7 @@ import (
 // TestStaleCaches restarts the manager with a cache that lacks one event, for every create and delete and
 // for every event before it.
 func TestStaleCaches(t *testing.T) {
+	t.Parallel()
 	sum, share := &tally{}, shareOf(t, "FAULTS_STALE", defaultStale)
 	t.Cleanup(func() { t.Logf("stale caches: %s; %s", sum, share) })
 	forEachScenario(t, faults.Scenarios(), func(t *testing.T, b *faults.Baseline) {
