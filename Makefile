@@ -97,7 +97,7 @@ LONG_SUITES := ./deploy ./ssa ./cluster
 space := $() $()
 # Tests of controllers/securestorage that go through thousands of runs in one goroutine. The race detector
 # makes them take six times as long, so they run without it; all others of the package run with it.
-EXHAUSTIVE := Crash|MayEnd|TwoChanges|Thousand
+EXHAUSTIVE := Crash|LostResponses|DeletedAtAnyTime|Thousand
 # make lint and make vet run all of vet, and on all modules.
 GO_TEST = $(GO) test -vet=off
 # Several of these at the same time: the suites wait far more than they compute.
