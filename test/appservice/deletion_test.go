@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
@@ -208,8 +209,10 @@ func TestNamespaceWithAppServicesCanBeDeleted(t *testing.T) {
 
 	w.Expect(api.Delete(w.Ctx, namespace)).To(Succeed())
 
+	// Kubernetes' namespace controller tries again after 5, 10, 20 and 40 s.
+	const tries = 2 * time.Minute
 	w.Eventually(func() bool {
 		err := api.Get(w.Ctx, client.ObjectKeyFromObject(namespace), &corev1.Namespace{})
 		return err != nil && client.IgnoreNotFound(err) == nil
-	}).Should(BeTrue(), "the namespace stays")
+	}).WithTimeout(tries).Should(BeTrue(), "the namespace stays")
 }

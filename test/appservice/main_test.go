@@ -31,7 +31,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	const parallel = 14
+	const parallel = 12
 	options := harness.Options{Cluster: cluster.Options{Parts: cluster.All, Audit: true}, Parallel: parallel}
 	harness.Run(m, options, func(s *harness.Suite) error {
 		suite, shared, api = s, s.Cluster, s.API

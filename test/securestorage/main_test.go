@@ -23,8 +23,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	const parallel, everything = 12, 10
-	options := harness.Options{Cluster: cluster.Options{Parts: cluster.EtcdAndAPI}, Parallel: parallel, Verbosity: everything}
+	// From 8 on, client-go logs the bodies of all answers, those with Secrets among them.
+	const parallel, mostVerbose = 12, 7
+	options := harness.Options{Cluster: cluster.Options{Parts: cluster.EtcdAndAPI}, Parallel: parallel, Verbosity: mostVerbose}
 	harness.Run(m, options, func(s *harness.Suite) error {
 		suite, shared, api = s, s.Cluster, s.API
 		return nil
