@@ -14,8 +14,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// helperVariable makes the test binary start a cluster, say what it started, and
-// then do as the variable says.
+// helperVariable instructs the test binary to start a cluster, print its processes, and then exit in the given
+// way.
 const helperVariable = "FIXPOINT_CLUSTER_TEST_HELPER"
 
 // started is what the helper says.
@@ -101,7 +101,7 @@ func TestNoProcessOutlivesItsStarter(t *testing.T) {
 				}
 				return left
 			}).WithTimeout(patience).Should(BeEmpty())
-			// Whoever could not clean up has it done by the next cluster.
+			// The next cluster removes what a killed process left.
 			t.Setenv("TMPDIR", temporary)
 			removeAbandoned()
 			g.Expect(filepath.Glob(filepath.Join(temporary, directoryPrefix+"*"))).To(BeEmpty())
