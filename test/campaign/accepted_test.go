@@ -94,12 +94,12 @@ func (env *environment) reconcileTrial(ctx context.Context, c *tally, t trial, o
 	if o.kind == "SecureStorage" {
 		adaptStorage(tree, path, o)
 	}
-	put, err := o.put(ctx, tree["spec"])
+	applied, err := o.apply(ctx, tree["spec"])
 	if err != nil {
 		c.fail("%s: creating the object: %v", t, err)
 		return
 	}
-	live, err := o.waitSettled(ctx, put.GetGeneration())
+	live, err := o.waitSettled(ctx, applied.GetGeneration())
 	if err != nil {
 		c.fail("%s: %v", t, err)
 	} else if ready := conditions(live)["Ready"]; ready.Status == metav1.ConditionTrue {

@@ -109,7 +109,7 @@ func singleTrials(kind specs.Kind, times int, random *rand.Rand) []trial {
 
 var brackets = regexp.MustCompile(`\[[^\[\]]*\]`)
 
-// withoutBrackets makes mutations of different items of a list equal.
+// withoutBrackets removes list indices, so that mutations of different items are equal.
 func withoutBrackets(text string) string {
 	for brackets.MatchString(text) {
 		text = brackets.ReplaceAllString(text, "")

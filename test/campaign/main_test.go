@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	crdFolder = "../../config/crd/bases"
+	crdDirectory = "../../config/crd/bases"
 	// timeout limits every wait.
 	timeout  = time.Minute
 	interval = 20 * time.Millisecond
@@ -50,12 +50,12 @@ func TestMain(m *testing.M) {
 	SetDefaultEventuallyTimeout(timeout)
 	SetDefaultEventuallyPollingInterval(interval)
 	var err error
-	kinds, err = specs.Read(crdFolder)
+	kinds, err = specs.Read(crdDirectory)
 	must(err)
 	gateways, err := gatewayCRDs()
 	must(err)
 	debug.SetGCPercent(gcPercent)
-	options := cluster.Options{CRDPaths: append(gateways, crdFolder), GCPercent: gcPercent}
+	options := cluster.Options{CRDPaths: append(gateways, crdDirectory), GCPercent: gcPercent}
 	cluster.RunTests(m, options, func(c *cluster.Cluster) {
 		shared = c
 		api, err = client.NewWithWatch(c.Admin(), client.Options{Scheme: controllers.NewScheme()})
@@ -72,13 +72,13 @@ func must(err error) {
 
 // gatewayCRDs returns the CRDs of the Gateway API, which are part of its module.
 func gatewayCRDs() ([]string, error) {
-	folder, err := exec.CommandContext(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
+	directory, err := exec.CommandContext(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
 	if err != nil {
 		return nil, fmt.Errorf("finding the module of the Gateway API: %w", err)
 	}
 	var files []string
 	for _, name := range []string{"gateways", "httproutes"} {
-		files = append(files, strings.TrimSpace(string(folder))+"/config/crd/standard/gateway.networking.k8s.io_"+name+".yaml")
+		files = append(files, strings.TrimSpace(string(directory))+"/config/crd/standard/gateway.networking.k8s.io_"+name+".yaml")
 	}
 	return files, nil
 }

@@ -35,8 +35,8 @@ func (o object) access() dynamic.ResourceInterface {
 	return o.client.Resource(v1alpha1.SchemeGroupVersion.WithResource(strings.ToLower(o.kind) + "s")).Namespace(o.Namespace)
 }
 
-// put creates the object or replaces its spec, like `kubectl replace`.
-func (o object) put(ctx context.Context, spec any) (*unstructured.Unstructured, error) {
+// apply creates the object or replaces its spec, like `kubectl replace`.
+func (o object) apply(ctx context.Context, spec any) (*unstructured.Unstructured, error) {
 	for {
 		tree := specs.Clone(map[string]any{"spec": spec})
 		live, err := o.access().Get(ctx, o.Name, metav1.GetOptions{})

@@ -92,10 +92,10 @@ func childState(live *unstructured.Unstructured) map[string]any {
 // managers returns the fields that each Fixpoint field manager owns. The manager of a hand-over is ignored, because it
 // depends on the previous spec.
 func managers(live *unstructured.Unstructured) map[string]string {
-	const ours, handover = "fixpoint-", "-handover"
+	const fixpoint, handover = "fixpoint-", "-handover"
 	all := map[string]string{}
 	for _, entry := range live.GetManagedFields() {
-		if strings.HasPrefix(entry.Manager, ours) && !strings.HasSuffix(entry.Manager, handover) && entry.FieldsV1 != nil {
+		if strings.HasPrefix(entry.Manager, fixpoint) && !strings.HasSuffix(entry.Manager, handover) && entry.FieldsV1 != nil {
 			all[strings.Join([]string{entry.Manager, string(entry.Operation), entry.Subresource}, " ")] = string(entry.FieldsV1.GetRawBytes())
 		}
 	}

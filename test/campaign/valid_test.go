@@ -174,11 +174,11 @@ func (c *chain) step(ctx context.Context, spec map[string]any, i int) error {
 
 // converge sets a spec and waits until the object is Ready.
 func converge(ctx context.Context, o object, spec map[string]any) error {
-	put, err := o.put(ctx, spec)
+	applied, err := o.apply(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("setting a spec that the dry run accepted: %w", err)
 	}
-	return o.waitUntil(ctx, put.GetGeneration(), isReady)
+	return o.waitUntil(ctx, applied.GetGeneration(), isReady)
 }
 
 // converge waits until the state of the chain equals another one. Pruning can lag behind Ready. The comparison uses the
@@ -214,12 +214,12 @@ func (c *chain) rollback(ctx context.Context, spec map[string]any) error {
 		return err
 	}
 	bad, difference := c.generator.Bad(spec)
-	if put, err := c.put(ctx, bad); err != nil {
+	if applied, err := c.apply(ctx, bad); err != nil {
 		if !isRefusal(err) || !concerns(err, difference) {
 			return fmt.Errorf("rollback: a bad spec with %v: %w", difference, err)
 		}
 		c.results.refused.Add(1)
-	} else if err := c.waitUntil(ctx, put.GetGeneration(), showsProblem); err != nil {
+	} else if err := c.waitUntil(ctx, applied.GetGeneration(), showsProblem); err != nil {
 		return fmt.Errorf("rollback: a bad spec with %v is not reported: %w", difference, err)
 	}
 	if err := converge(ctx, c.object, spec); err != nil {

@@ -56,7 +56,7 @@ func TestAuditCountsExactly(t *testing.T) {
 	g.Expect(requests.Summary()).To(ContainSubstring("     2 counted patch configmaps 200\n"))
 }
 
-// What a client has had the answer to is in the record, however much goes on.
+// The audit log contains every request with a response, also under load.
 func TestAuditLosesNothingUnderLoad(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)

@@ -16,8 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// patience is for clusters that start side by side. The namespace controller alone waits 16 s for pods
-// that are on their way out.
+// patience is for clusters that start concurrently. The namespace controller alone waits 16 s for terminating pods.
 const patience = 90 * time.Second
 
 func start(t *testing.T, o Options) *Cluster {

@@ -12,6 +12,7 @@ import (
 )
 
 // stages configures how kwok simulates nodes and pods.
+//
 //go:embed stages.yaml
 var stages []byte
 

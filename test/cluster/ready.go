@@ -43,7 +43,7 @@ func (c *Cluster) usable(ctx context.Context, clientset kubernetes.Interface) er
 	return err
 }
 
-// await polls until a function succeeds. Any error other than NotFound or a failed connection ends the wait.
+// await polls until a function succeeds. Invalid and Forbidden errors end the wait.
 func await(ctx context.Context, what string, done func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {

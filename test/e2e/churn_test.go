@@ -100,7 +100,7 @@ func (c *churn) step(ctx context.Context) {
 	}
 }
 
-// createAndDelete creates an application and deletes the oldest one if there are too many.
+// createAndDelete creates an application and deletes the oldest one above maxApps.
 func (c *churn) createAndDelete(ctx context.Context) {
 	app := c.env.app(fmt.Sprintf("app-%d", c.count))
 	app.Spec.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}

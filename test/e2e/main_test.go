@@ -28,7 +28,7 @@ const (
 	// holdVariable keeps the cluster running after the tests, until Ctrl-C.
 	holdVariable = "E2E_HOLD"
 	// imageVariable names the project's image on the current cluster. The images of the tests must exist there under
-	// their own names: make e2e-images. imagesVariable and programsVariable pass what was built to the program in the
+	// their own names (target e2e-images). imagesVariable and programsVariable pass what was built to the program in the
 	// sandbox.
 	imageVariable    = "E2E_IMAGE"
 	subjectVariable  = "E2E_SUBJECT_IMAGE"

@@ -59,7 +59,7 @@ var FailureModes = []FailureMode{
 	{"cloud-lost-landed", Fault{Lost: true, Landed: true}, cloudWrites},
 }
 
-// CallFailure makes calls of one class fail in one mode.
+// CallFailure is a failure of calls of one class in one mode.
 type CallFailure struct {
 	// Class is a value of [Call.Class].
 	Class string

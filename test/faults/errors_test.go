@@ -13,7 +13,7 @@ import (
 // object retry after 50 ms, in three attempts; all others back off.
 const maxCallsPerSecond = 90
 
-// TestFailingCalls makes each class of calls fail in each mode, once and for a second. The scenario must
+// TestFailingCalls fails each class of calls in each mode, once and for a second. The scenario must
 // converge afterwards, and no call may be retried without backoff.
 func TestFailingCalls(t *testing.T) {
 	t.Parallel()

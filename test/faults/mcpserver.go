@@ -72,7 +72,7 @@ func (s *mcpServer) close() {
 	s.http.Close()
 }
 
-// FailMCPServers makes the MCP servers of the environment answer every request with an error, or
+// FailMCPServers lets the MCP servers of the environment respond to every request with an error, or
 // normally again.
 func (env *Environment) FailMCPServers(broken bool) {
 	env.Cluster.mcpServer.setFailing(env.Namespace, broken)

@@ -87,7 +87,7 @@ func emptyOf(child *unstructured.Unstructured) *unstructured.Unstructured {
 	return object
 }
 
-// changeEveryChild changes the spec so that every child has to be applied.
+// changeEveryChild changes the spec so that the manager must apply every child.
 func changeEveryChild(a *v1alpha1.AppService) {
 	a.Spec.Image = "registry.test/shop:2"
 	a.Spec.Port = 9090

@@ -49,8 +49,8 @@ func (g *gate) open() {
 	}
 }
 
-// pass waits until the gate is open.
-func (g *gate) pass(ctx context.Context) error {
+// wait waits until the gate is open.
+func (g *gate) wait(ctx context.Context) error {
 	g.mu.Lock()
 	opened := g.opened
 	g.mu.Unlock()
@@ -141,7 +141,7 @@ func forward(ctx context.Context, next func() ([]byte, error), to io.Writer, gat
 		if err != nil {
 			return err // also at the end of the watch
 		}
-		if err := gate.pass(ctx); err != nil {
+		if err := gate.wait(ctx); err != nil {
 			return err
 		}
 		if _, err := to.Write(event); err != nil {

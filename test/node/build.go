@@ -94,7 +94,7 @@ func versionFlags() string {
 		at, cluster.KubernetesVersion, parts[0], parts[1])
 }
 
-// testFolder searches for test/ upwards from the working directory.
+// testDirectory searches for test/ upwards from the working directory.
 func testDirectory() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {

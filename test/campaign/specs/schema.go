@@ -31,9 +31,9 @@ type Kind struct {
 //go:embed seeds/*.yaml
 var seeds embed.FS
 
-// Read reads the kinds from a folder of CRDs.
-func Read(folder string) ([]Kind, error) {
-	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+// Read reads the kinds from a directory of CRDs.
+func Read(directory string) ([]Kind, error) {
+	files, err := filepath.Glob(filepath.Join(directory, "*.yaml"))
 	if err != nil {
 		return nil, fmt.Errorf("looking for definitions: %w", err)
 	}

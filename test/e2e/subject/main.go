@@ -47,7 +47,7 @@ func chosen() (func(context.Context) error, error) {
 	}
 	role, known := roles[name]
 	if !known {
-		return nil, fmt.Errorf("there is no role %q", name)
+		return nil, fmt.Errorf("unknown role %q", name)
 	}
 	return role, nil
 }
