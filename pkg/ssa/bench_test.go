@@ -162,7 +162,11 @@ func withStatus(b testing.TB, desired *appsv1ac.DeploymentApplyConfiguration) *a
 		b.Fatal(err)
 	}
 	applier := newBenchApplier(b, NewServer())
-	set, err := applier.schemas.fieldsOf(raw)
+	tree, err := decode(raw)
+	if err != nil {
+		b.Fatal(err)
+	}
+	set, err := applier.schemas.fieldsOf(tree)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/value"
 )
@@ -16,8 +14,8 @@ import (
 // This file is the only one that knows structured-merge-diff v4. The Kubernetes libraries use v6
 // of it; what crosses between the two is the JSON of FieldsV1, which both write byte for byte alike.
 
-// fieldSet is a set of field paths, as managedFields records them.
-type fieldSet struct{ set *fieldpath.Set }
+// fieldSet is a set of field paths, as managedFields records them. The zero value is empty.
+type fieldSet struct{ set fieldpath.Set }
 
 // fieldPath is one member of a fieldSet.
 type fieldPath struct{ path fieldpath.Path }
@@ -39,24 +37,22 @@ var serverOwned = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("metadata", "resourceVersion"),
 )
 
-func emptyFieldSet() fieldSet { return fieldSet{set: fieldpath.NewSet()} }
-
 // parseFields reads the JSON of a FieldsV1; no bytes are the empty set.
 func parseFields(raw []byte) (fieldSet, error) {
-	set := fieldpath.NewSet()
+	var s fieldSet
 	if len(raw) == 0 {
-		return fieldSet{set: set}, nil
+		return s, nil
 	}
-	if err := set.FromJSON(bytes.NewReader(raw)); err != nil {
+	if err := s.set.FromJSON(bytes.NewReader(raw)); err != nil {
 		return fieldSet{}, fmt.Errorf("parsing managed fields: %w", err)
 	}
-	return fieldSet{set: set}, nil
+	return s, nil
 }
 
 // entryFields reads the field set of one entry of managedFields.
 func entryFields(entry *metav1.ManagedFieldsEntry) (fieldSet, error) {
 	if entry == nil || entry.FieldsV1 == nil {
-		return emptyFieldSet(), nil
+		return fieldSet{}, nil
 	}
 	return parseFields(entry.FieldsV1.GetRawBytes())
 }
@@ -64,20 +60,31 @@ func entryFields(entry *metav1.ManagedFieldsEntry) (fieldSet, error) {
 func (s fieldSet) json() ([]byte, error) {
 	raw, err := s.set.ToJSON()
 	if err != nil {
-		return nil, fmt.Errorf("serialising managed fields: %w", err)
+		return nil, fmt.Errorf("serializing managed fields: %w", err)
 	}
 	return raw, nil
 }
 
 func (s fieldSet) empty() bool                   { return s.set.Empty() }
 func (s fieldSet) has(p fieldPath) bool          { return s.set.Has(p.path) }
-func (s fieldSet) equals(other fieldSet) bool    { return s.set.Equals(other.set) }
-func (s fieldSet) minus(other fieldSet) fieldSet { return fieldSet{set: s.set.Difference(other.set)} }
-func (s fieldSet) union(other fieldSet) fieldSet { return fieldSet{set: s.set.Union(other.set)} }
+func (s fieldSet) equals(other fieldSet) bool    { return s.set.Equals(&other.set) }
+func (s fieldSet) minus(other fieldSet) fieldSet { return fieldSet{*s.set.Difference(&other.set)} }
+func (s fieldSet) union(other fieldSet) fieldSet { return fieldSet{*s.set.Union(&other.set)} }
 func (s fieldSet) intersect(other fieldSet) fieldSet {
-	return fieldSet{set: s.set.Intersection(other.set)}
+	return fieldSet{*s.set.Intersection(&other.set)}
 }
-func (s fieldSet) withoutServerOwned() fieldSet { return fieldSet{set: s.set.Difference(serverOwned)} }
+func (s fieldSet) withoutServerOwned() fieldSet { return fieldSet{*s.set.Difference(serverOwned)} }
+
+// filter keeps the members for which keep is true.
+func (s fieldSet) filter(keep func(fieldpath.Path) bool) fieldSet {
+	var kept fieldSet
+	s.set.Iterate(func(p fieldpath.Path) {
+		if keep(p) {
+			kept.set.Insert(p.Copy())
+		}
+	})
+	return kept
+}
 
 // tops lists the members that have no ancestor among the members: a removed list item is one
 // path, not one for each of its fields.
@@ -113,11 +120,18 @@ func (s fieldSet) holdsAbove(p fieldPath) bool {
 
 // below is the part of the set under the path, relative to it.
 func (s fieldSet) below(p fieldPath) fieldSet {
-	at := s.set
+	at := &s.set
 	for _, pe := range p.path {
 		at = at.WithPrefix(pe)
 	}
-	return fieldSet{set: at}
+	return fieldSet{*at}
+}
+
+// within is the part of the set at the path and below it.
+func (s fieldSet) within(p fieldPath) fieldSet {
+	return s.filter(func(member fieldpath.Path) bool {
+		return len(member) >= len(p.path) && member[:len(p.path)].Equals(p.path)
+	})
 }
 
 // leavesOf lists the fields of the value at the path, with lists as one field each.
@@ -135,18 +149,16 @@ func leavesOf(v any, at fieldPath) []fieldPath {
 }
 
 // outsideItemsOf drops what lies inside list items that the other set owns. An item whose
-// remaining fields somebody else holds cannot be removed by its owner.
+// remaining fields another manager holds cannot be removed by its owner.
 func (s fieldSet) outsideItemsOf(owned fieldSet) fieldSet {
-	outside := fieldpath.NewSet()
-	s.set.Iterate(func(p fieldpath.Path) {
+	return s.filter(func(p fieldpath.Path) bool {
 		for i := 1; i < len(p); i++ {
 			if p[i-1].FieldName == nil && owned.set.Has(p[:i]) {
-				return
+				return false
 			}
 		}
-		outside.Insert(p.Copy())
+		return true
 	})
-	return fieldSet{set: outside}
 }
 
 // outsideStructsOf drops what lies in structs that the other set owns a part of, and which its owner
@@ -155,21 +167,16 @@ func (s fieldSet) outsideItemsOf(owned fieldSet) fieldSet {
 // a list stays: its keys and items are independent of each other.
 func (s fieldSet) outsideStructsOf(owned fieldSet, shape fieldsAtEnd) fieldSet {
 	const top = 2
-	outside := fieldpath.NewSet()
-	s.set.Iterate(func(p fieldpath.Path) {
+	return s.filter(func(p fieldpath.Path) bool {
 		around := p[:max(len(p)-shape(fieldPath{path: p}), min(top, len(p)))]
-		if len(around) < len(p) && !owned.below(fieldPath{path: around}).empty() {
-			return
-		}
-		outside.Insert(p.Copy())
+		return len(around) == len(p) || owned.below(fieldPath{path: around}).empty()
 	})
-	return fieldSet{set: outside}
 }
 
-// items lists the items, told apart by keys, of the lists that the names lead to, through the items of
-// other lists if need be.
+// items lists the items, told apart by keys, of the lists that the names lead to, through the items
+// of other lists if need be.
 func (s fieldSet) items(list []string) []fieldPath {
-	found := fieldpath.NewSet()
+	var found fieldSet
 	s.set.Iterate(func(p fieldpath.Path) {
 		var names []string
 		for i, pe := range p {
@@ -177,34 +184,32 @@ func (s fieldSet) items(list []string) []fieldPath {
 				names = append(names, *pe.FieldName)
 			}
 			if pe.Key != nil && slices.Equal(names, list) {
-				found.Insert(p[:i+1].Copy())
+				found.set.Insert(p[:i+1].Copy())
 			}
 		}
 	})
-	items := make([]fieldPath, 0, found.Size())
-	found.Iterate(func(p fieldpath.Path) { items = append(items, fieldPath{path: p.Copy()}) })
+	var items []fieldPath
+	found.set.Iterate(func(p fieldpath.Path) { items = append(items, fieldPath{path: p.Copy()}) })
 	return items
 }
 
 // outside drops the paths and all that lies below them.
 func (s fieldSet) outside(paths []fieldPath) fieldSet {
-	return fieldSet{set: s.set.RecursiveDifference(pathSet(paths...).set)}
+	dropped := pathSet(paths...)
+	return fieldSet{*s.set.RecursiveDifference(&dropped.set)}
 }
 
 // withoutEmptied drops the markers of structs, maps and items that held something before and hold
-// nothing now: a claim to an empty struct would keep it from going with its fields.
+// nothing now: a claim to an empty struct would keep it when its fields are removed.
 func (s fieldSet) withoutEmptied(before fieldSet) fieldSet {
-	kept := fieldpath.NewSet()
-	s.set.Iterate(func(p fieldpath.Path) {
+	kept := s.filter(func(p fieldpath.Path) bool {
 		path := fieldPath{path: p}
-		if before.below(path).empty() || !s.below(path).empty() {
-			kept.Insert(p.Copy())
-		}
+		return before.below(path).empty() || !s.below(path).empty()
 	})
-	if kept.Size() == s.set.Size() {
+	if kept.equals(s) {
 		return s
 	}
-	return fieldSet{set: kept}.withoutEmptied(before) // what held only markers is empty now
+	return kept.withoutEmptied(before) // what held only markers is empty now
 }
 
 // makeFieldPath builds a path of field names.
@@ -235,38 +240,17 @@ func cutLast(dotted string) (before []string, last string) {
 	return names[:len(names)-1], names[len(names)-1]
 }
 
-// rivals says whether the item, which has the value v, has the same field as another item of the same
-// list has in a document.
+// rivals is true if the item p, whose value is v, has the same value of the field as another item of
+// the same list has in a document.
 func (p fieldPath) rivals(item fieldPath, field string, v any, document map[string]any) bool {
 	last := len(p.path) - 1
 	if len(item.path) != len(p.path) || !p.path[:last].Equals(item.path[:last]) {
 		return false
 	}
-	wanted, ok := item.lookup(document)
-	if !ok {
-		return false
-	}
-	theirs, ok1 := v.(map[string]any)
-	ours, ok2 := wanted.(map[string]any)
-	return ok1 && ok2 && ours[field] != nil && value.Equals(value.NewValueInterface(theirs[field]), value.NewValueInterface(ours[field]))
-}
-
-// copyFrom copies the value at the path, if there is one, from an object into a document.
-// The path must be one of field names.
-func (p fieldPath) copyFrom(object runtime.Object, into map[string]any) error {
-	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		return fmt.Errorf("converting the live object: %w", err)
-	}
-	v, ok := p.lookup(tree)
-	if !ok {
-		return nil
-	}
-	names := make([]string, 0, len(p.path))
-	for _, pe := range p.path {
-		names = append(names, *pe.FieldName)
-	}
-	return unstructured.SetNestedField(into, v, names...)
+	wanted, _ := item.lookup(document)
+	one, ok1 := v.(map[string]any)
+	other, ok2 := wanted.(map[string]any)
+	return ok1 && ok2 && other[field] != nil && value.Equals(value.NewValueInterface(one[field]), value.NewValueInterface(other[field]))
 }
 
 // makeListValuePath builds the path of one value in a set list, such as a finalizer.
@@ -277,11 +261,11 @@ func makeListValuePath(item string, names ...string) fieldPath {
 }
 
 func pathSet(paths ...fieldPath) fieldSet {
-	set := fieldpath.NewSet()
+	var s fieldSet
 	for _, p := range paths {
-		set.Insert(p.path)
+		s.set.Insert(p.path)
 	}
-	return fieldSet{set: set}
+	return s
 }
 
 // String is the notation that the API server uses in its conflict messages, for example

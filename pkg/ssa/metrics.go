@@ -15,12 +15,13 @@ type Metrics struct {
 // NewMetrics registers the applier's metrics, or finds them if they are registered already, as
 // they are when a process runs one manager after another.
 //
-// fixpoint_ssa_applies_total counts outcomes by manager's kind of object, endpoint (main or
-// status) and result: None is an apply that was not sent because it would have changed nothing.
+// fixpoint_ssa_applies_total counts outcomes by kind of object, endpoint (main or status) and
+// result: an [Action] or the [Reason] of an error. None is an apply that was not sent because it
+// would have changed nothing.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	applies := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fixpoint_ssa_applies_total",
-		Help: "Outcomes of applies and deletes by kind, endpoint and result. None: not sent, since it would have changed nothing.",
+		Help: "Outcomes of applies and deletes by kind, endpoint and result. None: not sent, because nothing would have changed.",
 	}, []string{"kind", "endpoint", "result"})
 	if err := registerer.Register(applies); err != nil {
 		var already prometheus.AlreadyRegisteredError
