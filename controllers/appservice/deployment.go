@@ -30,7 +30,8 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	HandOver: []string{"spec.replicas"},
 	// The API server keeps these, defaulted, when the strategy becomes Recreate, and refuses both together.
 	// The latter is a port that somebody has given another number.
-	Displaces: []string{"spec.strategy.rollingUpdate", "spec.template.spec.containers.ports.name"},
+	RemoveFields: []string{"spec.strategy.rollingUpdate"},
+	UniqueFields: []string{"spec.template.spec.containers.ports.name"},
 }
 
 func desiredDeployment(app *v1alpha1.AppService) (*appsv1ac.DeploymentApplyConfiguration, error) {

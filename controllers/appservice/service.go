@@ -15,7 +15,7 @@ var service = phases.Child[*scope, *corev1ac.ServiceApplyConfiguration, *corev1.
 	Desired: func(s *scope) (*corev1ac.ServiceApplyConfiguration, error) { return desiredService(s.app), nil },
 	Ready:   func(*corev1.Service) phases.Verdict { return phases.Done("the Service leads to the pods") },
 	// Who gives our port another number has made another one, of a name that only one may have.
-	Displaces: []string{"spec.ports.name"},
+	UniqueFields: []string{"spec.ports.name"},
 }
 
 func desiredService(app *v1alpha1.AppService) *corev1ac.ServiceApplyConfiguration {

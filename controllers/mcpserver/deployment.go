@@ -23,9 +23,10 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	Explain: func(ctx context.Context, s *scope, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
 		return blameCommand(s.server, workload.Explain(ctx, s.uncached, s.clock, live, verdict))
 	},
-	Observed:  func(s *scope, live *appsv1.Deployment) { s.deployment = live },
-	HandOver:  []string{"spec.replicas"},
-	Displaces: []string{"spec.strategy.rollingUpdate", "spec.template.spec.containers.ports.name"},
+	Observed:     func(s *scope, live *appsv1.Deployment) { s.deployment = live },
+	HandOver:     []string{"spec.replicas"},
+	RemoveFields: []string{"spec.strategy.rollingUpdate"},
+	UniqueFields: []string{"spec.template.spec.containers.ports.name"},
 }
 
 func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) {

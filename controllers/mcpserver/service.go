@@ -15,7 +15,7 @@ var service = phases.Child[*scope, *corev1ac.ServiceApplyConfiguration, *corev1.
 	Desired: desired(desiredService),
 	Ready:   done[*corev1.Service]("the Service leads to the pods"),
 	// Who gives our port another number has made another one, of a name that only one may have.
-	Displaces: []string{"spec.ports.name"},
+	UniqueFields: []string{"spec.ports.name"},
 }
 
 func desiredService(server *v1alpha1.MCPServer) *corev1ac.ServiceApplyConfiguration {

@@ -309,12 +309,14 @@ func (w *world) Get(_ context.Context, key client.ObjectKey, into client.Object,
 func (w *world) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
 // Apply implements phases.Applier.
-func (w *world) Apply(context.Context, ssa.Request) (ssa.Result, error) {
+func (w *world) Execute(context.Context, ssa.Decision) (ssa.Result, error) {
 	return ssa.Result{}, errors.New("a SecureStorage has no children")
 }
 
 // Drifts implements phases.Applier.
-func (w *world) Drifts(ssa.Request) ([]ssa.Drift, error) { return nil, nil }
+func (w *world) Decide(req ssa.Request) (ssa.Decision, error) {
+	return ssa.Decision{Request: req, Action: ssa.ActionNone}, nil
+}
 
 // ApplyStatus implements phases.Applier: what is applied is the whole status, onto the object that it is
 // about.

@@ -21,11 +21,13 @@ func (*idle) Get(context.Context, client.ObjectKey, client.Object, ...client.Get
 }
 func (*idle) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-func (*idle) Apply(_ context.Context, req ssa.Request) (ssa.Result, error) {
-	return ssa.Result{Action: ssa.ActionNone, Live: req.Live}, nil
+func (*idle) Decide(req ssa.Request) (ssa.Decision, error) {
+	return ssa.Decision{Request: req, Action: ssa.ActionNone}, nil
 }
 
-func (*idle) Drifts(ssa.Request) ([]ssa.Drift, error) { return nil, nil }
+func (*idle) Execute(_ context.Context, d ssa.Decision) (ssa.Result, error) {
+	return ssa.Result{Action: ssa.ActionNone, Live: d.Request.Live}, nil
+}
 
 func (*idle) ApplyStatus(_ context.Context, _ ssa.Configuration, live client.Object) (ssa.Result, error) {
 	return ssa.Result{Action: ssa.ActionNone, Live: live}, nil

@@ -48,8 +48,8 @@ type Phase[S any] interface {
 
 // Applier is what the engine needs of [ssa.Applier], which implements it.
 type Applier interface {
-	Apply(ctx context.Context, req ssa.Request) (ssa.Result, error)
-	Drifts(req ssa.Request) ([]ssa.Drift, error)
+	Decide(req ssa.Request) (ssa.Decision, error)
+	Execute(ctx context.Context, d ssa.Decision) (ssa.Result, error)
 	ApplyStatus(ctx context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error)
 	EnsureFinalizer(ctx context.Context, live client.Object, finalizer string) (client.Object, error)
 	RemoveFinalizer(ctx context.Context, live client.Object, finalizer string) error
@@ -103,9 +103,9 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	// HandOver lists fields that keep their value when Desired no longer has them, such as
 	// spec.replicas when an autoscaler takes over.
 	HandOver []string
-	// Displaces lists fields that go with the next write if Desired does not have them, whoever
-	// set them: see [ssa.Request].
-	Displaces []string
+	// RemoveFields and UniqueFields: see [ssa.Request].
+	RemoveFields []string
+	UniqueFields []string
 }
 
 // PhaseName implements [Phase].
@@ -245,13 +245,14 @@ func (c Child[S, C, L]) find(ctx context.Context, p *pass[S]) (L, error) {
 
 func (c Child[S, C, L]) request(p *pass[S], desired C, live L) ssa.Request {
 	request := ssa.Request{
-		Desired:   desired,
-		Owner:     &p.reference,
-		Adoption:  p.adoption,
-		Drift:     p.drift,
-		HandOver:  c.HandOver,
-		Displaces: c.Displaces,
-		Confirm:   p.confirm,
+		Desired:  desired,
+		Owner:    &p.reference,
+		Adoption: p.adoption,
+		Drift:    p.drift,
+		HandOver: c.HandOver,
+
+		RemoveFields: c.RemoveFields,
+		UniqueFields: c.UniqueFields,
 	}
 	if !isNil(live) {
 		request.Live = live
@@ -260,7 +261,7 @@ func (c Child[S, C, L]) request(p *pass[S], desired C, live L) ssa.Request {
 }
 
 func (c Child[S, C, L]) apply(ctx context.Context, p *pass[S], desired C, live L) (L, error) {
-	result, err := p.applier.Apply(ctx, c.request(p, desired, live))
+	result, err := c.decideAndExecute(ctx, p, c.request(p, desired, live))
 	if err != nil {
 		var none L
 		return none, err
@@ -272,6 +273,29 @@ func (c Child[S, C, L]) apply(ctx context.Context, p *pass[S], desired C, live L
 		return none, fmt.Errorf("the phase's child is a %T, and its configuration applies a %T", none, result.Live)
 	}
 	return applied, nil
+}
+
+func (c Child[S, C, L]) decideAndExecute(ctx context.Context, p *pass[S], request ssa.Request) (ssa.Result, error) {
+	for attempt := 1; ; attempt++ {
+		decision, err := p.applier.Decide(request)
+		if err == nil && decision.Writes() {
+			err = p.confirm(ctx)
+		}
+		if err != nil {
+			return ssa.Result{}, err
+		}
+		result, err := p.applier.Execute(ctx, decision)
+		if !ssa.IsStale(err) || attempt == 3 {
+			return result, err
+		}
+		live, err := get[L](ctx, p.uncached, client.ObjectKey{Namespace: p.owner.GetNamespace(), Name: c.childName(p)})
+		if err != nil {
+			return ssa.Result{}, err
+		}
+		if request.Live = nil; !isNil(live) {
+			request.Live = live
+		}
+	}
 }
 
 func (c Child[S, C, L]) judge(ctx context.Context, p *pass[S], live L) Verdict {
@@ -318,10 +342,13 @@ func (c Child[S, C, L]) findDrift(ctx context.Context, p *pass[S]) error {
 	if err != nil || isNil(live) {
 		return err
 	}
-	drifts, err := p.applier.Drifts(c.request(p, desired, live))
-	if err != nil || len(drifts) == 0 {
+	request := c.request(p, desired, live)
+	request.Drift, request.Adoption = ssa.ReportDrift, ssa.AdoptNever
+	decision, err := p.applier.Decide(request)
+	if err != nil || len(decision.Drifts) == 0 {
 		return err
 	}
+	drifts := decision.Drifts
 	p.changes = append(p.changes, Change{Phase: c.Name, Action: ssa.ActionReport, Object: p.describe(live), Drifts: drifts, Left: true})
 	return nil
 }

@@ -335,32 +335,43 @@ type applier struct {
 	dryRun bool
 }
 
-func (a applier) Apply(ctx context.Context, req ssa.Request) (result ssa.Result, err error) {
+func (a applier) Decide(req ssa.Request) (ssa.Decision, error) {
+	d := ssa.Decision{Request: req, Action: ssa.ActionUpdate}
 	desired, ok := req.Desired.(*partConfiguration)
 	if !ok {
-		return result, fmt.Errorf("no %T in this world", req.Desired)
+		return d, fmt.Errorf("no %T in this world", req.Desired)
 	}
 	a.looked(req)
-	if shown, ok := req.Live.(child); ok && isQuiet(shown, desired, req) {
-		return ssa.Result{Action: ssa.ActionNone, Live: req.Live}, nil
+	shown, ok := req.Live.(child)
+	if !ok {
+		return d, nil
 	}
-	if err := a.confirmed(ctx, req); err != nil {
-		return ssa.Result{}, err
+	if isQuiet(shown, desired, req) {
+		d.Action = ssa.ActionNone
+		return d, nil
+	}
+	if metav1.IsControlledBy(shown, &metav1.ObjectMeta{UID: req.Owner.UID}) {
+		d.Drifts = driftsOf(shown)
+	}
+	if reportsOnly(shown, req) && len(d.Drifts) > 0 {
+		d.Action, d.Left = ssa.ActionReport, true
+	}
+	return d, nil
+}
+
+func (a applier) Execute(_ context.Context, d ssa.Decision) (result ssa.Result, err error) {
+	if !d.Writes() {
+		return ssa.Result{Action: d.Action, Live: d.Request.Live, Drifts: d.Drifts, Left: d.Left}, nil
+	}
+	desired, ok := d.Request.Desired.(*partConfiguration)
+	if !ok {
+		return result, fmt.Errorf("no %T in this world", d.Request.Desired)
 	}
 	err = a.call(func() error {
-		result, err = a.apply(desired, req)
+		result, err = a.apply(desired, d.Request)
 		return err
 	})
 	return result, err
-}
-
-// confirmed asks what the request wants to be asked before something is written.
-func (a applier) confirmed(ctx context.Context, req ssa.Request) error {
-	live, exists := req.Live.(child)
-	if a.dryRun || req.Confirm == nil || exists && reportsOnly(live, req) {
-		return nil
-	}
-	return req.Confirm(ctx)
 }
 
 // reportsOnly: all that is the matter has drifted, and is to be left.
@@ -383,15 +394,6 @@ func (w *world) looked(req ssa.Request) {
 func isQuiet(live child, desired *partConfiguration, req ssa.Request) bool {
 	return metav1.IsControlledBy(live, &metav1.ObjectMeta{UID: req.Owner.UID}) &&
 		maps.Equal(recordOf(live), desired.Spec) && len(driftsOf(live)) == 0
-}
-
-// Drifts implements [Applier].
-func (a applier) Drifts(req ssa.Request) ([]ssa.Drift, error) {
-	live, ok := req.Live.(child)
-	if !ok || !metav1.IsControlledBy(live, &metav1.ObjectMeta{UID: req.Owner.UID}) {
-		return nil, nil
-	}
-	return driftsOf(live), nil
 }
 
 func (a applier) apply(desired *partConfiguration, req ssa.Request) (ssa.Result, error) {
