@@ -14,7 +14,6 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func TestIdentityOf(t *testing.T) {
@@ -83,7 +82,7 @@ func TestFieldsOfIsWhatTheServerRecords(t *testing.T) {
 	const cases = 300
 	for seed := range uint64(cases) {
 		g := NewWithT(t)
-		server := NewServer()
+		server := newServer()
 		applier := newBenchApplier(t, server)
 		desired := randomDeployment(rand.New(rand.NewPCG(seed, 0)))
 		target, err := applier.prepare(Request{Desired: desired, Owner: ownedBy("o")})
@@ -139,7 +138,7 @@ func randomDeployment(r *rand.Rand) *appsv1ac.DeploymentApplyConfiguration {
 // and not for each check.
 func TestQuietAfterARestart(t *testing.T) {
 	g := NewWithT(t)
-	server, owner := NewServer(), ownedBy("o")
+	server, owner := newServer(), ownedBy("o")
 	created, err := newBenchApplier(t, server).Apply(context.Background(), Request{Desired: realistic(), Owner: owner})
 	g.Expect(err).NotTo(HaveOccurred())
 	restarted := newBenchApplier(t, server)
@@ -152,7 +151,7 @@ func TestQuietAfterARestart(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(result).To(Equal(Result{Action: ActionNone, Live: created.Live}))
 	}
-	g.Expect(server.Requests).To(Equal(1))
+	g.Expect(server.requests).To(Equal(1))
 }
 
 func TestNewNamesTheOptionThatIsMissing(t *testing.T) {
@@ -161,8 +160,8 @@ func TestNewNamesTheOptionThatIsMissing(t *testing.T) {
 		err     string
 	}{
 		"no client":        {Options{FieldManager: "x"}, "ssa.Options.Client is nil"},
-		"no field manager": {Options{Client: NewServer()}, "ssa.Options.FieldManager is empty"},
-		"a long one":       {Options{Client: NewServer(), FieldManager: "a-field-manager-that-is-longer-than-the-name-of-an-annotation"}, "is longer than"},
+		"no field manager": {Options{Client: newServer()}, "ssa.Options.FieldManager is empty"},
+		"a long one":       {Options{Client: newServer(), FieldManager: "a-field-manager-that-is-longer-than-the-name-of-an-annotation"}, "is longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(test.options)
@@ -181,12 +180,10 @@ func TestMalformedRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			server := NewServer()
+			server := newServer()
 			_, err := newBenchApplier(t, server).Apply(context.Background(), test.request)
 			g.Expect(err).To(MatchError(ContainSubstring(test.err)))
-			g.Expect(server.Requests).To(BeZero())
+			g.Expect(server.requests).To(BeZero())
 		})
 	}
 }
-
-var _ client.Client = (*Server)(nil)

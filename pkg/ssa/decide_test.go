@@ -124,7 +124,7 @@ func TestDecide(t *testing.T) {
 // appliedThenEdited applies data a and b, and edits the object. The applier has cached nothing of it.
 func appliedThenEdited(t *testing.T, test decideTest) (*Applier, client.Object, *metav1.OwnerReference) {
 	t.Helper()
-	server, owner := NewServer(), ownedBy("o")
+	server, owner := newServer(), ownedBy("o")
 	created, err := newBenchApplier(t, server).Apply(context.Background(), Request{Desired: data("a", "1", "b", "1"), Owner: owner})
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func appliedThenEdited(t *testing.T, test decideTest) (*Applier, client.Object, 
 }
 
 func TestDecideWithoutLiveObjectCreates(t *testing.T) {
-	d, err := newBenchApplier(t, NewServer()).Decide(Request{Desired: data("a", "1"), Owner: ownedBy("o")})
+	d, err := newBenchApplier(t, newServer()).Decide(Request{Desired: data("a", "1"), Owner: ownedBy("o")})
 	g := NewWithT(t)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(d.Action).To(Equal(ActionCreate))
@@ -179,18 +179,18 @@ func TestDecideLeavesFieldsToOtherManagers(t *testing.T) {
 func TestExecuteOfADecisionWithoutAWriteSendsNothing(t *testing.T) {
 	for _, action := range []Action{ActionNone, ActionReport} {
 		g := NewWithT(t)
-		server, live := NewServer(), &corev1.ConfigMap{}
+		server, live := newServer(), &corev1.ConfigMap{}
 
 		result, err := newBenchApplier(t, server).Execute(context.Background(), Decision{Request: Request{Live: live}, Action: action, Left: true})
 
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(result).To(Equal(Result{Action: action, Live: live, Left: true}))
-		g.Expect(server.Requests).To(BeZero())
+		g.Expect(server.requests).To(BeZero())
 	}
 }
 
 func TestExecuteRefusesADecisionThatWasNotDecided(t *testing.T) {
-	_, err := newBenchApplier(t, NewServer()).Execute(context.Background(), Decision{Action: ActionCreate})
+	_, err := newBenchApplier(t, newServer()).Execute(context.Background(), Decision{Action: ActionCreate})
 	NewWithT(t).Expect(err).To(HaveOccurred())
 }
 
