@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -74,6 +76,58 @@ func TestBodyLeavesTheConfigurationAlone(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(raw).To(MatchJSON(`{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"1"},"metadata":{"name":"c","namespace":"n","uid":"u","resourceVersion":"1","annotations":{"x":"y","record":"r"}}}`))
 	g.Expect(json.Marshal(c)).To(Equal(before))
+}
+
+// TestStatusOf: a status without generated apply configurations is applied like any other.
+func TestStatusOf(t *testing.T) {
+	g := NewWithT(t)
+	server := newServer()
+	live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "d"}}
+	g.Expect(server.Create(context.Background(), live)).To(Succeed())
+	type status struct {
+		Replicas int32  `json:"replicas,omitempty"`
+		URL      string `json:"url,omitempty"`
+	}
+	applier, desired := newBenchApplier(t, server), StatusOf(live, appsv1.SchemeGroupVersion.WithKind("Deployment"), status{Replicas: 2})
+	g.Expect(json.Marshal(desired)).To(MatchJSON(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","namespace":"n"},"status":{"replicas":2}}`))
+
+	applied, err := applier.ApplyStatus(context.Background(), desired, live)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(applied.Action).To(Equal(ActionUpdate))
+	g.Expect(applied.Live).To(HaveField("Status.Replicas", int32(2)))
+
+	for _, applier := range []*Applier{applier, newBenchApplier(t, server)} {
+		again, err := applier.ApplyStatus(context.Background(), desired, applied.Live)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(again.Action).To(Equal(ActionNone))
+	}
+}
+
+// ownConfiguration is what the package documentation shows for kinds without generated configurations.
+type ownConfiguration struct {
+	metav1ac.TypeMetaApplyConfiguration    `json:",inline"`
+	*metav1ac.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
+	Data                                   map[string]string `json:"data,omitempty"`
+}
+
+func (ownConfiguration) IsApplyConfiguration() {}
+
+func TestAConfigurationNeedsNoGenerator(t *testing.T) {
+	g := NewWithT(t)
+	own := &ownConfiguration{Data: map[string]string{"a": "1"}}
+	applier := newBenchApplier(t, newServer())
+	_, err := applier.Apply(context.Background(), Request{Desired: own})
+	g.Expect(err).To(MatchError(ContainSubstring("has no kind or apiVersion")), "its metadata is nil")
+
+	own.WithKind("ConfigMap").WithAPIVersion("v1")
+	own.WithName("c").WithNamespace("n")
+	created, err := applier.Apply(context.Background(), Request{Desired: own, Owner: ownedBy("o")})
+	g.Expect(err).NotTo(HaveOccurred())
+	same, err := applier.Apply(context.Background(), Request{Desired: own, Owner: ownedBy("o"), Live: created.Live})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(same.Action).To(Equal(ActionNone))
+	g.Expect(created.Live).To(HaveField("Data", own.Data))
 }
 
 // TestFieldsOfIsWhatTheServerRecords: the schema alone says, byte for byte, what the API server's own
