@@ -13,10 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Configuration is a typed apply configuration: those of k8s.io/client-go/applyconfigurations and
-// those that controller-gen and applyconfiguration-gen generate are all of this form.
+// Configuration is a typed apply configuration: a pointer to a struct that embeds
+// metav1ac.TypeMetaApplyConfiguration and *metav1ac.ObjectMetaApplyConfiguration, as those of
+// k8s.io/client-go/applyconfigurations and those of the generators do. A type of your own needs
+// no more than the two embedded structs and a method IsApplyConfiguration.
 type Configuration interface {
 	runtime.ApplyConfiguration
 	GetName() *string
@@ -24,6 +27,28 @@ type Configuration interface {
 	GetKind() *string
 	GetAPIVersion() *string
 }
+
+// StatusConfiguration is an apply configuration that holds a status and nothing else, for kinds
+// without generated apply configurations.
+type StatusConfiguration[S any] struct {
+	metav1ac.TypeMetaApplyConfiguration    `json:",inline"`
+	*metav1ac.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
+	Status                                 S `json:"status"`
+}
+
+// StatusOf builds the configuration that [Applier.ApplyStatus] takes. All that the status
+// serializes to becomes managed, so fields that it leaves unset should have omitempty.
+func StatusOf[S any](object client.Object, kind schema.GroupVersionKind, status S) *StatusConfiguration[S] {
+	c := &StatusConfiguration[S]{ObjectMetaApplyConfiguration: metav1ac.ObjectMeta().WithName(object.GetName()), Status: status}
+	c.WithKind(kind.Kind).WithAPIVersion(kind.GroupVersion().String())
+	if object.GetNamespace() != "" {
+		c.WithNamespace(object.GetNamespace())
+	}
+	return c
+}
+
+// IsApplyConfiguration implements [Configuration].
+func (StatusConfiguration[S]) IsApplyConfiguration() {}
 
 // identity is what a configuration is about.
 type identity struct {
@@ -38,34 +63,42 @@ func (id identity) String() string {
 	return id.gvk.Kind + " " + id.key.String()
 }
 
-func identityOf(c Configuration) (identity, error) {
+// identityOf checks a configuration, and returns what it is about and its metadata.
+func identityOf(c Configuration) (identity, *metav1ac.ObjectMetaApplyConfiguration, error) {
 	if c == nil || reflect.ValueOf(c).Kind() != reflect.Pointer || reflect.ValueOf(c).IsNil() {
-		return identity{}, errors.New("the apply configuration is nil: build it with its constructor, such as appsv1.Deployment(name, namespace)")
+		return identity{}, nil, errors.New("the apply configuration is nil: build it with its constructor, such as appsv1.Deployment(name, namespace)")
 	}
-	kind, apiVersion, name := c.GetKind(), c.GetAPIVersion(), c.GetName()
-	if kind == nil || *kind == "" || apiVersion == nil || *apiVersion == "" {
-		return identity{}, fmt.Errorf("the apply configuration %T has no kind or apiVersion: build it with its constructor", c)
-	}
-	if name == nil || *name == "" {
-		return identity{}, fmt.Errorf("the apply configuration %T (%s) has no metadata.name: Server-Side Apply needs one", c, *kind)
-	}
-	gv, err := schema.ParseGroupVersion(*apiVersion)
+	meta, err := metadataOf(c)
 	if err != nil {
-		return identity{}, fmt.Errorf("parsing the apiVersion of the apply configuration %T: %w", c, err)
+		return identity{}, nil, err
 	}
-	id := identity{gvk: gv.WithKind(*kind), key: types.NamespacedName{Name: *name}}
-	if namespace := c.GetNamespace(); namespace != nil {
-		id.key.Namespace = *namespace
+	kind, apiVersion, name := valueOf(c.GetKind()), valueOf(c.GetAPIVersion()), valueOf(c.GetName())
+	if kind == "" || apiVersion == "" {
+		return identity{}, nil, fmt.Errorf("the apply configuration %T has no kind or apiVersion: build it with its constructor", c)
 	}
-	return id, nil
+	if name == "" {
+		return identity{}, nil, fmt.Errorf("the apply configuration %T (%s) has no metadata.name: Server-Side Apply needs one", c, kind)
+	}
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return identity{}, nil, fmt.Errorf("parsing the apiVersion of the apply configuration %T: %w", c, err)
+	}
+	return identity{gvk: gv.WithKind(kind), key: types.NamespacedName{Namespace: valueOf(c.GetNamespace()), Name: name}}, meta, nil
 }
 
-// metadataOf returns the metadata of a configuration, made if it is not there. Generated
-// configurations embed it under this name and offer no common interface for it.
+func valueOf(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// metadataOf returns the metadata of a configuration, and creates it if it does not exist.
+// Configurations embed it under this name and have no common interface for it.
 func metadataOf(c Configuration) (*metav1ac.ObjectMetaApplyConfiguration, error) {
 	field := reflect.ValueOf(c).Elem().FieldByName("ObjectMetaApplyConfiguration")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[*metav1ac.ObjectMetaApplyConfiguration]() {
-		return nil, fmt.Errorf("%T embeds no *ObjectMetaApplyConfiguration: it is not a generated apply configuration", c)
+		return nil, fmt.Errorf("%T does not embed *metav1ac.ObjectMetaApplyConfiguration", c)
 	}
 	if field.IsNil() {
 		field.Set(reflect.ValueOf(&metav1ac.ObjectMetaApplyConfiguration{}))
@@ -74,16 +107,28 @@ func metadataOf(c Configuration) (*metav1ac.ObjectMetaApplyConfiguration, error)
 	return meta, nil
 }
 
+// target is a configuration with all that follows from it alone.
+type target struct {
+	id        identity
+	desired   Configuration
+	manager   string
+	recordKey string
+	raw       []byte
+	hash      digest
+	owner     types.UID
+	// fields is the FieldsV1 that the server is expected to record; see Applier.expectFields.
+	fields string
+	// cached is true if fields comes from the applyCache.
+	cached bool
+}
+
+func (t target) recordPath() fieldPath {
+	return makeFieldPath("metadata", "annotations", t.recordKey)
+}
+
 // setController makes owner the controller in the configuration's owner references, in place.
 // An object has one controller at most, so a configuration that names another is refused.
 func setController(meta *metav1ac.ObjectMetaApplyConfiguration, owner metav1.OwnerReference) error {
-	reference := metav1ac.OwnerReference().
-		WithAPIVersion(owner.APIVersion).
-		WithKind(owner.Kind).
-		WithName(owner.Name).
-		WithUID(owner.UID).
-		WithController(true).
-		WithBlockOwnerDeletion(true)
 	meta.OwnerReferences = slices.DeleteFunc(meta.OwnerReferences, func(r metav1ac.OwnerReferenceApplyConfiguration) bool {
 		return r.UID != nil && *r.UID == owner.UID
 	})
@@ -92,26 +137,31 @@ func setController(meta *metav1ac.ObjectMetaApplyConfiguration, owner metav1.Own
 			return fmt.Errorf("its owner references name a controller beside the owner of the request, %s %s: name only one", owner.Kind, owner.Name)
 		}
 	}
-	meta.OwnerReferences = append(meta.OwnerReferences, *reference)
+	meta.OwnerReferences = append(meta.OwnerReferences, *metav1ac.OwnerReference().
+		WithAPIVersion(owner.APIVersion).
+		WithKind(owner.Kind).
+		WithName(owner.Name).
+		WithUID(owner.UID).
+		WithController(true).
+		WithBlockOwnerDeletion(true))
 	return nil
 }
 
-// preconditions are the fields of a request that bind it to one object and are never owned.
+// preconditions bind a request to one object, and are never managed.
 type preconditions struct {
-	// uid is the object that the writer believes in; the server refuses to apply to another or
-	// to create one anew.
+	// uid: the server refuses to apply to another object, or to create one.
 	uid types.UID
-	// resourceVersion is the version that the writer judged, where it must not have moved.
+	// resourceVersion: the server refuses to apply to another version.
 	resourceVersion string
 }
 
 // neverExisting is a resourceVersion that no object has: etcd's first revision is spent before
 // the first object is written. The API server compares a resourceVersion on update and ignores
-// it on create, so an apply that carries this one creates or fails, and never touches what is there.
+// it on create, so an apply that carries this one creates or fails, and never updates.
 const neverExisting = "1"
 
 // body is the request body for a configuration: a shallow copy with the annotation and the
-// preconditions added, so that the caller's value stays as it is.
+// preconditions added, so that the caller's value is unchanged.
 func body(c Configuration, annotationKey, annotation string, pre preconditions) ([]byte, error) {
 	original := reflect.ValueOf(c).Elem()
 	copied := reflect.New(original.Type())
@@ -137,7 +187,7 @@ func body(c Configuration, annotationKey, annotation string, pre preconditions) 
 
 	raw, err := json.Marshal(clone)
 	if err != nil {
-		return nil, fmt.Errorf("serialising the apply configuration %T: %w", c, err)
+		return nil, fmt.Errorf("serializing the apply configuration %T: %w", c, err)
 	}
 	return raw, nil
 }

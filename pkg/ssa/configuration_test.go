@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func TestIdentityOf(t *testing.T) {
@@ -34,7 +35,7 @@ func TestIdentityOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			id, err := identityOf(test.configuration)
+			id, _, err := identityOf(test.configuration)
 			if test.err != "" {
 				g.Expect(err).To(MatchError(ContainSubstring(test.err)))
 				return
@@ -77,23 +78,75 @@ func TestBodyLeavesTheConfigurationAlone(t *testing.T) {
 	g.Expect(json.Marshal(c)).To(Equal(before))
 }
 
+// TestStatusOf: a status without generated apply configurations is applied like any other.
+func TestStatusOf(t *testing.T) {
+	g := NewWithT(t)
+	server := newServer()
+	live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "d"}}
+	g.Expect(server.Create(context.Background(), live)).To(Succeed())
+	type status struct {
+		Replicas int32  `json:"replicas,omitempty"`
+		URL      string `json:"url,omitempty"`
+	}
+	applier, desired := newBenchApplier(t, server), StatusOf(live, appsv1.SchemeGroupVersion.WithKind("Deployment"), status{Replicas: 2})
+	g.Expect(json.Marshal(desired)).To(MatchJSON(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","namespace":"n"},"status":{"replicas":2}}`))
+
+	applied, err := applier.ApplyStatus(context.Background(), desired, live)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(applied.Action).To(Equal(ActionUpdate))
+	g.Expect(applied.Live).To(HaveField("Status.Replicas", int32(2)))
+
+	for _, applier := range []*Applier{applier, newBenchApplier(t, server)} {
+		again, err := applier.ApplyStatus(context.Background(), desired, applied.Live)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(again.Action).To(Equal(ActionNone))
+	}
+}
+
+// ownConfiguration is what the package documentation shows for kinds without generated configurations.
+type ownConfiguration struct {
+	metav1ac.TypeMetaApplyConfiguration    `json:",inline"`
+	*metav1ac.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
+	Data                                   map[string]string `json:"data,omitempty"`
+}
+
+func (ownConfiguration) IsApplyConfiguration() {}
+
+func TestAConfigurationNeedsNoGenerator(t *testing.T) {
+	g := NewWithT(t)
+	own := &ownConfiguration{Data: map[string]string{"a": "1"}}
+	applier := newBenchApplier(t, newServer())
+	_, err := applier.Apply(context.Background(), Request{Desired: own})
+	g.Expect(err).To(MatchError(ContainSubstring("has no kind or apiVersion")), "its metadata is nil")
+
+	own.WithKind("ConfigMap").WithAPIVersion("v1")
+	own.WithName("c").WithNamespace("n")
+	created, err := applier.Apply(context.Background(), Request{Desired: own, Owner: ownedBy("o")})
+	g.Expect(err).NotTo(HaveOccurred())
+	same, err := applier.Apply(context.Background(), Request{Desired: own, Owner: ownedBy("o"), Live: created.Live})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(same.Action).To(Equal(ActionNone))
+	g.Expect(created.Live).To(HaveField("Data", own.Data))
+}
+
 // TestFieldsOfIsWhatTheServerRecords: the schema alone says, byte for byte, what the API server's own
 // field manager records for an apply.
 func TestFieldsOfIsWhatTheServerRecords(t *testing.T) {
 	const cases = 300
 	for seed := range uint64(cases) {
 		g := NewWithT(t)
-		server := NewServer()
+		server := newServer()
 		applier := newBenchApplier(t, server)
 		desired := randomDeployment(rand.New(rand.NewPCG(seed, 0)))
-		p, err := applier.prepare(Request{Desired: desired, Owner: ownedBy("o")})
+		target, err := applier.prepare(Request{Desired: desired, Owner: ownedBy("o")})
 		g.Expect(err).NotTo(HaveOccurred())
 
 		result, err := applier.Apply(context.Background(), Request{Desired: desired, Owner: ownedBy("o")})
 
 		g.Expect(err).NotTo(HaveOccurred())
 		entry := appliedEntry(result.Live, benchManager, "")
-		g.Expect(p.fields).To(Equal(entry.FieldsV1.GetRawString()), "seed %d", seed)
+		g.Expect(target.fields).To(Equal(entry.FieldsV1.GetRawString()), "seed %d", seed)
 	}
 }
 
@@ -135,29 +188,24 @@ func randomDeployment(r *rand.Rand) *appsv1ac.DeploymentApplyConfiguration {
 	return d
 }
 
-// TestQuietAfterARestart: what a new process finds in order it remembers, so that the schema is asked
-// once and not for each check.
+// TestQuietAfterARestart: a new process caches what it finds unchanged, so that the schema is asked once
+// and not for each check.
 func TestQuietAfterARestart(t *testing.T) {
 	g := NewWithT(t)
-	server, owner := NewServer(), ownedBy("o")
+	server, owner := newServer(), ownedBy("o")
 	created, err := newBenchApplier(t, server).Apply(context.Background(), Request{Desired: realistic(), Owner: owner})
 	g.Expect(err).NotTo(HaveOccurred())
 	restarted := newBenchApplier(t, server)
 
-	for _, remembered := range []bool{false, true} {
-		p, err := restarted.prepare(Request{Desired: realistic(), Owner: owner})
+	for _, cached := range []bool{false, true} {
+		target, err := restarted.prepare(Request{Desired: realistic(), Owner: owner})
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(p.remembered).To(Equal(remembered))
+		g.Expect(target.cached).To(Equal(cached))
 		result, err := restarted.Apply(context.Background(), Request{Desired: realistic(), Owner: owner, Live: created.Live})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(result).To(Equal(Result{Action: ActionNone, Live: created.Live}))
 	}
-	g.Expect(server.Requests).To(Equal(1))
-
-	restarted.Forget(realistic())
-	p, err := restarted.prepare(Request{Desired: realistic(), Owner: owner})
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(p.remembered).To(BeFalse())
+	g.Expect(server.requests).To(Equal(1))
 }
 
 func TestNewNamesTheOptionThatIsMissing(t *testing.T) {
@@ -166,8 +214,8 @@ func TestNewNamesTheOptionThatIsMissing(t *testing.T) {
 		err     string
 	}{
 		"no client":        {Options{FieldManager: "x"}, "ssa.Options.Client is nil"},
-		"no field manager": {Options{Client: NewServer()}, "ssa.Options.FieldManager is empty"},
-		"a long one":       {Options{Client: NewServer(), FieldManager: "a-field-manager-that-is-longer-than-the-name-of-an-annotation"}, "is longer than"},
+		"no field manager": {Options{Client: newServer()}, "ssa.Options.FieldManager is empty"},
+		"a long one":       {Options{Client: newServer(), FieldManager: "a-field-manager-that-is-longer-than-the-name-of-an-annotation"}, "is longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(test.options)
@@ -186,12 +234,10 @@ func TestMalformedRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			server := NewServer()
+			server := newServer()
 			_, err := newBenchApplier(t, server).Apply(context.Background(), test.request)
 			g.Expect(err).To(MatchError(ContainSubstring(test.err)))
-			g.Expect(server.Requests).To(BeZero())
+			g.Expect(server.requests).To(BeZero())
 		})
 	}
 }
-
-var _ client.Client = (*Server)(nil)

@@ -12,7 +12,7 @@ import (
 )
 
 // ControllerIndex is the cache index under which objects are found by the UID of their
-// controller. Register it with [IndexController] for every kind that is pruned.
+// controller. Add it with [IndexController] for every kind that [Owned] lists.
 const ControllerIndex = "metadata.controller.uid"
 
 // IndexController adds the [ControllerIndex] for the object's kind to a cache.
@@ -26,10 +26,10 @@ func IndexController(ctx context.Context, indexer client.FieldIndexer, object cl
 	})
 }
 
-// Delete deletes live, if it is still the object that the caller looked at and still controlled
-// by owner: the request carries its UID and resourceVersion. What it leads to is observed, not
-// awaited: with propagation Foreground the object goes when all that it owns has gone. That
-// something is gone already is no error.
+// Delete deletes live, if it is still the object that the caller read and still controlled by owner:
+// the request carries its UID and resourceVersion. It does not wait for the object to be gone:
+// with foreground propagation that is when all its dependents are. It is no error if the object is
+// gone or being deleted already.
 func (a *Applier) Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) error {
 	id, err := a.identify(live)
 	if err != nil {
@@ -37,25 +37,21 @@ func (a *Applier) Delete(ctx context.Context, live client.Object, owner metav1.O
 	}
 	target := live
 	for range attempts {
-		if target == nil || target.GetUID() != live.GetUID() || !metav1.IsControlledBy(target, &metav1.ObjectMeta{UID: owner.UID}) {
+		if target == nil || target.GetUID() != live.GetUID() || target.GetDeletionTimestamp() != nil ||
+			!metav1.IsControlledBy(target, &metav1.ObjectMeta{UID: owner.UID}) {
 			return nil
 		}
-		if target.GetDeletionTimestamp() != nil {
-			return nil
-		}
-		err = a.deleteExactly(ctx, id, target, propagation)
-		if !IsStale(err) {
+		if err = a.deleteExactly(ctx, id, target, propagation); !IsStale(err) {
 			break
 		}
-		fresh, readErr := a.readAfresh(ctx, id)
-		if readErr != nil {
+		var readErr error
+		if target, readErr = a.readUncached(ctx, id); readErr != nil {
 			return readErr
 		}
-		target = fresh
 	}
-	a.metrics.observe(id.gvk.Kind, ActionDelete, err)
+	a.metrics.observe(id.gvk.Kind, mainEndpoint, ActionDelete, err)
 	if err == nil && !a.dryRun {
-		a.memory.forget(id)
+		a.cache.forget(id)
 	}
 	return err
 }
@@ -70,7 +66,7 @@ func (a *Applier) deleteExactly(ctx context.Context, id identity, live client.Ob
 		options.DryRun = []string{metav1.DryRunAll}
 		options.DisableReadYourWritesConsistency = true
 	}
-	// The client writes into what it is given; live is the cache's.
+	// The client writes into what it is given, and live belongs to the cache.
 	target, err := a.newObject(id)
 	if err != nil {
 		return err
@@ -101,24 +97,4 @@ func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list 
 		return nil
 	})
 	return objects, err
-}
-
-// Prune deletes what owner controls of a kind and keep does not name, and returns what it deleted
-// or found on its way out. It finds objects by owner and kind alone, never by a label.
-func (a *Applier) Prune(ctx context.Context, reader client.Reader, owner metav1.Object, reference metav1.OwnerReference, list client.ObjectList, keep func(name string) bool) ([]client.Object, error) {
-	owned, err := Owned(ctx, reader, owner, list)
-	if err != nil {
-		return nil, err
-	}
-	var pruned []client.Object
-	for _, object := range owned {
-		if keep(object.GetName()) {
-			continue
-		}
-		if err := a.Delete(ctx, object, reference, metav1.DeletePropagationForeground); err != nil {
-			return pruned, err
-		}
-		pruned = append(pruned, object)
-	}
-	return pruned, nil
 }

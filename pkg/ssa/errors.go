@@ -18,7 +18,7 @@ type Reason string
 
 // The reasons with which an apply fails. Each is a value that a condition can show.
 const (
-	// ReasonConflict: another manager holds a field that we share, and we do not force.
+	// ReasonConflict: another manager holds a field of a shared object, with another value.
 	ReasonConflict Reason = "Conflict"
 	// ReasonNotOwned: an object of the name exists, no controller owns it, and the adoption policy is Never.
 	ReasonNotOwned Reason = "NotOwned"
@@ -26,9 +26,9 @@ const (
 	ReasonOwnedByAnother Reason = "OwnedByAnother"
 	// ReasonImmutableField: the change is one that the kind does not allow on an existing object.
 	ReasonImmutableField Reason = "ImmutableField"
-	// ReasonQuotaExceeded: a ResourceQuota refuses.
+	// ReasonQuotaExceeded: a ResourceQuota refuses the write.
 	ReasonQuotaExceeded Reason = "QuotaExceeded"
-	// ReasonAdmissionDenied: an admission webhook, policy or plugin refuses.
+	// ReasonAdmissionDenied: an admission webhook, policy or plugin refuses the write.
 	ReasonAdmissionDenied Reason = "AdmissionDenied"
 	// ReasonInvalid: the API server finds a value invalid.
 	ReasonInvalid Reason = "Invalid"
@@ -36,15 +36,15 @@ const (
 	ReasonForbidden Reason = "Forbidden"
 	// ReasonKindMissing: the API server does not serve the kind.
 	ReasonKindMissing Reason = "KindMissing"
-	// ReasonNamespaceTerminating: the namespace is gone or on its way.
+	// ReasonNamespaceTerminating: the namespace is being deleted or does not exist.
 	ReasonNamespaceTerminating Reason = "NamespaceTerminating"
-	// ReasonAPIUnavailable: the API server or a webhook did not answer, or asked to come back later.
+	// ReasonAPIUnavailable: the API server or a webhook did not respond, or asked to retry later.
 	ReasonAPIUnavailable Reason = "APIUnavailable"
 	// ReasonStale: the object changed between the read and the write; a fresh read helps.
 	ReasonStale Reason = "Stale"
-	// ReasonTerminating: the object is being deleted; once it is gone it can be made anew.
+	// ReasonTerminating: the object is being deleted; once it is gone it can be recreated.
 	ReasonTerminating Reason = "Terminating"
-	// ReasonFailed: none of the others.
+	// ReasonFailed: any other error.
 	ReasonFailed Reason = "Failed"
 )
 
@@ -56,8 +56,8 @@ type FieldConflict struct {
 	Manager string
 }
 
-// Error is why an object could not be applied, in the words of the person who has to do something
-// about it. Match it with errors.As; the API server's own error is wrapped.
+// Error is why an object could not be applied, and what to do about it. Match it with errors.As; the
+// API server's own error is wrapped.
 type Error struct {
 	Reason Reason
 	// Object is the kind and name of what was applied.
@@ -67,7 +67,7 @@ type Error struct {
 	Message string
 	// Conflicts lists the fields of a ReasonConflict.
 	Conflicts []FieldConflict
-	// Transient is true if waiting helps, without any change by a person.
+	// Transient is true if retrying helps, without any change by a person.
 	Transient bool
 	cause     error
 }
@@ -81,7 +81,7 @@ func (e *Error) Unwrap() error { return e.cause }
 // ConditionReason is the reason for a condition that reports this error.
 func (e *Error) ConditionReason() string { return string(e.Reason) }
 
-// Permanent is true if trying again does not help until a person changes something.
+// Permanent is true if retrying does not help until a person changes something.
 func (e *Error) Permanent() bool {
 	switch e.Reason {
 	case ReasonInvalid, ReasonImmutableField, ReasonNotOwned, ReasonOwnedByAnother:
@@ -91,59 +91,74 @@ func (e *Error) Permanent() bool {
 	}
 }
 
-// IsStale says whether the write failed because the object had changed since it was read: read
-// again, and nothing is wrong.
+// IsStale is true if the write failed because the object has changed since it was read. It helps to
+// read it again.
 func IsStale(err error) bool {
 	var typed *Error
 	return errors.As(err, &typed) && typed.Reason == ReasonStale
 }
 
 func terminating(id identity) *Error {
-	return &Error{
-		Reason:    ReasonTerminating,
-		Object:    id.String(),
-		Message:   "it is being deleted; it is created anew once it is gone",
-		Transient: true,
-	}
+	return &Error{Reason: ReasonTerminating, Object: id.String(), Message: "it is being deleted; it will be recreated", Transient: true}
 }
 
 var (
 	conflictManager = regexp.MustCompile(`^conflict with "([^"]*)"`)
 	quotaUsed       = regexp.MustCompile(`, used: [^,]*(,[^,:]*=[^,]*)*`)
-	// accessDenied tells a permission that is missing from an admission plugin that refuses: the
-	// API server answers both with Forbidden.
+	// accessDenied tells a missing permission from an admission plugin that refuses: the API server
+	// answers both with Forbidden.
 	accessDenied   = regexp.MustCompile(`(?i)\buser "[^"]*" (cannot |\(groups=)|cannot set blockOwnerDeletion`)
 	webhookFailure = regexp.MustCompile(`failed calling webhook "[^"]*"`)
 	immutable      = regexp.MustCompile(`(?i)field is immutable|is immutable|may not be (changed|unset)|cannot be changed|updates to .* are forbidden`)
 )
 
-// failure is an error of the API server, in the parts by which it is judged.
+// failure is an error of the API server, in the parts by which it is classified.
 type failure struct {
 	error
 	status  metav1.Status
 	message string
 }
 
+func (f failure) causes() []metav1.StatusCause {
+	if f.status.Details == nil {
+		return nil
+	}
+	return f.status.Details.Causes
+}
+
 // classes tell failures apart; the first that fits counts.
 var classes = []struct {
-	is   func(failure) bool
-	tell func(*Error, identity, failure)
+	is      func(failure) bool
+	reason  Reason
+	message func(identity, failure) string
 }{
-	{isUnservedKind, (*Error).kindMissing},
+	{isUnservedKind, ReasonKindMissing, func(id identity, _ failure) string {
+		return fmt.Sprintf("the cluster does not serve %s %s; install the API that provides it, or disable the option that needs it", id.gvk.GroupVersion(), id.gvk.Kind)
+	}},
 	// Before the status codes, because a webhook may choose any code for its refusal.
-	{isAdmissionDenial, (*Error).denied},
-	{func(f failure) bool { return apierrors.IsConflict(f.error) }, (*Error).conflict},
-	{isMissingNamespace, (*Error).namespaceTerminating},
-	// The object was there when it was read.
-	{func(f failure) bool { return apierrors.IsNotFound(f.error) }, (*Error).stale},
-	{func(f failure) bool { return strings.Contains(f.message, "exceeded quota") }, (*Error).quotaExceeded},
-	{func(f failure) bool { return apierrors.IsForbidden(f.error) && accessDenied.MatchString(f.message) }, (*Error).forbidden},
+	{isAdmissionDenial, ReasonAdmissionDenied, denial},
+	{func(f failure) bool { return len(f.conflicts()) > 0 }, ReasonConflict, conflictMessage},
+	{func(f failure) bool { return apierrors.IsConflict(f.error) }, ReasonStale, staleMessage},
+	{isMissingNamespace, ReasonNamespaceTerminating, func(id identity, _ failure) string {
+		return fmt.Sprintf("namespace %s is being deleted or does not exist", id.key.Namespace)
+	}},
+	// The object existed when it was read.
+	{func(f failure) bool { return apierrors.IsNotFound(f.error) }, ReasonStale, staleMessage},
+	{func(f failure) bool { return strings.Contains(f.message, "exceeded quota") }, ReasonQuotaExceeded, func(_ identity, f failure) string {
+		return after(quotaUsed.ReplaceAllString(f.message, ""), "is forbidden: ") + "; raise the quota or request less"
+	}},
+	{func(f failure) bool { return apierrors.IsForbidden(f.error) && accessDenied.MatchString(f.message) }, ReasonForbidden, func(_ identity, f failure) string {
+		return f.message + "; grant the manager's service account this permission"
+	}},
 	// By an admission plugin, such as LimitRanger.
-	{func(f failure) bool { return apierrors.IsForbidden(f.error) }, (*Error).denied},
-	{isSupplanted, (*Error).stale},
-	{isInvalid, (*Error).invalid},
-	{isUnavailable, (*Error).unavailable},
-	{func(failure) bool { return true }, (*Error).failed},
+	{func(f failure) bool { return apierrors.IsForbidden(f.error) }, ReasonAdmissionDenied, denial},
+	{isReplaced, ReasonStale, staleMessage},
+	{isImmutable, ReasonImmutableField, func(id identity, f failure) string {
+		return problems(id, f) + "; restore the previous value, or delete the object so that it is recreated"
+	}},
+	{isInvalid, ReasonInvalid, problems},
+	{isUnavailable, ReasonAPIUnavailable, unavailability},
+	{func(failure) bool { return true }, ReasonFailed, func(_ identity, f failure) string { return f.Error() }},
 }
 
 // classify turns an error of the API server into a typed one.
@@ -160,105 +175,71 @@ func classify(id identity, err error) error {
 	typed := &Error{Object: id.String(), cause: err}
 	for _, class := range classes {
 		if class.is(f) {
-			class.tell(typed, id, f)
+			typed.Reason, typed.Message = class.reason, class.message(id, f)
 			break
 		}
+	}
+	switch typed.Reason {
+	case ReasonConflict:
+		typed.Conflicts = f.conflicts()
+	case ReasonNamespaceTerminating, ReasonStale, ReasonAPIUnavailable:
+		typed.Transient = true
 	}
 	return typed
 }
 
-func (e *Error) kindMissing(id identity, _ failure) {
-	e.Reason = ReasonKindMissing
-	e.Message = fmt.Sprintf("the cluster does not serve %s %s; install what provides it, or leave the option out", id.gvk.GroupVersion(), id.gvk.Kind)
-}
-
-func (e *Error) denied(_ identity, f failure) {
-	e.Reason = ReasonAdmissionDenied
-	e.Message = shorten(after(f.message, "is forbidden: "))
-}
-
-func (e *Error) namespaceTerminating(id identity, _ failure) {
-	e.Reason, e.Transient = ReasonNamespaceTerminating, true
-	e.Message = fmt.Sprintf("namespace %s is being deleted or does not exist", id.key.Namespace)
-}
-
-func (e *Error) stale(identity, failure) {
-	e.Reason, e.Transient = ReasonStale, true
-	e.Message = "it changed since it was read; it is read again"
-}
-
-func (e *Error) quotaExceeded(_ identity, f failure) {
-	e.Reason = ReasonQuotaExceeded
-	e.Message = after(quotaUsed.ReplaceAllString(f.message, ""), "is forbidden: ") + "; raise the quota or ask for less"
-}
-
-func (e *Error) forbidden(_ identity, f failure) {
-	e.Reason = ReasonForbidden
-	e.Message = f.message + "; grant the manager's service account this permission"
-}
-
-func (e *Error) unavailable(_ identity, f failure) {
-	e.Reason, e.Transient = ReasonAPIUnavailable, true
-	e.Message = "the API server did not take the request; it is tried again"
-	if webhook := webhookFailure.FindString(f.message); webhook != "" {
-		// What lies between names addresses and ports, which change from try to try.
-		e.Message = "an admission webhook did not answer: " + webhook + f.message[strings.LastIndex(f.message, ": "):]
+// conflicts are the fields that other managers hold.
+func (f failure) conflicts() []FieldConflict {
+	if !apierrors.IsConflict(f.error) {
+		return nil
 	}
-}
-
-func (e *Error) failed(_ identity, f failure) {
-	e.Reason = ReasonFailed
-	e.Message = f.Error()
-}
-
-func (e *Error) conflict(id identity, f failure) {
-	if f.status.Details != nil {
-		for _, cause := range f.status.Details.Causes {
-			if cause.Type != metav1.CauseTypeFieldManagerConflict {
-				continue
-			}
-			holder := ""
-			if match := conflictManager.FindStringSubmatch(cause.Message); match != nil {
-				holder = match[1]
-			}
-			e.Conflicts = append(e.Conflicts, FieldConflict{Path: cause.Field, Manager: holder})
+	var conflicts []FieldConflict
+	for _, cause := range f.causes() {
+		if cause.Type != metav1.CauseTypeFieldManagerConflict {
+			continue
 		}
+		holder := ""
+		if match := conflictManager.FindStringSubmatch(cause.Message); match != nil {
+			holder = match[1]
+		}
+		conflicts = append(conflicts, FieldConflict{Path: cause.Field, Manager: holder})
 	}
-	if len(e.Conflicts) == 0 {
-		e.stale(id, f)
-		return
-	}
-	e.Reason = ReasonConflict
-	held := make([]string, 0, len(e.Conflicts))
-	for _, c := range e.Conflicts {
-		held = append(held, fmt.Sprintf("%s is held by %q", c.Path, c.Manager))
+	return conflicts
+}
+
+func conflictMessage(_ identity, f failure) string {
+	var held []string
+	for _, c := range f.conflicts() {
+		held = append(held, fmt.Sprintf("%s is managed by %q", c.Path, c.Manager))
 	}
 	slices.Sort(held)
-	e.Message = strings.Join(held, ", ") + "; let that manager give the field up, or agree on its value"
+	return strings.Join(held, ", ") + "; remove the field there, or set the same value in both"
 }
 
-func (e *Error) invalid(_ identity, f failure) {
-	e.Reason = ReasonInvalid
-	var problems []string
-	if f.status.Details != nil {
-		for _, cause := range f.status.Details.Causes {
-			if immutable.MatchString(cause.Message) {
-				e.Reason = ReasonImmutableField
-			}
-			problems = append(problems, strings.TrimSpace(cause.Field+": "+shorten(cause.Message)))
-		}
+func staleMessage(identity, failure) string { return "it has changed since it was read; retrying" }
+
+func denial(_ identity, f failure) string { return shorten(after(f.message, "is forbidden: ")) }
+
+func unavailability(_ identity, f failure) string {
+	if webhook := webhookFailure.FindString(f.message); webhook != "" {
+		// What lies between names addresses and ports, which change from try to try.
+		return "an admission webhook did not respond: " + webhook + f.message[strings.LastIndex(f.message, ": "):]
 	}
-	if len(problems) == 0 {
-		problem := f.message
-		if isMalformed(f) {
-			problem = after(problem, "): ") // the rest names the object again
-		}
-		problems = []string{shorten(problem)}
+	return "the API server did not accept the request; retrying"
+}
+
+func problems(_ identity, f failure) string {
+	var found []string
+	for _, cause := range f.causes() {
+		found = append(found, strings.TrimSpace(cause.Field+": "+shorten(cause.Message)))
 	}
-	e.Message = strings.Join(problems, "; ")
-	if e.Reason == ReasonImmutableField {
-		e.Message += "; put the old value back, or delete the object so that it is made anew"
+	if len(found) > 0 {
+		return strings.Join(found, "; ")
 	}
+	if isMalformed(f) {
+		return shorten(after(f.message, "): ")) // the rest names the object again
+	}
+	return shorten(f.message)
 }
 
 // maxMessage bounds what one cause may add to a condition, in bytes: the API server quotes whole
@@ -291,19 +272,16 @@ func isUnservedKind(f failure) bool {
 		apierrors.IsNotFound(f.error) && strings.Contains(f.Error(), "the server could not find the requested resource")
 }
 
-// isMissingNamespace tells the 404 of a namespace from that of an object that is gone.
+// isMissingNamespace tells the 404 of a namespace from that of an object.
 func isMissingNamespace(f failure) bool {
 	return apierrors.HasStatusCause(f.error, corev1.NamespaceTerminatingCause) ||
 		apierrors.IsNotFound(f.error) && f.status.Details != nil && f.status.Details.Kind == "namespaces"
 }
 
-// isSupplanted: there is another object of the name than the one that was read, or it has got
-// another controller. The API server says the first by calling the UID immutable.
-func isSupplanted(f failure) bool {
-	if !apierrors.IsInvalid(f.error) || f.status.Details == nil {
-		return false
-	}
-	return slices.ContainsFunc(f.status.Details.Causes, func(c metav1.StatusCause) bool {
+// isReplaced: another object has the name than the one that was read, or it has another controller.
+// The API server answers the first by calling the UID immutable.
+func isReplaced(f failure) bool {
+	return apierrors.IsInvalid(f.error) && slices.ContainsFunc(f.causes(), func(c metav1.StatusCause) bool {
 		return c.Field == "metadata.uid" || c.Field == "metadata.ownerReferences" && strings.Contains(c.Message, "Only one reference can have Controller set to true")
 	})
 }
@@ -312,13 +290,17 @@ func isInvalid(f failure) bool {
 	return apierrors.IsInvalid(f.error) || apierrors.IsBadRequest(f.error) || isMalformed(f)
 }
 
+func isImmutable(f failure) bool {
+	return isInvalid(f) && slices.ContainsFunc(f.causes(), func(c metav1.StatusCause) bool { return immutable.MatchString(c.Message) })
+}
+
 // isMalformed: the configuration does not fit the schema, such as a list that has a key twice. The
 // API server answers that with code 500 and without a reason.
 func isMalformed(f failure) bool {
 	return strings.HasPrefix(f.message, "failed to create typed patch object ")
 }
 
-// isUnavailable holds for what is no answer of the API server at all, too.
+// isUnavailable is also true for what is no answer of the API server at all.
 func isUnavailable(f failure) bool {
 	err := f.error
 	return f.status.Status == "" || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||

@@ -55,25 +55,25 @@ func TestClassify(t *testing.T) {
 		"a field that another applier holds": {
 			err: answered(409, metav1.StatusReasonConflict, "Apply failed with 1 conflict", causes(metav1.StatusCause{
 				Type: metav1.CauseTypeFieldManagerConflict, Field: ".spec.replicas", Message: `conflict with "kubectl" with subresource "scale" using apps/v1 at 2026-01-02T03:04:05Z`})),
-			reason: ReasonConflict, message: `.spec.replicas is held by "kubectl"; let that manager give the field up, or agree on its value`,
+			reason: ReasonConflict, message: `.spec.replicas is managed by "kubectl"; remove the field there, or set the same value in both`,
 		},
 		"an old resourceVersion": {
 			err:    apierrors.NewConflict(deployments, "web", errors.New("the object has been modified; please apply your changes to the latest version and try again")),
-			reason: ReasonStale, message: "it changed since it was read; it is read again", transient: true,
+			reason: ReasonStale, message: "it has changed since it was read; retrying", transient: true,
 		},
 		"an object that is gone": {
 			err:    answered(409, metav1.StatusReasonConflict, `Operation cannot be fulfilled on deployments.apps "web": uid mismatch: the provided object specified uid 1, and no existing object was found`, nil),
-			reason: ReasonStale, message: "it changed since it was read; it is read again", transient: true,
+			reason: ReasonStale, message: "it has changed since it was read; retrying", transient: true,
 		},
-		"an object that was made anew": {
-			err: invalid("metadata.uid", `Invalid value: "1": field is immutable`), reason: ReasonStale, message: "it changed since it was read; it is read again", transient: true,
+		"an object that was recreated": {
+			err: invalid("metadata.uid", `Invalid value: "1": field is immutable`), reason: ReasonStale, message: "it has changed since it was read; retrying", transient: true,
 		},
 		"an object that has got another controller": {
 			err:    invalid("metadata.ownerReferences", `Invalid value: [...]: Only one reference can have Controller set to true. Found "true" in references for A/x and B/y`),
-			reason: ReasonStale, message: "it changed since it was read; it is read again", transient: true,
+			reason: ReasonStale, message: "it has changed since it was read; retrying", transient: true,
 		},
 		"a status of what is not there": {
-			err: apierrors.NewNotFound(deployments, "web"), reason: ReasonStale, message: "it changed since it was read; it is read again", transient: true,
+			err: apierrors.NewNotFound(deployments, "web"), reason: ReasonStale, message: "it has changed since it was read; retrying", transient: true,
 		},
 		"a namespace that is not there": {
 			err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), transient: true,
@@ -86,15 +86,15 @@ func TestClassify(t *testing.T) {
 		},
 		"a kind without a mapping": {
 			err:    &meta.NoKindMatchError{GroupKind: deployment.gvk.GroupKind(), SearchedVersions: []string{"v1"}},
-			reason: ReasonKindMissing, message: "the cluster does not serve apps/v1 Deployment; install what provides it, or leave the option out",
+			reason: ReasonKindMissing, message: "the cluster does not serve apps/v1 Deployment; install the API that provides it, or disable the option that needs it",
 		},
 		"a kind that is not served any more": {
 			err:    apierrors.NewGenericServerResponse(404, "PATCH", deployments, "web", "404 page not found", 0, true),
-			reason: ReasonKindMissing, message: "the cluster does not serve apps/v1 Deployment; install what provides it, or leave the option out",
+			reason: ReasonKindMissing, message: "the cluster does not serve apps/v1 Deployment; install the API that provides it, or disable the option that needs it",
 		},
 		"a quota": {
 			err:    forbidden("exceeded quota: team, requested: limits.cpu=2,pods=1, used: limits.cpu=7,pods=3, limited: limits.cpu=8,pods=3"),
-			reason: ReasonQuotaExceeded, message: "exceeded quota: team, requested: limits.cpu=2,pods=1, limited: limits.cpu=8,pods=3; raise the quota or ask for less",
+			reason: ReasonQuotaExceeded, message: "exceeded quota: team, requested: limits.cpu=2,pods=1, limited: limits.cpu=8,pods=3; raise the quota or request less",
 		},
 		"a webhook": {
 			err: forbidden(`admission webhook "policy.example.com" denied the request: no`), reason: ReasonAdmissionDenied,
@@ -136,12 +136,12 @@ func TestClassify(t *testing.T) {
 		},
 		"an immutable field": {
 			err: invalid("spec.selector", "Invalid value: {}: field is immutable"), reason: ReasonImmutableField, permanent: true,
-			message: "spec.selector: Invalid value: {}: field is immutable; put the old value back, or delete the object so that it is made anew",
+			message: "spec.selector: Invalid value: {}: field is immutable; restore the previous value, or delete the object so that it is recreated",
 		},
 		"a field of a StatefulSet": {
 			err:    invalid("spec", "Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden"),
 			reason: ReasonImmutableField, permanent: true,
-			message: "spec: Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden; put the old value back, or delete the object so that it is made anew",
+			message: "spec: Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden; restore the previous value, or delete the object so that it is recreated",
 		},
 		"a configuration that does not fit the schema": {
 			err:    answered(500, "", `failed to create typed patch object (shop/web; apps/v1, Kind=Deployment): .spec.replicas: expected numeric (int or float), got string`, nil),
@@ -149,17 +149,17 @@ func TestClassify(t *testing.T) {
 		},
 		"a webhook that does not answer": {
 			err:    apierrors.NewInternalError(fmt.Errorf(`failed calling webhook "w.example.com": failed to call webhook: Post "https://w.shop.svc:443/v?timeout=10s": read tcp 10.0.0.1:51234->10.0.0.2:443: connection reset by peer`)),
-			reason: ReasonAPIUnavailable, transient: true, message: `an admission webhook did not answer: failed calling webhook "w.example.com": connection reset by peer`,
+			reason: ReasonAPIUnavailable, transient: true, message: `an admission webhook did not respond: failed calling webhook "w.example.com": connection reset by peer`,
 		},
 		"an API server that does not listen": {
 			err:    &url.Error{Op: "Patch", URL: "https://127.0.0.1:6443", Err: syscall.ECONNREFUSED},
-			reason: ReasonAPIUnavailable, transient: true, message: "the API server did not take the request; it is tried again",
+			reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
 		},
 		"an API server that is busy": {
-			err: apierrors.NewTooManyRequests("later", 1), reason: ReasonAPIUnavailable, transient: true, message: "the API server did not take the request; it is tried again",
+			err: apierrors.NewTooManyRequests("later", 1), reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
 		},
 		"a deadline": {
-			err: context.DeadlineExceeded, reason: ReasonAPIUnavailable, transient: true, message: "the API server did not take the request; it is tried again",
+			err: context.DeadlineExceeded, reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
 		},
 		"anything else": {
 			err: answered(http.StatusTeapot, "Teapot", "short and stout", nil), reason: ReasonFailed, message: "short and stout",

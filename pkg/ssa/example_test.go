@@ -8,16 +8,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
 
-// A child is created, found in order, changed by somebody and put back. The API server here is its
-// field manager in memory; an operator gives the client of its manager.
+// A child is created, left unchanged, edited by a user and reverted. The API server here is in memory;
+// an operator passes the client of its manager.
 func Example() {
 	ctx := context.Background()
-	server := ssa.NewServer()
+	server := ssatest.NewServer(clientgoscheme.Scheme, ssatest.Options{})
 	applier, err := ssa.New(ssa.Options{Client: server, FieldManager: "shop-operator"})
 	if err != nil {
 		log.Fatal(err)
@@ -26,16 +28,15 @@ func Example() {
 	owner := ssa.ControllerReference(shop, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 
 	reconcile := func(live client.Object) *corev1.ConfigMap {
-		before := server.Requests
 		result, err := applier.Apply(ctx, ssa.Request{
-			Desired: corev1ac.ConfigMap("settings", "default").WithData(map[string]string{"colour": "green"}),
+			Desired: corev1ac.ConfigMap("settings", "default").WithData(map[string]string{"color": "green"}),
 			Live:    live,
 			Owner:   &owner,
 		})
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("%s, requests: %d\n", result.Action, server.Requests-before)
+		fmt.Println(result.Action, server.Writes())
 		for _, drift := range result.Drifts {
 			fmt.Println(" ", drift)
 		}
@@ -47,20 +48,21 @@ func Example() {
 	live = reconcile(live)
 
 	edited := live.DeepCopy()
-	edited.Data["colour"] = "red"
-	edited.Data["shape"] = "round" // nobody else's business
+	edited.Data["color"] = "red"
+	edited.Data["shape"] = "round" // the applier does not manage it
 	if err := server.Update(ctx, edited, client.FieldOwner("kubectl-edit")); err != nil {
 		log.Fatal(err)
 	}
+	server.Writes()
 	live = reconcile(edited)
 	live = reconcile(live)
 	fmt.Println(live.Data)
 
 	// Output:
-	// Create, requests: 1
-	// None, requests: 0
-	// Correct, requests: 1
-	//   kubectl-edit changed .data.colour from "green" to "red"
-	// None, requests: 0
-	// map[colour:green shape:round]
+	// Create [create ConfigMap settings]
+	// None []
+	// Correct [update ConfigMap settings]
+	//   kubectl-edit changed .data.color from "green" to "red"
+	// None []
+	// map[color:green shape:round]
 }

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/value"
 )
@@ -16,8 +14,8 @@ import (
 // This file is the only one that knows structured-merge-diff v4. The Kubernetes libraries use v6
 // of it; what crosses between the two is the JSON of FieldsV1, which both write byte for byte alike.
 
-// fieldSet is a set of field paths, as managedFields records them.
-type fieldSet struct{ set *fieldpath.Set }
+// fieldSet is a set of field paths, as managedFields records them. The zero value is empty.
+type fieldSet struct{ set fieldpath.Set }
 
 // fieldPath is one member of a fieldSet.
 type fieldPath struct{ path fieldpath.Path }
@@ -39,24 +37,22 @@ var serverOwned = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("metadata", "resourceVersion"),
 )
 
-func emptyFieldSet() fieldSet { return fieldSet{set: fieldpath.NewSet()} }
-
 // parseFields reads the JSON of a FieldsV1; no bytes are the empty set.
 func parseFields(raw []byte) (fieldSet, error) {
-	set := fieldpath.NewSet()
+	var s fieldSet
 	if len(raw) == 0 {
-		return fieldSet{set: set}, nil
+		return s, nil
 	}
-	if err := set.FromJSON(bytes.NewReader(raw)); err != nil {
+	if err := s.set.FromJSON(bytes.NewReader(raw)); err != nil {
 		return fieldSet{}, fmt.Errorf("parsing managed fields: %w", err)
 	}
-	return fieldSet{set: set}, nil
+	return s, nil
 }
 
 // entryFields reads the field set of one entry of managedFields.
 func entryFields(entry *metav1.ManagedFieldsEntry) (fieldSet, error) {
 	if entry == nil || entry.FieldsV1 == nil {
-		return emptyFieldSet(), nil
+		return fieldSet{}, nil
 	}
 	return parseFields(entry.FieldsV1.GetRawBytes())
 }
@@ -64,20 +60,31 @@ func entryFields(entry *metav1.ManagedFieldsEntry) (fieldSet, error) {
 func (s fieldSet) json() ([]byte, error) {
 	raw, err := s.set.ToJSON()
 	if err != nil {
-		return nil, fmt.Errorf("serialising managed fields: %w", err)
+		return nil, fmt.Errorf("serializing managed fields: %w", err)
 	}
 	return raw, nil
 }
 
 func (s fieldSet) empty() bool                   { return s.set.Empty() }
 func (s fieldSet) has(p fieldPath) bool          { return s.set.Has(p.path) }
-func (s fieldSet) equals(other fieldSet) bool    { return s.set.Equals(other.set) }
-func (s fieldSet) minus(other fieldSet) fieldSet { return fieldSet{set: s.set.Difference(other.set)} }
-func (s fieldSet) union(other fieldSet) fieldSet { return fieldSet{set: s.set.Union(other.set)} }
+func (s fieldSet) equals(other fieldSet) bool    { return s.set.Equals(&other.set) }
+func (s fieldSet) minus(other fieldSet) fieldSet { return fieldSet{*s.set.Difference(&other.set)} }
+func (s fieldSet) union(other fieldSet) fieldSet { return fieldSet{*s.set.Union(&other.set)} }
 func (s fieldSet) intersect(other fieldSet) fieldSet {
-	return fieldSet{set: s.set.Intersection(other.set)}
+	return fieldSet{*s.set.Intersection(&other.set)}
 }
-func (s fieldSet) withoutServerOwned() fieldSet { return fieldSet{set: s.set.Difference(serverOwned)} }
+func (s fieldSet) withoutServerOwned() fieldSet { return fieldSet{*s.set.Difference(serverOwned)} }
+
+// filter keeps the members for which keep is true.
+func (s fieldSet) filter(keep func(fieldpath.Path) bool) fieldSet {
+	var kept fieldSet
+	s.set.Iterate(func(p fieldpath.Path) {
+		if keep(p) {
+			kept.set.Insert(p.Copy())
+		}
+	})
+	return kept
+}
 
 // tops lists the members that have no ancestor among the members: a removed list item is one
 // path, not one for each of its fields.
@@ -113,11 +120,18 @@ func (s fieldSet) holdsAbove(p fieldPath) bool {
 
 // below is the part of the set under the path, relative to it.
 func (s fieldSet) below(p fieldPath) fieldSet {
-	at := s.set
+	at := &s.set
 	for _, pe := range p.path {
 		at = at.WithPrefix(pe)
 	}
-	return fieldSet{set: at}
+	return fieldSet{*at}
+}
+
+// within is the part of the set at the path and below it.
+func (s fieldSet) within(p fieldPath) fieldSet {
+	return s.filter(func(member fieldpath.Path) bool {
+		return len(member) >= len(p.path) && member[:len(p.path)].Equals(p.path)
+	})
 }
 
 // leavesOf lists the fields of the value at the path, with lists as one field each.
@@ -128,25 +142,22 @@ func leavesOf(v any, at fieldPath) []fieldPath {
 	}
 	var leaves []fieldPath
 	for name, below := range fields {
-		path := append(at.path.Copy(), fieldpath.PathElement{FieldName: &name})
-		leaves = append(leaves, leavesOf(below, fieldPath{path: path})...)
+		leaves = append(leaves, leavesOf(below, at.child(name))...)
 	}
 	return leaves
 }
 
 // outsideItemsOf drops what lies inside list items that the other set owns. An item whose
-// remaining fields somebody else holds cannot be removed by its owner.
+// remaining fields another manager holds cannot be removed by its owner.
 func (s fieldSet) outsideItemsOf(owned fieldSet) fieldSet {
-	outside := fieldpath.NewSet()
-	s.set.Iterate(func(p fieldpath.Path) {
+	return s.filter(func(p fieldpath.Path) bool {
 		for i := 1; i < len(p); i++ {
 			if p[i-1].FieldName == nil && owned.set.Has(p[:i]) {
-				return
+				return false
 			}
 		}
-		outside.Insert(p.Copy())
+		return true
 	})
-	return fieldSet{set: outside}
 }
 
 // outsideStructsOf drops what lies in structs that the other set owns a part of, and which its owner
@@ -155,21 +166,16 @@ func (s fieldSet) outsideItemsOf(owned fieldSet) fieldSet {
 // a list stays: its keys and items are independent of each other.
 func (s fieldSet) outsideStructsOf(owned fieldSet, shape fieldsAtEnd) fieldSet {
 	const top = 2
-	outside := fieldpath.NewSet()
-	s.set.Iterate(func(p fieldpath.Path) {
+	return s.filter(func(p fieldpath.Path) bool {
 		around := p[:max(len(p)-shape(fieldPath{path: p}), min(top, len(p)))]
-		if len(around) < len(p) && !owned.below(fieldPath{path: around}).empty() {
-			return
-		}
-		outside.Insert(p.Copy())
+		return len(around) == len(p) || owned.below(fieldPath{path: around}).empty()
 	})
-	return fieldSet{set: outside}
 }
 
-// items lists the items, told apart by keys, of the lists that the names lead to, through the items of
-// other lists if need be.
+// items lists the items, told apart by keys, of the lists that the names lead to, through the items
+// of other lists if need be.
 func (s fieldSet) items(list []string) []fieldPath {
-	found := fieldpath.NewSet()
+	var found fieldSet
 	s.set.Iterate(func(p fieldpath.Path) {
 		var names []string
 		for i, pe := range p {
@@ -177,34 +183,32 @@ func (s fieldSet) items(list []string) []fieldPath {
 				names = append(names, *pe.FieldName)
 			}
 			if pe.Key != nil && slices.Equal(names, list) {
-				found.Insert(p[:i+1].Copy())
+				found.set.Insert(p[:i+1].Copy())
 			}
 		}
 	})
-	items := make([]fieldPath, 0, found.Size())
-	found.Iterate(func(p fieldpath.Path) { items = append(items, fieldPath{path: p.Copy()}) })
+	var items []fieldPath
+	found.set.Iterate(func(p fieldpath.Path) { items = append(items, fieldPath{path: p.Copy()}) })
 	return items
 }
 
 // outside drops the paths and all that lies below them.
 func (s fieldSet) outside(paths []fieldPath) fieldSet {
-	return fieldSet{set: s.set.RecursiveDifference(pathSet(paths...).set)}
+	dropped := pathSet(paths...)
+	return fieldSet{*s.set.RecursiveDifference(&dropped.set)}
 }
 
 // withoutEmptied drops the markers of structs, maps and items that held something before and hold
-// nothing now: a claim to an empty struct would keep it from going with its fields.
+// nothing now: a claim to an empty struct would keep it when its fields are removed.
 func (s fieldSet) withoutEmptied(before fieldSet) fieldSet {
-	kept := fieldpath.NewSet()
-	s.set.Iterate(func(p fieldpath.Path) {
+	kept := s.filter(func(p fieldpath.Path) bool {
 		path := fieldPath{path: p}
-		if before.below(path).empty() || !s.below(path).empty() {
-			kept.Insert(p.Copy())
-		}
+		return before.below(path).empty() || !s.below(path).empty()
 	})
-	if kept.Size() == s.set.Size() {
+	if kept.equals(s) {
 		return s
 	}
-	return fieldSet{set: kept}.withoutEmptied(before) // what held only markers is empty now
+	return kept.withoutEmptied(before) // what held only markers is empty now
 }
 
 // makeFieldPath builds a path of field names.
@@ -235,38 +239,15 @@ func cutLast(dotted string) (before []string, last string) {
 	return names[:len(names)-1], names[len(names)-1]
 }
 
-// rivals says whether the item, which has the value v, has the same field as another item of the same
-// list has in a document.
-func (p fieldPath) rivals(item fieldPath, field string, v any, document map[string]any) bool {
-	last := len(p.path) - 1
-	if len(item.path) != len(p.path) || !p.path[:last].Equals(item.path[:last]) {
-		return false
-	}
-	wanted, ok := item.lookup(document)
-	if !ok {
-		return false
-	}
-	theirs, ok1 := v.(map[string]any)
-	ours, ok2 := wanted.(map[string]any)
-	return ok1 && ok2 && ours[field] != nil && value.Equals(value.NewValueInterface(theirs[field]), value.NewValueInterface(ours[field]))
+// child is the path of a field below the path.
+func (p fieldPath) child(name string) fieldPath {
+	return fieldPath{path: append(p.path.Copy(), fieldpath.PathElement{FieldName: &name})}
 }
 
-// copyFrom copies the value at the path, if there is one, from an object into a document.
-// The path must be one of field names.
-func (p fieldPath) copyFrom(object runtime.Object, into map[string]any) error {
-	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		return fmt.Errorf("converting the live object: %w", err)
-	}
-	v, ok := p.lookup(tree)
-	if !ok {
-		return nil
-	}
-	names := make([]string, 0, len(p.path))
-	for _, pe := range p.path {
-		names = append(names, *pe.FieldName)
-	}
-	return unstructured.SetNestedField(into, v, names...)
+// isBeside is true if both paths are of items of the same list.
+func (p fieldPath) isBeside(other fieldPath) bool {
+	last := len(p.path) - 1
+	return len(other.path) == len(p.path) && p.path[:last].Equals(other.path[:last])
 }
 
 // makeListValuePath builds the path of one value in a set list, such as a finalizer.
@@ -277,11 +258,11 @@ func makeListValuePath(item string, names ...string) fieldPath {
 }
 
 func pathSet(paths ...fieldPath) fieldSet {
-	set := fieldpath.NewSet()
+	var s fieldSet
 	for _, p := range paths {
-		set.Insert(p.path)
+		s.set.Insert(p.path)
 	}
-	return fieldSet{set: set}
+	return s
 }
 
 // String is the notation that the API server uses in its conflict messages, for example
@@ -298,7 +279,7 @@ func (p fieldPath) String() string {
 func (p fieldPath) lookup(tree any) (any, bool) {
 	at := tree
 	for _, pe := range p.path {
-		next, ok := child(at, pe)
+		next, ok := childOf(at, pe)
 		if !ok {
 			return nil, false
 		}
@@ -307,98 +288,53 @@ func (p fieldPath) lookup(tree any) (any, bool) {
 	return at, true
 }
 
-// remove takes the value at the path out of a decoded JSON document, in place.
+// remove removes the value at the path from a decoded JSON document, in place.
 func (p fieldPath) remove(tree map[string]any) {
-	removeAt(tree, p.path)
-}
-
-func removeAt(at any, p fieldpath.Path) any {
-	if len(p) == 0 {
-		return at
-	}
-	pe, rest := p[0], p[1:]
-	switch typed := at.(type) {
+	last := len(p.path) - 1
+	parent, _ := fieldPath{path: p.path[:last]}.lookup(tree)
+	switch parent := parent.(type) {
 	case map[string]any:
-		if pe.FieldName == nil {
-			return at
+		if name := p.path[last].FieldName; name != nil {
+			delete(parent, *name)
 		}
-		below, ok := typed[*pe.FieldName]
-		if !ok {
-			return at
+	case []any: // the list is a field: no list holds lists
+		holder, _ := fieldPath{path: p.path[:last-1]}.lookup(tree)
+		fields, ok := holder.(map[string]any)
+		if i := indexOf(parent, p.path[last]); ok && i >= 0 {
+			fields[*p.path[last-1].FieldName] = slices.Delete(parent, i, i+1)
 		}
-		if len(rest) == 0 {
-			delete(typed, *pe.FieldName)
-			return typed
-		}
-		typed[*pe.FieldName] = removeAt(below, rest)
-		return typed
-	case []any:
-		i, ok := itemIndex(typed, pe)
-		if !ok {
-			return at
-		}
-		if len(rest) == 0 {
-			return append(typed[:i:i], typed[i+1:]...)
-		}
-		typed[i] = removeAt(typed[i], rest)
-		return typed
-	default:
-		return at
 	}
 }
 
-func child(at any, pe fieldpath.PathElement) (any, bool) {
-	switch typed := at.(type) {
+func childOf(at any, pe fieldpath.PathElement) (any, bool) {
+	switch at := at.(type) {
 	case map[string]any:
-		if pe.FieldName == nil {
-			return nil, false
+		if pe.FieldName != nil {
+			v, ok := at[*pe.FieldName]
+			return v, ok
 		}
-		v, ok := typed[*pe.FieldName]
-		return v, ok
 	case []any:
-		i, ok := itemIndex(typed, pe)
-		if !ok {
-			return nil, false
+		if i := indexOf(at, pe); i >= 0 {
+			return at[i], true
 		}
-		return typed[i], true
-	default:
-		return nil, false
 	}
+	return nil, false
 }
 
-func itemIndex(list []any, pe fieldpath.PathElement) (int, bool) {
-	for i, item := range list {
-		switch {
-		case pe.Key != nil:
-			if matchesKey(item, *pe.Key) {
-				return i, true
-			}
-		case pe.Value != nil:
-			if value.Equals(value.NewValueInterface(item), *pe.Value) {
-				return i, true
-			}
-		case pe.Index != nil:
-			if *pe.Index == i {
-				return i, true
-			}
+// indexOf finds an item of a list. A key field that the item leaves out matches: the schema may
+// default it (a port's protocol), and a configuration holds no defaults.
+func indexOf(list []any, pe fieldpath.PathElement) int {
+	if pe.Index != nil && *pe.Index < len(list) {
+		return *pe.Index
+	}
+	return slices.IndexFunc(list, func(item any) bool {
+		if pe.Value != nil {
+			return value.Equals(value.NewValueInterface(item), *pe.Value)
 		}
-	}
-	return 0, false
-}
-
-// matchesKey compares an item with the key of an associative list. A key field that the item
-// leaves out matches: the schema may default it (a port's protocol), and a configuration holds
-// no defaults.
-func matchesKey(item any, key value.FieldList) bool {
-	fields, ok := item.(map[string]any)
-	if !ok {
-		return false
-	}
-	for _, field := range key {
-		v, ok := fields[field.Name]
-		if ok && !value.Equals(value.NewValueInterface(v), field.Value) {
-			return false
-		}
-	}
-	return true
+		fields, ok := item.(map[string]any)
+		return ok && pe.Key != nil && !slices.ContainsFunc(*pe.Key, func(key value.Field) bool {
+			v, ok := fields[key.Name]
+			return ok && !value.Equals(value.NewValueInterface(v), key.Value)
+		})
+	})
 }

@@ -2,31 +2,30 @@ package ssa
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// EnsureFinalizer makes live carry the finalizer, by an apply that holds our finalizers and nothing
-// else, and returns the object as it is then. Nothing is sent if it is there already, whoever put
-// it there. It is for objects of which the Applier applies nothing but finalizers and status.
+// EnsureFinalizer adds the finalizer to live, by an apply that holds the finalizers of the field
+// manager and nothing else, and returns the object as it is then. It sends nothing if the finalizer
+// exists, whoever added it. It is for objects of which the Applier applies nothing but finalizers
+// and status.
 func (a *Applier) EnsureFinalizer(ctx context.Context, live client.Object, finalizer string) (client.Object, error) {
 	if slices.Contains(live.GetFinalizers(), finalizer) {
 		return live, nil
 	}
-	ours, err := a.ourFinalizers(live)
+	held, err := a.heldFinalizers(live)
 	if err != nil {
 		return nil, err
 	}
-	return a.applyFinalizers(ctx, live, append(ours, finalizer))
+	return a.applyFinalizers(ctx, live, append(held, finalizer))
 }
 
-// RemoveFinalizer takes the finalizer off live, whoever put it there: a restored backup or a copied
-// manifest brings finalizers that another manager holds, and dropping our own claim would leave
-// them, and the object, for ever.
+// RemoveFinalizer removes the finalizer from live, whoever added it: another manager holds the
+// finalizers of a restored backup or a copied manifest, and dropping the applier's own claim would
+// leave them, and the object, permanently.
 func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, finalizer string) error {
 	if !slices.Contains(live.GetFinalizers(), finalizer) {
 		return nil
@@ -35,31 +34,38 @@ func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, final
 	if err != nil {
 		return err
 	}
-	path := makeListValuePath(finalizer, "metadata", "finalizers")
-	if live, err = a.seize(ctx, id, live, pathSet(path)); err != nil {
-		return fmt.Errorf("seizing the finalizer %s of %s: %w", finalizer, id, err)
-	}
-	ours, err := a.ourFinalizers(live)
+	m, err := parseManagedFields(live)
 	if err != nil {
 		return err
 	}
-	_, err = a.applyFinalizers(ctx, live, slices.DeleteFunc(ours, func(f string) bool { return f == finalizer }))
+	m.seize(applyEntry(a.manager, id.gvk.GroupVersion().String(), ""), pathSet(makeListValuePath(finalizer, "metadata", "finalizers")))
+	entries, err := m.encode()
+	if err != nil {
+		return err
+	}
+	if live, err = a.replaceManagedFields(ctx, id, live, entries); err != nil {
+		return fmt.Errorf("removing the finalizer %s of %s from its other managers: %w", finalizer, id, err)
+	}
+	held, err := a.heldFinalizers(live)
+	if err != nil {
+		return err
+	}
+	_, err = a.applyFinalizers(ctx, live, slices.DeleteFunc(held, func(f string) bool { return f == finalizer }))
+	if err == nil && live.GetDeletionTimestamp() != nil {
+		a.cache.forget(id)
+	}
 	return err
 }
 
-// ourFinalizers are those that we have put on live: an apply without them would take them off.
-func (a *Applier) ourFinalizers(live client.Object) ([]string, error) {
+// heldFinalizers are those that the Applier has added to live: an apply without them removes them.
+func (a *Applier) heldFinalizers(live client.Object) ([]string, error) {
 	held, err := entryFields(appliedEntry(live, a.manager, ""))
 	if err != nil {
 		return nil, err
 	}
-	var ours []string
-	for _, finalizer := range live.GetFinalizers() {
-		if held.has(makeListValuePath(finalizer, "metadata", "finalizers")) {
-			ours = append(ours, finalizer)
-		}
-	}
-	return ours, nil
+	return slices.DeleteFunc(slices.Clone(live.GetFinalizers()), func(f string) bool {
+		return !held.has(makeListValuePath(f, "metadata", "finalizers"))
+	}), nil
 }
 
 // applyFinalizers applies a configuration that holds these finalizers and nothing else.
@@ -75,21 +81,9 @@ func (a *Applier) applyFinalizers(ctx context.Context, live client.Object, final
 	if len(finalizers) > 0 {
 		metadata["finalizers"] = finalizers
 	}
-	raw, err := json.Marshal(map[string]any{
-		"apiVersion": id.gvk.GroupVersion().String(),
-		"kind":       id.gvk.Kind,
-		"metadata":   metadata,
-	})
+	raw, err := encode(map[string]any{"apiVersion": id.gvk.GroupVersion().String(), "kind": id.gvk.Kind, "metadata": metadata})
 	if err != nil {
-		return nil, fmt.Errorf("serialising the finalizers of %s: %w", id, err)
+		return nil, err
 	}
-	return a.send(ctx, id, raw, true)
-}
-
-func (a *Applier) identify(live client.Object) (identity, error) {
-	gvk, err := apiutil.GVKForObject(live, a.client.Scheme())
-	if err != nil {
-		return identity{}, fmt.Errorf("finding the kind of %T: %w", live, err)
-	}
-	return identity{gvk: gvk, key: client.ObjectKeyFromObject(live)}, nil
+	return a.send(ctx, id, raw, true, "")
 }

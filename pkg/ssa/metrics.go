@@ -7,6 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// mainEndpoint is where everything but the status is written.
+const mainEndpoint = "main"
+
 // Metrics counts what appliers do. One value can serve several appliers.
 type Metrics struct {
 	applies *prometheus.CounterVec
@@ -15,12 +18,13 @@ type Metrics struct {
 // NewMetrics registers the applier's metrics, or finds them if they are registered already, as
 // they are when a process runs one manager after another.
 //
-// fixpoint_ssa_applies_total counts outcomes by manager's kind of object, endpoint (main or
-// status) and result: None is an apply that was not sent because it would have changed nothing.
+// fixpoint_ssa_applies_total counts outcomes by kind of object, endpoint (main or status) and
+// result: an [Action] or the [Reason] of an error. None is an apply that was not sent because it
+// would have changed nothing.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	applies := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fixpoint_ssa_applies_total",
-		Help: "Outcomes of applies and deletes by kind, endpoint and result. None: not sent, since it would have changed nothing.",
+		Help: "Outcomes of applies and deletes by kind, endpoint and result. None: not sent, because nothing would have changed.",
 	}, []string{"kind", "endpoint", "result"})
 	if err := registerer.Register(applies); err != nil {
 		var already prometheus.AlreadyRegisteredError
@@ -36,15 +40,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return &Metrics{applies: applies}, nil
 }
 
-func (m *Metrics) observe(kind string, action Action, err error) {
-	m.count(kind, "main", action, err)
-}
-
-func (m *Metrics) observeStatus(kind string, action Action, err error) {
-	m.count(kind, statusSubresource, action, err)
-}
-
-func (m *Metrics) count(kind, endpoint string, action Action, err error) {
+func (m *Metrics) observe(kind, endpoint string, action Action, err error) {
 	if m == nil {
 		return
 	}

@@ -8,25 +8,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// AdoptionPolicy says what to do with an object that exists under the desired name and is not ours.
+// AdoptionPolicy says what to do with an existing object that the owner of the request does not control.
 type AdoptionPolicy string
 
 const (
-	// AdoptNever leaves such an object alone and reports it. It is the default.
+	// AdoptNever does not change such an object and fails with ReasonNotOwned. It is the default.
 	AdoptNever AdoptionPolicy = "Never"
-	// AdoptIfUnowned takes over an object that no controller owns. One that another controller
-	// owns is never touched, whatever the policy.
+	// AdoptIfUnowned adopts an object that no controller owns. One that another controller owns is
+	// never changed, whatever the policy.
 	AdoptIfUnowned AdoptionPolicy = "IfUnowned"
 )
 
-// DriftPolicy says what to do about fields of ours that another manager has changed.
+// DriftPolicy says what to do about managed fields that another manager has changed.
 type DriftPolicy string
 
 const (
-	// CorrectDrift puts our values back. It is the default.
+	// CorrectDrift reverts them. It is the default.
 	CorrectDrift DriftPolicy = "Correct"
-	// ReportDrift changes nothing that has drifted, and reports it for as long as it stands.
-	// A change of the configuration is applied around the drifted fields.
+	// ReportDrift leaves them, and reports them for as long as they differ. A change of the
+	// configuration is applied without the drifted fields.
 	ReportDrift DriftPolicy = "Report"
 )
 
@@ -36,54 +36,38 @@ func ControllerReference(owner client.Object, gvk schema.GroupVersionKind) metav
 	return *metav1.NewControllerRef(owner, gvk)
 }
 
-// belonging is the answer to whose an object is.
-type belonging int
-
-const (
-	ours belonging = iota
-	unowned
-)
-
-// belongs decides whose the live object is, by UID. It fails with an [*Error] if the object
-// belongs to another controller.
+// checkOwnership fails with an [*Error] if the object must not be written, and says whether writing
+// it adopts it. UIDs decide.
 //
-// An object without a controller is still ours if our record names the owner's UID and the API
-// server says that the record is our own applied field: then somebody removed the owner
-// reference. A copy of the object made by another client carries the record, but not the entry.
-func belongs(id identity, live metav1.Object, owner metav1.OwnerReference, rec record, recordIsApplied bool) (belonging, error) {
-	controller := metav1.GetControllerOf(live)
+// An object without a controller is still the owner's if its record names the owner's UID and the
+// API server says that the record is the applier's own field: then the owner reference was
+// removed. A copy of the object made by another client carries the record, but not the entry.
+func checkOwnership(e evidence, req Request) (adopts bool, err error) {
+	if req.Owner == nil {
+		return false, nil
+	}
+	owner, controller := *req.Owner, metav1.GetControllerOf(e.live)
+	refused := &Error{Reason: ReasonOwnedByAnother, Object: e.target.id.String()}
 	switch {
-	case controller == nil && recordIsApplied && rec.owner == owner.UID:
-		return ours, nil
+	case controller == nil && e.record.owner == owner.UID && ownsRecord(e):
+		return false, nil
+	case controller == nil && req.Adoption == AdoptIfUnowned:
+		return true, nil
 	case controller == nil:
-		return unowned, nil
+		refused.Reason = ReasonNotOwned
+		refused.Message = "an object of this name exists and no controller owns it; delete or rename it, or set the adoption policy to IfUnowned to adopt it"
 	case controller.UID == owner.UID:
-		return ours, nil
-	case sameKind(*controller, owner) && controller.Name == owner.Name:
-		return ours, &Error{
-			Reason:    ReasonOwnedByAnother,
-			Object:    id.String(),
-			Message:   fmt.Sprintf("it still belongs to an earlier %s named %s, which was deleted; the garbage collector removes it, and then it is created anew. If it is to be kept, remove its owner reference", owner.Kind, owner.Name),
-			Transient: true,
-		}
+		return false, nil
+	case groupKindOf(*controller) == groupKindOf(owner) && controller.Name == owner.Name:
+		refused.Transient = true
+		refused.Message = fmt.Sprintf("it is still owned by a deleted %s of the same name; it will be recreated once the garbage collector has deleted it. To keep it, remove its owner reference", owner.Kind)
 	default:
-		return ours, &Error{
-			Reason:  ReasonOwnedByAnother,
-			Object:  id.String(),
-			Message: fmt.Sprintf("it is controlled by %s %s and is left alone; rename one of the two, or delete it there", controller.Kind, controller.Name),
-		}
+		refused.Message = fmt.Sprintf("it is controlled by %s %s, so it is not changed; rename one of the two objects, or delete this one there", controller.Kind, controller.Name)
 	}
+	return false, refused
 }
 
-// sameKind compares group and kind; the version may have moved on.
-func sameKind(a, b metav1.OwnerReference) bool {
-	return schema.FromAPIVersionAndKind(a.APIVersion, a.Kind).GroupKind() == schema.FromAPIVersionAndKind(b.APIVersion, b.Kind).GroupKind()
-}
-
-func notOwned(id identity) *Error {
-	return &Error{
-		Reason:  ReasonNotOwned,
-		Object:  id.String(),
-		Message: "an object of this name exists and is not ours, so it is left alone; delete or rename it, or set the adoption policy to IfUnowned to take it over",
-	}
+// groupKindOf leaves out the version, which may have changed.
+func groupKindOf(r metav1.OwnerReference) schema.GroupKind {
+	return schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).GroupKind()
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,14 +14,14 @@ import (
 )
 
 // record is what the applier writes into an annotation of every object that it applies. It lets
-// any process judge the object without a request and without memory:
+// any process decide about the object without a request:
 //
-//   - config tells a change of our own configuration from everything else;
-//   - owner proves by UID whose object it is, if somebody has taken the owner reference away;
-//   - fields are all that was applied, so that what others have taken since is known even if our
+//   - config tells a change of the configuration from everything else;
+//   - owner proves by UID who controls the object if the owner reference was removed;
+//   - fields are all that was applied, so that what others have taken since is known even if the
 //     configuration has changed as well, or the managed fields are lost.
 //
-// The annotation is itself an applied field: an edit of it shows in the managed fields.
+// The annotation is itself an applied field: managedFields shows an edit of it.
 type record struct {
 	config digest
 	owner  types.UID
@@ -55,32 +54,29 @@ func parseRecord(annotation string) record {
 	return record{config: digest(config), owner: types.UID(owner), packed: packed}
 }
 
-// maxFields and maxNesting bound what is unpacked from an annotation, which anybody may have written.
+// maxFields and maxNesting bound what is unpacked from an annotation, which anyone can edit.
 const (
 	maxFields = 1 << 20
 	// maxNesting is far beyond any schema: the deepest of Kubernetes have some twenty levels.
 	maxNesting = 128
 )
 
-// fields unpacks what was applied. A record that does not hold it, because somebody has edited
-// it, says nothing, which is no error.
+// fields unpacks what was applied. A record that does not hold it, because it was edited, is no
+// error.
 func (r record) fields() (fieldSet, bool) {
 	compressed, err := base64.RawURLEncoding.DecodeString(r.packed)
 	if err != nil || len(compressed) == 0 {
 		return fieldSet{}, false
 	}
 	raw, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(compressed)), maxFields))
-	if err != nil {
-		return fieldSet{}, false
-	}
-	if nesting(raw) > maxNesting {
+	if err != nil || nesting(raw) > maxNesting {
 		return fieldSet{}, false
 	}
 	set, err := parseFields(raw)
 	return set, err == nil
 }
 
-// nesting is how deep the braces of a JSON document go, at the least: those in strings count too.
+// nesting is at least how deep the braces of a JSON document are nested: those in strings count too.
 func nesting(raw []byte) int {
 	depth, deepest := 0, 0
 	for _, c := range raw {
@@ -110,7 +106,7 @@ func pack(fields string) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(compressed.Bytes()), nil
 }
 
-// appliedEntry finds the entry that the API server keeps for our applies, or nil.
+// appliedEntry finds the entry that the API server keeps for the manager's applies, or nil.
 func appliedEntry(live metav1.Object, manager, subresource string) *metav1.ManagedFieldsEntry {
 	entries := live.GetManagedFields()
 	for i := range entries {
@@ -120,8 +116,4 @@ func appliedEntry(live metav1.Object, manager, subresource string) *metav1.Manag
 		}
 	}
 	return nil
-}
-
-func hasManager(live metav1.Object, manager string) bool {
-	return slices.ContainsFunc(live.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == manager })
 }

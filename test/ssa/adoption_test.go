@@ -24,7 +24,7 @@ func TestGivenAnObjectThatNobodyControls_WhenAdoptionIsNever_ThenItIsLeftAlone(t
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonNotOwned))
 	s.Expect(err.Permanent()).To(BeTrue())
-	s.Expect(err.Error()).To(Equal("ConfigMap " + s.namespace + "/c: an object of this name exists and is not ours, so it is left alone; delete or rename it, or set the adoption policy to IfUnowned to take it over"))
+	s.Expect(err.Error()).To(Equal("ConfigMap " + s.namespace + "/c: an object of this name exists and no controller owns it; delete or rename it, or set the adoption policy to IfUnowned to adopt it"))
 	s.Expect(s.requests()).To(BeZero())
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").ResourceVersion).To(Equal(live.ResourceVersion))
 }
@@ -100,7 +100,7 @@ func TestGivenAnObjectOfAnotherController_WhenItIsApplied_ThenItIsNeverTouched(t
 	err := s.fails(s.configMap("c", nil), get(s, &corev1.ConfigMap{}, "c"), adopt)
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonOwnedByAnother))
-	s.Expect(err.Message).To(Equal("it is controlled by ConfigMap other and is left alone; rename one of the two, or delete it there"))
+	s.Expect(err.Message).To(Equal("it is controlled by ConfigMap other, so it is not changed; rename one of the two objects, or delete this one there"))
 	s.Expect(err.Permanent()).To(BeTrue())
 	s.Expect(s.requests()).To(BeZero())
 }
@@ -114,7 +114,7 @@ func TestGivenAnObjectOfAnEarlierOwnerOfTheSameName_WhenItIsApplied_ThenItIsWait
 	err := s.fails(s.configMap("c", nil), get(s, &corev1.ConfigMap{}, "c"), adopt)
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonOwnedByAnother))
-	s.Expect(err.Message).To(HavePrefix("it still belongs to an earlier ConfigMap named owner, which was deleted"))
+	s.Expect(err.Message).To(HavePrefix("it is still owned by a deleted ConfigMap of the same name"))
 	s.Expect(err.Transient).To(BeTrue())
 	s.Expect(err.Permanent()).To(BeFalse())
 	s.Expect(s.requests()).To(BeZero())
@@ -209,7 +209,7 @@ func TestGivenAnObjectThatIsBeingDeleted_WhenItIsApplied_ThenItsEndIsWaitedFor(t
 	err := s.fails(s.configMap("c", nil), get(s, &corev1.ConfigMap{}, "c"))
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonTerminating))
-	s.Expect(err.Message).To(Equal("it is being deleted; it is created anew once it is gone"))
+	s.Expect(err.Message).To(Equal("it is being deleted; it will be recreated"))
 	s.Expect(err.Transient).To(BeTrue())
 	s.Expect(s.requests()).To(BeZero())
 }

@@ -19,7 +19,7 @@ func TestGivenASharedObject_WhenAnotherManagerHoldsAField_ThenTheConflictNamesBo
 	err := s.fails(s.configMap("c", map[string]string{"a": "ours", "b": "ours"}), live, shared)
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonConflict))
-	s.Expect(err.Message).To(Equal(`.data.a is held by "kubectl-create", .data.b is held by "kubectl-create"; let that manager give the field up, or agree on its value`))
+	s.Expect(err.Message).To(Equal(`.data.a is managed by "kubectl-create", .data.b is managed by "kubectl-create"; remove the field there, or set the same value in both`))
 	s.Expect(err.Conflicts).To(ConsistOf(
 		ssa.FieldConflict{Path: ".data.a", Manager: "kubectl-create"},
 		ssa.FieldConflict{Path: ".data.b", Manager: "kubectl-create"},

@@ -34,7 +34,7 @@ func TestGivenSeveralMeddlers_WhenTheirChangesAreCorrected_ThenEachIsNamed(t *te
 	s.Expect(descriptions(result.Drifts)).To(ConsistOf(
 		"kubectl changed .spec.replicas from 3 to 5",
 		`kubectl-edit changed .spec.template.spec.containers[name="web"].image from "web:1" to "web:9"`,
-		`somebody removed .metadata.labels.tier (was "web")`,
+		`an unknown field manager removed .metadata.labels.tier (was "web")`,
 	))
 }
 
@@ -97,7 +97,7 @@ func TestGivenWipedManagedFields_WhenItIsApplied_ThenTheBookkeepingIsRestored(t 
 
 			result := s.done(full, get(s, &appsv1.Deployment{}, "d"), ssa.ActionCorrect, withPolicy)
 
-			s.Expect(descriptions(result.Drifts)).To(ConsistOf("somebody removed .metadata.managedFields"))
+			s.Expect(descriptions(result.Drifts)).To(ConsistOf("an unknown field manager removed .metadata.managedFields"))
 			s.Expect(result.Left).To(BeFalse())
 			dropped := as[*appsv1.Deployment](s.done(s.deployment("d"), result.Live, ssa.ActionUpdate, withPolicy).Live)
 			s.Expect(dropped.Spec.Template.Spec.Containers).To(HaveLen(1))
@@ -130,7 +130,7 @@ func TestGivenAStrategyThatStandsInTheWay_WhenItIsDisplaced_ThenTheChangeGoesThr
 	recreate.Spec.WithStrategy(appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType))
 	s.Expect(s.fails(recreate, live).Reason).To(Equal(ssa.ReasonInvalid))
 
-	result := s.done(recreate, live, ssa.ActionUpdate, displace("spec.strategy.rollingUpdate"))
+	result := s.done(recreate, live, ssa.ActionUpdate, removeFields("spec.strategy.rollingUpdate"))
 
 	s.Expect(s.requests()).To(Equal(2))
 	s.Expect(as[*appsv1.Deployment](result.Live).Spec.Strategy).To(Equal(appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}))

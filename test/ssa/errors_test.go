@@ -58,7 +58,7 @@ var refusals = map[string]refusal{
 			return d
 		},
 		reason: ssa.ReasonImmutableField, permanent: true,
-		message: `spec.selector: Invalid value: {"matchLabels":{"app":"d","more":"x"}}: field is immutable; put the old value back, or delete the object so that it is made anew`,
+		message: `spec.selector: Invalid value: {"matchLabels":{"app":"d","more":"x"}}: field is immutable; restore the previous value, or delete the object so that it is recreated`,
 	},
 	"a webhook that refuses": {
 		labels:  map[string]string{denyAll: "yes"},
@@ -70,13 +70,13 @@ var refusals = map[string]refusal{
 		given:  (*scenario).webhookThatIsDown,
 		when:   func(s *scenario) ssa.Configuration { return s.configMap("c", nil) },
 		reason: ssa.ReasonAPIUnavailable, transient: true,
-		message: `an admission webhook did not answer: failed calling webhook "down.test.fixpoint.dev": connection refused`,
+		message: `an admission webhook did not respond: failed calling webhook "down.test.fixpoint.dev": connection refused`,
 	},
 	"a quota": {
 		given:   (*scenario).fullQuota,
 		when:    func(s *scenario) ssa.Configuration { return s.configMap("c", nil) },
 		reason:  ssa.ReasonQuotaExceeded,
-		message: "exceeded quota: few, requested: count/configmaps=1, limited: count/configmaps=1; raise the quota or ask for less",
+		message: "exceeded quota: few, requested: count/configmaps=1, limited: count/configmaps=1; raise the quota or request less",
 	},
 	"Pod Security": {
 		labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
@@ -103,7 +103,7 @@ var refusals = map[string]refusal{
 			return internalac.StorageVersion("v")
 		},
 		reason:  ssa.ReasonKindMissing,
-		message: "the cluster does not serve internal.apiserver.k8s.io/v1alpha1 StorageVersion; install what provides it, or leave the option out",
+		message: "the cluster does not serve internal.apiserver.k8s.io/v1alpha1 StorageVersion; install the API that provides it, or disable the option that needs it",
 	},
 	"a namespace that is missing": {
 		when:   func(*scenario) ssa.Configuration { return corev1ac.ConfigMap("c", "no-such-namespace") },
@@ -127,7 +127,7 @@ var refusals = map[string]refusal{
 		},
 		when:   func(s *scenario) ssa.Configuration { return s.configMap("c", nil) },
 		reason: ssa.ReasonAPIUnavailable, transient: true,
-		message: "the API server did not take the request; it is tried again",
+		message: "the API server did not accept the request; retrying",
 	},
 }
 

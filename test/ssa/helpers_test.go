@@ -105,8 +105,8 @@ func timeless(o client.Object) string {
 	return string(text)
 }
 
-// displaced is what stands in the way of the configuration.
-func displaced(c ssa.Configuration) []string {
+// refusedBeside are the fields that the API server refuses beside the configuration.
+func refusedBeside(c ssa.Configuration) []string {
 	deployment, ok := c.(*appsv1ac.DeploymentApplyConfiguration)
 	if !ok || deployment.Spec.Strategy == nil || *deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
 		return nil

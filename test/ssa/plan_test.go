@@ -63,7 +63,7 @@ func TestGivenAStepToTake_WhenItIsPlanned_ThenThatIsWhatIsDoneLater(t *testing.T
 				d.Spec.WithStrategy(appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType))
 				return d
 			},
-			change: displace("spec.strategy.rollingUpdate"), action: ssa.ActionUpdate,
+			change: removeFields("spec.strategy.rollingUpdate"), action: ssa.ActionUpdate,
 		},
 		"hand over": {
 			given:   func(s *scenario) client.Object { return s.done(s.scaled("c", 3), nil, ssa.ActionCreate).Live },

@@ -230,7 +230,7 @@ func isBelowRemoved(touched map[string]change, path string) bool {
 func (p *property) check(ctx context.Context, s *subject) ([]ssa.Drift, error) {
 	before := s.live
 	already := len(s.log.bodies)
-	result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, Live: before, Displaces: displaced(s.desired)})
+	result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, Live: before, RemoveFields: refusedBeside(s.desired)})
 	if err != nil {
 		return nil, fmt.Errorf("applying: %w", err)
 	}
@@ -252,7 +252,7 @@ func (p *property) check(ctx context.Context, s *subject) ([]ssa.Drift, error) {
 // the applier: they must change nothing.
 func (p *property) settle(ctx context.Context, s *subject) error {
 	if s.live == nil {
-		result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, Displaces: displaced(s.desired)})
+		result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, RemoveFields: refusedBeside(s.desired)})
 		if err != nil {
 			return fmt.Errorf("creating: %w", err)
 		}
@@ -260,7 +260,7 @@ func (p *property) settle(ctx context.Context, s *subject) error {
 		s.body = s.log.lastApply()
 	}
 	already := len(s.log.bodies)
-	result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, Live: s.live, Displaces: displaced(s.desired)})
+	result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, Live: s.live, RemoveFields: refusedBeside(s.desired)})
 	if err != nil {
 		return fmt.Errorf("applying again: %w", err)
 	}

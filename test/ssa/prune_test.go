@@ -40,13 +40,17 @@ func (i indexed) List(ctx context.Context, list client.ObjectList, opts ...clien
 	return nil
 }
 
+// prune deletes what the owner controls and keep does not name.
 func (s *scenario) prune(keep ...string) []string {
 	owner := &metav1.ObjectMeta{Namespace: s.namespace, Name: s.owner.Name, UID: s.owner.UID}
-	pruned, err := s.applier.Prune(s, indexed{api}, owner, s.owner, &corev1.ConfigMapList{}, func(name string) bool { return slices.Contains(keep, name) })
+	owned, err := ssa.Owned(s, indexed{api}, owner, &corev1.ConfigMapList{})
 	s.ExpectWithOffset(1, err).NotTo(HaveOccurred())
 	var names []string
-	for _, object := range pruned {
-		names = append(names, object.GetName())
+	for _, object := range owned {
+		if !slices.Contains(keep, object.GetName()) {
+			s.ExpectWithOffset(1, s.applier.Delete(s, object, s.owner, metav1.DeletePropagationForeground)).To(Succeed())
+			names = append(names, object.GetName())
+		}
 	}
 	return names
 }

@@ -23,7 +23,7 @@ func TestGivenADrift_WhenItIsOnlyReported_ThenItStandsAndNothingIsSent(t *testin
 		s.Expect(err).NotTo(HaveOccurred())
 		s.Expect(result.Action).To(Equal(ssa.ActionReport))
 		s.Expect(result.Left).To(BeTrue())
-		s.Expect(descriptions(result.Drifts)).To(ConsistOf(`robot changed .data.a from "1" to "9"`, `somebody removed .data.b (was "1")`))
+		s.Expect(descriptions(result.Drifts)).To(ConsistOf(`robot changed .data.a from "1" to "9"`, `an unknown field manager removed .data.b (was "1")`))
 		s.Expect(s.requests()).To(BeZero())
 		s.Expect(result.Live.GetResourceVersion()).To(Equal(live.ResourceVersion))
 	}

@@ -25,11 +25,11 @@ func TestGivenAPortWithAnotherNumber_WhenItIsCorrected_ThenTheOtherOneGoes(t *te
 	live = editAs(s, "kubectl-edit", live, func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
 	s.restart()
 
-	result := s.done(s.service("web"), live, ssa.ActionCorrect, displace("spec.ports.name"))
+	result := s.done(s.service("web"), live, ssa.ActionCorrect, unique("spec.ports.name"))
 
 	s.Expect(as[*corev1.Service](result.Live).Spec.Ports).To(HaveExactElements(And(HaveField("Name", "http"), HaveField("Port", BeEquivalentTo(8080)))))
 	s.Expect(result.Drifts).NotTo(BeEmpty())
-	s.done(s.service("web"), result.Live, ssa.ActionNone, displace("spec.ports.name"))
+	s.done(s.service("web"), result.Live, ssa.ActionNone, unique("spec.ports.name"))
 }
 
 // A port that somebody has added is in nobody's way.
@@ -41,7 +41,7 @@ func TestGivenAPortOfSomebodyElse_WhenOursIsCorrected_ThenItStays(t *testing.T) 
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "metrics", Port: 9090})
 	})
 
-	result := s.done(s.service("web"), live, ssa.ActionCorrect, displace("spec.ports.name"))
+	result := s.done(s.service("web"), live, ssa.ActionCorrect, unique("spec.ports.name"))
 
 	s.Expect(as[*corev1.Service](result.Live).Spec.Ports).To(ConsistOf(
 		And(HaveField("Name", "http"), HaveField("Port", BeEquivalentTo(8080))),

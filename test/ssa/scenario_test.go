@@ -234,8 +234,11 @@ func shared(r *ssa.Request) { r.Owner = nil }
 func handOver(fields ...string) func(*ssa.Request) {
 	return func(r *ssa.Request) { r.HandOver = fields }
 }
-func displace(fields ...string) func(*ssa.Request) {
-	return func(r *ssa.Request) { r.Displaces = fields }
+func removeFields(fields ...string) func(*ssa.Request) {
+	return func(r *ssa.Request) { r.RemoveFields = fields }
+}
+func unique(fields ...string) func(*ssa.Request) {
+	return func(r *ssa.Request) { r.UniqueFields = fields }
 }
 
 // deployment is a small one, whose container web runs web:1.

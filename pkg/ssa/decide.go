@@ -1,0 +1,257 @@
+package ssa
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Action is what an apply did, or would do.
+type Action string
+
+const (
+	// ActionNone: the API server would leave the object unchanged, so nothing is sent.
+	ActionNone Action = "None"
+	// ActionCreate: the object does not exist.
+	ActionCreate Action = "Create"
+	// ActionUpdate: the configuration has changed.
+	ActionUpdate Action = "Update"
+	// ActionCorrect: another manager has changed managed fields, and they are reverted.
+	ActionCorrect Action = "Correct"
+	// ActionAdopt: an object that no controller owned is adopted.
+	ActionAdopt Action = "Adopt"
+	// ActionReport: managed fields have drifted, and the policy is to leave them.
+	ActionReport Action = "Report"
+	// ActionDelete: the object is deleted.
+	ActionDelete Action = "Delete"
+)
+
+// Request describes one object to apply.
+type Request struct {
+	// Desired is what the object should be. With an Owner, its owner references are completed in
+	// place; nothing else is changed. It must not hold a status: see [Applier.ApplyStatus].
+	Desired Configuration
+	// Live is the object as the caller's cache shows it, or nil if it shows none.
+	// It is only read.
+	Live client.Object
+	// Owner is the controller of the object: the object is then written with force, and never
+	// touched if another controller owns it. Nil is for objects that are shared: those are written
+	// without force, and a field that another manager holds is a conflict.
+	Owner *metav1.OwnerReference
+	// Adoption says what to do with an existing object that no controller owns.
+	Adoption AdoptionPolicy
+	// Drift says what to do about managed fields that another manager has changed.
+	Drift DriftPolicy
+	// HandOver lists fields, such as spec.replicas, that keep their live value when Desired no
+	// longer has them. Without it the API server resets a field that its last manager drops.
+	HandOver []string
+	// RemoveFields lists fields that the API server refuses beside Desired, such as
+	// spec.strategy.rollingUpdate beside the strategy Recreate. Those that Desired does not have
+	// are removed with the next write, whoever set them.
+	RemoveFields []string
+	// UniqueFields lists fields of list items that no two items may share, such as spec.ports.name.
+	// An item that is not in Desired and shares the field with one that is, such as a port whose
+	// number was edited, is removed with the next write.
+	UniqueFields []string
+}
+
+// Decision is what to do about a [Request], and why. [Applier.Execute] carries it out.
+type Decision struct {
+	Request Request
+	Action  Action
+	// Drifts are the managed fields that other managers have changed.
+	Drifts []Drift
+	// Left is true if the drifts are left as they are, under ReportDrift.
+	Left bool
+
+	evidence evidence
+	// leave lists the fields that the apply must not contain, under ReportDrift.
+	leave []fieldPath
+	// reclaim lists fields that were applied, that other managers have taken, and that are no longer
+	// desired: they have to be managed again to be removed.
+	reclaim fieldSet
+	// managedFields are those that the object needs before the apply; nil if it has them.
+	managedFields []metav1.ManagedFieldsEntry
+	// blocked is true if the API server would refuse the apply without managedFields.
+	blocked bool
+}
+
+// Writes is true if Execute sends a request.
+func (d Decision) Writes() bool {
+	return d.Action != ActionNone && d.Action != ActionReport
+}
+
+// Decide finds what to do about a request. It reads nothing and sends nothing: the decision follows
+// from the configuration, the live object, the policies, and the API server's last answer. It
+// fails with an [*Error] if the object must not be written, and with another error if the request
+// itself is malformed.
+func (a *Applier) Decide(req Request) (Decision, error) {
+	t, err := a.prepare(req)
+	if err != nil {
+		return Decision{}, err
+	}
+	d, err := decide(evidenceOf(t, req.Live), req)
+	if err == nil && d.Writes() && req.Live != nil {
+		err = a.planManagedFields(&d)
+	}
+	if err != nil {
+		a.metrics.observe(t.id.gvk.Kind, mainEndpoint, ActionNone, err)
+		return Decision{}, err
+	}
+	if d.Action == ActionNone && !t.cached {
+		a.remember(t, req.Live, t.fields)
+	}
+	return d, nil
+}
+
+// evidence is what a decision rests on.
+type evidence struct {
+	target target
+	live   client.Object
+	entry  *metav1.ManagedFieldsEntry
+	record record
+
+	// What follows is parsed only if the object exists and is not as desired.
+
+	// expected are the fields that the server records for the target, and held those that it holds.
+	expected, held fieldSet
+	managed        managedFields
+	// desiredTree and liveTree are the configuration and the object as decoded JSON.
+	desiredTree, liveTree map[string]any
+}
+
+func evidenceOf(t target, live client.Object) evidence {
+	if live == nil {
+		return evidence{target: t}
+	}
+	return evidence{
+		target: t,
+		live:   live,
+		entry:  appliedEntry(live, t.manager, ""),
+		record: parseRecord(live.GetAnnotations()[t.recordKey]),
+	}
+}
+
+func (e *evidence) parse() (err error) {
+	if e.expected, err = parseFields([]byte(e.target.fields)); err != nil {
+		return err
+	}
+	if e.held, err = entryFields(e.entry); err != nil {
+		return err
+	}
+	if e.managed, err = parseManagedFields(e.live); err != nil {
+		return err
+	}
+	if e.desiredTree, err = decode(e.target.raw); err != nil {
+		return err
+	}
+	e.liveTree, err = treeOf(e.live)
+	return err
+}
+
+// decide rests on the bookkeeping of the API server alone: an object is as desired if and only if
+// its record names the desired configuration, and the server still holds the fields of that
+// configuration for the applier. It compares no values, so defaults, normalized quantities and
+// webhooks that rewrite fields do not matter.
+func decide(e evidence, req Request) (Decision, error) {
+	d := Decision{Request: req, evidence: e}
+	if e.live == nil {
+		d.Action = ActionCreate
+		return d, nil
+	}
+	if isQuiet(e) {
+		d.Action = ActionNone
+		return d, nil
+	}
+	if err := d.evidence.parse(); err != nil {
+		return d, fmt.Errorf("reading %s: %w", e.target.id, err)
+	}
+	if e.live.GetDeletionTimestamp() != nil {
+		return d, terminating(e.target.id)
+	}
+	adopts, err := checkOwnership(d.evidence, req)
+	if err != nil {
+		return d, err
+	}
+	if adopts {
+		// Until now the object was unmanaged: nothing has drifted, and what is not desired stays.
+		d.Action = ActionAdopt
+		return d, nil
+	}
+	d.decideDrift()
+	return d, nil
+}
+
+// decideDrift tells drift from a change of the configuration.
+func (d *Decision) decideDrift() {
+	e := d.evidence
+	lost, dropped := lostFields(e)
+	lost, d.Drifts = describeDrift(e, lost)
+	d.Action = ActionUpdate
+	if configIsApplied(e) {
+		d.Action = ActionCorrect
+	}
+	switch {
+	case d.Request.Drift != ReportDrift || e.entry == nil:
+		// Managed fields that were wiped are restored under either policy: without them drift cannot
+		// be detected. Fields of shared objects, and those handed over, stay with who took them.
+		if d.Request.Owner != nil {
+			d.reclaim = dropped.outside(parseFieldPaths(d.Request.HandOver))
+		}
+	case len(lost) > 0 && configIsApplied(e) && ownsRecord(e):
+		d.leave, d.Left, d.Action = lost, true, ActionReport
+	case len(lost) > 0:
+		d.leave, d.Left, d.Action = lost, true, ActionUpdate
+	}
+}
+
+func isQuiet(e evidence) bool {
+	return configIsApplied(e) && entryIs(e, e.target.fields)
+}
+
+// configIsApplied: the desired configuration is the one that was applied last.
+func configIsApplied(e evidence) bool {
+	return e.record.config == e.target.hash && e.record.owner == e.target.owner
+}
+
+func entryIs(e evidence, fields string) bool {
+	return e.entry != nil && e.entry.FieldsV1 != nil &&
+		e.entry.APIVersion == e.target.id.gvk.GroupVersion().String() &&
+		string(e.entry.FieldsV1.GetRawBytes()) == fields
+}
+
+// ownsRecord: the API server holds the record for the applier. A record that it does not hold was
+// written by another client, such as one that copied it from another object.
+func ownsRecord(e evidence) bool { return e.held.has(e.target.recordPath()) }
+
+// lostFields compares what was applied last with what the server still holds for the applier. Lost
+// fields are still desired; dropped ones are not. A field that is new in the configuration is
+// neither.
+func lostFields(e evidence) (lost []fieldPath, dropped fieldSet) {
+	applied, known := appliedFields(e)
+	switch {
+	case !known && e.entry == nil: // it was never applied
+		return nil, fieldSet{}
+	case !known: // a desired field that another manager holds is drift, and one that none holds is new
+		taken := e.expected.minus(e.held).intersect(e.managed.except(e.target.manager).fields())
+		return taken.minus(pathSet(e.target.recordPath())).tops(), fieldSet{}
+	case e.entry == nil: // all managed fields were wiped, and with them who changed what
+		return []fieldPath{managedFieldsPath}, applied
+	}
+	gone := applied.minus(e.held).minus(pathSet(e.target.recordPath()))
+	return gone.intersect(e.expected).tops(), gone.minus(e.expected)
+}
+
+// appliedFields is what was applied last. That is not known if the record was edited or removed, as
+// `kubectl replace` does.
+func appliedFields(e evidence) (fieldSet, bool) {
+	switch {
+	case configIsApplied(e):
+		return e.expected, true
+	case e.entry == nil || ownsRecord(e):
+		return e.record.fields()
+	default:
+		return fieldSet{}, false
+	}
+}

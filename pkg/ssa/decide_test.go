@@ -1,0 +1,254 @@
+package ssa
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func data(pairs ...string) *corev1ac.ConfigMapApplyConfiguration {
+	c := corev1ac.ConfigMap("c", "n")
+	for i := 0; i < len(pairs); i += 2 {
+		c.WithData(map[string]string{pairs[i]: pairs[i+1]})
+	}
+	return c
+}
+
+// decideTest is an object that was applied with data a and b, what was done to it since, what is
+// desired now, and the decision.
+type decideTest struct {
+	edit    func(*corev1.ConfigMap)
+	wiped   bool // its managed fields were removed
+	desired *corev1ac.ConfigMapApplyConfiguration
+	policy  DriftPolicy
+	action  Action
+	drifts  []string
+	leave   []string
+	reclaim string // as FieldsV1
+}
+
+var decideTests = map[string]decideTest{
+	"nothing has changed": {
+		desired: data("a", "1", "b", "1"), action: ActionNone,
+	},
+	"another manager changed unmanaged fields": {
+		edit:    func(c *corev1.ConfigMap) { c.Labels = map[string]string{"x": "y"}; c.Data["z"] = "9" },
+		desired: data("a", "1", "b", "1"), action: ActionNone,
+	},
+	"the configuration changed": {
+		desired: data("a", "2", "c", "1"), action: ActionUpdate,
+	},
+	"another manager changed a field": {
+		edit:    func(c *corev1.ConfigMap) { c.Data["a"] = "9" },
+		desired: data("a", "1", "b", "1"), action: ActionCorrect,
+		drifts: []string{`robot changed .data.a from "1" to "9"`},
+	},
+	"another manager removed a field": {
+		edit:    func(c *corev1.ConfigMap) { delete(c.Data, "a") },
+		desired: data("a", "1", "b", "1"), action: ActionCorrect,
+		drifts: []string{`an unknown field manager removed .data.a (was "1")`},
+	},
+	"the configuration and a field changed": {
+		edit:    func(c *corev1.ConfigMap) { c.Data["a"] = "9" },
+		desired: data("a", "1", "b", "2"), action: ActionUpdate,
+		drifts: []string{`robot changed .data.a from "1" to "9"`},
+	},
+	"another manager took a dropped field": {
+		edit:    func(c *corev1.ConfigMap) { c.Data["a"] = "9" },
+		desired: data("b", "1"), action: ActionUpdate, reclaim: `{"f:data":{"f:a":{}}}`,
+	},
+	"report leaves a dropped field that another took": {
+		edit:    func(c *corev1.ConfigMap) { c.Data["a"] = "9" },
+		desired: data("b", "1"), policy: ReportDrift, action: ActionUpdate,
+	},
+	"report a drift": {
+		edit:    func(c *corev1.ConfigMap) { c.Data["a"] = "9" },
+		desired: data("a", "1", "b", "1"), policy: ReportDrift, action: ActionReport,
+		drifts: []string{`robot changed .data.a from "1" to "9"`}, leave: []string{".data.a"},
+	},
+	"report a drift while the configuration changed": {
+		edit:    func(c *corev1.ConfigMap) { c.Data["a"] = "9" },
+		desired: data("a", "1", "b", "2"), policy: ReportDrift, action: ActionUpdate,
+		drifts: []string{`robot changed .data.a from "1" to "9"`}, leave: []string{".data.a"},
+	},
+	"the record was removed": {
+		edit:    func(c *corev1.ConfigMap) { c.Annotations = nil },
+		desired: data("a", "1", "b", "1"), action: ActionUpdate,
+	},
+	"the record was removed, and a field changed with it": {
+		edit:    func(c *corev1.ConfigMap) { c.Annotations = nil; c.Data["a"] = "9" },
+		desired: data("a", "1", "b", "1"), action: ActionUpdate,
+		drifts: []string{`robot changed .data.a from "1" to "9"`},
+	},
+	"the managed fields were wiped": {
+		wiped:   true,
+		desired: data("a", "1"), action: ActionUpdate, policy: ReportDrift,
+		reclaim: `{"f:data":{"f:a":{},"f:b":{}},"f:metadata":{"f:annotations":{"f:ssa.fixpoint.dev/fixpoint-bench":{}},"f:ownerReferences":{"k:{\"uid\":\"o\"}":{}}}}`,
+		drifts:  []string{"an unknown field manager removed .metadata.managedFields"},
+	},
+}
+
+func TestDecide(t *testing.T) {
+	for name, test := range decideTests {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			applier, live, owner := appliedThenEdited(t, test)
+			request := Request{Desired: test.desired, Live: live, Owner: owner, Drift: test.policy}
+			target, err := applier.prepare(request)
+			g.Expect(err).NotTo(HaveOccurred())
+
+			d, err := decide(evidenceOf(target, live), request)
+
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(d.Action).To(Equal(test.action))
+			g.Expect(d.Writes()).To(Equal(test.action != ActionNone && test.action != ActionReport))
+			g.Expect(d.Left).To(Equal(len(test.leave) > 0))
+			var drifts []string
+			for _, drift := range d.Drifts {
+				drifts = append(drifts, drift.String())
+			}
+			g.Expect(drifts).To(Equal(test.drifts))
+			g.Expect(pathTexts(d.leave)).To(ConsistOf(test.leave))
+			g.Expect(textOf(t, d.reclaim)).To(MatchJSON(cmp.Or(test.reclaim, `{}`)))
+		})
+	}
+}
+
+// appliedThenEdited applies data a and b, and edits the object. The applier has cached nothing of it.
+func appliedThenEdited(t *testing.T, test decideTest) (*Applier, client.Object, *metav1.OwnerReference) {
+	t.Helper()
+	server, owner := newServer(), ownedBy("o")
+	created, err := newBenchApplier(t, server).Apply(context.Background(), Request{Desired: data("a", "1", "b", "1"), Owner: owner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, _ := created.Live.(*corev1.ConfigMap)
+	if test.edit != nil {
+		test.edit(live)
+		if err := server.Update(context.Background(), live, client.FieldOwner("robot")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if test.wiped {
+		live.ManagedFields = nil
+	}
+	return newBenchApplier(t, server), live, owner
+}
+
+func TestDecideWithoutLiveObjectCreates(t *testing.T) {
+	d, err := newBenchApplier(t, newServer()).Decide(Request{Desired: data("a", "1"), Owner: ownedBy("o")})
+	g := NewWithT(t)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(d.Action).To(Equal(ActionCreate))
+	g.Expect(d.Writes()).To(BeTrue())
+}
+
+func TestDecideRefusesAnObjectThatIsBeingDeleted(t *testing.T) {
+	applier, live, owner := appliedThenEdited(t, decideTest{})
+	live.SetDeletionTimestamp(&metav1.Time{})
+
+	_, err := applier.Decide(Request{Desired: data("a", "2"), Live: live, Owner: owner})
+
+	typed := &Error{}
+	g := NewWithT(t)
+	g.Expect(errors.As(err, &typed)).To(BeTrue())
+	g.Expect(typed.Reason).To(Equal(ReasonTerminating))
+}
+
+// TestDecideLeavesFieldsToOtherManagers: what is handed over, and what another manager has taken of a
+// shared object, is not reclaimed.
+func TestDecideLeavesFieldsToOtherManagers(t *testing.T) {
+	g := NewWithT(t)
+	taken := decideTest{edit: func(c *corev1.ConfigMap) { c.Data["a"] = "9" }}
+	applier, live, owner := appliedThenEdited(t, taken)
+
+	handed, err := applier.Decide(Request{Desired: data("b", "1"), Live: live, Owner: owner, HandOver: []string{"data.a"}})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(handed.reclaim.empty()).To(BeTrue())
+	g.Expect(handed.managedFields).To(BeNil())
+}
+
+func TestExecuteOfADecisionWithoutAWriteSendsNothing(t *testing.T) {
+	for _, action := range []Action{ActionNone, ActionReport} {
+		g := NewWithT(t)
+		server, live := newServer(), &corev1.ConfigMap{}
+
+		result, err := newBenchApplier(t, server).Execute(context.Background(), Decision{Request: Request{Live: live}, Action: action, Left: true})
+
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(result).To(Equal(Result{Action: action, Live: live, Left: true}))
+		g.Expect(server.requests).To(BeZero())
+	}
+}
+
+func TestExecuteRefusesADecisionThatWasNotDecided(t *testing.T) {
+	_, err := newBenchApplier(t, newServer()).Execute(context.Background(), Decision{Action: ActionCreate})
+	NewWithT(t).Expect(err).To(HaveOccurred())
+}
+
+func TestCheckOwnership(t *testing.T) {
+	owner := *ownedBy("me")
+	with := func(change func(*metav1.OwnerReference)) []metav1.OwnerReference {
+		other := owner
+		change(&other)
+		return []metav1.OwnerReference{other}
+	}
+	for name, test := range map[string]struct {
+		references []metav1.OwnerReference
+		record     record
+		applied    bool // the API server holds the record for the applier
+		adopts     bool
+		reason     Reason
+		transient  bool
+	}{
+		"controlled by the owner":                           {references: []metav1.OwnerReference{owner}},
+		"without a controller":                              {adopts: true},
+		"owned, but not controlled":                         {references: with(func(r *metav1.OwnerReference) { r.UID, r.Controller = "x", nil }), adopts: true},
+		"the reference removed, with proof":                 {record: record{owner: "me"}, applied: true},
+		"the record copied":                                 {record: record{owner: "me"}, adopts: true},
+		"the record of another owner":                       {record: record{owner: "x"}, applied: true, adopts: true},
+		"controlled by another":                             {references: with(func(r *metav1.OwnerReference) { r.UID, r.Name = "x", "other" }), reason: ReasonOwnedByAnother},
+		"controlled by another, with the owner's record":    {references: with(func(r *metav1.OwnerReference) { r.UID, r.Name = "x", "other" }), record: record{owner: "me"}, applied: true, reason: ReasonOwnedByAnother},
+		"controlled by an earlier owner of the name":        {references: with(func(r *metav1.OwnerReference) { r.UID = "x" }), reason: ReasonOwnedByAnother, transient: true},
+		"controlled by an earlier owner, another version":   {references: with(func(r *metav1.OwnerReference) { r.UID, r.APIVersion = "x", "v2" }), reason: ReasonOwnedByAnother, transient: true},
+		"controlled by the same kind and name, other group": {references: with(func(r *metav1.OwnerReference) { r.UID, r.APIVersion = "x", "other.example/v1" }), reason: ReasonOwnedByAnother},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := evidence{
+				target: target{recordKey: "record"}, record: test.record,
+				live: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{OwnerReferences: test.references}},
+			}
+			if test.applied {
+				e.held = fields(t, `{"f:metadata":{"f:annotations":{"f:record":{}}}}`)
+			}
+			for _, policy := range []AdoptionPolicy{AdoptNever, AdoptIfUnowned} {
+				want := test.reason
+				if test.adopts && policy == AdoptNever {
+					want = ReasonNotOwned
+				}
+				expectOwnership(NewWithT(t), e, Request{Owner: &owner, Adoption: policy}, want, test.adopts, test.transient)
+			}
+		})
+	}
+}
+
+func expectOwnership(g *WithT, e evidence, req Request, reason Reason, adopts, transient bool) {
+	got, err := checkOwnership(e, req)
+	if reason == "" {
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(got).To(Equal(adopts))
+		return
+	}
+	typed := &Error{}
+	g.Expect(errors.As(err, &typed)).To(BeTrue())
+	g.Expect(typed.Reason).To(Equal(reason))
+	g.Expect(typed.Transient).To(Equal(transient))
+}

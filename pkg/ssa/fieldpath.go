@@ -1,0 +1,58 @@
+package ssa
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// CheckFieldPath checks a path of [Request.HandOver], [Request.RemoveFields] or
+// [Request.UniqueFields], such as spec.template.spec.containers.ports.name, against the JSON tags
+// of the object's Go type. The error names the element that does not exist.
+func CheckFieldPath(object client.Object, path string) error {
+	at := reflect.TypeOf(object)
+	var walked []string
+	for _, element := range strings.Split(strings.TrimPrefix(path, "."), ".") {
+		next, ok := fieldType(at, element)
+		if !ok {
+			return fmt.Errorf("the field path %q does not fit %T: %s has no field %q", path, object, cmp.Or(strings.Join(walked, "."), "it"), element)
+		}
+		at, walked = next, append(walked, element)
+	}
+	return nil
+}
+
+var marshaler = reflect.TypeFor[json.Marshaler]()
+
+// fieldType is the type of the field, map entry or item field of this JSON name.
+func fieldType(at reflect.Type, name string) (reflect.Type, bool) {
+	for at.Kind() == reflect.Pointer || at.Kind() == reflect.Slice || at.Kind() == reflect.Array {
+		at = at.Elem()
+	}
+	switch {
+	case name == "" || at.Implements(marshaler) || reflect.PointerTo(at).Implements(marshaler):
+		return nil, false // its JSON has other fields than its type
+	case at.Kind() == reflect.Map:
+		return at.Elem(), true
+	case at.Kind() != reflect.Struct:
+		return nil, false
+	}
+	for i := range at.NumField() {
+		field := at.Field(i)
+		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case tag == "-" || !field.IsExported() && !field.Anonymous:
+		case tag == name || tag == "" && !field.Anonymous && field.Name == name:
+			return field.Type, true
+		case tag == "" && field.Anonymous:
+			if inlined, ok := fieldType(field.Type, name); ok {
+				return inlined, true
+			}
+		}
+	}
+	return nil, false
+}

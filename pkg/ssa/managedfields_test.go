@@ -1,0 +1,166 @@
+package ssa
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// managed writes an entry as "manager operation subresource".
+func managed(manager string, operation metav1.ManagedFieldsOperationType, subresource, text string) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: operation, Subresource: subresource, APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(text),
+	}
+}
+
+const (
+	byUpdate = metav1.ManagedFieldsOperationUpdate
+	byApply  = metav1.ManagedFieldsOperationApply
+)
+
+func TestMigrate(t *testing.T) {
+	for name, test := range map[string]struct {
+		migration   migration
+		subresource string
+		before      []metav1.ManagedFieldsEntry
+		after       []metav1.ManagedFieldsEntry // nil: no change
+	}{
+		"other managers keep their fields": {
+			before: []metav1.ManagedFieldsEntry{managed("kubectl-edit", byUpdate, "", `{"f:a":{}}`)},
+		},
+		"the fields of a former manager are taken, desired or not": {
+			before: []metav1.ManagedFieldsEntry{managed("old", byUpdate, "", `{"f:a":{},"f:z":{}}`)},
+			after:  []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:a":{},"f:z":{}}`)},
+		},
+		"they are added to the applier's fields": {
+			before: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:a":{}}`), managed("me", byUpdate, "", `{"f:z":{}}`)},
+			after:  []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:a":{},"f:z":{}}`)},
+		},
+		"the fields of a subresource stay with a former manager": {
+			before: []metav1.ManagedFieldsEntry{managed("old", byUpdate, "status", `{"f:status":{}}`)},
+		},
+		"the status is migrated on its own": {
+			subresource: "status",
+			before:      []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:a":{}}`), managed("old", byUpdate, "status", `{"f:status":{}}`)},
+			after:       []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:a":{}}`), managed("me", byApply, "status", `{"f:status":{}}`)},
+		},
+		"a former manager that applies keeps its fields": {
+			before: []metav1.ManagedFieldsEntry{managed("old", byApply, "", `{"f:a":{}}`)},
+		},
+		"adopting takes the desired fields, and leaves the rest": {
+			migration: migration{adopting: true},
+			before:    []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:a":{},"f:z":{}}`), managed("argo", byApply, "", `{"f:a":{}}`)},
+			after:     []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:z":{}}`), managed("argo", byApply, "", `{"f:a":{}}`)},
+		},
+		"an entry that is left without fields is removed": {
+			migration: migration{adopting: true},
+			before:    []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:a":{}}`), managed("x", byUpdate, "", `{"f:z":{}}`)},
+			after:     []metav1.ManagedFieldsEntry{managed("x", byUpdate, "", `{"f:z":{}}`)},
+		},
+		"before-first-apply gives up desired and held fields": {
+			before: []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "", `{"f:a":{},"f:z":{}}`)},
+			after:  []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "", `{"f:z":{}}`)},
+		},
+		"no managed fields": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			migration := test.migration
+			migration.to = applyEntry("me", "v1", test.subresource)
+			migration.former, migration.shape, migration.wanted = sets.New("me", "old"), structsOutsideOf(), fields(t, `{"f:a":{},"f:b":{}}`)
+			live := &metav1.ObjectMeta{ManagedFields: test.before}
+			unchanged := live.DeepCopy()
+			m, err := parseManagedFields(live)
+			g.Expect(err).NotTo(HaveOccurred())
+
+			migration.run(&m)
+
+			g.Expect(m.encode()).To(Equal(test.after))
+			g.Expect(live).To(Equal(unchanged), "the cached object is only read")
+		})
+	}
+}
+
+func TestMigrateLeavesOtherVersionsUnchanged(t *testing.T) {
+	entry := managed("old", byUpdate, "", `{"f:a":{}}`)
+	entry.APIVersion = "v1beta1"
+	m, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{entry}})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+
+	migration{to: applyEntry("me", "v1", ""), former: sets.New("old")}.run(&m)
+
+	NewWithT(t).Expect(m.changed).To(BeFalse())
+}
+
+func TestHandOver(t *testing.T) {
+	for name, test := range map[string]struct {
+		before []metav1.ManagedFieldsEntry
+		wanted string
+		after  []metav1.ManagedFieldsEntry // nil: no change
+	}{
+		"a field that is dropped": {
+			before: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{},"f:y":{}}`)}, wanted: `{"f:y":{}}`,
+			after: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{},"f:y":{}}`), managed("me-handover", byApply, "", `{"f:x":{}}`)},
+		},
+		"the fields of a struct that is dropped": {
+			before: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{"f:a":{},"f:b":{}}}`), managed("other", byUpdate, "", `{"f:x":{"f:c":{}}}`)}, wanted: `{}`,
+			after: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{"f:a":{},"f:b":{}}}`), managed("other", byUpdate, "", `{"f:x":{"f:c":{}}}`), managed("me-handover", byApply, "", `{"f:x":{"f:a":{},"f:b":{}}}`)},
+		},
+		"beside a field that is handed over already": {
+			before: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{}}`), managed("me-handover", byApply, "", `{"f:z":{}}`)}, wanted: `{}`,
+			after: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{}}`), managed("me-handover", byApply, "", `{"f:x":{},"f:z":{}}`)},
+		},
+		"a field that is still desired":           {before: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{}}`)}, wanted: `{"f:x":{}}`},
+		"a field of another manager":              {before: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:y":{}}`), managed("other", byUpdate, "", `{"f:x":{}}`)}, wanted: `{}`},
+		"a field that was handed over before":     {before: []metav1.ManagedFieldsEntry{managed("me-handover", byApply, "", `{"f:x":{}}`)}, wanted: `{}`},
+		"a field that is handed over and applied": {before: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{}}`), managed("me-handover", byApply, "", `{"f:x":{}}`)}, wanted: `{}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			m, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: test.before})
+			g.Expect(err).NotTo(HaveOccurred())
+
+			m.handOver(applyEntry("me", "v1", ""), fields(t, test.wanted), parseFieldPaths([]string{"x"}))
+
+			g.Expect(m.encode()).To(Equal(test.after))
+		})
+	}
+}
+
+func TestSeize(t *testing.T) {
+	for name, test := range map[string]struct {
+		before []metav1.ManagedFieldsEntry
+		after  []metav1.ManagedFieldsEntry // nil: no change
+	}{
+		"the applier is its only manager": {
+			before: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{}}`), managed("other", byUpdate, "", `{"f:y":{}}`)},
+		},
+		"another manager holds it": {
+			before: []metav1.ManagedFieldsEntry{managed("other", byUpdate, "", `{"f:x":{},"f:y":{}}`), managed("me", byApply, "", `{"f:a":{}}`)},
+			after:  []metav1.ManagedFieldsEntry{managed("other", byUpdate, "", `{"f:y":{}}`), managed("me", byApply, "", `{"f:a":{},"f:x":{}}`)},
+		},
+		"several hold it, and it is all that they hold": {
+			before: []metav1.ManagedFieldsEntry{managed("one", byUpdate, "", `{"f:x":{}}`), managed("two", byApply, "", `{"f:x":{}}`), managed("me", byApply, "", `{"f:x":{}}`)},
+			after:  []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{}}`)},
+		},
+		"no manager holds it": {
+			before: []metav1.ManagedFieldsEntry{managed("other", byUpdate, "", `{"f:y":{}}`)},
+			after:  []metav1.ManagedFieldsEntry{managed("other", byUpdate, "", `{"f:y":{}}`), managed("me", byApply, "", `{"f:x":{}}`)},
+		},
+		"no managed fields exist": {
+			after: []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:x":{}}`)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			m, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: test.before})
+			g.Expect(err).NotTo(HaveOccurred())
+
+			m.seize(applyEntry("me", "v1", ""), fields(t, `{"f:x":{}}`))
+
+			g.Expect(m.encode()).To(ConsistOf(test.after))
+		})
+	}
+}
