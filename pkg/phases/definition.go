@@ -178,7 +178,7 @@ func (e *Engine[O, S]) checkPhases() []error {
 
 func (e *Engine[O, S]) slotFor(phase Phase[S]) (slot[S], error) {
 	d, err := phase.Declare(e.deps.Scheme)
-	s := slot[S]{Declaration: d, name: phase.PhaseName(), metrics: e.deps.Metrics.ofPhase(e.def.Controller, phase.PhaseName())}
+	s := slot[S]{Declaration: d, name: phase.PhaseName(), condition: ConditionOf(phase.PhaseName()), metrics: e.deps.Metrics.ofPhase(e.def.Controller, phase.PhaseName())}
 	switch {
 	case err != nil:
 		return s, err

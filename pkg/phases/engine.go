@@ -116,14 +116,16 @@ func (e *Engine[O, S]) newActor(object O) *actor {
 type walk[S any] struct {
 	outcome
 	pass     Pass[S]
+	cluster  Cluster
 	slots    []slot[S]
-	executor *executor[S]
+	executor executor[S]
 }
 
 // slot is a phase in its place in the list, with what construction found out about it.
 type slot[S any] struct {
 	Declaration[S]
-	name string
+	// name of the phase, and the type of its condition.
+	name, condition string
 	// kind of the phase's children.
 	kind schema.GroupVersionKind
 	// metrics are nil if nothing is counted.
@@ -133,16 +135,15 @@ type slot[S any] struct {
 // walk runs the phases of an object, or undoes them, and returns the object as the finalizer's apply
 // left it.
 func (e *Engine[O, S]) walk(ctx context.Context, object O, performer performer) (*walk[S], O) {
-	x := &executor[S]{performer: performer}
 	deleting, suspended := e.isOff(object)
 	if !deleting && !suspended && !slices.Contains(object.GetFinalizers(), e.def.Finalizer) {
-		finalized, err := x.finalize(ctx, object)
+		finalized, err := performer.finalize(ctx, object)
 		typed, ok := finalized.(O)
 		if err == nil && !ok {
 			err = fmt.Errorf("the API server answered with a %T", finalized)
 		}
 		if err != nil {
-			w := e.newWalk(object, x)
+			w := e.newWalk(object, performer)
 			w.observeFrom(ctx, 0)
 			w.fail("adding the finalizer", err)
 			return w, object
@@ -151,7 +152,7 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, performer performer) 
 		object = typed
 		deleting, suspended = e.isOff(object)
 	}
-	w := e.newWalk(object, x)
+	w := e.newWalk(object, performer)
 	w.deleting, w.suspended = deleting, suspended
 	if deleting || suspended {
 		w.pass.Policies.Drift = ssa.CorrectDrift // and no drift is reported
@@ -164,7 +165,7 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, performer performer) 
 	default:
 		w.advance(ctx)
 	}
-	w.changes = x.changes
+	w.changes = w.executor.changes
 	return w, object
 }
 
@@ -174,23 +175,24 @@ func (e *Engine[O, S]) isOff(object O) (deleting, suspended bool) {
 	return deleting, !deleting && e.def.Suspended != nil && e.def.Suspended(object)
 }
 
-func (e *Engine[O, S]) newWalk(object O, x *executor[S]) *walk[S] {
+func (e *Engine[O, S]) newWalk(object O, performer performer) *walk[S] {
 	w := &walk[S]{
-		slots: e.slots, executor: x,
+		slots: e.slots, executor: executor[S]{performer: performer},
+		cluster: Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, scheme: e.deps.Scheme, decider: e.deps.Applier},
 		pass: Pass[S]{
 			Scope: e.def.Scope(object), Owner: object, Reference: ssa.ControllerReference(object, e.kind),
 			Before:   e.def.Conditions(object),
 			Policies: Policies{Adoption: ssa.AdoptNever, Drift: ssa.CorrectDrift},
-			Cluster:  &Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, scheme: e.deps.Scheme, decider: e.deps.Applier},
 			slots:    e.slots,
 		},
 	}
+	w.pass.Cluster = &w.cluster
 	if e.def.Policies != nil {
 		w.pass.Policies.Adoption, w.pass.Policies.Drift = e.def.Policies(object)
 	}
 	w.phases = make([]phaseOutcome, len(e.slots))
 	for i := range w.phases {
-		w.phases[i].name, w.phases[i].configured = e.slots[i].name, true
+		w.phases[i] = phaseOutcome{name: e.slots[i].name, condition: e.slots[i].condition, configured: true}
 	}
 	return w
 }

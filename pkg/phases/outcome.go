@@ -60,7 +60,8 @@ type outcome struct {
 }
 
 type phaseOutcome struct {
-	name string
+	// name of the phase, and the type of its condition.
+	name, condition string
 	// verdict is nil if the phase was not reached.
 	verdict Verdict
 	// configured is false if the object does not ask for the phase and nothing of it is left.
@@ -80,8 +81,8 @@ func (o *outcome) gate() (phase string, verdict Verdict) {
 	if o.failure != nil {
 		return "", o.failure
 	}
-	for _, p := range o.phases {
-		if p.verdict != nil && !p.verdict.IsDone() {
+	for i := range o.phases {
+		if p := &o.phases[i]; p.verdict != nil && !p.verdict.IsDone() {
 			return p.name, p.verdict
 		}
 	}
@@ -90,8 +91,8 @@ func (o *outcome) gate() (phase string, verdict Verdict) {
 
 // unfinished is the first phase that lets others begin and has not finished.
 func (o *outcome) unfinished() (phase string, verdict Verdict) {
-	for _, p := range o.phases {
-		if p.verdict != nil && p.verdict.IsDone() && p.verdict.data().beside != "" {
+	for i := range o.phases {
+		if p := &o.phases[i]; p.verdict != nil && p.verdict.data().beside != "" {
 			return p.name, p.verdict
 		}
 	}
@@ -100,6 +101,9 @@ func (o *outcome) unfinished() (phase string, verdict Verdict) {
 
 // retryable is the error of the walk if trying again may help.
 func (o *outcome) retryable() error {
+	if o.err == nil {
+		return nil
+	}
 	var reasoner conditionReasoner
 	if errors.As(o.err, &reasoner) && reasoner.Permanent() {
 		return nil
@@ -113,20 +117,19 @@ func (o *outcome) result() (reconcile.Result, error) {
 	if err := o.retryable(); err != nil {
 		return reconcile.Result{}, err
 	}
-	var smallest time.Duration
-	verdicts := []Verdict{o.failure}
-	for _, p := range o.phases {
-		verdicts = append(verdicts, p.verdict)
-	}
-	for _, verdict := range verdicts {
-		if verdict == nil {
-			continue
-		}
-		if after := verdict.After(); after > 0 && (smallest == 0 || after < smallest) {
-			smallest = after
-		}
+	smallest := earlier(0, o.failure)
+	for i := range o.phases {
+		smallest = earlier(smallest, o.phases[i].verdict)
 	}
 	return reconcile.Result{RequeueAfter: smallest}, nil
+}
+
+// earlier is the smaller of two times to reconcile again, of which zero is none.
+func earlier(after time.Duration, verdict Verdict) time.Duration {
+	if verdict == nil || verdict.After() <= 0 || after > 0 && after <= verdict.After() {
+		return after
+	}
+	return verdict.After()
 }
 
 // drifts lists what other field managers have changed.
@@ -153,21 +156,15 @@ func (o *outcome) conditions() []metav1.Condition {
 	const besidesPhases = 3 // Ready, one of Stalled and Reconciling, Drifted
 	conditions := make([]metav1.Condition, 0, len(o.phases)+besidesPhases)
 	conditions = append(conditions, o.readyCondition())
-	for _, p := range o.phases {
-		if p.configured {
+	for i := range o.phases {
+		if p := &o.phases[i]; p.configured {
 			conditions = append(conditions, o.phaseCondition(p))
 		}
 	}
 	if o.suspended {
 		return append(conditions, condition(ConditionSuspended, metav1.ConditionTrue, ReasonSuspended, suspendedMessage))
 	}
-	if progress := o.progressCondition(); progress != nil {
-		conditions = append(conditions, *progress)
-	}
-	if drifted := o.driftedCondition(); drifted != nil {
-		conditions = append(conditions, *drifted)
-	}
-	return conditions
+	return append(append(conditions, o.progressCondition()...), o.driftedCondition()...)
 }
 
 const suspendedMessage = "reconciliation is suspended"
@@ -197,17 +194,16 @@ func prefixed(phase, message string) string {
 	return phase + ": " + message
 }
 
-func (o *outcome) phaseCondition(p phaseOutcome) metav1.Condition {
-	conditionType := ConditionOf(p.name)
+func (o *outcome) phaseCondition(p *phaseOutcome) metav1.Condition {
 	switch {
 	case o.suspended:
-		return condition(conditionType, metav1.ConditionUnknown, ReasonSuspended, suspendedMessage)
+		return condition(p.condition, metav1.ConditionUnknown, ReasonSuspended, suspendedMessage)
 	case p.verdict == nil:
-		return condition(conditionType, metav1.ConditionUnknown, ReasonBlocked, o.blockedMessage())
+		return condition(p.condition, metav1.ConditionUnknown, ReasonBlocked, o.blockedMessage())
 	case p.verdict.IsDone() && !o.deleting:
-		return condition(conditionType, metav1.ConditionTrue, p.verdict.Reason(), p.verdict.Message())
+		return condition(p.condition, metav1.ConditionTrue, p.verdict.Reason(), p.verdict.Message())
 	default:
-		return condition(conditionType, metav1.ConditionFalse, p.verdict.Reason(), p.verdict.Message())
+		return condition(p.condition, metav1.ConditionFalse, p.verdict.Reason(), p.verdict.Message())
 	}
 }
 
@@ -224,24 +220,22 @@ func (o *outcome) blockedMessage() string {
 }
 
 // progressCondition is Reconciling or Stalled, or nothing where the object is ready and at rest.
-func (o *outcome) progressCondition() *metav1.Condition {
+func (o *outcome) progressCondition() []metav1.Condition {
 	_, gate := o.gate()
 	_, unfinished := o.unfinished()
-	var c metav1.Condition
 	switch {
 	case gate != nil && gate.IsStalled():
-		c = condition(ConditionStalled, metav1.ConditionTrue, gate.Reason(), gate.Message())
+		return []metav1.Condition{condition(ConditionStalled, metav1.ConditionTrue, gate.Reason(), gate.Message())}
 	case unfinished != nil && (gate == nil || unfinished.data().beside == ConditionStalled):
-		c = condition(unfinished.data().beside, metav1.ConditionTrue, unfinished.Reason(), unfinished.Message())
+		return []metav1.Condition{condition(unfinished.data().beside, metav1.ConditionTrue, unfinished.Reason(), unfinished.Message())}
 	case gate != nil:
-		c = condition(ConditionReconciling, metav1.ConditionTrue, gate.Reason(), gate.Message())
+		return []metav1.Condition{condition(ConditionReconciling, metav1.ConditionTrue, gate.Reason(), gate.Message())}
 	default:
 		return nil
 	}
-	return &c
 }
 
-func (o *outcome) driftedCondition() *metav1.Condition {
+func (o *outcome) driftedCondition() []metav1.Condition {
 	left := slices.DeleteFunc(o.drifts(), func(d ObservedDrift) bool { return d.Corrected })
 	if len(left) == 0 {
 		return nil
@@ -250,6 +244,5 @@ func (o *outcome) driftedCondition() *metav1.Condition {
 	if len(left) > 1 {
 		message += fmt.Sprintf(", and %d more fields", len(left)-1)
 	}
-	c := condition(ConditionDrifted, metav1.ConditionTrue, ReasonDrifted, message+"; not reverted because the drift policy is Report")
-	return &c
+	return []metav1.Condition{condition(ConditionDrifted, metav1.ConditionTrue, ReasonDrifted, message+"; not reverted because the drift policy is Report")}
 }

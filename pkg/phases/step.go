@@ -54,17 +54,20 @@ func (s Step[S]) isConfigured(p Pass[S]) bool { return s.Configured == nil || s.
 
 func (s Step[S]) next(ctx context.Context, p Pass[S]) (Next, error) {
 	if !s.isConfigured(p) {
-		return s.turnOff(p), nil
+		return s.turnOff(p.Scope), nil
 	}
 	observed, err := s.Observe(ctx, p.Scope)
 	if err != nil || isNil(observed) {
 		return nil, err
 	}
-	missing, ok := observed.(MissingObservation)
-	if !ok {
-		verdict, _ := observed.(Verdict)
-		return verdict, nil
+	if missing, ok := observed.(MissingObservation); ok {
+		return s.ensure(p, missing)
 	}
+	verdict, _ := observed.(Verdict)
+	return verdict, nil
+}
+
+func (s Step[S]) ensure(p Pass[S], missing MissingObservation) (Next, error) {
 	if s.Ensure == nil {
 		return nil, fmt.Errorf("the step %s observed that it has to %s, and has no Ensure", s.Name, missing.message)
 	}
@@ -76,12 +79,12 @@ func (s Step[S]) next(ctx context.Context, p Pass[S]) (Next, error) {
 	return do, nil
 }
 
-func (s Step[S]) turnOff(p Pass[S]) Next {
+func (s Step[S]) turnOff(scope S) Next {
 	if s.Undo == nil {
 		return NotConfigured()
 	}
 	return Do{Action: ActionUndo, What: s.Name, Reason: ReasonPruning, Func: func(ctx context.Context) (Verdict, error) {
-		verdict, err := s.Undo(ctx, p.Scope)
+		verdict, err := s.Undo(ctx, scope)
 		if err == nil && verdict != nil && verdict.IsDone() {
 			return NotConfigured(), nil
 		}

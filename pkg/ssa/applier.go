@@ -157,13 +157,10 @@ func (a *Applier) expectFields(t *target) error {
 	if _, ok := tree[statusSubresource]; ok {
 		return fmt.Errorf("applying %s: the configuration holds a status, which the API server ignores here: apply it with ApplyStatus", t.id)
 	}
-	set, err := a.schemas.fieldsOf(tree)
-	if err != nil {
+	if t.fields, err = a.schemas.fieldsV1Of(tree); err != nil {
 		return fmt.Errorf("applying %s: %w", t.id, err)
 	}
-	fields, err := set.json()
-	t.fields = string(fields)
-	return err
+	return nil
 }
 
 func (a *Applier) newObject(id identity) (client.Object, error) {

@@ -18,7 +18,7 @@ import (
 )
 
 // realistic is a Deployment as operators write them: two containers, a dozen variables, probes,
-// resources and volumes. It is built anew for each check, as in a reconcile.
+// resources and volumes. It is built again for each check, as in a reconcile.
 func realistic() *appsv1ac.DeploymentApplyConfiguration {
 	labels := map[string]string{"app.kubernetes.io/name": "shop", "app.kubernetes.io/instance": "web", "app.kubernetes.io/managed-by": "operator"}
 	probe := func(path string) *corev1ac.ProbeApplyConfiguration {
@@ -88,7 +88,7 @@ func BenchmarkQuietCheck(b *testing.B) {
 	}
 }
 
-// BenchmarkExtractAndCompare: what others do for the same answer, where the server defaults nothing
+// BenchmarkExtractAndCompare: what other appliers do for the same answer, where the server defaults nothing
 // inside atomic structs. The configuration already holds its owner reference.
 func BenchmarkExtractAndCompare(b *testing.B) {
 	server, owner := newServer(), ownedBy("o")
@@ -124,7 +124,7 @@ func reread(b testing.TB, c *appsv1ac.DeploymentApplyConfiguration) *appsv1ac.De
 }
 
 // BenchmarkStatusQuiet: a status that is as it should be, on an object whose version has moved on
-// since the last look and on one whose version has not.
+// since the last check and on one whose version has not.
 func BenchmarkStatusQuiet(b *testing.B) {
 	desired := appsv1ac.Deployment("web", "shop").WithStatus(appsv1ac.DeploymentStatus().WithReplicas(3).WithReadyReplicas(3).WithObservedGeneration(7).
 		WithConditions(appsv1ac.DeploymentCondition().WithType("Ready").WithStatus(corev1.ConditionTrue).WithReason("AsDeclared").WithMessage("everything is as declared").WithLastTransitionTime(metav1.Unix(1_700_000_000, 0))))

@@ -52,7 +52,7 @@ func TestHostileRecordsSayNothing(t *testing.T) {
 	}
 }
 
-// FuzzRecord: whatever somebody writes into the annotation, reading it neither fails nor takes long.
+// FuzzRecord: whatever the annotation holds, reading it neither fails nor takes long.
 func FuzzRecord(f *testing.F) {
 	packed, err := pack(item)
 	if err != nil {

@@ -1,6 +1,8 @@
 package ssa
 
 import (
+	"fmt"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -94,7 +96,7 @@ func (a *Applier) Decide(req Request) (Decision, error) {
 		err = a.planManagedFields(&d)
 	}
 	if err != nil {
-		a.metrics.observe(t.id.gvk.Kind, ActionNone, err)
+		a.metrics.observe(t.id.gvk.Kind, mainEndpoint, ActionNone, err)
 		return Decision{}, err
 	}
 	if d.Action == ActionNone && !t.cached {
@@ -109,6 +111,14 @@ type evidence struct {
 	live   client.Object
 	entry  *metav1.ManagedFieldsEntry
 	record record
+
+	// What follows is parsed only if the object exists and is not as desired.
+
+	// expected are the fields that the server records for the target, and held those that it holds.
+	expected, held fieldSet
+	managed        managedFields
+	// desiredTree and liveTree are the configuration and the object as decoded JSON.
+	desiredTree, liveTree map[string]any
 }
 
 func evidenceOf(t target, live client.Object) evidence {
@@ -121,6 +131,23 @@ func evidenceOf(t target, live client.Object) evidence {
 		entry:  appliedEntry(live, t.manager, ""),
 		record: parseRecord(live.GetAnnotations()[t.recordKey]),
 	}
+}
+
+func (e *evidence) parse() (err error) {
+	if e.expected, err = parseFields([]byte(e.target.fields)); err != nil {
+		return err
+	}
+	if e.held, err = entryFields(e.entry); err != nil {
+		return err
+	}
+	if e.managed, err = parseManagedFields(e.live); err != nil {
+		return err
+	}
+	if e.desiredTree, err = decode(e.target.raw); err != nil {
+		return err
+	}
+	e.liveTree, err = treeOf(e.live)
+	return err
 }
 
 // decide rests on the bookkeeping of the API server alone: an object is as desired if and only if
@@ -137,10 +164,13 @@ func decide(e evidence, req Request) (Decision, error) {
 		d.Action = ActionNone
 		return d, nil
 	}
+	if err := d.evidence.parse(); err != nil {
+		return d, fmt.Errorf("reading %s: %w", e.target.id, err)
+	}
 	if e.live.GetDeletionTimestamp() != nil {
 		return d, terminating(e.target.id)
 	}
-	adopts, err := checkOwnership(e, req)
+	adopts, err := checkOwnership(d.evidence, req)
 	if err != nil {
 		return d, err
 	}
@@ -149,40 +179,31 @@ func decide(e evidence, req Request) (Decision, error) {
 		d.Action = ActionAdopt
 		return d, nil
 	}
-	return decideDrift(d)
+	d.decideDrift()
+	return d, nil
 }
 
 // decideDrift tells drift from a change of the configuration.
-func decideDrift(d Decision) (Decision, error) {
+func (d *Decision) decideDrift() {
 	e := d.evidence
-	lost, dropped, err := lostFields(e)
-	if err != nil {
-		return d, err
-	}
-	if lost, d.Drifts, err = describeDrift(e, lost); err != nil {
-		return d, err
-	}
+	lost, dropped := lostFields(e)
+	lost, d.Drifts = describeDrift(e, lost)
 	d.Action = ActionUpdate
 	if configIsApplied(e) {
 		d.Action = ActionCorrect
 	}
-	// Managed fields that were wiped are restored under either policy: without them drift cannot
-	// be detected.
-	if d.Request.Drift != ReportDrift || e.entry == nil {
-		// A shared object is not taken back from others, and a field that is handed over is theirs.
+	switch {
+	case d.Request.Drift != ReportDrift || e.entry == nil:
+		// Managed fields that were wiped are restored under either policy: without them drift cannot
+		// be detected. Fields of shared objects, and those handed over, stay with who took them.
 		if d.Request.Owner != nil {
 			d.reclaim = dropped.outside(parseFieldPaths(d.Request.HandOver))
 		}
-		return d, nil
+	case len(lost) > 0 && configIsApplied(e) && ownsRecord(e):
+		d.leave, d.Left, d.Action = lost, true, ActionReport
+	case len(lost) > 0:
+		d.leave, d.Left, d.Action = lost, true, ActionUpdate
 	}
-	if len(lost) == 0 {
-		return d, nil
-	}
-	d.leave, d.Left, d.Action = lost, true, ActionUpdate
-	if configIsApplied(e) && ownsRecord(e) {
-		d.Action = ActionReport
-	}
-	return d, nil
 }
 
 func isQuiet(e evidence) bool {
@@ -202,57 +223,35 @@ func entryIs(e evidence, fields string) bool {
 
 // ownsRecord: the API server holds the record for the applier. A record that it does not hold was
 // written by another client, such as one that copied it from another object.
-func ownsRecord(e evidence) bool {
-	set, err := entryFields(e.entry)
-	return err == nil && set.has(e.target.recordPath())
-}
+func ownsRecord(e evidence) bool { return e.held.has(e.target.recordPath()) }
 
 // lostFields compares what was applied last with what the server still holds for the applier. Lost
 // fields are still desired; dropped ones are not. A field that is new in the configuration is
 // neither.
-func lostFields(e evidence) (lost []fieldPath, dropped fieldSet, err error) {
-	expected, err := parseFields([]byte(e.target.fields))
-	if err != nil {
-		return nil, fieldSet{}, err
-	}
-	held, err := entryFields(e.entry)
-	if err != nil {
-		return nil, fieldSet{}, err
-	}
-	applied, known := appliedFields(e, expected)
-	record := pathSet(e.target.recordPath())
+func lostFields(e evidence) (lost []fieldPath, dropped fieldSet) {
+	applied, known := appliedFields(e)
 	switch {
 	case !known && e.entry == nil: // it was never applied
-		return nil, fieldSet{}, nil
-	case !known:
-		taken, err := heldByOthers(e, expected.minus(held))
-		return taken.minus(record).tops(), fieldSet{}, err
+		return nil, fieldSet{}
+	case !known: // a desired field that another manager holds is drift, and one that none holds is new
+		taken := e.expected.minus(e.held).intersect(e.managed.except(e.target.manager).fields())
+		return taken.minus(pathSet(e.target.recordPath())).tops(), fieldSet{}
 	case e.entry == nil: // all managed fields were wiped, and with them who changed what
-		return []fieldPath{managedFieldsPath}, applied, nil
+		return []fieldPath{managedFieldsPath}, applied
 	}
-	gone := applied.minus(held).minus(record)
-	return gone.intersect(expected).tops(), gone.minus(expected), nil
+	gone := applied.minus(e.held).minus(pathSet(e.target.recordPath()))
+	return gone.intersect(e.expected).tops(), gone.minus(e.expected)
 }
 
-// appliedFields is what was applied last, if that is known.
-func appliedFields(e evidence, expected fieldSet) (fieldSet, bool) {
+// appliedFields is what was applied last. That is not known if the record was edited or removed, as
+// `kubectl replace` does.
+func appliedFields(e evidence) (fieldSet, bool) {
 	switch {
 	case configIsApplied(e):
-		return expected, true
+		return e.expected, true
 	case e.entry == nil || ownsRecord(e):
 		return e.record.fields()
 	default:
 		return fieldSet{}, false
 	}
-}
-
-// heldByOthers keeps the fields that another manager holds. It replaces a record that was edited or
-// removed, as `kubectl replace` does: a desired field that another manager holds is drift, and one
-// that none holds is new in the configuration.
-func heldByOthers(e evidence, fields fieldSet) (fieldSet, error) {
-	m, err := parseManagedFields(e.live)
-	if err != nil {
-		return fieldSet{}, err
-	}
-	return fields.intersect(m.except(e.target.manager).fields()), nil
 }

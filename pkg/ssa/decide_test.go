@@ -227,8 +227,7 @@ func TestCheckOwnership(t *testing.T) {
 				live: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{OwnerReferences: test.references}},
 			}
 			if test.applied {
-				entry := managed("me", byApply, "", `{"f:metadata":{"f:annotations":{"f:record":{}}}}`)
-				e.entry = &entry
+				e.held = fields(t, `{"f:metadata":{"f:annotations":{"f:record":{}}}}`)
 			}
 			for _, policy := range []AdoptionPolicy{AdoptNever, AdoptIfUnowned} {
 				want := test.reason

@@ -49,7 +49,7 @@ func (a *Applier) Delete(ctx context.Context, live client.Object, owner metav1.O
 			return readErr
 		}
 	}
-	a.metrics.observe(id.gvk.Kind, ActionDelete, err)
+	a.metrics.observe(id.gvk.Kind, mainEndpoint, ActionDelete, err)
 	if err == nil && !a.dryRun {
 		a.cache.forget(id)
 	}

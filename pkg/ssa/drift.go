@@ -49,31 +49,16 @@ var managedFieldsPath = makeFieldPath("metadata", "managedFields")
 
 // describeDrift keeps the lost fields whose live value differs from the desired one, and describes
 // them. Where another manager has restored the value, only the ownership is lost.
-func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []Drift, err error) {
-	if len(lost) == 0 {
-		return nil, nil, nil
-	}
-	desired, err := decode(e.target.raw)
-	if err != nil {
-		return nil, nil, err
-	}
-	live, err := treeOf(e.live)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := parseManagedFields(e.live)
-	if err != nil {
-		return nil, nil, err
-	}
-	others, secret := m.except(e.target.manager), desired["kind"] == "Secret"
+func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []Drift) {
+	others, secret := e.managed.except(e.target.manager), e.target.id.gvk.Kind == "Secret"
 	for _, path := range lost {
-		want, wanted := path.lookup(desired)
-		have, found := path.lookup(live)
+		want, wanted := path.lookup(e.desiredTree)
+		have, found := path.lookup(e.liveTree)
 		if wanted && found && reflect.DeepEqual(want, have) {
 			continue
 		}
 		drift := Drift{Path: path.String()}
-		if holder := others.latestHolder(path, desired["apiVersion"]); holder != nil {
+		if holder := others.latestHolder(path, e.target.id.gvk.GroupVersion().String()); holder != nil {
 			drift.Manager, drift.Operation, drift.Subresource = holder.Manager, holder.Operation, holder.Subresource
 		}
 		if wanted {
@@ -84,12 +69,12 @@ func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []D
 		}
 		differ, drifts = append(differ, path), append(drifts, drift)
 	}
-	return differ, drifts, nil
+	return differ, drifts
 }
 
 // latestHolder prefers, among several managers of the field, the one that wrote last: it is the one
 // that took the field.
-func (m managedFields) latestHolder(path fieldPath, apiVersion any) *managedEntry {
+func (m managedFields) latestHolder(path fieldPath, apiVersion string) *managedEntry {
 	var latest *managedEntry
 	for i := range m.entries {
 		e := &m.entries[i]

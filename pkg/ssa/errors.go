@@ -44,7 +44,7 @@ const (
 	ReasonStale Reason = "Stale"
 	// ReasonTerminating: the object is being deleted; once it is gone it can be recreated.
 	ReasonTerminating Reason = "Terminating"
-	// ReasonFailed: none of the others.
+	// ReasonFailed: any other error.
 	ReasonFailed Reason = "Failed"
 )
 

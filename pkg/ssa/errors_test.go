@@ -65,7 +65,7 @@ func TestClassify(t *testing.T) {
 			err:    answered(409, metav1.StatusReasonConflict, `Operation cannot be fulfilled on deployments.apps "web": uid mismatch: the provided object specified uid 1, and no existing object was found`, nil),
 			reason: ReasonStale, message: "it has changed since it was read; retrying", transient: true,
 		},
-		"an object that was made anew": {
+		"an object that was recreated": {
 			err: invalid("metadata.uid", `Invalid value: "1": field is immutable`), reason: ReasonStale, message: "it has changed since it was read; retrying", transient: true,
 		},
 		"an object that has got another controller": {

@@ -29,7 +29,7 @@ type Result struct {
 // cache and decide again.
 func (a *Applier) Execute(ctx context.Context, d Decision) (Result, error) {
 	result, err := a.execute(ctx, d)
-	a.metrics.observe(d.evidence.target.id.gvk.Kind, result.Action, err)
+	a.metrics.observe(d.evidence.target.id.gvk.Kind, mainEndpoint, result.Action, err)
 	return result, err
 }
 

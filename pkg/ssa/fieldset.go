@@ -142,8 +142,7 @@ func leavesOf(v any, at fieldPath) []fieldPath {
 	}
 	var leaves []fieldPath
 	for name, below := range fields {
-		path := append(at.path.Copy(), fieldpath.PathElement{FieldName: &name})
-		leaves = append(leaves, leavesOf(below, fieldPath{path: path})...)
+		leaves = append(leaves, leavesOf(below, at.child(name))...)
 	}
 	return leaves
 }
@@ -240,17 +239,15 @@ func cutLast(dotted string) (before []string, last string) {
 	return names[:len(names)-1], names[len(names)-1]
 }
 
-// rivals is true if the item p, whose value is v, has the same value of the field as another item of
-// the same list has in a document.
-func (p fieldPath) rivals(item fieldPath, field string, v any, document map[string]any) bool {
+// child is the path of a field below the path.
+func (p fieldPath) child(name string) fieldPath {
+	return fieldPath{path: append(p.path.Copy(), fieldpath.PathElement{FieldName: &name})}
+}
+
+// isBeside is true if both paths are of items of the same list.
+func (p fieldPath) isBeside(other fieldPath) bool {
 	last := len(p.path) - 1
-	if len(item.path) != len(p.path) || !p.path[:last].Equals(item.path[:last]) {
-		return false
-	}
-	wanted, _ := item.lookup(document)
-	one, ok1 := v.(map[string]any)
-	other, ok2 := wanted.(map[string]any)
-	return ok1 && ok2 && other[field] != nil && value.Equals(value.NewValueInterface(one[field]), value.NewValueInterface(other[field]))
+	return len(other.path) == len(p.path) && p.path[:last].Equals(other.path[:last])
 }
 
 // makeListValuePath builds the path of one value in a set list, such as a finalizer.
@@ -282,7 +279,7 @@ func (p fieldPath) String() string {
 func (p fieldPath) lookup(tree any) (any, bool) {
 	at := tree
 	for _, pe := range p.path {
-		next, ok := child(at, pe)
+		next, ok := childOf(at, pe)
 		if !ok {
 			return nil, false
 		}
@@ -291,98 +288,53 @@ func (p fieldPath) lookup(tree any) (any, bool) {
 	return at, true
 }
 
-// remove takes the value at the path out of a decoded JSON document, in place.
+// remove removes the value at the path from a decoded JSON document, in place.
 func (p fieldPath) remove(tree map[string]any) {
-	removeAt(tree, p.path)
-}
-
-func removeAt(at any, p fieldpath.Path) any {
-	if len(p) == 0 {
-		return at
-	}
-	pe, rest := p[0], p[1:]
-	switch typed := at.(type) {
+	last := len(p.path) - 1
+	parent, _ := fieldPath{path: p.path[:last]}.lookup(tree)
+	switch parent := parent.(type) {
 	case map[string]any:
-		if pe.FieldName == nil {
-			return at
+		if name := p.path[last].FieldName; name != nil {
+			delete(parent, *name)
 		}
-		below, ok := typed[*pe.FieldName]
-		if !ok {
-			return at
+	case []any: // the list is a field: no list holds lists
+		holder, _ := fieldPath{path: p.path[:last-1]}.lookup(tree)
+		fields, ok := holder.(map[string]any)
+		if i := indexOf(parent, p.path[last]); ok && i >= 0 {
+			fields[*p.path[last-1].FieldName] = slices.Delete(parent, i, i+1)
 		}
-		if len(rest) == 0 {
-			delete(typed, *pe.FieldName)
-			return typed
-		}
-		typed[*pe.FieldName] = removeAt(below, rest)
-		return typed
-	case []any:
-		i, ok := itemIndex(typed, pe)
-		if !ok {
-			return at
-		}
-		if len(rest) == 0 {
-			return append(typed[:i:i], typed[i+1:]...)
-		}
-		typed[i] = removeAt(typed[i], rest)
-		return typed
-	default:
-		return at
 	}
 }
 
-func child(at any, pe fieldpath.PathElement) (any, bool) {
-	switch typed := at.(type) {
+func childOf(at any, pe fieldpath.PathElement) (any, bool) {
+	switch at := at.(type) {
 	case map[string]any:
-		if pe.FieldName == nil {
-			return nil, false
+		if pe.FieldName != nil {
+			v, ok := at[*pe.FieldName]
+			return v, ok
 		}
-		v, ok := typed[*pe.FieldName]
-		return v, ok
 	case []any:
-		i, ok := itemIndex(typed, pe)
-		if !ok {
-			return nil, false
+		if i := indexOf(at, pe); i >= 0 {
+			return at[i], true
 		}
-		return typed[i], true
-	default:
-		return nil, false
 	}
+	return nil, false
 }
 
-func itemIndex(list []any, pe fieldpath.PathElement) (int, bool) {
-	for i, item := range list {
-		switch {
-		case pe.Key != nil:
-			if matchesKey(item, *pe.Key) {
-				return i, true
-			}
-		case pe.Value != nil:
-			if value.Equals(value.NewValueInterface(item), *pe.Value) {
-				return i, true
-			}
-		case pe.Index != nil:
-			if *pe.Index == i {
-				return i, true
-			}
+// indexOf finds an item of a list. A key field that the item leaves out matches: the schema may
+// default it (a port's protocol), and a configuration holds no defaults.
+func indexOf(list []any, pe fieldpath.PathElement) int {
+	if pe.Index != nil && *pe.Index < len(list) {
+		return *pe.Index
+	}
+	return slices.IndexFunc(list, func(item any) bool {
+		if pe.Value != nil {
+			return value.Equals(value.NewValueInterface(item), *pe.Value)
 		}
-	}
-	return 0, false
-}
-
-// matchesKey compares an item with the key of an associative list. A key field that the item
-// leaves out matches: the schema may default it (a port's protocol), and a configuration holds
-// no defaults.
-func matchesKey(item any, key value.FieldList) bool {
-	fields, ok := item.(map[string]any)
-	if !ok {
-		return false
-	}
-	for _, field := range key {
-		v, ok := fields[field.Name]
-		if ok && !value.Equals(value.NewValueInterface(v), field.Value) {
-			return false
-		}
-	}
-	return true
+		fields, ok := item.(map[string]any)
+		return ok && pe.Key != nil && !slices.ContainsFunc(*pe.Key, func(key value.Field) bool {
+			v, ok := fields[key.Name]
+			return ok && !value.Equals(value.NewValueInterface(v), key.Value)
+		})
+	})
 }

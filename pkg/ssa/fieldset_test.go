@@ -129,14 +129,14 @@ func TestLookupAndRemove(t *testing.T) {
 }
 
 func TestOutsideItemsOf(t *testing.T) {
-	const theirs = `{"f:list":{"k:{\"name\":\"a\"}":{".":{},"f:default":{},"f:m":{"f:k":{}}},"k:{\"name\":\"b\"}":{".":{},"f:x":{}}},"f:y":{}}`
+	const held = `{"f:list":{"k:{\"name\":\"a\"}":{".":{},"f:default":{},"f:m":{"f:k":{}}},"k:{\"name\":\"b\"}":{".":{},"f:x":{}}},"f:y":{}}`
 	for name, test := range map[string]struct{ owned, outside string }{
-		"an item of ours": {item, `{"f:list":{"k:{\"name\":\"a\"}":{},"k:{\"name\":\"b\"}":{".":{},"f:x":{}}},"f:y":{}}`},
-		"no item of ours": {`{"f:y":{}}`, theirs},
+		"an owned item": {item, `{"f:list":{"k:{\"name\":\"a\"}":{},"k:{\"name\":\"b\"}":{".":{},"f:x":{}}},"f:y":{}}`},
+		"no owned item": {`{"f:y":{}}`, held},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			g.Expect(textOf(t, fields(t, theirs).outsideItemsOf(fields(t, test.owned)))).To(MatchJSON(test.outside))
+			g.Expect(textOf(t, fields(t, held).outsideItemsOf(fields(t, test.owned)))).To(MatchJSON(test.outside))
 		})
 	}
 }
@@ -159,17 +159,17 @@ func structsOutsideOf(maps ...string) fieldsAtEnd {
 }
 
 func TestOutsideStructsOf(t *testing.T) {
-	for name, test := range map[string]struct{ theirs, ours, outside string }{
-		"a default beside our field goes":        {`{"f:spec":{"f:ingress":{"f:host":{},"f:path":{}}}}`, `{"f:spec":{"f:ingress":{"f:host":{}}}}`, `{}`},
-		"a struct that we have no part in stays": {`{"f:spec":{"f:ingress":{"f:path":{}}}}`, `{"f:spec":{"f:probes":{"f:x":{}}}}`, `{"f:spec":{"f:ingress":{"f:path":{}}}}`},
-		"what is in the spec itself stays":       {`{"f:spec":{"f:replicas":{}}}`, `{"f:spec":{"f:image":{}}}`, `{"f:spec":{"f:replicas":{}}}`},
-		"a key of a map stays":                   {`{"f:spec":{"f:config":{"f:theirs":{}}}}`, `{"f:spec":{"f:config":{"f:ours":{}}}}`, `{"f:spec":{"f:config":{"f:theirs":{}}}}`},
-		"an item of a list stays":                {`{"f:spec":{"f:pod":{"f:volumes":{"k:{\"name\":\"x\"}":{}}}}}`, `{"f:spec":{"f:pod":{"f:image":{}}}}`, `{"f:spec":{"f:pod":{"f:volumes":{"k:{\"name\":\"x\"}":{}}}}}`},
-		"at the top nothing goes":                {`{"f:data":{}}`, `{"f:data":{"f:a":{}}}`, `{"f:data":{}}`},
+	for name, test := range map[string]struct{ held, owned, outside string }{
+		"a default beside an owned field is dropped": {`{"f:spec":{"f:ingress":{"f:host":{},"f:path":{}}}}`, `{"f:spec":{"f:ingress":{"f:host":{}}}}`, `{}`},
+		"a struct without owned fields stays":        {`{"f:spec":{"f:ingress":{"f:path":{}}}}`, `{"f:spec":{"f:probes":{"f:x":{}}}}`, `{"f:spec":{"f:ingress":{"f:path":{}}}}`},
+		"what is in the spec itself stays":           {`{"f:spec":{"f:replicas":{}}}`, `{"f:spec":{"f:image":{}}}`, `{"f:spec":{"f:replicas":{}}}`},
+		"a key of a map stays":                       {`{"f:spec":{"f:config":{"f:other":{}}}}`, `{"f:spec":{"f:config":{"f:own":{}}}}`, `{"f:spec":{"f:config":{"f:other":{}}}}`},
+		"an item of a list stays":                    {`{"f:spec":{"f:pod":{"f:volumes":{"k:{\"name\":\"x\"}":{}}}}}`, `{"f:spec":{"f:pod":{"f:image":{}}}}`, `{"f:spec":{"f:pod":{"f:volumes":{"k:{\"name\":\"x\"}":{}}}}}`},
+		"at the top everything stays":                {`{"f:data":{}}`, `{"f:data":{"f:a":{}}}`, `{"f:data":{}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			outside := fields(t, test.theirs).outsideStructsOf(fields(t, test.ours), structsOutsideOf("config"))
+			outside := fields(t, test.held).outsideStructsOf(fields(t, test.owned), structsOutsideOf("config"))
 			g.Expect(textOf(t, outside)).To(MatchJSON(test.outside))
 		})
 	}
@@ -177,11 +177,11 @@ func TestOutsideStructsOf(t *testing.T) {
 
 func TestWithoutEmptied(t *testing.T) {
 	for name, test := range map[string]struct{ now, before, left string }{
-		"a marker that holds something stays":   {`{"f:a":{".":{},"f:b":{}}}`, `{"f:a":{".":{},"f:b":{},"f:c":{}}}`, `{"f:a":{".":{},"f:b":{}}}`},
-		"a marker that was emptied goes":        {`{"f:a":{".":{}}}`, `{"f:a":{".":{},"f:b":{}}}`, `{}`},
-		"a marker that was always alone stays":  {`{"f:a":{}}`, `{"f:a":{},"f:b":{}}`, `{"f:a":{}}`},
-		"markers within markers go one by one":  {`{"f:a":{".":{},"f:b":{".":{}}}}`, `{"f:a":{".":{},"f:b":{".":{},"f:c":{}}}}`, `{}`},
-		"a leaf beside an emptied marker stays": {`{"f:a":{".":{}},"f:x":{}}`, `{"f:a":{".":{},"f:b":{}},"f:x":{}}`, `{"f:x":{}}`},
+		"a marker that holds something stays":           {`{"f:a":{".":{},"f:b":{}}}`, `{"f:a":{".":{},"f:b":{},"f:c":{}}}`, `{"f:a":{".":{},"f:b":{}}}`},
+		"a marker that was emptied is dropped":          {`{"f:a":{".":{}}}`, `{"f:a":{".":{},"f:b":{}}}`, `{}`},
+		"a marker that was always alone stays":          {`{"f:a":{}}`, `{"f:a":{},"f:b":{}}`, `{"f:a":{}}`},
+		"markers within markers are dropped one by one": {`{"f:a":{".":{},"f:b":{".":{}}}}`, `{"f:a":{".":{},"f:b":{".":{},"f:c":{}}}}`, `{}`},
+		"a leaf beside an emptied marker stays":         {`{"f:a":{".":{}},"f:x":{}}`, `{"f:a":{".":{},"f:b":{}},"f:x":{}}`, `{"f:x":{}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

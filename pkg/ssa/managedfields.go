@@ -2,12 +2,12 @@ package ssa
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // beforeFirstApply is the manager to which the API server assigns every field of an object that
@@ -122,44 +122,25 @@ func applyEntry(manager, apiVersion, subresource string) metav1.ManagedFieldsEnt
 
 // planManagedFields computes the managed fields that the object needs before the apply, so that
 // the apply removes what it no longer contains and keeps what it hands over.
-func (a *Applier) planManagedFields(d *Decision) error {
-	t, req := d.evidence.target, d.Request
-	m, err := parseManagedFields(d.evidence.live)
-	if err != nil {
-		return err
-	}
-	wanted, err := parseFields([]byte(t.fields))
-	if err != nil {
-		return err
-	}
+func (a *Applier) planManagedFields(d *Decision) (err error) {
+	e, req, m := d.evidence, d.Request, d.evidence.managed
 	if len(m.entries) == 0 && !d.reclaim.empty() {
-		if m.entries, err = a.attribute(t.id, d.evidence.live); err != nil {
+		if m.entries, err = a.attribute(e); err != nil {
 			return err
 		}
 	}
-	held, err := entryFields(d.evidence.entry)
-	if err != nil {
-		return err
-	}
-	mine := applyEntry(a.manager, t.id.gvk.GroupVersion().String(), "")
-	desired, err := decode(t.raw)
-	if err != nil {
-		return err
-	}
-	obstacles, err := obstacles(*d, m, wanted, desired)
-	if err != nil {
-		return err
-	}
+	mine := applyEntry(a.manager, e.target.id.gvk.GroupVersion().String(), "")
+	obstacles := d.obstacles()
 	migration{
 		to:     mine,
 		former: a.former,
-		shape:  a.schemas.shapeOf(desired),
-		wanted: wanted.union(d.reclaim),
-		held:   held,
+		shape:  a.schemas.shapeOf(e.desiredTree),
+		wanted: e.expected.union(d.reclaim),
+		held:   e.held,
 		// What was never applied to was unmanaged, whoever controls the object.
-		adopting: req.Owner != nil && (d.evidence.entry == nil || d.Action == ActionAdopt),
+		adopting: req.Owner != nil && (e.entry == nil || d.Action == ActionAdopt),
 	}.run(&m)
-	m.handOver(mine, wanted, parseFieldPaths(req.HandOver))
+	m.handOver(mine, e.expected, parseFieldPaths(req.HandOver))
 	m.seize(mine, obstacles)
 	d.blocked = !obstacles.empty()
 	d.managedFields, err = m.encode()
@@ -169,20 +150,16 @@ func (a *Applier) planManagedFields(d *Decision) error {
 // attribute returns the entry that the API server would create at the first apply to an object whose
 // managed fields were wiped. Without it, what others have set would be removed together with what
 // is reclaimed.
-func (a *Applier) attribute(id identity, live client.Object) ([]managedEntry, error) {
-	tree, err := treeOf(live)
-	if err != nil {
-		return nil, err
-	}
+func (a *Applier) attribute(e evidence) ([]managedEntry, error) {
+	tree, gvk := maps.Clone(e.liveTree), e.target.id.gvk
 	delete(tree, statusSubresource)
-	tree["apiVersion"], tree["kind"] = id.gvk.GroupVersion().String(), id.gvk.Kind
+	tree["apiVersion"], tree["kind"] = gvk.GroupVersion().String(), gvk.Kind
 	all, err := a.schemas.fieldsOf(tree)
 	if err != nil {
-		return nil, fmt.Errorf("attributing the fields of %s: %w", id, err)
+		return nil, fmt.Errorf("attributing the fields of %s: %w", e.target.id, err)
 	}
-	entry := metav1.ManagedFieldsEntry{
-		Manager: beforeFirstApply, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: id.gvk.GroupVersion().String(), FieldsType: "FieldsV1",
-	}
+	entry := applyEntry(beforeFirstApply, gvk.GroupVersion().String(), "")
+	entry.Operation = metav1.ManagedFieldsOperationUpdate
 	return []managedEntry{{entry, all}}, nil
 }
 
@@ -266,49 +243,35 @@ func (m *managedFields) seize(by metav1.ManagedFieldsEntry, fields fieldSet) {
 
 // obstacles are the fields that must be seized so that the apply removes them: what the API server
 // refuses beside the configuration, and what others have taken of that which is no longer desired.
-func obstacles(d Decision, m managedFields, wanted fieldSet, desired map[string]any) (fieldSet, error) {
-	found, req := d.reclaim, d.Request
-	if len(req.RemoveFields)+len(req.UniqueFields) == 0 {
-		return found, nil
-	}
-	live, err := treeOf(d.evidence.live)
-	if err != nil {
-		return found, err
-	}
-	for _, path := range parseFieldPaths(req.RemoveFields) {
-		if v, ok := path.lookup(live); ok && !wanted.holds(path) {
+func (d *Decision) obstacles() fieldSet {
+	e, found := d.evidence, d.reclaim
+	for _, path := range parseFieldPaths(d.Request.RemoveFields) {
+		if v, ok := path.lookup(e.liveTree); ok && !e.expected.holds(path) {
 			found = found.union(pathSet(append(leavesOf(v, path), path)...))
 		}
 	}
-	if len(d.leave) > 0 {
-		return found, nil // desired items are left as others have changed them, so none takes their place
+	if d.Left {
+		return found // desired items are left as others have changed them, so none takes their place
 	}
-	for _, unique := range req.UniqueFields {
-		found = found.union(rivalItems(unique, live, desired, m.fields(), wanted))
+	for _, unique := range d.Request.UniqueFields {
+		for _, rival := range rivalItems(e, unique) {
+			v, _ := rival.lookup(e.liveTree)
+			found = found.union(pathSet(append(leavesOf(v, rival), rival)...))
+		}
 	}
-	return found, nil
+	return found
 }
 
 // rivalItems are the list items that are not desired and share the value of the unique field with
 // one that is. An edit of an item's key, such as the number of a port, replaces the item by a rival.
-func rivalItems(unique string, live, desired map[string]any, held, wanted fieldSet) fieldSet {
-	var rivals fieldSet
+func rivalItems(e evidence, unique string) []fieldPath {
 	list, field := cutLast(unique)
-	items := wanted.items(list)
-	for _, other := range held.items(list) {
-		v, ok := other.lookup(live)
-		if ok && !wanted.holds(other) && slices.ContainsFunc(items, func(item fieldPath) bool { return other.rivals(item, field, v, desired) }) {
-			rivals = rivals.union(pathSet(append(leavesOf(v, other), other)...))
-		}
-	}
-	return rivals
-}
-
-// treeOf is the object as decoded JSON.
-func treeOf(live runtime.Object) (map[string]any, error) {
-	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
-	if err != nil {
-		return nil, fmt.Errorf("converting the live object: %w", err)
-	}
-	return tree, nil
+	items := e.expected.items(list)
+	return slices.DeleteFunc(e.managed.fields().items(list), func(other fieldPath) bool {
+		v, ok := other.child(field).lookup(e.liveTree)
+		return !ok || e.expected.holds(other) || !slices.ContainsFunc(items, func(item fieldPath) bool {
+			want, ok := item.child(field).lookup(e.desiredTree)
+			return ok && item.isBeside(other) && reflect.DeepEqual(want, v)
+		})
+	})
 }

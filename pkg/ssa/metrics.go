@@ -7,6 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// mainEndpoint is where everything but the status is written.
+const mainEndpoint = "main"
+
 // Metrics counts what appliers do. One value can serve several appliers.
 type Metrics struct {
 	applies *prometheus.CounterVec
@@ -37,15 +40,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return &Metrics{applies: applies}, nil
 }
 
-func (m *Metrics) observe(kind string, action Action, err error) {
-	m.count(kind, "main", action, err)
-}
-
-func (m *Metrics) observeStatus(kind string, action Action, err error) {
-	m.count(kind, statusSubresource, action, err)
-}
-
-func (m *Metrics) count(kind, endpoint string, action Action, err error) {
+func (m *Metrics) observe(kind, endpoint string, action Action, err error) {
 	if m == nil {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,6 +47,16 @@ func (s schemas) fieldsOf(tree map[string]any) (fieldSet, error) {
 	}
 	parsed, err := parseFields(raw)
 	return parsed.withoutServerOwned(), err
+}
+
+// fieldsV1Of is fieldsOf as the API server writes it.
+func (s schemas) fieldsV1Of(tree map[string]any) (string, error) {
+	set, err := s.fieldsOf(tree)
+	if err != nil {
+		return "", err
+	}
+	fields, err := set.json()
+	return string(fields), err
 }
 
 // leavesUnchanged is true if merging the document into live leaves live's values as they are. It is
@@ -120,6 +131,15 @@ func countFieldsAtEnd(p fieldPath, schema *schema.Schema, at schema.TypeRef) int
 		}
 	}
 	return count
+}
+
+// treeOf is the object as decoded JSON.
+func treeOf(live runtime.Object) (map[string]any, error) {
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
+	if err != nil {
+		return nil, fmt.Errorf("converting the live object: %w", err)
+	}
+	return tree, nil
 }
 
 func decode(raw []byte) (map[string]any, error) {

@@ -33,11 +33,11 @@ func (a *Applier) ApplyStatus(ctx context.Context, desired Configuration, live c
 		return Result{}, fmt.Errorf("comparing the status of %s: %w", id, err)
 	}
 	if quiet {
-		a.metrics.observeStatus(id.gvk.Kind, ActionNone, nil)
+		a.metrics.observe(id.gvk.Kind, statusSubresource, ActionNone, nil)
 		return Result{Action: ActionNone, Live: live}, nil
 	}
 	result, err := a.sendStatus(ctx, id, desired, live)
-	a.metrics.observeStatus(id.gvk.Kind, ActionUpdate, err)
+	a.metrics.observe(id.gvk.Kind, statusSubresource, ActionUpdate, err)
 	if err == nil {
 		a.rememberStatus(id, hash, result.Live)
 	}
@@ -89,15 +89,11 @@ func (a *Applier) statusIsQuiet(id identity, raw []byte, hash digest, live clien
 	}
 	expected := known.fields
 	if !ok {
-		set, err := a.schemas.fieldsOf(tree)
+		fields, err := a.schemas.fieldsV1Of(tree)
 		if err != nil {
 			return false, err
 		}
-		fields, err := set.json()
-		if err != nil {
-			return false, err
-		}
-		expected = unique.Make(string(fields))
+		expected = unique.Make(fields)
 	}
 	if string(entry.FieldsV1.GetRawBytes()) != expected.Value() {
 		return false, nil
