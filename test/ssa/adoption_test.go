@@ -15,7 +15,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-func TestGivenAnObjectThatNobodyControls_WhenAdoptionIsNever_ThenItIsLeftAlone(t *testing.T) {
+func TestUnownedObjectIsNotChangedWithoutAdoption(t *testing.T) {
 	s := newScenario(t, nil)
 	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs"}})
 	live := get(s, &corev1.ConfigMap{}, "c")
@@ -29,7 +29,7 @@ func TestGivenAnObjectThatNobodyControls_WhenAdoptionIsNever_ThenItIsLeftAlone(t
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").ResourceVersion).To(Equal(live.ResourceVersion))
 }
 
-func TestGivenAnObjectThatNobodyControls_WhenItIsAdopted_ThenOursIsOursAloneAndTheirsStays(t *testing.T) {
+func TestAdoptionTakesDesiredFieldsAndLeavesTheRest(t *testing.T) {
 	s := newScenario(t, nil)
 	s.create("kubectl-create", &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "c", Labels: map[string]string{"team": "theirs"}},
@@ -53,7 +53,7 @@ func TestGivenAnObjectThatNobodyControls_WhenItIsAdopted_ThenOursIsOursAloneAndT
 
 // What kubectl create writes it owns in full, with every default. None of that may keep an item or
 // a struct of ours from going.
-func TestGivenAnAdoptedDeployment_WhenPartsOfItAreDropped_ThenTheyGoWithTheirDefaults(t *testing.T) {
+func TestDroppedPartsOfAnAdoptedDeploymentAreRemovedWithTheirDefaults(t *testing.T) {
 	s := newScenario(t, nil)
 	theirs := plainDeployment("d")
 	pod := &theirs.Spec.Template.Spec
@@ -92,7 +92,7 @@ func TestGivenAnAdoptedDeployment_WhenPartsOfItAreDropped_ThenTheyGoWithTheirDef
 	s.Expect(left.Affinity).NotTo(BeNil(), "it was never ours")
 }
 
-func TestGivenAnObjectOfAnotherController_WhenItIsApplied_ThenItIsNeverTouched(t *testing.T) {
+func TestObjectOfAnotherControllerIsNeverChanged(t *testing.T) {
 	s := newScenario(t, nil)
 	other := newOwner(s, s, s.namespace, "other")
 	s.create("robot", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", OwnerReferences: []metav1.OwnerReference{other}}})
@@ -105,7 +105,7 @@ func TestGivenAnObjectOfAnotherController_WhenItIsApplied_ThenItIsNeverTouched(t
 	s.Expect(s.requests()).To(BeZero())
 }
 
-func TestGivenAnObjectOfAnEarlierOwnerOfTheSameName_WhenItIsApplied_ThenItIsWaitedFor(t *testing.T) {
+func TestWaitsForObjectOfADeletedOwnerOfTheSameName(t *testing.T) {
 	s := newScenario(t, nil)
 	earlier := s.owner
 	earlier.UID = "00000000-0000-0000-0000-000000000000"
@@ -120,7 +120,7 @@ func TestGivenAnObjectOfAnEarlierOwnerOfTheSameName_WhenItIsApplied_ThenItIsWait
 	s.Expect(s.requests()).To(BeZero())
 }
 
-func TestGivenAnObjectThatLooksUnowned_WhenAnotherControllerTakesItFirst_ThenItIsTheirs(t *testing.T) {
+func TestAdoptionLosesToAnotherControllerThatTheCacheDoesNotShow(t *testing.T) {
 	s := newScenario(t, nil)
 	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs"}})
 	cached := get(s, &corev1.ConfigMap{}, "c")
@@ -134,7 +134,7 @@ func TestGivenAnObjectThatLooksUnowned_WhenAnotherControllerTakesItFirst_ThenItI
 }
 
 // The API server itself refuses a second controller; that is no error of the configuration.
-func TestGivenAStaleCacheThatShowsOurChild_WhenAnotherControllerHasIt_ThenItIsTheirs(t *testing.T) {
+func TestUpdateLosesToAnotherControllerThatTheCacheDoesNotShow(t *testing.T) {
 	s := newScenario(t, nil)
 	cached := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live)
 	other := newOwner(s, s, s.namespace, "other")
@@ -146,7 +146,7 @@ func TestGivenAStaleCacheThatShowsOurChild_WhenAnotherControllerHasIt_ThenItIsTh
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").Data).To(BeEmpty())
 }
 
-func TestGivenOurChild_WhenItsOwnerReferenceIsRemoved_ThenItIsStillOursAndPutBack(t *testing.T) {
+func TestRestoresRemovedOwnerReference(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", nil)
 	created := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate).Live)
@@ -159,7 +159,7 @@ func TestGivenOurChild_WhenItsOwnerReferenceIsRemoved_ThenItIsStillOursAndPutBac
 	s.Expect(metav1.GetControllerOf(result.Live).UID).To(Equal(s.owner.UID))
 }
 
-func TestGivenACopyOfOurChildWithItsRecord_WhenItIsApplied_ThenTheRecordProvesNothing(t *testing.T) {
+func TestCopiedRecordProvesNoOwnership(t *testing.T) {
 	s := newScenario(t, nil)
 	ours := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1"}), nil, ssa.ActionCreate).Live)
 	s.create("kubectl-create", &corev1.ConfigMap{
@@ -175,7 +175,7 @@ func TestGivenACopyOfOurChildWithItsRecord_WhenItIsApplied_ThenTheRecordProvesNo
 
 // An older version of the operator, or a restored backup: the owner reference is right, and we have
 // never applied to the object.
-func TestGivenAChildOfOursWrittenByOthers_WhenItIsApplied_ThenNothingOfItIsStuckLater(t *testing.T) {
+func TestDroppedPartsOfARestoredChildAreRemoved(t *testing.T) {
 	s := newScenario(t, nil)
 	theirs := plainDeployment("d")
 	theirs.OwnerReferences = []metav1.OwnerReference{s.owner}
@@ -190,7 +190,7 @@ func TestGivenAChildOfOursWrittenByOthers_WhenItIsApplied_ThenNothingOfItIsStuck
 	s.Expect(as[*appsv1.Deployment](result.Live).Spec.Template.Spec.Containers).To(HaveLen(1))
 }
 
-func TestGivenAConfigurationThatNamesAnotherController_WhenItIsApplied_ThenItIsRefused(t *testing.T) {
+func TestRefusesConfigurationThatNamesAnotherController(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", nil).WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("Secret").WithName("x").WithUID("1").WithController(true))
 
@@ -200,7 +200,7 @@ func TestGivenAConfigurationThatNamesAnotherController_WhenItIsApplied_ThenItIsR
 	s.Expect(s.requests()).To(BeZero())
 }
 
-func TestGivenAnObjectThatIsBeingDeleted_WhenItIsApplied_ThenItsEndIsWaitedFor(t *testing.T) {
+func TestWaitsForTerminatingObject(t *testing.T) {
 	s := newScenario(t, nil)
 	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", OwnerReferences: []metav1.OwnerReference{s.owner}, Finalizers: []string{"test.example/stay"}}})
 	live := get(s, &corev1.ConfigMap{}, "c")

@@ -11,7 +11,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-func TestGivenASharedObject_WhenAnotherManagerHoldsAField_ThenTheConflictNamesBoth(t *testing.T) {
+func TestConflictNamesFieldAndManager(t *testing.T) {
 	s := newScenario(t, nil)
 	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs", "b": "theirs"}})
 	live := get(s, &corev1.ConfigMap{}, "c")
@@ -29,7 +29,7 @@ func TestGivenASharedObject_WhenAnotherManagerHoldsAField_ThenTheConflictNamesBo
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").ResourceVersion).To(Equal(live.ResourceVersion))
 }
 
-func TestGivenASharedDeployment_WhenItWasScaled_ThenTheConflictNamesWhoScaled(t *testing.T) {
+func TestConflictNamesManagerOfTheScaleSubresource(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.deployment("d")
 	desired.Spec.WithReplicas(2)
@@ -41,7 +41,7 @@ func TestGivenASharedDeployment_WhenItWasScaled_ThenTheConflictNamesWhoScaled(t 
 	s.Expect(err.Conflicts).To(ConsistOf(ssa.FieldConflict{Path: ".spec.replicas", Manager: "kubectl"}))
 }
 
-func TestGivenASharedObject_WhenWeAgreeOnTheValue_ThenBothHoldIt(t *testing.T) {
+func TestSharedFieldWithEqualValueIsHeldByBoth(t *testing.T) {
 	s := newScenario(t, nil)
 	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "same"}})
 
@@ -53,7 +53,7 @@ func TestGivenASharedObject_WhenWeAgreeOnTheValue_ThenBothHoldIt(t *testing.T) {
 	s.Expect(dropped.OwnerReferences).To(BeEmpty())
 }
 
-func TestGivenAConflict_WhenTheOtherManagerLetsGo_ThenTheApplyGoesThrough(t *testing.T) {
+func TestConflictEndsWhenTheOtherManagerDropsTheField(t *testing.T) {
 	s := newScenario(t, nil)
 	const theirs = `
 apiVersion: v1
@@ -70,8 +70,8 @@ metadata: {name: c}
 	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "ours"}))
 }
 
-// Without force, nothing is taken back from others, not even what we want no more.
-func TestGivenASharedObject_WhenAnotherHasTakenAFieldThatWeDrop_ThenItStaysWithThem(t *testing.T) {
+// Without force, nothing is taken from other managers, not even fields that are dropped.
+func TestDroppedSharedFieldStaysWithTheManagerThatTookIt(t *testing.T) {
 	s := newScenario(t, nil)
 	created := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "ours", "b": "ours"}), nil, ssa.ActionCreate, shared).Live)
 	edited := editAs(s, "kubectl-edit", created, func(c *corev1.ConfigMap) { c.Data["a"] = "theirs" })
@@ -81,7 +81,7 @@ func TestGivenASharedObject_WhenAnotherHasTakenAFieldThatWeDrop_ThenItStaysWithT
 	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "theirs", "b": "ours"}))
 }
 
-func TestGivenASharedObjectOfOurs_WhenAnotherChangesAField_ThenThatIsAConflictToo(t *testing.T) {
+func TestChangeOfASharedFieldIsAConflict(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "ours"})
 	created := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate, shared).Live)

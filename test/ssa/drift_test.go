@@ -13,7 +13,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-func TestGivenSeveralMeddlers_WhenTheirChangesAreCorrected_ThenEachIsNamed(t *testing.T) {
+func TestDriftNamesEachManager(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.deployment("d").WithLabels(map[string]string{"tier": "web"})
 	desired.Spec.WithReplicas(3)
@@ -38,7 +38,7 @@ func TestGivenSeveralMeddlers_WhenTheirChangesAreCorrected_ThenEachIsNamed(t *te
 	))
 }
 
-func TestGivenADrift_WhenOurConfigurationChangesAsWell_ThenBothAreToldApart(t *testing.T) {
+func TestDriftIsToldApartFromAChangedConfiguration(t *testing.T) {
 	s := newScenario(t, nil)
 	live := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
@@ -50,8 +50,8 @@ func TestGivenADrift_WhenOurConfigurationChangesAsWell_ThenBothAreToldApart(t *t
 	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "1", "b": "2", "c": "new"}))
 }
 
-// What others took of what we want no more goes too; or it would stay for ever.
-func TestGivenAFieldThatAnotherTook_WhenWeDropIt_ThenItGoes(t *testing.T) {
+// Dropped fields that other managers took are removed too; or they would stay permanently.
+func TestRemovesDroppedFieldThatAnotherManagerTook(t *testing.T) {
 	s := newScenario(t, nil)
 	live := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
@@ -61,7 +61,7 @@ func TestGivenAFieldThatAnotherTook_WhenWeDropIt_ThenItGoes(t *testing.T) {
 	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"b": "1"}))
 }
 
-func TestGivenADrift_WhenAnotherPutsTheValueBack_ThenItIsNoDriftAnyMore(t *testing.T) {
+func TestRestoredValueIsNoDrift(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1"})
 	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate).Live)
@@ -73,7 +73,7 @@ func TestGivenADrift_WhenAnotherPutsTheValueBack_ThenItIsNoDriftAnyMore(t *testi
 	s.Expect(result.Drifts).To(BeEmpty())
 }
 
-func TestGivenASecret_WhenItDrifts_ThenItsValuesAreNotTold(t *testing.T) {
+func TestDriftOfASecretIsRedacted(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := corev1ac.Secret("s", s.namespace).WithData(map[string][]byte{"password": []byte("ours")})
 	live := as[*corev1.Secret](s.done(desired, nil, ssa.ActionCreate).Live)
@@ -84,7 +84,7 @@ func TestGivenASecret_WhenItDrifts_ThenItsValuesAreNotTold(t *testing.T) {
 	s.Expect(descriptions(result.Drifts)).To(ConsistOf(`robot changed .data.password from "(redacted)" to "(redacted)"`))
 }
 
-func TestGivenWipedManagedFields_WhenItIsApplied_ThenTheBookkeepingIsRestored(t *testing.T) {
+func TestRestoresWipedManagedFields(t *testing.T) {
 	for name, policy := range map[string]ssa.DriftPolicy{"correcting": ssa.CorrectDrift, "reporting": ssa.ReportDrift} {
 		t.Run(name, func(t *testing.T) {
 			s := newScenario(t, nil)
@@ -106,7 +106,7 @@ func TestGivenWipedManagedFields_WhenItIsApplied_ThenTheBookkeepingIsRestored(t 
 	}
 }
 
-func TestGivenWipedManagedFields_WhenPartsAreDroppedAtTheSameTime_ThenTheyGo(t *testing.T) {
+func TestRemovesDroppedPartsAfterManagedFieldsWereWiped(t *testing.T) {
 	s := newScenario(t, nil)
 	full := s.deployment("d").WithLabels(map[string]string{"tier": "web"})
 	full.Spec.Template.Spec.WithContainers(container("helper", "helper:1"))
@@ -122,7 +122,7 @@ func TestGivenWipedManagedFields_WhenPartsAreDroppedAtTheSameTime_ThenTheyGo(t *
 	s.Expect(left.Labels).To(Equal(map[string]string{"foreign": "x"}))
 }
 
-func TestGivenAStrategyThatStandsInTheWay_WhenItIsDisplaced_ThenTheChangeGoesThrough(t *testing.T) {
+func TestRemoveFieldsAllowsRecreateStrategy(t *testing.T) {
 	s := newScenario(t, nil)
 	rolling := s.deployment("d")
 	live := s.done(rolling, nil, ssa.ActionCreate).Live

@@ -26,7 +26,7 @@ type edit struct {
 	// as is the manager that does it, if it always has to be the same: a manager's apply takes
 	// back what its apply before said.
 	as string
-	// do meddles, and says which fields it changed. It answers false if the object has nothing
+	// do edits, and returns the fields that it changed. It returns false if the object has nothing
 	// for it to do.
 	do func(ctx context.Context, g generator, live client.Object, who string) ([]change, bool, error)
 }
@@ -108,7 +108,7 @@ func web(d *appsv1.Deployment) *corev1.Container {
 
 // edits are all that other managers do in the property test.
 var edits = []edit{
-	// What concerns nobody.
+	// What no manager applies.
 	update("no change at all", func(_ generator, _ client.Object) []change { return nothing }),
 	update("foreign annotation", func(g generator, o client.Object) []change {
 		annotations := maps.Clone(o.GetAnnotations())
@@ -181,7 +181,7 @@ var edits = []edit{
 	update("owner reference gone", func(_ generator, o client.Object) []change {
 		applied := slices.ContainsFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == manager })
 		if len(o.GetOwnerReferences()) == 0 || !applied {
-			return nil // then nothing would prove any more whose it is
+			return nil // then nothing would prove who owns it
 		}
 		uid := o.GetOwnerReferences()[0].UID
 		o.SetOwnerReferences(nil)
@@ -189,7 +189,7 @@ var edits = []edit{
 	}),
 	{name: "managed fields wiped", do: func(ctx context.Context, _ generator, live client.Object, who string) ([]change, bool, error) {
 		if len(live.GetOwnerReferences()) == 0 {
-			return nil, false, nil // then nothing would prove any more whose it is
+			return nil, false, nil // then nothing would prove who owns it
 		}
 		patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/managedFields","value":[{}]}]`))
 		return removed(".metadata.managedFields"), true, api.Patch(ctx, live, patch, client.FieldOwner(who))

@@ -131,7 +131,7 @@ var refusals = map[string]refusal{
 	},
 }
 
-func TestGivenAReasonToRefuse_WhenAnObjectIsApplied_ThenTheErrorSaysWhatAndWhatToDo(t *testing.T) {
+func TestErrorsNameTheProblemAndTheRemedy(t *testing.T) {
 	for name, r := range refusals {
 		t.Run(name, func(t *testing.T) {
 			s := newScenario(t, r.labels)
@@ -177,7 +177,7 @@ func (s *scenario) fullQuota() {
 	// The API server learns of a quota, and of what is used of it, from a watch.
 	s.Eventually(func() error {
 		return api.Create(s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: s.namespace}}, client.DryRunAll)
-	}).WithTimeout(patience).Should(MatchError(ContainSubstring("exceeded quota")))
+	}).WithTimeout(eventually).Should(MatchError(ContainSubstring("exceeded quota")))
 }
 
 func (s *scenario) webhookThatIsDown() {
@@ -199,8 +199,8 @@ func (s *scenario) webhookThatIsDown() {
 	// The API server learns of a webhook from a watch.
 	s.Eventually(func() error {
 		return api.Create(s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: s.namespace}})
-	}).WithTimeout(patience).ShouldNot(Succeed())
+	}).WithTimeout(eventually).ShouldNot(Succeed())
 }
 
-// patience is for what the API server does when it comes to it.
-const patience = 30 * time.Second
+// eventually bounds what the API server does asynchronously.
+const eventually = 30 * time.Second

@@ -21,7 +21,7 @@ func (s *scenario) appService(who string, finalizers ...string) *v1alpha1.AppSer
 	return get(s, &v1alpha1.AppService{}, "a")
 }
 
-func TestGivenAnObject_WhenTheFinalizerIsEnsured_ThenItIsAppliedOnceAndNothingElseIs(t *testing.T) {
+func TestEnsureFinalizerAppliesNothingElse(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.appService("kubectl-create")
 
@@ -43,7 +43,7 @@ func TestGivenAnObject_WhenTheFinalizerIsEnsured_ThenItIsAppliedOnceAndNothingEl
 	s.Expect(s.requests()).To(BeZero())
 }
 
-func TestGivenSeveralFinalizers_WhenOneComesOrGoes_ThenTheOthersStay(t *testing.T) {
+func TestOtherFinalizersStay(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.appService("kubectl-create", "others.example/finalizer")
 	one, err := s.applier.EnsureFinalizer(s, live, teardown)
@@ -61,7 +61,7 @@ func TestGivenSeveralFinalizers_WhenOneComesOrGoes_ThenTheOthersStay(t *testing.
 
 // A restored backup and a copied manifest bring the finalizer along, and the API server holds it for
 // who created them.
-func TestGivenAFinalizerThatOthersPutThere_WhenItIsRemoved_ThenTheObjectCanGo(t *testing.T) {
+func TestRemovesFinalizerThatAnotherManagerAdded(t *testing.T) {
 	for name, put := range map[string]func(s *scenario) *v1alpha1.AppService{
 		"created with it": func(s *scenario) *v1alpha1.AppService { return s.appService("kubectl-create", teardown) },
 		"ours, then co-owned": func(s *scenario) *v1alpha1.AppService {

@@ -20,7 +20,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// generator makes random configurations that hold what trips appliers.
+// generator creates random configurations that hold what appliers get wrong.
 type generator struct{ *rand.Rand }
 
 func (g generator) chance(percent int) bool { return g.IntN(100) < percent }
@@ -29,7 +29,7 @@ func pick[T any](g generator, from ...T) T { return from[g.IntN(len(from))] }
 
 // quantity is one in a notation that the server rewrites, more often than not.
 func (g generator) quantity() resource.Quantity {
-	// MustParse keeps the text as it is until somebody computes with it.
+	// MustParse keeps the text as it is until it is computed with.
 	return resource.MustParse(pick(g, "1000m", "0.5", "1", "1500m", "250m", "0.1"))
 }
 
@@ -253,7 +253,7 @@ func (g generator) appService(name, namespace string) *fixpointac.AppServiceAppl
 	return fixpointac.AppService(name, namespace).WithLabels(g.labels()).WithSpec(spec)
 }
 
-// clone gives the same configuration again, as a controller builds it anew on every pass.
+// clone gives the same configuration again, as a controller builds it again in every reconcile.
 func clone(c ssa.Configuration) ssa.Configuration {
 	raw, err := json.Marshal(c)
 	if err != nil {
@@ -279,6 +279,6 @@ func newLike(c ssa.Configuration) ssa.Configuration {
 	case *fixpointac.AppServiceApplyConfiguration:
 		return &fixpointac.AppServiceApplyConfiguration{}
 	default:
-		panic(fmt.Sprintf("no generator makes a %T of %s", c, v1alpha1.SchemeGroupVersion))
+		panic(fmt.Sprintf("no generator creates a %T of %s", c, v1alpha1.SchemeGroupVersion))
 	}
 }

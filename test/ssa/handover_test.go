@@ -21,14 +21,14 @@ func (s *scenario) scaled(name string, replicas int32) *appsv1ac.DeploymentApply
 
 func replicasOf(result ssa.Result) int32 { return *as[*appsv1.Deployment](result.Live).Spec.Replicas }
 
-func TestGivenReplicas_WhenTheyAreLetGo_ThenTheirOwnersResetIsWhatHandOverPrevents(t *testing.T) {
+func TestDroppedReplicasAreResetWithoutHandOver(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.done(s.scaled("d", 3), nil, ssa.ActionCreate).Live
 
-	s.Expect(replicasOf(s.done(s.deployment("d"), live, ssa.ActionUpdate))).To(Equal(int32(1)), "the API server resets what nobody holds")
+	s.Expect(replicasOf(s.done(s.deployment("d"), live, ssa.ActionUpdate))).To(Equal(int32(1)), "the API server resets a field without a manager")
 }
 
-func TestGivenReplicas_WhenTheyGoToAnAutoscalerAndBackAndAgain_ThenTheyNeverFall(t *testing.T) {
+func TestHandOverKeepsReplicasThroughAnAutoscalerAndBack(t *testing.T) {
 	s := newScenario(t, nil)
 	hand := handOver(replicasField)
 	live := s.done(s.scaled("d", 3), nil, ssa.ActionCreate, hand).Live
@@ -51,7 +51,7 @@ func TestGivenReplicas_WhenTheyGoToAnAutoscalerAndBackAndAgain_ThenTheyNeverFall
 	}
 }
 
-func TestGivenReplicasJustHandedOver_WhenTheyAreTakenBackUnchanged_ThenTheyCanBeHandedOverAgain(t *testing.T) {
+func TestHandOverAfterTakingBackUnchangedReplicas(t *testing.T) {
 	s := newScenario(t, nil)
 	hand := handOver(replicasField)
 	live := s.done(s.scaled("d", 3), nil, ssa.ActionCreate, hand).Live
@@ -63,8 +63,8 @@ func TestGivenReplicasJustHandedOver_WhenTheyAreTakenBackUnchanged_ThenTheyCanBe
 	s.Expect(replicasOf(result)).To(Equal(int32(3)))
 }
 
-// Somebody scales, and in the same moment the configuration leaves the number to an autoscaler.
-func TestGivenReplicasThatAnotherHasScaled_WhenTheyAreHandedOver_ThenTheyKeepTheOthersValue(t *testing.T) {
+// A user scales, and in the same moment the configuration leaves the number to an autoscaler.
+func TestHandOverKeepsTheValueOfAnotherManager(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.done(s.scaled("d", 3), nil, ssa.ActionCreate).Live
 	s.scale(live, 7, "kubectl")
@@ -74,7 +74,7 @@ func TestGivenReplicasThatAnotherHasScaled_WhenTheyAreHandedOver_ThenTheyKeepThe
 	s.Expect(replicasOf(result)).To(Equal(int32(7)))
 }
 
-func TestGivenACacheThatLagsBehind_WhenTheAutoscalerWasFaster_ThenItsValueStands(t *testing.T) {
+func TestHandOverWithALaggingCacheKeepsTheAutoscalersValue(t *testing.T) {
 	s := newScenario(t, nil)
 	cached := s.done(s.scaled("d", 3), nil, ssa.ActionCreate).Live
 	s.scale(cached, 7, "kube-controller-manager")
@@ -84,7 +84,7 @@ func TestGivenACacheThatLagsBehind_WhenTheAutoscalerWasFaster_ThenItsValueStands
 	s.Expect(replicasOf(result)).To(Equal(int32(7)))
 }
 
-func TestGivenTwoFields_WhenTheyAreHandedOverOneAfterTheOther_ThenTheFirstKeepsItsValueToo(t *testing.T) {
+func TestHandOverOfASecondFieldKeepsTheFirst(t *testing.T) {
 	s := newScenario(t, nil)
 	hand := handOver(replicasField, "spec.revisionHistoryLimit")
 	both, one := s.scaled("d", 3), s.deployment("d")
@@ -104,7 +104,7 @@ func TestGivenTwoFields_WhenTheyAreHandedOverOneAfterTheOther_ThenTheFirstKeepsI
 }
 
 // An earlier version of the operator wrote the number by Update.
-func TestGivenReplicasOfAFormerManager_WhenTheyAreHandedOver_ThenTheyDoNotFall(t *testing.T) {
+func TestHandOverKeepsReplicasOfAFormerManager(t *testing.T) {
 	s := newScenario(t, nil)
 	old := plainDeployment("d")
 	old.OwnerReferences = []metav1.OwnerReference{s.owner}

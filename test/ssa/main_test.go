@@ -29,7 +29,7 @@ import (
 const manager = "fixpoint-test"
 
 var (
-	// api is an unhurried client of the API server, by which tests look and meddle.
+	// api is the client by which tests read and edit, without a rate limit.
 	api    client.WithWatch
 	scheme = runtime.NewScheme()
 )
@@ -67,7 +67,7 @@ func (s *sent) lastApply() []byte {
 	return nil
 }
 
-// newApplier makes an applier as a manager has it after a restart, and shows what it sends.
+// newApplier is an applier as after a restart of the manager, with a log of what it sends.
 func newApplier(reader client.Reader) (*ssa.Applier, *sent) {
 	log := &sent{}
 	watched := interceptor.NewClient(api, interceptor.Funcs{
@@ -100,14 +100,14 @@ func newApplier(reader client.Reader) (*ssa.Applier, *sent) {
 	return applier, log
 }
 
-// newNamespace makes a namespace of the test's own, with labels that choose webhooks.
+// newNamespace creates a namespace for one test, with labels that select webhooks.
 func newNamespace(ctx context.Context, g Gomega, labels map[string]string) string {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "ssa-", Labels: labels}}
 	g.Expect(api.Create(ctx, namespace)).To(Succeed())
 	return namespace.Name
 }
 
-// newOwner makes an object that can own others.
+// newOwner creates an object that can own others.
 func newOwner(ctx context.Context, g Gomega, namespace, name string) metav1.OwnerReference {
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	g.Expect(api.Create(ctx, owner)).To(Succeed())

@@ -30,9 +30,9 @@ func (s *scenario) older(who string) *appsv1.Deployment {
 	return get(s, &appsv1.Deployment{}, "d")
 }
 
-// What the earlier version wrote and we no longer want goes with the first apply; what others
+// What the earlier version wrote and is no longer desired is removed with the first apply; what others
 // wrote stays.
-func TestGivenAnObjectOfAnEarlierVersion_WhenItIsApplied_ThenWhatIsWantedNoMoreGoes(t *testing.T) {
+func TestMigrationRemovesWhatIsNoLongerDesired(t *testing.T) {
 	for name, who := range map[string]string{"under the same name": manager, "under a former name": formerManager} {
 		t.Run(name, func(t *testing.T) {
 			s := newScenario(t, nil)
@@ -63,7 +63,7 @@ func TestGivenAnObjectOfAnEarlierVersion_WhenItIsApplied_ThenWhatIsWantedNoMoreG
 	}
 }
 
-func TestGivenAnObjectOfAnEarlierVersion_WhenAllIsStillWanted_ThenNothingChangesButWhoHoldsIt(t *testing.T) {
+func TestMigrationChangesOnlyManagersOfDesiredFields(t *testing.T) {
 	s := newScenario(t, nil)
 	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", OwnerReferences: []metav1.OwnerReference{s.owner}}, Data: map[string]string{"a": "1", "b": "1"}}
 	s.create(manager, old)
@@ -76,7 +76,7 @@ func TestGivenAnObjectOfAnEarlierVersion_WhenAllIsStillWanted_ThenNothingChanges
 }
 
 // Of a struct, whoever creates an object holds the defaults too. They must not outlive it.
-func TestGivenAnAdoptedObjectOfACustomKind_WhenAStructIsDropped_ThenItGoesWithItsDefaults(t *testing.T) {
+func TestDroppedStructOfAnAdoptedCustomResourceIsRemovedWithItsDefaults(t *testing.T) {
 	s := newScenario(t, nil)
 	s.create("kubectl-create", &v1alpha1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Name: "a"},
@@ -101,7 +101,7 @@ func TestGivenAnAdoptedObjectOfACustomKind_WhenAStructIsDropped_ThenItGoesWithIt
 	s.Expect(left.Config).To(Equal(map[string]string{"THEIRS": "1"}))
 }
 
-func TestGivenAnEnvThatOthersAddedToOurContainer_WhenTheContainerIsDropped_ThenItGoes(t *testing.T) {
+func TestDroppedContainerIsRemovedWithFieldsOfOtherManagers(t *testing.T) {
 	s := newScenario(t, nil)
 	with := s.deployment("d")
 	with.Spec.Template.Spec.WithContainers(container("helper", "helper:1").WithEnv(corev1ac.EnvVar().WithName("OURS").WithValue("1")))

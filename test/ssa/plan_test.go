@@ -24,7 +24,7 @@ type step struct {
 
 // What plans and what acts is the same code: the plan says what then happens, and nothing has
 // happened by it.
-func TestGivenAStepToTake_WhenItIsPlanned_ThenThatIsWhatIsDoneLater(t *testing.T) {
+func TestDryRunPredictsTheApply(t *testing.T) {
 	ours := func(s *scenario) client.Object {
 		return s.done(s.configMap("c", map[string]string{"a": "1"}), nil, ssa.ActionCreate).Live
 	}
@@ -94,7 +94,7 @@ func TestGivenAStepToTake_WhenItIsPlanned_ThenThatIsWhatIsDoneLater(t *testing.T
 	}
 }
 
-func TestGivenAPlan_WhenTheAPIServerWouldRefuse_ThenThePlanSaysSo(t *testing.T) {
+func TestDryRunReportsRefusals(t *testing.T) {
 	s := newScenario(t, nil)
 
 	_, err := s.applier.DryRun().Apply(s, ssa.Request{Desired: s.scaled("d", -1), Owner: &s.owner})

@@ -24,7 +24,7 @@ func (s *scenario) delete(live client.Object) {
 	s.ExpectWithOffset(1, api.Delete(s, live, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
 }
 
-func TestGivenACacheThatLagsBehind_WhenOurObjectExists_ThenItIsNotCreatedAnew(t *testing.T) {
+func TestCreateLeavesExistingObjectUnchanged(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1"})
 	created := s.done(desired, nil, ssa.ActionCreate).Live
@@ -41,7 +41,7 @@ func TestGivenACacheThatLagsBehind_WhenOurObjectExists_ThenItIsNotCreatedAnew(t 
 	s.Expect(resourceVersion).To(Equal("1"), "no object has it, so the request creates or fails")
 }
 
-func TestGivenACacheThatLagsBehind_WhenAForeignObjectExists_ThenItIsNotTouched(t *testing.T) {
+func TestCreateNeverChangesAnUnmanagedObject(t *testing.T) {
 	s := newScenario(t, nil)
 	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs"}})
 	version := get(s, &corev1.ConfigMap{}, "c").ResourceVersion
@@ -52,7 +52,7 @@ func TestGivenACacheThatLagsBehind_WhenAForeignObjectExists_ThenItIsNotTouched(t
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").ResourceVersion).To(Equal(version))
 }
 
-func TestGivenACacheThatShowsAnObjectThatIsGone_WhenItIsChanged_ThenItIsCreatedKnowingly(t *testing.T) {
+func TestUpdateOfADeletedObjectCreatesIt(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live
 	s.delete(live)
@@ -71,7 +71,7 @@ func TestGivenACacheThatShowsAnObjectThatIsGone_WhenItIsChanged_ThenItIsCreatedK
 	s.Expect(resourceVersion).To(Equal("1"))
 }
 
-func TestGivenACacheThatShowsOurObject_WhenAnotherHasTakenItsName_ThenItIsNotTouched(t *testing.T) {
+func TestUpdateNeverChangesAnotherObjectOfTheName(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live
 	s.delete(live)
@@ -83,8 +83,8 @@ func TestGivenACacheThatShowsOurObject_WhenAnotherHasTakenItsName_ThenItIsNotTou
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").Data).To(Equal(map[string]string{"a": "theirs"}))
 }
 
-// Adopting changes managed fields, which is bound to the version that was judged.
-func TestGivenACacheThatLagsBehind_WhenAnObjectIsAdopted_ThenTheFreshOneIsJudged(t *testing.T) {
+// Adopting changes managed fields, which is bound to the version that was decided on.
+func TestAdoptionWithALaggingCacheDecidesOnTheLiveObject(t *testing.T) {
 	s := newScenario(t, nil)
 	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs"}})
 	cached := get(s, &corev1.ConfigMap{}, "c")

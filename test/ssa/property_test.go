@@ -21,10 +21,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// cases is how many objects the property test makes; each goes through several rounds of edits.
+// cases is how many objects the property test creates; each is edited in several rounds.
 const cases = 2000
 
-// TestQuietIfAndOnlyIf: an apply is held back if and only if sending it would have left the
+// TestQuietIfAndOnlyIf: an apply is suppressed if and only if sending it would have left the
 // object's resourceVersion as it was; and when it is sent because others changed fields of ours,
 // each of those changes is reported with who made it.
 //
@@ -76,7 +76,7 @@ func TestQuietIfAndOnlyIf(t *testing.T) {
 	for failure := range failures {
 		t.Error(failure)
 	}
-	t.Logf("%d cases: %d checks of applies held back, %d of applies sent, %d drifts attributed; %d of those held back would have re-sorted the managed fields, and nothing else", cases,
+	t.Logf("%d cases: %d suppressed applies verified, %d applies sent, %d drifts attributed; %d of the suppressed ones would have reordered the managed fields, and nothing else", cases,
 		environment.held.Load(), environment.sent.Load(), environment.attributed.Load(), environment.resorted.Load())
 }
 
@@ -124,14 +124,14 @@ func (p *property) run(ctx context.Context, seed uint64) error {
 	return client.IgnoreNotFound(api.Delete(ctx, s.live))
 }
 
-// round meddles once or more, at times changes our own mind too, and sees the applier answer.
+// round edits the object up to three times, at times changes the configuration too, and applies.
 func (p *property) round(ctx context.Context, s *subject) error {
 	touched := map[string]change{}
 	holders := map[string]string{}
 	wiped := false
 	for range s.IntN(4) {
 		who := pick(s.generator, "kubectl-edit", "robot", "argo")
-		changes, who, err := s.meddle(ctx, who)
+		changes, who, err := s.edit(ctx, who)
 		if err != nil {
 			return err
 		}
@@ -157,15 +157,15 @@ func (p *property) round(ctx context.Context, s *subject) error {
 		return err
 	}
 	if wiped || changed {
-		// After a wipe nobody can say who did what; and what of a drift counts when we want
+		// After a wipe it is unknown who changed what; and what of a drift counts when we want
 		// something else has tests of its own.
 		return nil
 	}
 	return p.attribution(s, drifts, touched, holders)
 }
 
-// meddle makes one edit that the object has room for.
-func (s *subject) meddle(ctx context.Context, who string) ([]change, string, error) {
+// edit does one random edit that the object has fields for.
+func (s *subject) edit(ctx context.Context, who string) ([]change, string, error) {
 	for {
 		e := pick(s.generator, edits...)
 		name := who
@@ -210,7 +210,7 @@ func (p *property) attribution(s *subject, drifts []ssa.Drift, touched map[strin
 	}
 	for _, drift := range drifts {
 		if _, ok := touched[drift.Path]; !ok && !isQuantityMetric(s.desired, drift.Path) {
-			return fmt.Errorf("nobody touched %s, and a drift says %+v (touched: %v)", drift.Path, drift, touched)
+			return fmt.Errorf("no edit changed %s, and a drift says %+v (touched: %v)", drift.Path, drift, touched)
 		}
 	}
 	return nil
@@ -226,7 +226,7 @@ func isBelowRemoved(touched map[string]change, path string) bool {
 	return false
 }
 
-// check runs the applier, and holds what it did against what the server makes of the same bytes.
+// check applies, and compares what that did with what the server does with the same bytes.
 func (p *property) check(ctx context.Context, s *subject) ([]ssa.Drift, error) {
 	before := s.live
 	already := len(s.log.bodies)
@@ -276,7 +276,7 @@ func (p *property) settle(ctx context.Context, s *subject) error {
 		// our entry a new time. Where another entry is younger, ours moves behind it in the list, and
 		// the server, which compares the list in order, does not see that nothing else has changed.
 		if what := difference(s.live, after); what != "" {
-			return fmt.Errorf("an apply was held back that would have changed the object:\n%s", what)
+			return fmt.Errorf("an apply was suppressed that would have changed the object:\n%s", what)
 		}
 		p.resorted.Add(1)
 		s.live = after

@@ -21,10 +21,10 @@ func (i indexed) List(ctx context.Context, list client.ObjectList, opts ...clien
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	uid, ok := options.FieldSelector.RequiresExactMatch(ssa.ControllerIndex)
 	if !ok {
-		panic("not looked up by controller: " + options.FieldSelector.String())
+		panic("not selected by controller: " + options.FieldSelector.String())
 	}
 	if options.LabelSelector != nil {
-		panic("looked up by label: " + options.LabelSelector.String())
+		panic("selected by label: " + options.LabelSelector.String())
 	}
 	if err := i.Reader.List(ctx, list, client.InNamespace(options.Namespace)); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (s *scenario) prune(keep ...string) []string {
 	return names
 }
 
-func TestGivenChildrenOfSeveralOwners_WhenPruned_ThenOnlyOursThatAreNotKeptGo(t *testing.T) {
+func TestPruneDeletesOnlyChildrenOfTheOwner(t *testing.T) {
 	s := newScenario(t, nil)
 	labels := map[string]string{"app": "shared-by-all"}
 	for _, name := range []string{"kept", "dropped"} {
@@ -67,18 +67,18 @@ func TestGivenChildrenOfSeveralOwners_WhenPruned_ThenOnlyOursThatAreNotKeptGo(t 
 
 	s.Expect(s.prune("kept")).To(ConsistOf("dropped"))
 
-	s.Expect(get(s, &corev1.ConfigMap{}, "dropped").DeletionTimestamp).NotTo(BeNil(), "it goes when what it owns has gone")
+	s.Expect(get(s, &corev1.ConfigMap{}, "dropped").DeletionTimestamp).NotTo(BeNil(), "it is removed when its dependents are")
 	for _, name := range []string{"kept", "others", "nobodys"} {
 		s.Expect(get(s, &corev1.ConfigMap{}, name).DeletionTimestamp).To(BeNil())
 	}
-	s.Expect(s.prune("kept")).To(ConsistOf("dropped"), "it is on its way out")
+	s.Expect(s.prune("kept")).To(ConsistOf("dropped"), "it is being deleted")
 }
 
 func (s *scenario) deleteChild(live client.Object) error {
 	return s.applier.Delete(s, live, s.owner, metav1.DeletePropagationBackground)
 }
 
-func TestGivenOurChild_WhenItIsDeleted_ThenItIsGoneAndThatIsNoErrorTheSecondTime(t *testing.T) {
+func TestDeleteOfADeletedChildIsNoError(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live
 
@@ -89,7 +89,7 @@ func TestGivenOurChild_WhenItIsDeleted_ThenItIsGoneAndThatIsNoErrorTheSecondTime
 	s.Expect(api.Get(s, client.ObjectKeyFromObject(live), s.blankConfigMap("c"))).NotTo(Succeed())
 }
 
-func TestGivenAnotherObjectUnderTheName_WhenOursIsDeleted_ThenTheOtherStays(t *testing.T) {
+func TestDeleteLeavesAnotherObjectOfTheName(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live
 	s.delete(live)
@@ -100,7 +100,7 @@ func TestGivenAnotherObjectUnderTheName_WhenOursIsDeleted_ThenTheOtherStays(t *t
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").UID).NotTo(Equal(live.GetUID()))
 }
 
-func TestGivenAChildThatWasReleased_WhenTheCacheStillShowsItOurs_ThenItStays(t *testing.T) {
+func TestDeleteLeavesAChildThatWasReleased(t *testing.T) {
 	s := newScenario(t, nil)
 	live := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live)
 	editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { c.OwnerReferences = nil })
@@ -110,7 +110,7 @@ func TestGivenAChildThatWasReleased_WhenTheCacheStillShowsItOurs_ThenItStays(t *
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").DeletionTimestamp).To(BeNil())
 }
 
-func TestGivenAChildThatHasChangedSinceItWasRead_WhenItIsDeleted_ThenItGoes(t *testing.T) {
+func TestDeleteOfAChangedChild(t *testing.T) {
 	s := newScenario(t, nil)
 	live := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live)
 	editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { c.Data = map[string]string{"a": "1"} })

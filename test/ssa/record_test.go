@@ -11,7 +11,7 @@ import (
 
 const recordAnnotation = ssa.RecordAnnotationPrefix + manager
 
-func TestGivenTheRecordIsTamperedWith_WhenItIsApplied_ThenItIsRestored(t *testing.T) {
+func TestRestoresEditedRecord(t *testing.T) {
 	tamper := map[string]func(c *corev1.ConfigMap){
 		"removed": func(c *corev1.ConfigMap) { delete(c.Annotations, recordAnnotation) },
 		"emptied": func(c *corev1.ConfigMap) { c.Annotations[recordAnnotation] = "" },
@@ -38,7 +38,7 @@ func TestGivenTheRecordIsTamperedWith_WhenItIsApplied_ThenItIsRestored(t *testin
 }
 
 // kubectl replace with an old manifest takes the annotation away with everything else.
-func TestGivenAReplacedObject_WhenItIsApplied_ThenWhoReplacedItIsTold(t *testing.T) {
+func TestDriftOfAReplacedObjectNamesTheManager(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1", "b": "1"})
 	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate).Live)
@@ -59,7 +59,7 @@ func TestGivenAReplacedObject_WhenItIsApplied_ThenWhoReplacedItIsTold(t *testing
 }
 
 // A record of another object says that we applied fields here which we never did.
-func TestGivenTheRecordOfAnotherObject_WhenItIsApplied_ThenOthersLoseNothing(t *testing.T) {
+func TestRecordOfAnotherObjectRemovesNothing(t *testing.T) {
 	s := newScenario(t, nil)
 	other := s.done(s.configMap("other", map[string]string{"theirs": "1"}), nil, ssa.ActionCreate).Live
 	desired := s.configMap("c", map[string]string{"a": "1"})

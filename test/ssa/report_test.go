@@ -9,7 +9,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-func TestGivenADrift_WhenItIsOnlyReported_ThenItStandsAndNothingIsSent(t *testing.T) {
+func TestReportSendsNothing(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1", "b": "1"})
 	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate, report).Live)
@@ -29,7 +29,7 @@ func TestGivenADrift_WhenItIsOnlyReported_ThenItStandsAndNothingIsSent(t *testin
 	}
 }
 
-func TestGivenAReportedDrift_WhenOurConfigurationChanges_ThenTheChangeGoesAroundIt(t *testing.T) {
+func TestReportAppliesChangesWithoutDriftedFields(t *testing.T) {
 	s := newScenario(t, nil)
 	live := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate, report).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
@@ -51,7 +51,7 @@ func TestGivenAReportedDrift_WhenOurConfigurationChanges_ThenTheChangeGoesAround
 	s.Expect(s.requests()).To(BeZero())
 }
 
-func TestGivenAReportedDrift_WhenItIsReverted_ThenItEnds(t *testing.T) {
+func TestReportEndsWhenTheValueIsRestored(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1"})
 	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate, report).Live)
@@ -65,7 +65,7 @@ func TestGivenAReportedDrift_WhenItIsReverted_ThenItEnds(t *testing.T) {
 	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "1"}))
 }
 
-func TestGivenAReportedDrift_WhenThePolicyBecomesCorrect_ThenItIsPutRight(t *testing.T) {
+func TestReportedDriftIsRevertedUnderCorrect(t *testing.T) {
 	s := newScenario(t, nil)
 	desired := s.configMap("c", map[string]string{"a": "1"})
 	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate, report).Live)
@@ -76,7 +76,7 @@ func TestGivenAReportedDrift_WhenThePolicyBecomesCorrect_ThenItIsPutRight(t *tes
 	s.Expect(descriptions(result.Drifts)).To(ConsistOf(`robot changed .data.a from "1" to "9"`))
 }
 
-func TestGivenAReportedDrift_WhenWeDropTheField_ThenItStaysWithWhoTookIt(t *testing.T) {
+func TestReportLeavesADroppedFieldToItsManager(t *testing.T) {
 	s := newScenario(t, nil)
 	live := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1", "b": "1"}), nil, ssa.ActionCreate, report).Live)
 	live = editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })

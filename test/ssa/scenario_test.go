@@ -64,7 +64,7 @@ func (s *scenario) print(t *testing.T) {
 // restart forgets all that the applier remembers, as a restart of the manager does.
 func (s *scenario) restart() { s.applier, s.log = newApplier(api) }
 
-// requests is how many writes the applier has sent since the last look.
+// requests is how many writes the applier has sent since the last call.
 func (s *scenario) requests() int {
 	n := len(s.log.bodies)
 	s.log.bodies = nil
@@ -124,7 +124,7 @@ func (s *scenario) create(who string, object client.Object) {
 	s.watched = append(s.watched, as[client.Object](object.DeepCopyObject()))
 }
 
-// get reads an object anew.
+// get reads an object again.
 func get[T client.Object](s *scenario, into T, name string) T {
 	into.SetName(name)
 	s.ExpectWithOffset(1, api.Get(s, types.NamespacedName{Namespace: s.namespace, Name: name}, into)).To(Succeed())

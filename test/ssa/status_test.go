@@ -38,7 +38,7 @@ func (s *scenario) report(desired ssa.Configuration, live client.Object, action 
 	return as[*v1alpha1.AppService](result.Live)
 }
 
-func TestGivenAStatusThatIsAsItShouldBe_WhenItIsAppliedAgain_ThenNothingIsSent(t *testing.T) {
+func TestQuietStatusSendsNothing(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.appService("kubectl-create")
 	live = s.report(s.status(2, "Ready", "ConfigReady"), live, ssa.ActionUpdate)
@@ -52,7 +52,7 @@ func TestGivenAStatusThatIsAsItShouldBe_WhenItIsAppliedAgain_ThenNothingIsSent(t
 	s.report(s.status(3, "Ready", "ConfigReady"), moved, ssa.ActionUpdate)
 }
 
-func TestGivenConditionsOfOthers_WhenOursComeAndGo_ThenTheirsStay(t *testing.T) {
+func TestConditionsOfOtherManagersStay(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.appService("kubectl-create")
 	meta.SetStatusCondition(&live.Status.Conditions, metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X"})
@@ -68,7 +68,7 @@ func TestGivenConditionsOfOthers_WhenOursComeAndGo_ThenTheirsStay(t *testing.T) 
 	s.report(s.status(2, "Ready"), live, ssa.ActionNone)
 }
 
-func TestGivenAStatusThatOthersChanged_WhenItIsApplied_ThenItIsTrueAgain(t *testing.T) {
+func TestRevertsStatusChangedByAnotherManager(t *testing.T) {
 	for name, mutate := range map[string]func(*v1alpha1.AppService){
 		"a value":     func(a *v1alpha1.AppService) { a.Status.Replicas = 9 },
 		"a condition": func(a *v1alpha1.AppService) { a.Status.Conditions[0].Status = metav1.ConditionFalse },
@@ -89,7 +89,7 @@ func TestGivenAStatusThatOthersChanged_WhenItIsApplied_ThenItIsTrueAgain(t *test
 	}
 }
 
-func TestGivenAStatusComputedFromAnOldVersion_WhenItIsApplied_ThenItIsRefused(t *testing.T) {
+func TestStatusOfAnOldVersionIsStale(t *testing.T) {
 	s := newScenario(t, nil)
 	old := s.appService("kubectl-create")
 	editAs(s, "kubectl-edit", old, func(a *v1alpha1.AppService) { a.Spec.Image = "registry.example/a:2" })
@@ -100,7 +100,7 @@ func TestGivenAStatusComputedFromAnOldVersion_WhenItIsApplied_ThenItIsRefused(t 
 	s.Expect(get(s, &v1alpha1.AppService{}, "a").Status.Replicas).To(BeZero())
 }
 
-func TestGivenAnObjectThatIsGone_WhenItsStatusIsApplied_ThenThatIsStale(t *testing.T) {
+func TestStatusOfADeletedObjectIsStale(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.appService("kubectl-create")
 	s.delete(live)
@@ -111,7 +111,7 @@ func TestGivenAnObjectThatIsGone_WhenItsStatusIsApplied_ThenThatIsStale(t *testi
 }
 
 // An earlier version of the operator wrote the status by Update.
-func TestGivenAStatusOfAnEarlierVersion_WhenItIsApplied_ThenWhatIsNotTrueAnyMoreGoes(t *testing.T) {
+func TestStatusMigrationRemovesFormerFields(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.appService("kubectl-create")
 	live.Status.URL = "http://old.example"
@@ -128,7 +128,7 @@ func TestGivenAStatusOfAnEarlierVersion_WhenItIsApplied_ThenWhatIsNotTrueAnyMore
 	s.report(s.status(2, "Ready"), applied, ssa.ActionNone)
 }
 
-func TestGivenAStatusInAnObjectsConfiguration_WhenItIsApplied_ThenTheMistakeIsNamed(t *testing.T) {
+func TestRefusesStatusInAnApply(t *testing.T) {
 	s := newScenario(t, nil)
 
 	_, err := s.apply(s.status(2), nil)

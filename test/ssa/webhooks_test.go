@@ -27,7 +27,7 @@ import (
 	"crypto/tls"
 )
 
-// Labels of a namespace that choose which webhooks meddle with its Deployments.
+// Labels of a namespace that select the webhooks for its Deployments.
 const (
 	rewriteImages = "test.fixpoint.dev/rewrite-images"
 	injectSidecar = "test.fixpoint.dev/inject-sidecar"
@@ -74,7 +74,7 @@ func startWebhooks(ctx context.Context, c client.Client) error {
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 
-	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "meddlers"}}
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "mutating"}}
 	for path, label := range map[string]string{"/images": rewriteImages, "/sidecar": injectSidecar, "/deny": denyAll} {
 		configuration.Webhooks = append(configuration.Webhooks, admissionregistrationv1.MutatingWebhook{
 			Name:                    strings.TrimPrefix(path, "/") + ".test.fixpoint.dev",

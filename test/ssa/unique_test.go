@@ -19,7 +19,7 @@ func (s *scenario) service(name string) *corev1ac.ServiceApplyConfiguration {
 
 // The number of a port is its key: who changes it has taken our port away and made another one, whose
 // name ours needs. The API server refuses both together.
-func TestGivenAPortWithAnotherNumber_WhenItIsCorrected_ThenTheOtherOneGoes(t *testing.T) {
+func TestUniqueFieldsRemovesPortWithEditedNumber(t *testing.T) {
 	s := newScenario(t, nil)
 	live := as[*corev1.Service](s.done(s.service("web"), nil, ssa.ActionCreate).Live)
 	live = editAs(s, "kubectl-edit", live, func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
@@ -32,8 +32,8 @@ func TestGivenAPortWithAnotherNumber_WhenItIsCorrected_ThenTheOtherOneGoes(t *te
 	s.done(s.service("web"), result.Live, ssa.ActionNone, unique("spec.ports.name"))
 }
 
-// A port that somebody has added is in nobody's way.
-func TestGivenAPortOfSomebodyElse_WhenOursIsCorrected_ThenItStays(t *testing.T) {
+// A port that another manager has added shares no name.
+func TestUniqueFieldsLeavesOtherPorts(t *testing.T) {
 	s := newScenario(t, nil)
 	live := as[*corev1.Service](s.done(s.service("web"), nil, ssa.ActionCreate).Live)
 	live = editAs(s, "kubectl-edit", live, func(s *corev1.Service) {
