@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -41,7 +42,7 @@ import (
 // Options configure a [Server]. The zero value is valid.
 type Options struct {
 	// TypeConverters know the schemas of kinds outside k8s.io/api. The schema of a kind without one
-	// is deduced: all of its lists are atomic.
+	// is deduced: all of its lists are atomic, but for those in metadata and status.conditions.
 	TypeConverters []managedfields.TypeConverter
 	// Clock gives the times in metadata. The default is the system's.
 	Clock clock.PassiveClock
@@ -75,7 +76,7 @@ type Call struct {
 func (c Call) String() string { return c.Verb + " " + c.what() }
 
 func (c Call) what() string {
-	what := c.Kind.Kind + " " + c.Key.Name
+	what := strings.TrimSpace(c.Kind.Kind + " " + c.Key.Name)
 	if c.Subresource != "" {
 		what += "/" + c.Subresource
 	}

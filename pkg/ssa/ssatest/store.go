@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,8 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/applyconfigurations"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -282,20 +279,6 @@ func (s *Server) fieldManager(call Call) *managedfields.FieldManager {
 	}
 	s.managers[key] = m
 	return m
-}
-
-var builtIn = sync.OnceValue(func() managedfields.TypeConverter {
-	return applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
-})
-
-// converter knows the schema of the kind.
-func (s *Server) converter(kind schema.GroupVersionKind) managedfields.TypeConverter {
-	for _, converter := range append(slices.Clone(s.options.TypeConverters), builtIn()) {
-		if _, err := converter.ObjectToTyped(blank(Call{Kind: kind})); err == nil {
-			return converter
-		}
-	}
-	return managedfields.NewDeducedTypeConverter()
 }
 
 // identical converts and defaults by leaving everything as it is.
