@@ -242,7 +242,7 @@ func (r release) list(stdout io.Writer, folder string) error {
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", folder, err)
 		}
-		fmt.Fprintf(stdout, "  %8.1f MB  %s\n", float64(info.Size())/1e6, entry.Name())
+		fmt.Fprintf(stdout, "  %9.1f kB  %s\n", float64(info.Size())/1e3, entry.Name())
 	}
 	return nil
 }
