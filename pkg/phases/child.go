@@ -81,7 +81,7 @@ func (c Child[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], error) 
 			}
 			return []C{desired}, nil
 		},
-		names: func(p Pass[S]) ([]string, error) {
+		names: func(p Reconcile[S]) ([]string, error) {
 			if c.ChildName == nil {
 				return []string{p.Owner.GetName()}, nil
 			}
@@ -130,7 +130,7 @@ func (c Children[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], erro
 	m := &members[S, C, L]{
 		phase: c.Name, desired: c.Desired, health: c.Health, ready: c.Ready, observed: c.Observed,
 		propagation: c.Propagation, handOver: c.HandOver, remove: c.RemoveFields, unique: c.UniqueFields,
-		names: func(p Pass[S]) ([]string, error) {
+		names: func(p Reconcile[S]) ([]string, error) {
 			desired, err := c.Desired(p.Scope)
 			return namesOf(desired), err
 		},
@@ -145,7 +145,7 @@ type members[S any, C ssa.Configuration, L client.Object] struct {
 	single      bool
 	kind, list  schema.GroupVersionKind
 	desired     func(scope S) ([]C, error)
-	names       func(p Pass[S]) ([]string, error)
+	names       func(p Reconcile[S]) ([]string, error)
 	requires    func(ctx context.Context, scope S) (Verdict, error)
 	ready       func(ctx context.Context, scope S, live L) Verdict
 	health      func(live L) Verdict
@@ -195,7 +195,7 @@ func (m *members[S, C, L]) declare(scheme *runtime.Scheme) (Declaration[S], erro
 
 // next applies all members before one that is not ready gates, and deletes what is no longer desired.
 // With a verdict or an error, the phase hands what exists to the scope.
-func (m *members[S, C, L]) next(ctx context.Context, p Pass[S]) (Next, error) {
+func (m *members[S, C, L]) next(ctx context.Context, p Reconcile[S]) (Next, error) {
 	lives, next, err := m.propose(ctx, p)
 	if _, isVerdict := next.(Verdict); m.observed == nil || err == nil && !isVerdict {
 		return next, err
@@ -208,7 +208,7 @@ func (m *members[S, C, L]) next(ctx context.Context, p Pass[S]) (Next, error) {
 }
 
 // propose also returns the members, if it got as far as to know them all.
-func (m *members[S, C, L]) propose(ctx context.Context, p Pass[S]) ([]L, Next, error) {
+func (m *members[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, Next, error) {
 	desired, err := m.desired(p.Scope)
 	if err != nil {
 		return nil, nil, err
@@ -243,7 +243,7 @@ func (m *members[S, C, L]) propose(ctx context.Context, p Pass[S]) ([]L, Next, e
 
 // bring answers with the apply that brings a member to what is desired, or with nil and the member if
 // it needs none.
-func (m *members[S, C, L]) bring(ctx context.Context, p Pass[S], desired C) (Next, L, error) {
+func (m *members[S, C, L]) bring(ctx context.Context, p Reconcile[S], desired C) (Next, L, error) {
 	live, err := m.find(ctx, p, valueOf(desired.GetName()))
 	if err != nil || p.Cluster.IsApplied(live) {
 		return nil, live, err
@@ -260,7 +260,7 @@ func (m *members[S, C, L]) bring(ctx context.Context, p Pass[S], desired C) (Nex
 
 // find reads a member from the cache. One that the owner does not control is read past it: what a cache
 // shows of unmanaged objects may be old, and to touch them needs certainty.
-func (m *members[S, C, L]) find(ctx context.Context, p Pass[S], name string) (L, error) {
+func (m *members[S, C, L]) find(ctx context.Context, p Reconcile[S], name string) (L, error) {
 	live, err := read[L](ctx, p.Cluster, p.Cluster.Cached, p.keyOf(name))
 	if err != nil || isNil(live) || p.owns(live) {
 		return live, err
@@ -268,7 +268,7 @@ func (m *members[S, C, L]) find(ctx context.Context, p Pass[S], name string) (L,
 	return read[L](ctx, p.Cluster, p.Cluster.Uncached, p.keyOf(name))
 }
 
-func (m *members[S, C, L]) request(p Pass[S], desired C, live L) ssa.Request {
+func (m *members[S, C, L]) request(p Reconcile[S], desired C, live L) ssa.Request {
 	request := ssa.Request{
 		Desired: desired, Owner: &p.Reference, Adoption: p.Policies.Adoption, Drift: p.Policies.Drift,
 		HandOver: m.handOver, RemoveFields: m.remove, UniqueFields: m.unique,
@@ -281,7 +281,7 @@ func (m *members[S, C, L]) request(p Pass[S], desired C, live L) ssa.Request {
 
 // existed says whether the status knows the member: if it is missing, it was deleted. A set may have
 // gained a member with this generation.
-func (m *members[S, C, L]) existed(p Pass[S]) bool {
+func (m *members[S, C, L]) existed(p Reconcile[S]) bool {
 	before := meta.FindStatusCondition(p.Before, ConditionOf(m.phase))
 	const formerlyOff = "NotConfigured" // the reason that an option which is off had in earlier versions
 	if before == nil || before.Reason == formerlyOff {
@@ -291,7 +291,7 @@ func (m *members[S, C, L]) existed(p Pass[S]) bool {
 	return isSame && (before.Reason == ReasonRecreating || before.Status == metav1.ConditionTrue)
 }
 
-func (m *members[S, C, L]) readiness(ctx context.Context, p Pass[S], live L) Verdict {
+func (m *members[S, C, L]) readiness(ctx context.Context, p Reconcile[S], live L) Verdict {
 	switch {
 	case m.ready != nil:
 		return m.ready(ctx, p.Scope, live)
@@ -302,7 +302,7 @@ func (m *members[S, C, L]) readiness(ctx context.Context, p Pass[S], live L) Ver
 	}
 }
 
-func (m *members[S, C, L]) pruneInOrder(ctx context.Context, p Pass[S], desired []C, verdict Verdict) (Next, error) {
+func (m *members[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], desired []C, verdict Verdict) (Next, error) {
 	extra, err := m.unwanted(ctx, p, desired)
 	switch {
 	case err != nil:
@@ -322,7 +322,7 @@ func (m *members[S, C, L]) pruneInOrder(ctx context.Context, p Pass[S], desired 
 }
 
 // retire deletes what is no longer desired before or after all phases.
-func (m *members[S, C, L]) retire(ctx context.Context, p Pass[S]) (Next, error) {
+func (m *members[S, C, L]) retire(ctx context.Context, p Reconcile[S]) (Next, error) {
 	desired, err := m.desired(p.Scope)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the phase says so itself when it runs
@@ -337,7 +337,7 @@ func (m *members[S, C, L]) retire(ctx context.Context, p Pass[S]) (Next, error) 
 // unwanted finds an object of the kind that the owner controls and that neither this phase desires nor
 // another one names: an earlier spec, or an earlier version of the operator, created it. One that is
 // not being deleted comes first.
-func (m *members[S, C, L]) unwanted(ctx context.Context, p Pass[S], desired []C) (client.Object, error) {
+func (m *members[S, C, L]) unwanted(ctx context.Context, p Reconcile[S], desired []C) (client.Object, error) {
 	owned, err := m.owned(ctx, p)
 	if err != nil || len(owned) == 0 {
 		return nil, err
@@ -364,7 +364,7 @@ func (m *members[S, C, L]) unwanted(ctx context.Context, p Pass[S], desired []C)
 
 // owned lists what the owner controls of the kind, from the cache: nothing of a kind that the cluster does
 // not serve.
-func (m *members[S, C, L]) owned(ctx context.Context, p Pass[S]) ([]client.Object, error) {
+func (m *members[S, C, L]) owned(ctx context.Context, p Reconcile[S]) ([]client.Object, error) {
 	list, err := m.newList(p)
 	if err != nil {
 		return nil, err
@@ -379,7 +379,7 @@ func (m *members[S, C, L]) owned(ctx context.Context, p Pass[S]) ([]client.Objec
 	return objects, err
 }
 
-func (m *members[S, C, L]) newList(p Pass[S]) (client.ObjectList, error) {
+func (m *members[S, C, L]) newList(p Reconcile[S]) (client.ObjectList, error) {
 	object, err := p.Cluster.scheme.New(m.list)
 	if err != nil {
 		return nil, fmt.Errorf("creating a %s: %w", m.list.Kind, err)
@@ -392,7 +392,7 @@ func (m *members[S, C, L]) newList(p Pass[S]) (client.ObjectList, error) {
 }
 
 // observe hands what exists to the scope, after the drift that is to be reported.
-func (m *members[S, C, L]) observe(ctx context.Context, p Pass[S]) (Next, error) {
+func (m *members[S, C, L]) observe(ctx context.Context, p Reconcile[S]) (Next, error) {
 	existing, err := m.existing(ctx, p)
 	if err != nil {
 		return nil, err
@@ -405,7 +405,7 @@ func (m *members[S, C, L]) observe(ctx context.Context, p Pass[S]) (Next, error)
 }
 
 // existing lists the members that exist, desired or not.
-func (m *members[S, C, L]) existing(ctx context.Context, p Pass[S]) ([]L, error) {
+func (m *members[S, C, L]) existing(ctx context.Context, p Reconcile[S]) ([]L, error) {
 	owned, err := m.owned(ctx, p)
 	if err != nil || len(owned) == 0 {
 		return nil, err
@@ -423,7 +423,7 @@ func (m *members[S, C, L]) existing(ctx context.Context, p Pass[S]) ([]L, error)
 }
 
 // report proposes the report of the next drift that is not to be reverted.
-func (m *members[S, C, L]) report(p Pass[S], existing []L) (Next, error) {
+func (m *members[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
 	desired, err := m.desired(p.Scope)
 	if err != nil || m.wrong(p, desired) != nil {
 		return nil, err
@@ -453,8 +453,8 @@ func (m *members[S, C, L]) report(p Pass[S], existing []L) (Next, error) {
 
 // undo deletes one object after the other, first what the cache shows. The finalizer is removed by what
 // is observed here, so a cache that lags does not decide that nothing is left.
-func (m *members[S, C, L]) undo(ctx context.Context, p Pass[S]) (Next, error) {
-	for _, list := range []func(context.Context, Pass[S]) ([]client.Object, error){m.owned, m.ownedPastCache} {
+func (m *members[S, C, L]) undo(ctx context.Context, p Reconcile[S]) (Next, error) {
+	for _, list := range []func(context.Context, Reconcile[S]) ([]client.Object, error){m.owned, m.ownedPastCache} {
 		left, err := list(ctx, p)
 		if err != nil {
 			return nil, err
@@ -475,7 +475,7 @@ func (m *members[S, C, L]) undo(ctx context.Context, p Pass[S]) (Next, error) {
 }
 
 // ownedPastCache lists what is left: a single child by its name, and a set by its kind.
-func (m *members[S, C, L]) ownedPastCache(ctx context.Context, p Pass[S]) ([]client.Object, error) {
+func (m *members[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) ([]client.Object, error) {
 	if m.single {
 		names, err := m.names(p)
 		if err != nil {
@@ -533,7 +533,7 @@ func (m *members[S, C, L]) describe(live client.Object) string {
 
 // wrong says what is wrong with the configurations, or nil. What one of another kind, name or namespace
 // would create, nothing would find again: it would be pruned and recreated forever.
-func (m *members[S, C, L]) wrong(p Pass[S], desired []C) Verdict {
+func (m *members[S, C, L]) wrong(p Reconcile[S], desired []C) Verdict {
 	names, _ := m.names(p)
 	owners := p.Owner.GetNamespace()
 	for i, member := range desired {
@@ -592,7 +592,7 @@ func defaultPropagation(kind schema.GroupVersionKind) metav1.DeletionPropagation
 
 // wasDone says whether the status says that the phase was done for the object as it is: what is missing
 // now was taken away.
-func wasDone[S any](p Pass[S], phase string) bool {
+func wasDone[S any](p Reconcile[S], phase string) bool {
 	before := meta.FindStatusCondition(p.Before, ConditionOf(phase))
 	return before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == p.Owner.GetGeneration()
 }

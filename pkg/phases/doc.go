@@ -43,14 +43,14 @@
 // executor makes sure that the owner is still the version that was read, performs the action, logs and
 // records it, and asks again. [Engine.Plan] is the same walk with an executor that sends dry runs; it
 // names what it would do, also in a cloud, and goes as far as one reconcile would: what follows a step
-// depends on what the world answers.
+// depends on how it ends.
 //
 // # Verdicts
 //
 //   - [Done]: the next phase begins. [NotConfigured]: so it does, and the phase has no condition.
-//   - [Wait]: something in the world has to happen first. The object is reconciled again when something
+//   - [Wait]: something outside has to happen first. The object is reconciled again when something
 //     watched changes, or after the time given, or after [SafetyNet]. The smallest wait wins.
-//   - [Stalled]: only a change of the spec or of the world helps. The object is not reconciled again
+//   - [Stalled]: only a change of the spec or of the environment helps. The object is not reconciled again
 //     until something watched changes.
 //   - An error is retried with backoff. One with a ConditionReason and a Permanent method, as [ssa.Error]
 //     is, gives the condition its reason, and stalls if it is permanent.

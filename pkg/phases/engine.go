@@ -115,7 +115,7 @@ func (e *Engine[O, S]) newActor(object O) *actor {
 // walk is one walk over the phases, and what it came to.
 type walk[S any] struct {
 	outcome
-	pass     Pass[S]
+	pass     Reconcile[S]
 	cluster  Cluster
 	slots    []slot[S]
 	executor executor[S]
@@ -179,7 +179,7 @@ func (e *Engine[O, S]) newWalk(object O, performer performer) *walk[S] {
 	w := &walk[S]{
 		slots: e.slots, executor: executor[S]{performer: performer},
 		cluster: Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, scheme: e.deps.Scheme, decider: e.deps.Applier},
-		pass: Pass[S]{
+		pass: Reconcile[S]{
 			Scope: e.def.Scope(object), Owner: object, Reference: ssa.ControllerReference(object, e.kind),
 			Before:   e.def.Conditions(object),
 			Policies: Policies{Adoption: ssa.AdoptNever, Drift: ssa.CorrectDrift},

@@ -30,8 +30,8 @@ const (
 // Apply is the action that brings an object to what is desired, or only reports its drift.
 type Apply struct {
 	Decision ssa.Decision
-	// Existed is true if the object is known to have existed: if it is created, it was deleted by
-	// somebody else.
+	// Existed is true if the object is known to have existed: if it is created, it was deleted
+	// outside of the controller.
 	Existed bool
 }
 
@@ -47,7 +47,7 @@ type Do struct {
 	Action ssa.Action
 	// What Func does, in the words of a plan, and the Reason for a condition until it is done.
 	What, Reason string
-	// Drifts are what was changed by somebody else, if that is why.
+	// Drifts are what was changed outside of the controller, if that is why.
 	Drifts []ssa.Drift
 	Func   func(ctx context.Context) (Verdict, error)
 }
@@ -104,7 +104,7 @@ type executor[S any] struct {
 }
 
 // perform performs one action. Its verdict is nil if the phase has to be asked again.
-func (x *executor[S]) perform(ctx context.Context, phase string, p Pass[S], next Next) (Verdict, error) {
+func (x *executor[S]) perform(ctx context.Context, phase string, p Reconcile[S], next Next) (Verdict, error) {
 	switch action := next.(type) {
 	case Apply:
 		return nil, x.performApply(ctx, phase, p, action)
@@ -117,7 +117,7 @@ func (x *executor[S]) perform(ctx context.Context, phase string, p Pass[S], next
 	}
 }
 
-func (x *executor[S]) performApply(ctx context.Context, phase string, p Pass[S], action Apply) error {
+func (x *executor[S]) performApply(ctx context.Context, phase string, p Reconcile[S], action Apply) error {
 	result, err := x.apply(ctx, action.Decision)
 	if ssa.IsStale(err) {
 		if readErr := relearn(ctx, p.Cluster, action.Decision.Request.Desired); readErr != nil {
@@ -163,7 +163,7 @@ func relearn(ctx context.Context, c *Cluster, desired ssa.Configuration) error {
 	return nil
 }
 
-func (x *executor[S]) performDelete(ctx context.Context, phase string, p Pass[S], action Delete) error {
+func (x *executor[S]) performDelete(ctx context.Context, phase string, p Reconcile[S], action Delete) error {
 	if err := x.delete(ctx, action, p.Reference); err != nil {
 		return err
 	}

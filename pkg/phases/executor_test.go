@@ -256,7 +256,7 @@ func (p *thirdParty) Declare(*runtime.Scheme) (phases.Declaration[*scope], error
 	d := phases.Declaration[*scope]{
 		Next: p.propose, Undo: p.undo, Observe: p.observe,
 		Child:         &Nic{},
-		Names:         func(pass phases.Pass[*scope]) ([]string, error) { return []string{pass.Owner.GetName()}, nil },
+		Names:         func(pass phases.Reconcile[*scope]) ([]string, error) { return []string{pass.Owner.GetName()}, nil },
 		HasOwnersName: true,
 	}
 	if p.next != nil {
@@ -265,7 +265,7 @@ func (p *thirdParty) Declare(*runtime.Scheme) (phases.Declaration[*scope], error
 	return d, nil
 }
 
-func (p *thirdParty) live(ctx context.Context, pass phases.Pass[*scope]) (*Nic, error) {
+func (p *thirdParty) live(ctx context.Context, pass phases.Reconcile[*scope]) (*Nic, error) {
 	live := &Nic{}
 	exists, err := pass.Cluster.Get(ctx, client.ObjectKeyFromObject(pass.Owner), live)
 	if !exists {
@@ -274,7 +274,7 @@ func (p *thirdParty) live(ctx context.Context, pass phases.Pass[*scope]) (*Nic, 
 	return live, err
 }
 
-func (p *thirdParty) propose(ctx context.Context, pass phases.Pass[*scope]) (phases.Next, error) {
+func (p *thirdParty) propose(ctx context.Context, pass phases.Reconcile[*scope]) (phases.Next, error) {
 	live, err := p.live(ctx, pass)
 	if err != nil {
 		return nil, err
@@ -306,7 +306,7 @@ func (p *thirdParty) propose(ctx context.Context, pass phases.Pass[*scope]) (pha
 	}
 }
 
-func (p *thirdParty) observe(ctx context.Context, pass phases.Pass[*scope]) (phases.Next, error) {
+func (p *thirdParty) observe(ctx context.Context, pass phases.Reconcile[*scope]) (phases.Next, error) {
 	live, err := p.live(ctx, pass)
 	if err == nil && live != nil {
 		pass.Scope.seen = append(pass.Scope.seen, live.Name)
@@ -314,7 +314,7 @@ func (p *thirdParty) observe(ctx context.Context, pass phases.Pass[*scope]) (pha
 	return nil, err
 }
 
-func (p *thirdParty) undo(ctx context.Context, pass phases.Pass[*scope]) (phases.Next, error) {
+func (p *thirdParty) undo(ctx context.Context, pass phases.Reconcile[*scope]) (phases.Next, error) {
 	live := &Nic{}
 	switch err := pass.Cluster.Uncached.Get(ctx, client.ObjectKeyFromObject(pass.Owner), live); {
 	case client.IgnoreNotFound(err) != nil:
@@ -405,7 +405,7 @@ func TestPhaseOfAnotherTypeIsWatchedAndObserved(t *testing.T) {
 }
 
 func TestPhaseWhoseProposalsLeadNowhereIsABug(t *testing.T) {
-	unchanging := func(context.Context, phases.Pass[*scope]) (phases.Next, error) {
+	unchanging := func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
 		return phases.Delete{Object: &Nic{ObjectMeta: metav1.ObjectMeta{Name: "gone", Namespace: machineNamespace}}, Propagation: metav1.DeletePropagationForeground}, nil
 	}
 	cases := map[string]struct {
@@ -417,11 +417,11 @@ func TestPhaseWhoseProposalsLeadNowhereIsABug(t *testing.T) {
 			message: "phase Registration has done 1000 things and is not done: this is a bug in the operator",
 		},
 		"it answers nothing": {
-			next:    func(context.Context, phases.Pass[*scope]) (phases.Next, error) { return nil, nil },
+			next:    func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) { return nil, nil },
 			message: "phase Registration gave no verdict: this is a bug in the operator",
 		},
 		"its action has no verdict": {
-			next: func(context.Context, phases.Pass[*scope]) (phases.Next, error) {
+			next: func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
 				return phases.Do{Action: phases.ActionEnsure, What: "x", Reason: "X", Func: func(context.Context) (phases.Verdict, error) { return nil, nil }}, nil
 			},
 			message: "phase Registration gave no verdict: this is a bug in the operator",
@@ -446,7 +446,7 @@ func TestPhaseWhoseProposalsLeadNowhereIsABug(t *testing.T) {
 func TestApplyWithoutADecisionIsAnError(t *testing.T) {
 	g := NewWithT(t)
 	cluster := newFakeCluster()
-	h := newHarness(cluster, &thirdParty{name: "Registration", next: func(context.Context, phases.Pass[*scope]) (phases.Next, error) {
+	h := newHarness(cluster, &thirdParty{name: "Registration", next: func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
 		return phases.Apply{}, nil
 	}})
 	cluster.createMachine(&Machine{})

@@ -72,7 +72,7 @@ func register[C prometheus.Collector](registerer prometheus.Registerer, collecto
 	return collector, fmt.Errorf("registering the engine's metrics: %w", err)
 }
 
-// phaseMetrics are the metrics of one phase, looked up once and not in every pass. All outcomes
+// phaseMetrics are the metrics of one phase, looked up once and not in every reconcile. All outcomes
 // exist from the start, so that the first failure is an increase and not a new series.
 type phaseMetrics struct {
 	done, wait, stalled, failed prometheus.Counter

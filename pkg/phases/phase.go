@@ -27,7 +27,7 @@ type Phase[S any] interface {
 
 // Question is what a phase may be asked: what is next? It only reads. The engine performs the answer
 // and asks again, until it is a verdict.
-type Question[S any] func(ctx context.Context, p Pass[S]) (Next, error)
+type Question[S any] func(ctx context.Context, p Reconcile[S]) (Next, error)
 
 // Declaration is what a phase consists of.
 type Declaration[S any] struct {
@@ -46,7 +46,7 @@ type Declaration[S any] struct {
 	Child client.Object
 	// Names are those of the phase's children, which no other phase deletes; an error spares all of the
 	// type. Required beside Child.
-	Names func(p Pass[S]) ([]string, error)
+	Names func(p Reconcile[S]) ([]string, error)
 	// HasOwnersName is true if a child has the name of its owner: that such a name is freed concerns the
 	// owner, whoever held it.
 	HasOwnersName bool
@@ -55,8 +55,8 @@ type Declaration[S any] struct {
 	Settled func(child client.Object) bool
 }
 
-// Pass is what a phase is given: one reconcile of one object.
-type Pass[S any] struct {
+// Reconcile is what a phase is given: one reconcile of one object.
+type Reconcile[S any] struct {
 	// Scope is the controller's own record, through which phases hand on what they have found.
 	Scope S
 	// Owner is the object that is reconciled, and Reference the owner reference of what it controls.
@@ -79,17 +79,17 @@ type Policies struct {
 	Drift    ssa.DriftPolicy
 }
 
-func (p Pass[S]) keyOf(name string) client.ObjectKey {
+func (p Reconcile[S]) keyOf(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: p.Owner.GetNamespace(), Name: name}
 }
 
-func (p Pass[S]) owns(live client.Object) bool {
+func (p Reconcile[S]) owns(live client.Object) bool {
 	return !isNil(live) && metav1.IsControlledBy(live, p.Owner)
 }
 
 // namedByOthers are the names of other phases' children of a kind. They are not known if a phase cannot
 // say, which it says itself when it runs.
-func (p Pass[S]) namedByOthers(phase string, kind schema.GroupVersionKind) (names []string, known bool) {
+func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind) (names []string, known bool) {
 	for i := range p.slots {
 		if p.slots[i].kind != kind || p.slots[i].name == phase {
 			continue
@@ -103,7 +103,7 @@ func (p Pass[S]) namedByOthers(phase string, kind schema.GroupVersionKind) (name
 	return names, true
 }
 
-// Cluster is what a pass knows of the cluster: caches, and what the API server has answered since.
+// Cluster is what a reconcile knows of the cluster: caches, and what the API server has answered since.
 type Cluster struct {
 	// Cached reads from the cache, and Uncached past it.
 	Cached, Uncached client.Reader
@@ -111,7 +111,7 @@ type Cluster struct {
 	decider          interface {
 		Decide(req ssa.Request) (ssa.Decision, error)
 	}
-	// answered are the objects that the API server answered with in this pass, newer than any cache.
+	// answered are the objects that the API server answered with in this reconcile, newer than any cache.
 	answered map[objectID]answer
 }
 
@@ -138,7 +138,7 @@ func (c *Cluster) learn(id objectID, a answer) {
 	c.answered[id] = a
 }
 
-// newest is an object as the API server has answered in this pass, or else as it was given.
+// newest is an object as the API server has answered in this reconcile, or else as it was given.
 func (c *Cluster) newest(object client.Object) client.Object {
 	if a, known := c.answered[idOf(object)]; known && a.object != nil {
 		return a.object
@@ -146,9 +146,9 @@ func (c *Cluster) newest(object client.Object) client.Object {
 	return object
 }
 
-// Get reads an object into another: as the API server has answered in this pass, or else from the cache. It
+// Get reads an object into another: as the API server has answered in this reconcile, or else from the cache. It
 // says whether the object exists. What a phase proposes should rest on it, since a cache may not show yet
-// what the same pass has written.
+// what the same reconcile has written.
 func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object) (exists bool, err error) {
 	a, known := c.answered[objectID{reflect.TypeOf(into), key}]
 	switch {
@@ -162,7 +162,7 @@ func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// IsApplied says whether an object has been applied in this pass: it needs no decision any more.
+// IsApplied says whether an object has been applied in this reconcile: it needs no decision any more.
 func (c *Cluster) IsApplied(live client.Object) bool {
 	return len(c.answered) > 0 && !isNil(live) && c.answered[idOf(live)].applied
 }
@@ -170,7 +170,7 @@ func (c *Cluster) IsApplied(live client.Object) bool {
 // Decide says what would bring an object to what is desired: see [ssa.Applier.Decide].
 func (c *Cluster) Decide(req ssa.Request) (ssa.Decision, error) { return c.decider.Decide(req) }
 
-// read gets an object: as the API server has answered in this pass, or else through the reader. Nil
+// read gets an object: as the API server has answered in this reconcile, or else through the reader. Nil
 // means that it does not exist, as nothing does of a kind that the cluster does not serve.
 func read[L client.Object](ctx context.Context, c *Cluster, reader client.Reader, key client.ObjectKey) (L, error) {
 	if a, known := c.answered[objectID{reflect.TypeFor[L](), key}]; known {

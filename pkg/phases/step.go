@@ -42,7 +42,7 @@ func (s Step[S]) Declare(*runtime.Scheme) (Declaration[S], error) {
 }
 
 // observe keeps the condition of a step that is turned off until Undo has observed that nothing is left.
-func (s Step[S]) observe(_ context.Context, p Pass[S]) (Next, error) {
+func (s Step[S]) observe(_ context.Context, p Reconcile[S]) (Next, error) {
 	mayBeLeft := s.Undo != nil && meta.FindStatusCondition(p.Before, ConditionOf(s.Name)) != nil
 	if s.isConfigured(p) || mayBeLeft {
 		return nil, nil
@@ -50,9 +50,11 @@ func (s Step[S]) observe(_ context.Context, p Pass[S]) (Next, error) {
 	return NotConfigured(), nil
 }
 
-func (s Step[S]) isConfigured(p Pass[S]) bool { return s.Configured == nil || s.Configured(p.Scope) }
+func (s Step[S]) isConfigured(p Reconcile[S]) bool {
+	return s.Configured == nil || s.Configured(p.Scope)
+}
 
-func (s Step[S]) next(ctx context.Context, p Pass[S]) (Next, error) {
+func (s Step[S]) next(ctx context.Context, p Reconcile[S]) (Next, error) {
 	if !s.isConfigured(p) {
 		return s.turnOff(p.Scope), nil
 	}
@@ -67,7 +69,7 @@ func (s Step[S]) next(ctx context.Context, p Pass[S]) (Next, error) {
 	return verdict, nil
 }
 
-func (s Step[S]) ensure(p Pass[S], missing MissingObservation) (Next, error) {
+func (s Step[S]) ensure(p Reconcile[S], missing MissingObservation) (Next, error) {
 	if s.Ensure == nil {
 		return nil, fmt.Errorf("the step %s observed that it has to %s, and has no Ensure", s.Name, missing.message)
 	}
@@ -92,7 +94,7 @@ func (s Step[S]) turnOff(scope S) Next {
 	}}
 }
 
-func (s Step[S]) undo(_ context.Context, p Pass[S]) (Next, error) {
+func (s Step[S]) undo(_ context.Context, p Reconcile[S]) (Next, error) {
 	if s.Undo == nil {
 		return Done("deleted"), nil
 	}

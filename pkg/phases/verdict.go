@@ -50,7 +50,7 @@ type Verdict interface {
 	Observation
 	// IsDone says whether the next phase may begin.
 	IsDone() bool
-	// IsWait says whether the phase waits for the world, and IsStalled whether only a person helps.
+	// IsWait says whether the phase waits for something outside, and IsStalled whether only a person helps.
 	IsWait() bool
 	IsStalled() bool
 	// After is when to reconcile again, even if nothing watched changes; zero is not before something does.
@@ -165,7 +165,7 @@ func NotConfigured() Verdict { return verdict{kind: kindNotConfigured, reason: R
 // WaitVerdict gates the phases that follow.
 type WaitVerdict struct{ verdict }
 
-// Wait gates the phases that follow until something in the world changes. The object is reconciled
+// Wait gates the phases that follow until something outside changes. The object is reconciled
 // again when something watched changes, or after the given time, or after [SafetyNet] if that is zero.
 func Wait(reason, message string, after time.Duration) WaitVerdict {
 	return WaitVerdict{verdict{kind: kindWait, reason: reason, message: message, after: after}}
@@ -181,7 +181,7 @@ func (w WaitVerdict) AsWarning() WaitVerdict {
 // StalledVerdict gates the phases that follow until a person acts.
 type StalledVerdict struct{ verdict }
 
-// Stalled gates the phases that follow until a person changes the spec or the world. The object is not
+// Stalled gates the phases that follow until a person changes the spec or the environment. The object is not
 // reconciled again before something watched changes.
 func Stalled(reason, message string) StalledVerdict {
 	return StalledVerdict{verdict{kind: kindStalled, reason: reason, message: message}}
@@ -206,7 +206,7 @@ func Missing(reason, message string) MissingObservation {
 	return MissingObservation{reason: reason, message: message}
 }
 
-// Drifted adds what was changed by somebody else, if the step had been done before. It is reported if
+// Drifted adds what was changed outside of the controller, if the step had been done before. It is reported if
 // the phase was done for the same generation of the object.
 func (m MissingObservation) Drifted(drifts ...ssa.Drift) MissingObservation {
 	m.drifts = drifts
