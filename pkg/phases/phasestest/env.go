@@ -39,6 +39,14 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
 
+// TB is what an [Env] needs of a test: a *testing.T, or the T of a library for property tests.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Fatal(args ...any)
+}
+
 // Options configure an [Env].
 type Options struct {
 	// Scheme knows the Go types of the object and of all children. Required.
@@ -69,7 +77,7 @@ type Env[O client.Object, S any] struct {
 	// Clock is that of the engine and of the server. It stands still until it is set.
 	Clock *clocktesting.FakePassiveClock
 
-	t          testing.TB
+	t          TB
 	definition phases.Definition[O, S]
 	options    Options
 	engine     *phases.Engine[O, S]
@@ -92,7 +100,7 @@ type identity struct {
 }
 
 // New builds an engine over an empty server. It fails the test if the definition is wrong.
-func New[O client.Object, S any](t testing.TB, definition phases.Definition[O, S], options Options) *Env[O, S] {
+func New[O client.Object, S any](t TB, definition phases.Definition[O, S], options Options) *Env[O, S] {
 	t.Helper()
 	if options.FieldManager == "" {
 		options.FieldManager = definition.Controller
