@@ -307,11 +307,11 @@ func (e *Env[O, S]) State() string {
 	e.t.Helper()
 	var lines []string
 	for seen := range maps.Clone(e.seen) {
-		made, err := e.options.Scheme.New(seen.kind)
+		created, err := e.options.Scheme.New(seen.kind)
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		object, ok := made.(client.Object)
+		object, ok := created.(client.Object)
 		if !ok {
 			continue
 		}
