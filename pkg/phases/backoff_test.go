@@ -14,7 +14,7 @@ func requestOf(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: name}}
 }
 
-func TestRetriesAreFurtherAndFurtherApart(t *testing.T) {
+func TestRetriesAreFurtherApartEachTime(t *testing.T) {
 	g, now := NewWithT(t), testingclock.NewFakePassiveClock(time.Now())
 	b := newBackoff(50*time.Millisecond, time.Second, now)
 	var pauses []time.Duration
@@ -26,14 +26,24 @@ func TestRetriesAreFurtherAndFurtherApart(t *testing.T) {
 	const ms = time.Millisecond
 	g.Expect(pauses).To(Equal([]time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, time.Second, time.Second}))
 	g.Expect(b.NumRequeues(requestOf("a"))).To(Equal(7))
-	g.Expect(b.When(requestOf("b"))).To(Equal(50*ms), "each object has a pace of its own")
+	g.Expect(b.When(requestOf("b"))).To(Equal(50*ms), "each object has a backoff of its own")
 	b.Forget(requestOf("a"))
 	g.Expect(b.When(requestOf("a"))).To(Equal(50 * ms))
 }
 
-// A dozen events in the moment in which the API server refuses a write, each of which leads to a pass
-// that fails, are one failure.
-func TestFailuresBeforeTheRetryIsDueDoNotPutItOff(t *testing.T) {
+func TestDefaultBackoffRetriesWithinMinutes(t *testing.T) {
+	g, now := NewWithT(t), testingclock.NewFakePassiveClock(time.Now())
+	b := newBackoff(DefaultRetryMinDelay, DefaultRetryMaxDelay, now)
+	g.Expect(b.When(requestOf("a"))).To(BeNumerically("<=", time.Second))
+	for range 20 {
+		now.SetTime(now.Now().Add(b.When(requestOf("a"))))
+	}
+	g.Expect(b.When(requestOf("a"))).To(And(BeNumerically(">=", time.Minute), BeNumerically("<=", 5*time.Minute)))
+}
+
+// A dozen events while the API server refuses a write, each of which causes a reconcile that fails, are one
+// failure.
+func TestFailuresBeforeTheRetryIsDueDoNotDelayIt(t *testing.T) {
 	g, now := NewWithT(t), testingclock.NewFakePassiveClock(time.Now())
 	b := newBackoff(50*time.Millisecond, 5*time.Minute, now)
 	began := now.Now()

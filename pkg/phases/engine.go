@@ -238,7 +238,9 @@ func (w *walk[S]) conclude(ctx context.Context, i int, ask Question[S], doing st
 	if err == nil && verdict == nil {
 		verdict = bug("phase " + w.slots[i].name + " gave no verdict")
 	}
-	w.executor.timed(w.slots[i].metrics, verdict, err)
+	if !isSuperseded(err) { // nothing is wrong, and the phase runs again
+		w.executor.timed(w.slots[i].metrics, verdict, err)
+	}
 	w.keep(i, verdict, err, doing)
 	return w.phases[i].verdict
 }

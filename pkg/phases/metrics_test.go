@@ -76,3 +76,31 @@ func TestMetricsOfTheSameNameAndAnotherTypeAreAnError(t *testing.T) {
 
 	g.Expect(err).To(MatchError(ContainSubstring("registering the engine's metrics")))
 }
+
+func TestMetricsDoNotCountAReconcileThatBeginsAgain(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk to create for a Machine that the cache shows as it was
+	registry := prometheus.NewRegistry()
+	metrics, err := phases.NewMetrics(registry)
+	g.Expect(err).NotTo(HaveOccurred())
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.dependencies.Metrics = metrics
+	before := h.machine()
+	h.lags = true
+	h.editMachine(func(*Machine) {})
+	delete(h.objects, ref{"Disk", "boot"})
+	h.showOnlyTheMachineAsItWas(before)
+
+	// When it is reconciled
+	h.mustReconcile(t)
+
+	// Then it has one outcome, which is no error
+	g.Expect(testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP fixpoint_phases_outcomes_total Phases run, by controller, phase and outcome: done, wait, stalled or error.
+# TYPE fixpoint_phases_outcomes_total counter
+fixpoint_phases_outcomes_total{controller="machine",outcome="done",phase="Boot"} 1
+fixpoint_phases_outcomes_total{controller="machine",outcome="error",phase="Boot"} 0
+fixpoint_phases_outcomes_total{controller="machine",outcome="stalled",phase="Boot"} 0
+fixpoint_phases_outcomes_total{controller="machine",outcome="wait",phase="Boot"} 0
+`), "fixpoint_phases_outcomes_total")).To(Succeed())
+}
