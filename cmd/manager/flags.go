@@ -42,6 +42,11 @@ type settings struct {
 	probeEndpoint             string
 }
 
+func (s *settings) retryFlags(flags *flag.FlagSet) {
+	flags.DurationVar(&s.options.RetryMinDelay, "retry-min-delay", controllers.DefaultRetryMinDelay, "Delay before the first retry of a failed reconcile. The delay doubles with each further failure.")
+	flags.DurationVar(&s.options.RetryMaxDelay, "retry-max-delay", controllers.DefaultRetryMaxDelay, "Maximum delay between retries of a failed reconcile.")
+}
+
 // parse parses the command line. Errors name the flag and a valid value.
 func parse(args []string, usage io.Writer) (*settings, error) {
 	s := &settings{}
@@ -59,9 +64,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	flags.Float64Var(&qps, "kube-api-qps", 0, "Maximum number of requests per second to the API server. 0 disables client-side throttling.")
 	flags.IntVar(&s.options.Burst, "kube-api-burst", 0, "Maximum burst of requests to the API server. Requires --kube-api-qps.")
 	flags.DurationVar(&s.options.SyncPeriod, "sync-period", 10*time.Hour, "Interval at which all objects are reconciled even if nothing has changed.")
-	flags.DurationVar(&s.options.RetryMinDelay, "retry-min-delay", controllers.DefaultRetryMinDelay, "Delay before the first retry of a failed reconcile. The delay doubles with each further failure.")
-	flags.DurationVar(&s.options.RetryMaxDelay, "retry-max-delay", controllers.DefaultRetryMaxDelay, "Maximum delay between retries of a failed reconcile.")
-
+	s.retryFlags(flags)
 	s.electionFlags(flags)
 	flags.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, such as :8443. 0 disables it.")
 	flags.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics over HTTPS, with authentication and authorization.")

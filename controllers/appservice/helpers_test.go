@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 // webApp is an AppService as the API server stores it, with the defaults of the schema.
@@ -41,22 +40,4 @@ func asJSON(t *testing.T, configuration any) string {
 	raw, err := json.Marshal(configuration)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return string(raw)
-}
-
-// verdictFields are the fields of a verdict, for comparison in tests.
-type verdictFields struct {
-	kind, reason, message string
-}
-
-func fieldsOf(v phases.Verdict) verdictFields {
-	fields := verdictFields{reason: v.Reason(), message: v.Message()}
-	switch {
-	case v.IsDone():
-		fields.kind = "done"
-	case v.IsWait():
-		fields.kind = "wait"
-	case v.IsStalled():
-		fields.kind = "stalled"
-	}
-	return fields
 }

@@ -11,7 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -252,8 +254,14 @@ func (m *members[S, C, L]) bring(ctx context.Context, p Reconcile[S], desired C)
 		return Wait(ReasonRecreating, m.describe(live)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), live, nil
 	}
 	decision, err := p.Cluster.Decide(m.request(p, desired, live))
-	if err != nil || decision.Action == ssa.ActionNone {
+	if err != nil {
 		return nil, live, err
+	}
+	if decision.Action == ssa.ActionNone {
+		if quiet := log.FromContext(ctx).V(1); quiet.Enabled() {
+			quiet.Info("Child is as desired", "phase", m.phase, "child", klog.KObj(live))
+		}
+		return nil, live, nil
 	}
 	return Apply{Decision: decision, Existed: m.existed(p)}, live, nil
 }

@@ -484,7 +484,7 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 		},
 		"a status that loses the conditions of phases": {
 			spoil: func(h *harness) {
-				h.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
+				h.definition.Status = func(_ *scope, summary phases.Summary) ssa.Configuration {
 					summary.Conditions = summary.Conditions[:1]
 					return machineStatus("", summary)
 				}

@@ -42,6 +42,8 @@ func (s Step[S]) Declare(*runtime.Scheme) (Declaration[S], error) {
 }
 
 // observe keeps the condition of a step that is turned off until Undo has observed that nothing is left.
+//
+//nolint:unparam // the signature is that of a Question
 func (s Step[S]) observe(_ context.Context, p Reconcile[S]) (Next, error) {
 	mayBeLeft := s.Undo != nil && meta.FindStatusCondition(p.Before, ConditionOf(s.Name)) != nil
 	if s.isConfigured(p) || mayBeLeft {
@@ -94,6 +96,7 @@ func (s Step[S]) turnOff(scope S) Next {
 	}}
 }
 
+//nolint:unparam // the signature is that of a Question
 func (s Step[S]) undo(_ context.Context, p Reconcile[S]) (Next, error) {
 	if s.Undo == nil {
 		return Done("deleted"), nil

@@ -84,15 +84,26 @@ type verdict struct {
 	warning bool
 }
 
-func (verdict) next()             {}
-func (verdict) observation()      {}
-func (v verdict) data() verdict   { return v }
-func (v verdict) IsDone() bool    { return v.kind == kindDone || v.kind == kindNotConfigured }
-func (v verdict) IsWait() bool    { return v.kind == kindWait }
+func (verdict) next()           {}
+func (verdict) observation()    {}
+func (v verdict) data() verdict { return v }
+
+// IsDone implements [Verdict].
+func (v verdict) IsDone() bool { return v.kind == kindDone || v.kind == kindNotConfigured }
+
+// IsWait implements [Verdict].
+func (v verdict) IsWait() bool { return v.kind == kindWait }
+
+// IsStalled implements [Verdict].
 func (v verdict) IsStalled() bool { return v.kind == kindStalled }
-func (v verdict) Reason() string  { return v.reason }
+
+// Reason implements [Observation].
+func (v verdict) Reason() string { return v.reason }
+
+// Message implements [Observation].
 func (v verdict) Message() string { return v.message }
 
+// After implements [Verdict].
 func (v verdict) After() time.Duration {
 	if v.kind == kindWait && v.after <= 0 {
 		return SafetyNet
@@ -100,11 +111,13 @@ func (v verdict) After() time.Duration {
 	return v.after
 }
 
+// WithMessage implements [Verdict].
 func (v verdict) WithMessage(message string) Verdict {
 	v.message = message
 	return v
 }
 
+// String implements [Verdict].
 func (v verdict) String() string {
 	switch v.kind {
 	case kindNotConfigured:

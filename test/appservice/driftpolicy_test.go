@@ -94,7 +94,7 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 			})
 			w.Eventually(func() string { return container(w, name).Image }).Should(Equal(c.image))
 			w.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(Equal(c.replicas)))
-			w.Eventually(func() []string { return w.events(name) }).Should(ContainElement("Normal DriftedOver Drifted is over"))
+			w.Eventually(func() []string { return w.events(name) }).Should(ContainElement("Normal DriftedOver Drifted is no longer True"))
 			w.Expect(filter(w.events(name), drifted)).To(HaveLen(1), "one Event for as long as the drift stood")
 
 			// From then on the field is managed again.
@@ -170,5 +170,5 @@ func TestReportedDriftRemainsWhileAnEarlierPhaseBlocks(t *testing.T) {
 		g.Expect(conditions(a)).To(And(HaveKeyWithValue("Ready", HavePrefix("False ")), Not(HaveKey("Drifted"))))
 		g.Expect(a.Status.Drifts).To(BeEmpty())
 	})
-	w.Eventually(func() []string { return w.events("web") }).Should(ContainElement("Normal DriftedOver Drifted is over"))
+	w.Eventually(func() []string { return w.events("web") }).Should(ContainElement("Normal DriftedOver Drifted is no longer True"))
 }

@@ -44,13 +44,10 @@ func TestBecomesReady(t *testing.T) {
 
 	// Then its status says so,
 	w.Expect(conditions(app)).To(Equal(map[string]string{
-		"Ready":                 "True Ready",
-		"ConfigReady":           "True Ready",
-		"ServiceReady":          "True Ready",
-		"DeploymentReady":       "True Ready",
-		"AutoscalingReady":      "True NotConfigured",
-		"DisruptionBudgetReady": "True NotConfigured",
-		"IngressReady":          "True NotConfigured",
+		"Ready":           "True Ready",
+		"ConfigReady":     "True Ready",
+		"ServiceReady":    "True Ready",
+		"DeploymentReady": "True Ready",
 	}))
 	for _, c := range app.Status.Conditions {
 		w.Expect(c.ObservedGeneration).To(Equal(app.Generation), c.Type)
@@ -111,15 +108,15 @@ func TestEmitsEventsForTransitionsOnly(t *testing.T) {
 
 	w.createReady("web", config("GREETING", "hello"))
 
-	w.Eventually(func() []string { return w.events("web") }).Should(ContainElement("Normal Ready Ready is True: all phases are done"))
+	w.Eventually(func() []string { return w.events("web") }).Should(ContainElement("Normal Ready Ready is True: all phases are ready"))
 	w.Settled()
 	w.Expect(w.events("web")).To(ConsistOf(
-		"Normal Ready ConfigReady is True: ConfigMap applied",
-		"Normal Ready ServiceReady is True: Service applied",
+		"Normal Ready ConfigReady is True: ConfigMap web applied",
+		"Normal Ready ServiceReady is True: Service web applied",
 		HavePrefix("Normal RolloutProgressing DeploymentReady is False: "),
 		HavePrefix("Normal RolloutProgressing Ready is False: Deployment: "),
 		"Normal Ready DeploymentReady is True: all pods are updated and available",
-		"Normal Ready Ready is True: all phases are done",
+		"Normal Ready Ready is True: all phases are ready",
 	))
 }
 
