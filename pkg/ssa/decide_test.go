@@ -176,24 +176,6 @@ func TestDecideLeavesFieldsToOtherManagers(t *testing.T) {
 	g.Expect(handed.managedFields).To(BeNil())
 }
 
-func TestExecuteOfADecisionWithoutAWriteSendsNothing(t *testing.T) {
-	for _, action := range []Action{ActionNone, ActionReport} {
-		g := NewWithT(t)
-		server, live := newServer(), &corev1.ConfigMap{}
-
-		result, err := newBenchApplier(t, server).Execute(context.Background(), Decision{Request: Request{Live: live}, Action: action, Left: true})
-
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(result).To(Equal(Result{Action: action, Live: live, Left: true}))
-		g.Expect(server.requests).To(BeZero())
-	}
-}
-
-func TestExecuteRefusesADecisionThatWasNotDecided(t *testing.T) {
-	_, err := newBenchApplier(t, newServer()).Execute(context.Background(), Decision{Action: ActionCreate})
-	NewWithT(t).Expect(err).To(HaveOccurred())
-}
-
 func TestCheckOwnership(t *testing.T) {
 	owner := *ownedBy("me")
 	with := func(change func(*metav1.OwnerReference)) []metav1.OwnerReference {

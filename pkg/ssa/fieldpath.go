@@ -33,22 +33,27 @@ func fieldType(at reflect.Type, name string) (reflect.Type, bool) {
 	for at.Kind() == reflect.Pointer || at.Kind() == reflect.Slice || at.Kind() == reflect.Array {
 		at = at.Elem()
 	}
-	switch {
-	case name == "" || at.Implements(marshaler) || reflect.PointerTo(at).Implements(marshaler):
-		return nil, false // its JSON has other fields than its type
-	case at.Kind() == reflect.Map:
+	if name == "" || reflect.PointerTo(at).Implements(marshaler) {
+		return nil, false // the JSON of a marshaler has other fields than its type
+	}
+	switch at.Kind() {
+	case reflect.Map:
 		return at.Elem(), true
-	case at.Kind() != reflect.Struct:
+	case reflect.Struct:
+		return structFieldType(at, name)
+	default:
 		return nil, false
 	}
+}
+
+func structFieldType(at reflect.Type, name string) (reflect.Type, bool) {
 	for i := range at.NumField() {
 		field := at.Field(i)
 		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		switch {
-		case tag == "-" || !field.IsExported() && !field.Anonymous:
-		case tag == name || tag == "" && !field.Anonymous && field.Name == name:
+		if tag == name && tag != "-" || tag == "" && !field.Anonymous && field.IsExported() && field.Name == name {
 			return field.Type, true
-		case tag == "" && field.Anonymous:
+		}
+		if tag == "" && field.Anonymous {
 			if inlined, ok := fieldType(field.Type, name); ok {
 				return inlined, true
 			}

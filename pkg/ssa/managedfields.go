@@ -178,7 +178,7 @@ type migration struct {
 	wanted fieldSet
 	// held are the fields that the applier holds. The API server's beforeFirstApply gives them up.
 	held fieldSet
-	// shape of the object's kind.
+	// shape of the object's kind; nil for a status, which only former managers give up.
 	shape fieldsAtEnd
 }
 
@@ -191,6 +191,8 @@ func (g migration) run(m *managedFields) {
 		case g.former.Has(e.Manager):
 			gained = gained.union(e.set)
 			return fieldSet{}
+		case g.shape == nil:
+			return e.set
 		case e.Manager == beforeFirstApply:
 			return g.rest(e.set, g.wanted.union(g.held))
 		case g.adopting:

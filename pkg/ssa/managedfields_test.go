@@ -46,6 +46,10 @@ func TestMigrate(t *testing.T) {
 			before:      []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:a":{}}`), managed("old", byUpdate, "status", `{"f:status":{}}`)},
 			after:       []metav1.ManagedFieldsEntry{managed("me", byApply, "", `{"f:a":{}}`), managed("me", byApply, "status", `{"f:status":{}}`)},
 		},
+		"before-first-apply keeps the status": {
+			subresource: "status",
+			before:      []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "status", `{"f:a":{}}`)},
+		},
 		"a former manager that applies keeps its fields": {
 			before: []metav1.ManagedFieldsEntry{managed("old", byApply, "", `{"f:a":{}}`)},
 		},
@@ -69,7 +73,10 @@ func TestMigrate(t *testing.T) {
 			g := NewWithT(t)
 			migration := test.migration
 			migration.to = applyEntry("me", "v1", test.subresource)
-			migration.former, migration.shape, migration.wanted = sets.New("me", "old"), structsOutsideOf(), fields(t, `{"f:a":{},"f:b":{}}`)
+			migration.former, migration.wanted = sets.New("me", "old"), fields(t, `{"f:a":{},"f:b":{}}`)
+			if test.subresource == "" {
+				migration.shape = structsOutsideOf()
+			}
 			live := &metav1.ObjectMeta{ManagedFields: test.before}
 			unchanged := live.DeepCopy()
 			m, err := parseManagedFields(live)

@@ -51,6 +51,7 @@ var customKinds = sync.OnceValue(func() customKind {
 	return customKind{&schema.Schema{Types: append(slices.Clone(known.Schema().Types), root)}}
 })
 
+// ObjectToTyped implements managedfields.TypeConverter.
 func (c customKind) ObjectToTyped(object runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -60,6 +61,7 @@ func (c customKind) ObjectToTyped(object runtime.Object, opts ...typed.Validatio
 	return typed.AsTyped(value.NewValueInterface(u.Object), c.schema, schema.TypeRef{NamedType: &root}, opts...)
 }
 
+// TypedToObject implements managedfields.TypeConverter.
 func (customKind) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
 	tree, ok := v.AsValue().Unstructured().(map[string]any)
 	if !ok {

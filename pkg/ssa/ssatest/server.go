@@ -314,10 +314,12 @@ type status struct {
 	server                   *Server
 }
 
+// Update implements client.SubResourceWriter.
 func (r status) Update(_ context.Context, object client.Object, opts ...client.SubResourceUpdateOption) error {
 	return r.server.update(object, "status", &(&client.SubResourceUpdateOptions{}).ApplyOptions(opts).UpdateOptions)
 }
 
+// Patch implements client.SubResourceWriter.
 func (r status) Patch(_ context.Context, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	return r.server.patch(object, "status", patch, &(&client.SubResourcePatchOptions{}).ApplyOptions(opts).PatchOptions)
 }

@@ -284,18 +284,23 @@ func (s *Server) fieldManager(call Call) *managedfields.FieldManager {
 // identical converts and defaults by leaving everything as it is.
 type identical struct{}
 
+// Convert implements runtime.ObjectConvertor.
 func (identical) Convert(_, _, _ any) error { return nil }
 
+// ConvertToVersion implements runtime.ObjectConvertor.
 func (identical) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
 	return in, nil
 }
 
+// ConvertFieldLabel implements runtime.ObjectConvertor.
 func (identical) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
 	return label, value, nil
 }
 
+// Default implements runtime.ObjectDefaulter.
 func (identical) Default(runtime.Object) {}
 
+// New implements runtime.ObjectCreater.
 func (identical) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	return blank(Call{Kind: kind}), nil
 }
