@@ -173,7 +173,7 @@ func start(s scenario, crashes []crash) *play {
 }
 
 // checkWrite fails a write that the newest spec does not ask for.
-func (s *play) checkWrite(verb, kind, name string) error {
+func (s *play) checkWrite(verb, _, name string) error {
 	machine := s.machine()
 	if machine.DeletionTimestamp != nil {
 		return nil // that only deletions land then is checked by the cluster

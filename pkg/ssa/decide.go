@@ -99,6 +99,9 @@ func (a *Applier) Decide(req Request) (Decision, error) {
 		a.metrics.observe(t.id.gvk.Kind, mainEndpoint, ActionNone, err)
 		return Decision{}, err
 	}
+	if !d.Writes() {
+		a.metrics.observe(t.id.gvk.Kind, mainEndpoint, d.Action, nil)
+	}
 	if d.Action == ActionNone && !t.cached {
 		a.remember(t, req.Live, t.fields)
 	}

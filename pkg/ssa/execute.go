@@ -29,6 +29,9 @@ type Result struct {
 // cache and decide again.
 func (a *Applier) Execute(ctx context.Context, d Decision) (Result, error) {
 	result, err := a.execute(ctx, d)
+	if !d.Writes() {
+		return result, err // Decide has counted it
+	}
 	a.metrics.observe(d.evidence.target.id.gvk.Kind, mainEndpoint, result.Action, err)
 	return result, err
 }

@@ -121,7 +121,7 @@ func New[O client.Object, S any](t TB, definition phases.Definition[O, S], optio
 // Restart replaces the engine and its applier by fresh ones, as a restart of the manager does.
 func (e *Env[O, S]) Restart() {
 	e.t.Helper()
-	applier, err := ssa.New(ssa.Options{Client: e.Server, FieldManager: e.options.FieldManager, TypeConverters: e.options.TypeConverters})
+	applier, err := ssa.New(ssa.Options{Client: e.Server, FieldManager: e.options.FieldManager, TypeConverters: append(slices.Clip(e.options.TypeConverters), ssatest.CustomKinds())})
 	if err != nil {
 		e.t.Fatal(err)
 	}

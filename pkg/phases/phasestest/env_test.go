@@ -205,12 +205,12 @@ func TestEnvTakesAnObjectThroughItsLife(t *testing.T) {
 	env.Delete(site)
 	env.Settle(key)
 	env.ExpectChanges("delete Deployment blog", "update Website blog/status", "delete ConfigMap blog-index",
-		"patch Website blog", "update Website blog")
+		"update Website blog")
 	g.Expect(env.State()).To(BeEmpty())
 }
 
 func TestEnvStopsTheEngineAtEachRequest(t *testing.T) {
-	phasestest.SurvivesCrashes(t, newEnv, func(t *testing.T, env *env) {
+	phasestest.SurvivesCrashes(t, newEnv, func(_ *testing.T, env *env) {
 		env.Create(blog())
 		env.Settle(key)
 		site := blog()

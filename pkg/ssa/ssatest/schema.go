@@ -30,6 +30,10 @@ func (s *Server) converter(kind runtimeschema.GroupVersionKind) managedfields.Ty
 	return customKinds()
 }
 
+// CustomKinds knows the schema of kinds that no other converter knows, as the server does. It stands for
+// the converter that is generated beside apply configurations, in ssa.Options.TypeConverters.
+func CustomKinds() managedfields.TypeConverter { return customKinds() }
+
 // customKind is the schema of kinds that no converter knows: their metadata is that of every kind,
 // status.conditions is keyed by type, and the rest is deduced from the value.
 type customKind struct{ schema *schema.Schema }
