@@ -56,7 +56,7 @@ func (c *Cluster) NewEnvironment(ctx context.Context, kinds ...string) (*Environ
 		history: newHistory(), record: &record{}, values: map[string]string{},
 	}
 	if slices.Contains(kinds, SecureStorage) {
-		env.Cloud = fakecloud.New(fakecloud.Options{Seed: 1, Knobs: Brisk()})
+		env.Cloud = fakecloud.New(fakecloud.Options{Seed: 1, Knobs: FastCloud()})
 		env.Demo = env.Cloud.SeedDemo()
 	}
 	env.controllers = newKubeControllers(env)
@@ -67,7 +67,7 @@ func (c *Cluster) NewEnvironment(ctx context.Context, kinds ...string) (*Environ
 }
 
 // FastCloud returns the delays of the real cloud, shortened so that few reconciles observe each.
-func Brisk() fakecloud.Knobs {
+func FastCloud() fakecloud.Knobs {
 	const moment = 150 * time.Millisecond
 	return fakecloud.Knobs{
 		AccountCreation: fakecloud.Fixed(2 * moment),

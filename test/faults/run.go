@@ -228,7 +228,7 @@ func (env *Environment) converge(step Step, undisturbed Snapshot, tolerated func
 			}
 			return failure != nil
 		}
-		if !step.Done(env) || m.IdleFor() < maxDeferral {
+		if !step.Done(env) || !env.reconciledBy(m) || m.IdleFor() < maxDeferral {
 			return false
 		}
 		// The cloud changes without events.
@@ -257,8 +257,8 @@ func (env *Environment) VerifyQuiet() error {
 	for _, m := range managers {
 		m.Crash()
 	}
-	primaries := env.ownerNames()
-	if len(primaries) == 0 {
+	owners := env.ownerNames()
+	if len(owners) == 0 {
 		return nil
 	}
 	before := len(env.Calls())
@@ -268,15 +268,10 @@ func (env *Environment) VerifyQuiet() error {
 	}
 	const idle = 250 * time.Millisecond
 	reconciled := env.WaitUntil(Timeout, func() bool {
-		for _, name := range primaries {
-			if m.Reconciles(name) == 0 {
-				return false
-			}
-		}
-		return m.IdleFor() > idle
+		return env.reconciledBy(m) && m.IdleFor() > idle
 	})
 	if !reconciled {
-		return fmt.Errorf("a fresh manager did not reconcile all of %q", primaries)
+		return fmt.Errorf("a fresh manager did not reconcile all of %q", owners)
 	}
 	for _, call := range env.Calls()[before:] {
 		if call.Mutates() {
@@ -284,6 +279,12 @@ func (env *Environment) VerifyQuiet() error {
 		}
 	}
 	return nil
+}
+
+// reconciledBy reports whether a manager has reconciled every Fixpoint object. A manager that is still starting is idle
+// without having done its work.
+func (env *Environment) reconciledBy(m *Manager) bool {
+	return !slices.ContainsFunc(env.ownerNames(), func(name string) bool { return m.Reconciles(name) == 0 })
 }
 
 // ownerNames returns the names of the Fixpoint objects in the environment.

@@ -318,7 +318,7 @@ func (r *simulationRun) converge(ctx context.Context) error {
 		if failure = r.restartIfCrashed(); failure != nil {
 			return true
 		}
-		if r.manager.IdleFor() < maxDeferral {
+		if !r.env.reconciledBy(r.manager) || r.manager.IdleFor() < maxDeferral {
 			return false
 		}
 		const again = 500 * time.Millisecond // the cloud changes without events
