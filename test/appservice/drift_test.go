@@ -199,13 +199,13 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 func told(d v1alpha1.AppServiceDrift) string {
 	who := d.Manager
 	if who == "" {
-		who = "somebody"
+		who = "an unknown field manager"
 	}
 	what := fmt.Sprintf("%s changed %s from %s to %s", who, d.Field, d.From, d.To)
 	if d.To == "" {
 		what = fmt.Sprintf("%s removed %s (was %s)", who, d.Field, d.From)
 	}
-	return fmt.Sprintf("Warning DriftCorrected %s %s: %s; put back", d.Kind, d.Name, what)
+	return fmt.Sprintf("Warning DriftCorrected %s %s: %s; reverted", d.Kind, d.Name, what)
 }
 
 func TestRestoresRemovedOwnerReference(t *testing.T) {
@@ -252,7 +252,7 @@ func TestRecreatesDeletedChild(t *testing.T) {
 					g.Expect(a.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{Kind: kind, Name: name, Action: v1alpha1.DriftCorrected})))
 				})
 				w.Eventually(func() []string { return w.events(name) }).Should(ContainElement(
-					"Warning DriftCorrected " + kind + " " + name + ": somebody deleted it; put back"))
+					"Warning DriftCorrected " + kind + " " + name + " was deleted; recreated"))
 			})
 		}
 	}

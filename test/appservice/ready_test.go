@@ -37,20 +37,17 @@ func TestBecomesReady(t *testing.T) {
 	w := newManagedFixture(t)
 	versions := harness.Versions[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
 
-	// When an AppService with config and three pods is made
+	// When an AppService with config and three pods is created
 	w.create("web", replicas(3), config("GREETING", "hello"))
 	w.kubectl("wait", "--for=condition=Ready", "appservice/web", "--timeout=60s")
 	app := w.ready("web")
 
 	// Then its status says so,
 	w.Expect(conditions(app)).To(Equal(map[string]string{
-		"Ready":                 "True Ready",
-		"ConfigReady":           "True Ready",
-		"ServiceReady":          "True Ready",
-		"DeploymentReady":       "True Ready",
-		"AutoscalingReady":      "True NotConfigured",
-		"DisruptionBudgetReady": "True NotConfigured",
-		"IngressReady":          "True NotConfigured",
+		"Ready":           "True Ready",
+		"ConfigReady":     "True Ready",
+		"ServiceReady":    "True Ready",
+		"DeploymentReady": "True Ready",
 	}))
 	for _, c := range app.Status.Conditions {
 		w.Expect(c.ObservedGeneration).To(Equal(app.Generation), c.Type)

@@ -52,9 +52,6 @@ func TestTenLinesGiveAWorkingEndpoint(t *testing.T) {
 	w.Expect(conditions(server)).To(Equal(map[string]string{
 		"Ready": "True Ready", "DependenciesReady": "True Ready", "ServiceReady": "True Ready",
 		"DeploymentReady": "True Ready", "ProtocolReady": "True Ready",
-		"ServiceAccountReady": "True NotConfigured", "ConfigReady": "True NotConfigured", "AutoscalingReady": "True NotConfigured",
-		"DisruptionBudgetReady": "True NotConfigured", "NetworkPolicyReady": "True NotConfigured", "IngressReady": "True NotConfigured",
-		"RouteReady": "True NotConfigured",
 	}))
 	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerRunning))
 	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:8080/mcp"))
