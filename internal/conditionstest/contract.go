@@ -1,7 +1,7 @@
-// Package conditionstest checks what a kind promises about its conditions and reasons, which are API: every
-// reason that is declared is used, every reason that is used is declared, every phase has a condition, and
-// the kind's page lists phases and fields. It parses the sources, because a constant that no code uses, or
-// that a list omits, is what it has to find.
+// Package conditionstest checks the conditions and reasons of a kind, which are API: every declared reason is
+// used, every used reason is declared, every phase has a declared condition, and the kind's page lists phases,
+// conditions, reasons and fields. It parses the sources, because it has to find constants that no code uses and
+// constants that a list omits.
 package conditionstest
 
 import (
@@ -18,28 +18,54 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// Contract is what one kind promises. Paths are relative to the root of the project.
+// root is the path from the package of a controller to the root of the project.
+const root = "../.."
+
+// shared declares the conditions and reasons of all kinds.
+const shared = "apis/v1alpha1/conditions.go"
+
+// libraries set conditions and reasons of their own.
+var libraries = []string{"pkg/phases", "pkg/ssa"}
+
+// internalReasons are in no status: after them, the reconcile starts again.
+var internalReasons = []string{string(ssa.ReasonStale)}
+
+// verdicts are the functions of pkg/phases whose first argument is a reason.
+var verdicts = []string{"Wait", "Stalled", "DoneBecause", "Missing"}
+
+// phaseRow matches a row of a page's table of phases: its number, and the name of the phase.
+var phaseRow = regexp.MustCompile("(?m)^\\| (\\d+) \\| `?(\\w+)`? \\|")
+
+// Contract is what one kind promises. Paths are relative to the root of the project. The tests of a controller
+// in a directory below controllers run it.
 type Contract struct {
-	// Root is the path from the test's package to the root of the project.
-	Root string
-	// Own is the file that declares the conditions and reasons of this kind alone, and Shared those of all
-	// kinds. A kind without a file of its own has them in Shared.
-	Own, Shared string
-	// Packages are those that set the kind's conditions, and Libraries those that set reasons of their own.
-	Packages, Libraries []string
-	// Internal are reasons after which a reconcile starts again, so that no status has them.
-	Internal []string
-	// Phases are the names of the phases in their order, and ConditionOf the type of a phase's condition.
-	Phases      []string
-	ConditionOf func(phase string) string
-	// Page is the kind's documentation, and PhaseRow matches a row of its table of phases: its number, and
-	// the name of the phase.
-	Page     string
-	PhaseRow *regexp.Regexp
-	// Fields are the types whose fields the page documents, by the prefix with which it does.
+	// Own is the file that declares the conditions and reasons of this kind alone. A kind without a file of its
+	// own uses those of apis/v1alpha1/conditions.go, and has to use all of them.
+	Own string
+	// Packages are those that set the kind's conditions.
+	Packages []string
+	// ReasonVariables are the names of functions, fields and parameters that hold one of the reasons.
+	ReasonVariables []string
+	// Phases are the names of the phases in order.
+	Phases []string
+	// Page is the documentation of the kind.
+	Page string
+	// Fields are the types whose fields the page documents, by their prefix on the page.
 	Fields map[string]any
+}
+
+// Names returns the names of phases in order.
+func Names[S any](list []phases.Phase[S]) []string {
+	var names []string
+	for _, phase := range list {
+		names = append(names, phase.PhaseName())
+	}
+	return names
 }
 
 // Run runs a test for each promise.
@@ -49,6 +75,7 @@ func (c Contract) Run(t *testing.T) {
 	t.Run("verdicts take their reasons from constants", c.verdictsTakeConstants)
 	t.Run("the conditions of the phases are declared", c.conditionsAreDeclared)
 	t.Run("the page lists the phases in order", c.pageListsPhases)
+	t.Run("the page lists conditions and reasons", c.pageListsConditions)
 	t.Run("the page lists every field", c.pageListsFields)
 }
 
@@ -64,7 +91,7 @@ func (c Contract) declaredReasonsAreUsed(t *testing.T) {
 func (c Contract) usedReasonsAreDeclared(t *testing.T) {
 	declared := c.declared(t, "Reason")
 	for value, users := range c.reasonUsers(t) {
-		if !slices.Contains(slices.Collect(maps.Values(declared)), value) && !slices.Contains(c.Internal, value) {
+		if !slices.Contains(slices.Collect(maps.Values(declared)), value) && !slices.Contains(internalReasons, value) {
 			t.Errorf("%v set the reason %q, which apis/v1alpha1 does not declare", users, value)
 		}
 	}
@@ -72,7 +99,7 @@ func (c Contract) usedReasonsAreDeclared(t *testing.T) {
 
 // verdictsTakeConstants: the other tests find only reasons that are constants.
 func (c Contract) verdictsTakeConstants(t *testing.T) {
-	verdicts := []string{"Wait", "Stalled", "DoneBecause", "Missing"}
+	seen := 0
 	for _, folder := range c.Packages {
 		for _, file := range c.parse(t, folder) {
 			ast.Inspect(file, func(node ast.Node) bool {
@@ -81,12 +108,19 @@ func (c Contract) verdictsTakeConstants(t *testing.T) {
 					return true
 				}
 				function, ok := call.Fun.(*ast.SelectorExpr)
-				if ok && isNamed(function.X, "phases") && slices.Contains(verdicts, function.Sel.Name) && !isReason(call.Args[0]) {
+				if !ok || !isNamed(function.X, "phases") || !slices.Contains(verdicts, function.Sel.Name) {
+					return true
+				}
+				seen++
+				if !c.isReason(call.Args[0]) {
 					t.Errorf("%s: phases.%s is called with a reason that is neither a constant of apis/v1alpha1 nor the reason of another verdict", folder, function.Sel.Name)
 				}
 				return true
 			})
 		}
+	}
+	if seen <= 5 {
+		t.Errorf("%v call %v of pkg/phases only %d times: this test does not find the calls", c.Packages, verdicts, seen)
 	}
 }
 
@@ -94,9 +128,9 @@ func (c Contract) conditionsAreDeclared(t *testing.T) {
 	declared := slices.Collect(maps.Values(c.declared(t, "Condition")))
 	var set []string
 	for _, phase := range c.Phases {
-		set = append(set, c.ConditionOf(phase))
+		set = append(set, phases.ConditionOf(phase))
 	}
-	for _, library := range c.Libraries {
+	for _, library := range libraries {
 		set = append(set, slices.Collect(maps.Values(c.constantsIn(t, library, "Condition")))...)
 	}
 	for _, condition := range set {
@@ -113,7 +147,7 @@ func (c Contract) conditionsAreDeclared(t *testing.T) {
 
 func (c Contract) pageListsPhases(t *testing.T) {
 	var documented []string
-	for _, row := range c.PhaseRow.FindAllStringSubmatch(c.page(t), -1) {
+	for _, row := range phaseRow.FindAllStringSubmatch(c.page(t), -1) {
 		documented = append(documented, row[2])
 		if row[1] != strconv.Itoa(len(documented)) {
 			t.Errorf("%s gives phase %s the number %s; it is row %d", c.Page, row[2], row[1], len(documented))
@@ -124,12 +158,24 @@ func (c Contract) pageListsPhases(t *testing.T) {
 	}
 }
 
+// pageListsConditions requires a row of a table for every condition and reason of the kind.
+func (c Contract) pageListsConditions(t *testing.T) {
+	page := c.page(t)
+	terms := c.constants(t, c.ownFile(), "Reason")
+	maps.Copy(terms, c.constants(t, c.ownFile(), "Condition"))
+	for name, value := range terms {
+		if !strings.Contains(page, "\n| `"+value+"` | ") {
+			t.Errorf("%s has no row for %s (`%s`)", c.Page, name, value)
+		}
+	}
+}
+
 func (c Contract) pageListsFields(t *testing.T) {
 	page := c.page(t)
 	for prefix, object := range c.Fields {
 		for field := range reflect.TypeOf(object).Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if !strings.Contains(page, "`"+prefix+name) {
+			if !strings.Contains(page, "`"+prefix+name+"`") {
 				t.Errorf("%s does not document `%s%s`", c.Page, prefix, name)
 			}
 		}
@@ -138,7 +184,7 @@ func (c Contract) pageListsFields(t *testing.T) {
 
 func (c Contract) page(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.Root, c.Page))
+	text, err := os.ReadFile(filepath.Join(root, c.Page))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,15 +195,21 @@ func (c Contract) ownFile() string {
 	if c.Own != "" {
 		return c.Own
 	}
-	return c.Shared
+	return shared
 }
 
 // declared are the constants with a prefix that the kind may use, by name.
 func (c Contract) declared(t *testing.T, prefix string) map[string]string {
 	t.Helper()
-	all := c.constants(t, c.Shared, prefix)
+	all := c.constants(t, shared, prefix)
 	maps.Copy(all, c.constants(t, c.ownFile(), prefix))
 	return all
+}
+
+// OwnReasons returns the reasons that the kind declares, by the name of the constant.
+func (c Contract) OwnReasons(t *testing.T) map[string]string {
+	t.Helper()
+	return c.constants(t, c.ownFile(), "Reason")
 }
 
 // reasonUsers are the packages that use each reason.
@@ -175,7 +227,7 @@ func (c Contract) reasonUsers(t *testing.T) map[string][]string {
 	for _, folder := range c.Packages {
 		note(folder, c.declared(t, "Reason"))
 	}
-	for _, library := range c.Libraries {
+	for _, library := range libraries {
 		note(library, c.constantsIn(t, library, "Reason"))
 	}
 	return users
@@ -184,7 +236,7 @@ func (c Contract) reasonUsers(t *testing.T) map[string][]string {
 // parse parses a Go file, or all files of a package without its tests.
 func (c Contract) parse(t *testing.T, path string) []*ast.File {
 	t.Helper()
-	pattern := filepath.Join(c.Root, path)
+	pattern := filepath.Join(root, path)
 	if !strings.HasSuffix(path, ".go") {
 		pattern = filepath.Join(pattern, "*.go")
 	}
@@ -268,14 +320,21 @@ func (c Contract) uses(t *testing.T, path string) map[string]int {
 	return count
 }
 
-// isReason matches v1alpha1.Reason... and verdict.Reason().
-func isReason(argument ast.Expr) bool {
+// isReason matches v1alpha1.Reason..., verdict.Reason(), and the names in ReasonVariables.
+func (c Contract) isReason(argument ast.Expr) bool {
 	if call, ok := argument.(*ast.CallExpr); ok {
 		method, ok := call.Fun.(*ast.SelectorExpr)
-		return ok && method.Sel.Name == "Reason"
+		return ok && (method.Sel.Name == "Reason" || slices.Contains(c.ReasonVariables, method.Sel.Name))
+	}
+	if parameter, ok := argument.(*ast.Ident); ok {
+		return slices.Contains(c.ReasonVariables, parameter.Name)
 	}
 	selector, ok := argument.(*ast.SelectorExpr)
-	return ok && isNamed(selector.X, "v1alpha1") && strings.HasPrefix(selector.Sel.Name, "Reason")
+	if !ok {
+		return false
+	}
+	isConstant := isNamed(selector.X, "v1alpha1") && strings.HasPrefix(selector.Sel.Name, "Reason")
+	return isConstant || slices.Contains(c.ReasonVariables, selector.Sel.Name)
 }
 
 func isNamed(expression ast.Expr, name string) bool {

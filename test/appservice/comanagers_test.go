@@ -45,8 +45,8 @@ func (w *fixture) checkedAfter(name string, times int, act func()) {
 	w.Eventually(look).Should(BeNumerically(">=", before+times), "checks of %s", name)
 }
 
-// TestKeepsFieldsOfOtherManagers lets other managers write fields of their own into children. All of it survives
-// every reconcile, none of it is drift, and nobody is made to write again.
+// TestKeepsFieldsOfOtherManagers lets other field managers write fields into children. Their fields survive every
+// reconcile, are no drift, and no field manager has to write twice.
 func TestKeepsFieldsOfOtherManagers(t *testing.T) {
 	shared := newResyncingFixture(t)
 	cases := map[string]struct {

@@ -59,7 +59,7 @@ func TestManagerRestartWritesNothing(t *testing.T) {
 	w.Settled()
 	before := w.versions(names)
 
-	// When the manager is stopped, and a fresh one has looked at everything
+	// When the manager is stopped, and a new one has reconciled everything
 	w.Stop(first)
 	mark := w.Mark()
 	second := w.StartManager(everywhere, controllers.Options{})
@@ -100,7 +100,7 @@ func TestReconcilesChangesMadeWhileTheManagerWasDown(t *testing.T) {
 	// When one starts
 	w.startManager()
 
-	// Then all of it is made good, and told with who did it.
+	// Then every change is reverted, and reported with its field manager.
 	w.ready("created")
 	w.ready("changed")
 	w.Expect(container(w, "changed").Image).To(Equal(otherImage))

@@ -64,7 +64,7 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 			// and left, however often the manager looks, with one Event,
 			w.ready(name)
 			before, mark := w.deployment(name), w.Mark()
-			w.judged(name, 3)
+			w.checksAgain(name, 3)
 			writes := w.Requests(mark).Writes().Where(func(r cluster.Request) bool { return r.Resource == "deployments" && r.Name == name })
 			w.Expect(writes).To(BeEmpty(), "%s", writes)
 			// Its own controller may still write its status.
@@ -104,9 +104,9 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 	}
 }
 
-// judged returns when the manager has judged an AppService so many times from now on: it finds the
-// Service as it should be, while the Deployment has drifted.
-func (w *fixture) judged(name string, times int) {
+// checksAgain waits until the manager has checked an AppService the given number of times from now on: the
+// Service has not drifted, and the Deployment has.
+func (w *fixture) checksAgain(name string, times int) {
 	w.T.Helper()
 	m := w.Managers[len(w.Managers)-1]
 	before := m.Checks("AppService", name, "Service")

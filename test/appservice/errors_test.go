@@ -41,7 +41,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 	}{
 		"the name is taken": {
 			given: func(w *fixture) {
-				w.Expect(api.Create(w.Ctx, foreignDeployment(w.Namespace, "web", map[string]string{"app": "theirs"}))).To(Succeed())
+				w.Expect(api.Create(w.Ctx, foreignDeployment(w.Namespace, "web", map[string]string{"app": "unmanaged"}))).To(Succeed())
 			},
 			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False NotOwned",
@@ -69,11 +69,11 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 		"an adopted Deployment has another selector": {
 			edits: []edit{adoption(v1alpha1.AdoptionIfUnowned)},
 			given: func(w *fixture) {
-				w.Expect(api.Create(w.Ctx, foreignDeployment(w.Namespace, "web", map[string]string{"app": "theirs"}))).To(Succeed())
+				w.Expect(api.Create(w.Ctx, foreignDeployment(w.Namespace, "web", map[string]string{"app": "unmanaged"}))).To(Succeed())
 			},
 			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False ImmutableField",
-			message: And(ContainSubstring("spec.selector"), ContainSubstring("delete the object so that it is made anew")),
+			message: And(ContainSubstring("spec.selector"), ContainSubstring("delete the object so that it is recreated")),
 			stalled: true, phase: v1alpha1.AppServiceFailed,
 		},
 		"a quota refuses pods": {

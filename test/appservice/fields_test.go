@@ -21,7 +21,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// container is what of the pods' one container a field of the spec leads to.
+// container is the field of the pods' one container that a field of the spec sets.
 func container(w *fixture, name string) corev1.Container {
 	w.T.Helper()
 	containers := w.deployment(name).Spec.Template.Spec.Containers
@@ -392,7 +392,7 @@ func TestAdoptsUnownedObjectsIfUnowned(t *testing.T) {
 	deployment.Annotations = map[string]string{"team": "shop"}
 	w.Expect(w.As("kubectl-create").Create(w.Ctx, deployment)).To(Succeed())
 	w.Expect(w.As("kubectl-create").Create(w.Ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "web"}, Data: map[string]string{"A": "old", "THEIRS": "x"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "web"}, Data: map[string]string{"A": "old", "UNMANAGED": "x"},
 	})).To(Succeed())
 
 	// When an AppService of the name may take them over
@@ -408,13 +408,13 @@ func TestAdoptsUnownedObjectsIfUnowned(t *testing.T) {
 	for _, c := range adopted.Spec.Template.Spec.Containers {
 		names = append(names, c.Name)
 	}
-	w.Expect(names).To(ConsistOf("app", "theirs"))
+	w.Expect(names).To(ConsistOf("app", "unmanaged"))
 	configMap := harness.Read(w, "web", &corev1.ConfigMap{})
 	w.Expect(configMap).To(beOwnedBy(app))
-	w.Expect(configMap.Data).To(Equal(map[string]string{"A": "1", "THEIRS": "x"}))
+	w.Expect(configMap.Data).To(Equal(map[string]string{"A": "1", "UNMANAGED": "x"}))
 	w.Expect(app.Status.Drifts).To(BeEmpty(), "fields of other managers have not drifted")
 
-	// And nothing is left half done: another look writes nothing.
+	// And the adoption is complete: another reconcile writes nothing.
 	mark := w.Settled()
 	w.Stop(w.Managers[0])
 	m := w.startManager()
@@ -432,7 +432,7 @@ func foreignDeployment(namespace, name string, selector map[string]string) *apps
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: selector},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "theirs", Image: image}}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "unmanaged", Image: image}}},
 			},
 		},
 	}

@@ -64,8 +64,8 @@ func (w *fixture) consistentlyFor(window time.Duration, check func(g Gomega)) {
 	w.Consistently(check).WithTimeout(window).WithPolling(window / 20).Should(Succeed())
 }
 
-// isNotHot watches the manager for ten seconds, in which it may send so many requests: something
-// is wrong that it cannot mend, and it must not try without end.
+// isNotHot watches the manager for ten seconds, in which it may send at most that many requests: it must
+// not retry in a hot loop what it cannot fix.
 func (w *fixture) isNotHot(atMost int) {
 	w.T.Helper()
 	const window = 10 * time.Second

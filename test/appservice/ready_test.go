@@ -37,7 +37,7 @@ func TestBecomesReady(t *testing.T) {
 	w := newManagedFixture(t)
 	versions := harness.Versions[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
 
-	// When an AppService with config and three pods is made
+	// When an AppService with config and three pods is created
 	w.create("web", replicas(3), config("GREETING", "hello"))
 	w.kubectl("wait", "--for=condition=Ready", "appservice/web", "--timeout=60s")
 	app := w.ready("web")

@@ -22,12 +22,13 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
-const patience = 90 * time.Second
+// timeout bounds every wait of a test.
+const timeout = 90 * time.Second
 
 // TestReleaseInstallsUpgradesAndUninstalls installs, upgrades and uninstalls the chart as the helm command does, on a cluster.
 func TestReleaseInstallsUpgradesAndUninstalls(t *testing.T) {
 	g := NewWithT(t)
-	g.SetDefaultEventuallyTimeout(patience)
+	g.SetDefaultEventuallyTimeout(timeout)
 	ctx := context.Background()
 	c, err := cluster.Start(ctx, cluster.Options{Parts: cluster.All})
 	g.Expect(err).NotTo(HaveOccurred())

@@ -138,8 +138,8 @@ spec:
   key: {vault: {name: fixpoint-demo}, keyName: storage}
 `
 
-// busyManager runs the manager as config/default says, until it has made one object of each kind and
-// put a drift back, and reads its metrics as Prometheus does.
+// busyManager runs the manager as config/default configures it, until it has reconciled one object of each kind
+// and reverted a drift, and reads its metrics as Prometheus does.
 func busyManager(t *testing.T, g Gomega) map[string]*dto.MetricFamily {
 	t.Helper()
 	ctx := context.Background()
@@ -168,7 +168,7 @@ func busyManager(t *testing.T, g Gomega) map[string]*dto.MetricFamily {
 	g.Eventually(func() string {
 		return run("", "-n", "default", "get", "appservice", "web", "-o", "jsonpath={.status.drifts}")
 	}).
-		WithTimeout(patience).ShouldNot(BeEmpty())
+		WithTimeout(timeout).ShouldNot(BeEmpty())
 
 	run("", "-n", "default", "create", "serviceaccount", "prometheus")
 	run("", "create", "clusterrolebinding", "prometheus", "--clusterrole=fixpoint-metrics-reader", "--serviceaccount=default:prometheus")
@@ -181,7 +181,7 @@ func busyManager(t *testing.T, g Gomega) map[string]*dto.MetricFamily {
 	g.Eventually(func() (err error) {
 		text, err = manager.Scrape(ctx, token.Status.Token)
 		return err
-	}).WithTimeout(patience).Should(Succeed())
+	}).WithTimeout(timeout).Should(Succeed())
 	textParser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := textParser.TextToMetricFamilies(strings.NewReader(text))
 	g.Expect(err).NotTo(HaveOccurred())

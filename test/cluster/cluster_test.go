@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// patience is for clusters that start concurrently. The namespace controller alone waits 16 s for terminating pods.
-const patience = 90 * time.Second
+// timeout is for clusters that start concurrently. The namespace controller alone waits 16 s for terminating pods.
+const timeout = 90 * time.Second
 
 func start(t *testing.T, o Options) *Cluster {
 	t.Helper()
@@ -71,13 +71,13 @@ func TestWholeClusterRunsDeploymentsAndRemovesNamespaces(t *testing.T) {
 
 	_, err = admin.AppsV1().Deployments("work").Create(t.Context(), deployment("web", "registry.test/web:1", 3), metav1.CreateOptions{})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Eventually(available(t.Context(), admin, "web")).WithTimeout(patience).Should(BeEquivalentTo(3))
+	g.Eventually(available(t.Context(), admin, "web")).WithTimeout(timeout).Should(BeEquivalentTo(3))
 
 	g.Expect(admin.CoreV1().Namespaces().Delete(t.Context(), "work", metav1.DeleteOptions{})).To(Succeed())
 	g.Eventually(func() bool {
 		_, err := admin.CoreV1().Namespaces().Get(t.Context(), "work", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}).WithTimeout(patience).Should(BeTrue(), "the namespace is gone")
+	}).WithTimeout(timeout).Should(BeTrue(), "the namespace is gone")
 }
 
 func TestPodsFailOnRequest(t *testing.T) {
@@ -106,14 +106,14 @@ func TestPodsFailOnRequest(t *testing.T) {
 			if reason != "" {
 				g.Expect(status.State.Waiting.Reason).To(Equal(reason))
 			}
-		}).WithTimeout(patience).Should(Succeed())
+		}).WithTimeout(timeout).Should(Succeed())
 		foreground := metav1.DeletePropagationForeground
 		g.Expect(admin.AppsV1().Deployments("work").Delete(t.Context(), "web",
 			metav1.DeleteOptions{PropagationPolicy: &foreground})).To(Succeed())
 		g.Eventually(func(g Gomega) {
 			_, err := admin.AppsV1().Deployments("work").Get(t.Context(), "web", metav1.GetOptions{})
 			g.Expect(apierrors.IsNotFound(err)).To(BeTrue())
-		}).WithTimeout(patience).Should(Succeed())
+		}).WithTimeout(timeout).Should(Succeed())
 	}
 }
 
@@ -155,7 +155,7 @@ func TestDefinitionsAreEstablished(t *testing.T) {
 	c := start(t, Options{CRDPaths: []string{"testdata"}})
 	resources, err := clientFor(g, c.Admin()).Discovery().ServerResourcesForGroupVersion("cluster.fixpoint.test/v1")
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(resources.APIResources[0].Kind).To(Equal("Toy"))
+	g.Expect(resources.APIResources[0].Kind).To(Equal("Sample"))
 }
 
 func TestUsersAreKnownByNameAndGroup(t *testing.T) {
@@ -167,7 +167,7 @@ func TestUsersAreKnownByNameAndGroup(t *testing.T) {
 	g.Expect(apierrors.IsForbidden(err)).To(BeTrue(), "a user without roles may nothing: %v", err)
 	g.Expect(err).To(MatchError(ContainSubstring(`User "nobody"`)))
 
-	path, err := c.Kubeconfig("somebody/else", Masters)
+	path, err := c.Kubeconfig("team/user", Masters)
 	g.Expect(err).NotTo(HaveOccurred())
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -194,7 +194,7 @@ func TestPartRestartsWithItsAddressAndData(t *testing.T) {
 	g.Eventually(func() error {
 		_, err := admin.CoreV1().ConfigMaps("default").Get(t.Context(), "a", metav1.GetOptions{})
 		return err
-	}).WithTimeout(patience).Should(Succeed())
+	}).WithTimeout(timeout).Should(Succeed())
 	requests, err := c.Audit().Since(mark)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(requests.By(Admin).Verbs("get").Of("configmaps")).NotTo(BeEmpty())

@@ -106,7 +106,7 @@ func TestNoProcessOutlivesItsStarter(t *testing.T) {
 					}
 				}
 				return left
-			}).WithTimeout(patience).Should(BeEmpty())
+			}).WithTimeout(timeout).Should(BeEmpty())
 			// Whoever could not clean up has it done by the next cluster.
 			removeAbandoned(temporary)
 			g.Expect(filepath.Glob(filepath.Join(temporary, directoryPrefix+"*"))).To(BeEmpty())

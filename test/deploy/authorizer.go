@@ -141,9 +141,8 @@ func (r *Recorder) WriteConfig(dir string) (string, error) {
 	return path, nil
 }
 
-// IsForEverybody tells rights that no role has to give: looking at what the API server serves, asking
-// what one may do, and what the API server itself asks first to spare itself more questions, whether one
-// may set the finalizers of everything.
+// IsForEverybody reports whether a right needs no role: discovery, self subject access reviews, and the right
+// to set the finalizers of every kind, which the API server checks first to avoid a check for each kind.
 func (r Right) IsForEverybody() bool {
 	switch {
 	case r == Right{Verb: "update", Group: "*", Resource: "*/finalizers"}:

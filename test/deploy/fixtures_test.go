@@ -30,8 +30,8 @@ import (
 const (
 	// system is where the manifests put the manager.
 	system = "fixpoint-system"
-	// patience is how long a test waits for what is bound to come.
-	patience = 90 * time.Second
+	// waitTimeout bounds every wait of a test.
+	waitTimeout = 90 * time.Second
 )
 
 // fixture is what one test has to itself: a cluster, a cloud, and what it puts there.
@@ -86,7 +86,7 @@ var program = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	const parallel = 4 // each test has a cluster of its own
-	harness.Prepare(harness.Options{Timeout: patience, Parallel: parallel})
+	harness.Prepare(harness.Options{Timeout: waitTimeout, Parallel: parallel})
 	code := m.Run()
 	if path, err := program(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))

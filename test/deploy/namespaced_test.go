@@ -41,7 +41,7 @@ func TestManagerWithRightsInOneNamespace(t *testing.T) {
 	w.Expect(w.api.Get(w.ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
 	w.Expect(other.Finalizers).To(BeEmpty())
 	w.Expect(other.Status.Conditions).To(BeEmpty())
-	w.Expect(other.Status.ObservedGeneration).To(BeEquivalentTo(-1), "nobody has looked at it")
+	w.Expect(other.Status.ObservedGeneration).To(BeEquivalentTo(-1), "it has not been reconciled")
 }
 
 const simpleApp = `

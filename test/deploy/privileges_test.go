@@ -134,7 +134,7 @@ spec:
 	w.ready(app(place, "found"), server(place, "found-too"))
 }
 
-// allOptions are objects with every option that leads to a child or a reference.
+// allOptions are objects with every option that adds a child or a reference.
 const allOptions = `
 apiVersion: v1
 kind: Secret
@@ -418,7 +418,7 @@ func (w *fixture) kindsOfChildren(place string, matches func(owner *metav1.Owner
 func (w *fixture) deleteAll(place string) {
 	w.t.Helper()
 	w.everything(place)
-	w.run("-n", place, "delete", "appservices,mcpservers,securestorages", "--all", fmt.Sprintf("--timeout=%s", patience))
+	w.run("-n", place, "delete", "appservices,mcpservers,securestorages", "--all", fmt.Sprintf("--timeout=%s", waitTimeout))
 	var left corev1.ServiceList
 	w.Expect(w.api.List(w.ctx, &left, client.InNamespace(place))).To(Succeed())
 	w.Expect(left.Items).To(BeEmpty())

@@ -30,7 +30,7 @@ func (w *fixture) samples() []client.Object {
 		return nil
 	})).To(Succeed())
 	w.Expect(len(objects)).To(BeNumerically(">=", 6))
-	// What a folder's kustomization names is there.
+	// The resources that the kustomization of a directory names exist.
 	w.run("apply", "--server-side", "-k", dir)
 	w.run("apply", "--server-side", "-k", filepath.Join(dir, "mcpserver"))
 	return objects

@@ -22,8 +22,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// patience is how long a test waits for what is bound to come.
-const patience = 90 * time.Second
+// timeout bounds every wait of a test.
+const timeout = 90 * time.Second
 
 var (
 	shared *cluster.Cluster
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	managerProgram, err = buildManager(folder)
 	harness.Must(err)
 	const parallel = 4
-	options := harness.Options{Cluster: cluster.Options{Parts: cluster.All, Audit: true}, Parallel: parallel, Timeout: patience}
+	options := harness.Options{Cluster: cluster.Options{Parts: cluster.All, Audit: true}, Parallel: parallel, Timeout: timeout}
 	harness.Run(cleaning{m, folder}, options, func(s *harness.Suite) error {
 		shared, api = s.Cluster, s.API
 		return nil

@@ -44,7 +44,7 @@ func (f *fleet) acts() []act {
 		acts = append(acts, act{who: r.User, at: r.Received, what: r.Verb + " " + r.URI})
 	}
 	for _, e := range f.cloud.Ledger() {
-		if f.isOurs(e.Who) {
+		if f.isReplica(e.Who) {
 			acts = append(acts, act{who: e.Who, at: e.Time, what: e.Method + " " + e.Resource + " in the cloud"})
 		}
 	}
@@ -52,19 +52,19 @@ func (f *fleet) acts() []act {
 	return acts
 }
 
-// requests are all that the replicas have asked of the API server, watches aside. The record of the
-// whole cluster is read once, and a little at a time.
+// requests are all requests of the replicas to the API server, watches aside. Each call reads the part of the
+// audit log that was written since the last one.
 func (f *fleet) requests() cluster.Requests {
 	f.t.Helper()
 	fresh, err := shared.Audit().Since(f.read)
 	f.Expect(err).NotTo(HaveOccurred())
 	f.read += cluster.Mark(len(fresh))
-	f.asked = append(f.asked, fresh.Where(func(r cluster.Request) bool { return f.isOurs(r.User) && r.Verb != "watch" })...)
+	f.asked = append(f.asked, fresh.Where(func(r cluster.Request) bool { return f.isReplica(r.User) && r.Verb != "watch" })...)
 	return f.asked
 }
 
-// isOurs says whether a user is a replica of this fleet.
-func (f *fleet) isOurs(user string) bool { return strings.HasPrefix(user, f.namespace+"-") }
+// isReplica reports whether a user is a replica of this fleet.
+func (f *fleet) isReplica(user string) bool { return strings.HasPrefix(user, f.namespace+"-") }
 
 // overlaps are the acts of replicas after the first act of their successor. A process is the leader
 // once at most.
@@ -127,7 +127,7 @@ func watchLease(f *fleet) *leaseHistory {
 	return h
 }
 
-// follow watches until the API server ends the watch. A watch begins with what is there.
+// follow watches until the API server ends the watch. A watch begins with the existing objects.
 func (h *leaseHistory) follow(ctx context.Context, namespace string) {
 	watcher, err := api.Watch(ctx, &coordinationv1.LeaseList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": controllers.LeaderElectionID})
 	if err != nil {

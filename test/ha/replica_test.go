@@ -53,7 +53,7 @@ func startReplica(t *testing.T, name, program string, env []string, args ...stri
 	return r
 }
 
-// kubeconfigBy leads to the API server by another address.
+// kubeconfigBy is a kubeconfig for another address of the API server.
 func kubeconfigBy(t *testing.T, user, address string) string {
 	t.Helper()
 	path, err := shared.Kubeconfig(user, harness.ManagerGroup)

@@ -54,7 +54,7 @@ func names() []string {
 }
 
 func runKubectl() {
-	// The verbosity has to stand before the command is made: making it already logs.
+	// The verbosity has to stand before the command is created: creating it already logs.
 	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err)

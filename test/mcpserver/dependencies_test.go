@@ -24,7 +24,7 @@ func TestWaitsForMissingDependencies(t *testing.T) {
 	server := w.shows("tools", "DependenciesReady", "False DependencyMissing",
 		Equal("missing: ConfigMap settings, PersistentVolumeClaim data, Secret tokens, ServiceAccount robot; create the missing objects and keys, or mark the references optional"))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("DeploymentReady", "Unknown Blocked"))
-	w.Expect(w.IsGone("tools", &corev1.Service{})()).To(Succeed(), "nothing is made that could not start")
+	w.Expect(w.IsGone("tools", &corev1.Service{})()).To(Succeed(), "the phases after an unready phase create nothing")
 
 	w.createSecret("tokens", "t", "1")
 	meta := metav1.ObjectMeta{Namespace: w.Namespace}

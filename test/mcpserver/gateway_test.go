@@ -83,8 +83,8 @@ func (w *fixture) answer(name string, status metav1.ConditionStatus, reason, mes
 	}).Should(Succeed())
 }
 
-// TestGatewayAPIIsNoticedWhenInstalledAndRemoved runs before the tests that run beside one another, because what it
-// takes away is of the whole cluster.
+// TestGatewayAPIIsNoticedWhenInstalledAndRemoved runs before the parallel tests, because what it
+// removes is cluster-scoped.
 func TestGatewayAPIIsNoticedWhenInstalledAndRemoved(t *testing.T) {
 	w := newFixture(t)
 	w.removeGatewayAPI()

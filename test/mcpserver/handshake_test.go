@@ -64,7 +64,7 @@ func TestProbesNewPodsBeforeReady(t *testing.T) {
 				if version.Status.ObservedGeneration != version.Generation || conditions(version)["DeploymentReady"] != "True Ready" {
 					continue
 				}
-				// Until the Service has noticed, it is the old pods that it leads to.
+				// Until its endpoints are updated, the Service routes to the old pods.
 				if conditions(version)["ProtocolReady"] == "True Ready" {
 					w.Expect(version.Status.AskedVersions).To(Equal([]string{old}), "%v", version.Status)
 				}

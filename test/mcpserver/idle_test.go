@@ -38,9 +38,9 @@ func TestManagerRestartWritesNothing(t *testing.T) {
 	w.Stop(first)
 	versions, mark := w.versions(names), w.Mark()
 
-	// When another manager has looked at all of them, and the servers do not answer it
+	// When another manager has reconciled all of them, and the servers do not respond to it
 	options := w.options()
-	options.ProbeEndpoint.Host = "127.0.0.1:1" // nobody is there, which is found out at once
+	options.ProbeEndpoint.Host = "127.0.0.1:1" // no server listens there, so that requests fail immediately
 	second := w.StartManager(shared.Config(harness.ManagerUser), options)
 	for _, name := range names {
 		w.Eventually(func() int { return second.Checks("MCPServer", name, "Deployment") }).Should(BeNumerically(">=", 1), name)

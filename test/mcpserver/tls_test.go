@@ -80,21 +80,21 @@ func (w *fixture) createConfigMap(name, key, value string) {
 
 func TestServersThatSpeakTLS(t *testing.T) {
 	w, network := newNetworkedFixture(t)
-	ours, other := newAuthority(w, "ours"), newAuthority(w, "other")
+	trusted, other := newAuthority(w, "trusted"), newAuthority(w, "other")
 	soon := time.Now().Add(time.Hour)
 	host := func(name string) string { return name + "." + w.Namespace + ".svc" }
 	serve := func(name, host string, end time.Time) {
-		network.lead("registry.test/"+name+":1", serveTLS(t, ours.sign(w, host, end)))
+		network.lead("registry.test/"+name+":1", serveTLS(t, trusted.sign(w, host, end)))
 	}
 	create := func(name string, e edit) {
 		w.create(name, withImage("registry.test/"+name+":1"), e, func(s *v1alpha1.MCPServerSpec) {
 			s.Probes = &v1alpha1.MCPServerProbes{Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/ready"}}
 		})
 	}
-	w.createConfigMap("ours", "ca.crt", ours.pem)
+	w.createConfigMap("trusted", "ca.crt", trusted.pem)
 	w.createConfigMap("other", "ca.crt", other.pem)
 	w.createConfigMap("none", "ca.crt", "a certificate should be here")
-	w.createSecret("ours", "root.pem", ours.pem)
+	w.createSecret("trusted", "root.pem", trusted.pem)
 
 	serve("by-configmap", host("by-configmap"), soon)
 	serve("by-secret", host("by-secret"), soon)
@@ -102,13 +102,13 @@ func TestServersThatSpeakTLS(t *testing.T) {
 	serve("expired", host("expired"), time.Now().Add(-time.Minute))
 	serve("misnamed", "localhost", soon)
 	serve("unbundled", host("unbundled"), soon)
-	create("by-configmap", encrypted(v1alpha1.CAKindConfigMap, "ours", "ca.crt"))
-	create("by-secret", encrypted(v1alpha1.CAKindSecret, "ours", "root.pem"))
+	create("by-configmap", encrypted(v1alpha1.CAKindConfigMap, "trusted", "ca.crt"))
+	create("by-secret", encrypted(v1alpha1.CAKindSecret, "trusted", "root.pem"))
 	create("strange", encrypted(v1alpha1.CAKindConfigMap, "other", "ca.crt"))
-	create("expired", encrypted(v1alpha1.CAKindConfigMap, "ours", "ca.crt"))
-	create("misnamed", encrypted(v1alpha1.CAKindConfigMap, "ours", "ca.crt"))
+	create("expired", encrypted(v1alpha1.CAKindConfigMap, "trusted", "ca.crt"))
+	create("misnamed", encrypted(v1alpha1.CAKindConfigMap, "trusted", "ca.crt"))
 	create("unbundled", encrypted(v1alpha1.CAKindConfigMap, "none", "ca.crt"))
-	create("plain", encrypted(v1alpha1.CAKindConfigMap, "ours", "ca.crt"))
+	create("plain", encrypted(v1alpha1.CAKindConfigMap, "trusted", "ca.crt"))
 
 	for _, name := range []string{"by-configmap", "by-secret"} {
 		server := w.ready(name)
@@ -130,11 +130,11 @@ func TestServersThatSpeakTLS(t *testing.T) {
 	}
 
 	// When the authority is corrected, the server becomes Ready, and no pod is replaced.
-	harness.Update(w, "user", "other", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["ca.crt"] += ours.pem })
+	harness.Update(w, "user", "other", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["ca.crt"] += trusted.pem })
 	w.ready("strange")
 	w.Expect(w.replicaSets("strange")).To(HaveLen(1))
 
 	// A Secret that loses its authority makes a server that answers fail.
-	w.rotate("ours", "root.pem", other.pem)
+	w.rotate("trusted", "root.pem", other.pem)
 	w.shows("by-secret", "ProtocolReady", "False ProtocolFailing", ContainSubstring("is not signed by a trusted authority"))
 }

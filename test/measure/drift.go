@@ -36,8 +36,8 @@ type Repairs struct {
 	Drifts []Drift
 	// Rounds is how often each drift is measured.
 	Rounds int
-	// Patience is how long a repair may take before it is given up.
-	Patience time.Duration
+	// Timeout is how long a repair may take before the measurement fails.
+	Timeout time.Duration
 	// Ready waits until there is nothing to repair.
 	Ready func(ctx context.Context) error
 }
@@ -132,8 +132,8 @@ func (r Repairs) repair(ctx context.Context, d Drift) (float64, error) {
 				return Milliseconds(time.Since(started)), nil
 			}
 			meddled = meddled || event.Type == watch.Deleted || (d.Repaired != nil && !d.Repaired(live))
-		case <-time.After(r.Patience):
-			return 0, fmt.Errorf("not repaired within %s", r.Patience)
+		case <-time.After(r.Timeout):
+			return 0, fmt.Errorf("not repaired within %s", r.Timeout)
 		}
 	}
 }

@@ -17,10 +17,10 @@ import (
 
 func TestUnownedObjectIsNotChangedWithoutAdoption(t *testing.T) {
 	s := newScenario(t, nil)
-	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs"}})
+	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "unmanaged"}})
 	live := get(s, &corev1.ConfigMap{}, "c")
 
-	err := s.fails(s.configMap("c", map[string]string{"a": "ours"}), live)
+	err := s.fails(s.configMap("c", map[string]string{"a": "desired"}), live)
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonNotOwned))
 	s.Expect(err.Permanent()).To(BeTrue())
@@ -32,31 +32,31 @@ func TestUnownedObjectIsNotChangedWithoutAdoption(t *testing.T) {
 func TestAdoptionTakesDesiredFieldsAndLeavesTheRest(t *testing.T) {
 	s := newScenario(t, nil)
 	s.create("kubectl-create", &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "c", Labels: map[string]string{"team": "theirs"}},
-		Data:       map[string]string{"a": "theirs", "b": "theirs"},
+		ObjectMeta: metav1.ObjectMeta{Name: "c", Labels: map[string]string{"team": "unmanaged"}},
+		Data:       map[string]string{"a": "unmanaged", "b": "unmanaged"},
 	})
 
-	result := s.done(s.configMap("c", map[string]string{"a": "ours"}), get(s, &corev1.ConfigMap{}, "c"), ssa.ActionAdopt, adopt)
+	result := s.done(s.configMap("c", map[string]string{"a": "desired"}), get(s, &corev1.ConfigMap{}, "c"), ssa.ActionAdopt, adopt)
 
 	s.Expect(s.requests()).To(Equal(2), "one to take the fields over, one to apply")
 	s.Expect(result.Drifts).To(BeEmpty())
 	adopted := as[*corev1.ConfigMap](result.Live)
-	s.Expect(adopted.Data).To(Equal(map[string]string{"a": "ours", "b": "theirs"}))
-	s.Expect(adopted.Labels).To(HaveKeyWithValue("team", "theirs"))
+	s.Expect(adopted.Data).To(Equal(map[string]string{"a": "desired", "b": "unmanaged"}))
+	s.Expect(adopted.Labels).To(HaveKeyWithValue("team", "unmanaged"))
 	s.Expect(metav1.GetControllerOf(adopted).UID).To(Equal(s.owner.UID))
 	s.Expect(managers(adopted)).To(ConsistOf(manager+" Apply", "kubectl-create Update"))
 
 	dropped := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), adopted, ssa.ActionUpdate, adopt).Live)
-	s.Expect(dropped.Data).To(Equal(map[string]string{"b": "theirs"}))
-	s.Expect(dropped.Labels).To(HaveKeyWithValue("team", "theirs"))
+	s.Expect(dropped.Data).To(Equal(map[string]string{"b": "unmanaged"}))
+	s.Expect(dropped.Labels).To(HaveKeyWithValue("team", "unmanaged"))
 }
 
-// What kubectl create writes it owns in full, with every default. None of that may keep an item or
-// a struct of ours from going.
+// kubectl create owns all that it writes, including every default. That must not keep an item or a struct
+// from being removed once the configuration drops it.
 func TestDroppedPartsOfAnAdoptedDeploymentAreRemovedWithTheirDefaults(t *testing.T) {
 	s := newScenario(t, nil)
-	theirs := plainDeployment("d")
-	pod := &theirs.Spec.Template.Spec
+	created := plainDeployment("d")
+	pod := &created.Spec.Template.Spec
 	pod.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
 	pod.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81}}
 	pod.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}}}
@@ -65,7 +65,7 @@ func TestDroppedPartsOfAnAdoptedDeploymentAreRemovedWithTheirDefaults(t *testing
 	pod.Volumes = []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "x"}}}}}
 	pod.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
 	pod.SecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](7)}
-	s.create("kubectl-create", theirs)
+	s.create("kubectl-create", created)
 	full := func() ssa.Configuration {
 		d := s.deployment("d")
 		d.Spec.Template.Spec.Containers[0].
@@ -89,7 +89,7 @@ func TestDroppedPartsOfAnAdoptedDeploymentAreRemovedWithTheirDefaults(t *testing
 	s.Expect(left.Containers[0].ReadinessProbe).To(BeNil())
 	s.Expect(left.Volumes).To(BeEmpty())
 	s.Expect(left.SecurityContext.RunAsUser).To(BeNil())
-	s.Expect(left.Affinity).NotTo(BeNil(), "it was never ours")
+	s.Expect(left.Affinity).NotTo(BeNil(), "the configuration never declared it")
 }
 
 func TestObjectOfAnotherControllerIsNeverChanged(t *testing.T) {
@@ -122,12 +122,12 @@ func TestWaitsForObjectOfADeletedOwnerOfTheSameName(t *testing.T) {
 
 func TestAdoptionLosesToAnotherControllerThatTheCacheDoesNotShow(t *testing.T) {
 	s := newScenario(t, nil)
-	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs"}})
+	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "unmanaged"}})
 	cached := get(s, &corev1.ConfigMap{}, "c")
 	other := newOwner(s, s, s.namespace, "other")
 	taken := editAs(s, "other", cached, func(c *corev1.ConfigMap) { c.OwnerReferences = []metav1.OwnerReference{other} })
 
-	err := s.fails(s.configMap("c", map[string]string{"a": "ours"}), cached, adopt)
+	err := s.fails(s.configMap("c", map[string]string{"a": "desired"}), cached, adopt)
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonOwnedByAnother))
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").ResourceVersion).To(Equal(taken.ResourceVersion))
@@ -161,26 +161,26 @@ func TestRestoresRemovedOwnerReference(t *testing.T) {
 
 func TestCopiedRecordProvesNoOwnership(t *testing.T) {
 	s := newScenario(t, nil)
-	ours := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1"}), nil, ssa.ActionCreate).Live)
+	managed := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "1"}), nil, ssa.ActionCreate).Live)
 	s.create("kubectl-create", &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "copy", Annotations: ours.Annotations}, Data: map[string]string{"a": "1", "b": "theirs"},
+		ObjectMeta: metav1.ObjectMeta{Name: "copy", Annotations: managed.Annotations}, Data: map[string]string{"a": "1", "b": "unmanaged"},
 	})
 	copied := get(s, &corev1.ConfigMap{}, "copy")
 
 	s.Expect(s.fails(s.configMap("copy", nil), copied).Reason).To(Equal(ssa.ReasonNotOwned))
 
 	adopted := as[*corev1.ConfigMap](s.done(s.configMap("copy", nil), copied, ssa.ActionAdopt, adopt).Live)
-	s.Expect(adopted.Data).To(Equal(map[string]string{"a": "1", "b": "theirs"}), "what we do not want stays with who wrote it")
+	s.Expect(adopted.Data).To(Equal(map[string]string{"a": "1", "b": "unmanaged"}), "a field that is not declared stays with its field manager")
 }
 
-// An older version of the operator, or a restored backup: the owner reference is right, and we have
-// never applied to the object.
+// An object of an older version of the operator, or of a restored backup: the owner reference is right, but
+// this field manager has never applied the object.
 func TestDroppedPartsOfARestoredChildAreRemoved(t *testing.T) {
 	s := newScenario(t, nil)
-	theirs := plainDeployment("d")
-	theirs.OwnerReferences = []metav1.OwnerReference{s.owner}
-	theirs.Spec.Template.Spec.Containers = append(theirs.Spec.Template.Spec.Containers, corev1.Container{Name: "helper", Image: "helper:1"})
-	s.create("restore", theirs)
+	restored := plainDeployment("d")
+	restored.OwnerReferences = []metav1.OwnerReference{s.owner}
+	restored.Spec.Template.Spec.Containers = append(restored.Spec.Template.Spec.Containers, corev1.Container{Name: "helper", Image: "helper:1"})
+	s.create("restore", restored)
 	with := s.deployment("d")
 	with.Spec.Template.Spec.WithContainers(container("helper", "helper:1"))
 

@@ -13,10 +13,10 @@ import (
 
 func TestConflictNamesFieldAndManager(t *testing.T) {
 	s := newScenario(t, nil)
-	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs", "b": "theirs"}})
+	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "unmanaged", "b": "unmanaged"}})
 	live := get(s, &corev1.ConfigMap{}, "c")
 
-	err := s.fails(s.configMap("c", map[string]string{"a": "ours", "b": "ours"}), live, shared)
+	err := s.fails(s.configMap("c", map[string]string{"a": "desired", "b": "desired"}), live, shared)
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonConflict))
 	s.Expect(err.Message).To(Equal(`.data.a is managed by "kubectl-create", .data.b is managed by "kubectl-create"; remove the field there, or set the same value in both`))
@@ -49,43 +49,43 @@ func TestSharedFieldWithEqualValueIsHeldByBoth(t *testing.T) {
 	s.Expect(s.requests()).To(Equal(1))
 	dropped := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), result.Live, ssa.ActionUpdate, shared).Live)
 
-	s.Expect(dropped.Data).To(Equal(map[string]string{"a": "same"}), "it is still the other's")
+	s.Expect(dropped.Data).To(Equal(map[string]string{"a": "same"}), "the other field manager still owns it")
 	s.Expect(dropped.OwnerReferences).To(BeEmpty())
 }
 
 func TestConflictEndsWhenTheOtherManagerDropsTheField(t *testing.T) {
 	s := newScenario(t, nil)
-	const theirs = `
+	const configMap = `
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: c}
 `
-	s.applyAs("argo", s.blankConfigMap("c"), theirs+"data: {a: theirs}")
-	desired := s.configMap("c", map[string]string{"a": "ours"})
+	s.applyAs("argo", s.blankConfigMap("c"), configMap+"data: {a: unmanaged}")
+	desired := s.configMap("c", map[string]string{"a": "desired"})
 	s.Expect(s.fails(desired, get(s, &corev1.ConfigMap{}, "c"), shared).Reason).To(Equal(ssa.ReasonConflict))
 
-	s.applyAs("argo", s.blankConfigMap("c"), theirs)
+	s.applyAs("argo", s.blankConfigMap("c"), configMap)
 
 	result := s.done(desired, get(s, &corev1.ConfigMap{}, "c"), ssa.ActionUpdate, shared)
-	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "ours"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "desired"}))
 }
 
 // Without force, nothing is taken from other managers, not even fields that are dropped.
 func TestDroppedSharedFieldStaysWithTheManagerThatTookIt(t *testing.T) {
 	s := newScenario(t, nil)
-	created := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "ours", "b": "ours"}), nil, ssa.ActionCreate, shared).Live)
-	edited := editAs(s, "kubectl-edit", created, func(c *corev1.ConfigMap) { c.Data["a"] = "theirs" })
+	created := as[*corev1.ConfigMap](s.done(s.configMap("c", map[string]string{"a": "desired", "b": "desired"}), nil, ssa.ActionCreate, shared).Live)
+	edited := editAs(s, "kubectl-edit", created, func(c *corev1.ConfigMap) { c.Data["a"] = "unmanaged" })
 
-	result := s.done(s.configMap("c", map[string]string{"b": "ours"}), edited, ssa.ActionUpdate, shared)
+	result := s.done(s.configMap("c", map[string]string{"b": "desired"}), edited, ssa.ActionUpdate, shared)
 
-	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "theirs", "b": "ours"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "unmanaged", "b": "desired"}))
 }
 
 func TestChangeOfASharedFieldIsAConflict(t *testing.T) {
 	s := newScenario(t, nil)
-	desired := s.configMap("c", map[string]string{"a": "ours"})
+	desired := s.configMap("c", map[string]string{"a": "desired"})
 	created := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate, shared).Live)
-	edited := editAs(s, "kubectl-edit", created, func(c *corev1.ConfigMap) { c.Data["a"] = "theirs" })
+	edited := editAs(s, "kubectl-edit", created, func(c *corev1.ConfigMap) { c.Data["a"] = "unmanaged" })
 
 	err := s.fails(desired, edited, shared)
 

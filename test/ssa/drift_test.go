@@ -75,9 +75,9 @@ func TestRestoredValueIsNoDrift(t *testing.T) {
 
 func TestDriftOfASecretIsRedacted(t *testing.T) {
 	s := newScenario(t, nil)
-	desired := corev1ac.Secret("s", s.namespace).WithData(map[string][]byte{"password": []byte("ours")})
+	desired := corev1ac.Secret("s", s.namespace).WithData(map[string][]byte{"password": []byte("desired")})
 	live := as[*corev1.Secret](s.done(desired, nil, ssa.ActionCreate).Live)
-	live = editAs(s, "robot", live, func(o *corev1.Secret) { o.Data["password"] = []byte("theirs") })
+	live = editAs(s, "robot", live, func(o *corev1.Secret) { o.Data["password"] = []byte("unmanaged") })
 
 	result := s.done(desired, live, ssa.ActionCorrect)
 

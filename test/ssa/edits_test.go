@@ -82,7 +82,7 @@ func apply[T client.Object](name string, build func(g generator, live T) (spec m
 	}}
 }
 
-// nothing is a change of no field of ours.
+// nothing is a change of no declared field.
 var nothing = []change{}
 
 func set(paths ...string) []change {
@@ -155,7 +155,7 @@ var edits = []edit{
 		return nothing, true, api.Status().Update(ctx, live, client.FieldOwner(who))
 	}},
 
-	// Metadata of ours.
+	// Declared metadata.
 	update("our label", func(g generator, o client.Object) []change {
 		labels := o.GetLabels()
 		for _, key := range []string{"tier", "team", "example.com/part"} {
@@ -292,7 +292,7 @@ var edits = []edit{
 	}),
 	update("target port", func(g generator, s *corev1.Service) []change {
 		if s.Spec.Ports[0].TargetPort.IntValue() == 80 {
-			return nil // the default, which is not ours
+			return nil // the default, which is not declared
 		}
 		s.Spec.Ports[0].TargetPort.Type, s.Spec.Ports[0].TargetPort.IntVal = 0, int32(10000+g.unique())
 		return set(`.spec.ports[port=80,protocol="TCP"].targetPort`)

@@ -20,13 +20,13 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// refusal is a configuration that the API server refuses, and how that is told.
+// refusal is a configuration that the API server refuses, with the expected error.
 type refusal struct {
 	labels map[string]string
 	// given prepares the namespace.
 	given func(s *scenario)
 	when  func(s *scenario) ssa.Configuration
-	// live is what is there, if anything is.
+	// live is the existing object, if one exists.
 	live      func(s *scenario) client.Object
 	reason    ssa.Reason
 	message   string // NS stands for the namespace

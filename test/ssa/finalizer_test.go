@@ -64,14 +64,14 @@ func TestOtherFinalizersStay(t *testing.T) {
 func TestRemovesFinalizerThatAnotherManagerAdded(t *testing.T) {
 	for name, put := range map[string]func(s *scenario) *v1alpha1.AppService{
 		"created with it": func(s *scenario) *v1alpha1.AppService { return s.appService("kubectl-create", teardown) },
-		"ours, then co-owned": func(s *scenario) *v1alpha1.AppService {
+		"added by the applier, then co-owned": func(s *scenario) *v1alpha1.AppService {
 			live := s.appService("kubectl-create")
 			_, err := s.applier.EnsureFinalizer(s, live, teardown)
 			s.Expect(err).NotTo(HaveOccurred())
 			s.applyAs("velero", live, "apiVersion: fixpoint.dev/v1alpha1\nkind: AppService\nmetadata: {name: a, finalizers: [test.example/teardown]}")
 			return get(s, &v1alpha1.AppService{}, "a")
 		},
-		"ours, then wiped": func(s *scenario) *v1alpha1.AppService {
+		"added by the applier, then wiped": func(s *scenario) *v1alpha1.AppService {
 			live, err := s.applier.EnsureFinalizer(s, s.appService("kubectl-create"), teardown)
 			s.Expect(err).NotTo(HaveOccurred())
 			s.wipeManagedFields(live)

@@ -46,7 +46,7 @@ func TestHandOverKeepsReplicasThroughAnAutoscalerAndBack(t *testing.T) {
 
 		back := s.done(s.scaled("d", 3), autoscaled, ssa.ActionUpdate, hand)
 		s.Expect(replicasOf(back)).To(Equal(int32(3)), "round %d", round)
-		s.Expect(back.Drifts).To(BeEmpty(), "it was not ours")
+		s.Expect(back.Drifts).To(BeEmpty(), "the autoscaler owned it")
 		live = back.Live
 	}
 }

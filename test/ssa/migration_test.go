@@ -82,13 +82,13 @@ func TestDroppedStructOfAnAdoptedCustomResourceIsRemovedWithItsDefaults(t *testi
 		ObjectMeta: metav1.ObjectMeta{Name: "a"},
 		Spec: v1alpha1.AppServiceSpec{
 			Image:   "registry.example/a:1",
-			Config:  map[string]string{"THEIRS": "1"},
+			Config:  map[string]string{"UNMANAGED": "1"},
 			Ingress: &v1alpha1.AppServiceIngress{Host: "a.example.com"},
 		},
 	})
 	with := func() *fixpointac.AppServiceApplyConfiguration {
 		return fixpointac.AppService("a", s.namespace).WithSpec(fixpointac.AppServiceSpec().WithImage("registry.example/a:2").
-			WithConfig(map[string]string{"OURS": "1"}).
+			WithConfig(map[string]string{"MANAGED": "1"}).
 			WithIngress(fixpointac.AppServiceIngress().WithHost("a.example.com")))
 	}
 	adopted := s.done(with(), get(s, &v1alpha1.AppService{}, "a"), ssa.ActionAdopt, adopt)
@@ -98,17 +98,17 @@ func TestDroppedStructOfAnAdoptedCustomResourceIsRemovedWithItsDefaults(t *testi
 
 	left := as[*v1alpha1.AppService](result.Live).Spec
 	s.Expect(left.Ingress).To(BeNil())
-	s.Expect(left.Config).To(Equal(map[string]string{"THEIRS": "1"}))
+	s.Expect(left.Config).To(Equal(map[string]string{"UNMANAGED": "1"}))
 }
 
 func TestDroppedContainerIsRemovedWithFieldsOfOtherManagers(t *testing.T) {
 	s := newScenario(t, nil)
 	with := s.deployment("d")
-	with.Spec.Template.Spec.WithContainers(container("helper", "helper:1").WithEnv(corev1ac.EnvVar().WithName("OURS").WithValue("1")))
+	with.Spec.Template.Spec.WithContainers(container("helper", "helper:1").WithEnv(corev1ac.EnvVar().WithName("MANAGED").WithValue("1")))
 	live := as[*appsv1.Deployment](s.done(with, nil, ssa.ActionCreate).Live)
 	live = editAs(s, "kubectl-edit", live, func(d *appsv1.Deployment) {
 		helper := &d.Spec.Template.Spec.Containers[1]
-		helper.Env = append(helper.Env, corev1.EnvVar{Name: "THEIRS", Value: "1"})
+		helper.Env = append(helper.Env, corev1.EnvVar{Name: "UNMANAGED", Value: "1"})
 		helper.ImagePullPolicy = corev1.PullAlways
 	})
 

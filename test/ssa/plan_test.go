@@ -13,7 +13,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// step is a change that an apply would make, on an object that is there or is not.
+// step is a change that an apply would send, for an object that may exist or not.
 type step struct {
 	given   func(s *scenario) client.Object
 	desired func(s *scenario) ssa.Configuration
@@ -22,10 +22,9 @@ type step struct {
 	drifts  []string
 }
 
-// What plans and what acts is the same code: the plan says what then happens, and nothing has
-// happened by it.
+// A dry run and an apply are the same code: a dry run predicts the result, and changes nothing.
 func TestDryRunPredictsTheApply(t *testing.T) {
-	ours := func(s *scenario) client.Object {
+	applied := func(s *scenario) client.Object {
 		return s.done(s.configMap("c", map[string]string{"a": "1"}), nil, ssa.ActionCreate).Live
 	}
 	same := func(*ssa.Request) {}
@@ -35,16 +34,16 @@ func TestDryRunPredictsTheApply(t *testing.T) {
 			desired: func(s *scenario) ssa.Configuration { return s.configMap("c", nil) }, change: same, action: ssa.ActionCreate,
 		},
 		"nothing": {
-			given:   ours,
+			given:   applied,
 			desired: func(s *scenario) ssa.Configuration { return s.configMap("c", map[string]string{"a": "1"}) }, change: same, action: ssa.ActionNone,
 		},
 		"update": {
-			given:   ours,
+			given:   applied,
 			desired: func(s *scenario) ssa.Configuration { return s.configMap("c", map[string]string{"a": "2"}) }, change: same, action: ssa.ActionUpdate,
 		},
 		"correct": {
 			given: func(s *scenario) client.Object {
-				return editAs(s, "robot", as[*corev1.ConfigMap](ours(s)), func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
+				return editAs(s, "robot", as[*corev1.ConfigMap](applied(s)), func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
 			},
 			desired: func(s *scenario) ssa.Configuration { return s.configMap("c", map[string]string{"a": "1"}) }, change: same, action: ssa.ActionCorrect,
 			drifts: []string{`robot changed .data.a from "1" to "9"`},

@@ -43,10 +43,10 @@ func TestCreateLeavesExistingObjectUnchanged(t *testing.T) {
 
 func TestCreateNeverChangesAnUnmanagedObject(t *testing.T) {
 	s := newScenario(t, nil)
-	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs"}})
+	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "unmanaged"}})
 	version := get(s, &corev1.ConfigMap{}, "c").ResourceVersion
 
-	err := s.fails(s.configMap("c", map[string]string{"a": "ours"}), nil)
+	err := s.fails(s.configMap("c", map[string]string{"a": "desired"}), nil)
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonNotOwned))
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").ResourceVersion).To(Equal(version))
@@ -75,22 +75,22 @@ func TestUpdateNeverChangesAnotherObjectOfTheName(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live
 	s.delete(live)
-	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs"}})
+	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "unmanaged"}})
 
-	err := s.fails(s.configMap("c", map[string]string{"a": "ours"}), live)
+	err := s.fails(s.configMap("c", map[string]string{"a": "desired"}), live)
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonNotOwned))
-	s.Expect(get(s, &corev1.ConfigMap{}, "c").Data).To(Equal(map[string]string{"a": "theirs"}))
+	s.Expect(get(s, &corev1.ConfigMap{}, "c").Data).To(Equal(map[string]string{"a": "unmanaged"}))
 }
 
 // Adopting changes managed fields, which is bound to the version that was decided on.
 func TestAdoptionWithALaggingCacheDecidesOnTheLiveObject(t *testing.T) {
 	s := newScenario(t, nil)
-	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "theirs"}})
+	s.create("kubectl-create", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "unmanaged"}})
 	cached := get(s, &corev1.ConfigMap{}, "c")
 	editAs(s, "kubectl-edit", cached, func(c *corev1.ConfigMap) { c.Data["b"] = "new" })
 
-	result := s.done(s.configMap("c", map[string]string{"a": "ours"}), cached, ssa.ActionAdopt, adopt)
+	result := s.done(s.configMap("c", map[string]string{"a": "desired"}), cached, ssa.ActionAdopt, adopt)
 
-	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "ours", "b": "new"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "desired", "b": "new"}))
 }

@@ -25,8 +25,8 @@ import (
 const cases = 2000
 
 // TestQuietIfAndOnlyIf: an apply is suppressed if and only if sending it would have left the
-// object's resourceVersion as it was; and when it is sent because others changed fields of ours,
-// each of those changes is reported with who made it.
+// object's resourceVersion as it was; and when it is sent because other field managers changed declared
+// fields, each of those changes is reported with its field manager.
 //
 // FIXPOINT_SEED=n repeats the one case that a failure names.
 func TestQuietIfAndOnlyIf(t *testing.T) {
@@ -97,7 +97,7 @@ type subject struct {
 	applier *ssa.Applier
 	log     *sent
 	live    client.Object
-	// body is what was sent for desired, without its preconditions on what is there.
+	// body is what was sent for desired, without its preconditions on the live object.
 	body  []byte
 	story []string
 }
@@ -184,7 +184,7 @@ func (s *subject) edit(ctx context.Context, who string) ([]change, string, error
 	}
 }
 
-// attribution: each field of ours that was changed is reported, with its manager and new value,
+// attribution: each declared field that was changed is reported, with its manager and new value,
 // and no other.
 func (p *property) attribution(s *subject, drifts []ssa.Drift, touched map[string]change, holders map[string]string) error {
 	fields, err := ownFields(s.desired)
@@ -273,8 +273,8 @@ func (p *property) settle(ctx context.Context, s *subject) error {
 	}
 	if after.GetResourceVersion() != s.live.GetResourceVersion() {
 		// An apply whose values the server normalises (1000m, a fieldRef without apiVersion) gives
-		// our entry a new time. Where another entry is younger, ours moves behind it in the list, and
-		// the server, which compares the list in order, does not see that nothing else has changed.
+		// the applier's entry a new time. Where another entry is younger, the applier's entry moves behind it in
+		// the list, and the server, which compares the list in order, does not see that nothing else has changed.
 		if what := difference(s.live, after); what != "" {
 			return fmt.Errorf("an apply was suppressed that would have changed the object:\n%s", what)
 		}

@@ -61,15 +61,15 @@ func TestDriftOfAReplacedObjectNamesTheManager(t *testing.T) {
 // A record of another object says that we applied fields here which we never did.
 func TestRecordOfAnotherObjectRemovesNothing(t *testing.T) {
 	s := newScenario(t, nil)
-	other := s.done(s.configMap("other", map[string]string{"theirs": "1"}), nil, ssa.ActionCreate).Live
+	other := s.done(s.configMap("other", map[string]string{"unmanaged": "1"}), nil, ssa.ActionCreate).Live
 	desired := s.configMap("c", map[string]string{"a": "1"})
 	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate).Live)
 	live = editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) {
 		c.Annotations[recordAnnotation] = other.GetAnnotations()[recordAnnotation]
-		c.Data["theirs"] = "kept"
+		c.Data["unmanaged"] = "kept"
 	})
 
 	result := s.done(desired, live, ssa.ActionUpdate)
 
-	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "1", "theirs": "kept"}))
+	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "1", "unmanaged": "kept"}))
 }

@@ -71,7 +71,7 @@ func (s *scenario) requests() int {
 	return n
 }
 
-// apply applies a child of the owner to what is there.
+// apply applies a child of the owner, to the live object if it is not nil.
 func (s *scenario) apply(desired ssa.Configuration, live client.Object, change ...func(*ssa.Request)) (ssa.Result, error) {
 	request := ssa.Request{Desired: desired, Owner: &s.owner}
 	if live != nil {

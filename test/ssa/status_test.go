@@ -55,16 +55,16 @@ func TestQuietStatusSendsNothing(t *testing.T) {
 func TestConditionsOfOtherManagersStay(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.appService("kubectl-create")
-	meta.SetStatusCondition(&live.Status.Conditions, metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X"})
+	meta.SetStatusCondition(&live.Status.Conditions, metav1.Condition{Type: "Unmanaged", Status: metav1.ConditionTrue, Reason: "X"})
 	s.Expect(api.Status().Update(s, live, client.FieldOwner("other"))).To(Succeed())
 
 	live = s.report(s.status(2, "Ready", "Stalled"), live, ssa.ActionUpdate)
-	s.Expect(meta.IsStatusConditionTrue(live.Status.Conditions, "Theirs")).To(BeTrue())
+	s.Expect(meta.IsStatusConditionTrue(live.Status.Conditions, "Unmanaged")).To(BeTrue())
 	live = s.report(s.status(2, "Ready"), live, ssa.ActionUpdate)
 
 	s.Expect(live.Status.Conditions).To(HaveLen(2))
 	s.Expect(meta.FindStatusCondition(live.Status.Conditions, "Stalled")).To(BeNil())
-	s.Expect(meta.IsStatusConditionTrue(live.Status.Conditions, "Theirs")).To(BeTrue())
+	s.Expect(meta.IsStatusConditionTrue(live.Status.Conditions, "Unmanaged")).To(BeTrue())
 	s.report(s.status(2, "Ready"), live, ssa.ActionNone)
 }
 

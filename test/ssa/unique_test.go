@@ -17,8 +17,8 @@ func (s *scenario) service(name string) *corev1ac.ServiceApplyConfiguration {
 		WithPorts(corev1ac.ServicePort().WithName("http").WithProtocol(corev1.ProtocolTCP).WithPort(8080).WithTargetPort(intstr.FromInt32(80))))
 }
 
-// The number of a port is its key: who changes it has taken our port away and made another one, whose
-// name ours needs. The API server refuses both together.
+// The number of a port is its key: an edit of the number removes the declared port and adds another port with
+// the same name. The API server refuses two ports of one name.
 func TestUniqueFieldsRemovesPortWithEditedNumber(t *testing.T) {
 	s := newScenario(t, nil)
 	live := as[*corev1.Service](s.done(s.service("web"), nil, ssa.ActionCreate).Live)

@@ -172,7 +172,7 @@ var mcpServerRefusals = map[string]refusal{
 	"requests that are negative":   badServer(`resources: {requests: {cpu: -100m}}`, "resources", negativeMessage),
 	"limits that are negative":     badServer(`resources: {limits: {memory: -1}}`, "resources", negativeMessage),
 
-	"account that is not ours to annotate": badServer(`serviceAccount: {name: a, annotations: {a: b}}`, "serviceAccount.annotations", ownAnnotationsMessage),
+	"annotations on an existing account":   badServer(`serviceAccount: {name: a, annotations: {a: b}}`, "serviceAccount.annotations", ownAnnotationsMessage),
 	"account that is no name":              badServer(`serviceAccount: {name: My_Account}`, "serviceAccount.name", ownAccountMessage),
 	"account of an empty name":             badServer(`serviceAccount: {name: ""}`, "serviceAccount.name", ownAccountMessage),
 	"account that is created under a name": badServer(`serviceAccount: {create: true, name: a}`, "serviceAccount.name", createdNameMessage),

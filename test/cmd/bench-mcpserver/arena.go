@@ -26,8 +26,8 @@ const (
 	bareUser    = "bare"
 	// concurrency is that of the manager's workers, of the user and of the bare client.
 	concurrency = 10
-	// patience is how long everything together may take to become ready.
-	patience  = 5 * time.Minute
+	// timeout is how long all objects together may take to become Ready.
+	timeout   = 5 * time.Minute
 	pollEvery = 5 * time.Millisecond
 )
 
@@ -127,7 +127,7 @@ func (a *arena) untilReady(ctx context.Context, server *v1alpha1.MCPServer) erro
 }
 
 func poll(ctx context.Context, condition wait.ConditionWithContextFunc) error {
-	return wait.PollUntilContextTimeout(ctx, pollEvery, patience, true, condition)
+	return wait.PollUntilContextTimeout(ctx, pollEvery, timeout, true, condition)
 }
 
 // requests are those of the manager, watches and Events aside.
@@ -147,7 +147,7 @@ func (a *arena) settle(ctx context.Context) error {
 		return err
 	}
 	seen, since := 0, time.Now()
-	return wait.PollUntilContextTimeout(ctx, quiet/10, patience, true, func(context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, quiet/10, timeout, true, func(context.Context) (bool, error) {
 		all, err := a.cluster.Audit().Since(mark)
 		if sent := len(all.By(managerUser)); sent != seen {
 			seen, since = sent, time.Now()

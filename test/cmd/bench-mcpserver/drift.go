@@ -74,7 +74,7 @@ func (a *arena) driftRepair(ctx context.Context, rounds int) ([]measure.Row, err
 		return nil, err
 	}
 	return measure.Repairs{
-		User: a.user, Key: client.ObjectKeyFromObject(server), Drifts: drifts, Rounds: rounds, Patience: patience,
+		User: a.user, Key: client.ObjectKeyFromObject(server), Drifts: drifts, Rounds: rounds, Timeout: timeout,
 		Ready: func(ctx context.Context) error { return a.untilReady(ctx, server) },
 	}.Measure(ctx)
 }

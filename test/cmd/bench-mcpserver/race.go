@@ -51,7 +51,7 @@ func (a *arena) race(ctx context.Context, s settings) ([]measure.Row, string, er
 			laps[i] = append(laps[i], one)
 		}
 	}
-	return judge(s.count, laps[0], laps[1]), split(s.count, laps[0], laps[1]), nil
+	return compare(s.count, laps[0], laps[1]), split(s.count, laps[0], laps[1]), nil
 }
 
 func (a *arena) lap(ctx context.Context, run func(context.Context, string) error, profiles string) (lap, error) {
@@ -129,7 +129,7 @@ func (a *arena) bare(ctx context.Context, namespace string, count int, children 
 
 // untilAll does something for every name, and waits until a watch has shown that all are well.
 func (a *arena) untilAll(ctx context.Context, namespace string, count int, list client.ObjectList, isWell func(client.Object) bool, do func(context.Context, string) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	w, err := a.user.Watch(ctx, list, client.InNamespace(namespace))
 	if err != nil {
@@ -158,13 +158,13 @@ func (a *arena) untilAll(ctx context.Context, namespace string, count int, list 
 	return nil
 }
 
-func judge(count int, bare, managed []lap) []measure.Row {
+func compare(count int, bare, managed []lap) []measure.Row {
 	const mostWrites, mostTimes = 7.0, 1.25
-	var writes, bares, ours, ratios, processor []float64
+	var writes, bares, manageds, ratios, processor []float64
 	for i := range managed {
 		writes = append(writes, float64(len(managed[i].requests.By(managerUser).Except("events.events.k8s.io").Writes()))/float64(count))
 		bares = append(bares, bare[i].took.Seconds())
-		ours = append(ours, managed[i].took.Seconds())
+		manageds = append(manageds, managed[i].took.Seconds())
 		ratios = append(ratios, managed[i].took.Seconds()/bare[i].took.Seconds())
 		processor = append(processor, managed[i].cpu.total()/bare[i].cpu.total())
 	}
@@ -177,7 +177,7 @@ func judge(count int, bare, managed []lap) []measure.Row {
 			What: fmt.Sprintf("the same, wall time as a multiple of a bare client's: median of %d rounds (all of them)", len(ratios)),
 			Bar:  fmt.Sprintf("at most %.2f", mostTimes),
 			Measured: fmt.Sprintf("%.2f (%s): %.1f s, the bare client %.1f s",
-				measure.Median(ratios), spread(ratios), measure.Median(ours), measure.Median(bares)),
+				measure.Median(ratios), spread(ratios), measure.Median(manageds), measure.Median(bares)),
 			OK: measure.Median(ratios) <= mostTimes,
 		},
 		{

@@ -14,8 +14,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
-// atRest counts the requests that all MCPServers of the rounds cost when nothing happens, and those
-// of a manager that has just started and has looked at each.
+// atRest counts the requests for all MCPServers of the rounds while nothing changes, and those of a manager
+// that has just started and has reconciled each.
 func (a *arena) atRest(ctx context.Context, window time.Duration) ([]measure.Row, error) {
 	if err := a.settle(ctx); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (a *arena) atRest(ctx context.Context, window time.Duration) ([]measure.Row
 	}, nil
 }
 
-// restart starts the manager anew, and counts what it has written when it has looked at everything.
+// restart restarts the manager, and counts its writes until it has reconciled all objects.
 func (a *arena) restart(ctx context.Context) (int, error) {
 	if err := a.stopManager(); err != nil {
 		return 0, err

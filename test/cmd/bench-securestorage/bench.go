@@ -119,8 +119,8 @@ func (b *bench) deleteAll(ctx context.Context) error {
 }
 
 func (b *bench) until(ctx context.Context, check func([]v1alpha1.SecureStorage) bool) (time.Time, error) {
-	const patience, interval = 10 * time.Minute, 250 * time.Millisecond
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the objects never came to be as they should"))
+	const timeout, interval = 10 * time.Minute, 250 * time.Millisecond
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("the objects did not reach the expected state"))
 	defer cancel()
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

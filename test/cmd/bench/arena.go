@@ -25,7 +25,7 @@ import (
 const (
 	managerUser = "fixpoint-manager"
 	userUser    = "user"
-	patience    = 5 * time.Minute
+	timeout     = 5 * time.Minute
 	pollEvery   = 5 * time.Millisecond
 )
 
@@ -125,7 +125,7 @@ func (a *arena) untilReady(ctx context.Context, apps ...*v1alpha1.AppService) er
 }
 
 func poll(ctx context.Context, condition wait.ConditionWithContextFunc) error {
-	return wait.PollUntilContextTimeout(ctx, pollEvery, patience, true, condition)
+	return wait.PollUntilContextTimeout(ctx, pollEvery, timeout, true, condition)
 }
 
 // untilReconciled waits until the controller has finished so many more reconciles.

@@ -70,8 +70,8 @@ func (a *arena) requestsSince(mark cluster.Mark) (cluster.Requests, error) {
 		Where(func(r cluster.Request) bool { return r.Verb != "watch" }), nil
 }
 
-// atRest counts the requests that many Ready AppServices cost when all of them are looked at
-// again, in a running manager and in one that has just started; and how long one look takes.
+// atRest counts the requests for many Ready AppServices when all of them are reconciled again, in a running
+// manager and in one that has just started, and measures how long one reconcile takes.
 func (a *arena) atRest(ctx context.Context, count int) ([]measure.Row, error) {
 	namespace, err := a.newNamespace(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func (a *arena) atRest(ctx context.Context, count int) ([]measure.Row, error) {
 	return append(append(resync, restart...), one...), err
 }
 
-// resync runs a manager that looks at everything every few seconds, and counts from its second
+// resync runs a manager that reconciles every object every few seconds, and counts from its second
 // round on.
 func (a *arena) resync(ctx context.Context, count int) ([]measure.Row, error) {
 	if err := a.stopManager(); err != nil {
@@ -137,7 +137,7 @@ func (a *arena) resync(ctx context.Context, count int) ([]measure.Row, error) {
 	}}, nil
 }
 
-// restart starts a manager anew, and sees that it writes nothing and that nothing moves.
+// restart restarts the manager, and checks that it writes nothing and that no object changes.
 func (a *arena) restart(ctx context.Context, namespace string, count int) ([]measure.Row, error) {
 	if err := a.stopManager(); err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (a *arena) versions(ctx context.Context, namespace string) (map[string]stri
 	return versions, nil
 }
 
-// oneReconcile times a pass over one Ready AppService, with the manager's own caches.
+// oneReconcile measures a reconcile of one Ready AppService, with the manager's own caches.
 func (a *arena) oneReconcile(ctx context.Context, app *v1alpha1.AppService) ([]measure.Row, error) {
 	engine, err := appservice.NewEngine(a.manager, appservice.Options{})
 	if err != nil {

@@ -53,7 +53,7 @@ func (a *arena) driftRepair(ctx context.Context) ([]measure.Row, error) {
 	}
 	const rounds = 15
 	return measure.Repairs{
-		User: a.user, Key: client.ObjectKeyFromObject(app), Drifts: drifts, Rounds: rounds, Patience: patience,
+		User: a.user, Key: client.ObjectKeyFromObject(app), Drifts: drifts, Rounds: rounds, Timeout: timeout,
 		Ready: func(ctx context.Context) error { return a.untilReady(ctx, app) },
 	}.Measure(ctx)
 }
