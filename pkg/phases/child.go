@@ -527,7 +527,7 @@ func (m *members[S, C, L]) delete(live client.Object, reason, why string) Next {
 
 // finalizersOf names what a deletion waits for.
 func finalizersOf(live client.Object) string {
-	finalizers := live.GetFinalizers()
+	finalizers := slices.Sorted(slices.Values(live.GetFinalizers()))
 	if len(finalizers) == 0 {
 		return ""
 	}

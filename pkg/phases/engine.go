@@ -49,6 +49,9 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 		if w.gone {
 			return reconcile.Result{}, nil
 		}
+		if ssa.IsStale(w.err) {
+			break // a child keeps changing
+		}
 		stale := w.err
 		if !isSuperseded(w.err) {
 			err := e.report(ctx, live, w, corrected)
@@ -70,7 +73,7 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 		}
 		object = fresh
 	}
-	log.FromContext(ctx).V(1).Info("The object keeps changing while it is reconciled; reading it again")
+	log.FromContext(ctx).V(1).Info("Something keeps changing while it is reconciled; reading it again")
 	return reconcile.Result{RequeueAfter: staleRetry}, nil
 }
 
@@ -213,7 +216,7 @@ func (w *walk[S]) settle(ctx context.Context, i int, ask Question[S]) (Verdict, 
 			return verdict, nil
 		}
 		verdict, err := w.executor.perform(ctx, w.slots[i].name, w.pass, next)
-		if ssa.IsStale(err) && stale < rounds-1 {
+		if _, applies := next.(Apply); applies && ssa.IsStale(err) && stale < rounds-1 {
 			stale++
 			continue
 		}

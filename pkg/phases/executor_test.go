@@ -173,7 +173,7 @@ func TestChildThatTheCacheShowsAsItWasIsReadAndDecidedOnAgain(t *testing.T) {
 	}
 }
 
-func TestChildThatStaysStaleIsTriedThreeTimesInEachOfThreeRounds(t *testing.T) {
+func TestChildThatStaysStaleIsTriedThreeTimes(t *testing.T) {
 	g := NewWithT(t)
 	// Given a disk whose apply is always refused as stale
 	cluster := newFakeCluster()
@@ -186,7 +186,7 @@ func TestChildThatStaysStaleIsTriedThreeTimesInEachOfThreeRounds(t *testing.T) {
 	result := h.mustReconcile(t)
 
 	// Then nothing is reported, and it is reconciled again soon
-	g.Expect(applies).To(Equal(9))
+	g.Expect(applies).To(Equal(3))
 	g.Expect(result).To(Equal(reconcile.Result{RequeueAfter: 50 * time.Millisecond}))
 	g.Expect(h.writes).To(Equal([]string{"finalize"}))
 	g.Expect(h.events.take()).To(BeEmpty())
@@ -455,4 +455,24 @@ func TestApplyWithoutADecisionIsAnError(t *testing.T) {
 
 	g.Expect(err).To(HaveOccurred())
 	g.Expect(h.states()).To(ContainElement("RegistrationReady=False/Failed"))
+}
+
+// A refused delete has been tried again by the applier, which reads the object past the cache.
+func TestDeleteThatStaysStaleIsTriedOnce(t *testing.T) {
+	g := NewWithT(t)
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	deletes := 0
+	h.refuse = func(what string) error {
+		if strings.HasPrefix(what, "delete") {
+			deletes++
+			return stale(what)
+		}
+		return nil
+	}
+	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
+
+	result := h.mustReconcile(t)
+
+	g.Expect(deletes).To(Equal(1))
+	g.Expect(result.RequeueAfter).To(Equal(50 * time.Millisecond))
 }

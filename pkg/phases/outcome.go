@@ -73,6 +73,9 @@ func (o *outcome) fail(doing string, err error) {
 	o.err = fmt.Errorf("%s: %w", doing, err)
 	verdict := acceptable(verdictOf(err))
 	o.failure = verdict.WithMessage(doing + ": " + verdict.Message())
+	if o.deleting {
+		o.failure = removable(o.failure)
+	}
 }
 
 // gate is what keeps the object from being ready: the verdict, after the name of its phase and a

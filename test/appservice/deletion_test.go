@@ -76,7 +76,7 @@ func TestStatusReportsWhatTheTeardownWaitsFor(t *testing.T) {
 	// When another manager's finalizer holds the Deployment
 	w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1alpha1.AppService{}))).To(Succeed())
 
-	app := w.shows("web", "DeploymentReady", "False Terminating", Equal("waiting for Deployment web to be deleted (finalizers: foregroundDeletion, team.test/keep)"))
+	app := w.shows("web", "DeploymentReady", "False Terminating", Equal("waiting for Deployment web to be deleted (finalizers: team.test/keep)"))
 	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceDeleting))
 	w.Expect(kstatus(app)).To(Equal("Terminating"))
 	w.Expect(conditions(app)).To(And(

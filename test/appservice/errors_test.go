@@ -97,7 +97,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			},
 			condition: "ServiceReady", state: "False QuotaExceeded",
 			message: And(ContainSubstring("exceeded quota: quota"), ContainSubstring("limited: count/services=0"), Not(ContainSubstring(", used:")),
-				ContainSubstring("raise the quota or ask for less")),
+				ContainSubstring("raise the quota or request less")),
 			phase: v1alpha1.AppServiceProvisioning,
 		},
 		"the ingress class is missing": {
@@ -219,13 +219,13 @@ func (w *fixture) allow() {
 func TestExplainsPodsThatDoNotBecomeReady(t *testing.T) {
 	cases := map[string]struct {
 		image string
-		// early is what is told before the deadline, and why what is told in any case.
-		early string
-		why   types.GomegaMatcher
+		// early is the state before the deadline, with the message waiting; after it, the message is why.
+		early        string
+		waiting, why types.GomegaMatcher
 	}{
 		"never-ready": {
 			image: cluster.ImageNeverReady, early: "False RolloutProgressing",
-			why: ContainSubstring("not all pods"),
+			waiting: Equal("waiting for updated pods to become available"), why: ContainSubstring("not all pods became available"),
 		},
 		"pull-fails": {
 			image: cluster.ImagePullFails, early: "False PodsFailing",
@@ -242,7 +242,10 @@ func TestExplainsPodsThatDoNotBecomeReady(t *testing.T) {
 			w.create("web", withImage(c.image), deadline(15))
 
 			// First it is only progressing,
-			app := w.shows("web", "DeploymentReady", c.early, c.why)
+			if c.waiting == nil {
+				c.waiting = c.why
+			}
+			app := w.shows("web", "DeploymentReady", c.early, c.waiting)
 			w.Expect(conditions(app)).To(HaveKey("Reconciling"))
 			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceProvisioning))
 

@@ -102,7 +102,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		want    string
 	}{
 		"controller":  {controllers.Options{Controllers: []string{"appservices"}}, `there is no controller "appservices": choose from appservice`},
-		"concurrency": {controllers.Options{Concurrency: -1}, "the concurrency is -1: it must be at least 1"},
+		"concurrency": {controllers.Options{Concurrency: -1}, "the concurrency is -1: set at least 1"},
 	}
 	for name, c := range cases {
 		_, err := controllers.NewManager(w.Ctx, shared.Config(harness.ManagerUser), c.options)

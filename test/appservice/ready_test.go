@@ -213,7 +213,7 @@ func TestAutoscalerWithoutMetricsIsReportedAndReady(t *testing.T) {
 	// The cluster has no metrics server.
 	w.create("web", autoscaled(2, 4))
 
-	app := w.shows("web", "AutoscalingReady", "True ScalingInactive", ContainSubstring("spec.resources.requests, and the cluster a metrics server"))
+	app := w.shows("web", "AutoscalingReady", "True ScalingInactive", ContainSubstring("set spec.resources.requests and install metrics-server"))
 	w.Expect(w.ready("web").Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(2), "the autoscaler keeps to its minimum all the same")
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
