@@ -47,7 +47,7 @@ func TestHistoryRecordsEveryCachedKind(t *testing.T) {
 			b := baselineOf(t, createAll(kind))
 			for _, resource := range b.Caches {
 				if !slices.Contains(clusterScoped, resource) {
-					g.Expect(faults.WatchedResources()).To(ContainElement(resource), "add the kind to childKinds or watchedKinds in kinds.go")
+					g.Expect(faults.WatchedResources()).To(ContainElement(resource), "add the kind to watchedKinds in kinds.go")
 				}
 			}
 		})

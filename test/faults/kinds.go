@@ -1,14 +1,17 @@
 package faults
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
@@ -25,16 +28,37 @@ const (
 // Kinds lists the kinds that Fixpoint reconciles.
 var Kinds = []string{AppService, MCPServer, SecureStorage}
 
-// childKinds are the kinds of the children.
-var childKinds = []schema.GroupVersionKind{
-	{Version: "v1", Kind: "ConfigMap"},
-	{Version: "v1", Kind: "Service"},
-	{Version: "v1", Kind: "ServiceAccount"},
-	{Group: "apps", Version: "v1", Kind: "Deployment"},
-	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
-	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
-	{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"},
-	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
+// childKinds are the kinds of the children in this package's cluster. It does not have the Gateway API.
+var childKinds = func() []schema.GroupVersionKind {
+	kinds := slices.Concat(childrenOf(appservice.Phases()), childrenOf(mcpserver.Phases()), childrenOf(securestorage.Phases()))
+	var unique []schema.GroupVersionKind
+	for _, kind := range kinds {
+		if kind.Group != "gateway.networking.k8s.io" && !slices.Contains(unique, kind) {
+			unique = append(unique, kind)
+		}
+	}
+	return unique
+}()
+
+// childrenOf returns the kinds of the children of phases.
+func childrenOf[S any](list []phases.Phase[S]) []schema.GroupVersionKind {
+	scheme := controllers.NewScheme()
+	var kinds []schema.GroupVersionKind
+	for _, phase := range list {
+		declaration, err := phase.Declare(scheme)
+		if err != nil {
+			panic(fmt.Sprintf("declaring phase %s: %v", phase.PhaseName(), err)) // phases.New would fail too
+		}
+		if declaration.Child == nil {
+			continue
+		}
+		kind, err := apiutil.GVKForObject(declaration.Child, scheme)
+		if err != nil {
+			panic(fmt.Sprintf("finding the kind of %T: %v", declaration.Child, err)) // the scheme is the manager's
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds
 }
 
 // IsChildKind reports whether managers create objects of the kind.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -54,30 +53,17 @@ func Phases(controller string) []Phase {
 func describe[S any](list []phases.Phase[S]) []Phase {
 	var described []Phase
 	for _, phase := range list {
-		p := Phase{Name: phase.PhaseName(), child: childOf(phase)}
+		declaration, err := phase.Declare(scheme)
+		if err != nil {
+			panic(fmt.Sprintf("declaring phase %s: %v", phase.PhaseName(), err)) // phases.New would fail too
+		}
+		p := Phase{Name: phase.PhaseName(), child: declaration.Child}
 		if p.child != nil {
 			p.Kind = kindOf(p.child).Kind
 		}
 		described = append(described, p)
 	}
 	return described
-}
-
-// childOf is an empty object of the type that the phase's function Ready takes, or nil for a phase
-// without a child.
-func childOf(phase any) client.Object {
-	field := reflect.Indirect(reflect.ValueOf(phase)).FieldByName("Ready")
-	if !field.IsValid() || field.Kind() != reflect.Func {
-		return nil
-	}
-	for i := range field.Type().NumIn() {
-		if in := field.Type().In(i); in.Kind() == reflect.Pointer {
-			if object, ok := reflect.New(in.Elem()).Interface().(client.Object); ok {
-				return object
-			}
-		}
-	}
-	return nil
 }
 
 func kindOf(object runtime.Object) schema.GroupVersionKind {
