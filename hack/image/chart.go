@@ -51,7 +51,7 @@ func packageChart(source, to, version string, modified time.Time) error {
 		return fmt.Errorf("reading the chart: %w", err)
 	}
 	if !chartVersion.Match(metadata) || !appVersion.Match(metadata) {
-		return errors.New("Chart.yaml has no line version: or appVersion:")
+		return errors.New("file Chart.yaml lacks a line with version or appVersion")
 	}
 	metadata = chartVersion.ReplaceAll(metadata, []byte("version: "+strings.TrimPrefix(version, "v")))
 	metadata = appVersion.ReplaceAll(metadata, []byte("appVersion: "+version))

@@ -462,7 +462,7 @@ func TestDeleteThatStaysStaleIsTriedOnce(t *testing.T) {
 	g := NewWithT(t)
 	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
 	deletes := 0
-	h.refuse = func(what string) error {
+	h.fail = func(what string) error {
 		if strings.HasPrefix(what, "delete") {
 			deletes++
 			return stale(what)
