@@ -3,6 +3,7 @@ package phases_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 

@@ -101,7 +101,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		options controllers.Options
 		want    string
 	}{
-		"controller":  {controllers.Options{Controllers: []string{"appservices"}}, `there is no controller "appservices": choose from appservice`},
+		"controller":  {controllers.Options{Controllers: []string{"appservices"}}, `controller "appservices" does not exist: choose from appservice`},
 		"concurrency": {controllers.Options{Concurrency: -1}, "the concurrency is -1: set at least 1"},
 	}
 	for name, c := range cases {
