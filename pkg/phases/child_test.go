@@ -361,7 +361,7 @@ func TestUnmanagedObjectIsReadPastTheCache(t *testing.T) {
 	g.Expect(metav1.IsControlledBy(cluster.objects[ref{"Disk", "boot"}], cluster.machine())).To(BeTrue())
 }
 
-func TestReadyJudgesAChildByMoreThanItsHealth(t *testing.T) {
+func TestReadyDecidesByMoreThanTheHealthOfAChild(t *testing.T) {
 	g := NewWithT(t)
 	// Given a disk that is not attached yet, and a Ready that reads why
 	cluster := newFakeCluster()

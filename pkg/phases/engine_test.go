@@ -254,7 +254,7 @@ func TestSuspensionChangesNothingButTheStatus(t *testing.T) {
 	g.Expect(cluster.machine().Status.ObservedGeneration).To(Equal(int64(2)))
 	g.Expect(h.plan(t).Changes()).To(BeEmpty())
 
-	// When it is no longer suspended, everything is brought about
+	// When it is no longer suspended, all phases run again
 	cluster.editMachine(func(machine *Machine) { machine.Suspend = false })
 	h.settle(t)
 	g.Expect(cluster.device("Disk", "boot").Spec).To(HaveKeyWithValue("class", "fast"))

@@ -149,7 +149,7 @@ func changesOf(plan phases.Plan) []string {
 	return changes
 }
 
-func TestPlanOfANewObjectWritesNotEvenTheFinalizer(t *testing.T) {
+func TestPlanOfANewlyCreatedObjectAddsNoFinalizer(t *testing.T) {
 	g := NewWithT(t)
 	cluster := newFakeCluster()
 	cluster.attachedAfter["uplink"] = 1

@@ -188,5 +188,5 @@ func TestVersionIsOfTheBuild(t *testing.T) {
 	g := NewWithT(t)
 	output, err := exec.Command(managerProgram, "--version").Output()
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(strings.TrimSpace(string(output))).To(HavePrefix("manager v0.0.0-test, commit 0123abc, of 2026-01-02T03:04:05Z, built with go"))
+	g.Expect(strings.TrimSpace(string(output))).To(HavePrefix("manager v0.0.0-test, commit 0123abc, date 2026-01-02T03:04:05Z, built with go"))
 }
