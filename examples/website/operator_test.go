@@ -1,205 +1,206 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	websitesv1 "github.com/fixpoint-dev/fixpoint/examples/website/api/v1"
-	"github.com/fixpoint-dev/fixpoint/pkg/phases"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases/phasestest"
 )
 
-// operator is an engine for Websites over an API server and a registry in memory.
-type operator struct {
-	*WithT
-	ctx      context.Context
-	api      *ssatest.Server
-	engine   reconcile.Reconciler
-	hosts    *sync.Map
-	key      client.ObjectKey
-	failures error
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	os.Exit(m.Run())
 }
 
-func newOperator(t *testing.T) *operator {
-	g := NewWithT(t)
-	o := &operator{WithT: g, ctx: t.Context(), hosts: &sync.Map{}, key: client.ObjectKeyFromObject(hello())}
-	scheme := runtime.NewScheme()
-	g.Expect(errors.Join(clientgoscheme.AddToScheme(scheme), websitesv1.AddToScheme(scheme))).To(Succeed())
-	o.api = ssatest.NewServer(scheme, ssatest.Options{GarbageCollection: true})
-	for _, child := range []client.Object{&corev1.ConfigMap{}, &appsv1.Deployment{}} {
-		g.Expect(ssa.IndexController(o.ctx, o.api, child)).To(Succeed())
-	}
-	registryServer := httptest.NewServer(http.HandlerFunc(o.serveRegistry))
-	t.Cleanup(registryServer.Close)
-	applier, err := ssa.New(ssa.Options{Client: o.api, Reader: o.api, FieldManager: "website-operator"})
-	g.Expect(err).NotTo(HaveOccurred())
-	o.engine, err = phases.New(definition(registry(registryServer.URL)), phases.Dependencies{
-		Reader: o.api.Cache(), Uncached: o.api, Applier: applier, Scheme: scheme,
-	})
-	g.Expect(err).NotTo(HaveOccurred())
-	return o
+const key = "default/hello"
+
+type env = phasestest.Env[*websitesv1.Website, *scope]
+
+// dns is a registry in memory that can fail.
+type dns struct {
+	hosts   sync.Map
+	failing bool
 }
 
-func (o *operator) serveRegistry(w http.ResponseWriter, r *http.Request) {
-	_, exists := o.hosts.Load(r.URL.Path)
+func (d *dns) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, exists := d.hosts.Load(r.URL.Path)
 	switch {
-	case o.failures != nil:
-		http.Error(w, o.failures.Error(), http.StatusServiceUnavailable)
+	case d.failing:
+		w.WriteHeader(http.StatusServiceUnavailable)
 	case r.Method == http.MethodPut:
-		o.hosts.Store(r.URL.Path, true)
+		d.hosts.Store(r.URL.Path, true)
 	case r.Method == http.MethodDelete:
-		o.hosts.Delete(r.URL.Path)
+		d.hosts.Delete(r.URL.Path)
 	case !exists:
 		w.WriteHeader(http.StatusNotFound)
 	}
 }
 
-func (o *operator) isRegistered() bool {
-	_, exists := o.hosts.Load("/records/hello.example.com")
+func (d *dns) has(host string) bool {
+	_, exists := d.hosts.Load("/records/" + host)
 	return exists
 }
 
-func (o *operator) reconcile() error {
-	_, err := o.engine.Reconcile(o.ctx, reconcile.Request{NamespacedName: o.key})
-	return err
+// newEnv is the operator's engine over an API server and a registry in memory.
+// Deployments are rolled out between reconciles.
+func newEnv(t *testing.T) (*env, *dns) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), websitesv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	records := &dns{}
+	server := httptest.NewServer(records)
+	t.Cleanup(server.Close)
+	var e *env
+	e = phasestest.New(t, definition(registry(server.URL)), phasestest.Options{
+		Scheme: scheme, GarbageCollection: true, Between: func() { rollOut(t, e) },
+	})
+	return e, records
 }
 
-// rollOut plays the Deployment's controller.
-func (o *operator) rollOut() {
-	live := &appsv1.Deployment{}
-	o.Expect(o.api.Get(o.ctx, o.key, live)).To(Succeed())
+func deploymentOf(t *testing.T, e *env) *appsv1.Deployment {
+	t.Helper()
+	live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}}
+	if !e.Exists(live) {
+		return nil
+	}
+	return live
+}
+
+// rollOut does what the Deployment's controller would.
+func rollOut(t *testing.T, e *env) {
+	live := deploymentOf(t, e)
+	if live == nil || live.Status.ObservedGeneration == live.Generation {
+		return
+	}
 	want := *live.Spec.Replicas
 	live.Status = appsv1.DeploymentStatus{ObservedGeneration: live.Generation, Replicas: want, UpdatedReplicas: want, AvailableReplicas: want, ReadyReplicas: want}
-	o.Expect(o.api.Status().Update(o.ctx, live)).To(Succeed())
-}
-
-func (o *operator) site() *websitesv1.Website {
-	site := &websitesv1.Website{}
-	o.Expect(o.api.Get(o.ctx, o.key, site)).To(Succeed())
-	return site
-}
-
-// reasonOf is the reason of a condition, or empty.
-func (o *operator) reasonOf(condition string) string {
-	if c := meta.FindStatusCondition(o.site().Status.Conditions, condition); c != nil {
-		return c.Reason
+	if err := e.Server.Status().Update(t.Context(), live); err != nil {
+		t.Fatal(err)
 	}
-	return ""
 }
 
-// makeReady creates a Website and reconciles it until it is Ready.
-func (o *operator) makeReady() {
-	o.Expect(o.api.Create(o.ctx, hello())).To(Succeed())
-	o.Expect(o.reconcile()).To(Succeed())
-	o.rollOut()
-	o.Expect(o.reconcile()).To(Succeed())
-	o.Expect(o.reasonOf("Ready")).To(Equal("Ready"))
-	o.api.Writes()
+// reasons are those of all conditions, by type.
+func reasons(e *env) map[string]string {
+	site := hello()
+	e.Exists(site)
+	reasons := map[string]string{}
+	for _, c := range site.Status.Conditions {
+		reasons[c.Type] = c.Reason
+	}
+	return reasons
 }
 
-func TestWebsiteBecomesReadyInOrder(t *testing.T) {
-	o := newOperator(t)
-	o.Expect(o.api.Create(o.ctx, hello())).To(Succeed())
+func TestPhasesRunInOrder(t *testing.T) {
+	g := NewWithT(t)
+	e, records := newEnv(t)
+	e.Create(hello())
 
-	o.Expect(o.reconcile()).To(Succeed())
+	_, err := e.Reconcile(key)
 
-	o.Expect(o.reasonOf("PagesReady")).To(Equal("Ready"))
-	o.Expect(o.reasonOf("DeploymentReady")).To(Equal("RolloutProgressing"))
-	o.Expect(o.reasonOf("RegistrationReady")).To(Equal("Blocked"))
-	o.Expect(o.isRegistered()).To(BeFalse(), "a host is registered once it is served")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(reasons(e)).To(And(HaveKeyWithValue("PagesReady", "Ready"),
+		HaveKeyWithValue("DeploymentReady", "RolloutProgressing"), HaveKeyWithValue("RegistrationReady", "Blocked")))
+	g.Expect(records.has("hello.example.com")).To(BeFalse(), "a host is registered once it is served")
 
-	o.rollOut()
-	o.Expect(o.reconcile()).To(Succeed())
+	e.Settle(key)
 
-	o.Expect(o.reasonOf("Ready")).To(Equal("Ready"))
-	o.Expect(o.isRegistered()).To(BeTrue())
-	status := o.site().Status
-	o.Expect(status.Host).To(Equal("hello.example.com"))
-	o.Expect(status.ReadyReplicas).To(BeEquivalentTo(2))
-	o.Expect(status.ObservedGeneration).To(Equal(o.site().Generation))
+	site := hello()
+	g.Expect(e.Exists(site)).To(BeTrue())
+	g.Expect(meta.IsStatusConditionTrue(site.Status.Conditions, "Ready")).To(BeTrue())
+	g.Expect(site.Status.ObservedGeneration).To(Equal(site.Generation))
+	g.Expect(site.Status.ReadyReplicas).To(BeEquivalentTo(2))
+	g.Expect(site.Status.Host).To(Equal("hello.example.com"))
+	g.Expect(records.has("hello.example.com")).To(BeTrue())
 }
 
 func TestReadyWebsiteIsNotWrittenAgain(t *testing.T) {
-	o := newOperator(t)
-	o.makeReady()
+	e, _ := newEnv(t)
+	e.Create(hello())
+	e.Settle(key)
 
-	for range 3 {
-		o.Expect(o.reconcile()).To(Succeed())
-	}
-
-	o.Expect(o.api.Writes()).To(BeEmpty())
+	e.ExpectQuiet(key)
 }
 
 func TestRevertsAChangeOfAnotherFieldManager(t *testing.T) {
-	o := newOperator(t)
-	o.makeReady()
-	live := &appsv1.Deployment{}
-	o.Expect(o.api.Get(o.ctx, o.key, live)).To(Succeed())
-	live.Spec.Template.Spec.Containers[0].Image = "other:1"
-	o.Expect(o.api.Update(o.ctx, live, client.FieldOwner("kubectl-edit"))).To(Succeed())
+	g := NewWithT(t)
+	e, _ := newEnv(t)
+	e.Create(hello())
+	e.Settle(key)
+	e.Forget()
+	live := deploymentOf(t, e)
 
-	o.Expect(o.reconcile()).To(Succeed())
+	e.Edit(live, func() { live.Spec.Template.Spec.Containers[0].Image = "other:1" })
+	e.Settle(key)
 
-	o.Expect(o.api.Get(o.ctx, o.key, live)).To(Succeed())
-	o.Expect(live.Spec.Template.Spec.Containers[0].Image).To(Equal("nginx:1"))
+	g.Expect(deploymentOf(t, e).Spec.Template.Spec.Containers[0].Image).To(Equal("nginx:1"))
+	g.Expect(e.Events()).To(ContainElement(And(ContainSubstring("DriftCorrected"), ContainSubstring(`user changed`), ContainSubstring("reverted"))))
 }
 
 func TestPrunesTheConfigMapOfARemovedPage(t *testing.T) {
-	o := newOperator(t)
-	o.makeReady()
-	site := o.site()
-	delete(site.Spec.Pages, "about.html")
-	o.Expect(o.api.Update(o.ctx, site)).To(Succeed())
+	g := NewWithT(t)
+	e, _ := newEnv(t)
+	e.Create(hello())
+	e.Settle(key)
+	site := hello()
 
-	o.Expect(o.reconcile()).To(Succeed())
+	e.Edit(site, func() { delete(site.Spec.Pages, "about.html") })
+	e.Settle(key)
 
-	key := client.ObjectKey{Namespace: o.key.Namespace, Name: "hello-about.html"}
-	o.Expect(o.api.Get(o.ctx, key, &corev1.ConfigMap{})).To(Satisfy(apierrors.IsNotFound))
+	g.Expect(e.Exists(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello-about.html"}})).To(BeFalse())
+	g.Expect(e.Exists(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello-index.html"}})).To(BeTrue())
 }
 
-func TestReportsAFailingRegistryAndRetries(t *testing.T) {
-	o := newOperator(t)
-	o.makeReady()
-	o.failures = errors.New("maintenance")
+func TestRetriesWhileTheRegistryFails(t *testing.T) {
+	g := NewWithT(t)
+	e, records := newEnv(t)
+	e.Create(hello())
+	e.Settle(key)
+	records.failing = true
 
-	o.Expect(o.reconcile()).To(MatchError(ContainSubstring("503")), "the error is retried with backoff")
-	o.Expect(o.reasonOf("RegistrationReady")).To(Equal("Failed"))
+	_, err := e.Reconcile(key)
 
-	o.failures = nil
-	o.Expect(o.reconcile()).To(Succeed())
-	o.Expect(o.reasonOf("Ready")).To(Equal("Ready"))
+	g.Expect(err).To(MatchError(ContainSubstring("503")), "an error is retried with backoff")
+	g.Expect(reasons(e)).To(HaveKeyWithValue("RegistrationReady", "Failed"))
+	records.failing = false
+	e.Settle(key)
+	g.Expect(reasons(e)).To(HaveKeyWithValue("Ready", "Ready"))
 }
 
 func TestDeletionLeavesNothing(t *testing.T) {
-	o := newOperator(t)
-	o.makeReady()
-	o.Expect(o.api.Delete(o.ctx, o.site())).To(Succeed())
+	g := NewWithT(t)
+	e, records := newEnv(t)
+	e.Create(hello())
+	e.Settle(key)
 
-	for range 5 {
-		o.Expect(o.reconcile()).To(Succeed())
-	}
+	e.Delete(hello())
+	e.Settle(key)
 
-	o.Expect(o.isRegistered()).To(BeFalse())
-	o.Expect(o.api.Get(o.ctx, o.key, &websitesv1.Website{})).To(Satisfy(apierrors.IsNotFound))
-	var deployments appsv1.DeploymentList
-	o.Expect(o.api.List(o.ctx, &deployments)).To(Succeed())
-	o.Expect(deployments.Items).To(BeEmpty())
-	var configMaps corev1.ConfigMapList
-	o.Expect(o.api.List(o.ctx, &configMaps)).To(Succeed())
-	o.Expect(configMaps.Items).To(BeEmpty())
+	g.Expect(e.State()).To(BeEmpty())
+	g.Expect(records.has("hello.example.com")).To(BeFalse())
+}
+
+func TestSurvivesACrashAtEveryRequest(t *testing.T) {
+	phasestest.SurvivesCrashes(t, func(t *testing.T) *env { e, _ := newEnv(t); return e }, func(_ *testing.T, e *env) {
+		e.Create(hello())
+		e.Settle(key)
+		site := hello()
+		e.Edit(site, func() { delete(site.Spec.Pages, "about.html") })
+		e.Settle(key)
+	})
 }

@@ -25,7 +25,7 @@ import (
 type scope struct {
 	site       *websitesv1.Website
 	dns        registry
-	deployment *appsv1.Deployment // as observed; nil until it exists
+	deployment appsv1.Deployment // as observed
 }
 
 func (s *scope) host() string { return s.site.Name + "." + s.site.Spec.Zone }
@@ -59,8 +59,7 @@ var pages = phases.Children[*scope, *corev1ac.ConfigMapApplyConfiguration, *core
 	Name: "Pages",
 	Desired: func(s *scope) (desired []*corev1ac.ConfigMapApplyConfiguration, err error) {
 		for _, page := range slices.Sorted(maps.Keys(s.site.Spec.Pages)) {
-			desired = append(desired, corev1ac.ConfigMap(s.site.Name+"-"+page, s.site.Namespace).
-				WithData(map[string]string{page: s.site.Spec.Pages[page]}))
+			desired = append(desired, corev1ac.ConfigMap(s.site.Name+"-"+page, s.site.Namespace).WithData(map[string]string{page: s.site.Spec.Pages[page]}))
 		}
 		return desired, nil
 	},
@@ -70,7 +69,7 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	Name:     "Deployment",
 	Desired:  desiredDeployment,
 	Health:   rolledOut,
-	Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
+	Observed: func(s *scope, live *appsv1.Deployment) { live.DeepCopyInto(&s.deployment) },
 }
 
 func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) {
@@ -78,8 +77,7 @@ func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error)
 	files := corev1ac.ProjectedVolumeSource()
 	for _, page := range slices.Sorted(maps.Keys(s.site.Spec.Pages)) {
 		// Optional: pods of the earlier version start without a page that has been pruned.
-		files.WithSources(corev1ac.VolumeProjection().WithConfigMap(
-			corev1ac.ConfigMapProjection().WithName(s.site.Name + "-" + page).WithOptional(true)))
+		files.WithSources(corev1ac.VolumeProjection().WithConfigMap(corev1ac.ConfigMapProjection().WithName(s.site.Name + "-" + page).WithOptional(true)))
 	}
 	return appsv1ac.Deployment(s.site.Name, s.site.Namespace).WithSpec(appsv1ac.DeploymentSpec().
 		WithReplicas(s.site.Spec.Replicas).
@@ -140,9 +138,8 @@ func (r registry) do(ctx context.Context, method, host string) (bool, error) {
 }
 
 func desiredStatus(s *scope, summary phases.Summary) ssa.Configuration {
-	status := websitesv1.WebsiteStatus{ObservedGeneration: summary.ObservedGeneration, Host: s.host(), Conditions: summary.Conditions}
-	if s.deployment != nil {
-		status.ReadyReplicas = s.deployment.Status.ReadyReplicas
-	}
-	return ssa.StatusOf(s.site, websitesv1.Kind, status)
+	return ssa.StatusOf(s.site, websitesv1.Kind, websitesv1.WebsiteStatus{
+		ObservedGeneration: summary.ObservedGeneration, Host: s.host(),
+		ReadyReplicas: s.deployment.Status.ReadyReplicas, Conditions: summary.Conditions,
+	})
 }

@@ -4,8 +4,9 @@ package main
 
 import (
 	"flag"
-	"log"
+	"fmt"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 )
@@ -14,7 +15,8 @@ func main() {
 	address := flag.String("address", "127.0.0.1:8053", "Address to listen on.")
 	flag.Parse()
 	server := &http.Server{Addr: *address, Handler: &records{}, ReadHeaderTimeout: 5 * time.Second}
-	log.Fatal(server.ListenAndServe())
+	fmt.Fprintln(os.Stderr, server.ListenAndServe())
+	os.Exit(1)
 }
 
 // records are the paths that exist.

@@ -6,15 +6,19 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/scheme"
 )
 
 // Kind is the group, version and kind of Website.
 var Kind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Website"}
 
 // AddToScheme registers Website in a scheme.
-var AddToScheme = (&scheme.Builder{GroupVersion: Kind.GroupVersion()}).Register(&Website{}, &WebsiteList{}).AddToScheme
+func AddToScheme(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(Kind.GroupVersion(), &Website{}, &WebsiteList{})
+	metav1.AddToGroupVersion(scheme, Kind.GroupVersion())
+	return nil
+}
 
 // Website serves static pages under a name in a DNS zone.
 //
