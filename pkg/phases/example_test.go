@@ -3,108 +3,120 @@ package phases_test
 import (
 	"context"
 	"fmt"
-	"time"
+	"log"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
 
-// A Machine consists of a Disk, which is a Kubernetes object, and an IP, which is not. The list of phases
-// is all that its controller says about the order of things; on deletion it is reversed.
+// publication is the scope of one reconcile.
+type publication struct{ service *corev1.Service }
+
+// A Service is published by a ConfigMap with its address, which is a Kubernetes object, and by an entry in
+// a registry, which is not. The list of phases is all that the controller says about the order of things;
+// on deletion it is reversed. The API server here is in memory; an operator calls FromManager and
+// SetupWithManager.
 func Example() {
-	// A cluster in memory, in which a Disk takes a while to be attached.
-	cluster := newFakeCluster()
-	cluster.attachedAfter["boot"] = 1
-	ip := "" // what a cloud holds
-
-	boot := phases.Child[*scope, *deviceConfiguration, *Disk]{
-		Name:      "Boot",
-		ChildName: func(*scope) string { return "boot" },
-		Desired: func(s *scope) (*deviceConfiguration, error) {
-			return disk("boot").with("class", s.machine.Spec["class"]), nil
-		},
-		Health: func(live *Disk) phases.Verdict {
-			if !live.Attached {
-				return phases.Wait("NotAttached", "the disk is not attached yet", 5*time.Second)
-			}
-			return phases.Done("the disk is attached")
-		},
+	ctx := context.Background()
+	server := ssatest.NewServer(clientgoscheme.Scheme, ssatest.Options{})
+	applier, err := ssa.New(ssa.Options{Client: server, FieldManager: "publisher"})
+	if err != nil {
+		log.Fatal(err)
 	}
-	address := phases.Step[*scope]{
+	address := phases.Child[*publication, *corev1ac.ConfigMapApplyConfiguration, *corev1.ConfigMap]{
 		Name: "Address",
-		Observe: func(context.Context, *scope) (phases.Observation, error) {
-			if ip == "" {
-				return phases.Missing("IPMissing", "allocate an IP"), nil
+		Desired: func(p *publication) (*corev1ac.ConfigMapApplyConfiguration, error) {
+			return corev1ac.ConfigMap(p.service.Name, p.service.Namespace).
+				WithData(map[string]string{"address": p.service.Name + "." + p.service.Namespace + ".svc"}), nil
+		},
+	}
+	registered := false
+	registration := phases.Step[*publication]{
+		Name: "Registration",
+		Observe: func(_ context.Context, p *publication) (phases.Observation, error) {
+			if !registered {
+				return phases.Missing("Registering", "register "+p.service.Name), nil
 			}
-			return phases.Done("the IP is allocated"), nil
+			return phases.Done("registered"), nil
 		},
-		Ensure: func(context.Context, *scope) (phases.Verdict, error) {
-			ip = "allocated"
-			return phases.Done("the IP is allocated"), nil
+		Ensure: func(context.Context, *publication) (phases.Verdict, error) {
+			registered = true
+			return phases.Done("registered"), nil
 		},
-		Undo: func(context.Context, *scope) (phases.Verdict, error) {
-			ip = ""
-			return phases.Done("the IP is released"), nil
+		Undo: func(context.Context, *publication) (phases.Verdict, error) {
+			registered = false
+			return phases.Done("no longer registered"), nil
 		},
 	}
 
-	engine, err := phases.New(phases.Definition[*Machine, *scope]{
-		Controller: "machine",
-		Finalizer:  machineFinalizer,
-		Phases:     []phases.Phase[*scope]{boot, address},
-		Scope:      func(machine *Machine) *scope { return &scope{machine: machine} },
-		Conditions: func(machine *Machine) []metav1.Condition { return machine.Status.Conditions },
-		Status: func(s *scope, summary phases.Summary) ssa.Configuration {
-			return machineStatus(s.machine.Name, summary)
+	engine, err := phases.New(phases.Definition[*corev1.Service, *publication]{
+		Controller: "publisher",
+		Finalizer:  "example.com/teardown",
+		Phases:     []phases.Phase[*publication]{address, registration},
+		Scope:      func(service *corev1.Service) *publication { return &publication{service: service} },
+		Conditions: func(service *corev1.Service) []metav1.Condition { return service.Status.Conditions },
+		Status: func(p *publication, summary phases.Summary) ssa.Configuration {
+			return corev1ac.Service(p.service.Name, p.service.Namespace).
+				WithStatus(corev1ac.ServiceStatus().WithConditions(phases.ConditionConfigurations(summary.Conditions)...))
 		},
 	}, phases.Dependencies{
-		Reader:   reader{fakeCluster: cluster, cached: true},
-		Uncached: reader{fakeCluster: cluster},
-		Applier:  applier{fakeCluster: cluster},
-		Scheme:   machineScheme(),
-		Clock:    cluster.clock,
+		Reader: server.Cache(), Uncached: server, Applier: applier, Planner: applier.DryRun(), Scheme: clientgoscheme.Scheme,
 	})
+	if err == nil {
+		err = engine.Index(server)
+	}
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 
-	reconcile := func(title string) {
-		result, err := engine.Reconcile(context.Background(), machineRequest)
-		fmt.Println(title, "reconcile again after:", result.RequeueAfter, "error:", err)
-		if machine := cluster.machine(); machine != nil {
-			for _, c := range machine.Status.Conditions {
+	shop := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shop"}}
+	key := client.ObjectKeyFromObject(shop)
+	step := func(title string) {
+		if _, err := engine.Reconcile(ctx, reconcile.Request{NamespacedName: key}); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(title, server.Writes(), "registered:", registered)
+		live := &corev1.Service{}
+		if server.Get(ctx, key, live) == nil {
+			for _, c := range live.Status.Conditions {
 				fmt.Printf("  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
 			}
 		}
 	}
-
-	cluster.createMachine(&Machine{Spec: map[string]string{"class": "fast"}})
-	reconcile("created;")
-	cluster.tick() // the disk is attached
-	reconcile("attached;")
-	cluster.deleteMachine()
-	reconcile("deleted;")
-	reconcile("gone;")
-	fmt.Println("left:", cluster.left(), ip)
+	if err := server.Create(ctx, shop); err != nil {
+		log.Fatal(err)
+	}
+	server.Writes()
+	step("created:")
+	step("again:")
+	if err := server.Delete(ctx, shop); err != nil {
+		log.Fatal(err)
+	}
+	server.Writes()
+	step("deleted:")
+	step("gone:")
 
 	// Output:
-	// created; reconcile again after: 5s error: <nil>
-	//   Ready=False NotAttached: Boot: the disk is not attached yet
-	//   BootReady=False NotAttached: the disk is not attached yet
-	//   AddressReady=Unknown Blocked: waiting for phase Boot
-	//   Reconciling=True NotAttached: the disk is not attached yet
-	// attached; reconcile again after: 0s error: <nil>
+	// created: [update Service shop create ConfigMap shop update Service shop/status] registered: true
 	//   Ready=True Ready: all phases are ready
-	//   BootReady=True Ready: the disk is attached
-	//   AddressReady=True Ready: the IP is allocated
-	// deleted; reconcile again after: 30s error: <nil>
-	//   Ready=False Terminating: Boot: waiting for Disk boot to be deleted (finalizers: foregroundDeletion)
-	//   BootReady=False Terminating: waiting for Disk boot to be deleted (finalizers: foregroundDeletion)
-	//   AddressReady=False Terminating: deleted
-	//   Reconciling=True Terminating: waiting for Disk boot to be deleted (finalizers: foregroundDeletion)
-	// gone; reconcile again after: 0s error: <nil>
-	// left: []
+	//   AddressReady=True Ready: ConfigMap shop applied
+	//   RegistrationReady=True Ready: registered
+	// again: [] registered: true
+	//   Ready=True Ready: all phases are ready
+	//   AddressReady=True Ready: ConfigMap shop applied
+	//   RegistrationReady=True Ready: registered
+	// deleted: [delete ConfigMap shop update Service shop/status] registered: false
+	//   Ready=False Terminating: Address: waiting for ConfigMap shop to be deleted
+	//   AddressReady=False Terminating: waiting for ConfigMap shop to be deleted
+	//   RegistrationReady=False Terminating: deleted
+	//   Reconciling=True Terminating: waiting for ConfigMap shop to be deleted
+	// gone: [update Service shop] registered: false
 }
