@@ -11,6 +11,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
+// ssePath is where the deprecated SSE transport answers, and everything below it; all other paths speak
+// streamable HTTP.
+const ssePath = "/sse"
+
 // mcpServer answers MCP handshakes for the MCPServers of all environments, because no pods run.
 type mcpServer struct {
 	http *httptest.Server
@@ -28,7 +32,8 @@ func newMCPServer() *mcpServer {
 	})
 	serve := func(*http.Request) *mcp.Server { return server }
 	paths := http.NewServeMux()
-	paths.Handle("/sse", mcp.NewSSEHandler(serve, nil))
+	paths.Handle(ssePath, mcp.NewSSEHandler(serve, nil))
+	paths.Handle(ssePath+"/", mcp.NewSSEHandler(serve, nil))
 	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, nil))
 	s := &mcpServer{failing: map[string]bool{}}
 	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

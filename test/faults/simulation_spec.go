@@ -103,7 +103,11 @@ var dimensions = map[string][]dimension{
 		})),
 		dimensionOf("secret", server("none", nil), server("read", withSecret)),
 		dimensionOf("rest", server("plain", nil), server("pod", changeServerPod), server("traffic", func(s *v1alpha1.MCPServerSpec) {
-			s.Path, s.SessionAffinity, s.SessionAffinityTimeoutSeconds = "/other", v1alpha1.SessionAffinityClientIP, 60
+			s.Path = "/other"
+			if s.Transport == v1alpha1.TransportSSE {
+				s.Path = ssePath + s.Path
+			}
+			s.SessionAffinity, s.SessionAffinityTimeoutSeconds = v1alpha1.SessionAffinityClientIP, 60
 			s.Strategy, s.DrainSeconds, s.TerminationGracePeriodSeconds = v1alpha1.StrategyRecreate, ptr.To[int64](5), 60
 		})),
 		dimensionOf("probe", server("on", nil), server("off", func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = true })),
