@@ -9,6 +9,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -230,6 +231,45 @@ func TestReconcileGoesByTheNewestStatus(t *testing.T) {
 		g.Expect(h.machine().Status.Drifts).To(ContainElement("what the newest status says"), missing)
 		g.Expect(*reads).To(Equal(1), missing)
 	}
+}
+
+// rememberedPhase is a phase whose teardown goes by the status alone: it proposes no write before which the
+// Machine would be confirmed.
+type rememberedPhase struct{ statuses *[]string }
+
+func (rememberedPhase) PhaseName() string { return "Remembered" }
+
+func (p rememberedPhase) Declare(*runtime.Scheme) (phases.Declaration[*scope], error) {
+	return phases.Declaration[*scope]{
+		Next: func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) { return phases.Done(""), nil },
+		Undo: func(_ context.Context, pass phases.Reconcile[*scope]) (phases.Next, error) {
+			*p.statuses = append(*p.statuses, strings.Join(pass.Scope.machine.Status.Drifts, ""))
+			return phases.Done(""), nil
+		},
+	}, nil
+}
+
+func TestTeardownWithoutWritesGoesByTheNewestStatus(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine that is being deleted, which the cache shows without its newest status
+	statuses := []string{}
+	cluster := newFakeCluster()
+	h := newHarness(cluster, rememberedPhase{&statuses})
+	cluster.createMachine(&Machine{})
+	h.settle(t)
+	cluster.lags = true
+	cluster.deleteMachine()
+	before, newest := h.machine(), h.machine()
+	newest.Status.Drifts = []string{"newest"}
+	h.store(newest)
+	h.showOnlyTheMachineAsItWas(before)
+
+	// When it is reconciled
+	h.mustReconcile(t)
+
+	// Then nothing is undone by the old status
+	g.Expect(statuses).To(Equal([]string{"newest"}))
+	g.Expect(h.machine()).To(BeNil())
 }
 
 func TestTeardownGoesByTheNewestStatus(t *testing.T) {

@@ -11,6 +11,9 @@ var (
 	AfterInterval = afterInterval
 )
 
+// DefaultPropagation is how a child of a kind is deleted whose phase does not say.
+var DefaultPropagation = defaultPropagation
+
 func WatchesOf[O client.Object, S any](e *Engine[O, S], mapper meta.RESTMapper) []ChildWatch {
 	return e.watches(mapper)
 }

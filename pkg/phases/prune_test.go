@@ -7,6 +7,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -229,6 +230,24 @@ func TestChildrenAreObservedWhateverGates(t *testing.T) {
 
 			// Then both have been observed, each once
 			g.Expect(seen).To(Equal([]string{"boot", "data"}))
+		})
+	}
+}
+
+func TestKindsThatMayHaveDependentsAreDeletedInTheForeground(t *testing.T) {
+	for kind, want := range map[schema.GroupVersionKind]metav1.DeletionPropagation{
+		{Group: "apps", Version: "v1", Kind: "Deployment"}:                     metav1.DeletePropagationForeground,
+		{Group: "batch", Version: "v1", Kind: "CronJob"}:                       metav1.DeletePropagationForeground,
+		{Version: "v1", Kind: "ReplicationController"}:                         metav1.DeletePropagationForeground,
+		{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"}:         metav1.DeletePropagationForeground,
+		{Version: "v1", Kind: "ConfigMap"}:                                     metav1.DeletePropagationBackground,
+		{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"}:          metav1.DeletePropagationBackground,
+		{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"}:           metav1.DeletePropagationBackground,
+		{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"}: metav1.DeletePropagationBackground,
+	} {
+		t.Run(kind.Kind, func(t *testing.T) {
+			g := NewWithT(t)
+			g.Expect(phases.DefaultPropagation(kind)).To(Equal(want))
 		})
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // minMutations is the minimum size of the catalogue.
-const minMutations = 74
+const minMutations = 105
 
 // root is the root of the repository.
 const root = "../.."
