@@ -100,16 +100,14 @@ space := $() $()
 EXHAUSTIVE := Crash|LostResponses|DeletedAtAnyTime|Thousand
 # make lint and make vet run all of vet, and on all modules.
 GO_TEST = $(GO) test -vet=off
-# Several of these at the same time: the suites wait far more than they compute.
-TOGETHER = $(MAKE) --no-print-directory -j4 --output-sync=line
 SUITES := test-ha test-suites-raced test-suites
 
 .PHONY: test
 test: ## Run the unit tests, the suites on local clusters, and the tests of the chart.
 	@echo "make test runs the unit tests, the suites on local clusters, and those of the chart, the alerts and the dashboard."
 	@echo "$(NOT_IN_TEST)"
-	@$(TOGETHER) test-unit-raced test-unit-exhaustive
-	@$(TOGETHER) $(SUITES) test-chart
+	@$(MAKE) --no-print-directory -j2 --output-sync=line test-unit-raced test-unit-exhaustive
+	@$(MAKE) --no-print-directory $(SUITES) test-chart
 	@echo "make test: all passed. $(NOT_IN_TEST)"
 
 NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-image (the image), test-faults and faults (crashes, \
@@ -117,7 +115,7 @@ NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-image (the im
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no cluster.
-	@$(TOGETHER) test-unit-raced test-unit-exhaustive
+	@$(MAKE) --no-print-directory -j2 --output-sync=line test-unit-raced test-unit-exhaustive
 
 .PHONY: test-unit-raced
 test-unit-raced:
@@ -132,9 +130,10 @@ test-unit-exhaustive:
 
 .PHONY: test-cluster
 test-cluster: ## Run the suites on local clusters; the first time these are built from source, which takes minutes.
-	@$(TOGETHER) $(SUITES)
+	@$(MAKE) --no-print-directory $(SUITES)
 
-# Leader election is held to bounds of time, so the other suites give way to it.
+# One after the other, with TEST_PARALLEL clusters at a time: probes and leader election have deadlines of
+# seconds, which more clusters at a time would miss.
 .PHONY: test-ha
 test-ha:
 	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./ha
@@ -142,17 +141,17 @@ test-ha:
 .PHONY: test-suites-raced
 test-suites-raced:
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	cd test && nice -n 10 $(GO_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(RACED_SUITES)
+	cd test && $(GO_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(RACED_SUITES)
 
 # All packages but those that other targets run, the longest first.
 .PHONY: test-suites
 test-suites:
-	cd test && nice -n 10 $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(LONG_SUITES) $$($(GO) list ./... | \
+	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(LONG_SUITES) $$($(GO) list ./... | \
 		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES) $(LONG_SUITES))))$$$$')
 
 .PHONY: test-chart
 test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.
-	cd test/chart && nice -n 10 $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./...
+	cd test/chart && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./...
 
 # Without the race detector: with it, crashing and restarting the manager thousands of times takes days.
 .PHONY: test-faults

@@ -3,6 +3,7 @@ package cluster
 import (
 	"crypto/sha256"
 	"fmt"
+	"os"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -59,7 +60,12 @@ func (c *Cluster) kubeconfigOf(user string, groups []string) (string, error) {
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
 	config.CurrentContext = name
 	path := c.dir.file(fmt.Sprintf("kubeconfig-%s", fileName(user, groups)))
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
+	// A kubectl of another test may be reading the file.
+	written := path + ".new"
+	if err := clientcmd.WriteToFile(*config, written); err != nil {
+		return "", fmt.Errorf("writing a kubeconfig for %s: %w", user, err)
+	}
+	if err := os.Rename(written, path); err != nil {
 		return "", fmt.Errorf("writing a kubeconfig for %s: %w", user, err)
 	}
 	return path, nil
