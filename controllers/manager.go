@@ -38,7 +38,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
-	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
@@ -287,13 +286,9 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 	if err != nil {
 		return err
 	}
-	outcomes, err := phases.NewMetrics(ctrlmetrics.Registry)
-	if err != nil {
-		return err
-	}
 	common := setup.Options{
 		Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
-		NoClusterRights: o.NoClusterRights, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
+		NoClusterRights: o.NoClusterRights, Guard: guard, Applies: applies, Clock: o.Clock,
 	}
 	if slices.Contains(o.Controllers, appservice.Name) {
 		if err := appservice.Setup(mgr, common); err != nil {

@@ -26,9 +26,8 @@ type Options struct {
 	NoClusterRights bool
 	// Guard ends reconciles whose writes it refuses. Optional.
 	Guard *lease.Guard
-	// Applies and Phases are the metrics of applies and phases. Optional.
+	// Applies are the metrics of applies. Optional.
 	Applies *ssa.Metrics
-	Phases  *phases.Metrics
 	// Clock is for transition times and timeouts. Optional.
 	Clock clock.PassiveClock
 }
@@ -50,7 +49,6 @@ func (o Options) Dependencies(mgr ctrl.Manager, name, fieldManager string, conve
 		return dependencies, fmt.Errorf("setting up the controller %s: %w", name, err)
 	}
 	dependencies.Recorder = mgr.GetEventRecorder(name)
-	dependencies.Metrics = o.Phases
 	dependencies.Clock = o.ClockOrReal()
 	return dependencies, nil
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -47,8 +46,6 @@ func (*idle) Delete(context.Context, client.Object, metav1.OwnerReference, metav
 // What the kind brings, its scope and the configuration of its status, is not built here.
 func BenchmarkEngine6DonePhases(b *testing.B) {
 	g := NewWithT(b)
-	metrics, err := phases.NewMetrics(prometheus.NewRegistry())
-	g.Expect(err).NotTo(HaveOccurred())
 	var settled []metav1.Condition
 	definition := phases.Definition[*Machine, *Machine]{
 		Controller: "machine",
@@ -72,7 +69,7 @@ func BenchmarkEngine6DonePhases(b *testing.B) {
 	}
 	cluster := &idle{}
 	engine, err := phases.New(definition, phases.Dependencies{
-		Reader: cluster, Uncached: cluster, Applier: cluster, Scheme: machineScheme(), Metrics: metrics,
+		Reader: cluster, Uncached: cluster, Applier: cluster, Scheme: machineScheme(),
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	built = true

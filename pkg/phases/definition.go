@@ -67,21 +67,17 @@ type Dependencies struct {
 	Scheme *runtime.Scheme
 	// Recorder takes Events. Optional.
 	Recorder events.EventRecorder
-	// Metrics count outcomes. Optional.
-	Metrics *Metrics
 	// Clock is for transition times. Optional.
 	Clock clock.PassiveClock
 }
 
 // Engine reconciles objects of one kind through its phases. It keeps nothing from one reconcile to the
-// next but which versions of objects the API server has just answered with, which saves reads and
-// decides nothing. It is safe for concurrent use on different objects.
+// next, and is safe for concurrent use on different objects.
 type Engine[O client.Object, S any] struct {
-	def      Definition[O, S]
-	deps     Dependencies
-	kind     schema.GroupVersionKind
-	slots    []slot[S]
-	answered *answered
+	def   Definition[O, S]
+	deps  Dependencies
+	kind  schema.GroupVersionKind
+	slots []slot[S]
 }
 
 var phaseName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,47}$`)
@@ -98,7 +94,6 @@ func New[O client.Object, S any](definition Definition[O, S], dependencies Depen
 	if e.deps.Clock == nil {
 		e.deps.Clock = clock.RealClock{}
 	}
-	e.answered = newAnswered(e.deps.Clock)
 	return e, nil
 }
 
@@ -178,7 +173,7 @@ func (e *Engine[O, S]) checkPhases() []error {
 
 func (e *Engine[O, S]) slotFor(phase Phase[S]) (slot[S], error) {
 	d, err := phase.Declare(e.deps.Scheme)
-	s := slot[S]{Declaration: d, name: phase.PhaseName(), condition: ConditionOf(phase.PhaseName()), metrics: e.deps.Metrics.ofPhase(e.def.Controller, phase.PhaseName())}
+	s := slot[S]{Declaration: d, name: phase.PhaseName(), condition: ConditionOf(phase.PhaseName()), metrics: metricsOf(e.def.Controller, phase.PhaseName())}
 	switch {
 	case err != nil:
 		return s, err

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -42,8 +43,9 @@ func (e *Engine[O, S]) Reconcile(ctx context.Context, request reconcile.Request)
 // out to have changed since it was read, it begins again with the object as it is now.
 func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile.Result, error) {
 	var corrected []ObservedDrift
-	for range rounds {
-		w, live := e.walk(ctx, object, e.newActor(object))
+	for round := range rounds {
+		// What a later round goes by has just been read past the cache.
+		w, live := e.walk(ctx, object, executor{applier: e.deps.Applier, confirmed: round > 0, log: log.FromContext(ctx)})
 		// What was reverted was reverted, whether or not a status can say so.
 		e.announceCorrections(live, w.corrected())
 		if w.gone {
@@ -88,9 +90,6 @@ func (e *Engine[O, S]) reread(ctx context.Context, object O, err error) (O, erro
 	if err != nil {
 		return fresh, fmt.Errorf("past the cache: %w", err)
 	}
-	if !isNil(fresh) {
-		e.answered.add(fresh)
-	}
 	return fresh, nil
 }
 
@@ -100,19 +99,8 @@ func (e *Engine[O, S]) Plan(ctx context.Context, object O) (Plan, error) {
 	if e.deps.Planner == nil {
 		return Plan{}, errors.New("planning: Dependencies.Planner is nil: give it the applier's DryRun")
 	}
-	w, _ := e.walk(ctx, object, planner{e.deps.Planner})
+	w, _ := e.walk(ctx, object, executor{applier: e.deps.Planner, plans: true, confirmed: true})
 	return w.plan(), nil
-}
-
-func (e *Engine[O, S]) newActor(object O) *actor {
-	a := &actor{
-		applier: e.deps.Applier, owner: object, finalizer: e.def.Finalizer, uncached: e.deps.Uncached,
-		answered: e.answered, clock: e.deps.Clock,
-	}
-	if e.deps.Metrics != nil {
-		a.lap = e.deps.Clock.Now()
-	}
-	return a
 }
 
 // walk is one walk over the phases, and what it came to.
@@ -121,7 +109,9 @@ type walk[S any] struct {
 	pass     Reconcile[S]
 	cluster  Cluster
 	slots    []slot[S]
-	executor executor[S]
+	executor executor
+	clock    clock.PassiveClock
+	lap      time.Time
 }
 
 // slot is a phase in its place in the list, with what construction found out about it.
@@ -130,39 +120,34 @@ type slot[S any] struct {
 	// name of the phase, and the type of its condition.
 	name, condition string
 	// kind of the phase's children.
-	kind schema.GroupVersionKind
-	// metrics are nil if nothing is counted.
-	metrics *phaseMetrics
+	kind    schema.GroupVersionKind
+	metrics phaseMetrics
 }
 
 // walk runs the phases of an object, or undoes them, and returns the object as the finalizer's apply
 // left it.
-func (e *Engine[O, S]) walk(ctx context.Context, object O, performer performer) (*walk[S], O) {
+func (e *Engine[O, S]) walk(ctx context.Context, object O, x executor) (*walk[S], O) {
+	x.owner = object
 	deleting, suspended := e.isOff(object)
 	if !deleting && !suspended && !slices.Contains(object.GetFinalizers(), e.def.Finalizer) {
-		finalized, err := performer.finalize(ctx, object)
-		typed, ok := finalized.(O)
-		if err == nil && !ok {
-			err = fmt.Errorf("the API server answered with a %T", finalized)
-		}
-		if err != nil {
-			w := e.newWalk(object, performer)
+		if err := x.finalize(ctx, e.def.Finalizer); err != nil {
+			w := e.newWalk(object, x)
 			w.observeFrom(ctx, 0)
 			w.fail("adding the finalizer", err)
 			return w, object
 		}
 		// The cache may have shown neither the finalizer, nor the deletion, nor the suspension.
-		object = typed
+		object, _ = x.owner.(O)
 		deleting, suspended = e.isOff(object)
 	}
-	w := e.newWalk(object, performer)
+	w := e.newWalk(object, x)
 	w.deleting, w.suspended = deleting, suspended
 	if deleting || suspended {
 		w.pass.Policies.Drift = ssa.CorrectDrift // and no drift is reported
 	}
 	switch {
 	case deleting:
-		w.remove(ctx, slices.Contains(object.GetFinalizers(), e.def.Finalizer))
+		w.remove(ctx, e.def.Finalizer)
 	case suspended:
 		w.observeFrom(ctx, 0)
 	default:
@@ -178,10 +163,10 @@ func (e *Engine[O, S]) isOff(object O) (deleting, suspended bool) {
 	return deleting, !deleting && e.def.Suspended != nil && e.def.Suspended(object)
 }
 
-func (e *Engine[O, S]) newWalk(object O, performer performer) *walk[S] {
+func (e *Engine[O, S]) newWalk(object O, x executor) *walk[S] {
 	w := &walk[S]{
-		slots: e.slots, executor: executor[S]{performer: performer},
-		cluster: Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, scheme: e.deps.Scheme, decider: e.deps.Applier},
+		slots: e.slots, executor: x, clock: e.deps.Clock, lap: e.deps.Clock.Now(),
+		cluster: Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, scheme: e.deps.Scheme, applier: x.applier},
 		pass: Reconcile[S]{
 			Scope: e.def.Scope(object), Owner: object, Reference: ssa.ControllerReference(object, e.kind),
 			Before:   e.def.Conditions(object),
@@ -189,6 +174,7 @@ func (e *Engine[O, S]) newWalk(object O, performer performer) *walk[S] {
 			slots:    e.slots,
 		},
 	}
+	w.executor.cluster, w.executor.reference = &w.cluster, w.pass.Reference
 	w.pass.Cluster = &w.cluster
 	if e.def.Policies != nil {
 		w.pass.Policies.Adoption, w.pass.Policies.Drift = e.def.Policies(object)
@@ -215,7 +201,7 @@ func (w *walk[S]) settle(ctx context.Context, i int, ask Question[S]) (Verdict, 
 		if verdict, ok := next.(Verdict); ok {
 			return verdict, nil
 		}
-		verdict, err := w.executor.perform(ctx, w.slots[i].name, w.pass, next)
+		verdict, err := w.executor.perform(ctx, w.slots[i].name, next)
 		if _, applies := next.(Apply); applies && ssa.IsStale(err) && stale < rounds-1 {
 			stale++
 			continue
@@ -241,8 +227,10 @@ func (w *walk[S]) conclude(ctx context.Context, i int, ask Question[S], doing st
 	if err == nil && verdict == nil {
 		verdict = bug("phase " + w.slots[i].name + " gave no verdict")
 	}
-	if !isSuperseded(err) { // nothing is wrong, and the phase runs again
-		w.executor.timed(w.slots[i].metrics, verdict, err)
+	if !isSuperseded(err) && !w.executor.plans { // what is superseded runs again
+		now := w.clock.Now()
+		w.slots[i].metrics.observe(verdict, err, now.Sub(w.lap))
+		w.lap = now
 	}
 	w.keep(i, verdict, err, doing)
 	return w.phases[i].verdict
@@ -308,13 +296,14 @@ func (w *walk[S]) observeFrom(ctx context.Context, first int) {
 	}
 }
 
-// remove tears an object down, and removes the finalizer when nothing of it is left.
-func (w *walk[S]) remove(ctx context.Context, finalized bool) {
-	if !finalized {
+// remove tears an object down, and removes the finalizer when nothing of it is left. It goes by the
+// newest spec and status, so it confirms the owner even if it has nothing to write.
+func (w *walk[S]) remove(ctx context.Context, finalizer string) {
+	if !slices.Contains(w.pass.Owner.GetFinalizers(), finalizer) {
 		w.gone = true
 		return
 	}
-	if err := w.executor.confirmTeardown(ctx); err != nil {
+	if err := w.executor.confirm(ctx); err != nil {
 		var newer *superseded
 		w.gone = errors.As(err, &newer) && newer.by == nil
 		w.fail("confirming the deletion", err)
@@ -324,7 +313,7 @@ func (w *walk[S]) remove(ctx context.Context, finalized bool) {
 	if !w.tearDown(ctx) {
 		return
 	}
-	if err := w.executor.release(ctx); client.IgnoreNotFound(err) != nil {
+	if err := w.executor.release(ctx, finalizer); err != nil {
 		w.fail("removing the finalizer", err)
 		return
 	}

@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
-	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -83,55 +78,57 @@ func (c Change) String() string {
 	return text
 }
 
-// performer performs actions. There are two: one that does, and one that plans.
-type performer interface {
-	apply(ctx context.Context, decision ssa.Decision) (ssa.Result, error)
-	delete(ctx context.Context, action Delete, owner metav1.OwnerReference) error
-	do(ctx context.Context, action Do) (Verdict, error)
-	// finalize adds the finalizer, and release removes it.
-	finalize(ctx context.Context, owner client.Object) (client.Object, error)
-	release(ctx context.Context) error
-	// confirmTeardown makes sure that the teardown goes by the newest spec and status.
-	confirmTeardown(ctx context.Context) error
-	// timed counts the outcome of a phase, and how long it took.
-	timed(metrics *phaseMetrics, verdict Verdict, err error)
+// executor is the only code that writes on behalf of phases: it makes sure that the owner is still what
+// the reconcile goes by, performs an action, logs and records it. One that plans has an applier that
+// sends dry runs, and does nothing else.
+type executor struct {
+	applier   Applier
+	cluster   *Cluster
+	owner     client.Object
+	reference metav1.OwnerReference
+	plans     bool
+	// confirmed is true once the owner is known, past the cache, to be what the reconcile goes by.
+	confirmed bool
+	log       logr.Logger
+	changes   []Change
 }
 
-// executor is the only code that writes on behalf of phases: it performs an action, logs and records it.
-type executor[S any] struct {
-	performer
-	changes []Change
-}
-
-// perform performs one action. Its verdict is nil if the phase has to be asked again.
-func (x *executor[S]) perform(ctx context.Context, phase string, p Reconcile[S], next Next) (Verdict, error) {
+// perform performs one action of a phase. Its verdict is nil if the phase has to be asked again.
+func (x *executor) perform(ctx context.Context, phase string, next Next) (Verdict, error) {
 	switch action := next.(type) {
 	case Apply:
-		return nil, x.performApply(ctx, phase, p, action)
+		return nil, x.apply(ctx, phase, action)
 	case Delete:
-		return nil, x.performDelete(ctx, phase, p, action)
+		return nil, x.delete(ctx, phase, action)
 	case Do:
-		return x.performDo(ctx, phase, action)
+		return x.do(ctx, phase, action)
 	default:
 		return bug(fmt.Sprintf("phase %s proposed a %T", phase, next)), nil
 	}
 }
 
-func (x *executor[S]) performApply(ctx context.Context, phase string, p Reconcile[S], action Apply) error {
-	result, err := x.apply(ctx, action.Decision)
-	if ssa.IsStale(err) {
-		if readErr := relearn(ctx, p.Cluster, action.Decision.Request.Desired); readErr != nil {
-			return readErr // as an error of its own it is retried with backoff
+func (x *executor) apply(ctx context.Context, phase string, action Apply) error {
+	decision := action.Decision
+	if live := decision.Request.Live; live != nil && !metav1.IsControlledBy(live, x.owner) && decision.Action != ssa.ActionCreate {
+		// The deletion of an owner that orphans its children removes the references first. Whoever has not
+		// seen it yet would take that for drift, revert it, and later tear the children down.
+		x.confirmed = x.plans
+	}
+	if decision.Writes() {
+		if err := x.confirm(ctx); err != nil {
+			return err
 		}
-		return err
 	}
+	result, err := x.applier.Execute(ctx, decision)
 	if err != nil {
+		x.cluster.lags = x.cluster.lags || ssa.IsStale(err)
 		return err
 	}
-	p.Cluster.learn(idOf(result.Live), answer{result.Live, true})
+	x.cluster.learn(idOf(result.Live), answer{result.Live, true})
 	if result.Action == ssa.ActionNone {
 		return nil
 	}
+	x.log.Info("Applied child", "child", klog.KObj(result.Live), "action", result.Action, "drifts", result.Drifts)
 	x.changes = append(x.changes, Change{
 		Phase: phase, Action: result.Action, Object: kindName(result.Live) + " " + result.Live.GetName(), Drifts: result.Drifts, Left: result.Left,
 		Recreated: action.Existed && result.Action == ssa.ActionCreate,
@@ -139,34 +136,14 @@ func (x *executor[S]) performApply(ctx context.Context, phase string, p Reconcil
 	return nil
 }
 
-// relearn reads an object past the cache, which showed a version of the past.
-func relearn(ctx context.Context, c *Cluster, desired ssa.Configuration) error {
-	kind := schema.FromAPIVersionAndKind(valueOf(desired.GetAPIVersion()), valueOf(desired.GetKind()))
-	empty, err := c.scheme.New(kind)
-	if err != nil {
-		return fmt.Errorf("creating a %s: %w", kind.Kind, err)
-	}
-	fresh, ok := empty.(client.Object)
-	if !ok {
-		return fmt.Errorf("creating a %s: %T is not an object", kind.Kind, empty)
-	}
-	key := client.ObjectKey{Namespace: valueOf(desired.GetNamespace()), Name: valueOf(desired.GetName())}
-	err = c.Uncached.Get(ctx, key, fresh)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading %s %s past the cache: %w", kind.Kind, key, err)
-	}
-	a := answer{object: fresh}
-	if err != nil {
-		a.object = nil
-	}
-	c.learn(objectID{reflect.TypeOf(fresh), key}, a)
-	return nil
-}
-
-func (x *executor[S]) performDelete(ctx context.Context, phase string, p Reconcile[S], action Delete) error {
-	if err := x.delete(ctx, action, p.Reference); err != nil {
+func (x *executor) delete(ctx context.Context, phase string, action Delete) error {
+	if err := x.confirm(ctx); err != nil {
 		return err
 	}
+	if err := x.applier.Delete(ctx, action.Object, x.reference, action.Propagation); err != nil {
+		return err
+	}
+	x.log.Info("Deleted child", "kind", kindName(action.Object), "child", klog.KObj(action.Object))
 	x.changes = append(x.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: kindName(action.Object) + " " + action.Object.GetName()})
 	deleted, _ := action.Object.DeepCopyObject().(client.Object)
 	now := metav1.Now()
@@ -174,100 +151,52 @@ func (x *executor[S]) performDelete(ctx context.Context, phase string, p Reconci
 	if action.Propagation == metav1.DeletePropagationForeground {
 		deleted.SetFinalizers(append(deleted.GetFinalizers(), metav1.FinalizerDeleteDependents))
 	}
-	p.Cluster.learn(idOf(deleted), answer{object: deleted})
+	x.cluster.learn(idOf(deleted), answer{object: deleted})
 	return nil
 }
 
-func (x *executor[S]) performDo(ctx context.Context, phase string, action Do) (Verdict, error) {
-	x.changes = append(x.changes, Change{Phase: phase, Action: action.Action, Object: action.What, Drifts: action.Drifts})
-	change := &x.changes[len(x.changes)-1]
-	verdict, err := x.do(ctx, action)
-	change.Pending = err != nil || verdict == nil || !verdict.IsDone()
-	if isSuperseded(err) {
-		x.changes = x.changes[:len(x.changes)-1] // nothing was done
+func (x *executor) do(ctx context.Context, phase string, action Do) (Verdict, error) {
+	if err := x.confirm(ctx); err != nil {
+		return nil, err
 	}
-	if err == nil && verdict == nil {
+	x.changes = append(x.changes, Change{Phase: phase, Action: action.Action, Object: action.What, Drifts: action.Drifts, Pending: true})
+	if x.plans {
+		return Wait(action.Reason, action.What, 0), nil // what follows a step depends on how it ends
+	}
+	if action.Action == ActionEnsure {
+		x.log.Info("Ensuring step", "step", action.What)
+	}
+	change := &x.changes[len(x.changes)-1]
+	verdict, err := action.Func(ctx)
+	switch {
+	case isSuperseded(err):
+		x.changes = x.changes[:len(x.changes)-1] // nothing was done
+	case err == nil && verdict == nil:
 		return bug(fmt.Sprintf("phase %s gave no verdict", phase)), nil
+	default:
+		change.Pending = err != nil || !verdict.IsDone()
 	}
 	return verdict, err
 }
 
-// actor is the performer that acts.
-type actor struct {
-	applier   Applier
-	owner     client.Object
-	finalizer string
-	uncached  client.Reader
-	answered  *answered
-	// confirmed is true once the owner is known, past the cache, to be what the reconcile goes by.
-	confirmed bool
-	clock     clock.PassiveClock
-	lap       time.Time
-}
-
-func (a *actor) apply(ctx context.Context, decision ssa.Decision) (ssa.Result, error) {
-	if !decision.Writes() {
-		return a.applier.Execute(ctx, decision)
+// finalize adds the finalizer before the first side effect.
+func (x *executor) finalize(ctx context.Context, finalizer string) error {
+	if x.plans {
+		return nil
 	}
-	live := decision.Request.Live
-	if live != nil && !metav1.IsControlledBy(live, a.owner) && decision.Action != ssa.ActionCreate {
-		// The deletion of an owner that orphans its children removes the references first. Whoever has not
-		// seen it yet would take that for drift, revert it, and later tear the children down.
-		a.confirmed = false
-		a.answered.forget(a.owner)
-	}
-	if err := a.confirm(ctx); err != nil {
-		return ssa.Result{}, err
-	}
-	result, err := a.applier.Execute(ctx, decision)
-	if err == nil && result.Action != ssa.ActionNone {
-		log.FromContext(ctx).Info("Applied child", "child", klog.KObj(result.Live), "action", result.Action, "drifts", result.Drifts)
-	}
-	return result, err
-}
-
-func (a *actor) delete(ctx context.Context, action Delete, owner metav1.OwnerReference) error {
-	if err := a.confirm(ctx); err != nil {
-		return err
-	}
-	err := a.applier.Delete(ctx, action.Object, owner, action.Propagation)
+	finalized, err := x.applier.EnsureFinalizer(ctx, x.owner, finalizer)
 	if err == nil {
-		log.FromContext(ctx).Info("Deleted child", "kind", kindName(action.Object), "child", klog.KObj(action.Object))
+		x.owner, x.confirmed = finalized, true
 	}
 	return err
 }
 
-func (a *actor) do(ctx context.Context, action Do) (Verdict, error) {
-	if err := a.confirm(ctx); err != nil {
-		return nil, err
+// release removes the finalizer after the last.
+func (x *executor) release(ctx context.Context, finalizer string) error {
+	if x.plans {
+		return nil
 	}
-	if action.Action == ActionEnsure {
-		log.FromContext(ctx).Info("Ensuring step", "step", action.What)
-	}
-	return action.Func(ctx)
-}
-
-func (a *actor) finalize(ctx context.Context, owner client.Object) (client.Object, error) {
-	finalized, err := a.applier.EnsureFinalizer(ctx, owner, a.finalizer)
-	if err != nil {
-		return nil, err
-	}
-	a.answered.add(finalized)
-	a.owner, a.confirmed = finalized, true
-	return finalized, nil
-}
-
-func (a *actor) release(ctx context.Context) error {
-	return a.applier.RemoveFinalizer(ctx, a.owner, a.finalizer)
-}
-
-func (a *actor) timed(metrics *phaseMetrics, verdict Verdict, err error) {
-	if metrics == nil {
-		return
-	}
-	now := a.clock.Now()
-	metrics.observe(verdict, err, now.Sub(a.lap))
-	a.lap = now
+	return client.IgnoreNotFound(x.applier.RemoveFinalizer(ctx, x.owner, finalizer))
 }
 
 // superseded ends a reconcile whose object is not what the cache showed. Nil means that it is gone.
@@ -286,79 +215,21 @@ func isSuperseded(err error) bool {
 
 // confirm makes sure, before the first write, that the owner is still the version that the reconcile
 // goes by. A manager that has just started, or whose watch lags, would otherwise create what a deletion
-// has removed, delete what an edit has just asked for, and roll back to a spec of the past. What the
-// API server has just answered to a write of the owner is as good as a read.
-func (a *actor) confirm(ctx context.Context) error {
-	if a.confirmed || a.answered.has(a.owner) {
+// has removed, delete what an edit has just asked for, and roll back to a spec of the past.
+func (x *executor) confirm(ctx context.Context) error {
+	if x.confirmed {
 		return nil
 	}
-	fresh := newLike(a.owner)
-	err := a.uncached.Get(ctx, client.ObjectKeyFromObject(a.owner), fresh)
+	fresh := newLike(x.owner)
+	err := x.cluster.Uncached.Get(ctx, client.ObjectKeyFromObject(x.owner), fresh)
 	switch {
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading the object past the cache: %w", err)
 	case err != nil:
 		return &superseded{}
-	}
-	a.answered.add(fresh)
-	if fresh.GetUID() != a.owner.GetUID() || fresh.GetResourceVersion() != a.owner.GetResourceVersion() {
+	case fresh.GetUID() != x.owner.GetUID() || fresh.GetResourceVersion() != x.owner.GetResourceVersion():
 		return &superseded{by: fresh}
 	}
-	a.confirmed = true
+	x.confirmed = true
 	return nil
-}
-
-func (a *actor) confirmTeardown(ctx context.Context) error { return a.confirm(ctx) }
-
-// planner is the performer that plans: it sends dry runs and does nothing else.
-type planner struct{ applier Applier }
-
-func (p planner) apply(ctx context.Context, decision ssa.Decision) (ssa.Result, error) {
-	return p.applier.Execute(ctx, decision)
-}
-
-func (p planner) delete(ctx context.Context, action Delete, owner metav1.OwnerReference) error {
-	return p.applier.Delete(ctx, action.Object, owner, action.Propagation)
-}
-
-// do: what follows depends on what the write leads to, which a plan cannot know.
-func (planner) do(_ context.Context, action Do) (Verdict, error) {
-	return Wait(action.Reason, action.What, 0), nil
-}
-
-func (planner) finalize(_ context.Context, owner client.Object) (client.Object, error) {
-	return owner, nil
-}
-func (planner) release(context.Context) error         { return nil }
-func (planner) confirmTeardown(context.Context) error { return nil }
-func (planner) timed(*phaseMetrics, Verdict, error)   {}
-
-// answered holds the versions of owners that the API server has just answered with: to confirm such a
-// version costs no read. It decides nothing: an engine that has none reads.
-type answered struct {
-	versions *lru.Cache
-	clock    clock.PassiveClock
-}
-
-type versionAt struct {
-	version string
-	at      time.Time
-}
-
-func newAnswered(clock clock.PassiveClock) *answered {
-	const owners = 4096
-	return &answered{versions: lru.New(owners), clock: clock}
-}
-
-func (a *answered) add(owner client.Object) {
-	a.versions.Add(owner.GetUID(), versionAt{owner.GetResourceVersion(), a.clock.Now()})
-}
-
-func (a *answered) forget(owner client.Object) { a.versions.Remove(owner.GetUID()) }
-
-func (a *answered) has(owner client.Object) bool {
-	const fresh = 30 * time.Second
-	last, _ := a.versions.Get(owner.GetUID())
-	known, ok := last.(versionAt)
-	return ok && known.version == owner.GetResourceVersion() && a.clock.Since(known.at) < fresh
 }

@@ -239,7 +239,7 @@ func TestStaleChildThatCannotBeReadIsAnError(t *testing.T) {
 
 	// Then it is retried with backoff, and the status says why
 	g.Expect(err).To(MatchError(down))
-	g.Expect(h.condition(t, "BootReady").Message).To(Equal("reading Disk lab/boot past the cache: the API server is down"))
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal("reading Disk lab/boot: the API server is down"))
 }
 
 // thirdParty is a phase that a user of the package writes: a NIC with the class that the Machine asks for,

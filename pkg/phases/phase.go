@@ -108,9 +108,9 @@ type Cluster struct {
 	// Cached reads from the cache, and Uncached past it.
 	Cached, Uncached client.Reader
 	scheme           *runtime.Scheme
-	decider          interface {
-		Decide(req ssa.Request) (ssa.Decision, error)
-	}
+	applier          Applier
+	// lags is true once the cache has shown a version of the past: objects are read past it from then on.
+	lags bool
 	// answered are the objects that the API server answered with in this reconcile, newer than any cache.
 	answered map[objectID]answer
 }
@@ -158,7 +158,7 @@ func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 	case known:
 		return false, nil
 	}
-	err = c.Cached.Get(ctx, key, into)
+	err = c.newer(c.Cached).Get(ctx, key, into)
 	return err == nil, client.IgnoreNotFound(err)
 }
 
@@ -168,7 +168,7 @@ func (c *Cluster) IsApplied(live client.Object) bool {
 }
 
 // Decide says what would bring an object to what is desired: see [ssa.Applier.Decide].
-func (c *Cluster) Decide(req ssa.Request) (ssa.Decision, error) { return c.decider.Decide(req) }
+func (c *Cluster) Decide(req ssa.Request) (ssa.Decision, error) { return c.applier.Decide(req) }
 
 // read gets an object: as the API server has answered in this reconcile, or else through the reader. Nil
 // means that it does not exist, as nothing does of a kind that the cluster does not serve.
@@ -177,7 +177,14 @@ func read[L client.Object](ctx context.Context, c *Cluster, reader client.Reader
 		typed, _ := a.object.(L)
 		return typed, nil
 	}
-	return get[L](ctx, reader, key)
+	return get[L](ctx, c.newer(reader), key)
+}
+
+func (c *Cluster) newer(reader client.Reader) client.Reader {
+	if c.lags {
+		return c.Uncached
+	}
+	return reader
 }
 
 func get[L client.Object](ctx context.Context, reader client.Reader, key client.ObjectKey) (L, error) {

@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // Summary is what a reconcile found, for the kind's status.
@@ -61,12 +59,8 @@ func ConditionConfigurations(conditions []metav1.Condition) []*metav1ac.Conditio
 // gone meanwhile, there is nothing left to report on.
 func (e *Engine[O, S]) report(ctx context.Context, live O, w *walk[S], corrected []ObservedDrift) error {
 	summary := e.summarize(live, w, corrected)
-	result, err := e.deps.Applier.ApplyStatus(ctx, e.def.Status(w.pass.Scope, summary), live)
-	if err != nil {
+	if _, err := e.deps.Applier.ApplyStatus(ctx, e.def.Status(w.pass.Scope, summary), live); err != nil {
 		return client.IgnoreNotFound(err)
-	}
-	if result.Action != ssa.ActionNone && result.Live != nil {
-		e.answered.add(result.Live)
 	}
 	e.announce(live, w, summary)
 	return nil
@@ -140,7 +134,7 @@ func (e *Engine[O, S]) announce(live O, w *walk[S], summary Summary) {
 		if !isTransition(meta.FindStatusCondition(w.pass.Before, c.Type), c) {
 			continue
 		}
-		e.deps.Metrics.observeTransition(e.def.Controller, c)
+		transitions.WithLabelValues(e.def.Controller, c.Type, string(c.Status)).Inc()
 		e.event(live, nil, w.eventType(c), c.Reason, c.Type, c.Type+" is "+string(c.Status)+": "+c.Message)
 	}
 	for _, old := range w.pass.Before {
@@ -160,7 +154,7 @@ func (e *Engine[O, S]) announceCorrections(live O, corrected []ObservedDrift) {
 		case drift.Pending:
 			outcome = "; reverting"
 		}
-		e.deps.Metrics.observeDrift(e.def.Controller)
+		driftsCorrected.WithLabelValues(e.def.Controller).Inc()
 		e.event(live, driftedField(live, drift), corev1.EventTypeWarning, "DriftCorrected", "Correct", drift.String()+outcome)
 	}
 }
