@@ -172,6 +172,11 @@ test-campaign: ## Test invalid and valid specs derived from the CRDs' schemas. F
 mutation: ## Apply known bugs to the code, one at a time, and report which test detects each. MUTATIONS="name..." selects some.
 	cd test && $(GO) run ./cmd/mutation $(MUTATIONS)
 
+# Results are kept, so that a run goes on where it was interrupted, as long as neither code nor tests change.
+.PHONY: mutate
+mutate: ## Change the code systematically and list the changes that no test detects. PACKAGES="internal/lease ..." and SINCE=commit select some.
+	cd test && $(GO) run ./cmd/mutate -results $(BIN)/mutate $(if $(SINCE),-since "$(SINCE)") $(PACKAGES)
+
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...

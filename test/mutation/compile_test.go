@@ -1,52 +1,18 @@
 package mutation
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
 )
-
-// listed is a package as go list prints it.
-type listed struct {
-	ImportPath, Dir, Export string
-	GoFiles                 []string
-}
-
-// listPackages lists the packages in the directories and all their dependencies, with export data.
-func listPackages(dirs []string) (map[string]listed, error) {
-	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles"}, dirs...)...)
-	cmd.Dir = root
-	cmd.Stderr = os.Stderr
-	output, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("listing packages: %w", err)
-	}
-	packages := map[string]listed{}
-	for decoder := json.NewDecoder(strings.NewReader(string(output))); ; {
-		var p listed
-		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			return packages, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("decoding the packages: %w", err)
-		}
-		packages[p.ImportPath] = p
-	}
-}
 
 // checkTypes type-checks a package in which one file has other content.
 func checkTypes(p listed, imports types.Importer, fset *token.FileSet, file string, content []byte) error {
@@ -74,10 +40,10 @@ func TestMutationsCompile(t *testing.T) {
 	for _, m := range catalogue.Mutations {
 		dirs = append(dirs, "./"+path.Dir(m.File))
 	}
-	packages, err := listPackages(dirs)
+	packages, err := listPackages(root, dirs...)
 	g.Expect(err).NotTo(HaveOccurred())
 	fset := token.NewFileSet()
-	imports := importer.ForCompiler(fset, "gc", func(importPath string) (io.ReadCloser, error) { return os.Open(packages[importPath].Export) })
+	imports := importerOf(fset, packages)
 	const module = "github.com/fixpoint-dev/fixpoint/"
 	for _, m := range catalogue.Mutations {
 		mutated, err := m.Apply(root)

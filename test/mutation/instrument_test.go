@@ -1,0 +1,155 @@
+package mutation
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// sample is a package whose tests notice some of its mutants.
+const sample = `package sample
+
+import (
+	"errors"
+	"time"
+)
+
+const Reason = "Stale"
+
+type Limits struct {
+	Wait  time.Duration
+	Named string
+}
+
+func New(name string) Limits {
+	return Limits{Wait: 30 * time.Second, Named: name}
+}
+
+func Check(n int, strict bool) (string, error) {
+	if strict && n > 10 {
+		return Reason, errors.New("too many")
+	}
+	return "", nil
+}
+
+func Untested(n int) int {
+	n++
+	return n
+}
+`
+
+const sampleTest = `package sample
+
+import "testing"
+
+func TestCheck(t *testing.T) {
+	if reason, err := Check(11, true); err == nil || reason != "Stale" {
+		t.Fatal("11 of 10 are too many")
+	}
+	if _, err := Check(11, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Check(1, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNew(t *testing.T) {
+	if New("web").Named != "web" {
+		t.Fatal("the name is lost")
+	}
+}
+`
+
+func sampleModule(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"go.mod": "module example.com/sample\n\ngo 1.24\n", "sample.go": sample, "sample_test.go": sampleTest,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestScorerFindsWhatNoTestNotices(t *testing.T) {
+	g := NewWithT(t)
+	// Given a package whose tests leave gaps
+	dir := sampleModule(t)
+	results := filepath.Join(t.TempDir(), "results.json")
+	scorer := Scorer{Root: dir, Parallel: 2, Results: results}
+
+	// When it is scored
+	score, err := scorer.Run(t.Context(), "example.com/sample")
+
+	// Then the gaps are the survivors
+	g.Expect(err).NotTo(HaveOccurred())
+	var survivors []string
+	for _, m := range score.Survivors {
+		survivors = append(survivors, m.Operator+": "+m.Code)
+	}
+	g.Expect(survivors).To(ConsistOf(
+		"other constant: 30 * time.Second", "bound shifted: n > 10",
+		"statement removed: n++", "returned value zero: n",
+	))
+	g.Expect(score.Unreached).To(Equal(2))
+	g.Expect(score.Detected).To(BeNumerically(">=", 9))
+	g.Expect(score.Total).To(Equal(score.Detected + len(score.Survivors)))
+
+	// And the results are those of the next run
+	before, err := os.ReadFile(results)
+	g.Expect(err).NotTo(HaveOccurred())
+	again, err := scorer.Run(t.Context(), "example.com/sample")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(again).To(Equal(score))
+	g.Expect(os.ReadFile(results)).To(Equal(before))
+}
+
+func TestScorerTestsChangedLines(t *testing.T) {
+	g := NewWithT(t)
+	line := 1 + strings.Count(sample[:strings.Index(sample, "n++")], "\n")
+
+	score, err := Scorer{Root: sampleModule(t), Parallel: 1, Lines: map[string][]int{"sample.go": {line}}}.Run(t.Context(), "example.com/sample")
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(score.Total).To(Equal(1))
+	g.Expect(score.Survivors).To(HaveLen(1))
+	g.Expect(score.Survivors[0].String()).To(Equal("sample.go:27: statement removed: n++"))
+	g.Expect(score.Percent()).To(BeZero())
+}
+
+func TestScorerNeedsPassingTests(t *testing.T) {
+	g := NewWithT(t)
+	dir := sampleModule(t)
+	g.Expect(os.WriteFile(filepath.Join(dir, "wrong_test.go"), []byte("package sample\n\nimport \"testing\"\n\nfunc TestWrong(t *testing.T) { t.Fatal() }\n"), 0o600)).To(Succeed())
+
+	_, err := Scorer{Root: dir, Parallel: 1}.Run(t.Context(), "example.com/sample")
+
+	g.Expect(err).To(MatchError(ContainSubstring("TestWrong fails without a mutant")))
+}
+
+func TestEquivalentsNameMutantsThatExist(t *testing.T) {
+	g := NewWithT(t)
+	known, err := LoadEquivalents()
+	g.Expect(err).NotTo(HaveOccurred())
+	byPackage := map[string][]Equivalent{}
+	for _, e := range known {
+		byPackage[filepath.Dir(e.File)] = append(byPackage[filepath.Dir(e.File)], e)
+	}
+	absolute, err := filepath.Abs(root)
+	g.Expect(err).NotTo(HaveOccurred())
+	for dir, list := range byPackage {
+		packages, err := listPackages(absolute, "./"+dir)
+		g.Expect(err).NotTo(HaveOccurred())
+		instrumented, err := Instrument(absolute, "github.com/fixpoint-dev/fixpoint/"+dir, packages)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, e := range list {
+			g.Expect(instrumented.Mutants).To(ContainElement(Satisfy(e.is)), "equivalents.yaml names a mutant that does not exist: %+v", e)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package mutation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// results are kept in a file, so that a run can go on where it was interrupted.
+type results struct {
+	mu   sync.Mutex
+	path string
+	// Binary is the digest of the tests, with code and mutants.
+	Binary   string       `json:"binary"`
+	Detected map[int]bool `json:"detected"`
+}
+
+// openResults reads the results of an earlier run of the same tests, if there are any.
+func openResults(path, binary string) (*results, error) {
+	file, err := os.Open(binary)
+	if err != nil {
+		return nil, fmt.Errorf("reading the tests: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // only read
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return nil, fmt.Errorf("reading the tests: %w", err)
+	}
+	fresh := &results{path: path, Binary: hex.EncodeToString(hash.Sum(nil)), Detected: map[int]bool{}}
+	if path == "" {
+		return fresh, nil
+	}
+	raw, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return fresh, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the results of an earlier run: %w", err)
+	}
+	earlier := &results{path: path, Detected: map[int]bool{}}
+	if err := json.Unmarshal(raw, earlier); err != nil || earlier.Binary != fresh.Binary {
+		return fresh, nil //nolint:nilerr // results of other code, or cut off: they count for nothing
+	}
+	return earlier, nil
+}
+
+func (r *results) get(id int) (detected, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	detected, known = r.Detected[id]
+	return detected, known
+}
+
+func (r *results) add(id int, detected bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Detected[id] = detected
+	if r.path == "" {
+		return nil
+	}
+	raw, err := json.Marshal(r)
+	if err == nil {
+		err = os.WriteFile(r.path, raw, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the results: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,347 @@
+package mutation
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed equivalents.yaml
+var equivalents []byte
+
+// Equivalent is a mutant that no test can notice.
+type Equivalent struct {
+	File     string `json:"file"`
+	Function string `json:"function"`
+	Operator string `json:"operator"`
+	Code     string `json:"code"`
+	// Reason is one line that says why no test can notice the mutant.
+	Reason string `json:"reason"`
+}
+
+// LoadEquivalents parses the list of equivalent mutants.
+func LoadEquivalents() ([]Equivalent, error) {
+	var list []Equivalent
+	if err := yaml.UnmarshalStrict(equivalents, &list); err != nil {
+		return nil, fmt.Errorf("parsing equivalents.yaml: %w", err)
+	}
+	for _, e := range list {
+		if e.Reason == "" {
+			return nil, fmt.Errorf("equivalents.yaml: %s, %s: %s: the reason is required", e.File, e.Operator, e.Code)
+		}
+	}
+	return list, nil
+}
+
+func (e Equivalent) is(m Mutant) bool {
+	return e.File == m.File && e.Function == m.Function && e.Operator == m.Operator && e.Code == m.Code
+}
+
+// Score is what the tests of a package noticed.
+type Score struct {
+	ImportPath                  string
+	Detected, Equivalent, Total int
+	Survivors                   []Mutant
+	// Unreached are the survivors that no test runs.
+	Unreached int
+}
+
+// Percent of the mutants that tests noticed, equivalents aside.
+func (s Score) Percent() float64 {
+	const all = 100
+	if s.Total == s.Equivalent {
+		return all
+	}
+	return all * float64(s.Detected) / float64(s.Total-s.Equivalent)
+}
+
+// String is the line of the report.
+func (s Score) String() string {
+	return fmt.Sprintf("%5.1f %%  %4d of %4d detected, %d equivalent, %d survive (%d that no test runs)  %s",
+		s.Percent(), s.Detected, s.Total-s.Equivalent, s.Equivalent, len(s.Survivors), s.Unreached, s.ImportPath)
+}
+
+// Scorer turns the mutants of a package on, one at a time, and runs the tests that reach them.
+type Scorer struct {
+	// Root of the repository, as an absolute path.
+	Root string
+	// Lines of each file, by its path from Root, whose mutants are tested; nil tests all.
+	Lines map[string][]int
+	// Parallel is how many mutants are tested at the same time.
+	Parallel int
+	// Results is a file of the results so far, by which a run that was interrupted goes on. They count for the
+	// same code and tests only. Optional.
+	Results string
+	// Memory in KiB that a test may use.
+	Memory int
+}
+
+// testOf is one test of a package, and what it reaches.
+type testOf struct {
+	name    string
+	took    time.Duration
+	reaches map[int]bool
+}
+
+// Run scores a package.
+func (s Scorer) Run(ctx context.Context, importPath string) (Score, error) {
+	score := Score{ImportPath: importPath}
+	known, err := LoadEquivalents()
+	if err != nil {
+		return score, err
+	}
+	packages, err := listPackages(s.Root, importPath)
+	if err != nil {
+		return score, err
+	}
+	instrumented, err := Instrument(s.Root, importPath, packages)
+	if err != nil {
+		return score, err
+	}
+	mutants := s.selected(instrumented.Mutants)
+	if len(mutants) == 0 {
+		return score, nil
+	}
+	dir, err := os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return score, fmt.Errorf("creating a temporary directory: %w", err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // temporary
+	binary, err := s.compile(ctx, instrumented, dir)
+	if err != nil {
+		return score, err
+	}
+	b := &testBinary{path: binary, dir: instrumented.Dir, temporary: dir, memory: s.Memory}
+	if err := b.survey(ctx, s.Parallel); err != nil {
+		return score, err
+	}
+	results, err := openResults(s.Results, binary)
+	if err != nil {
+		return score, err
+	}
+	survivors, err := s.test(ctx, b, mutants, results, known)
+	if err != nil {
+		return score, err
+	}
+	score.Total = len(mutants)
+	for _, m := range mutants {
+		if slices.ContainsFunc(known, func(e Equivalent) bool { return e.is(m) }) {
+			score.Equivalent++
+		}
+	}
+	score.Survivors = survivors
+	score.Detected = score.Total - score.Equivalent - len(survivors)
+	for _, m := range survivors {
+		if len(b.testsOf(m.ID)) == 0 {
+			score.Unreached++
+		}
+	}
+	return score, nil
+}
+
+func (s Scorer) selected(mutants []Mutant) []Mutant {
+	if s.Lines == nil {
+		return mutants
+	}
+	return slices.DeleteFunc(slices.Clone(mutants), func(m Mutant) bool { return !slices.Contains(s.Lines[m.File], m.Line) })
+}
+
+// compile builds the tests of the instrumented package.
+func (s Scorer) compile(ctx context.Context, instrumented Instrumented, dir string) (string, error) {
+	replace := map[string]string{}
+	for path, content := range instrumented.Files {
+		file := filepath.Join(dir, filepath.Base(path))
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			return "", fmt.Errorf("writing the instrumented package: %w", err)
+		}
+		replace[path] = file
+	}
+	raw, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", fmt.Errorf("encoding the overlay: %w", err)
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, raw, 0o600); err != nil {
+		return "", fmt.Errorf("writing the overlay: %w", err)
+	}
+	binary := filepath.Join(dir, "tests")
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-trimpath", "-overlay", overlay, "-o", binary, instrumented.ImportPath)
+	cmd.Dir = s.Root
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("compiling the tests of %s with its mutants: %w\n%s", instrumented.ImportPath, err, output)
+	}
+	return binary, nil
+}
+
+// test tests the mutants, and returns those that survive, in their order.
+func (s Scorer) test(ctx context.Context, b *testBinary, mutants []Mutant, results *results, known []Equivalent) ([]Mutant, error) {
+	var mu sync.Mutex
+	var survivors []Mutant
+	var failures []error
+	var group sync.WaitGroup
+	slots := make(chan struct{}, s.Parallel)
+	for _, m := range mutants {
+		if slices.ContainsFunc(known, func(e Equivalent) bool { return e.is(m) }) {
+			continue
+		}
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			detected, isKnown := results.get(m.ID)
+			var err error
+			if !isKnown {
+				if detected, err = b.detects(ctx, m.ID); err == nil {
+					err = results.add(m.ID, detected)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failures = append(failures, err)
+			} else if !detected {
+				survivors = append(survivors, m)
+			}
+		})
+	}
+	group.Wait()
+	slices.SortFunc(survivors, func(a, b Mutant) int { return cmp.Compare(a.ID, b.ID) })
+	return survivors, errors.Join(failures...)
+}
+
+// testBinary is the compiled tests of a package with all its mutants.
+type testBinary struct {
+	path, dir, temporary string
+	memory               int
+	flags                []string
+	tests                []testOf
+}
+
+// survey finds out how long each test takes, and which mutants it reaches. All must pass.
+func (b *testBinary) survey(ctx context.Context, parallel int) error {
+	const noFailFile = "-rapid.nofailfile"
+	if _, err := b.run(ctx, time.Minute, nil, "-test.list", "^$", noFailFile); err == nil {
+		b.flags = []string{noFailFile}
+	}
+	output, err := b.run(ctx, time.Minute, nil, "-test.list", ".*")
+	if err != nil {
+		return fmt.Errorf("listing the tests: %w\n%s", err, output)
+	}
+	var names []string
+	for _, line := range strings.Fields(output) {
+		if strings.HasPrefix(line, "Test") || strings.HasPrefix(line, "Example") || strings.HasPrefix(line, "Fuzz") {
+			names = append(names, line)
+		}
+	}
+	b.tests = make([]testOf, len(names))
+	failures := make([]error, len(names))
+	var group sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	for i, name := range names {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			b.tests[i], failures[i] = b.surveyTest(ctx, name)
+		})
+	}
+	group.Wait()
+	slices.SortFunc(b.tests, func(a, b testOf) int { return cmp.Compare(a.took, b.took) })
+	return errors.Join(failures...)
+}
+
+func (b *testBinary) surveyTest(ctx context.Context, name string) (testOf, error) {
+	t := testOf{name: name, reaches: map[int]bool{}}
+	reached := filepath.Join(b.temporary, "reached-"+name)
+	started := time.Now()
+	const longest = 10 * time.Minute
+	output, err := b.run(ctx, longest, []string{"MUTANTS_REACHED=" + reached}, "-test.run", "^"+regexp.QuoteMeta(name)+"$")
+	if err != nil {
+		return t, fmt.Errorf("%s fails without a mutant: %w\n%s", name, err, output)
+	}
+	t.took = time.Since(started)
+	raw, err := os.ReadFile(reached)
+	if err != nil && !os.IsNotExist(err) {
+		return t, fmt.Errorf("reading what %s reaches: %w", name, err)
+	}
+	for _, line := range strings.Fields(string(raw)) {
+		id, err := strconv.Atoi(line)
+		if err != nil {
+			return t, fmt.Errorf("reading what %s reaches: %w", name, err)
+		}
+		t.reaches[id] = true
+	}
+	return t, nil
+}
+
+func (b *testBinary) testsOf(id int) []testOf {
+	var tests []testOf
+	for _, t := range b.tests {
+		if t.reaches[id] {
+			tests = append(tests, t)
+		}
+	}
+	return tests
+}
+
+// detects runs the tests that reach a mutant: those first that take no time.
+func (b *testBinary) detects(ctx context.Context, id int) (bool, error) {
+	const quick = 2 * time.Second
+	var batches [2][]string
+	var took [2]time.Duration
+	for _, t := range b.testsOf(id) {
+		batch := 0
+		if took[0]+t.took > quick {
+			batch = 1
+		}
+		took[batch] += t.took
+		batches[batch] = append(batches[batch], regexp.QuoteMeta(t.name))
+	}
+	for i, batch := range batches {
+		if len(batch) == 0 {
+			continue
+		}
+		// A mutant that makes the tests much slower is one that they notice.
+		const atLeast, times = 20 * time.Second, 10
+		_, err := b.run(ctx, atLeast+times*took[i], []string{"MUTANT=" + strconv.Itoa(id)}, "-test.failfast", "-test.run", "^("+strings.Join(batch, "|")+")$")
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if err != nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// run runs the tests with bounded memory, since a mutant may allocate without end.
+func (b *testBinary) run(ctx context.Context, timeout time.Duration, environment []string, arguments ...string) (string, error) {
+	script := `exec "$0" "$@"`
+	if b.memory > 0 {
+		script = "ulimit -v " + strconv.Itoa(b.memory) + " && " + script
+	}
+	const grace = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, timeout+grace)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, b.path, "-test.timeout", timeout.String()}, append(slices.Clone(arguments), b.flags...)...)...)
+	cmd.Dir = b.dir
+	cmd.Env = append(os.Environ(), environment...)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	return output.String(), err
+}
