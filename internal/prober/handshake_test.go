@@ -64,7 +64,7 @@ func TestHandshakeSucceeds(t *testing.T) {
 					Tools:        2, Prompts: 1, Resources: 1,
 				},
 				version: test.restart,
-				counted: true,
+				listed:  true,
 			}))
 			g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(testTimeout).Should(BeZero())
 
@@ -261,7 +261,7 @@ func TestSlowListDoesNotFailTheProbe(t *testing.T) {
 	}))
 	found := probeOnce(t, Target{URL: server.URL, Timeout: 3 * time.Second})
 	g.Expect(found.err).To(BeNil())
-	g.Expect(found.counted).To(BeFalse())
+	g.Expect(found.listErr).To(Equal(&Error{Kind: Timeout}))
 	g.Expect(found.server.Tools).To(Equal(NotCounted))
 }
 
