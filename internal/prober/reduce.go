@@ -9,8 +9,8 @@ import (
 // the SDK decodes only what is kept. The limits of bytes read are in probe.go.
 const (
 	// handshakeKept and listKept limit the kept bytes of the handshake and, in addition, of the lists.
-	handshakeKept = 64 << 10
-	listKept      = 256 << 10
+	handshakeKept = 32 << 10
+	listKept      = 128 << 10
 	// handshakeValues and listValues limit the kept JSON values in the same way.
 	handshakeValues = 1 << 10
 	listValues      = 8 << 10
@@ -85,9 +85,11 @@ type reducer struct {
 	out []byte
 	// json is the state in the current JSON message.
 	json jsonState
-	// events is true for a body of server-sent events; line is then the state in the current line.
-	events bool
-	line   lineState
+	// events is true for a body of server-sent events; line is then the state in the current line, and
+	// messages the number of events with data.
+	events   bool
+	line     lineState
+	messages int
 }
 
 // lineState is the state in one line of server-sent events.
@@ -100,6 +102,8 @@ type lineState struct {
 
 // jsonState is the state in one JSON message.
 type jsonState struct {
+	// begun is true after the beginning of the data of an event.
+	begun             bool
 	depth             int
 	inString, escaped bool
 	// length is the length of the current string, and cut is true once its rest is dropped.
@@ -119,12 +123,31 @@ const listDepth = 3
 
 // write reads more bytes of the body.
 func (r *reducer) write(body []byte) *Error {
-	for _, b := range body {
-		if err := r.next(b); err != nil {
+	for i := 0; i < len(body); i++ {
+		for i < len(body) && r.drops(body[i]) {
+			i++
+		}
+		if i == len(body) {
+			break
+		}
+		if err := r.next(body[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// drops reports whether the next byte can be dropped without a change of state, which is most of a list.
+func (r *reducer) drops(b byte) bool {
+	s := &r.json
+	switch {
+	case r.events && !r.line.data:
+		return false
+	case s.inString:
+		return (s.dropping || s.cut) && !s.escaped && b >= ' ' && b != '"' && b != '\\'
+	default:
+		return s.dropping && s.depth > listDepth && b != '"' && b != '{' && b != '}' && b != '[' && b != ']' && b != '\n'
+	}
 }
 
 func (r *reducer) next(b byte) *Error {
@@ -144,7 +167,10 @@ func (r *reducer) nextInEvents(b byte) *Error {
 	case r.line.value:
 	case b == ':':
 		r.line.value = true
-		r.line.data = string(r.line.field) == "data"
+		if r.line.data = string(r.line.field) == "data"; r.line.data && !r.json.begun {
+			r.json.begun = true
+			r.messages++
+		}
 	case len(r.line.field) <= len("data"):
 		r.line.field = append(r.line.field, b)
 	}

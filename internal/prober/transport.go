@@ -16,9 +16,9 @@ import (
 const (
 	// closeTimeout is the time to close the session after the timeout of the probe.
 	closeTimeout = time.Second
-	// overhead counts against the byte limit for each response, besides its length, so that endless
-	// pagination ends.
-	overhead = 4 << 10
+	// overhead counts against the byte limit for each response and each message of a stream, besides its
+	// length, because the SDK allocates about as much to decode it. So endless pagination ends, too.
+	overhead = 16 << 10
 
 	// headerBytes limits the headers of a response.
 	headerBytes = 16 << 10
@@ -185,12 +185,11 @@ func (w *probeTransport) items(list int) int {
 func (w *probeTransport) read(r *reducer, length int64, part []byte) ([]byte, *Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var rejected *Error
-	if w.budget -= length; w.budget < 0 {
+	r.out, r.messages = r.out[:0], 0
+	rejected := r.write(part)
+	w.budget -= length + int64(r.messages)*overhead
+	if rejected == nil && w.budget < 0 {
 		rejected = errTooLarge
-	} else {
-		r.out = r.out[:0]
-		rejected = r.write(part)
 	}
 	if rejected != nil {
 		w.observed.rejected = rejected
