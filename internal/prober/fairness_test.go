@@ -19,6 +19,16 @@ func (s *simulation) hangs(ctx context.Context, j job) answer {
 func (s *simulation) responds(ctx context.Context, _ job, after time.Duration, with answer) answer {
 	timer := s.clock.NewTimer(after)
 	defer timer.Stop()
+	s.mu.Lock()
+	s.sequence++
+	id := s.sequence
+	s.responses[id] = s.clock.Now().Add(after)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.responses, id)
+	}()
 	select {
 	case <-ctx.Done():
 		return answer{err: &Error{Kind: Timeout}}
@@ -28,7 +38,7 @@ func (s *simulation) responds(ctx context.Context, _ job, after time.Duration, w
 }
 
 // settleAll waits until the probes that must have ended have ended, and those that can start have started.
-func (s *simulation) settleAll(duration func(host string, timeout time.Duration) time.Duration) {
+func (s *simulation) settleAll() {
 	s.t.Helper()
 	NewWithT(s.t).Eventually(func() bool {
 		s.Prober.mu.Lock()
@@ -38,16 +48,25 @@ func (s *simulation) settleAll(duration func(host string, timeout time.Duration)
 		if next, ok := s.queue.next(); ok && !next.After(now) {
 			return false
 		}
-		for _, l := range []*lane{s.queue.prompt, s.queue.slow} {
-			for m := range l.running {
-				target := m.entry.target
-				if m.displaced || !m.started.Add(duration(m.entry.url.Host, target.Timeout)).After(now) {
-					return false
-				}
+		for m := range s.queue.prompt.running {
+			if m.displaced {
+				return false
 			}
 		}
-		return (s.queue.prompt.free() == 0 || s.queue.prompt.backlog() == 0) && !s.canTakeSlow() && len(s.Prober.changed) == 0
+		return s.onlyWaiting(now) && (s.queue.prompt.free() == 0 || s.queue.prompt.backlog() == 0) && !s.canTakeSlow() && len(s.Prober.changed) == 0
 	}).WithTimeout(testTimeout).WithPolling(100 * time.Microsecond).Should(BeTrue())
+}
+
+// onlyWaiting reports whether all running probes wait for a response that is not due.
+func (s *simulation) onlyWaiting(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.responses {
+		if !at.After(now) {
+			return false
+		}
+	}
+	return len(s.responses) == s.queue.running()
 }
 
 func (s *simulation) canTakeSlow() bool {
@@ -77,16 +96,6 @@ func (s *simulation) starts(host string) []time.Time {
 // being probed. Nor must they keep servers that need some seconds from it.
 func TestServersThatHangDelayNoOthers(t *testing.T) {
 	const hanging, intervals = 200, 10
-	duration := func(host string, timeout time.Duration) time.Duration {
-		switch host {
-		case "healthy":
-			return 0
-		case "slow":
-			return 3 * time.Second
-		default:
-			return timeout
-		}
-	}
 	for name, test := range map[string]struct {
 		namespaces int
 		own        bool
@@ -125,13 +134,12 @@ func TestServersThatHangDelayNoOthers(t *testing.T) {
 			if test.own && test.namespaces <= 10 {
 				s.Set(types.NamespacedName{Namespace: others, Name: "slow"}, Target{URL: "http://slow/mcp", Interval: test.interval})
 			}
-			last := s.clock.Now()
-			begin := last
+			begin := s.clock.Now()
 			start(t, s.Prober)
-			s.settleAll(duration)
+			s.settleAll()
 			for s.clock.Since(begin) < intervals*test.interval {
 				s.clock.Step(test.interval / 60)
-				s.settleAll(duration)
+				s.settleAll()
 			}
 			for _, host := range []string{"healthy", "slow"} {
 				starts := s.starts(host)
@@ -157,7 +165,6 @@ func TestServersThatHangDelayNoOthers(t *testing.T) {
 func TestSlowLaneGetsItsSlotsBack(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
-	duration := func(_ string, timeout time.Duration) time.Duration { return timeout }
 	s.setScript(s.hangs)
 	const servers = 6
 	for i := range servers {
@@ -166,10 +173,10 @@ func TestSlowLaneGetsItsSlotsBack(t *testing.T) {
 	start(t, s.Prober)
 	run := func(d time.Duration) {
 		for ; d > 0; d -= 250 * time.Millisecond {
-			s.settleAll(duration)
+			s.settleAll()
 			s.clock.Step(250 * time.Millisecond)
 		}
-		s.settleAll(duration)
+		s.settleAll()
 	}
 	run(5 * time.Minute)
 	for i := range servers {
@@ -180,8 +187,6 @@ func TestSlowLaneGetsItsSlotsBack(t *testing.T) {
 	// The servers recover. A removed one returns its slot, too.
 	s.Forget(name("0"))
 	s.setScript(func(_ context.Context, j job) answer { return answer{listed: j.list} })
-	duration = func(string, time.Duration) time.Duration { return 0 }
-	s.settleRunning()
 	run(time.Minute)
 	for i := 1; i < servers; i++ {
 		g.Expect(s.result(fmt.Sprint(i)).State).To(Equal(Answering))
@@ -191,15 +196,4 @@ func TestSlowLaneGetsItsSlotsBack(t *testing.T) {
 	g.Expect(s.queue.running()).To(BeZero())
 	g.Expect(s.queue.slow.shares).To(BeEmpty())
 	g.Expect(s.queue.prompt.shares).To(BeEmpty())
-}
-
-// settleRunning advances the clock until no probe runs.
-func (s *simulation) settleRunning() {
-	s.t.Helper()
-	NewWithT(s.t).Eventually(func() int {
-		s.clock.Step(100 * time.Millisecond)
-		s.Prober.mu.Lock()
-		defer s.Prober.mu.Unlock()
-		return s.queue.running()
-	}).WithTimeout(testTimeout).WithPolling(time.Millisecond).Should(BeZero())
 }

@@ -360,3 +360,29 @@ func TestSameHostRedirectsAreFollowed(t *testing.T) {
 	mux.Handle("/mcp/", streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: true}))
 	g.Expect(probeOnce(t, Target{URL: serve(t, mux).URL + "/mcp"}).err).To(BeNil())
 }
+
+// One server of a namespace is listed at a time. Others are probed without their lists, and listed later.
+func TestServersOfANamespaceAreListedOneAfterTheOther(t *testing.T) {
+	g := NewWithT(t)
+	server := serve(t, streamable(newServer(), nil))
+	p := newProber(t, Options{})
+	busy, other := p.joinNamespace("busy"), p.joinNamespace("other")
+	g.Expect(p.joinNamespace("busy")).To(BeIdenticalTo(busy))
+	g.Expect(busy.lists.TryAcquire(1)).To(BeTrue())
+	probe := func(n *namespace) answer {
+		return probeOnce(t, Target{URL: server.URL}, func(j *job) { j.lists = n.lists })
+	}
+
+	postponed := probe(busy)
+	g.Expect(postponed.err).To(BeNil())
+	g.Expect(postponed.listed).To(BeFalse())
+	g.Expect(probe(other).counted()).To(BeTrue())
+
+	busy.lists.Release(1)
+	g.Expect(probe(busy).counted()).To(BeTrue())
+	g.Expect(probe(busy).counted()).To(BeTrue(), "the semaphore is released")
+	p.leaveNamespace("busy")
+	g.Expect(p.namespaces).To(HaveKey("busy"))
+	p.leaveNamespace("busy")
+	g.Expect(p.namespaces).NotTo(HaveKey("busy"))
+}

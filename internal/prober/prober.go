@@ -172,6 +172,10 @@ func (p *Prober) Result(key types.NamespacedName) (Result, bool) {
 	return e.result(), true
 }
 
+// DialsReplicas reports whether probes connect to the addresses of the replicas, which Options.Rewrite
+// disables.
+func (p *Prober) DialsReplicas() bool { return p.options.Rewrite == nil }
+
 // updateMembers adds and removes members as the target names them, and keeps the history of the others.
 func (p *Prober) updateMembers(e *entry) {
 	known := make(map[string]*member, len(e.members))

@@ -23,6 +23,9 @@ type simulation struct {
 	probes  map[string]int
 	jobs    []job
 	changed map[types.NamespacedName]int
+	// responses are when servers that wait respond.
+	responses map[int]time.Time
+	sequence  int
 }
 
 func newSimulation(t *testing.T, concurrency int) *simulation {
@@ -31,7 +34,7 @@ func newSimulation(t *testing.T, concurrency int) *simulation {
 		clock:   clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 		script:  func(context.Context, job) answer { return answer{listed: true} },
 		probes:  map[string]int{},
-		changed: map[types.NamespacedName]int{},
+		changed: map[types.NamespacedName]int{}, responses: map[int]time.Time{},
 	}
 	s.Prober = newProber(t, Options{Concurrency: concurrency, Clock: s.clock, Notify: func(key types.NamespacedName) {
 		s.mu.Lock()
@@ -147,7 +150,7 @@ func TestServersWithTimeoutsShareHalfOfTheSlots(t *testing.T) {
 		return answer{err: &Error{Kind: Timeout}}
 	})
 	for i := range 6 {
-		s.Set(name(fmt.Sprint(i)), Target{URL: "http://bad/mcp"})
+		s.Set(types.NamespacedName{Namespace: fmt.Sprint("tenant-", i%2), Name: fmt.Sprint(i)}, Target{URL: "http://bad/mcp"})
 	}
 	s.Set(name("good"), Target{URL: "http://good/mcp"})
 	start(t, s.Prober)
@@ -429,4 +432,11 @@ func TestCountsAreKeptUntilCountedAgain(t *testing.T) {
 	e.updateServer(answer{server: server}, true)
 	g.Expect(e.server.Tools).To(Equal(NotCounted))
 	g.Expect(e.listSchedule.due(later.Add(-time.Hour))).To(BeTrue(), "another version is listed again")
+}
+
+func TestTimeoutIsLimited(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(Target{Interval: time.Hour, Timeout: time.Hour}.complete().Timeout).To(Equal(30 * time.Second))
+	g.Expect(Target{Interval: 10 * time.Second, Timeout: time.Hour}.complete().Timeout).To(Equal(10 * time.Second))
+	g.Expect(Target{}.complete().Timeout).To(Equal(DefaultTimeout))
 }
