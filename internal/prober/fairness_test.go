@@ -160,8 +160,8 @@ func TestServersThatHangDelayNoOthers(t *testing.T) {
 	}
 }
 
-// A slot of the slow lane that is not returned is missing for ever: after as many timeouts as it has
-// slots, servers in it would never be probed again.
+// A slot of the slow lane that is not returned is lost: after as many timeouts as it has slots,
+// servers in it would never be probed again.
 func TestSlowLaneGetsItsSlotsBack(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
