@@ -874,7 +874,7 @@ type MCPServerPodMetadata struct {
 // MCPServerProtocol configures the probe of the Model Context Protocol: one
 // handshake with each serving pod, after every rollout and then at an interval.
 //
-// +kubebuilder:validation:XValidation:rule="![self.interval, self.timeout].all(text, text.size() > 0 && text.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$')) || duration(self.timeout) <= duration(self.interval) || duration(self.timeout) > duration('1h') || duration(self.interval) < duration('5s')",fieldPath=".timeout",message="timeout must not exceed interval: lower timeout or raise interval"
+// +kubebuilder:validation:XValidation:rule="![self.interval, self.timeout].all(text, text.size() > 0 && text.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$')) || duration(self.timeout) <= duration(self.interval) || duration(self.timeout) > duration('30s') || duration(self.interval) < duration('5s')",fieldPath=".timeout",message="timeout must not exceed interval: lower timeout or raise interval"
 // +kubebuilder:validation:XValidation:rule="!has(self.caRef) || (has(self.tls) && self.tls)",fieldPath=".caRef",message="caRef requires tls: set tls to true if the server serves TLS, or remove caRef"
 type MCPServerProtocol struct {
 	// disabled disables the probe. The server is then ready when its pods are
@@ -890,12 +890,13 @@ type MCPServerProtocol struct {
 	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('5s') && duration(self) <= duration('1h')",message="interval must be a duration from 5s to 1h, in hours, minutes and seconds: use a value such as 30s or 1m30s"
 	Interval metav1.Duration `json:"interval,omitzero"`
 
-	// timeout is the timeout of a probe (1s to 1h, not more than interval).
+	// timeout is the timeout of a probe (1s to 30s, not more than interval).
+	// Greater values that were stored before this limit count as 30s.
 	// +optional
 	// +kubebuilder:default="5s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="timeout must be a duration from 1s to 1h, in hours, minutes and seconds: use a value such as 5s"
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('30s')",message="timeout must be a duration from 1s to 30s, in hours, minutes and seconds: use a value such as 5s"
 	Timeout metav1.Duration `json:"timeout,omitzero"`
 
 	// tls must be true if the server serves TLS on its port. The endpoint and
@@ -910,7 +911,8 @@ type MCPServerProtocol struct {
 	CARef *MCPServerCARef `json:"caRef,omitempty"`
 
 	// credentialsSecretRef is a key of a Secret in the same namespace with a
-	// bearer token for the probe. If omitted, the probe sends no token.
+	// bearer token for the probe. If omitted, the probe sends no token. Without
+	// tls the token is sent unencrypted, which the condition ProtocolReady says.
 	// +optional
 	CredentialsSecretRef *MCPServerCredentialsSecretRef `json:"credentialsSecretRef,omitempty"`
 }

@@ -74,7 +74,15 @@ type Engine = phases.Engine[*v1alpha1.MCPServer, *scope]
 type readers struct {
 	references *references.Reader
 	keys       *keyReader
-	gateways   gatewayReader
+	// pods is nil if the prober does not connect to pods.
+	pods     *podReader
+	gateways gatewayReader
+}
+
+// forget drops what is cached for the probes of an MCPServer.
+func (r readers) forget(server client.ObjectKey) {
+	r.keys.forget(server)
+	r.pods.forget(server)
 }
 
 // Setup adds the controller, and the prober, to a manager.
@@ -110,7 +118,7 @@ func (o Options) sources(mgr ctrl.Manager, r readers) []source.Source {
 		return source.Kind(mgr.GetCache(), object, handler)
 	}
 	sources := []source.Source{
-		watch(&v1alpha1.MCPServer{}, stopProbing(o.Prober, r.keys)),
+		watch(&v1alpha1.MCPServer{}, stopProbing(o.Prober, r)),
 		watch(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(probedServer(mgr.GetClient()))),
 		o.Prober.Source(),
 	}
@@ -131,6 +139,9 @@ func newReaders(mgr ctrl.Manager, o Options) (readers, *gatewayAPI, error) {
 	r := readers{
 		references: &references.Reader{Metadata: mgr.GetClient(), Data: mgr.GetAPIReader()},
 		keys:       &keyReader{metadata: mgr.GetClient(), data: mgr.GetAPIReader()},
+	}
+	if o.Prober.DialsReplicas() {
+		r.pods = &podReader{uncached: mgr.GetAPIReader()}
 	}
 	if o.NoClusterRights {
 		served, err := isServed(mgr, &gatewayv1.HTTPRoute{})
@@ -173,10 +184,10 @@ func newEngine(mgr ctrl.Manager, o Options, r readers) (*Engine, error) {
 }
 
 // stopProbing stops probing MCPServers that are deleted or suspended.
-func stopProbing(p *prober.Prober, keys *keyReader) handler.EventHandler {
+func stopProbing(p *prober.Prober, r readers) handler.EventHandler {
 	forget := func(key client.ObjectKey) {
 		p.Forget(key)
-		keys.forget(key)
+		r.forget(key)
 	}
 	return handler.TypedFuncs[client.Object, reconcile.Request]{
 		UpdateFunc: func(_ context.Context, e updateEvent, _ requestQueue) {

@@ -32,7 +32,7 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) 
 	}
 	if len(pods.addresses) == 0 {
 		s.forget(key)
-		return phases.Wait(v1alpha1.ReasonProtocolPending, "waiting for a ready pod behind the Service", 0), nil
+		return unprobedVerdict(pods), nil
 	}
 	target, err := s.target(ctx, pods)
 	if err != nil {
@@ -48,12 +48,57 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) 
 		return pendingVerdict(s.server, pods, result), nil
 	}
 	s.probedVersions = pods.versions
-	return resultVerdict(result), nil
+	return withWarnings(resultVerdict(result), s.server, result), nil
+}
+
+// unprobedVerdict is the verdict without a pod that can be probed. Pods in the host network are not probed,
+// because their address is that of the node, where a probe could reach any port.
+func unprobedVerdict(pods servingPods) phases.Verdict {
+	switch {
+	case pods.hostNetwork:
+		return phases.DoneBecause(v1alpha1.ReasonProbeDisabled,
+			"the pods are not probed, because they use the network of their nodes: remove hostNetwork from spec.podOverrides.spec, or set spec.protocol.disabled")
+	case pods.unknown:
+		return phases.Wait(v1alpha1.ReasonProtocolPending,
+			"waiting for a ready pod behind the Service; addresses in its EndpointSlices that no pod of the MCPServer has are ignored", 0)
+	default:
+		return phases.Wait(v1alpha1.ReasonProtocolPending, "waiting for a ready pod behind the Service", 0)
+	}
+}
+
+// withWarnings adds to a verdict that is done what does not affect it, and what to do.
+func withWarnings(verdict phases.Verdict, server *v1alpha1.MCPServer, result prober.Result) phases.Verdict {
+	if !verdict.IsDone() {
+		return verdict
+	}
+	message := verdict.Message()
+	if err := result.ListErr; err != nil {
+		message += "; tools, prompts and resources cannot be counted: " + err.Error() + "; " + listRemedy(err)
+	}
+	if spec := server.Spec.Protocol; spec.CredentialsSecretRef != nil && !spec.TLS {
+		message += "; the token of spec.protocol.credentialsSecretRef is sent unencrypted: " + plainTokenRemedy(server)
+	}
+	return verdict.WithMessage(message)
+}
+
+func listRemedy(err *prober.Error) string {
+	if err.Kind == prober.TooLarge {
+		return "shorten the lists that the server returns, or their items"
+	}
+	return "check the server log"
+}
+
+// plainTokenRemedy differs for the bridge, which does not support TLS.
+func plainTokenRemedy(server *v1alpha1.MCPServer) string {
+	if server.Spec.Transport == v1alpha1.TransportStdio {
+		return "remove spec.protocol.credentialsSecretRef, because the bridge requires no token"
+	}
+	return "serve TLS and set spec.protocol.tls, or remove spec.protocol.credentialsSecretRef"
 }
 
 func (s *scope) forget(key client.ObjectKey) {
 	s.prober.Forget(key)
-	s.keys.forget(key)
+	s.readers.forget(key)
 }
 
 // resultVerdict converts the result of the probes to a verdict.

@@ -179,17 +179,19 @@ func ofPod(address, name string, conditions discoveryv1.EndpointConditions) disc
 		TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: name, UID: types.UID("uid of " + name)}}
 }
 
+func anyAddress(string) podAddress { return ownPod }
+
 func TestVersionsOfPods(t *testing.T) {
 	g := NewWithT(t)
 	ready := discoveryv1.EndpointConditions{Ready: ptr.To(true)}
 	terminating := discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}
 	pods := servingPodsOf([]discoveryv1.EndpointSlice{*slice("a", "tools", 8080,
-		ofPod("10.0.0.1", "tools-b-11111", ready), ofPod("10.0.0.2", "tools-a-22222", ready), ofPod("10.0.0.3", "tools-b-33333", ready))})
+		ofPod("10.0.0.1", "tools-b-11111", ready), ofPod("10.0.0.2", "tools-a-22222", ready), ofPod("10.0.0.3", "tools-b-33333", ready))}, anyAddress)
 	g.Expect(pods.versions).To(Equal([]string{"tools-a", "tools-b"}))
 	g.Expect(pods.identities).To(HaveKeyWithValue("10.0.0.2:8080", "uid of tools-a-22222"))
 	g.Expect(pods.oldServing).To(BeFalse())
 
-	pods = servingPodsOf([]discoveryv1.EndpointSlice{*slice("a", "tools", 8080, ofPod("10.0.0.1", "tools-b-11111", ready), ofPod("10.0.0.2", "tools-a-22222", terminating))})
+	pods = servingPodsOf([]discoveryv1.EndpointSlice{*slice("a", "tools", 8080, ofPod("10.0.0.1", "tools-b-11111", ready), ofPod("10.0.0.2", "tools-a-22222", terminating))}, anyAddress)
 	g.Expect(pods.versions).To(Equal([]string{"tools-b"}))
 	g.Expect(pods.oldServing).To(BeTrue())
 

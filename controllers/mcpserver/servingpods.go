@@ -25,6 +25,9 @@ type servingPods struct {
 	versions []string
 	// oldServing is true while terminating pods still serve.
 	oldServing bool
+	// hostNetwork is true if some pods use the network of their node, and unknown if some addresses are not
+	// those of pods of the MCPServer. Neither is in addresses.
+	hostNetwork, unknown bool
 }
 
 // maxVersions is the limit of status.askedVersions.
@@ -36,12 +39,20 @@ func (s *scope) servingPods(ctx context.Context) (servingPods, error) {
 	if err != nil {
 		return servingPods{}, fmt.Errorf("listing the EndpointSlices of Service %s: %w", s.server.Name, err)
 	}
-	return servingPodsOf(list.Items), nil
+	if s.pods == nil {
+		return servingPodsOf(list.Items, func(string) podAddress { return ownPod }), nil
+	}
+	known, err := s.pods.addresses(ctx, s.server, list.Items)
+	if err != nil {
+		return servingPods{}, err
+	}
+	return servingPodsOf(list.Items, func(address string) podAddress { return known[address] }), nil
 }
 
 // servingPodsOf takes the ports from the EndpointSlices, because during a rollout that changes the port
-// old pods still listen on the old one.
-func servingPodsOf(endpoints []discoveryv1.EndpointSlice) servingPods {
+// old pods still listen on the old one. Others may write EndpointSlices of the Service, so the addresses
+// must be those of pods.
+func servingPodsOf(endpoints []discoveryv1.EndpointSlice, podAt func(address string) podAddress) servingPods {
 	t := servingPods{identities: map[string]string{}}
 	var pods []string
 	for i := range endpoints {
@@ -51,25 +62,41 @@ func servingPodsOf(endpoints []discoveryv1.EndpointSlice) servingPods {
 				continue
 			}
 			for j := range slice.Endpoints {
-				endpoint := &slice.Endpoints[j]
-				if len(endpoint.Addresses) == 0 {
-					continue
-				}
-				if isFalse(endpoint.Conditions.Ready) {
-					t.oldServing = t.oldServing || isTrue(endpoint.Conditions.Serving) && isTrue(endpoint.Conditions.Terminating)
-					continue
-				}
-				address := net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port)))
-				t.addresses = append(t.addresses, address)
-				if pod := endpoint.TargetRef; pod != nil {
-					t.identities[address] = string(pod.UID)
-					pods = append(pods, pod.Name)
+				if pod, ok := t.add(&slice.Endpoints[j], *port.Port, podAt); ok {
+					pods = append(pods, pod)
 				}
 			}
 		}
 	}
 	t.versions = versionsOf(pods)
 	return t
+}
+
+// add adds an endpoint if it is ready, and returns the name of its pod, if it has one.
+func (t *servingPods) add(endpoint *discoveryv1.Endpoint, port int32, podAt func(address string) podAddress) (pod string, ok bool) {
+	if len(endpoint.Addresses) == 0 {
+		return "", false
+	}
+	if isFalse(endpoint.Conditions.Ready) {
+		t.oldServing = t.oldServing || isTrue(endpoint.Conditions.Serving) && isTrue(endpoint.Conditions.Terminating)
+		return "", false
+	}
+	switch podAt(endpoint.Addresses[0]) {
+	case ownPod:
+	case nodeAddress:
+		t.hostNetwork = true
+		return "", false
+	default:
+		t.unknown = true
+		return "", false
+	}
+	address := net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(port)))
+	t.addresses = append(t.addresses, address)
+	if endpoint.TargetRef == nil {
+		return "", false
+	}
+	t.identities[address] = string(endpoint.TargetRef.UID)
+	return endpoint.TargetRef.Name, true
 }
 
 // versionsOf derives the ReplicaSets from the names of the pods, which are the name of the ReplicaSet and

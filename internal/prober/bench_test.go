@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// serverMode is the environment variable that makes the test binary the server of a benchmark. The server is
-// a separate process, so that only the CPU time of the prober is measured.
+// serverMode is the environment variable that makes the test binary a server. The server is a separate
+// process, so that only the CPU time and the memory of the prober are measured.
 const serverMode = "FIXPOINT_PROBER_BENCH_SERVER"
 
 func TestMain(m *testing.M) {
@@ -34,11 +34,21 @@ func serveForever(mode string) {
 		panic(err)
 	}
 	fmt.Println(listener.Addr())
-	handler := streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: mode == "stateless"})
-	panic(http.Serve(listener, handler)) //nolint:gosec // local, and ends with the benchmark
+	panic(http.Serve(listener, handlerFor(mode))) //nolint:gosec // local, and ends with the test
 }
 
-func serverProcess(b *testing.B, mode string) (address string) {
+func handlerFor(mode string) http.Handler {
+	switch mode {
+	case "honest":
+		return honestServers()
+	case "hostile":
+		return hostileServers()
+	default:
+		return streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: mode == "stateless"})
+	}
+}
+
+func serverProcess(b testing.TB, mode string) (address string) {
 	b.Helper()
 	g := NewWithT(b)
 	command := exec.Command(os.Args[0], "-test.run=^$")

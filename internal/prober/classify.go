@@ -23,8 +23,8 @@ func (w *probeTransport) classifyError(ctx context.Context, err error) *Error {
 	switch {
 	case observed.otherHost:
 		return &Error{Kind: Redirected}
-	case observed.tooLarge:
-		return &Error{Kind: TooLarge}
+	case observed.rejected != nil && observed.status < http.StatusBadRequest:
+		return observed.rejected
 	case observed.err != nil:
 		return classifyNetwork(observed.err)
 	case observed.status >= http.StatusBadRequest:

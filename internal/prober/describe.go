@@ -52,21 +52,41 @@ func truncate(s string) string {
 	return s[:end]
 }
 
-// count counts tools, prompts and resources, and reports whether all lists could be read.
-func count(ctx context.Context, session *mcp.ClientSession, declared *mcp.ServerCapabilities, server *Server) bool {
+// count counts the declared tools, prompts and resources. The error is that of the first list that cannot
+// be read; its number is NotCounted.
+func count(ctx context.Context, session *mcp.ClientSession, declared *mcp.ServerCapabilities, w *probeTransport, server *Server) *Error {
 	if declared == nil {
-		return true
+		return nil
 	}
-	if declared.Tools != nil {
-		server.Tools = length(session.Tools(ctx, nil))
+	var failure *Error
+	read := func(isDeclared bool, list int, number *int, pages func() error) {
+		if !isDeclared {
+			return
+		}
+		before := w.items(list)
+		if err := pages(); err != nil {
+			*number = NotCounted
+			if failure == nil {
+				failure = w.classifyError(ctx, err)
+			}
+			return
+		}
+		*number = w.items(list) - before
 	}
-	if declared.Prompts != nil {
-		server.Prompts = length(session.Prompts(ctx, nil))
+	read(declared.Tools != nil, toolList, &server.Tools, func() error { return firstError(session.Tools(ctx, nil)) })
+	read(declared.Prompts != nil, promptList, &server.Prompts, func() error { return firstError(session.Prompts(ctx, nil)) })
+	read(declared.Resources != nil, resourceList, &server.Resources, func() error { return firstError(session.Resources(ctx, nil)) })
+	return failure
+}
+
+// firstError reads all pages of a list. The items are counted by the transport, which drops them.
+func firstError[T any](items iter.Seq2[T, error]) error {
+	for _, err := range items {
+		if err != nil {
+			return err
+		}
 	}
-	if declared.Resources != nil {
-		server.Resources = length(session.Resources(ctx, nil))
-	}
-	return server.Tools != NotCounted && server.Prompts != NotCounted && server.Resources != NotCounted
+	return nil
 }
 
 // resetCounts sets the numbers of declared capabilities to NotCounted.
@@ -89,16 +109,4 @@ func (s *Server) keepCounts(before Server) {
 	if s.Resources == NotCounted {
 		s.Resources = before.Resources
 	}
-}
-
-// length is the number of elements, or NotCounted if reading the list fails.
-func length[T any](elements iter.Seq2[T, error]) int {
-	n := 0
-	for _, err := range elements {
-		if err != nil {
-			return NotCounted
-		}
-		n++
-	}
-	return n
 }

@@ -34,18 +34,28 @@
 //
 // # Scheduling
 //
-// One goroutine schedules probes with a heap; at most Concurrency others run them. Due probes run in the
-// order of their deadlines, which is the due time for first probes and for probes that decide whether a
-// server is Failing, and one interval later for others. Servers whose last probe timed out share half of
-// the slots, so that they do not delay others. First probes after a restart start immediately, second ones
-// are spread over the interval, and every period has a jitter of ten percent.
+// One goroutine schedules probes with a heap; at most Concurrency others run them. Half of the slots are the
+// prompt lane. The other half are the slow lane, for probes that take longer than a second and for replicas
+// whose last probe did. A probe that takes longer than a second moves to the slow lane while it runs. If
+// that has no slot and another probe needs the one of the prompt lane, the probe ends and is repeated in
+// the slow lane.
+//
+// In each lane, a free slot goes to the namespace that holds the fewest, and no namespace holds all slots of
+// the slow lane. Within a namespace, due probes run in the order of their deadlines, which is the due time
+// for first probes and for probes that decide whether a server is Failing, and one interval later for
+// others. First probes after a restart start immediately, second ones are spread over the interval, and
+// every period has a jitter of ten percent.
 //
 // # Security
 //
 // Servers are untrusted. Credentials are sent only to the scheme and host of the URL; redirects to other
-// hosts are not followed; responses are limited to 1 MiB for the handshake and 4 MiB for the lists;
-// certificates are always verified; proxies from the environment are not used. Errors and logs contain no
-// text from the server, so they neither leak credentials nor change from probe to probe.
+// hosts are not followed; certificates are always verified; proxies from the environment are not used.
+// Errors and logs contain no text from the server, so they neither leak credentials nor change from probe
+// to probe.
+//
+// The memory of a probe is bounded by constants. At most 1 MiB is read for the handshake and 4 MiB more for
+// the lists. The items of lists are counted while they are read, and are not kept; see reducer. One server
+// of a namespace is listed at a time.
 //
 // # Limitations
 //

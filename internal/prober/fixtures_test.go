@@ -78,7 +78,7 @@ func start(t *testing.T, p *Prober) (stop func()) {
 func probeOnce(t *testing.T, target Target, change ...func(*job)) answer {
 	t.Helper()
 	p := newProber(t, Options{})
-	e := &entry{target: target.complete()}
+	e := &entry{target: target.complete(), namespace: p.joinNamespace("default")}
 	e.prepare(nil)
 	p.updateMembers(e)
 	j := p.job(e.members[0], time.Now())

@@ -64,7 +64,7 @@ func TestHandshakeSucceeds(t *testing.T) {
 					Tools:        2, Prompts: 1, Resources: 1,
 				},
 				version: test.restart,
-				counted: true,
+				listed:  true,
 			}))
 			g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(testTimeout).Should(BeZero())
 
@@ -261,7 +261,7 @@ func TestSlowListDoesNotFailTheProbe(t *testing.T) {
 	}))
 	found := probeOnce(t, Target{URL: server.URL, Timeout: 3 * time.Second})
 	g.Expect(found.err).To(BeNil())
-	g.Expect(found.counted).To(BeFalse())
+	g.Expect(found.listErr).To(Equal(&Error{Kind: Timeout}))
 	g.Expect(found.server.Tools).To(Equal(NotCounted))
 }
 
@@ -359,4 +359,30 @@ func TestSameHostRedirectsAreFollowed(t *testing.T) {
 	mux.Handle("/mcp", http.RedirectHandler("/mcp/", http.StatusTemporaryRedirect))
 	mux.Handle("/mcp/", streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: true}))
 	g.Expect(probeOnce(t, Target{URL: serve(t, mux).URL + "/mcp"}).err).To(BeNil())
+}
+
+// One server of a namespace is listed at a time. Others are probed without their lists, and listed later.
+func TestServersOfANamespaceAreListedOneAfterTheOther(t *testing.T) {
+	g := NewWithT(t)
+	server := serve(t, streamable(newServer(), nil))
+	p := newProber(t, Options{})
+	busy, other := p.joinNamespace("busy"), p.joinNamespace("other")
+	g.Expect(p.joinNamespace("busy")).To(BeIdenticalTo(busy))
+	g.Expect(busy.lists.TryAcquire(1)).To(BeTrue())
+	probe := func(n *namespace) answer {
+		return probeOnce(t, Target{URL: server.URL}, func(j *job) { j.lists = n.lists })
+	}
+
+	postponed := probe(busy)
+	g.Expect(postponed.err).To(BeNil())
+	g.Expect(postponed.listed).To(BeFalse())
+	g.Expect(probe(other).counted()).To(BeTrue())
+
+	busy.lists.Release(1)
+	g.Expect(probe(busy).counted()).To(BeTrue())
+	g.Expect(probe(busy).counted()).To(BeTrue(), "the semaphore is released")
+	p.leaveNamespace("busy")
+	g.Expect(p.namespaces).To(HaveKey("busy"))
+	p.leaveNamespace("busy")
+	g.Expect(p.namespaces).NotTo(HaveKey("busy"))
 }

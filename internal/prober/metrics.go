@@ -19,16 +19,16 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fixpoint_mcp_probes_total",
-			Help: "Number of MCP server probes by result: Answering, or the kind of failure.",
+			Help: "Number of MCP server probes by result: Answering, or the kind of failure. Probes that are repeated because another one needed their slot do not count.",
 		}, []string{"result"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "fixpoint_mcp_probe_duration_seconds",
-			Help:    "Duration of MCP server probes.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+			Help:    "Duration of MCP server probes, at most 30 seconds and the time to close the session.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "fixpoint_mcp_probe_queue_delay_seconds",
-			Help:    "Delay between the due time and the start of MCP server probes.",
+			Help:    "Delay between the due time and the start of MCP server probes. Probes that take longer than a second wait for slots of their own.",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60},
 		}),
 	}

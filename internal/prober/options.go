@@ -22,8 +22,8 @@ const (
 
 // Options configure a Prober. The zero value is valid.
 type Options struct {
-	// Concurrency is the maximum number of concurrent probes; DefaultConcurrency if 0. Servers whose
-	// last probe timed out share half of it, so that they delay only each other.
+	// Concurrency is the maximum number of concurrent probes; DefaultConcurrency if 0. Half of it is for
+	// probes that take longer than a second, so that slow servers delay only each other.
 	Concurrency int
 	// ListEvery is the average number of intervals between counts of tools, prompts and resources;
 	// DefaultListEvery if 0.
@@ -59,14 +59,15 @@ func New(options Options) (*Prober, error) {
 	// The prober declares no capabilities, so servers send it no requests.
 	client := mcp.NewClient(implementation, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
 	p := &Prober{
-		options: options,
-		client:  client,
-		metrics: metrics,
-		entries: map[types.NamespacedName]*entry{},
-		changed: map[types.NamespacedName]struct{}{},
-		queue:   newQueue(options.Concurrency),
-		wake:    make(chan struct{}, 1),
-		random:  rand.Float64,
+		options:    options,
+		client:     client,
+		metrics:    metrics,
+		entries:    map[types.NamespacedName]*entry{},
+		namespaces: map[string]*namespace{},
+		changed:    map[types.NamespacedName]struct{}{},
+		queue:      newQueue(options.Concurrency),
+		wake:       make(chan struct{}, 1),
+		random:     rand.Float64,
 	}
 	p.probe = p.handshake
 	if options.Notify != nil {

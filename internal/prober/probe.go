@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -23,6 +24,8 @@ const (
 	handshakeBytes = 1 << 20
 	// listBytes is the additional limit for counting tools, prompts and resources.
 	listBytes = 4 << 20
+	// listWait is how long a probe waits for the list of another server of its namespace.
+	listWait = 500 * time.Millisecond
 )
 
 // job is one probe to run.
@@ -37,8 +40,9 @@ type job struct {
 	started   time.Time
 	// version is the protocol version to request; empty means the newest.
 	version string
-	// list also counts tools, prompts and resources.
-	list bool
+	// list also counts tools, prompts and resources. lists is the semaphore of the namespace for that.
+	list  bool
+	lists *semaphore.Weighted
 }
 
 // answer is the result of one probe.
@@ -48,9 +52,13 @@ type answer struct {
 	server Server
 	// version is the protocol version for the next probe.
 	version string
-	// counted reports whether tools, prompts and resources were all counted.
-	counted bool
+	// listed reports whether the lists were read, and listErr is the first error, if any.
+	listed  bool
+	listErr *Error
 }
+
+// counted reports whether tools, prompts and resources were all counted.
+func (a answer) counted() bool { return a.listed && a.listErr == nil }
 
 // handshake makes one handshake and closes its session and connections. Lists that cannot be read do not
 // fail the probe.
@@ -73,10 +81,22 @@ func (p *Prober) handshake(ctx context.Context, j job) answer {
 		a.version = sessionVersion
 	}
 	if j.list {
-		w.extendLimit(listBytes)
-		a.counted = count(ctx, session, found.Capabilities, &a.server)
+		p.list(ctx, j, w, session, &a)
 	}
 	return a
+}
+
+// list reads the lists of a server, unless those of another server of the namespace take too long.
+func (p *Prober) list(ctx context.Context, j job, w *probeTransport, session *mcp.ClientSession, a *answer) {
+	waiting, cancel := context.WithTimeout(ctx, listWait)
+	defer cancel()
+	if err := j.lists.Acquire(waiting, 1); err != nil {
+		return
+	}
+	defer j.lists.Release(1)
+	w.extendLimit()
+	a.listed = true
+	a.listErr = count(ctx, session, session.InitializeResult().Capabilities, w, &a.server)
 }
 
 func (p *Prober) connect(ctx context.Context, j job, w *probeTransport) (*mcp.ClientSession, *Error) {

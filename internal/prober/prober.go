@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -25,7 +26,9 @@ type Prober struct {
 
 	mu      sync.Mutex
 	entries map[types.NamespacedName]*entry
-	queue   *queue
+	// namespaces are those of the entries.
+	namespaces map[string]*namespace
+	queue      *queue
 	// nextWake is when the timer of the scheduler fires.
 	nextWake    time.Time
 	subscribers []func(types.NamespacedName)
@@ -45,6 +48,8 @@ type entry struct {
 	members      []*member
 	server       *Server
 	listSchedule listSchedule
+	listErr      *Error
+	namespace    *namespace
 	state        State
 	since        time.Time
 	// notified is the last Result that subscribers were notified of.
@@ -59,7 +64,7 @@ type member struct {
 	history  history
 	// fresh is true if the next probe was requested instead of scheduled by the interval.
 	fresh bool
-	// slow is true if the last probe timed out.
+	// slow is true if the last probe took longer than promptLimit.
 	slow bool
 	// due is when the next probe should start.
 	due time.Time
@@ -71,16 +76,30 @@ type member struct {
 	// cancel ends the running probe; nil if none runs.
 	cancel context.CancelFunc
 	// restart is true if the result of the running probe is outdated and another probe is due. removed
-	// is true if the replica is no longer probed.
-	restart, removed bool
+	// is true if the replica is no longer probed. displaced is true if the running probe ends because
+	// another one needs its slot; it is repeated in the slow lane.
+	restart, removed, displaced bool
+	// started is when the running probe started, and lane is where it has its slot. stuck is true if it
+	// runs longer than promptLimit and the slow lane had no slot.
+	started time.Time
+	lane    *lane
+	stuck   bool
 
 	// Position in the queue.
 	line     *line
 	index    int
 	rank     time.Time
 	sequence uint64
-	inSlow   bool
 }
+
+// namespace is what the entries of a namespace share.
+type namespace struct {
+	entries int
+	// lists is held while the lists of a server are read.
+	lists *semaphore.Weighted
+}
+
+func (m *member) namespace() string { return m.entry.key.Namespace }
 
 // before is the order of replicas in a line.
 func (m *member) before(other *member) bool {
@@ -107,13 +126,13 @@ func (p *Prober) Set(key types.NamespacedName, target Target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.entries[key]
-	if e != nil && !e.target.sameServer(target) {
-		p.drop(e)
-		e = nil
-	}
-	if e == nil {
-		e = &entry{key: key, state: Unknown, since: p.options.Clock.Now()}
+	if e == nil || !e.target.sameServer(target) {
+		old := e
+		e = &entry{key: key, state: Unknown, since: p.options.Clock.Now(), namespace: p.joinNamespace(key.Namespace)}
 		p.entries[key] = e
+		if old != nil {
+			p.drop(old)
+		}
 	}
 	before := e.target
 	e.target = target
@@ -152,6 +171,10 @@ func (p *Prober) Result(key types.NamespacedName) (Result, bool) {
 	}
 	return e.result(), true
 }
+
+// DialsReplicas reports whether probes connect to the addresses of the replicas, which Options.Rewrite
+// disables.
+func (p *Prober) DialsReplicas() bool { return p.options.Rewrite == nil }
 
 // updateMembers adds and removes members as the target names them, and keeps the history of the others.
 func (p *Prober) updateMembers(e *entry) {
@@ -227,6 +250,24 @@ func (p *Prober) drop(e *entry) {
 	for _, m := range e.members {
 		p.removeMember(m)
 	}
+	p.leaveNamespace(e.key.Namespace)
+}
+
+func (p *Prober) joinNamespace(name string) *namespace {
+	n := p.namespaces[name]
+	if n == nil {
+		n = &namespace{lists: semaphore.NewWeighted(1)}
+		p.namespaces[name] = n
+	}
+	n.entries++
+	return n
+}
+
+func (p *Prober) leaveNamespace(name string) {
+	n := p.namespaces[name]
+	if n.entries--; n.entries == 0 {
+		delete(p.namespaces, name)
+	}
 }
 
 func (p *Prober) removeMember(m *member) {
@@ -245,6 +286,7 @@ func (e *entry) result() Result {
 	}
 	result := aggregate(histories)
 	result.Server = e.server
+	result.ListErr = e.listErr
 	result.Since = e.since
 	return result
 }

@@ -38,7 +38,7 @@ func TestProbesServerAndNotifiesController(t *testing.T) {
 	g.Expect(result.State).To(Equal(Answering))
 	g.Expect(result.Server.Tools).To(Equal(2))
 	stop()
-	g.Expect(sessionsOf(server)).To(BeZero())
+	g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(testTimeout).Should(BeZero())
 
 	families, err := registry.Gather()
 	g.Expect(err).NotTo(HaveOccurred())

@@ -62,12 +62,15 @@ type Result struct {
 	// Err is why the State is Closed or Failing. For Unknown and Answering it is the error of the first
 	// failed probe, if any, for information only. Its message does not change from probe to probe.
 	Err *Error
+	// ListErr is why the tools, prompts and resources of Server could not all be counted in the last
+	// attempt; nil if they were.
+	ListErr *Error
 }
 
 // sameStatus reports whether a status shows both results alike.
 func (r Result) sameStatus(other Result) bool {
 	return r.State == other.State && r.Replicas == other.Replicas && r.Answered == other.Answered && r.Decided == other.Decided &&
-		sameServer(r.Server, other.Server) && sameError(r.Err, other.Err)
+		sameServer(r.Server, other.Server) && sameError(r.Err, other.Err) && sameError(r.ListErr, other.ListErr)
 }
 
 func sameServer(a, b *Server) bool {

@@ -47,13 +47,17 @@ func reset(timer clock.Timer, wait time.Duration) {
 	timer.Reset(wait)
 }
 
-// dispatch starts due probes while slots are free, and returns the time until the next probe is due. A
-// slot that becomes free wakes the scheduler.
+// dispatch starts due probes while slots are free, and returns the time until it is to run again. A slot
+// that becomes free wakes the scheduler.
 func (p *Prober) dispatch(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.options.Clock.Now()
 	p.queue.promote(now)
+	for _, m := range p.queue.separate(now) {
+		m.displaced = true
+		m.cancel()
+	}
 	for m := p.queue.take(); m != nil; m = p.queue.take() {
 		p.startProbe(ctx, m, now)
 	}
@@ -67,6 +71,7 @@ func (p *Prober) dispatch(ctx context.Context) time.Duration {
 
 func (p *Prober) startProbe(ctx context.Context, m *member, now time.Time) {
 	p.metrics.delay.Observe(now.Sub(m.due).Seconds())
+	m.started, m.stuck = now, false
 	ctx, m.cancel = context.WithCancel(ctx)
 	j := p.job(m, now)
 	p.running.Go(func() {
@@ -81,7 +86,8 @@ func (p *Prober) job(m *member, now time.Time) job {
 	j := job{
 		url: e.url, tls: e.tls, invalid: e.invalid, address: m.address, version: m.version, started: now,
 		transport: e.target.Transport, header: e.header, timeout: e.target.Timeout,
-		list: e.listSchedule.due(now) && (m == e.members[0] || e.members[0].history.failures > 0),
+		lists: e.namespace.lists,
+		list:  e.listSchedule.due(now) && (m == e.members[0] || e.members[0].history.failures > 0),
 	}
 	if p.options.Rewrite != nil {
 		j.address = ""
@@ -101,6 +107,8 @@ func (p *Prober) finish(ctx context.Context, m *member, j job, a answer) {
 	ended := ctx.Err() != nil
 	m.cancel()
 	m.cancel = nil
+	displaced := m.displaced
+	m.displaced = false
 	e := m.entry
 	if j.list {
 		e.listSchedule.listing = false
@@ -110,7 +118,10 @@ func (p *Prober) finish(ctx context.Context, m *member, j job, a answer) {
 	case m.restart:
 		m.restart = false
 		p.enqueueFresh(m)
-	case ended:
+	case displaced && a.err != nil:
+		m.slow = true
+		p.queue.add(m)
+	case ended && !displaced:
 		// The manager stops.
 	default:
 		p.record(m, j, a)
@@ -130,14 +141,18 @@ func (p *Prober) record(m *member, j job, a answer) {
 	first := m.fresh
 	m.history = m.history.next(a.err)
 	m.fresh = false
-	m.slow = a.err != nil && a.err.Kind == Timeout
+	m.slow = now.Sub(j.started) >= promptLimit || a.err != nil && a.err.Kind == Timeout
 	m.version = a.version
 	if a.err == nil {
 		m.lastAnswer = j.started
-		e.updateServer(a, j.list, m == e.members[0])
+		e.updateServer(a, m == e.members[0])
 	}
-	if j.list {
-		e.listSchedule.schedule(now, a.counted, e.target.Interval, p.options.ListEvery, p.random())
+	switch {
+	case !j.list:
+	case a.err == nil && !a.listed:
+		e.listSchedule.postpone(now, e.target.Interval)
+	default:
+		e.listSchedule.schedule(now, a.counted(), e.target.Interval, p.options.ListEvery, p.random())
 	}
 	m.due = p.nextProbe(m, first, j.started, now)
 }

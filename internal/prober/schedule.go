@@ -70,6 +70,11 @@ func (c *listSchedule) due(now time.Time) bool {
 	return !c.listing && !now.Before(c.next)
 }
 
+// postpone schedules the next attempt after the lists could not be read because of another server.
+func (c *listSchedule) postpone(now time.Time, interval time.Duration) {
+	c.next = now.Add(interval / 2)
+}
+
 func (c *listSchedule) schedule(now time.Time, counted bool, interval time.Duration, every int, random float64) {
 	if counted {
 		c.failures = 0
@@ -87,17 +92,20 @@ func (c *listSchedule) schedule(now time.Time, counted bool, interval time.Durat
 
 // updateServer stores the description of the server. All replicas with one token run the same server, so
 // only that of the first replica is used, and those of others while there is none.
-func (e *entry) updateServer(a answer, listed, first bool) {
-	if e.server != nil && !first && !listed {
+func (e *entry) updateServer(a answer, first bool) {
+	if a.listed {
+		e.listErr = a.listErr
+	}
+	if e.server != nil && !first && !a.listed {
 		return
 	}
 	server := a.server
-	if !listed {
+	if !a.listed {
 		server.resetCounts()
 	}
 	if e.server != nil && server.sameIdentity(*e.server) {
 		server.keepCounts(*e.server)
-	} else if !listed {
+	} else if !a.listed {
 		// Another server may have other tools.
 		e.listSchedule.next = time.Time{}
 	}

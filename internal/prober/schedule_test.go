@@ -23,15 +23,18 @@ type simulation struct {
 	probes  map[string]int
 	jobs    []job
 	changed map[types.NamespacedName]int
+	// responses are when servers that wait respond.
+	responses map[int]time.Time
+	sequence  int
 }
 
 func newSimulation(t *testing.T, concurrency int) *simulation {
 	s := &simulation{
 		t:       t,
 		clock:   clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
-		script:  func(context.Context, job) answer { return answer{counted: true} },
+		script:  func(context.Context, job) answer { return answer{listed: true} },
 		probes:  map[string]int{},
-		changed: map[types.NamespacedName]int{},
+		changed: map[types.NamespacedName]int{}, responses: map[int]time.Time{},
 	}
 	s.Prober = newProber(t, Options{Concurrency: concurrency, Clock: s.clock, Notify: func(key types.NamespacedName) {
 		s.mu.Lock()
@@ -71,7 +74,7 @@ func (s *simulation) settle(hanging int) {
 		// The scheduler may have set its timer before the clock was advanced.
 		s.wakeScheduler()
 		late := ok && !next.After(s.clock.Now())
-		return !late && len(s.queue.prompt) == 0 && s.options.Concurrency-s.queue.free <= hanging && len(s.Prober.changed) == 0
+		return !late && s.queue.prompt.backlog() == 0 && s.queue.running() <= hanging && len(s.Prober.changed) == 0
 	}).WithTimeout(testTimeout).WithPolling(time.Millisecond).Should(BeTrue())
 }
 
@@ -102,7 +105,7 @@ func TestHangingServerDelaysNoOthers(t *testing.T) {
 		if j.url.Host == "s0" {
 			<-ctx.Done()
 		}
-		return answer{counted: true}
+		return answer{listed: true}
 	})
 	for i := range targets {
 		s.Set(name(fmt.Sprint(i)), Target{URL: fmt.Sprintf("http://s%d/mcp", i), Interval: 30 * time.Second})
@@ -139,7 +142,7 @@ func TestServersWithTimeoutsShareHalfOfTheSlots(t *testing.T) {
 	hang := false
 	s.setScript(func(ctx context.Context, j job) answer {
 		if j.url.Host == "good" {
-			return answer{counted: true}
+			return answer{listed: true}
 		}
 		if hang {
 			<-ctx.Done()
@@ -147,7 +150,7 @@ func TestServersWithTimeoutsShareHalfOfTheSlots(t *testing.T) {
 		return answer{err: &Error{Kind: Timeout}}
 	})
 	for i := range 6 {
-		s.Set(name(fmt.Sprint(i)), Target{URL: "http://bad/mcp"})
+		s.Set(types.NamespacedName{Namespace: fmt.Sprint("tenant-", i%2), Name: fmt.Sprint(i)}, Target{URL: "http://bad/mcp"})
 	}
 	s.Set(name("good"), Target{URL: "http://good/mcp"})
 	start(t, s.Prober)
@@ -162,7 +165,7 @@ func TestFirstProbesHavePriority(t *testing.T) {
 	g := NewWithT(t)
 	q := newQueue(1)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	e := &entry{target: Target{Interval: 30 * time.Second}}
+	e := &entry{key: name("web"), target: Target{Interval: 30 * time.Second}}
 	regular := &member{entry: e, due: now.Add(-time.Second)}
 	overdue := &member{entry: e, due: now.Add(-31 * time.Second)}
 	fresh := &member{entry: e, due: now, fresh: true}
@@ -209,7 +212,7 @@ func TestResultFollowsTheServer(t *testing.T) {
 	g.Expect(s.result("web")).To(Equal(Result{State: Unknown, Since: s.clock.Now(), Replicas: 1}))
 
 	s.setScript(func(context.Context, job) answer {
-		return answer{server: Server{Name: "web", Tools: 3}, counted: true}
+		return answer{server: Server{Name: "web", Tools: 3}, listed: true}
 	})
 	start(t, s.Prober)
 	s.settle(0)
@@ -233,7 +236,7 @@ func TestResultFollowsTheServer(t *testing.T) {
 	g.Expect(result.Since).To(BeTemporally(">", began))
 
 	// Failures of the old token do not count for the new one.
-	s.setScript(func(context.Context, job) answer { return answer{server: Server{Name: "web 2"}, counted: true} })
+	s.setScript(func(context.Context, job) answer { return answer{server: Server{Name: "web 2"}, listed: true} })
 	s.Set(key, Target{URL: "http://web/mcp", Token: "2"})
 	s.settle(0)
 	g.Expect(s.result("web")).To(And(HaveField("State", Answering), HaveField("Server", Equal(&Server{Name: "web 2"}))))
@@ -268,7 +271,7 @@ func TestReplicasAreAddedAndRemoved(t *testing.T) {
 		if j.address == "bad:1" {
 			return answer{err: &Error{Kind: Refused}}
 		}
-		return answer{counted: true}
+		return answer{listed: true}
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1"}})
 	start(t, s.Prober)
@@ -311,7 +314,7 @@ func TestNewVersionReadsServerInfoAgain(t *testing.T) {
 	s := newSimulation(t, 4)
 	tools := 3
 	s.setScript(func(_ context.Context, j job) answer {
-		return answer{server: Server{Name: "web", Tools: tools}, counted: j.list}
+		return answer{server: Server{Name: "web", Tools: tools}, listed: j.list}
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Version: "1"})
 	start(t, s.Prober)
@@ -339,7 +342,7 @@ func TestStartingReplicaIsProbedMoreOften(t *testing.T) {
 	s.advance(10*time.Second, time.Second, 0)
 	g.Expect(s.result("web").State).To(Equal(Failing))
 
-	s.setScript(func(context.Context, job) answer { return answer{counted: true} })
+	s.setScript(func(context.Context, job) answer { return answer{listed: true} })
 	s.advance(45*time.Second, time.Second, 0)
 	g.Expect(s.result("web").State).To(Equal(Answering))
 }
@@ -410,23 +413,30 @@ func TestCountsAreKeptUntilCountedAgain(t *testing.T) {
 	e := &entry{}
 	server := Server{Name: "web", Version: "1", Capabilities: []string{"tools"}}
 
-	e.updateServer(answer{server: server}, false, false)
+	e.updateServer(answer{server: server}, false)
 	g.Expect(*e.server).To(And(HaveField("Tools", NotCounted), HaveField("Prompts", 0)))
 
 	server.Tools = 3
-	e.updateServer(answer{server: server, counted: true}, true, true)
+	e.updateServer(answer{server: server, listed: true}, true)
 	g.Expect(e.server.Tools).To(Equal(3))
 
 	later := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	e.listSchedule.next = later
 	server.Tools = NotCounted
-	e.updateServer(answer{server: server}, true, true)
-	e.updateServer(answer{server: server}, false, true)
+	e.updateServer(answer{server: server, listed: true, listErr: &Error{Kind: Timeout}}, true)
+	e.updateServer(answer{server: server}, true)
 	g.Expect(e.server.Tools).To(Equal(3), "a failed list keeps the counts")
 	g.Expect(e.listSchedule.next).To(Equal(later))
 
 	server.Version = "2"
-	e.updateServer(answer{server: server}, false, true)
+	e.updateServer(answer{server: server}, true)
 	g.Expect(e.server.Tools).To(Equal(NotCounted))
 	g.Expect(e.listSchedule.due(later.Add(-time.Hour))).To(BeTrue(), "another version is listed again")
+}
+
+func TestTimeoutIsLimited(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(Target{Interval: time.Hour, Timeout: time.Hour}.complete().Timeout).To(Equal(30 * time.Second))
+	g.Expect(Target{Interval: 10 * time.Second, Timeout: time.Hour}.complete().Timeout).To(Equal(10 * time.Second))
+	g.Expect(Target{}.complete().Timeout).To(Equal(DefaultTimeout))
 }

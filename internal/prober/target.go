@@ -22,6 +22,8 @@ const (
 	DefaultInterval = 30 * time.Second
 	// DefaultTimeout is the default timeout of a probe.
 	DefaultTimeout = 5 * time.Second
+	// MaxTimeout is the longest timeout of a probe.
+	MaxTimeout = 30 * time.Second
 )
 
 // Target is what to probe. The prober keeps a copy.
@@ -49,7 +51,8 @@ type Target struct {
 	CA []byte
 	// Interval is the time between two probes of a replica; DefaultInterval if 0.
 	Interval time.Duration
-	// Timeout is the timeout of a probe, at most Interval; DefaultTimeout if 0.
+	// Timeout is the timeout of a probe, at most Interval and MaxTimeout; DefaultTimeout if 0. Greater
+	// values are lowered.
 	Timeout time.Duration
 	// Token identifies the server. When it, URL or Transport changes, previous results are dropped and a
 	// probe is due immediately.
@@ -82,7 +85,7 @@ func (t Target) complete() Target {
 	if t.Timeout <= 0 {
 		t.Timeout = DefaultTimeout
 	}
-	t.Timeout = min(t.Timeout, t.Interval)
+	t.Timeout = min(t.Timeout, t.Interval, MaxTimeout)
 	t.Addresses = slices.Clone(t.Addresses)
 	slices.Sort(t.Addresses)
 	t.Addresses = slices.Compact(t.Addresses)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"sync"
@@ -15,16 +16,21 @@ import (
 const (
 	// closeTimeout is the time to close the session after the timeout of the probe.
 	closeTimeout = time.Second
-	// overhead counts against the byte limit for each response, besides its length, so that endless
-	// pagination ends.
-	overhead = 4 << 10
+	// overhead counts against the byte limit for each response and each message of a stream, besides its
+	// length, because the SDK allocates about as much to decode it. So endless pagination ends, too.
+	overhead = 16 << 10
+
+	// headerBytes limits the headers of a response.
+	headerBytes = 16 << 10
+	// maxSessions limits the sessions that a probe closes. Honest servers create at most one for each
+	// attempt of the handshake.
+	maxSessions = 4
 
 	sessionHeader = "Mcp-Session-Id"
 )
 
 var (
 	errOtherHost = errors.New("another host")
-	errTooLarge  = errors.New("the response is too large")
 	errEnded     = errors.New("the probe has ended")
 )
 
@@ -44,6 +50,7 @@ type probeTransport struct {
 	conns    []net.Conn
 	sessions map[string]bool
 	budget   int64
+	kept     kept
 	over     bool
 	observed observation
 }
@@ -54,13 +61,14 @@ type observation struct {
 	status    int
 	err       error
 	otherHost bool
-	tooLarge  bool
+	// rejected is why the prober stopped reading a response.
+	rejected *Error
 	// broken is true if reading a response body failed.
 	broken bool
 }
 
 func newProbeTransport(ctx context.Context, j job, dial func(context.Context, string, string) (net.Conn, error)) *probeTransport {
-	w := &probeTransport{job: j, budget: handshakeBytes}
+	w := &probeTransport{job: j, budget: handshakeBytes, kept: kept{maxBytes: handshakeKept, maxValues: handshakeValues}}
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.stop = context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout, w.closeAll) })
 	w.base = &http.Transport{
@@ -77,7 +85,7 @@ func newProbeTransport(ctx context.Context, j job, dial func(context.Context, st
 		},
 		TLSClientConfig:        j.tls,
 		DisableCompression:     true,
-		MaxResponseHeaderBytes: 64 << 10,
+		MaxResponseHeaderBytes: headerBytes,
 	}
 	return w
 }
@@ -85,14 +93,14 @@ func newProbeTransport(ctx context.Context, j job, dial func(context.Context, st
 func (w *probeTransport) transport() mcp.Transport {
 	client := &http.Client{Transport: w}
 	if w.job.transport == SSE {
-		return &mcp.SSEClientTransport{Endpoint: w.job.url.String(), HTTPClient: client, MaxEventSize: listBytes}
+		return &mcp.SSEClientTransport{Endpoint: w.job.url.String(), HTTPClient: client, MaxEventSize: handshakeKept + listKept}
 	}
 	return &mcp.StreamableClientTransport{
 		Endpoint:             w.job.url.String(),
 		HTTPClient:           client,
 		DisableStandaloneSSE: true,
 		MaxRetries:           -1,
-		MaxEventSize:         listBytes,
+		MaxEventSize:         handshakeKept + listKept,
 	}
 }
 
@@ -111,7 +119,7 @@ func (w *probeTransport) RoundTrip(request *http.Request) (*http.Response, error
 	if err != nil {
 		return nil, err
 	}
-	response.Body = &limitedBody{body: response.Body, probeTransport: w}
+	response.Body = w.limit(request, response)
 	return response, nil
 }
 
@@ -150,7 +158,7 @@ func (w *probeTransport) note(request *http.Request, response *http.Response, er
 		return
 	}
 	w.observed.status = response.StatusCode
-	if id := response.Header.Get(sessionHeader); id != "" {
+	if id := response.Header.Get(sessionHeader); id != "" && len(w.sessions) < maxSessions {
 		if w.sessions == nil {
 			w.sessions = map[string]bool{}
 		}
@@ -158,22 +166,36 @@ func (w *probeTransport) note(request *http.Request, response *http.Response, er
 	}
 }
 
-// extendLimit raises the limit of bytes.
-func (w *probeTransport) extendLimit(more int64) {
+// extendLimit raises the limits for the lists.
+func (w *probeTransport) extendLimit() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.budget += more
+	w.budget += listBytes
+	w.kept.extend()
 }
 
-func (w *probeTransport) consume(n int64) error {
+// items is the number of items read so far of a list.
+func (w *probeTransport) items(list int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.budget -= n
-	if w.budget < 0 {
-		w.observed.tooLarge = true
-		return errTooLarge
+	return w.kept.items[list]
+}
+
+// read accounts for a part of a body, and returns what the SDK gets of it.
+func (w *probeTransport) read(r *reducer, length int64, part []byte) ([]byte, *Error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.out, r.messages = r.out[:0], 0
+	rejected := r.write(part)
+	w.budget -= length + int64(r.messages)*overhead
+	if rejected == nil && w.budget < 0 {
+		rejected = errTooLarge
 	}
-	return nil
+	if rejected != nil {
+		w.observed.rejected = rejected
+		return nil, rejected
+	}
+	return r.out, nil
 }
 
 func (w *probeTransport) markBroken() {
@@ -198,7 +220,7 @@ func (w *probeTransport) trackConn(conn net.Conn) (net.Conn, error) {
 func (w *probeTransport) onlyDiscovered() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.observed.posts == 1 && w.observed.err == nil && !w.observed.otherHost && !w.observed.tooLarge
+	return w.observed.posts == 1 && w.observed.err == nil && !w.observed.otherHost && w.observed.rejected == nil
 }
 
 // reset clears the observation for another handshake.
@@ -210,8 +232,10 @@ func (w *probeTransport) reset() {
 
 // close deletes sessions that the SDK has not closed, and then closes all connections.
 func (w *probeTransport) close() {
+	ctx, cancel := context.WithTimeout(w.ctx, closeTimeout)
+	defer cancel()
 	for _, id := range w.openSessions() {
-		w.delete(id)
+		w.delete(ctx, id)
 	}
 	w.stop()
 	w.closeAll()
@@ -235,9 +259,7 @@ func (w *probeTransport) openSessions() []string {
 	return ids
 }
 
-func (w *probeTransport) delete(id string) {
-	ctx, cancel := context.WithTimeout(w.ctx, closeTimeout)
-	defer cancel()
+func (w *probeTransport) delete(ctx context.Context, id string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, w.job.url.String(), nil)
 	if err != nil {
 		return
@@ -263,29 +285,55 @@ func (w *probeTransport) closeAll() {
 	}
 }
 
-// limitedBody is a response body with the byte limit of the probe.
+// limitedBody is a response body within the limits of the probe.
 type limitedBody struct {
 	body           io.ReadCloser
 	probeTransport *probeTransport
+	reducer        reducer
 	begun          bool
+	// raw is the buffer for reading, pending what the SDK has not read yet, and err the error after it.
+	raw     [4 << 10]byte
+	pending []byte
+	err     error
+}
+
+// limit limits the body of a response. The SDK reads every stream of the SSE transport as events.
+func (w *probeTransport) limit(request *http.Request, response *http.Response) *limitedBody {
+	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) //nolint:errcheck // other types are not read
+	events := media == "text/event-stream" || w.job.transport == SSE && request.Method == http.MethodGet
+	return &limitedBody{body: response.Body, probeTransport: w, reducer: reducer{kept: &w.kept, events: events}}
 }
 
 // Read implements io.Reader.
 func (l *limitedBody) Read(buffer []byte) (int, error) {
+	for len(l.pending) == 0 {
+		if l.err != nil {
+			return 0, l.err
+		}
+		l.fill()
+	}
+	n := copy(buffer, l.pending)
+	l.pending = l.pending[n:]
+	return n, nil
+}
+
+// fill reads the next part of the body.
+func (l *limitedBody) fill() {
+	n, err := l.body.Read(l.raw[:])
+	length := int64(n)
 	if !l.begun {
 		l.begun = true
-		if err := l.probeTransport.consume(overhead); err != nil {
-			return 0, err
-		}
+		length += overhead
 	}
-	n, err := l.body.Read(buffer)
-	if over := l.probeTransport.consume(int64(n)); over != nil {
-		return 0, over
+	pending, rejected := l.probeTransport.read(&l.reducer, length, l.raw[:n])
+	l.pending, l.err = pending, err
+	if rejected != nil {
+		l.err = rejected
+		return
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		l.probeTransport.markBroken()
 	}
-	return n, err
 }
 
 // Close implements io.Closer.

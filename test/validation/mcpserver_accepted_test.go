@@ -125,7 +125,7 @@ httpRoute:
   parentRefs: [{name: public}, {name: public, namespace: gateways}, {name: public, namespace: gateways, sectionName: https}]
   hostnames: [tools.example.com, a]
   path: /tools
-protocol: {disabled: false, interval: 1h, timeout: 59m60s}
+protocol: {disabled: false, interval: 59m60s, timeout: 0m30s}
 bridge: {maxSessions: 10000, idleTimeout: 24h, maxMessageBytes: 268435456, drainTimeout: 1s}
 adoptionPolicy: Never
 driftPolicy: Correct

@@ -70,7 +70,7 @@ const (
 	timeoutTooLongMessage  = "timeout must not exceed interval: lower timeout or raise interval"
 	caWithoutTLSMessage    = "caRef requires tls: set tls to true if the server serves TLS, or remove caRef"
 	intervalMessage        = "interval must be a duration from 5s to 1h, in hours, minutes and seconds: use a value such as 30s or 1m30s"
-	timeoutMessage         = "timeout must be a duration from 1s to 1h, in hours, minutes and seconds: use a value such as 5s"
+	timeoutMessage         = "timeout must be a duration from 1s to 30s, in hours, minutes and seconds: use a value such as 5s"
 	caKeyMessage           = "key must be a key of a ConfigMap or a Secret: use letters, digits, '-', '_' and '.', or omit it for ca.crt"
 	tokenSecretMessage     = "name must be the name of a Secret of this namespace: " + anyName
 	tokenKeyMessage        = "key must be a key of a Secret: use letters, digits, '-', '_' and '.', or omit it for token"
@@ -241,7 +241,7 @@ func init() {
 		beside    string
 	}{
 		"protocol.interval":   {intervalMessage, []string{"4.999s", "1h0.1s", "0s"}, `{}`},
-		"protocol.timeout":    {timeoutMessage, []string{"0.999s", "1h0.1s", "0s"}, `{}`},
+		"protocol.timeout":    {timeoutMessage, []string{"0.999s", "30.001s", "1h", "0s"}, `{}`},
 		"bridge.idleTimeout":  {idleTimeoutMessage, []string{"0.999s", "24h0.1s", "0s"}, stdio},
 		"bridge.drainTimeout": {bridgeDurationsMessage, []string{"0.999s", "24h0.1s", "0s"}, stdio},
 	} {

@@ -17,7 +17,8 @@ type MCPServerProtocolApplyConfiguration struct {
 	Disabled *bool `json:"disabled,omitempty"`
 	// interval is the interval between probes (5s to 1h), with a small jitter.
 	Interval *v1.Duration `json:"interval,omitempty"`
-	// timeout is the timeout of a probe (1s to 1h, not more than interval).
+	// timeout is the timeout of a probe (1s to 30s, not more than interval).
+	// Greater values that were stored before this limit count as 30s.
 	Timeout *v1.Duration `json:"timeout,omitempty"`
 	// tls must be true if the server serves TLS on its port. The endpoint and
 	// the probes then use https. The certificate must be valid for
@@ -27,7 +28,8 @@ type MCPServerProtocolApplyConfiguration struct {
 	// the server. Defaults to the CA certificates of the system.
 	CARef *MCPServerCARefApplyConfiguration `json:"caRef,omitempty"`
 	// credentialsSecretRef is a key of a Secret in the same namespace with a
-	// bearer token for the probe. If omitted, the probe sends no token.
+	// bearer token for the probe. If omitted, the probe sends no token. Without
+	// tls the token is sent unencrypted, which the condition ProtocolReady says.
 	CredentialsSecretRef *MCPServerCredentialsSecretRefApplyConfiguration `json:"credentialsSecretRef,omitempty"`
 }
 

@@ -1,0 +1,122 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// podAddress says whose address an address is.
+type podAddress int
+
+const (
+	// unknownAddress is not the address of a pod of the MCPServer.
+	unknownAddress podAddress = iota
+	// ownPod is the address of a pod of the MCPServer.
+	ownPod
+	// nodeAddress is the address of a node, which is that of a pod in the host network.
+	nodeAddress
+)
+
+// podReader finds the addresses of the pods of MCPServers. It lists the pods from the API server, because
+// the cache holds no pods, and caches the addresses until an EndpointSlice changes. It is safe for
+// concurrent use.
+type podReader struct {
+	uncached client.Reader
+
+	mu    sync.Mutex
+	known map[client.ObjectKey]podAddresses
+}
+
+// podAddresses are the addresses of pods for a version of the EndpointSlices.
+type podAddresses struct {
+	version string
+	of      map[string]podAddress
+}
+
+// addresses are the addresses of the pods of a server, by the pods' own status, which only a kubelet may
+// write.
+func (r *podReader) addresses(ctx context.Context, server *v1alpha1.MCPServer, endpoints []discoveryv1.EndpointSlice) (map[string]podAddress, error) {
+	if len(endpoints) == 0 {
+		return nil, nil
+	}
+	key := client.ObjectKeyFromObject(server)
+	version := string(server.UID) + versionOf(endpoints)
+	if known, ok := r.cached(key); ok && known.version == version {
+		return known.of, nil
+	}
+	var pods corev1.PodList
+	if err := r.uncached.List(ctx, &pods, client.InNamespace(server.Namespace), client.MatchingLabels(selectorOf(server))); err != nil {
+		return nil, fmt.Errorf("listing the pods of MCPServer %s: %w", server.Name, err)
+	}
+	of := addressesOf(pods.Items)
+	r.store(key, podAddresses{version, of})
+	return of, nil
+}
+
+// addressesOf maps the addresses of running pods.
+func addressesOf(pods []corev1.Pod) map[string]podAddress {
+	of := map[string]podAddress{}
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue // the address may be that of another pod by now
+		}
+		for _, ip := range pod.Status.PodIPs {
+			if pod.Spec.HostNetwork || isNodeAddress(pod, ip.IP) {
+				of[ip.IP] = nodeAddress
+			} else if of[ip.IP] != nodeAddress {
+				of[ip.IP] = ownPod
+			}
+		}
+	}
+	return of
+}
+
+func isNodeAddress(pod *corev1.Pod, ip string) bool {
+	return ip == pod.Status.HostIP || slices.ContainsFunc(pod.Status.HostIPs, func(host corev1.HostIP) bool { return host.IP == ip })
+}
+
+// versionOf changes whenever an EndpointSlice changes.
+func versionOf(endpoints []discoveryv1.EndpointSlice) string {
+	versions := make([]string, 0, len(endpoints))
+	for i := range endpoints {
+		versions = append(versions, string(endpoints[i].UID)+"@"+endpoints[i].ResourceVersion)
+	}
+	slices.Sort(versions)
+	return strings.Join(versions, ",")
+}
+
+func (r *podReader) cached(server client.ObjectKey) (podAddresses, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, ok := r.known[server]
+	return known, ok
+}
+
+func (r *podReader) store(server client.ObjectKey, addresses podAddresses) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == nil {
+		r.known = map[client.ObjectKey]podAddresses{}
+	}
+	r.known[server] = addresses
+}
+
+// forget drops the cached addresses of an MCPServer. A nil reader has none.
+func (r *podReader) forget(server client.ObjectKey) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, server)
+}

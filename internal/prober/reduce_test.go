@@ -1,0 +1,119 @@
+package prober
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// reduced is what a reducer with the limits of a full probe keeps of a body.
+func reduced(events bool, body string) (string, kept, *Error) {
+	k := kept{maxBytes: handshakeKept, maxValues: handshakeValues}
+	k.extend()
+	r := reducer{kept: &k, events: events}
+	err := r.write([]byte(body))
+	return string(r.out), k, err
+}
+
+func TestReducerKeepsMessagesWithoutItems(t *testing.T) {
+	const tool = `{"name":"a]","inputSchema":{"type":"object","properties":{"x":[1,"\"]"]}}}`
+	long := strings.Repeat("x", 2*maxString)
+	for name, test := range map[string]struct {
+		body   string
+		events bool
+		then   string
+		items  [3]int
+	}{
+		"a handshake":            {body: `{"id":1,"result":{"capabilities":{"tools":{}},"supportedVersions":["a","b"]}}`, then: `{"id":1,"result":{"capabilities":{"tools":{}},"supportedVersions":["a","b"]}}`},
+		"a list":                 {body: `{"id":1,"result":{"tools":[` + tool + `,` + tool + `],"nextCursor":"2"}}`, then: `{"id":1,"result":{"tools":[],"nextCursor":"2"}}`, items: [3]int{2}},
+		"items of any type":      {body: `{"result":{"prompts":[1, "a" ,[[]],{},null , true]}}`, then: `{"result":{"prompts":[]}}`, items: [3]int{promptList: 6}},
+		"an empty list":          {body: "{\"result\":{\"resources\":[ \n\t]}}", then: `{"result":{"resources":[]}}`},
+		"white space":            {body: ` { "result" : { "tools" : [ {} , {} ] } } `, then: ` { "result" : { "tools" : [] } } `, items: [3]int{2}},
+		"all lists":              {body: `{"result":{"tools":[1],"prompts":[2,3],"resources":[4,5,6]}}`, then: `{"result":{"tools":[],"prompts":[],"resources":[]}}`, items: [3]int{1, 2, 3}},
+		"the result comes last":  {body: `{"result":{"tools":[1]},"id":[1]}`, then: `{"result":{"tools":[]},"id":[1]}`, items: [3]int{1}},
+		"a list elsewhere":       {body: `{"tools":[1],"result":{"x":{"tools":[1]},"tools":{"tools":[1]}},"x":{"tools":[1]}}`, then: `{"tools":[1],"result":{"x":{"tools":[1]},"tools":{"tools":[1]}},"x":{"tools":[1]}}`},
+		"a key as a value":       {body: `{"result":["tools",[1]],"x":"result"}`, then: `{"result":["tools",[1]],"x":"result"}`},
+		"another letter case":    {body: `{"result":{"Tools":[1]}}`, then: `{"result":{"Tools":[1]}}`},
+		"a long string":          {body: `{"result":{"instructions":"` + long + `","tools":[1]}}`, then: `{"result":{"instructions":"` + long[:maxString] + `","tools":[]}}`, items: [3]int{1}},
+		"an escape at the end":   {body: `["` + long[:maxString-1] + `\"abc\u1234"]`, then: `["` + long[:maxString-1] + `"]`},
+		"escapes before the end": {body: `["` + strings.Repeat(`\\`, maxString) + `"]`, then: `["` + strings.Repeat(`\\`, maxString/2-longestCharacter/2) + `"]`},
+		"a character at the end": {body: `["` + long[:maxString-1] + `€€"]`, then: `["` + long[:maxString-1] + `"]`},
+		"not JSON":               {body: "<p class=\"a\">What, again?</p>", then: "<p class=\"a\">What, again?</p>"},
+		"closed too often":       {body: `}]}{"result":{"tools":[1]}}`, then: `}]}{"result":{"tools":[]}}`, items: [3]int{1}},
+		"events": {
+			events: true,
+			body:   "event: message\r\nid: {1\ndata: {\"result\":\r\ndata: {\"tools\":[1,\ndata: 2]}}\n\n: \"tools\":[\n\ndata: {\"result\":{\"tools\":[3]}}\n\n",
+			then:   "event: message\r\nid: {1\ndata: {\"result\":\r\ndata: {\"tools\":[\ndata:]}}\n\n: \"tools\":[\n\ndata: {\"result\":{\"tools\":[]}}\n\n",
+			items:  [3]int{3},
+		},
+		"an event that ends early": {events: true, body: "data: {\"result\":{\"tools\":[1\n\ndata: {\"result\":{\"tools\":[2]}}\n\n", then: "data: {\"result\":{\"tools\":[\n\ndata: {\"result\":{\"tools\":[]}}\n\n", items: [3]int{2}},
+		"an endpoint":              {events: true, body: "event: endpoint\ndata: /m?s=[1\n\n", then: "event: endpoint\ndata: /m?s=[1\n\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			then, k, err := reduced(test.events, test.body)
+			g.Expect(err).To(BeNil())
+			g.Expect(then).To(Equal(test.then))
+			g.Expect(k.items).To(Equal(test.items))
+		})
+	}
+}
+
+func TestReducerRejects(t *testing.T) {
+	for name, test := range map[string]struct {
+		body   string
+		events bool
+		then   string
+	}{
+		"many items":                {body: `{"result":{"tools":[` + strings.Repeat("{},", maxItems+1), then: "the response is too large: a list has more than 10000 items"},
+		"many values":               {body: `{"result":{"capabilities":[` + strings.Repeat("{},", handshakeValues+listValues), then: "the response is too large: too many JSON values outside of lists"},
+		"deep nesting":              {body: strings.Repeat("[", maxDepth+1), then: "the response is too large: JSON is nested deeper than 64 levels"},
+		"deep nesting in an item":   {body: `{"result":{"tools":[` + strings.Repeat(`{"a":`, maxDepth), then: "the response is too large: JSON is nested deeper than 64 levels"},
+		"many bytes":                {body: strings.Repeat(" ", handshakeKept+listKept+1), then: "the response is too large"},
+		"many bytes in comments":    {events: true, body: ":" + strings.Repeat("x", handshakeKept+listKept), then: "the response is too large"},
+		"a line break in a string":  {body: "{\"a\":\"\n", then: "the response is not MCP"},
+		"a string over two lines":   {events: true, body: "data: {\"a\":\"\ndata: \"}\n\n", then: "the response is not MCP"},
+		"a control character":       {body: "{\"a\":\"\x00\"}", then: "the response is not MCP"},
+		"many items in many events": {events: true, body: strings.Repeat("data: {\"result\":{\"tools\":["+strings.Repeat("[],", 999)+"1]}}\n\n", 11), then: "the response is too large: a list has more than 10000 items"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			kept, k, err := reduced(test.events, test.body)
+			g.Expect(err).NotTo(BeNil())
+			g.Expect(err.Error()).To(Equal(test.then))
+			g.Expect(len(kept)).To(BeNumerically("<=", k.maxBytes))
+		})
+	}
+}
+
+// The result must not depend on how the network splits a body.
+func TestReducerReadsBytesAsTheyArrive(t *testing.T) {
+	g := NewWithT(t)
+	const body = `{"result":{"tools":[{"a":"\"]}"},{}],"x":"\u20ac€"}}`
+	whole, _, _ := reduced(false, body)
+	k := kept{maxBytes: handshakeKept, maxValues: handshakeValues}
+	r := reducer{kept: &k}
+	for i := range len(body) {
+		g.Expect(r.write([]byte(body[i : i+1]))).To(BeNil())
+	}
+	g.Expect(string(r.out)).To(Equal(whole))
+	g.Expect(k.items[toolList]).To(Equal(2))
+}
+
+func BenchmarkReducer(b *testing.B) {
+	var body strings.Builder
+	body.WriteString(`{"jsonrpc":"2.0","id":1,"result":{"tools":[`)
+	for i := range 2000 {
+		fmt.Fprintf(&body, `{"name":"tool-%d","description":"Does one thing, and does it well.","inputSchema":{"type":"object","properties":{"path":{"type":"string"}}}},`, i)
+	}
+	text := []byte(body.String())
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		k := kept{maxBytes: handshakeKept, maxValues: handshakeValues}
+		r := reducer{kept: &k}
+		_ = r.write(text)
+	}
+}
