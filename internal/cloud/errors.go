@@ -39,6 +39,8 @@ const (
 	Locked Kind = "Locked"
 	// Disallowed: an Azure policy forbids the request.
 	Disallowed Kind = "Disallowed"
+	// OutOfScope: the credential may not be used for the resource; no request was sent.
+	OutOfScope Kind = "OutOfScope"
 	// Denied: the credential lacks a permission; the message names the action and the scope.
 	Denied Kind = "Denied"
 	// NoAssertion: the source of the credential, such as a ServiceAccount's token, does not exist.

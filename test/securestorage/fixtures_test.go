@@ -123,7 +123,7 @@ func (w *fixture) startManagerWith(limits cloud.Limits, namespaces ...string) *h
 		Controllers: []string{securestorage.Name},
 		Concurrency: workers,
 		Cloud:       cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: w.net, Limits: limits},
-		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")},
+		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")}, AmbientScopes: harness.AmbientScopes(),
 	})
 }
 
