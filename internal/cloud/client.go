@@ -458,7 +458,10 @@ func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string)
 		// The SDK does not escape the filter.
 		filter := url.PathEscape("principalId eq '" + strings.ReplaceAll(principalID, "'", "''") + "'")
 		pager := c.roles.NewListForScopePager(vaultID, &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: &filter})
-		for pager.More() && found == nil {
+		for pages := 0; pager.More() && found == nil; pages++ {
+			if pages == maxPages {
+				return errors.New("the list of role assignments does not end")
+			}
 			page, err := pager.NextPage(ctx)
 			if err != nil {
 				return err
@@ -469,6 +472,9 @@ func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string)
 	})
 	return found, err
 }
+
+// maxPages limits the pages of a list that are read. The role assignments of one principal fill one page.
+const maxPages = 50
 
 // CreateGrant lets a principal use the keys of a key vault. It is idempotent.
 func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID string) (*Grant, error) {

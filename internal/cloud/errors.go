@@ -209,8 +209,8 @@ func (e *Error) fromResponse(response *azcore.ResponseError) {
 // response, with IDs and times that change each time.
 func cloudMessage(response *azcore.ResponseError) string {
 	body, err := errorBody(response.RawResponse)
-	if err == nil && body.Error.Message != "" {
-		return strings.TrimSpace(withoutRequestIDs(body.Error.Message))
+	if message := strings.TrimSpace(withoutRequestIDs(body.Error.Message)); err == nil && message != "" {
+		return message
 	}
 	return "HTTP status " + strconv.Itoa(response.StatusCode)
 }
