@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// projectImage contains the manager, the bridge and the fake cloud.
+	// projectImage contains the manager and the bridge.
 	projectImage = "ghcr.io/fixpoint-dev/fixpoint:e2e"
+	// cloudImage contains the fake cloud.
+	cloudImage = "fixpoint.test/fake-cloud:1"
 	// subjectImage and otherSubjectImage contain the program in subject/.
 	subjectImage      = "fixpoint.test/subject:1"
 	otherSubjectImage = "fixpoint.test/subject:2"
@@ -33,6 +35,7 @@ var packed = []struct {
 	program    string
 	entrypoint []string
 }{
+	{"fake-cloud.tar", []string{cloudImage}, "fake-cloud", []string{"/fake-cloud"}},
 	{"pause.tar", []string{node.PauseImage}, "subject", []string{"/subject", "pause"}},
 	{"coredns.tar", []string{node.DNSImage}, "coredns", []string{"/coredns"}},
 	{"subject.tar", []string{subjectImage, otherSubjectImage}, "subject", []string{"/subject"}},
@@ -58,7 +61,11 @@ func makeImages(ctx context.Context, programs, dir string) ([]string, error) {
 	if err := node.GoBuild(ctx, ".", subject, nil, "-ldflags", "-s -w", "./subject"); err != nil {
 		return nil, err
 	}
-	from := map[string]string{"subject": subject, "npx": subject, "coredns": filepath.Join(programs, "coredns")}
+	fakeCloud := filepath.Join(dir, "fake-cloud")
+	if err := node.GoBuild(ctx, "../..", fakeCloud, nil, "-ldflags", "-s -w", "./cmd/fake-cloud"); err != nil {
+		return nil, err
+	}
+	from := map[string]string{"fake-cloud": fakeCloud, "subject": subject, "npx": subject, "coredns": filepath.Join(programs, "coredns")}
 	var archives []string
 	errs := make([]error, len(packed)+1)
 	var builds sync.WaitGroup
