@@ -33,7 +33,7 @@ func (f *fixture) restartWith(ambient AmbientScopes) {
 	f.restart()
 }
 
-// A SecureStorage without credentials names an account that belongs to somebody else, adopts it, encrypts
+// A SecureStorage without credentials names an account of another team, adopts it, encrypts
 // it with another key, and deletes it with the object.
 func TestForeignAccountIsOutOfReach(t *testing.T) {
 	demo := fakecloud.New(fakecloud.Options{}).SeedDemo()
@@ -80,7 +80,7 @@ func TestForeignAccountIsOutOfReach(t *testing.T) {
 	}
 }
 
-// The manager could let an account of the namespace use a key of somebody else.
+// The manager could let an account of the namespace use a key of another team.
 func TestForeignVaultIsOutOfReach(t *testing.T) {
 	otherVault := cloud.VaultID(otherSubscription, "keys", "foreign")
 	for name, edit := range map[string]func(*v1alpha1.SecureStorageSpec){

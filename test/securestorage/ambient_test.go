@@ -10,7 +10,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
-// A user of a namespace that may not use the credential of the manager names an account of somebody else.
+// A user of a namespace that may not use the credential of the manager names an account of another team.
 func TestForeignAccountIsOutOfReach(t *testing.T) {
 	t.Parallel()
 	// given a manager whose credential another namespace may use
