@@ -136,8 +136,9 @@ const (
 
 	// ReasonCredentialsNotAllowed: the spec names no credentials, and the manager
 	// is not allowed to use its own for this namespace, storage account or key
-	// vault. Set spec.provider.workloadIdentity or credentialsRef, or have an
-	// administrator set the flag --ambient-credentials of the manager.
+	// vault; or it names the ServiceAccount of the manager. Set other credentials
+	// in spec.provider, or have an administrator set the flag
+	// --ambient-credentials of the manager.
 	ReasonCredentialsNotAllowed = "CredentialsNotAllowed"
 
 	// ReasonPermissionMissing: the credentials are valid, but lack a

@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
@@ -153,6 +154,34 @@ func TestCredentialOfNamespaceNeedsNoAllowance(t *testing.T) {
 	f.delete()
 	f.runUntilDeleted()
 	f.expectNothingLeft()
+}
+
+// A federated credential of the manager trusts its ServiceAccount, which a SecureStorage beside the manager
+// could name.
+func TestServiceAccountOfManagerIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		manager types.NamespacedName
+		allowed bool
+	}{
+		"the ServiceAccount of the manager":    {manager: types.NamespacedName{Namespace: "billing", Name: "storage"}},
+		"another ServiceAccount":               {manager: types.NamespacedName{Namespace: "billing", Name: "manager"}, allowed: true},
+		"the same name in another namespace":   {manager: types.NamespacedName{Namespace: "system", Name: "storage"}, allowed: true},
+		"a manager without its ServiceAccount": {allowed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, fastCloud())
+			workloadIdentity(f.storage)
+			f.process.access.tokens, f.process.access.manager = tokensOf{}, c.manager
+			f.reconcile()
+			if c.allowed {
+				f.Expect(f.calls).NotTo(BeZero())
+				return
+			}
+			f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonCredentialsNotAllowed))
+			f.Expect(f.condition("Stalled").Message).To(Equal("spec.provider.workloadIdentity.serviceAccountName is storage, the ServiceAccount of the manager; set another ServiceAccount"))
+			f.Expect(f.calls).To(BeZero())
+		})
+	}
 }
 
 // Every namespace can be allowed, within scopes.

@@ -65,6 +65,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		cloud:       o.Cloud,
 		credentials: o.Credentials,
 		ambient:     o.AmbientScopes,
+		manager:     o.ManagerAccount,
 		secrets:     mgr.GetAPIReader(),
 		tokens:      mgr.GetClient().SubResource("token"),
 		recorder:    dependencies.Recorder,

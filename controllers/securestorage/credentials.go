@@ -7,6 +7,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,6 +21,8 @@ type cloudAccess struct {
 	credentials cloud.Credentials
 	// ambient are the scopes in which namespaces may use the credential of the manager.
 	ambient AmbientScopes
+	// manager is the ServiceAccount of the manager, or empty.
+	manager types.NamespacedName
 	// secrets bypasses the cache, so that no Secret is kept in memory.
 	secrets  client.Reader
 	tokens   client.SubResourceClient
@@ -89,6 +92,9 @@ func (a *cloudAccess) fromServiceAccount(namespace string, identity v1alpha1.Sec
 	name := identity.ServiceAccountName
 	if name == "" {
 		name = "default"
+	}
+	if (types.NamespacedName{Namespace: namespace, Name: name}) == a.manager {
+		return cloud.Credential{}, &credentialError{v1alpha1.ReasonCredentialsNotAllowed, fmt.Sprintf("spec.provider.workloadIdentity.serviceAccountName is %s, the ServiceAccount of the manager; set another ServiceAccount", name)}
 	}
 	token, err := a.credentials.Assertion(identity.TenantID, identity.ClientID, func(ctx context.Context) (string, error) {
 		account := &corev1.ServiceAccount{}

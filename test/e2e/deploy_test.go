@@ -108,7 +108,7 @@ spec:
       containers:
       - name: fake-cloud
         image: ` + cloudImage + `
-        args: [--listen=:7443, --demo, --state=/state/cloud.json]
+        command: [/fake-cloud, --listen=:7443, --demo, --state=/state/cloud.json]
         ports:
         - containerPort: 7443
         readinessProbe:

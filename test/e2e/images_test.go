@@ -35,9 +35,9 @@ var packed = []struct {
 	program    string
 	entrypoint []string
 }{
-	{"fake-cloud.tar", []string{cloudImage}, "fake-cloud", []string{"/fake-cloud"}},
 	{"pause.tar", []string{node.PauseImage}, "subject", []string{"/subject", "pause"}},
 	{"coredns.tar", []string{node.DNSImage}, "coredns", []string{"/coredns"}},
+	{"fake-cloud.tar", []string{cloudImage}, "fake-cloud", []string{"/fake-cloud"}},
 	{"subject.tar", []string{subjectImage, otherSubjectImage}, "subject", []string{"/subject"}},
 	{"stdio.tar", []string{stdioImage}, "subject", []string{"/subject", "stdio"}},
 	{"web.tar", []string{webImage, otherWebImage, "docker.io/nginxinc/nginx-unprivileged:1.29-alpine"}, "subject", []string{"/subject", "web"}},
@@ -61,11 +61,11 @@ func makeImages(ctx context.Context, programs, dir string) ([]string, error) {
 	if err := node.GoBuild(ctx, ".", subject, nil, "-ldflags", "-s -w", "./subject"); err != nil {
 		return nil, err
 	}
-	fakeCloud := filepath.Join(dir, "fake-cloud")
-	if err := node.GoBuild(ctx, "../..", fakeCloud, nil, "-ldflags", "-s -w", "./cmd/fake-cloud"); err != nil {
+	cloud := filepath.Join(dir, "fake-cloud")
+	if err := node.GoBuild(ctx, "../..", cloud, nil, "-ldflags", "-s -w", "./cmd/fake-cloud"); err != nil {
 		return nil, err
 	}
-	from := map[string]string{"fake-cloud": fakeCloud, "subject": subject, "npx": subject, "coredns": filepath.Join(programs, "coredns")}
+	from := map[string]string{"fake-cloud": cloud, "subject": subject, "npx": subject, "coredns": filepath.Join(programs, "coredns")}
 	var archives []string
 	errs := make([]error, len(packed)+1)
 	var builds sync.WaitGroup
