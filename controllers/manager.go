@@ -107,9 +107,11 @@ type Options struct {
 	PodLabels    map[string]string
 
 	// Cloud is the cloud API for SecureStorages, and Credentials authenticate the manager to it. The
-	// default is Azure with its default credential chain.
-	Cloud       cloud.Config
-	Credentials cloud.Credentials
+	// default is Azure with its default credential chain. AmbientScopes are the scopes in which
+	// SecureStorages without credentials may use those of the manager, by namespace; the default is none.
+	Cloud         cloud.Config
+	Credentials   cloud.Credentials
+	AmbientScopes securestorage.AmbientScopes
 
 	// LeaderElection enables leader election with a Lease in LeaderElectionNamespace, by default the
 	// namespace of the pod. Replicas that do not verifiably hold the Lease write nothing.
@@ -308,7 +310,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 	if slices.Contains(o.Controllers, securestorage.Name) {
 		endpoint := o.Cloud
 		endpoint.Guard = guard
-		return securestorage.Setup(mgr, securestorage.Options{Options: common, Cloud: cloud.New(endpoint), Credentials: o.Credentials})
+		return securestorage.Setup(mgr, securestorage.Options{Options: common, Cloud: cloud.New(endpoint), Credentials: o.Credentials, AmbientScopes: o.AmbientScopes})
 	}
 	return nil
 }

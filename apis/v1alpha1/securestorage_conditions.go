@@ -74,8 +74,7 @@ const (
 	// ReasonAccountNotOwned: a storage account with the name exists in the
 	// resource group and does not belong to this SecureStorage. The controller
 	// does not change it. Create a SecureStorage with another accountName; or,
-	// if the account belongs to no SecureStorage, set adoptionPolicy to
-	// IfUnowned to adopt it.
+	// if the account belongs to no SecureStorage, adopt it as the message says.
 	ReasonAccountNotOwned = "AccountNotOwned"
 
 	// ReasonAccountLost: the storage account was deleted outside of Fixpoint,
@@ -134,6 +133,13 @@ const (
 	// ReasonCredentialsInvalid: Azure rejects the credentials: they are wrong,
 	// expired or not trusted. Renew them.
 	ReasonCredentialsInvalid = "CredentialsInvalid"
+
+	// ReasonCredentialsNotAllowed: the spec names no credentials, and the manager
+	// is not allowed to use its own for this namespace, storage account or key
+	// vault; or it names the ServiceAccount of the manager. Set other credentials
+	// in spec.provider, or have an administrator set the flag
+	// --ambient-credentials of the manager.
+	ReasonCredentialsNotAllowed = "CredentialsNotAllowed"
 
 	// ReasonPermissionMissing: the credentials are valid, but lack a
 	// permission. The message names the role to assign and its scope.

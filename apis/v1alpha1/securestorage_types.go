@@ -204,6 +204,9 @@ type SecureStorageSpec struct {
 	// adoptionPolicy is what happens to an existing storage account with the
 	// name accountName in the resource group: Never does not change it and
 	// reports an error, IfUnowned adopts it if it belongs to no SecureStorage.
+	// With the credential of the manager, IfUnowned is the same as Never: set the
+	// tag fixpoint.dev-owner of the storage account to the UID of this object
+	// instead.
 	// +optional
 	// +kubebuilder:default=Never
 	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
@@ -240,9 +243,10 @@ type SecureStorageSpec struct {
 
 // SecureStorageProvider is the location of the storage account in the cloud,
 // and the credentials to manage it. With neither credentialsRef nor
-// workloadIdentity, the controller uses the credential of the manager.
+// workloadIdentity, the controller uses the credential of the manager, if the
+// flag --ambient-credentials of the manager allows it for the namespace.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.credentialsRef) && has(self.workloadIdentity))",fieldPath=".credentialsRef",message="credentialsRef and workloadIdentity are mutually exclusive: remove credentialsRef to use the workload identity, remove workloadIdentity to use the Secret, or remove both to use the credential of the manager"
+// +kubebuilder:validation:XValidation:rule="!(has(self.credentialsRef) && has(self.workloadIdentity))",fieldPath=".credentialsRef",message="credentialsRef and workloadIdentity are mutually exclusive: remove credentialsRef to use the workload identity, or workloadIdentity to use the Secret"
 type SecureStorageProvider struct {
 	// subscriptionID is the UUID of the subscription. It is immutable.
 	// +required

@@ -22,7 +22,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
-	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
 // settings are the values of the flags.
@@ -38,8 +37,8 @@ type settings struct {
 
 	version bool
 
-	cloudEndpoint, cloudToken string
-	probeEndpoint             string
+	cloudEndpoint, cloudTokenFile string
+	probeEndpoint                 string
 }
 
 func (s *settings) retryFlags(flags *flag.FlagSet) {
@@ -77,7 +76,8 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	s.registerPod(flags)
 	flags.StringVar(&s.probeEndpoint, "mcp-probe-endpoint", "", "URL that replaces the scheme and host of every MCPServer that is probed. Only for clusters with simulated nodes.")
 	flags.StringVar(&s.cloudEndpoint, "cloud-endpoint", "", "URL of the Azure Resource Manager endpoint, for example of a fake cloud. Defaults to public Azure.")
-	flags.StringVar(&s.cloudToken, "cloud-token", "", "Bearer token for --cloud-endpoint, for a cloud without Microsoft Entra ID.")
+	flags.StringVar(&s.cloudTokenFile, "cloud-token-file", "", "`file` with a bearer token for --cloud-endpoint, read again for each request, for a cloud without Microsoft Entra ID.")
+	flags.Var((*ambientScopes)(&s.options.AmbientScopes), "ambient-credentials", "Scope in which SecureStorages of a namespace may use the credential of the manager, as `NAMESPACE=SCOPE`: a namespace, or * for all, and the resource ID of a subscription, resource group, storage account or key vault. May be repeated. By default, every SecureStorage needs credentials of its own.")
 
 	flags.BoolVar(&s.version, "version", false, "Print the version, commit and date, and exit.")
 
@@ -193,24 +193,6 @@ func (s *settings) metricsOptions() metricsserver.Options {
 		options.TLSOpts = append(options.TLSOpts, func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} })
 	}
 	return options
-}
-
-func (s *settings) completeCloud() error {
-	if s.cloudEndpoint == "" {
-		if s.cloudToken != "" {
-			return errors.New("--cloud-token requires --cloud-endpoint: set both, or remove --cloud-token to use Azure credentials")
-		}
-		return nil
-	}
-	config, err := cloud.Endpoint(s.cloudEndpoint)
-	if err != nil {
-		return fmt.Errorf("--cloud-endpoint: %w", err)
-	}
-	s.options.Cloud = config
-	if s.cloudToken != "" {
-		s.options.Credentials = cloud.TokenCredentials{Token: s.cloudToken}
-	}
-	return nil
 }
 
 // restConfig loads the kubeconfig as kubectl does, and the in-cluster config without a kubeconfig.

@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 )
 
 func TestFlags(t *testing.T) {
@@ -51,6 +54,14 @@ func TestErrorsNameTheFlagAndAValidValue(t *testing.T) {
 		"fractional lease duration":      {[]string{"--leader-elect-lease-duration=14500ms"}, "--leader-elect-lease-duration is 14.5s: set whole seconds"},
 		"profiles on all addresses":      {[]string{"--pprof-bind-address=:6060"}, `--pprof-bind-address is ":6060": the pprof endpoint has no authentication; set a loopback address, such as 127.0.0.1:6060, or 0 to disable it`},
 		"profiling address without host": {[]string{"--pprof-bind-address=6060"}, `--pprof-bind-address is "6060": the pprof endpoint has no authentication; set a loopback address, such as 127.0.0.1:6060, or 0 to disable it`},
+		"token in the process list":      {[]string{"--cloud-token=secret"}, "unknown flag --cloud-token: did you mean --cloud-token-file? See --help"},
+		"token file without endpoint":    {[]string{"--cloud-token-file=token"}, "--cloud-token-file requires --cloud-endpoint: set both, or remove --cloud-token-file to use Azure credentials"},
+		"missing token file":             {[]string{"--cloud-endpoint=http://127.0.0.1:7443", "--cloud-token-file=missing"}, `--cloud-token-file is "missing", but it contains no token (open missing: no such file or directory): mount a file that contains the token`},
+		"endpoint that is no URL":        {[]string{"--cloud-endpoint=cloud"}, `--cloud-endpoint: "cloud" is not the URL of an Azure Resource Manager; use a URL such as https://management.azure.com`},
+		"Azure credentials over HTTP":    {[]string{"--cloud-endpoint=http://cloud.test"}, `--cloud-endpoint is "http://cloud.test", which would send Azure credentials unencrypted: set an https URL, or set --cloud-token-file for a fake cloud`},
+		"scope without namespace":        {[]string{"--ambient-credentials=/subscriptions/x"}, `invalid value "/subscriptions/x" for flag -ambient-credentials: set NAMESPACE=SCOPE, where "/subscriptions/x" is the name of a namespace, or * for all namespaces: see --help`},
+		"namespace without scope":        {[]string{"--ambient-credentials=billing"}, `invalid value "billing" for flag -ambient-credentials: "" is not a scope: set the resource ID of a subscription, resource group, storage account or key vault, such as /subscriptions/<UUID>/resourceGroups/<name>: see --help`},
+		"scope that contains everything": {[]string{"--ambient-credentials=billing=/"}, `invalid value "billing=/" for flag -ambient-credentials: "/" is not a scope: set the resource ID of a subscription, resource group, storage account or key vault, such as /subscriptions/<UUID>/resourceGroups/<name>: see --help`},
 		"address without port":           {[]string{"--metrics-bind-address=8443"}, `--metrics-bind-address is "8443": set host:port, :port, or 0 to disable it`},
 	}
 	for name, c := range cases {
@@ -81,6 +92,35 @@ func TestAcceptsLoopbackProfilingAddresses(t *testing.T) {
 			g.Expect(s.options.ProfilingAddress).To(Equal(address))
 		})
 	}
+}
+
+func TestAmbientCredentialsAreOffByDefault(t *testing.T) {
+	g := NewWithT(t)
+	s, err := parse(nil, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.options.AmbientScopes).To(BeEmpty())
+}
+
+func TestAmbientCredentialsMayBeRepeated(t *testing.T) {
+	g := NewWithT(t)
+	const subscription = "/subscriptions/00000000-0000-4000-8000-00000000F1C5"
+	s, err := parse([]string{"--ambient-credentials=billing=" + subscription + "/resourceGroups/a", "--ambient-credentials=billing=" + subscription + "/resourceGroups/b", "--ambient-credentials=*=" + subscription}, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	const lower = "/subscriptions/00000000-0000-4000-8000-00000000f1c5"
+	g.Expect(s.options.AmbientScopes).To(Equal(securestorage.AmbientScopes{"billing": {lower + "/resourcegroups/a", lower + "/resourcegroups/b"}, "*": {lower}}))
+	scopes := ambientScopes(s.options.AmbientScopes)
+	g.Expect(scopes.String()).To(Equal("*=" + lower + ",billing=" + lower + "/resourcegroups/a,billing=" + lower + "/resourcegroups/b"))
+}
+
+func TestReadsCloudTokenFromFile(t *testing.T) {
+	g := NewWithT(t)
+	path := filepath.Join(t.TempDir(), "token")
+	g.Expect(os.WriteFile(path, []byte("secret\n"), 0o600)).To(Succeed())
+	s, err := parse([]string{"--cloud-endpoint=http://127.0.0.1:7443", "--cloud-token-file=" + path}, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	own, err := s.options.Credentials.Own()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(own.GetToken(t.Context(), policy.TokenRequestOptions{})).To(HaveField("Token", "secret"))
 }
 
 func TestVersion(t *testing.T) {

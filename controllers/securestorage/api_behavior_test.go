@@ -299,14 +299,14 @@ func TestStallsWithReasonAndRemedy(t *testing.T) {
 		},
 		"name taken by another account": {
 			arrange: func(f *fixture) {
-				f.server.SeedGroup("00000000-0000-4000-8000-00000000beef", "foreign", "westeurope")
-				f.Expect(f.server.SeedAccount("00000000-0000-4000-8000-00000000beef", "foreign", "coveted", nil)).To(Succeed())
+				f.server.SeedGroup(otherSubscription, "foreign", "westeurope")
+				f.Expect(f.server.SeedAccount(otherSubscription, "foreign", "coveted", nil)).To(Succeed())
 			},
 			edit: named("coveted"), reason: v1alpha1.ReasonNameTaken, says: "storage account name coveted is already taken",
 		},
 		"invisible subscription": {
 			edit: func(s *v1alpha1.SecureStorageSpec) {
-				s.Provider.SubscriptionID = "00000000-0000-4000-8000-00000000beef"
+				s.Provider.SubscriptionID = otherSubscription
 			},
 			reason: v1alpha1.ReasonResourceGroupMissing, says: "credential",
 		},

@@ -21,6 +21,10 @@ const (
 // credential are returned, to be retried with backoff.
 func (s *scope) classifyError(err error) (phases.Verdict, error) {
 	var credential *credentialError
+	if isNotAllowed(err) {
+		// Only a change of the spec or of the manager's flags can help, and either triggers a reconcile.
+		return phases.Stalled(v1alpha1.ReasonCredentialsNotAllowed, err.Error()), nil
+	}
 	if errors.As(err, &credential) {
 		return phases.Stalled(credential.reason, credential.message).RecheckAfter(jitter(retryCredentials)), nil
 	}
@@ -32,6 +36,12 @@ func (s *scope) classifyError(err error) (phases.Verdict, error) {
 		return verdict, nil
 	}
 	return s.permanentVerdict(failure), nil
+}
+
+// isNotAllowed says whether the credential of the manager was refused.
+func isNotAllowed(err error) bool {
+	var credential *credentialError
+	return errors.As(err, &credential) && credential.reason == v1alpha1.ReasonCredentialsNotAllowed
 }
 
 // transientVerdict handles errors that a retry can resolve.
@@ -63,6 +73,8 @@ func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 			"storage account name %s is already taken in Azure, or reserved by a deleted account that can be restored (%s); create a SecureStorage with another spec.accountName, or without one", accountName(s.storage), failure.Code))
 	case cloud.Locked, cloud.Disallowed:
 		return s.forbiddenVerdict(failure)
+	case cloud.OutOfScope:
+		return phases.Stalled(v1alpha1.ReasonCredentialsNotAllowed, failure.Error()+"; set spec.provider.workloadIdentity or spec.provider.credentialsRef, or have an administrator extend the flag --ambient-credentials of the manager")
 	case cloud.Denied:
 		return s.stalledUntilPoll(v1alpha1.ReasonPermissionMissing, failure.Error()+"; "+s.missingRole(failure.Target))
 	case cloud.NoAssertion:

@@ -37,6 +37,8 @@ type Options struct {
 	// Cloud is the cloud that holds the accounts, and Credentials creates the tokens for it.
 	Cloud       *cloud.Cloud
 	Credentials cloud.Credentials
+	// AmbientScopes are the scopes in which namespaces may use the credential of the manager.
+	AmbientScopes AmbientScopes
 }
 
 // Engine reconciles SecureStorages.
@@ -62,6 +64,8 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	return phases.New(definition(dependencies.Clock, &cloudAccess{
 		cloud:       o.Cloud,
 		credentials: o.Credentials,
+		ambient:     o.AmbientScopes,
+		manager:     o.ManagerAccount,
 		secrets:     mgr.GetAPIReader(),
 		tokens:      mgr.GetClient().SubResource("token"),
 		recorder:    dependencies.Recorder,

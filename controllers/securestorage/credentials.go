@@ -7,6 +7,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,6 +19,10 @@ import (
 type cloudAccess struct {
 	cloud       *cloud.Cloud
 	credentials cloud.Credentials
+	// ambient are the scopes in which namespaces may use the credential of the manager.
+	ambient AmbientScopes
+	// manager is the ServiceAccount of the manager, or empty.
+	manager types.NamespacedName
 	// secrets bypasses the cache, so that no Secret is kept in memory.
 	secrets  client.Reader
 	tokens   client.SubResourceClient
@@ -47,13 +52,12 @@ func (a *cloudAccess) credential(ctx context.Context, storage *v1alpha1.SecureSt
 	case provider.WorkloadIdentity != nil:
 		return a.fromServiceAccount(storage.Namespace, *provider.WorkloadIdentity)
 	default:
-		token, err := a.credentials.Own()
-		if err != nil {
-			return cloud.Credential{}, credentialMissing("the manager has no credential of its own; set spec.provider.credentialsRef or spec.provider.workloadIdentity, or configure a credential for the manager")
-		}
-		return cloud.Credential{Name: "own", Token: token}, nil
+		return a.own(storage)
 	}
 }
+
+// anywhere are the scopes of a credential that belongs to the namespace: Azure alone limits what it may do.
+var anywhere = []cloud.Scope{cloud.Anywhere}
 
 func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (cloud.Credential, error) {
 	var secret corev1.Secret
@@ -77,7 +81,7 @@ func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (c
 		return cloud.Credential{}, credentialInvalid("Secret %s (spec.provider.credentialsRef) is not a valid credential; check that tenantID and clientID are UUIDs", name)
 	}
 	// A changed Secret is a new credential, with clients of its own.
-	return cloud.Credential{Name: fmt.Sprintf("secret %s %s %s %s", namespace, name, secret.UID, secret.ResourceVersion), Token: token}, nil
+	return cloud.Credential{Name: fmt.Sprintf("secret %s %s %s %s", namespace, name, secret.UID, secret.ResourceVersion), Token: token, Scopes: anywhere}, nil
 }
 
 // tokenAudience is the audience that Microsoft Entra ID requires of ServiceAccount tokens. See
@@ -88,6 +92,9 @@ func (a *cloudAccess) fromServiceAccount(namespace string, identity v1alpha1.Sec
 	name := identity.ServiceAccountName
 	if name == "" {
 		name = "default"
+	}
+	if (types.NamespacedName{Namespace: namespace, Name: name}) == a.manager {
+		return cloud.Credential{}, &credentialError{v1alpha1.ReasonCredentialsNotAllowed, fmt.Sprintf("spec.provider.workloadIdentity.serviceAccountName is %s, the ServiceAccount of the manager; set another ServiceAccount", name)}
 	}
 	token, err := a.credentials.Assertion(identity.TenantID, identity.ClientID, func(ctx context.Context) (string, error) {
 		account := &corev1.ServiceAccount{}
@@ -106,7 +113,7 @@ func (a *cloudAccess) fromServiceAccount(namespace string, identity v1alpha1.Sec
 		return cloud.Credential{}, credentialInvalid("spec.provider.workloadIdentity is not a valid credential; check that tenantID and clientID are UUIDs")
 	}
 	// The namespace is part of the name: namespaces must not share a client, even for the same IDs.
-	return cloud.Credential{Name: fmt.Sprintf("identity %s %s %s %s", namespace, name, identity.TenantID, identity.ClientID), Token: token}, nil
+	return cloud.Credential{Name: fmt.Sprintf("identity %s %s %s %s", namespace, name, identity.TenantID, identity.ClientID), Token: token, Scopes: anywhere}, nil
 }
 
 // normalEvent and warningEvent emit Events that no condition repeats, such as those of a teardown.

@@ -44,6 +44,8 @@ type fixture struct {
 	demo    fakecloud.Demo
 	storage *v1alpha1.SecureStorage
 	deleted bool
+	// ambient is the flag --ambient-credentials of the next process.
+	ambient AmbientScopes
 	secrets map[string]*corev1.Secret
 	events  []string
 	// statuses are the statuses that were written, with their time.
@@ -89,6 +91,11 @@ func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1alpha1.Sec
 	f := &fixture{t: t, clock: c, server: fakecloud.New(fakecloud.Options{Clock: c, Knobs: knobs, Seed: 1}), secrets: map[string]*corev1.Secret{}}
 	f.Gomega = NewWithT(reporter{t, f})
 	f.demo = f.server.SeedDemo()
+	f.ambient = AmbientScopes{"billing": {scopeOf("/subscriptions/" + f.demo.Subscription), scopeOf("/subscriptions/" + otherSubscription)}}
+	f.secrets["billing/own"] = &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{UID: "1", ResourceVersion: "1"},
+		Data:       map[string][]byte{"tenantID": []byte("t"), "clientID": []byte("c"), "clientSecret": []byte(fakecloud.Token("billing"))},
+	}
 	f.storage = &v1alpha1.SecureStorage{
 		ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: "billing", UID: "5b0c7ad7-2f43-4e0e-9a53-4f1d5f3b2a10", Generation: 1, ResourceVersion: "1"},
 		Spec: v1alpha1.SecureStorageSpec{
@@ -107,6 +114,17 @@ func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1alpha1.Sec
 	return f
 }
 
+// otherSubscription is the ID of a subscription beside that of the demo.
+const otherSubscription = "00000000-0000-4000-8000-00000000beef"
+
+func scopeOf(id string) cloud.Scope {
+	scope, err := cloud.ParseScope(id)
+	if err != nil {
+		panic(err)
+	}
+	return scope
+}
+
 // restart starts a process with empty memory.
 func (f *fixture) restart() {
 	f.start(cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: f, Clock: f.clock}))
@@ -114,7 +132,7 @@ func (f *fixture) restart() {
 
 // start starts a process with the given cloud clients.
 func (f *fixture) start(shared *cloud.Cloud) {
-	access := &cloudAccess{cloud: shared, credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, secrets: f, recorder: f}
+	access := &cloudAccess{cloud: shared, credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, ambient: f.ambient, secrets: f, recorder: f}
 	engine, err := phases.New(definition(f.clock, access), phases.Dependencies{
 		Reader: f, Uncached: f, Applier: f, Scheme: testScheme(), Recorder: f, Clock: f.clock,
 	})
@@ -407,7 +425,11 @@ func retain(s *v1alpha1.SecureStorageSpec) { s.DeletionPolicy = v1alpha1.Deletio
 
 func recreate(s *v1alpha1.SecureStorageSpec) { s.OnAccountLoss = v1alpha1.LossRecreate }
 
-func adopt(s *v1alpha1.SecureStorageSpec) { s.AdoptionPolicy = v1alpha1.AdoptionIfUnowned }
+// adopt uses the credential of the user, because that of the manager does not adopt.
+func adopt(s *v1alpha1.SecureStorageSpec) {
+	s.AdoptionPolicy = v1alpha1.AdoptionIfUnowned
+	s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: "own"}
+}
 
 func named(name string) func(*v1alpha1.SecureStorageSpec) {
 	return func(s *v1alpha1.SecureStorageSpec) { s.AccountName = name }

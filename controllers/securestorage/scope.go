@@ -141,7 +141,7 @@ type vaultLocation struct{ subscription, group, name string }
 
 // id returns the resource ID of the key vault.
 func (v vaultLocation) id() string {
-	return "/subscriptions/" + v.subscription + "/resourceGroups/" + v.group + "/providers/Microsoft.KeyVault/vaults/" + v.name
+	return cloud.VaultID(v.subscription, v.group, v.name)
 }
 
 // vaultOf returns the key vault that the spec names.

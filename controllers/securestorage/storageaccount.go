@@ -82,7 +82,9 @@ func (s *scope) isManaged() bool {
 	return recorded != "" && strings.EqualFold(recorded, s.account.PrincipalID)
 }
 
-// decideOwnership says whether this SecureStorage manages the account or may adopt it.
+// decideOwnership says whether this SecureStorage manages the account or may adopt it. With the
+// credential of the manager, the account has to name its SecureStorage: otherwise a user could adopt an
+// account in which the user has no rights.
 func (s *scope) decideOwnership() (phases.Verdict, bool) {
 	_, owned := tagOf(s.account.Tags, cloud.OwnerTag)
 	switch {
@@ -91,6 +93,9 @@ func (s *scope) decideOwnership() (phases.Verdict, bool) {
 	case owned:
 		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s is managed by another SecureStorage (tag "+cloud.OwnerTag+"); create a SecureStorage with another spec.accountName", s.account.Name)), false
+	case isAmbient(s.storage):
+		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
+			"storage account %s already exists and is not managed by this SecureStorage, and spec.adoptionPolicy does not apply to the credential of the manager; to adopt the account, set its tag "+cloud.OwnerTag+" in Azure to %s, the UID of this SecureStorage; or create a SecureStorage with another spec.accountName", s.account.Name, s.storage.UID)), false
 	case s.storage.Spec.AdoptionPolicy != v1alpha1.AdoptionIfUnowned:
 		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s already exists and is not managed by this SecureStorage; set spec.adoptionPolicy to IfUnowned to adopt it, or create a SecureStorage with another spec.accountName", s.account.Name)), false

@@ -68,6 +68,8 @@ func (s *scope) deleteAccount(ctx context.Context) (phases.Verdict, error) {
 	switch {
 	case isResourceGroupDeleted(err):
 		return phases.Done(""), nil // the account was deleted with the group
+	case s.hasNothingInCloud(err):
+		return phases.Done(""), nil
 	case err != nil:
 		return s.classifyError(err)
 	case s.account == nil:
@@ -119,7 +121,7 @@ func (s *scope) confirmAbsence(ctx context.Context) (phases.Verdict, error) {
 	if s.sinceDeletion() > visibilityTimeout {
 		return phases.Done(""), nil
 	}
-	available, err := s.accounts.IsNameAvailable(ctx, accountName(s.storage))
+	available, err := s.accounts.IsNameAvailable(ctx, s.group(), accountName(s.storage))
 	if err != nil && !cloud.Is(err, cloud.Denied, cloud.Locked) {
 		return s.classifyError(err)
 	}
@@ -141,7 +143,11 @@ func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
 // that still exists, abandoned or handed over, still needs its key.
 func (s *scope) revokeGrants(ctx context.Context) ([]keyGrant, phases.Verdict, error) {
 	grants := s.grantsToRevoke()
-	if err := s.connectAndRead(ctx); err != nil && !isResourceGroupDeleted(err) {
+	err := s.connectAndRead(ctx)
+	if s.hasNothingInCloud(err) {
+		return nil, phases.Done(""), nil
+	}
+	if err != nil && !isResourceGroupDeleted(err) {
 		verdict, err := s.classifyError(err)
 		return grants, verdict, err
 	}
@@ -213,5 +219,12 @@ func (s *scope) mayHaveCreated() bool {
 		return true
 	}
 	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady)
-	return c != nil && c.Reason != v1alpha1.ReasonAccountNotOwned && c.Reason != v1alpha1.ReasonNameTaken
+	switch {
+	case c == nil, c.Reason == v1alpha1.ReasonAccountNotOwned, c.Reason == v1alpha1.ReasonNameTaken:
+		return false
+	case c.Reason == v1alpha1.ReasonCredentialsNotAllowed:
+		return !s.hasNoRecord()
+	default:
+		return true
+	}
 }

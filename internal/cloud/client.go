@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"sync"
@@ -68,20 +69,20 @@ const callTimeout = 20 * time.Second
 // Cloud creates clients and shares between them the connections and tokens of the SDK and the request
 // budget of each subscription.
 type Cloud struct {
-	config  Config
-	mu      sync.Mutex
-	clients map[string]*usedClient
+	config      Config
+	mu          sync.Mutex
+	connections map[string]*usedConnection
 }
 
-// usedClient is a client, and when it was last used.
-type usedClient struct {
-	*Client
+// usedConnection is a connection, and when it was last used.
+type usedConnection struct {
+	*connection
 	at time.Time
 }
 
-// clientTimeout is how long an unused client is kept: its subscription may have no objects any more, or
-// its credential may have been rotated. Creating it again costs one token request.
-const clientTimeout = 2 * time.Hour
+// connectionTimeout is how long an unused connection is kept: its subscription may have no objects any
+// more, or its credential may have been rotated. Creating it again costs one token request.
+const connectionTimeout = 2 * time.Hour
 
 // New returns a Cloud.
 func New(config Config) *Cloud {
@@ -95,51 +96,70 @@ func New(config Config) *Cloud {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
-	return &Cloud{config: config, clients: map[string]*usedClient{}}
+	return &Cloud{config: config, connections: map[string]*usedConnection{}}
 }
 
-// Credential is a token source, and the name by which its clients are shared. The name contains nothing
-// secret. Credentials that must not share a client, such as those of different namespaces, need
+// Credential is a token source, and the name by which its connections are shared. The name contains
+// nothing secret. Credentials that must not share a token, such as those of different namespaces, need
 // different names.
 type Credential struct {
 	Name  string
 	Token azcore.TokenCredential
+	// Scopes are the scopes in which the credential may be used. No request is sent for a resource in
+	// none of them.
+	Scopes []Scope
 }
 
-// Client returns the client for a subscription and a credential. Equal arguments return the same client.
+// Client returns the client for a subscription and a credential. Clients of the same subscription and
+// the same name of the credential share the tokens and the request budget.
 func (c *Cloud) Client(subscription string, credential Credential) (*Client, error) {
+	shared, err := c.connectionOf(subscription, credential)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{connection: shared, scopes: credential.Scopes}, nil
+}
+
+func (c *Cloud) connectionOf(subscription string, credential Credential) (*connection, error) {
 	key := subscription + "/" + credential.Name
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.config.Clock.Now()
-	if client, ok := c.clients[key]; ok {
-		client.at = now
-		return client.Client, nil
+	if used, ok := c.connections[key]; ok {
+		used.at = now
+		return used.connection, nil
 	}
-	client, err := newClient(c.config, subscription, credential.Token)
+	created, err := newConnection(c.config, subscription, credential.Token)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for subscription %s: %w", subscription, err)
 	}
-	// The map grows only here, so stale clients are dropped here.
-	maps.DeleteFunc(c.clients, func(_ string, other *usedClient) bool { return now.Sub(other.at) >= clientTimeout })
-	c.clients[key] = &usedClient{Client: client, at: now}
-	return client, nil
+	// The map grows only here, so stale connections are dropped here.
+	maps.DeleteFunc(c.connections, func(_ string, other *usedConnection) bool { return now.Sub(other.at) >= connectionTimeout })
+	c.connections[key] = &usedConnection{connection: created, at: now}
+	return created, nil
 }
 
 // IsBusy says whether any object has to wait for a request, in any subscription.
 func (c *Cloud) IsBusy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, client := range c.clients {
-		if client.budget.isBusy() {
+	for _, used := range c.connections {
+		if used.budget.isBusy() {
 			return true
 		}
 	}
 	return false
 }
 
-// Client sends requests for one subscription and one principal. It is safe for concurrent use.
+// Client sends requests for one subscription and one principal, for resources in the scopes of the
+// credential. It is safe for concurrent use.
 type Client struct {
+	*connection
+	scopes []Scope
+}
+
+// connection is what clients of one subscription and one principal share.
+type connection struct {
 	subscription string
 	budget       *budget
 	accounts     *armstorage.AccountsClient
@@ -148,7 +168,7 @@ type Client struct {
 	roles        *armauthorization.RoleAssignmentsClient
 }
 
-func newClient(config Config, subscription string, credential azcore.TokenCredential) (*Client, error) {
+func newConnection(config Config, subscription string, credential azcore.TokenCredential) (*connection, error) {
 	options := &arm.ClientOptions{
 		// Registering resource providers is up to the owner of the subscription.
 		DisableRPRegistration: true,
@@ -165,7 +185,7 @@ func newClient(config Config, subscription string, credential azcore.TokenCreden
 	vaults, err2 := armkeyvault.NewVaultsClient(subscription, credential, options)
 	keys, err3 := armkeyvault.NewKeysClient(subscription, credential, options)
 	roles, err4 := armauthorization.NewRoleAssignmentsClient(subscription, credential, options)
-	return &Client{
+	return &connection{
 		subscription: subscription,
 		budget:       newBudget(config.Clock, config.Limits),
 		accounts:     accounts, vaults: vaults, keys: keys, roles: roles,
@@ -181,24 +201,46 @@ func (c *Client) ReserveReads(object string, reads int) error {
 	return nil
 }
 
-// read sends a read request for an object.
-func (c *Client) read(object string, target Target, doing string, call func() error) error {
-	if wait := c.budget.read(object); wait > 0 {
-		return throttled(doing, wait)
-	}
-	return c.outcome(target, doing, call())
+// request describes a request: the object for which it is sent, and the resource that it reads or changes.
+type request struct {
+	object   string
+	target   Target
+	resource string
+	doing    string
 }
 
-// write sends a request for an object that counts against the write limit of the subscription.
-func (c *Client) write(object string, target Target, doing string, call func() error) error {
-	if wait := c.budget.reserveWrite(object); wait > 0 {
-		return throttled(doing, wait)
+// read sends a read request.
+func (c *Client) read(r request, call func() error) error {
+	if err := c.checkScope(r); err != nil {
+		return err
 	}
-	return c.outcome(target, doing, call())
+	if wait := c.budget.read(r.object); wait > 0 {
+		return throttled(r.doing, wait)
+	}
+	return c.outcome(r, call())
 }
 
-func (c *Client) outcome(target Target, doing string, err error) error {
-	err = classify(target, doing, err)
+// write sends a request that counts against the write limit of the subscription.
+func (c *Client) write(r request, call func() error) error {
+	if err := c.checkScope(r); err != nil {
+		return err
+	}
+	if wait := c.budget.reserveWrite(r.object); wait > 0 {
+		return throttled(r.doing, wait)
+	}
+	return c.outcome(r, call())
+}
+
+// checkScope refuses a request for a resource for which the credential may not be used.
+func (c *Client) checkScope(r request) error {
+	if ContainedIn(c.scopes, r.resource) {
+		return nil
+	}
+	return &Error{Kind: OutOfScope, Target: r.target, doing: r.doing, Message: r.resource + " is outside of the scopes in which the credential may be used"}
+}
+
+func (c *Client) outcome(r request, err error) error {
+	err = classify(r.target, r.doing, err)
 	typed, failed := AsError(err)
 	if !failed || typed.Kind != Throttled {
 		c.budget.answered()
@@ -211,6 +253,14 @@ func (c *Client) outcome(target Target, doing string, err error) error {
 	return err
 }
 
+func (c *Client) forAccount(group, name, doing string) request {
+	return request{name, OnAccount, AccountID(c.subscription, group, name), doing}
+}
+
+func (c *Client) forVault(object, group, name, doing string) request {
+	return request{object, OnVault, VaultID(c.subscription, group, name), doing}
+}
+
 func throttled(doing string, wait time.Duration) error {
 	return &Error{Kind: Throttled, doing: doing, Message: "the request limit of the subscription is used up", RetryAfter: wait}
 }
@@ -219,7 +269,7 @@ func throttled(doing string, wait time.Duration) error {
 func (c *Client) Account(ctx context.Context, group, name string) (*Account, error) {
 	var answer armstorage.AccountsClientGetPropertiesResponse
 	var response *http.Response
-	err := c.read(name, OnAccount, "reading the storage account", func() (err error) {
+	err := c.read(c.forAccount(group, name, "reading the storage account"), func() (err error) {
 		answer, err = c.accounts.GetProperties(policy.WithCaptureResponse(ctx, &response), group, name, nil)
 		return err
 	})
@@ -264,7 +314,7 @@ func (c *Client) CreateAccount(ctx context.Context, desired NewAccount, failed *
 		ctx = policy.WithHTTPHeader(ctx, http.Header{"If-None-Match": {"*"}})
 	}
 	var response *http.Response
-	err := c.write(desired.Name, OnAccount, "creating the storage account", func() error {
+	err := c.write(c.forAccount(desired.Group, desired.Name, "creating the storage account"), func() error {
 		_, err := c.accounts.BeginCreate(policy.WithCaptureResponse(ctx, &response), desired.Group, desired.Name, armstorage.AccountCreateParameters{
 			Kind:     to.Ptr(armstorage.KindStorageV2),
 			Location: &desired.Location,
@@ -308,7 +358,7 @@ func (c *Client) UpdateAccount(ctx context.Context, group string, account *Accou
 	}
 	var answer armstorage.AccountsClientUpdateResponse
 	var response *http.Response
-	err := c.write(account.Name, OnAccount, "updating the storage account", func() (err error) {
+	err := c.write(c.forAccount(group, account.Name, "updating the storage account"), func() (err error) {
 		ctx := policy.WithCaptureResponse(withIfMatch(ctx, account.etag), &response)
 		answer, err = c.accounts.Update(ctx, group, account.Name, parameters, nil)
 		return err
@@ -347,18 +397,18 @@ func encryptionFor(e Encryption) *armstorage.Encryption {
 // DeleteAccount deletes an account that was read. An account that was changed concurrently is not
 // deleted: the error is [InProgress]. An account that does not exist is no error.
 func (c *Client) DeleteAccount(ctx context.Context, group string, account *Account) error {
-	err := c.write(account.Name, OnAccount, "deleting the storage account", func() error {
+	err := c.write(c.forAccount(group, account.Name, "deleting the storage account"), func() error {
 		_, err := c.accounts.Delete(withIfMatch(ctx, account.etag), group, account.Name, nil)
 		return err
 	})
 	return ignoreNotFound(err)
 }
 
-// IsNameAvailable says whether no storage account in Azure has the name. It is a POST request, which
+// IsNameAvailable says whether no storage account in Azure has the name of an account of the group. It is a POST request, which
 // counts against the write limit.
-func (c *Client) IsNameAvailable(ctx context.Context, name string) (bool, error) {
+func (c *Client) IsNameAvailable(ctx context.Context, group, name string) (bool, error) {
 	var answer armstorage.AccountsClientCheckNameAvailabilityResponse
-	err := c.write(name, OnAccount, "checking the availability of the storage account name", func() (err error) {
+	err := c.write(c.forAccount(group, name, "checking the availability of the storage account name"), func() (err error) {
 		answer, err = c.accounts.CheckNameAvailability(ctx, armstorage.AccountCheckNameAvailabilityParameters{
 			Name: &name, Type: to.Ptr("Microsoft.Storage/storageAccounts"),
 		}, nil)
@@ -370,7 +420,7 @@ func (c *Client) IsNameAvailable(ctx context.Context, name string) (bool, error)
 // Vault reads a key vault. The error is [NotFound] if the key vault does not exist.
 func (c *Client) Vault(ctx context.Context, object, group, name string) (*Vault, error) {
 	var answer armkeyvault.VaultsClientGetResponse
-	err := c.read(object, OnVault, "reading the key vault", func() (err error) {
+	err := c.read(c.forVault(object, group, name, "reading the key vault"), func() (err error) {
 		answer, err = c.vaults.Get(ctx, group, name, nil)
 		return err
 	})
@@ -384,7 +434,7 @@ func (c *Client) Vault(ctx context.Context, object, group, name string) (*Vault,
 // does not exist.
 func (c *Client) Key(ctx context.Context, object, group, vault, name, version string) (*Key, error) {
 	var found armkeyvault.Key
-	err := c.read(object, OnVault, "reading the key", func() error {
+	err := c.read(c.forVault(object, group, vault, "reading the key"), func() error {
 		if version == "" {
 			answer, err := c.keys.Get(ctx, group, vault, name, nil)
 			found = answer.Key
@@ -404,11 +454,14 @@ func (c *Client) Key(ctx context.Context, object, group, vault, name, version st
 // been created by anyone, under any name.
 func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string) (*Grant, error) {
 	var found *Grant
-	err := c.read(object, OnRoles, "reading the role assignments of the key vault", func() error {
-		// The SDK does not escape the filter, so spaces are escaped here.
-		filter := fmt.Sprintf("principalId%%20eq%%20'%s'", principalID)
+	err := c.read(request{object, OnRoles, vaultID, "reading the role assignments of the key vault"}, func() error {
+		// The SDK does not escape the filter.
+		filter := url.PathEscape("principalId eq '" + strings.ReplaceAll(principalID, "'", "''") + "'")
 		pager := c.roles.NewListForScopePager(vaultID, &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: &filter})
-		for pager.More() && found == nil {
+		for pages := 0; pager.More() && found == nil; pages++ {
+			if pages == maxPages {
+				return errors.New("the list of role assignments does not end")
+			}
 			page, err := pager.NextPage(ctx)
 			if err != nil {
 				return err
@@ -420,10 +473,13 @@ func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string)
 	return found, err
 }
 
+// maxPages limits the pages of a list that are read. The role assignments of one principal fill one page.
+const maxPages = 50
+
 // CreateGrant lets a principal use the keys of a key vault. It is idempotent.
 func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID string) (*Grant, error) {
 	var answer armauthorization.RoleAssignmentsClientCreateResponse
-	err := c.write(object, OnRoles, "granting access to the key vault", func() (err error) {
+	err := c.write(request{object, OnRoles, vaultID, "granting access to the key vault"}, func() (err error) {
 		answer, err = c.roles.Create(ctx, vaultID, grantName(vaultID, principalID), armauthorization.RoleAssignmentCreateParameters{
 			Properties: &armauthorization.RoleAssignmentProperties{
 				PrincipalID:      &principalID,
@@ -450,7 +506,7 @@ func (c *Client) CreateGrant(ctx context.Context, object, vaultID, principalID s
 // yet, and says whether it existed. Other role assignments stay.
 func (c *Client) DeleteGrant(ctx context.Context, object, vaultID, principalID string) (bool, error) {
 	var response *http.Response
-	err := c.write(object, OnRoles, "revoking the access to the key vault", func() error {
+	err := c.write(request{object, OnRoles, vaultID, "revoking the access to the key vault"}, func() error {
 		_, err := c.roles.Delete(policy.WithCaptureResponse(ctx, &response), vaultID, grantName(vaultID, principalID), nil)
 		return err
 	})
@@ -476,7 +532,7 @@ func (c *Client) RemoveAccessPolicy(ctx context.Context, object, group, vault, t
 }
 
 func (c *Client) changeAccessPolicy(ctx context.Context, object, group, vault, tenant, principalID string, kind armkeyvault.AccessPolicyUpdateKind) error {
-	return c.write(object, OnVault, "updating the access policies of the key vault", func() error {
+	return c.write(c.forVault(object, group, vault, "updating the access policies of the key vault"), func() error {
 		_, err := c.vaults.UpdateAccessPolicy(ctx, group, vault, kind, armkeyvault.VaultAccessPolicyParameters{
 			Properties: &armkeyvault.VaultAccessPolicyProperties{
 				AccessPolicies: []*armkeyvault.AccessPolicyEntry{{

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -70,6 +72,40 @@ func (a asserted) GetToken(ctx context.Context, options policy.TokenRequestOptio
 		return token, failure
 	}
 	return token, err
+}
+
+// FileCredentials are [TokenCredentials] with the manager's token in a file, which is read again for each
+// request, so that a renewed token takes effect at once.
+type FileCredentials struct {
+	TokenCredentials
+	Path string
+}
+
+// Own implements [Credentials].
+func (c FileCredentials) Own() (azcore.TokenCredential, error) { return tokenFile(c.Path), nil }
+
+type tokenFile string
+
+// GetToken implements the SDK's interface. The token expires at once, so that the SDK does not cache it.
+func (f tokenFile) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	token, err := ReadToken(string(f))
+	if err != nil {
+		return azcore.AccessToken{}, &AssertionError{Message: "the credential of the manager is unavailable: " + err.Error() + "; correct the file of --cloud-token-file"}
+	}
+	return azcore.AccessToken{Token: token, ExpiresOn: time.Now()}, nil
+}
+
+// ReadToken reads a bearer token from a file. Space around the token is ignored.
+func ReadToken(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(content))
+	if token == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return token, nil
 }
 
 // TokenCredentials are for a cloud that accepts fixed bearer tokens, such as the fake cloud. Token is the

@@ -39,6 +39,8 @@ const (
 	Locked Kind = "Locked"
 	// Disallowed: an Azure policy forbids the request.
 	Disallowed Kind = "Disallowed"
+	// OutOfScope: the credential may not be used for the resource; no request was sent.
+	OutOfScope Kind = "OutOfScope"
 	// Denied: the credential lacks a permission; the message names the action and the scope.
 	Denied Kind = "Denied"
 	// NoAssertion: the source of the credential, such as a ServiceAccount's token, does not exist.
@@ -207,8 +209,8 @@ func (e *Error) fromResponse(response *azcore.ResponseError) {
 // response, with IDs and times that change each time.
 func cloudMessage(response *azcore.ResponseError) string {
 	body, err := errorBody(response.RawResponse)
-	if err == nil && body.Error.Message != "" {
-		return strings.TrimSpace(withoutRequestIDs(body.Error.Message))
+	if message := strings.TrimSpace(withoutRequestIDs(body.Error.Message)); err == nil && message != "" {
+		return message
 	}
 	return "HTTP status " + strconv.Itoa(response.StatusCode)
 }

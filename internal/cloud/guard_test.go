@@ -34,7 +34,7 @@ func TestGuardRejectsWritesBeforeElection(t *testing.T) {
 			t.Cleanup(endpoint.Close)
 			guard := lease.New(time.Hour, nil)
 			client, err := cloud.New(cloud.Config{Cloud: endpoint.Cloud(), AllowHTTP: true, Transport: transport(endpoint), Guard: guard}).
-				Client(demo.Subscription, cloud.Credential{Name: "own", Token: endpoint.Credential("manager")})
+				Client(demo.Subscription, cloud.Credential{Name: "own", Token: endpoint.Credential("manager"), Scopes: []cloud.Scope{cloud.Anywhere}})
 			g.Expect(err).NotTo(HaveOccurred())
 			account := cloud.NewAccount{Group: demo.Group, Name: "fixpointguarded", Location: demo.Location, SKU: "Standard_LRS"}
 

@@ -18,7 +18,7 @@ func newTestClient(t *testing.T) (*fakecloud.Server, *cloud.Client, cloud.NewAcc
 	endpoint := server.StartHTTP()
 	t.Cleanup(endpoint.Close)
 	client, err := cloud.New(cloud.Config{Cloud: endpoint.Cloud(), AllowHTTP: true, Transport: endpoint.Client()}).
-		Client(demo.Subscription, cloud.Credential{Name: "own", Token: endpoint.Credential("manager")})
+		Client(demo.Subscription, cloud.Credential{Name: "own", Token: endpoint.Credential("manager"), Scopes: []cloud.Scope{cloud.Anywhere}})
 	g.Expect(err).NotTo(HaveOccurred())
 	account := cloud.NewAccount{Group: demo.Group, Name: "fixpointdata", Location: demo.Location, SKU: "Standard_LRS", Tags: map[string]string{"team": "billing"}}
 	return server, client, account
@@ -84,22 +84,4 @@ func TestWritesSucceedWithoutConcurrentChange(t *testing.T) {
 	_, exists := server.Account(desired.Name)
 	g.Expect(exists).To(BeFalse())
 	g.Expect(client.DeleteAccount(t.Context(), desired.Group, account)).To(Succeed(), "an account that does not exist is no error")
-}
-
-// Credentials with different names never share a client, and with it a token.
-func TestCredentialsDoNotShareClients(t *testing.T) {
-	g := NewWithT(t)
-	server := fakecloud.New(fakecloud.Options{})
-	endpoint := server.StartHTTP()
-	t.Cleanup(endpoint.Close)
-	shared := cloud.New(cloud.Config{Cloud: endpoint.Cloud(), AllowHTTP: true, Transport: endpoint.Client()})
-	client := func(subscription, name string) *cloud.Client {
-		c, err := shared.Client(subscription, cloud.Credential{Name: name, Token: endpoint.Credential(name)})
-		g.Expect(err).NotTo(HaveOccurred())
-		return c
-	}
-	first := client("one", "a")
-	g.Expect(client("one", "a")).To(BeIdenticalTo(first))
-	g.Expect(client("one", "b")).NotTo(BeIdenticalTo(first))
-	g.Expect(client("two", "a")).NotTo(BeIdenticalTo(first))
 }

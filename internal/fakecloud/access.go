@@ -1,7 +1,10 @@
 package fakecloud
 
 import (
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -16,6 +19,16 @@ const tokenPrefix = "fakecloud:"
 
 // Token returns the bearer token of a caller, for a server without configured tokens.
 func Token(who string) string { return tokenPrefix + who }
+
+// WriteToken writes the bearer token of a caller to a file in a directory, for --cloud-token-file of the
+// manager, and returns its path.
+func WriteToken(dir, who string) (string, error) {
+	path := filepath.Join(dir, "cloud-token-"+who)
+	if err := os.WriteFile(path, []byte(Token(who)), 0o600); err != nil {
+		return "", fmt.Errorf("writing the token of %s: %w", who, err)
+	}
+	return path, nil
+}
 
 // authenticate identifies the caller by the token.
 func (s *Server) authenticate(c *call) *Error {

@@ -98,6 +98,11 @@ func (s *Server) SeedKey(vault, name string, spec KeySpec) (string, error) {
 	return key.newest().ID, nil
 }
 
+// GroupID returns the resource ID of the resource group, which contains the key vault.
+func (d Demo) GroupID() string {
+	return "/subscriptions/" + d.Subscription + "/resourceGroups/" + d.Group
+}
+
 // SeedDemo creates a subscription, a resource group, and a key vault with a key. It is idempotent.
 func (s *Server) SeedDemo() Demo {
 	demo := Demo{Subscription: DemoSubscription, Group: "fixpoint-demo", Location: "westeurope", Vault: "fixpoint-demo", Key: "storage"}

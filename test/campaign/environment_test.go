@@ -26,6 +26,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // environment holds what the manager needs: simulated Kubernetes controllers, a server that answers for all MCPServers,
@@ -91,7 +92,7 @@ func (env *environment) startManager() {
 	manager, err := controllers.NewManager(ctx, shared.Admin(), controllers.Options{
 		Concurrency: workers, ProbeEndpoint: endpoint,
 		Cloud:       cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: env},
-		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")},
+		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")}, AmbientScopes: harness.AmbientScopes(),
 		Logger:      env.log.logger(),
 	})
 	g.Expect(err).NotTo(HaveOccurred())

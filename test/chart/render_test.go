@@ -207,6 +207,9 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		`{log: {level: loud}}`:                                         "/log/level",
 		`{cloud: {endpoint: management.azure.com}}`:                    "/cloud/endpoint",
 		`{cloud: {tokenSecret: {keys: a}}}`:                            "'keys'",
+		`{cloud: {ambientCredentials: [billing]}}`:                     "/cloud/ambientCredentials",
+		`{cloud: {ambientCredentials: {Billing: []}}}`:                 "'Billing'",
+		`{cloud: {ambientCredentials: {billing: ["*"]}}}`:              "/cloud/ambientCredentials/billing/0",
 		`{extraArgs: [concurrency=3]}`:                                 "/extraArgs/0",
 		`{metrics: {secure: false}}`:                                   "'secure'",
 		`{crds: {keep: "yes"}}`:                                        "/crds/keep",
@@ -259,6 +262,8 @@ func TestSchemaHasEveryValue(t *testing.T) {
 	walk("", schema, load(g).Values)
 }
 
+const subscription = "/subscriptions/00000000-0000-4000-8000-00000000f1c5"
+
 // TestValuesReachTheDeployment shows that what one sets is what one gets.
 func TestValuesReachTheDeployment(t *testing.T) {
 	for text, want := range map[string][]string{
@@ -272,7 +277,11 @@ func TestValuesReachTheDeployment(t *testing.T) {
 			`"--leader-elect-lease-duration=30s"`, `"--leader-elect-renew-deadline=20s"`, `"--leader-elect-retry-period=4s"`},
 		`{log: {level: 3, encoder: console}}`: {`"--zap-log-level=3"`, `"--zap-encoder=console"`},
 		`{cloud: {endpoint: "https://cloud.test", tokenSecret: {name: cloud}}}`: {
-			`"--cloud-endpoint=https://cloud.test"`, `"--cloud-token=$(CLOUD_TOKEN)"`, `"secretKeyRef":{"key":"token","name":"cloud"}`},
+			`"--cloud-endpoint=https://cloud.test"`, `"--cloud-token-file=/etc/fixpoint/cloud/token"`, `"mountPath":"/etc/fixpoint/cloud"`,
+			`{"name":"cloud-token","secret":{"items":[{"key":"token","path":"token"}],"secretName":"cloud"}}`},
+		`{cloud: {ambientCredentials: {billing: [` + subscription + `], "*": [` + subscription + `/resourceGroups/shared]}}}`: {
+			`"--ambient-credentials=*=` + subscription + `/resourceGroups/shared","--ambient-credentials=billing=` + subscription + `"`},
+		`{cloud: {tokenSecret: {name: cloud}}, metrics: {certificateSecret: cert}}`: {`"mountPath":"/etc/fixpoint/metrics"`, `"mountPath":"/etc/fixpoint/cloud"`},
 		`{metrics: {certificateSecret: cert}}`:                                               {`"--metrics-cert-path=/etc/fixpoint/metrics"`, `"secretName":"cert"`, `"mountPath":"/etc/fixpoint/metrics"`},
 		`{metrics: {enabled: false}}`:                                                        {`"--metrics-bind-address=0"`},
 		`{extraArgs: [--sync-period=1h]}`:                                                    {`"--sync-period=1h"`},
@@ -324,4 +333,25 @@ func TestDisabledValuesRenderNothing(t *testing.T) {
 	const name = "CustomResourceDefinition /appservices.fixpoint.dev"
 	g.Expect(kept[name].GetAnnotations()).To(HaveKeyWithValue("helm.sh/resource-policy", "keep"))
 	g.Expect(notKept[name].GetAnnotations()).NotTo(HaveKey("helm.sh/resource-policy"))
+}
+
+// Whoever may create SecureStorages uses the cloud credentials of the namespace, which the role edit of
+// Kubernetes is not meant to include.
+func TestOnlyTheEditorOfSecureStoragesIsNotAggregated(t *testing.T) {
+	g := NewWithT(t)
+	objects, err := render(g, `{}`)
+	g.Expect(err).NotTo(HaveOccurred())
+	aggregated := map[string]string{}
+	for _, object := range objects {
+		for label, value := range object.GetLabels() {
+			if role, ok := strings.CutPrefix(label, "rbac.authorization.k8s.io/aggregate-to-"); ok && value == "true" {
+				aggregated[strings.TrimPrefix(object.GetName(), "fixpoint-")] = role
+			}
+		}
+	}
+	g.Expect(aggregated).To(Equal(map[string]string{
+		"appservice-admin-role": "admin", "appservice-editor-role": "edit", "appservice-viewer-role": "view",
+		"mcpserver-admin-role": "admin", "mcpserver-editor-role": "edit", "mcpserver-viewer-role": "view",
+		"securestorage-admin-role": "admin", "securestorage-viewer-role": "view",
+	}))
 }

@@ -139,7 +139,9 @@ func (w *fixture) program() string {
 
 func (w *fixture) startPod(pod deploy.Pod) *deploy.Manager {
 	w.t.Helper()
-	pod.Args = append(w.outside.Arguments(), pod.Args...)
+	arguments, err := w.outside.Arguments(w.ctx, pod.Program)
+	w.Expect(err).NotTo(HaveOccurred())
+	pod.Args = append(arguments, pod.Args...)
 	m, err := pod.Start(w.ctx, w.cluster)
 	w.Expect(err).NotTo(HaveOccurred())
 	w.managers = append(w.managers, m)

@@ -1,13 +1,17 @@
 package deploy
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
@@ -21,6 +25,7 @@ type Outside struct {
 	Demo     fakecloud.Demo
 	endpoint *fakecloud.Endpoint
 	server   *httptest.Server
+	dir      string
 }
 
 // StartOutside starts both.
@@ -29,7 +34,11 @@ func StartOutside() (*Outside, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the fake cloud: %w", err)
 	}
-	o := &Outside{Cloud: fakecloud.New(fakecloud.Options{Knobs: knobs, Seed: 1})}
+	dir, err := os.MkdirTemp("", "fixpoint-outside-")
+	if err != nil {
+		return nil, fmt.Errorf("creating a directory for the token: %w", err)
+	}
+	o := &Outside{Cloud: fakecloud.New(fakecloud.Options{Knobs: knobs, Seed: 1}), dir: dir}
 	o.Demo = o.Cloud.SeedDemo()
 	o.endpoint = o.Cloud.StartHTTP()
 	answers := mcp.NewServer(&mcp.Implementation{Name: "stand-in", Version: "1.0.0"}, nil)
@@ -45,13 +54,22 @@ func StartOutside() (*Outside, error) {
 	return o, nil
 }
 
-// Arguments are what the manager has to know of it.
-func (o *Outside) Arguments() []string {
-	return []string{
-		"--cloud-endpoint=" + o.endpoint.URL,
-		"--cloud-token=" + fakecloud.Token("manager"),
-		"--mcp-probe-endpoint=" + o.server.URL,
+// Arguments are the flags with which a manager uses both. A program from before --cloud-token-file takes
+// the token itself.
+func (o *Outside) Arguments(ctx context.Context, program string) ([]string, error) {
+	arguments := []string{"--cloud-endpoint=" + o.endpoint.URL, "--mcp-probe-endpoint=" + o.server.URL}
+	help, err := exec.CommandContext(ctx, program, "--help").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its flags: %w", program, err)
 	}
+	if !bytes.Contains(help, []byte("-cloud-token-file")) {
+		return append(arguments, "--cloud-token="+fakecloud.Token("manager")), nil
+	}
+	token, err := fakecloud.WriteToken(o.dir, "manager")
+	if err != nil {
+		return nil, err
+	}
+	return append(arguments, "--cloud-token-file="+token, "--ambient-credentials="+securestorage.AllNamespaces+"="+o.Demo.GroupID()), nil
 }
 
 // Stop ends both.
@@ -60,4 +78,5 @@ func (o *Outside) Stop() {
 	o.server.Close()
 	o.endpoint.Close()
 	_ = o.Cloud.Close()
+	_ = os.RemoveAll(o.dir)
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
 const (
@@ -27,7 +29,7 @@ const (
 )
 
 // overlay is config/default with the fake cloud in place of Azure. Each replica has its own token, so that the
-// cloud's ledger identifies it.
+// cloud's ledger identifies it. All namespaces may use it in the demo of the fake cloud.
 const overlay = `resources:
 - ../default
 patches:
@@ -40,7 +42,42 @@ patches:
       value: --cloud-endpoint=http://fake-cloud.fixpoint-e2e-cloud.svc:7443
     - op: add
       path: /spec/template/spec/containers/0/args/-
-      value: --cloud-token=fakecloud:$(POD_NAME)
+      value: --cloud-token-file=/cloud/token
+    - op: add
+      path: /spec/template/spec/containers/0/args/-
+      value: --ambient-credentials=*=/subscriptions/` + fakecloud.DemoSubscription + `
+- target:
+    kind: Deployment
+    name: fixpoint-controller-manager
+  patch: |-
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata:
+      name: fixpoint-controller-manager
+    spec:
+      template:
+        spec:
+          initContainers:
+          - name: token
+            image: ` + subjectImage + `
+            args: [token]
+            env:
+            - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+            - {name: TOKEN, value: fakecloud:$(POD_NAME)}
+            - {name: TOKEN_FILE, value: /cloud/token}
+            volumeMounts:
+            - {name: cloud, mountPath: /cloud}
+            securityContext:
+              allowPrivilegeEscalation: false
+              readOnlyRootFilesystem: true
+              capabilities: {drop: [ALL]}
+          containers:
+          - name: manager
+            volumeMounts:
+            - {name: cloud, mountPath: /cloud, readOnly: true}
+          volumes:
+          - name: cloud
+            emptyDir: {}
 `
 
 // cloudManifest deploys the fake cloud. Its state survives a restart of the container.
@@ -70,7 +107,7 @@ spec:
         seccompProfile: {type: RuntimeDefault}
       containers:
       - name: fake-cloud
-        image: PROJECT_IMAGE
+        image: ` + cloudImage + `
         command: [/fake-cloud, --listen=:7443, --demo, --state=/state/cloud.json]
         ports:
         - containerPort: 7443
@@ -117,7 +154,7 @@ func deploy(ctx context.Context, dir string) error {
 	if given := os.Getenv(imageVariable); given != "" {
 		image = given
 	}
-	if err := kubectl(ctx, strings.ReplaceAll(cloudManifest, "PROJECT_IMAGE", image), "apply", "--server-side", "-f", "-"); err != nil {
+	if err := kubectl(ctx, cloudManifest, "apply", "--server-side", "-f", "-"); err != nil {
 		return err
 	}
 	if err := copyConfig(ctx, dir, image); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // Manager is a complete manager in this process, as cmd/manager builds it, limited to one namespace.
@@ -81,6 +82,7 @@ func (m *Manager) options() controllers.Options {
 	if m.env.Cloud != nil {
 		options.Cloud = cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: cloudTransport{m.transport}}
 		options.Credentials = cloud.TokenCredentials{Token: fakecloud.Token("manager")}
+		options.AmbientScopes = harness.AmbientScopes()
 	}
 	return options
 }

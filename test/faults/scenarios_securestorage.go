@@ -6,8 +6,10 @@ import (
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
@@ -166,15 +168,36 @@ func pinNextVersion() Step {
 // adoptedAccount exists before its SecureStorage and has no owner.
 const adoptedAccount = "seededaccount1"
 
+// cloudCredentials is a Secret with a credential of the user, because that of the manager does not adopt.
+const cloudCredentials = "azure"
+
+func withAdoption(account string) StorageEdit {
+	return func(s *v1alpha1.SecureStorageSpec) {
+		s.AccountName, s.AdoptionPolicy = account, v1alpha1.AdoptionIfUnowned
+		s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: cloudCredentials}
+	}
+}
+
+// seedAdoption creates an account to adopt, and the credential, unless it exists.
+func seedAdoption(ctx context.Context, env *Environment, account string) error {
+	if err := env.Cloud.SeedAccount(env.Demo.Subscription, env.Demo.Group, account, nil); err != nil {
+		return err
+	}
+	return client.IgnoreAlreadyExists(env.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: cloudCredentials},
+		StringData: map[string]string{
+			v1alpha1.CredentialTenantID: "tenant", v1alpha1.CredentialClientID: "client", v1alpha1.CredentialClientSecret: fakecloud.Token("manager"),
+		},
+	}))
+}
+
 func adoptAccount() Step {
 	step := createStorage()
 	step.Do = func(ctx context.Context, env *Environment) error {
-		if err := env.Cloud.SeedAccount(env.Demo.Subscription, env.Demo.Group, adoptedAccount, nil); err != nil {
+		if err := seedAdoption(ctx, env, adoptedAccount); err != nil {
 			return err
 		}
-		return env.Create(ctx, env.NewSecureStorage(objectName, func(s *v1alpha1.SecureStorageSpec) {
-			s.AccountName, s.AdoptionPolicy = adoptedAccount, v1alpha1.AdoptionIfUnowned
-		}))
+		return env.Create(ctx, env.NewSecureStorage(objectName, withAdoption(adoptedAccount)))
 	}
 	return step
 }

@@ -171,7 +171,7 @@ func create(ctx context.Context, env *Environment, s *simulatedObject) error {
 	if s.desired.choices["account"] == adopted {
 		s.adoptions++
 		s.adopted = fmt.Sprintf("adopted%s%d", strings.ReplaceAll(s.Name, "-", ""), s.adoptions)
-		if err := env.Cloud.SeedAccount(env.Demo.Subscription, env.Demo.Group, s.adopted, nil); err != nil {
+		if err := seedAdoption(ctx, env, s.adopted); err != nil {
 			return err
 		}
 	}

@@ -115,9 +115,7 @@ var dimensions = map[string][]dimension{
 		dimensionOf(reportDrift, server(no, nil), server(yes, func(s *v1alpha1.MCPServerSpec) { s.DriftPolicy = v1alpha1.DriftReport })),
 	},
 	SecureStorage: {
-		immutableDimension("account", storage("own", nil), storage("adopted", func(s *v1alpha1.SecureStorageSpec) {
-			s.AccountName, s.AdoptionPolicy = adopted, v1alpha1.AdoptionIfUnowned
-		})),
+		immutableDimension("account", storage("own", nil), storage("adopted", withAdoption(adopted))),
 		dimensionOf("vault", storage("first", nil), storage("other", withVault(otherVault)), storage("policies", withAccessPolicy)),
 		dimensionOf("sku", storage("LRS", nil), storage("GRS", func(s *v1alpha1.SecureStorageSpec) { s.SKU = v1alpha1.SKUStandardGRS })),
 		dimensionOf("tags", storage("none", nil), storage("team", func(s *v1alpha1.SecureStorageSpec) { s.Tags = map[string]string{"team": "storage"} }),

@@ -40,10 +40,15 @@ func startReplica(t *testing.T, name, program string, env []string, args ...stri
 	t.Cleanup(way.close)
 	folder := t.TempDir()
 	r := &replica{name: name, link: way, log: filepath.Join(folder, name+".log"), health: freeAddress(t)}
+	token, err := fakecloud.WriteToken(folder, name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	args = append(slices.Clone(args),
 		"--kubeconfig="+kubeconfigBy(t, name, way.address()),
 		"--health-probe-bind-address="+r.health,
-		"--cloud-token="+fakecloud.Token(name),
+		"--cloud-token-file="+token,
+		"--ambient-credentials=*=/subscriptions/"+fakecloud.DemoSubscription,
 	)
 	env = append(slices.Clone(env), "HOME="+folder, "TMPDIR="+folder, "PATH=/usr/bin:/bin")
 	if r.process, err = cluster.StartProcess(name, r.log, env, program, args...); err != nil {

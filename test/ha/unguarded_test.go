@@ -17,6 +17,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // unguarded makes this program a manager whose election is client-go's own.
@@ -61,7 +62,8 @@ func serveUnguarded(ctx context.Context) error {
 	kubeconfig := flags.String("kubeconfig", "", "")
 	namespace := flags.String("namespaces", "", "")
 	endpoint := flags.String("cloud-endpoint", "", "")
-	token := flags.String("cloud-token", "", "")
+	token := flags.String("cloud-token-file", "", "")
+	flags.String("ambient-credentials", "", "")
 	flags.StringVar(&o.Metrics.BindAddress, "metrics-bind-address", "0", "")
 	flags.StringVar(&o.HealthProbeAddress, "health-probe-bind-address", "0", "")
 	flags.BoolVar(&o.LeaderElection, "leader-elect", false, "")
@@ -77,7 +79,8 @@ func serveUnguarded(ctx context.Context) error {
 	if o.Cloud, err = cloud.Endpoint(*endpoint); err != nil {
 		return err
 	}
-	o.Namespaces, o.Credentials = strings.Split(*namespace, ","), cloud.TokenCredentials{Token: *token}
+	o.Namespaces, o.Credentials = strings.Split(*namespace, ","), cloud.FileCredentials{Path: *token}
+	o.AmbientScopes = harness.AmbientScopes()
 	o.Logger = funcr.New(func(prefix, args string) { fmt.Println(prefix, args) }, funcr.Options{LogTimestamp: true})
 	ctrl.SetLogger(logr.Discard())
 	cfg, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)

@@ -31,6 +31,8 @@ type fixture struct {
 	options fakecloud.Options
 	net     *network
 	demo    fakecloud.Demo
+	// ambient is the flag --ambient-credentials of the managers.
+	ambient securestorage.AmbientScopes
 }
 
 // network is the way from the managers to the cloud, which can be cut, and lead to another server.
@@ -79,7 +81,7 @@ func brisk() fakecloud.Knobs {
 
 func newFixture(t *testing.T, knobs fakecloud.Knobs) *fixture {
 	t.Helper()
-	w := &fixture{Env: suite.NewEnv(t), clock: &fakecloud.ShiftedClock{}, net: &network{}}
+	w := &fixture{Env: suite.NewEnv(t), clock: &fakecloud.ShiftedClock{}, net: &network{}, ambient: harness.AmbientScopes()}
 	w.Details = append(w.Details, w.ledger)
 	w.options = fakecloud.Options{Clock: w.clock, Knobs: knobs, Seed: 1}
 	w.net.connect(fakecloud.New(w.options))
@@ -123,7 +125,7 @@ func (w *fixture) startManagerWith(limits cloud.Limits, namespaces ...string) *h
 		Controllers: []string{securestorage.Name},
 		Concurrency: workers,
 		Cloud:       cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: w.net, Limits: limits},
-		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")},
+		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")}, AmbientScopes: w.ambient,
 	})
 }
 

@@ -12,7 +12,7 @@ const (
 	groupMoved          = "resourceGroup is immutable, because the storage account and its data are in this resource group: restore the previous value, and create a new SecureStorage for the other resource group"
 	locationMessage     = "location must be the short name of an Azure location, in lower-case letters and digits: use a value such as westeurope instead of 'West Europe'"
 	locationMoved       = "location is immutable, because Azure does not move the data of a storage account: restore the previous value, create a new SecureStorage in the other location and copy the data"
-	credentialsMessage  = "credentialsRef and workloadIdentity are mutually exclusive: remove credentialsRef to use the workload identity, remove workloadIdentity to use the Secret, or remove both to use the credential of the manager"
+	credentialsMessage  = "credentialsRef and workloadIdentity are mutually exclusive: remove credentialsRef to use the workload identity, or workloadIdentity to use the Secret"
 	secretMessage       = "name must be the name of a Secret in this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
 	clientMessage       = "clientID must be a UUID: use the client ID of the application or the managed identity, not its name"
 	tenantMessage       = "tenantID must be a UUID: use the ID of the tenant, not its domain"

@@ -118,7 +118,11 @@ func startManager(ctx context.Context, c *cluster.Cluster, o options, outside *d
 	if err != nil {
 		return nil, err
 	}
-	return deploy.Pod{Program: program, Namespace: namespace, Name: "bench", Args: outside.Arguments()}.Start(ctx, c)
+	arguments, err := outside.Arguments(ctx, program)
+	if err != nil {
+		return nil, err
+	}
+	return deploy.Pod{Program: program, Namespace: namespace, Name: "bench", Args: arguments}.Start(ctx, c)
 }
 
 // namespace is where config/default puts the manager.

@@ -18,6 +18,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // bench is a cloud, and a manager for one namespace that works on it.
@@ -61,7 +62,7 @@ func startManager(ctx context.Context, c *cluster.Cluster, namespace string, con
 	const workers = 20
 	mgr, err := controllers.NewManager(ctx, c.Admin(), controllers.Options{
 		Namespaces: []string{namespace}, Controllers: []string{securestorage.Name}, Concurrency: workers,
-		Cloud: config, Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")}, Logger: logr.Discard(),
+		Cloud: config, Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")}, AmbientScopes: harness.AmbientScopes(), Logger: logr.Discard(),
 	})
 	if err != nil {
 		cancel()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
@@ -16,6 +17,7 @@ import (
 // MCPServers of the samples, because simulated nodes run no containers.
 type externalServices struct {
 	cloud    *fakecloud.Server
+	demo     fakecloud.Demo
 	endpoint *fakecloud.Endpoint
 	server   *http.Server
 	mcpURL   string
@@ -30,7 +32,7 @@ func startExternal() (*externalServices, error) {
 		return nil, fmt.Errorf("starting the fake cloud: %w", err)
 	}
 	e := &externalServices{cloud: fakecloud.New(fakecloud.Options{Knobs: knobs, Seed: 1})}
-	e.cloud.SeedDemo()
+	e.demo = e.cloud.SeedDemo()
 	e.endpoint = e.cloud.StartHTTP()
 	if err := e.serveMCP(); err != nil {
 		e.stop()
@@ -60,13 +62,19 @@ func (e *externalServices) serveMCP() error {
 	return nil
 }
 
-// flags point the manager to the services.
-func (e *externalServices) flags() []string {
+// flags point the manager to the services. The samples use the credential of the manager, so all
+// namespaces may use it in the resource group of the fake cloud. The token is written to dir.
+func (e *externalServices) flags(dir string) ([]string, error) {
+	token, err := fakecloud.WriteToken(dir, "manager")
+	if err != nil {
+		return nil, err
+	}
 	return []string{
 		"--cloud-endpoint=" + e.endpoint.URL,
-		"--cloud-token=" + fakecloud.Token("manager"),
+		"--cloud-token-file=" + token,
+		"--ambient-credentials=" + securestorage.AllNamespaces + "=" + e.demo.GroupID(),
 		"--mcp-probe-endpoint=" + e.mcpURL,
-	}
+	}, nil
 }
 
 func (e *externalServices) stop() {

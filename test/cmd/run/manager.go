@@ -46,9 +46,13 @@ func startManager(ctx context.Context, c *cluster.Cluster, o options, external *
 	if err != nil {
 		return nil, err
 	}
+	services, err := external.flags(c.Dir())
+	if err != nil {
+		return nil, err
+	}
 	m := &manager{log: filepath.Join(c.Dir(), "manager.log")}
 	say.progress("starting the manager")
-	arguments := append(external.flags(),
+	arguments := append(services,
 		"--kubeconfig="+kubeconfig,
 		"--metrics-bind-address=0",
 		"--health-probe-bind-address=0",

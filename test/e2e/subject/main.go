@@ -21,6 +21,7 @@ var roles = map[string]func(context.Context) error{
 	"mcp-sse":  serveSSE,
 	"stdio":    serveStdio,
 	"client":   serveClient,
+	"token":    writeToken,
 }
 
 func main() {

@@ -7,7 +7,8 @@ package v1alpha1
 //
 // SecureStorageProvider is the location of the storage account in the cloud,
 // and the credentials to manage it. With neither credentialsRef nor
-// workloadIdentity, the controller uses the credential of the manager.
+// workloadIdentity, the controller uses the credential of the manager, if the
+// flag --ambient-credentials of the manager allows it for the namespace.
 type SecureStorageProviderApplyConfiguration struct {
 	// subscriptionID is the UUID of the subscription. It is immutable.
 	SubscriptionID *string `json:"subscriptionID,omitempty"`

@@ -45,6 +45,9 @@ type SecureStorageSpecApplyConfiguration struct {
 	// adoptionPolicy is what happens to an existing storage account with the
 	// name accountName in the resource group: Never does not change it and
 	// reports an error, IfUnowned adopts it if it belongs to no SecureStorage.
+	// With the credential of the manager, IfUnowned is the same as Never: set the
+	// tag fixpoint.dev-owner of the storage account to the UID of this object
+	// instead.
 	AdoptionPolicy *apisv1alpha1.AdoptionPolicy `json:"adoptionPolicy,omitempty"`
 	// onAccountLoss is what happens when the storage account was deleted
 	// outside of Fixpoint, possibly with its data: Stall creates nothing and
