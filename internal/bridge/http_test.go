@@ -102,26 +102,30 @@ func TestKeepAlive(t *testing.T) {
 // served is a bridge that serves like cmd/mcp-bridge.
 type served struct {
 	*testBridge
-	address string
-	stop    context.CancelFunc
-	force   context.CancelFunc
-	done    chan error
+	admin string
+	stop  context.CancelFunc
+	force context.CancelFunc
+	done  chan error
 }
 
 func (w *testBridge) serve() *served {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	w.Expect(err).NotTo(HaveOccurred())
+	var l Listeners
+	for _, listener := range []*net.Listener{&l.MCP, &l.Admin} {
+		var err error
+		*listener, err = net.Listen("tcp", "127.0.0.1:0")
+		w.Expect(err).NotTo(HaveOccurred())
+	}
 	ctx, stop := context.WithCancel(w.t.Context())
 	force, forced := context.WithCancel(w.t.Context())
-	s := &served{testBridge: w, address: "http://" + listener.Addr().String(), stop: stop, force: forced, done: make(chan error, 1)}
-	w.url = s.address + "/mcp"
-	go func() { s.done <- w.bridge.Serve(ctx, force, Listeners{MCP: listener}) }()
+	s := &served{testBridge: w, admin: "http://" + l.Admin.Addr().String(), stop: stop, force: forced, done: make(chan error, 1)}
+	w.url = "http://" + l.MCP.Addr().String() + "/mcp"
+	go func() { s.done <- w.bridge.Serve(ctx, force, l) }()
 	w.t.Cleanup(func() { stop(); forced() })
 	return s
 }
 
 func (s *served) status(path string) int {
-	resp, err := http.Get(s.address + path)
+	resp, err := http.Get(s.admin + path)
 	if err != nil {
 		return 0
 	}

@@ -56,6 +56,8 @@ func play(behaviour string) {
 		os.Exit(7)
 	case "silent":
 		waitForEnd()
+	case "stops-reading":
+		initializeOnce()
 	case "stubborn":
 		ignoreSignals()
 		fallthrough
@@ -219,6 +221,15 @@ func initializeOnly() {
 			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"hand","version":"1"}}}`+"\n", e.ID)
 		}
 	}
+}
+
+// initializeOnce responds to initialize, and reads nothing after it.
+func initializeOnce() {
+	var e envelope
+	if json.NewDecoder(os.Stdin).Decode(&e) == nil {
+		fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"once","version":"1"}}}`+"\n", e.ID)
+	}
+	select {}
 }
 
 // floodServer responds to initialize, then floods the client.
