@@ -117,6 +117,16 @@ func addTools(s *mcp.Server) {
 		fmt.Fprintln(os.Stderr, "cancelled", in.Text)
 		return "", ctx.Err()
 	})
+	released := make(chan struct{})
+	add("wait-for-release", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
+		fmt.Fprintln(os.Stderr, "waiting for release")
+		<-released
+		return "released", nil
+	})
+	add("release", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
+		close(released)
+		return "done", nil
+	})
 	add("environment", func(_ context.Context, _ *mcp.CallToolRequest, in toolInput) (string, error) {
 		return os.Getenv(in.Text), nil
 	})
