@@ -172,6 +172,10 @@ test-campaign: ## Test invalid and valid specs derived from the CRDs' schemas. F
 mutation: ## Apply known bugs to the code, one at a time, and report which test detects each. MUTATIONS="name..." selects some.
 	cd test && $(GO) run ./cmd/mutation $(MUTATIONS)
 
+.PHONY: bench-bridge
+bench-bridge: ## Load the bridge for ten minutes with honest and hostile clients; prints memory, descriptors and latencies.
+	$(GO) test ./internal/bridge -run '^TestLoad$$' -count=1 -v -timeout 30m -load 10m
+
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
