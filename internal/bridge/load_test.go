@@ -41,7 +41,7 @@ type load struct {
 	heapBefore, heapMost, fdsMost atomic.Int64
 }
 
-// Honest clients open and close sessions while others at one address leave theirs, send and read slowly, and cut
+// Honest clients open and close sessions while others at one address leave sessions open, send and read slowly, and cut
 // connections. Honest clients see no error, and nothing is left at the end.
 func TestLoad(t *testing.T) {
 	w := newTestBridge(t, loadServer(), func(o *Options) {
