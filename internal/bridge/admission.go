@@ -8,16 +8,18 @@ import (
 // evictAfter is the time without messages after which a session may be ended to make room for another one.
 const evictAfter = 30 * time.Second
 
-// resident is what admission considers of a running session.
+// resident is what admission considers of a session that counts towards the limits.
 type resident struct {
 	address string
+	// stopping is true once the session has ended, while its process exits.
+	stopping bool
 	// used is true after a message that followed initialize.
 	used    bool
 	pending bool
 	idle    time.Duration
 }
 
-// admission decides which session ends so that a client gets a new one. Client addresses have a limit of
+// admission decides which session ends, or has ended, so that a client gets a new one. Client addresses have a limit of
 // their own, so that one of them cannot take all sessions.
 type admission struct {
 	maxSessions   int
@@ -39,20 +41,23 @@ func (a *admission) full(address string) *failure {
 	return nil
 }
 
-// evictable reports whether a session may end so that the client address gets one: it must be idle, and of
-// the same address or of one with more sessions.
+// evictable reports whether the client address may get the place of a session: one that has ended, or one
+// that is idle and of the same address or of one with more sessions.
 func (a *admission) evictable(r resident, address string) bool {
-	if r.pending || r.used && r.idle < evictAfter {
+	switch {
+	case a.counts[address] >= a.maxPerAddress && r.address != address:
 		return false
+	case r.stopping:
+		return true
+	case r.pending || r.used && r.idle < evictAfter:
+		return false
+	default:
+		return r.address == address || a.counts[r.address] > a.counts[address]
 	}
-	if a.counts[address] >= a.maxPerAddress {
-		return r.address == address
-	}
-	return r.address == address || a.counts[r.address] > a.counts[address]
 }
 
-// victim is the index of the session to end, or -1. Sessions that were never used end first, then those that
-// are idle for the longest time.
+// victim is the index of the session whose place the client address gets, or -1. Those that have ended come
+// first, then those that were never used, and those that are idle for the longest time.
 func (a *admission) victim(residents []resident, address string) int {
 	best := -1
 	for i, r := range residents {
@@ -64,6 +69,9 @@ func (a *admission) victim(residents []resident, address string) int {
 }
 
 func (r resident) endsAfter(other resident) bool {
+	if r.stopping != other.stopping {
+		return other.stopping
+	}
 	if r.used != other.used {
 		return r.used
 	}

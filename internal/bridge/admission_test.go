@@ -13,25 +13,29 @@ func TestAdmission(t *testing.T) {
 	used := func(address string, idle time.Duration) resident {
 		return resident{address: address, used: true, idle: idle}
 	}
+	stopping := func(address string) resident { return resident{address: address, stopping: true} }
 	pending := resident{address: me, used: true, pending: true, idle: time.Hour}
 	cases := map[string]struct {
 		maxPerAddress int
 		residents     []resident
 		want          int
 	}{
-		"own session that was never used":              {4, []resident{used(me, time.Hour), unused(me, time.Second)}, 1},
-		"of several unused ones the oldest":            {4, []resident{unused(me, time.Second), unused(me, time.Minute), unused(me, 0)}, 1},
-		"longest idle":                                 {4, []resident{used(me, time.Minute), used(me, time.Hour)}, 1},
-		"used a moment ago":                            {4, []resident{used(me, evictAfter-1), used(other, evictAfter-1)}, -1},
-		"idle for long enough":                         {4, []resident{used(me, evictAfter)}, 0},
-		"with a pending request":                       {4, []resident{pending}, -1},
-		"of an address with more sessions":             {4, []resident{unused(other, 0), unused(other, time.Second)}, 1},
-		"of an address with as many sessions":          {4, []resident{used(me, 0), unused(other, time.Hour)}, -1},
-		"of an address with fewer sessions":            {4, []resident{used(me, 0), used(me, 0), unused(other, time.Hour)}, -1},
-		"of an address with one when the client has 0": {4, []resident{used(other, evictAfter), used(third, 0)}, 0},
-		"at the limit of the address only own ones":    {2, []resident{used(me, 0), used(me, 0), unused(other, time.Hour), unused(other, time.Hour), unused(other, time.Hour)}, -1},
-		"at the limit of the address an own one":       {2, []resident{used(me, 0), used(me, time.Minute), unused(other, time.Hour)}, 1},
-		"no sessions":                                  {4, nil, -1},
+		"own session that was never used":                   {4, []resident{used(me, time.Hour), unused(me, time.Second)}, 1},
+		"of several unused ones the oldest":                 {4, []resident{unused(me, time.Second), unused(me, time.Minute), unused(me, 0)}, 1},
+		"longest idle":                                      {4, []resident{used(me, time.Minute), used(me, time.Hour)}, 1},
+		"used a moment ago":                                 {4, []resident{used(me, evictAfter-1), used(other, evictAfter-1)}, -1},
+		"idle for long enough":                              {4, []resident{used(me, evictAfter)}, 0},
+		"with a pending request":                            {4, []resident{pending}, -1},
+		"of an address with more sessions":                  {4, []resident{unused(other, 0), unused(other, time.Second)}, 1},
+		"of an address with as many sessions":               {4, []resident{used(me, 0), unused(other, time.Hour)}, -1},
+		"of an address with fewer sessions":                 {4, []resident{used(me, 0), used(me, 0), unused(other, time.Hour)}, -1},
+		"of an address with one when the client has 0":      {4, []resident{used(other, evictAfter), used(third, 0)}, 0},
+		"at the limit of the address only own ones":         {2, []resident{used(me, 0), used(me, 0), unused(other, time.Hour), unused(other, time.Hour), unused(other, time.Hour)}, -1},
+		"at the limit of the address an own one":            {2, []resident{used(me, 0), used(me, time.Minute), unused(other, time.Hour)}, 1},
+		"one that has ended before one that was never used": {4, []resident{unused(me, time.Hour), stopping(me)}, 1},
+		"one that has ended, of an address with fewer":      {4, []resident{used(me, 0), used(me, 0), stopping(other)}, 2},
+		"one that has ended, but the address has its limit": {1, []resident{used(me, 0), stopping(other)}, -1},
+		"no sessions": {4, nil, -1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -39,6 +39,7 @@ type Bridge struct {
 
 	mu        sync.Mutex
 	sessions  map[string]*session
+	stopping  map[*session]struct{}
 	admission admission
 	draining  bool
 }
@@ -61,6 +62,7 @@ func New(opts Options) (*Bridge, error) {
 		probing:  make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
 		sessions: map[string]*session{},
+		stopping: map[*session]struct{}{},
 		admission: admission{
 			maxSessions: opts.MaxSessions, maxPerAddress: opts.MaxSessionsPerAddress, counts: map[string]int{},
 		},

@@ -22,7 +22,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var loadTime = flag.Duration("load", 3*time.Second, "`duration` of TestLoad")
+var loadTime = flag.Duration("load", 2*time.Second, "`duration` of TestLoad")
 
 // loadServer is tinyServer, but responds to the method flood with notifications that never end.
 func loadServer() []string {
@@ -45,7 +45,7 @@ type load struct {
 // connections. Honest clients see no error, and nothing is left at the end.
 func TestLoad(t *testing.T) {
 	w := newTestBridge(t, loadServer(), func(o *Options) {
-		o.IdleTimeout, o.IOTimeout, o.StopGrace = 5*time.Second, 2*time.Second, time.Second
+		o.IdleTimeout, o.IOTimeout, o.StopGrace = 3*time.Second, 2*time.Second, time.Second
 		o.DrainIdleTimeout = 10 * time.Millisecond
 		o.Log = logr.Discard() // the log of the fixture would grow
 	}).serve()

@@ -7,8 +7,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// begin starts a session of a client, if the limits allow it. If they do not, it first ends an idle session
-// and waits for its child to exit.
+// begin starts a session of a client, if the limits allow it. If they do not, it ends an idle
+// session, unless one is ending already, and waits for its child to exit.
 func (b *Bridge) begin(ctx context.Context, address string) (*session, *failure) {
 	evicted, f := b.reserve(address)
 	if f != nil {
@@ -64,6 +64,12 @@ func (b *Bridge) reserve(address string) (*session, *failure) {
 	}
 	sessions := make([]*session, 0, len(b.sessions))
 	residents := make([]resident, 0, len(b.sessions))
+	for s := range b.stopping {
+		if !s.evicted {
+			sessions = append(sessions, s)
+			residents = append(residents, resident{address: s.address, stopping: true})
+		}
+	}
 	for _, s := range b.sessions {
 		if !s.evicted {
 			sessions = append(sessions, s)
@@ -83,10 +89,11 @@ func (b *Bridge) reserve(address string) (*session, *failure) {
 
 // stopped gives the place of a session free after its child has exited, unless another session has it.
 func (b *Bridge) stopped(s *session) {
-	close(s.stopped)
 	b.mu.Lock()
+	delete(b.stopping, s)
 	evicted := s.evicted
 	b.mu.Unlock()
+	close(s.stopped)
 	if !evicted {
 		b.release(s.address)
 	}
@@ -112,6 +119,14 @@ func (b *Bridge) lookup(id string) *session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sessions[id]
+}
+
+// retire is called when a session has ended, before its child is stopped.
+func (b *Bridge) retire(s *session) {
+	b.mu.Lock()
+	b.stopping[s] = struct{}{}
+	b.mu.Unlock()
+	b.forget(s)
 }
 
 func (b *Bridge) forget(s *session) {

@@ -186,7 +186,7 @@ func (s *session) end(why *failure) {
 	s.idleTimer.Stop()
 	s.mu.Unlock()
 
-	s.bridge.forget(s)
+	s.bridge.retire(s)
 	go finishAll(calls, standalone, why)
 	s.report(why)
 	go func() {
