@@ -198,3 +198,32 @@ func TestServerThatDoesNotReadBlocksOnlyItsSession(t *testing.T) {
 	w.open(http.MethodDelete, "", headerSession, stuck).Body.Close()
 	waiting.Wait()
 }
+
+// deadlines records the read deadlines of a connection.
+type deadlines struct {
+	http.ResponseWriter
+	set []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.set = append(d.set, at)
+	return nil
+}
+
+// A body that arrives fast enough gets more time with each part, and the connection none afterwards.
+func TestBodiesGetTimeAsTheyArrive(t *testing.T) {
+	g := NewWithT(t)
+	conn := &deadlines{}
+	begun := time.Now()
+	body := &timedBody{
+		from: strings.NewReader(strings.Repeat("x", 2*minBodyRate)), conn: http.NewResponseController(conn),
+		begun: begun, timeout: bodyGrace + 1500*time.Millisecond,
+	}
+	for range 2 {
+		_, err := io.ReadFull(body, make([]byte, minBodyRate))
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	body.done()
+
+	g.Expect(conn.set).To(Equal([]time.Time{begun.Add(bodyGrace), begun.Add(bodyGrace + time.Second), {}}))
+}
