@@ -139,7 +139,6 @@ const (
 // +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.httpRoute))",fieldPath=".httpRoute",message="httpRoute and ingress are mutually exclusive: remove ingress to expose the server through a Gateway, or remove httpRoute to expose it through an Ingress"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || has(self.command)",fieldPath=".command",message="command is required with transport stdio, because the bridge starts the server and cannot read the entrypoint of the image: set command to the entrypoint of the image"
 // +kubebuilder:validation:XValidation:rule="!has(self.bridge) || self.transport == 'stdio'",fieldPath=".bridge",message="bridge requires transport stdio, because the other transports do not use a bridge: remove bridge"
-// +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.path) || !(self.path in ['/healthz', '/readyz', '/metrics'])",fieldPath=".path",message="path must not be /healthz, /readyz or /metrics with transport stdio, because the bridge serves its own endpoints there: use a value such as /mcp, or omit path"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.protocol.tls) || !self.protocol.tls",fieldPath=".protocol.tls",message="protocol.tls is not supported with transport stdio, because the bridge serves plain HTTP: remove protocol.tls, and terminate TLS at the Ingress or the Gateway"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || self.sessionAffinity != 'None' || ((!has(self.replicas) || self.replicas <= 1) && (!has(self.autoscaling) || self.autoscaling.maxReplicas <= 1))",fieldPath=".sessionAffinity",message="sessionAffinity None with transport sse requires a single replica, because pods do not share sessions: set Auto or ClientIP, or run a single replica"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || !has(self.httpRoute) || !has(self.httpRoute.path) || ((has(self.path) ? self.path : '/sse') + '/').startsWith(self.httpRoute.path.endsWith('/') ? self.httpRoute.path : self.httpRoute.path + '/')",fieldPath=".httpRoute.path",message="httpRoute.path must be a prefix of path with transport sse, because the server tells clients where to send messages and does not know the prefix of the route: set path to a path below httpRoute.path, or remove httpRoute.path"
@@ -981,6 +980,30 @@ type MCPServerBridge struct {
 	// +kubebuilder:validation:Minimum=1024
 	// +kubebuilder:validation:Maximum=268435456
 	MaxMessageBytes int64 `json:"maxMessageBytes,omitempty"`
+
+	// allowedHosts are further host names under which clients reach the server,
+	// for example that of a proxy. Requests with another Host header get 403,
+	// against DNS rebinding. Always allowed are the names of the Service, the
+	// Ingress and the HTTPRoute, IP addresses and localhost. An HTTPRoute without
+	// hostnames, or the value *, allows all hosts.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.all(host, host == '*' || host.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))",message="allowedHosts must be DNS names in lower case, without scheme, port, path or wildcard: use a value such as tools.example.com, or '*' for all hosts"
+	AllowedHosts []string `json:"allowedHosts,omitempty"`
+
+	// allowedOrigins are the origins of web pages that may send requests, in
+	// the form of the Origin header. Requests from other origins get 403.
+	// Always allowed are requests without an Origin header, which do not come
+	// from web pages, and pages of an allowed host name of the server. The
+	// value * allows all origins.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=261
+	// +kubebuilder:validation:XValidation:rule="self.all(origin, origin == '*' || origin.matches('^[a-z][-+.a-z0-9]*://([a-z0-9]([-._a-z0-9]*[a-z0-9])?|[[][0-9a-f:.]+[]])(:[0-9]{1,5})?$'))",message="allowedOrigins must be origins in lower case, without a path: use a value such as https://app.example.com, or '*' for all origins"
+	AllowedOrigins []string `json:"allowedOrigins,omitempty"`
 
 	// drainTimeout is the time that running sessions have to complete after the
 	// pod receives SIGTERM (1s to 24h). The sum of drainTimeout and

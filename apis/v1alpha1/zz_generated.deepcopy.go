@@ -366,6 +366,16 @@ func (in *MCPServerAutoscaling) DeepCopy() *MCPServerAutoscaling {
 func (in *MCPServerBridge) DeepCopyInto(out *MCPServerBridge) {
 	*out = *in
 	out.IdleTimeout = in.IdleTimeout
+	if in.AllowedHosts != nil {
+		in, out := &in.AllowedHosts, &out.AllowedHosts
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
+	if in.AllowedOrigins != nil {
+		in, out := &in.AllowedOrigins, &out.AllowedOrigins
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	out.DrainTimeout = in.DrainTimeout
 }
 
@@ -1072,7 +1082,7 @@ func (in *MCPServerSpec) DeepCopyInto(out *MCPServerSpec) {
 	if in.Bridge != nil {
 		in, out := &in.Bridge, &out.Bridge
 		*out = new(MCPServerBridge)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 }
 

@@ -30,6 +30,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		return cfg, err
 	}
 	cfg.options.Command = flags.Args()
+	cfg.options.AllowedHosts = withClusterDomains(cfg.options.AllowedHosts, resolverConfig)
 	if len(cfg.options.Command) == 0 {
 		return cfg, errors.New("no command: pass it after --")
 	}
@@ -39,12 +40,13 @@ func parse(args []string, stderr io.Writer) (config, error) {
 func (c *config) register(flags *flag.FlagSet) {
 	o := &c.options
 	flags.StringVar(&c.listenOn, "listen", ":8080", "`address` of the MCP endpoint")
-	flags.StringVar(&c.adminOn, "admin-listen", "", "`address` of /healthz, /readyz and /metrics (default: that of -listen)")
+	flags.StringVar(&c.adminOn, "admin-listen", ":9191", "`address` of /healthz, /readyz and /metrics")
 	flags.StringVar(&c.terminationLog, "termination-log", "/dev/termination-log", "existing `file` to write the error to if the bridge fails")
 	flags.BoolVar(&c.noSelfCheck, "no-self-check", false, "become ready without a check of the command")
 	flags.IntVar(&c.verbosity, "v", 0, "log `level`; 1 adds debug messages")
 	flags.StringVar(&o.Path, "path", o.Path, "URL `path` of the MCP endpoint")
 	flags.IntVar(&o.MaxSessions, "max-sessions", o.MaxSessions, "maximum number of sessions, each with its own server process")
+	flags.IntVar(&o.MaxSessionsPerAddress, "max-sessions-per-address", 0, "maximum number of sessions of one client address (default: nine tenths of -max-sessions)")
 	flags.IntVar(&o.MaxRequests, "max-requests", o.MaxRequests, "maximum number of requests in flight per session, and of all requests without a session")
 	flags.IntVar(&o.MaxMessageBytes, "max-message-bytes", o.MaxMessageBytes, "maximum size of a message in bytes, in either direction")
 	flags.IntVar(&o.StderrLinesPerSecond, "stderr-lines", o.StderrLinesPerSecond, "maximum number of stderr lines of a server to log per second")
@@ -55,8 +57,8 @@ func (c *config) register(flags *flag.FlagSet) {
 	flags.DurationVar(&o.StopGrace, "stop-grace", o.StopGrace, "time for a server to exit after its stdin is closed, and again after SIGTERM")
 	flags.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "maximum time from SIGTERM to exit; must be shorter than the termination grace period of the pod")
 	flags.DurationVar(&o.DrainIdleTimeout, "drain-idle-timeout", o.DrainIdleTimeout, "idle timeout while draining")
-	flags.Var((*list)(&o.AllowedHosts), "allowed-host", "allowed `host` in the Host header; may be repeated (default: all)")
-	flags.Var((*list)(&o.AllowedOrigins), "allowed-origin", "allowed `origin` in the Origin header; may be repeated (default: all)")
+	flags.Var((*list)(&o.AllowedHosts), "allowed-host", "allowed `host` in the Host header beside localhost and IP addresses, or * for all; may be repeated")
+	flags.Var((*list)(&o.AllowedOrigins), "allowed-origin", "allowed `origin` in the Origin header, or * for all; may be repeated (default: pages of an allowed host)")
 }
 
 // list is a flag that may be repeated or contain comma-separated values.
@@ -75,9 +77,6 @@ func (c *config) listen() (bridge.Listeners, error) {
 	var err error
 	if l.MCP, err = net.Listen("tcp", c.listenOn); err != nil {
 		return l, fmt.Errorf("listening: %w", err)
-	}
-	if c.adminOn == "" {
-		return l, nil
 	}
 	if l.Admin, err = net.Listen("tcp", c.adminOn); err != nil {
 		return l, errors.Join(fmt.Errorf("listening for health and metrics: %w", err), l.MCP.Close())

@@ -88,6 +88,7 @@ func serve(ctx, force context.Context, cfg config, stderr io.Writer) error {
 	}
 	cfg.options.Log = log
 	cfg.options.ReapAll = true
+	cfg.options.MemoryBytes = limitMemory(os.Getenv, cgroup)
 	listeners, err := cfg.listen()
 	if err != nil {
 		return err

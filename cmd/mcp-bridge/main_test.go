@@ -63,15 +63,15 @@ func program(t *testing.T, args ...string) (*exec.Cmd, *output) {
 
 func serving(t *testing.T, g *WithT, command []string, flags ...string) (*exec.Cmd, *output, string) {
 	t.Helper()
-	address := freeAddress(g)
-	args := append([]string{"serve", "-listen", address, "-stop-grace", "5s"}, flags...)
+	address, admin := freeAddress(g), freeAddress(g)
+	args := append([]string{"serve", "-listen", address, "-admin-listen", admin, "-stop-grace", "5s"}, flags...)
 	cmd, out := program(t, append(append(args, "--"), command...)...)
 	g.Expect(cmd.Start()).To(Succeed())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	g.Eventually(func() int { return status("http://" + address + "/readyz") }, "20s").Should(Equal(http.StatusOK), out.String)
+	g.Eventually(func() int { return status("http://" + admin + "/readyz") }, "20s").Should(Equal(http.StatusOK), out.String)
 	return cmd, out, "http://" + address
 }
 
@@ -108,7 +108,9 @@ func TestInvalidCommandsAreReported(t *testing.T) {
 		"no command":            {nil, exitUsage, "no command"},
 		"bad flag":              {[]string{"-max-sessions", "many", "--", "true"}, exitUsage, "invalid value"},
 		"bad limit":             {[]string{"-max-sessions", "-1", "--", "true"}, exitFailed, "MaxSessions must not be negative"},
-		"bad path":              {[]string{"-path", "/readyz", "--", "true"}, exitFailed, "reserved for the bridge"},
+		"bad path":              {[]string{"-path", "mcp", "--", "true"}, exitFailed, "must start with /"},
+		"bad host":              {[]string{"-allowed-host", "https://tools.example.com", "--", "true"}, exitFailed, "is not a host name"},
+		"bad origin":            {[]string{"-allowed-origin", "tools.example.com", "--", "true"}, exitFailed, "is not an origin"},
 		"bad address":           {[]string{"-listen", "no-such-host.invalid:x", "--", "true"}, exitFailed, "listening"},
 	}
 	for name, c := range cases {
@@ -116,7 +118,7 @@ func TestInvalidCommandsAreReported(t *testing.T) {
 			g := NewWithT(t)
 			termination := filepath.Join(t.TempDir(), "termination-log")
 			g.Expect(os.WriteFile(termination, []byte("older"), 0o644)).To(Succeed())
-			args := append([]string{"serve", "-listen", "127.0.0.1:0", "-termination-log", termination}, c.args...)
+			args := append([]string{"serve", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-termination-log", termination}, c.args...)
 
 			cmd, out := program(t, args...)
 			err := cmd.Run()
@@ -134,7 +136,7 @@ func TestInvalidCommandsAreReported(t *testing.T) {
 func TestTerminationLogIsNotCreated(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "termination-log")
-	cmd, _ := program(t, "serve", "-listen", "127.0.0.1:0", "-termination-log", path, "--", "no-such-server")
+	cmd, _ := program(t, "serve", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-termination-log", path, "--", "no-such-server")
 	g.Expect(cmd.Run()).NotTo(Succeed())
 	g.Expect(path).NotTo(BeAnExistingFile())
 }

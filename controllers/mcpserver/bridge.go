@@ -3,8 +3,10 @@ package mcpserver
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -24,11 +26,18 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 		WithSecurityContext(restricted()).
 		WithVolumeMounts(shared()))
 	container.WithVolumeMounts(shared().WithReadOnly(true))
+	container.WithPorts(corev1ac.ContainerPort().WithName(bridgePortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP))
 	container.Command = slices.Concat([]string{bridgeProgram}, bridgeArguments(server), []string{"--"}, server.Spec.Command)
 }
 
 func bridgeArguments(server *v1alpha1.MCPServer) []string {
-	arguments := []string{"serve", "--listen", ":" + strconv.Itoa(int(server.Spec.Port)), "--path", pathOf(server)}
+	arguments := []string{
+		"serve", "--listen", listenAddress(server.Spec.Port), "--admin-listen", listenAddress(bridgePort(server)), "--path", pathOf(server),
+		"--allowed-host", strings.Join(allowedHosts(server), ","),
+	}
+	if limits := server.Spec.Bridge; limits != nil && len(limits.AllowedOrigins) > 0 {
+		arguments = append(arguments, "--allowed-origin", strings.Join(slices.Sorted(slices.Values(limits.AllowedOrigins)), ","))
+	}
 	if limits := server.Spec.Bridge; limits != nil {
 		arguments = append(arguments,
 			"--max-sessions", strconv.Itoa(int(limits.MaxSessions)),
@@ -42,6 +51,42 @@ func bridgeArguments(server *v1alpha1.MCPServer) []string {
 	}
 	return arguments
 }
+
+func listenAddress(port int32) string { return ":" + strconv.Itoa(int(port)) }
+
+// bridgePort is the port of the bridge's health and metrics. The Service does not publish it.
+func bridgePort(server *v1alpha1.MCPServer) int32 {
+	const port = 9191
+	if server.Spec.Port == port {
+		return port + 1
+	}
+	return port
+}
+
+// allowedHosts are the host names under which clients reach the server. The bridge adds the form with the
+// domain of the cluster, if it is another one.
+func allowedHosts(server *v1alpha1.MCPServer) []string {
+	inNamespace := server.Name + "." + server.Namespace
+	hosts := []string{server.Name, inNamespace, inNamespace + ".svc", inNamespace + ".svc.cluster.local"}
+	var others []string
+	if server.Spec.Ingress != nil {
+		others = append(others, server.Spec.Ingress.Host)
+	}
+	if route := server.Spec.HTTPRoute; route != nil {
+		others = append(others, route.Hostnames...)
+		if len(route.Hostnames) == 0 {
+			// Those of the listeners of the Gateways, which may change and have wildcards.
+			others = append(others, anyHost)
+		}
+	}
+	if server.Spec.Bridge != nil {
+		others = append(others, server.Spec.Bridge.AllowedHosts...)
+	}
+	return append(hosts, slices.Compact(slices.Sorted(slices.Values(others)))...)
+}
+
+// anyHost allows all hosts.
+const anyHost = "*"
 
 const (
 	// responseGrace is the part of the grace period that is left for sending the last responses.

@@ -184,10 +184,11 @@ func TestDesiredDeployment(t *testing.T) {
   volumeMounts: [{name: fixpoint-bridge, mountPath: /.fixpoint}]}]`,
 			pod + ".volumes":              "[{name: fixpoint-bridge, emptyDir: {}}]",
 			container + ".volumeMounts":   "[{name: fixpoint-bridge, mountPath: /.fixpoint, readOnly: true}]",
-			container + ".command":        `[/.fixpoint/mcp-bridge, serve, --listen, ":8080", --path, /mcp, --drain-timeout, 48s, --, npx, -y, server-memory]`,
-			container + ".startupProbe":   "{httpGet: {path: /readyz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 60}",
-			container + ".readinessProbe": "{httpGet: {path: /readyz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
-			container + ".livenessProbe":  "{httpGet: {path: /healthz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
+			container + ".command":        `[/.fixpoint/mcp-bridge, serve, --listen, ":8080", --admin-listen, ":9191", --path, /mcp, --allowed-host, "tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local", --drain-timeout, 48s, --, npx, -y, server-memory]`,
+			container + ".ports":          "[{name: mcp, containerPort: 8080, protocol: TCP}, {name: bridge-metrics, containerPort: 9191, protocol: TCP}]",
+			container + ".startupProbe":   "{httpGet: {path: /readyz, port: bridge-metrics}, initialDelaySeconds: 0, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 60}",
+			container + ".readinessProbe": "{httpGet: {path: /readyz, port: bridge-metrics}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
+			container + ".livenessProbe":  "{httpGet: {path: /healthz, port: bridge-metrics}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 		}},
 		// These settings have their own children and do not affect the Deployment.
 		"options that are other phases": {func(s *spec) {
@@ -212,29 +213,74 @@ func TestBridgeArguments(t *testing.T) {
 		change func(*spec)
 		want   string
 	}{
-		"defaults":      {func(*spec) {}, "serve --listen :8080 --path /mcp --drain-timeout 48s"},
-		"port and path": {func(s *spec) { s.Port, s.Path = 80, "/a/b" }, "serve --listen :80 --path /a/b --drain-timeout 48s"},
+		"defaults":      {func(*spec) {}, "serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 48s"},
+		"port and path": {func(s *spec) { s.Port, s.Path = 80, "/a/b" }, "serve --listen :80 --admin-listen :9191 --path /a/b --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 48s"},
+		"the port of the bridge itself": {func(s *spec) { s.Port = 9191 },
+			"serve --listen :9191 --admin-listen :9192 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 48s"},
+		"hosts and origins": {func(s *spec) {
+			s.Bridge = &v1alpha1.MCPServerBridge{MaxSessions: 7, MaxMessageBytes: 1024,
+				AllowedHosts: []string{"z.example.com", "a.example.com"}, AllowedOrigins: []string{"https://z.example.com", "*"}}
+		}, "serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local,a.example.com,z.example.com --allowed-origin *,https://z.example.com --max-sessions 7 --idle-timeout 0s --max-message-bytes 1024 --drain-timeout 48s"},
 		"a long grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 3600, ptr.To[int64](30) },
-			"serve --listen :8080 --path /mcp --drain-timeout 59m28s"},
+			"serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 59m28s"},
 		"a short grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 5, ptr.To[int64](1) },
-			"serve --listen :8080 --path /mcp --drain-timeout 3s --stop-grace 750ms"},
+			"serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 3s --stop-grace 750ms"},
 		"minimal grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 1, nil },
-			"serve --listen :8080 --path /mcp --drain-timeout 750ms --stop-grace 187.5ms"},
+			"serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 750ms --stop-grace 187.5ms"},
 		// Validation rejects this, but not for objects that were stored before the rule existed.
 		"more than the grace": {func(s *spec) {
 			s.TerminationGracePeriodSeconds = 30
 			s.Bridge = &v1alpha1.MCPServerBridge{MaxSessions: 1, MaxMessageBytes: 1024, DrainTimeout: metav1.Duration{Duration: time.Hour}}
-		}, "serve --listen :8080 --path /mcp --max-sessions 1 --idle-timeout 0s --max-message-bytes 1024 --drain-timeout 20s"},
+		}, "serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --max-sessions 1 --idle-timeout 0s --max-message-bytes 1024 --drain-timeout 20s"},
 		"limits": {func(s *spec) {
 			s.Bridge = &v1alpha1.MCPServerBridge{
 				MaxSessions: 7, IdleTimeout: metav1.Duration{Duration: 30 * time.Minute}, MaxMessageBytes: 4 << 20,
 				DrainTimeout: metav1.Duration{Duration: 45 * time.Second}}
-		}, "serve --listen :8080 --path /mcp --max-sessions 7 --idle-timeout 30m0s --max-message-bytes 4194304 --drain-timeout 45s"},
+		}, "serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --max-sessions 7 --idle-timeout 30m0s --max-message-bytes 4194304 --drain-timeout 45s"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(strings.Join(bridgeArguments(tools(stdio, c.change)), " ")).To(Equal(c.want))
 		})
+	}
+}
+
+// The bridge refuses other host names, so clients must find all that lead to the server.
+func TestAllowedHosts(t *testing.T) {
+	service := []string{"tools", "tools.acme", "tools.acme.svc", "tools.acme.svc.cluster.local"}
+	cases := map[string]struct {
+		change func(*spec)
+		want   []string
+	}{
+		"Service": {func(*spec) {}, nil},
+		"Ingress": {func(s *spec) { s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com"} }, []string{"tools.example.com"}},
+		"HTTPRoute": {func(s *spec) {
+			s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{Hostnames: []string{"b.example.com", "a.example.com"}}
+		}, []string{"a.example.com", "b.example.com"}},
+		"HTTPRoute with the hosts of its listeners": {func(s *spec) { s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{} }, []string{"*"}},
+		"also listed": {func(s *spec) {
+			s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com"}
+			s.Bridge = &v1alpha1.MCPServerBridge{AllowedHosts: []string{"tools.example.com", "proxy.example.com"}}
+		}, []string{"proxy.example.com", "tools.example.com"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(allowedHosts(tools(stdio, c.change))).To(Equal(append(service, c.want...)))
+		})
+	}
+}
+
+// No Service, Ingress or HTTPRoute publishes the port of health and metrics.
+func TestServiceDoesNotPublishThePortOfTheBridge(t *testing.T) {
+	g := NewWithT(t)
+	server := tools(stdio)
+	ports := desiredService(server).Spec.Ports
+	g.Expect(ports).To(HaveLen(1))
+	g.Expect(ports[0].TargetPort.String()).To(Equal(portName))
+	container, err := podTemplate(server, settings, "")
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, port := range container.Spec.Containers[0].Ports {
+		g.Expect(*port.Name == portName).To(Equal(*port.ContainerPort == server.Spec.Port))
 	}
 }
 
@@ -261,9 +307,18 @@ func TestProbes(t *testing.T) {
 			&v1alpha1.MCPServerProbes{Startup: off, Liveness: &v1alpha1.MCPServerProbe{PeriodSeconds: ptr.To[int32](30), InitialDelaySeconds: ptr.To[int32](9)}},
 			map[string]string{
 				"startupProbe":   "null",
-				"readinessProbe": "{httpGet: {path: /readyz, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
-				"livenessProbe":  "{httpGet: {path: /healthz, port: mcp}, initialDelaySeconds: 9, periodSeconds: 30, timeoutSeconds: 2, failureThreshold: 3}",
+				"readinessProbe": "{httpGet: {path: /readyz, port: bridge-metrics}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
+				"livenessProbe":  "{httpGet: {path: /healthz, port: bridge-metrics}, initialDelaySeconds: 9, periodSeconds: 30, timeoutSeconds: 2, failureThreshold: 3}",
 			}},
+		"HTTP without a port": {stdio, &v1alpha1.MCPServerProbes{
+			Startup:   &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeTCP},
+			Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/readyz"},
+			Liveness:  &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](8090)},
+		}, map[string]string{
+			"startupProbe":   "{tcpSocket: {port: mcp}, initialDelaySeconds: 0, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 60}",
+			"readinessProbe": "{httpGet: {path: /readyz, port: bridge-metrics}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
+			"livenessProbe":  "{httpGet: {path: /live, port: 8090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
+		}},
 		// Without a default probe, timings have no effect.
 		"timings of no probe": {sse, &v1alpha1.MCPServerProbes{Startup: off, Readiness: off, Liveness: &v1alpha1.MCPServerProbe{PeriodSeconds: ptr.To[int32](30)}},
 			map[string]string{"startupProbe": "null", "readinessProbe": "null", "livenessProbe": "null"}},

@@ -21,6 +21,7 @@ const (
 const (
 	containerName   = "server"
 	portName        = "mcp"
+	bridgePortName  = "bridge-metrics"
 	filesVolume     = v1alpha1.MCPReservedPrefix + "files"
 	bridgeVolume    = v1alpha1.MCPReservedPrefix + "bridge"
 	bridgeContainer = v1alpha1.MCPReservedPrefix + "bridge"

@@ -16,7 +16,7 @@ const (
 )
 
 // withProbes sets the probes of the kubelet. By default they check that the port accepts connections,
-// because servers respond differently to requests without a session. The bridge has its own endpoints.
+// because servers respond differently to requests without a session. The bridge has its own port for probes.
 // There is no default liveness probe: restarting a busy server would end its sessions.
 func withProbes(container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) {
 	given := server.Spec.Probes
@@ -26,7 +26,7 @@ func withProbes(container *corev1ac.ContainerApplyConfiguration, server *v1alpha
 	listens := corev1ac.Probe().WithTCPSocket(corev1ac.TCPSocketAction().WithPort(intstr.FromString(portName)))
 	ready, alive := listens, (*corev1ac.ProbeApplyConfiguration)(nil)
 	if isStdio(server) {
-		ready, alive = httpProbe("/readyz", intstr.FromString(portName)), httpProbe("/healthz", intstr.FromString(portName))
+		ready, alive = httpProbe("/readyz", intstr.FromString(bridgePortName)), httpProbe("/healthz", intstr.FromString(bridgePortName))
 	}
 	if probe := probeOf(server, given.Startup, copyProbe(ready), startupPeriod, startupFailures); probe != nil {
 		container.WithStartupProbe(probe)
@@ -69,6 +69,9 @@ func probeOf(server *v1alpha1.MCPServer, given *v1alpha1.MCPServerProbe, probe *
 	case v1alpha1.ProbeOff:
 		return nil
 	case v1alpha1.ProbeHTTP:
+		if isStdio(server) && given.Port == nil {
+			port = intstr.FromString(bridgePortName) // the other port serves only MCP
+		}
 		probe = httpProbe(given.Path, port)
 		if scheme := probeScheme(server, given.Port); scheme != "" {
 			probe.HTTPGet.WithScheme(scheme)

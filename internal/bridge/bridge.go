@@ -16,9 +16,6 @@ const (
 	metricsPath = "/metrics"
 )
 
-// maxSessionlessReads is the maximum number of requests without a session whose bodies are read at once.
-const maxSessionlessReads = 32
-
 // Bridge serves one command over HTTP. Create it with New, and stop it with Drain or Close.
 type Bridge struct {
 	opts     Options
@@ -27,8 +24,9 @@ type Bridge struct {
 	launcher *launcher
 	shared   *shared
 
-	// readers is a semaphore for reading requests without a session.
-	readers chan struct{}
+	// places are those of large messages of clients.
+	places  *places
+	allowed allowList
 	// probing is a mutex for finding out whether the server supports the stateless spec version;
 	// stateless is the result.
 	probing   chan struct{}
@@ -39,10 +37,11 @@ type Bridge struct {
 	closing sync.Once
 	jobs    sync.WaitGroup
 
-	mu       sync.Mutex
-	sessions map[string]*session
-	reserved int
-	draining bool
+	mu        sync.Mutex
+	sessions  map[string]*session
+	stopping  map[*session]struct{}
+	admission admission
+	draining  bool
 }
 
 // New returns a bridge that has not started a process. It is not ready before MarkReady.
@@ -50,14 +49,23 @@ func New(opts Options) (*Bridge, error) {
 	if err := opts.complete(); err != nil {
 		return nil, fmt.Errorf("configuring the bridge: %w", err)
 	}
+	allowed, err := newAllowList(opts.AllowedHosts, opts.AllowedOrigins)
+	if err != nil {
+		return nil, fmt.Errorf("configuring the bridge: %w", err)
+	}
 	b := &Bridge{
+		allowed:  allowed,
 		opts:     opts,
 		metrics:  newMetrics(),
 		reaper:   newReaper(opts.ReapAll),
-		readers:  make(chan struct{}, maxSessionlessReads),
+		places:   newPlaces(opts.largeMessages()),
 		probing:  make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
 		sessions: map[string]*session{},
+		stopping: map[*session]struct{}{},
+		admission: admission{
+			maxSessions: opts.MaxSessions, maxPerAddress: opts.MaxSessionsPerAddress, counts: map[string]int{},
+		},
 	}
 	b.launcher = &launcher{
 		command: opts.Command, maxBytes: opts.MaxMessageBytes, stderrLines: opts.StderrLinesPerSecond,

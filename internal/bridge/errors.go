@@ -32,6 +32,7 @@ const (
 	reasonClientLeft      = "ClientLeft"
 	reasonDeleted         = "Deleted"
 	reasonIdle            = "Idle"
+	reasonEvicted         = "Evicted"
 	reasonTooLarge        = "MessageTooLarge"
 	reasonSlowClient      = "SlowClient"
 	reasonNotMessage      = "NotAMessage"
@@ -51,6 +52,8 @@ type failure struct {
 	reason string
 	// data, if set, is sent instead of the reason.
 	data any
+	// closes makes the client close the connection.
+	closes bool
 	// retryAfter is the Retry-After header in seconds; 0 omits it.
 	retryAfter int
 }
@@ -90,8 +93,7 @@ func (f *failure) write(w http.ResponseWriter, id json.RawMessage) {
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(f.retryAfter))
 	}
-	if f.reason == reasonDraining {
-		// The client should retry with another replica, over a new connection.
+	if f.closes {
 		h.Set("Connection", "close")
 	}
 	w.WriteHeader(f.status)

@@ -1,11 +1,8 @@
 package bridge
 
 import (
-	"errors"
-	"fmt"
-	"io"
+	"context"
 	"net/http"
-	"time"
 )
 
 const (
@@ -21,7 +18,17 @@ const (
 
 // serveMCP serves the MCP endpoint.
 func (b *Bridge) serveMCP(w http.ResponseWriter, r *http.Request) {
+	hasBody := r.Body != nil && r.Body != http.NoBody
+	if hasBody {
+		b.limitBody(w)
+	}
 	if f := b.guard(r); f != nil {
+		b.refuse(w, nil, f)
+		return
+	}
+	if hasBody && (r.Method == http.MethodGet || r.Method == http.MethodDelete) {
+		f := badRequest(codeInvalidRequest, "only POST has a body: send none")
+		f.closes = true
 		b.refuse(w, nil, f)
 		return
 	}
@@ -81,57 +88,24 @@ func (b *Bridge) session(r *http.Request, id string) (*session, *failure) {
 // postSessionless handles a message without a session ID: initialize, or a
 // message of the stateless spec version.
 func (b *Bridge) postSessionless(w http.ResponseWriter, r *http.Request) {
-	// Bodies are read before the limits of sessions and requests apply.
-	select {
-	case b.readers <- struct{}{}:
-		defer func() { <-b.readers }()
-	case <-r.Context().Done():
-		return
-	}
-	message, e, f := b.read(w, r)
+	in, f := b.receive(w, r, func(ctx context.Context) (func(), bool) { return b.places.take(ctx, clientAddress(r)) })
 	if f != nil {
 		b.refuse(w, nil, f)
 		return
 	}
-	b.dispatch(w, r, message, e)
-}
-
-func (b *Bridge) dispatch(w http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
+	defer in.release()
 	switch {
-	case e.Method == methodInit && e.kind() == request:
-		b.initialize(w, r, message, e)
-	case stateless(r, e):
-		b.postStateless(w, r, message, e)
-	default:
-		b.refuse(w, e.ID, badRequest(codeInvalidRequest, "the header Mcp-Session-Id is missing: initialize first"))
-	}
-}
-
-// read reads and checks one message.
-func (b *Bridge) read(w http.ResponseWriter, r *http.Request) ([]byte, *envelope, *failure) {
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(b.opts.IOTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(b.opts.MaxMessageBytes)))
-	_ = rc.SetReadDeadline(time.Time{})
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, nil, &failure{
-			status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, reason: reasonTooLarge,
-			message: fmt.Sprintf("the message is larger than the limit of %d bytes", large.Limit),
+	case in.Method == methodInit && in.kind() == request:
+		if f := checkHeaders(r, &in.envelope, false); f != nil {
+			b.refuse(w, in.ID, f)
+			return
 		}
-	case err != nil:
-		return nil, nil, badRequest(codeParse, "the message could not be read")
+		b.initialize(w, r, in)
+	case stateless(r, &in.envelope):
+		b.postStateless(w, r, in)
+	default:
+		b.refuse(w, in.ID, badRequest(codeInvalidRequest, "the header Mcp-Session-Id is missing: initialize first"))
 	}
-	e, err := parse(body)
-	if err != nil {
-		return nil, nil, badRequest(codeParse, "the body is not one JSON-RPC message (batches are not supported)")
-	}
-	message, err := oneLine(body)
-	if err != nil {
-		return nil, nil, badRequest(codeParse, "the body is not one JSON-RPC message")
-	}
-	return message, &e, nil
 }
 
 // get opens the stream for messages that belong to no request.

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,27 +16,15 @@ const statelessVersion = "2026-07-28"
 // sessionVersions are the spec versions with sessions.
 var sessionVersions = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 
-// guard rejects requests with other hosts or origins, against DNS rebinding.
+// guard rejects requests with other hosts or origins, and with headers that readers may understand in
+// several ways.
 func (b *Bridge) guard(r *http.Request) *failure {
-	if hosts := b.opts.AllowedHosts; len(hosts) > 0 && !slices.Contains(hosts, hostOf(r.Host)) {
-		return forbidden(fmt.Sprintf("host %q is not allowed", r.Host))
+	for _, name := range []string{"Origin", headerSession, headerVersion, headerMethod, headerName} {
+		if len(r.Header.Values(name)) > 1 {
+			return badRequest(codeInvalidRequest, "the header "+name+" is repeated: send it once")
+		}
 	}
-	origin := r.Header.Get("Origin")
-	if origins := b.opts.AllowedOrigins; len(origins) > 0 && origin != "" && !slices.Contains(origins, origin) {
-		return forbidden(fmt.Sprintf("origin %q is not allowed", origin))
-	}
-	return nil
-}
-
-func hostOf(hostport string) string {
-	if host, _, err := net.SplitHostPort(hostport); err == nil {
-		return host
-	}
-	return strings.Trim(hostport, "[]")
-}
-
-func forbidden(message string) *failure {
-	return &failure{status: http.StatusForbidden, code: codeRefused, reason: reasonForbidden, message: message}
+	return b.allowed.check(r)
 }
 
 // legacyVersion checks the version header of a request in a session.
@@ -72,10 +59,20 @@ func checkStateless(r *http.Request, e *envelope) *failure {
 			return f
 		}
 	}
-	if method := r.Header.Get(headerMethod); method != e.Method {
+	return checkHeaders(r, e, true)
+}
+
+// checkHeaders checks that Mcp-Method and Mcp-Name match the message. Without a session they are required;
+// with one they are checked if the client sends them.
+func checkHeaders(r *http.Request, e *envelope, required bool) *failure {
+	method, name := r.Header.Get(headerMethod), r.Header.Get(headerName)
+	if (required || method != "") && method != e.Method {
 		return mismatch(fmt.Sprintf("header Mcp-Method is %q, but the method of the message is %q", method, e.Method))
 	}
-	return checkName(r.Header.Get(headerName), e)
+	if required || name != "" {
+		return checkName(name, e)
+	}
+	return nil
 }
 
 func checkVersion(version string, e *envelope) *failure {

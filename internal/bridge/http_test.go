@@ -13,10 +13,7 @@ import (
 )
 
 func TestRefusals(t *testing.T) {
-	w := newTestBridge(t, tinyServer(), func(o *Options) {
-		o.AllowedHosts = []string{"127.0.0.1"}
-		o.AllowedOrigins = []string{"https://good.example"}
-	})
+	w := newTestBridge(t, tinyServer())
 	id := w.session()
 	ping := `{"jsonrpc":"2.0","id":7,"method":"ping"}`
 	cases := map[string]struct {
@@ -25,27 +22,27 @@ func TestRefusals(t *testing.T) {
 		status       int
 		message      string
 	}{
-		"not JSON":                 {"POST", "hello", []string{headerSession, id}, 400, "not one JSON-RPC message"},
-		"a batch":                  {"POST", "[" + ping + "]", []string{headerSession, id}, 400, "batches"},
-		"neither call nor answer":  {"POST", `{"jsonrpc":"2.0"}`, []string{headerSession, id}, 400, "not one JSON-RPC message"},
-		"no session":               {"POST", ping, nil, 400, "Mcp-Session-Id is missing"},
-		"unknown session":          {"POST", ping, []string{headerSession, "other"}, 404, "initialize again"},
-		"unknown version":          {"POST", ping, []string{headerSession, id, headerVersion, "1999-01-01"}, 400, "not a supported version with sessions"},
-		"another content type":     {"POST", ping, []string{headerSession, id, "Content-Type", "text/plain"}, 415, "application/json"},
-		"no events accepted":       {"POST", ping, []string{headerSession, id, "Accept", "application/json"}, 406, "text/event-stream"},
-		"another method":           {"PUT", ping, []string{headerSession, id}, 405, "GET, POST or DELETE"},
-		"stream without a session": {"GET", "", nil, 400, "Mcp-Session-Id is missing"},
-		"stateless stream":         {"GET", "", []string{headerVersion, "2026-07-28"}, 405, "subscriptions/listen"},
-		"end of no session":        {"DELETE", "", nil, 400, "Mcp-Session-Id is missing"},
-		"end of unknown session":   {"DELETE", "", []string{headerSession, "other"}, 404, "session not found"},
-		"foreign host":             {"POST", ping, []string{headerSession, id, "Host", "evil.example"}, 403, "evil.example"},
-		"foreign origin":           {"POST", ping, []string{headerSession, id, "Origin", "https://evil.example"}, 403, "evil.example"},
-		"allowed origin":           {"POST", ping, []string{headerSession, id, "Origin", "https://good.example"}, 200, `"id":7`},
-		"sessionless server":       {"POST", statelessCall, statelessHeaders, 400, "this server requires a session"},
-		"method header missing":    {"POST", statelessCall, []string{headerVersion, "2026-07-28"}, 400, "Mcp-Method"},
-		"name header differs":      {"POST", statelessCall, []string{headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "other"}, 400, "Mcp-Name"},
-		"version header missing":   {"POST", statelessCall, nil, 400, "Mcp-Protocol-Version is missing"},
-		"version header differs":   {"POST", statelessCall, []string{headerVersion, "2026-07-29", headerMethod, "tools/call", headerName, "echo"}, 400, "2026-07-29"},
+		"not JSON":                  {"POST", "hello", []string{headerSession, id}, 400, "not one JSON-RPC message"},
+		"a batch":                   {"POST", "[" + ping + "]", []string{headerSession, id}, 400, "batches"},
+		"neither call nor answer":   {"POST", `{"jsonrpc":"2.0"}`, []string{headerSession, id}, 400, "not one JSON-RPC message"},
+		"no session":                {"POST", ping, nil, 400, "Mcp-Session-Id is missing"},
+		"unknown session":           {"POST", ping, []string{headerSession, "other"}, 404, "initialize again"},
+		"unknown version":           {"POST", ping, []string{headerSession, id, headerVersion, "1999-01-01"}, 400, "not a supported version with sessions"},
+		"another content type":      {"POST", ping, []string{headerSession, id, "Content-Type", "text/plain"}, 415, "application/json"},
+		"no events accepted":        {"POST", ping, []string{headerSession, id, "Accept", "application/json"}, 406, "text/event-stream"},
+		"another method":            {"PUT", ping, []string{headerSession, id}, 405, "GET, POST or DELETE"},
+		"stream without a session":  {"GET", "", nil, 400, "Mcp-Session-Id is missing"},
+		"stateless stream":          {"GET", "", []string{headerVersion, "2026-07-28"}, 405, "subscriptions/listen"},
+		"end of no session":         {"DELETE", "", nil, 400, "Mcp-Session-Id is missing"},
+		"end of unknown session":    {"DELETE", "", []string{headerSession, "other"}, 404, "session not found"},
+		"sessionless server":        {"POST", statelessCall, statelessHeaders, 400, "this server requires a session"},
+		"method header missing":     {"POST", statelessCall, []string{headerVersion, "2026-07-28"}, 400, "Mcp-Method"},
+		"name header differs":       {"POST", statelessCall, []string{headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "other"}, 400, "Mcp-Name"},
+		"method differs in session": {"POST", ping, []string{headerSession, id, headerMethod, "tools/list"}, 400, "Mcp-Method"},
+		"body of a stream":          {"GET", "{}", []string{headerSession, id}, 400, "only POST has a body"},
+		"long id":                   {"POST", `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxID) + `","method":"ping"}`, []string{headerSession, id}, 400, "use shorter ones"},
+		"version header missing":    {"POST", statelessCall, nil, 400, "Mcp-Protocol-Version is missing"},
+		"version header differs":    {"POST", statelessCall, []string{headerVersion, "2026-07-29", headerMethod, "tools/call", headerName, "echo"}, 400, "2026-07-29"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -102,26 +99,30 @@ func TestKeepAlive(t *testing.T) {
 // served is a bridge that serves like cmd/mcp-bridge.
 type served struct {
 	*testBridge
-	address string
-	stop    context.CancelFunc
-	force   context.CancelFunc
-	done    chan error
+	admin string
+	stop  context.CancelFunc
+	force context.CancelFunc
+	done  chan error
 }
 
 func (w *testBridge) serve() *served {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	w.Expect(err).NotTo(HaveOccurred())
+	var l Listeners
+	for _, listener := range []*net.Listener{&l.MCP, &l.Admin} {
+		var err error
+		*listener, err = net.Listen("tcp", "127.0.0.1:0")
+		w.Expect(err).NotTo(HaveOccurred())
+	}
 	ctx, stop := context.WithCancel(w.t.Context())
 	force, forced := context.WithCancel(w.t.Context())
-	s := &served{testBridge: w, address: "http://" + listener.Addr().String(), stop: stop, force: forced, done: make(chan error, 1)}
-	w.url = s.address + "/mcp"
-	go func() { s.done <- w.bridge.Serve(ctx, force, Listeners{MCP: listener}) }()
+	s := &served{testBridge: w, admin: "http://" + l.Admin.Addr().String(), stop: stop, force: forced, done: make(chan error, 1)}
+	w.url = "http://" + l.MCP.Addr().String() + "/mcp"
+	go func() { s.done <- w.bridge.Serve(ctx, force, l) }()
 	w.t.Cleanup(func() { stop(); forced() })
 	return s
 }
 
 func (s *served) status(path string) int {
-	resp, err := http.Get(s.address + path)
+	resp, err := http.Get(s.admin + path)
 	if err != nil {
 		return 0
 	}
@@ -226,6 +227,30 @@ func TestDrainFailsNoRequestOnKeptConnections(t *testing.T) {
 	w.stop()
 
 	w.Eventually(answered).Should(BeTrue(), "the response asks to close the connection")
+	w.Eventually(w.done).Should(Receive(BeNil()))
+}
+
+// The shared child counts: a request without a session that is pending gets its response.
+func TestDrainWaitsForRequestsWithoutASession(t *testing.T) {
+	w := newTestBridge(t, server("sdk"), func(o *Options) { o.DrainIdleTimeout = time.Millisecond }).serve()
+	pending := make(chan httpReply, 1)
+	go func() {
+		call := strings.Replace(statelessCall, `"name":"echo"`, `"name":"wait-for-release"`, 1)
+		pending <- w.post(call, headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "wait-for-release")
+	}()
+	w.Eventually(w.logs.String).Should(ContainSubstring("waiting for release"))
+
+	w.stop()
+
+	w.Eventually(func() float64 { return w.metric("draining") }).Should(Equal(1.0))
+	// Without the request nothing delays the end of the drain but sending the last responses.
+	w.Consistently(pending, 2*shutdownGrace).ShouldNot(Receive())
+	release := w.post(strings.Replace(statelessCall, `"name":"echo"`, `"name":"release"`, 1),
+		headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "release")
+	w.Expect(release.Body).To(ContainSubstring("done"))
+	var reply httpReply
+	w.Eventually(pending).Should(Receive(&reply))
+	w.Expect(reply.Body).To(ContainSubstring("released"))
 	w.Eventually(w.done).Should(Receive(BeNil()))
 }
 

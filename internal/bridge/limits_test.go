@@ -14,8 +14,10 @@ import (
 
 func TestTooManySessions(t *testing.T) {
 	w := newTestBridge(t, tinyServer(), func(o *Options) { o.MaxSessions = 2 })
-	first := w.session()
-	w.session()
+	first, second := w.session(), w.session()
+	for _, id := range []string{first, second} { // sessions that are not used could be evicted
+		w.Expect(w.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, headerSession, id).Status).To(Equal(http.StatusAccepted))
+	}
 
 	reply := w.post(initMessage)
 	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
@@ -157,7 +159,7 @@ func TestMessagesAreParkedUntilAStreamOpens(t *testing.T) {
 
 func TestFiveHundredSessions(t *testing.T) {
 	const count = 500
-	w := newTestBridge(t, tinyServer(), func(o *Options) { o.MaxSessions = count })
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.MaxSessions, o.MaxSessionsPerAddress = count, count })
 	ids := make([]string, count)
 	var all sync.WaitGroup
 	reserved := make(chan struct{}, 20)

@@ -2,9 +2,17 @@ package bridge
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strconv"
+)
+
+// Members of _meta.
+const (
+	keyVersion      = "io.modelcontextprotocol/protocolVersion"
+	keyLogLevel     = "io.modelcontextprotocol/logLevel"
+	keySubscription = "io.modelcontextprotocol/subscriptionId"
 )
 
 // errNotMessage is the error of data that is not one JSON-RPC message.
@@ -23,41 +31,48 @@ const (
 // envelope is the part of a message that the bridge reads. Its fields are raw
 // JSON of any type.
 type envelope struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Params params          `json:"params"`
-	Error  json.RawMessage `json:"error"`
+	Version json.RawMessage
+	ID      json.RawMessage
+	Method  string
+	Params  params
+	Result  json.RawMessage
+	Error   json.RawMessage
+	// ambiguous is set if a reader may understand the members above in another way.
+	ambiguous *ambiguity
 }
 
 type params struct {
-	Meta          meta            `json:"_meta"`
-	ProgressToken json.RawMessage `json:"progressToken"`
-	RequestID     json.RawMessage `json:"requestId"`
-	Name          json.RawMessage `json:"name"`
-	URI           json.RawMessage `json:"uri"`
+	raw           json.RawMessage
+	Meta          meta
+	ProgressToken json.RawMessage
+	RequestID     json.RawMessage
+	Name          json.RawMessage
+	URI           json.RawMessage
 }
 
 type meta struct {
-	ProgressToken   json.RawMessage `json:"progressToken"`
-	ProtocolVersion json.RawMessage `json:"io.modelcontextprotocol/protocolVersion"`
-	LogLevel        json.RawMessage `json:"io.modelcontextprotocol/logLevel"`
-	SubscriptionID  json.RawMessage `json:"io.modelcontextprotocol/subscriptionId"`
+	ProgressToken   json.RawMessage
+	ProtocolVersion json.RawMessage
+	LogLevel        json.RawMessage
+	SubscriptionID  json.RawMessage
 }
 
-// parse reads the envelope of one message. Batches, which spec versions since
-// 2025-06-18 do not have, are rejected.
+// parse reads the envelope of one message, without copying it. Batches, which
+// spec versions since 2025-06-18 do not have, are rejected. A member of an
+// unexpected type is relayed; the bridge does not validate messages.
 func parse(data []byte) (envelope, error) {
 	var e envelope
 	data = bytes.TrimLeft(data, " \t\r\n")
-	if len(data) == 0 || data[0] != '{' {
+	if len(data) == 0 || data[0] != '{' || !json.Valid(data) {
 		return e, errNotMessage
 	}
-	err := json.Unmarshal(data, &e)
-	// A field of an unexpected type is relayed; the bridge does not validate messages.
-	var odd *json.UnmarshalTypeError
-	if err != nil && !errors.As(err, &odd) {
-		return e, errNotMessage
-	}
+	var method, inMeta json.RawMessage
+	p, m := &e.Params, &e.Params.Meta
+	top := fields{"jsonrpc": &e.Version, "id": &e.ID, "method": &method, "params": &p.raw, "result": &e.Result, "error": &e.Error}.read(data)
+	below := fields{"_meta": &inMeta, "progressToken": &p.ProgressToken, "requestId": &p.RequestID, "name": &p.Name, "uri": &p.URI}.read(p.raw)
+	lowest := fields{"progressToken": &m.ProgressToken, keyVersion: &m.ProtocolVersion, keyLogLevel: &m.LogLevel, keySubscription: &m.SubscriptionID}.read(inMeta)
+	e.ambiguous = cmp.Or(top, below, lowest)
+	e.Method = text(method)
 	if e.kind() == invalid {
 		return e, errNotMessage
 	}

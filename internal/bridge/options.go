@@ -21,11 +21,18 @@ type Options struct {
 	// MaxSessions is the maximum number of sessions, including those whose
 	// child is being stopped.
 	MaxSessions int
+	// MaxSessionsPerAddress is the maximum number of sessions of one client
+	// address; 0 is nine tenths of MaxSessions. Clients behind a proxy share the
+	// address of the proxy.
+	MaxSessionsPerAddress int
 	// MaxRequests is the maximum number of requests in flight per session, and
 	// of all requests in flight without a session.
 	MaxRequests int
 	// MaxMessageBytes is the maximum size of a message, in either direction.
 	MaxMessageBytes int
+	// MemoryBytes is the memory that the bridge should use. It limits how many
+	// large messages of clients are held at once.
+	MemoryBytes int64
 
 	// IdleTimeout ends a session, or the shared child, after this time without
 	// messages and pending requests. An open event stream does not keep a
@@ -50,10 +57,11 @@ type Options struct {
 	// StderrLinesPerSecond limits the logged lines of the standard error of a child.
 	StderrLinesPerSecond int
 
-	// AllowedHosts and AllowedOrigins restrict the Host and Origin headers, if
-	// set. Requests without an Origin are allowed. They protect a bridge that
-	// browsers can reach against DNS rebinding. Hosts have no port; origins are
-	// written as in the header.
+	// AllowedHosts and AllowedOrigins are the allowed values of the Host and
+	// Origin headers, against DNS rebinding. IP addresses and localhost are
+	// always allowed hosts. Requests without an Origin are allowed, and those
+	// of pages of the same host if it is listed. Hosts have no port; origins
+	// are written as in the header. Any allows all.
 	AllowedHosts   []string
 	AllowedOrigins []string
 
@@ -72,6 +80,7 @@ func DefaultOptions() Options {
 		MaxSessions:          100,
 		MaxRequests:          64,
 		MaxMessageBytes:      4 << 20,
+		MemoryBytes:          256 << 20,
 		IdleTimeout:          30 * time.Minute,
 		StartTimeout:         time.Minute,
 		IOTimeout:            30 * time.Second,
@@ -104,6 +113,7 @@ func (o *Options) complete() error {
 		limit("MaxSessions", &o.MaxSessions, d.MaxSessions),
 		limit("MaxRequests", &o.MaxRequests, d.MaxRequests),
 		limit("MaxMessageBytes", &o.MaxMessageBytes, d.MaxMessageBytes),
+		limit("MemoryBytes", &o.MemoryBytes, d.MemoryBytes),
 		limit("StderrLinesPerSecond", &o.StderrLinesPerSecond, d.StderrLinesPerSecond),
 		limit("IdleTimeout", &o.IdleTimeout, d.IdleTimeout),
 		limit("StartTimeout", &o.StartTimeout, d.StartTimeout),
@@ -113,6 +123,8 @@ func (o *Options) complete() error {
 		limit("DrainTimeout", &o.DrainTimeout, d.DrainTimeout),
 		limit("DrainIdleTimeout", &o.DrainIdleTimeout, d.DrainIdleTimeout),
 	)
+	// A tenth of the sessions is left for other addresses.
+	errs = append(errs, limit("MaxSessionsPerAddress", &o.MaxSessionsPerAddress, o.MaxSessions-o.MaxSessions/10))
 	return errors.Join(errs...)
 }
 
@@ -120,16 +132,17 @@ func (o *Options) validPath() error {
 	if !strings.HasPrefix(o.Path, "/") || strings.ContainsAny(o.Path, "{} ?#") {
 		return fmt.Errorf("Path %q must start with / and must not contain {, }, space, ? or #", o.Path)
 	}
-	for _, own := range []string{healthPath, readyPath, metricsPath} {
-		if o.Path == own {
-			return fmt.Errorf("Path %s is reserved for the bridge", own)
-		}
-	}
 	return nil
 }
 
+// largeMessages is the number of large messages of clients that are held at once: a quarter of the memory,
+// because a message may be copied while it is read and relayed.
+func (o *Options) largeMessages() int {
+	return int(min(max(o.MemoryBytes/4/int64(o.MaxMessageBytes), 2), 64))
+}
+
 // limit replaces 0 by the default.
-func limit[T int | time.Duration](name string, value *T, def T) error {
+func limit[T int | int64 | time.Duration](name string, value *T, def T) error {
 	switch {
 	case *value == 0:
 		*value = def

@@ -134,12 +134,13 @@ func readReplies(c *child, lines chan<- reply, stop <-chan struct{}) {
 		if err != nil {
 			return
 		}
+		line = bytes.Clone(line)
 		e, err := parse(line)
 		if err != nil {
 			continue
 		}
 		select {
-		case lines <- reply{e, bytes.Clone(line)}:
+		case lines <- reply{e, line}:
 		case <-stop:
 			// Continue reading, so that the child can exit.
 		}

@@ -7,14 +7,28 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// begin starts a session, if the limit allows it.
-func (b *Bridge) begin() (*session, *failure) {
-	if f := b.reserve(); f != nil {
+// begin starts a session of a client, if the limits allow it. If they do not, it ends an idle
+// session, unless one is ending already, and waits for its child to exit.
+func (b *Bridge) begin(ctx context.Context, address string) (*session, *failure) {
+	evicted, f := b.reserve(address)
+	if f != nil {
 		return nil, f
 	}
-	s := newSession(b)
+	if evicted != nil {
+		evicted.end(ended(reasonEvicted, "the session was idle, and ended to make room for another one"))
+		select {
+		case <-evicted.stopped:
+		case <-ctx.Done():
+			b.background(func() {
+				<-evicted.stopped
+				b.release(address)
+			})
+			return nil, ended(reasonClientLeft, "the client disconnected")
+		}
+	}
+	s := newSession(b, address)
 	if err := s.run(); err != nil {
-		b.release()
+		b.release(address)
 		s.log.Error(err, "Failed to start the server process")
 		return nil, refused(reasonStartFailed, "the MCP server process could not be started", 5)
 	}
@@ -35,25 +49,60 @@ func (b *Bridge) begin() (*session, *failure) {
 	return s, nil
 }
 
-// reserve counts a session towards the limit.
-func (b *Bridge) reserve() *failure {
+// reserve counts a session towards the limits. If they are reached, it returns the session whose place the
+// new one gets.
+func (b *Bridge) reserve(address string) (*session, *failure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.draining {
-		return drainFailure()
+		return nil, drainFailure()
 	}
-	if b.reserved >= b.opts.MaxSessions {
-		return refused(reasonTooManySessions,
-			fmt.Sprintf("the limit of %d sessions is reached; try again later", b.opts.MaxSessions), 5)
+	full := b.admission.full(address)
+	if full == nil {
+		b.admission.add(address)
+		return nil, nil
 	}
-	b.reserved++
-	return nil
+	sessions := make([]*session, 0, len(b.sessions))
+	residents := make([]resident, 0, len(b.sessions))
+	for s := range b.stopping {
+		if !s.evicted {
+			sessions = append(sessions, s)
+			residents = append(residents, resident{address: s.address, stopping: true})
+		}
+	}
+	for _, s := range b.sessions {
+		if !s.evicted {
+			sessions = append(sessions, s)
+			residents = append(residents, s.resident())
+		}
+	}
+	chosen := b.admission.victim(residents, address)
+	if chosen < 0 {
+		return nil, full
+	}
+	s := sessions[chosen]
+	s.evicted = true
+	b.admission.remove(s.address)
+	b.admission.add(address)
+	return s, nil
 }
 
-// release uncounts a session after its child has exited.
-func (b *Bridge) release() {
+// stopped gives the place of a session free after its child has exited, unless another session has it.
+func (b *Bridge) stopped(s *session) {
 	b.mu.Lock()
-	b.reserved--
+	delete(b.stopping, s)
+	evicted := s.evicted
+	b.mu.Unlock()
+	close(s.stopped)
+	if !evicted {
+		b.release(s.address)
+	}
+}
+
+// release uncounts a session.
+func (b *Bridge) release(address string) {
+	b.mu.Lock()
+	b.admission.remove(address)
 	b.mu.Unlock()
 	b.signalChange()
 }
@@ -70,6 +119,14 @@ func (b *Bridge) lookup(id string) *session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sessions[id]
+}
+
+// retire is called when a session has ended, before its child is stopped.
+func (b *Bridge) retire(s *session) {
+	b.mu.Lock()
+	b.stopping[s] = struct{}{}
+	b.mu.Unlock()
+	b.forget(s)
 }
 
 func (b *Bridge) forget(s *session) {
@@ -103,7 +160,10 @@ func (b *Bridge) largeFailure(o *oversize) *failure {
 }
 
 func drainFailure() *failure {
-	return refused(reasonDraining, "this server is shutting down; connect again", 1)
+	f := refused(reasonDraining, "this server is shutting down; connect again", 1)
+	// The client should retry with another replica, over a new connection.
+	f.closes = true
+	return f
 }
 
 // await waits until the condition holds (true) or ctx is done (false).
@@ -124,7 +184,7 @@ func (b *Bridge) await(ctx context.Context, condition func() bool) bool {
 func (b *Bridge) noSessions() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.reserved == 0
+	return b.admission.total == 0
 }
 
 // finished reports whether no client has a session or a pending request.

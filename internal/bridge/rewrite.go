@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-const keySubscription = "io.modelcontextprotocol/subscriptionId"
+// wire is a message as it is sent. Only these members are relayed, so that
+// others have no effect.
+type wire struct {
+	Version json.RawMessage `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  json.RawMessage `json:"params,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   json.RawMessage `json:"error,omitempty"`
+}
 
 // renumbered returns a message with the request number of the shared child.
-// Only known members of the envelope are relayed, so that duplicates of them in
-// other letter case have no effect.
-func renumbered(message []byte, number string) ([]byte, error) {
-	var m struct {
-		Version json.RawMessage `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id,omitempty"`
-		Method  json.RawMessage `json:"method"`
-		Params  json.RawMessage `json:"params,omitempty"`
-	}
-	if err := json.Unmarshal(message, &m); err != nil {
-		return nil, errNotMessage
-	}
+func renumbered(e *envelope, number string) ([]byte, error) {
+	m := wire{Version: e.Version, ID: e.ID, Method: e.Method, Params: e.Params.raw}
 	if number != "" {
 		m.ID = json.RawMessage(number)
 		m.Params = replace(m.Params, m.ID, "_meta", "progressToken")
@@ -29,17 +28,8 @@ func renumbered(message []byte, number string) ([]byte, error) {
 }
 
 // answered returns a response with the id of the client.
-func answered(message []byte, c *sharedCall) ([]byte, error) {
-	var m struct {
-		Version json.RawMessage `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id"`
-		Result  json.RawMessage `json:"result,omitempty"`
-		Error   json.RawMessage `json:"error,omitempty"`
-	}
-	if err := json.Unmarshal(message, &m); err != nil {
-		return nil, errNotMessage
-	}
-	m.ID = c.id
+func answered(e *envelope, c *sharedCall) ([]byte, error) {
+	m := wire{Version: e.Version, ID: c.id, Result: e.Result, Error: e.Error}
 	if c.listens {
 		m.Result = replace(m.Result, c.id, "_meta", keySubscription)
 	}
@@ -47,15 +37,8 @@ func answered(message []byte, c *sharedCall) ([]byte, error) {
 }
 
 // addressed returns a notification with the ids and token of the client.
-func addressed(message []byte, c *sharedCall) ([]byte, error) {
-	var m struct {
-		Version json.RawMessage `json:"jsonrpc"`
-		Method  json.RawMessage `json:"method"`
-		Params  json.RawMessage `json:"params,omitempty"`
-	}
-	if err := json.Unmarshal(message, &m); err != nil {
-		return nil, errNotMessage
-	}
+func addressed(e *envelope, c *sharedCall) ([]byte, error) {
+	m := wire{Version: e.Version, Method: e.Method, Params: e.Params.raw}
 	if len(c.token) > 0 {
 		m.Params = replace(m.Params, c.token, "progressToken")
 	}
@@ -113,9 +96,9 @@ func (w *worker) fromServer(line []byte) {
 	w.shared.bridge.metrics.relayed(toClient, len(line))
 	switch e.kind() {
 	case response:
-		w.answer(&e, line)
+		w.answer(&e)
 	case notification:
-		w.notify(&e, line)
+		w.notify(&e)
 	default:
 		// Without a session no client can be asked, and the spec has no such
 		// requests.
@@ -125,14 +108,14 @@ func (w *worker) fromServer(line []byte) {
 	}
 }
 
-func (w *worker) answer(e *envelope, line []byte) {
+func (w *worker) answer(e *envelope) {
 	w.recordFirstResponse()
 	c := w.take(idKey(e.ID))
 	if c == nil {
 		// The request was cancelled.
 		return
 	}
-	message, err := answered(line, c)
+	message, err := answered(e, c)
 	if err != nil {
 		c.fail(ended(reasonNotMessage, "the response of the MCP server is not valid"))
 		return
@@ -151,12 +134,12 @@ func (w *worker) recordFirstResponse() {
 }
 
 // notify relays a notification to the call that it belongs to.
-func (w *worker) notify(e *envelope, line []byte) {
+func (w *worker) notify(e *envelope) {
 	number, c := w.addressee(e)
 	if c == nil {
 		return
 	}
-	message, err := addressed(line, c)
+	message, err := addressed(e, c)
 	if err != nil {
 		return
 	}

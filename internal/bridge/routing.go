@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"time"
@@ -182,7 +183,7 @@ func (s *session) park(e *envelope, line []byte) {
 	p := &s.parked
 	var id json.RawMessage
 	if e.kind() == request {
-		id = e.ID
+		id = bytes.Clone(e.ID)
 	}
 	if len(line) > parkedBytes {
 		s.dropParked(parked{id: id, line: line})

@@ -16,7 +16,7 @@ const shutdownGrace = time.Second
 type Listeners struct {
 	// MCP serves the MCP endpoint.
 	MCP net.Listener
-	// Admin serves /healthz, /readyz and /metrics. If nil, MCP serves them, too.
+	// Admin serves /healthz, /readyz and /metrics.
 	Admin net.Listener
 	// SkipCheck makes the bridge ready without a check of the command.
 	SkipCheck bool
@@ -72,16 +72,8 @@ func (b *Bridge) prepare(ctx context.Context, skipCheck bool) error {
 // listen starts the HTTP servers.
 func (b *Bridge) listen(l Listeners) ([]*http.Server, <-chan error) {
 	failed := make(chan error, 2)
-	mux := http.NewServeMux()
-	mux.Handle(b.opts.Path, b.Handler())
-	servers := []*http.Server{newServer(mux)}
-	listeners := []net.Listener{l.MCP}
-	if l.Admin == nil {
-		mux.Handle("/", b.AdminHandler())
-	} else {
-		servers = append(servers, newServer(b.AdminHandler()))
-		listeners = append(listeners, l.Admin)
-	}
+	servers := []*http.Server{newServer(b.Handler()), newServer(b.AdminHandler())}
+	listeners := []net.Listener{l.MCP, l.Admin}
 	for i, s := range servers {
 		go func() {
 			if err := s.Serve(listeners[i]); !errors.Is(err, http.ErrServerClosed) {

@@ -56,6 +56,8 @@ func play(behaviour string) {
 		os.Exit(7)
 	case "silent":
 		waitForEnd()
+	case "stops-reading":
+		initializeOnce()
 	case "stubborn":
 		ignoreSignals()
 		fallthrough
@@ -114,6 +116,16 @@ func addTools(s *mcp.Server) {
 		<-ctx.Done()
 		fmt.Fprintln(os.Stderr, "cancelled", in.Text)
 		return "", ctx.Err()
+	})
+	released := make(chan struct{})
+	add("wait-for-release", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
+		fmt.Fprintln(os.Stderr, "waiting for release")
+		<-released
+		return "released", nil
+	})
+	add("release", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
+		close(released)
+		return "done", nil
 	})
 	add("environment", func(_ context.Context, _ *mcp.CallToolRequest, in toolInput) (string, error) {
 		return os.Getenv(in.Text), nil
@@ -219,6 +231,15 @@ func initializeOnly() {
 			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"hand","version":"1"}}}`+"\n", e.ID)
 		}
 	}
+}
+
+// initializeOnce responds to initialize, and reads nothing after it.
+func initializeOnce() {
+	var e envelope
+	if json.NewDecoder(os.Stdin).Decode(&e) == nil {
+		fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"once","version":"1"}}}`+"\n", e.ID)
+	}
+	select {}
 }
 
 // floodServer responds to initialize, then floods the client.

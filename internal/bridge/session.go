@@ -19,14 +19,22 @@ const loggedIDLength = 8
 type session struct {
 	bridge *Bridge
 	id     string
-	log    logr.Logger
-	child  *child
-	begun  time.Time
+	// address is that of the client.
+	address string
+	log     logr.Logger
+	child   *child
+	begun   time.Time
+	// evicted is true once another session has the place of this one. It is guarded by the lock of the
+	// bridge.
+	evicted bool
+	// stopped is closed when the child has exited.
+	stopped chan struct{}
 
 	lastUse  atomic.Int64
+	used     atomic.Bool
 	inFlight atomic.Int32
-	// reading allows one body to be read at a time.
-	reading sync.Mutex
+	// large is a semaphore for the large messages of the client.
+	large chan struct{}
 
 	mu sync.Mutex
 	// over is why the session has ended; nil before.
@@ -52,15 +60,18 @@ type call struct {
 	stream     *stream
 }
 
-func newSession(b *Bridge) *session {
+func newSession(b *Bridge, address string) *session {
 	id := rand.Text()
 	return &session{
-		bridge: b,
-		id:     id,
-		log:    b.opts.Log.WithValues("session", id[:loggedIDLength]),
-		begun:  time.Now(),
-		calls:  map[string]*call{},
-		idle:   b.opts.IdleTimeout,
+		bridge:  b,
+		id:      id,
+		address: address,
+		log:     b.opts.Log.WithValues("session", id[:loggedIDLength]),
+		begun:   time.Now(),
+		stopped: make(chan struct{}),
+		large:   make(chan struct{}, 1),
+		calls:   map[string]*call{},
+		idle:    b.opts.IdleTimeout,
 	}
 }
 
@@ -175,12 +186,12 @@ func (s *session) end(why *failure) {
 	s.idleTimer.Stop()
 	s.mu.Unlock()
 
-	s.bridge.forget(s)
+	s.bridge.retire(s)
 	go finishAll(calls, standalone, why)
 	s.report(why)
 	go func() {
 		s.child.stop()
-		s.bridge.release()
+		s.bridge.stopped(s)
 	}()
 }
 
@@ -219,6 +230,16 @@ func (s *session) report(why *failure) {
 }
 
 func (s *session) touch() { s.lastUse.Store(time.Now().UnixNano()) }
+
+// resident describes the session for the admission of another one.
+func (s *session) resident() resident {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return resident{
+		address: s.address, used: s.used.Load(), pending: len(s.calls) > 0,
+		idle: time.Since(time.Unix(0, s.lastUse.Load())),
+	}
+}
 
 // checkIdle ends an idle session, or resets its timer.
 func (s *session) checkIdle() {

@@ -1,76 +1,95 @@
 package bridge
 
 import (
+	"bytes"
+	"context"
 	"net/http"
 	"time"
 )
 
 // initialize starts a session.
-func (b *Bridge) initialize(w http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
-	s, f := b.begin()
+func (b *Bridge) initialize(w http.ResponseWriter, r *http.Request, in *incoming) {
+	s, f := b.begin(r.Context(), clientAddress(r))
 	if f != nil {
-		b.refuse(w, e.ID, f)
+		b.refuse(w, in.ID, f)
 		return
 	}
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
-	s.request(w, r, message, e)
+	s.request(w, r, in)
 }
 
 // post handles a message of the session.
 func (s *session) post(w http.ResponseWriter, r *http.Request) {
 	b := s.bridge
-	if int(s.inFlight.Add(1)) > b.opts.MaxRequests {
-		s.inFlight.Add(-1)
-		b.refuse(w, nil, tooManyRequests())
-		return
-	}
-	defer s.inFlight.Add(-1)
-	message, e, f := s.receive(w, r)
+	in, f := b.receive(w, r, s.takePlace)
 	if f != nil {
 		b.refuse(w, nil, f)
 		return
 	}
-	s.touch()
-	if e.kind() == request {
-		s.request(w, r, message, e)
+	defer in.release()
+	if f := checkHeaders(r, &in.envelope, false); f != nil {
+		b.refuse(w, in.ID, f)
 		return
 	}
-	if err := s.forward(message); err != nil {
+	if int(s.inFlight.Add(1)) > b.opts.MaxRequests {
+		s.inFlight.Add(-1)
+		b.refuse(w, in.ID, tooManyRequests())
+		return
+	}
+	defer s.inFlight.Add(-1)
+	s.used.Store(true)
+	s.touch()
+	if in.kind() == request {
+		s.request(w, r, in)
+		return
+	}
+	if err := s.forward(in); err != nil {
 		b.refuse(w, nil, s.why())
 		return
 	}
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// receive reads a message; a session reads one at a time, to bound memory.
-func (s *session) receive(w http.ResponseWriter, r *http.Request) ([]byte, *envelope, *failure) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	return s.bridge.read(w, r)
+// takePlace waits for the place of a large message. A session has one, so that a server that does not read
+// blocks only its own session.
+func (s *session) takePlace(ctx context.Context) (func(), bool) {
+	if !acquire(ctx, s.large) {
+		return nil, false
+	}
+	release, ok := s.bridge.places.take(ctx, s.address)
+	if !ok {
+		<-s.large
+		return nil, false
+	}
+	return func() {
+		release()
+		<-s.large
+	}, true
 }
 
-func (s *session) forward(message []byte) error {
-	s.bridge.metrics.relayed(toServer, len(message))
-	return s.child.send(message)
+func (s *session) forward(in *incoming) error {
+	defer in.release()
+	s.bridge.metrics.relayed(toServer, len(in.message))
+	return s.child.send(in.message)
 }
 
 // request sends a request to the child and serves its response.
-func (s *session) request(w http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
+func (s *session) request(w http.ResponseWriter, r *http.Request, in *incoming) {
 	c := &call{
-		id: e.ID, key: idKey(e.ID), token: idKey(e.Params.Meta.ProgressToken),
-		initialize: e.Method == methodInit, begun: time.Now(),
+		id: bytes.Clone(in.ID), key: idKey(in.ID), token: idKey(in.Params.Meta.ProgressToken),
+		initialize: in.Method == methodInit, begun: time.Now(),
 		stream: newStream(w, s.bridge.opts.IOTimeout),
 	}
 	if c.initialize {
 		c.stream.sessionID = s.id
 	}
 	if f := s.add(c); f != nil {
-		s.bridge.refuse(w, e.ID, f)
+		s.bridge.refuse(w, in.ID, f)
 		return
 	}
 	s.flush(c.stream)
-	if err := s.forward(message); err != nil {
+	if err := s.forward(in); err != nil {
 		// The child has exited; the end of the session fails the call.
 		s.log.V(1).Info("Failed to send a message to the server", "error", err.Error())
 	}
@@ -99,6 +118,7 @@ func (s *session) why() *failure {
 func (s *session) listen(w http.ResponseWriter, r *http.Request) {
 	standalone := newStream(w, s.bridge.opts.IOTimeout)
 	defer standalone.detach()
+	s.used.Store(true)
 	s.flush(standalone)
 	// Before the response headers are sent, so that a stream opened later by the client is the newer one.
 	if !s.attach(standalone) {

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"sync"
@@ -57,7 +58,7 @@ type mail struct {
 
 func newSharedCall(e *envelope) *sharedCall {
 	return &sharedCall{
-		id: e.ID, token: e.Params.Meta.ProgressToken,
+		id: bytes.Clone(e.ID), token: bytes.Clone(e.Params.Meta.ProgressToken),
 		wantsLogs: present(e.Params.Meta.LogLevel),
 		listens:   e.Method == "subscriptions/listen",
 		begun:     time.Now(),

@@ -7,7 +7,8 @@ import (
 )
 
 // postStateless serves a message without a session.
-func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
+func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, in *incoming) {
+	e := &in.envelope
 	if f := checkStateless(r, e); f != nil {
 		b.refuse(w, e.ID, f)
 		return
@@ -31,17 +32,17 @@ func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, message [
 		return
 	}
 	if e.kind() == request {
-		worker.request(w, r, message, e)
+		worker.request(w, r, in)
 		return
 	}
-	worker.notifyChild(w, message, e)
+	worker.notifyChild(w, in)
 }
 
 // notifyChild relays a notification. It drops cancellations, because clients
 // cancel by closing the response and ids are not unique across clients.
-func (w *worker) notifyChild(rw http.ResponseWriter, message []byte, e *envelope) {
-	if e.kind() == notification && e.Method != "notifications/cancelled" {
-		if out, err := renumbered(message, ""); err == nil {
+func (w *worker) notifyChild(rw http.ResponseWriter, in *incoming) {
+	if in.kind() == notification && in.Method != "notifications/cancelled" {
+		if out, err := renumbered(&in.envelope, ""); err == nil {
 			w.shared.bridge.metrics.relayed(toServer, len(out))
 			_ = w.child.send(out) // notifications have no response
 		}
@@ -50,21 +51,21 @@ func (w *worker) notifyChild(rw http.ResponseWriter, message []byte, e *envelope
 }
 
 // request serves one request with the shared child.
-func (w *worker) request(rw http.ResponseWriter, r *http.Request, message []byte, e *envelope) {
+func (w *worker) request(rw http.ResponseWriter, r *http.Request, in *incoming) {
 	b := w.shared.bridge
-	c := newSharedCall(e)
+	c := newSharedCall(&in.envelope)
 	number, f := w.add(c)
 	if f != nil {
-		b.refuse(rw, e.ID, f)
+		b.refuse(rw, c.id, f)
 		return
 	}
 	defer func() {
 		b.metrics.requests.WithLabelValues("stateless").Observe(time.Since(c.begun).Seconds())
 	}()
-	out, err := renumbered(message, number)
+	out, err := renumbered(&in.envelope, number)
 	if err != nil {
 		w.take(number)
-		b.refuse(rw, e.ID, badRequest(codeInvalidRequest, "the request could not be relayed"))
+		b.refuse(rw, c.id, badRequest(codeInvalidRequest, "the request could not be relayed"))
 		return
 	}
 	b.metrics.relayed(toServer, len(out))
@@ -72,6 +73,7 @@ func (w *worker) request(rw http.ResponseWriter, r *http.Request, message []byte
 		// The child has exited, which fails the call.
 		w.log.V(1).Info("Failed to send a message to the server", "error", err.Error())
 	}
+	in.release()
 	if !c.serve(r.Context(), newStream(rw, b.opts.IOTimeout), b.opts.KeepAlive) {
 		w.cancel(number, "the client closed the connection")
 	}

@@ -128,9 +128,9 @@ func packageFile(g *WithT, parts ...string) string {
 // bridged serves a command through the bridge, and returns the URL.
 func bridged(t *testing.T, g *WithT, b tools, flags []string, command ...string) string {
 	t.Helper()
-	address := freeAddress(g)
-	args := append([]string{"serve", "-listen", address, "-stop-grace", "5s", "-drain-idle-timeout", "100ms"}, flags...)
-	serve(t, g, address, exec.Command(b.bridge, append(append(args, "--"), command...)...), "/readyz")
+	address, admin := freeAddress(g), freeAddress(g)
+	args := append([]string{"serve", "-listen", address, "-admin-listen", admin, "-stop-grace", "5s", "-drain-idle-timeout", "100ms"}, flags...)
+	serve(t, g, admin, exec.Command(b.bridge, append(append(args, "--"), command...)...), "/readyz")
 	return "http://" + address + "/mcp"
 }
 

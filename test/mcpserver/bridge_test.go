@@ -26,7 +26,7 @@ func lastWords(w *fixture, command ...string) (int32, string) {
 	output, err := build.CombinedOutput()
 	w.Expect(err).NotTo(HaveOccurred(), "%s", output)
 	w.Expect(os.WriteFile(message, nil, 0o600)).To(Succeed())
-	err = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--termination-log", message, "--"}, command...)...).Run()
+	err = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--termination-log", message, "--"}, command...)...).Run()
 	var exit *exec.ExitError
 	w.Expect(errors.As(err, &exit)).To(BeTrue(), "%v", err)
 	words, err := os.ReadFile(message)

@@ -126,7 +126,8 @@ httpRoute:
   hostnames: [tools.example.com, a]
   path: /tools
 protocol: {disabled: false, interval: 59m60s, timeout: 0m30s}
-bridge: {maxSessions: 10000, idleTimeout: 24h, maxMessageBytes: 268435456, drainTimeout: 1s}
+bridge: {maxSessions: 10000, idleTimeout: 24h, maxMessageBytes: 268435456, drainTimeout: 1s, allowedHosts: [proxy.example.com, "*", a],
+  allowedOrigins: ["https://app.example.com", "http://localhost:6274", "http://[::1]:80", "vscode-webview://1b-2c", "*"]}
 adoptionPolicy: Never
 driftPolicy: Correct
 suspend: false`},

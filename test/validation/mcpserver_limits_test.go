@@ -123,7 +123,7 @@ func init() {
 	for field, limit := range map[string]int{
 		"args[]": 16384, "command[]": 4096, "files[].content": 131072, "files[].path": 512, "path": 1024, "image": 512,
 		"bridge.drainTimeout": 32, "bridge.idleTimeout": 32, "protocol.interval": 32, "protocol.timeout": 32,
-		"httpRoute.hostnames[]": 253, "httpRoute.path": 1024,
+		"httpRoute.hostnames[]": 253, "bridge.allowedHosts[]": 253, "bridge.allowedOrigins[]": 261, "httpRoute.path": 1024,
 		"httpRoute.parentRefs[].name": 253, "httpRoute.parentRefs[].namespace": 63, "httpRoute.parentRefs[].sectionName": 253,
 		"mounts[].name": 63, "mounts[].mountPath": 512, "mounts[].subPath": 512, "mounts[].persistentVolumeClaim.claimName": 253,
 		"mounts[].configMap.name": 253, "mounts[].configMap.items[].key": 253, "mounts[].configMap.items[].path": 253,
@@ -184,7 +184,7 @@ func lists() {
 	}{
 		"args": {256, "a%d"}, "command": {64, "a%d"}, "env": {128, "{name: A%d}"}, "envFrom": {32, "{secretRef: {name: a%d}}"},
 		"files": {32, "{path: /f%d}"}, "mounts": {24, "{name: m%[1]d, mountPath: /m%[1]d, emptyDir: {}}"},
-		"imagePullSecrets": {16, "{name: a%d}"}, "httpRoute.hostnames": {16, "a%d.b"}, "httpRoute.parentRefs": {16, "{name: a%d}"},
+		"imagePullSecrets": {16, "{name: a%d}"}, "httpRoute.hostnames": {16, "a%d.b"}, "bridge.allowedHosts": {32, "a%d.b"}, "bridge.allowedOrigins": {32, "https://a%d.b"}, "httpRoute.parentRefs": {16, "{name: a%d}"},
 		"mounts[].configMap.items": {32, "{key: a%d, path: a}"}, "mounts[].secret.items": {32, "{key: a%d, path: a}"},
 		"networkPolicy.egress.rules": {32, "{ports: [{port: 1%02d}]}"}, "networkPolicy.egress.rules[].ports": {32, "{port: 1%02d}"},
 		"networkPolicy.egress.rules[].to": {32, "{podSelector: {matchLabels: {a: b%d}}}"}, "networkPolicy.ingress.from": {32, "{podSelector: {matchLabels: {a: b%d}}}"},

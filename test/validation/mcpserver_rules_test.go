@@ -16,7 +16,8 @@ const (
 	commandMessage      = "command is required with transport stdio, because the bridge starts the server and cannot read the entrypoint of the image: set command to the entrypoint of the image"
 	programMessage      = "command must start with the program to run: use a value such as [npx, -y, '@acme/tools']"
 	bridgeMessage       = "bridge requires transport stdio, because the other transports do not use a bridge: remove bridge"
-	bridgePathMessage   = "path must not be /healthz, /readyz or /metrics with transport stdio, because the bridge serves its own endpoints there: use a value such as /mcp, or omit path"
+	bridgeHostsMessage  = "allowedHosts must be DNS names in lower case, without scheme, port, path or wildcard: use a value such as tools.example.com, or '*' for all hosts"
+	bridgeOriginMessage = "allowedOrigins must be origins in lower case, without a path: use a value such as https://app.example.com, or '*' for all origins"
 	bridgeTLSMessage    = "protocol.tls is not supported with transport stdio, because the bridge serves plain HTTP: remove protocol.tls, and terminate TLS at the Ingress or the Gateway"
 	affinityMessage     = "sessionAffinity None with transport sse requires a single replica, because pods do not share sessions: set Auto or ClientIP, or run a single replica"
 	drainMessage        = "drainSeconds must be less than terminationGracePeriodSeconds, because the pod is killed at the end of the grace period: lower drainSeconds or raise terminationGracePeriodSeconds"
@@ -84,17 +85,20 @@ var mcpServerRefusals = map[string]refusal{
 	"transport that becomes stdio": {was: mcpServer(`command: [serve]`), spec: mcpServer(stdio),
 		field: "spec.transport", message: transportChanged},
 
-	"command that is missing":        badServer(`transport: stdio`, "command", commandMessage),
-	"command that is empty":          badServer(`command: [""]`, "command", programMessage),
-	"bridge for streamable-http":     badServer(`bridge: {}`, "bridge", bridgeMessage),
-	"bridge for sse":                 badServer(`{transport: sse, bridge: {}}`, "bridge", bridgeMessage),
-	"path of the bridge's health":    badServer(`{transport: stdio, command: [serve], path: /healthz}`, "path", bridgePathMessage),
-	"path of the bridge's metrics":   badServer(`{transport: stdio, command: [serve], path: /metrics}`, "path", bridgePathMessage),
-	"TLS of the bridge":              badServer(`{transport: stdio, command: [serve], protocol: {tls: true}}`, "protocol.tls", bridgeTLSMessage),
-	"sessions of sse lost by hand":   badServer(`{transport: sse, sessionAffinity: None, replicas: 2}`, "sessionAffinity", affinityMessage),
-	"sessions of sse lost by itself": badServer(`{transport: sse, sessionAffinity: None, autoscaling: {maxReplicas: 2, targetCPUUtilizationPercent: 80}}`, "sessionAffinity", affinityMessage),
-	"drain as long as the grace":     badServer(`{terminationGracePeriodSeconds: 10}`, "drainSeconds", drainMessage),
-	"drain longer than the grace":    badServer(`{drainSeconds: 61}`, "drainSeconds", drainMessage),
+	"command that is missing":               badServer(`transport: stdio`, "command", commandMessage),
+	"command that is empty":                 badServer(`command: [""]`, "command", programMessage),
+	"bridge for streamable-http":            badServer(`bridge: {}`, "bridge", bridgeMessage),
+	"bridge for sse":                        badServer(`{transport: sse, bridge: {}}`, "bridge", bridgeMessage),
+	"hosts of the bridge with a wildcard":   badServer(`{transport: stdio, command: [serve], bridge: {allowedHosts: ["*.example.com"]}}`, "bridge.allowedHosts", bridgeHostsMessage),
+	"hosts of the bridge with a port":       badServer(`{transport: stdio, command: [serve], bridge: {allowedHosts: ["a.example.com:80"]}}`, "bridge.allowedHosts", bridgeHostsMessage),
+	"origins of the bridge with a path":     badServer(`{transport: stdio, command: [serve], bridge: {allowedOrigins: ["https://a.example.com/"]}}`, "bridge.allowedOrigins", bridgeOriginMessage),
+	"origins of the bridge without scheme":  badServer(`{transport: stdio, command: [serve], bridge: {allowedOrigins: [a.example.com]}}`, "bridge.allowedOrigins", bridgeOriginMessage),
+	"origins of the bridge with expansions": badServer(`{transport: stdio, command: [serve], bridge: {allowedOrigins: ["https://$(A)"]}}`, "bridge.allowedOrigins", bridgeOriginMessage),
+	"TLS of the bridge":                     badServer(`{transport: stdio, command: [serve], protocol: {tls: true}}`, "protocol.tls", bridgeTLSMessage),
+	"sessions of sse lost by hand":          badServer(`{transport: sse, sessionAffinity: None, replicas: 2}`, "sessionAffinity", affinityMessage),
+	"sessions of sse lost by itself":        badServer(`{transport: sse, sessionAffinity: None, autoscaling: {maxReplicas: 2, targetCPUUtilizationPercent: 80}}`, "sessionAffinity", affinityMessage),
+	"drain as long as the grace":            badServer(`{terminationGracePeriodSeconds: 10}`, "drainSeconds", drainMessage),
+	"drain longer than the grace":           badServer(`{drainSeconds: 61}`, "drainSeconds", drainMessage),
 	"drain of the bridge longer than the grace": badServer(`{transport: stdio, command: [serve], bridge: {drainTimeout: 51s}}`,
 		"bridge.drainTimeout", bridgeDrainMessage),
 	"drain of the bridge longer than a short grace": badServer(`{transport: stdio, command: [serve], terminationGracePeriodSeconds: 30, bridge: {drainTimeout: 25s}}`,

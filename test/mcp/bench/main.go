@@ -84,21 +84,21 @@ func show(rows []row) bool {
 
 // startBridge runs the bridge until it is stopped.
 func startBridge(ctx context.Context, program string, env []string, args ...string) (*exec.Cmd, string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeAddress()
 	if err != nil {
 		return nil, "", err
 	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
+	admin, err := freeAddress()
+	if err != nil {
 		return nil, "", err
 	}
-	cmd := exec.CommandContext(ctx, program, append([]string{"serve", "-listen", address, "-drain-idle-timeout", "10ms"}, args...)...)
+	cmd := exec.CommandContext(ctx, program, append([]string{"serve", "-listen", address, "-admin-listen", admin, "-drain-idle-timeout", "10ms"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	if err := cmd.Start(); err != nil {
 		return nil, "", err
 	}
 	for {
-		if ready(ctx, "http://"+address+"/readyz") {
+		if ready(ctx, "http://"+admin+"/readyz") {
 			return cmd, "http://" + address + "/mcp", nil
 		}
 		select {
@@ -107,6 +107,14 @@ func startBridge(ctx context.Context, program string, env []string, args ...stri
 			return nil, "", ctx.Err()
 		}
 	}
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 func stopBridge(cmd *exec.Cmd) error {

@@ -317,6 +317,18 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerBridge
   map:
     fields:
+    - name: allowedHosts
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: allowedOrigins
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
     - name: drainTimeout
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration

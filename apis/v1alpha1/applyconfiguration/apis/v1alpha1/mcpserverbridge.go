@@ -21,6 +21,18 @@ type MCPServerBridgeApplyConfiguration struct {
 	// maxMessageBytes is the maximum size of a message in bytes, in both
 	// directions (1024 to 268435456).
 	MaxMessageBytes *int64 `json:"maxMessageBytes,omitempty"`
+	// allowedHosts are further host names under which clients reach the server,
+	// for example that of a proxy. Requests with another Host header get 403,
+	// against DNS rebinding. Always allowed are the names of the Service, the
+	// Ingress and the HTTPRoute, IP addresses and localhost. An HTTPRoute without
+	// hostnames, or the value *, allows all hosts.
+	AllowedHosts []string `json:"allowedHosts,omitempty"`
+	// allowedOrigins are the origins of web pages that may send requests, in
+	// the form of the Origin header. Requests from other origins get 403.
+	// Always allowed are requests without an Origin header, which do not come
+	// from web pages, and pages of an allowed host name of the server. The
+	// value * allows all origins.
+	AllowedOrigins []string `json:"allowedOrigins,omitempty"`
 	// drainTimeout is the time that running sessions have to complete after the
 	// pod receives SIGTERM (1s to 24h). The sum of drainTimeout and
 	// drainSeconds must not exceed terminationGracePeriodSeconds. Defaults to
@@ -55,6 +67,26 @@ func (b *MCPServerBridgeApplyConfiguration) WithIdleTimeout(value v1.Duration) *
 // If called multiple times, the MaxMessageBytes field is set to the value of the last call.
 func (b *MCPServerBridgeApplyConfiguration) WithMaxMessageBytes(value int64) *MCPServerBridgeApplyConfiguration {
 	b.MaxMessageBytes = &value
+	return b
+}
+
+// WithAllowedHosts adds the given value to the AllowedHosts field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the AllowedHosts field.
+func (b *MCPServerBridgeApplyConfiguration) WithAllowedHosts(values ...string) *MCPServerBridgeApplyConfiguration {
+	for i := range values {
+		b.AllowedHosts = append(b.AllowedHosts, values[i])
+	}
+	return b
+}
+
+// WithAllowedOrigins adds the given value to the AllowedOrigins field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the AllowedOrigins field.
+func (b *MCPServerBridgeApplyConfiguration) WithAllowedOrigins(values ...string) *MCPServerBridgeApplyConfiguration {
+	for i := range values {
+		b.AllowedOrigins = append(b.AllowedOrigins, values[i])
+	}
 	return b
 }
 

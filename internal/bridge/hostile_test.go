@@ -1,0 +1,229 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// Addresses of clients. All of 127.0.0.0/8 is the local machine.
+const (
+	hostileAddress = "127.0.0.1"
+	honestAddress  = "127.0.0.2"
+)
+
+// promptly is the time within which an honest client must be served, whatever others do.
+const promptly = time.Second
+
+// clientAt returns an HTTP client with the given address.
+func (w *testBridge) clientAt(address string) *http.Client {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	transport := &http.Transport{DialContext: dialer.DialContext}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// tryPost sends a message, and returns the status and the body of the response.
+func (w *testBridge) tryPost(ctx context.Context, c *http.Client, body string, headers ...string) (httpReply, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader(body))
+	if err != nil {
+		return httpReply{}, err
+	}
+	req.Header.Set("Content-Type", jsonType)
+	req.Header.Set("Accept", jsonType+", "+eventType)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return httpReply{}, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return httpReply{resp.StatusCode, resp.Header, string(text)}, err
+}
+
+// isServedPromptly expects that a new client at the address gets a session, and responses to messages
+// of these sizes in it, within a second.
+func (w *testBridge) isServedPromptly(address string, sizes ...int) {
+	w.t.Helper()
+	c := w.clientAt(address)
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(w.t.Context(), testTimeout)
+	defer cancel()
+	started, err := w.tryPost(ctx, c, initMessage)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(started.Status).To(Equal(http.StatusOK), started.Body)
+	for _, size := range sizes {
+		ping := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"ping","params":{"text":"%s"}}`, strings.Repeat("x", size))
+		reply, err := w.tryPost(ctx, c, ping, headerSession, started.Header.Get(headerSession))
+		w.Expect(err).NotTo(HaveOccurred())
+		w.Expect(reply.Body).To(ContainSubstring(`"id":2`))
+	}
+	w.Expect(time.Since(begun)).To(BeNumerically("<", promptly), "client at %s", address)
+}
+
+// slowBody sends the beginning of a request, and then one byte from time to time until the connection is closed.
+func (w *testBridge) slowBody(address, beginning string) {
+	w.t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	conn, err := dialer.DialContext(w.t.Context(), "tcp", strings.TrimSuffix(strings.TrimPrefix(w.url, "http://"), "/mcp"))
+	w.Expect(err).NotTo(HaveOccurred())
+	w.t.Cleanup(func() { _ = conn.Close() })
+	_, err = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: */*\r\n"+
+		"Content-Length: 1000000\r\n\r\n%s", beginning)
+	w.Expect(err).NotTo(HaveOccurred())
+	go func() {
+		ticker := time.NewTicker(100 * time.Millisecond)
+		defer ticker.Stop()
+		for range ticker.C {
+			if _, err := conn.Write([]byte("x")); err != nil {
+				return
+			}
+		}
+	}()
+}
+
+// One peer opens slow bodies and idle sessions, more than the limits. Before, 64 slow bodies held every place
+// before a byte was read, and 100 sessions were held for the idle timeout.
+func TestServesNewClientsDuringSlowBodiesAndIdleSessions(t *testing.T) {
+	const idleSessions, slowBodies = 1000, 64
+	w := newTestBridge(t, tinyServer()).serve()
+	w.Eventually(func() int { return w.status(readyPath) }).Should(Equal(http.StatusOK))
+	hostile := w.clientAt(hostileAddress)
+	var opening sync.WaitGroup
+	for range 8 {
+		opening.Go(func() {
+			for range idleSessions / 8 {
+				reply, err := w.tryPost(t.Context(), hostile, initMessage)
+				NewWithT(t).Expect(err).NotTo(HaveOccurred())
+				NewWithT(t).Expect(reply.Status).To(Equal(http.StatusOK), reply.Body)
+			}
+		})
+	}
+	opening.Wait()
+	for range slowBodies {
+		w.slowBody(hostileAddress, "")
+		w.slowBody(hostileAddress, `{"jsonrpc":"2.0","id":1,"method":"initialize"`)
+		w.slowBody(hostileAddress, strings.Repeat(" ", smallMessage+1))
+	}
+
+	w.isServedPromptly(honestAddress, 10, 100<<10)
+
+	w.Expect(w.metric("sessions")).To(Equal(91.0), "one address has at most 90 of 100 sessions")
+	// At the hostile address, sessions that were never used end first. Its large messages wait.
+	w.isServedPromptly(hostileAddress, 10)
+	w.Expect(w.metric("sessions_ended_total", reasonEvicted)).To(Equal(idleSessions - 90 + 1.0))
+}
+
+// A body that is never completed holds its connection for a limited time, whether or not it is read.
+func TestSlowBodiesAreCutOff(t *testing.T) {
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.IOTimeout = 200 * time.Millisecond }).serve()
+	session := headerSession + ": " + w.session() + "\r\n"
+	cases := map[string]struct {
+		headers, beginning string
+		status             int
+	}{
+		"without a session":      {"", `{"jsonrpc"`, http.StatusRequestTimeout},
+		"in a session":           {session, `{"jsonrpc"`, http.StatusRequestTimeout},
+		"large":                  {"", strings.Repeat(" ", 2*smallMessage), http.StatusRequestTimeout},
+		"origin is refused":      {"Origin: https://evil.example\r\n", `{`, http.StatusForbidden},
+		"session does not exist": {headerSession + ": x\r\n", `{`, http.StatusNotFound},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			conn, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimSuffix(w.url, "/mcp"), "http://"))
+			g.Expect(err).NotTo(HaveOccurred())
+			defer conn.Close()
+			g.Expect(conn.SetDeadline(time.Now().Add(testTimeout))).To(Succeed())
+			_, err = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: */*\r\n"+
+				"Content-Length: 100000\r\n%s\r\n%s", c.headers, c.beginning)
+			g.Expect(err).NotTo(HaveOccurred())
+
+			said, err := io.ReadAll(conn)
+
+			g.Expect(err).NotTo(HaveOccurred(), "the connection is closed")
+			g.Expect(string(said)).To(HavePrefix(fmt.Sprintf("HTTP/1.1 %d ", c.status)))
+		})
+	}
+}
+
+func TestMinimumRateOfBodies(t *testing.T) {
+	cases := map[string]struct {
+		received int64
+		timeout  time.Duration
+		want     time.Duration
+	}{
+		"no byte":          {0, time.Minute, bodyGrace},
+		"one second's":     {minBodyRate, time.Minute, bodyGrace + time.Second},
+		"at most in total": {100 * minBodyRate, 30 * time.Second, 30 * time.Second},
+		"a short timeout":  {0, time.Second, time.Second},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(timeFor(c.received, c.timeout)).To(Equal(c.want))
+		})
+	}
+}
+
+// A server that stops reading blocks the large messages of its own session only.
+func TestServerThatDoesNotReadBlocksOnlyItsSession(t *testing.T) {
+	w := newTestBridge(t, server("stops-reading"), func(o *Options) {
+		o.IOTimeout, o.StopGrace = 300*time.Millisecond, 50*time.Millisecond
+		o.MemoryBytes = 64 << 20 // two places for a client address
+	})
+	stuck := w.session()
+	large := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"ping","params":{"text":"%s"}}`, strings.Repeat("x", 1<<20))
+	c := w.clientAt(hostileAddress)
+	var waiting sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 4 {
+		waiting.Go(func() { _, _ = w.tryPost(ctx, c, large, headerSession, stuck) })
+	}
+	w.Eventually(func() float64 { return w.metric("refused_requests_total", reasonTooManyRequests) }).Should(Equal(3.0))
+
+	reply := w.post(strings.Replace(large, `"method":"ping"`, `"method":"initialize"`, 1))
+
+	w.Expect(reply.Status).To(Equal(http.StatusOK), reply.Body)
+	cancel()
+	w.open(http.MethodDelete, "", headerSession, stuck).Body.Close()
+	waiting.Wait()
+}
+
+// deadlines records the read deadlines of a connection.
+type deadlines struct {
+	http.ResponseWriter
+	set []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.set = append(d.set, at)
+	return nil
+}
+
+// A body that arrives fast enough gets more time with each part, and the connection none afterwards.
+func TestBodiesGetTimeAsTheyArrive(t *testing.T) {
+	g := NewWithT(t)
+	conn := &deadlines{}
+	begun := time.Now()
+	body := &timedBody{
+		from: strings.NewReader(strings.Repeat("x", 2*minBodyRate)), conn: http.NewResponseController(conn),
+		begun: begun, timeout: bodyGrace + 1500*time.Millisecond,
+	}
+	for range 2 {
+		_, err := io.ReadFull(body, make([]byte, minBodyRate))
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	body.done()
+
+	g.Expect(conn.set).To(Equal([]time.Time{begun.Add(bodyGrace), begun.Add(bodyGrace + time.Second), {}}))
+}

@@ -1,0 +1,231 @@
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// smallMessage is the size up to which a message is read without a place, so that clients that send
+	// slowly do not delay others.
+	smallMessage = 16 << 10
+	// A body must arrive within bodyGrace plus the time that minBodyRate (bytes per second) gives it.
+	bodyGrace   = 5 * time.Second
+	minBodyRate = 16 << 10
+)
+
+// incoming is a message of a client.
+type incoming struct {
+	envelope
+	message []byte
+	// release returns the place of the message, after it was sent to the server. It may be called again.
+	release func()
+}
+
+// takePlace waits for the place of a large message. It returns false if ctx is done before.
+type takePlace func(ctx context.Context) (release func(), ok bool)
+
+// receive reads and checks one message. It takes a place only for a large message, and only after the first
+// part of it has arrived.
+func (b *Bridge) receive(w http.ResponseWriter, r *http.Request, take takePlace) (*incoming, *failure) {
+	in := &incoming{release: func() {}}
+	body := &timedBody{
+		from: http.MaxBytesReader(w, r.Body, int64(b.opts.MaxMessageBytes)), conn: http.NewResponseController(w),
+		begun: time.Now(), timeout: b.opts.IOTimeout,
+	}
+	var read bytes.Buffer
+	_, err := io.CopyN(&read, body, smallMessage)
+	if err == nil {
+		release, ok := b.waitForPlace(r.Context(), body, take)
+		if !ok {
+			return nil, tooManyRequests()
+		}
+		in.release = sync.OnceFunc(release)
+		if r.ContentLength > 0 {
+			read.Grow(int(min(r.ContentLength, int64(b.opts.MaxMessageBytes))) - smallMessage + bytes.MinRead)
+		}
+		_, err = read.ReadFrom(body)
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		body.done()
+		err = nil
+	}
+	f := b.unreadable(err)
+	if f == nil {
+		f = in.parse(read.Bytes())
+	}
+	if f != nil {
+		in.release()
+		return nil, f
+	}
+	return in, nil
+}
+
+func (b *Bridge) waitForPlace(ctx context.Context, body *timedBody, take takePlace) (func(), bool) {
+	ctx, cancel := context.WithTimeout(ctx, b.opts.IOTimeout)
+	defer cancel()
+	waiting := time.Now()
+	release, ok := take(ctx)
+	// The client cannot send while the bridge does not read.
+	body.begun = body.begun.Add(time.Since(waiting))
+	return release, ok
+}
+
+// unreadable is the response to a body that could not be read.
+func (b *Bridge) unreadable(err error) *failure {
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return &failure{
+			status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, reason: reasonTooLarge,
+			message: fmt.Sprintf("the message is larger than the limit of %d bytes", large.Limit),
+		}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &failure{
+			status: http.StatusRequestTimeout, code: codeInvalidRequest, reason: reasonSlowClient, closes: true,
+			message: fmt.Sprintf("the message arrived too slowly: send it within %s, and large ones with at least %d bytes per second and within %s",
+				bodyGrace, minBodyRate, b.opts.IOTimeout),
+		}
+	default:
+		return badRequest(codeParse, "the message could not be read")
+	}
+}
+
+func (in *incoming) parse(body []byte) *failure {
+	var err error
+	if in.message, err = oneLine(body); err != nil {
+		return badRequest(codeParse, "the body is not one JSON-RPC message")
+	}
+	if in.envelope, err = parse(in.message); err != nil {
+		return badRequest(codeParse, "the body is not one JSON-RPC message (batches are not supported)")
+	}
+	switch {
+	case in.ambiguous != nil:
+		return badRequest(codeInvalidRequest, in.ambiguous.Error())
+	case len(in.ID) > maxID || len(in.Params.Meta.ProgressToken) > maxID:
+		// They are kept until the response, beside the limit of large messages.
+		return badRequest(codeInvalidRequest, fmt.Sprintf("id and progressToken must not be longer than %d bytes: use shorter ones", maxID))
+	}
+	return nil
+}
+
+// maxID is the maximum length of an id or a progress token.
+const maxID = 1 << 10
+
+// limitBody makes a request fail whose body is never read, for example because it is refused: net/http reads
+// the rest of a body before the response.
+func (b *Bridge) limitBody(w http.ResponseWriter) {
+	// Only writers in tests have no deadlines.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeFor(0, b.opts.IOTimeout)))
+}
+
+// timedBody is a body with a minimum rate.
+type timedBody struct {
+	from     io.Reader
+	conn     *http.ResponseController
+	begun    time.Time
+	timeout  time.Duration
+	received int64
+}
+
+func (t *timedBody) Read(p []byte) (int, error) {
+	_ = t.conn.SetReadDeadline(t.begun.Add(timeFor(t.received, t.timeout)))
+	n, err := t.from.Read(p)
+	t.received += int64(n)
+	return n, err
+}
+
+// timeFor is the time from the beginning of a body within which more than the received bytes must arrive.
+func timeFor(received int64, timeout time.Duration) time.Duration {
+	return min(bodyGrace+time.Duration(received)*time.Second/minBodyRate, timeout)
+}
+
+// done removes the deadline after the whole body has been read.
+func (t *timedBody) done() { _ = t.conn.SetReadDeadline(time.Time{}) }
+
+// clientAddress is the IP address of the client, or of the proxy in front of it.
+func clientAddress(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// places bounds the number of large messages that are held at once, in total and per client address.
+type places struct {
+	all        chan struct{}
+	perAddress int
+
+	mu        sync.Mutex
+	addresses map[string]*share
+}
+
+// share are the places of one client address.
+type share struct {
+	places chan struct{}
+	users  int
+}
+
+func newPlaces(total int) *places {
+	return &places{all: make(chan struct{}, total), perAddress: max(1, total/2), addresses: map[string]*share{}}
+}
+
+// take waits for a place.
+func (p *places) take(ctx context.Context, address string) (release func(), ok bool) {
+	own := p.enter(address)
+	if !acquire(ctx, own.places) {
+		p.leave(address, own)
+		return nil, false
+	}
+	if !acquire(ctx, p.all) {
+		<-own.places
+		p.leave(address, own)
+		return nil, false
+	}
+	return func() {
+		<-p.all
+		<-own.places
+		p.leave(address, own)
+	}, true
+}
+
+func (p *places) enter(address string) *share {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own, ok := p.addresses[address]
+	if !ok {
+		own = &share{places: make(chan struct{}, p.perAddress)}
+		p.addresses[address] = own
+	}
+	own.users++
+	return own
+}
+
+func (p *places) leave(address string, own *share) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own.users--
+	if own.users == 0 {
+		delete(p.addresses, address)
+	}
+}
+
+func acquire(ctx context.Context, semaphore chan struct{}) bool {
+	select {
+	case semaphore <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
