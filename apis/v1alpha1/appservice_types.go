@@ -17,6 +17,15 @@ const (
 	MaxDriftValueLength = 256
 )
 
+// DriftValuesAnnotation on an AppService or MCPServer, with the value
+// DriftValuesShow, makes the reports of drifts quote all values. By default,
+// values of environment variables, commands, arguments, annotations, HTTP
+// headers and ConfigMaps are not quoted, because they may be confidential.
+const (
+	DriftValuesAnnotation = "fixpoint.dev/drift-values"
+	DriftValuesShow       = "show"
+)
+
 // AppServiceStrategy is how the Deployment replaces running pods.
 // +kubebuilder:validation:Enum=RollingUpdate;Recreate
 type AppServiceStrategy string

@@ -79,6 +79,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		Policies: func(app *v1alpha1.AppService) (ssa.AdoptionPolicy, ssa.DriftPolicy) {
 			return ssa.AdoptionPolicy(app.Spec.AdoptionPolicy), ssa.DriftPolicy(app.Spec.DriftPolicy)
 		},
+		Redact: workload.Redaction[*v1alpha1.AppService],
 	}, dependencies)
 }
 

@@ -169,6 +169,7 @@ func newEngine(mgr ctrl.Manager, o Options, r readers) (*Engine, error) {
 		Policies: func(server *v1alpha1.MCPServer) (ssa.AdoptionPolicy, ssa.DriftPolicy) {
 			return ssa.AdoptionPolicy(server.Spec.AdoptionPolicy), ssa.DriftPolicy(server.Spec.DriftPolicy)
 		},
+		Redact: workload.Redaction[*v1alpha1.MCPServer],
 	}, dependencies)
 }
 
