@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,6 +25,8 @@ type Options struct {
 	// NoClusterRights is for a manager with permissions in some namespaces only: cluster-scoped resources
 	// are assumed to exist.
 	NoClusterRights bool
+	// ManagerAccount is the ServiceAccount of the manager, which pods must not use; empty if it has none.
+	ManagerAccount types.NamespacedName
 	// Guard ends reconciles whose writes it refuses. Optional.
 	Guard *lease.Guard
 	// Applies and Phases are the metrics of applies and phases. Optional.
