@@ -240,9 +240,8 @@ type AppServiceSpec struct {
 	// Restricted, which also sets the security contexts that the restricted
 	// standard requires, and mounts no ServiceAccount token by default. An image
 	// that runs as root does not start with Restricted, unless
-	// podSecurityContext sets another runAsUser.
+	// podSecurityContext sets another runAsUser. Defaults to Baseline.
 	// +optional
-	// +kubebuilder:default=Baseline
 	PodSecurityStandard PodSecurityStandard `json:"podSecurityStandard,omitempty"`
 
 	// podSecurityContext is the security context of the pod, merged over that of

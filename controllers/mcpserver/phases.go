@@ -52,8 +52,8 @@ type scope struct {
 	settings         Settings
 	clock            clock.PassiveClock
 
-	// dependencies is a hash of the data that pods use from Secrets and ConfigMaps; empty if they use
-	// none.
+	// dependencies is the declared hash of the data that pods use from Secrets and ConfigMaps; empty if they
+	// use none.
 	dependencies string
 	// deployment is the live Deployment, or nil.
 	deployment *appsv1.Deployment

@@ -11,7 +11,7 @@ import (
 
 // serviceAccount is the ServiceAccount of the pods. It is deleted once no pod uses it.
 var serviceAccount = phases.Child[*scope, *corev1ac.ServiceAccountApplyConfiguration, *corev1.ServiceAccount]{
-	Name:    "ServiceAccount",
+	Name: "ServiceAccount",
 	Desired: func(s *scope) (*corev1ac.ServiceAccountApplyConfiguration, error) {
 		desired := desiredServiceAccount(s.server)
 		if desired == nil {

@@ -222,7 +222,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: podSecurityStandard
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.PodSecurityStandard
-      default: Baseline
     - name: port
       type:
         scalar: numeric

@@ -71,7 +71,7 @@ type AppServiceSpecApplyConfiguration struct {
 	// Restricted, which also sets the security contexts that the restricted
 	// standard requires, and mounts no ServiceAccount token by default. An image
 	// that runs as root does not start with Restricted, unless
-	// podSecurityContext sets another runAsUser.
+	// podSecurityContext sets another runAsUser. Defaults to Baseline.
 	PodSecurityStandard *apisv1alpha1.PodSecurityStandard `json:"podSecurityStandard,omitempty"`
 	// podSecurityContext is the security context of the pod, merged over that of
 	// podSecurityStandard. The pods must satisfy podSecurityStandard.
