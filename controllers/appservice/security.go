@@ -59,20 +59,8 @@ func checkTemplate(app *v1alpha1.AppService, manager types.NamespacedName, templ
 		remedy += ", or set spec.podSecurityStandard to Baseline if it allows them"
 	}
 	return &workload.NotPermitted{
-		Fields:  securityContextsOf(app),
+		Fields:  workload.SecurityContextFields(app.Spec.PodSecurityContext, app.Spec.ContainerSecurityContext),
 		Problem: fmt.Sprintf("the %s Pod Security Standard forbids such pods: %s", strings.ToLower(string(standard)), violations),
 		Remedy:  remedy,
 	}
-}
-
-// securityContextsOf names the fields that can violate the standard.
-func securityContextsOf(app *v1alpha1.AppService) string {
-	var fields []string
-	if app.Spec.PodSecurityContext != nil {
-		fields = append(fields, "spec.podSecurityContext")
-	}
-	if app.Spec.ContainerSecurityContext != nil {
-		fields = append(fields, "spec.containerSecurityContext")
-	}
-	return strings.Join(fields, " and ")
 }

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
@@ -48,7 +47,7 @@ func checkTemplate(server *v1alpha1.MCPServer, settings Settings, base, final *c
 	if settings.PodOverrides == OverridesNone && server.Spec.PodOverrides != nil {
 		return &workload.NotPermitted{Fields: "spec.podOverrides", Problem: "the manager runs with --pod-overrides=none", Remedy: "remove spec.podOverrides, " + permitAll}
 	}
-	if err := checkStandard(securityContextsOf(server), base); err != nil {
+	if err := checkStandard(workload.SecurityContextFields(server.Spec.PodSecurityContext, server.Spec.ContainerSecurityContext), base); err != nil {
 		return err
 	}
 	if final == base {
@@ -90,16 +89,4 @@ func checkStandard(fields string, template *corev1ac.PodTemplateSpecApplyConfigu
 		Problem: "the restricted Pod Security Standard forbids such pods: " + violations,
 		Remedy:  "change these settings, " + permitAll,
 	}
-}
-
-// securityContextsOf names the fields other than spec.podOverrides that can violate the standard.
-func securityContextsOf(server *v1alpha1.MCPServer) string {
-	var fields []string
-	if server.Spec.PodSecurityContext != nil {
-		fields = append(fields, "spec.podSecurityContext")
-	}
-	if server.Spec.ContainerSecurityContext != nil {
-		fields = append(fields, "spec.containerSecurityContext")
-	}
-	return strings.Join(fields, " and ")
 }

@@ -3,6 +3,7 @@ package workload
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,6 +73,18 @@ func RestrictedPod() *corev1ac.PodSecurityContextApplyConfiguration {
 	return corev1ac.PodSecurityContext().
 		WithRunAsNonRoot(true).
 		WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))
+}
+
+// SecurityContextFields names the security contexts that a spec sets, for a [NotPermitted].
+func SecurityContextFields(pod *corev1.PodSecurityContext, container *corev1.SecurityContext) string {
+	var fields []string
+	if pod != nil {
+		fields = append(fields, "spec.podSecurityContext")
+	}
+	if container != nil {
+		fields = append(fields, "spec.containerSecurityContext")
+	}
+	return strings.Join(fields, " and ")
 }
 
 // CheckServiceAccount refuses pods that would run as the manager, and so have all of its permissions. The
