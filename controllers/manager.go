@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -105,6 +106,9 @@ type Options struct {
 	// a namespace, each MCPServer must list the namespace of the manager itself.
 	PodNamespace string
 	PodLabels    map[string]string
+	// PodOverrides is what the manager permits in the pods of MCPServers. The default is
+	// [mcpserver.OverridesRestricted].
+	PodOverrides mcpserver.OverridesPolicy
 
 	// Cloud is the cloud API for SecureStorages, and Credentials authenticate the manager to it. The
 	// default is Azure with its default credential chain. AmbientScopes are the scopes in which
@@ -167,7 +171,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 		return nil, fmt.Errorf("building the manager: %w", err)
 	}
 	election.events.recorders = mgr
-	if err := o.addControllers(ctx, mgr, election.guard); err != nil {
+	if err := o.addControllers(ctx, mgr, election.guard, serviceAccountOf(cfg)); err != nil {
 		return nil, err
 	}
 	if err := addChecks(mgr, election.guard); err != nil {
@@ -283,14 +287,14 @@ func (o Options) managerOptions() ctrl.Options {
 	return options
 }
 
-func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *lease.Guard) error {
+func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *lease.Guard, account types.NamespacedName) error {
 	applies, err := ssa.NewMetrics(ctrlmetrics.Registry)
 	if err != nil {
 		return err
 	}
 	common := setup.Options{
 		Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
-		NoClusterRights: o.NoClusterRights, Guard: guard, Applies: applies, Clock: o.Clock,
+		NoClusterRights: o.NoClusterRights, ManagerAccount: account, Guard: guard, Applies: applies, Clock: o.Clock,
 	}
 	if slices.Contains(o.Controllers, appservice.Name) {
 		if err := appservice.Setup(mgr, common); err != nil {
@@ -302,7 +306,10 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 		if err != nil {
 			return fmt.Errorf("creating the prober: %w", err)
 		}
-		settings := mcpserver.Settings{BridgeImage: o.BridgeImage, ManagerNamespace: o.PodNamespace, ManagerLabels: o.PodLabels}
+		settings := mcpserver.Settings{
+			BridgeImage: o.BridgeImage, ManagerNamespace: o.PodNamespace, ManagerLabels: o.PodLabels,
+			ManagerAccount: account, PodOverrides: o.PodOverrides,
+		}
 		if err := mcpserver.Setup(ctx, mgr, mcpserver.Options{Options: common, Settings: settings, Prober: probes}); err != nil {
 			return err
 		}

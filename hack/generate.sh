@@ -90,7 +90,7 @@ mkdir -p $chart/crds $chart/user-roles dist
 cp config/crd/bases/*.yaml $chart/crds/
 cp config/rbac/role.yaml $chart/role.yaml
 cp config/namespaced/role.yaml $chart/namespaced_role.yaml
-cp config/rbac/leader_election_role.yaml config/rbac/metrics_auth_role.yaml config/rbac/metrics_reader_role.yaml $chart/
+cp config/rbac/hash_key_role.yaml config/rbac/leader_election_role.yaml config/rbac/metrics_auth_role.yaml config/rbac/metrics_reader_role.yaml $chart/
 cp config/rbac/*_{admin,editor,viewer}_role.yaml $chart/user-roles/
 cp config/prometheus/alerts.yaml $chart/
 cp config/grafana/dashboard.json $chart/

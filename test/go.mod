@@ -94,4 +94,10 @@ require (
 
 require sigs.k8s.io/cli-utils v0.37.2
 
+require (
+	k8s.io/apiserver v0.37.1 // indirect
+	k8s.io/component-base v0.37.1 // indirect
+	k8s.io/pod-security-admission v0.37.1 // indirect
+)
+
 replace github.com/fixpoint-dev/fixpoint => ../

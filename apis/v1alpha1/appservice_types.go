@@ -17,6 +17,15 @@ const (
 	MaxDriftValueLength = 256
 )
 
+// DriftValuesAnnotation on an AppService or MCPServer, with the value
+// DriftValuesShow, makes the reports of drifts quote all values. By default,
+// values of environment variables, commands, arguments, annotations, HTTP
+// headers and ConfigMaps are not quoted, because they may be confidential.
+const (
+	DriftValuesAnnotation = "fixpoint.dev/drift-values"
+	DriftValuesShow       = "show"
+)
+
 // AppServiceStrategy is how the Deployment replaces running pods.
 // +kubebuilder:validation:Enum=RollingUpdate;Recreate
 type AppServiceStrategy string
@@ -58,6 +67,20 @@ const (
 	// DriftReport does not revert the change, and reports it until it is
 	// resolved.
 	DriftReport DriftPolicy = "Report"
+)
+
+// PodSecurityStandard is a level of the Pod Security Standards.
+// +kubebuilder:validation:Enum=Baseline;Restricted
+type PodSecurityStandard string
+
+const (
+	// PodSecurityBaseline adds nothing to the pods, and allows what the
+	// baseline standard allows.
+	PodSecurityBaseline PodSecurityStandard = "Baseline"
+
+	// PodSecurityRestricted adds what the restricted standard requires, and
+	// allows only what it allows.
+	PodSecurityRestricted PodSecurityStandard = "Restricted"
 )
 
 // AppServicePhase is a one-word summary of an AppService for users. Programs
@@ -205,6 +228,32 @@ type AppServiceSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="serviceAccountName must be the name of a ServiceAccount: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default ServiceAccount"
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+
+	// automountServiceAccountToken is whether the pods mount a token of their
+	// ServiceAccount. Defaults to false with podSecurityStandard Restricted, and
+	// to the setting of the ServiceAccount, which mounts a token by default,
+	// otherwise.
+	// +optional
+	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
+
+	// podSecurityStandard is the Pod Security Standard of the pods: Baseline, or
+	// Restricted, which also sets the security contexts that the restricted
+	// standard requires, and mounts no ServiceAccount token by default. An image
+	// that runs as root does not start with Restricted, unless
+	// podSecurityContext sets another runAsUser. Defaults to Baseline.
+	// +optional
+	PodSecurityStandard PodSecurityStandard `json:"podSecurityStandard,omitempty"`
+
+	// podSecurityContext is the security context of the pod, merged over that of
+	// podSecurityStandard. The pods must satisfy podSecurityStandard.
+	// +optional
+	PodSecurityContext *corev1.PodSecurityContext `json:"podSecurityContext,omitempty"`
+
+	// containerSecurityContext is the security context of the container, merged
+	// over that of podSecurityStandard. The pods must satisfy
+	// podSecurityStandard.
+	// +optional
+	ContainerSecurityContext *corev1.SecurityContext `json:"containerSecurityContext,omitempty"`
 
 	// nodeSelector restricts the pods to nodes with these labels.
 	// +optional

@@ -128,6 +128,11 @@ const (
 	// names the field to correct.
 	ReasonInvalid = "Invalid"
 
+	// ReasonNotPermitted: the installation does not permit pods of this kind. The
+	// message names the field and the remedy. An existing Deployment and its
+	// pods are left unchanged.
+	ReasonNotPermitted = "NotPermitted"
+
 	// ReasonForbidden: the manager lacks an RBAC permission; grant it to the
 	// service account of the manager.
 	ReasonForbidden = "Forbidden"

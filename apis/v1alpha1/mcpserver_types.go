@@ -295,13 +295,16 @@ type MCPServerSpec struct {
 	// podSecurityContext is merged over the default security context of the
 	// pod, which satisfies the restricted Pod Security Standard. Fields that
 	// are set here override the default. An image that runs as root needs
-	// runAsUser.
+	// runAsUser. Settings that the restricted standard forbids are refused,
+	// unless the manager runs with --pod-overrides=all.
 	// +optional
 	PodSecurityContext *corev1.PodSecurityContext `json:"podSecurityContext,omitempty"`
 
 	// containerSecurityContext is merged over the default security context of
 	// the container, which satisfies the restricted Pod Security Standard.
-	// Fields that are set here override the default.
+	// Fields that are set here override the default. Settings that the
+	// restricted standard forbids are refused, unless the manager runs with
+	// --pod-overrides=all.
 	// +optional
 	ContainerSecurityContext *corev1.SecurityContext `json:"containerSecurityContext,omitempty"`
 
@@ -379,7 +382,9 @@ type MCPServerSpec struct {
 	// podOverrides is merged over the pod template, for fields that the spec
 	// does not have. The merge follows Server-Side Apply: list items are merged
 	// by key, so that a container named server is the container of the MCP
-	// server.
+	// server. The pods must satisfy the restricted Pod Security Standard, and
+	// neither nodeName nor a ServiceAccount can be set, unless the manager runs
+	// with --pod-overrides=all.
 	// +optional
 	PodOverrides *MCPServerPodOverrides `json:"podOverrides,omitempty"`
 

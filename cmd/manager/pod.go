@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 )
 
 // namespaceFile contains the namespace of the pod.
@@ -17,6 +19,10 @@ const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 // registerPod adds the flags that select the manager's own pods.
 func (s *settings) registerPod(flags *flag.FlagSet) {
 	flags.StringVar(&s.options.PodNamespace, "pod-namespace", ownNamespace(namespaceFile), "Namespace of the manager's own pods, from which the NetworkPolicies of MCPServers allow traffic. Defaults to the namespace of the pod.")
+	flags.Func("pod-overrides", "What the manager permits in the pods of MCPServers: none (no spec.podOverrides), restricted (pods that satisfy the restricted Pod Security Standard; the default) or all. With none and restricted, this also applies to the security contexts in the spec.", func(text string) (err error) {
+		s.options.PodOverrides, err = mcpserver.ParseOverridesPolicy(text)
+		return err
+	})
 	flags.Var((*podLabels)(&s.options.PodLabels), "pod-labels", "Comma-separated key=value labels of the manager's own pods. Without labels, the NetworkPolicies of MCPServers allow traffic from its whole namespace.")
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 )
 
 func TestPodNamespaceAndLabels(t *testing.T) {
@@ -22,6 +24,13 @@ func TestPodNamespaceAndLabels(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(s.options.PodNamespace).To(Equal("other"))
 	g.Expect(s.options.PodLabels).To(Equal(map[string]string{"app": "manager", "tier": "control"}))
+
+	s, err = parse([]string{"--pod-overrides=all"}, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.options.PodOverrides).To(Equal(mcpserver.OverridesAll))
+
+	_, err = parse([]string{"--pod-overrides=some"}, nil)
+	g.Expect(err).To(MatchError(ContainSubstring(`invalid value "some" for flag -pod-overrides: "some" does not exist: set none, restricted or all`)))
 
 	_, err = parse([]string{"--pod-labels=manager"}, nil)
 	g.Expect(err).To(MatchError(ContainSubstring("set labels as key=value, separated by commas")))

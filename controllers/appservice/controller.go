@@ -69,7 +69,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope: func(app *v1alpha1.AppService) *scope {
-			return &scope{app: app, uncached: mgr.GetAPIReader(), ingressClasses: ingressClasses, clock: dependencies.Clock}
+			return &scope{app: app, uncached: mgr.GetAPIReader(), ingressClasses: ingressClasses, clock: dependencies.Clock, managerAccount: o.ManagerAccount}
 		},
 		Conditions: func(app *v1alpha1.AppService) []metav1.Condition { return app.Status.Conditions },
 		Status: func(s *scope, summary phases.Summary) ssa.Configuration {
@@ -79,6 +79,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		Policies: func(app *v1alpha1.AppService) (ssa.AdoptionPolicy, ssa.DriftPolicy) {
 			return ssa.AdoptionPolicy(app.Spec.AdoptionPolicy), ssa.DriftPolicy(app.Spec.DriftPolicy)
 		},
+		Redact: workload.Redaction[*v1alpha1.AppService],
 	}, dependencies)
 }
 

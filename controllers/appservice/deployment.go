@@ -20,7 +20,7 @@ import (
 // deployment is the Deployment that runs the pods.
 var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *appsv1.Deployment]{
 	Name:    "Deployment",
-	Desired: func(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) { return desiredDeployment(s.app) },
+	Desired: desiredDeployment,
 	Health:  workload.Ready,
 	Ready: func(ctx context.Context, s *scope, live *appsv1.Deployment) phases.Verdict {
 		return workload.Explain(ctx, s.uncached, s.clock, live, workload.Ready(live))
@@ -35,9 +35,13 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	UniqueFields: []string{"spec.template.spec.containers.ports.name"},
 }
 
-func desiredDeployment(app *v1alpha1.AppService) (*appsv1ac.DeploymentApplyConfiguration, error) {
+func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) {
+	app := s.app
 	template, err := podTemplate(app)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkTemplate(app, s.managerAccount, template); err != nil {
 		return nil, err
 	}
 	spec := appsv1ac.DeploymentSpec().
@@ -68,7 +72,11 @@ func podTemplate(app *v1alpha1.AppService) (*corev1ac.PodTemplateSpecApplyConfig
 	if err != nil {
 		return nil, err
 	}
-	pod := corev1ac.PodSpec().WithContainers(container)
+	pod := corev1ac.PodSpec()
+	if err := withSecurity(pod, container, app); err != nil {
+		return nil, err
+	}
+	pod.WithContainers(container)
 	for _, secret := range app.Spec.ImagePullSecrets {
 		pod.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(secret.Name))
 	}

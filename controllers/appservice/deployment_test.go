@@ -105,6 +105,31 @@ func TestDesiredDeployment(t *testing.T) {
 			"spec.template.spec.imagePullSecrets":   "[{name: pull-a}, {name: pull-b}]",
 			"spec.template.spec.nodeSelector":       "{disk: ssd}",
 		}},
+		"restricted": {func(s *spec) { s.PodSecurityStandard = v1alpha1.PodSecurityRestricted }, map[string]string{
+			"spec.template.spec.automountServiceAccountToken": "false",
+			"spec.template.spec.securityContext":              "{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}",
+			"spec.template.spec.containers.0.securityContext": "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}",
+		}},
+		"restricted, with settings": {func(s *spec) {
+			s.PodSecurityStandard, s.AutomountServiceAccountToken = v1alpha1.PodSecurityRestricted, ptr.To(true)
+			s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000), FSGroup: ptr.To[int64](1000)}
+			s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
+		}, map[string]string{
+			"spec.template.spec.automountServiceAccountToken": "true",
+			"spec.template.spec.securityContext":              "{runAsNonRoot: true, runAsUser: 1000, fsGroup: 1000, seccompProfile: {type: RuntimeDefault}}",
+			"spec.template.spec.containers.0.securityContext": "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, readOnlyRootFilesystem: true}",
+		}},
+		// The default of an existing AppService adds nothing, so that its pods are not replaced.
+		"baseline": {func(s *spec) { s.PodSecurityStandard = v1alpha1.PodSecurityBaseline }, nil},
+		"baseline, with settings": {func(s *spec) {
+			s.AutomountServiceAccountToken = ptr.To(false)
+			s.PodSecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To[int64](1000)}
+			s.ContainerSecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](0)}
+		}, map[string]string{
+			"spec.template.spec.automountServiceAccountToken": "false",
+			"spec.template.spec.securityContext":              "{fsGroup: 1000}",
+			"spec.template.spec.containers.0.securityContext": "{runAsUser: 0}",
+		}},
 		// These options are separate children, and do not change the Deployment.
 		"options that are other phases": {func(s *spec) {
 			s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 6}
@@ -115,7 +140,7 @@ func TestDesiredDeployment(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			desired, err := desiredDeployment(webApp(c.change))
+			desired, err := desiredDeployment(&scope{app: webApp(c.change)})
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(asJSON(t, desired)).To(MatchYAML(edited(t, plainDeployment, c.want)))
 		})

@@ -2,6 +2,7 @@ package appservice
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,6 +38,8 @@ type scope struct {
 	uncached       client.Reader
 	ingressClasses workload.IngressClasses
 	clock          clock.PassiveClock
+	// managerAccount is the ServiceAccount of the manager, which pods must not use; empty if it has none.
+	managerAccount types.NamespacedName
 	// deployment is the live Deployment; nil if it does not exist.
 	deployment *appsv1.Deployment
 }

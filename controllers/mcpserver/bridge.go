@@ -10,6 +10,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // withBridge adds the bridge to the unmodified image: an init container copies the program to a shared
@@ -23,7 +24,7 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 		WithName(bridgeContainer).
 		WithImage(settings.BridgeImage).
 		WithCommand("/mcp-bridge", "install", bridgeProgram).
-		WithSecurityContext(restricted()).
+		WithSecurityContext(workload.RestrictedContainer()).
 		WithVolumeMounts(shared()))
 	container.WithVolumeMounts(shared().WithReadOnly(true))
 	container.WithPorts(corev1ac.ContainerPort().WithName(bridgePortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP))

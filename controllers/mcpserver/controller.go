@@ -73,7 +73,9 @@ type Engine = phases.Engine[*v1alpha1.MCPServer, *scope]
 // readers are what the phases read through, beside the clients of the manager.
 type readers struct {
 	references *references.Reader
-	keys       *keyReader
+	// hashKey is the key of hashes of Secret data; nil if the manager has no namespace to keep it in.
+	hashKey *references.Key
+	keys    *keyReader
 	// pods is nil if the prober does not connect to pods.
 	pods     *podReader
 	gateways gatewayReader
@@ -143,6 +145,11 @@ func newReaders(mgr ctrl.Manager, o Options) (readers, *gatewayAPI, error) {
 	if o.Prober.DialsReplicas() {
 		r.pods = &podReader{uncached: mgr.GetAPIReader()}
 	}
+	hashKey, err := newHashKey(mgr, o)
+	if err != nil {
+		return r, nil, err
+	}
+	r.hashKey = hashKey
 	if o.NoClusterRights {
 		served, err := isServed(mgr, &gatewayv1.HTTPRoute{})
 		r.gateways = staticGatewayAPI(served)
@@ -151,6 +158,24 @@ func newReaders(mgr ctrl.Manager, o Options) (readers, *gatewayAPI, error) {
 	gateways, err := newGatewayAPI(mgr)
 	r.gateways = gateways
 	return r, gateways, err
+}
+
+// newHashKey returns nil if the namespace of the manager is not known, as outside of a cluster.
+func newHashKey(mgr ctrl.Manager, o Options) (*references.Key, error) {
+	if o.ManagerNamespace == "" {
+		mgr.GetLogger().Info("Hashes of Secret data in pod templates have no key, because the namespace of the manager is not known: set --pod-namespace")
+		return nil, nil
+	}
+	// The cache may not contain the namespace of the manager.
+	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("building a client for the key of hashes: %w", err)
+	}
+	applier, err := ssa.New(ssa.Options{Client: direct, FieldManager: FieldManager, Metrics: o.Applies})
+	if err != nil {
+		return nil, fmt.Errorf("building the applier for the key of hashes: %w", err)
+	}
+	return &references.Key{Namespace: o.ManagerNamespace, Reader: direct, Applier: applier}, nil
 }
 
 func newEngine(mgr ctrl.Manager, o Options, r readers) (*Engine, error) {
@@ -180,6 +205,7 @@ func newEngine(mgr ctrl.Manager, o Options, r readers) (*Engine, error) {
 		Policies: func(server *v1alpha1.MCPServer) (ssa.AdoptionPolicy, ssa.DriftPolicy) {
 			return ssa.AdoptionPolicy(server.Spec.AdoptionPolicy), ssa.DriftPolicy(server.Spec.DriftPolicy)
 		},
+		Redact: workload.Redaction[*v1alpha1.MCPServer],
 	}, dependencies)
 }
 

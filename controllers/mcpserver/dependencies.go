@@ -2,10 +2,13 @@ package mcpserver
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
@@ -17,6 +20,9 @@ import (
 var dependencies = phases.Step[*scope]{
 	Name:    "Dependencies",
 	Observe: observeDependencies,
+	Ensure: func(ctx context.Context, s *scope) (phases.Verdict, error) {
+		return nil, s.hashKey.Create(ctx)
+	},
 }
 
 // missingRecheckInterval is the safety net for a missed watch event.
@@ -27,12 +33,45 @@ func observeDependencies(ctx context.Context, s *scope) (phases.Observation, err
 	if err != nil {
 		return nil, err
 	}
-	s.dependencies = finding.Hash
+	hasKey, err := declareHash(ctx, s, finding)
+	if err != nil {
+		return nil, err
+	}
 	if len(finding.Missing) > 0 {
 		return phases.Wait(v1alpha1.ReasonDependencyMissing,
 			"missing: "+strings.Join(finding.Missing, ", ")+"; create the missing objects and keys, or mark the references optional", missingRecheckInterval), nil
 	}
+	if !hasKey {
+		return phases.Missing(v1alpha1.ReasonProgressing, "create "+s.hashKey.String()), nil
+	}
 	return phases.Done("all referenced objects exist"), nil
+}
+
+// declareHash hands the hash of the data that pods use to the phases that follow. It reports whether the key
+// of the hash exists, if the hash needs it.
+func declareHash(ctx context.Context, s *scope, finding references.Finding) (hasKey bool, err error) {
+	s.dependencies = finding.Hash
+	if s.hashKey == nil || !finding.Secret {
+		return true, nil
+	}
+	object := client.ObjectKeyFromObject(s.server)
+	var live appsv1.Deployment
+	if err := s.reader.Get(ctx, object, &live); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("getting Deployment %s: %w", object, err)
+	}
+	declared := live.Spec.Template.Annotations[dependenciesHashAnnotation]
+	var key []byte
+	if references.NeedsKey(finding, declared) {
+		if key, err = s.hashKey.Read(ctx); err != nil {
+			return false, err
+		}
+		if key == nil {
+			s.dependencies = ""
+			return false, nil
+		}
+	}
+	s.dependencies = references.Declare(finding, object, declared, key)
+	return true, nil
 }
 
 // referencesOf lists the objects that the spec refers to and this controller does not create.

@@ -47,6 +47,9 @@ func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := checkTemplate(server, s.settings, template, desired.Spec.Template); err != nil {
+		return nil, err
+	}
 	workload.DeclarePullPolicies(desired.Spec.Template.Spec)
 	return desired, nil
 }

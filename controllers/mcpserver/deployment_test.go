@@ -170,11 +170,11 @@ func TestDesiredDeployment(t *testing.T) {
 			pod + ".topologySpreadConstraints": "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]",
 		}},
 		"security": {func(s *spec) {
-			s.PodSecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(false), RunAsUser: ptr.To[int64](0)}
+			s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("tools.json")}}
 			s.ContainerSecurityContext = &corev1.SecurityContext{
 				ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_BIND_SERVICE"}}}
 		}, map[string]string{
-			pod + ".securityContext":       "{runAsNonRoot: false, runAsUser: 0, seccompProfile: {type: RuntimeDefault}}",
+			pod + ".securityContext":       "{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {type: Localhost, localhostProfile: tools.json}}",
 			container + ".securityContext": "{allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}}",
 		}},
 		"stdio": {stdio, map[string]string{

@@ -38,7 +38,7 @@ func TestOverridesAreMergedLikeAnApply(t *testing.T) {
 			map[string]string{container + ".ports": "[{name: mcp, containerPort: 8080, protocol: TCP}, {name: metrics, containerPort: 9090, protocol: TCP}]"}},
 		"quantities": {raw(`{"containers":[{"name":"server","resources":{"limits":{"memory":"64Mi","cpu":1}}}]}`),
 			map[string]string{container + ".resources": `{limits: {memory: 64Mi, cpu: "1"}}`}},
-		"an additional container": {raw(`{"containers":[{"name":"log","image":"busybox"}]}`), nil},
+		"an additional container": {raw(`{"containers":[{"name":"log","image":"busybox","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}`), nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestOverridesAreMergedLikeAnApply(t *testing.T) {
 			containers := desired.Spec.Template.Spec.Containers
 			if name == "an additional container" {
 				g.Expect(containers).To(HaveLen(2))
-				g.Expect(asJSON(t, containers[1])).To(MatchYAML("{name: log, image: busybox, imagePullPolicy: Always}"))
+				g.Expect(asJSON(t, containers[1])).To(MatchYAML("{name: log, image: busybox, imagePullPolicy: Always, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}"))
 				desired.Spec.Template.Spec.Containers = containers[:1]
 			}
 			g.Expect(asJSON(t, desired)).To(MatchYAML(edited(t, plainDeployment, c.want)))

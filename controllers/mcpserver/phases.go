@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,8 +52,8 @@ type scope struct {
 	settings         Settings
 	clock            clock.PassiveClock
 
-	// dependencies is a hash of the data that pods use from Secrets and ConfigMaps; empty if they use
-	// none.
+	// dependencies is the declared hash of the data that pods use from Secrets and ConfigMaps; empty if they
+	// use none.
 	dependencies string
 	// deployment is the live Deployment, or nil.
 	deployment *appsv1.Deployment
@@ -78,6 +79,10 @@ type Settings struct {
 	// is unknown.
 	ManagerNamespace string
 	ManagerLabels    map[string]string
+	// ManagerAccount is the ServiceAccount of the manager, which pods must not use; empty if it has none.
+	ManagerAccount types.NamespacedName
+	// PodOverrides is what the installation permits in pods. The zero value is OverridesRestricted.
+	PodOverrides OverridesPolicy
 }
 
 // desired adapts a function of the MCPServer to the scope.

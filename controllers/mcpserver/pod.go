@@ -118,9 +118,7 @@ func drainSeconds(server *v1alpha1.MCPServer) int64 {
 // withSecurity satisfies the restricted Pod Security Standard; the spec overrides it field by field.
 // See https://kubernetes.io/docs/concepts/security/pod-security-standards/.
 func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) error {
-	podContext := corev1ac.PodSecurityContext().
-		WithRunAsNonRoot(true).
-		WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))
+	podContext := workload.RestrictedPod()
 	if given := server.Spec.PodSecurityContext; given != nil {
 		if err := workload.Convert(given, podContext); err != nil {
 			return fmt.Errorf("reading spec.podSecurityContext: %w", err)
@@ -128,7 +126,7 @@ func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.C
 	}
 	pod.WithSecurityContext(podContext)
 
-	containerContext := restricted()
+	containerContext := workload.RestrictedContainer()
 	if given := server.Spec.ContainerSecurityContext; given != nil {
 		if err := workload.Convert(given, containerContext); err != nil {
 			return fmt.Errorf("reading spec.containerSecurityContext: %w", err)
@@ -136,12 +134,6 @@ func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.C
 	}
 	container.WithSecurityContext(containerContext)
 	return nil
-}
-
-func restricted() *corev1ac.SecurityContextApplyConfiguration {
-	return corev1ac.SecurityContext().
-		WithAllowPrivilegeEscalation(false).
-		WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))
 }
 
 func withAccount(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MCPServer) {

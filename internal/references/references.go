@@ -51,8 +51,11 @@ type Finding struct {
 	// Missing lists missing objects and keys, sorted, such as "Secret tokens" and
 	// "key password of Secret tokens".
 	Missing []string
-	// Hash changes when data that pods use changes; it is empty if they use none.
+	// Hash changes when data that pods use changes; it is empty if they use none. It has no key, so it reveals
+	// data that can be guessed: see [Declare].
 	Hash string
+	// Secret is true if Hash includes data of Secrets.
+	Secret bool
 }
 
 // Reader resolves references. It is safe for concurrent use.
@@ -76,6 +79,7 @@ type snapshot struct {
 func (r *Reader) Find(ctx context.Context, namespace string, references []Reference) (Finding, error) {
 	missing := map[string]bool{}
 	var hashed []string
+	secret := false
 	for _, reference := range references {
 		present, err := r.find(ctx, namespace, reference)
 		if err != nil {
@@ -86,9 +90,10 @@ func (r *Reader) Find(ctx context.Context, namespace string, references []Refere
 		}
 		if reference.Rolls {
 			hashed = append(hashed, reference.ID()+"="+present.hash)
+			secret = secret || reference.Kind == Secret
 		}
 	}
-	finding := Finding{Missing: slices.Sorted(maps.Keys(missing))}
+	finding := Finding{Missing: slices.Sorted(maps.Keys(missing)), Secret: secret}
 	if len(hashed) > 0 {
 		slices.Sort(hashed)
 		finding.Hash = digest(strings.Join(slices.Compact(hashed), "\n"))

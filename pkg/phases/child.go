@@ -278,7 +278,7 @@ func (m *members[S, C, L]) find(ctx context.Context, p Reconcile[S], name string
 
 func (m *members[S, C, L]) request(p Reconcile[S], desired C, live L) ssa.Request {
 	request := ssa.Request{
-		Desired: desired, Owner: &p.Reference, Adoption: p.Policies.Adoption, Drift: p.Policies.Drift,
+		Desired: desired, Owner: &p.Reference, Adoption: p.Policies.Adoption, Drift: p.Policies.Drift, Redact: p.Policies.Redact,
 		HandOver: m.handOver, RemoveFields: m.remove, UniqueFields: m.unique,
 	}
 	if !isNil(live) {

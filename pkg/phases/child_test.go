@@ -116,6 +116,24 @@ func TestDriftIsReverted(t *testing.T) {
 	}))
 }
 
+func TestReportsOfDriftAreRedacted(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine whose drifts are to be redacted, and a disk whose class a user has changed
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.definition.Redact = func(machine *Machine) func(*ssa.Drift) {
+		return func(drift *ssa.Drift) { drift.Desired, drift.Actual = machine.Name, "hidden" }
+	}
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+
+	// When it is reconciled
+	h.mustReconcile(t)
+
+	// Then neither the status nor the Event quotes the values
+	drift := "Disk boot: kubectl-edit changed .spec.class from " + h.machine().Name + " to hidden"
+	g.Expect(h.machine().Status.Drifts).To(Equal([]string{drift}))
+	g.Expect(h.events.take()).To(Equal([]string{"Warning DriftCorrected (Correct): " + drift + "; reverted"}))
+}
+
 func TestDriftIsReportedAndNotReverted(t *testing.T) {
 	g := NewWithT(t)
 	// Given a Machine that wants drift to be reported, and a disk that has drifted

@@ -38,6 +38,9 @@ type Definition[O client.Object, S any] struct {
 	Suspended func(object O) bool
 	// Policies says what to do with unmanaged objects and about drift. Optional: AdoptNever, CorrectDrift.
 	Policies func(object O) (ssa.AdoptionPolicy, ssa.DriftPolicy)
+	// Redact returns the function that edits what a drift of the object's children quotes: see [ssa.Request].
+	// Optional.
+	Redact func(object O) func(*ssa.Drift)
 	// Postpone says for how long a reconcile that costs more than it is worth at the moment is put off;
 	// zero is not at all. Optional.
 	Postpone func(ctx context.Context, object O) time.Duration

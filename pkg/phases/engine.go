@@ -179,6 +179,9 @@ func (e *Engine[O, S]) newWalk(object O, x executor) *walk[S] {
 	if e.def.Policies != nil {
 		w.pass.Policies.Adoption, w.pass.Policies.Drift = e.def.Policies(object)
 	}
+	if e.def.Redact != nil {
+		w.pass.Policies.Redact = e.def.Redact(object)
+	}
 	w.phases = make([]phaseOutcome, len(e.slots))
 	for i := range w.phases {
 		w.phases[i] = phaseOutcome{name: e.slots[i].name, condition: e.slots[i].condition, configured: true}

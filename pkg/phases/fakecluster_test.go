@@ -384,6 +384,11 @@ func (a applier) Decide(req ssa.Request) (ssa.Decision, error) {
 	a.checkFresh(live, req)
 	drifts, owned := driftsOf(live), metav1.IsControlledBy(live, &metav1.ObjectMeta{UID: req.Owner.UID})
 	changed := !maps.Equal(recordOf(live), desired.Spec)
+	for i := range drifts {
+		if req.Redact != nil {
+			req.Redact(&drifts[i])
+		}
+	}
 	decision := ssa.Decision{Request: req, Drifts: drifts, Left: len(drifts) > 0 && req.Drift == ssa.ReportDrift}
 	switch controller := metav1.GetControllerOf(live); {
 	case owned && !changed && len(drifts) == 0:

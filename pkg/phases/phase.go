@@ -77,6 +77,8 @@ type Reconcile[S any] struct {
 type Policies struct {
 	Adoption ssa.AdoptionPolicy
 	Drift    ssa.DriftPolicy
+	// Redact is that of [ssa.Request]. Optional.
+	Redact func(*ssa.Drift)
 }
 
 func (p Reconcile[S]) keyOf(name string) client.ObjectKey {

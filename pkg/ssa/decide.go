@@ -43,6 +43,9 @@ type Request struct {
 	Adoption AdoptionPolicy
 	// Drift says what to do about managed fields that another manager has changed.
 	Drift DriftPolicy
+	// Redact edits what a drift quotes before anything reports it. Optional; values of a Secret are never
+	// quoted.
+	Redact func(*Drift)
 	// HandOver lists fields, such as spec.replicas, that keep their live value when Desired no
 	// longer has them. Without it the API server resets a field that its last manager drops.
 	HandOver []string
@@ -191,6 +194,11 @@ func (d *Decision) decideDrift() {
 	e := d.evidence
 	lost, dropped := lostFields(e)
 	lost, d.Drifts = describeDrift(e, lost)
+	for i := range d.Drifts {
+		if d.Request.Redact != nil {
+			d.Request.Redact(&d.Drifts[i])
+		}
+	}
 	d.Action = ActionUpdate
 	if configIsApplied(e) {
 		d.Action = ActionCorrect

@@ -142,6 +142,17 @@ func appliedThenEdited(t *testing.T, test decideTest) (*Applier, client.Object, 
 	return newBenchApplier(t, server), live, owner
 }
 
+func TestDecideRedactsDrifts(t *testing.T) {
+	g := NewWithT(t)
+	changed := decideTest{edit: func(c *corev1.ConfigMap) { c.Data["a"] = "9" }}
+	applier, live, owner := appliedThenEdited(t, changed)
+
+	d, err := applier.Decide(Request{Desired: data("a", "1", "b", "1"), Live: live, Owner: owner, Redact: func(drift *Drift) { drift.Actual = "hidden" }})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(d.Drifts).To(ConsistOf(HaveField("String()", `robot changed .data.a from "1" to hidden`)))
+}
+
 func TestDecideWithoutLiveObjectCreates(t *testing.T) {
 	d, err := newBenchApplier(t, newServer()).Decide(Request{Desired: data("a", "1"), Owner: ownedBy("o")})
 	g := NewWithT(t)

@@ -242,6 +242,30 @@ rules:
 			{func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "other" }, accountIs("other")},
 			{func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "" }, accountIs("")},
 		},
+		"podSecurityStandard": {
+			{standard(v1alpha1.PodSecurityRestricted), securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(false))},
+			{standard(v1alpha1.PodSecurityBaseline), securityIs("{}", "null", nil)},
+			{standard(v1alpha1.PodSecurityRestricted), securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(false))},
+			{standard(""), securityIs("{}", "null", nil)},
+		},
+		"securityContexts": {
+			{func(s *v1alpha1.AppServiceSpec) {
+				s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000), FSGroup: ptr.To[int64](1000)}
+				s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
+			}, securityIs("{runAsUser: 1000, fsGroup: 1000}", "{readOnlyRootFilesystem: true}", nil)},
+			{func(s *v1alpha1.AppServiceSpec) {
+				s.PodSecurityContext.FSGroup = nil
+				s.ContainerSecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](7)}
+			}, securityIs("{runAsUser: 1000}", "{runAsUser: 7}", nil)},
+			{func(s *v1alpha1.AppServiceSpec) { s.PodSecurityContext, s.ContainerSecurityContext = nil, nil }, securityIs("{}", "null", nil)},
+		},
+		"automountServiceAccountToken": {
+			{func(s *v1alpha1.AppServiceSpec) { s.AutomountServiceAccountToken = ptr.To(false) }, securityIs("{}", "null", ptr.To(false))},
+			{func(s *v1alpha1.AppServiceSpec) {
+				s.AutomountServiceAccountToken, s.PodSecurityStandard = ptr.To(true), v1alpha1.PodSecurityRestricted
+			}, securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(true))},
+			{func(s *v1alpha1.AppServiceSpec) { s.AutomountServiceAccountToken, s.PodSecurityStandard = nil, "" }, securityIs("{}", "null", nil)},
+		},
 		"nodeSelector": {
 			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-2"} }, func(w *fixture, name string) {
 				for _, pod := range w.pods(name) {
@@ -339,6 +363,20 @@ func accountIs(account string) func(*fixture, string) {
 				w.Expect(pod.Spec.ServiceAccountName).To(Equal(account))
 			}
 		}
+	}
+}
+
+func standard(standard v1alpha1.PodSecurityStandard) edit {
+	return func(s *v1alpha1.AppServiceSpec) { s.PodSecurityStandard = standard }
+}
+
+// securityIs compares the security contexts of the pod and the container, and whether a token is mounted.
+func securityIs(pod, ofContainer string, automount *bool) func(*fixture, string) {
+	return func(w *fixture, name string) {
+		spec := w.deployment(name).Spec.Template.Spec
+		beYAML(w, spec.SecurityContext, pod)
+		beYAML(w, spec.Containers[0].SecurityContext, ofContainer)
+		w.Expect(spec.AutomountServiceAccountToken).To(Equal(automount))
 	}
 }
 

@@ -77,7 +77,7 @@ func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 				w.change("web", budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
 			},
 			want: []string{
-				`Config: Correct ConfigMap web (kubectl-edit changed .data.A from "1" to "x")`,
+				`Config: Correct ConfigMap web (kubectl-edit changed .data.A from "(redacted)" to "(redacted)")`,
 				`Deployment: Correct Deployment web (kubectl changed .spec.replicas from 2 to 5)`,
 			},
 			writes: []string{"patch configmaps", "patch deployments"},

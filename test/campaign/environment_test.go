@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -91,9 +92,10 @@ func (env *environment) startManager() {
 	const workers = 16
 	manager, err := controllers.NewManager(ctx, shared.Admin(), controllers.Options{
 		Concurrency: workers, ProbeEndpoint: endpoint,
-		Cloud:       cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: env},
-		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")}, AmbientScopes: harness.AmbientScopes(),
-		Logger:      env.log.logger(),
+		PodOverrides: mcpserver.OverridesAll, // what the API server says about pods is the subject
+		Cloud:        cloud.Config{Cloud: fakecloud.CloudAt("http://cloud.test"), AllowHTTP: true, Transport: env},
+		Credentials:  cloud.TokenCredentials{Token: fakecloud.Token("manager")}, AmbientScopes: harness.AmbientScopes(),
+		Logger: env.log.logger(),
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	ended := make(chan struct{})

@@ -273,6 +273,7 @@ func TestValuesReachTheDeployment(t *testing.T) {
 		`{controllers: [appservice, mcpserver]}`:                      {`"--controllers=appservice,mcpserver"`},
 		`{namespaces: [a, b]}`:                                        {`"--namespaces=a,b"`},
 		`{concurrency: 20}`:                                           {`"--concurrency=20"`},
+		`{podOverrides: all}`:                                         {`"--pod-overrides=all"`},
 		`{leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 4s}}`: {
 			`"--leader-elect-lease-duration=30s"`, `"--leader-elect-renew-deadline=20s"`, `"--leader-elect-retry-period=4s"`},
 		`{log: {level: 3, encoder: console}}`: {`"--zap-log-level=3"`, `"--zap-encoder=console"`},

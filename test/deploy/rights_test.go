@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -109,7 +110,15 @@ func (w *fixture) grantMarkers(controller string) {
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: controller}}
-	for _, object := range []client.Object{account, role, binding} {
+	objects := []client.Object{account, role, binding}
+	if controller == mcpserver.Name {
+		// The key of hashes is in the namespace of the manager, where the shipped Role permits it.
+		objects = append(objects, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: role.Name}, Subjects: binding.Subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "fixpoint-hash-key-role"},
+		})
+	}
+	for _, object := range objects {
 		w.Expect(w.api.Create(w.ctx, object)).To(Succeed())
 	}
 }

@@ -62,6 +62,14 @@ func changePodTemplate(s *v1alpha1.AppServiceSpec) {
 	s.NodeSelector = map[string]string{"disk": "fast"}
 	s.ServiceAccountName = "shop"
 	s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
+	restrictPods(s)
+}
+
+// restrictPods changes the security settings of the pods.
+func restrictPods(s *v1alpha1.AppServiceSpec) {
+	s.PodSecurityStandard, s.AutomountServiceAccountToken = v1alpha1.PodSecurityRestricted, ptr.To(true)
+	s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000)}
+	s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
 }
 
 func createApp(edits ...AppEdit) Step {

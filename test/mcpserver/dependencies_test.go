@@ -147,10 +147,10 @@ func TestBadOverridesAreInvalidUntilCorrected(t *testing.T) {
 	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerFailed))
 
 	// This is a pod, and no valid one: the API server says so.
-	w.change("tools", overrides(`{"containers":[{"name":"log"}]}`))
+	w.change("tools", overrides(`{"containers":[{"name":"log",`+restrictedContext+`}]}`))
 	w.shows("tools", "DeploymentReady", "False Invalid", ContainSubstring("image"))
 
-	w.change("tools", overrides(`{"containers":[{"name":"server","tty":true},{"name":"log","image":"registry.test/log:1"}]}`))
+	w.change("tools", overrides(`{"containers":[{"name":"server","tty":true},{"name":"log","image":"registry.test/log:1",`+restrictedContext+`}]}`))
 	w.complete("tools")
 	containers := w.deployment("tools").Spec.Template.Spec.Containers
 	w.Expect(containers).To(HaveLen(2))

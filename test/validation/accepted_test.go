@@ -67,6 +67,10 @@ ingress:
   annotations: {nginx.ingress.kubernetes.io/proxy-body-size: 8m}
 imagePullSecrets: [{name: one}, {name: two}]
 serviceAccountName: shop.account-1
+automountServiceAccountToken: true
+podSecurityStandard: Restricted
+podSecurityContext: {runAsUser: 1000, fsGroup: 1000}
+containerSecurityContext: {readOnlyRootFilesystem: true}
 nodeSelector: {kubernetes.io/arch: arm64}
 progressDeadlineSeconds: 10
 adoptionPolicy: IfUnowned
@@ -82,6 +86,8 @@ config: {shop.properties: one, .hidden: two, 1st_file-name: three}
 configMountPath: /etc/shop..d/conf
 autoscaling: {minReplicas: 2, maxReplicas: 2, targetCPUUtilizationPercent: 1000, targetMemoryUtilizationPercent: 1}
 disruptionBudget: {minAvailable: 0}
+automountServiceAccountToken: false
+podSecurityStandard: Baseline
 progressDeadlineSeconds: 86400
 adoptionPolicy: Never
 driftPolicy: Correct

@@ -164,6 +164,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AdoptionPolicy
       default: Never
+    - name: automountServiceAccountToken
+      type:
+        scalar: boolean
     - name: autoscaling
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceAutoscaling
@@ -175,6 +178,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: configMountPath
       type:
         scalar: string
+    - name: containerSecurityContext
+      type:
+        namedType: io.k8s.api.core.v1.SecurityContext
     - name: disruptionBudget
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceDisruptionBudget
@@ -210,6 +216,12 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: atomic
+    - name: podSecurityContext
+      type:
+        namedType: io.k8s.api.core.v1.PodSecurityContext
+    - name: podSecurityStandard
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.PodSecurityStandard
     - name: port
       type:
         scalar: numeric
@@ -904,6 +916,8 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerInfo
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerTransport
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.PodSecurityStandard
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorage
   map:

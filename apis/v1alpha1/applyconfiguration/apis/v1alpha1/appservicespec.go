@@ -62,6 +62,24 @@ type AppServiceSpecApplyConfiguration struct {
 	// serviceAccountName is the ServiceAccount of the pods. Defaults to the
 	// default ServiceAccount of the namespace.
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
+	// automountServiceAccountToken is whether the pods mount a token of their
+	// ServiceAccount. Defaults to false with podSecurityStandard Restricted, and
+	// to the setting of the ServiceAccount, which mounts a token by default,
+	// otherwise.
+	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
+	// podSecurityStandard is the Pod Security Standard of the pods: Baseline, or
+	// Restricted, which also sets the security contexts that the restricted
+	// standard requires, and mounts no ServiceAccount token by default. An image
+	// that runs as root does not start with Restricted, unless
+	// podSecurityContext sets another runAsUser. Defaults to Baseline.
+	PodSecurityStandard *apisv1alpha1.PodSecurityStandard `json:"podSecurityStandard,omitempty"`
+	// podSecurityContext is the security context of the pod, merged over that of
+	// podSecurityStandard. The pods must satisfy podSecurityStandard.
+	PodSecurityContext *v1.PodSecurityContext `json:"podSecurityContext,omitempty"`
+	// containerSecurityContext is the security context of the container, merged
+	// over that of podSecurityStandard. The pods must satisfy
+	// podSecurityStandard.
+	ContainerSecurityContext *v1.SecurityContext `json:"containerSecurityContext,omitempty"`
 	// nodeSelector restricts the pods to nodes with these labels.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	// progressDeadlineSeconds is the time in seconds without progress after
@@ -205,6 +223,38 @@ func (b *AppServiceSpecApplyConfiguration) WithImagePullSecrets(values ...v1.Loc
 // If called multiple times, the ServiceAccountName field is set to the value of the last call.
 func (b *AppServiceSpecApplyConfiguration) WithServiceAccountName(value string) *AppServiceSpecApplyConfiguration {
 	b.ServiceAccountName = &value
+	return b
+}
+
+// WithAutomountServiceAccountToken sets the AutomountServiceAccountToken field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the AutomountServiceAccountToken field is set to the value of the last call.
+func (b *AppServiceSpecApplyConfiguration) WithAutomountServiceAccountToken(value bool) *AppServiceSpecApplyConfiguration {
+	b.AutomountServiceAccountToken = &value
+	return b
+}
+
+// WithPodSecurityStandard sets the PodSecurityStandard field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PodSecurityStandard field is set to the value of the last call.
+func (b *AppServiceSpecApplyConfiguration) WithPodSecurityStandard(value apisv1alpha1.PodSecurityStandard) *AppServiceSpecApplyConfiguration {
+	b.PodSecurityStandard = &value
+	return b
+}
+
+// WithPodSecurityContext sets the PodSecurityContext field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PodSecurityContext field is set to the value of the last call.
+func (b *AppServiceSpecApplyConfiguration) WithPodSecurityContext(value v1.PodSecurityContext) *AppServiceSpecApplyConfiguration {
+	b.PodSecurityContext = &value
+	return b
+}
+
+// WithContainerSecurityContext sets the ContainerSecurityContext field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ContainerSecurityContext field is set to the value of the last call.
+func (b *AppServiceSpecApplyConfiguration) WithContainerSecurityContext(value v1.SecurityContext) *AppServiceSpecApplyConfiguration {
+	b.ContainerSecurityContext = &value
 	return b
 }
 

@@ -83,11 +83,14 @@ type MCPServerSpecApplyConfiguration struct {
 	// podSecurityContext is merged over the default security context of the
 	// pod, which satisfies the restricted Pod Security Standard. Fields that
 	// are set here override the default. An image that runs as root needs
-	// runAsUser.
+	// runAsUser. Settings that the restricted standard forbids are refused,
+	// unless the manager runs with --pod-overrides=all.
 	PodSecurityContext *v1.PodSecurityContext `json:"podSecurityContext,omitempty"`
 	// containerSecurityContext is merged over the default security context of
 	// the container, which satisfies the restricted Pod Security Standard.
-	// Fields that are set here override the default.
+	// Fields that are set here override the default. Settings that the
+	// restricted standard forbids are refused, unless the manager runs with
+	// --pod-overrides=all.
 	ContainerSecurityContext *v1.SecurityContext `json:"containerSecurityContext,omitempty"`
 	// probes are the probes of the container. Probes that are omitted default
 	// to the probes of the transport.
@@ -128,7 +131,9 @@ type MCPServerSpecApplyConfiguration struct {
 	// podOverrides is merged over the pod template, for fields that the spec
 	// does not have. The merge follows Server-Side Apply: list items are merged
 	// by key, so that a container named server is the container of the MCP
-	// server.
+	// server. The pods must satisfy the restricted Pod Security Standard, and
+	// neither nodeName nor a ServiceAccount can be set, unless the manager runs
+	// with --pod-overrides=all.
 	PodOverrides *MCPServerPodOverridesApplyConfiguration `json:"podOverrides,omitempty"`
 	// protocol configures the probe of the Model Context Protocol.
 	Protocol *MCPServerProtocolApplyConfiguration `json:"protocol,omitempty"`

@@ -1,0 +1,147 @@
+package mcpserver
+
+import (
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
+)
+
+const (
+	unchanged = ". An existing Deployment and its pods are left unchanged"
+	askAdmin  = "or ask the administrator to run the manager with --pod-overrides=all" + unchanged
+	forbidden = ": the restricted Pod Security Standard forbids such pods: "
+	again     = "; change these settings, " + askAdmin
+)
+
+// attacks are specs that would give their author more than the permission to create MCPServers.
+var attacks = map[string]struct {
+	change func(*spec)
+	want   string
+}{
+	"the file system of the node": {overridden(`{"volumes":[{"name":"root","hostPath":{"path":"/"}}],"containers":[{"name":"server","volumeMounts":[{"name":"root","mountPath":"/node"}]}]}`),
+		"spec.podOverrides" + forbidden + `restricted volume types (volume "root" uses restricted volume type "hostPath")` + again},
+	"a privileged container": {overridden(`{"containers":[{"name":"server","securityContext":{"privileged":true}}]}`),
+		"spec.podOverrides" + forbidden + `privileged (container "server" must not set securityContext.privileged=true)` + again},
+	"a privileged init container": {overridden(`{"initContainers":[{"name":"a","image":"a:1","securityContext":{"privileged":true,"allowPrivilegeEscalation":true,"capabilities":{"drop":["ALL"]}}}]}`),
+		"spec.podOverrides" + forbidden + `privileged (container "a" must not set securityContext.privileged=true), allowPrivilegeEscalation != false (container "a" must set securityContext.allowPrivilegeEscalation=false)` + again},
+	"a sidecar without restrictions": {overridden(`{"containers":[{"name":"log","image":"busybox"}]}`),
+		"spec.podOverrides" + forbidden + `allowPrivilegeEscalation != false (container "log" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "log" must set securityContext.capabilities.drop=["ALL"])` + again},
+	"the processes of the node": {overridden(`{"hostPID":true}`), "spec.podOverrides" + forbidden + "host namespaces (hostPID=true)" + again},
+	"the network of the node":   {overridden(`{"hostNetwork":true}`), "spec.podOverrides" + forbidden + "host namespaces (hostNetwork=true)" + again},
+	"a port of the node": {overridden(`{"containers":[{"name":"server","ports":[{"name":"x","containerPort":9090,"hostPort":9090,"protocol":"TCP"}]}]}`),
+		"spec.podOverrides" + forbidden + `hostPort (container "server" uses hostPort 9090)` + again},
+	"an AppArmor annotation": {func(s *spec) {
+		s.PodOverrides = &v1alpha1.MCPServerPodOverrides{Metadata: &v1alpha1.MCPServerPodMetadata{
+			Annotations: map[string]string{"container.apparmor.security.beta.kubernetes.io/server": "unconfined"}}}
+	}, "spec.podOverrides" + forbidden + `forbidden AppArmor profile (annotation must not set AppArmor profile type to "container.apparmor.security.beta.kubernetes.io/server="unconfined"")` + again},
+	"root": {overridden(`{"securityContext":{"runAsNonRoot":false}}`),
+		"spec.podOverrides" + forbidden + "runAsNonRoot != true (pod must not set securityContext.runAsNonRoot=false)" + again},
+	"a node": {overridden(`{"nodeName":"control-plane"}`),
+		"spec.podOverrides.spec.nodeName: pods must be scheduled; select nodes with spec.scheduling, " + askAdmin},
+	"another ServiceAccount": {overridden(`{"serviceAccountName":"deployer"}`),
+		"spec.podOverrides.spec.serviceAccountName: the ServiceAccount must not be overridden; set spec.serviceAccount instead, " + askAdmin},
+	"another ServiceAccount, by the deprecated field": {overridden(`{"serviceAccount":"deployer"}`),
+		"spec.podOverrides.spec.serviceAccountName: the ServiceAccount must not be overridden; set spec.serviceAccount instead, " + askAdmin},
+	"privileged by the field of the spec": {func(s *spec) { s.ContainerSecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)} },
+		"spec.containerSecurityContext" + forbidden + `privileged (container "server" must not set securityContext.privileged=true)` + again},
+	"root by the field of the spec": {func(s *spec) {
+		s.PodSecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(false), RunAsUser: ptr.To[int64](0)}
+	},
+		"spec.podSecurityContext" + forbidden + "runAsNonRoot != true (pod must not set securityContext.runAsNonRoot=false), runAsUser=0 (pod must not set runAsUser=0)" + again},
+}
+
+func TestRefusesPodsThatAreNotPermitted(t *testing.T) {
+	for name, c := range attacks {
+		for _, policy := range []OverridesPolicy{"", OverridesRestricted} {
+			t.Run(name+" "+string(policy), func(t *testing.T) {
+				g := NewWithT(t)
+
+				_, err := desiredDeployment(&scope{server: tools(c.change), settings: Settings{PodOverrides: policy}})
+
+				g.Expect(err).To(MatchError(c.want))
+				var refusal *workload.NotPermitted
+				g.Expect(errors.As(err, &refusal)).To(BeTrue())
+				g.Expect(refusal.ConditionReason()).To(Equal(v1alpha1.ReasonNotPermitted))
+				g.Expect(refusal.Permanent()).To(BeTrue())
+			})
+		}
+		t.Run(name+" none", func(t *testing.T) {
+			_, err := desiredDeployment(&scope{server: tools(c.change), settings: Settings{PodOverrides: OverridesNone}})
+			NewWithT(t).Expect(err).To(HaveOccurred())
+		})
+		t.Run(name+" all", func(t *testing.T) {
+			_, err := desiredDeployment(&scope{server: tools(c.change), settings: Settings{PodOverrides: OverridesAll}})
+			NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		})
+	}
+}
+
+func TestPolicyNoneRefusesAllOverrides(t *testing.T) {
+	g := NewWithT(t)
+	server := tools(overridden(`{"dnsPolicy":"None"}`))
+
+	_, err := desiredDeployment(&scope{server: server, settings: Settings{PodOverrides: OverridesRestricted}})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	_, err = desiredDeployment(&scope{server: server, settings: Settings{PodOverrides: OverridesNone}})
+	g.Expect(err).To(MatchError("spec.podOverrides: the manager runs with --pod-overrides=none; remove spec.podOverrides, " + askAdmin))
+
+	_, err = desiredDeployment(&scope{server: tools(), settings: Settings{PodOverrides: OverridesNone}})
+	g.Expect(err).NotTo(HaveOccurred())
+}
+
+func TestParseOverridesPolicy(t *testing.T) {
+	g := NewWithT(t)
+	for _, name := range []string{"none", "restricted", "all"} {
+		g.Expect(ParseOverridesPolicy(name)).To(Equal(OverridesPolicy(name)))
+	}
+	_, err := ParseOverridesPolicy("some")
+	g.Expect(err).To(MatchError(`"some" does not exist: set none, restricted or all`))
+}
+
+// TestRefusesTheServiceAccountOfTheManager under every policy: the pods would have its permissions.
+func TestRefusesTheServiceAccountOfTheManager(t *testing.T) {
+	const refused = ": the pods would run as ServiceAccount acme/tools, which is that of the manager, and have its permissions; use another ServiceAccount, or another namespace" + unchanged
+	account := types.NamespacedName{Namespace: "acme", Name: "tools"} // the MCPServer has the same name
+	cases := map[string]struct {
+		change func(*spec)
+		want   string
+	}{
+		"by name": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "tools"} }, "spec.serviceAccount" + refused},
+		"by creating one of its name": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} },
+			"spec.serviceAccount" + refused},
+		"by an override":             {overridden(`{"serviceAccountName":"tools"}`), "spec.podOverrides.spec.serviceAccountName" + refused},
+		"by the deprecated override": {overridden(`{"serviceAccount":"tools"}`), "spec.podOverrides.spec.serviceAccountName" + refused},
+		"by one that hides another": {func(s *spec) {
+			s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
+			overridden(`{"serviceAccountName":"tools","serviceAccount":"robot"}`)(s)
+		}, "spec.podOverrides.spec.serviceAccountName" + refused},
+		"another one":     {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"} }, ""},
+		"the default one": {func(*spec) {}, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			_, err := desiredDeployment(&scope{server: tools(c.change), settings: Settings{ManagerAccount: account, PodOverrides: OverridesAll}})
+			if c.want == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			g.Expect(err).To(MatchError(c.want))
+		})
+	}
+
+	g := NewWithT(t)
+	creates := &scope{server: tools(func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} }), settings: Settings{ManagerAccount: account}}
+	_, err := serviceAccount.Desired(creates)
+	g.Expect(err).To(MatchError("spec.serviceAccount.create" + refused))
+	creates.settings.ManagerAccount.Namespace = "elsewhere"
+	g.Expect(serviceAccount.Desired(creates)).NotTo(BeNil())
+}
