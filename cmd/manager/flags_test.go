@@ -48,10 +48,13 @@ func TestErrorsNameTheFlagAndAValidValue(t *testing.T) {
 		"negative max retry delay": {[]string{"--retry-max-delay=-1s"}, "--retry-max-delay is -1s: set a positive duration"},
 		"lease too short": {[]string{"--leader-elect-lease-duration=5s"},
 			"--leader-elect-lease-duration (5s), --leader-elect-renew-deadline (10s) and --leader-elect-retry-period (500ms) must be in descending order"},
-		"fractional lease duration":      {[]string{"--leader-elect-lease-duration=14500ms"}, "--leader-elect-lease-duration is 14.5s: set whole seconds"},
-		"profiles on all addresses":      {[]string{"--pprof-bind-address=:6060"}, `--pprof-bind-address is ":6060": the pprof endpoint has no authentication; set a loopback address, such as 127.0.0.1:6060, or 0 to disable it`},
-		"profiling address without host": {[]string{"--pprof-bind-address=6060"}, `--pprof-bind-address is "6060": the pprof endpoint has no authentication; set a loopback address, such as 127.0.0.1:6060, or 0 to disable it`},
-		"address without port":           {[]string{"--metrics-bind-address=8443"}, `--metrics-bind-address is "8443": set host:port, :port, or 0 to disable it`},
+		"fractional lease duration":         {[]string{"--leader-elect-lease-duration=14500ms"}, "--leader-elect-lease-duration is 14.5s: set whole seconds"},
+		"profiles on all addresses":         {[]string{"--pprof-bind-address=:6060"}, `--pprof-bind-address is ":6060": the pprof endpoint has no authentication; set a loopback address, such as 127.0.0.1:6060, or 0 to disable it`},
+		"profiling address without host":    {[]string{"--pprof-bind-address=6060"}, `--pprof-bind-address is "6060": the pprof endpoint has no authentication; set a loopback address, such as 127.0.0.1:6060, or 0 to disable it`},
+		"no cluster rights, all namespaces": {[]string{"--no-cluster-rights"}, "--no-cluster-rights requires --namespaces: set the namespaces in which the manager has permissions"},
+		"the manager's own namespace": {[]string{"--pod-namespace=system", "--namespaces=team-a,system"},
+			"--namespaces contains system, the namespace of the manager, in which whoever creates pods can run them with the manager's ServiceAccount: run the manager in a namespace of its own"},
+		"address without port": {[]string{"--metrics-bind-address=8443"}, `--metrics-bind-address is "8443": set host:port, :port, or 0 to disable it`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
