@@ -76,6 +76,7 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 	g.Expect(os.Unsetenv("SOURCE_DATE_EPOCH")).To(Succeed())
 	t.Setenv("GOFLAGS", "")
 	t.Setenv("GOPROXY", "off") // no network, once the modules are there
+	t.Setenv("GOVULNDB", "file://"+vulnerabilities(t, nil))
 	first := checkout(t)
 	out, err := exec.CommandContext(t.Context(), "make", "-C", first, "release", "VERSION=v9.8.7").CombinedOutput()
 	g.Expect(err).NotTo(HaveOccurred(), string(out))
@@ -135,6 +136,69 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 
 	// Then it is the same, byte for byte
 	g.Expect(string(read(g, again, "v9.8.7", "checksums.txt"))).To(Equal(string(read(g, folder, "checksums.txt"))))
+}
+
+// vulnerabilities writes a database of the Go vulnerability project's schema, with entries by ID, each of the
+// function ParsePlatform, which this program calls.
+func vulnerabilities(t *testing.T, ids []string) string {
+	t.Helper()
+	g := NewWithT(t)
+	dir := t.TempDir()
+	const module, modified = "github.com/google/go-containerregistry", "2026-11-20T00:00:00Z"
+	modules, entries := "[]", ""
+	for i, id := range ids {
+		if i > 0 {
+			entries += ","
+		}
+		entries += `{"id":"` + id + `","modified":"` + modified + `"}`
+		write(g, dir, "ID/"+id+".json", `{"schema_version":"1.3.1","id":"`+id+`","modified":"`+modified+`","published":"`+modified+`","summary":"A test.",
+			"affected":[{"package":{"name":"`+module+`","ecosystem":"Go"},"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],
+			"ecosystem_specific":{"imports":[{"path":"`+module+`/pkg/v1","symbols":["ParsePlatform"]}]}}]}`)
+		modules = `[{"path":"` + module + `","vulns":[` + entries + `]}]`
+	}
+	write(g, dir, "index/db.json", `{"modified":"`+modified+`"}`)
+	write(g, dir, "index/modules.json", modules)
+	return dir
+}
+
+func write(g Gomega, dir, name, content string) {
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	g.Expect(os.MkdirAll(filepath.Dir(path), 0o750)).To(Succeed())
+	g.Expect(os.WriteFile(path, []byte(content), 0o600)).To(Succeed())
+}
+
+func TestReleaseRefusesVulnerabilities(t *testing.T) {
+	for name, c := range map[string]struct {
+		args     []string
+		database func(t *testing.T) string
+		succeeds bool
+		want     []string
+	}{
+		"a database without entries":  {nil, func(t *testing.T) string { return vulnerabilities(t, nil) }, true, []string{"No vulnerabilities found."}},
+		"a function that is called":   {nil, func(t *testing.T) string { return vulnerabilities(t, []string{"GO-2026-0001"}) }, false, []string{"GO-2026-0001", "ParsePlatform"}},
+		"no database":                 {nil, func(t *testing.T) string { return filepath.Join(t.TempDir(), "absent") }, true, []string{"govulncheck did NOT run", "Set GOVULNDB"}},
+		"a release, without database": {[]string{"--strict"}, func(t *testing.T) string { return filepath.Join(t.TempDir(), "absent") }, false, []string{"govulncheck did NOT run", "Set GOVULNDB"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			program := filepath.Join(t.TempDir(), "govulncheck")
+			build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "tool")
+			build.Dir = "../tools/govulncheck"
+			out, err := build.CombinedOutput()
+			g.Expect(err).NotTo(HaveOccurred(), string(out))
+			check := exec.CommandContext(t.Context(), "../vulncheck.sh", c.args...)
+			check.Env = append(os.Environ(), "GOVULNCHECK="+program, "GOVULNDB=file://"+c.database(t))
+
+			out, err = check.CombinedOutput()
+
+			g.Expect(err == nil).To(Equal(c.succeeds), string(out))
+			for _, want := range c.want {
+				g.Expect(string(out)).To(ContainSubstring(want))
+			}
+		})
+	}
+	makefile := string(read(NewWithT(t), "../../Makefile"))
+	NewWithT(t).Expect(makefile).To(ContainSubstring("hack/vulncheck.sh --strict\n\t@cd hack/image && $(GO) run . release"), "releases are strict")
 }
 
 // describesTheRelease reads the provenance as its consumers do.

@@ -26,7 +26,8 @@ const (
 	deployTime     = 3 * time.Minute
 )
 
-// overlay is config/default with the fake cloud in place of Azure. Each replica has its own token, so that the
+// overlay is config/default with the fake cloud in place of Azure, and with the image that the nodes have. Each
+// replica has its own token, so that the
 // cloud's ledger identifies it.
 const overlay = `resources:
 - ../default
@@ -35,6 +36,9 @@ patches:
     kind: Deployment
     name: fixpoint-controller-manager
   patch: |-
+    - op: replace
+      path: /spec/template/spec/containers/0/imagePullPolicy
+      value: IfNotPresent
     - op: add
       path: /spec/template/spec/containers/0/args/-
       value: --cloud-endpoint=http://fake-cloud.fixpoint-e2e-cloud.svc:7443
@@ -70,7 +74,7 @@ spec:
         seccompProfile: {type: RuntimeDefault}
       containers:
       - name: fake-cloud
-        image: PROJECT_IMAGE
+        image: `+cloudImage+`
         command: [/fake-cloud, --listen=:7443, --demo, --state=/state/cloud.json]
         ports:
         - containerPort: 7443
@@ -117,7 +121,7 @@ func deploy(ctx context.Context, dir string) error {
 	if given := os.Getenv(imageVariable); given != "" {
 		image = given
 	}
-	if err := kubectl(ctx, strings.ReplaceAll(cloudManifest, "PROJECT_IMAGE", image), "apply", "--server-side", "-f", "-"); err != nil {
+	if err := kubectl(ctx, cloudManifest, "apply", "--server-side", "-f", "-"); err != nil {
 		return err
 	}
 	if err := copyConfig(ctx, dir, image); err != nil {

@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// projectImage contains the manager, the bridge and the fake cloud.
+	// projectImage contains the manager and the bridge.
 	projectImage = "ghcr.io/fixpoint-dev/fixpoint:e2e"
+	// cloudImage contains the fake cloud.
+	cloudImage = "fixpoint.test/fake-cloud:1"
 	// subjectImage and otherSubjectImage contain the program in subject/.
 	subjectImage      = "fixpoint.test/subject:1"
 	otherSubjectImage = "fixpoint.test/subject:2"
@@ -35,6 +37,7 @@ var packed = []struct {
 }{
 	{"pause.tar", []string{node.PauseImage}, "subject", []string{"/subject", "pause"}},
 	{"coredns.tar", []string{node.DNSImage}, "coredns", []string{"/coredns"}},
+	{"fake-cloud.tar", []string{cloudImage}, "fake-cloud", []string{"/fake-cloud"}},
 	{"subject.tar", []string{subjectImage, otherSubjectImage}, "subject", []string{"/subject"}},
 	{"stdio.tar", []string{stdioImage}, "subject", []string{"/subject", "stdio"}},
 	{"web.tar", []string{webImage, otherWebImage, "docker.io/nginxinc/nginx-unprivileged:1.29-alpine"}, "subject", []string{"/subject", "web"}},
@@ -58,7 +61,11 @@ func makeImages(ctx context.Context, programs, dir string) ([]string, error) {
 	if err := node.GoBuild(ctx, ".", subject, nil, "-ldflags", "-s -w", "./subject"); err != nil {
 		return nil, err
 	}
-	from := map[string]string{"subject": subject, "npx": subject, "coredns": filepath.Join(programs, "coredns")}
+	cloud := filepath.Join(dir, "fake-cloud")
+	if err := node.GoBuild(ctx, "../..", cloud, nil, "-ldflags", "-s -w", "./cmd/fake-cloud"); err != nil {
+		return nil, err
+	}
+	from := map[string]string{"fake-cloud": cloud, "subject": subject, "npx": subject, "coredns": filepath.Join(programs, "coredns")}
 	var archives []string
 	errs := make([]error, len(packed)+1)
 	var builds sync.WaitGroup
