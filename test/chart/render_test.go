@@ -43,11 +43,14 @@ func load(g Gomega) *chart.Chart {
 	return loaded
 }
 
-// render is what `helm template` does.
+// render is what `helm template` does with the chart of this source.
 func render(g Gomega, text string) (map[string]*unstructured.Unstructured, error) {
+	return renderChart(g, load(g), text)
+}
+
+func renderChart(g Gomega, loaded *chart.Chart, text string) (map[string]*unstructured.Unstructured, error) {
 	given := values{}
 	g.Expect(yaml.Unmarshal([]byte(text), &given)).To(Succeed())
-	loaded := load(g)
 	all, err := util.ToRenderValues(loaded, given, common.ReleaseOptions{Name: releaseName, Namespace: system, IsInstall: true, Revision: 1}, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err
