@@ -151,7 +151,7 @@ func vulnerabilities(t *testing.T, ids []string) string {
 			entries += ","
 		}
 		entries += `{"id":"` + id + `","modified":"` + modified + `"}`
-		write(g, dir, "ID/"+id+".json", `{"schema_version":"1.3.1","id":"`+id+`","modified":"`+modified+`","published":"`+modified+`","summary":"A test.",
+		write(g, dir, "ID/"+id+".json", `{"schema_version":"1.3.1","id":"`+id+`","modified":"`+modified+`","published":"`+modified+`","summary":"A test.","database_specific":{"url":"https://pkg.go.dev/vuln"},
 			"affected":[{"package":{"name":"`+module+`","ecosystem":"Go"},"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],
 			"ecosystem_specific":{"imports":[{"path":"`+module+`/pkg/v1","symbols":["ParsePlatform"]}]}}]}`)
 		modules = `[{"path":"` + module + `","vulns":[` + entries + `]}]`
