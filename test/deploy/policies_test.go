@@ -74,7 +74,7 @@ func TestPoliciesRefuseWhatTheNamespaceDoesNotAllow(t *testing.T) {
 		"a route with all hosts":           {"tenant", policyServer, "httpRoute: {parentRefs: [{name: g}]}", "spec.httpRoute.hostnames: all hosts of the Gateway is not allowed"},
 		"listed annotations of an Ingress": {"tenant", policyApp, "ingress: {host: shop.example.com, annotations: {example.com/class: a, team.example.com/x: b}}", ""},
 		"another annotation of an Ingress": {"tenant", policyApp, "ingress: {host: shop.example.com, annotations: {nginx.ingress.kubernetes.io/server-snippet: a}}", "spec.ingress.annotations: nginx.ingress.kubernetes.io/server-snippet is not allowed"},
-		"an annotation of a ServiceAccount": {"tenant", policyServer, "serviceAccount: {create: true, annotations: {eks.amazonaws.com/role-arn: a}}",
+		"an annotation of a ServiceAccount": {"tenant", strings.Replace(policyServer, "NAME", "tenant-tools", 1), "serviceAccount: {create: true, annotations: {eks.amazonaws.com/role-arn: a}}",
 			"spec.serviceAccount.annotations: eks.amazonaws.com/role-arn is not allowed"},
 		"an annotation of pods":            {"tenant", policyServer, "podOverrides: {metadata: {annotations: {sidecar.istio.io/inject: a}}}", "spec.podOverrides.metadata.annotations: sidecar.istio.io/inject is not allowed"},
 		"a listed ServiceAccount":          {"tenant", policyApp, "serviceAccountName: web", ""},
@@ -113,6 +113,7 @@ func TestPoliciesRefuseWhatTheNamespaceDoesNotAllow(t *testing.T) {
 		g.Expect(policies.Items).To(HaveLen(3))
 		for i := range policies.Items {
 			g.Expect(policies.Items[i].Status.ObservedGeneration).To(Equal(policies.Items[i].Generation))
+			g.Expect(policies.Items[i].Status.TypeChecking).NotTo(BeNil())
 			g.Expect(policies.Items[i].Status.TypeChecking.ExpressionWarnings).To(BeEmpty())
 		}
 	}).Should(Succeed())
