@@ -3,12 +3,14 @@
 
 GO ?= go
 KUBECTL ?= kubectl
-# The image that `make deploy` deploys.
-IMG ?= ghcr.io/fixpoint-dev/fixpoint:latest
+# The image that `make deploy` deploys: by default, that of the latest release.
+IMG ?= ghcr.io/fixpoint-dev/fixpoint:$(shell sed -n 's/^appVersion: //p' charts/fixpoint/Chart.yaml)
 
 BIN := $(CURDIR)/bin
 CONTROLLER_GEN := $(BIN)/controller-gen
 GOLANGCI_LINT := $(BIN)/golangci-lint
+GOVULNCHECK := $(BIN)/govulncheck
+KUBE_SCORE := $(BIN)/kube-score
 KUSTOMIZE := $(BIN)/kustomize
 
 # How many packages each of the targets below builds and tests at a time.
@@ -61,6 +63,10 @@ verify-generate: $(CONTROLLER_GEN) $(KUSTOMIZE) ## Fail if something generated i
 .PHONY: verify-words
 verify-words: ## Fail if something a user reads has a word of hack/words/words.txt; takes seconds.
 	$(GO) run ./hack/words
+
+.PHONY: vulncheck
+vulncheck: $(GOVULNCHECK) ## Fail if the code reaches a known vulnerability. GOVULNDB=url selects another database.
+	@GOVULNCHECK="$(GOVULNCHECK)" hack/vulncheck.sh
 
 .PHONY: fmt
 fmt: ## Format the Go code.
@@ -186,7 +192,7 @@ test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs 
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
 
 .PHONY: test-image
-test-image: ## Run the tests of the image, which build it twice for each platform.
+test-image: $(GOVULNCHECK) ## Run the tests of the image, which build it twice for each platform.
 	cd hack/image && $(GO) test -timeout $(CLUSTER_TIMEOUT) ./...
 
 .PHONY: e2e
@@ -214,11 +220,16 @@ build: ## Build the manager into bin/.
 
 .PHONY: image
 image: ## Build the image in bin/image, without a container engine: an OCI layout and archives for docker load. PUSH=name pushes it.
-	cd hack/image && $(GO) run . build -source ../.. -out $(BIN)/image -tag $(IMG) $(if $(PUSH),-push $(PUSH)) $(if $(VERSION),-version $(VERSION))
+	cd hack/image && $(GO) run . build -source ../.. -out $(BIN)/image $(if $(filter file,$(origin IMG)),,-tag $(IMG)) $(if $(PUSH),-push $(PUSH)) $(if $(VERSION),-version $(VERSION))
 
 .PHONY: release
-release: ## Write everything that a release holds to dist/release/VERSION, from a clean commit. See docs/releasing.md.
+release: $(GOVULNCHECK) ## Write everything that a release holds to dist/release/VERSION, from a clean commit. See docs/releasing.md.
+	@GOVULNCHECK="$(GOVULNCHECK)" hack/vulncheck.sh --strict
 	@cd hack/image && $(GO) run . release -source ../.. -out $(CURDIR)/dist/release -version "$(VERSION)"
+
+.PHONY: sign
+sign: ## Sign the release in dist/release/VERSION, with KEY=file, or with the identity of the CI job through cosign.
+	@cd hack/image && $(GO) run . sign $(if $(KEY),-key "$(abspath $(KEY))") "$(CURDIR)/dist/release/$(VERSION)"
 
 ##@ On your cluster
 
@@ -255,7 +266,7 @@ endef
 ##@ Tools
 
 .PHONY: tools
-tools: $(CONTROLLER_GEN) $(GOLANGCI_LINT) $(KUSTOMIZE) ## Build the pinned tools into bin/.
+tools: $(CONTROLLER_GEN) $(GOLANGCI_LINT) $(GOVULNCHECK) $(KUBE_SCORE) $(KUSTOMIZE) ## Build the pinned tools into bin/.
 
 # Each tool has a module of its own, so that none changes another's dependencies.
 # A tool is built again only when its pin has changed.

@@ -34,6 +34,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
+	"github.com/fixpoint-dev/fixpoint/internal/buildinfo"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
@@ -68,8 +69,23 @@ const reconcileTimeout = time.Minute
 // Names lists the controllers that a manager can run.
 func Names() []string { return []string{appservice.Name, mcpserver.Name, securestorage.Name} }
 
-// DefaultBridgeImage is the image of Fixpoint itself, which contains the bridge.
-const DefaultBridgeImage = "ghcr.io/fixpoint-dev/fixpoint:latest"
+// DefaultBridgeImage is the image of Fixpoint itself, which contains the bridge, in the version of this
+// build.
+var DefaultBridgeImage = "ghcr.io/fixpoint-dev/fixpoint:" + imageTag(buildinfo.Get().Version)
+
+// imageTag is the tag of the image of a version: without the characters that tags cannot have, such as the
+// parentheses of (devel).
+func imageTag(version string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '+':
+			return '_'
+		case r == '(' || r == ')':
+			return -1
+		}
+		return r
+	}, version)
+}
 
 // Options configure a manager. The zero value runs all controllers in all namespaces, without
 // endpoints for metrics, health probes and profiles.

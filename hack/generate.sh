@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generates all generated files: deep copies, apply configurations,
-# CustomResourceDefinitions, the ClusterRole of the manager, and from the manifests
-# the Role of a namespaced installation, dist/install.yaml and the files of the Helm
+# CustomResourceDefinitions, a ClusterRole for each controller, and from the manifests
+# the Roles of a namespaced installation, dist/install.yaml and the files of the Helm
 # chart.
 #
 #   hack/generate.sh           updates the files
@@ -16,10 +16,9 @@ controller_gen=${CONTROLLER_GEN:-$root/bin/controller-gen}
 kustomize=${KUSTOMIZE:-$root/bin/kustomize}
 
 # Directories and files that contain only generated content.
-generated_dirs=(apis/v1alpha1/applyconfiguration config/crd/bases charts/fixpoint/files
-	examples/website/config/crd)
-generated_files=(apis/v1alpha1/zz_generated.deepcopy.go config/rbac/role.yaml
-	config/namespaced/role.yaml dist/install.yaml
+generated_dirs=(apis/v1alpha1/applyconfiguration config/crd/bases config/rbac/manager/roles
+	config/namespaced/access/roles charts/fixpoint/files examples/website/config/crd)
+generated_files=(apis/v1alpha1/zz_generated.deepcopy.go dist/install.yaml
 	examples/website/api/v1/zz_generated.deepcopy.go)
 
 for tool in "$controller_gen" "$kustomize"; do
@@ -58,16 +57,8 @@ for crd in config/crd/bases/*.yaml; do
 	mv "$crd.new" "$crd"
 done
 
-# controller-gen fails on packages without Go files, and generates no role without markers.
-if grep -rqs --include='*.go' '+kubebuilder:rbac:' controllers; then
-	"$controller_gen" rbac:roleName=manager-role \
-		paths=./controllers/... output:rbac:dir=config/rbac
-else
-	cp "$root/config/rbac/role.yaml" config/rbac/
-fi
-
-# without_cluster_scope converts the ClusterRole of the manager to the Role of a manager
-# in one namespace, without the cluster-scoped resources (--no-cluster-rights).
+# without_cluster_scope converts the ClusterRole of a controller to the Role of a manager
+# without permissions on cluster-scoped resources (--no-cluster-rights).
 without_cluster_scope() {
 	awk -v cluster_scoped='^  - (ingressclasses|customresourcedefinitions|gateways)$' '
 		function flush() {
@@ -75,22 +66,33 @@ without_cluster_scope() {
 			rule = ""; resources = 0
 		}
 		/^- apiGroups:$/ { flush(); in_rules = 1 }
-		!in_rules { sub(/^kind: ClusterRole$/, "kind: Role"); print; if ($0 ~ /^  name: /) print "  namespace: system"; next }
+		!in_rules { sub(/^kind: ClusterRole$/, "kind: Role"); print; next }
 		/^  [a-zA-Z]+:$/ { part = $1 }
 		part == "resources:" && $0 ~ cluster_scoped { next }
 		part == "resources:" && /^  - / { resources++ }
 		{ rule = rule $0 "\n" }
 		END { flush() }'
 }
-without_cluster_scope <config/rbac/role.yaml >config/namespaced/role.yaml
+
+# A role for each controller, so that the permissions of the manager follow --controllers.
+mkdir -p config/rbac/manager/roles config/namespaced/access/roles
+for package in controllers/*/; do
+	controller=$(basename "$package")
+	grep -qs -- '+kubebuilder:rbac:' "$package"*.go || continue
+	"$controller_gen" rbac:roleName="manager-$controller-role",fileName="$controller.yaml" \
+		paths="./$package..." output:rbac:dir=config/rbac/manager/roles
+	without_cluster_scope <"config/rbac/manager/roles/$controller.yaml" >"config/namespaced/access/roles/$controller.yaml"
+done
 
 # Files of the chart that are copied from config/.
 chart=charts/fixpoint/files
-mkdir -p $chart/crds $chart/user-roles dist
+mkdir -p $chart/{crds,manager-roles,namespaced-manager-roles,policies,user-roles} dist
 cp config/crd/bases/*.yaml $chart/crds/
-cp config/rbac/role.yaml $chart/role.yaml
-cp config/namespaced/role.yaml $chart/namespaced_role.yaml
-cp config/rbac/hash_key_role.yaml config/rbac/leader_election_role.yaml config/rbac/metrics_auth_role.yaml config/rbac/metrics_reader_role.yaml $chart/
+cp config/rbac/manager/roles/*.yaml $chart/manager-roles/
+cp config/namespaced/access/roles/*.yaml $chart/namespaced-manager-roles/
+cp config/rbac/hash_key_role.yaml config/rbac/leader_election_role.yaml config/rbac/metrics_auth_role.yaml config/rbac/metrics_reader_role.yaml \
+	config/workload-identity/workload_identity_role.yaml $chart/
+cp config/policies/{annotations,hosts,service_accounts}.yaml $chart/policies/
 cp config/rbac/*_{admin,editor,viewer}_role.yaml $chart/user-roles/
 cp config/prometheus/alerts.yaml $chart/
 cp config/grafana/dashboard.json $chart/

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,7 +148,20 @@ func (s *settings) check() error {
 	if s.options.LeaseDuration%time.Second != 0 {
 		problems = append(problems, fmt.Errorf("--leader-elect-lease-duration is %s: set whole seconds", s.options.LeaseDuration))
 	}
+	problems = append(problems, s.checkNamespaces()...)
 	return errors.Join(append(problems, s.checkServing()...)...)
+}
+
+// checkNamespaces finds namespaces in which tenants would get the permissions of the manager.
+func (s *settings) checkNamespaces() []error {
+	var problems []error
+	if s.options.NoClusterRights && len(s.options.Namespaces) == 0 {
+		problems = append(problems, errors.New("--no-cluster-rights requires --namespaces: set the namespaces in which the manager has permissions"))
+	}
+	if own := s.options.PodNamespace; own != "" && slices.Contains(s.options.Namespaces, own) {
+		problems = append(problems, fmt.Errorf("--namespaces contains %s, the namespace of the manager, in which whoever creates pods can run them with the manager's ServiceAccount: run the manager in a namespace of its own", own))
+	}
+	return problems
 }
 
 // checkServing finds invalid addresses and files of the endpoints.

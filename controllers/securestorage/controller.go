@@ -28,7 +28,6 @@ const Finalizer = "fixpoint.dev/teardown"
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
-// +kubebuilder:rbac:groups="",resources=serviceaccounts/token,verbs=create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Options for [Setup].

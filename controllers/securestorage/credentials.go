@@ -104,6 +104,9 @@ func (a *cloudAccess) fromServiceAccount(namespace string, identity v1alpha1.Sec
 		if apierrors.IsNotFound(err) {
 			return "", &cloud.AssertionError{Message: fmt.Sprintf("ServiceAccount %s (spec.provider.workloadIdentity) does not exist; create it", name)}
 		}
+		if apierrors.IsForbidden(err) {
+			return "", &cloud.AssertionError{Message: fmt.Sprintf("the manager is not allowed to request tokens of ServiceAccount %s (spec.provider.workloadIdentity); an administrator can allow it: see Permissions in docs/operations.md", name)}
+		}
 		if err != nil {
 			return "", fmt.Errorf("requesting a token for ServiceAccount %s: %w", name, err)
 		}

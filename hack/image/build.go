@@ -18,8 +18,9 @@ import (
 )
 
 // programs are the project's commands that the image holds, each at the root. The
-// first is what the image runs.
-var programs = []string{"manager", "mcp-bridge", "fake-cloud"}
+// first is what the image runs. The fake cloud is not among them: it has no
+// authentication.
+var programs = []string{"manager", "mcp-bridge"}
 
 const unknown = "unknown"
 

@@ -18,6 +18,7 @@ func runChart(args []string, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	source := flags.String("source", "../..", "Folder of the project's sources.")
 	version := flags.String("version", "", "Version of the chart and of the image, such as v1.2.3.")
+	digest := flags.String("digest", "", "Digest of the image of that version; left out, the chart names the image by tag only.")
 	out := flags.String("out", "", "File to write, such as fixpoint-1.2.3.tgz.")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -29,7 +30,7 @@ func runChart(args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return packageChart(*source, *out, *version, s.date)
+	return packageChart(*source, *out, *version, *digest, s.date)
 }
 
 // What a release sets in Chart.yaml.
@@ -39,8 +40,8 @@ var (
 )
 
 // packageChart packs the chart as `helm package` does, with its versions set. The
-// image's tag is the chart's appVersion.
-func packageChart(source, to, version string, modified time.Time) error {
+// image's tag is the chart's appVersion, and its digest an annotation.
+func packageChart(source, to, version, digest string, modified time.Time) error {
 	folder := filepath.Join(source, "charts", "fixpoint")
 	files, err := filesBelow(folder, "/fixpoint")
 	if err != nil {
@@ -55,6 +56,9 @@ func packageChart(source, to, version string, modified time.Time) error {
 	}
 	metadata = chartVersion.ReplaceAll(metadata, []byte("version: "+strings.TrimPrefix(version, "v")))
 	metadata = appVersion.ReplaceAll(metadata, []byte("appVersion: "+version))
+	if digest != "" {
+		metadata = append(metadata, fmt.Sprintf("annotations:\n  fixpoint.dev/image-digest: %s\n", digest)...)
+	}
 	for i := range files {
 		if files[i].path == "/fixpoint/Chart.yaml" {
 			files[i].content, files[i].from = metadata, ""

@@ -207,7 +207,7 @@ func TestImageContainsThePrograms(t *testing.T) {
 			}
 			g.Expect(names).To(Equal([]string{
 				"etc/", "etc/ssl/", "etc/ssl/certs/", "etc/ssl/certs/ca-certificates.crt",
-				"fake-cloud", "manager", "mcp-bridge",
+				"manager", "mcp-bridge",
 				"usr/", "usr/share/", "usr/share/sbom/", "usr/share/sbom/fixpoint.spdx.json",
 			}), "exactly these files, in order")
 			for _, program := range programs {

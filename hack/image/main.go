@@ -3,6 +3,7 @@
 //
 //	image build      the project's image, for each platform, with its SBOM
 //	image release    everything that a release contains, with the images
+//	image sign       signatures of the files of a release
 //	image chart      the Helm chart of a version, as a package
 //	image pack       an image of given files, for tests
 package main
@@ -22,6 +23,7 @@ import (
 const usage = `usage:
   image build [flags]                    build the project's image (image build -h lists the flags)
   image release [flags]                  build everything that a release holds (image release -h)
+  image sign [flags] FOLDER              sign the files of a release (image sign -h)
   image chart [flags]                    package the Helm chart of a version (image chart -h)
   image pack [flags] PATH=FILE...        pack files into an image for tests
 `
@@ -47,6 +49,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return runBuild(ctx, args[1:], stdout, stderr)
 	case "release":
 		return runRelease(ctx, args[1:], stdout, stderr)
+	case "sign":
+		return runSign(ctx, args[1:], stdout, stderr)
 	case "chart":
 		return runChart(args[1:], stderr)
 	case "pack":
@@ -62,7 +66,7 @@ func runBuild(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	source := flags.String("source", "../..", "Folder of the project's sources.")
 	out := flags.String("out", "../../bin/image", "Folder to write to; an earlier image in it is replaced.")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "Platforms, separated by commas.")
-	tag := flags.String("tag", "ghcr.io/fixpoint-dev/fixpoint:latest", "Name of the image in the archives.")
+	tag := flags.String("tag", "", "Name of the image in the archives; left out, that of the project with the version.")
 	push := flags.String("push", "", "Name to push the image to, such as ghcr.io/you/fixpoint:v1; credentials are read from the docker configuration.")
 	version := flags.String("version", "", "Version to stamp; left out, what git describes.")
 	commit := flags.String("commit", "", "Commit to stamp; left out, the one that is checked out.")
@@ -79,6 +83,9 @@ func runBuild(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	stamp, err := readStamp(ctx, *source, *version, *commit)
 	if err != nil {
 		return err
+	}
+	if *tag == "" {
+		*tag = repository + ":" + stamp.version
 	}
 	work, err := os.MkdirTemp("", "fixpoint-image-")
 	if err != nil {

@@ -147,13 +147,20 @@ func (r release) write(ctx context.Context, out, changes string) error {
 	if err := r.writeImages(out, work, images); err != nil {
 		return err
 	}
-	if err := r.writeManifest(out, images); err != nil {
+	digest, err := newIndex(images).Digest()
+	if err != nil {
+		return fmt.Errorf("computing the image's digest: %w", err)
+	}
+	if err := r.writeManifest(out, digest.String()); err != nil {
 		return err
 	}
-	if err := packageChart(r.source, filepath.Join(out, "fixpoint-"+r.number()+".tgz"), r.version, r.stamp.date); err != nil {
+	if err := packageChart(r.source, filepath.Join(out, "fixpoint-"+r.number()+".tgz"), r.version, digest.String(), r.stamp.date); err != nil {
 		return err
 	}
 	if err := publish(filepath.Join(out, "CHANGES.md"), []byte(changes+"\n")); err != nil {
+		return err
+	}
+	if err := r.writeProvenance(out, digest); err != nil {
 		return err
 	}
 	return writeChecksums(out)
@@ -195,22 +202,18 @@ func (r release) writeImages(out, work string, images []platformImage) error {
 }
 
 // unpinned is the image that dist/install.yaml names.
-const unpinned = repository + ":latest"
+var unpinned = regexp.MustCompile(regexp.QuoteMeta(repository) + `:[A-Za-z0-9_.-]+`)
 
 // writeManifest writes the install manifest with the image by version and digest.
-func (r release) writeManifest(out string, images []platformImage) error {
-	digest, err := newIndex(images).Digest()
-	if err != nil {
-		return fmt.Errorf("computing the image's digest: %w", err)
-	}
+func (r release) writeManifest(out, digest string) error {
 	manifest, err := os.ReadFile(filepath.Join(r.source, "dist", "install.yaml"))
 	if err != nil {
 		return fmt.Errorf("reading the manifests: %w", err)
 	}
-	if !bytes.Contains(manifest, []byte(unpinned)) {
-		return fmt.Errorf("dist/install.yaml does not name the image %s: run 'make generate'", unpinned)
+	if !unpinned.Match(manifest) {
+		return fmt.Errorf("dist/install.yaml does not name the image %s by tag: run 'make generate'", repository)
 	}
-	pinned := bytes.ReplaceAll(manifest, []byte(unpinned), fmt.Appendf(nil, "%s:%s@%s", repository, r.version, digest))
+	pinned := unpinned.ReplaceAllLiteral(manifest, fmt.Appendf(nil, "%s:%s@%s", repository, r.version, digest))
 	return publish(filepath.Join(out, "install.yaml"), pinned)
 }
 
@@ -228,7 +231,7 @@ func writeChecksums(out string) error {
 		}
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content), entry.Name())
 	}
-	return publish(filepath.Join(out, "checksums.txt"), sums.Bytes())
+	return publish(filepath.Join(out, checksumsFile), sums.Bytes())
 }
 
 func (r release) list(stdout io.Writer, folder string) error {

@@ -13,8 +13,11 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	slsa "github.com/in-toto/attestation/go/predicates/provenance/v1"
+	intoto "github.com/in-toto/attestation/go/v1"
 	. "github.com/onsi/gomega"
 	spdxjson "github.com/spdx/tools-golang/json"
+	"google.golang.org/protobuf/encoding/protojson"
 )
 
 const testChangelog = `# Changelog
@@ -73,6 +76,7 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 	g.Expect(os.Unsetenv("SOURCE_DATE_EPOCH")).To(Succeed())
 	t.Setenv("GOFLAGS", "")
 	t.Setenv("GOPROXY", "off") // no network, once the modules are there
+	t.Setenv("GOVULNDB", "file://"+vulnerabilities(t, nil))
 	first := checkout(t)
 	out, err := exec.CommandContext(t.Context(), "make", "-C", first, "release", "VERSION=v9.8.7").CombinedOutput()
 	g.Expect(err).NotTo(HaveOccurred(), string(out))
@@ -84,7 +88,7 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 	for _, entry := range entries {
 		names = append(names, entry.Name())
 	}
-	g.Expect(names).To(ConsistOf("install.yaml", "CHANGES.md", "checksums.txt", "fixpoint-9.8.7.tgz", "fixpoint-v9.8.7-oci.tar",
+	g.Expect(names).To(ConsistOf("install.yaml", "CHANGES.md", "checksums.txt", "provenance.json", "fixpoint-9.8.7.tgz", "fixpoint-v9.8.7-oci.tar",
 		"fixpoint-v9.8.7-linux-amd64.tar.gz", "fixpoint-v9.8.7-linux-amd64.spdx.json",
 		"fixpoint-v9.8.7-linux-arm64.tar.gz", "fixpoint-v9.8.7-linux-arm64.spdx.json"))
 	g.Expect(string(read(g, folder, "CHANGES.md"))).To(Equal("### Added\n\n- A thing.\n"))
@@ -93,11 +97,12 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 	pinned := "ghcr.io/fixpoint-dev/fixpoint:v9.8.7@" + digest
 	manifest := string(read(g, folder, "install.yaml"))
 	g.Expect(strings.Count(manifest, pinned)).To(Equal(2), "the manager's image, and the bridge's")
-	g.Expect(manifest).NotTo(ContainSubstring("fixpoint:latest"))
+	g.Expect(unpinned.FindAllString(manifest, -1)).To(HaveEach(repository+":v9.8.7"), "no other version")
 
 	chart := unpack(g, read(g, folder, "fixpoint-9.8.7.tgz"))
 	g.Expect(string(chart["fixpoint/Chart.yaml"])).To(And(
-		ContainSubstring("\nversion: 9.8.7\n"), ContainSubstring("\nappVersion: v9.8.7\n"), ContainSubstring("\nname: fixpoint\n")))
+		ContainSubstring("\nversion: 9.8.7\n"), ContainSubstring("\nappVersion: v9.8.7\n"), ContainSubstring("\nname: fixpoint\n"),
+		ContainSubstring("\nannotations:\n  fixpoint.dev/image-digest: "+digest+"\n")))
 	g.Expect(chart).To(And(HaveKey("fixpoint/values.yaml"), HaveKey("fixpoint/values.schema.json"), HaveKey("fixpoint/templates/deployment.yaml")))
 
 	for _, architecture := range platforms {
@@ -111,6 +116,10 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(bill.DocumentName).To(Equal("fixpoint-" + architecture))
 	}
+
+	head, err := exec.CommandContext(t.Context(), "git", "-C", first, "rev-parse", "HEAD").Output()
+	g.Expect(err).NotTo(HaveOccurred())
+	describesTheRelease(g, read(g, folder, "provenance.json"), names, digest, strings.TrimSpace(string(head)))
 
 	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "checksums.txt")
 	check.Dir = folder
@@ -127,6 +136,96 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 
 	// Then it is the same, byte for byte
 	g.Expect(string(read(g, again, "v9.8.7", "checksums.txt"))).To(Equal(string(read(g, folder, "checksums.txt"))))
+}
+
+// vulnerabilities writes a database of the Go vulnerability project's schema, with entries by ID, each of the
+// function ParsePlatform, which this program calls.
+func vulnerabilities(t *testing.T, ids []string) string {
+	t.Helper()
+	g := NewWithT(t)
+	dir := t.TempDir()
+	const module, modified = "github.com/google/go-containerregistry", "2026-11-20T00:00:00Z"
+	modules, entries := "[]", ""
+	for i, id := range ids {
+		if i > 0 {
+			entries += ","
+		}
+		entries += `{"id":"` + id + `","modified":"` + modified + `"}`
+		write(g, dir, "ID/"+id+".json", `{"schema_version":"1.3.1","id":"`+id+`","modified":"`+modified+`","published":"`+modified+`","summary":"A test.","database_specific":{"url":"https://pkg.go.dev/vuln"},
+			"affected":[{"package":{"name":"`+module+`","ecosystem":"Go"},"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],
+			"ecosystem_specific":{"imports":[{"path":"`+module+`/pkg/v1","symbols":["ParsePlatform"]}]}}]}`)
+		modules = `[{"path":"` + module + `","vulns":[` + entries + `]}]`
+	}
+	write(g, dir, "index/db.json", `{"modified":"`+modified+`"}`)
+	write(g, dir, "index/modules.json", modules)
+	return dir
+}
+
+func write(g Gomega, dir, name, content string) {
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	g.Expect(os.MkdirAll(filepath.Dir(path), 0o750)).To(Succeed())
+	g.Expect(os.WriteFile(path, []byte(content), 0o600)).To(Succeed())
+}
+
+func TestReleaseRefusesVulnerabilities(t *testing.T) {
+	for name, c := range map[string]struct {
+		args     []string
+		database func(t *testing.T) string
+		succeeds bool
+		want     []string
+	}{
+		"a database without entries":  {nil, func(t *testing.T) string { return vulnerabilities(t, nil) }, true, []string{"No vulnerabilities found."}},
+		"a function that is called":   {nil, func(t *testing.T) string { return vulnerabilities(t, []string{"GO-2026-0001"}) }, false, []string{"GO-2026-0001", "ParsePlatform"}},
+		"no database":                 {nil, func(t *testing.T) string { return filepath.Join(t.TempDir(), "absent") }, true, []string{"govulncheck did NOT run", "Set GOVULNDB"}},
+		"a release, without database": {[]string{"--strict"}, func(t *testing.T) string { return filepath.Join(t.TempDir(), "absent") }, false, []string{"govulncheck did NOT run", "Set GOVULNDB"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			program := filepath.Join(t.TempDir(), "govulncheck")
+			build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "tool")
+			build.Dir = "../tools/govulncheck"
+			out, err := build.CombinedOutput()
+			g.Expect(err).NotTo(HaveOccurred(), string(out))
+			check := exec.CommandContext(t.Context(), "../vulncheck.sh", c.args...)
+			check.Env = append(os.Environ(), "GOVULNCHECK="+program, "GOVULNDB=file://"+c.database(t))
+
+			out, err = check.CombinedOutput()
+
+			g.Expect(err == nil).To(Equal(c.succeeds), string(out))
+			for _, want := range c.want {
+				g.Expect(string(out)).To(ContainSubstring(want))
+			}
+		})
+	}
+	makefile := string(read(NewWithT(t), "../../Makefile"))
+	NewWithT(t).Expect(makefile).To(ContainSubstring("hack/vulncheck.sh --strict\n\t@cd hack/image && $(GO) run . release"), "releases are strict")
+}
+
+// describesTheRelease reads the provenance as its consumers do.
+func describesTheRelease(g Gomega, content []byte, names []string, image, commit string) {
+	var provenance intoto.Statement
+	g.Expect(protojson.Unmarshal(content, &provenance)).To(Succeed())
+	g.Expect(provenance.Validate()).To(Succeed())
+	g.Expect(provenance.PredicateType).To(Equal("https://slsa.dev/provenance/v1"))
+	predicate, err := provenance.Predicate.MarshalJSON()
+	g.Expect(err).NotTo(HaveOccurred())
+	var built slsa.Provenance
+	g.Expect(protojson.Unmarshal(predicate, &built)).To(Succeed())
+	g.Expect(built.Validate()).To(Succeed())
+	g.Expect(built.BuildDefinition.ResolvedDependencies).To(HaveLen(1))
+	g.Expect(built.BuildDefinition.ResolvedDependencies[0].Digest).To(Equal(map[string]string{"gitCommit": commit}))
+
+	digests := map[string]string{}
+	for _, subject := range provenance.Subject {
+		digests[subject.Name] = subject.Digest["sha256"]
+	}
+	g.Expect(digests).To(HaveKeyWithValue("ghcr.io/fixpoint-dev/fixpoint:v9.8.7", strings.TrimPrefix(image, "sha256:")))
+	for _, name := range names {
+		if name != provenanceFile && name != checksumsFile {
+			g.Expect(digests).To(HaveKey(name))
+		}
+	}
+	g.Expect(digests).To(HaveLen(len(names)-1), "the image, and all files but the provenance and the checksums")
 }
 
 func read(g Gomega, path ...string) []byte {

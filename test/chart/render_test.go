@@ -43,11 +43,14 @@ func load(g Gomega) *chart.Chart {
 	return loaded
 }
 
-// render is what `helm template` does.
+// render is what `helm template` does with the chart of this source.
 func render(g Gomega, text string) (map[string]*unstructured.Unstructured, error) {
+	return renderChart(g, load(g), text)
+}
+
+func renderChart(g Gomega, loaded *chart.Chart, text string) (map[string]*unstructured.Unstructured, error) {
 	given := values{}
 	g.Expect(yaml.Unmarshal([]byte(text), &given)).To(Succeed())
-	loaded := load(g)
 	all, err := util.ToRenderValues(loaded, given, common.ReleaseOptions{Name: releaseName, Namespace: system, IsInstall: true, Revision: 1}, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err
@@ -107,8 +110,9 @@ func textsOf(objects map[string]*unstructured.Unstructured) map[string]string {
 
 // kustomization is what a user writes to put folders of config together.
 type kustomization struct {
-	Resources  []string `json:"resources"`
-	Components []string `json:"components,omitempty"`
+	Resources  []string         `json:"resources"`
+	Components []string         `json:"components,omitempty"`
+	Patches    []map[string]any `json:"patches,omitempty"`
 }
 
 // kustomize builds folders of config with the local cluster's kubectl.
@@ -171,10 +175,20 @@ func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 		values  string
 		folders kustomization
 	}{
-		"namespaced":  {`{rbac: {namespaced: true}, metrics: {enabled: false}}`, kustomization{Resources: []string{"namespaced"}}},
-		"certificate": {`{metrics: {certificateSecret: metrics-certificate}}`, kustomization{[]string{"default"}, []string{"certificate"}}},
-		"monitored": {`{serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}, networkPolicy: {enabled: true}}`,
-			kustomization{Resources: []string{"default", "prometheus", "grafana", "network-policy"}}},
+		"certificate": {`{metrics: {certificateSecret: metrics-certificate}}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"certificate"}}},
+		"monitored": {`{serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}`,
+			kustomization{Resources: []string{"default", "prometheus", "grafana"}}},
+		"workload identity": {`{rbac: {workloadIdentity: true}}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"workload-identity"}}},
+		"policies": {`{policies: {hosts: true, annotations: true, serviceAccounts: true}}`,
+			kustomization{Resources: []string{"default", "policies"}}},
+		"appservice alone": {`{controllers: [appservice]}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"only/appservice"}}},
+		"mcpserver alone": {`{controllers: [mcpserver]}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"only/mcpserver"}}},
+		"securestorage alone": {`{controllers: [securestorage]}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"only/securestorage"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -187,6 +201,70 @@ func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 			areEqual(g, objects, manifests)
 		})
 	}
+}
+
+// TestNamespacedManagerRendersWhatKustomizeRenders compares the manager, and its Roles in a watched namespace.
+func TestNamespacedManagerRendersWhatKustomizeRenders(t *testing.T) {
+	g := NewWithT(t)
+	manifests := kustomize(t, g, kustomization{Resources: []string{"namespaced"}})
+	delete(manifests, "Namespace /"+system)
+	access := kustomize(t, g, kustomization{Resources: []string{"namespaced/access"}})
+	g.Expect(access).To(HaveLen(2*3), "a Role and a RoleBinding for each controller")
+	for _, object := range access {
+		object.SetNamespace("team-a")
+		manifests[fmt.Sprintf("%s team-a/%s", object.GetKind(), object.GetName())] = object
+	}
+
+	objects, err := render(g, `{rbac: {namespaced: true}, namespaces: [team-a], metrics: {enabled: false}}`)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	const deployment = "Deployment " + system + "/fixpoint-controller-manager"
+	chart, err := json.Marshal(objects[deployment])
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(chart)).To(ContainSubstring(`"--namespaces=team-a","--no-cluster-rights"`))
+	text, err := json.Marshal(manifests[deployment])
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(text)).To(ContainSubstring(`"--namespaces=$(WATCH_NAMESPACES)","--no-cluster-rights"`))
+	// The kustomization names the namespaces in a variable, which a patch sets.
+	named := strings.Replace(strings.Replace(string(text), "$(WATCH_NAMESPACES)", "team-a", 1), `{"name":"WATCH_NAMESPACES","value":""},`, "", 1)
+	g.Expect(json.Unmarshal([]byte(named), manifests[deployment])).To(Succeed())
+	areEqual(g, objects, manifests)
+}
+
+// TestManagerHasNoRightsOfControllersThatItDoesNotRun reads which rules are left.
+func TestManagerHasNoRightsOfControllersThatItDoesNotRun(t *testing.T) {
+	g := NewWithT(t)
+	objects, err := render(g, `{controllers: [appservice]}`)
+	g.Expect(err).NotTo(HaveOccurred())
+	rules := map[string]string{}
+	for key, object := range objects {
+		if object.GetKind() == "ClusterRole" && strings.Contains(key, "-manager-") {
+			text, err := json.Marshal(object.Object["rules"])
+			g.Expect(err).NotTo(HaveOccurred())
+			rules[object.GetName()] = string(text)
+		}
+	}
+	g.Expect(rules).To(HaveLen(1))
+	g.Expect(rules).To(HaveKeyWithValue("fixpoint-manager-appservice-role",
+		Not(Or(ContainSubstring("secrets"), ContainSubstring("serviceaccounts"), ContainSubstring("mcpservers"), ContainSubstring("securestorages")))))
+
+	all, err := render(g, "")
+	g.Expect(err).NotTo(HaveOccurred())
+	for key, object := range all {
+		text, err := json.Marshal(object)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(string(text)).NotTo(ContainSubstring("serviceaccounts/token"), key)
+	}
+}
+
+// TestSecureStorageEditorsAreChosen: the roles of the cluster do not include it.
+func TestSecureStorageEditorsAreChosen(t *testing.T) {
+	g := NewWithT(t)
+	objects, err := render(g, "")
+	g.Expect(err).NotTo(HaveOccurred())
+	const edit = "rbac.authorization.k8s.io/aggregate-to-edit"
+	g.Expect(objects["ClusterRole /fixpoint-securestorage-editor-role"].GetLabels()).NotTo(HaveKey(edit))
+	g.Expect(objects["ClusterRole /fixpoint-appservice-editor-role"].GetLabels()).To(HaveKeyWithValue(edit, "true"))
 }
 
 func TestWrongValuesAreNamed(t *testing.T) {
@@ -220,6 +298,11 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		`{podLabels: {a: 1}}`:                                          "/podLabels/a",
 		`{serviceMonitor: {enabled: true}, metrics: {enabled: false}}`: "serviceMonitor.enabled is true, but metrics.enabled is false",
 		`{serviceAccount: {create: false}}`:                            "serviceAccount.name is empty",
+		`{rbac: {namespaced: true}}`:                                   "rbac.namespaced is true, but namespaces is empty: set the namespaces to watch",
+		`{rbac: {namespaced: true}, namespaces: [a, fixpoint-system]}`: "namespaces contains fixpoint-system, the namespace of the release",
+		`{namespaces: [fixpoint-system]}`:                              "install the release in a namespace of its own",
+		`{policies: {host: true}}`:                                     "'host'",
+		`{rbac: {workloadIdentity: all}}`:                              "/rbac/workloadIdentity",
 	} {
 		t.Run(text, func(t *testing.T) {
 			g := NewWithT(t)
@@ -323,8 +406,14 @@ func TestDisabledValuesRenderNothing(t *testing.T) {
 	}
 	g.Expect(kinds(`{crds: {install: false}}`)).NotTo(HaveKey("CustomResourceDefinition"))
 	g.Expect(kinds(`{rbac: {create: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("Role"), HaveKey("RoleBinding")))
-	g.Expect(kinds(`{rbac: {userRoles: false, namespaced: true}, metrics: {enabled: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("ClusterRoleBinding")))
-	g.Expect(kinds(`{rbac: {namespaced: true}, namespaces: [a, b]}`)).To(And(HaveKeyWithValue("Role", 3), HaveKeyWithValue("RoleBinding", 3)))
+	g.Expect(kinds(`{rbac: {userRoles: false, namespaced: true}, namespaces: [a], metrics: {enabled: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("ClusterRoleBinding")))
+	// A role for each controller in each namespace, and the one for leader election.
+	g.Expect(kinds(`{rbac: {namespaced: true}, namespaces: [a, b]}`)).To(And(HaveKeyWithValue("Role", 7), HaveKeyWithValue("RoleBinding", 7)))
+	g.Expect(kinds(`{rbac: {namespaced: true, workloadIdentity: true}, controllers: [securestorage], namespaces: [a, b]}`)).To(And(
+		HaveKeyWithValue("Role", 5), HaveKeyWithValue("RoleBinding", 5)))
+	g.Expect(kinds(`{networkPolicy: {enabled: false}}`)).NotTo(HaveKey("NetworkPolicy"))
+	g.Expect(kinds("")).NotTo(HaveKey("ValidatingAdmissionPolicy"))
+	g.Expect(kinds(`{policies: {hosts: true}}`)).To(And(HaveKeyWithValue("ValidatingAdmissionPolicy", 1), HaveKeyWithValue("ValidatingAdmissionPolicyBinding", 1)))
 	g.Expect(kinds(`{disruptionBudget: {enabled: false}}`)).NotTo(HaveKey("PodDisruptionBudget"))
 
 	kept, err := render(g, "")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -13,30 +14,33 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
 )
 
-// TestManagerWithRightsInOneNamespace goes through everything with the rights that config/namespaced
-// gives, which are Roles of one namespace.
-func TestManagerWithRightsInOneNamespace(t *testing.T) {
+// TestManagerWithRightsInSelectedNamespaces goes through everything with the rights that config/namespaced/access
+// gives, which are Roles of one namespace, to a manager in a namespace of its own.
+func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	const place, elsewhere = "team-a", "team-b"
 	w.installGatewayAPI()
 	w.namespace(place)
 	w.namespace(elsewhere)
-	w.installInto(place)
-	first := w.start(place, "one")
+	w.installFor(place)
+	first := w.start(system, "one")
 
 	w.apply(inNamespace(elsewhere, simpleApp))
 	w.adopt(place)
 	w.everything(place) // an Ingress among it, whose class nobody can look for
 	w.failures(place)
+	w.identityIsRefused(place)
 	w.driftTwice(place)
 	w.Expect(first.Stop()).To(Succeed())
-	m := w.startPod(w.withoutStreams(deploy.Pod{Program: w.program(), Namespace: place, Name: "two"}))
+	m := w.startPod(w.withoutStreams(deploy.Pod{Program: w.program(), Namespace: system, Name: "two"}))
 	w.prune(place)
 	w.deleteAll(place)
 
-	w.usesExactlyWhatItIsGranted(m, place, "fixpoint-controller-manager")
-	w.Expect(w.audited(0, m.User).Where(func(r cluster.Request) bool { return r.Resource != "" && r.Namespace != place })).To(BeEmpty())
+	w.usesExactlyWhatItIsGranted(m, system, "fixpoint-controller-manager")
+	w.Expect(w.audited(0, m.User).Where(func(r cluster.Request) bool {
+		return r.Resource != "" && r.Namespace != place && (r.Namespace != system || r.Resource != "leases" && r.Resource != "events")
+	})).To(BeEmpty())
 	other := app(elsewhere, "web")
 	w.Expect(w.api.Get(w.ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
 	w.Expect(other.Finalizers).To(BeEmpty())
@@ -51,15 +55,79 @@ metadata: {name: web}
 spec: {image: "registry.test/web:1", replicas: 2, config: {A: "1"}}
 `
 
-// installInto applies config/namespaced as its user does: by a kustomization that names the namespace.
-func (w *fixture) installInto(namespace string) {
+// TestTenantCannotRunPodsAsTheManager is a user who may do everything in a watched namespace: neither that
+// namespace nor any other lets the user run a pod with the ServiceAccount of the manager, and a manager that is
+// told to watch its own namespace, in which a tenant could, does not start.
+func TestTenantCannotRunPodsAsTheManager(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	const place, tenant = "team-a", "tenant"
+	w.namespace(place)
+	w.installFor(place)
+	w.run("-n", place, "create", "rolebinding", tenant, "--clusterrole=admin", "--user="+tenant)
+
+	pod := func(namespace string) string {
+		return inNamespace(namespace, `
+apiVersion: v1
+kind: Pod
+metadata: {name: thief}
+spec:
+  serviceAccountName: fixpoint-controller-manager
+  containers: [{name: a, image: "registry.test/thief:1"}]
+`)
+	}
+	w.Eventually(func() error { // once the binding is known to the API server
+		_, err := w.kubectl.Pipe(w.ctx, pod(place), "apply", "--as="+tenant, "-f", "-")
+		return err
+	}).Should(MatchError(ContainSubstring("serviceaccount \"fixpoint-controller-manager\" not found")))
+	_, err := w.kubectl.Pipe(w.ctx, pod(system), "create", "--as="+tenant, "-f", "-")
+	w.Expect(err).To(MatchError(ContainSubstring("pods is forbidden: User \"tenant\" cannot create resource \"pods\"")))
+	_, err = w.kubectl.Run(w.ctx, "-n", system, "create", "token", "fixpoint-controller-manager", "--as="+tenant)
+	w.Expect(err).To(MatchError(ContainSubstring("is forbidden")))
+
+	own := deploy.Pod{Program: w.program(), Namespace: system, Name: "own", Args: []string{"--namespaces=" + place + "," + system}}
+	m, err := own.Start(w.ctx, w.cluster)
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { _ = m.Stop() })
+	w.Eventually(m.Running).Should(BeFalse())
+	w.Expect(m.Failure(nil)).To(MatchError(ContainSubstring("--namespaces contains fixpoint-system, the namespace of the manager")))
+}
+
+// installFor applies config/namespaced as its user does: by a kustomization that names the watched namespace,
+// and one that applies its Roles to it.
+func (w *fixture) installFor(namespace string) {
+	w.t.Helper()
+	w.kustomize(fmt.Sprintf(`resources: [%s]
+patches:
+- patch: |
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: fixpoint-controller-manager, namespace: fixpoint-system}
+    spec:
+      template:
+        spec:
+          containers:
+          - name: manager
+            env: [{name: WATCH_NAMESPACES, value: "%s"}]
+`, "CONFIG/namespaced", namespace))
+	w.kustomize(fmt.Sprintf("namespace: %s\nresources: [CONFIG/namespaced/access]\n", namespace))
+}
+
+// installWith applies config/default with a component.
+func (w *fixture) installWith(component string) {
+	w.t.Helper()
+	w.kustomize(fmt.Sprintf("resources: [CONFIG/default]\ncomponents: [CONFIG/%s]\n", component))
+}
+
+// kustomize applies a kustomization, in which CONFIG is the folder config.
+func (w *fixture) kustomize(kustomization string) {
 	w.t.Helper()
 	dir := w.t.TempDir()
-	overlay, err := filepath.Abs(filepath.Join(deploy.Root, "config", "namespaced"))
+	config, err := filepath.Abs(filepath.Join(deploy.Root, "config"))
 	w.Expect(err).NotTo(HaveOccurred())
-	relative, err := filepath.Rel(dir, overlay)
+	relative, err := filepath.Rel(dir, config)
 	w.Expect(err).NotTo(HaveOccurred())
-	kustomization := fmt.Sprintf("namespace: %s\nresources: [%s]\n", namespace, relative)
-	w.Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600)).To(Succeed())
+	text := strings.ReplaceAll(kustomization, "CONFIG", relative)
+	w.Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)).To(Succeed())
 	w.run("apply", "--server-side", "-k", dir)
 }

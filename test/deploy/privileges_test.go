@@ -20,6 +20,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -42,6 +43,7 @@ func TestManagerUsesExactlyItsRights(t *testing.T) {
 	w.adopt(place)
 	w.everything(place)
 	w.failures(place)
+	w.identityIsRefused(place)
 	w.driftTwice(place)
 	w.metricsAreForReaders(leader)
 	w.handOver(leader)
@@ -52,20 +54,37 @@ func TestManagerUsesExactlyItsRights(t *testing.T) {
 	w.usesExactlyWhatItIsGranted(standby, system, "fixpoint-controller-manager")
 }
 
-// TestEachControllerUsesTheRightsOfItsMarkers goes through the same with each controller in a manager of
-// its own, whose role holds what the RBAC markers of its package say. In the shipped role, which holds
-// those of all controllers, a marker that one of them lacks is hidden by that of another.
-func TestEachControllerUsesTheRightsOfItsMarkers(t *testing.T) {
+// tokens is the right that config/workload-identity adds.
+var tokens = deploy.Right{Verb: "create", Resource: "serviceaccounts/token"}
+
+// identityIsRefused waits until a SecureStorage with a workload identity says who can allow it.
+func (w *fixture) identityIsRefused(place string) {
+	w.t.Helper()
+	object := storage(place, "by-identity")
+	w.shows(object, "Ready", "False "+v1alpha1.ReasonCredentialsMissing)
+	w.Expect(object.Status.Conditions).To(ContainElement(And(HaveField("Type", "Ready"), HaveField("Message", And(
+		ContainSubstring("the manager is not allowed to request tokens of ServiceAccount given (spec.provider.workloadIdentity)"),
+		ContainSubstring("see Permissions in docs/operations.md"))))))
+}
+
+// TestEachControllerUsesExactlyItsRole goes through the same with each controller in a manager of its own,
+// which has the shipped role of that controller alone. SecureStorages also use the component for workload
+// identities, which config/default does not contain.
+func TestEachControllerUsesExactlyItsRole(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()
 	w.apply(ingressClass)
-	w.install("default")
+	w.installWith("workload-identity")
 	const place = "shop"
 	w.namespace(place)
 	managers := map[string]*deploy.Manager{}
 	for _, controller := range controllers.Names() {
-		w.grantMarkers(controller)
+		roles := []string{"fixpoint-manager-" + controller + "-role"}
+		if controller == securestorage.Name {
+			roles = append(roles, "fixpoint-manager-workload-identity-role")
+		}
+		w.bindRoles(controller, roles...)
 		managers[controller] = w.startPod(w.withoutStreams(deploy.Pod{
 			Program: w.program(), Namespace: system, Name: controller, Account: controller,
 			Args: []string{"--controllers=" + controller, "--leader-elect=false"},
@@ -75,14 +94,48 @@ func TestEachControllerUsesTheRightsOfItsMarkers(t *testing.T) {
 	w.adopt(place)
 	w.everything(place)
 	w.failures(place)
+	w.shows(storage(place, "by-identity"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
 	w.prune(place)
 	w.deleteAll(place)
 
-	// Only an Event that is repeated is patched, which driftTwice provokes for the shipped role.
+	// Only an Event that is repeated is patched, which driftTwice provokes for the manager of all controllers.
 	repeated := deploy.Right{Verb: "patch", Group: "events.k8s.io", Resource: "events"}
 	for controller, m := range managers {
 		w.usesExactlyWhatItIsGranted(m, system, controller, repeated)
 	}
+}
+
+// TestOneControllerIsInstalledWithItsRoleAlone installs a manager of MCPServers with the component for it:
+// it reads no other kind, and a token of its ServiceAccount is refused what only other controllers use.
+func TestOneControllerIsInstalledWithItsRoleAlone(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.installGatewayAPI()
+	w.apply(ingressClass)
+	w.installWith("only/mcpserver")
+	m := w.start(system, "one")
+	w.namespace("shop")
+	w.apply(inNamespace("shop", simpleApp+`---
+apiVersion: fixpoint.dev/v1alpha1
+kind: MCPServer
+metadata: {name: tools}
+spec: {image: "registry.test/tools:1", transport: streamable-http}
+`))
+	w.ready(server("shop", "tools"))
+
+	w.Expect(w.denied(0, m.User)).To(BeEmpty())
+	for _, refused := range []string{
+		"list appservices.fixpoint.dev", "patch appservices.fixpoint.dev", "list securestorages.fixpoint.dev",
+		"create serviceaccounts --subresource=token", "create secrets", "create pods", "create clusterroles.rbac.authorization.k8s.io", "impersonate users",
+	} {
+		args := append([]string{"auth", "can-i", "--as=" + m.User, "-n", "shop"}, strings.Fields(refused)...)
+		output, err := w.kubectl.Run(w.ctx, args...)
+		w.Expect(err).To(HaveOccurred(), refused) // kubectl exits with 1 for no
+		w.Expect(strings.TrimSpace(output)).To(Equal("no"), refused)
+	}
+	untouched := app("shop", "web")
+	w.Expect(w.api.Get(w.ctx, client.ObjectKeyFromObject(untouched), untouched)).To(Succeed())
+	w.Expect(untouched.Finalizers).To(BeEmpty())
 }
 
 // withoutStreams has caches filled by lists, as they are where an API server has no streaming lists. So
@@ -274,7 +327,6 @@ func (w *fixture) failures(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(withIdentities)))
 	w.shows(storage(place, "by-secret"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
-	w.shows(storage(place, "by-identity"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
 	w.apply(inNamespace(place, `
 apiVersion: fixpoint.dev/v1alpha1
 kind: AppService

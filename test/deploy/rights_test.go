@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
-	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // granted are the rights that roles of the cluster and of namespaces give to a service account, with
@@ -75,7 +75,8 @@ func expand(rule rbacv1.PolicyRule) map[deploy.Right]bool {
 	return rights
 }
 
-// usesExactlyWhatItIsGranted compares both ways. Rights that are exempt need not be used.
+// usesExactlyWhatItIsGranted compares both ways. Rights that are exempt need not be used. The right to tokens
+// of ServiceAccounts is asked for by a SecureStorage with a workload identity, and is refused by default.
 func (w *fixture) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, account string, exempt ...deploy.Right) {
 	w.t.Helper()
 	granted, used := w.granted(namespace, account), w.recorder.Used(m.User)
@@ -88,37 +89,39 @@ func (w *fixture) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, accou
 	}
 	beyond := maps.Clone(used)
 	for right := range used {
-		if _, ok := granted[right]; ok || right.IsForEverybody() {
+		if _, ok := granted[right]; ok || right.IsForEverybody() || right == tokens {
 			delete(beyond, right)
 		}
+	}
+	isForToken := func(r cluster.Request) bool { return r.Resource == "serviceaccounts" && r.Subresource == "token" }
+	denied := w.denied(0, m.User).Where(func(r cluster.Request) bool { return !isForToken(r) })
+	if _, ok := granted[tokens]; ok {
+		denied = w.denied(0, m.User)
 	}
 	w.Expect(map[string]any{
 		"asked for and not granted": sorted(beyond),
 		"granted and not used":      sorted(unused),
-		"denied":                    w.denied(0, m.User),
+		"denied":                    denied,
 	}).To(HaveEach(BeEmpty()), "the rights of %s", account)
 }
 
-// grantMarkers creates a service account that has the rights of the RBAC markers of one controller, and
-// those by which the API server is asked about readers of metrics.
-func (w *fixture) grantMarkers(controller string) {
+// bindRoles creates a service account that has shipped ClusterRoles alone.
+func (w *fixture) bindRoles(account string, roles ...string) {
 	w.t.Helper()
-	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: controller}
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "only-" + controller}, Rules: harness.Markers(controller)}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: role.ObjectMeta, Subjects: []rbacv1.Subject{subject},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+	w.Expect(w.api.Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: account}})).To(Succeed())
+	for _, role := range roles {
+		w.Expect(w.api.Create(w.ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: account + "-" + role},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: account}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		})).To(Succeed())
 	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: controller}}
-	objects := []client.Object{account, role, binding}
-	if controller == mcpserver.Name {
+	if account == mcpserver.Name {
 		// The key of hashes is in the namespace of the manager, where the shipped Role permits it.
-		objects = append(objects, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: role.Name}, Subjects: binding.Subjects,
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "fixpoint-hash-key-role"},
-		})
-	}
-	for _, object := range objects {
-		w.Expect(w.api.Create(w.ctx, object)).To(Succeed())
+		w.Expect(w.api.Create(w.ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: account},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: account}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "fixpoint-hash-key-role"},
+		})).To(Succeed())
 	}
 }

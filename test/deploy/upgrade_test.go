@@ -36,7 +36,9 @@ func TestUpgradeFromThePreviousCommit(t *testing.T) {
 
 	// Given the previous version with resources
 	w.run("apply", "--server-side", "-k", filepath.Join(source, "config", "default"))
-	old := w.startPod(deploy.Pod{Program: before, Namespace: system, Name: "old", Args: []string{"--leader-election-namespace=" + system}})
+	// Another bridge rolls the pods of stdio servers, so both have the same, as the documentation recommends.
+	const bridge = "--bridge-image=registry.test/fixpoint:1"
+	old := w.startPod(deploy.Pod{Program: before, Namespace: system, Name: "old", Args: []string{"--leader-election-namespace=" + system, bridge}})
 	objects := w.samples()
 	w.ready(objects...)
 	w.quiet(old.User)
@@ -46,7 +48,7 @@ func TestUpgradeFromThePreviousCommit(t *testing.T) {
 
 	// When this one is put in its place, as a Deployment does: the new pod comes before the old one goes
 	w.install("default")
-	m := w.start(system, "new")
+	m := w.startPod(deploy.Pod{Program: w.program(), Namespace: system, Name: "new", Args: []string{bridge}})
 	w.handOver(old)
 	w.quiet(m.User)
 

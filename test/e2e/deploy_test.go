@@ -28,8 +28,9 @@ const (
 	deployTime     = 3 * time.Minute
 )
 
-// overlay is config/default with the fake cloud in place of Azure. Each replica has its own token, so that the
-// cloud's ledger identifies it. All namespaces may use it in the demo of the fake cloud.
+// overlay is config/default with the fake cloud in place of Azure, and with the image that the nodes have. Each
+// replica has its own token, so that the cloud's ledger identifies it. All namespaces may use it in the demo of
+// the fake cloud.
 const overlay = `resources:
 - ../default
 patches:
@@ -37,6 +38,9 @@ patches:
     kind: Deployment
     name: fixpoint-controller-manager
   patch: |-
+    - op: replace
+      path: /spec/template/spec/containers/0/imagePullPolicy
+      value: IfNotPresent
     - op: add
       path: /spec/template/spec/containers/0/args/-
       value: --cloud-endpoint=http://fake-cloud.fixpoint-e2e-cloud.svc:7443

@@ -5,7 +5,6 @@
 // [KStatus]), and a report with the objects and their managed fields when an expectation fails
 // ([Reporter]).
 //
-// What a new phase or a new kind must be covered by is derived here from the phases, the scheme and
-// the RBAC markers of each controller ([Phases], [Kinds], [Markers]), so that a suite notices what is
-// missing from its tables.
+// What a new phase or a new kind must be covered by is derived here from the phases and the scheme
+// ([Phases], [Kinds]), so that a suite notices what is missing from its tables.
 package harness

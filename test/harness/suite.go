@@ -1,9 +1,11 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -116,18 +118,26 @@ func Must(err error) {
 	}
 }
 
-// Grant creates the roles that are generated for the manager and binds them: those of the controllers
-// and of metrics to [ManagerUser] and [ManagerGroup], those on Leases to the group alone. The role on
+// Grant creates the roles that are shipped for the manager and binds them: those of the controllers, of
+// workload identities and of metrics to [ManagerUser] and [ManagerGroup], those on Leases to the group alone. The role on
 // Leases becomes one of the cluster, since each test elects in a namespace of its own.
 func Grant(ctx context.Context, api client.Client) error {
 	group := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: ManagerGroup}
 	user := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: ManagerUser}
-	for file, subjects := range map[string][]rbacv1.Subject{
-		"role":                 {user, group},
-		"metrics_auth_role":    {user, group},
-		"leader_election_role": {group},
-	} {
-		role, err := readRole(filepath.Join(Root, "config", "rbac", file+".yaml"))
+	files, err := filepath.Glob(filepath.Join(Root, "config", "rbac", "manager", "roles", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("finding the roles of the controllers: %w", cmp.Or(err, fs.ErrNotExist))
+	}
+	subjects := map[string][]rbacv1.Subject{
+		filepath.Join(Root, "config", "rbac", "metrics_auth_role.yaml"):                   {user, group},
+		filepath.Join(Root, "config", "rbac", "leader_election_role.yaml"):                {group},
+		filepath.Join(Root, "config", "workload-identity", "workload_identity_role.yaml"): {user, group},
+	}
+	for _, file := range files {
+		subjects[file] = []rbacv1.Subject{user, group}
+	}
+	for file, subjects := range subjects {
+		role, err := readRole(file)
 		if err != nil {
 			return err
 		}

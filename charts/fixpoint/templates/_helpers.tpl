@@ -19,8 +19,11 @@
 {{- define "fixpoint.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else if .Values.image.tag -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Chart.AppVersion }}
+{{- with index (.Chart.Annotations | default dict) "fixpoint.dev/image-digest" }}@{{ . }}{{ end }}
 {{- end -}}
 {{- end }}
 
@@ -43,7 +46,17 @@ subjects:
   namespace: {{ .Release.Namespace }}
 {{- end }}
 
-{{/* The namespaces of the Roles of a namespaced manager, as a JSON list. */}}
-{{- define "fixpoint.namespaces" -}}
-{{- .Values.namespaces | default (list .Release.Namespace) | toJson -}}
+{{/* The controllers to run, as a JSON list. */}}
+{{- define "fixpoint.controllers" -}}
+{{- .Values.controllers | default (list "appservice" "mcpserver" "securestorage") | toJson -}}
+{{- end }}
+
+{{/* Fails if users of a watched namespace could run pods with the ServiceAccount of the manager. */}}
+{{- define "fixpoint.checkNamespaces" -}}
+{{- if and .Values.rbac.namespaced (not .Values.namespaces) -}}
+{{ fail "rbac.namespaced is true, but namespaces is empty: set the namespaces to watch" }}
+{{- end -}}
+{{- if has .Release.Namespace .Values.namespaces -}}
+{{ fail (printf "namespaces contains %s, the namespace of the release, in which whoever creates pods can run them with the ServiceAccount of the manager: install the release in a namespace of its own" .Release.Namespace) }}
+{{- end -}}
 {{- end }}

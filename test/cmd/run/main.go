@@ -23,7 +23,7 @@ type options struct {
 	root       string
 	samples    []string
 	crds       string
-	role       string
+	roles      string
 	manager    string
 	nodes      int
 	untilReady bool
@@ -64,7 +64,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.root, "root", "", "root directory of the project (default: searched upwards from the working directory)")
 	flags.StringVar(&samples, "samples", "", "files and directories to apply, separated by commas or spaces; arguments are added to them (default config/samples)")
 	flags.StringVar(&o.crds, "crds", "", "file or directory with the CustomResourceDefinitions (default config/crd)")
-	flags.StringVar(&o.role, "role", "", "file with the manager's ClusterRole; without it, the manager is bound to cluster-admin (default config/rbac/role.yaml)")
+	flags.StringVar(&o.roles, "roles", "", "directory with the manager's ClusterRoles; without it, the manager is bound to cluster-admin (default config/rbac/manager/roles)")
 	flags.StringVar(&o.manager, "manager", "", "manager binary to run (default: build cmd/manager)")
 	flags.IntVar(&o.nodes, "nodes", 3, "number of simulated nodes")
 	flags.BoolVar(&o.untilReady, "until-ready", false, "exit with code 0 once all resources are Ready, or with code 1 after -timeout")
@@ -90,7 +90,7 @@ func (o *options) complete() error {
 		o.root = root
 	}
 	defaultTo(&o.crds, filepath.Join(o.root, "config", "crd"))
-	defaultTo(&o.role, filepath.Join(o.root, "config", "rbac", "role.yaml"))
+	defaultTo(&o.roles, filepath.Join(o.root, "config", "rbac", "manager", "roles"))
 	if len(o.samples) == 0 {
 		o.samples = []string{filepath.Join(o.root, "config", "samples")}
 	}

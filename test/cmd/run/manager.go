@@ -39,7 +39,7 @@ func startManager(ctx context.Context, c *cluster.Cluster, o options, external *
 		}
 		program = built
 	}
-	if err := grant(ctx, c, o.role, say); err != nil {
+	if err := grant(ctx, c, o.roles, say); err != nil {
 		return nil, err
 	}
 	kubeconfig, err := c.Kubeconfig(managerUser)
@@ -93,25 +93,34 @@ func (m *manager) explain(err error) error {
 	return m.process.Failure(err)
 }
 
-// grant binds the manager to its generated ClusterRole, so that a missing permission
+// grant binds the manager to its generated ClusterRoles, so that a missing permission
 // shows here.
-func grant(ctx context.Context, c *cluster.Cluster, roleFile string, say *display) error {
+func grant(ctx context.Context, c *cluster.Cluster, directory string, say *display) error {
 	clientset, err := kubernetes.NewForConfig(c.Admin())
 	if err != nil {
 		return fmt.Errorf("creating a client: %w", err)
 	}
-	role, err := readRole(roleFile)
-	if errors.Is(err, os.ErrNotExist) {
-		say.line(roleFile + " does not exist: binding the manager to cluster-admin")
+	files, err := filepath.Glob(filepath.Join(directory, "*.yaml"))
+	if err != nil {
+		return fmt.Errorf("listing the manager's ClusterRoles: %w", err)
+	}
+	if len(files) == 0 {
+		say.line(directory + " has no ClusterRoles: binding the manager to cluster-admin")
 		return bind(ctx, clientset, "cluster-admin")
 	}
-	if err != nil {
-		return err
+	for _, file := range files {
+		role, err := readRole(file)
+		if err != nil {
+			return err
+		}
+		if _, err := clientset.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating the manager's ClusterRole %s: %w", role.Name, err)
+		}
+		if err := bind(ctx, clientset, role.Name); err != nil {
+			return err
+		}
 	}
-	if _, err := clientset.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("creating the manager's ClusterRole: %w", err)
-	}
-	return bind(ctx, clientset, role.Name)
+	return nil
 }
 
 func readRole(file string) (*rbacv1.ClusterRole, error) {
@@ -128,12 +137,12 @@ func readRole(file string) (*rbacv1.ClusterRole, error) {
 
 func bind(ctx context.Context, clientset kubernetes.Interface, role string) error {
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: managerUser},
+		ObjectMeta: metav1.ObjectMeta{Name: managerUser + "-" + role},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: managerUser}},
 	}
 	if _, err := clientset.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("binding the manager's ClusterRole: %w", err)
+		return fmt.Errorf("binding the manager's ClusterRole %s: %w", role, err)
 	}
 	return nil
 }
