@@ -179,6 +179,7 @@ func TestDrainEndsIdleSessions(t *testing.T) {
 }
 
 func TestDrainTimeoutEndsRequestsWithAnError(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("deaf-to-discover"), func(o *Options) {
 		o.StopGrace = 500 * time.Millisecond
 		o.DrainTimeout = 1500 * time.Millisecond
@@ -213,6 +214,7 @@ func (s *served) pendingRequestEnds(do func()) {
 // A client without a session sends requests on one connection continuously. No request fails until the
 // response tells the client to close the connection.
 func TestDrainFailsNoRequestOnKeptConnections(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("sdk")).serve()
 	answered := func() (closes bool) {
 		resp := w.open(http.MethodPost, statelessCall, statelessHeaders...)
@@ -255,6 +257,7 @@ func TestDrainWaitsForRequestsWithoutASession(t *testing.T) {
 }
 
 func TestDrainEndsSubscriptions(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("sdk")).serve()
 	listen := strings.NewReplacer("tools/call", "subscriptions/listen",
 		`"name":"echo","arguments":{"text":"hi"}`, `"notifications":{"toolsListChanged":true}`).Replace(statelessCall)
