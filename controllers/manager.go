@@ -39,7 +39,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // LeaderElectionID is the name of the Lease for leader election.
@@ -283,17 +282,13 @@ func (o Options) managerOptions() ctrl.Options {
 }
 
 func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *lease.Guard) error {
-	applies, err := ssa.NewMetrics(ctrlmetrics.Registry)
-	if err != nil {
-		return err
-	}
 	outcomes, err := phases.NewMetrics(ctrlmetrics.Registry)
 	if err != nil {
 		return err
 	}
 	common := setup.Options{
 		Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
-		NoClusterRights: o.NoClusterRights, Guard: guard, Applies: applies, Phases: outcomes, Clock: o.Clock,
+		NoClusterRights: o.NoClusterRights, Guard: guard, Applies: ctrlmetrics.Registry, Phases: outcomes, Clock: o.Clock,
 	}
 	if slices.Contains(o.Controllers, appservice.Name) {
 		if err := appservice.Setup(mgr, common); err != nil {

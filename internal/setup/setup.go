@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -26,9 +27,10 @@ type Options struct {
 	NoClusterRights bool
 	// Guard ends reconciles whose writes it refuses. Optional.
 	Guard *lease.Guard
-	// Applies and Phases are the metrics of applies and phases. Optional.
-	Applies *ssa.Metrics
-	Phases  *phases.Metrics
+	// Applies registers the metrics of applies. Optional.
+	Applies prometheus.Registerer
+	// Phases are the metrics of phases. Optional.
+	Phases *phases.Metrics
 	// Clock is for transition times and timeouts. Optional.
 	Clock clock.PassiveClock
 }

@@ -101,7 +101,7 @@ func TestDecide(t *testing.T) {
 			g := NewWithT(t)
 			applier, live, owner := appliedThenEdited(t, test)
 			request := Request{Desired: test.desired, Live: live, Owner: owner, Drift: test.policy}
-			target, err := applier.prepare(request)
+			target, err := applier.prepare(request.Desired, request.Owner, "")
 			g.Expect(err).NotTo(HaveOccurred())
 
 			d, err := decide(evidenceOf(target, live), request)
@@ -172,7 +172,7 @@ func TestDecideLeavesFieldsToOtherManagers(t *testing.T) {
 	handed, err := applier.Decide(Request{Desired: data("b", "1"), Live: live, Owner: owner, HandOver: []string{"data.a"}})
 
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(handed.reclaim.empty()).To(BeTrue())
+	g.Expect(handed.reclaim.Empty()).To(BeTrue())
 	g.Expect(handed.managedFields).To(BeNil())
 }
 
@@ -205,11 +205,11 @@ func TestCheckOwnership(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := evidence{
-				target: target{recordKey: "record"}, record: test.record,
+				target: target{manager: "me"}, record: test.record, held: &fieldSet{},
 				live: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{OwnerReferences: test.references}},
 			}
 			if test.applied {
-				e.held = fields(t, `{"f:metadata":{"f:annotations":{"f:record":{}}}}`)
+				e.held = fields(t, `{"f:metadata":{"f:annotations":{"f:ssa.fixpoint.dev/me":{}}}}`)
 			}
 			for _, policy := range []AdoptionPolicy{AdoptNever, AdoptIfUnowned} {
 				want := test.reason
