@@ -30,16 +30,39 @@ var serverOwned = pathSet(makeFieldPath("apiVersion"), makeFieldPath("kind"), ma
 	makeFieldPath("metadata", "selfLink"), makeFieldPath("metadata", "uid"), makeFieldPath("metadata", "clusterName"),
 	makeFieldPath("metadata", "generation"), makeFieldPath("metadata", "managedFields"), makeFieldPath("metadata", "resourceVersion"))
 
+// maxNesting bounds the field sets that are read. Any client can write them, and some of what is done
+// with them takes time with the square of their depth. The deepest schemas of Kubernetes have some
+// twenty levels.
+const maxNesting = 128
+
 // parseFields reads the JSON of a FieldsV1; no bytes are the empty set.
 func parseFields(raw []byte) (*fieldSet, error) {
 	set := &fieldSet{}
 	if len(raw) == 0 {
 		return set, nil
 	}
+	if nesting(raw) > maxNesting {
+		return nil, fmt.Errorf("parsing managed fields: they are nested more than %d levels deep", maxNesting)
+	}
 	if err := set.FromJSON(bytes.NewReader(raw)); err != nil {
 		return nil, fmt.Errorf("parsing managed fields: %w", err)
 	}
 	return set, nil
+}
+
+// nesting is at least how deep the braces of a JSON document are nested: those in strings count too.
+func nesting(raw []byte) (deepest int) {
+	depth := 0
+	for _, c := range raw {
+		switch c {
+		case '{':
+			depth++
+		case '}':
+			depth--
+		}
+		deepest = max(deepest, depth)
+	}
+	return deepest
 }
 
 // entryFields reads the field set of one entry of managedFields.
@@ -275,7 +298,7 @@ func without(at any, p fieldPath) any {
 // indexOf finds an item of a list. A key field that the item leaves out matches: the schema may
 // default it (a port's protocol), and a configuration holds no defaults.
 func indexOf(list []any, pe fieldpath.PathElement) int {
-	if pe.Index != nil && 0 <= *pe.Index && *pe.Index < len(list) {
+	if pe.Index != nil && *pe.Index < len(list) {
 		return *pe.Index
 	}
 	return slices.IndexFunc(list, func(item any) bool {

@@ -210,7 +210,7 @@ func TestWithoutEmptied(t *testing.T) {
 
 func TestClaimTo(t *testing.T) {
 	for name, test := range map[string]struct {
-		value  any
+		value any
 		claim []string
 	}{
 		"a value":         {"x", []string{".at"}},

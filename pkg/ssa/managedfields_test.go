@@ -56,13 +56,13 @@ func TestMigrate(t *testing.T) {
 		},
 		"adopting takes the desired fields, and leaves the rest": {
 			adopting: true,
-			before:    []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:a":{},"f:z":{}}`), managed("argo", byApply, "", `{"f:a":{}}`)},
-			after:     []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:z":{}}`), managed("argo", byApply, "", `{"f:a":{}}`)},
+			before:   []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:a":{},"f:z":{}}`), managed("argo", byApply, "", `{"f:a":{}}`)},
+			after:    []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:z":{}}`), managed("argo", byApply, "", `{"f:a":{}}`)},
 		},
 		"an entry that is left without fields is removed": {
 			adopting: true,
-			before:    []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:a":{}}`), managed("x", byUpdate, "", `{"f:z":{}}`)},
-			after:     []metav1.ManagedFieldsEntry{managed("x", byUpdate, "", `{"f:z":{}}`)},
+			before:   []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:a":{}}`), managed("x", byUpdate, "", `{"f:z":{}}`)},
+			after:    []metav1.ManagedFieldsEntry{managed("x", byUpdate, "", `{"f:z":{}}`)},
 		},
 		"before-first-apply gives up desired and held fields": {
 			before: []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "", `{"f:a":{},"f:h":{},"f:z":{}}`)},

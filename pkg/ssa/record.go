@@ -5,6 +5,7 @@ import (
 	"compress/flate"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -50,12 +51,8 @@ func parseRecord(annotation string) record {
 	return record{config: digest(config), owner: types.UID(owner), packed: packed}
 }
 
-// maxFields, in bytes, and maxNesting bound what is unpacked from an annotation, which anyone can
-// edit. The deepest schemas of Kubernetes have some twenty levels.
-const (
-	maxFields  = 1 << 20
-	maxNesting = 128
-)
+// maxFields, in bytes, bounds what is unpacked from an annotation, which anyone can edit.
+const maxFields = 1 << 20
 
 // fields unpacks what was applied. A record that does not hold it, because it was edited, is no
 // error.
@@ -65,26 +62,11 @@ func (r record) fields() (*fieldSet, bool) {
 		return nil, false
 	}
 	raw, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(compressed)), maxFields))
-	if err != nil || nesting(raw) > maxNesting {
+	if err != nil {
 		return nil, false
 	}
 	set, err := parseFields(raw)
 	return set, err == nil
-}
-
-// nesting is at least how deep the braces of a JSON document are nested: those in strings count too.
-func nesting(raw []byte) (deepest int) {
-	depth := 0
-	for _, c := range raw {
-		switch c {
-		case '{':
-			depth++
-		case '}':
-			depth--
-		}
-		deepest = max(deepest, depth)
-	}
-	return deepest
 }
 
 func pack(fields string) (string, error) {
@@ -92,9 +74,7 @@ func pack(fields string) (string, error) {
 	w, err := flate.NewWriter(&compressed, flate.BestCompression)
 	if err == nil {
 		_, err = io.WriteString(w, fields)
-	}
-	if err == nil {
-		err = w.Close()
+		err = errors.Join(err, w.Close())
 	}
 	if err != nil {
 		return "", fmt.Errorf("compressing a field set: %w", err)
