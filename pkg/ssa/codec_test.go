@@ -87,6 +87,9 @@ func FuzzFields(f *testing.F) {
 	}
 	document := `{"list":[{"name":"a","value":[1]}],"spec":{"a":{"b":{"c":1}}},"a":["x"]}`
 	f.Fuzz(func(t *testing.T, raw, rawOther []byte) {
+		if nesting(raw) > maxNesting || nesting(rawOther) > maxNesting {
+			return
+		}
 		set, err := parseFields(raw)
 		if err != nil {
 			return

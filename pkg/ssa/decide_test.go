@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -174,6 +176,23 @@ func TestDecideLeavesFieldsToOtherManagers(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(handed.reclaim.Empty()).To(BeTrue())
 	g.Expect(handed.managedFields).To(BeNil())
+}
+
+// TestDecideIsNotStoppedByManagedFieldsDeeperThanAnySchema: whoever may edit an object may write them.
+func TestDecideIsNotStoppedByManagedFieldsDeeperThanAnySchema(t *testing.T) {
+	g := NewWithT(t)
+	applier, live, owner := appliedThenEdited(t, decideTest{edit: func(c *corev1.ConfigMap) { c.Data["a"] = "9" }})
+	deep := strings.Repeat(`{"f:a":`, 9000) + `{}` + strings.Repeat(`}`, 9000)
+	entries := live.GetManagedFields()
+	for i := range entries {
+		entries[i].FieldsV1 = metav1.NewFieldsV1(deep)
+	}
+
+	d, err := applier.Decide(Request{Desired: data("a", "1", "b", "1"), Live: live, Owner: owner})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(d.Action).To(Equal(ActionCorrect))
+	g.Expect(fmt.Sprint(d.Drifts)).To(Equal(`[an unknown field manager changed .data.a from "1" to "9"]`))
 }
 
 func TestCheckOwnership(t *testing.T) {

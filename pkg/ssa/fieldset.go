@@ -30,9 +30,8 @@ var serverOwned = pathSet(makeFieldPath("apiVersion"), makeFieldPath("kind"), ma
 	makeFieldPath("metadata", "selfLink"), makeFieldPath("metadata", "uid"), makeFieldPath("metadata", "clusterName"),
 	makeFieldPath("metadata", "generation"), makeFieldPath("metadata", "managedFields"), makeFieldPath("metadata", "resourceVersion"))
 
-// maxNesting bounds the field sets that are read. Any client can write them, and some of what is done
-// with them takes time with the square of their depth. The deepest schemas of Kubernetes have some
-// twenty levels.
+// maxNesting bounds the field sets that other clients write, because what is done with them takes time
+// with the square of their depth. The deepest schemas of Kubernetes have some twenty levels.
 const maxNesting = 128
 
 // parseFields reads the JSON of a FieldsV1; no bytes are the empty set.
@@ -40,9 +39,6 @@ func parseFields(raw []byte) (*fieldSet, error) {
 	set := &fieldSet{}
 	if len(raw) == 0 {
 		return set, nil
-	}
-	if nesting(raw) > maxNesting {
-		return nil, fmt.Errorf("parsing managed fields: they are nested more than %d levels deep", maxNesting)
 	}
 	if err := set.FromJSON(bytes.NewReader(raw)); err != nil {
 		return nil, fmt.Errorf("parsing managed fields: %w", err)
@@ -65,9 +61,10 @@ func nesting(raw []byte) (deepest int) {
 	return deepest
 }
 
-// entryFields reads the field set of one entry of managedFields.
+// entryFields reads the field set of one entry of managedFields. One that no schema gives holds nothing,
+// so that it cannot keep the applier from its work.
 func entryFields(entry *metav1.ManagedFieldsEntry) (*fieldSet, error) {
-	if entry == nil {
+	if entry == nil || nesting(entry.FieldsV1.GetRawBytes()) > maxNesting {
 		return &fieldSet{}, nil
 	}
 	return parseFields(entry.FieldsV1.GetRawBytes())

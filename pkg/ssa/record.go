@@ -62,7 +62,7 @@ func (r record) fields() (*fieldSet, bool) {
 		return nil, false
 	}
 	raw, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(compressed)), maxFields))
-	if err != nil {
+	if err != nil || nesting(raw) > maxNesting {
 		return nil, false
 	}
 	set, err := parseFields(raw)
