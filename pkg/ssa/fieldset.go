@@ -134,7 +134,7 @@ func claimTo(v any, at fieldPath) *fieldSet {
 	claim := pathSet(at)
 	fields, _ := v.(map[string]any)
 	for name, field := range fields {
-		claim = claim.Union(claimTo(field, child(at, name)))
+		claim = claim.Union(claimTo(field, slices.Concat(at, makeFieldPath(name))))
 	}
 	return claim
 }
@@ -174,24 +174,6 @@ func isEmptyContainer(v any) bool {
 	return (kind == reflect.Map || kind == reflect.Slice) && reflect.ValueOf(v).Len() == 0
 }
 
-// items lists the items, told apart by keys, of the lists that the field names lead to, through the
-// items of other lists if need be.
-func items(s *fieldSet, list []string) []fieldPath {
-	found := &fieldSet{}
-	s.Iterate(func(p fieldPath) {
-		var names []string
-		for i, pe := range p {
-			if pe.FieldName != nil {
-				names = append(names, *pe.FieldName)
-			}
-			if pe.Key != nil && slices.Equal(names, list) {
-				found.Insert(p[:i+1].Copy())
-			}
-		}
-	})
-	return tops(found)
-}
-
 // withoutEmptied drops the markers of structs, maps and items that held something before and hold
 // nothing now: a claim to an empty struct would keep it when its fields are removed.
 func withoutEmptied(s, before *fieldSet) *fieldSet {
@@ -215,25 +197,30 @@ func makeFieldPath(names ...string) fieldPath {
 func parseFieldPaths(dotted []string) []fieldPath {
 	paths := make([]fieldPath, 0, len(dotted))
 	for _, d := range dotted {
-		paths = append(paths, makeFieldPath(fieldNames(d)...))
+		paths = append(paths, makeFieldPath(strings.Split(strings.TrimPrefix(d, "."), ".")...))
 	}
 	return paths
 }
 
-func fieldNames(dotted string) []string { return strings.Split(strings.TrimPrefix(dotted, "."), ".") }
+// inItems are the members, inside keyed items of lists, that these field names lead to.
+func inItems(s *fieldSet, names fieldPath) (found []fieldPath) {
+	s.Iterate(func(p fieldPath) {
+		fields := slices.DeleteFunc(p.Copy(), func(pe fieldpath.PathElement) bool { return pe.FieldName == nil })
+		if fields.Equals(names) && len(p) > 1 && p[len(p)-2].Key != nil {
+			found = append(found, p.Copy())
+		}
+	})
+	return found
+}
 
 func finalizerPath(finalizer string) fieldPath {
 	return fieldpath.MakePathOrDie("metadata", "finalizers", value.NewValueInterface(finalizer))
 }
 
-func child(p fieldPath, name string) fieldPath {
-	return append(p.Copy(), fieldpath.PathElement{FieldName: &name})
-}
-
-// siblings is true if both paths are of items of the same list.
+// siblings is true if both paths are of the same field of items of the same list.
 func siblings(p, other fieldPath) bool {
-	last := len(p) - 1
-	return len(other) == len(p) && p[:last].Equals(other[:last])
+	list := len(p) - 2
+	return len(other) == len(p) && p[:list].Equals(other[:list])
 }
 
 func pathSet(paths ...fieldPath) *fieldSet { return fieldpath.NewSet(paths...) }

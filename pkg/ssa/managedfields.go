@@ -237,8 +237,8 @@ func (d Decision) obstacles() *fieldSet {
 	if d.Left {
 		return found // desired items are left as others have changed them, so none takes their place
 	}
-	for _, unique := range d.Request.UniqueFields {
-		for _, rival := range rivalItems(e, unique) {
+	for _, names := range parseFieldPaths(d.Request.UniqueFields) {
+		for _, rival := range rivalItems(e, names) {
 			v, _ := lookup(e.liveTree, rival)
 			found = found.Union(claimTo(v, rival))
 		}
@@ -248,15 +248,17 @@ func (d Decision) obstacles() *fieldSet {
 
 // rivalItems are the list items that are not desired and share the value of the unique field with
 // one that is. An edit of an item's key, such as the number of a port, replaces the item by a rival.
-func rivalItems(e evidence, unique string) []fieldPath {
-	names := fieldNames(unique)
-	list, field := names[:len(names)-1], names[len(names)-1]
-	desired := items(e.expected, list)
-	return slices.DeleteFunc(items(e.managed.fields(), list), func(other fieldPath) bool {
-		v, ok := lookup(e.liveTree, child(other, field))
-		return !ok || holds(e.expected, other) || !slices.ContainsFunc(desired, func(item fieldPath) bool {
-			want, ok := lookup(e.desiredTree, child(item, field))
-			return ok && siblings(item, other) && reflect.DeepEqual(want, v)
-		})
-	})
+func rivalItems(e evidence, unique fieldPath) (rivals []fieldPath) {
+	desired := inItems(e.expected, unique)
+	for _, p := range inItems(e.managed.fields(), unique) {
+		item := p[:len(p)-1]
+		v, found := lookup(e.liveTree, p)
+		if found && !holds(e.expected, item) && slices.ContainsFunc(desired, func(d fieldPath) bool {
+			want, _ := lookup(e.desiredTree, d)
+			return siblings(d, p) && reflect.DeepEqual(want, v)
+		}) {
+			rivals = append(rivals, item)
+		}
+	}
+	return rivals
 }
