@@ -74,19 +74,15 @@ func (e *Error) ConditionReason() string { return string(e.Reason) }
 
 // Permanent is true if retrying does not help until a person changes something.
 func (e *Error) Permanent() bool {
-	switch e.Reason {
-	case ReasonInvalid, ReasonImmutableField, ReasonNotOwned, ReasonOwnedByAnother:
-		return !e.Transient
-	default:
-		return false
-	}
+	permanent := []Reason{ReasonInvalid, ReasonImmutableField, ReasonNotOwned, ReasonOwnedByAnother}
+	return slices.Contains(permanent, e.Reason) && !e.Transient
 }
 
 // IsStale is true if the write failed because the object has changed since it was read. It helps to
 // read it again.
 func IsStale(err error) bool {
-	var typed *Error
-	return errors.As(err, &typed) && typed.Reason == ReasonStale
+	typed, ok := errors.AsType[*Error](err)
+	return ok && typed.Reason == ReasonStale
 }
 
 func terminating(id identity) *Error {
@@ -112,46 +108,45 @@ const malformed = "failed to create typed patch object "
 type failure struct {
 	error
 	id      identity
-	status  metav1.Status
+	status  metav1.Status // without one if the API server did not answer
 	message string
 	causes  []metav1.StatusCause
 }
 
-// classes tell failures apart; the first that fits counts.
-var classes = []struct {
-	is      func(failure) bool
+type class struct {
 	reason  Reason
+	is      func(failure) bool
 	message func(failure) string
-}{
-	{failure.isUnservedKind, ReasonKindMissing, func(f failure) string {
+}
+
+// classes tell failures apart; the first that fits counts, and the last fits all.
+var classes = []class{
+	{ReasonKindMissing, failure.isUnservedKind, func(f failure) string {
 		return fmt.Sprintf("the cluster does not serve %s %s; install the API that provides it, or disable the option that needs it", f.id.apiVersion(), f.id.gvk.Kind)
 	}},
 	// Before the status codes, because a webhook may choose any code for its refusal.
-	{func(f failure) bool { return admissionDenied.MatchString(f.message) }, ReasonAdmissionDenied, failure.denial},
-	{func(f failure) bool { return len(f.conflicts()) > 0 }, ReasonConflict, func(f failure) string {
+	{ReasonAdmissionDenied, func(f failure) bool { return admissionDenied.MatchString(f.message) }, failure.denial},
+	{ReasonConflict, func(f failure) bool { return len(f.conflicts()) > 0 }, func(f failure) string {
 		return strings.Join(f.conflicts(), ", ") + "; remove the field there, or set the same value in both"
 	}},
-	{func(f failure) bool { return apierrors.IsConflict(f.error) }, ReasonStale, failure.staleness},
-	{failure.isMissingNamespace, ReasonNamespaceTerminating, func(f failure) string {
+	{ReasonNamespaceTerminating, failure.isMissingNamespace, func(f failure) string {
 		return fmt.Sprintf("namespace %s is being deleted or does not exist", f.id.key.Namespace)
 	}},
-	// The object existed when it was read.
-	{func(f failure) bool { return apierrors.IsNotFound(f.error) }, ReasonStale, failure.staleness},
-	{func(f failure) bool { return strings.Contains(f.message, "exceeded quota") }, ReasonQuotaExceeded, func(f failure) string {
+	{ReasonStale, failure.isStale, func(failure) string { return "it has changed since it was read; retrying" }},
+	{ReasonQuotaExceeded, func(f failure) bool { return strings.Contains(f.message, "exceeded quota") }, func(f failure) string {
 		return after(quotaUsed.ReplaceAllString(f.message, ""), "is forbidden: ") + "; raise the quota or request less"
 	}},
-	{func(f failure) bool { return apierrors.IsForbidden(f.error) && accessDenied.MatchString(f.message) }, ReasonForbidden, func(f failure) string {
+	{ReasonForbidden, func(f failure) bool { return apierrors.IsForbidden(f.error) && accessDenied.MatchString(f.message) }, func(f failure) string {
 		return f.message + "; grant the manager's service account this permission"
 	}},
 	// By an admission plugin, such as LimitRanger.
-	{func(f failure) bool { return apierrors.IsForbidden(f.error) }, ReasonAdmissionDenied, failure.denial},
-	{failure.isReplaced, ReasonStale, failure.staleness},
-	{failure.isImmutable, ReasonImmutableField, func(f failure) string {
+	{ReasonAdmissionDenied, func(f failure) bool { return apierrors.IsForbidden(f.error) }, failure.denial},
+	{ReasonImmutableField, failure.isImmutable, func(f failure) string {
 		return f.problems() + "; restore the previous value, or delete the object so that it is recreated"
 	}},
-	{failure.isInvalid, ReasonInvalid, failure.problems},
-	{failure.isUnavailable, ReasonAPIUnavailable, failure.unavailability},
-	{func(failure) bool { return true }, ReasonFailed, failure.Error},
+	{ReasonInvalid, failure.isInvalid, failure.problems},
+	{ReasonAPIUnavailable, failure.isUnavailable, failure.unavailability},
+	{ReasonFailed, func(failure) bool { return true }, failure.Error},
 }
 
 // classify turns an error of the API server into an [*Error].
@@ -166,13 +161,44 @@ func classify(id identity, err error) error {
 		f.message = strings.TrimSpace(f.status.Message)
 		f.causes = ptr.Deref(f.status.Details, metav1.StatusDetails{}).Causes
 	}
-	for _, class := range classes {
-		if class.is(f) {
-			transient := class.reason == ReasonNamespaceTerminating || class.reason == ReasonStale || class.reason == ReasonAPIUnavailable
-			return &Error{Reason: class.reason, Object: id.String(), Message: class.message(f), Transient: transient, cause: err}
-		}
-	}
-	return err
+	class := classes[slices.IndexFunc(classes, func(c class) bool { return c.is(f) })]
+	transient := []Reason{ReasonNamespaceTerminating, ReasonStale, ReasonAPIUnavailable}
+	return &Error{Reason: class.reason, Object: id.String(), Message: class.message(f), Transient: slices.Contains(transient, class.reason), cause: err}
+}
+
+// isUnservedKind tells the 404 of a kind that is not served from those of namespaces and objects.
+func (f failure) isUnservedKind() bool {
+	return meta.IsNoMatchError(f.error) ||
+		apierrors.IsNotFound(f.error) && strings.Contains(f.Error(), "the server could not find the requested resource")
+}
+
+func (f failure) isMissingNamespace() bool {
+	return apierrors.HasStatusCause(f.error, corev1.NamespaceTerminatingCause) ||
+		apierrors.IsNotFound(f.error) && ptr.Deref(f.status.Details, metav1.StatusDetails{}).Kind == "namespaces"
+}
+
+// isStale: the object existed when it was read. If another object has the name now, the API server
+// answers that the UID is immutable; the object may also have got another controller.
+func (f failure) isStale() bool {
+	return apierrors.IsConflict(f.error) || apierrors.IsNotFound(f.error) ||
+		apierrors.IsInvalid(f.error) && slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool {
+			return c.Field == "metadata.uid" || c.Field == "metadata.ownerReferences" && strings.Contains(c.Message, "Only one reference can have Controller set to true")
+		})
+}
+
+func (f failure) isInvalid() bool {
+	return apierrors.IsInvalid(f.error) || apierrors.IsBadRequest(f.error) || strings.HasPrefix(f.message, malformed)
+}
+
+func (f failure) isImmutable() bool {
+	return f.isInvalid() && slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool { return immutable.MatchString(c.Message) })
+}
+
+// isUnavailable is also true for what is no answer of the API server at all.
+func (f failure) isUnavailable() bool {
+	err := f.error
+	return f.status.Status == "" || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
 }
 
 // conflicts are the fields that other managers hold.
@@ -185,8 +211,6 @@ func (f failure) conflicts() (held []string) {
 	slices.Sort(held)
 	return held
 }
-
-func (failure) staleness() string { return "it has changed since it was read; retrying" }
 
 func (f failure) denial() string { return shorten(after(f.message, "is forbidden: ")) }
 
@@ -229,39 +253,4 @@ func after(s, marker string) string {
 		return rest
 	}
 	return s
-}
-
-// isUnservedKind tells the 404 of a kind that is not served from that of a missing namespace.
-func (f failure) isUnservedKind() bool {
-	return meta.IsNoMatchError(f.error) ||
-		apierrors.IsNotFound(f.error) && strings.Contains(f.Error(), "the server could not find the requested resource")
-}
-
-// isMissingNamespace tells the 404 of a namespace from that of an object.
-func (f failure) isMissingNamespace() bool {
-	return apierrors.HasStatusCause(f.error, corev1.NamespaceTerminatingCause) ||
-		apierrors.IsNotFound(f.error) && f.status.Details != nil && f.status.Details.Kind == "namespaces"
-}
-
-// isReplaced: another object has the name than the one that was read, or it has another controller.
-// The API server answers the first by calling the UID immutable.
-func (f failure) isReplaced() bool {
-	return apierrors.IsInvalid(f.error) && slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool {
-		return c.Field == "metadata.uid" || c.Field == "metadata.ownerReferences" && strings.Contains(c.Message, "Only one reference can have Controller set to true")
-	})
-}
-
-func (f failure) isInvalid() bool {
-	return apierrors.IsInvalid(f.error) || apierrors.IsBadRequest(f.error) || strings.HasPrefix(f.message, malformed)
-}
-
-func (f failure) isImmutable() bool {
-	return f.isInvalid() && slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool { return immutable.MatchString(c.Message) })
-}
-
-// isUnavailable is also true for what is no answer of the API server at all.
-func (f failure) isUnavailable() bool {
-	err := f.error
-	return f.status.Status == "" || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
 }
