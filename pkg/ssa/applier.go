@@ -232,13 +232,10 @@ func (a *Applier) remember(t target, live client.Object, fields string) {
 
 // newObject is an empty object of the Go type that the scheme has for the kind.
 func (a *Applier) newObject(id identity) (client.Object, error) {
-	created, err := a.client.Scheme().New(id.gvk)
-	if err != nil {
-		return nil, fmt.Errorf("applying %s: its Go type is not in the client's scheme: call the package's AddToScheme: %w", id, err)
-	}
+	created, _ := a.client.Scheme().New(id.gvk)
 	object, ok := created.(client.Object)
 	if !ok {
-		return nil, fmt.Errorf("applying %s: %T is not an object with metadata", id, created)
+		return nil, fmt.Errorf("applying %s: the client's scheme has no Go type of an object for %s: call the package's AddToScheme", id, id.gvk)
 	}
 	object.SetName(id.key.Name)
 	object.SetNamespace(id.key.Namespace)

@@ -14,14 +14,13 @@ import (
 // [Request.UniqueFields], such as spec.template.spec.containers.ports.name, against the JSON tags
 // of the object's Go type. The error names the element that does not exist.
 func CheckFieldPath(object client.Object, path string) error {
-	at := reflect.TypeOf(object)
-	var walked []string
-	for _, element := range strings.Split(strings.TrimPrefix(path, "."), ".") {
+	at, elements := reflect.TypeOf(object), strings.Split(strings.TrimPrefix(path, "."), ".")
+	for i, element := range elements {
 		next, _, ok := fieldType(at, element)
 		if !ok {
-			return fmt.Errorf("the field path %q does not fit %T: %s has no field %q", path, object, cmp.Or(strings.Join(walked, "."), "it"), element)
+			return fmt.Errorf("the field path %q does not fit %T: %s has no field %q", path, object, cmp.Or(strings.Join(elements[:i], "."), "it"), element)
 		}
-		at, walked = next, append(walked, element)
+		at = next
 	}
 	return nil
 }
