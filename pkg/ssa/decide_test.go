@@ -186,6 +186,9 @@ func TestDecideIsNotStoppedByManagedFieldsDeeperThanAnySchema(t *testing.T) {
 	entries := live.GetManagedFields()
 	for i := range entries {
 		entries[i].FieldsV1 = metav1.NewFieldsV1(deep)
+		read, err := entryFields(&entries[i])
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(read.Empty()).To(BeTrue())
 	}
 
 	d, err := applier.Decide(Request{Desired: data("a", "1", "b", "1"), Live: live, Owner: owner})

@@ -245,8 +245,8 @@ func TestSameValues(t *testing.T) {
 		"an item to which others have added":  {item, `{"list":[{"name":"a","value":1}]}`, `{"list":[{"name":"b"},{"name":"a","value":1,"more":2}]}`, true},
 		"a field of an item":                  {item, `{"list":[{"name":"a","value":1}]}`, `{"list":[{"name":"a","value":2}]}`, false},
 		"an atomic list":                      {`{"f:l":{}}`, `{"l":[1,2]}`, `{"l":[1,2,3]}`, false},
-		"an empty struct, and others' fields": {`{"f:status":{}}`, `{"status":{}}`, `{"status":{"a":1}}`, true},
-		"an empty list, and others' items":    {`{"f:l":{}}`, `{"l":[]}`, `{"l":[1]}`, true},
+		"an empty struct beside other fields": {`{"f:status":{}}`, `{"status":{}}`, `{"status":{"a":1}}`, true},
+		"an empty list beside other items":    {`{"f:l":{}}`, `{"l":[]}`, `{"l":[1]}`, true},
 		"an empty list that is not stored":    {`{"f:l":{}}`, `{"l":[]}`, `{}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
