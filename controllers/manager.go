@@ -40,7 +40,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // LeaderElectionID is the name of the Lease for leader election.
@@ -304,13 +303,9 @@ func (o Options) managerOptions() ctrl.Options {
 }
 
 func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *lease.Guard, account types.NamespacedName) error {
-	applies, err := ssa.NewMetrics(ctrlmetrics.Registry)
-	if err != nil {
-		return err
-	}
 	common := setup.Options{
 		Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
-		NoClusterRights: o.NoClusterRights, ManagerAccount: account, Guard: guard, Applies: applies, Clock: o.Clock,
+		NoClusterRights: o.NoClusterRights, ManagerAccount: account, Guard: guard, Clock: o.Clock,
 	}
 	if slices.Contains(o.Controllers, appservice.Name) {
 		if err := appservice.Setup(mgr, common); err != nil {

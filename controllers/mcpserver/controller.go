@@ -171,7 +171,7 @@ func newHashKey(mgr ctrl.Manager, o Options) (*references.Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building a client for the key of hashes: %w", err)
 	}
-	applier, err := ssa.New(ssa.Options{Client: direct, FieldManager: FieldManager, Metrics: o.Applies})
+	applier, err := ssa.New(ssa.Options{Client: direct, FieldManager: FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("building the applier for the key of hashes: %w", err)
 	}

@@ -29,8 +29,6 @@ type Options struct {
 	ManagerAccount types.NamespacedName
 	// Guard ends reconciles whose writes it refuses. Optional.
 	Guard *lease.Guard
-	// Applies are the metrics of applies. Optional.
-	Applies *ssa.Metrics
 	// Clock is for transition times and timeouts. Optional.
 	Clock clock.PassiveClock
 }
@@ -46,7 +44,7 @@ func (o Options) ClockOrReal() clock.PassiveClock {
 // Dependencies are those of an engine with the clients of a manager. The name is that of the controller.
 func (o Options) Dependencies(mgr ctrl.Manager, name, fieldManager string, converters ...managedfields.TypeConverter) (phases.Dependencies, error) {
 	dependencies, err := phases.FromManager(mgr, ssa.Options{
-		Client: mgr.GetClient(), FieldManager: fieldManager, TypeConverters: converters, Metrics: o.Applies,
+		Client: mgr.GetClient(), FieldManager: fieldManager, TypeConverters: converters,
 	})
 	if err != nil {
 		return dependencies, fmt.Errorf("setting up the controller %s: %w", name, err)

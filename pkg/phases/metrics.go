@@ -28,9 +28,7 @@ var (
 	}, []string{"controller"})
 )
 
-func init() { //nolint:gochecknoinits // as controller-runtime does: one registry, whoever builds an engine
-	metrics.Registry.MustRegister(outcomes, durations, transitions, driftsCorrected)
-}
+func init() { metrics.Registry.MustRegister(outcomes, durations, transitions, driftsCorrected) }
 
 // phaseMetrics are the metrics of one phase, looked up once and not in every reconcile. All outcomes
 // exist from the start, so that the first failure is an increase and not a new series.

@@ -5,13 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"unique"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/applyconfigurations"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -40,22 +46,18 @@ type Options struct {
 	// FormerManagers are names under which earlier versions of the same operator wrote by Update.
 	// The first write transfers their fields to FieldManager. FieldManager is always one of them.
 	FormerManagers []string
-	// Metrics counts outcomes. Optional.
-	Metrics *Metrics
 }
 
 // Applier brings objects to a desired state by Server-Side Apply under one field manager.
 // It is safe for concurrent use.
 type Applier struct {
-	client    client.Client
-	reader    client.Reader
-	manager   string
-	recordKey string
-	schemas   schemas
-	former    sets.Set[string]
-	metrics   *Metrics
-	cache     *applyCache
-	dryRun    bool
+	client  client.Client
+	reader  client.Reader
+	manager string
+	schemas schemas
+	former  sets.Set[string]
+	answers *lru.Cache // of answer by answerKey
+	dryRun  bool
 }
 
 // New creates an Applier, or names the option that is missing.
@@ -69,33 +71,27 @@ func New(o Options) (*Applier, error) {
 	if longest := 63 - len(migrationSuffix); len(o.FieldManager) > longest {
 		return nil, fmt.Errorf("ssa.Options.FieldManager %q is longer than %d characters: it is also the name of an annotation", o.FieldManager, longest)
 	}
-	reader := o.Reader
-	if reader == nil {
-		reader = o.Client
+	a := &Applier{
+		client:  o.Client,
+		reader:  o.Reader,
+		manager: o.FieldManager,
+		schemas: slices.Concat(schemas{applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)}, o.TypeConverters, schemas{managedfields.NewDeducedTypeConverter()}),
+		former:  sets.New(o.FormerManagers...).Insert(o.FieldManager),
+		answers: lru.New(maxAnswers),
 	}
-	return &Applier{
-		client:    o.Client,
-		reader:    reader,
-		manager:   o.FieldManager,
-		recordKey: RecordAnnotationPrefix + o.FieldManager,
-		schemas:   append(schemas{applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)}, o.TypeConverters...),
-		former:    sets.New(o.FormerManagers...).Insert(o.FieldManager),
-		metrics:   o.Metrics,
-		cache:     newApplyCache(),
-	}, nil
+	if a.reader == nil {
+		a.reader = o.Client
+	}
+	return a, nil
 }
 
 // DryRun returns an Applier that decides in the same way and changes nothing: it sends what it
 // sends as a dry run, so that results include defaulting, admission and refusals.
 func (a *Applier) DryRun() *Applier {
 	dry := *a
-	dry.dryRun = true
-	dry.metrics = nil
+	dry.dryRun, dry.client = true, client.NewDryRunClient(a.client)
 	return &dry
 }
-
-// FieldManager is the name under which the Applier writes.
-func (a *Applier) FieldManager() string { return a.manager }
 
 // Apply decides and executes. Where the write meets an object that is not the one decided on, it
 // reads past the cache and decides again, at most three times. It fails with an [*Error], unless
@@ -116,64 +112,120 @@ func (a *Applier) Apply(ctx context.Context, req Request) (Result, error) {
 	}
 }
 
-// prepare computes what follows from the request's configuration alone.
-func (a *Applier) prepare(req Request) (target, error) {
-	id, meta, err := identityOf(req.Desired)
+// target is a configuration with all that follows from it alone.
+type target struct {
+	id          identity
+	subresource string
+	manager     string
+	raw         []byte
+	hash        digest
+	owner       types.UID
+	// fields is the FieldsV1 that the API server is expected to record: that of its last answer, if it
+	// answered this configuration, or else the one that the schema gives.
+	fields   string
+	answer   answer
+	answered bool
+}
+
+func (t target) recordPath() fieldPath {
+	return makeFieldPath("metadata", "annotations", RecordAnnotationPrefix+t.manager)
+}
+
+// entry is what the API server records for an apply of the target, without the fields.
+func (t target) entry() metav1.ManagedFieldsEntry {
+	return applyEntry(t.manager, t.id.apiVersion(), t.subresource)
+}
+
+func (t target) isRecordedIn(entry *metav1.ManagedFieldsEntry) bool {
+	return entry != nil && entry.APIVersion == t.id.apiVersion() && string(entry.FieldsV1.GetRawBytes()) == t.fields
+}
+
+// body is the document to apply. All but a status has the record in its annotation.
+func (t target) body(record string) (*unstructured.Unstructured, error) {
+	tree, err := decode(t.raw)
+	if err != nil {
+		return nil, err
+	}
+	body := &unstructured.Unstructured{Object: tree}
+	if t.subresource == "" {
+		annotations := map[string]string{}
+		maps.Copy(annotations, body.GetAnnotations())
+		annotations[RecordAnnotationPrefix+t.manager] = record
+		body.SetAnnotations(annotations)
+	}
+	return body, nil
+}
+
+// prepare computes what follows from the configuration alone.
+func (a *Applier) prepare(desired Configuration, owner *metav1.OwnerReference, subresource string) (target, error) {
+	id, meta, err := identityOf(desired)
 	if err != nil {
 		return target{}, err
 	}
-	t := target{id: id, desired: req.Desired, manager: a.manager, recordKey: a.recordKey}
-	if req.Owner != nil {
-		if req.Owner.UID == "" {
-			return target{}, fmt.Errorf("applying %s: the owner has no UID: it must have been read from the API server", id)
-		}
-		if err := setController(meta, *req.Owner); err != nil {
+	t := target{id: id, manager: a.manager, subresource: subresource}
+	if owner != nil {
+		if err := setController(meta, *owner); err != nil {
 			return target{}, fmt.Errorf("applying %s: %w", id, err)
 		}
-		t.owner = req.Owner.UID
+		t.owner = owner.UID
 	}
-	if t.raw, err = json.Marshal(req.Desired); err != nil {
+	if t.raw, err = json.Marshal(desired); err != nil {
 		return target{}, fmt.Errorf("serializing the apply configuration of %s: %w", id, err)
 	}
 	t.hash = digestOf(t.raw)
-	return t, a.expectFields(&t)
+	if found, ok := a.answers.Get(answerKey{id, subresource}); ok {
+		t.answer, _ = found.(answer)
+	}
+	if t.answered = t.answer.config == t.hash; t.answered {
+		t.fields = t.answer.fields.Value()
+		return t, nil
+	}
+	body, err := t.body("")
+	if err != nil {
+		return target{}, err
+	}
+	if _, ok := body.Object[statusSubresource]; ok && subresource == "" {
+		return target{}, fmt.Errorf("applying %s: the configuration holds a status, which the API server ignores here: apply it with ApplyStatus", id)
+	}
+	if t.fields, err = a.schemas.fieldsOf(body.Object); err != nil {
+		return target{}, fmt.Errorf("applying %s: %w", id, err)
+	}
+	return t, nil
 }
 
-// expectFields finds the field set that the API server records for the configuration: the one in
-// its last answer, or else the one that the schema gives.
-func (a *Applier) expectFields(t *target) error {
-	if known, ok := a.cache.get(cacheKey{identity: t.id}); ok && known.config == t.hash {
-		t.fields, t.cached = known.fields.Value(), true
-		return nil
-	}
-	raw, err := body(t.desired, t.recordKey, "", preconditions{})
-	if err != nil {
-		return err
-	}
-	tree, err := decode(raw)
-	if err != nil {
-		return err
-	}
-	if _, ok := tree[statusSubresource]; ok {
-		return fmt.Errorf("applying %s: the configuration holds a status, which the API server ignores here: apply it with ApplyStatus", t.id)
-	}
-	if t.fields, err = a.schemas.fieldsV1Of(tree); err != nil {
-		return fmt.Errorf("applying %s: %w", t.id, err)
-	}
-	return nil
+// maxAnswers bounds the cache of answers. What it does not hold is found from the object itself, or by
+// one apply that changes nothing.
+const maxAnswers = 1 << 17
+
+type answerKey struct {
+	identity
+	subresource string
 }
 
+// answer is what the API server answered to the last apply. It makes the quiet check cheap, and holds
+// the recorded fields where the schema gives others.
+type answer struct {
+	uid    types.UID
+	config digest
+	// fields is the applier's entry as the server recorded it for config. Equal sets share one string.
+	fields unique.Handle[string]
+	// resourceVersion is a version of the object whose status was found unchanged under config.
+	resourceVersion string
+}
+
+// remember caches fields as those that the API server records for the target.
+func (a *Applier) remember(t target, live client.Object, fields string) {
+	if !a.dryRun {
+		a.answers.Add(answerKey{t.id, t.subresource}, answer{uid: live.GetUID(), config: t.hash, fields: unique.Make(fields), resourceVersion: live.GetResourceVersion()})
+	}
+}
+
+// newObject is an empty object of the Go type that the scheme has for the kind.
 func (a *Applier) newObject(id identity) (client.Object, error) {
-	created, err := a.client.Scheme().New(id.gvk)
-	if err != nil {
-		if runtime.IsNotRegisteredError(err) {
-			return nil, fmt.Errorf("applying %s: its Go type is not in the client's scheme: call the package's AddToScheme", id)
-		}
-		return nil, fmt.Errorf("applying %s: %w", id, err)
-	}
+	created, _ := a.client.Scheme().New(id.gvk)
 	object, ok := created.(client.Object)
 	if !ok {
-		return nil, fmt.Errorf("applying %s: %T is not an object with metadata", id, created)
+		return nil, fmt.Errorf("applying %s: the client's scheme has no Go type of an object for %s: call the package's AddToScheme", id, id.gvk)
 	}
 	object.SetName(id.key.Name)
 	object.SetNamespace(id.key.Namespace)

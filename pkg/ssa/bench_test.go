@@ -166,18 +166,14 @@ func withStatus(b testing.TB, desired *appsv1ac.DeploymentApplyConfiguration) *a
 	if err != nil {
 		b.Fatal(err)
 	}
-	set, err := applier.schemas.fieldsOf(tree)
-	if err != nil {
-		b.Fatal(err)
-	}
-	fields, err := set.json()
+	fields, err := applier.schemas.fieldsOf(tree)
 	if err != nil {
 		b.Fatal(err)
 	}
 	live.UID, live.ResourceVersion = "u", "1000"
 	live.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: benchManager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: "apps/v1", Subresource: statusSubresource,
-		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(fields)),
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
 	}}
 	return live
 }

@@ -1,10 +1,16 @@
 package ssa
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 )
 
 func TestRecordRoundTrip(t *testing.T) {
@@ -67,31 +73,123 @@ func FuzzRecord(f *testing.F) {
 			t.Fatalf("%q was read as %+v and again as %+v", text, r, again)
 		}
 		if set, ok := r.fields(); ok {
-			set.tops()
+			tops(set)
 		}
 	})
 }
 
-// FuzzFields: a field set that can be read can be written, and is the same then.
+// FuzzFields: a field set that can be read can be written, and is the same then, but for bytes that are no
+// text. No operation on two
+// sets panics or takes long, and what is taken from a set and what is left of it are the set.
 func FuzzFields(f *testing.F) {
-	for _, text := range []string{item, `{}`, `{"f:a":{".":{},"i:0":{},"v:1":{}}}`} {
-		f.Add([]byte(text))
+	texts := []string{item, `{}`, `{"f:a":{".":{},"i:0":{},"v:1":{}}}`, `{"f:spec":{"f:a":{".":{},"f:b":{".":{},"f:c":{}}}}}`, `{"f:list":{"i:-1":{"k:{\"name\":\"a\"}":{}}}}`, "{\"k:{\\\"\\\":\\\"\xff\\\"}\":{}}"}
+	for _, text := range texts {
+		f.Add([]byte(text), []byte(item))
+		f.Add([]byte(item), []byte(text))
 	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		if nesting(raw) > maxNesting {
+	document := `{"list":[{"name":"a","value":[1]}],"spec":{"a":{"b":{"c":1}}},"a":["x"]}`
+	f.Fuzz(func(t *testing.T, raw, rawOther []byte) {
+		if nesting(raw) > maxNesting || nesting(rawOther) > maxNesting {
 			return
 		}
 		set, err := parseFields(raw)
 		if err != nil {
 			return
 		}
-		written, err := set.json()
+		written, err := fieldsJSON(set)
 		if err != nil {
 			return
 		}
-		again, err := parseFields(written)
-		if err != nil || !again.equals(set) {
+		again, err := parseFields([]byte(written))
+		if err != nil || utf8.Valid(raw) && !again.Equals(set) {
 			t.Fatalf("%s was written as %s: %v", raw, written, err)
+		}
+		other, err := parseFields(rawOther)
+		if err != nil {
+			return
+		}
+		dependent := dependentOn(set, other, structsOutsideOf("config"))
+		if left := set.Difference(dependent); !left.Union(dependent).Equals(set) || !left.Intersection(other).Empty() {
+			t.Fatalf("of %s, %s depends on %s", set, dependent, other)
+		}
+		if left := withoutEmptied(set.Difference(other), set); !left.Difference(set).Empty() {
+			t.Fatalf("%s without %s has gained something: %s", set, other, left)
+		}
+		inItems(set, makeFieldPath("list", "name"))
+		for _, path := range tops(set) {
+			tree, err := decode([]byte(document))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lookup(tree, path)
+			without(tree, path)
+			holds(other, path)
+			within(other, []fieldPath{path})
+		}
+	})
+}
+
+// FuzzDecide: whatever other clients have written into the record and the managed fields of an object,
+// Decide neither panics nor takes long, and what it plans to write can be read.
+func FuzzDecide(f *testing.F) {
+	owner := ownedBy("o")
+	server := newServer()
+	desired := appsv1ac.Deployment("d", "n").WithSpec(appsv1ac.DeploymentSpec().WithReplicas(1).
+		WithTemplate(corev1ac.PodTemplateSpec().WithSpec(corev1ac.PodSpec().WithContainers(
+			corev1ac.Container().WithName("web").WithPorts(corev1ac.ContainerPort().WithName("http").WithContainerPort(80))))))
+	created, err := newBenchApplier(f, server).Apply(context.Background(), Request{Desired: desired, Owner: owner})
+	if err != nil {
+		f.Fatal(err)
+	}
+	record, held := created.Live.GetAnnotations()[RecordAnnotationPrefix+benchManager], created.Live.GetManagedFields()[0].FieldsV1.GetRawString()
+	const containers = `{"f:spec":{"f:template":{"f:spec":{"f:containers":`
+	for _, other := range []string{
+		`{"f:spec":{".":{},"f:replicas":{}}}`,
+		containers + `{"k:{\"name\":\"web\"}":{"f:ports":{"k:{\"containerPort\":81,\"protocol\":\"TCP\"}":{".":{},"f:name":{}}}}}}}}}`,
+		containers + `{"i:-1":{"f:ports":{"k:{\"containerPort\":80}":{"f:name":{}}}}}}}}`,
+		strings.Repeat(`{"f:a":`, 200) + `{}` + strings.Repeat(`}`, 200),
+	} {
+		f.Add(record, held, other, true, byte(0))
+		f.Add("", held, other, false, byte(1))
+		f.Add(record, "", other, true, byte(2))
+		f.Add(record, `{"f:spec":{"f:paused":{}}}`, other, false, byte(7))
+	}
+	f.Fuzz(func(t *testing.T, record, mine, other string, update bool, flags byte) {
+		live, _ := created.Live.DeepCopyObject().(*appsv1.Deployment)
+		live.Annotations = map[string]string{RecordAnnotationPrefix + benchManager: record}
+		live.ManagedFields = nil
+		if mine != "" {
+			live.ManagedFields = append(live.ManagedFields, managed(benchManager, byApply, "", mine))
+		}
+		live.ManagedFields = append(live.ManagedFields, managed("other", byApply, "", other))
+		if update {
+			live.ManagedFields[len(live.ManagedFields)-1].Operation = byUpdate
+		}
+		if flags&1 != 0 {
+			live.ManagedFields[len(live.ManagedFields)-1].Manager = beforeFirstApply
+		}
+		if flags&2 != 0 {
+			live.OwnerReferences = nil
+		}
+		for i := range live.ManagedFields {
+			live.ManagedFields[i].APIVersion = "apps/v1"
+		}
+		request := Request{
+			Desired: desired, Live: live, Owner: owner, Adoption: AdoptIfUnowned,
+			HandOver: []string{"spec.replicas"}, RemoveFields: []string{"spec.strategy.rollingUpdate"}, UniqueFields: []string{"spec.template.spec.containers.ports.name"},
+		}
+		if flags&4 != 0 {
+			request.Drift = ReportDrift
+		}
+		d, err := newBenchApplier(t, server).Decide(request)
+		if err != nil || !d.Writes() {
+			return
+		}
+		if _, err := d.body(live); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: d.managedFields}); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

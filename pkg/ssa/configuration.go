@@ -1,10 +1,8 @@
 package ssa
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 
@@ -13,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -28,18 +27,20 @@ type Configuration interface {
 	GetAPIVersion() *string
 }
 
-// StatusConfiguration is an apply configuration that holds a status and nothing else, for kinds
-// without generated apply configurations.
-type StatusConfiguration[S any] struct {
+type statusConfiguration[S any] struct {
 	metav1ac.TypeMetaApplyConfiguration    `json:",inline"`
 	*metav1ac.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	Status                                 S `json:"status"`
 }
 
-// StatusOf builds the configuration that [Applier.ApplyStatus] takes. All that the status
-// serializes to becomes managed, so fields that it leaves unset should have omitempty.
-func StatusOf[S any](object client.Object, kind schema.GroupVersionKind, status S) *StatusConfiguration[S] {
-	c := &StatusConfiguration[S]{ObjectMetaApplyConfiguration: metav1ac.ObjectMeta().WithName(object.GetName()), Status: status}
+// IsApplyConfiguration implements [Configuration].
+func (statusConfiguration[S]) IsApplyConfiguration() {}
+
+// StatusOf builds the configuration that [Applier.ApplyStatus] takes, for kinds without generated
+// apply configurations. All that the status serializes to becomes managed, so fields that it leaves
+// unset should have omitempty.
+func StatusOf[S any](object client.Object, kind schema.GroupVersionKind, status S) Configuration {
+	c := &statusConfiguration[S]{ObjectMetaApplyConfiguration: metav1ac.ObjectMeta().WithName(object.GetName()), Status: status}
 	c.WithKind(kind.Kind).WithAPIVersion(kind.GroupVersion().String())
 	if object.GetNamespace() != "" {
 		c.WithNamespace(object.GetNamespace())
@@ -47,14 +48,13 @@ func StatusOf[S any](object client.Object, kind schema.GroupVersionKind, status 
 	return c
 }
 
-// IsApplyConfiguration implements [Configuration].
-func (StatusConfiguration[S]) IsApplyConfiguration() {}
-
 // identity is what a configuration is about.
 type identity struct {
 	gvk schema.GroupVersionKind
 	key types.NamespacedName
 }
+
+func (id identity) apiVersion() string { return id.gvk.GroupVersion().String() }
 
 func (id identity) String() string {
 	if id.key.Namespace == "" {
@@ -72,7 +72,7 @@ func identityOf(c Configuration) (identity, *metav1ac.ObjectMetaApplyConfigurati
 	if err != nil {
 		return identity{}, nil, err
 	}
-	kind, apiVersion, name := valueOf(c.GetKind()), valueOf(c.GetAPIVersion()), valueOf(c.GetName())
+	kind, apiVersion, name := ptr.Deref(c.GetKind(), ""), ptr.Deref(c.GetAPIVersion(), ""), ptr.Deref(c.GetName(), "")
 	if kind == "" || apiVersion == "" {
 		return identity{}, nil, fmt.Errorf("the apply configuration %T has no kind or apiVersion: build it with its constructor", c)
 	}
@@ -83,14 +83,7 @@ func identityOf(c Configuration) (identity, *metav1ac.ObjectMetaApplyConfigurati
 	if err != nil {
 		return identity{}, nil, fmt.Errorf("parsing the apiVersion of the apply configuration %T: %w", c, err)
 	}
-	return identity{gvk: gv.WithKind(kind), key: types.NamespacedName{Namespace: valueOf(c.GetNamespace()), Name: name}}, meta, nil
-}
-
-func valueOf(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
+	return identity{gvk: gv.WithKind(kind), key: types.NamespacedName{Namespace: ptr.Deref(c.GetNamespace(), ""), Name: name}}, meta, nil
 }
 
 // metadataOf returns the metadata of a configuration, and creates it if it does not exist.
@@ -107,87 +100,22 @@ func metadataOf(c Configuration) (*metav1ac.ObjectMetaApplyConfiguration, error)
 	return meta, nil
 }
 
-// target is a configuration with all that follows from it alone.
-type target struct {
-	id        identity
-	desired   Configuration
-	manager   string
-	recordKey string
-	raw       []byte
-	hash      digest
-	owner     types.UID
-	// fields is the FieldsV1 that the server is expected to record; see Applier.expectFields.
-	fields string
-	// cached is true if fields comes from the applyCache.
-	cached bool
-}
-
-func (t target) recordPath() fieldPath {
-	return makeFieldPath("metadata", "annotations", t.recordKey)
-}
-
 // setController makes owner the controller in the configuration's owner references, in place.
 // An object has one controller at most, so a configuration that names another is refused.
 func setController(meta *metav1ac.ObjectMetaApplyConfiguration, owner metav1.OwnerReference) error {
+	if owner.UID == "" {
+		return errors.New("the owner has no UID: it must have been read from the API server")
+	}
 	meta.OwnerReferences = slices.DeleteFunc(meta.OwnerReferences, func(r metav1ac.OwnerReferenceApplyConfiguration) bool {
 		return r.UID != nil && *r.UID == owner.UID
 	})
 	for _, r := range meta.OwnerReferences {
-		if r.Controller != nil && *r.Controller {
+		if ptr.Deref(r.Controller, false) {
 			return fmt.Errorf("its owner references name a controller beside the owner of the request, %s %s: name only one", owner.Kind, owner.Name)
 		}
 	}
-	meta.OwnerReferences = append(meta.OwnerReferences, *metav1ac.OwnerReference().
-		WithAPIVersion(owner.APIVersion).
-		WithKind(owner.Kind).
-		WithName(owner.Name).
-		WithUID(owner.UID).
-		WithController(true).
-		WithBlockOwnerDeletion(true))
+	meta.WithOwnerReferences(metav1ac.OwnerReference().
+		WithAPIVersion(owner.APIVersion).WithKind(owner.Kind).WithName(owner.Name).WithUID(owner.UID).
+		WithController(true).WithBlockOwnerDeletion(true))
 	return nil
-}
-
-// preconditions bind a request to one object, and are never managed.
-type preconditions struct {
-	// uid: the server refuses to apply to another object, or to create one.
-	uid types.UID
-	// resourceVersion: the server refuses to apply to another version.
-	resourceVersion string
-}
-
-// neverExisting is a resourceVersion that no object has: etcd's first revision is spent before
-// the first object is written. The API server compares a resourceVersion on update and ignores
-// it on create, so an apply that carries this one creates or fails, and never updates.
-const neverExisting = "1"
-
-// body is the request body for a configuration: a shallow copy with the annotation and the
-// preconditions added, so that the caller's value is unchanged.
-func body(c Configuration, annotationKey, annotation string, pre preconditions) ([]byte, error) {
-	original := reflect.ValueOf(c).Elem()
-	copied := reflect.New(original.Type())
-	copied.Elem().Set(original)
-	clone, _ := copied.Interface().(Configuration)
-
-	meta, err := metadataOf(clone)
-	if err != nil {
-		return nil, err
-	}
-	metaCopy := *meta
-	if annotationKey != "" {
-		metaCopy.Annotations = maps.Clone(meta.Annotations)
-		metaCopy.WithAnnotations(map[string]string{annotationKey: annotation})
-	}
-	if pre.uid != "" {
-		metaCopy.WithUID(pre.uid)
-	}
-	if pre.resourceVersion != "" {
-		metaCopy.WithResourceVersion(pre.resourceVersion)
-	}
-	copied.Elem().FieldByName("ObjectMetaApplyConfiguration").Set(reflect.ValueOf(&metaCopy))
-
-	raw, err := json.Marshal(clone)
-	if err != nil {
-		return nil, fmt.Errorf("serializing the apply configuration %T: %w", c, err)
-	}
-	return raw, nil
 }

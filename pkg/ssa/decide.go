@@ -71,9 +71,9 @@ type Decision struct {
 	evidence evidence
 	// leave lists the fields that the apply must not contain, under ReportDrift.
 	leave []fieldPath
-	// reclaim lists fields that were applied, that other managers have taken, and that are no longer
+	// reclaim are fields that were applied, that other managers have taken, and that are no longer
 	// desired: they have to be managed again to be removed.
-	reclaim fieldSet
+	reclaim *fieldSet
 	// managedFields are those that the object needs before the apply; nil if it has them.
 	managedFields []metav1.ManagedFieldsEntry
 	// blocked is true if the API server would refuse the apply without managedFields.
@@ -90,7 +90,7 @@ func (d Decision) Writes() bool {
 // fails with an [*Error] if the object must not be written, and with another error if the request
 // itself is malformed.
 func (a *Applier) Decide(req Request) (Decision, error) {
-	t, err := a.prepare(req)
+	t, err := a.prepare(req.Desired, req.Owner, "")
 	if err != nil {
 		return Decision{}, err
 	}
@@ -99,13 +99,13 @@ func (a *Applier) Decide(req Request) (Decision, error) {
 		err = a.planManagedFields(&d)
 	}
 	if err != nil {
-		a.metrics.observe(t.id.gvk.Kind, mainEndpoint, ActionNone, err)
+		a.count(t, ActionNone, err)
 		return Decision{}, err
 	}
 	if !d.Writes() {
-		a.metrics.observe(t.id.gvk.Kind, mainEndpoint, d.Action, nil)
+		a.count(t, d.Action, nil)
 	}
-	if d.Action == ActionNone && !t.cached {
+	if d.Action == ActionNone && !t.answered {
 		a.remember(t, req.Live, t.fields)
 	}
 	return d, nil
@@ -121,22 +121,19 @@ type evidence struct {
 	// What follows is parsed only if the object exists and is not as desired.
 
 	// expected are the fields that the server records for the target, and held those that it holds.
-	expected, held fieldSet
+	expected, held *fieldSet
 	managed        managedFields
 	// desiredTree and liveTree are the configuration and the object as decoded JSON.
 	desiredTree, liveTree map[string]any
 }
 
 func evidenceOf(t target, live client.Object) evidence {
-	if live == nil {
-		return evidence{target: t}
+	e := evidence{target: t, live: live}
+	if live != nil {
+		e.entry = appliedEntry(live, t.manager, "")
+		e.record = parseRecord(live.GetAnnotations()[RecordAnnotationPrefix+t.manager])
 	}
-	return evidence{
-		target: t,
-		live:   live,
-		entry:  appliedEntry(live, t.manager, ""),
-		record: parseRecord(live.GetAnnotations()[t.recordKey]),
-	}
+	return e
 }
 
 func (e *evidence) parse() (err error) {
@@ -161,7 +158,7 @@ func (e *evidence) parse() (err error) {
 // configuration for the applier. It compares no values, so defaults, normalized quantities and
 // webhooks that rewrite fields do not matter.
 func decide(e evidence, req Request) (Decision, error) {
-	d := Decision{Request: req, evidence: e}
+	d := Decision{Request: req, evidence: e, reclaim: &fieldSet{}}
 	if e.live == nil {
 		d.Action = ActionCreate
 		return d, nil
@@ -208,17 +205,19 @@ func (d *Decision) decideDrift() {
 		// Managed fields that were wiped are restored under either policy: without them drift cannot
 		// be detected. Fields of shared objects, and those handed over, stay with who took them.
 		if d.Request.Owner != nil {
-			d.reclaim = dropped.outside(parseFieldPaths(d.Request.HandOver))
+			d.reclaim = dropped.RecursiveDifference(pathSet(parseFieldPaths(d.Request.HandOver)...))
 		}
-	case len(lost) > 0 && configIsApplied(e) && ownsRecord(e):
-		d.leave, d.Left, d.Action = lost, true, ActionReport
 	case len(lost) > 0:
-		d.leave, d.Left, d.Action = lost, true, ActionUpdate
+		d.leave, d.Left = lost, true
+		d.Action = ActionUpdate
+		if configIsApplied(e) && ownsRecord(e) {
+			d.Action = ActionReport
+		}
 	}
 }
 
 func isQuiet(e evidence) bool {
-	return configIsApplied(e) && entryIs(e, e.target.fields)
+	return configIsApplied(e) && e.target.isRecordedIn(e.entry)
 }
 
 // configIsApplied: the desired configuration is the one that was applied last.
@@ -226,43 +225,38 @@ func configIsApplied(e evidence) bool {
 	return e.record.config == e.target.hash && e.record.owner == e.target.owner
 }
 
-func entryIs(e evidence, fields string) bool {
-	return e.entry != nil && e.entry.FieldsV1 != nil &&
-		e.entry.APIVersion == e.target.id.gvk.GroupVersion().String() &&
-		string(e.entry.FieldsV1.GetRawBytes()) == fields
-}
-
 // ownsRecord: the API server holds the record for the applier. A record that it does not hold was
 // written by another client, such as one that copied it from another object.
-func ownsRecord(e evidence) bool { return e.held.has(e.target.recordPath()) }
+func ownsRecord(e evidence) bool { return e.held.Has(e.target.recordPath()) }
 
 // lostFields compares what was applied last with what the server still holds for the applier. Lost
 // fields are still desired; dropped ones are not. A field that is new in the configuration is
 // neither.
-func lostFields(e evidence) (lost []fieldPath, dropped fieldSet) {
+func lostFields(e evidence) (lost []fieldPath, dropped *fieldSet) {
 	applied, known := appliedFields(e)
+	record := pathSet(e.target.recordPath())
 	switch {
 	case !known && e.entry == nil: // it was never applied
-		return nil, fieldSet{}
+		return nil, &fieldSet{}
 	case !known: // a desired field that another manager holds is drift, and one that none holds is new
-		taken := e.expected.minus(e.held).intersect(e.managed.except(e.target.manager).fields())
-		return taken.minus(pathSet(e.target.recordPath())).tops(), fieldSet{}
+		taken := e.expected.Difference(e.held).Intersection(e.managed.except(e.target.entry()).fields())
+		return tops(taken.Difference(record)), &fieldSet{}
 	case e.entry == nil: // all managed fields were wiped, and with them who changed what
 		return []fieldPath{managedFieldsPath}, applied
 	}
-	gone := applied.minus(e.held).minus(pathSet(e.target.recordPath()))
-	return gone.intersect(e.expected).tops(), gone.minus(e.expected)
+	gone := applied.Difference(e.held).Difference(record)
+	return tops(gone.Intersection(e.expected)), gone.Difference(e.expected)
 }
 
 // appliedFields is what was applied last. That is not known if the record was edited or removed, as
 // `kubectl replace` does.
-func appliedFields(e evidence) (fieldSet, bool) {
+func appliedFields(e evidence) (*fieldSet, bool) {
 	switch {
 	case configIsApplied(e):
 		return e.expected, true
 	case e.entry == nil || ownsRecord(e):
 		return e.record.fields()
 	default:
-		return fieldSet{}, false
+		return nil, false
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -101,7 +103,7 @@ func TestDecide(t *testing.T) {
 			g := NewWithT(t)
 			applier, live, owner := appliedThenEdited(t, test)
 			request := Request{Desired: test.desired, Live: live, Owner: owner, Drift: test.policy}
-			target, err := applier.prepare(request)
+			target, err := applier.prepare(request.Desired, request.Owner, "")
 			g.Expect(err).NotTo(HaveOccurred())
 
 			d, err := decide(evidenceOf(target, live), request)
@@ -183,8 +185,28 @@ func TestDecideLeavesFieldsToOtherManagers(t *testing.T) {
 	handed, err := applier.Decide(Request{Desired: data("b", "1"), Live: live, Owner: owner, HandOver: []string{"data.a"}})
 
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(handed.reclaim.empty()).To(BeTrue())
+	g.Expect(handed.reclaim.Empty()).To(BeTrue())
 	g.Expect(handed.managedFields).To(BeNil())
+}
+
+// TestDecideIsNotStoppedByManagedFieldsDeeperThanAnySchema: whoever may edit an object may write them.
+func TestDecideIsNotStoppedByManagedFieldsDeeperThanAnySchema(t *testing.T) {
+	g := NewWithT(t)
+	applier, live, owner := appliedThenEdited(t, decideTest{edit: func(c *corev1.ConfigMap) { c.Data["a"] = "9" }})
+	deep := strings.Repeat(`{"f:a":`, 9000) + `{}` + strings.Repeat(`}`, 9000)
+	entries := live.GetManagedFields()
+	for i := range entries {
+		entries[i].FieldsV1 = metav1.NewFieldsV1(deep)
+		read, err := entryFields(&entries[i])
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(read.Empty()).To(BeTrue())
+	}
+
+	d, err := applier.Decide(Request{Desired: data("a", "1", "b", "1"), Live: live, Owner: owner})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(d.Action).To(Equal(ActionCorrect))
+	g.Expect(fmt.Sprint(d.Drifts)).To(Equal(`[an unknown field manager changed .data.a from "1" to "9"]`))
 }
 
 func TestCheckOwnership(t *testing.T) {
@@ -216,11 +238,11 @@ func TestCheckOwnership(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := evidence{
-				target: target{recordKey: "record"}, record: test.record,
+				target: target{manager: "me"}, record: test.record, held: &fieldSet{},
 				live: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{OwnerReferences: test.references}},
 			}
 			if test.applied {
-				e.held = fields(t, `{"f:metadata":{"f:annotations":{"f:record":{}}}}`)
+				e.held = fields(t, `{"f:metadata":{"f:annotations":{"f:ssa.fixpoint.dev/me":{}}}}`)
 			}
 			for _, policy := range []AdoptionPolicy{AdoptNever, AdoptIfUnowned} {
 				want := test.reason

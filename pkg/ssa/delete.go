@@ -26,57 +26,6 @@ func IndexController(ctx context.Context, indexer client.FieldIndexer, object cl
 	})
 }
 
-// Delete deletes live, if it is still the object that the caller read and still controlled by owner:
-// the request carries its UID and resourceVersion. It does not wait for the object to be gone:
-// with foreground propagation that is when all its dependents are. It is no error if the object is
-// gone or being deleted already.
-func (a *Applier) Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) error {
-	id, err := a.identify(live)
-	if err != nil {
-		return err
-	}
-	target := live
-	for range attempts {
-		if target == nil || target.GetUID() != live.GetUID() || target.GetDeletionTimestamp() != nil ||
-			!metav1.IsControlledBy(target, &metav1.ObjectMeta{UID: owner.UID}) {
-			return nil
-		}
-		if err = a.deleteExactly(ctx, id, target, propagation); !IsStale(err) {
-			break
-		}
-		var readErr error
-		if target, readErr = a.readUncached(ctx, id); readErr != nil {
-			return readErr
-		}
-	}
-	a.metrics.observe(id.gvk.Kind, mainEndpoint, ActionDelete, err)
-	if err == nil && !a.dryRun {
-		a.cache.forget(id)
-	}
-	return err
-}
-
-func (a *Applier) deleteExactly(ctx context.Context, id identity, live client.Object, propagation metav1.DeletionPropagation) error {
-	uid, version := live.GetUID(), live.GetResourceVersion()
-	options := &client.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-		PropagationPolicy: &propagation,
-	}
-	if a.dryRun {
-		options.DryRun = []string{metav1.DryRunAll}
-		options.DisableReadYourWritesConsistency = true
-	}
-	// The client writes into what it is given, and live belongs to the cache.
-	target, err := a.newObject(id)
-	if err != nil {
-		return err
-	}
-	if err := a.client.Delete(ctx, target, options); err != nil && !apierrors.IsNotFound(err) {
-		return classify(id, err)
-	}
-	return nil
-}
-
 // Owned lists the objects of a kind that owner controls, from the cache. The list is filled in;
 // its kind must have the [ControllerIndex]. The objects are the cache's own: only read them.
 func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list client.ObjectList) ([]client.Object, error) {
@@ -97,4 +46,49 @@ func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list 
 		return nil
 	})
 	return objects, err
+}
+
+// Delete deletes live, if it is still the object that the caller read and still controlled by owner:
+// the request carries its UID and resourceVersion. It does not wait for the object to be gone:
+// with foreground propagation that is when all its dependents are. It is no error if the object is
+// gone or being deleted already.
+func (a *Applier) Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) error {
+	id, err := a.identify(live)
+	if err != nil {
+		return err
+	}
+	found := live
+	for range attempts {
+		if found == nil || found.GetUID() != live.GetUID() || found.GetDeletionTimestamp() != nil ||
+			!metav1.IsControlledBy(found, &metav1.ObjectMeta{UID: owner.UID}) {
+			return nil
+		}
+		if err = a.deleteExactly(ctx, id, found, propagation); !IsStale(err) {
+			break
+		}
+		var readErr error
+		if found, readErr = a.readUncached(ctx, id); readErr != nil {
+			return readErr
+		}
+	}
+	a.count(target{id: id}, ActionDelete, err)
+	return err
+}
+
+func (a *Applier) deleteExactly(ctx context.Context, id identity, live client.Object, propagation metav1.DeletionPropagation) error {
+	uid, version := live.GetUID(), live.GetResourceVersion()
+	options := &client.DeleteOptions{
+		Preconditions:                    &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+		PropagationPolicy:                &propagation,
+		DisableReadYourWritesConsistency: a.dryRun,
+	}
+	// The client writes into what it is given, and live belongs to the cache.
+	target, err := a.newObject(id)
+	if err != nil {
+		return err
+	}
+	if err := a.client.Delete(ctx, target, options); err != nil && !apierrors.IsNotFound(err) {
+		return classify(id, err)
+	}
+	return nil
 }

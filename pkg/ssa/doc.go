@@ -9,28 +9,25 @@
 //		Owner:   &owner,     // ssa.ControllerReference(shop, gvk)
 //	})
 //
-// [Applier.Apply] is a loop of two steps, which an engine calls itself. [Applier.Decide] is a
-// function of the configuration, the live object and the policies; it sends nothing.
-// [Applier.Execute] sends at most one write that brings the managed fields in order, and one apply.
+// [Applier.Apply] is a loop of two steps, which an engine calls itself: [Applier.Decide] is a
+// function of the configuration, the live object and the policies, and [Applier.Execute] sends.
+// [Applier.DryRun] decides in the same way and sends dry runs. Where fields have to be removed from
+// other managers first, its result is that of the decision.
 //
 // # Quiet
 //
-// An apply is suppressed if and only if the API server would leave the object unchanged. The check
-// compares no values, because defaults, quantities (1000m and 1) and webhooks make what is stored
-// differ from what was applied. It compares two things:
-//
-//   - the hash of the configuration with the one recorded in the annotation
-//     [RecordAnnotationPrefix] plus the field manager;
-//   - the applier's entry in metadata.managedFields with the one that this configuration gives. A
-//     field leaves the entry when another manager changes or removes it, and in no other way.
+// An apply is suppressed if and only if the API server would leave the object unchanged, but for the
+// order and times of managedFields. The check compares no values, because defaults, quantities (1000m
+// and 1) and webhooks make what is stored differ from what was applied. It compares the hash of the
+// configuration with the one recorded in the annotation [RecordAnnotationPrefix] plus the field
+// manager, and the applier's entry in metadata.managedFields with the one that this configuration
+// gives: a field leaves the entry when another manager changes or removes it, and in no other way.
 //
 // What the entry should be is in the API server's last answer, or after a restart follows from the
 // kind's schema. A kind whose schema is unknown (see [Options.TypeConverters]) may cost one apply
-// that changes nothing. One exception: an apply that would only change the order and times of
-// managedFields is not sent either.
-//
-// The record also holds the owner's UID, which proves whose the object is if its owner reference is
-// removed, and the applied fields. It counts only where managedFields says that the applier wrote it.
+// that changes nothing. The record also holds the owner's UID, which proves whose the object is if its
+// owner reference is removed, and the applied fields. It counts only where managedFields says that the
+// applier wrote it.
 //
 // # Ownership and drift
 //
@@ -45,13 +42,9 @@
 // a change of the configuration, and both can happen at once. The record and wiped managed fields
 // are restored under either drift policy.
 //
-// # Dropped fields
-//
 // The API server removes a field that the last configuration had and this one does not, if no other
 // manager holds it. To make that so, the applier takes over what earlier writers hold by Update
-// ([Options.FormerManagers], and objects that it adopts), and dropped fields that other managers have
-// changed. [Request.HandOver], [Request.RemoveFields] and [Request.UniqueFields] are for what the
-// configuration alone cannot express.
+// ([Options.FormerManagers], and objects that it adopts), and dropped fields that others have changed.
 //
 // # Your own kinds
 //
@@ -66,21 +59,9 @@
 //
 //	func (WidgetApplyConfiguration) IsApplyConfiguration() {}
 //
-// For a status alone, [StatusOf] needs no type at all:
-//
-//	applier.ApplyStatus(ctx, ssa.StatusOf(widget, gvk, WidgetStatus{Conditions: conditions}), widget)
-//
-// An unstructured object is no Configuration: its getters return strings, so that a missing name
-// and an empty one are the same, and the applier decodes answers into the Go type that the scheme
-// has for the kind, to compare what it stores with what it reads.
-//
-// # Errors and plans
-//
-// What the API server refuses is an [*Error]: a [Reason] fit for a condition, and a message that names
-// the field, manager or plugin and what to do. Messages hold no counters, times or generated names.
-//
-// [Applier.DryRun] decides in the same way and sends dry runs, so that results include refusals.
-// Where fields have to be removed from other managers first, its result is that of the decision.
+// For a status alone, [StatusOf] needs no type at all. An unstructured object is no Configuration: its
+// getters return strings, so that a missing name and an empty one are the same, and answers are decoded
+// into the Go type that the scheme has for the kind.
 //
 // The package ssatest is an in-memory API server for tests of code that uses this package.
 package ssa

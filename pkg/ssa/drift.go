@@ -1,11 +1,14 @@
 package ssa
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Drift is one managed field that another field manager has changed or removed.
@@ -32,13 +35,14 @@ func (d Drift) String() string {
 	if who == "" {
 		who = "an unknown field manager"
 	}
-	if d.Actual == "" && d.Desired == "" {
+	switch {
+	case d.Actual != "":
+		return fmt.Sprintf("%s changed %s from %s to %s", who, d.Path, d.Desired, d.Actual)
+	case d.Desired != "":
+		return fmt.Sprintf("%s removed %s (was %s)", who, d.Path, d.Desired)
+	default:
 		return fmt.Sprintf("%s removed %s", who, d.Path)
 	}
-	if d.Actual == "" {
-		return fmt.Sprintf("%s removed %s (was %s)", who, d.Path, d.Desired)
-	}
-	return fmt.Sprintf("%s changed %s from %s to %s", who, d.Path, d.Desired, d.Actual)
 }
 
 // redacted stands for values that must not leave a Secret.
@@ -50,16 +54,16 @@ var managedFieldsPath = makeFieldPath("metadata", "managedFields")
 // describeDrift keeps the lost fields whose live value differs from the desired one, and describes
 // them. Where another manager has restored the value, only the ownership is lost.
 func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []Drift) {
-	others, secret := e.managed.except(e.target.manager), e.target.id.gvk.Kind == "Secret"
+	others, secret := e.managed.except(e.target.entry()), e.target.id.gvk.Kind == "Secret"
 	for _, path := range lost {
-		want, wanted := path.lookup(e.desiredTree)
-		have, found := path.lookup(e.liveTree)
+		want, wanted := lookup(e.desiredTree, path)
+		have, found := lookup(e.liveTree, path)
 		if wanted && found && reflect.DeepEqual(want, have) {
 			continue
 		}
 		drift := Drift{Path: path.String()}
-		if holder := others.latestHolder(path, e.target.id.gvk.GroupVersion().String()); holder != nil {
-			drift.Manager, drift.Operation, drift.Subresource = holder.Manager, holder.Operation, holder.Subresource
+		if taker := others.takerOf(path, e.target.id.apiVersion()); taker != nil {
+			drift.Manager, drift.Operation, drift.Subresource = taker.Manager, taker.Operation, taker.Subresource
 		}
 		if wanted {
 			drift.Desired = compact(want, secret)
@@ -72,20 +76,27 @@ func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []D
 	return differ, drifts
 }
 
-// latestHolder prefers, among several managers of the field, the one that wrote last: it is the one
-// that took the field.
-func (m managedFields) latestHolder(path fieldPath, apiVersion string) *managedEntry {
-	var latest *managedEntry
-	for i := range m.entries {
-		e := &m.entries[i]
-		if !e.set.holds(path) && (e.APIVersion == apiVersion || !e.set.holdsAbove(path)) {
-			continue
-		}
-		if latest == nil || (e.Time != nil && (latest.Time == nil || latest.Time.Before(e.Time))) {
-			latest = e
+// takerOf is the entry of the manager that took the field. An Update records a field only if it
+// changes its value, and takes it from every other manager then. So among several that hold the field
+// the one that holds it by Update has changed it, and the others have applied the same value since. If
+// all of them apply it, the bookkeeping does not tell: the one that wrote last is as good a guess as any.
+func (m managedFields) takerOf(path fieldPath, apiVersion string) *managedEntry {
+	var holders []managedEntry
+	for _, e := range m.entries {
+		if holds(e.set, path) || e.APIVersion != apiVersion && holdsAbove(e.set, path) {
+			holders = append(holders, e)
 		}
 	}
-	return latest
+	if len(holders) == 0 {
+		return nil
+	}
+	taker := slices.MaxFunc(holders, func(x, y managedEntry) int {
+		return cmp.Or(
+			cmp.Compare(x.Operation, y.Operation), // Update after Apply
+			ptr.Deref(x.Time, metav1.Time{}).Compare(ptr.Deref(y.Time, metav1.Time{}).Time),
+		)
+	})
+	return &taker
 }
 
 func compact(v any, secret bool) string {

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Reason names a class of failure in the form that conditions want.
@@ -48,14 +49,6 @@ const (
 	ReasonFailed Reason = "Failed"
 )
 
-// FieldConflict is a field that another manager holds.
-type FieldConflict struct {
-	// Path is the field, such as .spec.replicas.
-	Path string
-	// Manager holds it.
-	Manager string
-}
-
 // Error is why an object could not be applied, and what to do about it. Match it with errors.As; the
 // API server's own error is wrapped.
 type Error struct {
@@ -65,8 +58,6 @@ type Error struct {
 	// Message says what is wrong and what to do. It holds no counter, time or generated name, so
 	// that it is the same from try to try.
 	Message string
-	// Conflicts lists the fields of a ReasonConflict.
-	Conflicts []FieldConflict
 	// Transient is true if retrying helps, without any change by a person.
 	Transient bool
 	cause     error
@@ -83,19 +74,15 @@ func (e *Error) ConditionReason() string { return string(e.Reason) }
 
 // Permanent is true if retrying does not help until a person changes something.
 func (e *Error) Permanent() bool {
-	switch e.Reason {
-	case ReasonInvalid, ReasonImmutableField, ReasonNotOwned, ReasonOwnedByAnother:
-		return !e.Transient
-	default:
-		return false
-	}
+	permanent := []Reason{ReasonInvalid, ReasonImmutableField, ReasonNotOwned, ReasonOwnedByAnother}
+	return slices.Contains(permanent, e.Reason) && !e.Transient
 }
 
 // IsStale is true if the write failed because the object has changed since it was read. It helps to
 // read it again.
 func IsStale(err error) bool {
-	var typed *Error
-	return errors.As(err, &typed) && typed.Reason == ReasonStale
+	typed, ok := errors.AsType[*Error](err)
+	return ok && typed.Reason == ReasonStale
 }
 
 func terminating(id identity) *Error {
@@ -103,124 +90,131 @@ func terminating(id identity) *Error {
 }
 
 var (
-	conflictManager = regexp.MustCompile(`^conflict with "([^"]*)"`)
+	conflictManager = regexp.MustCompile(`"[^"]*"`)
 	quotaUsed       = regexp.MustCompile(`, used: [^,]*(,[^,:]*=[^,]*)*`)
 	// accessDenied tells a missing permission from an admission plugin that refuses: the API server
 	// answers both with Forbidden.
-	accessDenied   = regexp.MustCompile(`(?i)\buser "[^"]*" (cannot |\(groups=)|cannot set blockOwnerDeletion`)
-	webhookFailure = regexp.MustCompile(`failed calling webhook "[^"]*"`)
-	immutable      = regexp.MustCompile(`(?i)field is immutable|is immutable|may not be (changed|unset)|cannot be changed|updates to .* are forbidden`)
+	accessDenied    = regexp.MustCompile(`(?i)\buser "[^"]*" (cannot |\(groups=)|cannot set blockOwnerDeletion`)
+	admissionDenied = regexp.MustCompile(`denied the request|denied request|violates PodSecurity`)
+	webhookFailure  = regexp.MustCompile(`failed calling webhook "[^"]*"`)
+	immutable       = regexp.MustCompile(`(?i)field is immutable|is immutable|may not be (changed|unset)|cannot be changed|updates to .* are forbidden`)
 )
+
+// malformed begins the API server's answer to a configuration that does not fit the schema, such as a
+// list that has a key twice. It comes with code 500 and without a reason.
+const malformed = "failed to create typed patch object "
 
 // failure is an error of the API server, in the parts by which it is classified.
 type failure struct {
 	error
-	status  metav1.Status
+	id      identity
+	status  metav1.Status // without one if the API server did not answer
 	message string
+	causes  []metav1.StatusCause
 }
 
-func (f failure) causes() []metav1.StatusCause {
-	if f.status.Details == nil {
-		return nil
-	}
-	return f.status.Details.Causes
-}
-
-// classes tell failures apart; the first that fits counts.
-var classes = []struct {
-	is      func(failure) bool
+type class struct {
 	reason  Reason
-	message func(identity, failure) string
-}{
-	{isUnservedKind, ReasonKindMissing, func(id identity, _ failure) string {
-		return fmt.Sprintf("the cluster does not serve %s %s; install the API that provides it, or disable the option that needs it", id.gvk.GroupVersion(), id.gvk.Kind)
+	is      func(failure) bool
+	message func(failure) string
+}
+
+// classes tell failures apart; the first that fits counts, and the last fits all.
+var classes = []class{
+	{ReasonKindMissing, failure.isUnservedKind, func(f failure) string {
+		return fmt.Sprintf("the cluster does not serve %s %s; install the API that provides it, or disable the option that needs it", f.id.apiVersion(), f.id.gvk.Kind)
 	}},
 	// Before the status codes, because a webhook may choose any code for its refusal.
-	{isAdmissionDenial, ReasonAdmissionDenied, denial},
-	{func(f failure) bool { return len(f.conflicts()) > 0 }, ReasonConflict, conflictMessage},
-	{func(f failure) bool { return apierrors.IsConflict(f.error) }, ReasonStale, staleMessage},
-	{isMissingNamespace, ReasonNamespaceTerminating, func(id identity, _ failure) string {
-		return fmt.Sprintf("namespace %s is being deleted or does not exist", id.key.Namespace)
+	{ReasonAdmissionDenied, func(f failure) bool { return admissionDenied.MatchString(f.message) }, failure.denial},
+	{ReasonConflict, func(f failure) bool { return len(f.conflicts()) > 0 }, func(f failure) string {
+		return strings.Join(f.conflicts(), ", ") + "; remove the field there, or set the same value in both"
 	}},
-	// The object existed when it was read.
-	{func(f failure) bool { return apierrors.IsNotFound(f.error) }, ReasonStale, staleMessage},
-	{func(f failure) bool { return strings.Contains(f.message, "exceeded quota") }, ReasonQuotaExceeded, func(_ identity, f failure) string {
+	{ReasonNamespaceTerminating, failure.isMissingNamespace, func(f failure) string {
+		return fmt.Sprintf("namespace %s is being deleted or does not exist", f.id.key.Namespace)
+	}},
+	{ReasonStale, failure.isStale, func(failure) string { return "it has changed since it was read; retrying" }},
+	{ReasonQuotaExceeded, func(f failure) bool { return strings.Contains(f.message, "exceeded quota") }, func(f failure) string {
 		return after(quotaUsed.ReplaceAllString(f.message, ""), "is forbidden: ") + "; raise the quota or request less"
 	}},
-	{func(f failure) bool { return apierrors.IsForbidden(f.error) && accessDenied.MatchString(f.message) }, ReasonForbidden, func(_ identity, f failure) string {
+	{ReasonForbidden, func(f failure) bool { return apierrors.IsForbidden(f.error) && accessDenied.MatchString(f.message) }, func(f failure) string {
 		return f.message + "; grant the manager's service account this permission"
 	}},
 	// By an admission plugin, such as LimitRanger.
-	{func(f failure) bool { return apierrors.IsForbidden(f.error) }, ReasonAdmissionDenied, denial},
-	{isReplaced, ReasonStale, staleMessage},
-	{isImmutable, ReasonImmutableField, func(id identity, f failure) string {
-		return problems(id, f) + "; restore the previous value, or delete the object so that it is recreated"
+	{ReasonAdmissionDenied, func(f failure) bool { return apierrors.IsForbidden(f.error) }, failure.denial},
+	{ReasonImmutableField, failure.isImmutable, func(f failure) string {
+		return f.problems() + "; restore the previous value, or delete the object so that it is recreated"
 	}},
-	{isInvalid, ReasonInvalid, problems},
-	{isUnavailable, ReasonAPIUnavailable, unavailability},
-	{func(failure) bool { return true }, ReasonFailed, func(_ identity, f failure) string { return f.Error() }},
+	{ReasonInvalid, failure.isInvalid, failure.problems},
+	{ReasonAPIUnavailable, failure.isUnavailable, failure.unavailability},
+	{ReasonFailed, func(failure) bool { return true }, failure.Error},
 }
 
-// classify turns an error of the API server into a typed one.
+// classify turns an error of the API server into an [*Error].
 func classify(id identity, err error) error {
 	if err == nil {
 		return nil
 	}
-	f := failure{error: err}
+	f := failure{error: err, id: id}
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {
 		f.status = api.Status()
 		f.message = strings.TrimSpace(f.status.Message)
+		f.causes = ptr.Deref(f.status.Details, metav1.StatusDetails{}).Causes
 	}
-	typed := &Error{Object: id.String(), cause: err}
-	for _, class := range classes {
-		if class.is(f) {
-			typed.Reason, typed.Message = class.reason, class.message(id, f)
-			break
-		}
-	}
-	switch typed.Reason {
-	case ReasonConflict:
-		typed.Conflicts = f.conflicts()
-	case ReasonNamespaceTerminating, ReasonStale, ReasonAPIUnavailable:
-		typed.Transient = true
-	}
-	return typed
+	class := classes[slices.IndexFunc(classes, func(c class) bool { return c.is(f) })]
+	transient := []Reason{ReasonNamespaceTerminating, ReasonStale, ReasonAPIUnavailable}
+	return &Error{Reason: class.reason, Object: id.String(), Message: class.message(f), Transient: slices.Contains(transient, class.reason), cause: err}
+}
+
+// isUnservedKind tells the 404 of a kind that is not served from those of namespaces and objects.
+func (f failure) isUnservedKind() bool {
+	return meta.IsNoMatchError(f.error) ||
+		apierrors.IsNotFound(f.error) && strings.Contains(f.Error(), "the server could not find the requested resource")
+}
+
+func (f failure) isMissingNamespace() bool {
+	return apierrors.HasStatusCause(f.error, corev1.NamespaceTerminatingCause) ||
+		apierrors.IsNotFound(f.error) && ptr.Deref(f.status.Details, metav1.StatusDetails{}).Kind == "namespaces"
+}
+
+// isStale: the object existed when it was read. If another object has the name now, the API server
+// answers that the UID is immutable; the object may also have got another controller.
+func (f failure) isStale() bool {
+	return apierrors.IsConflict(f.error) || apierrors.IsNotFound(f.error) ||
+		apierrors.IsInvalid(f.error) && slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool {
+			return c.Field == "metadata.uid" || c.Field == "metadata.ownerReferences" && strings.Contains(c.Message, "Only one reference can have Controller set to true")
+		})
+}
+
+func (f failure) isInvalid() bool {
+	return apierrors.IsInvalid(f.error) || apierrors.IsBadRequest(f.error) || strings.HasPrefix(f.message, malformed)
+}
+
+func (f failure) isImmutable() bool {
+	return f.isInvalid() && slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool { return immutable.MatchString(c.Message) })
+}
+
+// isUnavailable is also true for what is no answer of the API server at all.
+func (f failure) isUnavailable() bool {
+	err := f.error
+	return f.status.Status == "" || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
 }
 
 // conflicts are the fields that other managers hold.
-func (f failure) conflicts() []FieldConflict {
-	if !apierrors.IsConflict(f.error) {
-		return nil
-	}
-	var conflicts []FieldConflict
-	for _, cause := range f.causes() {
-		if cause.Type != metav1.CauseTypeFieldManagerConflict {
-			continue
+func (f failure) conflicts() (held []string) {
+	for _, cause := range f.causes {
+		if cause.Type == metav1.CauseTypeFieldManagerConflict {
+			held = append(held, cause.Field+" is managed by "+conflictManager.FindString(cause.Message))
 		}
-		holder := ""
-		if match := conflictManager.FindStringSubmatch(cause.Message); match != nil {
-			holder = match[1]
-		}
-		conflicts = append(conflicts, FieldConflict{Path: cause.Field, Manager: holder})
-	}
-	return conflicts
-}
-
-func conflictMessage(_ identity, f failure) string {
-	var held []string
-	for _, c := range f.conflicts() {
-		held = append(held, fmt.Sprintf("%s is managed by %q", c.Path, c.Manager))
 	}
 	slices.Sort(held)
-	return strings.Join(held, ", ") + "; remove the field there, or set the same value in both"
+	return held
 }
 
-func staleMessage(identity, failure) string { return "it has changed since it was read; retrying" }
+func (f failure) denial() string { return shorten(after(f.message, "is forbidden: ")) }
 
-func denial(_ identity, f failure) string { return shorten(after(f.message, "is forbidden: ")) }
-
-func unavailability(_ identity, f failure) string {
+func (f failure) unavailability() string {
 	if webhook := webhookFailure.FindString(f.message); webhook != "" {
 		// What lies between names addresses and ports, which change from try to try.
 		return "an admission webhook did not respond: " + webhook + f.message[strings.LastIndex(f.message, ": "):]
@@ -228,18 +222,19 @@ func unavailability(_ identity, f failure) string {
 	return "the API server did not accept the request; retrying"
 }
 
-func problems(_ identity, f failure) string {
+func (f failure) problems() string {
 	var found []string
-	for _, cause := range f.causes() {
+	for _, cause := range f.causes {
 		found = append(found, strings.TrimSpace(cause.Field+": "+shorten(cause.Message)))
 	}
-	if len(found) > 0 {
+	switch {
+	case len(found) > 0:
 		return strings.Join(found, "; ")
+	case strings.HasPrefix(f.message, malformed):
+		return shorten(after(f.message, "): ")) // what comes before names the object again
+	default:
+		return shorten(f.message)
 	}
-	if isMalformed(f) {
-		return shorten(after(f.message, "): ")) // the rest names the object again
-	}
-	return shorten(f.message)
 }
 
 // maxMessage bounds what one cause may add to a condition, in bytes: the API server quotes whole
@@ -258,51 +253,4 @@ func after(s, marker string) string {
 		return rest
 	}
 	return s
-}
-
-func isAdmissionDenial(f failure) bool {
-	return strings.Contains(f.message, "denied the request") ||
-		strings.Contains(f.message, "denied request") ||
-		strings.Contains(f.message, "violates PodSecurity")
-}
-
-// isUnservedKind tells the 404 of a kind that is not served from that of a missing namespace.
-func isUnservedKind(f failure) bool {
-	return meta.IsNoMatchError(f.error) ||
-		apierrors.IsNotFound(f.error) && strings.Contains(f.Error(), "the server could not find the requested resource")
-}
-
-// isMissingNamespace tells the 404 of a namespace from that of an object.
-func isMissingNamespace(f failure) bool {
-	return apierrors.HasStatusCause(f.error, corev1.NamespaceTerminatingCause) ||
-		apierrors.IsNotFound(f.error) && f.status.Details != nil && f.status.Details.Kind == "namespaces"
-}
-
-// isReplaced: another object has the name than the one that was read, or it has another controller.
-// The API server answers the first by calling the UID immutable.
-func isReplaced(f failure) bool {
-	return apierrors.IsInvalid(f.error) && slices.ContainsFunc(f.causes(), func(c metav1.StatusCause) bool {
-		return c.Field == "metadata.uid" || c.Field == "metadata.ownerReferences" && strings.Contains(c.Message, "Only one reference can have Controller set to true")
-	})
-}
-
-func isInvalid(f failure) bool {
-	return apierrors.IsInvalid(f.error) || apierrors.IsBadRequest(f.error) || isMalformed(f)
-}
-
-func isImmutable(f failure) bool {
-	return isInvalid(f) && slices.ContainsFunc(f.causes(), func(c metav1.StatusCause) bool { return immutable.MatchString(c.Message) })
-}
-
-// isMalformed: the configuration does not fit the schema, such as a list that has a key twice. The
-// API server answers that with code 500 and without a reason.
-func isMalformed(f failure) bool {
-	return strings.HasPrefix(f.message, "failed to create typed patch object ")
-}
-
-// isUnavailable is also true for what is no answer of the API server at all.
-func isUnavailable(f failure) bool {
-	err := f.error
-	return f.status.Status == "" || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
 }

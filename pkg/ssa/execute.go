@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -27,100 +28,99 @@ type Result struct {
 // at most one write that brings the managed fields in order and one apply. If the object is not
 // the one decided on, it fails with an error for which [IsStale] is true: read the object past the
 // cache and decide again.
-func (a *Applier) Execute(ctx context.Context, d Decision) (Result, error) {
-	result, err := a.execute(ctx, d)
-	if !d.Writes() {
-		return result, err // Decide has counted it
-	}
-	a.metrics.observe(d.evidence.target.id.gvk.Kind, mainEndpoint, result.Action, err)
-	return result, err
-}
-
-func (a *Applier) execute(ctx context.Context, d Decision) (Result, error) {
-	result := Result{Action: d.Action, Live: d.Request.Live, Drifts: d.Drifts, Left: d.Left}
-	if !d.Writes() || a.dryRun && d.blocked {
+func (a *Applier) Execute(ctx context.Context, d Decision) (result Result, err error) {
+	t := d.evidence.target
+	result = Result{Action: d.Action, Live: d.Request.Live, Drifts: d.Drifts, Left: d.Left}
+	if !d.Writes() { // Decide has counted it
 		return result, nil
 	}
-	t := d.evidence.target
-	if t.desired == nil {
+	if t.raw == nil {
 		return Result{}, errors.New("executing a decision that Decide did not return")
+	}
+	defer func() { a.count(t, result.Action, err) }()
+	if a.dryRun && d.blocked {
+		return result, nil
 	}
 	live, err := a.replaceManagedFields(ctx, t.id, d.Request.Live, d.managedFields)
 	if err != nil {
 		return Result{}, err
 	}
-	raw, err := d.body(live)
+	body, err := d.body(live)
 	if err != nil {
 		return Result{}, err
 	}
 	force := d.Action == ActionCreate || d.Request.Owner != nil
-	if result.Live, err = a.send(ctx, t.id, raw, force, ""); err != nil {
+	if result.Live, err = a.send(ctx, t.id, body, force, ""); err != nil {
 		return Result{}, err
 	}
-	if d.Left { // what was left out must continue to show as missing
-		a.remember(t, result.Live, t.fields)
-		return result, nil
+	if entry := appliedEntry(result.Live, a.manager, ""); entry != nil && !d.Left { // what was left out must continue to show as missing
+		t.fields = entry.FieldsV1.GetRawString()
 	}
-	a.remember(t, result.Live, a.recordedFields(result.Live, t.fields))
-	if live != nil && a.changedNothing(d, result.Live) {
+	a.remember(t, result.Live, t.fields)
+	if live != nil && !d.Left && a.changedNothing(d.evidence, t.fields, result.Live) {
 		// The server records other fields than the schema gives: nothing had drifted.
 		return Result{Action: ActionNone, Live: result.Live}, nil
 	}
 	return result, nil
 }
 
-func (a *Applier) changedNothing(d Decision, applied client.Object) bool {
-	e := d.evidence
-	if !a.dryRun {
-		return applied.GetResourceVersion() == e.live.GetResourceVersion()
+func (a *Applier) changedNothing(e evidence, recorded string, applied client.Object) bool {
+	if a.dryRun { // it is answered with the existing version, whatever it would have changed
+		e.target.fields = recorded
+		return isQuiet(e)
 	}
-	// A dry run is answered with the existing version, whatever it would have changed.
-	entry := appliedEntry(applied, a.manager, "")
-	return entry != nil && entry.FieldsV1 != nil && configIsApplied(e) && entryIs(e, entry.FieldsV1.GetRawString())
+	return applied.GetResourceVersion() == e.live.GetResourceVersion()
 }
+
+// neverExisting is a resourceVersion that no object has: etcd's first revision is spent before
+// the first object is written. The API server compares a resourceVersion on update and ignores
+// it on create, so an apply that carries this one creates or fails, and never updates.
+const neverExisting = "1"
 
 // body is what the apply sends. One that creates carries a resourceVersion that no object has, and
 // one that updates the UID of the object that was decided on.
-func (d Decision) body(live client.Object) ([]byte, error) {
+func (d Decision) body(live client.Object) (*unstructured.Unstructured, error) {
 	t := d.evidence.target
 	packed, err := pack(t.fields)
 	if err != nil {
 		return nil, err
 	}
-	pre := preconditions{resourceVersion: neverExisting}
-	if live != nil {
-		pre = preconditions{uid: live.GetUID()}
-	}
-	raw, err := body(t.desired, t.recordKey, record{config: t.hash, owner: t.owner, packed: packed}.String(), pre)
-	if err != nil || len(d.leave) == 0 {
-		return raw, err
-	}
-	tree, err := decode(raw)
+	body, err := t.body(record{config: t.hash, owner: t.owner, packed: packed}.String())
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range d.leave {
-		path.remove(tree)
+	if live == nil {
+		body.SetResourceVersion(neverExisting)
+	} else {
+		body.SetUID(live.GetUID())
 	}
-	return encode(tree)
+	for _, path := range d.leave {
+		without(body.Object, path)
+	}
+	return body, nil
 }
 
 // send is the only place that sends an apply. The configuration is sent as a patch, because
 // client.Apply decodes the answer into the configuration, which has no managed fields.
-func (a *Applier) send(ctx context.Context, id identity, raw []byte, force bool, subresource string) (client.Object, error) {
-	live, err := a.newObject(id)
+func (a *Applier) send(ctx context.Context, id identity, body *unstructured.Unstructured, force bool, subresource string) (client.Object, error) {
+	raw, err := body.MarshalJSON()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("serializing the apply configuration of %s: %w", id, err)
 	}
-	patch := client.RawPatch(types.ApplyPatchType, raw)
 	options := client.PatchOptions{FieldManager: a.manager}
 	if force {
 		options.Force = &force
 	}
-	if a.dryRun {
-		options.DryRun = []string{metav1.DryRunAll}
-		options.DisableReadYourWritesConsistency = true // there is no write to read
+	return a.patch(ctx, id, client.RawPatch(types.ApplyPatchType, raw), options, subresource)
+}
+
+// patch returns what the API server answered.
+func (a *Applier) patch(ctx context.Context, id identity, patch client.Patch, options client.PatchOptions, subresource string) (client.Object, error) {
+	live, err := a.newObject(id)
+	if err != nil {
+		return nil, err
 	}
+	options.DisableReadYourWritesConsistency = a.dryRun // there is no write to read
 	if subresource == "" {
 		err = a.client.Patch(ctx, live, patch, &options)
 	} else {
@@ -151,12 +151,5 @@ func (a *Applier) replaceManagedFields(ctx context.Context, id identity, live cl
 	if err != nil {
 		return nil, fmt.Errorf("serializing the managed fields of %s: %w", id, err)
 	}
-	patched, err := a.newObject(id)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.client.Patch(ctx, patched, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(a.manager+migrationSuffix)); err != nil {
-		return nil, classify(id, err)
-	}
-	return patched, nil
+	return a.patch(ctx, id, client.RawPatch(types.JSONPatchType, patch), client.PatchOptions{FieldManager: a.manager + migrationSuffix}, "")
 }

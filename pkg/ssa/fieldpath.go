@@ -14,14 +14,13 @@ import (
 // [Request.UniqueFields], such as spec.template.spec.containers.ports.name, against the JSON tags
 // of the object's Go type. The error names the element that does not exist.
 func CheckFieldPath(object client.Object, path string) error {
-	at := reflect.TypeOf(object)
-	var walked []string
-	for _, element := range strings.Split(strings.TrimPrefix(path, "."), ".") {
-		next, ok := fieldType(at, element)
+	at, elements := reflect.TypeOf(object), strings.Split(strings.TrimPrefix(path, "."), ".")
+	for i, element := range elements {
+		next, _, ok := fieldType(at, element)
 		if !ok {
-			return fmt.Errorf("the field path %q does not fit %T: %s has no field %q", path, object, cmp.Or(strings.Join(walked, "."), "it"), element)
+			return fmt.Errorf("the field path %q does not fit %T: %s has no field %q", path, object, cmp.Or(strings.Join(elements[:i], "."), "it"), element)
 		}
-		at, walked = next, append(walked, element)
+		at = next
 	}
 	return nil
 }
@@ -29,32 +28,30 @@ func CheckFieldPath(object client.Object, path string) error {
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
 // fieldType is the type of the field, map entry or item field of this JSON name.
-func fieldType(at reflect.Type, name string) (reflect.Type, bool) {
+func fieldType(at reflect.Type, name string) (next reflect.Type, inStruct, ok bool) {
 	for at.Kind() == reflect.Pointer || at.Kind() == reflect.Slice || at.Kind() == reflect.Array {
 		at = at.Elem()
 	}
 	if name == "" || reflect.PointerTo(at).Implements(marshaler) {
-		return nil, false // the JSON of a marshaler has other fields than its type
+		return nil, false, false // the JSON of a marshaler has other fields than its type
 	}
 	switch at.Kind() {
 	case reflect.Map:
-		return at.Elem(), true
+		return at.Elem(), false, true
 	case reflect.Struct:
-		return structFieldType(at, name)
-	default:
-		return nil, false
+		next, ok = structFieldType(at, name)
 	}
+	return next, true, ok
 }
 
 func structFieldType(at reflect.Type, name string) (reflect.Type, bool) {
-	for i := range at.NumField() {
-		field := at.Field(i)
+	for field := range at.Fields() {
 		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if tag == name && tag != "-" || tag == "" && !field.Anonymous && field.IsExported() && field.Name == name {
 			return field.Type, true
 		}
 		if tag == "" && field.Anonymous {
-			if inlined, ok := fieldType(field.Type, name); ok {
+			if inlined, _, ok := fieldType(field.Type, name); ok {
 				return inlined, true
 			}
 		}

@@ -3,6 +3,7 @@ package ssa
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -14,73 +15,75 @@ import (
 // This file is the only one that knows structured-merge-diff v4. The Kubernetes libraries use v6
 // of it; what crosses between the two is the JSON of FieldsV1, which both write byte for byte alike.
 
-// fieldSet is a set of field paths, as managedFields records them. The zero value is empty.
-type fieldSet struct{ set fieldpath.Set }
+// fieldSet is a set of field paths, as managedFields records them. The sets of this package are
+// never changed once they are built.
+type fieldSet = fieldpath.Set
 
-// fieldPath is one member of a fieldSet.
-type fieldPath struct{ path fieldpath.Path }
+// fieldPath is one member of a fieldSet. It prints in the notation of the API server's conflict
+// messages, such as .spec.template.spec.containers[name="web"].image.
+type fieldPath = fieldpath.Path
 
 // serverOwned are the paths that the API server never records for an applier.
 // It follows stripMetaManager in k8s.io/apimachinery/pkg/util/managedfields/internal.
-var serverOwned = fieldpath.NewSet(
-	fieldpath.MakePathOrDie("apiVersion"),
-	fieldpath.MakePathOrDie("kind"),
-	fieldpath.MakePathOrDie("metadata"),
-	fieldpath.MakePathOrDie("metadata", "name"),
-	fieldpath.MakePathOrDie("metadata", "namespace"),
-	fieldpath.MakePathOrDie("metadata", "creationTimestamp"),
-	fieldpath.MakePathOrDie("metadata", "selfLink"),
-	fieldpath.MakePathOrDie("metadata", "uid"),
-	fieldpath.MakePathOrDie("metadata", "clusterName"),
-	fieldpath.MakePathOrDie("metadata", "generation"),
-	fieldpath.MakePathOrDie("metadata", "managedFields"),
-	fieldpath.MakePathOrDie("metadata", "resourceVersion"),
-)
+var serverOwned = pathSet(makeFieldPath("apiVersion"), makeFieldPath("kind"), makeFieldPath("metadata"),
+	makeFieldPath("metadata", "name"), makeFieldPath("metadata", "namespace"), makeFieldPath("metadata", "creationTimestamp"),
+	makeFieldPath("metadata", "selfLink"), makeFieldPath("metadata", "uid"), makeFieldPath("metadata", "clusterName"),
+	makeFieldPath("metadata", "generation"), makeFieldPath("metadata", "managedFields"), makeFieldPath("metadata", "resourceVersion"))
+
+// maxNesting bounds the field sets that other clients write, because what is done with them takes time
+// with the square of their depth. The deepest schemas of Kubernetes have some twenty levels.
+const maxNesting = 128
 
 // parseFields reads the JSON of a FieldsV1; no bytes are the empty set.
-func parseFields(raw []byte) (fieldSet, error) {
-	var s fieldSet
+func parseFields(raw []byte) (*fieldSet, error) {
+	set := &fieldSet{}
 	if len(raw) == 0 {
-		return s, nil
+		return set, nil
 	}
-	if err := s.set.FromJSON(bytes.NewReader(raw)); err != nil {
-		return fieldSet{}, fmt.Errorf("parsing managed fields: %w", err)
+	if err := set.FromJSON(bytes.NewReader(raw)); err != nil {
+		return nil, fmt.Errorf("parsing managed fields: %w", err)
 	}
-	return s, nil
+	return set, nil
 }
 
-// entryFields reads the field set of one entry of managedFields.
-func entryFields(entry *metav1.ManagedFieldsEntry) (fieldSet, error) {
-	if entry == nil || entry.FieldsV1 == nil {
-		return fieldSet{}, nil
+// nesting is at least how deep the braces of a JSON document are nested: those in strings count too.
+func nesting(raw []byte) (deepest int) {
+	depth := 0
+	for _, c := range raw {
+		switch c {
+		case '{':
+			depth++
+		case '}':
+			depth--
+		}
+		deepest = max(deepest, depth)
+	}
+	return deepest
+}
+
+// entryFields reads the field set of one entry of managedFields. One that no schema gives holds nothing,
+// so that it cannot keep the applier from its work.
+func entryFields(entry *metav1.ManagedFieldsEntry) (*fieldSet, error) {
+	if entry == nil || nesting(entry.FieldsV1.GetRawBytes()) > maxNesting {
+		return &fieldSet{}, nil
 	}
 	return parseFields(entry.FieldsV1.GetRawBytes())
 }
 
-func (s fieldSet) json() ([]byte, error) {
-	raw, err := s.set.ToJSON()
+func fieldsJSON(s *fieldSet) (string, error) {
+	raw, err := s.ToJSON()
 	if err != nil {
-		return nil, fmt.Errorf("serializing managed fields: %w", err)
+		return "", fmt.Errorf("serializing managed fields: %w", err)
 	}
-	return raw, nil
+	return string(raw), nil
 }
-
-func (s fieldSet) empty() bool                   { return s.set.Empty() }
-func (s fieldSet) has(p fieldPath) bool          { return s.set.Has(p.path) }
-func (s fieldSet) equals(other fieldSet) bool    { return s.set.Equals(&other.set) }
-func (s fieldSet) minus(other fieldSet) fieldSet { return fieldSet{*s.set.Difference(&other.set)} }
-func (s fieldSet) union(other fieldSet) fieldSet { return fieldSet{*s.set.Union(&other.set)} }
-func (s fieldSet) intersect(other fieldSet) fieldSet {
-	return fieldSet{*s.set.Intersection(&other.set)}
-}
-func (s fieldSet) withoutServerOwned() fieldSet { return fieldSet{*s.set.Difference(serverOwned)} }
 
 // filter keeps the members for which keep is true.
-func (s fieldSet) filter(keep func(fieldpath.Path) bool) fieldSet {
-	var kept fieldSet
-	s.set.Iterate(func(p fieldpath.Path) {
+func filter(s *fieldSet, keep func(fieldPath) bool) *fieldSet {
+	kept := &fieldSet{}
+	s.Iterate(func(p fieldPath) {
 		if keep(p) {
-			kept.set.Insert(p.Copy())
+			kept.Insert(p.Copy())
 		}
 	})
 	return kept
@@ -88,30 +91,25 @@ func (s fieldSet) filter(keep func(fieldpath.Path) bool) fieldSet {
 
 // tops lists the members that have no ancestor among the members: a removed list item is one
 // path, not one for each of its fields.
-func (s fieldSet) tops() []fieldPath {
-	var tops []fieldPath
-	s.set.Iterate(func(p fieldpath.Path) {
-		for i := 1; i < len(p); i++ {
-			if s.set.Has(p[:i]) {
-				return
-			}
+func tops(s *fieldSet) []fieldPath {
+	var found []fieldPath
+	s.Iterate(func(p fieldPath) {
+		if !holdsAbove(s, p) {
+			found = append(found, p.Copy())
 		}
-		tops = append(tops, fieldPath{path: p.Copy()})
 	})
-	return tops
+	return found
 }
 
 // holds says whether the set contains the path or something below it.
-func (s fieldSet) holds(p fieldPath) bool {
-	return s.set.Has(p.path) || !s.below(p).empty()
-}
+func holds(s *fieldSet, p fieldPath) bool { return s.Has(p) || !below(s, p).Empty() }
 
 // holdsAbove says whether the set contains something that the path lies within. In sets of the
 // same schema that is only the marker of a list item or a map, which is no claim to what is in it;
 // at another API version it may be an atomic struct or list.
-func (s fieldSet) holdsAbove(p fieldPath) bool {
-	for i := 1; i < len(p.path); i++ {
-		if s.set.Has(p.path[:i]) {
+func holdsAbove(s *fieldSet, p fieldPath) bool {
+	for i := 1; i < len(p); i++ {
+		if s.Has(p[:i]) {
 			return true
 		}
 	}
@@ -119,167 +117,118 @@ func (s fieldSet) holdsAbove(p fieldPath) bool {
 }
 
 // below is the part of the set under the path, relative to it.
-func (s fieldSet) below(p fieldPath) fieldSet {
-	at := &s.set
-	for _, pe := range p.path {
-		at = at.WithPrefix(pe)
-	}
-	return fieldSet{*at}
-}
-
-// within is the part of the set at the path and below it.
-func (s fieldSet) within(p fieldPath) fieldSet {
-	return s.filter(func(member fieldpath.Path) bool {
-		return len(member) >= len(p.path) && member[:len(p.path)].Equals(p.path)
-	})
-}
-
-// leavesOf lists the fields of the value at the path, with lists as one field each.
-func leavesOf(v any, at fieldPath) []fieldPath {
-	fields, ok := v.(map[string]any)
-	if !ok || len(fields) == 0 {
-		return []fieldPath{at}
-	}
-	var leaves []fieldPath
-	for name, below := range fields {
-		leaves = append(leaves, leavesOf(below, at.child(name))...)
-	}
-	return leaves
-}
-
-// outsideItemsOf drops what lies inside list items that the other set owns. An item whose
-// remaining fields another manager holds cannot be removed by its owner.
-func (s fieldSet) outsideItemsOf(owned fieldSet) fieldSet {
-	return s.filter(func(p fieldpath.Path) bool {
-		for i := 1; i < len(p); i++ {
-			if p[i-1].FieldName == nil && owned.set.Has(p[:i]) {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-// outsideStructsOf drops what lies in structs that the other set owns a part of, and which its owner
-// may drop: those below spec, and not spec itself. Other fields of such a struct, often only
-// defaults, would keep it in the object without the fields that it needs. What is in a map or in
-// a list stays: its keys and items are independent of each other.
-func (s fieldSet) outsideStructsOf(owned fieldSet, shape fieldsAtEnd) fieldSet {
-	const top = 2
-	return s.filter(func(p fieldpath.Path) bool {
-		around := p[:max(len(p)-shape(fieldPath{path: p}), min(top, len(p)))]
-		return len(around) == len(p) || owned.below(fieldPath{path: around}).empty()
-	})
-}
-
-// items lists the items, told apart by keys, of the lists that the names lead to, through the items
-// of other lists if need be.
-func (s fieldSet) items(list []string) []fieldPath {
-	var found fieldSet
-	s.set.Iterate(func(p fieldpath.Path) {
-		var names []string
-		for i, pe := range p {
-			if pe.FieldName != nil {
-				names = append(names, *pe.FieldName)
-			}
-			if pe.Key != nil && slices.Equal(names, list) {
-				found.set.Insert(p[:i+1].Copy())
-			}
-		}
-	})
-	var items []fieldPath
-	found.set.Iterate(func(p fieldpath.Path) { items = append(items, fieldPath{path: p.Copy()}) })
-	return items
-}
-
-// outside drops the paths and all that lies below them.
-func (s fieldSet) outside(paths []fieldPath) fieldSet {
-	dropped := pathSet(paths...)
-	return fieldSet{*s.set.RecursiveDifference(&dropped.set)}
-}
-
-// withoutEmptied drops the markers of structs, maps and items that held something before and hold
-// nothing now: a claim to an empty struct would keep it when its fields are removed.
-func (s fieldSet) withoutEmptied(before fieldSet) fieldSet {
-	kept := s.filter(func(p fieldpath.Path) bool {
-		path := fieldPath{path: p}
-		return before.below(path).empty() || !s.below(path).empty()
-	})
-	if kept.equals(s) {
-		return s
-	}
-	return kept.withoutEmptied(before) // what held only markers is empty now
-}
-
-// makeFieldPath builds a path of field names.
-func makeFieldPath(names ...string) fieldPath {
-	p := make(fieldpath.Path, 0, len(names))
-	for i := range names {
-		p = append(p, fieldpath.PathElement{FieldName: &names[i]})
-	}
-	return fieldPath{path: p}
-}
-
-// parseFieldPath reads a path of field names such as spec.replicas.
-func parseFieldPath(dotted string) fieldPath {
-	return makeFieldPath(strings.Split(strings.TrimPrefix(dotted, "."), ".")...)
-}
-
-func parseFieldPaths(dotted []string) []fieldPath {
-	paths := make([]fieldPath, 0, len(dotted))
-	for _, d := range dotted {
-		paths = append(paths, parseFieldPath(d))
-	}
-	return paths
-}
-
-// cutLast splits a path such as spec.ports.name into the names before the last, and the last.
-func cutLast(dotted string) (before []string, last string) {
-	names := strings.Split(strings.TrimPrefix(dotted, "."), ".")
-	return names[:len(names)-1], names[len(names)-1]
-}
-
-// child is the path of a field below the path.
-func (p fieldPath) child(name string) fieldPath {
-	return fieldPath{path: append(p.path.Copy(), fieldpath.PathElement{FieldName: &name})}
-}
-
-// isBeside is true if both paths are of items of the same list.
-func (p fieldPath) isBeside(other fieldPath) bool {
-	last := len(p.path) - 1
-	return len(other.path) == len(p.path) && p.path[:last].Equals(other.path[:last])
-}
-
-// makeListValuePath builds the path of one value in a set list, such as a finalizer.
-func makeListValuePath(item string, names ...string) fieldPath {
-	v := value.NewValueInterface(item)
-	p := makeFieldPath(names...)
-	return fieldPath{path: append(p.path, fieldpath.PathElement{Value: &v})}
-}
-
-func pathSet(paths ...fieldPath) fieldSet {
-	var s fieldSet
-	for _, p := range paths {
-		s.set.Insert(p.path)
+func below(s *fieldSet, p fieldPath) *fieldSet {
+	for _, pe := range p {
+		s = s.WithPrefix(pe)
 	}
 	return s
 }
 
-// String is the notation that the API server uses in its conflict messages, for example
-// .spec.template.spec.containers[name="web"].image.
-func (p fieldPath) String() string {
-	var b strings.Builder
-	for _, pe := range p.path {
-		b.WriteString(pe.String())
-	}
-	return b.String()
+// within is the part of the set at the paths and below them.
+func within(s *fieldSet, paths []fieldPath) *fieldSet {
+	return s.Difference(s.RecursiveDifference(pathSet(paths...)))
 }
 
+// claimTo is the set that manages the value at the path, with all fields of it. A list is one field.
+func claimTo(v any, at fieldPath) *fieldSet {
+	claim := pathSet(at)
+	fields, _ := v.(map[string]any)
+	for name, field := range fields {
+		claim = claim.Union(claimTo(field, slices.Concat(at, makeFieldPath(name))))
+	}
+	return claim
+}
+
+// dependentOn are the fields of the set that must go for the owner of the other set to be able to drop
+// what it owns: the same fields, those inside its list items, and those in structs that it owns a part
+// of. The last, often only defaults, would keep a struct without the fields that it needs. The structs
+// are those below spec, not spec itself; keys of maps and items of lists are independent of each other.
+func dependentOn(s, owned *fieldSet, fieldsAtEnd func(fieldPath) int) *fieldSet {
+	const top = 2
+	return filter(s, func(p fieldPath) bool {
+		for i := 1; i < len(p); i++ {
+			if p[i-1].FieldName == nil && owned.Has(p[:i]) {
+				return true
+			}
+		}
+		around := p[:max(len(p)-fieldsAtEnd(p), min(top, len(p)))]
+		return owned.Has(p) || len(around) < len(p) && !below(owned, around).Empty()
+	})
+}
+
+// sameValues is true if stored has the values that desired has at the leaves of the set. An empty struct
+// or list is a leaf as well, to which other managers may have added something.
+func sameValues(s *fieldSet, desired, stored map[string]any) bool {
+	return filter(s.Leaves(), func(p fieldPath) bool {
+		want, _ := lookup(desired, p)
+		have, found := lookup(stored, p)
+		if reflect.TypeOf(want) == reflect.TypeOf(have) && isEmptyContainer(want) {
+			return false
+		}
+		return !found || !value.Equals(value.NewValueInterface(want), value.NewValueInterface(have))
+	}).Empty()
+}
+
+func isEmptyContainer(v any) bool {
+	kind := reflect.ValueOf(v).Kind()
+	return (kind == reflect.Map || kind == reflect.Slice) && reflect.ValueOf(v).Len() == 0
+}
+
+// withoutEmptied drops the markers of structs, maps and items that held something before and hold
+// nothing now: a claim to an empty struct would keep it when its fields are removed.
+func withoutEmptied(s, before *fieldSet) *fieldSet {
+	kept := filter(s, func(p fieldPath) bool { return below(before, p).Empty() || !below(s, p).Empty() })
+	if kept.Equals(s) {
+		return s
+	}
+	return withoutEmptied(kept, before) // what held only markers is empty now
+}
+
+// makeFieldPath builds a path of field names.
+func makeFieldPath(names ...string) fieldPath {
+	p := make(fieldPath, 0, len(names))
+	for _, name := range names {
+		p = append(p, fieldpath.PathElement{FieldName: &name})
+	}
+	return p
+}
+
+// parseFieldPaths reads paths of field names such as spec.replicas.
+func parseFieldPaths(dotted []string) []fieldPath {
+	paths := make([]fieldPath, 0, len(dotted))
+	for _, d := range dotted {
+		paths = append(paths, makeFieldPath(strings.Split(strings.TrimPrefix(d, "."), ".")...))
+	}
+	return paths
+}
+
+// inItems are the members, inside keyed items of lists, that these field names lead to.
+func inItems(s *fieldSet, names fieldPath) (found []fieldPath) {
+	s.Iterate(func(p fieldPath) {
+		fields := slices.DeleteFunc(p.Copy(), func(pe fieldpath.PathElement) bool { return pe.FieldName == nil })
+		if fields.Equals(names) && len(p) > 1 && p[len(p)-2].Key != nil {
+			found = append(found, p.Copy())
+		}
+	})
+	return found
+}
+
+func finalizerPath(finalizer string) fieldPath {
+	return fieldpath.MakePathOrDie("metadata", "finalizers", value.NewValueInterface(finalizer))
+}
+
+// siblings is true if both paths are of the same field of items of the same list.
+func siblings(p, other fieldPath) bool {
+	list := len(p) - 2
+	return len(other) == len(p) && p[:list].Equals(other[:list])
+}
+
+func pathSet(paths ...fieldPath) *fieldSet { return fieldpath.NewSet(paths...) }
+
 // lookup finds the value at the path in a decoded JSON document.
-func (p fieldPath) lookup(tree any) (any, bool) {
-	at := tree
-	for _, pe := range p.path {
-		next, ok := childOf(at, pe)
+func lookup(at any, p fieldPath) (any, bool) {
+	for _, pe := range p {
+		next, ok := step(at, pe)
 		if !ok {
 			return nil, false
 		}
@@ -288,37 +237,46 @@ func (p fieldPath) lookup(tree any) (any, bool) {
 	return at, true
 }
 
-// remove removes the value at the path from a decoded JSON document, in place.
-func (p fieldPath) remove(tree map[string]any) {
-	last := len(p.path) - 1
-	parent, _ := fieldPath{path: p.path[:last]}.lookup(tree)
-	switch parent := parent.(type) {
-	case map[string]any:
-		if name := p.path[last].FieldName; name != nil {
-			delete(parent, *name)
-		}
-	case []any: // the list is a field: no list holds lists
-		holder, _ := fieldPath{path: p.path[:last-1]}.lookup(tree)
-		fields, ok := holder.(map[string]any)
-		if i := indexOf(parent, p.path[last]); ok && i >= 0 {
-			fields[*p.path[last-1].FieldName] = slices.Delete(parent, i, i+1)
-		}
-	}
-}
-
-func childOf(at any, pe fieldpath.PathElement) (any, bool) {
-	switch at := at.(type) {
+func step(at any, pe fieldpath.PathElement) (any, bool) {
+	switch in := at.(type) {
 	case map[string]any:
 		if pe.FieldName != nil {
-			v, ok := at[*pe.FieldName]
+			v, ok := in[*pe.FieldName]
 			return v, ok
 		}
 	case []any:
-		if i := indexOf(at, pe); i >= 0 {
-			return at[i], true
+		if i := indexOf(in, pe); i >= 0 {
+			return in[i], true
 		}
 	}
 	return nil, false
+}
+
+// without removes the value at the path from a decoded JSON document, in place. It returns the
+// document, because a list that gets shorter is another value.
+func without(at any, p fieldPath) any {
+	next, ok := step(at, p[0])
+	if !ok {
+		return at
+	}
+	last := len(p) == 1
+	if !last {
+		next = without(next, p[1:])
+	}
+	switch in := at.(type) {
+	case map[string]any:
+		in[*p[0].FieldName] = next
+		if last {
+			delete(in, *p[0].FieldName)
+		}
+	case []any:
+		i := indexOf(in, p[0])
+		in[i] = next
+		if last {
+			return slices.Delete(in, i, i+1)
+		}
+	}
+	return at
 }
 
 // indexOf finds an item of a list. A key field that the item leaves out matches: the schema may

@@ -1,13 +1,15 @@
 package ssa
 
 import (
+	"encoding/json"
 	"testing"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 )
 
 // fields parses FieldsV1 as tests write it.
-func fields(t testing.TB, text string) fieldSet {
+func fields(t testing.TB, text string) *fieldSet {
 	t.Helper()
 	set, err := parseFields([]byte(text))
 	if err != nil {
@@ -16,13 +18,13 @@ func fields(t testing.TB, text string) fieldSet {
 	return set
 }
 
-func textOf(t testing.TB, s fieldSet) string {
+func textOf(t testing.TB, s *fieldSet) string {
 	t.Helper()
-	raw, err := s.json()
+	text, err := fieldsJSON(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(raw)
+	return text
 }
 
 func pathTexts(paths []fieldPath) []string {
@@ -33,10 +35,15 @@ func pathTexts(paths []fieldPath) []string {
 	return texts
 }
 
+func membersOf(s *fieldSet) (texts []string) {
+	s.Iterate(func(p fieldPath) { texts = append(texts, p.String()) })
+	return texts
+}
+
 // onlyPath is the one path of a set.
 func onlyPath(t testing.TB, text string) fieldPath {
 	t.Helper()
-	tops := fields(t, text).tops()
+	tops := tops(fields(t, text))
 	if len(tops) != 1 {
 		t.Fatalf("%s has %d tops", text, len(tops))
 	}
@@ -58,7 +65,7 @@ func TestTops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			g.Expect(pathTexts(fields(t, test.set).tops())).To(ConsistOf(test.tops))
+			g.Expect(pathTexts(tops(fields(t, test.set)))).To(ConsistOf(test.tops))
 		})
 	}
 }
@@ -77,8 +84,8 @@ func TestHolds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			g.Expect(fields(t, set).holds(test.path)).To(Equal(test.holds), "holds")
-			g.Expect(fields(t, set).holdsAbove(test.path)).To(Equal(test.above), "holdsAbove")
+			g.Expect(holds(fields(t, set), test.path)).To(Equal(test.holds), "holds")
+			g.Expect(holdsAbove(fields(t, set), test.path)).To(Equal(test.above), "holdsAbove")
 		})
 	}
 }
@@ -110,11 +117,11 @@ func TestLookupAndRemove(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			path := onlyPath(t, test.path)
 
-			v, found := path.lookup(tree)
-			path.remove(tree)
+			v, found := lookup(tree, path)
+			without(tree, path)
 
 			g.Expect(found).To(Equal(test.found))
-			left, err := encode(tree)
+			left, err := json.Marshal(tree)
 			g.Expect(err).NotTo(HaveOccurred())
 			if !test.found {
 				g.Expect(left).To(MatchJSON(document), "nothing is removed")
@@ -128,38 +135,29 @@ func TestLookupAndRemove(t *testing.T) {
 	}
 }
 
-func TestOutsideItemsOf(t *testing.T) {
-	const held = `{"f:list":{"k:{\"name\":\"a\"}":{".":{},"f:default":{},"f:m":{"f:k":{}}},"k:{\"name\":\"b\"}":{".":{},"f:x":{}}},"f:y":{}}`
-	for name, test := range map[string]struct{ owned, outside string }{
-		"an owned item": {item, `{"f:list":{"k:{\"name\":\"a\"}":{},"k:{\"name\":\"b\"}":{".":{},"f:x":{}}},"f:y":{}}`},
-		"no owned item": {`{"f:y":{}}`, held},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			g.Expect(textOf(t, fields(t, held).outsideItemsOf(fields(t, test.owned)))).To(MatchJSON(test.outside))
-		})
-	}
-}
-
 // A shape in which everything is a struct's field, but for what is below a map.
-func structsOutsideOf(maps ...string) fieldsAtEnd {
+func structsOutsideOf(maps ...string) func(fieldPath) int {
 	return func(p fieldPath) int {
-		for i, pe := range p.path {
+		for i, pe := range p {
 			for _, m := range maps {
-				if i > 0 && p.path[i-1].FieldName != nil && *p.path[i-1].FieldName == m {
-					return len(p.path) - i - 1
+				if i > 0 && p[i-1].FieldName != nil && *p[i-1].FieldName == m {
+					return len(p) - i - 1
 				}
 			}
 			if pe.FieldName == nil {
-				return len(p.path) - i - 1
+				return len(p) - i - 1
 			}
 		}
-		return len(p.path)
+		return len(p)
 	}
 }
 
-func TestOutsideStructsOf(t *testing.T) {
-	for name, test := range map[string]struct{ held, owned, outside string }{
+func TestDependentOn(t *testing.T) {
+	const items = `{"f:list":{"k:{\"name\":\"a\"}":{".":{},"f:default":{},"f:m":{"f:k":{}}},"k:{\"name\":\"b\"}":{".":{},"f:x":{}}},"f:y":{}}`
+	for name, test := range map[string]struct{ held, owned, independent string }{
+		"what is in an owned item is dropped":        {items, item, `{"f:list":{"k:{\"name\":\"b\"}":{".":{},"f:x":{}}},"f:y":{}}`},
+		"what is in no owned item stays":             {items, `{"f:z":{}}`, items},
+		"what is owned as well is dropped":           {items, `{"f:y":{}}`, `{"f:list":{"k:{\"name\":\"a\"}":{".":{},"f:default":{},"f:m":{"f:k":{}}},"k:{\"name\":\"b\"}":{".":{},"f:x":{}}}}`},
 		"a default beside an owned field is dropped": {`{"f:spec":{"f:ingress":{"f:host":{},"f:path":{}}}}`, `{"f:spec":{"f:ingress":{"f:host":{}}}}`, `{}`},
 		"a struct without owned fields stays":        {`{"f:spec":{"f:ingress":{"f:path":{}}}}`, `{"f:spec":{"f:probes":{"f:x":{}}}}`, `{"f:spec":{"f:ingress":{"f:path":{}}}}`},
 		"what is in the spec itself stays":           {`{"f:spec":{"f:replicas":{}}}`, `{"f:spec":{"f:image":{}}}`, `{"f:spec":{"f:replicas":{}}}`},
@@ -169,8 +167,28 @@ func TestOutsideStructsOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			outside := fields(t, test.held).outsideStructsOf(fields(t, test.owned), structsOutsideOf("config"))
-			g.Expect(textOf(t, outside)).To(MatchJSON(test.outside))
+			held := fields(t, test.held)
+			dependent := dependentOn(held, fields(t, test.owned), structsOutsideOf("config"))
+			g.Expect(textOf(t, held.Difference(dependent))).To(MatchJSON(test.independent))
+		})
+	}
+}
+
+func TestFieldsAtEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		path  string
+		count int
+	}{
+		"fields of structs":         {`{"f:spec":{"f:strategy":{"f:rollingUpdate":{"f:maxSurge":{}}}}}`, 4},
+		"a key of a map":            {`{"f:metadata":{"f:labels":{"f:a":{}}}}`, 0},
+		"an item of a list":         {`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{}}}}}}`, 0},
+		"a field of an item":        {`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{"f:resources":{"f:claims":{}}}}}}}}`, 2},
+		"a map in an item":          {`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{"f:resources":{"f:limits":{"f:cpu":{}}}}}}}}}`, 0},
+		"a value of a set":          {`{"f:metadata":{"f:finalizers":{"v:\"x\"":{}}}}`, 0},
+		"a field that is not known": {`{"f:spec":{"f:unknown":{"f:x":{}}}}`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(fieldsAtEnd(&appsv1.Deployment{}, onlyPath(t, test.path))).To(Equal(test.count))
 		})
 	}
 }
@@ -185,33 +203,61 @@ func TestWithoutEmptied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			g.Expect(textOf(t, fields(t, test.now).withoutEmptied(fields(t, test.before)))).To(MatchJSON(test.left))
+			g.Expect(textOf(t, withoutEmptied(fields(t, test.now), fields(t, test.before)))).To(MatchJSON(test.left))
 		})
 	}
 }
 
-func TestLeavesOf(t *testing.T) {
+func TestClaimTo(t *testing.T) {
 	for name, test := range map[string]struct {
-		value  any
-		leaves []string
+		value any
+		claim []string
 	}{
 		"a value":         {"x", []string{".at"}},
 		"a list":          {[]any{map[string]any{"a": 1}}, []string{".at"}},
 		"an empty struct": {map[string]any{}, []string{".at"}},
-		"a struct":        {map[string]any{"a": 1, "b": map[string]any{"c": 2}}, []string{".at.a", ".at.b.c"}},
+		"a struct":        {map[string]any{"a": 1, "b": map[string]any{"c": 2}}, []string{".at", ".at.a", ".at.b", ".at.b.c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			g.Expect(pathTexts(leavesOf(test.value, makeFieldPath("at")))).To(ConsistOf(test.leaves))
+			g.Expect(membersOf(claimTo(test.value, makeFieldPath("at")))).To(ConsistOf(test.claim))
 		})
 	}
 }
 
-func TestOutside(t *testing.T) {
+func TestWithin(t *testing.T) {
 	g := NewWithT(t)
 	set := fields(t, `{"f:spec":{"f:replicas":{},"f:strategy":{"f:type":{},"f:rollingUpdate":{"f:maxSurge":{}}}}}`)
-	left := set.outside(parseFieldPaths([]string{"spec.replicas", ".spec.strategy.rollingUpdate"}))
-	g.Expect(textOf(t, left)).To(MatchJSON(`{"f:spec":{"f:strategy":{"f:type":{}}}}`))
+	found := within(set, parseFieldPaths([]string{"spec.replicas", ".spec.strategy.rollingUpdate"}))
+	g.Expect(textOf(t, found)).To(MatchJSON(`{"f:spec":{"f:replicas":{},"f:strategy":{"f:rollingUpdate":{"f:maxSurge":{}}}}}`))
+	g.Expect(within(set, nil).Empty()).To(BeTrue())
+}
+
+func TestSameValues(t *testing.T) {
+	for name, test := range map[string]struct {
+		fields, desired, stored string
+		same                    bool
+	}{
+		"a value":                             {`{"f:a":{}}`, `{"a":1}`, `{"a":1,"b":2}`, true},
+		"another value":                       {`{"f:a":{}}`, `{"a":1}`, `{"a":2}`, false},
+		"a whole number as a fraction":        {`{"f:a":{}}`, `{"a":1}`, `{"a":1.0}`, true},
+		"what is not stored":                  {`{"f:a":{}}`, `{"a":1}`, `{}`, false},
+		"an item to which others have added":  {item, `{"list":[{"name":"a","value":1}]}`, `{"list":[{"name":"b"},{"name":"a","value":1,"more":2}]}`, true},
+		"a field of an item":                  {item, `{"list":[{"name":"a","value":1}]}`, `{"list":[{"name":"a","value":2}]}`, false},
+		"an atomic list":                      {`{"f:l":{}}`, `{"l":[1,2]}`, `{"l":[1,2,3]}`, false},
+		"an empty struct beside other fields": {`{"f:status":{}}`, `{"status":{}}`, `{"status":{"a":1}}`, true},
+		"an empty list beside other items":    {`{"f:l":{}}`, `{"l":[]}`, `{"l":[1]}`, true},
+		"an empty list that is not stored":    {`{"f:l":{}}`, `{"l":[]}`, `{}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			desired, err := decode([]byte(test.desired))
+			g.Expect(err).NotTo(HaveOccurred())
+			stored, err := decode([]byte(test.stored))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(sameValues(fields(t, test.fields), desired, stored)).To(Equal(test.same))
+		})
+	}
 }
 
 func TestFieldsV1IsWrittenAsItWasRead(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -38,7 +39,7 @@ func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, final
 	if err != nil {
 		return err
 	}
-	m.seize(applyEntry(a.manager, id.gvk.GroupVersion().String(), ""), pathSet(makeListValuePath(finalizer, "metadata", "finalizers")))
+	m.seize(applyEntry(a.manager, id.apiVersion(), ""), pathSet(finalizerPath(finalizer)))
 	entries, err := m.encode()
 	if err != nil {
 		return err
@@ -51,9 +52,6 @@ func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, final
 		return err
 	}
 	_, err = a.applyFinalizers(ctx, live, slices.DeleteFunc(held, func(f string) bool { return f == finalizer }))
-	if err == nil && live.GetDeletionTimestamp() != nil {
-		a.cache.forget(id)
-	}
 	return err
 }
 
@@ -63,27 +61,23 @@ func (a *Applier) heldFinalizers(live client.Object) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(live.GetFinalizers()), func(f string) bool {
-		return !held.has(makeListValuePath(f, "metadata", "finalizers"))
-	}), nil
+	return slices.DeleteFunc(slices.Clone(live.GetFinalizers()), func(f string) bool { return !held.Has(finalizerPath(f)) }), nil
 }
 
-// applyFinalizers applies a configuration that holds these finalizers and nothing else.
+// applyFinalizers applies a configuration that holds these finalizers and nothing else. The UID
+// keeps it from an object that replaced live under the same name.
 func (a *Applier) applyFinalizers(ctx context.Context, live client.Object, finalizers []string) (client.Object, error) {
 	id, err := a.identify(live)
 	if err != nil {
 		return nil, err
 	}
-	metadata := map[string]any{"name": id.key.Name, "uid": string(live.GetUID())}
-	if id.key.Namespace != "" {
-		metadata["namespace"] = id.key.Namespace
+	body := &unstructured.Unstructured{}
+	body.SetGroupVersionKind(id.gvk)
+	body.SetNamespace(id.key.Namespace)
+	body.SetName(id.key.Name)
+	body.SetUID(live.GetUID())
+	if len(finalizers) > 0 { // an empty list would be a claim of its own
+		body.SetFinalizers(finalizers)
 	}
-	if len(finalizers) > 0 {
-		metadata["finalizers"] = finalizers
-	}
-	raw, err := encode(map[string]any{"apiVersion": id.gvk.GroupVersion().String(), "kind": id.gvk.Kind, "metadata": metadata})
-	if err != nil {
-		return nil, err
-	}
-	return a.send(ctx, id, raw, true, "")
+	return a.send(ctx, id, body, true, "")
 }

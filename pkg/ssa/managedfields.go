@@ -27,7 +27,25 @@ type managedFields struct {
 
 type managedEntry struct {
 	metav1.ManagedFieldsEntry
-	set fieldSet
+	set *fieldSet
+}
+
+// appliedEntry finds the entry that the API server keeps for the manager's applies, or nil.
+func appliedEntry(live metav1.Object, manager, subresource string) *metav1.ManagedFieldsEntry {
+	entries := live.GetManagedFields()
+	for i := range entries {
+		if e := &entries[i]; e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == subresource {
+			return e
+		}
+	}
+	return nil
+}
+
+// applyEntry is what the API server records for the applies of a manager.
+func applyEntry(manager, apiVersion, subresource string) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, Subresource: subresource, FieldsType: "FieldsV1",
+	}
 }
 
 func parseManagedFields(live metav1.Object) (managedFields, error) {
@@ -50,215 +68,179 @@ func (m managedFields) encode() ([]metav1.ManagedFieldsEntry, error) {
 	}
 	entries := make([]metav1.ManagedFieldsEntry, 0, len(m.entries))
 	for _, entry := range m.entries {
-		raw, err := entry.set.json()
+		fields, err := fieldsJSON(entry.set)
 		if err != nil {
 			return nil, err
 		}
-		entry.FieldsV1 = metav1.NewFieldsV1(string(raw))
+		entry.FieldsV1 = metav1.NewFieldsV1(fields)
 		entries = append(entries, entry.ManagedFieldsEntry)
 	}
 	return entries, nil
 }
 
-// except leaves out what the manager applies.
-func (m managedFields) except(manager string) managedFields {
-	applied := applyEntry(manager, "", "")
-	others := managedFields{}
-	for _, entry := range m.entries {
-		if !entry.isOf(applied) {
-			others.entries = append(others.entries, entry)
-		}
-	}
-	return others
+// except leaves out what the applier holds.
+func (m managedFields) except(applier metav1.ManagedFieldsEntry) managedFields {
+	return managedFields{entries: slices.DeleteFunc(slices.Clone(m.entries), func(e managedEntry) bool { return e.isOf(applier) })}
 }
 
 // fields are those that any manager holds.
-func (m managedFields) fields() fieldSet {
-	var all fieldSet
+func (m managedFields) fields() *fieldSet {
+	all := &fieldSet{}
 	for _, entry := range m.entries {
-		all = all.union(entry.set)
+		all = all.Union(entry.set)
 	}
 	return all
 }
 
-// revise gives each entry the fields that revision returns, and removes one that is left without.
-func (m *managedFields) revise(revision func(managedEntry) fieldSet) {
+// take removes from each entry the fields that from returns for it, with the entry itself if none is
+// left, and returns all that was removed.
+func (m *managedFields) take(from func(managedEntry) *fieldSet) *fieldSet {
+	taken := &fieldSet{}
 	var kept []managedEntry
 	for _, entry := range m.entries {
-		if revised := revision(entry); !revised.equals(entry.set) {
-			m.changed = true
-			if entry.set = revised; revised.empty() {
+		fields := entry.set.Intersection(from(entry))
+		if !fields.Empty() {
+			taken, m.changed = taken.Union(fields), true
+			if entry.set = withoutEmptied(entry.set.Difference(fields), entry.set); entry.set.Empty() {
 				continue
 			}
 		}
 		kept = append(kept, entry)
 	}
 	m.entries = kept
+	return taken
 }
 
 // grant adds fields to the entry of an applier, and creates the entry if it does not exist.
-func (m *managedFields) grant(to metav1.ManagedFieldsEntry, fields fieldSet) {
-	i := slices.IndexFunc(m.entries, func(e managedEntry) bool { return e.isOf(to) })
+func (m *managedFields) grant(to metav1.ManagedFieldsEntry, fields *fieldSet) {
+	if fields.Empty() {
+		return
+	}
+	entry := m.find(to)
+	if entry == nil {
+		m.entries = append(m.entries, managedEntry{to, &fieldSet{}})
+		entry = &m.entries[len(m.entries)-1]
+	}
+	if granted := entry.set.Union(fields); !granted.Equals(entry.set) {
+		entry.set, m.changed = granted, true
+	}
+}
+
+func (m *managedFields) find(applier metav1.ManagedFieldsEntry) *managedEntry {
+	i := slices.IndexFunc(m.entries, func(e managedEntry) bool { return e.isOf(applier) })
 	if i < 0 {
-		m.entries = append(m.entries, managedEntry{ManagedFieldsEntry: to})
-		i = len(m.entries) - 1
+		return nil
 	}
-	if entry := &m.entries[i]; !fields.minus(entry.set).empty() {
-		entry.set = entry.set.union(fields)
-		m.changed = true
-	}
+	return &m.entries[i]
 }
 
-func (e managedEntry) isOf(other metav1.ManagedFieldsEntry) bool {
-	return e.Manager == other.Manager && e.Operation == other.Operation && e.Subresource == other.Subresource
+// inherit gives an applier what its former managers hold by Update: what is not desired is removed
+// with the next apply.
+func (m *managedFields) inherit(to metav1.ManagedFieldsEntry, former sets.Set[string]) {
+	m.grant(to, m.take(func(e managedEntry) *fieldSet {
+		if e.updatesBeside(to) && former.Has(e.Manager) {
+			return e.set
+		}
+		return &fieldSet{}
+	}))
 }
 
-// applyEntry is what the API server records for the applies of a manager.
-func applyEntry(manager, apiVersion, subresource string) metav1.ManagedFieldsEntry {
-	return metav1.ManagedFieldsEntry{
-		Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, Subresource: subresource, FieldsType: "FieldsV1",
+// seize makes the applier the only manager of the fields, so that an apply without them removes
+// them.
+func (m *managedFields) seize(by metav1.ManagedFieldsEntry, fields *fieldSet) {
+	m.take(func(e managedEntry) *fieldSet {
+		if e.isOf(by) {
+			return &fieldSet{}
+		}
+		return fields
+	})
+	m.grant(by, fields)
+}
+
+// updatesBeside leaves out entries at other API versions: their paths are those of another schema.
+func (e managedEntry) updatesBeside(other metav1.ManagedFieldsEntry) bool {
+	return e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == other.Subresource && e.APIVersion == other.APIVersion
+}
+
+func (e managedEntry) isOf(applier metav1.ManagedFieldsEntry) bool {
+	return e.Operation == metav1.ManagedFieldsOperationApply && e.Manager == applier.Manager && e.Subresource == applier.Subresource
+}
+
+// handOver adds the fields that are about to be dropped to the entry of a manager of their own, so
+// that they keep their value until their new manager writes them.
+func (m *managedFields) handOver(from metav1.ManagedFieldsEntry, wanted *fieldSet, paths []fieldPath) {
+	if entry := m.find(from); entry != nil {
+		dropped := slices.DeleteFunc(paths, func(p fieldPath) bool { return holds(wanted, p) })
+		m.grant(applyEntry(from.Manager+handOverSuffix, from.APIVersion, ""), within(entry.set, dropped))
 	}
 }
 
 // planManagedFields computes the managed fields that the object needs before the apply, so that
 // the apply removes what it no longer contains and keeps what it hands over.
 func (a *Applier) planManagedFields(d *Decision) (err error) {
-	e, req, m := d.evidence, d.Request, d.evidence.managed
-	if len(m.entries) == 0 && !d.reclaim.empty() {
-		if m.entries, err = a.attribute(e); err != nil {
+	e, m, mine := d.evidence, d.evidence.managed, d.evidence.target.entry()
+	if len(m.entries) == 0 && !d.reclaim.Empty() {
+		if m, err = a.attribute(e); err != nil {
 			return err
 		}
 	}
-	mine := applyEntry(a.manager, e.target.id.gvk.GroupVersion().String(), "")
+	m.inherit(mine, a.former)
+	m.take(d.released)
+	m.handOver(mine, e.expected, parseFieldPaths(d.Request.HandOver))
 	obstacles := d.obstacles()
-	migration{
-		to:     mine,
-		former: a.former,
-		shape:  a.schemas.shapeOf(e.desiredTree),
-		wanted: e.expected.union(d.reclaim),
-		held:   e.held,
-		// What was never applied to was unmanaged, whoever controls the object.
-		adopting: req.Owner != nil && (e.entry == nil || d.Action == ActionAdopt),
-	}.run(&m)
-	m.handOver(mine, e.expected, parseFieldPaths(req.HandOver))
 	m.seize(mine, obstacles)
-	d.blocked = !obstacles.empty()
+	d.blocked = !obstacles.Empty()
 	d.managedFields, err = m.encode()
 	return err
+}
+
+// released are the fields that another manager must not hold by Update any longer, because they would
+// stay when the applier drops them.
+func (d Decision) released(other managedEntry) *fieldSet {
+	e, owned := d.evidence, d.evidence.expected.Union(d.reclaim)
+	switch {
+	case !other.updatesBeside(e.target.entry()):
+		return &fieldSet{}
+	case other.Manager == beforeFirstApply:
+		owned = owned.Union(e.held)
+	case d.Request.Owner == nil || e.entry != nil && d.Action != ActionAdopt:
+		return &fieldSet{} // only what was never applied to was unmanaged, whoever controls the object
+	}
+	return dependentOn(other.set, owned, func(p fieldPath) int { return fieldsAtEnd(e.live, p) })
 }
 
 // attribute returns the entry that the API server would create at the first apply to an object whose
 // managed fields were wiped. Without it, what others have set would be removed together with what
 // is reclaimed.
-func (a *Applier) attribute(e evidence) ([]managedEntry, error) {
-	tree, gvk := maps.Clone(e.liveTree), e.target.id.gvk
+func (a *Applier) attribute(e evidence) (managedFields, error) {
+	tree := maps.Clone(e.liveTree)
 	delete(tree, statusSubresource)
-	tree["apiVersion"], tree["kind"] = gvk.GroupVersion().String(), gvk.Kind
-	all, err := a.schemas.fieldsOf(tree)
+	tree["apiVersion"], tree["kind"] = e.target.id.apiVersion(), e.target.id.gvk.Kind
+	fields, err := a.schemas.fieldsOf(tree)
 	if err != nil {
-		return nil, fmt.Errorf("attributing the fields of %s: %w", e.target.id, err)
+		return managedFields{}, fmt.Errorf("attributing the fields of %s: %w", e.target.id, err)
 	}
-	entry := applyEntry(beforeFirstApply, gvk.GroupVersion().String(), "")
-	entry.Operation = metav1.ManagedFieldsOperationUpdate
-	return []managedEntry{{entry, all}}, nil
-}
-
-// migration transfers to an applier what other managers hold by Update. Without it, a field that
-// the applier drops later would stay, because they still hold it. Entries at other API versions
-// are left unchanged: their paths are those of another schema.
-type migration struct {
-	// to is the applier's entry.
-	to metav1.ManagedFieldsEntry
-	// former managers wrote for the applier: it gains all that they hold, and what is not desired is
-	// removed with the next apply.
-	former sets.Set[string]
-	// adopting: the object was unmanaged. What is wanted is taken from everybody; the rest stays.
-	adopting bool
-	// wanted are the fields that are applied, or were.
-	wanted fieldSet
-	// held are the fields that the applier holds. The API server's beforeFirstApply gives them up.
-	held fieldSet
-	// shape of the object's kind; nil for a status, which only former managers give up.
-	shape fieldsAtEnd
-}
-
-func (g migration) run(m *managedFields) {
-	var gained fieldSet
-	m.revise(func(e managedEntry) fieldSet {
-		switch {
-		case e.Operation != metav1.ManagedFieldsOperationUpdate || e.Subresource != g.to.Subresource || e.APIVersion != g.to.APIVersion:
-			return e.set
-		case g.former.Has(e.Manager):
-			gained = gained.union(e.set)
-			return fieldSet{}
-		case g.shape == nil:
-			return e.set
-		case e.Manager == beforeFirstApply:
-			return g.rest(e.set, g.wanted.union(g.held))
-		case g.adopting:
-			return g.rest(e.set, g.wanted)
-		default:
-			return e.set
-		}
-	})
-	if !gained.empty() {
-		m.grant(g.to, gained)
-	}
-}
-
-// rest is what stays with another manager: neither what is taken, nor what would keep a list item or
-// a struct in the object when the applier drops it.
-func (g migration) rest(held, taken fieldSet) fieldSet {
-	return held.minus(taken).outsideItemsOf(taken).outsideStructsOf(taken, g.shape).withoutEmptied(held)
-}
-
-// handOver adds the fields that are about to be dropped to the entry of a manager of their own, so
-// that they keep their value until their new manager writes them.
-func (m *managedFields) handOver(from metav1.ManagedFieldsEntry, wanted fieldSet, paths []fieldPath) {
-	var dropped fieldSet
-	for _, entry := range m.entries {
-		for _, path := range paths {
-			if entry.isOf(from) && !wanted.holds(path) {
-				dropped = dropped.union(entry.set.within(path))
-			}
-		}
-	}
-	if !dropped.empty() {
-		m.grant(applyEntry(from.Manager+handOverSuffix, from.APIVersion, ""), dropped)
-	}
-}
-
-// seize makes the applier the only manager of the fields, so that an apply without them removes
-// them.
-func (m *managedFields) seize(by metav1.ManagedFieldsEntry, fields fieldSet) {
-	if fields.empty() {
-		return
-	}
-	m.revise(func(e managedEntry) fieldSet {
-		if e.isOf(by) {
-			return e.set
-		}
-		return e.set.minus(fields).withoutEmptied(e.set)
-	})
-	m.grant(by, fields)
+	entry := applyEntry(beforeFirstApply, e.target.id.apiVersion(), "")
+	entry.Operation, entry.FieldsV1 = metav1.ManagedFieldsOperationUpdate, metav1.NewFieldsV1(fields)
+	return parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{entry}})
 }
 
 // obstacles are the fields that must be seized so that the apply removes them: what the API server
 // refuses beside the configuration, and what others have taken of that which is no longer desired.
-func (d *Decision) obstacles() fieldSet {
+func (d Decision) obstacles() *fieldSet {
 	e, found := d.evidence, d.reclaim
 	for _, path := range parseFieldPaths(d.Request.RemoveFields) {
-		if v, ok := path.lookup(e.liveTree); ok && !e.expected.holds(path) {
-			found = found.union(pathSet(append(leavesOf(v, path), path)...))
+		if v, ok := lookup(e.liveTree, path); ok && !holds(e.expected, path) {
+			found = found.Union(claimTo(v, path))
 		}
 	}
 	if d.Left {
 		return found // desired items are left as others have changed them, so none takes their place
 	}
-	for _, unique := range d.Request.UniqueFields {
-		for _, rival := range rivalItems(e, unique) {
-			v, _ := rival.lookup(e.liveTree)
-			found = found.union(pathSet(append(leavesOf(v, rival), rival)...))
+	for _, names := range parseFieldPaths(d.Request.UniqueFields) {
+		for _, rival := range rivalItems(e, names) {
+			v, _ := lookup(e.liveTree, rival)
+			found = found.Union(claimTo(v, rival))
 		}
 	}
 	return found
@@ -266,14 +248,17 @@ func (d *Decision) obstacles() fieldSet {
 
 // rivalItems are the list items that are not desired and share the value of the unique field with
 // one that is. An edit of an item's key, such as the number of a port, replaces the item by a rival.
-func rivalItems(e evidence, unique string) []fieldPath {
-	list, field := cutLast(unique)
-	items := e.expected.items(list)
-	return slices.DeleteFunc(e.managed.fields().items(list), func(other fieldPath) bool {
-		v, ok := other.child(field).lookup(e.liveTree)
-		return !ok || e.expected.holds(other) || !slices.ContainsFunc(items, func(item fieldPath) bool {
-			want, ok := item.child(field).lookup(e.desiredTree)
-			return ok && item.isBeside(other) && reflect.DeepEqual(want, v)
-		})
-	})
+func rivalItems(e evidence, unique fieldPath) (rivals []fieldPath) {
+	desired := inItems(e.expected, unique)
+	for _, p := range inItems(e.managed.fields(), unique) {
+		item := p[:len(p)-1]
+		v, found := lookup(e.liveTree, p)
+		if found && !holds(e.expected, item) && slices.ContainsFunc(desired, func(d fieldPath) bool {
+			want, _ := lookup(e.desiredTree, d)
+			return siblings(d, p) && reflect.DeepEqual(want, v)
+		}) {
+			rivals = append(rivals, item)
+		}
+	}
+	return rivals
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
@@ -22,7 +23,7 @@ const (
 
 func TestMigrate(t *testing.T) {
 	for name, test := range map[string]struct {
-		migration   migration
+		adopting    bool
 		subresource string
 		before      []metav1.ManagedFieldsEntry
 		after       []metav1.ManagedFieldsEntry // nil: no change
@@ -54,35 +55,39 @@ func TestMigrate(t *testing.T) {
 			before: []metav1.ManagedFieldsEntry{managed("old", byApply, "", `{"f:a":{}}`)},
 		},
 		"adopting takes the desired fields, and leaves the rest": {
-			migration: migration{adopting: true},
-			before:    []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:a":{},"f:z":{}}`), managed("argo", byApply, "", `{"f:a":{}}`)},
-			after:     []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:z":{}}`), managed("argo", byApply, "", `{"f:a":{}}`)},
+			adopting: true,
+			before:   []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:a":{},"f:z":{}}`), managed("argo", byApply, "", `{"f:a":{}}`)},
+			after:    []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:z":{}}`), managed("argo", byApply, "", `{"f:a":{}}`)},
 		},
 		"an entry that is left without fields is removed": {
-			migration: migration{adopting: true},
-			before:    []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:a":{}}`), managed("x", byUpdate, "", `{"f:z":{}}`)},
-			after:     []metav1.ManagedFieldsEntry{managed("x", byUpdate, "", `{"f:z":{}}`)},
+			adopting: true,
+			before:   []metav1.ManagedFieldsEntry{managed("kubectl-create", byUpdate, "", `{"f:a":{}}`), managed("x", byUpdate, "", `{"f:z":{}}`)},
+			after:    []metav1.ManagedFieldsEntry{managed("x", byUpdate, "", `{"f:z":{}}`)},
 		},
 		"before-first-apply gives up desired and held fields": {
-			before: []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "", `{"f:a":{},"f:z":{}}`)},
+			before: []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "", `{"f:a":{},"f:h":{},"f:z":{}}`)},
 			after:  []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "", `{"f:z":{}}`)},
 		},
 		"no managed fields": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			migration := test.migration
-			migration.to = applyEntry("me", "v1", test.subresource)
-			migration.former, migration.wanted = sets.New("me", "old"), fields(t, `{"f:a":{},"f:b":{}}`)
-			if test.subresource == "" {
-				migration.shape = structsOutsideOf()
+			target := target{id: identity{gvk: corev1.SchemeGroupVersion.WithKind("ConfigMap")}, manager: "me", subresource: test.subresource}
+			d := Decision{Action: ActionUpdate, Request: Request{Owner: ownedBy("o")}, reclaim: &fieldSet{}, evidence: evidence{
+				target: target, live: &corev1.ConfigMap{}, entry: &metav1.ManagedFieldsEntry{}, expected: fields(t, `{"f:a":{},"f:b":{}}`), held: fields(t, `{"f:h":{}}`),
+			}}
+			if test.adopting {
+				d.Action = ActionAdopt
 			}
 			live := &metav1.ObjectMeta{ManagedFields: test.before}
 			unchanged := live.DeepCopy()
 			m, err := parseManagedFields(live)
 			g.Expect(err).NotTo(HaveOccurred())
 
-			migration.run(&m)
+			m.inherit(target.entry(), sets.New("me", "old"))
+			if test.subresource == "" {
+				m.take(d.released)
+			}
 
 			g.Expect(m.encode()).To(Equal(test.after))
 			g.Expect(live).To(Equal(unchanged), "the cached object is only read")
@@ -96,7 +101,7 @@ func TestMigrateLeavesOtherVersionsUnchanged(t *testing.T) {
 	m, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{entry}})
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 
-	migration{to: applyEntry("me", "v1", ""), former: sets.New("old")}.run(&m)
+	m.inherit(applyEntry("me", "v1", ""), sets.New("old"))
 
 	NewWithT(t).Expect(m.changed).To(BeFalse())
 }

@@ -1,56 +1,32 @@
 package ssa
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// mainEndpoint is where everything but the status is written.
-const mainEndpoint = "main"
+// applies is in the registry of controller-runtime, which every manager serves. Its results are an [Action]
+// or the [Reason] of an error.
+var applies = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "fixpoint_ssa_applies_total",
+	Help: "Outcomes of applies and deletes by kind, endpoint and result. None: not sent, because nothing would have changed.",
+}, []string{"kind", "endpoint", "result"})
 
-// Metrics counts what appliers do. One value can serve several appliers.
-type Metrics struct {
-	applies *prometheus.CounterVec
-}
+func init() { metrics.Registry.MustRegister(applies) }
 
-// NewMetrics registers the applier's metrics, or finds them if they are registered already, as
-// they are when a process runs one manager after another.
-//
-// fixpoint_ssa_applies_total counts outcomes by kind of object, endpoint (main or status) and
-// result: an [Action] or the [Reason] of an error. None is an apply that was not sent because it
-// would have changed nothing.
-func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	applies := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fixpoint_ssa_applies_total",
-		Help: "Outcomes of applies and deletes by kind, endpoint and result. None: not sent, because nothing would have changed.",
-	}, []string{"kind", "endpoint", "result"})
-	if err := registerer.Register(applies); err != nil {
-		var already prometheus.AlreadyRegisteredError
-		if !errors.As(err, &already) {
-			return nil, fmt.Errorf("registering the applier's metrics: %w", err)
-		}
-		existing, ok := already.ExistingCollector.(*prometheus.CounterVec)
-		if !ok {
-			return nil, fmt.Errorf("registering the applier's metrics: %w", err)
-		}
-		applies = existing
-	}
-	return &Metrics{applies: applies}, nil
-}
-
-func (m *Metrics) observe(kind, endpoint string, action Action, err error) {
-	if m == nil {
+// count counts an action, or the reason of the error with which it failed.
+func (a *Applier) count(t target, action Action, err error) {
+	if a.dryRun {
 		return
 	}
 	result := string(action)
-	var typed *Error
-	switch {
-	case errors.As(err, &typed):
+	if typed, ok := errors.AsType[*Error](err); ok {
 		result = string(typed.Reason)
-	case err != nil:
+	} else if err != nil {
 		result = string(ReasonFailed)
 	}
-	m.applies.WithLabelValues(kind, endpoint, result).Inc()
+	applies.WithLabelValues(t.id.gvk.Kind, cmp.Or(t.subresource, "main"), result).Inc()
 }

@@ -30,8 +30,7 @@ const (
 	ReportDrift DriftPolicy = "Report"
 )
 
-// ControllerReference is the owner reference with which owner controls a child. It is what
-// [Request.Owner] takes.
+// ControllerReference is the owner reference with which owner controls a child: a [Request.Owner].
 func ControllerReference(owner client.Object, gvk schema.GroupVersionKind) metav1.OwnerReference {
 	return *metav1.NewControllerRef(owner, gvk)
 }

@@ -5,27 +5,24 @@ import (
 	"compress/flate"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // record is what the applier writes into an annotation of every object that it applies. It lets
-// any process decide about the object without a request:
-//
-//   - config tells a change of the configuration from everything else;
-//   - owner proves by UID who controls the object if the owner reference was removed;
-//   - fields are all that was applied, so that what others have taken since is known even if the
-//     configuration has changed as well, or the managed fields are lost.
-//
-// The annotation is itself an applied field: managedFields shows an edit of it.
+// any process decide about the object without a request. The annotation is itself an applied field:
+// managedFields shows an edit of it.
 type record struct {
+	// config tells a change of the configuration from everything else.
 	config digest
-	owner  types.UID
-	// packed is the FieldsV1 of the configuration, compressed.
+	// owner proves by UID who controls the object if the owner reference was removed.
+	owner types.UID
+	// packed is the FieldsV1 of the configuration, compressed, so that what others have taken since is
+	// known even if the configuration has changed as well, or the managed fields are lost.
 	packed string
 }
 
@@ -54,41 +51,22 @@ func parseRecord(annotation string) record {
 	return record{config: digest(config), owner: types.UID(owner), packed: packed}
 }
 
-// maxFields and maxNesting bound what is unpacked from an annotation, which anyone can edit.
-const (
-	maxFields = 1 << 20
-	// maxNesting is far beyond any schema: the deepest of Kubernetes have some twenty levels.
-	maxNesting = 128
-)
+// maxFields, in bytes, bounds what is unpacked from an annotation, which anyone can edit.
+const maxFields = 1 << 20
 
 // fields unpacks what was applied. A record that does not hold it, because it was edited, is no
 // error.
-func (r record) fields() (fieldSet, bool) {
+func (r record) fields() (*fieldSet, bool) {
 	compressed, err := base64.RawURLEncoding.DecodeString(r.packed)
 	if err != nil || len(compressed) == 0 {
-		return fieldSet{}, false
+		return nil, false
 	}
 	raw, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(compressed)), maxFields))
 	if err != nil || nesting(raw) > maxNesting {
-		return fieldSet{}, false
+		return nil, false
 	}
 	set, err := parseFields(raw)
 	return set, err == nil
-}
-
-// nesting is at least how deep the braces of a JSON document are nested: those in strings count too.
-func nesting(raw []byte) int {
-	depth, deepest := 0, 0
-	for _, c := range raw {
-		switch c {
-		case '{':
-			depth++
-			deepest = max(deepest, depth)
-		case '}':
-			depth--
-		}
-	}
-	return deepest
 }
 
 func pack(fields string) (string, error) {
@@ -96,24 +74,10 @@ func pack(fields string) (string, error) {
 	w, err := flate.NewWriter(&compressed, flate.BestCompression)
 	if err == nil {
 		_, err = io.WriteString(w, fields)
-	}
-	if err == nil {
-		err = w.Close()
+		err = errors.Join(err, w.Close())
 	}
 	if err != nil {
 		return "", fmt.Errorf("compressing a field set: %w", err)
 	}
 	return base64.RawURLEncoding.EncodeToString(compressed.Bytes()), nil
-}
-
-// appliedEntry finds the entry that the API server keeps for the manager's applies, or nil.
-func appliedEntry(live metav1.Object, manager, subresource string) *metav1.ManagedFieldsEntry {
-	entries := live.GetManagedFields()
-	for i := range entries {
-		entry := &entries[i]
-		if entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == subresource {
-			return entry
-		}
-	}
-	return nil
 }

@@ -2,9 +2,7 @@ package ssa
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"unique"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -16,104 +14,78 @@ import (
 //
 // It is for custom resources, whose status the API server stores as it is sent.
 func (a *Applier) ApplyStatus(ctx context.Context, desired Configuration, live client.Object) (Result, error) {
-	id, _, err := identityOf(desired)
+	t, err := a.prepare(desired, nil, statusSubresource)
 	if err != nil {
 		return Result{}, err
 	}
 	if live == nil {
-		return Result{}, fmt.Errorf("applying the status of %s: the live object is nil", id)
+		return Result{}, fmt.Errorf("applying the status of %s: the live object is nil", t.id)
 	}
-	raw, err := json.Marshal(desired)
+	quiet, err := a.statusIsQuiet(t, live)
 	if err != nil {
-		return Result{}, fmt.Errorf("serializing the status of %s: %w", id, err)
+		return Result{}, fmt.Errorf("comparing the status of %s: %w", t.id, err)
 	}
-	hash := digestOf(raw)
-	quiet, err := a.statusIsQuiet(id, raw, hash, live)
-	if err != nil {
-		return Result{}, fmt.Errorf("comparing the status of %s: %w", id, err)
+	result := Result{Action: ActionNone, Live: live}
+	if !quiet {
+		result, err = a.sendStatus(ctx, t, live)
 	}
-	if quiet {
-		a.metrics.observe(id.gvk.Kind, statusSubresource, ActionNone, nil)
-		return Result{Action: ActionNone, Live: live}, nil
-	}
-	result, err := a.sendStatus(ctx, id, desired, live)
-	a.metrics.observe(id.gvk.Kind, statusSubresource, ActionUpdate, err)
-	if err == nil {
-		a.rememberStatus(id, hash, result.Live)
-	}
+	a.count(t, result.Action, err)
 	return result, err
 }
 
-func (a *Applier) sendStatus(ctx context.Context, id identity, desired Configuration, live client.Object) (Result, error) {
+// statusIsQuiet compares the entry, as for the object itself, and then the values: a status changes
+// too often to keep a record of it in the object.
+func (a *Applier) statusIsQuiet(t target, live client.Object) (bool, error) {
+	if t.answered && t.answer.uid == live.GetUID() && t.answer.resourceVersion == live.GetResourceVersion() {
+		return true, nil
+	}
+	if !t.isRecordedIn(appliedEntry(live, a.manager, t.subresource)) {
+		return false, nil
+	}
+	expected, err := parseFields([]byte(t.fields))
+	if err != nil {
+		return false, err
+	}
+	desired, err := decode(t.raw)
+	if err != nil {
+		return false, err
+	}
+	stored, err := treeOf(live)
+	if err != nil || !sameValues(expected, desired, stored) {
+		return false, err
+	}
+	a.remember(t, live, t.fields)
+	return true, nil
+}
+
+func (a *Applier) sendStatus(ctx context.Context, t target, live client.Object) (Result, error) {
 	m, err := parseManagedFields(live)
 	if err != nil {
 		return Result{}, err
 	}
-	migration{to: applyEntry(a.manager, id.gvk.GroupVersion().String(), statusSubresource), former: a.former}.run(&m)
+	m.inherit(t.entry(), a.former)
 	entries, err := m.encode()
 	if err != nil {
 		return Result{}, err
 	}
-	if live, err = a.replaceManagedFields(ctx, id, live, entries); err != nil {
+	if live, err = a.replaceManagedFields(ctx, t.id, live, entries); err != nil {
 		return Result{}, err
 	}
-	raw, err := body(desired, "", "", preconditions{uid: live.GetUID(), resourceVersion: live.GetResourceVersion()})
+	body, err := t.body("")
 	if err != nil {
 		return Result{}, err
 	}
-	applied, err := a.send(ctx, id, raw, true, statusSubresource)
+	body.SetUID(live.GetUID())
+	body.SetResourceVersion(live.GetResourceVersion())
+	applied, err := a.send(ctx, t.id, body, true, t.subresource)
 	if err != nil {
 		return Result{}, err
+	}
+	if entry := appliedEntry(applied, a.manager, t.subresource); entry != nil {
+		a.remember(t, applied, entry.FieldsV1.GetRawString())
 	}
 	if !a.dryRun && applied.GetResourceVersion() == live.GetResourceVersion() {
 		return Result{Action: ActionNone, Live: applied}, nil
 	}
 	return Result{Action: ActionUpdate, Live: applied}, nil
-}
-
-// statusIsQuiet compares the entry, as for the object itself, and then the values: a status changes
-// too often to keep a record of it in the object.
-func (a *Applier) statusIsQuiet(id identity, raw []byte, hash digest, live client.Object) (bool, error) {
-	known, ok := a.cache.get(cacheKey{identity: id, subresource: statusSubresource})
-	ok = ok && known.uid == live.GetUID() && known.config == hash
-	if ok && known.resourceVersion == live.GetResourceVersion() {
-		return true, nil
-	}
-	entry := appliedEntry(live, a.manager, statusSubresource)
-	if entry == nil || entry.FieldsV1 == nil || entry.APIVersion != id.gvk.GroupVersion().String() {
-		return false, nil
-	}
-	tree, err := decode(raw)
-	if err != nil {
-		return false, err
-	}
-	expected := known.fields
-	if !ok {
-		fields, err := a.schemas.fieldsV1Of(tree)
-		if err != nil {
-			return false, err
-		}
-		expected = unique.Make(fields)
-	}
-	if string(entry.FieldsV1.GetRawBytes()) != expected.Value() {
-		return false, nil
-	}
-	same, err := a.schemas.leavesUnchanged(tree, live)
-	if err == nil && same {
-		a.rememberStatus(id, hash, live)
-	}
-	return same, err
-}
-
-func (a *Applier) rememberStatus(id identity, hash digest, live client.Object) {
-	entry := appliedEntry(live, a.manager, statusSubresource)
-	if a.dryRun || entry == nil || entry.FieldsV1 == nil {
-		return
-	}
-	a.cache.put(cacheKey{identity: id, subresource: statusSubresource}, cached{
-		uid:             live.GetUID(),
-		config:          hash,
-		fields:          unique.Make(entry.FieldsV1.GetRawString()),
-		resourceVersion: live.GetResourceVersion(),
-	})
 }

@@ -50,6 +50,21 @@ func TestDriftIsToldApartFromAChangedConfiguration(t *testing.T) {
 	s.Expect(as[*corev1.ConfigMap](result.Live).Data).To(Equal(map[string]string{"a": "1", "b": "2", "c": "new"}))
 }
 
+// The API server records a field for an Update only if the Update changes it, so the manager that changed
+// it is known even if others have applied or repeated the same value since.
+func TestDriftNamesTheManagerThatChangedTheFieldAndNoneThatAgrees(t *testing.T) {
+	s := newScenario(t, nil)
+	desired := s.configMap("c", map[string]string{"a": "1"})
+	live := as[*corev1.ConfigMap](s.done(desired, nil, ssa.ActionCreate).Live)
+	editAs(s, "robot", live, func(c *corev1.ConfigMap) { c.Data["a"] = "9" })
+	s.applyAs("argo", s.blankConfigMap("c"), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: \"9\"}")
+	live = editAs(s, "kubectl-edit", get(s, &corev1.ConfigMap{}, "c"), func(c *corev1.ConfigMap) { c.Data["a"], c.Data["z"] = "9", "1" })
+
+	result := s.done(desired, live, ssa.ActionCorrect)
+
+	s.Expect(descriptions(result.Drifts)).To(ConsistOf(`robot changed .data.a from "1" to "9"`))
+}
+
 // Dropped fields that other managers took are removed too; or they would stay permanently.
 func TestRemovesDroppedFieldThatAnotherManagerTook(t *testing.T) {
 	s := newScenario(t, nil)

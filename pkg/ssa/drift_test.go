@@ -1,0 +1,112 @@
+package ssa
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// edit is a write of data by another manager.
+type edit struct {
+	manager string
+	apply   bool // by Server-Side Apply with force, not by Update
+	data    map[string]string
+}
+
+// TestDriftNamesTheManagerThatChangedTheField: also where other managers agree on its value since.
+func TestDriftNamesTheManagerThatChangedTheField(t *testing.T) {
+	for name, test := range map[string]struct {
+		edits []edit
+		drift string
+	}{
+		"one manager": {
+			[]edit{{"robot", false, map[string]string{"a": "9"}}},
+			`robot changed .data.a from "1" to "9"`,
+		},
+		"another applies the same value later": {
+			[]edit{{"robot", false, map[string]string{"a": "9"}}, {"argo", true, map[string]string{"a": "9"}}},
+			`robot changed .data.a from "1" to "9"`,
+		},
+		"two apply the same value later": {
+			[]edit{{"robot", false, map[string]string{"a": "9"}}, {"argo", true, map[string]string{"a": "9"}}, {"flux", true, map[string]string{"a": "9"}}},
+			`robot changed .data.a from "1" to "9"`,
+		},
+		"one that agreed writes something else later": {
+			[]edit{{"robot", false, map[string]string{"a": "9"}}, {"argo", true, map[string]string{"a": "9"}}, {"argo", true, map[string]string{"a": "9", "z": "1"}}},
+			`robot changed .data.a from "1" to "9"`,
+		},
+		"an update repeats what another applied": {
+			[]edit{{"argo", true, map[string]string{"a": "9"}}, {"robot", false, map[string]string{"a": "9", "z": "1"}}},
+			`argo changed .data.a from "1" to "9"`,
+		},
+		"an update changes what others agreed on": {
+			[]edit{{"argo", true, map[string]string{"a": "8"}}, {"flux", true, map[string]string{"a": "8"}}, {"robot", false, map[string]string{"a": "9"}}},
+			`robot changed .data.a from "1" to "9"`,
+		},
+		"an apply changes what an update had changed": {
+			[]edit{{"robot", false, map[string]string{"a": "8"}}, {"argo", true, map[string]string{"a": "9"}}},
+			`argo changed .data.a from "1" to "9"`,
+		},
+		"only applies: the API server does not record which one was first": {
+			[]edit{{"argo", true, map[string]string{"a": "9"}}, {"flux", true, map[string]string{"a": "9"}}},
+			`flux changed .data.a from "1" to "9"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, ctx, server := NewWithT(t), context.Background(), newServer()
+			applier := newBenchApplier(t, server)
+			_, err := applier.Apply(ctx, Request{Desired: data("a", "1"), Owner: ownedBy("o")})
+			g.Expect(err).NotTo(HaveOccurred())
+			last := map[string]int64{}
+			for i, e := range test.edits {
+				g.Expect(e.write(ctx, server)).To(Succeed())
+				last[e.manager] = int64(i)
+			}
+			live := &corev1.ConfigMap{}
+			g.Expect(server.Get(ctx, client.ObjectKey{Namespace: "n", Name: "c"}, live)).To(Succeed())
+			for i := range live.ManagedFields { // the API server's field manager writes its own times, in seconds
+				live.ManagedFields[i].Time = &metav1.Time{Time: time.Unix(1_700_000_000+last[live.ManagedFields[i].Manager], 0)}
+			}
+
+			d, err := applier.Decide(Request{Desired: data("a", "1"), Owner: ownedBy("o"), Live: live})
+
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(fmt.Sprint(d.Drifts)).To(Equal("[" + test.drift + "]"))
+		})
+	}
+}
+
+func (e edit) write(ctx context.Context, server client.Client) error {
+	live := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+	if e.apply {
+		raw, err := json.Marshal(data().WithData(e.data))
+		if err != nil {
+			return err
+		}
+		return server.Patch(ctx, live, client.RawPatch(types.ApplyPatchType, raw), client.FieldOwner(e.manager), client.ForceOwnership)
+	}
+	if err := server.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
+		return err
+	}
+	live.Data = e.data
+	return server.Update(ctx, live, client.FieldOwner(e.manager))
+}
+
+func TestDriftString(t *testing.T) {
+	for text, drift := range map[string]Drift{
+		`robot changed .data.a from "1" to "9"`:                        {Path: ".data.a", Manager: "robot", Desired: `"1"`, Actual: `"9"`},
+		`an unknown field manager removed .data.a (was "1")`:           {Path: ".data.a", Desired: `"1"`},
+		`an unknown field manager removed .metadata.managedFields`:     {Path: ".metadata.managedFields"},
+		`an unknown field manager changed .data.a from "1" to "\"x\""`: {Path: ".data.a", Desired: `"1"`, Actual: `"\"x\""`},
+	} {
+		NewWithT(t).Expect(drift.String()).To(Equal(text))
+	}
+}
