@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,12 +123,14 @@ func (f *fixture) start(shared *cloud.Cloud) {
 	f.process = &process{engine: engine, access: access}
 }
 
-func testScheme() *runtime.Scheme {
+// testScheme is built once: the processes of a test that crashes at every call would spend a third of their
+// time on it.
+var testScheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	_ = clientgoscheme.AddToScheme(scheme)
 	_ = v1alpha1.AddToScheme(scheme)
 	return scheme
-}
+})
 
 // name is the name of the account.
 func (f *fixture) name() string { return accountName(f.storage) }

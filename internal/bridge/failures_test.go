@@ -51,6 +51,7 @@ func TestKilledServerIsReported(t *testing.T) {
 }
 
 func TestSharedServerIsRestartedAfterACrash(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("sdk"))
 	s := w.connect(client{version: "2026-07-28"})
 	w.Expect(callTool(t.Context(), s, "count", toolInput{})).To(Equal("1"))
@@ -185,6 +186,7 @@ func TestCheckOfServersThatDoNotRespond(t *testing.T) {
 }
 
 func TestCheckDetectsTheSpecVersions(t *testing.T) {
+	t.Parallel()
 	for behaviour, stateless := range map[string]bool{"sdk": true, "sessions-only": false, "deaf-to-discover": false} {
 		t.Run(behaviour, func(t *testing.T) {
 			w := newTestBridge(t, server(behaviour))

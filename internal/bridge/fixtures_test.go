@@ -9,7 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/signal"
-	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"syscall"
@@ -55,7 +55,7 @@ func (l *logs) String() string {
 // newTestBridge starts a bridge, and checks for leaks at the end of the test.
 func newTestBridge(t *testing.T, command []string, change ...func(*Options)) *testBridge {
 	t.Helper()
-	before := runtime.NumGoroutine()
+	pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels(goroutinesOf, t.Name())))
 	collected := &logs{}
 	opts := DefaultOptions()
 	opts.Command = command
@@ -74,12 +74,16 @@ func newTestBridge(t *testing.T, command []string, change ...func(*Options)) *te
 	mux.Handle("/", b.AdminHandler())
 	w := &testBridge{WithT: g, t: t, bridge: b, http: httptest.NewServer(mux), logs: collected}
 	w.url = w.http.URL + "/mcp"
-	t.Cleanup(func() { w.closeAndCheckLeaks(before) })
+	t.Cleanup(w.closeAndCheckLeaks)
 	return w
 }
 
+// goroutinesOf labels the goroutines of a test with its name. They inherit it from the goroutine that
+// starts them, so that tests with a bridge can run in parallel.
+const goroutinesOf = "test"
+
 // closeAndCheckLeaks closes the bridge, and checks for leaked processes and goroutines.
-func (w *testBridge) closeAndCheckLeaks(goroutines int) {
+func (w *testBridge) closeAndCheckLeaks() {
 	w.bridge.Close()
 	w.http.CloseClientConnections()
 	w.http.Close()
@@ -87,16 +91,24 @@ func (w *testBridge) closeAndCheckLeaks(goroutines int) {
 	w.Expect(w.metric("children")).To(BeZero())
 	w.Expect(w.metric("sessions")).To(BeZero())
 	w.Expect(w.metric("requests_in_flight")).To(BeZero())
-	// signal.Notify permanently keeps a goroutine.
-	w.Eventually(runtime.NumGoroutine).Should(BeNumerically("<=", goroutines+1), "goroutines are left:\n%s", allStacks())
+	w.Eventually(w.goroutines).Should(BeEmpty(), "goroutines are left")
 	if w.t.Failed() {
 		w.t.Logf("the bridge's log:\n%s", w.logs)
 	}
 }
 
-func allStacks() string {
-	buf := make([]byte, 1<<20)
-	return string(buf[:runtime.Stack(buf, true)])
+// goroutines are the stacks of the goroutines that the test started and that are left. Those that
+// signal.Notify started stay.
+func (w *testBridge) goroutines() (left []string) {
+	var all strings.Builder
+	w.Expect(pprof.Lookup("goroutine").WriteTo(&all, 1)).To(Succeed())
+	for stack := range strings.SplitSeq(all.String(), "\n\n") {
+		isOfTest := strings.Contains(stack, fmt.Sprintf("%q:%q", goroutinesOf, w.t.Name()))
+		if isOfTest && !strings.Contains(stack, "testing.tRunner") && !strings.Contains(stack, "os/signal.loop") {
+			left = append(left, stack)
+		}
+	}
+	return left
 }
 
 // metric is the sum over all labels of one of the bridge's metrics.

@@ -178,6 +178,7 @@ func TestDrainEndsIdleSessions(t *testing.T) {
 }
 
 func TestDrainTimeoutEndsRequestsWithAnError(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("deaf-to-discover"), func(o *Options) {
 		o.StopGrace = 500 * time.Millisecond
 		o.DrainTimeout = 1500 * time.Millisecond
@@ -212,6 +213,7 @@ func (s *served) pendingRequestEnds(do func()) {
 // A client without a session sends requests on one connection continuously. No request fails until the
 // response tells the client to close the connection.
 func TestDrainFailsNoRequestOnKeptConnections(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("sdk")).serve()
 	answered := func() (closes bool) {
 		resp := w.open(http.MethodPost, statelessCall, statelessHeaders...)
@@ -230,6 +232,7 @@ func TestDrainFailsNoRequestOnKeptConnections(t *testing.T) {
 }
 
 func TestDrainEndsSubscriptions(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("sdk")).serve()
 	listen := strings.NewReplacer("tools/call", "subscriptions/listen",
 		`"name":"echo","arguments":{"text":"hi"}`, `"notifications":{"toolsListChanged":true}`).Replace(statelessCall)

@@ -58,6 +58,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 }
 
 func TestRequestsInFlightKeepASession(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("deaf-to-discover"), func(o *Options) { o.IdleTimeout = time.Second })
 	id := w.session()
 	resp := make(chan *http.Response, 1)
@@ -71,6 +72,7 @@ func TestRequestsInFlightKeepASession(t *testing.T) {
 }
 
 func TestIdleSharedServerEnds(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("sdk"), func(o *Options) { o.IdleTimeout = time.Second })
 	w.Expect(w.post(statelessCall, statelessHeaders...).Status).To(Equal(http.StatusOK))
 	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
@@ -106,6 +108,7 @@ func TestMessageOfTheClientTooLarge(t *testing.T) {
 // A client that does not read blocks its child, and nothing accumulates in
 // between; when the client reads, the child continues.
 func TestSlowClientBlocksItsChild(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("chatty"), func(o *Options) { o.StderrLinesPerSecond = 1 << 20 })
 	id := w.session()
 	w.Expect(w.logs.String()).To(ContainSubstring("a line that is not a JSON-RPC message"))
@@ -136,6 +139,7 @@ func TestSlowClientBlocksItsChild(t *testing.T) {
 
 // A client that stops reading loses its connection, not its session.
 func TestClientThatStopsReadingLosesItsConnection(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("chatty"), func(o *Options) { o.IOTimeout = 200 * time.Millisecond })
 	id := w.session()
 	resp := w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"flood"}`, headerSession, id)

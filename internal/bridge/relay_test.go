@@ -220,6 +220,7 @@ func TestStatelessCancellation(t *testing.T) {
 }
 
 func TestNewClientsFallBackForOldServers(t *testing.T) {
+	t.Parallel()
 	for _, behaviour := range []string{"sessions-only", "deaf-to-discover"} {
 		t.Run(behaviour, func(t *testing.T) {
 			w := newTestBridge(t, server(behaviour))

@@ -4,6 +4,7 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) {
 	}
 	// The race detector would delay the exit of every child by a second.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	_ = flag.Set("test.parallel", "10") // the parallel tests wait; the command line is parsed later
 	os.Exit(m.Run())
 }
 

@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 	gateways, err := gatewayCRDs()
 	must(err)
 	debug.SetGCPercent(gcPercent)
-	options := cluster.Options{CRDPaths: append(gateways, crdDirectory), GCPercent: gcPercent}
+	options := cluster.Options{CRDPaths: append(gateways, crdDirectory)}
 	cluster.RunTests(m, options, func(c *cluster.Cluster) {
 		shared = c
 		api, err = client.NewWithWatch(c.Admin(), client.Options{Scheme: controllers.NewScheme()})

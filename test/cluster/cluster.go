@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -244,13 +243,10 @@ func (c *Cluster) launch(part Part, how starter) (*running, error) {
 	return r, nil
 }
 
-// environment contains neither proxies nor the user's home directory.
+// environment contains neither proxies nor the user's home directory. GOGC trades memory for fewer garbage
+// collections, which would take a fifth of the processor time.
 func (c *Cluster) environment() []string {
-	environment := []string{"HOME=" + c.dir.path, "TMPDIR=" + c.dir.path, "PATH=/usr/bin:/bin"}
-	if c.options.GCPercent != 0 {
-		environment = append(environment, "GOGC="+strconv.Itoa(c.options.GCPercent))
-	}
-	return environment
+	return []string{"HOME=" + c.dir.path, "TMPDIR=" + c.dir.path, "PATH=/usr/bin:/bin", "GOGC=400"}
 }
 
 // client returns a client for a config of this cluster.

@@ -74,8 +74,6 @@ type Options struct {
 	// CRDPaths are files and directories of CustomResourceDefinitions. They are established before the other components start,
 	// because the garbage collector discovers new kinds only twice a minute.
 	CRDPaths []string
-	// GCPercent sets GOGC of etcd and the API server: a higher value needs more memory and less time. 0 keeps the default.
-	GCPercent int
 	// Dir contains the data, certificates and logs. It is created if necessary and not removed. The default is a temporary
 	// directory, which [Cluster.Stop] removes.
 	Dir string

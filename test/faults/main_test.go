@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	// Stale caches are lists at an old resource version, which streaming lists do not support.
 	must(os.Setenv("KUBE_FEATURE_WatchListClient", "false"))
 	debug.SetGCPercent(gcPercent)
-	options := cluster.Options{Parts: cluster.EtcdAndAPI, GCPercent: gcPercent, CRDPaths: []string{"../../config/crd/bases"}}
+	options := cluster.Options{Parts: cluster.EtcdAndAPI, CRDPaths: []string{"../../config/crd/bases"}}
 	cluster.RunTests(m, options, func(c *cluster.Cluster) {
 		var err error
 		testCluster, err = faults.NewCluster(context.Background(), c)

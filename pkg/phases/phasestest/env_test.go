@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,14 +80,15 @@ func (s *websiteStatus) GetNamespace() *string  { return s.ObjectMetaApplyConfig
 
 var group = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
-func newScheme() *runtime.Scheme {
+// newScheme builds the scheme once, for thousands of environments.
+var newScheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(group, &Website{})
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		panic(err)
 	}
 	return scheme
-}
+})
 
 func definition() phases.Definition[*Website, *Website] {
 	return phases.Definition[*Website, *Website]{
