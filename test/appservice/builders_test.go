@@ -6,11 +6,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -82,13 +82,31 @@ func suspend(is bool) edit { return func(s *v1alpha1.AppServiceSpec) { s.Suspend
 
 // everything turns all options on, so that there is a child of each kind.
 func everything(s *v1alpha1.AppServiceSpec) {
-	for _, e := range []edit{
-		config("GREETING", "hello"), autoscaled(2, 5),
-		budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}),
-		ingress(&v1alpha1.AppServiceIngress{Host: "shop.example.com", IngressClassName: ptr.To(ingressClass)}),
-		env(corev1.EnvVar{Name: "MODE", Value: "fast"}),
-	} {
-		e(s)
+	for _, field := range specs.Options() {
+		option(field)(s)
+	}
+}
+
+// option turns one option on, as the seed of the campaign does.
+func option(field string) edit {
+	return func(s *v1alpha1.AppServiceSpec) {
+		specs.SetOption(s, field)
+		if s.Autoscaling != nil {
+			s.Replicas = nil
+		}
+		if s.Ingress != nil {
+			s.Ingress.IngressClassName = ptr.To(ingressClass)
+		}
+	}
+}
+
+// withoutOption turns one option off.
+func withoutOption(field string) edit {
+	return func(s *v1alpha1.AppServiceSpec) {
+		specs.UnsetOption(s, field)
+		if s.Autoscaling == nil && s.Replicas == nil {
+			replicas(2)(s)
+		}
 	}
 }
 
@@ -198,8 +216,13 @@ func labels(name string) map[string]string {
 
 // beOwnedBy matches an object whose one owner is the AppService.
 func beOwnedBy(a *v1alpha1.AppService) types.GomegaMatcher {
-	return HaveField("OwnerReferences", ConsistOf(metav1.OwnerReference{
+	return HaveField("OwnerReferences", beOwnerReferenceTo(a))
+}
+
+// beOwnerReferenceTo matches the owner references of an object whose one owner is the AppService.
+func beOwnerReferenceTo(a *v1alpha1.AppService) types.GomegaMatcher {
+	return ConsistOf(metav1.OwnerReference{
 		APIVersion: "fixpoint.dev/v1alpha1", Kind: "AppService", Name: a.Name, UID: a.UID,
 		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
-	}))
+	})
 }

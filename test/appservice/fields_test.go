@@ -11,13 +11,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -47,8 +51,9 @@ type fieldStep struct {
 // children are.
 var otherFields = []string{"adoptionPolicy", "driftPolicy", "suspend"}
 
-// everyFieldHasACase compares the cases with the schema.
-func everyFieldHasACase(t *testing.T, cases map[string][]fieldStep) {
+// addOptions adds a case for each option that has none: with it the children differ, and without it they are as
+// they were. Every other field of the schema needs a case of its own.
+func addOptions(t *testing.T, cases map[string][]fieldStep) {
 	t.Helper()
 	tested := slices.Clone(otherFields)
 	for _, steps := range cases {
@@ -56,8 +61,44 @@ func everyFieldHasACase(t *testing.T, cases map[string][]fieldStep) {
 			tested = append(tested, harness.FieldsChangedBy(step.edit)...)
 		}
 	}
+	for _, field := range specs.Options() {
+		if slices.Contains(tested, field) {
+			continue
+		}
+		tested = append(tested, field)
+		var plain map[string]string
+		cases[field] = []fieldStep{
+			{replicas(2), func(w *fixture, name string) { plain = w.children(name) }},
+			{option(field), func(w *fixture, name string) { w.Expect(w.children(name)).NotTo(Equal(plain)) }},
+			{withoutOption(field), func(w *fixture, name string) {
+				w.Eventually(func() map[string]string { return w.children(name) }).Should(Equal(plain))
+			}},
+		}
+	}
 	slices.Sort(tested)
 	NewWithT(t).Expect(slices.Compact(tested)).To(Equal(harness.SpecFields("AppService")), "the fields with a case")
+}
+
+// children are what users read of the children, by kind, without what the API server and controllers write.
+func (w *fixture) children(name string) map[string]string {
+	w.T.Helper()
+	read := map[string]string{}
+	for kind, newObject := range childKinds {
+		child := newObject()
+		err := api.Get(w.Ctx, w.Key(name), child)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		w.Expect(err).NotTo(HaveOccurred())
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(child)
+		w.Expect(err).NotTo(HaveOccurred())
+		delete(fields, "status")
+		for _, field := range []string{"managedFields", "resourceVersion", "generation", "annotations"} {
+			unstructured.RemoveNestedField(fields, "metadata", field)
+		}
+		read[kind] = string(mustYAML(fields))
+	}
+	return read
 }
 
 // TestEveryFieldOfTheSpecWorks makes an AppService with a field, changes it, and takes it away
@@ -264,7 +305,7 @@ rules:
 			}},
 		},
 	}
-	everyFieldHasACase(t, cases)
+	addOptions(t, cases)
 	shared := newManagedFixture(t)
 	for _, account := range []string{"shop", "other"} {
 		shared.Expect(api.Create(shared.Ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: account}})).To(Succeed())

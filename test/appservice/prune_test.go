@@ -2,16 +2,18 @@ package appservice_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -19,59 +21,65 @@ import (
 // isNoWatch leaves out the watches, which the API server ends from time to time.
 func isNoWatch(r cluster.Request) bool { return r.Verb != "watch" }
 
+// TestPrunesChildOfDisabledOption turns each option that adds a child off, and on again. Which child an option
+// adds is seen from an AppService that has this option only.
 func TestPrunesChildOfDisabledOption(t *testing.T) {
 	shared := newManagedFixture(t)
-	cases := map[string]struct {
-		on, off edit
-		kind    string
-		phase   string
-	}{
-		"config":  {on: config("A", "1"), off: config(), kind: "ConfigMap", phase: "Config"},
-		"scaling": {on: autoscaled(2, 4), off: fixed(2), kind: "HorizontalPodAutoscaler", phase: "Autoscaling"},
-		"budget": {
-			on:   budget(&v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}),
-			off:  budget(nil),
-			kind: "PodDisruptionBudget", phase: "DisruptionBudget",
-		},
-		"ingress": {
-			on:   ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To(ingressClass)}),
-			off:  ingress(nil),
-			kind: "Ingress", phase: "Ingress",
-		},
-	}
-	// A phase whose child not every AppService has needs a case.
 	shared.createReady("least")
-	covered := map[string]bool{}
-	for _, c := range cases {
-		covered[c.kind] = true
-	}
-	for kind, newObject := range childKinds {
-		if isOptional := shared.IsGone("least", newObject())() == nil; isOptional != covered[kind] {
-			t.Errorf("%s is optional: %t; has a case: %t", kind, isOptional, covered[kind])
+	pruned := map[string][]harness.Phase{}
+	for _, p := range harness.Children(appservice.Name) {
+		if shared.IsGone("least", p.NewChild())() != nil {
+			continue // every AppService has this child
 		}
+		field := shared.optionThatAdds(p)
+		pruned[field] = append(pruned[field], p)
 	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
+	for field, children := range pruned {
+		name := strings.ToLower(field)
+		t.Run(field, func(t *testing.T) {
 			w := shared.sub(t, name)
-			w.createReady(name, c.on)
-			child := harness.Read(w, name, childKinds[c.kind]())
+			before := map[string]types.UID{}
+			for _, p := range children {
+				before[p.Kind] = harness.Read(w, name, p.NewChild()).GetUID()
+			}
 
-			w.changeReady(name, c.off)
+			w.changeReady(name, withoutOption(field))
 
-			w.Eventually(w.IsGone(name, childKinds[c.kind]())).Should(Succeed())
-			app := harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
-				g.Expect(conditions(a)).To(And(
-					HaveKeyWithValue("Ready", "True Ready"),
-					Not(HaveKey(c.phase+"Ready"))))
-			})
-			w.Expect(app.Status.Drifts).To(BeEmpty())
+			for _, p := range children {
+				w.Eventually(w.IsGone(name, p.NewChild())).Should(Succeed())
+				app := harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+					g.Expect(conditions(a)).To(And(
+						HaveKeyWithValue("Ready", "True Ready"),
+						Not(HaveKey(p.Condition()))))
+				})
+				w.Expect(app.Status.Drifts).To(BeEmpty())
+			}
 
 			// And on again, it is another object.
-			w.changeReady(name, c.on)
-			w.Expect(harness.Read(w, name, childKinds[c.kind]()).GetUID()).NotTo(Equal(child.GetUID()))
+			w.changeReady(name, option(field))
+			for _, p := range children {
+				w.Expect(harness.Read(w, name, p.NewChild()).GetUID()).NotTo(Equal(before[p.Kind]))
+			}
 			w.Expect(w.ready(name).Status.Drifts).To(BeEmpty(), "a child that is desired again is no drift")
 		})
 	}
+}
+
+// optionThatAdds is the option that adds the child of a phase. It leaves an AppService with this option alone,
+// under the name of the option.
+func (w *fixture) optionThatAdds(p harness.Phase) string {
+	w.T.Helper()
+	for _, field := range specs.Options() {
+		name := strings.ToLower(field)
+		if w.IsGone(name, &v1alpha1.AppService{})() == nil {
+			w.createReady(name, option(field))
+		}
+		if w.IsGone(name, p.NewChild())() != nil {
+			return field
+		}
+	}
+	w.T.Fatalf("no option turns the phase %s on: add one to test/campaign/specs/seeds/appservice-autoscaled.yaml", p.Name)
+	return ""
 }
 
 func TestPrunesConfigOncePodsNoLongerUseIt(t *testing.T) {

@@ -1,9 +1,7 @@
 package appservice_test
 
 import (
-	"maps"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
@@ -179,7 +177,9 @@ template:
 scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
 minReplicas: 2
 maxReplicas: 5
-metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]`}
+metrics:
+- {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}
+- {type: Resource, resource: {name: memory, target: {type: Utilization, averageUtilization: 90}}}`}
 	budget := harness.Read(w, "web", &policyv1.PodDisruptionBudget{})
 	children["PodDisruptionBudget"] = declaration{budget, budget.Spec, `
 maxUnavailable: 1
@@ -191,13 +191,15 @@ rules:
 - host: shop.example.com
   http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}`}
 
-	w.Expect(slices.Sorted(maps.Keys(children))).To(Equal(slices.Sorted(maps.Keys(childKinds))), "a declaration for each child")
 	for kind, c := range children {
 		got, err := yaml.Marshal(c.spec)
 		w.Expect(err).NotTo(HaveOccurred())
 		w.Expect(got).To(MatchYAML(c.want), kind)
-		w.Expect(c.child.GetLabels()).To(Equal(labels("web")), kind)
-		w.Expect(c.child).To(beOwnedBy(app), kind)
+	}
+	for kind, newObject := range childKinds {
+		child := harness.Read(w, "web", newObject())
+		w.Expect(child.GetLabels()).To(Equal(labels("web")), kind)
+		w.Expect(child.GetOwnerReferences()).To(beOwnerReferenceTo(app), kind)
 	}
 	w.Expect(app.Status.URL).To(Equal("http://shop.example.com"))
 	w.Expect(conditions(app)).To(And(

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -169,12 +171,7 @@ spec: {gatewayClassName: none, listeners: [{name: http, port: 80, protocol: HTTP
 apiVersion: fixpoint.dev/v1alpha1
 kind: AppService
 metadata: {name: shop}
-spec:
-  image: registry.test/web:1
-  config: {A: "1"}
-  autoscaling: {minReplicas: 2, maxReplicas: 4, targetCPUUtilizationPercent: 80}
-  disruptionBudget: {maxUnavailable: 1}
-  ingress: {host: shop.test}
+spec: APPSERVICE
 ---
 apiVersion: fixpoint.dev/v1alpha1
 kind: MCPServer
@@ -259,14 +256,25 @@ func (w *fixture) inCloud(text string) string {
 
 func (w *fixture) everything(place string) {
 	w.t.Helper()
-	w.apply(inNamespace(place, w.inCloud(allOptions)))
+	w.apply(inNamespace(place, w.inCloud(strings.ReplaceAll(allOptions, "APPSERVICE", w.appServiceOptions()))))
 	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), storage(place, "invoices"))
 	for _, controller := range controllers.Names() {
 		owned := w.kindsOfChildren(place, func(owner *metav1.OwnerReference) bool { return strings.EqualFold(owner.Kind, controller) })
 		for kind := range harness.ChildKinds(controller) {
-			w.Expect(owned).To(ContainElement(kind), "allOptions turns on the phase of %s with this child", controller)
+			w.Expect(owned).To(ContainElement(kind), "allOptions, or the seed of the AppService, turns on the phase of %s with this child", controller)
 		}
 	}
+}
+
+// appServiceOptions is the spec of an AppService with every option, of the default IngressClass.
+func (w *fixture) appServiceOptions() string {
+	w.t.Helper()
+	spec := v1alpha1.AppServiceSpec{Image: "registry.test/web:1"}
+	specs.AllOptions(&spec)
+	spec.Ingress.IngressClassName = nil
+	text, err := json.Marshal(spec)
+	w.Expect(err).NotTo(HaveOccurred())
+	return string(text)
 }
 
 // failures make the controllers look up why something fails.

@@ -31,7 +31,7 @@ func TestScenariosConfigureEveryPhase(t *testing.T) {
 			object := b.Then.Objects[kind+"/web"]
 			for _, phase := range faults.PhaseNames(kind) {
 				reason := ".status.conditions[" + phases.ConditionOf(phase) + "].reason"
-				g.Expect(object).To(HaveKey(reason), "phase %s: turn it on in AllOptions or AllServerOptions, and off in NoOptions or NoServerOptions", phase)
+				g.Expect(object).To(HaveKey(reason), "phase %s: turn it on in test/campaign/specs/seeds/appservice-autoscaled.yaml, or in AllServerOptions and off in NoServerOptions", phase)
 			}
 		})
 	}

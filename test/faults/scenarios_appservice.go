@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
 // AppEdit changes the spec of an AppService.
@@ -33,11 +34,9 @@ func NewAppService(name string, edits ...AppEdit) *v1alpha1.AppService {
 
 // AllOptions turns on every optional phase of an AppService.
 func AllOptions(s *v1alpha1.AppServiceSpec) {
-	s.Config = map[string]string{"GREETING": "hello"}
-	s.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
+	specs.AllOptions(s)
 	withAutoscaling(s)
-	s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
-	s.Ingress = &v1alpha1.AppServiceIngress{Host: "shop.example.com", IngressClassName: ptr.To(IngressClass)}
+	s.Ingress.IngressClassName = ptr.To(IngressClass)
 }
 
 func withAutoscaling(s *v1alpha1.AppServiceSpec) {
@@ -47,8 +46,8 @@ func withAutoscaling(s *v1alpha1.AppServiceSpec) {
 
 // NoOptions turns off every optional phase of an AppService.
 func NoOptions(s *v1alpha1.AppServiceSpec) {
+	specs.NoOptions(s)
 	s.Replicas = ptr.To[int32](2)
-	s.Config, s.Env, s.Autoscaling, s.DisruptionBudget, s.Ingress = nil, nil, nil, nil, nil
 }
 
 // changePodTemplate changes every field that affects only the pod template.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
 // dimension is a part of a spec that a simulated user varies. The first choice is the default.
@@ -127,6 +128,20 @@ var dimensions = map[string][]dimension{
 		dimensionOf("loss", storage("Recreate", nil), storage("Stall", func(s *v1alpha1.SecureStorageSpec) { s.OnAccountLoss = v1alpha1.LossStall })),
 		dimensionOf(suspend, storage(no, nil), storage(yes, func(s *v1alpha1.SecureStorageSpec) { s.Suspend = true })),
 	},
+}
+
+// Each option of an AppService that none of the dimensions above varies is a dimension of its own.
+func init() {
+	varied, err := VariedFields(AppService)
+	if err != nil {
+		panic(err) // a dimension is wrong
+	}
+	for _, field := range specs.Options() {
+		if !varied[field] {
+			dimensions[AppService] = append(dimensions[AppService], dimensionOf(field, app(no, nil),
+				app(yes, func(s *v1alpha1.AppServiceSpec) { specs.SetOption(s, field) })))
+		}
+	}
 }
 
 // These dimensions pause the reconciliation. The final spec of a simulation has them off.

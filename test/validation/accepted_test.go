@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
 // acceptance is an object that the API server takes, and what it makes of it.
@@ -120,6 +122,66 @@ func TestAcceptedSpecsAreStoredWithTheirDefaults(t *testing.T) {
 				g.Expect(got).To(MatchYAML(stored))
 			})
 		}
+	}
+}
+
+// The seeds of the campaign are stored as they are given, apart from defaults.
+func TestSeedsAreAccepted(t *testing.T) {
+	for _, cases := range kinds {
+		for name, seed := range seedsOf(NewWithT(t), cases.kind) {
+			t.Run(cases.kind+"/"+name, func(t *testing.T) {
+				g := NewWithT(t)
+				object := build(g, cases.kind, "shop", "")
+				object.Object["spec"] = specs.Clone(seed)["spec"]
+
+				stored, err := tryCreate(g, object)
+
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(withDefaultsOf(stored.Object["spec"], seed["spec"])).To(Equal(stored.Object["spec"]))
+			})
+		}
+	}
+}
+
+// seedsOf are the objects with the seeds of a kind, by the name of the seed.
+func seedsOf(g *WithT, kind string) map[string]map[string]any {
+	all, err := specs.Read(crdFolder)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, k := range all {
+		if k.Name == kind {
+			g.Expect(k.Seeds).NotTo(BeEmpty())
+			return k.Seeds
+		}
+	}
+	g.Expect(kind).To(BeEmpty(), "a kind of %s", crdFolder)
+	return nil
+}
+
+// withDefaultsOf adds what only the stored value has, and replaces nothing.
+func withDefaultsOf(stored, given any) any {
+	switch given := given.(type) {
+	case map[string]any:
+		stored, ok := stored.(map[string]any)
+		if !ok {
+			return given
+		}
+		merged := maps.Clone(stored)
+		for key, value := range given {
+			merged[key] = withDefaultsOf(stored[key], value)
+		}
+		return merged
+	case []any:
+		stored, ok := stored.([]any)
+		if !ok || len(stored) != len(given) {
+			return given
+		}
+		merged := make([]any, len(given))
+		for i := range given {
+			merged[i] = withDefaultsOf(stored[i], given[i])
+		}
+		return merged
+	default:
+		return given
 	}
 }
 

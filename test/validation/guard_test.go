@@ -210,6 +210,9 @@ func TestAcceptedSpecsSetEveryField(t *testing.T) {
 		for _, c := range cases.acceptances {
 			collect("spec", parse(NewWithT(t), c.spec), set)
 		}
+		for _, seed := range seedsOf(NewWithT(t), cases.kind) {
+			collect("spec", seed["spec"], set)
+		}
 		walk("", schema, func(path string, _ apiextensionsv1.JSONSchemaProps) {
 			if strings.HasPrefix(path, "spec") && !strings.HasSuffix(path, "{}") && !set[path] {
 				t.Errorf("no accepted spec sets %s", path)
