@@ -90,28 +90,45 @@ lint-fix: $(GOLANGCI_LINT) ## Run the linters and fix what they can fix.
 	cd test && $(GOLANGCI_LINT) run --fix --config ../.golangci.yml ./...
 	cd test/chart && $(GOLANGCI_LINT) run --fix --config ../../.golangci.yml ./...
 
-# The race detector is for code whose own goroutines are under test: the unit tests, and the suites that
-# run the manager in their process. The other suites run it as a process.
+# The race detector is for code whose own goroutines are under test: the unit tests, the suites that run the
+# manager in their process, and the suite of pkg/ssa. The other suites run the manager as a process of its own or
+# test none of its goroutines.
 RACED_SUITES := ./appservice ./mcpserver ./securestorage
-LONG_SUITES := ./deploy ./ssa ./cluster
 space := $() $()
-# Tests of controllers/securestorage that go through thousands of runs in one goroutine. The race detector
-# makes them take six times as long, so they run without it; all others of the package run with it.
-EXHAUSTIVE := Crash|LostResponses|DeletedAtAnyTime|Thousand
+# Unit tests that go through thousands of runs in one goroutine. The race detector makes them take six times as
+# long, so they run without it; all others run with it.
+EXHAUSTIVE := Crash|LostResponses|DeletedAtAnyTime|Thousand|AtEachRequest
+EXHAUSTIVE_PACKAGES := ./controllers/securestorage ./pkg/phases/phasestest
+# The same for test/ssa.
+EXHAUSTIVE_SSA := TestQuietIfAndOnlyIf
 # make lint and make vet run all of vet, and on all modules.
 GO_TEST = $(GO) test -vet=off
-SUITES := test-ha test-suites-raced test-suites
+# Tests in which probes, leader election or drains have deadlines of seconds. They run one target after the other,
+# with TEST_PARALLEL clusters at a time: more at a time would miss the deadlines.
+DEADLINES := test-unit-raced test-ha test-suites-raced test-deploy
+# Tests without such deadlines. They run beside those at a lower priority, in the processor time that the others
+# leave while they wait.
+BACKGROUND := test-unit-exhaustive test-suites test-chart
+# Runs targets one after the other, also within make -j: $(call one-by-one,targets,prefix).
+one-by-one = $(foreach target,$(1),$(2) $(MAKE) --no-print-directory $(target) &&) true
 
 .PHONY: test
 test: ## Run the unit tests, the suites on local clusters, and the tests of the chart.
 	@echo "make test runs the unit tests, the suites on local clusters, and those of the chart, the alerts and the dashboard."
 	@echo "$(NOT_IN_TEST)"
-	@$(MAKE) --no-print-directory -j2 --output-sync=line test-unit-raced test-unit-exhaustive
-	@$(MAKE) --no-print-directory $(SUITES) test-chart
+	@$(MAKE) --no-print-directory -j2 --output-sync=line test-with-deadlines test-in-background
 	@echo "make test: all passed. $(NOT_IN_TEST)"
 
 NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-image (the image), test-faults and faults (crashes, \
 	stale caches, failing calls), test-campaign (specs from the schemas), mutation (known bugs), e2e (real containers).
+
+.PHONY: test-with-deadlines
+test-with-deadlines:
+	@$(call one-by-one,$(DEADLINES))
+
+.PHONY: test-in-background
+test-in-background:
+	@$(call one-by-one,$(BACKGROUND),nice -n 10)
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no cluster.
@@ -120,20 +137,19 @@ test-unit: ## Run the tests that need no cluster.
 .PHONY: test-unit-raced
 test-unit-raced:
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	$(GO_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) $$($(GO) list ./... | grep -v 'controllers/securestorage')
+	$(GO_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) \
+		$$($(GO) list ./... | grep -Ev '/($(subst $(space),|,$(patsubst ./%,%,$(EXHAUSTIVE_PACKAGES))))$$$$')
+	$(GO_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) -skip '$(EXHAUSTIVE)' $(EXHAUSTIVE_PACKAGES)
 	cd examples/website && $(GO_TEST) $(RACE) -timeout $(UNIT_TIMEOUT) ./...
-	$(GO_TEST) $(RACE) -timeout $(UNIT_TIMEOUT) -skip '$(EXHAUSTIVE)' ./controllers/securestorage
 
 .PHONY: test-unit-exhaustive
 test-unit-exhaustive:
-	$(GO_TEST) -timeout $(UNIT_TIMEOUT) -run '$(EXHAUSTIVE)' ./controllers/securestorage
+	$(GO_TEST) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) -run '$(EXHAUSTIVE)' $(EXHAUSTIVE_PACKAGES)
 
 .PHONY: test-cluster
 test-cluster: ## Run the suites on local clusters; the first time these are built from source, which takes minutes.
-	@$(MAKE) --no-print-directory $(SUITES)
+	@$(call one-by-one,test-ha test-suites-raced test-deploy test-suites)
 
-# One after the other, with TEST_PARALLEL clusters at a time: probes and leader election have deadlines of
-# seconds, which more clusters at a time would miss.
 .PHONY: test-ha
 test-ha:
 	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./ha
@@ -143,11 +159,17 @@ test-suites-raced:
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
 	cd test && $(GO_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(RACED_SUITES)
 
-# All packages but those that other targets run, the longest first.
+.PHONY: test-deploy
+test-deploy:
+	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./deploy
+
+# All packages but those that other targets run.
 .PHONY: test-suites
 test-suites:
-	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(LONG_SUITES) $$($(GO) list ./... | \
-		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES) $(LONG_SUITES))))$$$$')
+	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
+	cd test && $(GO_TEST) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
+	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | \
+		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|deploy|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
 
 .PHONY: test-chart
 test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.
