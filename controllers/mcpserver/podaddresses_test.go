@@ -78,7 +78,7 @@ func TestPodsAreListedOnceForEachVersionOfTheEndpointSlices(t *testing.T) {
 	g := NewWithT(t)
 	ctx := context.Background()
 	lists := 0
-	api := interceptor.NewClient(newClient(runningPod("a", "10.0.0.1"), runningPod("b", "10.0.0.2")).(client.WithWatch), interceptor.Funcs{
+	api := interceptor.NewClient(newClient(runningPod("a", "10.0.0.1"), runningPod("b", "10.0.0.2")), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			lists++
 			return c.List(ctx, list, options...)

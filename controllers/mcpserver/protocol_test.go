@@ -154,7 +154,7 @@ func endpoint(address string, ready *bool) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: ready}}
 }
 
-func newClient(objects ...client.Object) client.Client {
+func newClient(objects ...client.Object) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).Build()
 }
 

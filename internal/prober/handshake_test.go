@@ -168,6 +168,7 @@ func TestHandshakeFails(t *testing.T) {
 		"an error":           {handler: rpc(`"error":{"code":-32603,"message":"request 4711 failed"}`), then: Error{Kind: Protocol, Code: -32603}, message: "the server responded to the handshake with JSON-RPC error -32603"},
 		"an unknown version": {handler: rpc(`"result":{"protocolVersion":"1999-01-01","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`), then: Error{Kind: Protocol, Detail: "the server supports no known protocol version"}, message: "unexpected response: the server supports no known protocol version"},
 		"endless body":       {handler: endlessBody, then: Error{Kind: TooLarge}, message: "the response is too large"},
+		"many messages":      {handler: page("text/event-stream", strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n", 100)), then: Error{Kind: TooLarge}, message: "the response is too large"},
 		"closed connection":  {handler: closesConnection, then: Error{Kind: Disconnected}, message: "the connection closed before the response was complete"},
 		"truncated body":     {handler: truncatesBody, then: Error{Kind: Disconnected}, message: "the connection closed before the response was complete"},
 		"ends the stream":    {handler: endsEarly, then: Error{Kind: Disconnected}, message: "the connection closed before the response was complete"},

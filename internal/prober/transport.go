@@ -299,7 +299,7 @@ type limitedBody struct {
 
 // limit limits the body of a response. The SDK reads every stream of the SSE transport as events.
 func (w *probeTransport) limit(request *http.Request, response *http.Response) *limitedBody {
-	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) //nolint:errcheck // other types are not read
+	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	events := media == "text/event-stream" || w.job.transport == SSE && request.Method == http.MethodGet
 	return &limitedBody{body: response.Body, probeTransport: w, reducer: reducer{kept: &w.kept, events: events}}
 }

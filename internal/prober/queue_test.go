@@ -1,0 +1,66 @@
+package prober
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// dueIn adds replicas of a namespace that have been due for some time.
+func dueIn(q *queue, namespace string, number int, slow bool, since time.Time) {
+	for i := range number {
+		key := types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(i)}
+		q.add(&member{entry: &entry{key: key}, due: since, fresh: true, slow: slow})
+	}
+}
+
+// taken is how many slots each namespace takes until no more are given.
+func taken(q *queue) map[string]int {
+	slots := map[string]int{}
+	for m := q.take(); m != nil; m = q.take() {
+		slots[m.namespace()]++
+	}
+	return slots
+}
+
+func TestSlotsAreSharedByNamespace(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		slow bool
+		due  map[string]int
+		then map[string]int
+	}{
+		"one namespace takes all":           {due: map[string]int{"a": 200}, then: map[string]int{"a": 32}},
+		"the fewest first":                  {due: map[string]int{"a": 200, "b": 1, "c": 5}, then: map[string]int{"a": 26, "b": 1, "c": 5}},
+		"equal shares":                      {due: map[string]int{"a": 200, "b": 200}, then: map[string]int{"a": 16, "b": 16}},
+		"slow: one leaves half":             {slow: true, due: map[string]int{"a": 200}, then: map[string]int{"a": 16}},
+		"slow: three leave a quarter":       {slow: true, due: map[string]int{"a": 200, "b": 200, "c": 200}, then: map[string]int{"a": 8, "b": 8, "c": 8}},
+		"slow: what is not needed is spare": {slow: true, due: map[string]int{"a": 200, "b": 1}, then: map[string]int{"a": 10, "b": 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			q := newQueue(64)
+			for namespace, number := range test.due {
+				// The greedy namespace has waited for longer.
+				dueIn(q, namespace, number, test.slow, now.Add(-time.Duration(number)*time.Second))
+			}
+			q.promote(now)
+			g.Expect(taken(q)).To(Equal(test.then))
+		})
+	}
+}
+
+func TestNamespaceThatComesLaterFindsASlowSlot(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	q := newQueue(64)
+	dueIn(q, "greedy", 200, true, now)
+	q.promote(now)
+	taken(q)
+	dueIn(q, "other", 3, true, now)
+	q.promote(now)
+	g.Expect(taken(q)).To(Equal(map[string]int{"other": 3}))
+}
