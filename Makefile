@@ -226,6 +226,10 @@ e2e-images: ## Write the images that make e2e needs to bin/e2e, for loading into
 	@mkdir -p $(BIN)/e2e
 	cd test && E2E_IMAGES_TO=$(BIN)/e2e $(GO) test ./e2e -count=1 -timeout $(CLUSTER_TIMEOUT)
 
+.PHONY: bench-bridge
+bench-bridge: ## Load the bridge for ten minutes with honest and hostile clients; prints memory, descriptors and latencies.
+	$(GO) test ./internal/bridge -run '^TestLoad$$' -count=1 -v -timeout 30m -load 10m
+
 .PHONY: bench
 bench: ## Measure requests and latencies of AppServices and of the libraries. WRITE=file also writes the table to a file.
 	cd test && $(GO) run ./cmd/bench $(if $(WRITE),-write "$(abspath $(WRITE))")
