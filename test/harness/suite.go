@@ -116,15 +116,16 @@ func Must(err error) {
 	}
 }
 
-// Grant creates the roles that are generated for the manager and binds them: those of the controllers
-// and of metrics to [ManagerUser] and [ManagerGroup], those on Leases to the group alone. The role on
-// Leases becomes one of the cluster, since each test elects in a namespace of its own.
+// Grant creates the roles that are generated for the manager and binds them: those of the controllers,
+// of metrics and of the key of hashes to [ManagerUser] and [ManagerGroup], those on Leases to the group
+// alone. Roles of a namespace become roles of the cluster, since each test has namespaces of its own.
 func Grant(ctx context.Context, api client.Client) error {
 	group := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: ManagerGroup}
 	user := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: ManagerUser}
 	for file, subjects := range map[string][]rbacv1.Subject{
 		"role":                 {user, group},
 		"metrics_auth_role":    {user, group},
+		"hash_key_role":        {user, group},
 		"leader_election_role": {group},
 	} {
 		role, err := readRole(filepath.Join(Root, "config", "rbac", file+".yaml"))
