@@ -205,10 +205,6 @@ mutation: ## Apply known bugs to the code, one at a time, and report which test 
 mutate: ## Change the code systematically and list the changes that no test detects. PACKAGES="internal/lease ..." and SINCE=commit select some.
 	cd test && $(GO) run ./cmd/mutate -results $(BIN)/mutate $(if $(SINCE),-since "$(SINCE)") $(PACKAGES)
 
-.PHONY: bench-bridge
-bench-bridge: ## Load the bridge for ten minutes with honest and hostile clients; prints memory, descriptors and latencies.
-	$(GO) test ./internal/bridge -run '^TestLoad$$' -count=1 -v -timeout 30m -load 10m
-
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...

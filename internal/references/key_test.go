@@ -89,7 +89,11 @@ type onlySecret struct {
 }
 
 func (o onlySecret) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	o.secret.DeepCopyInto(into.(*corev1.Secret)) //nolint:forcetypeassert // only Secrets are read
+	secret, ok := into.(*corev1.Secret)
+	if !ok {
+		return fmt.Errorf("%T is not a Secret", into)
+	}
+	o.secret.DeepCopyInto(secret)
 	return nil
 }
 

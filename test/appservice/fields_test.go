@@ -295,7 +295,7 @@ rules:
 				s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
 			}, securityIs("{runAsUser: 1000, fsGroup: 1000}", "{readOnlyRootFilesystem: true}", nil)},
 			{func(s *v1alpha1.AppServiceSpec) {
-				s.PodSecurityContext.FSGroup = nil
+				s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000)}
 				s.ContainerSecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](7)}
 			}, securityIs("{runAsUser: 1000}", "{runAsUser: 7}", nil)},
 			{func(s *v1alpha1.AppServiceSpec) { s.PodSecurityContext, s.ContainerSecurityContext = nil, nil }, securityIs("{}", "null", nil)},

@@ -4,15 +4,21 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -87,4 +93,44 @@ func TestReportsOfDriftDoNotQuoteConfidentialValues(t *testing.T) {
 	w.Expect(string(status)).NotTo(ContainSubstring(confidential))
 	w.Eventually(func() []string { return w.events("web") }).Should(ContainElement(ContainSubstring("kubectl-edit changed .data.PASSWORD")))
 	w.Expect(w.events("web")).NotTo(ContainElement(ContainSubstring(confidential)))
+}
+
+// A manager with a ServiceAccount, as in a pod, runs no pods as itself in its own namespace.
+func TestRefusesTheServiceAccountOfTheManager(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	const manager = "manager"
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: manager}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: w.Namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "manager-role"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.Namespace, Name: manager}},
+	}
+	w.Expect(api.Create(w.Ctx, account)).To(Succeed())
+	w.Expect(api.Create(w.Ctx, binding)).To(Succeed())
+	token := &authenticationv1.TokenRequest{}
+	w.Expect(api.SubResource("token").Create(w.Ctx, account, token)).To(Succeed())
+	cfg := rest.AnonymousClientConfig(shared.Admin())
+	cfg.BearerToken = token.Status.Token
+	options := w.options()
+	options.Controllers = append(options.Controllers, mcpserver.Name)
+	w.StartManager(cfg, options)
+
+	w.create("web", func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = manager })
+	server := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "tools"}}
+	server.Spec.Image, server.Spec.Protocol.Disabled = image, true
+	server.Spec.Protocol.Interval.Duration, server.Spec.Protocol.Timeout.Duration = time.Hour, time.Second
+	server.Spec.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: manager}
+	w.Expect(api.Create(w.Ctx, server)).To(Succeed())
+
+	w.shows("web", "DeploymentReady", "False NotPermitted", HavePrefix("spec.serviceAccountName: the pods would run as ServiceAccount "+w.Namespace+"/manager, which is that of the manager"))
+	harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+		g.Expect(conditions(m)).To(And(HaveKeyWithValue("DeploymentReady", "False NotPermitted"), HaveKeyWithValue("Stalled", "True NotPermitted")))
+		g.Expect(messageOf(m, "DeploymentReady")).To(HavePrefix("spec.serviceAccount: "))
+	})
+	w.Expect(w.IsGone("web", &appsv1.Deployment{})()).To(Succeed(), "no pods")
+	w.Expect(w.IsGone("tools", &appsv1.Deployment{})()).To(Succeed(), "no pods")
+
+	// Another ServiceAccount is permitted.
+	w.changeReady("web", func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "default" })
 }

@@ -143,6 +143,12 @@ func conditionNames(live *unstructured.Unstructured, t trial) bool {
 	if ready.Reason == v1alpha1.ReasonSuspended {
 		return m.Path.String() == "spec.suspend"
 	}
+	if ready.Reason == v1alpha1.ReasonNotPermitted {
+		// The message names the field of the spec, and what of it the Pod Security Standard forbids.
+		return slices.ContainsFunc([]string{"spec.podSecurityContext", "spec.containerSecurityContext"}, func(field string) bool {
+			return isBelow(m.Path.String(), field) && strings.Contains(ready.Message, field)
+		})
+	}
 	for _, reference := range referenceTexts {
 		if reference.field.MatchString(m.Path.String()) && strings.Contains(ready.Message, fmt.Sprintf(reference.text, m.Value)) {
 			return true

@@ -119,8 +119,8 @@ func Must(err error) {
 }
 
 // Grant creates the roles that are shipped for the manager and binds them: those of the controllers, of
-// workload identities and of metrics to [ManagerUser] and [ManagerGroup], those on Leases to the group alone. The role on
-// Leases becomes one of the cluster, since each test elects in a namespace of its own.
+// workload identities, of metrics and of the key of hashes to [ManagerUser] and [ManagerGroup], those on Leases to
+// the group alone. Roles of a namespace become roles of the cluster, since each test has namespaces of its own.
 func Grant(ctx context.Context, api client.Client) error {
 	group := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: ManagerGroup}
 	user := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: ManagerUser}
@@ -130,6 +130,7 @@ func Grant(ctx context.Context, api client.Client) error {
 	}
 	subjects := map[string][]rbacv1.Subject{
 		filepath.Join(Root, "config", "rbac", "metrics_auth_role.yaml"):                   {user, group},
+		filepath.Join(Root, "config", "rbac", "hash_key_role.yaml"):                       {user, group},
 		filepath.Join(Root, "config", "rbac", "leader_election_role.yaml"):                {group},
 		filepath.Join(Root, "config", "workload-identity", "workload_identity_role.yaml"): {user, group},
 	}

@@ -5,7 +5,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -54,17 +53,11 @@ func TestPolicyLeavesRunningPodsUnchanged(t *testing.T) {
 	w.Expect(w.deployment("tools").Spec.Template.Spec.Containers[0].Image).To(Equal(otherImage))
 }
 
-// keyNamespace creates a namespace for the manager, where it has the permissions of the shipped Role.
-func (w *fixture) keyNamespace() string {
+// systemNamespace creates a namespace for the manager.
+func (w *fixture) systemNamespace() string {
 	w.T.Helper()
 	name := w.Namespace + "-system"
 	w.Expect(api.Create(w.Ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
-	meta := metav1.ObjectMeta{Namespace: name, Name: "hash-key-role"}
-	w.Expect(api.Create(w.Ctx, &rbacv1.Role{ObjectMeta: meta, Rules: harness.Rules("hash_key_role.yaml")})).To(Succeed())
-	w.Expect(api.Create(w.Ctx, &rbacv1.RoleBinding{
-		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: harness.ManagerUser}},
-	})).To(Succeed())
 	return name
 }
 
@@ -89,7 +82,7 @@ func TestHashOfSecretDataGetsAKeyWithoutReplacingPods(t *testing.T) {
 	// When the manager is upgraded to one that has a key
 	w.Stop(earlier)
 	options := w.options()
-	options.PodNamespace = w.keyNamespace()
+	options.PodNamespace = w.systemNamespace()
 	upgraded := w.StartManager(shared.Config(harness.ManagerUser), options)
 	w.Eventually(func() int { return upgraded.Checks("MCPServer", "tools", "Deployment") }).Should(BeNumerically(">=", 1))
 	w.Settled()

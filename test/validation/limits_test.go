@@ -93,6 +93,9 @@ var limitRefusals = map[string]limitRefusal{
 	"spec.progressDeadlineSeconds maximum": {
 		spec: `{image: "shop:1", progressDeadlineSeconds: 86401}`,
 		says: `spec.progressDeadlineSeconds: Invalid value: 86401: spec.progressDeadlineSeconds in body should be less than or equal to 86400`},
+	"spec.podSecurityStandard enum": {
+		spec: `{image: "shop:1", podSecurityStandard: Privileged}`,
+		says: `spec.podSecurityStandard: Unsupported value: "Privileged": supported values: "Baseline", "Restricted"`},
 	"spec.adoptionPolicy enum": {
 		spec: `{image: "shop:1", adoptionPolicy: Always}`,
 		says: `spec.adoptionPolicy: Unsupported value: "Always": supported values: "Never", "IfUnowned"`},
