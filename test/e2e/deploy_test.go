@@ -26,7 +26,8 @@ const (
 	deployTime     = 3 * time.Minute
 )
 
-// overlay is config/default with the fake cloud in place of Azure, and with the image that the nodes have. Each
+// overlay is config/default with the fake cloud in place of Azure, and with the image that the nodes have. The
+// node of the tests does not account for ephemeral storage (test/node/config/kubelet.yaml). Each
 // replica has its own token, so that the
 // cloud's ledger identifies it.
 const overlay = `resources:
@@ -39,12 +40,28 @@ patches:
     - op: replace
       path: /spec/template/spec/containers/0/imagePullPolicy
       value: IfNotPresent
+    - op: remove
+      path: /spec/template/spec/containers/0/resources/requests/ephemeral-storage
+    - op: remove
+      path: /spec/template/spec/containers/0/resources/limits/ephemeral-storage
     - op: add
       path: /spec/template/spec/containers/0/args/-
       value: --cloud-endpoint=http://fake-cloud.fixpoint-e2e-cloud.svc:7443
     - op: add
       path: /spec/template/spec/containers/0/args/-
       value: --cloud-token=fakecloud:$(POD_NAME)
+`
+
+// samplesOverlay is config/samples without ephemeral storage, for the same reason.
+const samplesOverlay = `resources:
+- ../samples
+patches:
+- target: {kind: AppService|MCPServer}
+  patch: |-
+    - op: remove
+      path: /spec/resources/requests/ephemeral-storage
+    - op: remove
+      path: /spec/resources/limits/ephemeral-storage
 `
 
 // cloudManifest deploys the fake cloud. Its state survives a restart of the container.
