@@ -76,7 +76,7 @@ func TestPoliciesRefuseWhatTheNamespaceDoesNotAllow(t *testing.T) {
 		"another annotation of an Ingress": {"tenant", policyApp, "ingress: {host: shop.example.com, annotations: {nginx.ingress.kubernetes.io/server-snippet: a}}", "spec.ingress.annotations: nginx.ingress.kubernetes.io/server-snippet is not allowed"},
 		"an annotation of a ServiceAccount": {"tenant", strings.Replace(policyServer, "NAME", "tenant-tools", 1), "serviceAccount: {create: true, annotations: {eks.amazonaws.com/role-arn: a}}",
 			"spec.serviceAccount.annotations: eks.amazonaws.com/role-arn is not allowed"},
-		"an annotation of pods":            {"tenant", policyServer, "podOverrides: {metadata: {annotations: {sidecar.istio.io/inject: a}}}", "spec.podOverrides.metadata.annotations: sidecar.istio.io/inject is not allowed"},
+		"an annotation of pods":            {"tenant", policyServer, "podOverrides: {\"metadata\": {annotations: {sidecar.istio.io/inject: a}}}", "spec.podOverrides.metadata.annotations: sidecar.istio.io/inject is not allowed"},
 		"a listed ServiceAccount":          {"tenant", policyApp, "serviceAccountName: web", ""},
 		"a ServiceAccount with the prefix": {"tenant", policyServer, "serviceAccount: {name: tenant-tools}", ""},
 		"the default ServiceAccount":       {"bare", policyServer, "serviceAccount: {name: default}", ""},

