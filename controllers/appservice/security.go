@@ -14,7 +14,7 @@ import (
 
 // withSecurity sets what spec.podSecurityStandard requires; the security contexts of the spec override it
 // field by field. The standard Baseline requires nothing, so that pods of existing AppServices are not
-// replaced and images that run as root start (ADR 36).
+// replaced and images that run as root start (ADR 32).
 func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1alpha1.AppService) error {
 	podContext, containerContext := corev1ac.PodSecurityContext(), corev1ac.SecurityContext()
 	restricted := app.Spec.PodSecurityStandard == v1alpha1.PodSecurityRestricted
