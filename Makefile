@@ -126,7 +126,8 @@ test: ## Run the unit tests, the suites on local clusters, and the tests of the 
 	@echo "make test: all passed. $(NOT_IN_TEST)"
 
 NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-image (the image), test-faults and faults (crashes, \
-	stale caches, failing calls), test-campaign (specs from the schemas), mutation (known bugs), e2e (real containers).
+	stale caches, failing calls), test-campaign (specs from the schemas), mutation (known bugs), \
+	mutate (systematic bugs), fuzz (what others send), e2e (real containers).
 
 .PHONY: test-with-deadlines
 test-with-deadlines:
@@ -199,6 +200,10 @@ test-campaign: ## Test invalid and valid specs derived from the CRDs' schemas. F
 .PHONY: mutation
 mutation: ## Apply known bugs to the code, one at a time, and report which test detects each. MUTATIONS="name..." selects some.
 	cd test && $(GO) run ./cmd/mutation $(MUTATIONS)
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (30s).
+	GO="$(GO)" FUZZTIME="$(or $(FUZZTIME),30s)" hack/fuzz.sh
 
 # Results are kept, so that a run goes on where it was interrupted, as long as neither code nor tests change.
 .PHONY: mutate

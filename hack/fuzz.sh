@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Runs each fuzz target of the module for FUZZTIME, as many at a time as there are processors. An input that
+# fails is written to testdata/fuzz of its package: commit it with the fix, and it is a test from then on.
+# Inputs that reach new code are kept in bin/fuzz, from which the next run continues.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+go=${GO:-go}
+time=${FUZZTIME:-30s}
+mkdir -p bin/fuzz/corpus
+
+targets=$(mktemp)
+trap 'rm -f "$targets"' EXIT
+for package in $(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do
+	binary=$PWD/bin/fuzz/${package//\//-}.test
+	"$go" test -c -vet=off -fuzz=. -o "$binary" "./$package"
+	for target in $(cd "$package" && "$binary" -test.list '^Fuzz'); do
+		echo "$package $binary $target" >>"$targets"
+	done
+done
+
+# fuzz runs one target, and prints its last line, or everything if it fails.
+fuzz() {
+	local package=$1 binary=$2 target=$3 corpus=$PWD/bin/fuzz/corpus output
+	cd "$package"
+	if ! output=$("$binary" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$time" -test.fuzzcachedir "$corpus" -test.parallel 1 2>&1); then
+		echo "$output"
+		echo "$package $target: FAILED" >&2
+		return 1
+	fi
+	echo "$package $target: $(grep '^fuzz: ' <<<"$output" | tail -n 1)"
+}
+export -f fuzz
+export time
+xargs -P "$(nproc)" -L 1 bash -c 'set -euo pipefail; fuzz "$@"' fuzz <"$targets"
+echo "$(wc -l <"$targets") targets, $time each: no failure"
