@@ -76,13 +76,14 @@ var DefaultBridgeImage = "ghcr.io/fixpoint-dev/fixpoint:" + imageTag(buildinfo.G
 // parentheses of (devel).
 func imageTag(version string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '+':
+		switch r {
+		case '+':
 			return '_'
-		case r == '(' || r == ')':
+		case '(', ')':
 			return -1
+		default:
+			return r
 		}
-		return r
 	}, version)
 }
 

@@ -76,10 +76,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	flags.StringVar(&s.options.BridgeImage, "bridge-image", controllers.DefaultBridgeImage, "Image that contains the bridge for MCPServers with transport stdio.")
 	s.registerPod(flags)
 	flags.StringVar(&s.probeEndpoint, "mcp-probe-endpoint", "", "URL that replaces the scheme and host of every MCPServer that is probed. Only for clusters with simulated nodes.")
-	flags.StringVar(&s.cloudEndpoint, "cloud-endpoint", "", "URL of the Azure Resource Manager endpoint, for example of a fake cloud. Defaults to public Azure.")
-	flags.StringVar(&s.cloudTokenFile, "cloud-token-file", "", "`file` with a bearer token for --cloud-endpoint, read again for each request, for a cloud without Microsoft Entra ID.")
-	flags.Var((*ambientScopes)(&s.options.AmbientScopes), "ambient-credentials", "Scope in which SecureStorages of a namespace may use the credential of the manager, as `NAMESPACE=SCOPE`: a namespace, or * for all, and the resource ID of a subscription, resource group, storage account or key vault. May be repeated. By default, every SecureStorage needs credentials of its own.")
-
+	s.cloudFlags(flags)
 	flags.BoolVar(&s.version, "version", false, "Print the version, commit and date, and exit.")
 
 	var logging zap.Options
@@ -111,6 +108,12 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	}
 	s.options.Logger = zapr.NewLogger(zap.NewRaw(zap.UseFlagOptions(&logging)))
 	return s, s.check()
+}
+
+func (s *settings) cloudFlags(flags *flag.FlagSet) {
+	flags.StringVar(&s.cloudEndpoint, "cloud-endpoint", "", "URL of the Azure Resource Manager endpoint, for example of a fake cloud. Defaults to public Azure.")
+	flags.StringVar(&s.cloudTokenFile, "cloud-token-file", "", "`file` with a bearer token for --cloud-endpoint, read again for each request, for a cloud without Microsoft Entra ID.")
+	flags.Var((*ambientScopes)(&s.options.AmbientScopes), "ambient-credentials", "Scope in which SecureStorages of a namespace may use the credential of the manager, as `NAMESPACE=SCOPE`: a namespace, or * for all, and the resource ID of a subscription, resource group, storage account or key vault. May be repeated. By default, every SecureStorage needs credentials of its own.")
 }
 
 func (s *settings) electionFlags(flags *flag.FlagSet) {

@@ -18,10 +18,8 @@ import (
 type podAddress int
 
 const (
-	// unknownAddress is not the address of a pod of the MCPServer.
-	unknownAddress podAddress = iota
-	// ownPod is the address of a pod of the MCPServer.
-	ownPod
+	// ownPod is the address of a pod of the MCPServer. Zero is none of either.
+	ownPod podAddress = iota + 1
 	// nodeAddress is the address of a node, which is that of a pod in the host network.
 	nodeAddress
 )

@@ -127,13 +127,13 @@ func TestManagersCredentialAdoptsOnlyTaggedAccounts(t *testing.T) {
 	f.Expect(message).To(And(ContainSubstring("spec.adoptionPolicy does not apply to the credential of the manager"), ContainSubstring("set its tag fixpoint.dev-owner in Azure to "+string(f.storage.UID))))
 	f.Expect(f.server.Total("").Writes).To(BeZero())
 
-	t.Run("deletion keeps it", func(t *testing.T) {
+	t.Run("deletion keeps it", func(*testing.T) {
 		f.delete()
 		f.runUntilDeleted()
 		after, _ := f.server.Account("victim")
 		f.Expect(after).To(Equal(before))
 	})
-	t.Run("its owner hands it over", func(t *testing.T) {
+	t.Run("its owner hands it over", func(*testing.T) {
 		f.storage.DeletionTimestamp, f.deleted = nil, false
 		f.Expect(f.server.SetTags("victim", map[string]string{"cost": "42", cloud.OwnerTag: string(f.storage.UID)})).To(Succeed())
 		f.runUntilReady()

@@ -3,6 +3,7 @@ package bridge
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -131,7 +132,7 @@ func decodedMembers(t *testing.T, data []byte) [][2]string {
 		if err := decoder.Decode(&value); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, [2]string{name.(string), string(value)})
+		all = append(all, [2]string{fmt.Sprint(name), string(value)})
 	}
 	return all
 }

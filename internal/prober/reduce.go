@@ -146,8 +146,13 @@ func (r *reducer) drops(b byte) bool {
 	case s.inString:
 		return (s.dropping || s.cut) && !s.escaped && b >= ' ' && b != '"' && b != '\\'
 	default:
-		return s.dropping && s.depth > listDepth && b != '"' && b != '{' && b != '}' && b != '[' && b != ']' && b != '\n'
+		return s.dropping && s.depth > listDepth && !isStructure(b)
 	}
+}
+
+// isStructure reports whether a byte outside of strings changes the state.
+func isStructure(b byte) bool {
+	return b == '"' || b == '{' || b == '}' || b == '[' || b == ']' || b == '\n'
 }
 
 func (r *reducer) next(b byte) *Error {
