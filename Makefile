@@ -115,7 +115,8 @@ DEADLINES := test-unit-raced test-ha test-suites-raced test-deploy
 # Tests without such deadlines. They run beside those at a lower priority, in the processor time that the others
 # leave while they wait.
 BACKGROUND := test-unit-exhaustive test-suites test-chart
-# Runs targets one after the other, also within make -j: $(call one-by-one,targets,prefix).
+# Runs targets one after the other, also within make -j: $(call one-by-one,targets,prefix). The + before it tells
+# make that the line runs make, whose output it then prints as it comes.
 one-by-one = $(foreach target,$(1),$(2) $(MAKE) --no-print-directory $(target) &&) true
 
 .PHONY: test
@@ -131,11 +132,11 @@ NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-image (the im
 
 .PHONY: test-with-deadlines
 test-with-deadlines:
-	@$(call one-by-one,$(DEADLINES))
+	+@$(call one-by-one,$(DEADLINES))
 
 .PHONY: test-in-background
 test-in-background:
-	@$(call one-by-one,$(BACKGROUND),nice -n 10)
+	+@$(call one-by-one,$(BACKGROUND),nice -n 10)
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no cluster.
@@ -155,7 +156,7 @@ test-unit-exhaustive:
 
 .PHONY: test-cluster
 test-cluster: ## Run the suites on local clusters; the first time these are built from source, which takes minutes.
-	@$(call one-by-one,test-ha test-suites-raced test-deploy test-suites)
+	+@$(call one-by-one,test-ha test-suites-raced test-deploy test-suites)
 
 .PHONY: test-ha
 test-ha:

@@ -378,6 +378,40 @@ func TestOwnerIsConfirmedOnceAndOnlyBeforeWrites(t *testing.T) {
 		g.Expect(cluster.device("Disk", "boot")).NotTo(BeNil())
 		g.Expect(reads).To(BeZero())
 	})
+	t.Run("not again for a write that is retried", func(t *testing.T) {
+		g := NewWithT(t)
+		h, reads := lagging(t, all)
+		delete(h.objects, ref{"Disk", "boot"})
+		h.sync()
+		tries := 0
+		h.fail = func(what string) error {
+			if what != "apply Disk boot" {
+				return nil
+			}
+			tries++
+			return &ssa.Error{Reason: ssa.ReasonQuotaExceeded, Object: "Disk boot", Message: "the quota is used up", Transient: true}
+		}
+		engine, err := h.engine()
+		g.Expect(err).NotTo(HaveOccurred())
+		retry := func() {
+			_, err := engine.Reconcile(t.Context(), machineRequest)
+			g.Expect(err).To(HaveOccurred())
+		}
+		for range 5 {
+			retry()
+		}
+		g.Expect(tries).To(Equal(5))
+		g.Expect(*reads).To(Equal(1))
+
+		h.clock.SetTime(h.clock.Now().Add(29 * time.Second))
+		retry()
+		g.Expect(*reads).To(Equal(1))
+
+		// That it was asked for meanwhile makes it no fresher.
+		h.clock.SetTime(h.clock.Now().Add(2 * time.Second))
+		retry()
+		g.Expect(*reads).To(Equal(2), "an answer of half a minute ago is not fresh")
+	})
 	t.Run("again for another version", func(t *testing.T) {
 		g := NewWithT(t)
 		h, reads := lagging(t, all)

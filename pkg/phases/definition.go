@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,13 +76,23 @@ type Dependencies struct {
 }
 
 // Engine reconciles objects of one kind through its phases. It keeps nothing from one reconcile to the
-// next, and is safe for concurrent use on different objects.
+// next but which version of an object the API server has just answered with, which spares a write that is
+// retried the read before it and decides nothing. It is safe for concurrent use on different objects.
 type Engine[O client.Object, S any] struct {
 	def   Definition[O, S]
 	deps  Dependencies
 	kind  schema.GroupVersionKind
 	slots []slot[S]
+	// recent has the resource version by UID.
+	recent *cache.LRUExpireCache
 }
+
+// recentTime is how long an answer of the API server is as good as a read, and recentObjects bounds how many
+// are kept.
+const (
+	recentTime    = 30 * time.Second
+	recentObjects = 4096
+)
 
 var phaseName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,47}$`)
 
@@ -97,6 +108,7 @@ func New[O client.Object, S any](definition Definition[O, S], dependencies Depen
 	if e.deps.Clock == nil {
 		e.deps.Clock = clock.RealClock{}
 	}
+	e.recent = cache.NewLRUExpireCacheWithClock(recentObjects, e.deps.Clock)
 	return e, nil
 }
 

@@ -45,7 +45,7 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 	var corrected []ObservedDrift
 	for round := range rounds {
 		// What a later round goes by has just been read past the cache.
-		w, live := e.walk(ctx, object, executor{applier: e.deps.Applier, confirmed: round > 0, log: log.FromContext(ctx)})
+		w, live := e.walk(ctx, object, executor{applier: e.deps.Applier, recent: e.recent, confirmed: round > 0, log: log.FromContext(ctx)})
 		// What was reverted was reverted, whether or not a status can say so.
 		e.announceCorrections(live, w.corrected())
 		if w.gone {
@@ -99,7 +99,7 @@ func (e *Engine[O, S]) Plan(ctx context.Context, object O) (Plan, error) {
 	if e.deps.Planner == nil {
 		return Plan{}, errors.New("planning: Dependencies.Planner is nil: give it the applier's DryRun")
 	}
-	w, _ := e.walk(ctx, object, executor{applier: e.deps.Planner, plans: true, confirmed: true})
+	w, _ := e.walk(ctx, object, executor{applier: e.deps.Planner, recent: e.recent, plans: true, confirmed: true})
 	return w.plan(), nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -87,8 +88,10 @@ type executor struct {
 	owner     client.Object
 	reference metav1.OwnerReference
 	plans     bool
-	// confirmed is true once the owner is known, past the cache, to be what the reconcile goes by.
+	// confirmed is true once the owner is known, past the cache, to be what the reconcile goes by. recent spares
+	// the read for a write that is retried: see [Engine].
 	confirmed bool
+	recent    *cache.LRUExpireCache
 	log       logr.Logger
 	changes   []Change
 }
@@ -113,6 +116,7 @@ func (x *executor) apply(ctx context.Context, phase string, action Apply) error 
 		// The deletion of an owner that orphans its children removes the references first. Whoever has not
 		// seen it yet would take that for drift, revert it, and later tear the children down.
 		x.confirmed = x.plans
+		x.recent.Remove(x.owner.GetUID())
 	}
 	if decision.Writes() {
 		if err := x.confirm(ctx); err != nil {
@@ -217,7 +221,7 @@ func isSuperseded(err error) bool {
 // goes by. A manager that has just started, or whose watch lags, would otherwise create what a deletion
 // has removed, delete what an edit has just asked for, and roll back to a spec of the past.
 func (x *executor) confirm(ctx context.Context) error {
-	if x.confirmed {
+	if last, ok := x.recent.Get(x.owner.GetUID()); x.confirmed || ok && last == x.owner.GetResourceVersion() {
 		return nil
 	}
 	fresh := newLike(x.owner)
@@ -231,5 +235,6 @@ func (x *executor) confirm(ctx context.Context) error {
 		return &superseded{by: fresh}
 	}
 	x.confirmed = true
+	x.recent.Add(fresh.GetUID(), fresh.GetResourceVersion(), recentTime)
 	return nil
 }

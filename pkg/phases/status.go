@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // Summary is what a reconcile found, for the kind's status.
@@ -59,8 +61,12 @@ func ConditionConfigurations(conditions []metav1.Condition) []*metav1ac.Conditio
 // gone meanwhile, there is nothing left to report on.
 func (e *Engine[O, S]) report(ctx context.Context, live O, w *walk[S], corrected []ObservedDrift) error {
 	summary := e.summarize(live, w, corrected)
-	if _, err := e.deps.Applier.ApplyStatus(ctx, e.def.Status(w.pass.Scope, summary), live); err != nil {
+	result, err := e.deps.Applier.ApplyStatus(ctx, e.def.Status(w.pass.Scope, summary), live)
+	if err != nil {
 		return client.IgnoreNotFound(err)
+	}
+	if result.Action != ssa.ActionNone && result.Live != nil {
+		e.recent.Add(result.Live.GetUID(), result.Live.GetResourceVersion(), recentTime)
 	}
 	e.announce(live, w, summary)
 	return nil

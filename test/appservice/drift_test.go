@@ -81,7 +81,7 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Env[0].Value = "slow" })
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].env[name="MODE"].value`, From: `"fast"`, To: `"slow"`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].env[name="MODE"].value`, From: redacted, To: redacted}},
 		},
 		"two-fields": {
 			manager: "kubectl-edit",
@@ -108,7 +108,7 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["GREETING"] = "bye" })
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "ConfigMap", Field: ".data.GREETING", From: `"hello"`, To: `"bye"`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "ConfigMap", Field: ".data.GREETING", From: redacted, To: redacted}},
 		},
 		// The API server keeps no account of who removes a field.
 		"data-removed": {
@@ -116,7 +116,7 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { delete(c.Data, "GREETING") })
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "ConfigMap", Field: ".data.GREETING", From: `"hello"`}},
+			want: []v1alpha1.AppServiceDrift{{Kind: "ConfigMap", Field: ".data.GREETING", From: redacted}},
 		},
 		"label-removed": {
 			manager: "kubectl-label",
@@ -194,6 +194,9 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 		})
 	}
 }
+
+// redacted is what is quoted of values that may be confidential.
+const redacted = `"(redacted)"`
 
 // told is the Event about a drift that was corrected.
 func told(d v1alpha1.AppServiceDrift) string {

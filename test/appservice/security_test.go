@@ -101,13 +101,14 @@ func TestRefusesTheServiceAccountOfTheManager(t *testing.T) {
 	w := newFixture(t)
 	const manager = "manager"
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: manager}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: w.Namespace},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "manager-role"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.Namespace, Name: manager}},
-	}
 	w.Expect(api.Create(w.Ctx, account)).To(Succeed())
-	w.Expect(api.Create(w.Ctx, binding)).To(Succeed())
+	for _, role := range []string{"manager-appservice-role", "manager-mcpserver-role"} {
+		w.Expect(api.Create(w.Ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: w.Namespace + "-" + role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.Namespace, Name: manager}},
+		})).To(Succeed())
+	}
 	token := &authenticationv1.TokenRequest{}
 	w.Expect(api.SubResource("token").Create(w.Ctx, account, token)).To(Succeed())
 	cfg := rest.AnonymousClientConfig(shared.Admin())

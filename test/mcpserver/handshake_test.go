@@ -115,7 +115,7 @@ func TestHangingServerDoesNotDelayOthers(t *testing.T) {
 	hanging.hang()
 	network.lead(otherImage, hanging)
 	w.create("hangs", withImage(otherImage), func(s *v1alpha1.MCPServerSpec) {
-		s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Minute}, metav1.Duration{Duration: 5 * time.Minute}
+		s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Minute}, metav1.Duration{Duration: 30 * time.Second}
 	})
 	w.shows("hangs", "ProtocolReady", "False ProtocolPending", ContainSubstring("waiting for the first MCP handshake"))
 	w.Eventually(func() int { return hanging.waiting() }).Should(Equal(1))

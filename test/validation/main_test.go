@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -40,6 +41,9 @@ func appService(g *WithT, name, spec string) *unstructured.Unstructured {
 func objects(g *WithT, kind string) dynamic.ResourceInterface {
 	client, err := dynamic.NewForConfig(shared.Admin())
 	g.Expect(err).NotTo(HaveOccurred())
+	if kind == "NetworkPolicy" { // in samples
+		return client.Resource(networkingv1.SchemeGroupVersion.WithResource("networkpolicies")).Namespace(namespace)
+	}
 	return client.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural(kind))).Namespace(namespace)
 }
 
