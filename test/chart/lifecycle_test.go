@@ -54,7 +54,7 @@ func TestReleaseInstallsUpgradesAndUninstalls(t *testing.T) {
 			g.Expect(deployment.Status.AvailableReplicas).To(BeEquivalentTo(3))
 		}
 	}
-	g.Eventually(isAvailable("ghcr.io/fixpoint-dev/fixpoint:"+load(g).AppVersion())).Should(Succeed())
+	g.Eventually(isAvailable("ghcr.io/fixpoint-dev/fixpoint:" + load(g).AppVersion())).Should(Succeed())
 	app := &v1alpha1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec:       v1alpha1.AppServiceSpec{Image: "registry.test/web:1"},

@@ -365,7 +365,7 @@ func TestValuesReachTheDeployment(t *testing.T) {
 			`{"name":"cloud-token","secret":{"items":[{"key":"token","path":"token"}],"secretName":"cloud"}}`},
 		`{cloud: {ambientCredentials: {billing: [` + subscription + `], "*": [` + subscription + `/resourceGroups/shared]}}}`: {
 			`"--ambient-credentials=*=` + subscription + `/resourceGroups/shared","--ambient-credentials=billing=` + subscription + `"`},
-		`{cloud: {tokenSecret: {name: cloud}}, metrics: {certificateSecret: cert}}`: {`"mountPath":"/etc/fixpoint/metrics"`, `"mountPath":"/etc/fixpoint/cloud"`},
+		`{cloud: {tokenSecret: {name: cloud}}, metrics: {certificateSecret: cert}}`:          {`"mountPath":"/etc/fixpoint/metrics"`, `"mountPath":"/etc/fixpoint/cloud"`},
 		`{metrics: {certificateSecret: cert}}`:                                               {`"--metrics-cert-path=/etc/fixpoint/metrics"`, `"secretName":"cert"`, `"mountPath":"/etc/fixpoint/metrics"`},
 		`{metrics: {enabled: false}}`:                                                        {`"--metrics-bind-address=0"`},
 		`{extraArgs: [--sync-period=1h]}`:                                                    {`"--sync-period=1h"`},

@@ -243,19 +243,28 @@ func (r *rewriter) walk(root ast.Node) {
 			for _, value := range n.Results {
 				r.value(value, "returned value")
 			}
-		case *ast.BinaryExpr:
-			r.binary(n)
-		case *ast.CompositeLit:
-			r.fields(n)
-		case *ast.CallExpr:
-			r.with(n)
-		}
-		if expr, ok := node.(ast.Expr); ok && r.info.Types[expr].Value != nil {
-			r.constant(expr)
-			return false
+		case ast.Expr:
+			return r.expression(n)
 		}
 		return true
 	})
+}
+
+// expression says whether to go on with the parts of an expression.
+func (r *rewriter) expression(expr ast.Expr) bool {
+	switch n := expr.(type) {
+	case *ast.BinaryExpr:
+		r.binary(n)
+	case *ast.CompositeLit:
+		r.fields(n)
+	case *ast.CallExpr:
+		r.with(n)
+	}
+	if r.info.Types[expr].Value == nil {
+		return true
+	}
+	r.constant(expr)
+	return false
 }
 
 // condition forces a condition, both ways if a loop does not become endless by it.

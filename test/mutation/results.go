@@ -25,7 +25,7 @@ func openResults(path, binary string) (*results, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the tests: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // only read
+	defer file.Close()
 	hash := sha256.New()
 	if _, err := io.Copy(hash, file); err != nil {
 		return nil, fmt.Errorf("reading the tests: %w", err)
@@ -43,7 +43,7 @@ func openResults(path, binary string) (*results, error) {
 	}
 	earlier := &results{path: path, Detected: map[int]bool{}}
 	if err := json.Unmarshal(raw, earlier); err != nil || earlier.Binary != fresh.Binary {
-		return fresh, nil //nolint:nilerr // results of other code, or cut off: they count for nothing
+		return fresh, nil // results of other code, or cut off: they count for nothing
 	}
 	return earlier, nil
 }

@@ -65,11 +65,6 @@ func run(ctx context.Context, root, since, results string, parallel, memory int,
 			return err
 		}
 	}
-	if results != "" {
-		if err := os.MkdirAll(results, 0o755); err != nil {
-			return fmt.Errorf("creating the directory of results: %w", err)
-		}
-	}
 	wanted := map[string]bool{}
 	for _, name := range names {
 		wanted[strings.Trim(strings.TrimPrefix(name, "./"), "/")] = true
@@ -80,20 +75,10 @@ func run(ctx context.Context, root, since, results string, parallel, memory int,
 			continue
 		}
 		delete(wanted, bar.path)
-		if results != "" {
-			scorer.Results = filepath.Join(results, strings.ReplaceAll(bar.path, "/", "-")+".json")
-		}
-		score, err := scorer.Run(ctx, module+bar.path)
+		score, err := scoreOf(ctx, scorer, results, bar.path)
 		if err != nil {
 			return err
 		}
-		if score.Total == 0 {
-			continue
-		}
-		for _, survivor := range score.Survivors {
-			fmt.Println(survivor)
-		}
-		fmt.Println(score)
 		if score.Percent() < bar.percent {
 			failures = append(failures, fmt.Errorf("%s: the tests notice %.1f %% of the mutants, and the bar is %.0f %%: add a test for a survivor, or list it in test/mutation/equivalents.yaml with the reason", bar.path, score.Percent(), bar.percent))
 		}
@@ -102,6 +87,25 @@ func run(ctx context.Context, root, since, results string, parallel, memory int,
 		failures = append(failures, fmt.Errorf("no bar is set for %s: give it one in test/cmd/mutate", name))
 	}
 	return errors.Join(failures...)
+}
+
+// scoreOf scores a package and prints its survivors.
+func scoreOf(ctx context.Context, scorer mutation.Scorer, results, path string) (mutation.Score, error) {
+	if results != "" {
+		if err := os.MkdirAll(results, 0o755); err != nil {
+			return mutation.Score{}, fmt.Errorf("creating the directory of results: %w", err)
+		}
+		scorer.Results = filepath.Join(results, strings.ReplaceAll(path, "/", "-")+".json")
+	}
+	score, err := scorer.Run(ctx, module+path)
+	if err != nil || score.Total == 0 {
+		return score, err
+	}
+	for _, survivor := range score.Survivors {
+		fmt.Println(survivor)
+	}
+	fmt.Println(score)
+	return score, nil
 }
 
 var (
