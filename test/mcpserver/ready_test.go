@@ -99,8 +99,8 @@ func TestOtherTransports(t *testing.T) {
 	pod := w.deployment("bridged").Spec.Template.Spec
 	w.Expect(pod.InitContainers[0].Image).To(Equal(controllers.DefaultBridgeImage))
 	w.Expect(strings.Join(pod.Containers[0].Command, " ")).To(Equal(
-		"/.fixpoint/mcp-bridge serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host "+
-			strings.ReplaceAll("bridged,bridged.NS,bridged.NS.svc,bridged.NS.svc.cluster.local", "NS", w.Namespace)+" --drain-timeout 48s -- serve"))
+		"/.fixpoint/mcp-bridge serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host " +
+			strings.ReplaceAll("bridged,bridged.NS,bridged.NS.svc,bridged.NS.svc.cluster.local", "NS", w.Namespace) + " --drain-timeout 48s -- serve"))
 }
 
 // everything turns all options on that this cluster has something to serve with.
