@@ -56,13 +56,17 @@ func (l allowList) check(r *http.Request) *failure {
 
 // allowsHost allows listed hosts, and those that no attacker can give an address: IP addresses and localhost.
 func (l allowList) allowsHost(host string) bool {
-	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" {
-		return true
-	}
-	return slices.Contains(l.hosts, Any) || slices.Contains(l.hosts, host)
+	return isFixed(host) || slices.Contains(l.hosts, Any) || slices.Contains(l.hosts, host)
 }
 
-// allowsOrigin allows listed origins, and pages from the listed host that the request is sent to.
+// isFixed reports whether no attacker can give a host another address.
+func isFixed(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil || host == "localhost"
+}
+
+// allowsOrigin allows listed origins, and pages from the host that the request is sent to, unless an attacker
+// can give that host an address: where all hosts are allowed, it may be one of the attacker.
 func (l allowList) allowsOrigin(given, hostport string) bool {
 	if slices.Contains(l.origins, Any) {
 		return true
@@ -75,7 +79,8 @@ func (l allowList) allowsOrigin(given, hostport string) bool {
 		return true
 	}
 	same, _ := normalOrigin(scheme + "://" + hostport)
-	return origin == same && slices.Contains(l.hosts, hostOf(hostport))
+	host := hostOf(hostport)
+	return origin == same && (isFixed(host) || slices.Contains(l.hosts, host))
 }
 
 // hostOf is the normalized host of a Host header.

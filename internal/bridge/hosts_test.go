@@ -49,8 +49,8 @@ func TestHostsAndOrigins(t *testing.T) {
 		"origin with a user":             {listed, "tools.acme.svc", "https://app.example.com@evil.example", "not allowed"},
 		"page of the listed host":        {listed, "tools.example.com", "https://tools.example.com", ""},
 		"page of another port":           {listed, "tools.example.com", "https://tools.example.com:8443", "not allowed"},
-		"page of localhost":              {listed, "localhost:8080", "http://localhost:8080", "not allowed"},
-		"page of an address":             {listed, "10.1.2.3:8080", "http://10.1.2.3:8080", "not allowed"},
+		"page of localhost":              {listed, "localhost:8080", "http://localhost:8080", ""},
+		"page of an address":             {listed, "10.1.2.3:8080", "http://10.1.2.3:8080", ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

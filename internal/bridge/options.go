@@ -60,7 +60,7 @@ type Options struct {
 	// AllowedHosts and AllowedOrigins are the allowed values of the Host and
 	// Origin headers, against DNS rebinding. IP addresses and localhost are
 	// always allowed hosts. Requests without an Origin are allowed, and those
-	// of pages of the same host if it is listed. Hosts have no port; origins
+	// of pages of the same host, unless only Any allows it. Hosts have no port; origins
 	// are written as in the header. Any allows all.
 	AllowedHosts   []string
 	AllowedOrigins []string

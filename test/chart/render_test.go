@@ -407,8 +407,8 @@ func TestDisabledValuesRenderNothing(t *testing.T) {
 	g.Expect(kinds(`{crds: {install: false}}`)).NotTo(HaveKey("CustomResourceDefinition"))
 	g.Expect(kinds(`{rbac: {create: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("Role"), HaveKey("RoleBinding")))
 	g.Expect(kinds(`{rbac: {userRoles: false, namespaced: true}, namespaces: [a], metrics: {enabled: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("ClusterRoleBinding")))
-	// A role for each controller in each namespace, and the one for leader election.
-	g.Expect(kinds(`{rbac: {namespaced: true}, namespaces: [a, b]}`)).To(And(HaveKeyWithValue("Role", 7), HaveKeyWithValue("RoleBinding", 7)))
+	// A role for each controller in each namespace, and those for leader election and for the key of hashes.
+	g.Expect(kinds(`{rbac: {namespaced: true}, namespaces: [a, b]}`)).To(And(HaveKeyWithValue("Role", 8), HaveKeyWithValue("RoleBinding", 8)))
 	g.Expect(kinds(`{rbac: {namespaced: true, workloadIdentity: true}, controllers: [securestorage], namespaces: [a, b]}`)).To(And(
 		HaveKeyWithValue("Role", 5), HaveKeyWithValue("RoleBinding", 5)))
 	g.Expect(kinds(`{networkPolicy: {enabled: false}}`)).NotTo(HaveKey("NetworkPolicy"))
