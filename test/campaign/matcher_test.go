@@ -116,6 +116,9 @@ var reportedFor = []struct {
 	{regexp.MustCompile(`(\.tolerations\[\d+\])\.value$`), "$1.operator"},
 	{regexp.MustCompile(`(\.claims\[\d+\])\.name$`), "$1"},
 	{regexp.MustCompile(`(\.matchLabelKeys)\[\d+\]$`), "$1"},
+	// The constraints of the manager come first.
+	{regexp.MustCompile(`^(spec\.template\.spec\.topologySpreadConstraints)\[0\]`), "$1[1]"},
+	{regexp.MustCompile(`^(spec\.template\.spec)\.terminationGracePeriodSeconds$`), "$1.containers[0].lifecycle.preStop.sleep"},
 	{regexp.MustCompile(`^(spec\.template\.spec)\..*\.windowsOptions\.hostProcess$`), "$1.hostNetwork"},
 }
 
@@ -126,7 +129,7 @@ var referenceTexts = []struct {
 }{
 	{regexp.MustCompile(`\.secret(Key)?Ref\.name$|\.credentials(Secret)?Ref\.name$|\.secret\.name$|^spec\.imagePullSecrets\[\d+\]\.name$`), "Secret %v"},
 	{regexp.MustCompile(`\.configMap(Key)?Ref\.name$|\.configMap\.name$`), "ConfigMap %v"},
-	{regexp.MustCompile(`\.(secretKeyRef|configMapKeyRef|credentialsSecretRef)\.key$|\.items\[\d+\]\.key$`), "key %v of"},
+	{regexp.MustCompile(`\.(secretKeyRef|configMapKeyRef|credentialsSecretRef|caRef)\.key$|\.items\[\d+\]\.key$`), "key %v of"},
 	{regexp.MustCompile(`\.persistentVolumeClaim\.claimName$`), "PersistentVolumeClaim %v"},
 	{regexp.MustCompile(`^spec\.serviceAccount(\.name|Name)$|\.workloadIdentity\.serviceAccountName$`), "ServiceAccount %v"},
 	{regexp.MustCompile(`\.caRef\.name$`), "%v"},

@@ -56,6 +56,9 @@ func elementOf(list Schema, item any, index int) (string, bool) {
 	}
 	switch kind {
 	case "set":
+		if _, isList := item.([]any); isList {
+			return "", false // a set cannot hold it
+		}
 		text, ok := keyText(item)
 		return "[=" + text + "]", ok
 	case "map":
