@@ -112,7 +112,7 @@ GO_TEST = $(GO) test -vet=off
 # Tests in which probes, leader election or drains have deadlines of seconds. They run one target after the other,
 # with TEST_PARALLEL clusters at a time: more at a time would miss the deadlines.
 DEADLINES := test-unit-raced test-ha test-suites-raced test-deploy
-# Tests without such deadlines. They run beside those at a lower priority, in the processor time that the others
+# Tests without such deadlines. They run beside those at the lowest priority, in the processor time that the others
 # leave while they wait.
 BACKGROUND := test-unit-exhaustive test-suites test-chart
 # Runs targets one after the other, also within make -j: $(call one-by-one,targets,prefix). The + before it tells
@@ -136,7 +136,7 @@ test-with-deadlines:
 
 .PHONY: test-in-background
 test-in-background:
-	+@$(call one-by-one,$(BACKGROUND),nice -n 10)
+	+@$(call one-by-one,$(BACKGROUND),nice -n 19)
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no cluster.

@@ -72,20 +72,14 @@ func withWarnings(verdict phases.Verdict, server *v1alpha1.MCPServer, result pro
 		return verdict
 	}
 	message := verdict.Message()
-	if err := result.ListErr; err != nil {
-		message += "; tools, prompts and resources cannot be counted: " + err.Error() + "; " + listRemedy(err)
+	// Other errors may pass, such as a timeout: to report them would change the status back and forth.
+	if err := result.ListErr; err != nil && err.Kind == prober.TooLarge {
+		message += "; tools, prompts and resources cannot be counted: " + err.Error() + "; shorten the lists that the server returns, or their items"
 	}
 	if spec := server.Spec.Protocol; spec.CredentialsSecretRef != nil && !spec.TLS {
 		message += "; the token of spec.protocol.credentialsSecretRef is sent unencrypted: " + plainTokenRemedy(server)
 	}
 	return verdict.WithMessage(message)
-}
-
-func listRemedy(err *prober.Error) string {
-	if err.Kind == prober.TooLarge {
-		return "shorten the lists that the server returns, or their items"
-	}
-	return "check the server log"
 }
 
 // plainTokenRemedy differs for the bridge, which does not support TLS.

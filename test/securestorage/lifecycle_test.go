@@ -26,7 +26,7 @@ func TestReportsEachPhaseInOrder(t *testing.T) {
 	knobs := brisk()
 	knobs.AccountCreation = fakecloud.Fixed(5 * time.Second)
 	knobs.PollInterval = fakecloud.Fixed(time.Second)
-	knobs.PrincipalDelay = fakecloud.Fixed(2 * time.Second)
+	knobs.PrincipalDelay = fakecloud.Fixed(3 * time.Second)
 	knobs.GrantDelay = fakecloud.Fixed(2 * time.Second)
 	knobs.AccountUpdate = fakecloud.Fixed(0)
 	w := newFixture(t, knobs)
