@@ -101,7 +101,7 @@ func FuzzMembers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if !json.Valid(data) {
-			t.Skip("members requires valid JSON")
+			return // members requires valid JSON
 		}
 		var got [][2]string
 		members(data, func(name string, value json.RawMessage) { got = append(got, [2]string{name, string(value)}) })

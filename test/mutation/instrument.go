@@ -2,6 +2,7 @@ package mutation
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/constant"
@@ -124,7 +125,8 @@ func compileErrors(p listed, changed map[string][]byte, packages map[string]list
 		files = append(files, file)
 	}
 	config := types.Config{Importer: importerOf(fset, packages), Error: func(err error) {
-		if typed, ok := err.(types.Error); ok { //nolint:errorlint // go/types passes it unwrapped
+		var typed types.Error
+		if errors.As(err, &typed) {
 			wrong = append(wrong, fset.Position(typed.Pos))
 		}
 	}}
@@ -290,7 +292,7 @@ func (r *rewriter) cases(n *ast.SwitchStmt) {
 
 // binary drops the parts of a condition, and shifts the bounds of comparisons.
 func (r *rewriter) binary(n *ast.BinaryExpr) {
-	switch n.Op { //nolint:exhaustive // other operators are not mutated
+	switch n.Op {
 	case token.LAND:
 		r.call(n.X, "condition dropped", "mutantTrue")
 		r.call(n.Y, "condition dropped", "mutantTrue")
@@ -457,7 +459,7 @@ func (r *rewriter) isUntyped(expr ast.Expr) bool {
 
 // defaultOf is the type that Go gives to an untyped constant.
 func defaultOf(value constant.Value) types.Type {
-	switch value.Kind() { //nolint:exhaustive // others have no helper
+	switch value.Kind() {
 	case constant.String:
 		return types.Typ[types.String]
 	case constant.Int:

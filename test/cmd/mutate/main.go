@@ -50,7 +50,7 @@ func main() {
 	if err := run(ctx, *root, *since, *results, *parallel, *memory, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		stop()
-		os.Exit(1) //nolint:gocritic // stop has been called
+		os.Exit(1)
 	}
 }
 
