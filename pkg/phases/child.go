@@ -59,7 +59,8 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	// Prune says when the child is deleted once Desired is nil.
 	Prune PruneOrder
 	// Propagation of the child's deletion. The default is Background for kinds of Kubernetes that have no
-	// dependents of their own, such as ConfigMap, and Foreground for all others.
+	// dependents of their own, such as ConfigMap, and Foreground for all others. A teardown waits for a child that
+	// is deleted in the foreground before it deletes those of earlier phases, which its dependents may use.
 	Propagation metav1.DeletionPropagation
 	// HandOver, RemoveFields and UniqueFields are those of [ssa.Request].
 	HandOver, RemoveFields, UniqueFields []string
@@ -168,6 +169,9 @@ func (m *members[S, C, L]) declare(scheme *runtime.Scheme) (Declaration[S], erro
 		m.propagation = defaultPropagation(kind)
 	}
 	d := Declaration[S]{Child: newObject[L](), Names: m.names, Next: m.next, Undo: m.undo, Observe: m.observe}
+	if m.propagation != metav1.DeletePropagationForeground {
+		d.Gone = m.gone
+	}
 	if !scheme.Recognizes(m.list) {
 		return d, fmt.Errorf("the child's type: its list %s, by which children are found, is not in the scheme", m.list.Kind)
 	}
@@ -459,27 +463,50 @@ func (m *members[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
 	return nil, nil
 }
 
-// undo deletes one object after the other, first what the cache shows. The finalizer is removed by what
-// is observed here, so a cache that lags does not decide that nothing is left.
+// undo deletes one object after the other, by what the cache shows. Children with dependents gate the phases before
+// until they are gone; others are only deleted, and looked for in the end.
 func (m *members[S, C, L]) undo(ctx context.Context, p Reconcile[S]) (Next, error) {
-	for _, list := range []func(context.Context, Reconcile[S]) ([]client.Object, error){m.owned, m.ownedPastCache} {
-		left, err := list(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		others, _ := p.namedByOthers(m.phase, m.kind)
-		left = slices.DeleteFunc(left, func(live client.Object) bool { return slices.Contains(others, live.GetName()) })
-		var next Next
-		for _, live := range left {
-			if next = m.delete(live, ReasonTerminating, ""); live.GetDeletionTimestamp() == nil {
-				return next, nil
-			}
-		}
-		if next != nil {
-			return next, nil
-		}
+	left, err := m.owned(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	next := m.deleteNext(p, left)
+	switch waiting, isWait := next.(Verdict); {
+	case next == nil && m.propagation == metav1.DeletePropagationForeground:
+		return m.gone(ctx, p)
+	case next == nil:
+		return Done("deleted"), nil
+	case isWait && m.propagation != metav1.DeletePropagationForeground:
+		return DoneBecause(ReasonTerminating, waiting.Message()), nil
+	}
+	return next, nil
+}
+
+// gone looks for what is left past the cache, since the finalizer is removed by it.
+func (m *members[S, C, L]) gone(ctx context.Context, p Reconcile[S]) (Next, error) {
+	left, err := m.ownedPastCache(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if next := m.deleteNext(p, left); next != nil {
+		return next, nil
 	}
 	return Done("deleted"), nil
+}
+
+// deleteNext answers with the deletion of the next object, or waits for those that are being deleted, or with nil if
+// none is left.
+func (m *members[S, C, L]) deleteNext(p Reconcile[S], left []client.Object) (next Next) {
+	others, _ := p.namedByOthers(m.phase, m.kind)
+	for _, live := range left {
+		if slices.Contains(others, live.GetName()) {
+			continue
+		}
+		if next = m.delete(live, ReasonTerminating, ""); live.GetDeletionTimestamp() == nil {
+			return next
+		}
+	}
+	return next
 }
 
 // ownedPastCache lists what is left: a single child by its name, and a set by its kind.
@@ -489,11 +516,11 @@ func (m *members[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) (
 		if err != nil {
 			return nil, err
 		}
-		live, err := read[L](ctx, p.Cluster, p.Cluster.Uncached, p.keyOf(names[0]))
+		live, err := get[L](ctx, p.Cluster.Uncached, p.keyOf(names[0]))
 		if err != nil || !p.owns(live) {
 			return nil, err
 		}
-		return []client.Object{live}, nil
+		return []client.Object{p.Cluster.newest(live)}, nil
 	}
 	list, err := m.newList(p)
 	if err != nil {

@@ -320,9 +320,7 @@ func TestPhasesOfOneKindLeaveEachOtherAlone(t *testing.T) {
 	h.writes = nil
 	h.deleteMachine()
 	h.settle(t)
-	g.Expect(h.writes).To(Equal([]string{
-		"delete Disk data", "status", "delete Nic uplink", "status", "delete Disk boot", "status", "unfinalize",
-	}))
+	g.Expect(h.writes).To(Equal([]string{"delete Disk data", "delete Nic uplink", "delete Disk boot", "unfinalize"}))
 }
 
 func TestAdoptionFollowsThePolicy(t *testing.T) {

@@ -225,7 +225,7 @@ func TestSetsAndChildrenOfOneKindLeaveEachOtherAlone(t *testing.T) {
 	h.writes = nil
 	h.settle(t)
 	g.Expect(h.writes).To(Equal([]string{
-		"delete Disk s", "status", "delete Disk a", "delete Disk b", "status", "delete Nic uplink", "status", "delete Disk boot", "status", "unfinalize",
+		"delete Disk s", "status", "delete Disk a", "delete Disk b", "status", "delete Nic uplink", "delete Disk boot", "unfinalize",
 	}))
 }
 

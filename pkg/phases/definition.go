@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -42,6 +43,10 @@ type Definition[O client.Object, S any] struct {
 	// Redact returns the function that edits what a drift of the object's children quotes: see [ssa.Request].
 	// Optional.
 	Redact func(object O) func(*ssa.Drift)
+	// ReportInterval is how long the first status of a generation, or of a deletion, may be put off while all there is
+	// to say is that a child is not ready, or not gone, yet. That saves a write where the child soon is. What is wrong
+	// is reported at once. Optional: zero puts nothing off.
+	ReportInterval time.Duration
 	// Postpone says for how long a reconcile that costs more than it is worth at the moment is put off;
 	// zero is not at all. Optional.
 	Postpone func(ctx context.Context, object O) time.Duration
@@ -75,9 +80,9 @@ type Dependencies struct {
 	Clock clock.PassiveClock
 }
 
-// Engine reconciles objects of one kind through its phases. It keeps nothing from one reconcile to the
-// next but which version of an object the API server has just answered with, which spares a write that is
-// retried the read before it and decides nothing. It is safe for concurrent use on different objects.
+// Engine reconciles objects of one kind through its phases. It keeps two things from one reconcile to the next, which
+// spare requests and decide nothing: which version of an object the API server has just answered with, and since when
+// a status is due. It is safe for concurrent use on different objects.
 type Engine[O client.Object, S any] struct {
 	def   Definition[O, S]
 	deps  Dependencies
@@ -85,6 +90,8 @@ type Engine[O client.Object, S any] struct {
 	slots []slot[S]
 	// recent has the resource version by UID.
 	recent *cache.LRUExpireCache
+	// due has by name since when a status is put off.
+	due sync.Map
 }
 
 // recentTime is how long an answer of the API server is as good as a read, and recentObjects bounds how many
@@ -192,8 +199,8 @@ func (e *Engine[O, S]) slotFor(phase Phase[S]) (slot[S], error) {
 	switch {
 	case err != nil:
 		return s, err
-	case d.Next == nil || d.Undo == nil:
-		return s, errors.New("Declaration.Next and Undo are required")
+	case d.Next == nil:
+		return s, errors.New("Declaration.Next is required")
 	case d.Child == nil:
 		return s, nil
 	case d.Names == nil:

@@ -28,8 +28,12 @@ const (
 // Reconcile implements [reconcile.Reconciler].
 func (e *Engine[O, S]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	object, err := get[O](ctx, e.deps.Reader, request.NamespacedName)
-	if err != nil || isNil(object) {
+	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if isNil(object) {
+		e.due.Delete(request.NamespacedName)
+		return reconcile.Result{}, nil
 	}
 	if e.def.Postpone != nil {
 		if wait := e.def.Postpone(ctx, object); wait > 0 {
@@ -49,6 +53,7 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 		// What was reverted was reverted, whether or not a status can say so.
 		e.announceCorrections(live, w.corrected())
 		if w.gone {
+			e.due.Delete(client.ObjectKeyFromObject(live))
 			return reconcile.Result{}, nil
 		}
 		if ssa.IsStale(w.err) {
@@ -56,9 +61,9 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 		}
 		stale := w.err
 		if !isSuperseded(w.err) {
-			err := e.report(ctx, live, w, corrected)
+			putOff, err := e.report(ctx, live, w, corrected)
 			if err == nil {
-				return w.result()
+				return w.result(putOff)
 			}
 			if !ssa.IsStale(err) {
 				return reconcile.Result{}, errors.Join(w.retryable(), fmt.Errorf("writing the status: %w", err))
@@ -331,16 +336,42 @@ func (w *walk[S]) tearDown(ctx context.Context) (gone bool) {
 		w.failure = Wait(ReasonTerminating, "waiting for the garbage collector to orphan the children, as the deletion asks (finalizers: "+metav1.FinalizerOrphanDependents+")", 0)
 		return false
 	}
+	var deleted []int // phases whose children have been deleted and may be left
 	for i := len(w.slots) - 1; i >= 0; i-- {
-		configured := w.phases[i].configured
-		verdict := w.conclude(ctx, i, w.slots[i].Undo, "undoing ")
-		if !verdict.IsDone() {
-			w.phases[i].verdict = removable(verdict)
+		if s := &w.slots[i]; s.Child == nil && s.Undo != nil {
+			if !w.areGone(ctx, deleted) {
+				return false
+			}
+			deleted = nil
+		}
+		if !w.undo(ctx, i, w.slots[i].Undo) {
 			return false
 		}
-		w.phases[i].configured = configured
-		w.phases[i].verdict = DoneBecause(ReasonTerminating, "deleted")
+		if w.slots[i].Gone != nil {
+			deleted = append(deleted, i)
+		}
 	}
+	return w.areGone(ctx, deleted)
+}
+
+func (w *walk[S]) areGone(ctx context.Context, deleted []int) bool {
+	return !slices.ContainsFunc(deleted, func(i int) bool { return !w.undo(ctx, i, w.slots[i].Gone) })
+}
+
+// undo asks a phase what is next to undo it, until that is done.
+func (w *walk[S]) undo(ctx context.Context, i int, ask Question[S]) (done bool) {
+	configured, verdict := w.phases[i].configured, Verdict(Done("deleted"))
+	if ask != nil {
+		verdict = w.conclude(ctx, i, ask, "undoing ")
+	}
+	switch {
+	case !verdict.IsDone():
+		w.phases[i].verdict = removable(verdict)
+		return false
+	case verdict.Reason() != ReasonTerminating:
+		verdict = DoneBecause(ReasonTerminating, "deleted")
+	}
+	w.phases[i].configured, w.phases[i].verdict = configured, verdict
 	return true
 }
 

@@ -102,7 +102,6 @@ func Example() {
 	}
 	server.Writes()
 	step("deleted:")
-	step("gone:")
 
 	// Output:
 	// created: [update Service shop create ConfigMap shop update Service shop/status] registered: true
@@ -113,10 +112,5 @@ func Example() {
 	//   Ready=True Ready: all phases are ready
 	//   AddressReady=True Ready: ConfigMap shop applied
 	//   RegistrationReady=True Ready: registered
-	// deleted: [delete ConfigMap shop update Service shop/status] registered: false
-	//   Ready=False Terminating: Address: waiting for ConfigMap shop to be deleted
-	//   AddressReady=False Terminating: waiting for ConfigMap shop to be deleted
-	//   RegistrationReady=False Terminating: deleted
-	//   Reconciling=True Terminating: waiting for ConfigMap shop to be deleted
-	// gone: [update Service shop] registered: false
+	// deleted: [delete ConfigMap shop update Service shop] registered: false
 }

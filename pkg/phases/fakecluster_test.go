@@ -231,6 +231,9 @@ func (c *fakeCluster) remove(r ref, finalizer string) {
 	}
 	now := metav1.NewTime(c.clock.Now())
 	object.SetDeletionTimestamp(&now)
+	if object.GetGeneration() > 0 {
+		object.SetGeneration(object.GetGeneration() + 1)
+	}
 	if finalizer != "" {
 		object.SetFinalizers(append(object.GetFinalizers(), finalizer))
 	}
@@ -633,11 +636,12 @@ func (a applier) Delete(_ context.Context, live client.Object, owner metav1.Owne
 		if target.GetDeletionTimestamp() != nil || a.dryRun {
 			return nil
 		}
-		if propagation != metav1.DeletePropagationForeground {
-			return fmt.Errorf("a custom kind is deleted with propagation %s", propagation)
+		finalizer := "example.com/slow"
+		if propagation == metav1.DeletePropagationForeground {
+			finalizer = metav1.FinalizerDeleteDependents
 		}
 		a.landed("delete " + at.String())
-		a.remove(at, metav1.FinalizerDeleteDependents)
+		a.remove(at, finalizer)
 		a.schedule("vanish", at.String(), at.name, a.goneAfter)
 		return nil
 	})

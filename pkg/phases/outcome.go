@@ -115,12 +115,12 @@ func (o *outcome) retryable() error {
 }
 
 // result tells controller-runtime when to reconcile again. An error is retried with backoff; a stalled
-// object is not retried; otherwise the smallest wait wins.
-func (o *outcome) result() (reconcile.Result, error) {
+// object is not retried; otherwise the smallest wait wins, or what is left of the time for which the status was put off.
+func (o *outcome) result(putOff time.Duration) (reconcile.Result, error) {
 	if err := o.retryable(); err != nil {
 		return reconcile.Result{}, err
 	}
-	smallest := earlier(0, o.failure)
+	smallest := earlier(putOff, o.failure)
 	for i := range o.phases {
 		smallest = earlier(smallest, o.phases[i].verdict)
 	}

@@ -31,9 +31,12 @@ type Question[S any] func(ctx context.Context, p Reconcile[S]) (Next, error)
 
 // Declaration is what a phase consists of.
 type Declaration[S any] struct {
-	// Next answers what is next to bring the phase about, and Undo what is next to undo it: done means
-	// that nothing of it is left.
+	// Next answers what is next to bring the phase about, and Undo what is next to undo it: done means that
+	// earlier phases may be undone. Undo is optional for a phase that leaves nothing behind.
 	Next, Undo Question[S]
+	// Gone answers, past the cache, whether nothing of the phase is left. It is asked before a step of an earlier
+	// phase is undone, and before the finalizer is removed. Optional: Undo being done says so.
+	Gone Question[S]
 	// Observe is asked where the phase does not run: it hands what exists to the scope. It answers
 	// [NotConfigured] if the object does not ask for the phase and nothing of it is left, an [Apply] that
 	// only reports drift, or nil. Optional.
@@ -140,12 +143,15 @@ func (c *Cluster) learn(id objectID, a answer) {
 	c.answered[id] = a
 }
 
-// newest is an object as the API server has answered in this reconcile, or else as it was given.
+// newest is an object as the API server has answered in this reconcile, or else as it was given. The answer to a
+// deletion does not say what it waits for, as an object read later does.
 func (c *Cluster) newest(object client.Object) client.Object {
-	if a, known := c.answered[idOf(object)]; known && a.object != nil {
-		return a.object
+	a, known := c.answered[idOf(object)]
+	isLater := known && a.object != nil && a.object.GetUID() == object.GetUID() && object.GetDeletionTimestamp() != nil
+	if !known || a.object == nil || isLater {
+		return object
 	}
-	return object
+	return a.object
 }
 
 // Get reads an object into another: as the API server has answered in this reconcile, or else from the cache. It

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,18 +60,56 @@ func ConditionConfigurations(conditions []metav1.Condition) []*metav1ac.Conditio
 }
 
 // report writes the status if it differs, and then emits the Events of the transitions. If the object is
-// gone meanwhile, there is nothing left to report on.
-func (e *Engine[O, S]) report(ctx context.Context, live O, w *walk[S], corrected []ObservedDrift) error {
+// gone meanwhile, there is nothing left to report on. It returns how long a status was put off.
+func (e *Engine[O, S]) report(ctx context.Context, live O, w *walk[S], corrected []ObservedDrift) (putOff time.Duration, err error) {
 	summary := e.summarize(live, w, corrected)
+	if putOff := e.putOff(live, w, summary); putOff > 0 {
+		return putOff, nil
+	}
 	result, err := e.deps.Applier.ApplyStatus(ctx, e.def.Status(w.pass.Scope, summary), live)
 	if err != nil {
-		return client.IgnoreNotFound(err)
+		return 0, client.IgnoreNotFound(err)
 	}
 	if result.Action != ssa.ActionNone && result.Live != nil {
 		e.recent.Add(result.Live.GetUID(), result.Live.GetResourceVersion(), recentTime)
 	}
 	e.announce(live, w, summary)
-	return nil
+	return 0, nil
+}
+
+// due is since when the status of a generation has been put off.
+type due struct {
+	uid        types.UID
+	generation int64
+	since      time.Time
+}
+
+// putOff says for how much longer a status need not be written that only says that a child is not ready, or not gone,
+// yet: most are within that time, which saves a write. Until then the status says by its observedGeneration that it
+// is about an earlier generation.
+func (e *Engine[O, S]) putOff(live O, w *walk[S], summary Summary) time.Duration {
+	key := client.ObjectKeyFromObject(live)
+	ready := meta.FindStatusCondition(w.pass.Before, ConditionReady)
+	isObserved := ready != nil && ready.ObservedGeneration == live.GetGeneration()
+	if e.def.ReportInterval == 0 || isObserved || len(summary.Drifts) > 0 || !w.waitsForChild() {
+		e.due.Delete(key)
+		return 0
+	}
+	this := due{live.GetUID(), live.GetGeneration(), summary.Now.Time}
+	if known, _ := e.due.LoadOrStore(key, this); known != nil {
+		if first, _ := known.(due); first.uid == this.uid && first.generation == this.generation {
+			this = first
+		}
+	}
+	e.due.Store(key, this)
+	return max(0, e.def.ReportInterval-summary.Now.Sub(this.since))
+}
+
+// waitsForChild says whether all that keeps the object from being ready, or gone, is that a child takes its time.
+func (w *walk[S]) waitsForChild() bool {
+	phase, gate := w.gate()
+	i := slices.IndexFunc(w.slots, func(s slot[S]) bool { return s.name == phase })
+	return i >= 0 && w.slots[i].Child != nil && gate.IsWait() && !w.isWrong() && !w.suspended
 }
 
 func (e *Engine[O, S]) summarize(live O, w *walk[S], corrected []ObservedDrift) Summary {
@@ -134,19 +174,42 @@ func checkStatus[O client.Object, S any](def Definition[O, S]) (err error) {
 	return nil
 }
 
-// announce emits one Event for each condition whose status or reason has changed.
+// announce emits an Event for each transition that people want to know of.
 func (e *Engine[O, S]) announce(live O, w *walk[S], summary Summary) {
+	was := func(conditionType string) *metav1.Condition {
+		return meta.FindStatusCondition(w.pass.Before, conditionType)
+	}
 	for _, c := range summary.Conditions {
-		if !isTransition(meta.FindStatusCondition(w.pass.Before, c.Type), c) {
+		old := was(c.Type)
+		if !isTransition(old, c) {
 			continue
 		}
 		transitions.WithLabelValues(e.def.Controller, c.Type, string(c.Status)).Inc()
-		e.event(live, nil, w.eventType(c), c.Reason, c.Type, c.Type+" is "+string(c.Status)+": "+c.Message)
-	}
-	for _, old := range w.pass.Before {
-		if old.Status == metav1.ConditionTrue && w.isOver(old.Type) && meta.FindStatusCondition(summary.Conditions, old.Type) == nil {
-			e.event(live, nil, corev1.EventTypeNormal, old.Type+"Over", old.Type, old.Type+" is no longer True")
+		if w.isNews(old, c) {
+			e.event(live, nil, w.eventType(c), c.Reason, c.Type, c.Type+" is "+string(c.Status)+": "+c.Message)
 		}
+	}
+	for _, over := range []string{ConditionDrifted, ConditionSuspended} {
+		isOver := !w.deleting && (!w.suspended || over == ConditionSuspended)
+		if was(over) != nil && isOver && meta.FindStatusCondition(summary.Conditions, over) == nil {
+			e.event(live, nil, corev1.EventTypeNormal, over+"Over", over, over+" is no longer True")
+		}
+	}
+}
+
+// isNews says whether a transition is worth an Event: the object became ready, or ceased to be; something is wrong;
+// or a person suspended it or has to look at a drift. The rest is progress.
+func (o *outcome) isNews(old *metav1.Condition, c metav1.Condition) bool {
+	switch _, gate := o.gate(); c.Type {
+	case ConditionReady:
+		wasReady := old != nil && old.Status == metav1.ConditionTrue
+		return !o.suspended && (c.Status == metav1.ConditionTrue || o.isWrong() || wasReady && !o.deleting)
+	case ConditionStalled:
+		return gate == nil // or else Ready says it
+	case ConditionDrifted, ConditionSuspended:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -165,21 +228,6 @@ func (e *Engine[O, S]) announceCorrections(live O, corrected []ObservedDrift) {
 	}
 }
 
-// isOver says whether the walk may claim that a condition is over which is present only while it is
-// True, and which it did not find. Reconciling is not among them: its end is that Ready becomes True.
-func (o *outcome) isOver(conditionType string) bool {
-	switch conditionType {
-	case ConditionSuspended:
-		return true
-	case ConditionStalled:
-		return !o.suspended
-	case ConditionDrifted:
-		return !o.suspended && !o.deleting
-	default:
-		return false
-	}
-}
-
 // isTransition says whether a condition tells of something that has happened. That a phase which has no
 // condition begins to wait for an earlier one does not.
 func isTransition(old *metav1.Condition, c metav1.Condition) bool {
@@ -190,11 +238,14 @@ func isTransition(old *metav1.Condition, c metav1.Condition) bool {
 	return old == nil || old.Status != c.Status || old.Reason != c.Reason
 }
 
-// eventType: what only waits is normal; what failed, stalled or drifted is not.
-func (o *outcome) eventType(c metav1.Condition) string {
+// isWrong says whether what keeps the object from being ready is more than a matter of time.
+func (o *outcome) isWrong() bool {
 	_, gate := o.gate()
-	isWrong := o.err != nil || gate != nil && (gate.IsStalled() || gate.data().warning)
-	if c.Type == ConditionDrifted || c.Type == ConditionStalled || c.Status == metav1.ConditionFalse && isWrong {
+	return o.err != nil || gate != nil && (gate.IsStalled() || gate.data().warning)
+}
+
+func (o *outcome) eventType(c metav1.Condition) string {
+	if c.Type == ConditionDrifted || c.Type == ConditionStalled || c.Status == metav1.ConditionFalse && o.isWrong() {
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

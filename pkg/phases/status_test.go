@@ -3,7 +3,6 @@ package phases_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,7 +88,7 @@ func TestObservedGenerationIsWrittenForEachCondition(t *testing.T) {
 	g.Expect(h.machine().Status.ObservedGeneration).To(Equal(int64(2)))
 	g.Expect(h.condition(t, "Ready").ObservedGeneration).To(Equal(int64(2)))
 	g.Expect(h.condition(t, "AddressReady").ObservedGeneration).To(Equal(int64(2)))
-	g.Expect(h.events.take()).To(HaveLen(2), "those of the first reconcile")
+	g.Expect(h.events.take()).To(HaveLen(1), "that of the first reconcile")
 }
 
 func TestTransitionTimeChangesWithTheStatusOfACondition(t *testing.T) {
@@ -137,7 +136,7 @@ func TestTimesHaveThePrecisionOfTheAPIServer(t *testing.T) {
 	g.Expect(h.writes).To(HaveLen(writes))
 }
 
-func TestEventsAreOfTransitionsOnly(t *testing.T) {
+func TestEventsAreOfReadinessAndErrors(t *testing.T) {
 	wait, otherWait := phases.Wait("Pending", "allocating", 0), phases.Wait("Almost", "attaching", 0)
 	cases := map[string]struct {
 		before, after phases.Observation
@@ -151,57 +150,40 @@ func TestEventsAreOfTransitionsOnly(t *testing.T) {
 		},
 		"another reason": {
 			before: wait, after: otherWait,
-			want: []string{
-				"Normal Almost (Ready): Ready is False: Address: attaching",
-				"Normal Almost (AddressReady): AddressReady is False: attaching",
-			},
 		},
-		"another status": {
+		"no longer ready": {
+			before: phases.Done(""), after: wait,
+			want: []string{"Normal Pending (Ready): Ready is False: Address: allocating"},
+		},
+		"ready": {
 			before: wait, after: phases.Done("allocated"),
-			want: []string{
-				"Normal Ready (Ready): Ready is True: all phases are ready",
-				"Normal Ready (AddressReady): AddressReady is True: allocated",
-			},
+			want: []string{"Normal Ready (Ready): Ready is True: all phases are ready"},
 		},
 		"a wait that is a warning": {
 			before: wait, after: otherWait.AsWarning(),
-			want: []string{
-				"Warning Almost (Ready): Ready is False: Address: attaching",
-				"Warning Almost (AddressReady): AddressReady is False: attaching",
-			},
+			want: []string{"Warning Almost (Ready): Ready is False: Address: attaching"},
+		},
+		"a warning for another reason": {
+			before: wait.AsWarning(), after: otherWait.AsWarning(),
+			want: []string{"Warning Almost (Ready): Ready is False: Address: attaching"},
 		},
 		"done, while something stalls": {
 			before: phases.Done(""), after: phases.DoneBecause("OldVersionServes", "version 1 serves").WhileStalled(),
-			want: []string{
-				"Normal OldVersionServes (AddressReady): AddressReady is True: version 1 serves",
-				"Warning OldVersionServes (Stalled): Stalled is True: version 1 serves",
-			},
+			want: []string{"Warning OldVersionServes (Stalled): Stalled is True: version 1 serves"},
 		},
 		"no longer configured": {
 			before: phases.Done(""), after: phases.NotConfigured(),
 		},
 		"stalled": {
 			before: wait, after: phases.Stalled("BadClass", "too long"),
-			want: []string{
-				"Warning BadClass (Ready): Ready is False: Address: too long",
-				"Warning BadClass (AddressReady): AddressReady is False: too long",
-				"Warning BadClass (Stalled): Stalled is True: too long",
-			},
+			want: []string{"Warning BadClass (Ready): Ready is False: Address: too long"},
 		},
 		"no longer stalled": {
 			before: phases.Stalled("BadClass", "too long"), after: wait,
-			want: []string{
-				"Normal Pending (Ready): Ready is False: Address: allocating",
-				"Normal Pending (AddressReady): AddressReady is False: allocating",
-				"Normal StalledOver (Stalled): Stalled is no longer True",
-			},
 		},
 		"failing": {
 			before: phases.Done(""), afterFailure: errors.New("down"),
-			want: []string{
-				"Warning Failed (Ready): Ready is False: Address: down",
-				"Warning Failed (AddressReady): AddressReady is False: down",
-			},
+			want: []string{"Warning Failed (Ready): Ready is False: Address: down"},
 		},
 		"failing again": {
 			beforeFailure: errors.New("down"), afterFailure: errors.New("down"),
@@ -234,20 +216,6 @@ func TestEventsAreOfTransitionsOnly(t *testing.T) {
 	}
 }
 
-func TestConditionThatBeginsAsBlockedIsNoEvent(t *testing.T) {
-	g := NewWithT(t)
-	cluster := newFakeCluster()
-	h := newHarness(cluster, diskOf("Boot"), observes("Address", phases.Wait("Pending", "allocating", 0)), observes("Uplink", phases.Done("")))
-	cluster.createMachine(&Machine{})
-
-	h.mustReconcile(t)
-
-	g.Expect(h.events.take()).To(Equal([]string{
-		"Normal Pending (Ready): Ready is False: Address: allocating",
-		"Normal Pending (AddressReady): AddressReady is False: allocating",
-	}))
-}
-
 func TestPhaseThatIsNotConfiguredHasNoCondition(t *testing.T) {
 	g := NewWithT(t)
 	// Given a Machine with an optional disk that it does not ask for, behind a phase that gates
@@ -256,18 +224,14 @@ func TestPhaseThatIsNotConfiguredHasNoCondition(t *testing.T) {
 	address := step{Name: "Address", Observe: func(context.Context, *scope) (phases.Observation, error) { return observation, nil }}
 	h := newHarness(cluster, address, diskOf("Boot"))
 	cluster.createMachine(&Machine{Spec: map[string]string{}})
-	bootEvents := func() []string {
-		return slices.DeleteFunc(h.events.take(), func(event string) bool { return !strings.Contains(event, "(BootReady)") })
-	}
 	haveNoBoot := Not(ContainElement(HavePrefix("BootReady")))
 
-	// When the phase is blocked, runs, and is blocked again, it has no condition and no Event
+	// When the phase is blocked, runs, and is blocked again, it has no condition
 	for _, observed := range []phases.Observation{observation, phases.Done(""), observation} {
 		observation = observed
 		h.mustReconcile(t)
 		g.Expect(h.states()).To(haveNoBoot)
 	}
-	g.Expect(bootEvents()).To(BeEmpty())
 
 	// When it is turned on, blocked or not, it has one
 	h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Boot": "fast"} })
@@ -275,17 +239,14 @@ func TestPhaseThatIsNotConfiguredHasNoCondition(t *testing.T) {
 	g.Expect(h.states()).To(ContainElement("BootReady=Unknown/Blocked"))
 	observation = phases.Done("")
 	h.settle(t)
-	g.Expect(bootEvents()).To(ContainElement("Normal Ready (BootReady): BootReady is True: attached"))
 
 	// When it is turned off, it has one until nothing is left of it
 	h.goneAfter["boot"] = 1
 	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
 	h.mustReconcile(t)
 	g.Expect(h.states()).To(ContainElement("BootReady=False/Pruning"))
-	g.Expect(bootEvents()).To(ConsistOf(HavePrefix("Normal Pruning (BootReady): BootReady is False: waiting for Disk boot to be deleted")))
 	h.settle(t)
 	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "AddressReady=True/Ready"}))
-	g.Expect(bootEvents()).To(BeEmpty())
 }
 
 func TestPhaseThatIsNotConfiguredKeepsItsConditionUntilItIsPruned(t *testing.T) {

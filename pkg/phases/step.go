@@ -38,7 +38,11 @@ func (s Step[S]) Declare(*runtime.Scheme) (Declaration[S], error) {
 	case s.Undo != nil && s.Ensure == nil:
 		return Declaration[S]{}, errors.New("it has an Undo and no Ensure: nothing to undo")
 	}
-	return Declaration[S]{Next: s.next, Undo: s.undo, Observe: s.observe}, nil
+	d := Declaration[S]{Next: s.next, Observe: s.observe}
+	if s.Undo != nil {
+		d.Undo = s.undo
+	}
+	return d, nil
 }
 
 // observe keeps the condition of a step that is turned off until Undo has observed that nothing is left.
@@ -98,9 +102,6 @@ func (s Step[S]) turnOff(scope S) Next {
 
 //nolint:unparam // the signature is that of a Question
 func (s Step[S]) undo(_ context.Context, p Reconcile[S]) (Next, error) {
-	if s.Undo == nil {
-		return Done("deleted"), nil
-	}
 	return Do{Action: ActionUndo, What: s.Name, Reason: ReasonTerminating,
 		Func: func(ctx context.Context) (Verdict, error) { return s.Undo(ctx, p.Scope) }}, nil
 }

@@ -64,7 +64,7 @@ func TestStepThatIsTurnedOffIsUndone(t *testing.T) {
 	h.writes = nil
 	h.deleteMachine()
 	h.settle(t)
-	g.Expect(h.writes).To(Equal([]string{"delete Disk boot", "status", "unfinalize"}))
+	g.Expect(h.writes).To(Equal([]string{"delete Disk boot", "unfinalize"}))
 }
 
 func TestStepThatIsTurnedOffWhileBlockedKeepsItsCondition(t *testing.T) {

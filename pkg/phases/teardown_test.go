@@ -75,9 +75,88 @@ func TestTeardownIsTheListReversed(t *testing.T) {
 
 	// When that is gone, the rest is undone, and the finalizer removed last
 	h.settle(t)
-	g.Expect(cluster.writes[4:]).To(Equal([]string{"delete Disk boot", "status", "unfinalize"}))
+	g.Expect(cluster.writes[4:]).To(Equal([]string{"delete Disk boot", "unfinalize"}))
 	g.Expect(cluster.machine()).To(BeNil())
 	g.Expect(cluster.left()).To(BeEmpty())
+}
+
+// withoutDependents is a phase whose child is deleted in the background.
+func withoutDependents(p diskPhase) diskPhase {
+	p.Propagation = metav1.DeletePropagationBackground
+	return p
+}
+
+func TestTeardownDoesNotWaitForChildrenWithoutDependents(t *testing.T) {
+	g := NewWithT(t)
+	// Given two disks, of which one takes ticks to be gone
+	h := settled(t, map[string]string{"Boot": "fast", "Data": "fast"}, withoutDependents(diskOf("Boot")), withoutDependents(diskOf("Data")))
+	h.goneAfter["data"] = 2
+
+	// When the Machine is deleted, both are, and the status names the one that is left
+	h.deleteMachine()
+	h.mustReconcile(t)
+	g.Expect(h.writes).To(Equal([]string{"delete Disk data", "delete Disk boot", "status"}))
+	g.Expect(h.states()).To(ContainElement("Ready=False/Terminating"))
+	g.Expect(h.condition(t, "Ready").Message).To(Equal("Data: waiting for Disk data to be deleted (finalizers: example.com/slow)"))
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal("deleted"))
+
+	// When it is gone, the finalizer is removed
+	h.settle(t)
+	g.Expect(h.writes[3:]).To(Equal([]string{"unfinalize"}))
+	g.Expect(h.machine()).To(BeNil())
+}
+
+func TestStepIsUndoneWhenTheChildrenAfterItAreGone(t *testing.T) {
+	g := NewWithT(t)
+	// Given an IP that a disk without dependents uses, which takes a tick to be gone
+	cluster := newFakeCluster()
+	h := newHarness(cluster, ipOf(cluster, "Address"), withoutDependents(diskOf("Boot")))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast", "Address": "static"}})
+	h.settle(t)
+	cluster.writes = nil
+	cluster.goneAfter["boot"] = 1
+
+	// When the Machine is deleted, the IP is kept until the disk is gone
+	cluster.deleteMachine()
+	h.mustReconcile(t)
+	g.Expect(cluster.writes).To(Equal([]string{"delete Disk boot", "status"}))
+	h.settle(t)
+	g.Expect(cluster.writes[2:]).To(HaveExactElements("release ip address", "status", "unfinalize"))
+}
+
+func TestTeardownReadsEachChildPastTheCacheOnce(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine with two disks and a NIC, and an option that it never asked for
+	h := settled(t, map[string]string{"Boot": "fast", "Uplink": "cheap", "Data": "old"},
+		withoutDependents(diskOf("Boot")), nicOf("Uplink"), withoutDependents(diskOf("Data")), withoutDependents(diskOf("Scratch")))
+	h.goneAfter["uplink"] = 3
+	reads := &countedReads{Reader: h.dependencies.Uncached}
+	h.dependencies.Uncached = reads
+
+	// When it is deleted, and reconciled more often than its children change
+	h.deleteMachine()
+	for h.machine() != nil {
+		h.mustReconcile(t)
+		h.mustReconcile(t)
+		h.tick()
+	}
+
+	// Then each child is looked for once
+	g.Expect(reads.of).To(And(HaveKeyWithValue("boot", 1), HaveKeyWithValue("uplink", 1), HaveKeyWithValue("data", 1), HaveKeyWithValue("scratch", 1)))
+}
+
+// countedReads counts reads by the object's name.
+type countedReads struct {
+	client.Reader
+	of map[string]int
+}
+
+func (r *countedReads) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if r.of == nil {
+		r.of = map[string]int{}
+	}
+	r.of[key.Name]++
+	return r.Reader.Get(ctx, key, into, options...)
 }
 
 func TestTeardownLeavesUnmanagedObjectsAlone(t *testing.T) {
@@ -346,7 +425,6 @@ func TestFinalizerThatCannotBeRemovedIsReported(t *testing.T) {
 	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 	h.settle(t)
 	cluster.deleteMachine()
-	h.mustReconcile(t)
 	cluster.fail = func(what string) error {
 		if what == "unfinalize" {
 			return refusal

@@ -1,6 +1,7 @@
 package phases
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -11,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -21,6 +24,10 @@ import (
 // ProgressInterval is how long the progress of a child may go unreported, so that one status reports
 // what many events said. What settles a child, and whatever is not its status, is acted on at once.
 const ProgressInterval = time.Second
+
+// childPriority is the priority of what changed in a child. Objects that are nearly done, and drifts, do not wait behind
+// objects that are new, or that are only looked at after a start.
+const childPriority = 10
 
 // ChildWatch is the watch of one kind of child.
 type ChildWatch struct {
@@ -66,16 +73,17 @@ type childHandler struct {
 
 // Update enqueues the owner, later if all that changed is how far the child has come.
 func (h *childHandler) Update(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	var after time.Duration
 	if h.isProgress(e.ObjectOld, e.ObjectNew) {
-		queue = delayedQueue{queue}
+		after = ProgressInterval
 	}
-	h.EventHandler.Update(ctx, e, queue)
+	h.EventHandler.Update(ctx, e, childQueue{queue, after})
 }
 
 // Delete enqueues the owner; and if the object was unmanaged and had the name of a child, the object of
 // that name, which may wait for it to be free.
 func (h *childHandler) Delete(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	h.EventHandler.Delete(ctx, e, queue)
+	h.EventHandler.Delete(ctx, e, childQueue{queue, 0})
 	if h.ownersName && !h.isManaged(e.Object) {
 		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()}})
 	}
@@ -149,12 +157,33 @@ func canWait(before, after client.Object) bool {
 		!slices.ContainsFunc(before.GetFinalizers(), func(f string) bool { return !slices.Contains(after.GetFinalizers(), f) })
 }
 
-// delayedQueue delays what is added by the [ProgressInterval].
-type delayedQueue struct {
+// childQueue adds requests with the [childPriority], unless they have one, and after a time. It is a priority queue for
+// [handler.EventHandler], and passes on what a queue without priorities understands.
+type childQueue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	after time.Duration
 }
 
+var _ priorityqueue.PriorityQueue[reconcile.Request] = childQueue{}
+
 // Add implements the queue.
-func (q delayedQueue) Add(request reconcile.Request) {
-	q.AddAfter(request, ProgressInterval)
+func (q childQueue) Add(request reconcile.Request) { q.AddWithOpts(priorityqueue.AddOpts{}, request) }
+
+// AddWithOpts implements the queue.
+func (q childQueue) AddWithOpts(o priorityqueue.AddOpts, requests ...reconcile.Request) {
+	o.After = max(o.After, q.after)
+	if prioritized, ok := q.TypedRateLimitingInterface.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		o.Priority = cmp.Or(o.Priority, ptr.To(childPriority))
+		prioritized.AddWithOpts(o, requests...)
+		return
+	}
+	for _, request := range requests {
+		q.AddAfter(request, o.After)
+	}
+}
+
+// GetWithPriority implements the queue, of which handlers only add.
+func (q childQueue) GetWithPriority() (request reconcile.Request, priority int, shutdown bool) {
+	request, shutdown = q.Get()
+	return request, 0, shutdown
 }

@@ -9,7 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -99,6 +102,52 @@ func TestOnlyProgressOfAChildIsDelayed(t *testing.T) {
 
 			// Then its Machine is reconciled at once, or after the interval
 			g.Expect(q.added).To(Equal(map[string]time.Duration{machineName: c.want}))
+		})
+	}
+}
+
+// priorityQueue keeps with which priority, and when, what is to be reconciled.
+type priorityQueue struct {
+	priorityqueue.PriorityQueue[reconcile.Request]
+	added []priorityqueue.AddOpts
+}
+
+func (q *priorityQueue) AddWithOpts(o priorityqueue.AddOpts, _ ...reconcile.Request) {
+	q.added = append(q.added, o)
+}
+
+func TestWhatChangedInAChildHasPriority(t *testing.T) {
+	attached, progressed, unchanged := ownedDisk(), ownedDisk(), ownedDisk()
+	attached.ResourceVersion, attached.Attached = "2", true
+	progressed.ResourceVersion = "2"
+	handle := watchesOf(t, diskOf("Boot"))[0].Handler
+	update := func(to *Disk) func(*priorityQueue) {
+		return func(q *priorityQueue) {
+			handle.Update(t.Context(), event.UpdateEvent{ObjectOld: ownedDisk(), ObjectNew: to}, q)
+		}
+	}
+	for name, c := range map[string]struct {
+		happens  func(*priorityQueue)
+		priority *int
+		after    time.Duration
+	}{
+		"it is ready":       {happens: update(attached), priority: ptr.To(10)},
+		"it has progressed": {happens: update(progressed), priority: ptr.To(10), after: phases.ProgressInterval},
+		"nothing: a resync": {happens: update(unchanged), priority: ptr.To(handler.LowPriority)},
+		"it is deleted":     {happens: func(q *priorityQueue) { handle.Delete(t.Context(), event.DeleteEvent{Object: ownedDisk()}, q) }, priority: ptr.To(10)},
+		"it was found first": {happens: func(q *priorityQueue) {
+			handle.Create(t.Context(), event.CreateEvent{Object: ownedDisk(), IsInInitialList: true}, q)
+		}, priority: ptr.To(handler.LowPriority)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			q := &priorityQueue{}
+
+			c.happens(q)
+
+			g.Expect(q.added).To(HaveLen(1))
+			g.Expect(q.added[0].Priority).To(Equal(c.priority))
+			g.Expect(q.added[0].After).To(Equal(c.after))
 		})
 	}
 }

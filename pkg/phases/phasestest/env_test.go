@@ -206,8 +206,7 @@ func TestEnvTakesAnObjectThroughItsLife(t *testing.T) {
 	env.Forget()
 	env.Delete(site)
 	env.Settle(key)
-	env.ExpectChanges("delete Deployment blog", "update Website blog/status", "delete ConfigMap blog-index",
-		"update Website blog")
+	env.ExpectChanges("delete Deployment blog", "delete ConfigMap blog-index", "update Website blog")
 	g.Expect(env.State()).To(BeEmpty())
 }
 
