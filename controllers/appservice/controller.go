@@ -76,10 +76,10 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 			return desiredStatus(s, summary)
 		},
 		Suspended: func(app *v1alpha1.AppService) bool { return app.Spec.Suspend },
-		Policies: func(app *v1alpha1.AppService) (ssa.AdoptionPolicy, ssa.DriftPolicy) {
-			return ssa.AdoptionPolicy(app.Spec.AdoptionPolicy), ssa.DriftPolicy(app.Spec.DriftPolicy)
+		Policies: func(app *v1alpha1.AppService) phases.Policies {
+			return workload.Policies(app, app.Spec.AdoptionPolicy, app.Spec.DriftPolicy)
 		},
-		Redact: workload.Redaction[*v1alpha1.AppService],
+		ReportInterval: workload.ReportInterval,
 	}, dependencies)
 }
 

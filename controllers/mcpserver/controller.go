@@ -202,10 +202,10 @@ func newEngine(mgr ctrl.Manager, o Options, r readers) (*Engine, error) {
 		Conditions: func(server *v1alpha1.MCPServer) []metav1.Condition { return server.Status.Conditions },
 		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },
 		Suspended:  func(server *v1alpha1.MCPServer) bool { return server.Spec.Suspend },
-		Policies: func(server *v1alpha1.MCPServer) (ssa.AdoptionPolicy, ssa.DriftPolicy) {
-			return ssa.AdoptionPolicy(server.Spec.AdoptionPolicy), ssa.DriftPolicy(server.Spec.DriftPolicy)
+		Policies: func(server *v1alpha1.MCPServer) phases.Policies {
+			return workload.Policies(server, server.Spec.AdoptionPolicy, server.Spec.DriftPolicy)
 		},
-		Redact: workload.Redaction[*v1alpha1.MCPServer],
+		ReportInterval: workload.ReportInterval,
 	}, dependencies)
 }
 

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
@@ -31,15 +32,15 @@ var confidential = map[string]bool{
 // pathElement matches the names of fields and of map keys in a path.
 var pathElement = regexp.MustCompile(`\.([^.\[]+)`)
 
-// Redaction returns the function that removes values that may be confidential from the drifts of an
-// object's children: what another client has written to an environment variable, an argument or a
-// ConfigMap. Status, Events and logs have more readers than the children. The annotation
-// [v1alpha1.DriftValuesAnnotation] turns it off.
-func Redaction[O client.Object](object O) func(*ssa.Drift) {
-	if object.GetAnnotations()[v1alpha1.DriftValuesAnnotation] == v1alpha1.DriftValuesShow {
-		return nil
+// Policies are those of an object, with a function that removes values that may be confidential from the drifts of
+// its children: what another client has written to an environment variable, an argument or a ConfigMap. Status,
+// Events and logs have more readers than the children. The annotation [v1alpha1.DriftValuesAnnotation] turns it off.
+func Policies(object client.Object, adoption v1alpha1.AdoptionPolicy, drift v1alpha1.DriftPolicy) phases.Policies {
+	policies := phases.Policies{Adoption: ssa.AdoptionPolicy(adoption), Drift: ssa.DriftPolicy(drift)}
+	if object.GetAnnotations()[v1alpha1.DriftValuesAnnotation] != v1alpha1.DriftValuesShow {
+		policies.Redact = redact
 	}
-	return redact
+	return policies
 }
 
 func redact(drift *ssa.Drift) {

@@ -42,7 +42,7 @@ func TestRedactionHidesValuesThatMayBeConfidential(t *testing.T) {
 			g := NewWithT(t)
 			drift := ssa.Drift{Path: c.path, Manager: "kubectl", Desired: c.desired, Actual: c.actual}
 
-			Redaction(&v1alpha1.AppService{})(&drift)
+			redactionOf(&v1alpha1.AppService{})(&drift)
 
 			g.Expect(drift.Desired).To(Equal(c.wantDesired))
 			g.Expect(drift.Actual).To(Equal(c.wantActual))
@@ -54,7 +54,11 @@ func TestRedactionHidesValuesThatMayBeConfidential(t *testing.T) {
 func TestRedactionIsTurnedOffByAnnotation(t *testing.T) {
 	g := NewWithT(t)
 	app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.DriftValuesAnnotation: v1alpha1.DriftValuesShow}}}
-	g.Expect(Redaction(app)).To(BeNil())
+	g.Expect(redactionOf(app)).To(BeNil())
 	app.Annotations[v1alpha1.DriftValuesAnnotation] = "yes"
-	g.Expect(Redaction(app)).NotTo(BeNil(), "any other value keeps the redaction")
+	g.Expect(redactionOf(app)).NotTo(BeNil(), "any other value keeps the redaction")
+}
+
+func redactionOf(app *v1alpha1.AppService) func(*ssa.Drift) {
+	return Policies(app, v1alpha1.AdoptionNever, v1alpha1.DriftCorrect).Redact
 }

@@ -5,6 +5,7 @@ package workload
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
+
+// ReportInterval is how long a rollout, or a deletion, may take before the status first says so: most pods are ready
+// by then, which saves a write.
+const ReportInterval = 3 * time.Second
 
 // Labels of all children. See
 // https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/.

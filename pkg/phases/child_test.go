@@ -120,8 +120,8 @@ func TestReportsOfDriftAreRedacted(t *testing.T) {
 	g := NewWithT(t)
 	// Given a Machine whose drifts are to be redacted, and a disk whose class a user has changed
 	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
-	h.definition.Redact = func(machine *Machine) func(*ssa.Drift) {
-		return func(drift *ssa.Drift) { drift.Desired, drift.Actual = machine.Name, "hidden" }
+	h.definition.Policies = func(machine *Machine) phases.Policies {
+		return phases.Policies{Redact: func(drift *ssa.Drift) { drift.Desired, drift.Actual = machine.Name, "hidden" }}
 	}
 	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
 
@@ -138,7 +138,9 @@ func TestDriftIsReportedAndNotReverted(t *testing.T) {
 	g := NewWithT(t)
 	// Given a Machine that wants drift to be reported, and a disk that has drifted
 	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
-	h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, ssa.ReportDrift }
+	h.definition.Policies = func(*Machine) phases.Policies {
+		return phases.Policies{Adoption: ssa.AdoptNever, Drift: ssa.ReportDrift}
+	}
 	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
 
 	// When it is reconciled repeatedly
@@ -187,7 +189,7 @@ func TestSummaryTellsRevertedDriftFromReportedDrift(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			g := NewWithT(t)
 			h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
-			h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, policy }
+			h.definition.Policies = func(*Machine) phases.Policies { return phases.Policies{Adoption: ssa.AdoptNever, Drift: policy} }
 			var seen phases.Summary
 			status := h.definition.Status
 			h.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
@@ -340,7 +342,7 @@ func TestAdoptionFollowsThePolicy(t *testing.T) {
 			// Given a disk of the child's name that exists already
 			cluster := newFakeCluster()
 			h := newHarness(cluster, diskOf("Boot"))
-			h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return c.policy, ssa.CorrectDrift }
+			h.definition.Policies = func(*Machine) phases.Policies { return phases.Policies{Adoption: c.policy, Drift: ssa.CorrectDrift} }
 			found := &Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace}, Device: Device{Spec: map[string]string{"class": "slow"}}}
 			if c.owner != "" {
 				owner := &Machine{ObjectMeta: metav1.ObjectMeta{Name: c.owner, UID: "another"}}

@@ -311,7 +311,9 @@ func TestDriftOfMembersIsReportedAndNotReverted(t *testing.T) {
 	g := NewWithT(t)
 	// Given a set of which two members have drifted, under the policy Report
 	h := settled(t, map[string]string{"Volumes": "a b c"}, disksOf("Volumes"))
-	h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, ssa.ReportDrift }
+	h.definition.Policies = func(*Machine) phases.Policies {
+		return phases.Policies{Adoption: ssa.AdoptNever, Drift: ssa.ReportDrift}
+	}
 	for _, name := range []string{"a", "c"} {
 		h.modify("Disk", name, func(d device) { d.device().Spec["class"] = "slow" })
 	}

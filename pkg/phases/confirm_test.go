@@ -427,7 +427,9 @@ func TestOwnerIsConfirmedOnceAndOnlyBeforeWrites(t *testing.T) {
 	t.Run("not for drift that is only reported", func(t *testing.T) {
 		g := NewWithT(t)
 		h, reads := lagging(t, all)
-		h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, ssa.ReportDrift }
+		h.definition.Policies = func(*Machine) phases.Policies {
+			return phases.Policies{Adoption: ssa.AdoptNever, Drift: ssa.ReportDrift}
+		}
 		h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
 		h.mustReconcile(t)
 		g.Expect(*reads).To(BeZero())

@@ -38,11 +38,8 @@ type Definition[O client.Object, S any] struct {
 	Status func(scope S, summary Summary) ssa.Configuration
 	// Suspended says whether reconciliation of the object is suspended. Optional.
 	Suspended func(object O) bool
-	// Policies says what to do with unmanaged objects and about drift. Optional: AdoptNever, CorrectDrift.
-	Policies func(object O) (ssa.AdoptionPolicy, ssa.DriftPolicy)
-	// Redact returns the function that edits what a drift of the object's children quotes: see [ssa.Request].
-	// Optional.
-	Redact func(object O) func(*ssa.Drift)
+	// Policies are those of the object. Optional: AdoptNever, CorrectDrift.
+	Policies func(object O) Policies
 	// ReportInterval is how long the first status of a generation, or of a deletion, may be put off while all there is
 	// to say is that a child is not ready, or not gone, yet. That saves a write where the child soon is. What is wrong
 	// is reported at once. Optional: zero puts nothing off.

@@ -182,10 +182,7 @@ func (e *Engine[O, S]) newWalk(object O, x executor) *walk[S] {
 	w.executor.cluster, w.executor.reference = &w.cluster, w.pass.Reference
 	w.pass.Cluster = &w.cluster
 	if e.def.Policies != nil {
-		w.pass.Policies.Adoption, w.pass.Policies.Drift = e.def.Policies(object)
-	}
-	if e.def.Redact != nil {
-		w.pass.Policies.Redact = e.def.Redact(object)
+		w.pass.Policies = e.def.Policies(object)
 	}
 	w.phases = make([]phaseOutcome, len(e.slots))
 	for i := range w.phases {

@@ -86,8 +86,8 @@ func TestOwnerIsConfirmedBeforeEachKindOfWrite(t *testing.T) {
 			// Given a Machine whose newest spec the cache does not show
 			cluster := newFakeCluster()
 			h := newHarness(cluster, diskOf("Boot"), optionalIPOf(cluster, "Address"))
-			h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) {
-				return ssa.AdoptIfUnowned, ssa.CorrectDrift
+			h.definition.Policies = func(*Machine) phases.Policies {
+				return phases.Policies{Adoption: ssa.AdoptIfUnowned, Drift: ssa.CorrectDrift}
 			}
 			cluster.createMachine(&Machine{Spec: c.spec})
 			h.settle(t)

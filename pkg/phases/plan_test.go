@@ -113,7 +113,7 @@ func TestPlanIsWhatTheNextReconcileDoes(t *testing.T) {
 			// Given a settled Machine, to which something happens
 			cluster := newFakeCluster()
 			h := newHarness(cluster, diskOf("Boot"), ipOf(cluster, "Address"), nicOf("Uplink"), nicOf("Backup"))
-			h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, c.policy }
+			h.definition.Policies = func(*Machine) phases.Policies { return phases.Policies{Adoption: ssa.AdoptNever, Drift: c.policy} }
 			cluster.createMachine(&Machine{Spec: maps.Clone(spec)})
 			h.settle(t)
 			c.situation(h)

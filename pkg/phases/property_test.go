@@ -156,7 +156,7 @@ func start(s scenario, crashes []crash) *play {
 		list = append(list, phaseOf(cluster, p))
 	}
 	h := newHarness(cluster, list...)
-	h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptNever, s.drift }
+	h.definition.Policies = func(*Machine) phases.Policies { return phases.Policies{Adoption: ssa.AdoptNever, Drift: s.drift} }
 	cluster.createMachine(&Machine{Spec: spec})
 	cluster.sync()
 	started := &play{harness: h, scenario: s, crashes: crashes}

@@ -262,7 +262,9 @@ func TestOrphanIsNotAdoptedAgainWhenTheCacheDoesNotShowTheDeletion(t *testing.T)
 			// collector has orphaned already, while the cache shows the Machine as it was
 			cluster := newFakeCluster()
 			h := newHarness(cluster, diskOf("Boot"))
-			h.definition.Policies = func(*Machine) (ssa.AdoptionPolicy, ssa.DriftPolicy) { return ssa.AdoptIfUnowned, ssa.CorrectDrift }
+			h.definition.Policies = func(*Machine) phases.Policies {
+				return phases.Policies{Adoption: ssa.AdoptIfUnowned, Drift: ssa.CorrectDrift}
+			}
 			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 			h.settle(t)
 			engine, err := h.engine()
