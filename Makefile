@@ -236,6 +236,10 @@ bench-bridge: ## Load the bridge for ten minutes with honest and hostile clients
 bench: ## Measure requests and latencies of AppServices and of the libraries. WRITE=file also writes the table to a file.
 	cd test && $(GO) run ./cmd/bench $(if $(WRITE),-write "$(abspath $(WRITE))")
 
+.PHONY: bench-cost
+bench-cost: ## Measure AppServices beside a textbook controller. ARGS="-n 100 -only=create,delete" selects, WRITE=file also writes the tables to a file.
+	cd test && $(GO) run ./cmd/bench-cost $(ARGS) $(if $(WRITE),-write "$(abspath $(WRITE))")
+
 .PHONY: bench-mcpserver
 bench-mcpserver: ## Measure 300 MCPServers against a client without an operator. WRITE=file also writes the table to a file.
 	cd test && $(GO) run ./cmd/bench-mcpserver $(if $(WRITE),-write "$(abspath $(WRITE))")

@@ -95,6 +95,9 @@ require (
 require sigs.k8s.io/cli-utils v0.37.2
 
 require (
+	github.com/go-logr/zapr v1.3.0 // indirect
+	go.uber.org/multierr v1.11.0 // indirect
+	go.uber.org/zap v1.28.0 // indirect
 	k8s.io/apiserver v0.37.1 // indirect
 	k8s.io/component-base v0.37.1 // indirect
 	k8s.io/pod-security-admission v0.37.1 // indirect

@@ -49,23 +49,13 @@ const mostApplies = 3.0
 // times, and of one raw apply between them.
 func (r Repairs) Measure(ctx context.Context) ([]Row, error) {
 	var raw []float64
-	took := map[string][]float64{}
-	for round := range r.Rounds {
-		for _, d := range r.Drifts {
-			if err := r.Ready(ctx); err != nil {
-				return nil, err
-			}
-			apply, err := r.rawApply(ctx, fmt.Sprint(round, d.Name))
-			if err != nil {
-				return nil, err
-			}
-			raw = append(raw, apply)
-			repair, err := r.repair(ctx, d)
-			if err != nil {
-				return nil, fmt.Errorf("drift %q: %w", d.Name, err)
-			}
-			took[d.Name] = append(took[d.Name], repair)
-		}
+	took, err := r.times(ctx, func(ctx context.Context, value string) error {
+		apply, err := r.rawApply(ctx, value)
+		raw = append(raw, apply)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	one := Median(raw)
 	rows := []Row{{What: "one raw apply of a Deployment", Bar: "-", Measured: fmt.Sprintf("%.1f ms", one), OK: true}}
@@ -79,6 +69,31 @@ func (r Repairs) Measure(ctx context.Context) ([]Row, error) {
 		})
 	}
 	return rows, nil
+}
+
+// Times are the milliseconds from the answer to the edit until a watch shows the repair, by drift.
+func (r Repairs) Times(ctx context.Context) (map[string][]float64, error) {
+	return r.times(ctx, func(context.Context, string) error { return nil })
+}
+
+func (r Repairs) times(ctx context.Context, between func(ctx context.Context, value string) error) (map[string][]float64, error) {
+	took := map[string][]float64{}
+	for round := range r.Rounds {
+		for _, d := range r.Drifts {
+			if err := r.Ready(ctx); err != nil {
+				return nil, err
+			}
+			if err := between(ctx, fmt.Sprint(round, d.Name)); err != nil {
+				return nil, err
+			}
+			repair, err := r.repair(ctx, d)
+			if err != nil {
+				return nil, fmt.Errorf("drift %q: %w", d.Name, err)
+			}
+			took[d.Name] = append(took[d.Name], repair)
+		}
+	}
+	return took, nil
 }
 
 // rawApply times one apply that changes a Deployment, without the manager, in milliseconds.

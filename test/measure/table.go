@@ -4,6 +4,7 @@ package measure
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -57,4 +58,13 @@ func Reconciles() (float64, error) {
 		}
 	}
 	return total, nil
+}
+
+// Quantile is the smallest of the values that at least the share q of them does not exceed. Without values it is 0.
+func Quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[max(0, min(len(sorted)-1, int(math.Ceil(q*float64(len(sorted))))-1))]
 }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+// delete measures the deletion of all AppServices.
+func (c *column) delete(ctx context.Context) error {
+	if err := c.settle(ctx, c.manager); err != nil {
+		return err
+	}
+	mark, err := c.cluster.Audit().Mark()
+	if err != nil {
+		return err
+	}
+	before, err := processorTime(c.manager)
+	if err != nil {
+		return err
+	}
+	began, gone, waited := time.Now(), map[string]time.Time{}, make(chan error, 1)
+	go func() {
+		var err error
+		gone, err = c.untilGone(ctx, c.namespace)
+		waited <- err
+	}()
+	err = c.each(ctx, func(ctx context.Context, name string) error {
+		return c.user.Delete(ctx, &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}})
+	})
+	if failed := <-waited; err == nil {
+		err = failed
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.settle(ctx, c.manager); err != nil {
+		return err
+	}
+	after, err := processorTime(c.manager)
+	if err != nil {
+		return err
+	}
+	if c.deleted, err = c.requests(mark); err != nil {
+		return err
+	}
+	last := began
+	for _, kind := range []string{kindApp, kindConfig, kindService, kindDeployment} {
+		if gone[kind].After(last) {
+			last = gone[kind]
+		}
+	}
+	c.values[rowGone] = last.Sub(began).Seconds()
+	c.values[rowGoneDeployments] = gone[kindDeployment].Sub(began).Seconds()
+	c.values[rowGonePods] = gone[kindPod].Sub(began).Seconds()
+	c.values[rowGoneProcessor] = (after - before).Seconds()
+	c.values[rowGoneRequests] = float64(len(c.deleted.Where(isNoWatch))) / float64(c.count)
+	c.values[rowGoneWrites] = float64(len(c.deleted.Except(events).Writes())) / float64(c.count)
+	return nil
+}
+
+// The kinds that AppServices leave objects of.
+const (
+	kindApp        = "AppService"
+	kindConfig     = "ConfigMap"
+	kindService    = "Service"
+	kindDeployment = "Deployment"
+	kindPod        = "Pod"
+)
+
+// untilGone waits until no objects of AppServices are left in a namespace, and returns when the last of each kind
+// was deleted.
+func (b *bench) untilGone(ctx context.Context, namespace string) (map[string]time.Time, error) {
+	const interval = 100 * time.Millisecond
+	left := map[string]client.ObjectList{
+		kindApp: &v1alpha1.AppServiceList{}, kindConfig: &corev1.ConfigMapList{}, kindService: &corev1.ServiceList{},
+		kindDeployment: &appsv1.DeploymentList{}, kindPod: &corev1.PodList{},
+	}
+	// Kubernetes creates this ConfigMap in each namespace.
+	notOfKubernetes := client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("metadata.name", "kube-root-ca.crt")}
+	gone := map[string]time.Time{}
+	err := wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(ctx context.Context) (bool, error) {
+		for kind, list := range left {
+			if err := b.user.List(ctx, list, client.InNamespace(namespace), client.Limit(1), notOfKubernetes); err != nil {
+				return false, err
+			}
+			if meta.LenList(list) == 0 {
+				gone[kind] = time.Now()
+				delete(left, kind)
+			}
+		}
+		return len(left) == 0, nil
+	})
+	return gone, err
+}
