@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -69,14 +70,19 @@ func (r record) fields() (*fieldSet, bool) {
 	return set, err == nil
 }
 
+// compressors are kept, since a new one allocates more than a megabyte.
+var compressors = sync.Pool{New: func() any {
+	w, _ := flate.NewWriter(nil, flate.BestCompression) // fails only for a level that does not exist
+	return w
+}}
+
 func pack(fields string) (string, error) {
 	var compressed bytes.Buffer
-	w, err := flate.NewWriter(&compressed, flate.BestCompression)
-	if err == nil {
-		_, err = io.WriteString(w, fields)
-		err = errors.Join(err, w.Close())
-	}
-	if err != nil {
+	w, _ := compressors.Get().(*flate.Writer)
+	defer compressors.Put(w)
+	w.Reset(&compressed)
+	_, err := io.WriteString(w, fields)
+	if err = errors.Join(err, w.Close()); err != nil {
 		return "", fmt.Errorf("compressing a field set: %w", err)
 	}
 	return base64.RawURLEncoding.EncodeToString(compressed.Bytes()), nil

@@ -2,6 +2,7 @@ package appservice_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -138,7 +139,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 				w.Expect(conditions(app)).To(And(HaveKeyWithValue("Reconciling", HavePrefix("True ")), Not(HaveKey("Stalled"))))
 				w.Expect(kstatus(app)).To(Equal("InProgress"))
 			}
-			w.Eventually(func() []string { return w.events("web") }).Should(ContainElement(ContainSubstring(c.condition + " is False: ")))
+			w.Eventually(func() []string { return w.events("web") }).Should(ContainElement(ContainSubstring(" Ready is False: " + strings.TrimSuffix(c.condition, "Ready") + ": ")))
 
 			// it does not run hot, and the status stays as it is,
 			version := harness.Read(w, "web", &v1alpha1.AppService{}).ResourceVersion

@@ -72,7 +72,7 @@ func TestReportsCommandThatCannotStart(t *testing.T) {
 		HavePrefix(`container server crashes with exit code 127: mcp-bridge: the command "serve-tools" was not found in the image`),
 		HaveSuffix("; correct spec.command, spec.args or spec.image")))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "False BridgeCommandFailed"))
-	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(HavePrefix("Warning BridgeCommandFailed DeploymentReady is False: ")))
+	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(HavePrefix("Warning BridgeCommandFailed Ready is False: Deployment: ")))
 
 	// A program that runs and is no server says why it ended.
 	code, words = lastWords(w, "ls", "/no/such/folder")

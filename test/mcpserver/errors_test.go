@@ -22,7 +22,7 @@ func TestReportsWhyPodsDoNotStart(t *testing.T) {
 	w.shows("pulls", "DeploymentReady", "False PodsFailing", ContainSubstring("container server cannot pull image "+cluster.ImagePullFails))
 	w.shows("crashes", "DeploymentReady", "False PodsFailing", ContainSubstring("container server crashes"))
 	w.Eventually(func() []string { return w.events("pulls") }).Should(ContainElement(
-		HavePrefix("Warning PodsFailing DeploymentReady is False: container server cannot pull image")))
+		HavePrefix("Warning PodsFailing Ready is False: Deployment: container server cannot pull image")))
 }
 
 func TestReportsWhyPodsAreRefused(t *testing.T) {

@@ -44,7 +44,7 @@ func TestServerThatStopsAnsweringLosesAndRegainsReady(t *testing.T) {
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "False ProtocolFailing"))
 	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerDegraded))
 	w.Expect(server.Status.Server).NotTo(BeNil(), "what it said last stands")
-	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(HavePrefix("Warning ProtocolFailing ProtocolReady is False: MCP handshake failed: ")))
+	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(HavePrefix("Warning ProtocolFailing Ready is False: Protocol: MCP handshake failed: ")))
 
 	w.server.set(false, "")
 	server = w.ready("tools")
