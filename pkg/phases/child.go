@@ -464,7 +464,7 @@ func (m *members[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
 }
 
 // undo deletes one object after the other, by what the cache shows. Children with dependents gate the phases before
-// until they are gone; others are only deleted, and looked for in the end.
+// until they are gone; others are only deleted, and read past the cache in the end.
 func (m *members[S, C, L]) undo(ctx context.Context, p Reconcile[S]) (Next, error) {
 	left, err := m.owned(ctx, p)
 	if err != nil {

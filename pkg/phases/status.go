@@ -198,7 +198,7 @@ func (e *Engine[O, S]) announce(live O, w *walk[S], summary Summary) {
 }
 
 // isNews says whether a transition is worth an Event: the object became ready, or ceased to be; something is wrong;
-// or a person suspended it or has to look at a drift. The rest is progress.
+// or a person suspended it or has to decide about a drift. The rest is progress.
 func (o *outcome) isNews(old *metav1.Condition, c metav1.Condition) bool {
 	switch _, gate := o.gate(); c.Type {
 	case ConditionReady:

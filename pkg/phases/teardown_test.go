@@ -141,7 +141,7 @@ func TestTeardownReadsEachChildPastTheCacheOnce(t *testing.T) {
 		h.tick()
 	}
 
-	// Then each child is looked for once
+	// Then each child is read past the cache once
 	g.Expect(reads.of).To(And(HaveKeyWithValue("boot", 1), HaveKeyWithValue("uplink", 1), HaveKeyWithValue("data", 1), HaveKeyWithValue("scratch", 1)))
 }
 

@@ -26,7 +26,7 @@ import (
 const ProgressInterval = time.Second
 
 // childPriority is the priority of what changed in a child. Objects that are nearly done, and drifts, do not wait behind
-// objects that are new, or that are only looked at after a start.
+// objects that are new, or that are only read after a start.
 const childPriority = 10
 
 // ChildWatch is the watch of one kind of child.
