@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -26,6 +27,8 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 		return workload.Explain(ctx, s.uncached, s.clock, live, workload.Ready(live))
 	},
 	Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
+	// Nothing that is deleted after it has to outlive its pods: the garbage collector may take its time.
+	Propagation: metav1.DeletePropagationBackground,
 	// The autoscaler starts from the current number of replicas.
 	HandOver: []string{"spec.replicas"},
 	// When the strategy changes to Recreate, the API server keeps the defaulted rollingUpdate and then

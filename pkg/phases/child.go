@@ -482,8 +482,11 @@ func (m *members[S, C, L]) undo(ctx context.Context, p Reconcile[S]) (Next, erro
 	return next, nil
 }
 
-// gone looks for what is left past the cache, since the finalizer is removed by it.
+// gone reads what is left past the cache, since the finalizer is removed by it.
 func (m *members[S, C, L]) gone(ctx context.Context, p Reconcile[S]) (Next, error) {
+	if !m.mayExist(p) {
+		return Done("deleted"), nil
+	}
 	left, err := m.ownedPastCache(ctx, p)
 	if err != nil {
 		return nil, err
@@ -492,6 +495,16 @@ func (m *members[S, C, L]) gone(ctx context.Context, p Reconcile[S]) (Next, erro
 		return next, nil
 	}
 	return Done("deleted"), nil
+}
+
+// mayExist says whether something of the phase may exist that the cache does not show: the object asked for it, or the
+// status, which has a condition as long as something is left, does not say otherwise of the spec before the deletion.
+// The deletion itself has incremented the generation.
+func (m *members[S, C, L]) mayExist(p Reconcile[S]) bool {
+	desired, err := m.desired(p.Scope)
+	ready := meta.FindStatusCondition(p.Before, ConditionReady)
+	isReported := ready != nil && ready.ObservedGeneration >= p.Owner.GetGeneration()-1
+	return err != nil || len(desired) > 0 || !isReported || meta.FindStatusCondition(p.Before, ConditionOf(m.phase)) != nil
 }
 
 // deleteNext answers with the deletion of the next object, or waits for those that are being deleted, or with nil if

@@ -85,7 +85,7 @@ type Engine[O client.Object, S any] struct {
 	deps  Dependencies
 	kind  schema.GroupVersionKind
 	slots []slot[S]
-	// recent has the resource version by UID.
+	// recent has the resource version by UID, or that the finalizer was removed.
 	recent *cache.LRUExpireCache
 	// due has by name since when a status is put off.
 	due sync.Map

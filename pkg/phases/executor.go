@@ -200,8 +200,15 @@ func (x *executor) release(ctx context.Context, finalizer string) error {
 	if x.plans {
 		return nil
 	}
-	return client.IgnoreNotFound(x.applier.RemoveFinalizer(ctx, x.owner, finalizer))
+	err := client.IgnoreNotFound(x.applier.RemoveFinalizer(ctx, x.owner, finalizer))
+	if err == nil {
+		x.recent.Add(x.owner.GetUID(), released, recentTime) // the cache may go on to show it for a while
+	}
+	return err
 }
+
+// released stands for the version of an owner whose finalizer has been removed: nothing is left to do for it.
+const released = "released"
 
 // superseded ends a reconcile whose object is not what the cache showed. Nil means that it is gone.
 type superseded struct{ by client.Object }
@@ -221,7 +228,11 @@ func isSuperseded(err error) bool {
 // goes by. A manager that has just started, or whose watch lags, would otherwise create what a deletion
 // has removed, delete what an edit has just asked for, and roll back to a spec of the past.
 func (x *executor) confirm(ctx context.Context) error {
-	if last, ok := x.recent.Get(x.owner.GetUID()); x.confirmed || ok && last == x.owner.GetResourceVersion() {
+	last, _ := x.recent.Get(x.owner.GetUID())
+	switch {
+	case last == released:
+		return &superseded{}
+	case x.confirmed || last == x.owner.GetResourceVersion():
 		return nil
 	}
 	fresh := newLike(x.owner)
