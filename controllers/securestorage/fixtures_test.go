@@ -376,8 +376,8 @@ func (f *fixture) RemoveFinalizer(context.Context, client.Object, string) error 
 }
 
 // Delete implements phases.Applier.
-func (f *fixture) Delete(context.Context, client.Object, metav1.OwnerReference, metav1.DeletionPropagation) error {
-	return errors.New("a SecureStorage has no children")
+func (f *fixture) Delete(context.Context, client.Object, metav1.OwnerReference, metav1.DeletionPropagation) (bool, error) {
+	return false, errors.New("a SecureStorage has no children")
 }
 
 // Eventf implements events.EventRecorder.

@@ -38,8 +38,8 @@ func (*idle) EnsureFinalizer(_ context.Context, live client.Object, _ string) (c
 
 func (*idle) RemoveFinalizer(context.Context, client.Object, string) error { return nil }
 
-func (*idle) Delete(context.Context, client.Object, metav1.OwnerReference, metav1.DeletionPropagation) error {
-	return nil
+func (*idle) Delete(context.Context, client.Object, metav1.OwnerReference, metav1.DeletionPropagation) (bool, error) {
+	return false, nil
 }
 
 // BenchmarkEngine6DonePhases is the engine's own share of a reconcile that has nothing to do.

@@ -1,9 +1,11 @@
 package phases
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -385,10 +387,13 @@ func (m *members[S, C, L]) owned(ctx context.Context, p Reconcile[S]) ([]client.
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
-	for i := range objects {
-		objects[i] = p.Cluster.newest(objects[i])
+	existing := objects[:0]
+	for _, object := range objects {
+		if newest := p.Cluster.newest(object); newest != nil {
+			existing = append(existing, newest)
+		}
 	}
-	return objects, err
+	return existing, err
 }
 
 func (m *members[S, C, L]) newList(p Reconcile[S]) (client.ObjectList, error) {
@@ -529,7 +534,11 @@ func (m *members[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) (
 		if err != nil {
 			return nil, err
 		}
-		live, err := get[L](ctx, p.Cluster.Uncached, p.keyOf(names[0]))
+		key := p.keyOf(names[0])
+		if a, known := p.Cluster.answered[objectID{reflect.TypeFor[L](), key}]; known && a.object == nil {
+			return nil, nil
+		}
+		live, err := get[L](ctx, p.Cluster.Uncached, key)
 		if err != nil || !p.owns(live) {
 			return nil, err
 		}
@@ -548,7 +557,7 @@ func (m *members[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) (
 	var owned []client.Object
 	err = meta.EachListItem(list, func(item runtime.Object) error {
 		if live, ok := item.(client.Object); ok && p.owns(live) {
-			owned = append(owned, p.Cluster.newest(live))
+			owned = append(owned, cmp.Or(p.Cluster.newest(live), live))
 		}
 		return nil
 	})

@@ -56,7 +56,7 @@ type Applier interface {
 	ApplyStatus(ctx context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error)
 	EnsureFinalizer(ctx context.Context, live client.Object, finalizer string) (client.Object, error)
 	RemoveFinalizer(ctx context.Context, live client.Object, finalizer string) error
-	Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) error
+	Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) (gone bool, err error)
 }
 
 // Dependencies are what an engine reads and writes through. [FromManager] fills them.

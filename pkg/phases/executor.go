@@ -144,11 +144,16 @@ func (x *executor) delete(ctx context.Context, phase string, action Delete) erro
 	if err := x.confirm(ctx); err != nil {
 		return err
 	}
-	if err := x.applier.Delete(ctx, action.Object, x.reference, action.Propagation); err != nil {
+	gone, err := x.applier.Delete(ctx, action.Object, x.reference, action.Propagation)
+	if err != nil {
 		return err
 	}
 	x.log.Info("Deleted child", "kind", kindName(action.Object), "child", klog.KObj(action.Object))
 	x.changes = append(x.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: kindName(action.Object) + " " + action.Object.GetName()})
+	if gone {
+		x.cluster.learn(idOf(action.Object), answer{})
+		return nil
+	}
 	deleted, _ := action.Object.DeepCopyObject().(client.Object)
 	now := metav1.Now()
 	deleted.SetDeletionTimestamp(&now)

@@ -623,8 +623,8 @@ func (a applier) RemoveFinalizer(_ context.Context, live client.Object, finalize
 	})
 }
 
-func (a applier) Delete(_ context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) error {
-	return a.call(func() error {
+func (a applier) Delete(_ context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) (gone bool, err error) {
+	err = a.call(func() error {
 		at := refOf(live)
 		if err := a.failure("delete " + at.String()); err != nil {
 			return err
@@ -643,8 +643,10 @@ func (a applier) Delete(_ context.Context, live client.Object, owner metav1.Owne
 		a.landed("delete " + at.String())
 		a.remove(at, finalizer)
 		a.schedule("vanish", at.String(), at.name, a.goneAfter)
+		gone = propagation == metav1.DeletePropagationBackground && a.objects[at] == nil
 		return nil
 	})
+	return gone, err
 }
 
 // allocate and release are what a step does to an IP.

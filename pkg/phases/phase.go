@@ -143,12 +143,12 @@ func (c *Cluster) learn(id objectID, a answer) {
 	c.answered[id] = a
 }
 
-// newest is an object as the API server has answered in this reconcile, or else as it was given. The answer to a
+// newest is an object as the API server has answered in this reconcile, nil if it is gone, or else as it was given. The answer to a
 // deletion does not say what it waits for, as an object read later does.
 func (c *Cluster) newest(object client.Object) client.Object {
 	a, known := c.answered[idOf(object)]
 	isLater := known && a.object != nil && a.object.GetUID() == object.GetUID() && object.GetDeletionTimestamp() != nil
-	if !known || a.object == nil || isLater {
+	if !known || isLater {
 		return object
 	}
 	return a.object

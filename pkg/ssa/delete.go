@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,30 +50,32 @@ func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list 
 }
 
 // Delete deletes live, if it is still the object that the caller read and still controlled by owner:
-// the request carries its UID and resourceVersion. It does not wait for the object to be gone:
-// with foreground propagation that is when all its dependents are. It is no error if the object is
-// gone or being deleted already.
-func (a *Applier) Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) error {
+// the request carries its UID and resourceVersion. It does not wait for the object to be gone, and says
+// whether it is: with foreground propagation that is when all its dependents are, otherwise when it has
+// no finalizers. It is no error if the object is gone or being deleted already.
+func (a *Applier) Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) (gone bool, err error) {
 	id, err := a.identify(live)
 	if err != nil {
-		return err
+		return false, err
 	}
 	found := live
 	for range attempts {
 		if found == nil || found.GetUID() != live.GetUID() || found.GetDeletionTimestamp() != nil ||
 			!metav1.IsControlledBy(found, &metav1.ObjectMeta{UID: owner.UID}) {
-			return nil
+			return false, nil
 		}
 		if err = a.deleteExactly(ctx, id, found, propagation); !IsStale(err) {
 			break
 		}
 		var readErr error
 		if found, readErr = a.readUncached(ctx, id); readErr != nil {
-			return readErr
+			return false, readErr
 		}
 	}
 	a.count(target{id: id}, ActionDelete, err)
-	return err
+	// Of the kinds of Kubernetes, pods alone are deleted gracefully.
+	_, isPod := found.(*corev1.Pod)
+	return err == nil && propagation == metav1.DeletePropagationBackground && len(found.GetFinalizers()) == 0 && !isPod, err
 }
 
 func (a *Applier) deleteExactly(ctx context.Context, id identity, live client.Object, propagation metav1.DeletionPropagation) error {

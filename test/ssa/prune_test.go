@@ -7,6 +7,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,7 +49,9 @@ func (s *scenario) prune(keep ...string) []string {
 	var names []string
 	for _, object := range owned {
 		if !slices.Contains(keep, object.GetName()) {
-			s.ExpectWithOffset(1, s.applier.Delete(s, object, s.owner, metav1.DeletePropagationForeground)).To(Succeed())
+			gone, err := s.applier.Delete(s, object, s.owner, metav1.DeletePropagationForeground)
+			s.ExpectWithOffset(1, err).NotTo(HaveOccurred())
+			s.ExpectWithOffset(1, gone).To(BeFalse(), "the garbage collector removes it")
 			names = append(names, object.GetName())
 		}
 	}
@@ -75,7 +78,29 @@ func TestPruneDeletesOnlyChildrenOfTheOwner(t *testing.T) {
 }
 
 func (s *scenario) deleteChild(live client.Object) error {
-	return s.applier.Delete(s, live, s.owner, metav1.DeletePropagationBackground)
+	_, err := s.applier.Delete(s, live, s.owner, metav1.DeletePropagationBackground)
+	return err
+}
+
+func TestDeleteSaysWhetherTheChildIsGone(t *testing.T) {
+	for name, finalizers := range map[string][]string{"without finalizers": nil, "with a finalizer": {"example.com/slow"}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScenario(t, nil)
+			live := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live)
+			// The cache shows the child as it was before somebody added a finalizer.
+			editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { c.Finalizers = finalizers })
+
+			gone, err := s.applier.Delete(s, live, s.owner, metav1.DeletePropagationBackground)
+
+			s.Expect(err).NotTo(HaveOccurred())
+			s.Expect(gone).To(Equal(finalizers == nil))
+			err = api.Get(s, client.ObjectKeyFromObject(live), s.blankConfigMap("c"))
+			s.Expect(apierrors.IsNotFound(err)).To(Equal(gone))
+			if !gone {
+				editAs(s, "kubectl-edit", get(s, &corev1.ConfigMap{}, "c"), func(c *corev1.ConfigMap) { c.Finalizers = nil })
+			}
+		})
+	}
 }
 
 func TestDeleteOfADeletedChildIsNoError(t *testing.T) {

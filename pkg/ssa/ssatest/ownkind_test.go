@@ -70,7 +70,7 @@ func TestOperatorOfAnOwnKind(t *testing.T) {
 
 	g.Expect(server.Delete(ctx, widget)).To(Succeed())
 	g.Expect(exists(server, widget)).To(BeTrue())
-	g.Expect(applier.Delete(ctx, child.Live, owner, metav1.DeletePropagationBackground)).To(Succeed())
+	g.Expect(applier.Delete(ctx, child.Live, owner, metav1.DeletePropagationBackground)).To(BeTrue())
 	g.Expect(applier.RemoveFinalizer(ctx, widget, "example.com/teardown")).To(Succeed())
 	g.Expect(exists(server, widget)).To(BeFalse())
 	g.Expect(server.Writes()).To(Equal([]string{
