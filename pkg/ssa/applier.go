@@ -57,6 +57,7 @@ type Applier struct {
 	schemas schemas
 	former  sets.Set[string]
 	answers *lru.Cache // of answer by answerKey
+	packed  *lru.Cache // of what pack returns by the fields
 	dryRun  bool
 }
 
@@ -78,6 +79,7 @@ func New(o Options) (*Applier, error) {
 		schemas: slices.Concat(schemas{applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)}, o.TypeConverters, schemas{managedfields.NewDeducedTypeConverter()}),
 		former:  sets.New(o.FormerManagers...).Insert(o.FieldManager),
 		answers: lru.New(maxAnswers),
+		packed:  lru.New(maxPacked),
 	}
 	if a.reader == nil {
 		a.reader = o.Client

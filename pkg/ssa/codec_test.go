@@ -181,11 +181,12 @@ func FuzzDecide(f *testing.F) {
 		if flags&4 != 0 {
 			request.Drift = ReportDrift
 		}
-		d, err := newBenchApplier(t, server).Decide(request)
+		applier := newBenchApplier(t, server)
+		d, err := applier.Decide(request)
 		if err != nil || !d.Writes() {
 			return
 		}
-		if _, err := d.body(live); err != nil {
+		if _, err := applier.body(d, live); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: d.managedFields}); err != nil {

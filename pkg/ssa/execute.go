@@ -45,7 +45,7 @@ func (a *Applier) Execute(ctx context.Context, d Decision) (result Result, err e
 	if err != nil {
 		return Result{}, err
 	}
-	body, err := d.body(live)
+	body, err := a.body(d, live)
 	if err != nil {
 		return Result{}, err
 	}
@@ -79,9 +79,9 @@ const neverExisting = "1"
 
 // body is what the apply sends. One that creates carries a resourceVersion that no object has, and
 // one that updates the UID of the object that was decided on.
-func (d Decision) body(live client.Object) (*unstructured.Unstructured, error) {
+func (a *Applier) body(d Decision, live client.Object) (*unstructured.Unstructured, error) {
 	t := d.evidence.target
-	packed, err := pack(t.fields)
+	packed, err := a.pack(t.fields)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -70,20 +69,31 @@ func (r record) fields() (*fieldSet, bool) {
 	return set, err == nil
 }
 
-// compressors are kept, since a new one allocates more than a megabyte.
-var compressors = sync.Pool{New: func() any {
-	w, _ := flate.NewWriter(nil, flate.BestCompression) // fails only for a level that does not exist
-	return w
-}}
-
 func pack(fields string) (string, error) {
 	var compressed bytes.Buffer
-	w, _ := compressors.Get().(*flate.Writer)
-	defer compressors.Put(w)
-	w.Reset(&compressed)
-	_, err := io.WriteString(w, fields)
-	if err = errors.Join(err, w.Close()); err != nil {
+	w, err := flate.NewWriter(&compressed, flate.BestCompression)
+	if err == nil {
+		_, err = io.WriteString(w, fields)
+		err = errors.Join(err, w.Close())
+	}
+	if err != nil {
 		return "", fmt.Errorf("compressing a field set: %w", err)
 	}
 	return base64.RawURLEncoding.EncodeToString(compressed.Bytes()), nil
+}
+
+// maxPacked bounds the cache of packed field sets. Most objects of a kind have the same.
+const maxPacked = 256
+
+// pack packs a field set, unless it has been packed before: a compressor allocates more than a megabyte.
+func (a *Applier) pack(fields string) (string, error) {
+	if known, ok := a.packed.Get(fields); ok {
+		packed, _ := known.(string)
+		return packed, nil
+	}
+	packed, err := pack(fields)
+	if err == nil {
+		a.packed.Add(fields, packed)
+	}
+	return packed, err
 }
