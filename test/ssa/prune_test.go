@@ -87,7 +87,7 @@ func TestDeleteSaysWhetherTheChildIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScenario(t, nil)
 			live := as[*corev1.ConfigMap](s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live)
-			// The cache shows the child as it was before somebody added a finalizer.
+			// The cache shows the child as it was before kubectl-edit added a finalizer.
 			editAs(s, "kubectl-edit", live, func(c *corev1.ConfigMap) { c.Finalizers = finalizers })
 
 			gone, err := s.applier.Delete(s, live, s.owner, metav1.DeletePropagationBackground)
