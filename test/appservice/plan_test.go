@@ -91,8 +91,8 @@ func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 		{
 			given:  "it is deleted",
 			setup:  func() { w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1alpha1.AppService{}))).To(Succeed()) },
-			want:   []string{"Deployment: Delete Deployment web"},
-			writes: []string{"delete deployments"},
+			want:   []string{"Service: Delete Service web", "Deployment: Delete Deployment web"},
+			writes: []string{"delete deployments", "delete services"},
 		},
 	}
 	for _, step := range steps {
