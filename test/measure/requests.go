@@ -9,19 +9,18 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
-// RequestTable counts requests by verb and resource in two columns, divided by the number of objects. Watches are left
-// out.
-func RequestTable(objects int, left, right cluster.Requests) string {
+// RequestTable counts requests in two columns by what a function says of each, divided by the number of objects. Watches
+// are left out.
+func RequestTable(objects int, left, right cluster.Requests, by func(cluster.Request) string) string {
 	counts := map[string][2]int{}
 	for i, requests := range []cluster.Requests{left, right} {
 		for _, r := range requests {
 			if r.Verb == "watch" {
 				continue
 			}
-			key := r.Verb + " " + target(r)
-			pair := counts[key]
+			pair := counts[by(r)]
 			pair[i]++
-			counts[key] = pair
+			counts[by(r)] = pair
 		}
 	}
 	var b strings.Builder
@@ -31,6 +30,9 @@ func RequestTable(objects int, left, right cluster.Requests) string {
 	}
 	return b.String()
 }
+
+// ByTarget names a request by its verb and resource.
+func ByTarget(r cluster.Request) string { return r.Verb + " " + target(r) }
 
 // target is the resource of a request, or its path if it has none.
 func target(r cluster.Request) string {

@@ -102,7 +102,7 @@ func requestTables(s settings, peer, fixpoint []column) string {
 		}
 		fmt.Fprintf(&b, "\nRequests per AppService %s, watches aside:\n\n| request | %s | %s |\n| --- | --- | --- |\n",
 			table.title, left.program.Name, right.program.Name)
-		b.WriteString(measure.RequestTable(s.count, table.left, table.right))
+		b.WriteString(measure.RequestTable(s.count, table.left, table.right, measure.ByTarget))
 	}
 	return b.String()
 }

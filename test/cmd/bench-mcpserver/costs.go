@@ -45,7 +45,7 @@ func (a *arena) costs(ctx context.Context, count int) (string, error) {
 			return "", fmt.Errorf("%s: %w", w.what, err)
 		}
 		perWrite := func(seconds float64) float64 { return seconds * 1000 / float64(count) }
-		fmt.Fprintf(&b, "| %s | %.1f | %.1f |\n", w.what, perWrite(cpu.total()), perWrite(cpu["kube-apiserver"]))
+		fmt.Fprintf(&b, "| %s | %.1f | %.1f |\n", w.what, perWrite(cpu.total()), perWrite(cpu["kube-apiserver"].Seconds()))
 	}
 	return b.String(), nil
 }

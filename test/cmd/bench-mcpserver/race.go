@@ -66,7 +66,7 @@ func (a *arena) lap(ctx context.Context, run func(context.Context, string) error
 	if err != nil {
 		return lap{}, err
 	}
-	profiled, err := a.profile(profiles)
+	profiled, err := a.profile(ctx, profiles)
 	if err != nil {
 		return lap{}, err
 	}
@@ -204,14 +204,15 @@ func split(count int, bare, managed []lap) string {
 	}
 	b.WriteString("\nRequests for each in the last round, watches aside:\n\n| client | request | bare client | MCPServers |\n| --- | --- | --- | --- |\n")
 	last := len(managed) - 1
-	b.WriteString(requestTable(count, bare[last].requests, managed[last].requests))
+	byClient := func(r cluster.Request) string { return r.User + " | " + measure.ByTarget(r) }
+	b.WriteString(measure.RequestTable(count, bare[last].requests, managed[last].requests, byClient))
 	return b.String()
 }
 
 func medianCPU(laps []lap, name string) float64 {
 	var values []float64
 	for _, l := range laps {
-		values = append(values, l.cpu[name])
+		values = append(values, l.cpu[name].Seconds())
 	}
 	return measure.Median(values)
 }

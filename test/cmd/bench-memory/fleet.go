@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
 // fleet is what the manager has to look after.
@@ -139,22 +138,19 @@ func (f *fleet) waiting(ctx context.Context) (int, error) {
 	return waiting, nil
 }
 
-// usage is the memory of a process, in bytes.
-type usage struct{ resident, peak int64 }
-
 // settle waits until the memory of a process has not changed by more than a hundredth for a while: the
 // garbage collector gives back to the system what it does not need, within minutes.
-func settle(ctx context.Context, pid int) (usage, error) {
+func settle(ctx context.Context, pid int) (measure.Memory, error) {
 	const looks, pause = 6, 5 * time.Second
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
-	last, steady := usage{}, 0
+	last, steady := measure.Memory{}, 0
 	for steady < looks {
-		now, err := memoryOf(pid)
+		now, err := measure.MemoryOf(pid)
 		if err != nil {
-			return usage{}, err
+			return measure.Memory{}, err
 		}
-		if difference := now.resident - last.resident; max(difference, -difference) < now.resident/100 {
+		if difference := now.Resident - last.Resident; max(difference, -difference) < now.Resident/100 {
 			steady++
 		} else {
 			steady = 0
@@ -166,21 +162,5 @@ func settle(ctx context.Context, pid int) (usage, error) {
 		case <-ticker.C:
 		}
 	}
-	return memoryOf(pid)
-}
-
-func memoryOf(pid int) (usage, error) {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return usage{}, fmt.Errorf("reading the memory of the manager: %w", err)
-	}
-	values := map[string]int64{}
-	for line := range strings.Lines(string(content)) {
-		name, rest, _ := strings.Cut(line, ":")
-		number, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
-		if kilobytes, err := strconv.ParseInt(number, 10, 64); err == nil {
-			values[name] = kilobytes << 10
-		}
-	}
-	return usage{resident: values["VmRSS"], peak: values["VmHWM"]}, nil
+	return measure.MemoryOf(pid)
 }

@@ -97,7 +97,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	fmt.Printf("| %d AppServices, %d MCPServers, %d SecureStorages | at rest %d MiB | peak %d MiB | all Ready after %s |\n",
-		o.appServices, o.mcpServers, o.secureOnes, memory.resident>>20, memory.peak>>20, took.Round(time.Second))
+		o.appServices, o.mcpServers, o.secureOnes, int64(memory.Resident)>>20, int64(memory.Peak)>>20, took.Round(time.Second))
 	return nil
 }
 
