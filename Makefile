@@ -233,7 +233,7 @@ bench-bridge: ## Load the bridge for ten minutes with honest and hostile clients
 	$(GO) test ./internal/bridge -run '^TestLoad$$' -count=1 -v -timeout 30m -load 10m
 
 .PHONY: bench
-bench: ## Measure requests and latencies of AppServices and of the libraries. WRITE=file also writes the table to a file.
+bench: ## Measure the libraries and one reconcile. WRITE=file also writes the table to a file.
 	cd test && $(GO) run ./cmd/bench $(if $(WRITE),-write "$(abspath $(WRITE))")
 
 .PHONY: bench-cost

@@ -20,8 +20,8 @@ func ProcessorTime(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading the processor time: %w", err)
 	}
-	stat, err := ParseStat(string(raw))
-	return stat.Processor, err
+	found, err := parseStat(string(raw))
+	return found.processor, err
 }
 
 // thisProcess is the name of this process in [ProcessorTimes].
@@ -36,45 +36,45 @@ func ProcessorTimes() map[string]time.Duration {
 		if err != nil {
 			continue // it has just ended
 		}
-		stat, err := ParseStat(string(raw))
+		found, err := parseStat(string(raw))
 		switch {
 		case err != nil:
 		case file == fmt.Sprintf("/proc/%d/stat", os.Getpid()):
-			times[thisProcess] += stat.Processor
-		case stat.Parent == os.Getpid():
-			times[stat.Name] += stat.Processor
+			times[thisProcess] += found.processor
+		case found.parent == os.Getpid():
+			times[found.name] += found.processor
 		}
 	}
 	return times
 }
 
-// Stat is what the kernel tells about a process in /proc/PID/stat.
-type Stat struct {
-	Name      string
-	Parent    int
-	Processor time.Duration
+// stat is what the kernel tells about a process in /proc/PID/stat.
+type stat struct {
+	name      string
+	parent    int
+	processor time.Duration
 }
 
-// ParseStat parses the content of /proc/PID/stat: see proc_pid_stat(5).
-func ParseStat(line string) (Stat, error) {
+// parseStat parses the content of /proc/PID/stat: see proc_pid_stat(5).
+func parseStat(line string) (stat, error) {
 	const tick = 10 * time.Millisecond
 	const parentField, userField, systemField = 1, 11, 12 // after the name
 	// The name may contain parentheses.
 	opening, closing := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if opening < 0 || closing < opening {
-		return Stat{}, fmt.Errorf("parsing the stat of a process: no name in %q", line)
+		return stat{}, fmt.Errorf("parsing the stat of a process: no name in %q", line)
 	}
 	fields := strings.Fields(line[closing+1:])
 	if len(fields) <= systemField {
-		return Stat{}, fmt.Errorf("parsing the stat of a process: too few fields in %q", line)
+		return stat{}, fmt.Errorf("parsing the stat of a process: too few fields in %q", line)
 	}
 	parent, err := strconv.Atoi(fields[parentField])
 	user, errUser := strconv.ParseInt(fields[userField], 10, 64)
 	system, errSystem := strconv.ParseInt(fields[systemField], 10, 64)
 	if err := errors.Join(err, errUser, errSystem); err != nil {
-		return Stat{}, fmt.Errorf("parsing the stat of a process: %w", err)
+		return stat{}, fmt.Errorf("parsing the stat of a process: %w", err)
 	}
-	return Stat{Name: line[opening+1 : closing], Parent: parent, Processor: time.Duration(user+system) * tick}, nil
+	return stat{name: line[opening+1 : closing], parent: parent, processor: time.Duration(user+system) * tick}, nil
 }
 
 // Memory is the memory of a process, in bytes. Anonymous excludes what is mapped from files, such as the program.

@@ -87,13 +87,17 @@ func newApp(namespace, name string) *v1alpha1.AppService {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.AppServiceSpec{
 			Image:    image,
-			Replicas: ptr.To[int32](2),
-			Config:   map[string]string{"LOG_LEVEL": "info", "GREETING": "hello"},
+			Replicas: ptr.To[int32](replicas),
+			Config:   map[string]string{setting: "info", "GREETING": "hello"},
 		},
 	}
 }
 
-const image = "registry.example/shop:1"
+const (
+	image    = "registry.example/shop:1"
+	replicas = 2
+	setting  = "LOG_LEVEL"
+)
 
 func poll(ctx context.Context, condition wait.ConditionWithContextFunc) error {
 	const interval = 5 * time.Millisecond

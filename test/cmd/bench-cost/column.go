@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
@@ -75,6 +76,7 @@ func (c *column) run(ctx context.Context, last bool) error {
 	}{
 		{partCreate, populated, c.create},
 		{partRest, c.selects(partRest), c.atRest},
+		{partRest, c.selects(partRest), c.resync},
 		{partRestart, c.selects(partRestart), c.restart},
 		{partDrift, c.selects(partDrift), c.drift},
 		{partDelete, populated && (c.selects(partDelete) || !last), c.delete},
@@ -133,27 +135,59 @@ func (c *column) atRest(ctx context.Context) error {
 	if err := c.settle(ctx, c.manager); err != nil {
 		return err
 	}
-	mark, err := c.cluster.Audit().Mark()
+	requests, used, err := c.observe(ctx, c.settings.rest)
+	c.values[rowRest], c.values[rowRestProcessor] = float64(len(requests)), used.Seconds()
+	return err
+}
+
+// resync counts requests while the manager reconciles all AppServices again and again, although nothing changes.
+func (c *column) resync(ctx context.Context) error {
+	const period, start, window = 5 * time.Second, 8 * time.Second, 12 * time.Second
+	if err := c.stop(); err != nil {
+		return err
+	}
+	resyncing := c.program
+	resyncing.Args = append(slices.Clone(resyncing.Args), "--sync-period="+period.String())
+	var err error
+	if c.manager, err = resyncing.Start(c.cluster); err != nil {
+		return err
+	}
+	if _, _, err := c.observe(ctx, start); err != nil {
+		return err
+	}
+	requests, used, err := c.observe(ctx, window)
 	if err != nil {
 		return err
+	}
+	c.values[rowResync], c.values[rowResyncProcessor] = float64(len(requests)), used.Seconds()
+	if err := c.stop(); err != nil {
+		return err
+	}
+	return c.start(ctx)
+}
+
+// observe returns the requests other than watches that the manager sends in a while, and the processor time that it
+// uses.
+func (c *column) observe(ctx context.Context, window time.Duration) (cluster.Requests, time.Duration, error) {
+	mark, err := c.cluster.Audit().Mark()
+	if err != nil {
+		return nil, 0, err
 	}
 	before, err := processorTime(c.manager)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(c.settings.rest):
+		return nil, 0, ctx.Err()
+	case <-time.After(window):
 	}
 	requests, err := c.requests(mark)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	after, err := processorTime(c.manager)
-	c.values[rowRest] = float64(len(requests.Where(isNoWatch)))
-	c.values[rowRestProcessor] = (after - before).Seconds()
-	return err
+	return requests.Where(isNoWatch), after - before, err
 }
 
 func isNoWatch(r cluster.Request) bool { return r.Verb != "watch" }

@@ -22,12 +22,23 @@ var drifts = []measure.Drift{
 		Repaired: measure.Seen(func(d *appsv1.Deployment) bool { return d.Spec.Template.Spec.Containers[0].Image == image }),
 	},
 	{
+		Name: rowDriftScale, List: &appsv1.DeploymentList{},
+		Meddle:   measure.Scale(replicas + 3),
+		Repaired: measure.Seen(func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == replicas }),
+	},
+	{
 		Name: rowDriftSelector, List: &corev1.ServiceList{},
 		Meddle:   measure.Edit(func(s *corev1.Service) { s.Spec.Selector[nameLabel] = "elsewhere" }),
 		Repaired: measure.Seen(func(s *corev1.Service) bool { return s.Spec.Selector[nameLabel] == s.Name }),
 	},
+	{
+		Name: rowDriftConfig, List: &corev1.ConfigMapList{},
+		Meddle:   measure.Edit(func(c *corev1.ConfigMap) { c.Data[setting] = "debug" }),
+		Repaired: measure.Seen(func(c *corev1.ConfigMap) bool { return c.Data[setting] == "info" }),
+	},
 	{Name: rowDriftDeployment, List: &appsv1.DeploymentList{}, Meddle: measure.Remove[*appsv1.Deployment]()},
 	{Name: rowDriftService, List: &corev1.ServiceList{}, Meddle: measure.Remove[*corev1.Service]()},
+	{Name: rowDriftConfigMap, List: &corev1.ConfigMapList{}, Meddle: measure.Remove[*corev1.ConfigMap]()},
 }
 
 // drift measures the repair of what others change, among all AppServices.
@@ -60,15 +71,15 @@ func (c *column) drift(ctx context.Context) error {
 	return err
 }
 
-// isComplete reports whether an AppService is Ready, its rollout complete and its Service there.
+// isComplete reports whether an AppService is Ready, its rollout complete, and whether it has its other children.
 func (c *column) isComplete(ctx context.Context, key client.ObjectKey) (bool, error) {
-	app, deployment, service := newApp("", ""), &appsv1.Deployment{}, &corev1.Service{}
-	for _, object := range []client.Object{app, deployment, service} {
+	app, deployment, service, config := newApp("", ""), &appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}
+	for _, object := range []client.Object{app, deployment, service, config} {
 		if err := c.user.Get(ctx, key, object); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
 	}
-	status, desired := deployment.Status, *app.Spec.Replicas
+	status, desired := deployment.Status, int32(replicas)
 	rolledOut := status.ObservedGeneration == deployment.Generation && status.Replicas == desired &&
 		status.UpdatedReplicas == desired && status.AvailableReplicas == desired
 	return isReady(app) && rolledOut, nil

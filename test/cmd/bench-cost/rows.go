@@ -27,10 +27,15 @@ const (
 	rowHeap             = "live heap per AppService"
 	rowRest             = "requests at rest"
 	rowRestProcessor    = "processor time at rest"
+	rowResync           = "requests in two forced resyncs"
+	rowResyncProcessor  = "processor time of two forced resyncs"
 	rowRestartProcessor = "processor time of a start over all AppServices"
 	rowRestartRequests  = "requests of this start other than lists, watches and discovery"
 	rowRestartWrites    = "writes of this start"
 	rowDriftImage       = "image changed: repaired, median"
+	rowDriftScale       = "scaled: repaired, median"
+	rowDriftConfig      = "data of the ConfigMap changed: repaired, median"
+	rowDriftConfigMap   = "ConfigMap deleted: recreated, median"
 	rowDriftSelector    = "selector changed: repaired, median"
 	rowDriftDeployment  = "Deployment deleted: recreated, median"
 	rowDriftService     = "Service deleted: recreated, median"
@@ -69,15 +74,16 @@ func rows(s settings) []measure.Comparison {
 		{What: rowGoneProcessor, Format: measure.Seconds},
 		{What: rowGoneRequests, Format: measure.Number},
 		{What: rowGoneWrites, Format: measure.Number, MostValue: mostDeletionWrites},
-		{What: rowDriftImage, Format: measure.Millis, MostRatio: mostRepair},
-		{What: rowDriftSelector, Format: measure.Millis, MostRatio: mostRepair},
-		{What: rowDriftDeployment, Format: measure.Millis, MostRatio: mostRepair},
-		{What: rowDriftService, Format: measure.Millis, MostRatio: mostRepair},
 		{What: rowRest, Format: measure.Number, Zero: true},
 		{What: rowRestProcessor, Format: measure.Seconds},
+		{What: rowResync, Format: measure.Number, Zero: true},
+		{What: rowResyncProcessor, Format: measure.Seconds},
 		{What: rowRestartProcessor, Format: measure.Seconds},
 		{What: rowRestartRequests, Format: measure.Number, Zero: true},
 		{What: rowRestartWrites, Format: measure.Number, Zero: true},
+	}
+	for _, drift := range drifts {
+		table = append(table, measure.Comparison{What: drift.Name, Format: measure.Millis, MostRatio: mostRepair})
 	}
 	if s.count >= memoryFrom {
 		i := slices.IndexFunc(table, func(c measure.Comparison) bool { return c.What == rowResident })

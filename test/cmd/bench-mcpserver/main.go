@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -41,7 +39,7 @@ func main() {
 	flag.DurationVar(&s.rest, "rest", time.Minute, "how long requests at rest are counted; 0 leaves this and the restart out")
 	flag.IntVar(&s.repairs, "repairs", 15, "how often each drift is repaired; 0 leaves it out")
 	flag.StringVar(&s.profiles, "profiles", "", "write CPU profiles of this process and of the API server into this folder, one for each round")
-	flag.StringVar(&s.document, "write", "", "write the tables into this Markdown file too, from its heading \"MCPServers\" on")
+	flag.StringVar(&s.document, "write", "", "write the tables into this Markdown `file` too")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
@@ -89,28 +87,5 @@ func run(ctx context.Context, s settings) (err error) {
 	if s.document == "" {
 		return nil
 	}
-	return writeInto(s.document, tables)
-}
-
-// heading begins the part of a document that is this command's.
-const heading = "\n## MCPServers\n"
-
-// writeInto replaces this command's part of a document, which is its end.
-func writeInto(document, tables string) error {
-	content, err := os.ReadFile(document)
-	if err != nil {
-		return err
-	}
-	others, _, _ := strings.Cut(string(content), heading)
-	return os.WriteFile(document, []byte(others+section(tables)), 0o600)
-}
-
-func section(tables string) string {
-	return fmt.Sprintf(`%s
-`+"`make bench-mcpserver WRITE=docs/benchmarks.md`"+` writes this part. The manager makes MCPServers whose protocol
-is not probed, and a bare client applies the same children with the same concurrency and waits for the
-same Deployments, in turn. API server, etcd, controllers, scheduler and simulated nodes run on the same
-%d cores, which both keep busy throughout: wall time is processor time, most of it the API server's.
-
-%s`, heading, runtime.NumCPU(), tables)
+	return os.WriteFile(s.document, []byte(tables), 0o600)
 }

@@ -45,7 +45,7 @@ var result = regexp.MustCompile(`(?m)^Benchmark\S+\s+\d+\s+([\d.]+) ns/op`)
 // run gives the median of five runs, in microseconds.
 func (b benchmark) run(ctx context.Context) (float64, error) {
 	command := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^"+b.name+"$", "-count=5", b.folder)
-	command.Dir = root()
+	command.Dir = ".."
 	command.Stderr = os.Stderr
 	output, err := command.Output()
 	if err != nil {

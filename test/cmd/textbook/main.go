@@ -4,11 +4,13 @@ package main
 import (
 	"flag"
 	"os"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -23,32 +25,34 @@ func main() {
 	pprofAddress := flag.String("pprof-bind-address", "0", "Address of the pprof endpoint. 0 disables it.")
 	leaderElect := flag.Bool("leader-elect", false, "Enable leader election.")
 	workers := flag.Int("concurrency", 10, "Maximum number of concurrent reconciles.")
+	syncPeriod := flag.Duration("sync-period", 10*time.Hour, "Interval at which all objects are reconciled even if nothing has changed.")
 	var logging zap.Options
 	logging.BindFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
-	if err := run(*metricsAddress, *probeAddress, *pprofAddress, *leaderElect, *workers); err != nil {
+	err := run(ctrl.Options{
+		Cache:                  cache.Options{SyncPeriod: syncPeriod},
+		Metrics:                metricsserver.Options{BindAddress: *metricsAddress},
+		HealthProbeBindAddress: *probeAddress,
+		PprofBindAddress:       *pprofAddress,
+		LeaderElection:         *leaderElect,
+		LeaderElectionID:       "textbook.fixpoint.dev",
+	}, *workers)
+	if err != nil {
 		ctrl.Log.Error(err, "Failed to run the manager")
 		os.Exit(1)
 	}
 }
 
-func run(metricsAddress, probeAddress, pprofAddress string, leaderElect bool, workers int) error {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+func run(options ctrl.Options, workers int) error {
+	options.Scheme = runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(options.Scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(options.Scheme))
 	cfg, err := ctrl.GetConfig()
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme:                 scheme,
-		Metrics:                metricsserver.Options{BindAddress: metricsAddress},
-		HealthProbeBindAddress: probeAddress,
-		PprofBindAddress:       pprofAddress,
-		LeaderElection:         leaderElect,
-		LeaderElectionID:       "textbook.fixpoint.dev",
-	})
+	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		return err
 	}
