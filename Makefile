@@ -240,6 +240,10 @@ bench: ## Measure the libraries and one reconcile. WRITE=file also writes the ta
 bench-cost: ## Measure AppServices beside a textbook controller. ARGS="-n 100 -only=create,delete" selects, WRITE=file also writes the tables to a file.
 	cd test && $(GO) run ./cmd/bench-cost $(ARGS) $(if $(WRITE),-write "$(abspath $(WRITE))")
 
+.PHONY: bench-scale
+bench-scale: ## Measure 10,000 AppServices, 2,000 MCPServers and 2,500 SecureStorages, which takes an hour. ARGS="-appservices 1000 -only=appservices" selects, SVG=file draws memory and latency.
+	cd test && $(GO) run ./cmd/bench-scale $(ARGS) $(if $(SVG),-svg "$(abspath $(SVG))") $(if $(WRITE),-write "$(abspath $(WRITE))")
+
 .PHONY: bench-mcpserver
 bench-mcpserver: ## Measure 300 MCPServers against a client without an operator. WRITE=file also writes the table to a file.
 	cd test && $(GO) run ./cmd/bench-mcpserver $(if $(WRITE),-write "$(abspath $(WRITE))")

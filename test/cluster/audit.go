@@ -85,6 +85,9 @@ func (r Request) IsWrite() bool {
 	return false
 }
 
+// IsSingle reports whether the request is for a single object: neither a list, nor a watch, nor discovery.
+func (r Request) IsSingle() bool { return r.Resource != "" && r.Verb != "list" && r.Verb != "watch" }
+
 func (r Request) query() url.Values {
 	_, query, _ := strings.Cut(r.URI, "?")
 	values, err := url.ParseQuery(query)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -25,8 +26,12 @@ type Outside struct {
 	Demo     fakecloud.Demo
 	endpoint *fakecloud.Endpoint
 	server   *httptest.Server
+	served   atomic.Int64
 	dir      string
 }
+
+// MCPRequests is the number of requests to the server of the Model Context Protocol so far.
+func (o *Outside) MCPRequests() int64 { return o.served.Load() }
 
 // StartOutside starts both.
 func StartOutside() (*Outside, error) {
@@ -50,7 +55,10 @@ func StartOutside() (*Outside, error) {
 	paths := http.NewServeMux()
 	paths.Handle("/sse", mcp.NewSSEHandler(serve, nil))
 	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, nil))
-	o.server = httptest.NewServer(paths)
+	o.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.served.Add(1)
+		paths.ServeHTTP(w, r)
+	}))
 	return o, nil
 }
 

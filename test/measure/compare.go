@@ -88,3 +88,6 @@ func Megabytes(v float64) string { return fmt.Sprintf("%.1f MB", v/1e6) }
 
 // Kilobytes prints bytes in units of 1,000 bytes.
 func Kilobytes(v float64) string { return fmt.Sprintf("%.1f KB", v/1e3) }
+
+// Percent prints a share.
+func Percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }

@@ -132,33 +132,43 @@ func (r Repairs) repair(ctx context.Context, d Drift) (float64, error) {
 		return 0, err
 	}
 	started := time.Now()
-	meddled := false
+	repair := Repair{Drift: d}
 	for {
 		select {
 		case event, open := <-w.ResultChan():
 			if !open {
 				return 0, errors.New("the watch ended")
 			}
-			live, ok := event.Object.(client.Object)
-			if !ok {
-				return 0, fmt.Errorf("the watch showed a %T", event.Object)
-			}
-			if d.isRepaired(event.Type, live, meddled) {
+			if repair.Observe(event) {
 				return Milliseconds(time.Since(started)), nil
 			}
-			meddled = meddled || event.Type == watch.Deleted || (d.Repaired != nil && !d.Repaired(live))
 		case <-time.After(r.Timeout):
 			return 0, fmt.Errorf("not repaired within %s", r.Timeout)
 		}
 	}
 }
 
-// isRepaired: what was edited is as it was, or what was deleted is there again.
-func (d Drift) isRepaired(event watch.EventType, live client.Object, meddled bool) bool {
-	if !meddled || event == watch.Deleted {
+// Repair follows a drift in a watch that began before it.
+type Repair struct {
+	Drift
+	// meddled says whether the watch has shown the drift.
+	meddled bool
+}
+
+// Observe takes the next event about the object, and reports whether it shows the repair: what was edited is as it was,
+// or what was deleted exists again.
+func (r *Repair) Observe(event watch.Event) bool {
+	live, ok := event.Object.(client.Object)
+	if !ok {
 		return false
 	}
-	return d.Repaired == nil || d.Repaired(live)
+	asItWas := event.Type != watch.Deleted && (r.Repaired == nil || r.Repaired(live))
+	if r.meddled && asItWas {
+		return true
+	}
+	// An object that is deleted is as it was until then.
+	r.meddled = r.meddled || !asItWas
+	return false
 }
 
 // Seen asks a question about an object of one type; one of another type is not repaired.

@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/contest"
 	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
 // column is what one round measures of one manager.
 type column struct {
 	*bench
-	program   measure.Program
-	manager   *measure.Running
+	program   contest.Program
+	manager   *contest.Running
 	namespace string
 	// values are measurements by the name of their row.
 	values map[string]float64
@@ -35,7 +36,7 @@ func values(columns []column) []map[string]float64 {
 }
 
 // measure runs the selected parts with one manager. Unless it is the last to run, it leaves no AppService behind.
-func (b *bench) measure(ctx context.Context, p measure.Program, last bool) (column, error) {
+func (b *bench) measure(ctx context.Context, p contest.Program, last bool) (column, error) {
 	c := &column{bench: b, program: p, values: map[string]float64{}}
 	defer func() {
 		if c.manager != nil {
@@ -173,7 +174,7 @@ func (c *column) observe(ctx context.Context, window time.Duration) (cluster.Req
 	if err != nil {
 		return nil, 0, err
 	}
-	before, err := processorTime(c.manager)
+	before, err := c.manager.ProcessorTime()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -186,14 +187,11 @@ func (c *column) observe(ctx context.Context, window time.Duration) (cluster.Req
 	if err != nil {
 		return nil, 0, err
 	}
-	after, err := processorTime(c.manager)
+	after, err := c.manager.ProcessorTime()
 	return requests.Where(isNoWatch), after - before, err
 }
 
 func isNoWatch(r cluster.Request) bool { return r.Verb != "watch" }
-
-// isSingle tells requests for single objects from those for lists, watches and discovery.
-func isSingle(r cluster.Request) bool { return isNoWatch(r) && r.Verb != "list" && r.Resource != "" }
 
 // restart measures the start of the manager over all AppServices.
 func (c *column) restart(ctx context.Context) error {
@@ -211,8 +209,8 @@ func (c *column) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	used, err := processorTime(c.manager)
-	c.values[rowRestartRequests] = float64(len(requests.Where(isSingle)))
+	used, err := c.manager.ProcessorTime()
+	c.values[rowRestartRequests] = float64(len(requests.Where(cluster.Request.IsSingle)))
 	c.values[rowRestartWrites] = float64(len(requests.Writes()))
 	c.values[rowRestartProcessor] = used.Seconds()
 	return err

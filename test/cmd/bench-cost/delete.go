@@ -7,12 +7,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/test/contest"
 )
 
 // delete measures the deletion of all AppServices.
@@ -24,7 +24,7 @@ func (c *column) delete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := processorTime(c.manager)
+	before, err := c.manager.ProcessorTime()
 	if err != nil {
 		return err
 	}
@@ -34,8 +34,8 @@ func (c *column) delete(ctx context.Context) error {
 		gone, err = c.untilGone(ctx, c.namespace)
 		waited <- err
 	}()
-	err = c.each(ctx, func(ctx context.Context, name string) error {
-		return c.user.Delete(ctx, &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}})
+	err = contest.Each(ctx, c.count, func(ctx context.Context, i int) error {
+		return c.user.Delete(ctx, contest.NewApp(c.namespace, contest.AppName(i)))
 	})
 	if failed := <-waited; err == nil {
 		err = failed
@@ -46,7 +46,7 @@ func (c *column) delete(ctx context.Context) error {
 	if err := c.settle(ctx, c.manager); err != nil {
 		return err
 	}
-	after, err := processorTime(c.manager)
+	after, err := c.manager.ProcessorTime()
 	if err != nil {
 		return err
 	}

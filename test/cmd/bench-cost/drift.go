@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fixpoint-dev/fixpoint/test/contest"
 	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
@@ -19,12 +20,12 @@ var drifts = []measure.Drift{
 	{
 		Name: rowDriftImage, List: &appsv1.DeploymentList{},
 		Meddle:   measure.Edit(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = foreignImage }),
-		Repaired: measure.Seen(func(d *appsv1.Deployment) bool { return d.Spec.Template.Spec.Containers[0].Image == image }),
+		Repaired: measure.Seen(func(d *appsv1.Deployment) bool { return d.Spec.Template.Spec.Containers[0].Image == contest.Image }),
 	},
 	{
 		Name: rowDriftScale, List: &appsv1.DeploymentList{},
-		Meddle:   measure.Scale(replicas + 3),
-		Repaired: measure.Seen(func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == replicas }),
+		Meddle:   measure.Scale(contest.Replicas + 3),
+		Repaired: measure.Seen(func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == contest.Replicas }),
 	},
 	{
 		Name: rowDriftSelector, List: &corev1.ServiceList{},
@@ -33,8 +34,8 @@ var drifts = []measure.Drift{
 	},
 	{
 		Name: rowDriftConfig, List: &corev1.ConfigMapList{},
-		Meddle:   measure.Edit(func(c *corev1.ConfigMap) { c.Data[setting] = "debug" }),
-		Repaired: measure.Seen(func(c *corev1.ConfigMap) bool { return c.Data[setting] == "info" }),
+		Meddle:   measure.Edit(func(c *corev1.ConfigMap) { c.Data[contest.Setting] = "debug" }),
+		Repaired: measure.Seen(func(c *corev1.ConfigMap) bool { return c.Data[contest.Setting] == contest.Value }),
 	},
 	{Name: rowDriftDeployment, List: &appsv1.DeploymentList{}, Meddle: measure.Remove[*appsv1.Deployment]()},
 	{Name: rowDriftService, List: &corev1.ServiceList{}, Meddle: measure.Remove[*corev1.Service]()},
@@ -47,7 +48,7 @@ func (c *column) drift(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	app := newApp(namespace, "drifting")
+	app := contest.NewApp(namespace, "drifting")
 	if err := c.user.Create(ctx, app); err != nil {
 		return err
 	}
@@ -73,14 +74,14 @@ func (c *column) drift(ctx context.Context) error {
 
 // isComplete reports whether an AppService is Ready, its rollout complete, and whether it has its other children.
 func (c *column) isComplete(ctx context.Context, key client.ObjectKey) (bool, error) {
-	app, deployment, service, config := newApp("", ""), &appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}
+	app, deployment, service, config := contest.NewApp("", ""), &appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}
 	for _, object := range []client.Object{app, deployment, service, config} {
 		if err := c.user.Get(ctx, key, object); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
 	}
-	status, desired := deployment.Status, int32(replicas)
+	status, desired := deployment.Status, int32(contest.Replicas)
 	rolledOut := status.ObservedGeneration == deployment.Generation && status.Replicas == desired &&
 		status.UpdatedReplicas == desired && status.AvailableReplicas == desired
-	return isReady(app) && rolledOut, nil
+	return contest.IsReady(app) && rolledOut, nil
 }

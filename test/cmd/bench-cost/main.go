@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/fixpoint-dev/fixpoint/test/contest"
 	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
@@ -90,6 +91,11 @@ func run(ctx context.Context, s settings) (err error) {
 	if err := s.check(); err != nil {
 		return err
 	}
+	if s.profiles != "" {
+		if err := os.MkdirAll(s.profiles, 0o755); err != nil {
+			return fmt.Errorf("creating the directory of -profile: %w", err)
+		}
+	}
 	b, err := newBench(ctx, s)
 	if err != nil {
 		return err
@@ -97,7 +103,7 @@ func run(ctx context.Context, s settings) (err error) {
 	defer func() { err = errors.Join(err, b.cluster.Stop()) }()
 	var peer, fixpoint []column
 	for round := range s.rounds {
-		order := []measure.Program{b.textbook, b.fixpoint}
+		order := []contest.Program{b.textbook, b.fixpoint}
 		if (round%2 == 1) != s.fixpointFirst {
 			slices.Reverse(order)
 		}

@@ -104,7 +104,7 @@ func (f *fleet) await(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%d objects are not Ready in time", waiting), err)
+			return errors.Join(fmt.Errorf("%d objects are not Ready in time", waiting), err, context.Cause(ctx))
 		case <-ticker.C:
 			fmt.Fprintf(os.Stderr, "%d objects are not Ready yet\n", waiting)
 		}

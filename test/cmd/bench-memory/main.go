@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
+	"github.com/fixpoint-dev/fixpoint/test/standin"
 )
 
 // options are the command line.
@@ -78,12 +78,15 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	stand := &standIn{api: fleet.api, done: map[types.UID]int64{}}
-	following, stop := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	var group sync.WaitGroup
-	group.Go(func() { stand.follow(following) })
+	group.Go(func() {
+		if err := standin.Run(ctx, c.Admin()); err != nil {
+			cancel(err)
+		}
+	})
 	defer group.Wait()
-	defer stop()
+	defer cancel(nil)
 	began := time.Now()
 	if err := fleet.create(ctx); err != nil {
 		return manager.Failure(err)

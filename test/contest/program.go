@@ -1,7 +1,10 @@
-package measure
+// Package contest runs Fixpoint and the textbook controller as processes of their own against a local cluster, so that
+// a benchmark can measure the same of both.
+package contest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
 // Program is a manager that is measured as a process of its own.
@@ -20,8 +24,19 @@ type Program struct {
 	Args []string
 }
 
-// Build builds a stripped binary of a package below root.
-func Build(ctx context.Context, root, pkg, dir string) (string, error) {
+// Managers builds both managers, with their controllers of AppServices.
+func Managers(ctx context.Context, dir string) (textbook, fixpoint Program, err error) {
+	textbook = Program{Name: "textbook", User: "textbook-manager"}
+	fixpoint = Program{Name: "Fixpoint", User: "fixpoint-manager", Args: []string{"--controllers=appservice"}}
+	if textbook.Path, err = build(ctx, ".", "./cmd/textbook", dir); err != nil {
+		return textbook, fixpoint, err
+	}
+	fixpoint.Path, err = build(ctx, "..", "./cmd/manager", dir)
+	return textbook, fixpoint, err
+}
+
+// build builds a stripped binary of a package below root.
+func build(ctx context.Context, root, pkg, dir string) (string, error) {
 	path := filepath.Join(dir, filepath.Base(pkg))
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
 	cmd.Dir = root
@@ -68,4 +83,12 @@ func (r *Running) Stop() error {
 	const grace = 15 * time.Second
 	defer r.release()
 	return r.Process.Stop(grace)
+}
+
+// ProcessorTime is what the program has used so far.
+func (r *Running) ProcessorTime() (time.Duration, error) {
+	if !r.Running() {
+		return 0, r.Failure(errors.New("the manager has ended"))
+	}
+	return measure.ProcessorTime(r.PID())
 }
