@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"encoding/xml"
 	"testing"
 	"time"
 
@@ -90,4 +91,27 @@ func TestParseStat(t *testing.T) {
 func TestParseMemory(t *testing.T) {
 	status := "Name:\tmanager\nVmHWM:\t   90 kB\nVmRSS:\t   80 kB\nRssAnon:\t   30 kB\nThreads:\t9\n"
 	NewWithT(t).Expect(parseMemory(status)).To(Equal(Memory{Anonymous: 30 << 10, Resident: 80 << 10, Peak: 90 << 10}))
+}
+
+func TestTickLeavesAtMostFiveSteps(t *testing.T) {
+	for most, want := range map[float64]float64{0: 1, 1: 0.2, 4.9: 1, 5: 1, 5.1: 2, 93: 20, 200: 50, 10000: 2000, 26000: 10000} {
+		NewWithT(t).Expect(tick(most)).To(BeNumerically("~", want, 1e-9), "%g", most)
+	}
+}
+
+func TestSVGDrawsEachLineOverTheWholeChart(t *testing.T) {
+	g := NewWithT(t)
+	chart := Chart{Title: "Memory", X: "objects", Y: "MB", Lines: []Line{
+		{Name: "a < b", Points: []Point{{0, 0}, {100, 10}}},
+		{Name: "none"},
+	}}
+	svg, err := SVG([]Chart{chart, chart})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(xml.Unmarshal([]byte(svg), new(struct{}))).To(Succeed())
+	g.Expect(svg).To(And(
+		ContainSubstring(`viewBox="0 0 640 600"`),
+		ContainSubstring(`points="60.0,260.0 580.0,40.0"`),
+		ContainSubstring(">a &lt; b</text>"),
+		ContainSubstring(">100</text>"),
+	))
 }

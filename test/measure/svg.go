@@ -22,12 +22,14 @@ type Line struct {
 // Point is a point of a line.
 type Point struct{ X, Y float64 }
 
-// Sizes of a chart in pixels. The margins hold the titles and the numbers at the axes.
+// Sizes of a chart in pixels. The margins hold the titles, the names of the lines
+// and the numbers at the axes.
 const (
-	chartWidth, chartHeight   = 640, 300
-	marginX, marginY          = 60, 40
-	plotWidth, plotHeight     = chartWidth - 2*marginX, chartHeight - 2*marginY
-	ticksOfAxis, legendOfLine = 5, 16
+	chartWidth, chartHeight = 640, 300
+	marginX, marginY        = 60, 40
+	plotWidth, plotHeight   = chartWidth - 2*marginX, chartHeight - 2*marginY
+	ticksOfAxis             = 5
+	legendX, legendOfLine   = 420, 90
 )
 
 var colors = []string{"#4477aa", "#ee6677", "#228833", "#ccbb44"}
@@ -44,7 +46,7 @@ var charts = template.Must(template.New("charts").Parse(`<svg xmlns="http://www.
 <text x="{{.Right}}" y="{{.Bottom}}" text-anchor="end">{{.X | html}}</text>
 {{- range .Lines}}
 <polyline fill="none" stroke="{{.Color}}" stroke-width="2" points="{{.Points}}"/>
-<text x="{{.LegendX}}" y="{{.LegendY}}" fill="{{.Color}}">{{.Name | html}}</text>
+<text x="{{.LegendX}}" y="20" fill="{{.Color}}">{{.Name | html}}</text>
 {{- end}}
 </g>
 {{- end}}
@@ -82,7 +84,7 @@ type gridLine struct {
 
 type drawnLine struct {
 	Name, Color, Points string
-	LegendX, LegendY    int
+	LegendX             int
 }
 
 func (c Chart) draw(top int) drawnChart {
@@ -114,7 +116,7 @@ func (c Chart) draw(top int) drawnChart {
 		}
 		drawn.Lines = append(drawn.Lines, drawnLine{
 			Name: line.Name, Color: colors[i%len(colors)], Points: strings.Join(points, " "),
-			LegendX: marginX + 10, LegendY: marginY + legendOfLine*(i+1),
+			LegendX: legendX + legendOfLine*i,
 		})
 	}
 	return drawn
