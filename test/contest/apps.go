@@ -96,8 +96,9 @@ func CreateApps(ctx context.Context, user client.WithWatch, namespace string, co
 				continue
 			}
 			ready[app.Name] = true
-			if at, ok := sent.Load(app.Name); ok {
-				all = append(all, Readiness{At: time.Since(began), Took: time.Since(at.(time.Time))})
+			at, _ := sent.Load(app.Name)
+			if at, ok := at.(time.Time); ok {
+				all = append(all, Readiness{At: time.Since(began), Took: time.Since(at)})
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func Compare(peer, subject string, rows []Comparison, peers, subjects []map[stri
 }
 
 func (c Comparison) verdict(peer, subject float64) (bar, verdict string) {
-	met := true
+	var met bool
 	switch {
 	case c.MostRatio > 0:
 		bar, met = fmt.Sprintf("ratio at most %.2f", c.MostRatio), subject <= c.MostRatio*peer

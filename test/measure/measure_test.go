@@ -34,7 +34,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-func TestCompareJudgesEachBarByTheMediansOfTheRounds(t *testing.T) {
+func TestCompareTakesTheMediansOfTheRounds(t *testing.T) {
 	g := NewWithT(t)
 	rows := []Comparison{
 		{What: "time", Format: Seconds, MostRatio: 1.25},

@@ -136,7 +136,7 @@ func (c *column) atRest(ctx context.Context) error {
 	if err := c.settle(ctx, c.manager); err != nil {
 		return err
 	}
-	requests, used, err := c.observe(ctx, c.settings.rest)
+	requests, used, err := c.observe(ctx, c.rest)
 	c.values[rowRest], c.values[rowRestProcessor] = float64(len(requests)), used.Seconds()
 	return err
 }

@@ -159,7 +159,7 @@ func (a *arena) untilAll(ctx context.Context, namespace string, count int, list 
 }
 
 func compare(count int, bare, managed []lap) []measure.Row {
-	const mostWrites, mostTimes = 7.0, 1.25
+	const mostWrites, mostTimes = 7.0, 1.4
 	var writes, bares, manageds, ratios, processor []float64
 	for i := range managed {
 		writes = append(writes, float64(len(managed[i].requests.By(managerUser).Except("events.events.k8s.io").Writes()))/float64(count))
