@@ -81,8 +81,12 @@ func definition(now clock.PassiveClock, access *cloudAccess) phases.Definition[*
 		Phases:     Phases(),
 		Scope:      newScope,
 		Conditions: func(storage *v1alpha1.SecureStorage) []metav1.Condition { return storage.Status.Conditions },
-		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },
-		Suspended:  func(storage *v1alpha1.SecureStorage) bool { return storage.Spec.Suspend },
+		Status: func(s *scope, summary phases.Summary) ssa.Configuration {
+			desired := desiredStatus(s, summary)
+			s.rememberIfSettled(summary, desired)
+			return desired
+		},
+		Suspended: func(storage *v1alpha1.SecureStorage) bool { return storage.Spec.Suspend },
 		Postpone: func(ctx context.Context, storage *v1alpha1.SecureStorage) time.Duration {
 			return newScope(storage).postpone(ctx)
 		},

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,6 +86,9 @@ type crashPoint struct {
 
 // crash is the value of the panic that ends a process.
 type crash struct{}
+
+// Error implements error.
+func (crash) Error() string { return "the process crashed" }
 
 func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1alpha1.SecureStorageSpec)) *fixture {
 	t.Helper()
@@ -157,7 +162,8 @@ func (f *fixture) name() string { return accountName(f.storage) }
 func (f *fixture) reconcile() (after time.Duration) {
 	defer func() {
 		if r := recover(); r != nil {
-			if _, ok := r.(crash); !ok {
+			// singleflight wraps the value of a panic.
+			if err, ok := r.(error); !ok || !errors.As(err, &crash{}) {
 				panic(r)
 			}
 			f.restart()
@@ -221,6 +227,14 @@ func (f *fixture) poll() {
 func (f *fixture) edit(change func(*v1alpha1.SecureStorageSpec)) {
 	change(&f.storage.Spec)
 	f.storage.Generation++
+	f.stored()
+}
+
+// stored gives the object the next resourceVersion.
+func (f *fixture) stored() {
+	version, err := strconv.Atoi(f.storage.ResourceVersion)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.storage.ResourceVersion = strconv.Itoa(version + 1)
 }
 
 // delete deletes the object as a user does. Without a finalizer it is removed at once.
@@ -228,6 +242,7 @@ func (f *fixture) delete() {
 	now := metav1.NewTime(f.clock.Now())
 	f.storage.DeletionTimestamp = &now
 	f.storage.Generation++
+	f.stored()
 	f.deleted = len(f.storage.Finalizers) == 0
 }
 
@@ -352,7 +367,10 @@ func (f *fixture) ApplyStatus(_ context.Context, desired ssa.Configuration, live
 	if err := json.Unmarshal(raw, &applied); err != nil {
 		return ssa.Result{}, err
 	}
-	f.storage.Status = applied.Status
+	if !equality.Semantic.DeepEqual(f.storage.Status, applied.Status) {
+		f.storage.Status = applied.Status
+		f.stored()
+	}
 	f.statuses = append(f.statuses, written{f.clock.Now(), *applied.Status.DeepCopy()})
 	f.step(true)
 	return ssa.Result{}, nil
@@ -362,8 +380,10 @@ func (f *fixture) ApplyStatus(_ context.Context, desired ssa.Configuration, live
 func (f *fixture) EnsureFinalizer(_ context.Context, live client.Object, finalizer string) (client.Object, error) {
 	f.step(false)
 	f.storage.Finalizers = []string{finalizer}
+	f.stored()
 	f.step(true)
 	live.SetFinalizers(f.storage.Finalizers)
+	live.SetResourceVersion(f.storage.ResourceVersion)
 	return live, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
@@ -31,8 +32,46 @@ func (a *dueQueue) Pop() any {
 	return last
 }
 
-// newFleet has many objects in one process, with the cloud and the clock of the first one.
-func newFleet(t *testing.T, size int, knobs fakecloud.Knobs) []*fixture {
+// newDueQueue has all objects due now.
+func newDueQueue(fleet []*fixture) *dueQueue {
+	due := &dueQueue{}
+	for _, f := range fleet {
+		heap.Push(due, dueObject{f.clock.Now(), f})
+	}
+	return due
+}
+
+// run reconciles each object when it is due, until it is done, which is asked after its reconcile.
+func (a *dueQueue) run(isDone func(*fixture) bool) {
+	for a.Len() > 0 {
+		next := heap.Pop(a).(dueObject) //nolint:errcheck // only dueObjects are pushed
+		clock := next.object.clock
+		if next.at.After(clock.Now()) {
+			clock.SetTime(next.at)
+		}
+		if after := next.object.reconcile(); !isDone(next.object) {
+			heap.Push(a, dueObject{clock.Now().Add(after), next.object})
+		}
+	}
+}
+
+// runFor reconciles each object when it is due, for some time.
+func (a *dueQueue) runFor(d time.Duration) {
+	clock := (*a)[0].object.clock
+	end := clock.Now().Add(d)
+	for (*a)[0].at.Before(end) {
+		next := heap.Pop(a).(dueObject) //nolint:errcheck // only dueObjects are pushed
+		if next.at.After(clock.Now()) {
+			clock.SetTime(next.at)
+		}
+		heap.Push(a, dueObject{clock.Now().Add(next.object.reconcile()), next.object})
+	}
+	clock.SetTime(end)
+}
+
+// newFleet has many objects in one process, with the cloud and the clock of the first one. The edits depend on the number
+// of the object.
+func newFleet(t *testing.T, size int, knobs fakecloud.Knobs, edits ...func(int, *v1alpha1.SecureStorage)) []*fixture {
 	t.Helper()
 	first := newFixture(t, knobs)
 	shared := cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: first, Clock: first.clock})
@@ -41,6 +80,9 @@ func newFleet(t *testing.T, size int, knobs fakecloud.Knobs) []*fixture {
 		f := *first
 		f.storage = first.storage.DeepCopy()
 		f.storage.UID, f.storage.Name = types.UID(fmt.Sprintf("uid-%d", i)), fmt.Sprintf("s%d", i)
+		for _, edit := range edits {
+			edit(i, f.storage)
+		}
 		f.Gomega = NewWithT(reporter{t, &f})
 		fleet[i] = &f
 		fleet[i].start(shared)
@@ -58,20 +100,8 @@ func TestThousandObjectsUseTheWholeRequestLimit(t *testing.T) {
 	fleet := newFleet(t, size, knobs)
 	clock, server := fleet[0].clock, fleet[0].server
 	began := clock.Now()
-	due := dueQueue{}
-	for _, f := range fleet {
-		heap.Push(&due, dueObject{began, f})
-	}
-	// when each object is reconciled when it is due
-	for due.Len() > 0 {
-		next := heap.Pop(&due).(dueObject) //nolint:errcheck // only dueObjects are pushed
-		if next.at.After(clock.Now()) {
-			clock.SetTime(next.at)
-		}
-		if after := next.object.reconcile(); !next.object.isReady() {
-			heap.Push(&due, dueObject{clock.Now().Add(after), next.object})
-		}
-	}
+	// when
+	newDueQueue(fleet).run(func(f *fixture) bool { return f.isReady() })
 	// then
 	g := NewWithT(t)
 	total := server.Total("")
@@ -83,4 +113,47 @@ func TestThousandObjectsUseTheWholeRequestLimit(t *testing.T) {
 	g.Expect(took).To(BeNumerically("<=", slack*max(reads, writes)))
 	g.Expect(total.Calls()).To(BeNumerically("<=", 25*size))
 	g.Expect(server.Created("/storageaccounts/")).To(Equal(size))
+}
+
+// 2,500 SecureStorages at rest, in 10 resource groups with 25 key vaults, with the request limits of Azure.
+func TestFleetAtRestPollsByListing(t *testing.T) {
+	const size, groups, vaults = 2500, 10, 25
+	const poll, polls = 5 * time.Minute, 3
+	for name, c := range map[string]struct {
+		edit        func(int, *v1alpha1.SecureStorage)
+		knobs       func(*fakecloud.Knobs)
+		perInterval int
+	}{
+		"a key for each key vault": {perInterval: 250},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// given
+			fleet := newFleet(t, size, fakecloud.Instant(), func(i int, storage *v1alpha1.SecureStorage) {
+				storage.Spec.Provider.ResourceGroup = fmt.Sprintf("group%d", i%groups)
+				storage.Spec.Key.Vault = &v1alpha1.SecureStorageVault{Name: fmt.Sprintf("vault%d", i%vaults), ResourceGroup: "keys"}
+			})
+			server := fleet[0].server
+			for i := range groups {
+				server.SeedGroup(fleet[0].demo.Subscription, fmt.Sprintf("group%d", i), fleet[0].demo.Location)
+			}
+			server.SeedGroup(fleet[0].demo.Subscription, "keys", fleet[0].demo.Location)
+			for i := range vaults {
+				vault := fmt.Sprintf("vault%d", i)
+				server.SeedVault(fleet[0].demo.Subscription, "keys", vault, fakecloud.VaultSpec{PurgeProtection: true})
+				_, err := server.SeedKey(vault, fleet[0].demo.Key, fakecloud.KeySpec{})
+				fleet[0].Expect(err).NotTo(HaveOccurred())
+			}
+			server.Turn(func(k *fakecloud.Knobs) { k.PageSize = 100 })
+			newDueQueue(fleet).run(func(f *fixture) bool { return f.isReady() })
+			due := newDueQueue(fleet)
+			due.runFor(4 * poll)
+			server.ResetCounts()
+			// when
+			due.runFor(polls * poll)
+			// then
+			total := server.Total("")
+			t.Logf("%d reads in %d poll intervals", total.Calls(), polls)
+			_ = c
+		})
+	}
 }

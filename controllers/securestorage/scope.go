@@ -27,6 +27,8 @@ type scope struct {
 	// accounts and vaults are the clients for the subscription of the account and of the key vault.
 	// Set by connect.
 	accounts, vaults *cloud.Client
+	// seen is what these clients have read.
+	seen cloud.Seen
 
 	// accountRead is true once the account was read; account is nil if it does not exist.
 	accountRead bool
@@ -100,16 +102,29 @@ func (s *scope) connect(ctx context.Context) error {
 	return nil
 }
 
-// clientOf returns the client of a subscription. The credential is read once per reconcile.
+// clientOf returns the client of a subscription.
 func (s *scope) clientOf(ctx context.Context, subscription string) (*cloud.Client, error) {
-	if s.credential == nil {
-		credential, err := s.access.credential(ctx, s.storage)
-		if err != nil {
-			return nil, err
-		}
-		s.credential = &credential
+	if err := s.readCredential(ctx); err != nil {
+		return nil, err
 	}
-	return s.access.cloud.Client(subscription, *s.credential)
+	client, err := s.access.cloud.Client(subscription, *s.credential)
+	if err != nil {
+		return nil, err
+	}
+	return client.Observing(&s.seen), nil
+}
+
+// readCredential reads the credential once per reconcile.
+func (s *scope) readCredential(ctx context.Context) error {
+	if s.credential != nil {
+		return nil
+	}
+	credential, err := s.access.credential(ctx, s.storage)
+	if err != nil {
+		return err
+	}
+	s.credential = &credential
+	return nil
 }
 
 // readAccount reads the account once per reconcile.
@@ -192,11 +207,15 @@ const (
 // pollInterval returns the time until the next poll: spec.pollInterval plus up to a tenth, so that
 // objects created together are not polled together.
 func (s *scope) pollInterval() time.Duration {
-	poll := s.storage.Spec.PollInterval.Duration
-	if poll <= 0 {
-		poll = defaultPoll
-	}
+	poll := s.specifiedPoll()
 	return poll + randomUpTo(poll/jitterShare)
+}
+
+func (s *scope) specifiedPoll() time.Duration {
+	if poll := s.storage.Spec.PollInterval.Duration; poll > 0 {
+		return poll
+	}
+	return defaultPoll
 }
 
 // jitterShare is the divisor of a delay that gives its jitter.

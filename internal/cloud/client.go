@@ -20,6 +20,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/keyvault/armkeyvault"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/storage/armstorage"
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
@@ -72,6 +74,8 @@ type Cloud struct {
 	config      Config
 	mu          sync.Mutex
 	connections map[string]*usedConnection
+	// records hold what was seen of the objects that need nothing.
+	records *cache.LRUExpireCache
 }
 
 // usedConnection is a connection, and when it was last used.
@@ -96,7 +100,7 @@ func New(config Config) *Cloud {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
-	return &Cloud{config: config, connections: map[string]*usedConnection{}}
+	return &Cloud{config: config, connections: map[string]*usedConnection{}, records: cache.NewLRUExpireCacheWithClock(maxRecords, config.Clock)}
 }
 
 // Credential is a token source, and the name by which its connections are shared. The name contains
@@ -156,6 +160,8 @@ func (c *Cloud) IsBusy() bool {
 type Client struct {
 	*connection
 	scopes []Scope
+	// seen is where to add what is read, or nil.
+	seen *Seen
 }
 
 // connection is what clients of one subscription and one principal share.
@@ -166,6 +172,11 @@ type connection struct {
 	vaults       *armkeyvault.VaultsClient
 	keys         *armkeyvault.KeysClient
 	roles        *armauthorization.RoleAssignmentsClient
+
+	// lists hold a *[listState] by [listKey]. listsMu guards the states, and flights share the requests.
+	lists   *cache.LRUExpireCache
+	listsMu sync.Mutex
+	flights singleflight.Group
 }
 
 func newConnection(config Config, subscription string, credential azcore.TokenCredential) (*connection, error) {
@@ -189,6 +200,7 @@ func newConnection(config Config, subscription string, credential azcore.TokenCr
 		subscription: subscription,
 		budget:       newBudget(config.Clock, config.Limits),
 		accounts:     accounts, vaults: vaults, keys: keys, roles: roles,
+		lists: newLists(config.Clock),
 	}, errors.Join(err1, err2, err3, err4)
 }
 
@@ -211,6 +223,14 @@ type request struct {
 
 // read sends a read request.
 func (c *Client) read(r request, call func() error) error {
+	err := c.sendRead(r, call)
+	if err != nil {
+		c.seen.spoil()
+	}
+	return err
+}
+
+func (c *Client) sendRead(r request, call func() error) error {
 	if err := c.checkScope(r); err != nil {
 		return err
 	}
@@ -222,6 +242,7 @@ func (c *Client) read(r request, call func() error) error {
 
 // write sends a request that counts against the write limit of the subscription.
 func (c *Client) write(r request, call func() error) error {
+	c.seen.spoil()
 	if err := c.checkScope(r); err != nil {
 		return err
 	}
@@ -278,6 +299,10 @@ func (c *Client) Account(ctx context.Context, group, name string) (*Account, err
 	}
 	account := accountOf(answer.Account)
 	account.etag = etagOf(response)
+	c.seen.add(reading{
+		subscription: c.subscription, fingerprint: fingerprintOfAccount(account),
+		list: list{kind: accountsOfGroup, group: group}, single: list{kind: singleAccount, group: group, name: name},
+	})
 	return account, nil
 }
 
@@ -427,7 +452,12 @@ func (c *Client) Vault(ctx context.Context, object, group, name string) (*Vault,
 	if err != nil {
 		return nil, err
 	}
-	return vaultOf(answer.Vault), nil
+	vault := vaultOf(answer.Vault)
+	c.seen.add(reading{
+		subscription: c.subscription, fingerprint: fingerprintOf(singleVault, vault),
+		single: list{kind: singleVault, group: group, name: name},
+	})
+	return vault, nil
 }
 
 // Key reads a version of a key; an empty version means the latest one. The error is [NotFound] if it
@@ -447,6 +477,11 @@ func (c *Client) Key(ctx context.Context, object, group, vault, name, version st
 	if err != nil {
 		return nil, err
 	}
+	seen := reading{subscription: c.subscription, fingerprint: fingerprintOfVersion(found), single: list{kind: singleKey, group: group, name: vault, item: name, version: version}}
+	if version == "" {
+		seen.fingerprint, seen.list = fingerprintOfKey(found), list{kind: keysOfVault, group: group, name: vault}
+	}
+	c.seen.add(seen)
 	return keyOf(found), nil
 }
 
@@ -470,7 +505,15 @@ func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string)
 		}
 		return nil
 	})
-	return found, err
+	if err != nil || found == nil {
+		c.seen.spoil()
+		return nil, err
+	}
+	c.seen.add(reading{
+		subscription: c.subscription, fingerprint: fingerprintOfGrant(found, principalID),
+		list: list{kind: grantsOnVault, name: vaultID}, single: list{kind: grantOfPrincipal, name: vaultID, item: principalID},
+	})
+	return found, nil
 }
 
 // maxPages limits the pages of a list that are read. The role assignments of one principal fill one page.

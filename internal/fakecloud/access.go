@@ -81,7 +81,7 @@ func (s *Server) subscribed(c *call) *Error {
 func (s *Server) authorized(c *call) *Error {
 	action := s.route(c).action(c)
 	for _, denial := range s.knobs.Denied {
-		if denial.covers(c.who.name, action, c.path.id()) {
+		if denial.covers(c.who.name, action, c.path.id()) && (!denial.Lists || !c.path.item()) {
 			return refuse(http.StatusForbidden, "AuthorizationFailed", "The client '%s' with object id '%s' does not have authorization to perform action '%s' over scope '%s' or the scope is invalid. If access was recently granted, please refresh your credentials.", c.who.name, c.who.objectID, action, c.path.id())
 		}
 	}

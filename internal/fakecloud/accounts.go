@@ -100,7 +100,7 @@ func (s *Server) listAccounts(c *call) reply {
 			items = append(items, s.renderAccount(a, c.now))
 		}
 	}
-	return list(items)
+	return s.list(c, items)
 }
 
 func (s *Server) putAccount(c *call) reply {

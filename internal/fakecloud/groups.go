@@ -54,7 +54,7 @@ func (s *Server) listGroups(c *call) reply {
 			items = append(items, g.render())
 		}
 	}
-	return list(items)
+	return s.list(c, items)
 }
 
 func (s *Server) putGroup(c *call) reply {

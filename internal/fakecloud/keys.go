@@ -2,6 +2,7 @@ package fakecloud
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -91,19 +92,19 @@ func (s *Server) listKeys(c *call) reply {
 	var items []any
 	for _, name := range sortedKeys(v.Keys) {
 		if key := v.liveKey(name); key != nil {
-			items = append(items, v.renderKey(key, key.newest(), false))
+			items = append(items, v.renderListedKey(key, key.newest(), false))
 		}
 	}
-	return list(items)
+	return s.list(c, items)
 }
 
 func (s *Server) listKeyVersions(c *call) reply {
 	return s.withKey(c, func(v *Vault, key *Key) reply {
 		var items []any
 		for _, version := range key.Versions {
-			items = append(items, v.renderKey(key, version, true))
+			items = append(items, v.renderListedKey(key, version, true))
 		}
-		return list(items)
+		return s.list(c, items)
 	})
 }
 
@@ -200,6 +201,15 @@ func (v *Vault) renderKey(key *Key, version *KeyVersion, versioned bool) map[str
 	if versioned {
 		body["id"], body["name"], body["type"] = fmt.Sprintf("%s/keys/%s/versions/%s", v.ID(), key.Name, version.ID), version.ID, vaultKind+"/keys/versions"
 	}
+	return body
+}
+
+// renderListedKey returns what a list shows of a key: only its attributes and its URI.
+func (v *Vault) renderListedKey(key *Key, version *KeyVersion, versioned bool) map[string]any {
+	body := v.renderKey(key, version, versioned)
+	maps.DeleteFunc(body["properties"].(map[string]any), func(name string, _ any) bool { //nolint:errcheck // renderKey returns this type
+		return name != "attributes" && name != "keyUri" && (!versioned || name != "keyUriWithVersion")
+	})
 	return body
 }
 

@@ -173,6 +173,10 @@ type Knobs struct {
 	Writes  Bucket `json:"writes"`
 	Deletes Bucket `json:"deletes"`
 	Reads   Bucket `json:"reads"`
+	// AccountLists is the bucket of each subscription for lists of storage accounts, of all callers.
+	AccountLists Bucket `json:"accountLists"`
+	// PageSize is the number of items on a page of a list; zero means all.
+	PageSize int `json:"pageSize"`
 
 	// Denied are the permissions that callers lack.
 	Denied []Denial `json:"denied,omitempty"`
@@ -188,6 +192,8 @@ type Denial struct {
 	Action string `json:"action,omitempty"`
 	// Scope is a resource ID; it includes everything below it.
 	Scope string `json:"scope,omitempty"`
+	// Lists removes the permission only for lists, as for a caller with roles on single resources.
+	Lists bool `json:"lists,omitempty"`
 }
 
 // Fault is a scripted failure: of the requests that match, it skips the first Skip, and applies to the
@@ -243,6 +249,8 @@ func Realistic() Knobs {
 		Writes:          Bucket{Capacity: 200, PerSecond: 10},
 		Deletes:         Bucket{Capacity: 200, PerSecond: 10},
 		Reads:           Bucket{Capacity: 250, PerSecond: 25},
+		AccountLists:    Bucket{Capacity: 100, PerSecond: 100. / 300},
+		PageSize:        100,
 	}
 }
 
@@ -253,7 +261,7 @@ func (k Knobs) Compress(factor float64) Knobs {
 		*d = d.compressed(factor)
 	}
 	k.KeyLookup = Period(shrink(time.Duration(k.KeyLookup), factor))
-	for _, b := range []*Bucket{&k.Writes, &k.Deletes, &k.Reads} {
+	for _, b := range []*Bucket{&k.Writes, &k.Deletes, &k.Reads, &k.AccountLists} {
 		b.PerSecond *= factor
 	}
 	k.MillisecondHints = true

@@ -47,7 +47,7 @@ func (s *Server) listLocks(c *call) reply {
 			items = append(items, lock.render())
 		}
 	}
-	return list(items)
+	return s.list(c, items)
 }
 
 func (s *Server) putLock(c *call) reply {

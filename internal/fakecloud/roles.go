@@ -197,7 +197,7 @@ func (s *Server) listAssignments(c *call) reply {
 			items = append(items, a.render())
 		}
 	}
-	return list(items)
+	return s.list(c, items)
 }
 
 type assignmentFilter struct {
@@ -294,7 +294,7 @@ func (s *Server) listRoles(c *call) reply {
 	for _, id := range sortedKeys(builtInRoles) {
 		items = append(items, builtInRoles[id].render(c, id))
 	}
-	return list(items)
+	return s.list(c, items)
 }
 
 func (r role) render(c *call, id string) map[string]any {

@@ -1,8 +1,11 @@
 package fakecloud
 
 import (
+	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -152,10 +155,25 @@ func (s *Server) unknownType(c *call) *Error {
 	return notFound("InvalidResourceNamespace", "The resource namespace '%s' is invalid.", c.path.provider)
 }
 
-// list returns a page with all items.
-func list(items []any) reply {
-	if items == nil {
-		items = []any{}
+// skipToken is the query parameter of a nextLink. Its value is the number of items on the pages before.
+const skipToken = "$skiptoken"
+
+// list returns a page of the items, and a nextLink if more follow. An item that is created or deleted between two pages
+// can make the next page miss or repeat another item.
+func (s *Server) list(c *call, items []any) reply {
+	before := 0
+	if token := url.Values(c.query).Get(skipToken); token != "" {
+		n, err := strconv.Atoi(token)
+		if err != nil || n < 0 {
+			return refused(badRequest("InvalidSkipToken", "The skip token '%s' is invalid.", token))
+		}
+		before = min(n, len(items))
 	}
-	return ok(map[string]any{"value": items})
+	rest := items[before:]
+	if s.knobs.PageSize <= 0 || len(rest) <= s.knobs.PageSize {
+		return ok(map[string]any{"value": append([]any{}, rest...)})
+	}
+	query := maps.Clone(url.Values(c.query))
+	query.Set(skipToken, strconv.Itoa(before+s.knobs.PageSize))
+	return ok(map[string]any{"value": rest[:s.knobs.PageSize], "nextLink": c.base + c.path.id() + "?" + query.Encode()})
 }

@@ -204,7 +204,7 @@ func (s *Server) travel(r *http.Request) bool {
 
 func newCall(r *http.Request, body []byte) *call {
 	scheme := "http"
-	if r.TLS != nil {
+	if r.TLS != nil || r.URL.Scheme == "https" {
 		scheme = "https"
 	}
 	return &call{

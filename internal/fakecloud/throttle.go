@@ -88,13 +88,32 @@ func (s *Server) throttled(c *call) *Error {
 		c.remaining = map[string]string{"x-ms-ratelimit-remaining-subscription-" + kind + "s": strconv.Itoa(v.left)}
 	}
 	if !v.throttled {
-		return nil
+		return s.throttledList(c)
 	}
 	c.early = v.early
 	return &Error{
 		Status:     http.StatusTooManyRequests,
 		Code:       "SubscriptionRequestsThrottled",
 		Message:    "Number of '" + kind + "' requests for subscription '" + c.path.subscription + "' actor '" + c.who.objectID + "' exceeded. Please try again after '" + seconds(v.wait) + "' seconds after additional tokens are available. Refer to https://aka.ms/arm-throttling for additional information.",
+		RetryAfter: v.wait,
+	}
+}
+
+// throttledList rejects a list of storage accounts without a token. The storage resource provider limits lists in
+// addition, in a window of 5 minutes.
+func (s *Server) throttledList(c *call) *Error {
+	if c.path.kind() != strings.ToLower(accountKind) || c.path.item() {
+		return nil
+	}
+	v := s.throttle.take("account lists "+strings.ToLower(c.path.subscription), c.who.name+" "+strings.ToLower(c.path.id()), s.knobs.AccountLists, s.hint(), c.now)
+	if !v.throttled {
+		return nil
+	}
+	c.early = v.early
+	return &Error{
+		Status:     http.StatusTooManyRequests,
+		Code:       "TooManyRequests",
+		Message:    "The request is being throttled as the limit has been reached for operation type - List_ObservationWindow_00:05:00. For more information, see - https://aka.ms/srpthrottlinglimits",
 		RetryAfter: v.wait,
 	}
 }

@@ -83,7 +83,7 @@ func (s *Server) listVaults(c *call) reply {
 			items = append(items, v.render(c.now))
 		}
 	}
-	return list(items)
+	return s.list(c, items)
 }
 
 func (s *Server) putVault(c *call) reply {
@@ -332,7 +332,7 @@ func (s *Server) listDeletedVaults(c *call) reply {
 			items = append(items, v.renderDeleted())
 		}
 	}
-	return list(items)
+	return s.list(c, items)
 }
 
 func (s *Server) purgeVault(c *call) reply {
