@@ -60,6 +60,9 @@ type fixture struct {
 	calls   int
 	// onGrant is called after a grant was created, before the controller gets the response.
 	onGrant func()
+	// transport sends the requests: this fixture, or the first one of a fleet. onRequest is called for each request.
+	transport *fixture
+	onRequest func(*http.Request)
 	// unrecorded are grants that were requested before status.grants recorded them.
 	unrecorded []string
 	// Until staleUntil, reads of the account return the stale response.
@@ -95,6 +98,7 @@ func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1alpha1.Sec
 	c := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	knobs.MillisecondHints = true
 	f := &fixture{t: t, clock: c, server: fakecloud.New(fakecloud.Options{Clock: c, Knobs: knobs, Seed: 1}), secrets: map[string]*corev1.Secret{}}
+	f.transport = f
 	f.Gomega = NewWithT(reporter{t, f})
 	f.demo = f.server.SeedDemo()
 	f.ambient = AmbientScopes{"billing": {scopeOf("/subscriptions/" + f.demo.Subscription), scopeOf("/subscriptions/" + otherSubscription)}}
@@ -273,6 +277,9 @@ func (f *fixture) Do(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	f.step(false)
+	if f.onRequest != nil {
+		f.onRequest(request)
+	}
 	isGrant := f.checkGrantIsRecorded(request)
 	recorder := httptest.NewRecorder()
 	lost := f.serve(recorder, request)

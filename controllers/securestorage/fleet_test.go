@@ -101,7 +101,7 @@ func TestThousandObjectsUseTheWholeRequestLimit(t *testing.T) {
 	clock, server := fleet[0].clock, fleet[0].server
 	began := clock.Now()
 	// when
-	newDueQueue(fleet).run(func(f *fixture) bool { return f.isReady() })
+	newDueQueue(fleet).run((*fixture).isReady)
 	// then
 	g := NewWithT(t)
 	total := server.Total("")
@@ -113,47 +113,4 @@ func TestThousandObjectsUseTheWholeRequestLimit(t *testing.T) {
 	g.Expect(took).To(BeNumerically("<=", slack*max(reads, writes)))
 	g.Expect(total.Calls()).To(BeNumerically("<=", 25*size))
 	g.Expect(server.Created("/storageaccounts/")).To(Equal(size))
-}
-
-// 2,500 SecureStorages at rest, in 10 resource groups with 25 key vaults, with the request limits of Azure.
-func TestFleetAtRestPollsByListing(t *testing.T) {
-	const size, groups, vaults = 2500, 10, 25
-	const poll, polls = 5 * time.Minute, 3
-	for name, c := range map[string]struct {
-		edit        func(int, *v1alpha1.SecureStorage)
-		knobs       func(*fakecloud.Knobs)
-		perInterval int
-	}{
-		"a key for each key vault": {perInterval: 250},
-	} {
-		t.Run(name, func(t *testing.T) {
-			// given
-			fleet := newFleet(t, size, fakecloud.Instant(), func(i int, storage *v1alpha1.SecureStorage) {
-				storage.Spec.Provider.ResourceGroup = fmt.Sprintf("group%d", i%groups)
-				storage.Spec.Key.Vault = &v1alpha1.SecureStorageVault{Name: fmt.Sprintf("vault%d", i%vaults), ResourceGroup: "keys"}
-			})
-			server := fleet[0].server
-			for i := range groups {
-				server.SeedGroup(fleet[0].demo.Subscription, fmt.Sprintf("group%d", i), fleet[0].demo.Location)
-			}
-			server.SeedGroup(fleet[0].demo.Subscription, "keys", fleet[0].demo.Location)
-			for i := range vaults {
-				vault := fmt.Sprintf("vault%d", i)
-				server.SeedVault(fleet[0].demo.Subscription, "keys", vault, fakecloud.VaultSpec{PurgeProtection: true})
-				_, err := server.SeedKey(vault, fleet[0].demo.Key, fakecloud.KeySpec{})
-				fleet[0].Expect(err).NotTo(HaveOccurred())
-			}
-			server.Turn(func(k *fakecloud.Knobs) { k.PageSize = 100 })
-			newDueQueue(fleet).run(func(f *fixture) bool { return f.isReady() })
-			due := newDueQueue(fleet)
-			due.runFor(4 * poll)
-			server.ResetCounts()
-			// when
-			due.runFor(polls * poll)
-			// then
-			total := server.Total("")
-			t.Logf("%d reads in %d poll intervals", total.Calls(), polls)
-			_ = c
-		})
-	}
 }

@@ -172,19 +172,20 @@ func (s *listState) decide(l list, poll Poll, now time.Time) decision {
 	}
 }
 
-// failed decides until when a list that failed is avoided. A request that was not sent says nothing about it.
+// failed decides until when a list that failed is avoided. A request that was not sent says nothing about it. One that
+// Azure throttled is avoided for longer, because all requests of the subscription wait for its Retry-After.
 func (s *listState) failed(err error, poll Poll, now time.Time) {
 	failure, ok := AsError(err)
 	switch {
 	case ok && failure.Kind == Throttled && failure.cause == nil:
-	case !ok || failure.Kind == Throttled || failure.Kind == Unreachable:
+	case !ok || failure.Kind == Unreachable:
 		s.avoidUntil = poll.Began.Add(poll.Interval)
 	default:
 		s.avoidUntil = now.Add(avoidTimeout)
 	}
 }
 
-// avoidTimeout is how long a list is avoided that the credential may not request.
+// avoidTimeout is how long a list is avoided that Azure refuses.
 const avoidTimeout = time.Hour
 
 // Bounds of the lists that are kept for a connection.

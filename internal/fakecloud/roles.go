@@ -188,12 +188,17 @@ func (s *Server) listAssignments(c *call) reply {
 	if err := s.scopeExists(c); err != nil {
 		return refused(err)
 	}
+	assignments := s.state.Assignments
+	if match.principal != "" {
+		assignments = s.grants[strings.ToLower(match.principal)]
+	}
 	var items []any
-	for _, id := range sortedKeys(s.state.Assignments) {
-		a := s.state.Assignments[id]
-		above := within(c.path.scope, a.Scope)
-		below := within(a.Scope, c.path.scope) && !match.atScope
-		if a.DeletedAt == nil && !c.now.Before(a.VisibleAt) && (above || below) && (match.principal == "" || same(match.principal, a.PrincipalID)) {
+	for _, id := range sortedKeys(assignments) {
+		a := assignments[id]
+		if a.DeletedAt != nil || c.now.Before(a.VisibleAt) {
+			continue
+		}
+		if within(c.path.scope, a.Scope) || !match.atScope && within(a.Scope, c.path.scope) {
 			items = append(items, a.render())
 		}
 	}
