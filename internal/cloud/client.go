@@ -200,7 +200,7 @@ func newConnection(config Config, subscription string, credential azcore.TokenCr
 		subscription: subscription,
 		budget:       newBudget(config.Clock, config.Limits),
 		accounts:     accounts, vaults: vaults, keys: keys, roles: roles,
-		lists: newLists(config.Clock),
+		lists: cache.NewLRUExpireCacheWithClock(maxLists, config.Clock),
 	}, errors.Join(err1, err2, err3, err4)
 }
 

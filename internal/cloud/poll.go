@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/clock"
 )
 
-// A poll of an object mostly finds what the last one found. [Cloud.Unchanged] finds that out with requests that
-// many objects share. Its answer is only ever a reason to do nothing: whoever writes, deletes or adopts reads
-// the resource itself. See docs/adr/0036.
+// Most polls of an object find what the last one found. [Cloud.Unchanged] finds that out with requests that many
+// objects share. Its answer is only a reason to do nothing: a reconcile reads the resources themselves before it
+// writes, deletes or adopts. See docs/adr/0036.
 
 // Seen is what a reconcile read with the clients of [Client.Observing]. It is not safe for concurrent use.
 type Seen struct {
@@ -48,7 +46,7 @@ func (c *Client) Observing(seen *Seen) *Client {
 	return &observing
 }
 
-// record is what the last reconcile of an object saw, which found nothing to do.
+// record is what the last reconcile of an object saw, if it found nothing to do.
 type record struct {
 	version, credential string
 	readings            []reading
@@ -194,10 +192,6 @@ const (
 	listTimeout = 2 * recordTimeout
 )
 
-func newLists(c clock.PassiveClock) *cache.LRUExpireCache {
-	return cache.NewLRUExpireCacheWithClock(maxLists, c)
-}
-
 // listKey identifies a list. Objects with different poll intervals do not share lists, so that one of them does not
 // decide how often the list is requested for the others.
 type listKey struct {
@@ -216,6 +210,7 @@ func (c *Client) snapshotOf(ctx context.Context, l list, poll Poll, looked finge
 	if decided != requestList {
 		return last
 	}
+	// An error is in the state, too.
 	_, _, _ = c.flights.Do(fmt.Sprintf("%#v", key), func() (any, error) {
 		return nil, c.refresh(ctx, l, state, poll)
 	})
