@@ -64,7 +64,7 @@ func TestFleetAtRestPollsByListing(t *testing.T) {
 		want   float64
 	}{
 		"2,500 in one subscription":  {2500, layout{subscriptions: 1, groups: 10, vaults: 25}, nil, bar / 5},
-		"2,500 in ten subscriptions": {2500, layout{subscriptions: 10, groups: 10, vaults: 30}, nil, bar / 5},
+		"1,000 in ten subscriptions": {1000, layout{subscriptions: 10, groups: 10, vaults: 30}, nil, bar / 5},
 		"a key for each object":      {500, layout{subscriptions: 1, groups: 2, vaults: 5, keyOfEach: true}, nil, bar / 5},
 		"small resource groups":      {200, layout{subscriptions: 1, groups: 50, vaults: 2}, nil, 2*bar + 1},
 		"a credential that may not list": {500, layout{subscriptions: 1, groups: 2, vaults: 5}, func(k *fakecloud.Knobs) {
@@ -138,7 +138,7 @@ func (f *fixture) vault() string { return f.storage.Spec.Key.Vault.Name }
 
 // A change in Azure is noticed within the poll interval and its jitter, whenever it comes.
 func TestFleetNoticesDriftWithinPollInterval(t *testing.T) {
-	const size, moments = 20, 7
+	const size, moments = 20, 4
 	for name, drift := range drifts {
 		t.Run(name, func(t *testing.T) {
 			for moment := range moments {
