@@ -38,11 +38,14 @@ func (s *scope) currentPoll() cloud.Poll {
 }
 
 // rememberIfSettled records what this reconcile saw, if it found nothing to do: the object is ready, and its status
-// is current.
+// is current. Otherwise the next poll reads the resources themselves.
 func (s *scope) rememberIfSettled(summary phases.Summary, desired *fixpointac.SecureStorageApplyConfiguration) {
-	if summary.Ready && !summary.Deleting && !summary.Suspended && isCurrent(&s.storage.Status, desired) {
-		s.access.cloud.Remember(string(s.storage.UID), s.storage.ResourceVersion, *s.credential, &s.seen)
+	object := string(s.storage.UID)
+	if !summary.Ready || summary.Deleting || summary.Suspended || !isCurrent(&s.storage.Status, desired) {
+		s.access.cloud.Forget(object)
+		return
 	}
+	s.access.cloud.Remember(object, s.storage.ResourceVersion, *s.credential, &s.seen)
 }
 
 // isCurrent says whether a status is as desired.

@@ -62,10 +62,15 @@ const (
 // Remember records what a reconcile saw that found nothing to do, in Azure or in Kubernetes. The version is
 // that of the object in Kubernetes. Nothing is recorded if a read failed or something was written.
 func (c *Cloud) Remember(object, version string, credential Credential, seen *Seen) {
-	if !seen.incomplete && len(seen.readings) > 0 {
-		c.records.Add(object, record{version, credential.Name, seen.readings}, recordTimeout)
+	if seen.incomplete || len(seen.readings) == 0 {
+		c.Forget(object)
+		return
 	}
+	c.records.Add(object, record{version, credential.Name, seen.readings}, recordTimeout)
 }
+
+// Forget removes the record of an object, so that the next poll reads its resources themselves.
+func (c *Cloud) Forget(object string) { c.records.Remove(object) }
 
 // Poll is the time from one poll of an object to the next one, and when the current one began. The polls of
 // objects that share lists have to begin together.
@@ -91,7 +96,7 @@ func (c *Cloud) Unchanged(ctx context.Context, object, version string, credentia
 		case !known:
 			return false
 		case !shown:
-			c.records.Remove(object)
+			c.Forget(object)
 			return false
 		}
 	}

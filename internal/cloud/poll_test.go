@@ -455,7 +455,9 @@ func TestPollRemembersOnlyReconcilesThatChangedNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// given an earlier reconcile that changed nothing
 			f := newPollFixture(t, fakecloud.Knobs{}, 1)
+			f.remember(0, manager)
 			seen := f.see(0, manager)
 			spoil(f, f.client(manager).Observing(seen))
 			f.cloud.Remember(accountNumber(0), "1", manager, seen)
