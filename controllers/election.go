@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,11 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
+	"github.com/fixpoint-dev/fixpoint/internal/releases"
 )
 
 // election holds what a manager needs for leader election; guard is nil without leader election.
 type election struct {
 	guard  *lease.Guard
+	lock   resourcelock.Interface
 	events *lazyRecorders
 }
 
@@ -35,7 +38,7 @@ type election struct {
 // can close. All other requests use the connections that the config describes.
 func (o Options) newElection(cfg *rest.Config, options *ctrl.Options) (*election, error) {
 	e := &election{events: &lazyRecorders{}}
-	if !o.LeaderElection || o.Unguarded {
+	if !o.isGuarded() {
 		return e, nil
 	}
 	counts, err := lease.NewMetrics(ctrlmetrics.Registry)
@@ -51,8 +54,29 @@ func (o Options) newElection(cfg *rest.Config, options *ctrl.Options) (*election
 	if err := guardWrites(cfg, guard); err != nil {
 		return nil, err
 	}
-	e.guard = guard
+	guard.RequireClaims(releaseOf(lock), releases.LeaseNamespace)
+	e.guard, e.lock = guard, lock
 	return e, nil
+}
+
+// isGuarded reports whether the manager writes only while it verifiably holds its Lease.
+func (o Options) isGuarded() bool { return o.LeaderElection && !o.Unguarded }
+
+// releaseOf returns the namespace of the Lease, by which other releases know this one.
+func releaseOf(lock resourcelock.Interface) string {
+	namespace, _, _ := strings.Cut(lock.Describe(), "/")
+	return namespace
+}
+
+// addReleases adds the controller that claims the namespaces of this release.
+func (o Options) addReleases(mgr ctrl.Manager, e *election) error {
+	if e.guard == nil {
+		return nil
+	}
+	return releases.Setup(mgr, releases.Options{
+		Guard: e.guard, Release: releaseOf(e.lock), LeaseName: LeaderElectionID, Leader: e.lock.Identity(),
+		Namespaces: o.Namespaces, Selector: o.NamespaceSelector, Duration: o.ClaimDuration, Clock: o.Clock,
+	})
 }
 
 func (o Options) newLock(cfg *rest.Config, recorders recorder.Provider) (resourcelock.Interface, error) {

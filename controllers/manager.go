@@ -5,7 +5,9 @@ package controllers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -38,6 +40,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/internal/releases"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
@@ -90,8 +93,10 @@ func imageTag(version string) string {
 // Options configure a manager. The zero value runs all controllers in all namespaces, without
 // endpoints for metrics, health probes and profiles.
 type Options struct {
-	// Namespaces to watch; empty means all.
-	Namespaces []string
+	// Namespaces to watch, or NamespaceSelector, which selects them by labels; if both are empty, all are. With
+	// leader election, namespaces are claimed, so that several releases can divide a cluster.
+	Namespaces        []string
+	NamespaceSelector labels.Selector
 	// Controllers to run, a subset of [Names]; empty means all.
 	Controllers []string
 	// Concurrency is the maximum number of concurrent reconciles per kind. Default 10.
@@ -142,6 +147,9 @@ type Options struct {
 	// exits; RetryPeriod the interval between attempts to acquire the Lease, where a handover takes up
 	// to 2.2 times as long. The defaults are 15 s, 10 s and 0.5 s.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// ClaimDuration is after what time without a renewal the claims of a release on its namespaces expire. The
+	// default is [releases.DefaultDuration].
+	ClaimDuration time.Duration
 	// Unguarded uses the leader election of client-go as it is, which allows two leaders to write for
 	// a short time. It is for tests that prove that they detect this.
 	Unguarded bool
@@ -187,6 +195,9 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 		return nil, fmt.Errorf("building the manager: %w", err)
 	}
 	election.events.recorders = mgr
+	if err := o.addReleases(mgr, election); err != nil {
+		return nil, err
+	}
 	if err := o.addControllers(ctx, mgr, election.guard, serviceAccountOf(cfg)); err != nil {
 		return nil, err
 	}
@@ -231,6 +242,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.LeaseDuration%time.Second != 0 {
 		return o, fmt.Errorf("the lease duration is %s: set whole seconds, because a Lease stores whole seconds", o.LeaseDuration)
+	}
+	if o.NamespaceSelector != nil && (len(o.Namespaces) > 0 || !o.isGuarded()) {
+		return o, errors.New("a selector of namespaces requires leader election, and no list of namespaces")
 	}
 	o.LeaseDuration = cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
 	o.RenewDeadline = cmp.Or(o.RenewDeadline, DefaultRenewDeadline)
@@ -293,6 +307,9 @@ func (o Options) managerOptions() ctrl.Options {
 			ReconciliationTimeout: reconcileTimeout,
 			Logger:                o.Logger,
 		},
+	}
+	if o.isGuarded() {
+		maps.Copy(options.Cache.ByObject, releases.CacheOptions())
 	}
 	if len(o.Namespaces) > 0 {
 		options.Cache.DefaultNamespaces = map[string]cache.Config{}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/zapr"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -58,6 +59,10 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "Kubeconfig `file`. Defaults to the service account in a pod, and to the kubeconfig of kubectl otherwise.")
 	flags.StringVar(&s.context, "context", "", "Context of the kubeconfig. Defaults to the current context.")
 	flags.StringVar(&namespaces, "namespaces", "", "Comma-separated list of namespaces to watch. Defaults to all namespaces.")
+	flags.Func("namespace-selector", "Label `selector` of the namespaces to watch, such as team=a. A namespace whose labels change is reconciled, or no longer reconciled, without a restart. The namespace of the manager is not selected. Requires --leader-elect.", func(text string) (err error) {
+		s.options.NamespaceSelector, err = parseSelector(text)
+		return err
+	})
 	flags.StringVar(&names, "controllers", "", "Comma-separated list of controllers to run. Defaults to all: "+strings.Join(controllers.Names(), ", ")+".")
 	flags.BoolVar(&s.options.NoClusterRights, "no-cluster-rights", false, "Do not access cluster-scoped resources, such as IngressClasses. For a manager with permissions in the namespaces of --namespaces only.")
 	flags.IntVar(&s.options.Concurrency, "concurrency", 10, "Maximum number of concurrent reconciles per kind.")
@@ -161,10 +166,40 @@ func (s *settings) checkNamespaces() []error {
 	if s.options.NoClusterRights && len(s.options.Namespaces) == 0 {
 		problems = append(problems, errors.New("--no-cluster-rights requires --namespaces: set the namespaces in which the manager has permissions"))
 	}
+	if s.options.NamespaceSelector != nil {
+		problems = append(problems, s.checkSelector()...)
+	}
 	if own := s.options.PodNamespace; own != "" && slices.Contains(s.options.Namespaces, own) {
 		problems = append(problems, fmt.Errorf("--namespaces contains %s, the namespace of the manager, in which whoever creates pods can run them with the manager's ServiceAccount: run the manager in a namespace of its own", own))
 	}
 	return problems
+}
+
+// checkSelector finds flags that --namespace-selector cannot be combined with.
+func (s *settings) checkSelector() []error {
+	var problems []error
+	if len(s.options.Namespaces) > 0 {
+		problems = append(problems, errors.New("--namespace-selector and --namespaces are both set: set one of them"))
+	}
+	if !s.options.LeaderElection {
+		problems = append(problems, errors.New("--namespace-selector requires --leader-elect: without a Lease, several managers could reconcile a namespace whose labels change"))
+	}
+	if s.options.NoClusterRights {
+		problems = append(problems, errors.New("--namespace-selector requires the permission to list and watch all namespaces: remove --no-cluster-rights, or set --namespaces"))
+	}
+	return problems
+}
+
+// parseSelector rejects a selector that selects all namespaces.
+func parseSelector(text string) (labels.Selector, error) {
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("set a label selector, such as team=a or team in (a,b): %w", err)
+	}
+	if selector.Empty() {
+		return nil, errors.New("set a label selector, such as team=a, or remove the flag to watch all namespaces")
+	}
+	return selector, nil
 }
 
 // checkServing finds invalid addresses and files of the endpoints.

@@ -48,11 +48,19 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	settings.options.Logger.Info("Starting manager", "version", build.Version, "commit", build.Commit, "date", build.Date, "apiServer", cfg.Host,
-		"controllers", orAll(settings.options.Controllers), "namespaces", orAll(settings.options.Namespaces))
+		"controllers", orAll(settings.options.Controllers), "namespaces", settings.namespaces())
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running the manager: %w", err)
 	}
 	return nil
+}
+
+// namespaces returns what --namespaces or --namespace-selector select, for the log.
+func (s *settings) namespaces() []string {
+	if selector := s.options.NamespaceSelector; selector != nil {
+		return []string{selector.String()}
+	}
+	return orAll(s.options.Namespaces)
 }
 
 // orAll returns the list for the log, where an empty list means all.

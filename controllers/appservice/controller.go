@@ -46,7 +46,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := o.ForEngine()
+	options := o.ForEngine(mgr, &v1alpha1.AppServiceList{})
 	if !o.NoClusterRights {
 		options.Sources = append(options.Sources,
 			source.Kind[client.Object](mgr.GetCache(), &networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient()))))

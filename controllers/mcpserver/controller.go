@@ -21,6 +21,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
@@ -103,8 +104,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.MCPServer{}, referenceIndex, indexReferences); err != nil {
 		return fmt.Errorf("indexing references: %w", err)
 	}
-	options := o.ForEngine()
-	options.Sources = o.sources(mgr, r)
+	options := o.ForEngine(mgr, &v1alpha1.MCPServerList{})
+	options.Sources = append(options.Sources, o.sources(mgr, r)...)
+	if o.Guard.RequiresClaims() {
+		o.Guard.Subscribe(stopProbingLost(ctx, mgr, o.Prober, r))
+	}
 	if gateways != nil {
 		options.WatchChild = gateways.watchChild
 		if err := mgr.Add(gateways); err != nil {
@@ -224,6 +228,21 @@ func stopProbing(p *prober.Prober, r readers) handler.EventHandler {
 		DeleteFunc: func(_ context.Context, e deleteEvent, _ requestQueue) {
 			forget(client.ObjectKeyFromObject(e.Object))
 		},
+	}
+}
+
+// stopProbingLost stops probing MCPServers in namespaces that this release has given up.
+func stopProbingLost(ctx context.Context, mgr ctrl.Manager, p *prober.Prober, r readers) func(lease.Change) {
+	return func(change lease.Change) {
+		keys, err := setup.Objects(ctx, mgr.GetCache(), &v1alpha1.MCPServerList{}, change.Lost)
+		if err != nil {
+			mgr.GetLogger().Error(err, "Failed to list the MCPServers of a namespace that was given up; they are probed until the manager restarts")
+			return
+		}
+		for _, key := range keys {
+			p.Forget(key)
+			r.forget(key)
+		}
 	}
 }
 

@@ -49,7 +49,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := o.ForEngine()
+	options := o.ForEngine(mgr, &v1alpha1.SecureStorageList{})
 	options.Updates = needsReconcile
 	return engine.SetupWithManager(mgr, options)
 }

@@ -15,6 +15,8 @@ const (
 	Lost Reason = "Lost"
 	// GivenUp: this replica is shutting down and releases the Lease.
 	GivenUp Reason = "GivenUp"
+	// NotClaimed: this release has not claimed the namespace. Another release may reconcile it.
+	NotClaimed Reason = "NotClaimed"
 )
 
 var explanations = map[Reason]string{
@@ -22,6 +24,7 @@ var explanations = map[Reason]string{
 	Unproven:   "the Lease was not renewed in time, so another replica may be the leader",
 	Lost:       "another replica holds the Lease",
 	GivenUp:    "this replica is releasing the Lease",
+	NotClaimed: "this release has not claimed the namespace, so another release may reconcile it",
 }
 
 // Error is the error of a refused or aborted write. Its message does not depend on the write. Match it with

@@ -28,24 +28,24 @@ type Guard struct {
 	// expiry aborts pending writes when the proof expires.
 	expiry *time.Timer
 	writes map[*write]struct{}
-	// idle is closed while no write is pending.
-	idle chan struct{}
+	// waits are for the end of pending writes.
+	waits map[*wait]struct{}
 	// connections are the connections for writes.
 	connections map[*connection]struct{}
 	lost        chan struct{}
+	// claims limit writes to namespaces; nil if they are not limited.
+	claims *claims
 }
 
 // New returns the guard of a Lease with the given LeaseDuration. Metrics are optional.
 func New(duration time.Duration, metrics *Metrics) *Guard {
-	idle := make(chan struct{})
-	close(idle)
 	return &Guard{
 		// The Lease stores whole seconds.
 		duration:    duration.Truncate(time.Second),
 		metrics:     metrics,
 		now:         clockSince(time.Now()),
 		writes:      map[*write]struct{}{},
-		idle:        idle,
+		waits:       map[*wait]struct{}{},
 		connections: map[*connection]struct{}{},
 		lost:        make(chan struct{}),
 	}
@@ -86,6 +86,17 @@ func (g *Guard) refusal() Reason {
 		return g.final
 	}
 	return g.sendRefusal()
+}
+
+// writeRefusal is why the write must not start; empty if it may. The caller holds g.mu.
+func (g *Guard) writeRefusal(w *write) Reason {
+	if reason := g.refusal(); reason != "" {
+		return reason
+	}
+	if !g.claims.permits(w, g.now()) {
+		return NotClaimed
+	}
+	return ""
 }
 
 // sendRefusal is why no bytes may be sent, also of pending writes; empty if they may. The caller holds g.mu.
@@ -190,14 +201,44 @@ func (g *Guard) GiveUp() {
 
 // drain waits until no write is pending.
 func (g *Guard) drain(ctx context.Context) error {
+	return g.waitForWrites(ctx, func(*write) bool { return true })
+}
+
+// wait is for the end of the pending writes that it concerns.
+type wait struct {
+	concerns func(*write) bool
+	over     chan struct{}
+}
+
+// waitForWrites waits until no write that it concerns is pending.
+func (g *Guard) waitForWrites(ctx context.Context, concerns func(*write) bool) error {
+	w := &wait{concerns: concerns, over: make(chan struct{})}
 	g.mu.Lock()
-	idle := g.idle
+	g.waits[w] = struct{}{}
+	g.endWaits()
 	g.mu.Unlock()
 	select {
-	case <-idle:
+	case <-w.over:
 		return nil
 	case <-ctx.Done():
+		g.mu.Lock()
+		delete(g.waits, w)
+		g.mu.Unlock()
 		return context.Cause(ctx)
+	}
+}
+
+// endWaits ends the waits for writes that have ended. The caller holds g.mu.
+func (g *Guard) endWaits() {
+	for w := range g.waits {
+		pending := false
+		for write := range g.writes {
+			pending = pending || w.concerns(write)
+		}
+		if !pending {
+			delete(g.waits, w)
+			close(w.over)
+		}
 	}
 }
 
@@ -205,25 +246,34 @@ func (g *Guard) drain(ctx context.Context) error {
 type write struct {
 	guard  *Guard
 	cancel context.CancelCauseFunc
+	// namespace is that of the reconcile that the write is part of, or else that of the object; empty if there is
+	// none.
+	namespace   string
+	reconciling bool
 }
 
 // begin starts a write, or refuses it. The returned context is for the write only: it is not cancelled with
 // the context of the caller, so that the outcome of a write is known also during shutdown, but it has the
-// deadline of the caller and is cancelled when the proof expires.
-func (g *Guard) begin(ctx context.Context) (context.Context, *write, error) {
+// deadline of the caller and is cancelled when the proof expires. The namespace is that of the object, for a
+// write that is not part of a reconcile.
+func (g *Guard) begin(ctx context.Context, namespace string) (context.Context, *write, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	if refusal := refusedBefore(ctx); refusal != nil {
 		return nil, nil, refusal
 	}
+	w := &write{guard: g, namespace: namespace}
+	if current := stateOf(ctx); current != nil {
+		w.namespace, w.reconciling = current.namespace, true
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if reason := g.refusal(); reason != "" {
+	if reason := g.writeRefusal(w); reason != "" {
 		return nil, nil, g.refuse(ctx, &Error{Reason: reason})
 	}
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	w := &write{guard: g, cancel: cancel}
+	w.cancel = cancel
 	if deadline, ok := ctx.Deadline(); ok {
 		var stop context.CancelFunc
 		own, stop = context.WithDeadline(own, deadline)
@@ -231,9 +281,6 @@ func (g *Guard) begin(ctx context.Context) (context.Context, *write, error) {
 			cancel(cause)
 			stop()
 		}
-	}
-	if len(g.writes) == 0 {
-		g.idle = make(chan struct{})
 	}
 	g.writes[w] = struct{}{}
 	return own, w, nil
@@ -244,9 +291,7 @@ func (g *Guard) end(ctx context.Context, own context.Context, w *write, err erro
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.writes, w)
-	if len(g.writes) == 0 {
-		close(g.idle)
-	}
+	g.endWaits()
 	if err == nil {
 		return nil
 	}

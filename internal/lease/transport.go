@@ -25,7 +25,7 @@ func (t *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	if !t.isWrite(request) {
 		return t.reads.RoundTrip(request)
 	}
-	own, w, err := t.guard.begin(request.Context())
+	own, w, err := t.guard.begin(request.Context(), namespaceOf(request.URL.Path))
 	if err != nil {
 		if request.Body != nil {
 			_ = request.Body.Close()

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -54,12 +55,16 @@ func (o Options) Dependencies(mgr ctrl.Manager, name, fieldManager string, conve
 	return dependencies, nil
 }
 
-// ForEngine are the options with which an engine is added to the manager.
-func (o Options) ForEngine() phases.SetupOptions {
-	return phases.SetupOptions{
+// ForEngine are the options with which an engine is added to the manager. The list is that of its kind.
+func (o Options) ForEngine(mgr ctrl.Manager, list client.ObjectList) phases.SetupOptions {
+	options := phases.SetupOptions{
 		MaxConcurrentReconciles: o.Concurrency,
 		RetryMinDelay:           o.RetryMinDelay,
 		RetryMaxDelay:           o.RetryMaxDelay,
 		Wrap:                    o.Guard.Reconciler,
 	}
+	if o.Guard.RequiresClaims() {
+		options.Sources = append(options.Sources, claimed(o.Guard, mgr, list))
+	}
+	return options
 }
