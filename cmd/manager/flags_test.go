@@ -64,6 +64,10 @@ func TestErrorsNameTheFlagAndAValidValue(t *testing.T) {
 		"scope that contains everything":    {[]string{"--ambient-credentials=billing=/"}, `invalid value "billing=/" for flag -ambient-credentials: "/" is not a scope: set the resource ID of a subscription, resource group, storage account or key vault, such as /subscriptions/<UUID>/resourceGroups/<name>: see --help`},
 		"address without port":              {[]string{"--metrics-bind-address=8443"}, `--metrics-bind-address is "8443": set host:port, :port, or 0 to disable it`},
 		"no cluster rights, all namespaces": {[]string{"--no-cluster-rights"}, "--no-cluster-rights requires --namespaces: set the namespaces in which the manager has permissions"},
+		"selector of all namespaces":        {[]string{"--leader-elect", "--namespace-selector="}, `invalid value "" for flag -namespace-selector: set a label selector, such as team=a, or remove the flag to watch all namespaces: see --help`},
+		"selector that is no selector":      {[]string{"--leader-elect", "--namespace-selector=team in a"}, `invalid value "team in a" for flag -namespace-selector: set a label selector, such as team=a or team in (a,b): unable to parse requirement: found 'a' expected: '(': see --help`},
+		"selector and list":                 {[]string{"--leader-elect", "--namespace-selector=team=a", "--namespaces=b"}, "--namespace-selector and --namespaces are both set: set one of them"},
+		"selector without leader election":  {[]string{"--namespace-selector=team=a"}, "--namespace-selector requires --leader-elect: without a Lease, several managers could reconcile a namespace whose labels change"},
 		"the manager's own namespace": {[]string{"--pod-namespace=system", "--namespaces=team-a,system"},
 			"--namespaces contains system, the namespace of the manager, in which whoever creates pods can run them with the manager's ServiceAccount: run the manager in a namespace of its own"},
 	}
@@ -74,6 +78,20 @@ func TestErrorsNameTheFlagAndAValidValue(t *testing.T) {
 			g.Expect(err).To(MatchError(c.want))
 		})
 	}
+}
+
+func TestSelectorRequiresClusterRights(t *testing.T) {
+	g := NewWithT(t)
+	_, err := parse([]string{"--leader-elect", "--namespace-selector=team=a", "--no-cluster-rights"}, nil)
+	g.Expect(err).To(MatchError(ContainSubstring("--namespace-selector requires the permission to list and watch all namespaces: remove --no-cluster-rights, or set --namespaces")))
+}
+
+func TestNamespaceSelector(t *testing.T) {
+	g := NewWithT(t)
+	s, err := parse([]string{"--leader-elect", "--namespace-selector=team in (a,b),!legacy"}, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.options.NamespaceSelector.String()).To(Equal("!legacy,team in (a,b)"))
+	g.Expect(s.namespaces()).To(Equal([]string{"!legacy,team in (a,b)"}))
 }
 
 func TestRejectsAMetricsCertPathWithoutKey(t *testing.T) {

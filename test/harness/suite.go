@@ -132,6 +132,8 @@ func Grant(ctx context.Context, api client.Client) error {
 		filepath.Join(Root, "config", "rbac", "metrics_auth_role.yaml"):                   {user, group},
 		filepath.Join(Root, "config", "rbac", "hash_key_role.yaml"):                       {user, group},
 		filepath.Join(Root, "config", "rbac", "leader_election_role.yaml"):                {group},
+		filepath.Join(Root, "config", "rbac", "manager", "releases_role.yaml"):            {group},
+		filepath.Join(Root, "config", "namespace-selector", "role.yaml"):                  {group},
 		filepath.Join(Root, "config", "workload-identity", "workload_identity_role.yaml"): {user, group},
 	}
 	for _, file := range files {
