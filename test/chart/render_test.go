@@ -208,6 +208,10 @@ func TestNamespacedManagerRendersWhatKustomizeRenders(t *testing.T) {
 	g := NewWithT(t)
 	manifests := kustomize(t, g, kustomization{Resources: []string{"namespaced"}})
 	delete(manifests, "Namespace /"+system)
+	for key, object := range kustomize(t, g, kustomization{Resources: []string{"namespaced/releases"}}) {
+		g.Expect(object.GetNamespace()).To(Equal("kube-system"))
+		manifests[key] = object
+	}
 	access := kustomize(t, g, kustomization{Resources: []string{"namespaced/access"}})
 	g.Expect(access).To(HaveLen(2*3), "a Role and a RoleBinding for each controller")
 	for _, object := range access {
@@ -229,6 +233,28 @@ func TestNamespacedManagerRendersWhatKustomizeRenders(t *testing.T) {
 	named := strings.Replace(strings.Replace(string(text), "$(WATCH_NAMESPACES)", "team-a", 1), `{"name":"WATCH_NAMESPACES","value":""},`, "", 1)
 	g.Expect(json.Unmarshal([]byte(named), manifests[deployment])).To(Succeed())
 	areEqual(g, objects, manifests)
+}
+
+// TestSelectorOfNamespacesRendersWhatKustomizeRenders compares a manager that selects namespaces by labels.
+func TestSelectorOfNamespacesRendersWhatKustomizeRenders(t *testing.T) {
+	g := NewWithT(t)
+	manifests := kustomize(t, g, kustomization{Resources: []string{"default"}, Components: []string{"namespace-selector"}})
+	delete(manifests, "Namespace /"+system)
+
+	objects, err := render(g, `{namespaceSelector: shard=a}`)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	const deployment = "Deployment " + system + "/fixpoint-controller-manager"
+	g.Expect(objects[deployment].Object).NotTo(Equal(manifests[deployment].Object), "the kustomization has a variable, which a patch sets")
+	containers, _, err := unstructured.NestedSlice(manifests[deployment].Object, "spec", "template", "spec", "containers")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(containers[0]).To(And(
+		HaveKeyWithValue("args", ContainElement("--namespace-selector=$(WATCH_NAMESPACE_SELECTOR)")),
+		HaveKeyWithValue("env", ContainElement(map[string]any{"name": "WATCH_NAMESPACE_SELECTOR", "value": ""}))))
+	delete(objects, deployment)
+	delete(manifests, deployment)
+	areEqual(g, objects, manifests)
+	g.Expect(objects).To(HaveKey("ClusterRole /fixpoint-namespace-selector-role"))
 }
 
 // TestManagerHasNoRightsOfControllersThatItDoesNotRun reads which rules are left.
@@ -300,6 +326,9 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		`{serviceAccount: {create: false}}`:                            "serviceAccount.name is empty",
 		`{rbac: {namespaced: true}}`:                                   "rbac.namespaced is true, but namespaces is empty: set the namespaces to watch",
 		`{rbac: {namespaced: true}, namespaces: [a, fixpoint-system]}`: "namespaces contains fixpoint-system, the namespace of the release",
+		`{namespaceSelector: {shard: a}}`:                              "/namespaceSelector",
+		`{namespaceSelector: shard=a, namespaces: [a]}`:                "namespaces and namespaceSelector are both set: set one of them",
+		`{namespaceSelector: shard=a, rbac: {namespaced: true}}`:       "namespaceSelector requires the permission to list and watch all namespaces: set rbac.namespaced to false",
 		`{namespaces: [fixpoint-system]}`:                              "install the release in a namespace of its own",
 		`{policies: {host: true}}`:                                     "'host'",
 		`{rbac: {workloadIdentity: all}}`:                              "/rbac/workloadIdentity",
@@ -355,6 +384,7 @@ func TestValuesReachTheDeployment(t *testing.T) {
 		`{bridge: {image: "registry.test/bridge:1"}}`:                 {`"value":"registry.test/bridge:1"`},
 		`{controllers: [appservice, mcpserver]}`:                      {`"--controllers=appservice,mcpserver"`},
 		`{namespaces: [a, b]}`:                                        {`"--namespaces=a,b"`},
+		`{namespaceSelector: "shard in (a,b)"}`:                       {`"--namespace-selector=shard in (a,b)"`},
 		`{concurrency: 20}`:                                           {`"--concurrency=20"`},
 		`{podOverrides: all}`:                                         {`"--pod-overrides=all"`},
 		`{leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 4s}}`: {
@@ -407,10 +437,10 @@ func TestDisabledValuesRenderNothing(t *testing.T) {
 	g.Expect(kinds(`{crds: {install: false}}`)).NotTo(HaveKey("CustomResourceDefinition"))
 	g.Expect(kinds(`{rbac: {create: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("Role"), HaveKey("RoleBinding")))
 	g.Expect(kinds(`{rbac: {userRoles: false, namespaced: true}, namespaces: [a], metrics: {enabled: false}}`)).NotTo(Or(HaveKey("ClusterRole"), HaveKey("ClusterRoleBinding")))
-	// A role for each controller in each namespace, and those for leader election and for the key of hashes.
-	g.Expect(kinds(`{rbac: {namespaced: true}, namespaces: [a, b]}`)).To(And(HaveKeyWithValue("Role", 8), HaveKeyWithValue("RoleBinding", 8)))
+	// A role for each controller in each namespace, and those for leader election, for claims and for the key of hashes.
+	g.Expect(kinds(`{rbac: {namespaced: true}, namespaces: [a, b]}`)).To(And(HaveKeyWithValue("Role", 9), HaveKeyWithValue("RoleBinding", 9)))
 	g.Expect(kinds(`{rbac: {namespaced: true, workloadIdentity: true}, controllers: [securestorage], namespaces: [a, b]}`)).To(And(
-		HaveKeyWithValue("Role", 5), HaveKeyWithValue("RoleBinding", 5)))
+		HaveKeyWithValue("Role", 6), HaveKeyWithValue("RoleBinding", 6)))
 	g.Expect(kinds(`{networkPolicy: {enabled: false}}`)).NotTo(HaveKey("NetworkPolicy"))
 	g.Expect(kinds("")).NotTo(HaveKey("ValidatingAdmissionPolicy"))
 	g.Expect(kinds(`{policies: {hosts: true}}`)).To(And(HaveKeyWithValue("ValidatingAdmissionPolicy", 1), HaveKeyWithValue("ValidatingAdmissionPolicyBinding", 1)))

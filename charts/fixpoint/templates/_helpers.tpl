@@ -53,6 +53,12 @@ subjects:
 
 {{/* Fails if users of a watched namespace could run pods with the ServiceAccount of the manager. */}}
 {{- define "fixpoint.checkNamespaces" -}}
+{{- if and .Values.namespaceSelector .Values.namespaces -}}
+{{ fail "namespaces and namespaceSelector are both set: set one of them" }}
+{{- end -}}
+{{- if and .Values.namespaceSelector .Values.rbac.namespaced -}}
+{{ fail "namespaceSelector requires the permission to list and watch all namespaces: set rbac.namespaced to false, or set namespaces instead" }}
+{{- end -}}
 {{- if and .Values.rbac.namespaced (not .Values.namespaces) -}}
 {{ fail "rbac.namespaced is true, but namespaces is empty: set the namespaces to watch" }}
 {{- end -}}
