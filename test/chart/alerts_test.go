@@ -49,7 +49,9 @@ const (
 // must not.
 var cases = map[string]struct{ fires, rests []string }{
 	"FixpointNoLeader": {
-		fires: []string{stand, `unrelated 1+0x120`},
+		fires: []string{stand, `unrelated 1+0x120`,
+			// another release has one
+			stand + `leader_election_master_status{name="manager.fixpoint.dev",namespace="b",pod="one"} 1+0x120`},
 		rests: []string{lead, lead + stand,
 			// a hand-over
 			`leader_election_master_status{name="manager.fixpoint.dev",pod="one"} 1x30 0x1 1x60`},
@@ -60,7 +62,16 @@ var cases = map[string]struct{ fires, rests []string }{
 			// one in each of two namespaces is as it should be
 			lead + `leader_election_master_status{name="manager.fixpoint.dev",namespace="b",pod="one"} 1+0x120`},
 	},
-	"FixpointNoStandby": {fires: []string{lead}, rests: []string{lead + stand}},
+	"FixpointNoStandby": {
+		fires: []string{lead, lead + `leader_election_master_status{name="manager.fixpoint.dev",namespace="b",pod="one"} 1+0x120`},
+		rests: []string{lead + stand},
+	},
+	"FixpointNamespacesRefused": {
+		fires: []string{`fixpoint_releases_refused_namespaces{namespace="a",pod="one"} 2+0x120` + "\n" + `fixpoint_releases_refused_namespaces{namespace="a",pod="two"} 0+0x120`},
+		rests: []string{`fixpoint_releases_refused_namespaces{namespace="a",pod="one"} 0+0x120`,
+			// a namespace moves
+			`fixpoint_releases_refused_namespaces{namespace="a",pod="one"} 0x10 1x3 0x100`},
+	},
 	"FixpointRefusedWrites": {
 		fires: []string{`fixpoint_lease_refused_writes_total{namespace="a",reason="Unproven"} 0+1x120`},
 		rests: []string{`fixpoint_lease_refused_writes_total{namespace="a",reason="Unproven"} 0x10 5x110`,

@@ -49,9 +49,13 @@ func render(g Gomega, text string) (map[string]*unstructured.Unstructured, error
 }
 
 func renderChart(g Gomega, loaded *chart.Chart, text string) (map[string]*unstructured.Unstructured, error) {
+	return renderRelease(g, loaded, common.ReleaseOptions{Name: releaseName, Namespace: system, IsInstall: true, Revision: 1}, text)
+}
+
+func renderRelease(g Gomega, loaded *chart.Chart, release common.ReleaseOptions, text string) (map[string]*unstructured.Unstructured, error) {
 	given := values{}
 	g.Expect(yaml.Unmarshal([]byte(text), &given)).To(Succeed())
-	all, err := util.ToRenderValues(loaded, given, common.ReleaseOptions{Name: releaseName, Namespace: system, IsInstall: true, Revision: 1}, common.DefaultCapabilities)
+	all, err := util.ToRenderValues(loaded, given, release, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err
 	}
@@ -255,6 +259,24 @@ func TestSelectorOfNamespacesRendersWhatKustomizeRenders(t *testing.T) {
 	delete(manifests, deployment)
 	areEqual(g, objects, manifests)
 	g.Expect(objects).To(HaveKey("ClusterRole /fixpoint-namespace-selector-role"))
+}
+
+// TestReleasesSideBySideShareNoObject is the installation in "Several releases" of docs/operations.md.
+func TestReleasesSideBySideShareNoObject(t *testing.T) {
+	g := NewWithT(t)
+	owner := map[string]string{}
+	for name, text := range map[string]string{
+		"fixpoint":   `{namespaceSelector: "shard notin (a,b)"}`,
+		"fixpoint-a": `{namespaceSelector: shard=a, crds: {install: false}}`,
+		"fixpoint-b": `{namespaces: [team-b], rbac: {namespaced: true}, crds: {install: false}}`,
+	} {
+		objects, err := renderRelease(g, load(g), common.ReleaseOptions{Name: name, Namespace: name, IsInstall: true, Revision: 1}, text)
+		g.Expect(err).NotTo(HaveOccurred())
+		for key := range objects {
+			g.Expect(owner).NotTo(HaveKey(key), name)
+			owner[key] = name
+		}
+	}
 }
 
 // TestManagerHasNoRightsOfControllersThatItDoesNotRun reads which rules are left.

@@ -40,7 +40,8 @@ func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 	w.usesExactlyWhatItIsGranted(m, system, "fixpoint-controller-manager")
 	w.Expect(w.audited(0, m.User).Where(func(r cluster.Request) bool {
 		isKeyOfHashes := r.Resource == "secrets" && r.Name == "hash-key.fixpoint.dev"
-		return r.Resource != "" && r.Namespace != place && (r.Namespace != system || r.Resource != "leases" && r.Resource != "events" && !isKeyOfHashes)
+		isClaim := r.Resource == "leases" && r.Namespace == "kube-system" && r.Name == "releases.fixpoint.dev"
+		return r.Resource != "" && !isClaim && r.Namespace != place && (r.Namespace != system || r.Resource != "leases" && r.Resource != "events" && !isKeyOfHashes)
 	})).To(BeEmpty())
 	other := app(elsewhere, "web")
 	w.Expect(w.api.Get(w.ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
@@ -95,7 +96,7 @@ spec:
 }
 
 // installFor applies config/namespaced as its user does: by a kustomization that names the watched namespace,
-// and one that applies its Roles to it.
+// one that permits to claim it, and one that applies its Roles to it.
 func (w *fixture) installFor(namespace string) {
 	w.t.Helper()
 	w.kustomize(fmt.Sprintf(`resources: [%s]
@@ -111,6 +112,7 @@ patches:
           - name: manager
             env: [{name: WATCH_NAMESPACES, value: "%s"}]
 `, "CONFIG/namespaced", namespace))
+	w.kustomize("resources: [CONFIG/namespaced/releases]\n")
 	w.kustomize(fmt.Sprintf("namespace: %s\nresources: [CONFIG/namespaced/access]\n", namespace))
 }
 
