@@ -111,7 +111,7 @@ EXHAUSTIVE_SSA := TestQuietIfAndOnlyIf
 GO_TEST = $(GO) test -vet=off
 # Tests in which probes, leader election or drains have deadlines of seconds. They run one target after the other,
 # with TEST_PARALLEL clusters at a time: more at a time would miss the deadlines.
-DEADLINES := test-unit-raced test-ha test-suites-raced test-deploy
+DEADLINES := test-unit-raced test-ha test-split test-suites-raced test-deploy
 # Tests without such deadlines. They run beside those at the lowest priority, in the processor time that the others
 # leave while they wait.
 BACKGROUND := test-unit-exhaustive test-suites test-chart
@@ -156,11 +156,15 @@ test-unit-exhaustive:
 
 .PHONY: test-cluster
 test-cluster: ## Run the suites on local clusters; the first time these are built from source, which takes minutes.
-	+@$(call one-by-one,test-ha test-suites-raced test-deploy test-suites)
+	+@$(call one-by-one,test-ha test-split test-suites-raced test-deploy test-suites)
 
 .PHONY: test-ha
 test-ha:
 	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./ha
+
+.PHONY: test-split
+test-split:
+	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./split
 
 .PHONY: test-suites-raced
 test-suites-raced:
@@ -177,7 +181,7 @@ test-suites:
 	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(GO_TEST) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | \
-		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|deploy|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
+		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
 
 .PHONY: test-chart
 test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.
@@ -247,6 +251,10 @@ bench-scale: ## Measure 10,000 AppServices, 2,000 MCPServers and 2,500 SecureSto
 .PHONY: bench-mcpserver
 bench-mcpserver: ## Measure 300 MCPServers against a client without an operator. WRITE=file also writes the table to a file.
 	cd test && $(GO) run ./cmd/bench-mcpserver $(if $(WRITE),-write "$(abspath $(WRITE))")
+
+.PHONY: bench-split
+bench-split: ## Divide 3,000 AppServices among three releases, and move namespaces among releases 200 times.
+	cd test && FIXPOINT_SPLIT_OBJECTS=3000 FIXPOINT_SPLIT_MOVES=200 $(GO) test -v -count=1 -timeout 30m ./split -run 'Divide|Moved'
 
 ##@ Build
 

@@ -85,7 +85,7 @@ type Controller struct {
 	direct  client.Client
 	metrics *metrics
 	// seen are the claims of other releases, and since when they are unchanged.
-	seen map[string]sighting
+	seen map[string]observation
 	// written is when the claims were written last.
 	written time.Time
 	// reported is the condition on the Lease for leader election.
@@ -125,7 +125,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("building a client for the claims: %w", err)
 	}
-	c := &Controller{Options: o, cached: mgr.GetCache(), direct: direct, metrics: gauges, seen: map[string]sighting{}}
+	c := &Controller{Options: o, cached: mgr.GetCache(), direct: direct, metrics: gauges, seen: map[string]observation{}}
 	toLease := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{leaseKey()} })
 	b := ctrl.NewControllerManagedBy(mgr).Named(Name).Watches(&coordinationv1.Lease{}, toLease).WatchesRawSource(atStart())
 	if o.Selector != nil {

@@ -120,7 +120,7 @@ func TestUnreadableRecordClaimsEverything(t *testing.T) {
 func TestRecordsExpireWhenTheyStayUnchanged(t *testing.T) {
 	g := NewWithT(t)
 	start := time.Unix(1000, 0)
-	seen := map[string]sighting{}
+	seen := map[string]observation{}
 	records := map[string]Record{"x": {DurationSeconds: 300}, "y": {DurationSeconds: 60}}
 	look := func(after time.Duration, texts map[string]string) ([]string, time.Duration) {
 		return observe(seen, records, texts, start.Add(after))

@@ -72,19 +72,19 @@ func recordsOf(annotations map[string]string) (map[string]Record, map[string]str
 	return records, texts
 }
 
-// sighting is since when another release's annotation has been observed to be the same.
-type sighting struct {
+// observation is since when another release's annotation has been observed to be the same.
+type observation struct {
 	text  string
 	since time.Time
 }
 
-// observe updates the sightings, and returns the records that have expired, and when the next one expires.
-func observe(seen map[string]sighting, records map[string]Record, texts map[string]string, now time.Time) (expired []string, next time.Duration) {
-	maps.DeleteFunc(seen, func(release string, _ sighting) bool { _, exists := records[release]; return !exists })
+// observe updates the observations, and returns the records that have expired, and when the next one expires.
+func observe(seen map[string]observation, records map[string]Record, texts map[string]string, now time.Time) (expired []string, next time.Duration) {
+	maps.DeleteFunc(seen, func(release string, _ observation) bool { _, exists := records[release]; return !exists })
 	for _, release := range slices.Sorted(maps.Keys(records)) {
 		last, known := seen[release]
 		if !known || last.text != texts[release] {
-			last = sighting{text: texts[release], since: now}
+			last = observation{text: texts[release], since: now}
 			seen[release] = last
 		}
 		remaining := records[release].duration() - now.Sub(last.since)

@@ -96,11 +96,16 @@ func (f *fixture) table(shares []*share, until cluster.Mark) string {
 	f.Expect(err).NotTo(HaveOccurred())
 	requests := all[f.began:until]
 	var b strings.Builder
-	fmt.Fprintf(&b, "| release | namespaces | writes of objects | writes of claims |\n| --- | --- | --- | --- |\n")
+	fmt.Fprintf(&b, "| release | namespaces | writes of objects | writes of claims | processor time | resident memory |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, each := range shares {
 		own := requests.Where(func(r cluster.Request) bool { return each.release.owns(r.User) })
 		claims := own.In("kube-system").Of(leaseResource).Writes()
-		fmt.Fprintf(&b, "| %s | %d | %d | %d |\n", each.release.name, len(each.namespaces), len(own.Writes().Except(leaseResource, "events.events.k8s.io")), len(claims))
+		seconds, err := each.release.metric("process_cpu_seconds_total")
+		f.Expect(err).NotTo(HaveOccurred())
+		bytes, err := each.release.metric("process_resident_memory_bytes")
+		f.Expect(err).NotTo(HaveOccurred())
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %.1f s | %.0f MB |\n", each.release.name, len(each.namespaces),
+			len(own.Writes().Except(leaseResource, "events.events.k8s.io")), len(claims), seconds, bytes/1e6)
 	}
 	return b.String()
 }
