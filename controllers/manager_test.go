@@ -6,6 +6,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -51,11 +52,13 @@ func TestRejectsInvalidOptions(t *testing.T) {
 		options Options
 		want    string
 	}{
-		"unknown controller":            {Options{Controllers: []string{"appservice", "webapp"}}, `controller "webapp" does not exist: choose from ` + strings.Join(Names(), ", ")},
-		"lease duration of 2.5 seconds": {Options{LeaseDuration: 2500 * time.Millisecond}, "the lease duration is 2.5s: set whole seconds, because a Lease stores whole seconds"},
-		"negative concurrency":          {Options{Concurrency: -1}, "the concurrency is -1: set at least 1"},
-		"negative min delay":            {Options{RetryMinDelay: -1}, "--retry-min-delay is -1ns: set a positive duration"},
-		"negative max delay":            {Options{RetryMaxDelay: -time.Second}, "--retry-max-delay is -1s: set a positive duration"},
+		"unknown controller":               {Options{Controllers: []string{"appservice", "webapp"}}, `controller "webapp" does not exist: choose from ` + strings.Join(Names(), ", ")},
+		"lease duration of 2.5 seconds":    {Options{LeaseDuration: 2500 * time.Millisecond}, "the lease duration is 2.5s: set whole seconds, because a Lease stores whole seconds"},
+		"selector without leader election": {Options{NamespaceSelector: labels.Everything()}, "a selector of namespaces requires leader election, and no list of namespaces"},
+		"selector and list":                {Options{NamespaceSelector: labels.Everything(), LeaderElection: true, Namespaces: []string{"a"}}, "a selector of namespaces requires leader election, and no list of namespaces"},
+		"negative concurrency":             {Options{Concurrency: -1}, "the concurrency is -1: set at least 1"},
+		"negative min delay":               {Options{RetryMinDelay: -1}, "--retry-min-delay is -1ns: set a positive duration"},
+		"negative max delay":               {Options{RetryMaxDelay: -time.Second}, "--retry-max-delay is -1s: set a positive duration"},
 		"min delay greater than max delay": {Options{RetryMinDelay: 2 * time.Second, RetryMaxDelay: time.Second},
 			"--retry-min-delay (2s) is greater than --retry-max-delay (1s): set a delay of at most --retry-max-delay"},
 		"min delay greater than the default max delay": {Options{RetryMinDelay: time.Hour},

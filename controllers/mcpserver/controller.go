@@ -108,6 +108,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	options.Sources = append(options.Sources, o.sources(mgr, r)...)
 	if o.Guard.RequiresClaims() {
 		o.Guard.Subscribe(stopProbingLost(ctx, mgr, o.Prober, r))
+		options.Wrap = o.probingOnlyClaimed(r, options.Wrap)
 	}
 	if gateways != nil {
 		options.WatchChild = gateways.watchChild
@@ -243,6 +244,21 @@ func stopProbingLost(ctx context.Context, mgr ctrl.Manager, p *prober.Prober, r 
 			p.Forget(key)
 			r.forget(key)
 		}
+	}
+}
+
+// probingOnlyClaimed stops probing an MCPServer whose namespace was given up while it was reconciled.
+func (o Options) probingOnlyClaimed(r readers, wrap func(reconcile.Reconciler) reconcile.Reconciler) func(reconcile.Reconciler) reconcile.Reconciler {
+	return func(inner reconcile.Reconciler) reconcile.Reconciler {
+		inner = wrap(inner)
+		return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+			result, err := inner.Reconcile(ctx, request)
+			if !o.Guard.Claimed().Has(request.Namespace) {
+				o.Prober.Forget(request.NamespacedName)
+				r.forget(request.NamespacedName)
+			}
+			return result, err
+		})
 	}
 }
 

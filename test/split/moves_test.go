@@ -90,17 +90,10 @@ func TestClaimsOfAReleaseThatEndedExpire(t *testing.T) {
 	f := newFixture(t, "expiry")
 	place := f.namespace("one", "", 2)
 	env := &harness.Env{T: t, Ctx: f.ctx, Suite: suite, Gomega: f.Gomega}
-	start := func(name string) *harness.Manager {
-		f.createNamespace(f.name+"-"+name, "")
-		f.releases = append(f.releases, &release{fixture: f, name: f.name + "-" + name})
-		return env.StartManager(suite.Cluster.Config(f.name+"-"+name+"-1", harness.ManagerGroup), controllers.Options{
-			Controllers: []string{"appservice"}, Namespaces: []string{place}, ClaimDuration: expireAfter,
-			LeaderElection: true, LeaderElectionNamespace: f.name + "-" + name,
-		})
-	}
-	first := start("first")
+	options := controllers.Options{Namespaces: []string{place}, ClaimDuration: expireAfter}
+	first := f.startInProcess(env, "first", options)
 	f.eventuallyReconciled(place)
-	start("second")
+	f.startInProcess(env, "second", options)
 	second := f.releases[1]
 	second.eventuallyRefused("The release of Fixpoint in namespace expiry-first reconciles expiry-one")
 
@@ -114,4 +107,35 @@ func TestClaimsOfAReleaseThatEndedExpire(t *testing.T) {
 	f.edit(place, 0, 1)
 	f.eventuallyReconciled(place)
 	f.Expect(f.writtenBy(place)).To(Equal([]string{f.releases[0].name, second.name}))
+}
+
+// startInProcess starts a release whose options have no flag.
+func (f *fixture) startInProcess(env *harness.Env, name string, o controllers.Options) *harness.Manager {
+	f.t.Helper()
+	r := &release{fixture: f, name: f.name + "-" + name}
+	f.createNamespace(r.name, "")
+	f.releases = append(f.releases, r)
+	o.Controllers, o.LeaderElection, o.LeaderElectionNamespace = []string{"appservice"}, true, r.name
+	return env.StartManager(suite.Cluster.Config(r.name+"-1", harness.ManagerGroup), o)
+}
+
+// TestWithoutClaimsReleasesWriteInTheSameNamespace shows that these tests would notice.
+func TestWithoutClaimsReleasesWriteInTheSameNamespace(t *testing.T) {
+	const apps = 3
+	f := newFixture(t, "unclaimed")
+	place := f.namespace("one", "", apps)
+	env := &harness.Env{T: t, Ctx: f.ctx, Suite: suite, Gomega: f.Gomega}
+	options := controllers.Options{Namespaces: []string{place}, Unguarded: true}
+	f.startInProcess(env, "first", options)
+	f.startInProcess(env, "second", options)
+
+	edit := 0
+	f.Eventually(func() int {
+		edit++
+		for number := range apps {
+			f.edit(place, number, edit)
+		}
+		f.eventuallyReconciled(place)
+		return len(f.terms(place))
+	}).Should(BeNumerically(">", len(f.releases)), "without a move, each release has one term at most")
 }
