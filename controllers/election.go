@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (o Options) newElection(cfg *rest.Config, options *ctrl.Options) (*election
 	if err := guardWrites(cfg, guard); err != nil {
 		return nil, err
 	}
-	guard.RequireClaims(releaseOf(lock), releases.LeaseNamespace)
+	guard.RequireClaims(releaseOf(lock), o.claimsNamespace())
 	e.guard, e.lock = guard, lock
 	return e, nil
 }
@@ -68,13 +69,15 @@ func releaseOf(lock resourcelock.Interface) string {
 	return namespace
 }
 
+func (o Options) claimsNamespace() string { return cmp.Or(o.ClaimsNamespace, releases.LeaseNamespace) }
+
 // addReleases adds the controller that claims the namespaces of this release.
 func (o Options) addReleases(mgr ctrl.Manager, e *election) error {
 	if e.guard == nil {
 		return nil
 	}
 	return releases.Setup(mgr, releases.Options{
-		Guard: e.guard, Release: releaseOf(e.lock), LeaseName: LeaderElectionID, Leader: e.lock.Identity(),
+		Guard: e.guard, Claims: o.claimsNamespace(), Release: releaseOf(e.lock), LeaseName: LeaderElectionID, Leader: e.lock.Identity(),
 		Namespaces: o.Namespaces, Selector: o.NamespaceSelector, Duration: o.ClaimDuration, Clock: o.Clock,
 	})
 }

@@ -147,6 +147,9 @@ type Options struct {
 	// exits; RetryPeriod the interval between attempts to acquire the Lease, where a handover takes up
 	// to 2.2 times as long. The defaults are 15 s, 10 s and 0.5 s.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// ClaimsNamespace is the namespace of the Lease in which all releases claim their namespaces. The default is
+	// [releases.LeaseNamespace].
+	ClaimsNamespace string
 	// ClaimDuration is after what time without a renewal the claims of a release on its namespaces expire. The
 	// default is [releases.DefaultDuration].
 	ClaimDuration time.Duration
@@ -309,7 +312,7 @@ func (o Options) managerOptions() ctrl.Options {
 		},
 	}
 	if o.isGuarded() {
-		maps.Copy(options.Cache.ByObject, releases.CacheOptions())
+		maps.Copy(options.Cache.ByObject, releases.CacheOptions(o.claimsNamespace()))
 	}
 	if len(o.Namespaces) > 0 {
 		options.Cache.DefaultNamespaces = map[string]cache.Config{}

@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/internal/releases"
 )
 
 // settings are the values of the flags.
@@ -63,6 +64,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 		s.options.NamespaceSelector, err = parseSelector(text)
 		return err
 	})
+	flags.StringVar(&s.options.ClaimsNamespace, "claims-namespace", releases.LeaseNamespace, "Namespace of the Lease in which all releases in a cluster claim their namespaces. It must be the same for all of them, and only administrators should be able to write in it.")
 	flags.StringVar(&names, "controllers", "", "Comma-separated list of controllers to run. Defaults to all: "+strings.Join(controllers.Names(), ", ")+".")
 	flags.BoolVar(&s.options.NoClusterRights, "no-cluster-rights", false, "Do not access cluster-scoped resources, such as IngressClasses. For a manager with permissions in the namespaces of --namespaces only.")
 	flags.IntVar(&s.options.Concurrency, "concurrency", 10, "Maximum number of concurrent reconciles per kind.")

@@ -35,7 +35,7 @@ const Name = "releases"
 const (
 	// LeaseNamespace and LeaseName identify the Lease in which all releases claim their namespaces. The namespace
 	// exists in every cluster, and only administrators can write in it.
-	LeaseNamespace = metav1.NamespaceSystem
+	LeaseNamespace = metav1.NamespaceSystem // by default
 	LeaseName      = "releases.fixpoint.dev"
 	// ConditionsAnnotation is the annotation of a release's Lease for leader election with its conditions.
 	ConditionsAnnotation = "fixpoint.dev/conditions"
@@ -65,6 +65,8 @@ const (
 type Options struct {
 	// Guard permits writes in the claimed namespaces.
 	Guard *lease.Guard
+	// Claims is the namespace of the Lease with the claims of all releases.
+	Claims string
 	// Release is the namespace of the Lease for leader election, LeaseName is the name of that Lease, and Leader is
 	// the identity of this replica.
 	Release, LeaseName, Leader string
@@ -93,10 +95,10 @@ type Controller struct {
 }
 
 // CacheOptions are what the cache of the manager keeps for the controller.
-func CacheOptions() map[client.Object]cache.ByObject {
+func CacheOptions(claims string) map[client.Object]cache.ByObject {
 	named := cache.Config{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, LeaseName)}
 	return map[client.Object]cache.ByObject{
-		&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{LeaseNamespace: named}, Transform: cache.TransformStripManagedFields()},
+		&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{claims: named}, Transform: cache.TransformStripManagedFields()},
 		&corev1.Namespace{}:     {Transform: onlyLabels},
 	}
 }
@@ -126,8 +128,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("building a client for the claims: %w", err)
 	}
 	c := &Controller{Options: o, cached: mgr.GetCache(), direct: direct, metrics: gauges, seen: map[string]observation{}}
-	toLease := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{leaseKey()} })
-	b := ctrl.NewControllerManagedBy(mgr).Named(Name).Watches(&coordinationv1.Lease{}, toLease).WatchesRawSource(atStart())
+	toLease := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{c.leaseKey()} })
+	b := ctrl.NewControllerManagedBy(mgr).Named(Name).Watches(&coordinationv1.Lease{}, toLease).WatchesRawSource(c.atStart())
 	if o.Selector != nil {
 		b = b.WatchesMetadata(&corev1.Namespace{}, toLease, builder.WithPredicates(predicate.LabelChangedPredicate{}))
 	}
@@ -138,22 +140,22 @@ func Setup(mgr ctrl.Manager, o Options) error {
 }
 
 // atStart requests the first reconcile, because the Lease may not exist.
-func atStart() source.Source {
+func (c *Controller) atStart() source.Source {
 	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		queue.Add(leaseKey())
+		queue.Add(c.leaseKey())
 		return nil
 	})
 }
 
-func leaseKey() reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: LeaseNamespace, Name: LeaseName}}
+func (c *Controller) leaseKey() reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: c.Claims, Name: LeaseName}}
 }
 
 // Reconcile implements [reconcile.Reconciler].
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	current := &coordinationv1.Lease{}
-	if err := c.cached.Get(ctx, leaseKey().NamespacedName, current); client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("reading the Lease %s: %w", leaseKey(), err)
+	if err := c.cached.Get(ctx, c.leaseKey().NamespacedName, current); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("reading the Lease %s: %w", c.leaseKey(), err)
 	}
 	selected, err := c.selected(ctx)
 	if err != nil {
@@ -215,7 +217,7 @@ func (c *Controller) write(ctx context.Context, current *coordinationv1.Lease, c
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	desired := coordinationv1ac.Lease(LeaseName, LeaseNamespace).WithAnnotations(map[string]string{annotationPrefix + c.Release: text})
+	desired := coordinationv1ac.Lease(LeaseName, c.Claims).WithAnnotations(map[string]string{annotationPrefix + c.Release: text})
 	for _, release := range expired {
 		// An empty annotation takes it over from the other release, and the next write removes it.
 		desired.WithAnnotations(map[string]string{annotationPrefix + release: ""})
@@ -232,7 +234,7 @@ func (c *Controller) write(ctx context.Context, current *coordinationv1.Lease, c
 		return reconcile.Result{RequeueAfter: coalesce}, nil // another release has written the Lease
 	}
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("claiming namespaces in the Lease %s: %w", leaseKey(), err)
+		return reconcile.Result{}, fmt.Errorf("claiming namespaces in the Lease %s: %w", c.leaseKey(), err)
 	}
 	c.written = now
 	for _, release := range expired {

@@ -223,6 +223,10 @@ func TestNamespacedManagerRendersWhatKustomizeRenders(t *testing.T) {
 		manifests[fmt.Sprintf("%s team-a/%s", object.GetKind(), object.GetName())] = object
 	}
 
+	elsewhere, err := render(g, `{rbac: {namespaced: true}, namespaces: [team-a], metrics: {enabled: false}, claimsNamespace: platform}`)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(elsewhere).To(And(HaveKey("Role platform/fixpoint-releases-role"), HaveKey("RoleBinding platform/fixpoint-releases-rolebinding")))
+
 	objects, err := render(g, `{rbac: {namespaced: true}, namespaces: [team-a], metrics: {enabled: false}}`)
 
 	g.Expect(err).NotTo(HaveOccurred())
@@ -407,6 +411,7 @@ func TestValuesReachTheDeployment(t *testing.T) {
 		`{controllers: [appservice, mcpserver]}`:                      {`"--controllers=appservice,mcpserver"`},
 		`{namespaces: [a, b]}`:                                        {`"--namespaces=a,b"`},
 		`{namespaceSelector: "shard in (a,b)"}`:                       {`"--namespace-selector=shard in (a,b)"`},
+		`{claimsNamespace: platform}`:                                 {"--claims-namespace=platform"},
 		`{concurrency: 20}`:                                           {`"--concurrency=20"`},
 		`{podOverrides: all}`:                                         {`"--pod-overrides=all"`},
 		`{leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 4s}}`: {
