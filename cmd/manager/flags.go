@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/internal/metricsauth"
 	"github.com/fixpoint-dev/fixpoint/internal/releases"
 )
 
@@ -239,7 +239,7 @@ func isLoopback(address string) bool {
 func (s *settings) metricsOptions() metricsserver.Options {
 	options := metricsserver.Options{BindAddress: s.metricsAddress, SecureServing: s.metricsSecure, CertDir: s.metricsCertPath}
 	if s.metricsSecure {
-		options.FilterProvider = filters.WithAuthenticationAndAuthorization
+		options.FilterProvider = metricsauth.NewFilter
 	}
 	if !s.http2 {
 		// HTTP/2 is disabled because of its denial-of-service vulnerabilities:
