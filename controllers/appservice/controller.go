@@ -56,7 +56,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 
 // NewEngine creates the engine with the clients of a manager.
 func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
-	dependencies, err := o.Dependencies(mgr, Name, FieldManager, applyconfiguration.NewTypeConverter(mgr.GetScheme()))
+	dependencies, err := o.Dependencies(mgr, Name, FieldManager, applyconfiguration.NewTypeConverter)
 	if err != nil {
 		return nil, err
 	}

@@ -184,8 +184,7 @@ func newHashKey(mgr ctrl.Manager, o Options) (*references.Key, error) {
 }
 
 func newEngine(mgr ctrl.Manager, o Options, r readers) (*Engine, error) {
-	dependencies, err := o.Dependencies(mgr, Name, FieldManager,
-		applyconfiguration.NewTypeConverter(mgr.GetScheme()), gatewayconfigurations.NewTypeConverter(mgr.GetScheme()))
+	dependencies, err := o.Dependencies(mgr, Name, FieldManager, applyconfiguration.NewTypeConverter, gatewayconfigurations.NewTypeConverter)
 	if err != nil {
 		return nil, err
 	}

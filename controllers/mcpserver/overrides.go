@@ -5,16 +5,20 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // deploymentTypes has the schema by which the API server merges Deployments.
-var deploymentTypes = applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
+var deploymentTypes = ssa.LazyTypeConverter(func() managedfields.TypeConverter {
+	return applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
+})
 
 // overridesError is an error in spec.podOverrides that only a change of the spec fixes.
 type overridesError struct{ cause error }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/clock"
@@ -42,11 +43,16 @@ func (o Options) ClockOrReal() clock.PassiveClock {
 	return o.Clock
 }
 
+// NewTypeConverter is generated beside apply configurations.
+type NewTypeConverter func(*runtime.Scheme) managedfields.TypeConverter
+
 // Dependencies are those of an engine with the clients of a manager. The name is that of the controller.
-func (o Options) Dependencies(mgr ctrl.Manager, name, fieldManager string, converters ...managedfields.TypeConverter) (phases.Dependencies, error) {
-	dependencies, err := phases.FromManager(mgr, ssa.Options{
-		Client: mgr.GetClient(), FieldManager: fieldManager, TypeConverters: converters,
-	})
+func (o Options) Dependencies(mgr ctrl.Manager, name, fieldManager string, converters ...NewTypeConverter) (phases.Dependencies, error) {
+	options := ssa.Options{Client: mgr.GetClient(), FieldManager: fieldManager}
+	for _, build := range converters {
+		options.TypeConverters = append(options.TypeConverters, ssa.LazyTypeConverter(func() managedfields.TypeConverter { return build(mgr.GetScheme()) }))
+	}
+	dependencies, err := phases.FromManager(mgr, options)
 	if err != nil {
 		return dependencies, fmt.Errorf("setting up the controller %s: %w", name, err)
 	}

@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/applyconfigurations"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -41,7 +39,7 @@ type Options struct {
 	// FieldManager is the stable name under which everything is applied.
 	FieldManager string
 	// TypeConverters know the schemas of kinds outside k8s.io/api; they are generated beside the
-	// apply configurations. A kind without one may cost one more apply after a restart.
+	// apply configurations: see [LazyTypeConverter]. A kind without one may cost one more apply after a restart.
 	TypeConverters []managedfields.TypeConverter
 	// FormerManagers are names under which earlier versions of the same operator wrote by Update.
 	// The first write transfers their fields to FieldManager. FieldManager is always one of them.
@@ -76,7 +74,7 @@ func New(o Options) (*Applier, error) {
 		client:  o.Client,
 		reader:  o.Reader,
 		manager: o.FieldManager,
-		schemas: slices.Concat(schemas{applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)}, o.TypeConverters, schemas{managedfields.NewDeducedTypeConverter()}),
+		schemas: slices.Concat(schemas{kubernetesTypes}, o.TypeConverters, schemas{managedfields.NewDeducedTypeConverter()}),
 		former:  sets.New(o.FormerManagers...).Insert(o.FieldManager),
 		answers: lru.New(maxAnswers),
 		packed:  lru.New(maxPacked),
