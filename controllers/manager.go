@@ -15,7 +15,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -170,12 +176,22 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
-// NewScheme returns a scheme with the Go types of all objects that the controllers read and write.
+// NewScheme returns a scheme with the Go types of all objects of Kubernetes and of the controllers, for clients.
 func NewScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
+	scheme := newScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(gatewayv1.Install(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
+}
+
+// newScheme returns a scheme with what the controllers read and write, since each group takes memory.
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		appsv1.AddToScheme, authenticationv1.AddToScheme, autoscalingv2.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme,
+		networkingv1.AddToScheme, policyv1.AddToScheme, gatewayv1.Install, v1alpha1.AddToScheme,
+	} {
+		utilruntime.Must(add(scheme))
+	}
 	return scheme
 }
 
@@ -187,6 +203,8 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	}
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = o.QPS, o.Burst
+	// Each watch would keep a decompressor, and each list take processor time on both sides.
+	cfg.DisableCompression = true
 	caches, options := newStoppableCache(), o.managerOptions()
 	options.NewCache = caches.build
 	election, err := o.newElection(cfg, &options)
@@ -279,7 +297,7 @@ func (o Options) checkRetryDelays() error {
 
 func (o Options) managerOptions() ctrl.Options {
 	options := ctrl.Options{
-		Scheme:                        NewScheme(),
+		Scheme:                        newScheme(),
 		Logger:                        o.Logger,
 		Metrics:                       o.Metrics,
 		HealthProbeBindAddress:        o.HealthProbeAddress,
