@@ -252,24 +252,36 @@ func (m *members[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, Ne
 // bring answers with the apply that brings a member to what is desired, or with nil and the member if
 // it needs none.
 func (m *members[S, C, L]) bring(ctx context.Context, p Reconcile[S], desired C) (Next, L, error) {
-	live, err := m.find(ctx, p, valueOf(desired.GetName()))
+	name := valueOf(desired.GetName())
+	live, err := m.find(ctx, p, name)
 	if err != nil || p.Cluster.IsApplied(live) {
 		return nil, live, err
 	}
+	next, err := m.bringFrom(ctx, p, desired, live)
+	if ssa.IsStale(err) { // the cache holds a digest of the object
+		if live, err = read[L](ctx, p.Cluster, p.Cluster.Uncached, p.keyOf(name)); err != nil {
+			return nil, live, err
+		}
+		next, err = m.bringFrom(ctx, p, desired, live)
+	}
+	return next, live, err
+}
+
+func (m *members[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desired C, live L) (Next, error) {
 	if p.owns(live) && live.GetDeletionTimestamp() != nil {
-		return Wait(ReasonRecreating, m.describe(live)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), live, nil
+		return Wait(ReasonRecreating, m.describe(live)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), nil
 	}
 	decision, err := p.Cluster.Decide(m.request(p, desired, live))
 	if err != nil {
-		return nil, live, err
+		return nil, err
 	}
 	if decision.Action == ssa.ActionNone {
 		if quiet := log.FromContext(ctx).V(1); quiet.Enabled() {
 			quiet.Info("Child is as desired", "phase", m.phase, "child", klog.KObj(live))
 		}
-		return nil, live, nil
+		return nil, nil
 	}
-	return Apply{Decision: decision, Existed: m.existed(p)}, live, nil
+	return Apply{Decision: decision, Existed: m.existed(p)}, nil
 }
 
 // find reads a member from the cache. One that the owner does not control is read past it: what a cache
@@ -455,6 +467,9 @@ func (m *members[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
 		i := slices.IndexFunc(existing, func(live L) bool { return live.GetName() == valueOf(member.GetName()) })
 		if i < 0 || p.Cluster.IsApplied(existing[i]) {
 			continue
+		}
+		if ssa.IsCompact(existing[i]) {
+			continue // it has not drifted
 		}
 		decision, err := p.Cluster.Decide(m.request(p, member, existing[i]))
 		if err != nil {

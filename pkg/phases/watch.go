@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // ProgressInterval is how long the progress of a child may go unreported, so that one status reports
@@ -106,6 +108,9 @@ func (h *childHandler) isProgress(before, after client.Object) bool {
 	}
 	if after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() {
 		return false
+	}
+	if ssa.IsCompact(before) && !ssa.IsCompact(after) {
+		return false // it has drifted
 	}
 	sameMetadata := includes(after.GetLabels(), before.GetLabels()) &&
 		includes(after.GetAnnotations(), before.GetAnnotations()) &&

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"unique"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,14 +99,18 @@ func (a *Applier) DryRun() *Applier {
 func (a *Applier) Apply(ctx context.Context, req Request) (Result, error) {
 	for attempt := 1; ; attempt++ {
 		d, err := a.Decide(req)
-		if err != nil {
-			return Result{}, err
+		var result Result
+		if err == nil {
+			result, err = a.Execute(ctx, d)
 		}
-		result, err := a.Execute(ctx, d)
 		if !IsStale(err) || attempt == attempts {
 			return result, err
 		}
-		if req.Live, err = a.readUncached(ctx, d.evidence.target.id); err != nil {
+		id, _, err := identityOf(req.Desired)
+		if err != nil {
+			return Result{}, err
+		}
+		if req.Live, err = a.readUncached(ctx, id); err != nil {
 			return Result{}, err
 		}
 	}
@@ -121,10 +125,20 @@ type target struct {
 	hash        digest
 	owner       types.UID
 	// fields is the FieldsV1 that the API server is expected to record: that of its last answer, if it
-	// answered this configuration, or else the one that the schema gives.
-	fields   string
+	// answered this configuration, or else the one that the schema gives. It may be empty until
+	// [Applier.complete], because the digest suffices to find that nothing has changed.
+	fields       string
+	fieldsDigest digest
+	// derived: the schema gives the fields.
+	derived  bool
 	answer   answer
 	answered bool
+}
+
+// expect sets the fields to those that the API server has recorded.
+func (t *target) expect(recorded string) {
+	t.derived = t.derived && recorded == t.fields
+	t.fields, t.fieldsDigest = recorded, digestOf([]byte(recorded))
 }
 
 func (t target) recordPath() fieldPath {
@@ -137,7 +151,7 @@ func (t target) entry() metav1.ManagedFieldsEntry {
 }
 
 func (t target) isRecordedIn(entry *metav1.ManagedFieldsEntry) bool {
-	return entry != nil && entry.APIVersion == t.id.apiVersion() && string(entry.FieldsV1.GetRawBytes()) == t.fields
+	return entry != nil && entry.APIVersion == t.id.apiVersion() && digestOf(entry.FieldsV1.GetRawBytes()) == t.fieldsDigest
 }
 
 // body is the document to apply. All but a status has the record in its annotation.
@@ -173,51 +187,78 @@ func (a *Applier) prepare(desired Configuration, owner *metav1.OwnerReference, s
 		return target{}, fmt.Errorf("serializing the apply configuration of %s: %w", id, err)
 	}
 	t.hash = digestOf(t.raw)
-	if found, ok := a.answers.Get(answerKey{id, subresource}); ok {
+	if found, ok := a.answers.Get(answerKeyOf(id, subresource)); ok {
 		t.answer, _ = found.(answer)
 	}
 	if t.answered = t.answer.config == t.hash; t.answered {
-		t.fields = t.answer.fields.Value()
+		t.fields, t.fieldsDigest, t.derived = t.answer.fields, t.answer.fieldsDigest, t.answer.fields == ""
 		return t, nil
+	}
+	err = a.complete(&t)
+	return t, err
+}
+
+// complete computes the fields by the schema, if they are not known.
+func (a *Applier) complete(t *target) error {
+	if t.fields != "" {
+		return nil
 	}
 	body, err := t.body("")
 	if err != nil {
-		return target{}, err
+		return err
 	}
-	if _, ok := body.Object[statusSubresource]; ok && subresource == "" {
-		return target{}, fmt.Errorf("applying %s: the configuration holds a status, which the API server ignores here: apply it with ApplyStatus", id)
+	if _, ok := body.Object[statusSubresource]; ok && t.subresource == "" {
+		return fmt.Errorf("applying %s: the configuration holds a status, which the API server ignores here: apply it with ApplyStatus", t.id)
 	}
 	if t.fields, err = a.schemas.fieldsOf(body.Object); err != nil {
-		return target{}, fmt.Errorf("applying %s: %w", id, err)
+		return fmt.Errorf("applying %s: %w", t.id, err)
 	}
-	return t, nil
+	t.fieldsDigest, t.derived = digestOf([]byte(t.fields)), true
+	return nil
 }
 
 // maxAnswers bounds the cache of answers. What it does not hold is found from the object itself, or by
 // one apply that changes nothing.
 const maxAnswers = 1 << 17
 
-type answerKey struct {
-	identity
-	subresource string
+// answerKey is a digest of the identity and the subresource.
+type answerKey digest
+
+func answerKeyOf(id identity, subresource string) answerKey {
+	return answerKey(digestOf([]byte(strings.Join([]string{id.apiVersion(), id.gvk.Kind, id.key.Namespace, id.key.Name, subresource}, "\x00"))))
 }
 
 // answer is what the API server answered to the last apply. It makes the quiet check cheap, and holds
-// the recorded fields where the schema gives others.
+// the recorded fields where the schema gives others. There is one for each object, so it is small.
 type answer struct {
-	uid    types.UID
 	config digest
-	// fields is the applier's entry as the server recorded it for config. Equal sets share one string.
-	fields unique.Handle[string]
-	// resourceVersion is a version of the object whose status was found unchanged under config.
-	resourceVersion string
+	// fieldsDigest is that of the applier's entry as the server recorded it for config, and fields is the entry
+	// itself, if the schema gives another one.
+	fieldsDigest digest
+	fields       string
+	// version is a digest of the UID and the resourceVersion of the object whose status was found unchanged
+	// under config.
+	version digest
 }
 
-// remember caches fields as those that the API server records for the target.
-func (a *Applier) remember(t target, live client.Object, fields string) {
-	if !a.dryRun {
-		a.answers.Add(answerKey{t.id, t.subresource}, answer{uid: live.GetUID(), config: t.hash, fields: unique.Make(fields), resourceVersion: live.GetResourceVersion()})
+// versionOf identifies one version of one object.
+func versionOf(live client.Object) digest {
+	return digestOf([]byte(string(live.GetUID()) + "/" + live.GetResourceVersion()))
+}
+
+// remember caches the fields of the target as those that the API server records for it.
+func (a *Applier) remember(t target, live client.Object) {
+	if a.dryRun {
+		return
 	}
+	remembered := answer{config: t.hash, fieldsDigest: t.fieldsDigest}
+	if !t.derived {
+		remembered.fields = t.fields
+	}
+	if t.subresource != "" {
+		remembered.version = versionOf(live)
+	}
+	a.answers.Add(answerKeyOf(t.id, t.subresource), remembered)
 }
 
 // newObject is an empty object of the Go type that the scheme has for the kind.

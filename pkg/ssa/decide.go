@@ -88,25 +88,34 @@ func (d Decision) Writes() bool {
 // Decide finds what to do about a request. It reads nothing and sends nothing: the decision follows
 // from the configuration, the live object, the policies, and the API server's last answer. It
 // fails with an [*Error] if the object must not be written, and with another error if the request
-// itself is malformed.
+// itself is malformed. For a compact object that is not as desired, it fails with an error for which
+// [IsStale] is true: read the object past the cache and decide again.
 func (a *Applier) Decide(req Request) (Decision, error) {
 	t, err := a.prepare(req.Desired, req.Owner, "")
 	if err != nil {
 		return Decision{}, err
 	}
-	d, err := decide(evidenceOf(t, req.Live), req)
+	e := evidenceOf(t, req.Live)
+	if !isQuiet(e) {
+		if err := a.complete(&e.target); err != nil {
+			return Decision{}, err
+		}
+	}
+	d, err := decide(e, req)
 	if err == nil && d.Writes() && req.Live != nil {
 		err = a.planManagedFields(&d)
 	}
 	if err != nil {
-		a.count(t, ActionNone, err)
+		if !IsStale(err) { // the caller decides again
+			a.count(t, ActionNone, err)
+		}
 		return Decision{}, err
 	}
 	if !d.Writes() {
 		a.count(t, d.Action, nil)
 	}
 	if d.Action == ActionNone && !t.answered {
-		a.remember(t, req.Live, t.fields)
+		a.remember(t, req.Live)
 	}
 	return d, nil
 }
@@ -167,6 +176,9 @@ func decide(e evidence, req Request) (Decision, error) {
 		d.Action = ActionNone
 		return d, nil
 	}
+	if IsCompact(e.live) {
+		return d, compacted(e.target.id)
+	}
 	if err := d.evidence.parse(); err != nil {
 		return d, fmt.Errorf("reading %s: %w", e.target.id, err)
 	}
@@ -217,6 +229,9 @@ func (d *Decision) decideDrift() {
 }
 
 func isQuiet(e evidence) bool {
+	if e.live != nil && IsCompact(e.live) {
+		return compactDigestOf(e.live) == e.target.compactDigest()
+	}
 	return configIsApplied(e) && e.target.isRecordedIn(e.entry)
 }
 

@@ -54,19 +54,19 @@ func (a *Applier) Execute(ctx context.Context, d Decision) (result Result, err e
 		return Result{}, err
 	}
 	if entry := appliedEntry(result.Live, a.manager, ""); entry != nil && !d.Left { // what was left out must continue to show as missing
-		t.fields = entry.FieldsV1.GetRawString()
+		t.expect(entry.FieldsV1.GetRawString())
 	}
-	a.remember(t, result.Live, t.fields)
-	if live != nil && !d.Left && a.changedNothing(d.evidence, t.fields, result.Live) {
+	a.remember(t, result.Live)
+	if live != nil && !d.Left && a.changedNothing(d.evidence, t, result.Live) {
 		// The server records other fields than the schema gives: nothing had drifted.
 		return Result{Action: ActionNone, Live: result.Live}, nil
 	}
 	return result, nil
 }
 
-func (a *Applier) changedNothing(e evidence, recorded string, applied client.Object) bool {
+func (a *Applier) changedNothing(e evidence, recorded target, applied client.Object) bool {
 	if a.dryRun { // it is answered with the existing version, whatever it would have changed
-		e.target.fields = recorded
+		e.target = recorded
 		return isQuiet(e)
 	}
 	return applied.GetResourceVersion() == e.live.GetResourceVersion()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -57,16 +58,33 @@ const maxFields = 1 << 20
 // fields unpacks what was applied. A record that does not hold it, because it was edited, is no
 // error.
 func (r record) fields() (*fieldSet, bool) {
+	raw, ok := r.rawFields()
+	if !ok || nesting([]byte(raw)) > maxNesting {
+		return nil, false
+	}
+	set, err := parseFields([]byte(raw))
+	return set, err == nil
+}
+
+// inflaters are reused, because each has a window of 40 KB.
+var inflaters = sync.Pool{New: func() any { return flate.NewReader(nil) }}
+
+// rawFields is the FieldsV1 that was applied.
+func (r record) rawFields() (string, bool) {
 	compressed, err := base64.RawURLEncoding.DecodeString(r.packed)
 	if err != nil || len(compressed) == 0 {
-		return nil, false
+		return "", false
 	}
-	raw, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(compressed)), maxFields))
-	if err != nil || nesting(raw) > maxNesting {
-		return nil, false
+	inflater, ok := inflaters.Get().(io.Reader)
+	if !ok {
+		return "", false
 	}
-	set, err := parseFields(raw)
-	return set, err == nil
+	defer inflaters.Put(inflater)
+	if resetter, ok := inflater.(flate.Resetter); !ok || resetter.Reset(bytes.NewReader(compressed), nil) != nil {
+		return "", false
+	}
+	raw, err := io.ReadAll(io.LimitReader(inflater, maxFields))
+	return string(raw), err == nil
 }
 
 func pack(fields string) (string, error) {

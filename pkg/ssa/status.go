@@ -36,11 +36,14 @@ func (a *Applier) ApplyStatus(ctx context.Context, desired Configuration, live c
 // statusIsQuiet compares the entry, as for the object itself, and then the values: a status changes
 // too often to keep a record of it in the object.
 func (a *Applier) statusIsQuiet(t target, live client.Object) (bool, error) {
-	if t.answered && t.answer.uid == live.GetUID() && t.answer.resourceVersion == live.GetResourceVersion() {
+	if t.answered && t.answer.version == versionOf(live) {
 		return true, nil
 	}
 	if !t.isRecordedIn(appliedEntry(live, a.manager, t.subresource)) {
 		return false, nil
+	}
+	if err := a.complete(&t); err != nil {
+		return false, err
 	}
 	expected, err := parseFields([]byte(t.fields))
 	if err != nil {
@@ -54,7 +57,7 @@ func (a *Applier) statusIsQuiet(t target, live client.Object) (bool, error) {
 	if err != nil || !sameValues(expected, desired, stored) {
 		return false, err
 	}
-	a.remember(t, live, t.fields)
+	a.remember(t, live)
 	return true, nil
 }
 
@@ -82,7 +85,8 @@ func (a *Applier) sendStatus(ctx context.Context, t target, live client.Object) 
 		return Result{}, err
 	}
 	if entry := appliedEntry(applied, a.manager, t.subresource); entry != nil {
-		a.remember(t, applied, entry.FieldsV1.GetRawString())
+		t.expect(entry.FieldsV1.GetRawString())
+		a.remember(t, applied)
 	}
 	if !a.dryRun && applied.GetResourceVersion() == live.GetResourceVersion() {
 		return Result{Action: ActionNone, Live: applied}, nil
