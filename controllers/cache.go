@@ -6,32 +6,60 @@ import (
 	"net/http"
 	"reflect"
 	"time"
+	"unique"
 
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// stripUnowned is a cache transform. It keeps only the identity of objects that Fixpoint does not
-// manage, so that the memory of the manager grows with the managed objects and not with the cluster.
-// Before the manager writes to a stripped object, it reads it from the API server.
-func stripUnowned(cached any) (any, error) {
+// strip is a cache transform. Of objects that Fixpoint does not manage, it keeps only the identity, so that the
+// memory of the manager grows with the managed objects and not with the cluster. Of children that are as they
+// were applied, it keeps a digest of that, and what their phases read: see [ssa.Compact]. Before the manager
+// writes to a stripped object, it reads it from the API server.
+func strip(cached any) (any, error) {
 	if metadata, ok := cached.(*metav1.PartialObjectMetadata); ok {
 		metadata.ManagedFields, metadata.Annotations, metadata.Labels = nil, nil, nil
 		return metadata, nil
 	}
 	object, ok := cached.(client.Object)
-	if !ok || isManaged(object) {
+	if !ok {
 		return cached, nil
+	}
+	switch object := object.(type) {
+	case *v1alpha1.AppService, *v1alpha1.MCPServer, *v1alpha1.SecureStorage:
+		// kubectl apply stores the manifest a second time.
+		delete(object.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
+		return object, nil
+	case *networkingv1.IngressClass:
+		return object, nil
+	case *discoveryv1.EndpointSlice: // the cache selects those of managed Services by label
+		object.ManagedFields, object.Annotations = nil, nil
+		return object, nil
+	}
+	if manager := managerOf(object); manager != "" {
+		stripChild(object, manager)
+		return object, nil
 	}
 	stripped, ok := reflect.New(reflect.TypeOf(object).Elem()).Interface().(client.Object)
 	if !ok {
@@ -46,20 +74,81 @@ func stripUnowned(cached any) (any, error) {
 	return stripped, nil
 }
 
-func isManaged(object client.Object) bool {
-	switch object.(type) {
-	case *v1alpha1.AppService, *v1alpha1.MCPServer, *v1alpha1.SecureStorage, *networkingv1.IngressClass:
-		return true
-	case *discoveryv1.EndpointSlice:
-		// The cache selects EndpointSlices of managed Services by label.
-		return true
+// stripChild keeps of a child what its phase reads: what decides whether it is ready, and the name of what it is.
+// A child of another kind, or one that has drifted, stays whole.
+func stripChild(child client.Object, fieldManager string) {
+	annotations := child.GetAnnotations()
+	if !ssa.Compact(child, fieldManager) {
+		return
 	}
+	switch child := child.(type) {
+	case *appsv1.Deployment:
+		kept := appsv1.DeploymentSpec{Replicas: child.Spec.Replicas, ProgressDeadlineSeconds: child.Spec.ProgressDeadlineSeconds}
+		if workload.Ready(child).IsDone() {
+			child.Status.Conditions = nil
+		} else {
+			kept.Selector = child.Spec.Selector // finds the pods that explain why the rollout makes no progress
+		}
+		mcpserver.KeepDependenciesHash(&kept.Template, child.Spec.Template.Annotations)
+		child.Spec = kept
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		child.Spec = autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: child.Spec.MinReplicas, MaxReplicas: child.Spec.MaxReplicas}
+		child.Status = autoscalingv2.HorizontalPodAutoscalerStatus{Conditions: child.Status.Conditions}
+	case *networkingv1.Ingress:
+		child.Spec, child.Status = networkingv1.IngressSpec{IngressClassName: child.Spec.IngressClassName}, networkingv1.IngressStatus{}
+		workload.KeepIngressClass(child, annotations)
+	case *policyv1.PodDisruptionBudget:
+		child.Spec, child.Status = policyv1.PodDisruptionBudgetSpec{}, policyv1.PodDisruptionBudgetStatus{ObservedGeneration: child.Status.ObservedGeneration}
+	case *corev1.Service:
+		child.Spec, child.Status = corev1.ServiceSpec{}, corev1.ServiceStatus{}
+	case *corev1.ConfigMap:
+		child.Data, child.BinaryData = nil, nil
+	case *networkingv1.NetworkPolicy:
+		child.Spec = networkingv1.NetworkPolicySpec{}
+	default:
+		return
+	}
+	child.SetLabels(nil)
+	shareStrings(child)
+}
+
+// shareStrings makes children share the strings that they have in common.
+func shareStrings(child client.Object) {
+	child.SetNamespace(unique.Make(child.GetNamespace()).Value())
+	owners := child.GetOwnerReferences()
+	for i := range owners {
+		owner := &owners[i]
+		owner.APIVersion, owner.Kind = unique.Make(owner.APIVersion).Value(), unique.Make(owner.Kind).Value()
+		owner.UID = types.UID(unique.Make(string(owner.UID)).Value())
+		if owner.Name == child.GetName() {
+			owner.Name = child.GetName()
+		}
+		if ptr.Deref(owner.Controller, false) && ptr.Deref(owner.BlockOwnerDeletion, false) {
+			owner.Controller, owner.BlockOwnerDeletion = &yes, &yes
+		}
+	}
+}
+
+var yes = true
+
+// managerOf is the field manager that applies the object, or empty if none of the controllers does.
+func managerOf(object client.Object) string {
 	controller := metav1.GetControllerOfNoCopy(object)
 	if controller == nil {
-		return false
+		return ""
 	}
 	gv, err := schema.ParseGroupVersion(controller.APIVersion)
-	return err == nil && gv.Group == v1alpha1.SchemeGroupVersion.Group
+	if err != nil || gv.Group != v1alpha1.SchemeGroupVersion.Group {
+		return ""
+	}
+	switch controller.Kind {
+	case "AppService":
+		return appservice.FieldManager
+	case "MCPServer":
+		return mcpserver.FieldManager
+	default:
+		return securestorage.FieldManager
+	}
 }
 
 // stoppable is a manager that can be stopped before its caches have synced, for example while the API

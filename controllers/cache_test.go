@@ -19,7 +19,7 @@ func controlledBy(apiVersion, kind string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "web", UID: "uid-0", Controller: ptr.To(true)}}
 }
 
-func TestStripUnowned(t *testing.T) {
+func TestStrip(t *testing.T) {
 	deletion := metav1.NewTime(time.Unix(1000, 0))
 	meta := func(owners []metav1.OwnerReference) metav1.ObjectMeta {
 		return metav1.ObjectMeta{
@@ -61,14 +61,14 @@ func TestStripUnowned(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			stripped, err := stripUnowned(c.cached)
+			stripped, err := strip(c.cached)
 			g.Expect(err).NotTo(HaveOccurred())
 			if c.want == nil {
 				g.Expect(stripped).To(BeIdenticalTo(c.cached))
 				return
 			}
 			g.Expect(stripped).To(Equal(c.want))
-			again, err := stripUnowned(stripped)
+			again, err := strip(stripped)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(again).To(Equal(c.want), "stripping is idempotent")
 		})
@@ -76,10 +76,10 @@ func TestStripUnowned(t *testing.T) {
 }
 
 // Cached objects may be shared, so the transform must not edit them.
-func TestStripUnownedDoesNotModifyItsInput(t *testing.T) {
+func TestStripDoesNotModifyItsInput(t *testing.T) {
 	g := NewWithT(t)
 	original := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Data: map[string]string{"a": "b"}}
-	_, err := stripUnowned(client.Object(original))
+	_, err := strip(client.Object(original))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(original.Data).To(HaveLen(1))
 }

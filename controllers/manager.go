@@ -48,7 +48,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/releases"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
-	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // LeaderElectionID is the name of the Lease for leader election.
@@ -312,9 +311,9 @@ func (o Options) managerOptions() ctrl.Options {
 		GracefulShutdownTimeout:       ptr.To(drainTimeout),
 		Cache: cache.Options{
 			SyncPeriod:       nonZero(o.SyncPeriod),
-			DefaultTransform: stripUnowned,
+			DefaultTransform: strip,
 			ByObject: map[client.Object]cache.ByObject{
-				&discoveryv1.EndpointSlice{}: {Label: labels.SelectorFromSet(labels.Set{workload.LabelManagedBy: workload.ManagedBy})},
+				&discoveryv1.EndpointSlice{}: {Label: labels.SelectorFromSet(mcpserver.EndpointLabels())},
 			},
 		},
 		NewClient: newClient,

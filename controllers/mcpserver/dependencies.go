@@ -74,6 +74,13 @@ func declareHash(ctx context.Context, s *scope, finding references.Finding) (has
 	return true, nil
 }
 
+// KeepDependenciesHash gives a template without annotations the one that this controller reads.
+func KeepDependenciesHash(template *corev1.PodTemplateSpec, annotations map[string]string) {
+	if declared, ok := annotations[dependenciesHashAnnotation]; ok {
+		template.Annotations = map[string]string{dependenciesHashAnnotation: declared}
+	}
+}
+
 // referencesOf lists the objects that the spec refers to and this controller does not create.
 func referencesOf(server *v1alpha1.MCPServer) []references.Reference {
 	spec := server.Spec

@@ -32,6 +32,11 @@ func labelsOf(server *v1alpha1.MCPServer) map[string]string {
 	return map[string]string{workload.LabelName: server.Name, workload.LabelManagedBy: workload.ManagedBy, kindLabel: kindValue}
 }
 
+// EndpointLabels select the EndpointSlices of all MCPServers, which have the labels of their Services.
+func EndpointLabels() map[string]string {
+	return map[string]string{workload.LabelManagedBy: workload.ManagedBy, kindLabel: kindValue}
+}
+
 // The selector contains the kind, so that an AppService and an MCPServer of the same name do not select
 // each other's pods.
 const (

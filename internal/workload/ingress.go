@@ -99,6 +99,13 @@ func hasClassAnnotation(annotations map[string]string) bool {
 	return has
 }
 
+// KeepIngressClass gives an Ingress that has lost its annotations the one that [IngressReady] reads.
+func KeepIngressClass(live *networkingv1.Ingress, annotations map[string]string) {
+	if class, has := annotations[classAnnotation]; has {
+		live.Annotations = map[string]string{classAnnotation: class}
+	}
+}
+
 // defaultClass is the class that the API server would set on a new Ingress: of several, the newest.
 func defaultClass(classes []networkingv1.IngressClass) *string {
 	var chosen *networkingv1.IngressClass

@@ -3,6 +3,7 @@ package ssa
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,19 +17,21 @@ import (
 // controller. Add it with [IndexController] for every kind that [Owned] lists.
 const ControllerIndex = "metadata.controller.uid"
 
-// IndexController adds the [ControllerIndex] for the object's kind to a cache.
+// IndexController adds the [ControllerIndex] for the object's kind to a cache. An object with the name of its
+// controller needs no index, which would take more memory than most objects.
 func IndexController(ctx context.Context, indexer client.FieldIndexer, object client.Object) error {
 	return indexer.IndexField(ctx, object, ControllerIndex, func(o client.Object) []string {
 		controller := metav1.GetControllerOfNoCopy(o)
-		if controller == nil {
+		if controller == nil || controller.Name == o.GetName() {
 			return nil
 		}
 		return []string{string(controller.UID)}
 	})
 }
 
-// Owned lists the objects of a kind that owner controls, from the cache. The list is filled in;
-// its kind must have the [ControllerIndex]. The objects are the cache's own: only read them.
+// Owned lists the objects of a kind that owner controls, from the cache. The list is filled in, except with the
+// object that has the owner's name; its kind must have the [ControllerIndex]. The objects are the cache's own:
+// only read them.
 func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list client.ObjectList) ([]client.Object, error) {
 	err := reader.List(ctx, list,
 		client.InNamespace(owner.GetNamespace()),
@@ -39,14 +42,47 @@ func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list 
 	if err != nil {
 		return nil, fmt.Errorf("listing what %s controls: %w", owner.GetName(), err)
 	}
-	objects := make([]client.Object, 0, meta.LenList(list))
+	objects := make([]client.Object, 0, meta.LenList(list)+1)
 	err = meta.EachListItem(list, func(item runtime.Object) error {
-		if object, ok := item.(client.Object); ok {
+		if object, ok := item.(client.Object); ok && object.GetName() != owner.GetName() {
 			objects = append(objects, object)
 		}
 		return nil
 	})
-	return objects, err
+	if err != nil {
+		return nil, fmt.Errorf("listing what %s controls: %w", owner.GetName(), err)
+	}
+	namesake, err := itemOf(list)
+	if err != nil {
+		return nil, err
+	}
+	err = reader.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: owner.GetName()}, namesake,
+		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return nil, fmt.Errorf("reading what %s controls: %w", owner.GetName(), err)
+	case metav1.IsControlledBy(namesake, owner):
+		objects = append(objects, namesake)
+	}
+	return objects, nil
+}
+
+// itemOf is an empty item of a list.
+func itemOf(list client.ObjectList) (client.Object, error) {
+	items, err := meta.GetItemsPtr(list)
+	if err != nil {
+		return nil, fmt.Errorf("finding the items of %T: %w", list, err)
+	}
+	at := reflect.TypeOf(items).Elem().Elem()
+	if at.Kind() == reflect.Pointer {
+		at = at.Elem()
+	}
+	object, ok := reflect.New(at).Interface().(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("the items of %T are no objects", list)
+	}
+	return object, nil
 }
 
 // Delete deletes live, if it is still the object that the caller read and still controlled by owner:
