@@ -6,13 +6,26 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	autoscalingv2ac "k8s.io/client-go/applyconfigurations/autoscaling/v2"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
+	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
 
 func controlledBy(apiVersion, kind string) []metav1.OwnerReference {
@@ -82,4 +95,118 @@ func TestStripDoesNotModifyItsInput(t *testing.T) {
 	_, err := strip(client.Object(original))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(original.Data).To(HaveLen(1))
+}
+
+// applied is the child as the API server stores it after an apply by the controller of the owner, and as edit
+// changes it then. The cluster's controllers write a status.
+func applied[T client.Object](t *testing.T, desired ssa.Configuration, edit func(T)) T {
+	t.Helper()
+	server := ssatest.NewServer(NewScheme(), ssatest.Options{})
+	applier, err := ssa.New(ssa.Options{Client: server, FieldManager: appservice.FieldManager})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := applier.Apply(t.Context(), ssa.Request{Desired: desired, Owner: &controlledBy("fixpoint.dev/v1alpha1", "AppService")[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, ok := result.Live.(T)
+	if !ok {
+		t.Fatalf("the child is a %T", result.Live)
+	}
+	edit(child)
+	return child
+}
+
+func TestStripKeepsWhatPhasesReadOfADeployment(t *testing.T) {
+	desired := func() ssa.Configuration {
+		labels := map[string]string{"app": "web"}
+		return appsv1ac.Deployment("web", "shop").WithLabels(labels).WithSpec(appsv1ac.DeploymentSpec().
+			WithReplicas(2).WithProgressDeadlineSeconds(60).
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels)).
+			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels).
+				WithAnnotations(map[string]string{"fixpoint.dev/dependencies-hash": "h", "other": "x"}).
+				WithSpec(corev1ac.PodSpec().WithContainers(corev1ac.Container().WithName("web").WithImage("web:1")))))
+	}
+	for name, status := range map[string]appsv1.DeploymentStatus{
+		"rolled out":   {Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 2, Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Reason: "NewReplicaSetAvailable"}}},
+		"in a rollout": {Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 2, AvailableReplicas: 2},
+		"stalled":      {Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Reason: "ProgressDeadlineExceeded"}}},
+		"without pods": {Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			live := applied(t, desired(), func(d *appsv1.Deployment) { d.Status = status })
+			cached := live.DeepCopy()
+
+			g.Expect(strip(cached)).To(BeIdenticalTo(cached))
+
+			g.Expect(ssa.IsCompact(cached)).To(BeTrue())
+			g.Expect(workload.Ready(cached)).To(Equal(workload.Ready(live)))
+			g.Expect(cached.Status.ReadyReplicas).To(Equal(live.Status.ReadyReplicas))
+			g.Expect(cached.Spec.Replicas).To(Equal(live.Spec.Replicas))
+			g.Expect(cached.Spec.Template).To(Equal(corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"fixpoint.dev/dependencies-hash": "h"}}}))
+			g.Expect(cached.Labels).To(BeEmpty())
+			if !workload.Ready(live).IsDone() {
+				g.Expect(cached.Spec.Selector).To(Equal(live.Spec.Selector))
+			}
+			again := cached.DeepCopy()
+			g.Expect(strip(again)).To(Equal(cached), "stripping is idempotent")
+		})
+	}
+}
+
+func TestStripKeepsWhatPhasesReadOfOtherChildren(t *testing.T) {
+	g := NewWithT(t)
+	scaler := applied(t, autoscalingv2ac.HorizontalPodAutoscaler("web", "shop").WithSpec(autoscalingv2ac.HorizontalPodAutoscalerSpec().WithMinReplicas(2).WithMaxReplicas(4).
+		WithScaleTargetRef(autoscalingv2ac.CrossVersionObjectReference().WithKind("Deployment").WithName("web"))), func(h *autoscalingv2.HorizontalPodAutoscaler) {
+		h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionFalse, Reason: "InvalidMetricSourceType", Message: "m"}}
+	})
+	kept := scaler.DeepCopy()
+	g.Expect(strip(kept)).To(BeIdenticalTo(kept))
+	g.Expect(workload.AutoscalerReady(kept)).To(Equal(workload.AutoscalerReady(scaler)))
+	deployment := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](9)}}
+	g.Expect(workload.AutoscalerReadyOver(deployment, kept, workload.AutoscalerReady(kept))).To(Equal(workload.AutoscalerReadyOver(deployment, scaler, workload.AutoscalerReady(scaler))))
+
+	for name, configuration := range map[string]*networkingv1ac.IngressApplyConfiguration{
+		"a class":               networkingv1ac.Ingress("web", "shop").WithSpec(networkingv1ac.IngressSpec().WithIngressClassName("nginx")),
+		"a class by annotation": networkingv1ac.Ingress("web", "shop").WithAnnotations(map[string]string{"kubernetes.io/ingress.class": "nginx", "a": "b"}),
+		"no class":              networkingv1ac.Ingress("web", "shop").WithAnnotations(map[string]string{"a": "b"}),
+	} {
+		ingress := applied(t, configuration, func(*networkingv1.Ingress) {})
+		kept := ingress.DeepCopy()
+		g.Expect(strip(kept)).To(BeIdenticalTo(kept))
+		g.Expect(workload.IngressReady(kept)).To(Equal(workload.IngressReady(ingress)), name)
+		g.Expect(kept.Annotations).NotTo(HaveKey("a"))
+	}
+
+	for observed := range int64(2) {
+		budget := applied(t, policyv1ac.PodDisruptionBudget("web", "shop").WithSpec(policyv1ac.PodDisruptionBudgetSpec().WithMaxUnavailable(intstr.FromInt32(1))),
+			func(b *policyv1.PodDisruptionBudget) { b.Generation, b.Status.ObservedGeneration = 1, observed })
+		kept := budget.DeepCopy()
+		g.Expect(strip(kept)).To(BeIdenticalTo(kept))
+		g.Expect(workload.DisruptionBudgetReady(kept)).To(Equal(workload.DisruptionBudgetReady(budget)))
+	}
+}
+
+// A drift is reverted without a read past the cache, and reported with who did what.
+func TestStripLeavesChildrenThatHaveDrifted(t *testing.T) {
+	g := NewWithT(t)
+	desired := func() ssa.Configuration {
+		return corev1ac.ConfigMap("web", "shop").WithData(map[string]string{"a": "1"})
+	}
+	asApplied := applied(t, desired(), func(*corev1.ConfigMap) {})
+	g.Expect(strip(asApplied)).To(HaveField("Data", BeEmpty()))
+
+	drifted := applied(t, desired(), func(c *corev1.ConfigMap) {
+		c.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:ssa.fixpoint.dev/fixpoint-appservice":{}}}}`)
+	})
+	whole := drifted.DeepCopy()
+	g.Expect(strip(drifted)).To(Equal(whole))
+}
+
+func TestStripDropsTheManifestOfKubectl(t *testing.T) {
+	g := NewWithT(t)
+	app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "a": "b"}}}
+	g.Expect(strip(app)).To(HaveField("Annotations", map[string]string{"a": "b"}))
 }

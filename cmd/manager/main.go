@@ -49,6 +49,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	settings.options.Logger.Info("Starting manager", "version", build.Version, "commit", build.Commit, "date", build.Date, "apiServer", cfg.Host,
 		"controllers", orAll(settings.options.Controllers), "namespaces", settings.namespaces())
+	go manageMemory(ctx)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running the manager: %w", err)
 	}
