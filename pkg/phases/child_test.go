@@ -379,6 +379,24 @@ func TestUnmanagedObjectIsReadPastTheCache(t *testing.T) {
 	g.Expect(metav1.IsControlledBy(cluster.objects[ref{"Disk", "boot"}], cluster.machine())).To(BeTrue())
 }
 
+func TestChildOfWhichTheCacheHoldsADigestIsReadOnceIfItsConfigurationChanges(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk that is as desired, in a cache of digests
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.digests, h.uncachedReads = true, nil
+	h.mustReconcile(t)
+	g.Expect(h.writes).To(BeEmpty())
+	g.Expect(h.uncachedReads).To(BeEmpty())
+
+	// When the configuration changes
+	h.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "slow" })
+	h.settle(t)
+
+	// Then the disk is read once, and applied
+	g.Expect(h.uncachedReads).To(Equal([]string{"Disk boot"}))
+	g.Expect(h.writes).To(ContainElement("update Disk boot"))
+}
+
 func TestReadyDecidesByMoreThanTheHealthOfAChild(t *testing.T) {
 	g := NewWithT(t)
 	// Given a disk that is not attached yet, and a Ready that reads why

@@ -34,6 +34,10 @@ type fakeCluster struct {
 	// lag is always in sync.
 	cache map[ref]client.Object
 	lags  bool
+	// digests: the cache holds digests of the Disks, as ssa.Compact leaves them.
+	digests bool
+	// uncachedReads are the Disks that were read past the cache.
+	uncachedReads []string
 	// ips that steps have allocated, by name, with their kind.
 	ips map[string]string
 
@@ -316,6 +320,11 @@ func (r reader) Get(_ context.Context, key client.ObjectKey, into client.Object,
 			*into = *as[*Machine](found.DeepCopyObject())
 		case *Disk:
 			*into = *as[*Disk](found.DeepCopyObject())
+			if r.cached && r.digests {
+				digested(into)
+			} else if !r.cached {
+				r.uncachedReads = append(r.uncachedReads, refOf(into).String())
+			}
 		case *Nic:
 			*into = *as[*Nic](found.DeepCopyObject())
 		default:
@@ -410,6 +419,9 @@ func (a applier) Decide(req ssa.Request) (ssa.Decision, error) {
 		decision.Action = ssa.ActionCorrect
 	default:
 		decision.Action = ssa.ActionUpdate
+	}
+	if ssa.IsCompact(live) && decision.Action != ssa.ActionNone {
+		return ssa.Decision{}, &ssa.Error{Reason: ssa.ReasonStale, Object: refOf(live).String(), Message: "the cache holds a digest"}
 	}
 	return decision, nil
 }

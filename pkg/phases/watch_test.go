@@ -62,6 +62,11 @@ func ownedDisk() *Disk {
 	}}
 }
 
+// digested makes the Disk what [ssa.Compact] leaves of one that is as it was applied.
+func digested(disk *Disk) {
+	disk.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsType: "Digest", FieldsV1: metav1.NewFieldsV1("x")}}
+}
+
 func TestOnlyProgressOfAChildIsDelayed(t *testing.T) {
 	cases := map[string]struct {
 		before, after func(*Disk)
@@ -77,6 +82,8 @@ func TestOnlyProgressOfAChildIsDelayed(t *testing.T) {
 		"an annotation that is changed": {
 			before: func(disk *Disk) { disk.Annotations = map[string]string{"a": "b"} },
 			after:  func(disk *Disk) { disk.Annotations = map[string]string{"a": "c"} }},
+		"a status, in a cache of digests":  {before: digested, after: digested, want: phases.ProgressInterval},
+		"a drift, in a cache of digests":   {before: digested},
 		"its finalizers":                   {after: func(disk *Disk) { disk.Finalizers = []string{"a/b"} }},
 		"its owner":                        {after: func(disk *Disk) { disk.OwnerReferences = nil }},
 		"it is deleted":                    {after: func(disk *Disk) { disk.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }},

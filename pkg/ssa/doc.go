@@ -29,6 +29,8 @@
 // owner reference is removed, and the applied fields. It counts only where managedFields says that the
 // applier wrote it.
 //
+// In a cache, [Compact] replaces what is only compared by a digest.
+//
 // # Ownership and drift
 //
 // With [Request.Owner], the object is written with force, its owner reference is added, and an object
