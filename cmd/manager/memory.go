@@ -12,7 +12,7 @@ const (
 	// heapFloor is how large the heap may grow before garbage is collected, however little of it is live. A
 	// manager with few objects would otherwise collect garbage many times a second while it is busy.
 	heapFloor = 32 << 20
-	// memoryInterval is how often the manager looks at its heap.
+	// memoryInterval is how often the manager checks its heap.
 	memoryInterval = 10 * time.Second
 	// idleBytes is how much an idle manager allocates at most in an interval, to renew its Lease and to serve
 	// metrics.
