@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -27,14 +28,14 @@ func manageMemory(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
+	tuneCollector(100)
 	ticker := time.NewTicker(memoryInterval)
 	defer ticker.Stop()
 	var h heap
 	for {
-		if h.observe(readHeap()) {
+		if _, allocated := readHeap(); h.observe(allocated) {
 			debug.FreeOSMemory()
 		}
-		debug.SetGCPercent(gcPercent(h.live))
 		select {
 		case <-ctx.Done():
 			return
@@ -43,19 +44,25 @@ func manageMemory(ctx context.Context) {
 	}
 }
 
-// heap is what is known of the heap, in bytes.
-type heap struct {
-	// live was reachable when garbage was collected last.
-	live uint64
-	// allocated counts from the start of the process; returned is its value when memory was returned last.
-	allocated, returned uint64
+// tuneCollector sets GOGC, and does so again after each collection, which may find another heap. An object that
+// nothing refers to tells that there was one.
+func tuneCollector(percent int) {
+	live, _ := readHeap()
+	if next := gcPercent(live); next != percent {
+		debug.SetGCPercent(next)
+		percent = next
+	}
+	runtime.AddCleanup(&[8]*int{}, tuneCollector, percent)
 }
 
-// observe records the state of the heap, and says whether to return memory to the system now: the manager is idle,
-// and was not before.
-func (h *heap) observe(live, allocated uint64) bool {
+// heap is how many bytes were allocated since the start of the process: until now, and until memory was returned
+// last.
+type heap struct{ allocated, returned uint64 }
+
+// observe says whether to return memory to the system now: the manager is idle, and was not before.
+func (h *heap) observe(allocated uint64) bool {
 	isIdle := allocated-h.allocated < idleBytes
-	h.live, h.allocated = live, allocated
+	h.allocated = allocated
 	if !isIdle || allocated-h.returned < returnBytes {
 		return false
 	}
@@ -63,14 +70,15 @@ func (h *heap) observe(live, allocated uint64) bool {
 	return true
 }
 
+// readHeap returns how many bytes were reachable at the last collection, and how many were allocated since the start.
 func readHeap() (live, allocated uint64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }
 
-// gcPercent is the GOGC with which garbage is collected when the heap is twice what is live, but not below
-// heapFloor.
+// gcPercent is the GOGC with which garbage is collected when the heap is twice what is live, but not before it
+// reaches heapFloor.
 func gcPercent(live uint64) int {
 	const twice, least = 100, 4 << 20
 	return max(twice, int(heapFloor*100/max(live, least))-100)
