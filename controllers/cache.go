@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/lru"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -50,6 +51,7 @@ func strip(cached any) (any, error) {
 	case *v1alpha1.AppService, *v1alpha1.MCPServer, *v1alpha1.SecureStorage:
 		// kubectl apply stores the manifest a second time.
 		delete(object.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
+		shareFields(object.GetManagedFields())
 		return object, nil
 	case *networkingv1.IngressClass:
 		return object, nil
@@ -110,6 +112,25 @@ func stripChild(child client.Object, fieldManager string) {
 	}
 	child.SetLabels(nil)
 	shareStrings(child)
+}
+
+// fieldSets holds the field sets of managed fields that were seen last. Objects of a kind with the same conditions
+// and the same fields in their spec have equal ones.
+var fieldSets = lru.New(256)
+
+// shareFields makes objects share equal field sets. Objects from the cache are copied or only read.
+func shareFields(entries []metav1.ManagedFieldsEntry) {
+	for i := range entries {
+		if entries[i].FieldsV1 == nil {
+			continue
+		}
+		raw := entries[i].FieldsV1.GetRawString()
+		if known, ok := fieldSets.Get(raw); ok {
+			entries[i].FieldsV1, _ = known.(*metav1.FieldsV1)
+			continue
+		}
+		fieldSets.Add(raw, entries[i].FieldsV1)
+	}
 }
 
 // shareStrings makes children share the strings that they have in common.

@@ -210,3 +210,17 @@ func TestStripDropsTheManifestOfKubectl(t *testing.T) {
 	app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "a": "b"}}}
 	g.Expect(strip(app)).To(HaveField("Annotations", map[string]string{"a": "b"}))
 }
+
+func TestStripSharesEqualFieldSets(t *testing.T) {
+	g := NewWithT(t)
+	app := func(fields string) *v1alpha1.AppService {
+		return &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(fields)}, {}}}}
+	}
+	one, same, other := app(`{"f:spec":{}}`), app(`{"f:spec":{}}`), app(`{"f:status":{}}`)
+	for _, cached := range []*v1alpha1.AppService{one, same, other} {
+		before := cached.DeepCopy()
+		g.Expect(strip(cached)).To(Equal(before))
+	}
+	g.Expect(same.ManagedFields[0].FieldsV1).To(BeIdenticalTo(one.ManagedFields[0].FieldsV1))
+	g.Expect(other.ManagedFields[0].FieldsV1).NotTo(BeIdenticalTo(one.ManagedFields[0].FieldsV1))
+}
