@@ -33,10 +33,10 @@ import (
 const Name = "releases"
 
 const (
-	// LeaseNamespace and LeaseName identify the Lease in which all releases claim their namespaces. The namespace
-	// exists in every cluster, and only administrators can write in it.
-	LeaseNamespace = metav1.NamespaceSystem // by default
-	LeaseName      = "releases.fixpoint.dev"
+	// LeaseName is the name of the Lease in which all releases claim their namespaces.
+	LeaseName = "releases.fixpoint.dev"
+	// LeaseNamespace is its namespace by default, which exists in every cluster, and in which only administrators can write.
+	LeaseNamespace = metav1.NamespaceSystem
 	// ConditionsAnnotation is the annotation of a release's Lease for leader election with its conditions.
 	ConditionsAnnotation = "fixpoint.dev/conditions"
 )
