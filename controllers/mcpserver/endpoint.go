@@ -2,9 +2,12 @@ package mcpserver
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -52,7 +55,8 @@ func ingressURL(server *v1alpha1.MCPServer) (url, why string) {
 	return scheme + "://" + in.Host + pathOf(server), ""
 }
 
-// gatewayURL is the URL at the first listener that serves the route.
+// gatewayURL is the URL at the first listener that serves the route. Other listeners are not shown: the user may
+// have no permission to read the Gateway.
 func gatewayURL(s *scope) (url, why string) {
 	in := s.server.Spec.HTTPRoute
 	if !s.gateways.isWatched() {
@@ -63,11 +67,12 @@ func gatewayURL(s *scope) (url, why string) {
 		if gateway == nil {
 			continue
 		}
-		if listener, host := listenerFor(gateway, parent.SectionName, in.Hostnames); listener != nil {
+		admits := func(listener *gatewayv1.Listener) bool { return admitsRoute(s, parent, listener) }
+		if listener, host := listenerFor(gateway, parent.SectionName, in.Hostnames, admits); listener != nil {
 			return listenerURL(listener, host) + externalPath(s.server), ""
 		}
 	}
-	return "", "the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name; correct spec.httpRoute or the Gateway"
+	return "", "the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name that allows routes of this namespace; correct spec.httpRoute or the Gateway"
 }
 
 func namespaceOf(parent v1alpha1.MCPServerParentRef, server *v1alpha1.MCPServer) string {
@@ -77,12 +82,46 @@ func namespaceOf(parent v1alpha1.MCPServerParentRef, server *v1alpha1.MCPServer)
 	return server.Namespace
 }
 
-// listenerFor finds an HTTPS listener, or else an HTTP listener, and the host under which it is reached.
-func listenerFor(gateway *gatewayv1.Gateway, section string, hostnames []string) (*gatewayv1.Listener, string) {
+// admitsRoute reports whether a listener allows routes of the namespace of the MCPServer. Only the controller of the
+// Gateway knows whether a selector matches the namespace, so its status of the HTTPRoute decides.
+func admitsRoute(s *scope, parent v1alpha1.MCPServerParentRef, listener *gatewayv1.Listener) bool {
+	from := gatewayv1.NamespacesFromSame
+	if allowed := listener.AllowedRoutes; allowed != nil && allowed.Namespaces != nil && allowed.Namespaces.From != nil {
+		from = *allowed.Namespaces.From
+	}
+	switch from {
+	case gatewayv1.NamespacesFromAll:
+		return true
+	case gatewayv1.NamespacesFromSame:
+		return namespaceOf(parent, s.server) == s.server.Namespace
+	case gatewayv1.NamespacesFromSelector:
+		return isAccepted(s.gateways.route(s.server.Namespace, s.server.Name), parent, s.server)
+	default:
+		return false
+	}
+}
+
+// isAccepted reports whether a Gateway has accepted a route. A nil route is not accepted.
+func isAccepted(route *gatewayv1.HTTPRoute, parent v1alpha1.MCPServerParentRef, server *v1alpha1.MCPServer) bool {
+	if route == nil {
+		return false
+	}
+	return slices.ContainsFunc(route.Status.Parents, func(status gatewayv1.RouteParentStatus) bool {
+		reference := status.ParentRef
+		return string(reference.Name) == parent.Name &&
+			string(ptr.Deref(reference.Namespace, gatewayv1.Namespace(server.Namespace))) == namespaceOf(parent, server) &&
+			string(ptr.Deref(reference.SectionName, "")) == parent.SectionName &&
+			meta.IsStatusConditionTrue(status.Conditions, string(gatewayv1.RouteConditionAccepted))
+	})
+}
+
+// listenerFor finds an HTTPS listener, or else an HTTP listener, that admits the route, and the host under which it
+// is reached.
+func listenerFor(gateway *gatewayv1.Gateway, section string, hostnames []string, admits func(*gatewayv1.Listener) bool) (*gatewayv1.Listener, string) {
 	for _, protocol := range []gatewayv1.ProtocolType{gatewayv1.HTTPSProtocolType, gatewayv1.HTTPProtocolType} {
 		for i := range gateway.Spec.Listeners {
 			listener := &gateway.Spec.Listeners[i]
-			if listener.Protocol != protocol || section != "" && string(listener.Name) != section {
+			if listener.Protocol != protocol || section != "" && string(listener.Name) != section || !admits(listener) {
 				continue
 			}
 			if host := hostFor(gateway, listener, hostnames); host != "" {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -17,6 +18,25 @@ func (l fakeGateways) isWatched() bool { return l != nil }
 func (l fakeGateways) isServed() bool  { return true }
 func (l fakeGateways) gateway(namespace, name string) *gatewayv1.Gateway {
 	return l[namespace+"/"+name]
+}
+
+// route is one that the Gateway infra/accepting has accepted.
+func (l fakeGateways) route(_, _ string) *gatewayv1.HTTPRoute {
+	r := &gatewayv1.HTTPRoute{}
+	for name, status := range map[gatewayv1.ObjectName]metav1.ConditionStatus{"accepting": metav1.ConditionTrue, "rejecting": metav1.ConditionFalse} {
+		r.Status.Parents = append(r.Status.Parents, gatewayv1.RouteParentStatus{
+			ParentRef:  gatewayv1.ParentReference{Namespace: ptr.To(gatewayv1.Namespace("infra")), Name: name},
+			Conditions: []metav1.Condition{{Type: string(gatewayv1.RouteConditionAccepted), Status: status}},
+		})
+	}
+	return r
+}
+
+// allowing is a listener that allows routes of namespaces.
+func allowing(from gatewayv1.FromNamespaces) gatewayv1.Listener {
+	l := listener("web", "HTTP", 8443, "")
+	l.AllowedRoutes = &gatewayv1.AllowedRoutes{Namespaces: &gatewayv1.RouteNamespaces{From: &from}}
+	return l
 }
 
 func gatewayWith(listeners ...gatewayv1.Listener) *gatewayv1.Gateway {
@@ -41,6 +61,11 @@ func TestExternalEndpoint(t *testing.T) {
 		}
 	}
 	asIs := route(func(*v1alpha1.MCPServerHTTPRoute) {})
+	in := func(gateway string) func(*spec) {
+		return route(func(r *v1alpha1.MCPServerHTTPRoute) {
+			r.ParentRefs = []v1alpha1.MCPServerParentRef{{Name: gateway, Namespace: "infra"}}
+		})
+	}
 	ingress := func(path, secret string) func(*spec) {
 		return func(s *spec) {
 			s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", Path: path, TLSSecretName: secret}
@@ -48,7 +73,7 @@ func TestExternalEndpoint(t *testing.T) {
 	}
 	withAddress := gatewayWith(plain)
 	withAddress.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Value: "2001:db8::1"}}
-	const noListener = "the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name; correct spec.httpRoute or the Gateway"
+	const noListener = "the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name that allows routes of this namespace; correct spec.httpRoute or the Gateway"
 
 	cases := map[string]struct {
 		change       func(*spec)
@@ -67,7 +92,14 @@ func TestExternalEndpoint(t *testing.T) {
 		"a listener for another host": {asIs, fakeGateways{"acme/public": gatewayWith(plain, listener("x", "HTTPS", 443, "*.example.org"))}, "http://tools.example.com/mcp", ""},
 		"the listener that is named": {route(func(r *v1alpha1.MCPServerHTTPRoute) {
 			r.ParentRefs = []v1alpha1.MCPServerParentRef{{Name: "public", Namespace: "infra", SectionName: "web"}}
-		}), fakeGateways{"infra/public": gatewayWith(encrypted, plain)}, "http://tools.example.com/mcp", ""},
+		}), fakeGateways{"infra/public": gatewayWith(encrypted, plain, allowing(gatewayv1.NamespacesFromAll))}, "http://tools.example.com:8443/mcp", ""},
+		"a Gateway of another namespace": {in("public"), fakeGateways{"infra/public": gatewayWith(plain)}, "", noListener},
+		"one that allows all namespaces": {in("public"), fakeGateways{"infra/public": gatewayWith(allowing(gatewayv1.NamespacesFromAll))}, "http://tools.example.com:8443/mcp", ""},
+		"one that allows its namespace":  {in("public"), fakeGateways{"infra/public": gatewayWith(allowing(gatewayv1.NamespacesFromSame))}, "", noListener},
+		"one that allows no namespace":   {in("public"), fakeGateways{"infra/public": gatewayWith(allowing(gatewayv1.NamespacesFromNone))}, "", noListener},
+		"one that has not decided":       {in("public"), fakeGateways{"infra/public": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "", noListener},
+		"one that has rejected it":       {in("rejecting"), fakeGateways{"infra/rejecting": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "", noListener},
+		"one that has accepted it":       {in("accepting"), fakeGateways{"infra/accepting": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "http://tools.example.com:8443/mcp", ""},
 		"the host of the listener": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }),
 			fakeGateways{"acme/public": gatewayWith(encrypted, listener("web", "HTTP", 80, "mcp.example.com"))}, "http://mcp.example.com/mcp", ""},
 		"the address of the Gateway": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }), fakeGateways{"acme/public": withAddress}, "http://[2001:db8::1]/mcp", ""},

@@ -130,6 +130,17 @@ func (g *gatewayAPI) gateway(namespace, name string) *gatewayv1.Gateway {
 	return &gateway
 }
 
+func (g *gatewayAPI) route(namespace, name string) *gatewayv1.HTTPRoute {
+	if !g.isServed() {
+		return nil
+	}
+	var route gatewayv1.HTTPRoute
+	if err := g.mgr.GetCache().Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &route); err != nil {
+		return nil
+	}
+	return &route
+}
+
 // Start watches until ctx is done.
 func (g *gatewayAPI) Start(ctx context.Context) error {
 	g.mu.Lock()
@@ -339,6 +350,7 @@ type staticGatewayAPI bool
 func (u staticGatewayAPI) isServed() bool                         { return bool(u) }
 func (u staticGatewayAPI) isWatched() bool                        { return false }
 func (u staticGatewayAPI) gateway(_, _ string) *gatewayv1.Gateway { return nil }
+func (u staticGatewayAPI) route(_, _ string) *gatewayv1.HTTPRoute { return nil }
 
 // routeReader is a reader that fails reads of HTTPRoutes while the cluster does not serve them. Without
 // it, each read would query the discovery API.

@@ -70,6 +70,8 @@ type gatewayReader interface {
 	isWatched() bool
 	// gateway returns a Gateway, or nil if it does not exist.
 	gateway(namespace, name string) *gatewayv1.Gateway
+	// route returns an HTTPRoute, or nil if it does not exist.
+	route(namespace, name string) *gatewayv1.HTTPRoute
 }
 
 // explainMissingURL adds to the message why status.externalEndpoint is empty.

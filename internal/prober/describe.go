@@ -4,6 +4,8 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -15,7 +17,7 @@ const maxName = 256
 func describe(found *mcp.InitializeResult) Server {
 	server := Server{ProtocolVersion: found.ProtocolVersion}
 	if info := found.ServerInfo; info != nil {
-		server.Name, server.Version = truncate(info.Name), truncate(info.Version)
+		server.Name, server.Version = printable(info.Name), printable(info.Version)
 	}
 	capabilities := found.Capabilities
 	if capabilities == nil {
@@ -38,6 +40,17 @@ func describe(found *mcp.InitializeResult) Server {
 	return server
 }
 
+// printable removes what a terminal would not print, such as line breaks and control sequences, and truncates.
+func printable(s string) string {
+	return truncate(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, truncate(s)))
+}
+
+// truncate cuts a text to maxName bytes.
 func truncate(s string) string {
 	if len(s) <= maxName {
 		return s

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -129,8 +130,8 @@ func fuzzProbe(t *testing.T, target Target, respond func(*http.Request, []byte) 
 	}
 	s := found.server
 	for _, text := range append([]string{s.Name, s.Version}, s.Capabilities...) {
-		if len(text) > maxName {
-			t.Fatalf("a text of %d bytes", len(text))
+		if len(text) > maxName || strings.IndexFunc(text, isNotPrinted) >= 0 {
+			t.Fatalf("unexpected text %q", text)
 		}
 	}
 	if s.Tools < NotCounted || s.Prompts < NotCounted || s.Resources < NotCounted || s.Tools > maxItems {
@@ -215,9 +216,11 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// FuzzTruncate checks that names from servers are cut at characters.
+func isNotPrinted(r rune) bool { return !unicode.IsPrint(r) }
+
+// FuzzTruncate checks that names from servers are cut at characters, and that what is kept of them can be printed.
 func FuzzTruncate(f *testing.F) {
-	for _, text := range []string{"", "a", strings.Repeat("€", 100), strings.Repeat("x", maxName-1) + "€", strings.Repeat("\xff", 300)} {
+	for _, text := range []string{"", "a", "a\nb\x1b[2J\u202e\u00a0", strings.Repeat("\xff", maxName), strings.Repeat("€", 100), strings.Repeat("x", maxName-1) + "€", strings.Repeat("\xff", 300)} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -227,6 +230,9 @@ func FuzzTruncate(f *testing.F) {
 		}
 		if len(text) > maxName && len(short) < maxName-utf8.UTFMax {
 			t.Fatalf("%d bytes of %d are left", len(short), len(text))
+		}
+		if shown := printable(text); len(shown) > maxName || strings.IndexFunc(shown, isNotPrinted) >= 0 {
+			t.Fatalf("%q became %q", text, shown)
 		}
 	})
 }

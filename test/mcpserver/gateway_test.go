@@ -104,7 +104,7 @@ func TestGatewayAPIIsNoticedWhenInstalledAndRemoved(t *testing.T) {
 	w.installGatewayAPI()
 	server = w.ready("tools")
 	w.Expect(conditions(server)).To(HaveKeyWithValue("RouteReady", "True Ready"))
-	w.Expect(messageOf(server, "RouteReady")).To(Equal("HTTPRoute applied; the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name; correct spec.httpRoute or the Gateway"))
+	w.Expect(messageOf(server, "RouteReady")).To(Equal("HTTPRoute applied; the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name that allows routes of this namespace; correct spec.httpRoute or the Gateway"))
 	route := harness.Read(w, "tools", &gatewayv1.HTTPRoute{})
 	w.Expect(route.Spec.Hostnames).To(Equal([]gatewayv1.Hostname{"tools.example.com"}))
 

@@ -32,7 +32,7 @@ func networkAttempts() []attempt {
 			a.Eventually(func() []corev1.Pod { return a.pods(tenant, "direct") }).ShouldNot(BeEmpty())
 			a.forbidden(a.patch(&corev1.Pod{}, tenant, a.pods(tenant, "direct")[0].Name, "status: {podIP: 10.255.0.1}", "status"))
 		}},
-		{"direct probes with their token to the pods of another team by an EndpointSlice", endpoints, "such addresses are not dialed; `ProtocolReady` says that they are ignored", func(a *trial) {
+		{"direct probes with their token to the pods of another team by an EndpointSlice", endpoints, "only the addresses of pods of the MCPServer are dialed", func(a *trial) {
 			var address string
 			a.Eventually(func(g Gomega) {
 				pods := a.pods(victim, "tools")
@@ -43,17 +43,20 @@ func networkAttempts() []attempt {
 			a.mustCreate("apiVersion: v1\nkind: Secret\nmetadata: {name: spy}\nstringData: {token: token-of-the-tenant}\n")
 			a.mustCreate(endpointSlice("spy", "spy", address))
 			a.mustCreate(endpointSlice("spy-elsewhere", "spy", "203.0.113.7"))
-			// Its own pods never become ready, so that only the forged addresses are left.
-			a.Expect(a.create(objectText("MCPServer", "spy", `image: "fixpoint.test/never-ready:1", protocol: {credentialsSecretRef: {name: spy}, `+quickly+"}"))).To(Succeed())
-			a.Eventually(func(g Gomega) {
-				server := &v1alpha1.MCPServer{}
-				g.Expect(a.read(server, tenant, "spy")).To(Succeed())
-				g.Expect(harness.IsObserved(server)).To(BeTrue())
-				g.Expect(harness.Conditions(server)).To(HaveKey("DeploymentReady"))
-			}).Should(Succeed())
-			a.Consistently(func() []*http.Request {
-				return a.network.requests(func(r *http.Request) bool { return r.Header.Get("Authorization") != "" })
-			}).WithTimeout(deadline).Should(BeEmpty())
+			var own atomic.Int32
+			honest := honestServer()
+			a.network.lead("spy", a.network.serve(a.t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Authorization") == "Bearer token-of-the-tenant" && r.Method == http.MethodPost {
+					own.Add(1)
+				}
+				honest.ServeHTTP(w, r)
+			})))
+			a.Expect(a.server("spy", "protocol: {credentialsSecretRef: {name: spy}, "+quickly+"}")).To(Succeed())
+			server := becomesReady(a, "spy", &v1alpha1.MCPServer{})
+			a.Expect(harness.Message(server, "ProtocolReady")).To(ContainSubstring("the token of spec.protocol.credentialsSecretRef is sent unencrypted"))
+			first := own.Load()
+			a.Eventually(own.Load).Should(BeNumerically(">", first), "its own pod is probed again")
+			a.Expect(a.network.requests(func(r *http.Request) bool { return r.Header.Get("Authorization") != "" })).To(BeEmpty())
 			a.Expect(a.network.hasDialed("203.0.113.7")).To(BeFalse())
 		}},
 		{"direct the probes of another team by an EndpointSlice of the own namespace", endpoints, "no effect outside: EndpointSlices are read in the namespace of the MCPServer", func(a *trial) {
@@ -83,12 +86,12 @@ func networkAttempts() []attempt {
 			}).Should(Succeed())
 			a.Consistently(func() bool { return a.network.hasDialed(pod.Status.HostIP) }).WithTimeout(deadline).Should(BeFalse())
 		}},
-		{"turn the Service of an MCPServer into an alias of another host", edit, "reverted; the host is not dialed", func(a *trial) {
+		{"turn the Service of an MCPServer into an alias of another host", edit, "no effect outside: the host is not dialed, and pods are probed at their own addresses", func(a *trial) {
 			a.Expect(a.server("alias", "protocol: {"+quickly+"}")).To(Succeed())
 			becomesReady(a, "alias", &v1alpha1.MCPServer{})
 			a.Expect(a.patch(&corev1.Service{}, tenant, "alias", "spec: {type: ExternalName, externalName: tools.victim.svc}")).To(Succeed())
-			a.Eventually(func() corev1.ServiceType { return mustRead(a, &corev1.Service{}, tenant, "alias").Spec.Type }).Should(Equal(corev1.ServiceTypeClusterIP))
-			a.Expect(a.network.hasDialed("tools.victim.svc")).To(BeFalse())
+			a.Consistently(func() bool { return a.network.hasDialed("tools.victim.svc") }).WithTimeout(deadline).Should(BeFalse())
+			a.Expect(a.network.requests(func(r *http.Request) bool { return strings.HasPrefix(r.Host, "alias.victim.") })).To(BeEmpty())
 		}},
 		{"redirect a probe to another server", editor, "not followed: `ProtocolFailing`", func(a *trial) {
 			target := a.asks(http.NotFoundHandler())
@@ -134,7 +137,7 @@ func networkAttempts() []attempt {
 				a.Expect(strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })).To(Equal(-1), "%q", text)
 			}
 			a.Expect(server.Status.Server.Capabilities).To(Equal([]string{"tools"}))
-			a.Expect(a.texts("MCPServer", "texts")).NotTo(Or(ContainSubstring("CANARY-"), ContainSubstring("Ready True")))
+			a.Expect(a.texts("MCPServer", "texts")).NotTo(ContainSubstring("CANARY-"))
 			shows(a, "errors", &v1alpha1.MCPServer{}, v1alpha1.ReasonProtocolFailing, "MCP handshake failed")
 			a.Expect(a.texts("MCPServer", "errors")).NotTo(ContainSubstring("CANARY"))
 		}},

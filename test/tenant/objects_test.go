@@ -5,6 +5,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,8 +47,8 @@ func objectAttempts() []attempt {
 			a.forbidden(err)
 			_, err = a.clients(a, a.cluster.Config(edit)).CoreV1().Pods(system).List(a.ctx, metav1.ListOptions{})
 			a.forbidden(err)
-			token := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: account}}
-			a.forbidden(a.api.SubResource("token").Create(a.ctx, token, parse(a, "apiVersion: authentication.k8s.io/v1\nkind: TokenRequest\nspec: {}\n")))
+			_, err = a.clients(a, a.cluster.Config(edit)).CoreV1().ServiceAccounts(system).CreateToken(a.ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+			a.forbidden(err)
 			a.forbidden(a.api.Get(a.ctx, client.ObjectKey{Namespace: system, Name: "hash-key.fixpoint.dev"}, &corev1.Secret{}))
 			a.forbidden(a.patch(&appsv1.Deployment{}, system, account, "spec: {replicas: 0}"))
 		}},
@@ -79,11 +80,11 @@ func objectAttempts() []attempt {
 			a.delete(&v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "owned"}})
 			a.Expect(mustRead(a, &corev1.Service{}, tenant, "owned")).To(Equal(before))
 		}},
-		{"take over an object by the name of an AppService or MCPServer", edit, "`NotOwned`: the message names the object and `adoptionPolicy`; it is unchanged", func(a *trial) {
+		{"take over an object by the name of an AppService or MCPServer", edit, "`NotOwned`: the message names the object, which is unchanged, and the adoption policy", func(a *trial) {
 			a.mustCreate("apiVersion: v1\nkind: Service\nmetadata: {name: collision}\nspec: {ports: [{port: 80}], selector: {a: b}}\n")
 			before := mustRead(a, &corev1.Service{}, tenant, "collision")
 			a.Expect(a.server("collision", "")).To(Succeed())
-			shows(a, "collision", &v1alpha1.MCPServer{}, v1alpha1.ReasonNotOwned, "Service", "collision", "adoptionPolicy")
+			shows(a, "collision", &v1alpha1.MCPServer{}, v1alpha1.ReasonNotOwned, "Service tenant/collision", "set the adoption policy to IfUnowned to adopt it")
 			a.delete(&v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "collision"}})
 			a.Expect(mustRead(a, &corev1.Service{}, tenant, "collision")).To(Equal(before))
 			for _, name := range []string{"kube-root-ca.crt", "../victim", "Shop", "a_b"} {
@@ -111,7 +112,9 @@ func objectAttempts() []attempt {
 		{"change a child under the field manager of the controller", edit, "reverted", func(a *trial) {
 			a.Expect(a.app("fields", "replicas: 2")).To(Succeed())
 			becomesReady(a, "fields", &v1alpha1.AppService{})
-			forged := parse(a, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: fields, namespace: tenant}\nspec: {template: {spec: {containers: [{name: app, image: \"registry.test/evil:1\"}]}}}\n")
+			owner := mustRead(a, &v1alpha1.AppService{}, tenant, "fields")
+			forged := parse(a, fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: fields, namespace: tenant, ownerReferences: [{apiVersion: fixpoint.dev/v1alpha1, kind: AppService, name: fields, uid: %s, controller: true}]}\nspec:\n  selector: {matchLabels: {app.kubernetes.io/name: fields}}\n"+
+				"  template: {metadata: {labels: {app.kubernetes.io/name: fields}}, spec: {containers: [{name: app, image: \"registry.test/evil:1\"}]}}\n", owner.UID))
 			a.Expect(a.api.Patch(a.ctx, forged, client.Apply, client.FieldOwner("fixpoint-appservice"), client.ForceOwnership)).To(Succeed())
 			a.Eventually(func() string {
 				return mustRead(a, &appsv1.Deployment{}, tenant, "fields").Spec.Template.Spec.Containers[0].Image

@@ -52,7 +52,9 @@ func storageAttempts() []attempt {
 			before, _ := a.cloud.Account(victimLedger)
 			a.Expect(a.storage("taken", tenant, ofTenant, "", "accountName: "+victimLedger+", adoptionPolicy: IfUnowned, deletionPolicy: Delete")).To(Succeed())
 			storage := shows(a, "taken", none.DeepCopy(), v1alpha1.ReasonNameTaken, "spec.accountName")
-			a.delete(storage)
+			a.Expect(a.api.Delete(a.ctx, storage)).To(Succeed())
+			// The controller waits in case that the account is its own and not visible yet.
+			shows(a, "taken", none.DeepCopy(), v1alpha1.ReasonTerminating, "storage account name "+victimLedger+" is still in use")
 			after, found := a.cloud.Account(victimLedger)
 			a.Expect(found).To(BeTrue())
 			a.Expect(after).To(Equal(before))
