@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	azcloud "github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"k8s.io/utils/clock"
 )
 
-// canned answers every request with the same response.
+// canned answers every request with the same response, which may be replaced between requests.
 type canned struct {
 	status  int
 	headers http.Header
@@ -21,7 +23,7 @@ type canned struct {
 }
 
 // Do implements the SDK's transport.
-func (c canned) Do(request *http.Request) (*http.Response, error) {
+func (c *canned) Do(request *http.Request) (*http.Response, error) {
 	return &http.Response{
 		StatusCode: c.status, Status: fmt.Sprint(c.status), Header: c.headers.Clone(), Request: request,
 		Body: io.NopCloser(bytes.NewReader(c.body)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -54,50 +56,57 @@ func FuzzAnswer(f *testing.F) {
 	} {
 		f.Add(seed.status, seed.retryAfter, seed.etag, []byte(seed.body))
 	}
+	answer := &canned{}
+	limits := Limits{ReadsPerSecond: 1e6, ReadsBurst: 1e6, WritesPerSecond: 1e6, WritesBurst: 1e6}
+	// The clients of the SDK are built once, because that takes longer than all calls of one input.
+	shared, err := newConnection(Config{Cloud: azcloud.AzurePublic, Transport: answer, Clock: clock.RealClock{}, Limits: limits}, "s", bearer("t"))
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, status int, retryAfter, etag string, body []byte) {
 		if status < 200 || status > 599 {
 			return
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // nothing takes so long
 		defer cancel()
-		headers := http.Header{"Retry-After": {retryAfter}, "Etag": {etag}, "Content-Type": {"application/json"}}
-		cloud := New(Config{Transport: canned{status, headers, body}, Limits: Limits{ReadsPerSecond: 1e6, ReadsBurst: 1e6, WritesPerSecond: 1e6, WritesBurst: 1e6}})
-		for name, call := range map[string]func(c *Client) (found bool, err error){
-			"Account": func(c *Client) (bool, error) { v, err := c.Account(ctx, "g", "a"); return v != nil, err },
-			"Vault":   func(c *Client) (bool, error) { v, err := c.Vault(ctx, "a", "g", "v"); return v != nil, err },
-			"Key":     func(c *Client) (bool, error) { v, err := c.Key(ctx, "a", "g", "v", "k", ""); return v != nil, err },
-			"Grant": func(c *Client) (bool, error) {
+		*answer = canned{status, http.Header{"Retry-After": {retryAfter}, "Etag": {etag}, "Content-Type": {"application/json"}}, body}
+		for _, c := range []struct {
+			name string
+			call func(c *Client) (found bool, err error)
+		}{
+			{"Account", func(c *Client) (bool, error) { v, err := c.Account(ctx, "g", "a"); return v != nil, err }},
+			{"Vault", func(c *Client) (bool, error) { v, err := c.Vault(ctx, "a", "g", "v"); return v != nil, err }},
+			{"Key", func(c *Client) (bool, error) { v, err := c.Key(ctx, "a", "g", "v", "k", ""); return v != nil, err }},
+			{"Grant", func(c *Client) (bool, error) {
 				_, err := c.Grant(ctx, "a", fuzzedVault, fuzzedPrincipal)
 				return err == nil, err
-			},
-			"CreateGrant": func(c *Client) (bool, error) {
+			}},
+			{"CreateGrant", func(c *Client) (bool, error) {
 				v, err := c.CreateGrant(ctx, "a", fuzzedVault, fuzzedPrincipal)
-				return v != nil, err
-			},
-			"CreateAccount": func(c *Client) (bool, error) {
+				return v != nil || status != http.StatusOK, err
+			}},
+			{"CreateAccount", func(c *Client) (bool, error) {
 				v, err := c.CreateAccount(ctx, NewAccount{Group: "g", Name: "a"}, nil)
 				return v.RetryAfter >= 0 && v.RetryAfter <= maxRetryAfter, err
-			},
+			}},
 		} {
-			client, err := cloud.Client("s", Credential{Name: name, Token: bearer("t"), Scopes: []Scope{Anywhere}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			found, err := call(client)
+			own := *shared
+			own.budget = newBudget(clock.RealClock{}, limits) // it remembers that it was throttled
+			found, err := c.call(&Client{connection: &own, scopes: []Scope{Anywhere}})
 			if ctx.Err() != nil {
-				t.Fatalf("%s does not end", name)
+				t.Fatalf("%s does not end", c.name)
 			}
 			if err == nil {
-				if !found && (name != "CreateGrant" || status == http.StatusOK) {
-					t.Errorf("%s returns neither a value nor an error for %d %q", name, status, body)
+				if !found {
+					t.Errorf("%s returns neither a value nor an error for %d %q", c.name, status, body)
 				}
 				continue
 			}
 			typed, ok := AsError(err)
 			if !ok || typed.Kind == "" || typed.Message == "" {
-				t.Errorf("%s: %d %q is %#v", name, status, body, err)
+				t.Errorf("%s: %d %q is %#v", c.name, status, body, err)
 			} else if typed.RetryAfter < 0 || typed.RetryAfter > maxRetryAfter<<maxStreak {
-				t.Errorf("%s: the delay is %s", name, typed.RetryAfter)
+				t.Errorf("%s: the delay is %s", c.name, typed.RetryAfter)
 			}
 		}
 	})
