@@ -20,15 +20,46 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 	shared := func() *corev1ac.VolumeMountApplyConfiguration {
 		return corev1ac.VolumeMount().WithName(bridgeVolume).WithMountPath(v1alpha1.MCPReservedPath)
 	}
-	pod.WithInitContainers(corev1ac.Container().
+	install := corev1ac.Container().
 		WithName(bridgeContainer).
 		WithImage(settings.BridgeImage).
 		WithCommand("/mcp-bridge", "install", bridgeProgram).
-		WithSecurityContext(workload.RestrictedContainer()).
-		WithVolumeMounts(shared()))
+		WithSecurityContext(workload.RestrictedContainer().WithReadOnlyRootFilesystem(true)).
+		WithVolumeMounts(shared())
+	if resources := installResources(server.Spec.Resources); resources != nil {
+		install.WithResources(resources)
+	}
+	pod.WithInitContainers(install)
 	container.WithVolumeMounts(shared().WithReadOnly(true))
 	container.WithPorts(corev1ac.ContainerPort().WithName(bridgePortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP))
 	container.Command = slices.Concat([]string{bridgeProgram}, bridgeArguments(server), []string{"--"}, server.Spec.Command)
+}
+
+// installResources are those of the server, without devices. The init container runs before the server, so the pod
+// requests no more than without it, and a ResourceQuota that requires limits of every container admits the pod. Other
+// values could raise what the pod requests, or lower its limit of ephemeral storage.
+func installResources(resources corev1.ResourceRequirements) *corev1ac.ResourceRequirementsApplyConfiguration {
+	basic := func(list corev1.ResourceList) corev1.ResourceList {
+		kept := corev1.ResourceList{}
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+			if quantity, ok := list[name]; ok {
+				kept[name] = quantity
+			}
+		}
+		return kept
+	}
+	requests, limits := basic(resources.Requests), basic(resources.Limits)
+	if len(requests)+len(limits) == 0 {
+		return nil
+	}
+	configuration := corev1ac.ResourceRequirements()
+	if len(requests) > 0 {
+		configuration.WithRequests(requests)
+	}
+	if len(limits) > 0 {
+		configuration.WithLimits(limits)
+	}
+	return configuration
 }
 
 func bridgeArguments(server *v1alpha1.MCPServer) []string {

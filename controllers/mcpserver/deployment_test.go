@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -180,7 +181,7 @@ func TestDesiredDeployment(t *testing.T) {
 		"stdio": {stdio, map[string]string{
 			pod + ".initContainers": `
 [{name: fixpoint-bridge, image: "ghcr.io/fixpoint-dev/fixpoint:1", imagePullPolicy: IfNotPresent, command: [/mcp-bridge, install, /.fixpoint/mcp-bridge],
-  securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}},
+  securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, readOnlyRootFilesystem: true},
   volumeMounts: [{name: fixpoint-bridge, mountPath: /.fixpoint}]}]`,
 			pod + ".volumes":              "[{name: fixpoint-bridge, emptyDir: {}}]",
 			container + ".volumeMounts":   "[{name: fixpoint-bridge, mountPath: /.fixpoint, readOnly: true}]",
@@ -204,6 +205,38 @@ func TestDesiredDeployment(t *testing.T) {
 			desired, err := desiredDeployment(&scope{server: tools(c.change), settings: settings})
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(asJSON(t, desired)).To(MatchYAML(edited(t, plainDeployment, c.want)))
+		})
+	}
+}
+
+func TestBridgeIsInstalledWithTheResourcesOfTheServer(t *testing.T) {
+	list := func(values ...string) corev1.ResourceList {
+		l := corev1.ResourceList{}
+		for i := 0; i < len(values); i += 2 {
+			l[corev1.ResourceName(values[i])] = resource.MustParse(values[i+1])
+		}
+		return l
+	}
+	for name, c := range map[string]struct {
+		requests, limits corev1.ResourceList
+		want             string
+	}{
+		"none":         {nil, nil, "{}"},
+		"requests":     {list("cpu", "50m", "memory", "32Mi"), nil, "{requests: {cpu: 50m, memory: 32Mi}}"},
+		"limits":       {nil, list("memory", "128Mi", "ephemeral-storage", "1Gi"), "{limits: {memory: 128Mi, ephemeral-storage: 1Gi}}"},
+		"devices too":  {list("cpu", "1", "example.com/gpu", "1"), list("example.com/gpu", "1"), "{requests: {cpu: \"1\"}}"},
+		"devices only": {nil, list("example.com/gpu", "1"), "{}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := tools(stdio, func(s *spec) { s.Resources = corev1.ResourceRequirements{Requests: c.requests, Limits: c.limits} })
+			desired, err := desiredDeployment(&scope{server: server, settings: settings})
+			g.Expect(err).NotTo(HaveOccurred())
+			got := desired.Spec.Template.Spec.InitContainers[0].Resources
+			if got == nil {
+				got = corev1ac.ResourceRequirements()
+			}
+			g.Expect(asJSON(t, got)).To(MatchYAML(c.want))
 		})
 	}
 }

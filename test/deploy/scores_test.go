@@ -53,8 +53,6 @@ var exempt = []struct {
 }{
 	{regexp.MustCompile(`Deployment: \(app\) The pod has a container with a writable root filesystem`),
 		"the web server of the samples writes to /tmp, and an AppService has no volumes"},
-	{regexp.MustCompile(`Deployment: \(fixpoint-bridge\) (Ephemeral Storage|Memory|CPU) (limit|request) is not set|` +
-		`Deployment: \(fixpoint-bridge\) The pod has a container with a writable root filesystem`), "it only copies the bridge, and ends"},
 }
 
 // kubeScore builds the pinned version.

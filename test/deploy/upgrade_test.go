@@ -69,26 +69,27 @@ func TestUpgradeFromThePreviousCommit(t *testing.T) {
 	w.Expect(w.denied(mark, m.User)).To(BeEmpty())
 }
 
-var replaced = regexp.MustCompile("\\(sample `([a-z0-9-]+)`\\)")
+var replaced = regexp.MustCompile("(?m)^.*\\(sample `([a-z0-9-]+)`\\).*$")
 
-// announced are the samples whose pods docs/operations.md says are replaced, and did not say so in the
+// announced are the samples whose pods docs/operations.md says are replaced, on a line that it did not have in the
 // version before: so an announcement holds for one upgrade, and covers up for nothing later.
 func (w *fixture) announced(before string) []string {
 	w.t.Helper()
-	read := func(root string) []string {
+	read := func(root string) [][]string {
 		page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		w.Expect(err).NotTo(HaveOccurred())
-		var names []string
-		for _, match := range replaced.FindAllStringSubmatch(string(page), -1) {
-			names = append(names, match[1])
-		}
-		return names
+		return replaced.FindAllStringSubmatch(string(page), -1)
 	}
 	earlier := read(before)
-	announced := slices.DeleteFunc(read(deploy.Root), func(name string) bool { return slices.Contains(earlier, name) })
+	var announced []string
+	for _, line := range read(deploy.Root) {
+		if !slices.ContainsFunc(earlier, func(old []string) bool { return old[0] == line[0] }) {
+			announced = append(announced, line[1])
+		}
+	}
 	w.t.Logf("the documentation announces new pods of %q", announced)
 	return announced
 }
