@@ -173,7 +173,7 @@ test-suites-raced:
 
 .PHONY: test-deploy
 test-deploy:
-	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./deploy
+	cd test && $(GO_TEST) -p 1 -timeout $(CLUSTER_TIMEOUT) ./deploy ./tenant
 
 # All packages but those that other targets run.
 .PHONY: test-suites
@@ -181,7 +181,7 @@ test-suites:
 	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(GO_TEST) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | \
-		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
+		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
 
 .PHONY: test-chart
 test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.

@@ -25,7 +25,7 @@ func attempts() []attempt {
 // tenant and not the manager on their behalf changes an object of another namespace.
 func TestTenantGetsNothingOutsideOfItsNamespace(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	before := w.outside(t)
 	ledger := len(w.ledgerOf("/resourcegroups/victim/"))
 
@@ -46,7 +46,7 @@ func TestTenantGetsNothingOutsideOfItsNamespace(t *testing.T) {
 
 // outside are the versions of the objects of the other team and of the manager, and of the roles and policies of
 // the cluster, by kind, namespace and name. The Lease, the Events and the status of pods change without a tenant.
-func (w *world) outside(t *testing.T) map[string]string {
+func (w *fixture) outside(t *testing.T) map[string]string {
 	t.Helper()
 	g := NewWithT(t)
 	versions := map[string]string{}
@@ -74,7 +74,7 @@ func (w *world) outside(t *testing.T) map[string]string {
 
 // reachedOutside are the requests of users of the tenant for other namespaces that were not refused, and the writes
 // of the manager there: it may only hold its Lease, and create the key of hashes and Events.
-func (w *world) reachedOutside(g Gomega) cluster.Requests {
+func (w *fixture) reachedOutside(g Gomega) cluster.Requests {
 	requests, err := w.cluster.Audit().Since(w.began)
 	g.Expect(err).NotTo(HaveOccurred())
 	return requests.Where(func(r cluster.Request) bool {

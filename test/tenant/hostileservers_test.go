@@ -78,7 +78,7 @@ func TestHostileServersTakeNoMoreMemoryFromTheManager(t *testing.T) {
 }
 
 // startProcess runs the manager of the Deployment for the namespaces of a kind. Its probes go to the servers.
-func (w *world) startProcess(t *testing.T, program, kind string, to *servers) *deploy.Manager {
+func (w *fixture) startProcess(t *testing.T, program, kind string, to *servers) *deploy.Manager {
 	t.Helper()
 	g := NewWithT(t)
 	namespaces := []string{"beside"}
@@ -103,7 +103,7 @@ func (w *world) startProcess(t *testing.T, program, kind string, to *servers) *d
 	return m
 }
 
-func (w *world) createServer(ctx context.Context, g Gomega, namespace, name string) {
+func (w *fixture) createServer(ctx context.Context, g Gomega, namespace, name string) {
 	server := &v1alpha1.MCPServer{}
 	server.Namespace, server.Name = namespace, name
 	server.Spec.Image, server.Spec.Path = "registry.test/tools:1", "/"+name

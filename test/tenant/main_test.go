@@ -66,8 +66,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// world is what all attempts share: the cluster, the cloud, the manager, and what the other team has.
-type world struct {
+// fixture is what all attempts share: the cluster, the cloud, the manager, and what the other team has.
+type fixture struct {
 	cluster *cluster.Cluster
 	kubectl *deploy.Kubectl
 	// admin is the client of an administrator.
@@ -80,13 +80,13 @@ type world struct {
 }
 
 // startCluster starts a cluster with the CRDs, the roles and the Deployment of the default install.
-func startCluster(t *testing.T) *world {
+func startCluster(t *testing.T) *fixture {
 	t.Helper()
 	g := NewWithT(t)
 	c, err := cluster.Start(t.Context(), cluster.Options{Parts: cluster.All, Audit: true, CRDPaths: []string{filepath.Join(harness.Root, "config", "crd", "bases")}})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(c.Stop()).To(Succeed()) })
-	w := &world{cluster: c}
+	w := &fixture{cluster: c}
 	w.admin, err = client.New(c.Admin(), client.Options{Scheme: controllers.NewScheme()})
 	g.Expect(err).NotTo(HaveOccurred())
 	w.kubectl, err = deploy.NewKubectl(c)
@@ -96,21 +96,21 @@ func startCluster(t *testing.T) *world {
 }
 
 // apply applies a folder of config.
-func (w *world) apply(g Gomega, folder string) {
+func (w *fixture) apply(g Gomega, folder string) {
 	_, err := w.kubectl.Run(context.Background(), "apply", "--server-side", "-k", filepath.Join(harness.Root, "config", folder))
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
 // createNamespace creates a namespace in which pods can be created.
-func (w *world) createNamespace(ctx context.Context, g Gomega, name string, annotations map[string]string) {
+func (w *fixture) createNamespace(ctx context.Context, g Gomega, name string, annotations map[string]string) {
 	g.Expect(w.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}})).To(Succeed())
 	g.Eventually(func() error {
 		return w.admin.Get(ctx, client.ObjectKey{Namespace: name, Name: "default"}, &corev1.ServiceAccount{})
 	}).Should(Succeed())
 }
 
-// newWorld also starts the manager, and creates what the other team has.
-func newWorld(t *testing.T) *world {
+// newFixture also starts the manager, and creates what the other team has.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	g, ctx := NewWithT(t), t.Context()
 	w := startCluster(t)
@@ -133,7 +133,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // bindRoles gives the users their roles in the namespace tenant.
-func (w *world) bindRoles(ctx context.Context, g Gomega) {
+func (w *fixture) bindRoles(ctx context.Context, g Gomega) {
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: endpoints}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"*"}},
 	}}
@@ -149,7 +149,7 @@ func (w *world) bindRoles(ctx context.Context, g Gomega) {
 	w.bind(ctx, g, endpoints, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: endpoints})
 }
 
-func (w *world) bind(ctx context.Context, g Gomega, user string, role rbacv1.RoleRef) {
+func (w *fixture) bind(ctx context.Context, g Gomega, user string, role rbacv1.RoleRef) {
 	g.Expect(w.admin.Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: strings.ReplaceAll(user, " ", "-") + "-" + role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
@@ -166,7 +166,7 @@ const (
 	victimAccount, untagged, victimLedger = "victimaccount", "untagged", "victimledger"
 )
 
-func (w *world) startCloud(t *testing.T, g Gomega) {
+func (w *fixture) startCloud(t *testing.T, g Gomega) {
 	t.Helper()
 	w.cloud = fakecloud.New(fakecloud.Options{Knobs: fakecloud.Realistic().Compress(100), Seed: 1})
 	w.demo = w.cloud.SeedDemo()
@@ -181,13 +181,13 @@ func (w *world) startCloud(t *testing.T, g Gomega) {
 	t.Cleanup(func() { g.Expect(w.cloud.Close()).To(Succeed()) })
 }
 
-func (w *world) groupScope(group string) cloud.Scope {
+func (w *fixture) groupScope(group string) cloud.Scope {
 	return cloud.Scope("/subscriptions/" + w.demo.Subscription + "/resourceGroups/" + group)
 }
 
 // startManager runs the manager with the arguments of its Deployment and a token of its ServiceAccount. It runs in
 // this process, so that the connections of its probes can be led to loopback.
-func (w *world) startManager(t *testing.T, g Gomega) {
+func (w *fixture) startManager(t *testing.T, g Gomega) {
 	t.Helper()
 	endpoint := w.cloud.StartHTTP()
 	t.Cleanup(endpoint.Close)
@@ -213,21 +213,21 @@ func (w *world) startManager(t *testing.T, g Gomega) {
 	})
 }
 
-func (w *world) clients(g Gomega, cfg *rest.Config) kubernetes.Interface {
+func (w *fixture) clients(g Gomega, cfg *rest.Config) kubernetes.Interface {
 	clients, err := kubernetes.NewForConfig(cfg)
 	g.Expect(err).NotTo(HaveOccurred())
 	return clients
 }
 
 // token is one of a ServiceAccount.
-func (w *world) token(ctx context.Context, g Gomega, clients kubernetes.Interface, namespace, name string) string {
+func (w *fixture) token(ctx context.Context, g Gomega, clients kubernetes.Interface, namespace, name string) string {
 	answer, err := clients.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	g.Expect(err).NotTo(HaveOccurred())
 	return answer.Status.Token
 }
 
 // createVictim creates what the other team has, and waits until it is Ready.
-func (w *world) createVictim(ctx context.Context, g Gomega) {
+func (w *fixture) createVictim(ctx context.Context, g Gomega) {
 	for _, text := range []string{`
 apiVersion: v1
 kind: Secret
@@ -275,11 +275,10 @@ spec: {controller: example.com/ingress}
 		}
 		g.Eventually(func() error { return w.admin.Create(ctx, object.DeepCopy()) }).Should(Succeed(), text)
 	}
-	for _, object := range []client.Object{&v1alpha1.AppService{}, &v1alpha1.MCPServer{}, &v1alpha1.SecureStorage{}} {
-		key := client.ObjectKey{Namespace: victim, Name: map[string]string{"*v1alpha1.AppService": "shop", "*v1alpha1.MCPServer": "tools", "*v1alpha1.SecureStorage": "ledger"}[fmt.Sprintf("%T", object)]}
+	for name, object := range map[string]client.Object{"shop": &v1alpha1.AppService{}, "tools": &v1alpha1.MCPServer{}, "ledger": &v1alpha1.SecureStorage{}} {
 		g.Eventually(func(g Gomega) {
-			g.Expect(w.admin.Get(ctx, key, object)).To(Succeed())
-			g.Expect(harness.IsReady(object)).To(BeTrue(), "%s: %v", key, harness.StatusOf(object).Conditions)
+			g.Expect(w.admin.Get(ctx, client.ObjectKey{Namespace: victim, Name: name}, object)).To(Succeed())
+			g.Expect(harness.IsReady(object)).To(BeTrue(), "%s: %v", name, harness.StatusOf(object).Conditions)
 		}).Should(Succeed())
 	}
 }

@@ -31,16 +31,16 @@ type attempt struct {
 // trial is what one attempt has to itself.
 type trial struct {
 	Gomega
-	*world
+	*fixture
 	t   *testing.T
 	ctx context.Context
 	// api is the client of the user.
 	api client.Client
 }
 
-func (w *world) newTrial(t *testing.T, user string) *trial {
+func (w *fixture) newTrial(t *testing.T, user string) *trial {
 	t.Helper()
-	a := &trial{world: w, t: t, ctx: t.Context()}
+	a := &trial{fixture: w, t: t, ctx: t.Context()}
 	a.Gomega = NewWithT(harness.Reporter{T: t, Report: a.report})
 	a.api = a.as(user)
 	return a
@@ -186,7 +186,7 @@ func (a *trial) delete(object client.Object) {
 }
 
 // ledgerOf are the requests that changed or tried to change what the ID of a resource of the cloud contains.
-func (w *world) ledgerOf(part string) []fakecloud.Entry {
+func (w *fixture) ledgerOf(part string) []fakecloud.Entry {
 	var found []fakecloud.Entry
 	for _, entry := range w.cloud.Ledger() {
 		if entry.Who != fakecloud.WhoMeddler && strings.Contains(strings.ToLower(entry.Resource), strings.ToLower(part)) {
