@@ -3,7 +3,9 @@ package workload
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -101,7 +103,7 @@ func containerProblem(status corev1.ContainerStatus) string {
 	case "CrashLoopBackOff":
 		return crashMessage(status)
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-		return fmt.Sprintf("container %s cannot be created (%s): %s", status.Name, reason, waiting.Message)
+		return fmt.Sprintf("container %s cannot be created (%s): %s", status.Name, reason, line(waiting.Message))
 	default:
 		return "" // ContainerCreating and PodInitializing are not problems
 	}
@@ -125,8 +127,20 @@ func lastExit(status corev1.ContainerStatus) string {
 	if last == nil {
 		return ""
 	}
-	if last.Message != "" {
-		return fmt.Sprintf(" with exit code %d: %s", last.ExitCode, last.Message)
+	if message := line(last.Message); message != "" {
+		return fmt.Sprintf(" with exit code %d: %s", last.ExitCode, message)
 	}
 	return fmt.Sprintf(" with exit code %d", last.ExitCode)
+}
+
+// line is one short line of a text that an image may have chosen, without what a terminal would not print.
+func line(text string) string {
+	const length = 256
+	printed := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || unicode.IsSpace(r) {
+			return r
+		}
+		return -1
+	}, text)
+	return Cut(strings.Join(strings.Fields(printed), " "), length)
 }

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,15 +81,17 @@ func TestContainerProblem(t *testing.T) {
 		"initialising":   {waiting("app", "shop:1", "PodInitializing", ""), ""},
 		"pull backs off": {waiting("app", "shop:1", "ImagePullBackOff", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
 		// The kubelet alternates between the two reasons; the condition must not.
-		"pull fails":           {waiting("app", "shop:1", "ErrImagePull", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
-		"no image name":        {waiting("app", "Shop", "InvalidImageName", "x"), "container app cannot pull image Shop (InvalidImageName); correct spec.image or spec.imagePullSecrets"},
-		"never pulled":         {waiting("app", "shop:1", "ErrImageNeverPull", "x"), "container app cannot pull image shop:1 (ErrImageNeverPull); correct spec.image or spec.imagePullSecrets"},
-		"crashes":              {waiting("app", "shop:1", "CrashLoopBackOff", ""), "container app crashes; see kubectl logs --previous"},
-		"crashes silently":     {crashed(""), "container app crashes with exit code 2; see kubectl logs --previous"},
-		"crashes with message": {crashed("no DATABASE_URL"), "container app crashes with exit code 2: no DATABASE_URL; see kubectl logs --previous"},
-		"bad reference":        {waiting("app", "shop:1", "CreateContainerConfigError", `secret "db" not found`), `container app cannot be created (CreateContainerConfigError): secret "db" not found`},
-		"cannot create":        {waiting("app", "shop:1", "CreateContainerError", "no command"), "container app cannot be created (CreateContainerError): no command"},
-		"cannot start":         {waiting("app", "shop:1", "RunContainerError", "exec: not found"), "container app cannot be created (RunContainerError): exec: not found"},
+		"pull fails":                           {waiting("app", "shop:1", "ErrImagePull", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
+		"no image name":                        {waiting("app", "Shop", "InvalidImageName", "x"), "container app cannot pull image Shop (InvalidImageName); correct spec.image or spec.imagePullSecrets"},
+		"never pulled":                         {waiting("app", "shop:1", "ErrImageNeverPull", "x"), "container app cannot pull image shop:1 (ErrImageNeverPull); correct spec.image or spec.imagePullSecrets"},
+		"crashes":                              {waiting("app", "shop:1", "CrashLoopBackOff", ""), "container app crashes; see kubectl logs --previous"},
+		"crashes silently":                     {crashed(""), "container app crashes with exit code 2; see kubectl logs --previous"},
+		"crashes with a message of many lines": {crashed("  no \x1b[2J\n\tDATABASE_URL\u202e\r\n"), "container app crashes with exit code 2: no [2J DATABASE_URL; see kubectl logs --previous"},
+		"crashes with a long message":          {crashed(strings.Repeat("x", 4096)), "container app crashes with exit code 2: " + strings.Repeat("x", 253) + "…; see kubectl logs --previous"},
+		"crashes with message":                 {crashed("no DATABASE_URL"), "container app crashes with exit code 2: no DATABASE_URL; see kubectl logs --previous"},
+		"bad reference":                        {waiting("app", "shop:1", "CreateContainerConfigError", `secret "db" not found`), `container app cannot be created (CreateContainerConfigError): secret "db" not found`},
+		"cannot create":                        {waiting("app", "shop:1", "CreateContainerError", "no command"), "container app cannot be created (CreateContainerError): no command"},
+		"cannot start":                         {waiting("app", "shop:1", "RunContainerError", "exec: not found"), "container app cannot be created (RunContainerError): exec: not found"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
