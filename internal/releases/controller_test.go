@@ -59,7 +59,7 @@ func newFixture(t *testing.T, o Options, objects ...client.Object) *fixture {
 	}).Build()
 	o.Guard = lease.New(time.Minute, nil)
 	o.Guard.RequireClaims()
-	o.Release, o.LeaseName, o.Leader, o.Duration, o.Clock = own, "manager", "pod-1", DefaultDuration, f.clock
+	o.Claims, o.Release, o.LeaseName, o.Leader, o.Duration, o.Clock = LeaseNamespace, own, "manager", "pod-1", DefaultDuration, f.clock
 	f.controller = &Controller{
 		Options: o, cached: api, direct: api, seen: map[string]observation{},
 		metrics: &metrics{prometheus.NewGauge(prometheus.GaugeOpts{Name: "refused"})},
@@ -68,7 +68,7 @@ func newFixture(t *testing.T, o Options, objects ...client.Object) *fixture {
 }
 
 func (f *fixture) reconcile() reconcile.Result {
-	result, err := f.controller.Reconcile(context.Background(), leaseKey())
+	result, err := f.controller.Reconcile(context.Background(), f.controller.leaseKey())
 	f.Expect(err).NotTo(HaveOccurred())
 	return result
 }
@@ -101,7 +101,7 @@ func TestClaimIsBoundToTheLeaseThatItWasDecidedOn(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(t, Options{Namespaces: []string{"team-a"}}, leaseWith(g, map[string]Record{"fixpoint-b": claims("team-b")}))
 	current := &coordinationv1.Lease{}
-	f.Expect(f.controller.cached.Get(t.Context(), leaseKey().NamespacedName, current)).To(Succeed())
+	f.Expect(f.controller.cached.Get(t.Context(), f.controller.leaseKey().NamespacedName, current)).To(Succeed())
 
 	f.reconcile()
 
@@ -120,7 +120,7 @@ func TestClaimThatIsNotWrittenPermitsNothing(t *testing.T) {
 	f.Expect(f.controller.Guard.Claimed().Empty()).To(BeTrue())
 
 	f.fails = errors.New("timeout")
-	_, err := f.controller.Reconcile(t.Context(), leaseKey())
+	_, err := f.controller.Reconcile(t.Context(), f.controller.leaseKey())
 	f.Expect(err).To(MatchError("claiming namespaces in the Lease kube-system/releases.fixpoint.dev: timeout"))
 	f.Expect(f.controller.Guard.Claimed().Empty()).To(BeTrue())
 }
