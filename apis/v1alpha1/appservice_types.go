@@ -26,6 +26,22 @@ const (
 	DriftValuesShow       = "show"
 )
 
+// Annotations on objects of all kinds, which kubectl fixpoint sets.
+const (
+	// ReconcileRequestAnnotation requests a reconcile, which any new value
+	// triggers. The status reports the value that was handled last, of which at
+	// most MaxReconcileRequestLength bytes count.
+	ReconcileRequestAnnotation = "fixpoint.dev/reconcile-requested-at"
+
+	// ReasonAnnotation is why a user suspended, resumed or reconciled the
+	// object. It is for people only.
+	ReasonAnnotation = "fixpoint.dev/reason"
+
+	// MaxReconcileRequestLength is the maximum length, in bytes, of
+	// status.lastHandledReconcileAt.
+	MaxReconcileRequestLength = 64
+)
+
 // AppServiceStrategy is how the Deployment replaces running pods.
 // +kubebuilder:validation:Enum=RollingUpdate;Recreate
 type AppServiceStrategy string
@@ -441,6 +457,13 @@ type AppServiceStatus struct {
 	// observedGeneration is the metadata.generation that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// lastHandledReconcileAt is the value of the annotation
+	// fixpoint.dev/reconcile-requested-at that the last reconcile observed.
+	// kubectl fixpoint reconcile waits for it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
 
 	// phase is a one-word summary for users.
 	// +optional

@@ -1031,6 +1031,13 @@ type MCPServerStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
+	// lastHandledReconcileAt is the value of the annotation
+	// fixpoint.dev/reconcile-requested-at that the last reconcile observed.
+	// kubectl fixpoint reconcile waits for it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
+
 	// phase is a one-word summary for users.
 	// +optional
 	Phase MCPServerPhase `json:"phase,omitempty"`

@@ -60,16 +60,29 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newEngine(dependencies, o)
+}
+
+// NewPlanner creates an engine that only plans.
+func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
+	dependencies, err := p.Dependencies(FieldManager, applyconfiguration.NewTypeConverter(p.API.Scheme()))
+	if err != nil {
+		return nil, err
+	}
+	return newEngine(dependencies, o)
+}
+
+func newEngine(dependencies phases.Dependencies, o Options) (*Engine, error) {
 	var ingressClasses workload.IngressClasses
 	if !o.NoClusterRights {
-		ingressClasses.Reader = mgr.GetClient()
+		ingressClasses.Reader = dependencies.Reader
 	}
 	return phases.New(phases.Definition[*v1alpha1.AppService, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope: func(app *v1alpha1.AppService) *scope {
-			return &scope{app: app, uncached: mgr.GetAPIReader(), ingressClasses: ingressClasses, clock: dependencies.Clock, managerAccount: o.ManagerAccount}
+			return &scope{app: app, uncached: dependencies.Uncached, ingressClasses: ingressClasses, clock: dependencies.Clock, managerAccount: o.ManagerAccount}
 		},
 		Conditions: func(app *v1alpha1.AppService) []metav1.Condition { return app.Status.Conditions },
 		Status: func(s *scope, summary phases.Summary) ssa.Configuration {

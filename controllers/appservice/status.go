@@ -22,6 +22,9 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.AppServiceApply
 		WithReadyReplicas(0).
 		WithSelector(labels.Set(selectorOf(s.app)).String()).
 		WithURL(urlOf(s.app))
+	if handled := workload.HandledReconcile(s.app); handled != "" {
+		status.WithLastHandledReconcileAt(handled)
+	}
 	if s.deployment != nil {
 		status.WithReplicas(s.deployment.Status.Replicas).WithReadyReplicas(s.deployment.Status.ReadyReplicas)
 	}

@@ -10,6 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -80,6 +81,8 @@ type readers struct {
 	// pods is nil if the prober does not connect to pods.
 	pods     *podReader
 	gateways gatewayReader
+	// unreadable is that of [setup.Planning]; nil in a manager.
+	unreadable func(error)
 }
 
 // forget drops what is cached for the probes of an MCPServer.
@@ -94,7 +97,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	engine, err := newEngine(mgr, o, r)
+	dependencies, err := o.Dependencies(mgr, Name, FieldManager,
+		applyconfiguration.NewTypeConverter, gatewayconfigurations.NewTypeConverter)
+	if err != nil {
+		return err
+	}
+	engine, err := newEngine(dependencies, o, r, o.Prober)
 	if err != nil {
 		return err
 	}
@@ -156,7 +164,7 @@ func newReaders(mgr ctrl.Manager, o Options) (readers, *gatewayAPI, error) {
 	}
 	r.hashKey = hashKey
 	if o.NoClusterRights {
-		served, err := isServed(mgr, &gatewayv1.HTTPRoute{})
+		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), &gatewayv1.HTTPRoute{})
 		r.gateways = staticGatewayAPI(served)
 		return r, nil, err
 	}
@@ -183,15 +191,12 @@ func newHashKey(mgr ctrl.Manager, o Options) (*references.Key, error) {
 	return &references.Key{Namespace: o.ManagerNamespace, Reader: direct, Applier: applier}, nil
 }
 
-func newEngine(mgr ctrl.Manager, o Options, r readers) (*Engine, error) {
-	dependencies, err := o.Dependencies(mgr, Name, FieldManager, applyconfiguration.NewTypeConverter, gatewayconfigurations.NewTypeConverter)
-	if err != nil {
-		return nil, err
-	}
-	dependencies.Reader, dependencies.Uncached = routeReader{dependencies.Reader, r.gateways}, routeReader{dependencies.Uncached, r.gateways}
+func newEngine(dependencies phases.Dependencies, o Options, r readers, probes Prober) (*Engine, error) {
+	reader, uncached := dependencies.Reader, dependencies.Uncached
+	dependencies.Reader, dependencies.Uncached = routeReader{reader, r.gateways}, routeReader{uncached, r.gateways}
 	var ingressClasses workload.IngressClasses
 	if !o.NoClusterRights {
-		ingressClasses.Reader = mgr.GetClient()
+		ingressClasses.Reader = reader
 	}
 	return phases.New(phases.Definition[*v1alpha1.MCPServer, *scope]{
 		Controller: Name,
@@ -199,8 +204,8 @@ func newEngine(mgr ctrl.Manager, o Options, r readers) (*Engine, error) {
 		Phases:     Phases(),
 		Scope: func(server *v1alpha1.MCPServer) *scope {
 			return &scope{
-				server: server, readers: r, reader: mgr.GetClient(), uncached: mgr.GetAPIReader(), ingressClasses: ingressClasses,
-				prober: o.Prober, settings: o.Settings, clock: dependencies.Clock,
+				server: server, readers: r, reader: reader, uncached: uncached, ingressClasses: ingressClasses,
+				prober: probes, settings: o.Settings, clock: dependencies.Clock,
 			}
 		},
 		Conditions: func(server *v1alpha1.MCPServer) []metav1.Condition { return server.Status.Conditions },
@@ -262,12 +267,12 @@ func (o Options) probingOnlyClaimed(r readers, wrap func(reconcile.Reconciler) r
 }
 
 // isServed reports whether the API server serves the kind of the object.
-func isServed(mgr ctrl.Manager, object client.Object) (bool, error) {
-	gvk, err := apiutil.GVKForObject(object, mgr.GetScheme())
+func isServed(mapper meta.RESTMapper, scheme *runtime.Scheme, object client.Object) (bool, error) {
+	gvk, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {
 		return false, fmt.Errorf("finding the kind of %T: %w", object, err)
 	}
-	if _, err := mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
+	if _, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
 		if meta.IsNoMatchError(err) {
 			return false, nil
 		}

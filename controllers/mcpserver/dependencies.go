@@ -31,11 +31,11 @@ const missingRecheckInterval = time.Minute
 func observeDependencies(ctx context.Context, s *scope) (phases.Observation, error) {
 	finding, err := s.references.Find(ctx, s.server.Namespace, referencesOf(s.server))
 	if err != nil {
-		return nil, err
+		return s.assumeUnchanged(ctx, err)
 	}
 	hasKey, err := declareHash(ctx, s, finding)
 	if err != nil {
-		return nil, err
+		return s.assumeUnchanged(ctx, err)
 	}
 	if len(finding.Missing) > 0 {
 		return phases.Wait(v1alpha1.ReasonDependencyMissing,

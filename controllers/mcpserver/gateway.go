@@ -51,7 +51,7 @@ type gatewayAPI struct {
 func newGatewayAPI(mgr ctrl.Manager) (*gatewayAPI, error) {
 	g := &gatewayAPI{mgr: mgr}
 	for _, kind := range []client.Object{&gatewayv1.HTTPRoute{}, &gatewayv1.Gateway{}} {
-		served, err := isServed(mgr, kind)
+		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), kind)
 		if err != nil || !served {
 			return g, err
 		}

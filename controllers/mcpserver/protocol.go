@@ -35,7 +35,7 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) 
 		return unprobedVerdict(pods), nil
 	}
 	target, err := s.target(ctx, pods)
-	if err != nil {
+	if err != nil && !s.ignores(err) {
 		return nil, err
 	}
 	s.prober.Set(key, target)

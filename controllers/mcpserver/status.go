@@ -21,6 +21,9 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 		WithReplicas(0).
 		WithReadyReplicas(0).
 		WithSelector(labels.Set(selectorOf(s.server)).String())
+	if handled := workload.HandledReconcile(s.server); handled != "" {
+		status.WithLastHandledReconcileAt(handled)
+	}
 	if url, _ := externalEndpoint(s); url != "" {
 		status.WithExternalEndpoint(url)
 	}

@@ -71,6 +71,22 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 	}), dependencies)
 }
 
+// NewPlanner returns an engine that only plans. It requests no tokens for ServiceAccounts: the credentials must not
+// use the assertion that they are given.
+func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
+	dependencies, err := p.Dependencies(FieldManager, applyconfiguration.NewTypeConverter(p.API.Scheme()))
+	if err != nil {
+		return nil, err
+	}
+	return phases.New(definition(dependencies.Clock, &cloudAccess{
+		cloud:       o.Cloud,
+		credentials: o.Credentials,
+		ambient:     o.AmbientScopes,
+		manager:     o.ManagerAccount,
+		secrets:     p.Reader,
+	}), dependencies)
+}
+
 func definition(now clock.PassiveClock, access *cloudAccess) phases.Definition[*v1alpha1.SecureStorage, *scope] {
 	newScope := func(storage *v1alpha1.SecureStorage) *scope {
 		return &scope{storage: storage, access: access, clock: now}

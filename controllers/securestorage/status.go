@@ -6,6 +6,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -23,6 +24,7 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageAp
 	if since := waitingSince(summary); since != nil {
 		status.WithWaitingSince(*since)
 	}
+	setIfNotEmpty(status.WithLastHandledReconcileAt, workload.HandledReconcile(s.storage))
 	setIfNotEmpty(status.WithAccountID, old.AccountID)
 	setIfNotEmpty(status.WithPrincipalID, old.PrincipalID)
 	setIfNotEmpty(status.WithGrantID, old.GrantID)

@@ -77,6 +77,9 @@ func redactWithin(value string) string {
 	return string(raw)
 }
 
+// RedactValues redacts the fields of an object whose values may be confidential, in place.
+func RedactValues(object map[string]any) { redactTree(object) }
+
 // redactTree redacts in place, and reports whether it changed anything.
 func redactTree(tree any) bool {
 	changed := false

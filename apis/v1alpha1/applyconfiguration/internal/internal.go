@@ -266,6 +266,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceDrift
           elementRelationship: atomic
+    - name: lastHandledReconcileAt
+      type:
+        scalar: string
     - name: observedGeneration
       type:
         scalar: numeric
@@ -897,6 +900,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: externalEndpoint
       type:
         scalar: string
+    - name: lastHandledReconcileAt
+      type:
+        scalar: string
     - name: observedGeneration
       type:
         scalar: numeric
@@ -1093,6 +1099,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
     - name: keyVersion
+      type:
+        scalar: string
+    - name: lastHandledReconcileAt
       type:
         scalar: string
     - name: observedGeneration

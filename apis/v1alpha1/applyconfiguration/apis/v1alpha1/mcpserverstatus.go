@@ -18,6 +18,10 @@ import (
 type MCPServerStatusApplyConfiguration struct {
 	// observedGeneration is the metadata.generation that the status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
+	// lastHandledReconcileAt is the value of the annotation
+	// fixpoint.dev/reconcile-requested-at that the last reconcile observed.
+	// kubectl fixpoint reconcile waits for it.
+	LastHandledReconcileAt *string `json:"lastHandledReconcileAt,omitempty"`
 	// phase is a one-word summary for users.
 	Phase *apisv1alpha1.MCPServerPhase `json:"phase,omitempty"`
 	// conditions are Ready, the summary, and one condition for each phase that
@@ -60,6 +64,14 @@ func MCPServerStatus() *MCPServerStatusApplyConfiguration {
 // If called multiple times, the ObservedGeneration field is set to the value of the last call.
 func (b *MCPServerStatusApplyConfiguration) WithObservedGeneration(value int64) *MCPServerStatusApplyConfiguration {
 	b.ObservedGeneration = &value
+	return b
+}
+
+// WithLastHandledReconcileAt sets the LastHandledReconcileAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastHandledReconcileAt field is set to the value of the last call.
+func (b *MCPServerStatusApplyConfiguration) WithLastHandledReconcileAt(value string) *MCPServerStatusApplyConfiguration {
+	b.LastHandledReconcileAt = &value
 	return b
 }
 

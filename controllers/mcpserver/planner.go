@@ -1,0 +1,80 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayconfigurations "sigs.k8s.io/gateway-api/applyconfiguration"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/internal/references"
+	"github.com/fixpoint-dev/fixpoint/internal/setup"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// NewPlanner returns an engine that only plans. It makes no MCP handshakes: the last result in the status counts.
+func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
+	dependencies, err := p.Dependencies(FieldManager,
+		applyconfiguration.NewTypeConverter(p.API.Scheme()), gatewayconfigurations.NewTypeConverter(p.API.Scheme()))
+	if err != nil {
+		return nil, err
+	}
+	served, err := isServed(p.API.RESTMapper(), p.API.Scheme(), &gatewayv1.HTTPRoute{})
+	if err != nil {
+		return nil, err
+	}
+	r := readers{
+		references: &references.Reader{Metadata: p.Reader, Data: p.Reader},
+		keys:       &keyReader{metadata: p.Reader, data: p.Reader},
+		pods:       &podReader{uncached: p.Reader},
+		gateways:   staticGatewayAPI(served),
+		unreadable: p.Unreadable,
+	}
+	if o.ManagerNamespace != "" {
+		r.hashKey = &references.Key{Namespace: o.ManagerNamespace, Reader: p.Reader}
+	}
+	return newEngine(dependencies, o, r, noProber{})
+}
+
+// noProber has no results.
+type noProber struct{}
+
+// Set implements [Prober].
+func (noProber) Set(client.ObjectKey, prober.Target) {}
+
+// Forget implements [Prober].
+func (noProber) Forget(client.ObjectKey) {}
+
+// Result implements [Prober].
+func (noProber) Result(client.ObjectKey) (prober.Result, bool) {
+	return prober.Result{State: prober.Unknown}, true
+}
+
+// ignores is true for a read that a plan does without.
+func (s *scope) ignores(err error) bool {
+	if s.unreadable == nil || !apierrors.IsForbidden(err) {
+		return false
+	}
+	s.unreadable(err)
+	return true
+}
+
+// assumeUnchanged is for a plan by a user who may not read what the spec refers to, or the key of hashes: it assumes
+// that everything exists and is as it was.
+func (s *scope) assumeUnchanged(ctx context.Context, err error) (phases.Observation, error) {
+	if !s.ignores(err) {
+		return nil, err
+	}
+	var live appsv1.Deployment
+	object := client.ObjectKeyFromObject(s.server)
+	if err := s.reader.Get(ctx, object, &live); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("getting Deployment %s: %w", object, err)
+	}
+	s.dependencies = live.Spec.Template.Annotations[dependenciesHashAnnotation]
+	return phases.Done("not readable for you; assumed to be unchanged"), nil
+}

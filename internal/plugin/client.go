@@ -1,0 +1,153 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// clients are all access that commands have to the API server.
+type clients struct {
+	client.WithWatch
+	config *rest.Config
+	// namespace that the command is about; empty is all.
+	namespace string
+}
+
+// pageSize is how many objects one request lists.
+const pageSize = 500
+
+// connect builds the clients from the flags. It sends no request.
+func (o *options) connect() (*clients, error) {
+	config, err := o.flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // API Priority and Fairness limits requests on the server
+	config.UserAgent = "kubectl-fixpoint"
+	config.WarningHandler = rest.NoWarnings{}
+	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("building a client: %w", err)
+	}
+	c := &clients{WithWatch: api, config: config}
+	if !o.allNamespaces {
+		if c.namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
+			return nil, fmt.Errorf("reading the namespace from the kubeconfig: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// get reads one object of Fixpoint.
+func (c *clients) get(ctx context.Context, k *kind, name string) (object, error) {
+	if c.namespace == "" {
+		return object{}, fmt.Errorf("%s %s needs a namespace: replace --all-namespaces by --namespace", k.name, name)
+	}
+	live := k.empty()
+	if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, live); err != nil {
+		return object{}, explain(fmt.Errorf("reading %s %s/%s: %w", k.name, c.namespace, name, err))
+	}
+	return k.object(live), nil
+}
+
+// explain adds what helps to errors that everybody meets first.
+func explain(err error) error {
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("%w: install the CustomResourceDefinitions of Fixpoint, or select another cluster with --context", err)
+	}
+	return err
+}
+
+// objects lists the objects that the target names, sorted.
+func (c *clients) objects(ctx context.Context, t target) ([]object, error) {
+	if t.name != "" {
+		one, err := c.get(ctx, t.kinds[0], t.name)
+		return []object{one}, err
+	}
+	found := make([][]object, len(t.kinds))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, k := range t.kinds {
+		group.Go(func() error {
+			return c.listEach(ctx, k.list(), func(live client.Object) {
+				found[i] = append(found[i], k.object(live))
+			}, client.InNamespace(c.namespace))
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.Concat(found...), nil
+}
+
+// listEach lists page by page. The pages share the list, and the objects keep what they point to.
+func (c *clients) listEach(ctx context.Context, list client.ObjectList, each func(client.Object), options ...client.ListOption) error {
+	return listPages(ctx, c, list, each, options...)
+}
+
+func listPages(ctx context.Context, reader client.Reader, list client.ObjectList, each func(client.Object), options ...client.ListOption) error {
+	for next := ""; ; {
+		page, ok := list.DeepCopyObject().(client.ObjectList)
+		if !ok {
+			return fmt.Errorf("%T is not a list", list)
+		}
+		if err := reader.List(ctx, page, append(slices.Clone(options), client.Limit(pageSize), client.Continue(next))...); err != nil {
+			return explain(fmt.Errorf("listing %s: %w", strings.TrimSuffix(kindName(list), "List"), err))
+		}
+		err := meta.EachListItem(page, func(item runtime.Object) error {
+			if live, ok := item.(client.Object); ok {
+				each(live)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if next = page.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+// children lists what the object controls, kind by kind in the order of the phases. It returns as notes what the
+// user may not read.
+func (c *clients) children(ctx context.Context, o object) (children []client.Object, notes []string, err error) {
+	for _, list := range o.kind.childLists() {
+		some, note, err := c.controlled(ctx, o, list, o.GetNamespace())
+		if err != nil {
+			return nil, nil, err
+		}
+		children = append(children, some...)
+		if note != "" {
+			notes = append(notes, note)
+		}
+	}
+	return children, notes, nil
+}
+
+// controlled lists the objects of a kind that the owner controls. Nothing is controlled of a kind that the cluster
+// does not serve; the note says what the user may not read.
+func (c *clients) controlled(ctx context.Context, owner metav1.Object, list client.ObjectList, namespace string, options ...client.ListOption) (found []client.Object, note string, err error) {
+	err = c.listEach(ctx, list, func(live client.Object) {
+		if metav1.IsControlledBy(live, owner) {
+			found = append(found, live)
+		}
+	}, append(options, client.InNamespace(namespace))...)
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, "you may not list " + strings.TrimSuffix(kindName(list), "List") + " objects in namespace " + namespace, nil
+	case meta.IsNoMatchError(err):
+		return nil, "", nil
+	}
+	return found, "", err
+}

@@ -1,0 +1,246 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+func newDrift(o *options) *cobra.Command {
+	var follow bool
+	var since time.Duration
+	command := &cobra.Command{
+		Use:   "drift [KIND[/NAME]] [--since 1h] [-w]",
+		Short: "Show who changed what outside of Fixpoint, when, and whether it was reverted.",
+		Long: "Show who changed what outside of Fixpoint, when, and whether it was reverted. The last 10 drifts of an object are in its status; " +
+			"those of a SecureStorage are Events, which a cluster keeps for an hour by default.",
+		Example:           "  kubectl fixpoint drift -A --since 24h\n  kubectl fixpoint drift appservice/web -w",
+		Args:              cobra.MaximumNArgs(2),
+		ValidArgsFunction: o.completeObjects,
+		RunE: func(command *cobra.Command, args []string) error {
+			t, c, err := o.start(args)
+			if err != nil {
+				return err
+			}
+			if since < 0 {
+				return fmt.Errorf("--since is %s: set a positive duration, such as 1h", since)
+			}
+			if follow {
+				return o.followDrifts(command.Context(), c, t, since)
+			}
+			return o.show(command.Context(), func(ctx context.Context) (string, error) {
+				rows, note, err := o.drifts(ctx, c, t, since)
+				if err != nil {
+					return "", err
+				}
+				return o.format(rows, func() string { return driftText(rows, o.now(), since) + note })
+			})
+		},
+	}
+	command.Flags().BoolVarP(&follow, "watch", "w", false, "Show drifts as they happen.")
+	command.Flags().DurationVar(&since, "since", 0, "Show drifts that are not older, such as 1h. By default, all that are recorded.")
+	o.addAllNamespaces(command)
+	o.addOutput(command)
+	return command
+}
+
+// driftRow is one drift with the object that it is about.
+type driftRow struct {
+	Namespace string `json:"namespace"`
+	Object    string `json:"object"`
+	v1alpha1.AppServiceDrift
+	// Note is what an Event says about a drift in the cloud, which has no fields.
+	Note string `json:"note,omitempty"`
+}
+
+// key tells drifts apart.
+func (r driftRow) key() string {
+	return fmt.Sprint(r.Namespace, r.Object, r.Time.Unix(), r.Kind, r.Name, r.Field, r.Manager, r.From, r.To, r.Action, r.Note)
+}
+
+func (o *options) drifts(ctx context.Context, c *clients, t target, since time.Duration) (rows []driftRow, note string, err error) {
+	objects, err := c.objects(ctx, t)
+	if err != nil {
+		return nil, "", err
+	}
+	rows = driftRows(objects)
+	if t.includesCloud() {
+		events, err := c.driftEvents(ctx, t)
+		switch {
+		case apierrors.IsForbidden(err):
+			note = "Not shown: drifts of SecureStorages, because you may not list Events.\n"
+		case err != nil:
+			return nil, "", err
+		}
+		rows = append(rows, eventRows(events)...)
+	}
+	oldest := time.Time{}
+	if since > 0 {
+		oldest = o.now().Add(-since)
+	}
+	rows = slices.DeleteFunc(rows, func(r driftRow) bool { return r.Time.Time.Before(oldest) })
+	slices.SortStableFunc(rows, func(a, b driftRow) int { return b.Time.Compare(a.Time.Time) })
+	return rows, note, nil
+}
+
+func driftRows(objects []object) []driftRow {
+	rows := []driftRow{}
+	for _, o := range objects {
+		for _, drift := range o.drifts {
+			rows = append(rows, driftRow{Namespace: o.GetNamespace(), Object: strings.ToLower(o.kind.name) + "/" + o.GetName(), AppServiceDrift: drift})
+		}
+	}
+	return rows
+}
+
+// driftEvents lists the Events about drifts in the cloud, which no status records.
+func (c *clients) driftEvents(ctx context.Context, t target) ([]eventsv1.Event, error) {
+	var found []eventsv1.Event
+	err := c.listEach(ctx, &eventsv1.EventList{}, func(live client.Object) {
+		if event, ok := live.(*eventsv1.Event); ok {
+			found = append(found, *event)
+		}
+	}, client.InNamespace(c.namespace), t.driftEvents())
+	return found, err
+}
+
+// driftCorrected is the reason of the Events about reverted drifts.
+const driftCorrected = "DriftCorrected"
+
+// includesCloud is true if the target includes SecureStorages, whose drifts only Events record.
+func (t target) includesCloud() bool {
+	return slices.ContainsFunc(t.kinds, func(k *kind) bool { return k.name == "SecureStorage" })
+}
+
+func (t target) driftEvents() client.MatchingFields {
+	fields := client.MatchingFields{"regarding.kind": "SecureStorage", "reason": driftCorrected}
+	if t.name != "" {
+		fields["regarding.name"] = t.name
+	}
+	return fields
+}
+
+func eventRows(events []eventsv1.Event) []driftRow {
+	rows := make([]driftRow, 0, len(events))
+	for _, event := range events {
+		row := driftRow{Namespace: event.Namespace, Object: strings.ToLower(event.Regarding.Kind) + "/" + event.Regarding.Name, Note: event.Note}
+		row.Time, row.Action = metav1.NewTime(event.EventTime.Time), v1alpha1.DriftCorrected
+		if event.Series != nil {
+			row.Time = metav1.NewTime(event.Series.LastObservedTime.Time)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func driftText(rows []driftRow, now time.Time, since time.Duration) string {
+	if len(rows) == 0 {
+		if since > 0 {
+			return "No drift in the last " + since.String() + ".\n"
+		}
+		return "No drift is recorded.\n"
+	}
+	lines := make([][]string, 0, len(rows))
+	for _, row := range rows {
+		lines = append(lines, []string{ago(now, &row.Time), row.Namespace, row.Object, strings.ToLower(string(row.Action)), driftCell(row)})
+	}
+	return table([]string{"AGE", "NAMESPACE", "OBJECT", "ACTION", "DRIFT"}, lines)
+}
+
+func driftCell(row driftRow) string {
+	if row.Note != "" {
+		return row.Note
+	}
+	text := driftSentence(row.AppServiceDrift)
+	return strings.TrimSuffix(text, "; "+strings.ToLower(string(row.Action)))
+}
+
+// driftSentence says who changed what, and what happened to it.
+func driftSentence(d v1alpha1.AppServiceDrift) string {
+	who := d.Manager
+	if who == "" {
+		who = "an unknown field manager"
+	}
+	child := d.Kind + "/" + d.Name
+	var text string
+	switch {
+	case d.Field == "":
+		text = child + " was deleted"
+	case d.To == "":
+		text = fmt.Sprintf("%s removed %s of %s (was %s)", who, d.Field, child, d.From)
+	default:
+		text = fmt.Sprintf("%s changed %s of %s from %s to %s", who, d.Field, child, d.From, d.To)
+	}
+	return text + "; " + strings.ToLower(string(d.Action))
+}
+
+// followDrifts prints one line for each drift, old ones first. A watch begins with the objects that exist.
+func (o *options) followDrifts(ctx context.Context, c *clients, t target, since time.Duration) error {
+	rows, note, err := o.drifts(ctx, c, t, since)
+	if err != nil {
+		return err
+	}
+	began, printed := o.now(), map[string]bool{}
+	show := func(rows []driftRow) {
+		for _, row := range slices.Backward(rows) {
+			if isOld := row.Time.Add(time.Second).Before(began); !isOld && !printed[row.key()] {
+				fmt.Fprint(o.Out, driftLine(row))
+			}
+			printed[row.key()] = true
+		}
+	}
+	for _, row := range slices.Backward(rows) {
+		fmt.Fprint(o.Out, driftLine(row))
+		printed[row.key()] = true
+	}
+	fmt.Fprint(o.ErrOut, note)
+	found := make(chan []driftRow)
+	send := func(rows []driftRow) {
+		select {
+		case found <- rows:
+		case <-ctx.Done():
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, k := range t.kinds {
+		group.Go(func() error {
+			return c.watch(ctx, k.list(), func(live client.Object) { send(driftRows([]object{k.object(live)})) }, t.named()...)
+		})
+	}
+	if note == "" && t.includesCloud() {
+		group.Go(func() error {
+			return c.watch(ctx, &eventsv1.EventList{}, func(live client.Object) {
+				if event, ok := live.(*eventsv1.Event); ok {
+					send(eventRows([]eventsv1.Event{*event}))
+				}
+			}, t.driftEvents())
+		})
+	}
+	group.Go(func() error {
+		for {
+			select {
+			case rows := <-found:
+				show(rows)
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	return group.Wait()
+}
+
+func driftLine(row driftRow) string {
+	return fmt.Sprintf("%s %s %s %s: %s\n", row.Time.UTC().Format(time.RFC3339), row.Namespace, row.Object,
+		strings.ToLower(string(row.Action)), printable(driftCell(row)))
+}

@@ -1,0 +1,130 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// refresh is how often a terminal is drawn again without an event: children and ages change too.
+	refresh = 2 * time.Second
+	// rewatchDelay is the pause before a watch that ended is started again.
+	rewatchDelay = time.Second
+)
+
+// follow shows the text again after every change of the objects. A terminal shows the last text only; other outputs
+// get each text that differs from the one before.
+func (o *options) follow(ctx context.Context, c *clients, t target, show func(context.Context) (string, error)) error {
+	changed, failed := make(chan struct{}, 1), make(chan error, len(t.kinds))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, k := range t.kinds {
+		go func() {
+			failed <- c.watch(ctx, k.list(), func(client.Object) {
+				select {
+				case changed <- struct{}{}:
+				default: // one is pending already
+				}
+			}, t.named()...)
+		}()
+	}
+	var tick <-chan time.Time
+	if isTerminal(o.Out) {
+		ticker := time.NewTicker(refresh)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for last := ""; ; {
+		text, err := show(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case apierrors.IsNotFound(err) && last != "":
+			_, err = fmt.Fprintln(o.Out, "It is deleted.")
+			return err
+		case err != nil:
+			return err
+		}
+		if text != last {
+			o.draw(text)
+			last = text
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick:
+		case <-changed:
+		case err := <-failed:
+			return err
+		}
+	}
+}
+
+// draw replaces what a terminal shows.
+func (o *options) draw(text string) {
+	if isTerminal(o.Out) {
+		const clear = "\x1b[H\x1b[2J\x1b[3J"
+		text = clear + strings.TrimSuffix(text, "\n") + "\n"
+	} else {
+		text += "\n"
+	}
+	fmt.Fprint(o.Out, text)
+}
+
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// watch calls changed with each object of a kind that exists or changes, until the context ends or the user may not
+// watch. It watches again when a watch ends.
+func (c *clients) watch(ctx context.Context, list client.ObjectList, changed func(client.Object), options ...client.ListOption) error {
+	for ctx.Err() == nil {
+		stream, err := c.Watch(ctx, list, append(options, client.InNamespace(c.namespace))...)
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("watching %s: %w", kindName(list), err)
+		}
+		if err == nil {
+			forward(ctx, stream, changed)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rewatchDelay):
+		}
+	}
+	return nil
+}
+
+func forward(ctx context.Context, stream watch.Interface, changed func(client.Object)) {
+	defer stream.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event, ok := <-stream.ResultChan():
+			if !ok || event.Type == watch.Error {
+				return
+			}
+			if live, isObject := event.Object.(client.Object); isObject {
+				changed(live)
+			}
+		}
+	}
+}
+
+// named selects the objects of a watch that a target names.
+func (t target) named() []client.ListOption {
+	if t.name == "" {
+		return nil
+	}
+	return []client.ListOption{client.MatchingFields{"metadata.name": t.name}}
+}

@@ -1,0 +1,126 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/yaml"
+)
+
+// exitError ends the program with a code of its own. The message is empty if everything has been printed.
+type exitError struct {
+	code    int
+	message string
+}
+
+// Error implements error.
+func (e *exitError) Error() string { return e.message }
+
+// Exit codes, beside 0.
+const (
+	exitFailure = 1
+	// exitChanges is the code of plan if there is something to do.
+	exitChanges = 2
+)
+
+// Run runs the plugin and returns the exit code.
+func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	root := New(streams)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	code := exitFailure
+	var exit *exitError
+	if errors.As(err, &exit) {
+		code = exit.code
+	}
+	if err.Error() != "" {
+		fmt.Fprintln(streams.ErrOut, "error: "+err.Error())
+	}
+	return code
+}
+
+// options are what all commands share.
+type options struct {
+	genericiooptions.IOStreams
+	flags         *genericclioptions.ConfigFlags
+	allNamespaces bool
+	output        string
+	now           func() time.Time
+}
+
+// New returns the root command.
+func New(streams genericiooptions.IOStreams) *cobra.Command {
+	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), now: time.Now}
+	root := &cobra.Command{
+		Use:   "kubectl-fixpoint",
+		Short: "Show and operate AppServices, MCPServers and SecureStorages.",
+		Long: "Show and operate AppServices, MCPServers and SecureStorages.\n\n" +
+			"The plugin uses your kubeconfig and your permissions. It needs no permissions beyond those of the objects that it shows.",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fixpoint"},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	o.flags.AddFlags(root.PersistentFlags())
+	root.AddCommand(
+		newStatus(o), newTree(o), newWhy(o), newPlan(o), newDrift(o), newBlame(o),
+		newSuspend(o), newResume(o), newReconcile(o), newReport(o), newVersion(o),
+	)
+	completeFlags(root, o)
+	return root
+}
+
+// addAllNamespaces adds the flag -A.
+func (o *options) addAllNamespaces(command *cobra.Command) {
+	command.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Use all namespaces.")
+}
+
+// addOutput adds the flag -o.
+func (o *options) addOutput(command *cobra.Command) {
+	command.Flags().StringVarP(&o.output, "output", "o", "", "Output format: json or yaml. The default is for people.")
+}
+
+// checkOutput refuses unknown formats before anything is read.
+func (o *options) checkOutput() error {
+	switch o.output {
+	case "", "json", "yaml":
+		return nil
+	default:
+		return fmt.Errorf("--output is %q: set json or yaml, or leave it out", o.output)
+	}
+}
+
+// format is the value as JSON or YAML, or the text for people.
+func (o *options) format(value any, text func() string) (string, error) {
+	switch o.output {
+	case "":
+		return text(), nil
+	case "yaml":
+		raw, err := yaml.Marshal(value)
+		if err != nil {
+			return "", fmt.Errorf("serializing the output: %w", err)
+		}
+		return string(raw), nil
+	default:
+		var b strings.Builder
+		encoder := json.NewEncoder(&b)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(value); err != nil {
+			return "", fmt.Errorf("serializing the output: %w", err)
+		}
+		return b.String(), nil
+	}
+}

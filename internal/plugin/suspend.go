@@ -1,0 +1,219 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+)
+
+// Field managers of the commands that write. Those of reconcile differ from those of suspend and resume: an apply
+// removes what the same manager applied before and leaves out.
+const (
+	suspendManager   = "kubectl-fixpoint"
+	reconcileManager = "kubectl-fixpoint-reconcile"
+)
+
+// change is what a command writes to an object of any kind.
+type change struct {
+	suspend     *bool
+	annotations map[string]string
+}
+
+// configuration is the change as a typed apply configuration. Its UID keeps it from creating an object.
+func (ch change) configuration(o object) runtime.ApplyConfiguration {
+	name, namespace, uid := o.GetName(), o.GetNamespace(), o.GetUID()
+	switch o.kind.name {
+	case "AppService":
+		c := fixpointac.AppService(name, namespace).WithUID(uid).WithAnnotations(ch.annotations)
+		if ch.suspend != nil {
+			c.WithSpec(fixpointac.AppServiceSpec().WithSuspend(*ch.suspend))
+		}
+		return c
+	case "MCPServer":
+		c := fixpointac.MCPServer(name, namespace).WithUID(uid).WithAnnotations(ch.annotations)
+		if ch.suspend != nil {
+			c.WithSpec(fixpointac.MCPServerSpec().WithSuspend(*ch.suspend))
+		}
+		return c
+	default:
+		c := fixpointac.SecureStorage(name, namespace).WithUID(uid).WithAnnotations(ch.annotations)
+		if ch.suspend != nil {
+			c.WithSpec(fixpointac.SecureStorageSpec().WithSuspend(*ch.suspend))
+		}
+		return c
+	}
+}
+
+// apply applies a change, and returns the object as it is then.
+func (c *clients) apply(ctx context.Context, o object, manager string, ch change) (object, error) {
+	err := c.Apply(ctx, ch.configuration(o), client.FieldOwner(manager), client.ForceOwnership)
+	if err != nil {
+		return o, fmt.Errorf("changing %s: %w", o, err)
+	}
+	return c.at(o).get(ctx, o.kind, o.GetName())
+}
+
+// at is the same with the namespace of the object.
+func (c *clients) at(o object) *clients {
+	there := *c
+	there.namespace = o.GetNamespace()
+	return &there
+}
+
+func reasonAnnotation(reason string) map[string]string {
+	if reason == "" {
+		return nil
+	}
+	return map[string]string{v1alpha1.ReasonAnnotation: reason}
+}
+
+func newSuspend(o *options) *cobra.Command {
+	var reason string
+	command := &cobra.Command{
+		Use:   "suspend KIND/NAME [--reason TEXT]",
+		Short: "Suspend the reconciliation of an object: sets spec.suspend.",
+		Args:  cobra.RangeArgs(1, 2), ValidArgsFunction: o.completeObjects,
+		RunE: func(command *cobra.Command, args []string) error {
+			return o.onOne(command.Context(), args, func(ctx context.Context, c *clients, live object) error {
+				yes := true
+				if _, err := c.apply(ctx, live, suspendManager, change{&yes, reasonAnnotation(reason)}); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(o.Out, "%s is suspended. To resume it, run kubectl fixpoint resume %s.\n", live, live.argument())
+				return err
+			})
+		},
+	}
+	addReason(command, &reason)
+	return command
+}
+
+func newResume(o *options) *cobra.Command {
+	var reason string
+	command := &cobra.Command{
+		Use:   "resume KIND/NAME [--reason TEXT]",
+		Short: "Resume the reconciliation of an object: resets spec.suspend.",
+		Args:  cobra.RangeArgs(1, 2), ValidArgsFunction: o.completeObjects,
+		RunE: func(command *cobra.Command, args []string) error {
+			return o.onOne(command.Context(), args, func(ctx context.Context, c *clients, live object) error {
+				// What suspend has set is given up, so that no field manager remains. What another has set is overridden.
+				after, err := c.apply(ctx, live, suspendManager, change{nil, reasonAnnotation(reason)})
+				if err == nil && after.suspended {
+					no := false
+					after, err = c.apply(ctx, live, suspendManager, change{&no, reasonAnnotation(reason)})
+				}
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(o.Out, "%s is resumed.\n", after)
+				return err
+			})
+		},
+	}
+	addReason(command, &reason)
+	return command
+}
+
+func addReason(command *cobra.Command, reason *string) {
+	command.Flags().StringVar(reason, "reason", "", "Why, for whoever looks at the object later; recorded in the annotation "+v1alpha1.ReasonAnnotation+".")
+}
+
+// onOne runs a command for the object that the arguments name.
+func (o *options) onOne(ctx context.Context, args []string, do func(context.Context, *clients, object) error) error {
+	t, c, err := o.start(args)
+	if err != nil {
+		return err
+	}
+	k, name, err := t.one()
+	if err != nil {
+		return err
+	}
+	live, err := c.get(ctx, k, name)
+	if err != nil {
+		return err
+	}
+	return do(ctx, c, live)
+}
+
+func newReconcile(o *options) *cobra.Command {
+	var reason string
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "reconcile KIND/NAME [--reason TEXT]",
+		Short: "Reconcile an object now, and wait for the result.",
+		Long: "Reconcile an object now: sets the annotation " + v1alpha1.ReconcileRequestAnnotation + ", and waits until the manager has handled it " +
+			"and the object is Ready or stalled. The exit code is 1 if it is not Ready then.",
+		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: o.completeObjects,
+		RunE: func(command *cobra.Command, args []string) error {
+			return o.onOne(command.Context(), args, func(ctx context.Context, c *clients, live object) error {
+				return o.reconcile(ctx, c, live, reason, timeout)
+			})
+		},
+	}
+	addReason(command, &reason)
+	command.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "How long to wait for the result.")
+	return command
+}
+
+func (o *options) reconcile(ctx context.Context, c *clients, live object, reason string, timeout time.Duration) error {
+	if live.suspended {
+		return fmt.Errorf("%s is suspended, so it is not reconciled: run kubectl fixpoint resume %s", live, live.argument())
+	}
+	request := o.now().UTC().Format(time.RFC3339Nano)
+	annotations := map[string]string{v1alpha1.ReconcileRequestAnnotation: request}
+	if reason != "" {
+		annotations[v1alpha1.ReasonAnnotation] = reason
+	}
+	live, err := c.apply(ctx, live, reconcileManager, change{nil, annotations})
+	if err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	settled, err := c.waitFor(wait, live, func(now object) bool {
+		handled := now.handledReconcileAt == request && now.isCurrent()
+		return handled && (now.isReady() || now.condition(v1alpha1.ConditionStalled) != nil || now.suspended)
+	})
+	if err != nil && wait.Err() == nil {
+		return err
+	}
+	if settled.isReady() && settled.handledReconcileAt == request {
+		_, err := fmt.Fprintf(o.Out, "%s is reconciled and Ready.\n", settled)
+		return err
+	}
+	if settled.handledReconcileAt != request {
+		fmt.Fprintf(o.Out, "The manager has not handled the request within %s.\n", timeout)
+	}
+	found, err := c.evidence(ctx, settled)
+	if err != nil {
+		return err
+	}
+	if settled.handledReconcileAt != request {
+		found.managers = c.availableManagers(ctx)
+	}
+	fmt.Fprint(o.Out, wrap(whyText(found, o.now())))
+	return &exitError{code: exitFailure}
+}
+
+// waitFor watches an object until the check succeeds, and returns it as it was last.
+func (c *clients) waitFor(ctx context.Context, o object, check func(object) bool) (object, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	uid, last, done := o.GetUID(), o, false
+	err := c.at(o).watch(ctx, o.kind.list(), func(live client.Object) {
+		if live.GetUID() == uid && !done {
+			last = o.kind.object(live)
+			if done = check(last); done {
+				cancel()
+			}
+		}
+	}, target{name: o.GetName()}.named()...)
+	return last, err
+}

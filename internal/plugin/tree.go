@@ -1,0 +1,175 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+)
+
+func newTree(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:               "tree KIND/NAME",
+		Short:             "Show an object, its children, and their children down to pods, with readiness and field managers.",
+		Example:           "  kubectl fixpoint tree appservice/web",
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: o.completeObjects,
+		RunE: func(command *cobra.Command, args []string) error {
+			t, c, err := o.start(args)
+			if err != nil {
+				return err
+			}
+			k, name, err := t.one()
+			if err != nil {
+				return err
+			}
+			return o.show(command.Context(), func(ctx context.Context) (string, error) {
+				root, err := c.get(ctx, k, name)
+				if err != nil {
+					return "", err
+				}
+				tree, notes, err := c.tree(ctx, root)
+				if err != nil {
+					return "", err
+				}
+				return treeText(tree, notes, o.now()), nil
+			})
+		},
+	}
+}
+
+// node is an object of the tree.
+type node struct {
+	object   client.Object
+	kind     string
+	ready    string
+	note     string
+	children []node
+}
+
+// tree reads what the object controls, and what that controls.
+func (c *clients) tree(ctx context.Context, o object) (node, []string, error) {
+	root := node{object: o.Object, kind: o.kind.name, ready: "-"}
+	if ready := o.condition(v1alpha1.ConditionReady); ready != nil {
+		root.ready, root.note = string(ready.Status), ready.Reason
+	}
+	children, notes, err := c.children(ctx, o)
+	if err != nil {
+		return root, nil, err
+	}
+	for _, child := range children {
+		n := nodeOf(child)
+		if deployment, ok := child.(*appsv1.Deployment); ok {
+			more, err := c.addReplicaSets(ctx, &n, deployment)
+			if err != nil {
+				return root, nil, err
+			}
+			notes = append(notes, more...)
+		}
+		root.children = append(root.children, n)
+	}
+	return root, notes, nil
+}
+
+func nodeOf(o client.Object) node {
+	ready, note := readiness(o)
+	return node{object: o, kind: kindName(o), ready: ready, note: note}
+}
+
+// addReplicaSets adds the ReplicaSets and pods of a Deployment, the newest first. ReplicaSets of the past without
+// pods are left out.
+func (c *clients) addReplicaSets(ctx context.Context, n *node, d *appsv1.Deployment) (notes []string, err error) {
+	selector := client.MatchingLabels(d.Spec.Selector.MatchLabels)
+	sets, note, err := c.controlled(ctx, d, &appsv1.ReplicaSetList{}, d.Namespace, selector)
+	if note != "" || err != nil {
+		return notesOf(note), err
+	}
+	slices.SortStableFunc(sets, func(a, b client.Object) int {
+		return b.GetCreationTimestamp().Compare(a.GetCreationTimestamp().Time)
+	})
+	for _, live := range sets {
+		pods, note, err := c.controlled(ctx, live, &corev1.PodList{}, d.Namespace, selector)
+		if note != "" || err != nil {
+			return notesOf(note), err
+		}
+		set, ok := live.(*appsv1.ReplicaSet)
+		if ok && len(pods) == 0 && valueOr(set.Spec.Replicas, 0) == 0 {
+			continue
+		}
+		setNode := nodeOf(live)
+		for _, pod := range pods {
+			setNode.children = append(setNode.children, nodeOf(pod))
+		}
+		n.children = append(n.children, setNode)
+	}
+	return nil, nil
+}
+
+func notesOf(note string) []string {
+	if note == "" {
+		return nil
+	}
+	return []string{note}
+}
+
+func treeText(root node, notes []string, now time.Time) string {
+	rows := treeRows(root, "", "", now)
+	text := table([]string{"OBJECT", "READY", "NOTE", "AGE", "FIELD MANAGERS"}, rows)
+	for _, note := range notes {
+		text += "\nNot shown: " + note + ".\n"
+	}
+	return text
+}
+
+// treeRows draws a node with the first prefix, and what is below it with the other.
+func treeRows(n node, first, others string, now time.Time) [][]string {
+	created := n.object.GetCreationTimestamp()
+	rows := [][]string{{first + n.kind + "/" + n.object.GetName(), n.ready, n.note, ago(now, &created), holders(n.object)}}
+	for i, child := range n.children {
+		branch, below := "├─", "│ "
+		if i == len(n.children)-1 {
+			branch, below = "└─", "  "
+		}
+		rows = append(rows, treeRows(child, others+branch, others+below, now)...)
+	}
+	return rows
+}
+
+// maxHolders bounds how many field managers are listed.
+const maxHolders = 4
+
+// holders lists who holds how many fields of the object, status aside, most fields first.
+func holders(o client.Object) string {
+	counts := map[string]int{}
+	for _, entry := range o.GetManagedFields() {
+		if entry.Subresource == "" && entry.FieldsV1 != nil {
+			counts[entry.Manager] += len(leavesOf(entry.FieldsV1.GetRawBytes()))
+		}
+	}
+	names := make([]string, 0, len(counts))
+	for name := range counts {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if counts[a] != counts[b] {
+			return counts[b] - counts[a]
+		}
+		return strings.Compare(a, b)
+	})
+	var parts []string
+	for _, name := range names[:min(len(names), maxHolders)] {
+		parts = append(parts, fmt.Sprintf("%s (%d)", name, counts[name]))
+	}
+	if more := len(names) - maxHolders; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(parts, ", ")
+}
