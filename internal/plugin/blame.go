@@ -176,7 +176,7 @@ func blameValue(introduction string, value any, claims []claim, indent string) [
 			return append([]blamedLine{{introduction, whole(claims)}}, blameList(typed, claims, indent)...)
 		}
 	}
-	return []blamedLine{{introduction + " " + asJSON(value), claims}}
+	return []blamedLine{{introduction + " " + cmp.Or(asJSON(value), "null"), claims}}
 }
 
 func blameList(items []any, claims []claim, indent string) []blamedLine {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,7 +45,25 @@ func diff(before, after client.Object) ([]fieldChange, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, isService := after.(*corev1.Service); isService && before == nil {
+		withoutAllocated(other)
+	}
 	return diffValues("", one, other), nil
+}
+
+// withoutAllocated leaves out what the API server allocates for a new Service: a dry run is answered with other values.
+func withoutAllocated(service any) {
+	tree, _ := service.(map[string]any)
+	spec, _ := tree["spec"].(map[string]any)
+	for _, field := range []string{"clusterIP", "clusterIPs", "healthCheckNodePort"} {
+		delete(spec, field)
+	}
+	ports, _ := spec["ports"].([]any)
+	for _, item := range ports {
+		if port, ok := item.(map[string]any); ok {
+			delete(port, "nodePort")
+		}
+	}
 }
 
 // comparable is what of an object is compared; nil for nil.

@@ -22,6 +22,7 @@ const (
 	verdictBlocked       = "blocked"
 	verdictSuspended     = "suspended"
 	verdictNotConfigured = "not configured"
+	verdictNotReached    = "not reached"
 )
 
 // phaseRow is what the conditions say about one phase.
@@ -38,6 +39,9 @@ func phaseRows(o object) []phaseRow {
 	rows := make([]phaseRow, 0, len(o.kind.phases))
 	for _, phase := range o.kind.phases {
 		row := phaseRow{Phase: phase.name, Verdict: verdictNotConfigured}
+		if len(o.conditions) == 0 {
+			row.Verdict = verdictNotReached
+		}
 		if c := meta.FindStatusCondition(o.conditions, phases.ConditionOf(phase.name)); c != nil {
 			row = phaseRow{phase.name, verdictOf(o, c), c.Reason, &c.LastTransitionTime, c.Message}
 		}

@@ -194,7 +194,7 @@ func describePlan(o object, plan phases.Plan, executed []execution) (objectPlan,
 		Object: o.String(), Deleting: o.GetDeletionTimestamp() != nil, Suspended: o.suspended && o.GetDeletionTimestamp() == nil,
 	}
 	for _, phase := range plan.Phases {
-		p := plannedPhase{Phase: phase.Name, Verdict: "not reached"}
+		p := plannedPhase{Phase: phase.Name, Verdict: verdictNotReached}
 		if phase.Verdict != nil {
 			p.Verdict, p.Message = verdictName(phase.Verdict), phase.Verdict.Message()
 		}
@@ -243,6 +243,8 @@ func orNil(o client.Object) client.Object {
 
 func verdictName(v phases.Verdict) string {
 	switch {
+	case v.IsDone() && v == phases.NotConfigured():
+		return verdictNotConfigured
 	case v.IsDone():
 		return verdictDone
 	case v.IsStalled():

@@ -201,7 +201,7 @@ func valueOr[T any](pointer *T, otherwise T) T {
 func statusText(d details, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s/%s: %s\n", d.Kind, d.Namespace, d.Name, headline(d, now))
-	if !d.Current {
+	if !d.Current && d.Ready != nil {
 		b.WriteString("The controller has not observed the current spec yet; what follows is about an earlier one.\n")
 	}
 	if d.Reason != "" {

@@ -1,0 +1,221 @@
+package plugin
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+var now = time.Date(2026, time.January, 2, 10, 0, 0, 0, time.UTC)
+
+func before(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+
+func mustKind(name string) *kind {
+	k, err := kindOf(name)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+// condition has changed five minutes ago.
+func condition(conditionType string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: conditionType, Status: status, Reason: reason, Message: message, LastTransitionTime: before(5 * time.Minute), ObservedGeneration: 2}
+}
+
+func done(phase, message string) metav1.Condition {
+	return condition(phases.ConditionOf(phase), metav1.ConditionTrue, v1alpha1.ReasonReady, message)
+}
+
+func blocked(phase, by string) metav1.Condition {
+	return condition(phases.ConditionOf(phase), metav1.ConditionUnknown, phases.ReasonBlocked, "waiting for phase "+by)
+}
+
+func app(name string, edits ...func(*v1alpha1.AppService)) object {
+	a := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Namespace: "shop", UID: types.UID("uid-" + name), Generation: 2, CreationTimestamp: before(3 * time.Hour), Finalizers: []string{"fixpoint.dev/teardown"},
+	}}
+	a.Spec = v1alpha1.AppServiceSpec{Image: "registry.example.com/shop:2", Replicas: ptr.To[int32](3)}
+	a.Status.ObservedGeneration = 2
+	for _, edit := range edits {
+		edit(a)
+	}
+	return mustKind("appservice").object(a)
+}
+
+func isRunning(a *v1alpha1.AppService) {
+	a.Status.Phase = v1alpha1.AppServiceRunning
+	a.Status.Conditions = []metav1.Condition{
+		condition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "all phases are ready"),
+		done("Config", "ConfigMap web applied"), done("Service", "Service web applied"), done("Deployment", "all pods are updated and available"),
+	}
+}
+
+func hasDrifted(a *v1alpha1.AppService) {
+	a.Status.Drifts = []v1alpha1.AppServiceDrift{
+		{Time: before(2 * time.Minute), Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", From: "3", To: "5", Action: v1alpha1.DriftCorrected},
+		{Time: before(time.Hour), Kind: "ConfigMap", Name: "web", Action: v1alpha1.DriftCorrected},
+		{Time: before(26 * time.Hour), Kind: "Service", Name: "web", Field: ".spec.sessionAffinity", From: `"None"`, Action: v1alpha1.DriftReported},
+	}
+}
+
+func cannotPull(a *v1alpha1.AppService) {
+	const message = "container app cannot pull image registry.example.com/shop:2 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"
+	a.Status.Phase = v1alpha1.AppServiceDegraded
+	a.Status.Conditions = []metav1.Condition{
+		condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPodsFailing, "Deployment: "+message),
+		condition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonPodsFailing, message),
+		done("Service", "Service web applied"),
+		condition(v1alpha1.ConditionDeploymentReady, metav1.ConditionFalse, v1alpha1.ReasonPodsFailing, message),
+		blocked("Ingress", "Deployment"),
+	}
+	a.Spec.Ingress = &v1alpha1.AppServiceIngress{Host: "shop.example.com"}
+}
+
+func isStalled(a *v1alpha1.AppService) {
+	const message = "IngressClass nginx does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that provides it"
+	isRunning(a)
+	a.Status.Phase = v1alpha1.AppServiceDegraded
+	a.Status.Conditions[0] = condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonIngressClassMissing, "Ingress: "+message)
+	a.Status.Conditions = append(a.Status.Conditions,
+		condition(v1alpha1.ConditionIngressReady, metav1.ConditionFalse, v1alpha1.ReasonIngressClassMissing, message),
+		condition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonIngressClassMissing, message))
+}
+
+func isSuspended(a *v1alpha1.AppService) {
+	a.Spec.Suspend = true
+	a.Annotations = map[string]string{v1alpha1.ReasonAnnotation: "the database is migrated"}
+	a.Status.Phase = v1alpha1.AppServiceSuspended
+	const message = "reconciliation is suspended"
+	a.Status.Conditions = []metav1.Condition{
+		condition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message),
+		condition(v1alpha1.ConditionSuspended, metav1.ConditionTrue, v1alpha1.ReasonSuspended, message),
+		condition(v1alpha1.ConditionServiceReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message),
+		condition(v1alpha1.ConditionDeploymentReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message),
+	}
+}
+
+func isNew(a *v1alpha1.AppService) { a.Status.ObservedGeneration = -1 }
+
+func isBehind(a *v1alpha1.AppService) {
+	isRunning(a)
+	a.Generation = 3
+}
+
+func isDeleted(a *v1alpha1.AppService) {
+	at := before(10 * time.Minute)
+	a.DeletionTimestamp = &at
+	a.Status.Phase = v1alpha1.AppServiceDeleting
+	const message = "waiting for Deployment web to be deleted (finalizers: example.com/backup)"
+	a.Status.Conditions = []metav1.Condition{
+		condition(v1alpha1.ConditionReady, metav1.ConditionFalse, phases.ReasonTerminating, "Deployment: "+message),
+		condition(v1alpha1.ConditionDeploymentReady, metav1.ConditionFalse, phases.ReasonTerminating, message),
+		condition(v1alpha1.ConditionServiceReady, metav1.ConditionUnknown, phases.ReasonBlocked, "kept until phase Deployment is deleted"),
+	}
+}
+
+func storage() object {
+	s := &v1alpha1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: "shop", UID: "uid-invoices", Generation: 2}}
+	s.Spec.PropagationDeadline = metav1.Duration{Duration: 15 * time.Minute}
+	s.Status.ObservedGeneration, s.Status.Phase = 2, v1alpha1.SecureStorageProvisioning
+	const message = "the grant exists, and Azure has not propagated it yet"
+	s.Status.Conditions = []metav1.Condition{
+		condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPropagating, "Encryption: "+message),
+		condition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonPropagating, message),
+		done("StorageAccount", "storage account invoices exists"), done("Identity", "the identity has a principal"), done("KeyAccess", "the identity has access to the key"),
+		condition(v1alpha1.ConditionEncryptionReady, metav1.ConditionFalse, v1alpha1.ReasonPropagating, message),
+	}
+	return mustKind("securestorage").object(s)
+}
+
+func mcpServer() object {
+	s := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools", Namespace: "agents", UID: "uid-tools", Generation: 2}}
+	s.Status.ObservedGeneration, s.Status.Phase = 2, v1alpha1.MCPServerDegraded
+	const message = "missing: Secret tools-token; create the missing objects and keys, or mark the references optional"
+	s.Status.Conditions = []metav1.Condition{
+		condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDependencyMissing, "Dependencies: "+message),
+		condition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonDependencyMissing, message),
+		condition(v1alpha1.ConditionDependenciesReady, metav1.ConditionFalse, v1alpha1.ReasonDependencyMissing, message),
+		blocked("Service", "Dependencies"), blocked("Deployment", "Dependencies"), blocked("Protocol", "Dependencies"),
+	}
+	return mustKind("mcpserver").object(s)
+}
+
+func managed(manager, subresource, fields string, at metav1.Time) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationApply, Subresource: subresource, Time: &at, FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(fields),
+	}
+}
+
+func deployment(ready int32) *appsv1.Deployment {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+		Name: "web", Namespace: "shop", UID: "uid-deployment", CreationTimestamp: before(3 * time.Hour),
+		ManagedFields: []metav1.ManagedFieldsEntry{
+			managed("fixpoint-appservice", "", `{"f:spec":{"f:replicas":{},"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},"f:image":{},"f:name":{}}}}}}}`, before(3*time.Hour)),
+			managed("kubectl-edit", "", `{"f:spec":{"f:template":{"f:metadata":{"f:labels":{"f:team":{}}}}}}`, before(2*time.Minute)),
+		},
+	}}
+	d.Spec.Replicas, d.Spec.ProgressDeadlineSeconds = ptr.To[int32](3), ptr.To[int32](600)
+	d.Status.AvailableReplicas, d.Status.UpdatedReplicas = ready, ready
+	d.Status.Conditions = []appsv1.DeploymentCondition{{
+		Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "ReplicaSetUpdated", LastUpdateTime: before(time.Minute),
+	}}
+	if ready == *d.Spec.Replicas {
+		d.Status.Conditions[0].Reason = "NewReplicaSetAvailable"
+	}
+	return d
+}
+
+func replicaSet(name string, ready, replicas int32, age time.Duration) *appsv1.ReplicaSet {
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID("uid-" + name), CreationTimestamp: before(age)}}
+	set.Spec.Replicas, set.Status.AvailableReplicas = &replicas, ready
+	return set
+}
+
+func pod(name string, edits ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID("uid-" + name), CreationTimestamp: before(4 * time.Minute)}}
+	p.Spec.Containers = []corev1.Container{{Name: "app"}}
+	p.Status.Phase = corev1.PodRunning
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Ready: true, Image: "registry.example.com/shop:2"}}
+	for _, edit := range edits {
+		edit(p)
+	}
+	return p
+}
+
+func waits(reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodPending
+		p.Status.ContainerStatuses[0].Ready = false
+		p.Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
+	}
+}
+
+func event(about client.Object, reason, note string) eventsv1.Event {
+	e := eventsv1.Event{Reason: reason, Note: note, Type: corev1.EventTypeWarning}
+	e.Regarding = corev1.ObjectReference{Kind: kindName(about), Name: about.GetName(), UID: about.GetUID()}
+	e.DeprecatedLastTimestamp = before(time.Minute)
+	return e
+}
+
+// service and configMap are children without a readiness of their own.
+func service() *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", CreationTimestamp: before(3 * time.Hour)}}
+}
+
+func testStreams() genericiooptions.IOStreams {
+	return genericiooptions.IOStreams{In: strings.NewReader(""), Out: io.Discard, ErrOut: io.Discard}
+}
