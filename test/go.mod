@@ -94,6 +94,7 @@ require (
 
 require (
 	github.com/creack/pty v1.1.24
+	github.com/spf13/cobra v1.10.2
 	k8s.io/cli-runtime v0.37.1
 	sigs.k8s.io/cli-utils v0.37.2
 )
@@ -109,7 +110,6 @@ require (
 	github.com/moby/term v0.5.2 // indirect
 	github.com/monochromegane/go-gitignore v0.0.0-20200626010858-205db1a8cc00 // indirect
 	github.com/peterbourgon/diskv v2.0.1+incompatible // indirect
-	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/xlab/treeprint v1.2.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.28.0 // indirect

@@ -158,7 +158,7 @@ func examplePlan(t *testing.T) planResult {
 		}}},
 		{Name: "Autoscaling"},
 	}}
-	described, err := describePlan(app("web", isRunning), plan, []execution{{ssa.ActionCreate, nil, created}, {ssa.ActionCorrect, before, after}})
+	described, err := describePlan(app("web", isRunning), plan, []execution{{action: ssa.ActionCreate, after: created}, {action: ssa.ActionCorrect, before: before, after: after}})
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return planResult{Planned: 1, Plans: []objectPlan{described}, Notes: []string{"you may not list IngressClasses, so the class of every Ingress is assumed to exist"}}
 }

@@ -144,6 +144,8 @@ type plannedChange struct {
 	Fields []fieldChange `json:"fields,omitempty"`
 	// Drifts are what the change reverts, or leaves if the action is Report.
 	Drifts []string `json:"drifts,omitempty"`
+	// Estimated is true if no dry run is possible: fields that are removed are not known.
+	Estimated bool `json:"estimated,omitempty"`
 }
 
 func (p objectPlan) hasChanges() bool {
@@ -170,6 +172,9 @@ func (r planResult) exit() error {
 type execution struct {
 	action        ssa.Action
 	before, after client.Object
+	// estimated: the API server would refuse a dry run before the manager has brought the managed fields of the object
+	// in order, which is a write. after is then before with the desired fields laid over it.
+	estimated bool
 }
 
 // recorder records what an applier that sends dry runs is answered.
@@ -181,9 +186,15 @@ type recorder struct {
 // Execute implements [phases.Applier].
 func (r *recorder) Execute(ctx context.Context, decision ssa.Decision) (ssa.Result, error) {
 	result, err := r.Applier.Execute(ctx, decision)
-	if err == nil && result.Action != ssa.ActionNone {
-		r.executed = append(r.executed, execution{result.Action, decision.Request.Live, result.Live})
+	if err != nil || result.Action == ssa.ActionNone {
+		return result, err
 	}
+	done := execution{action: result.Action, before: decision.Request.Live, after: result.Live}
+	if decision.Writes() && result.Live == decision.Request.Live {
+		done.estimated = true
+		done.after, err = overlay(decision.Request.Live, decision.Request.Desired)
+	}
+	r.executed = append(r.executed, done)
 	return result, err
 }
 
@@ -211,6 +222,7 @@ func describePlan(o object, plan phases.Plan, executed []execution) (objectPlan,
 			}
 			if done := takeExecution(&executed, change); done != nil {
 				var err error
+				c.Estimated = done.estimated
 				if c.Fields, err = diff(orNil(done.before), orNil(done.after)); err != nil {
 					return described, err
 				}
@@ -304,6 +316,9 @@ func objectPlanText(plan objectPlan, counts map[ssa.Action]int) string {
 			}
 			for _, field := range change.Fields {
 				b.WriteString("      " + printable(field.String()) + "\n")
+			}
+			if change.Estimated {
+				b.WriteString("      (without a dry run, which needs a write to the managed fields; removed fields are not shown)\n")
 			}
 		}
 	}

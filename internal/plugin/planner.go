@@ -139,7 +139,7 @@ func (p *planner) useCloud(o planOptions) error {
 	return nil
 }
 
-// probeIngressClasses finds out whether the user may list IngressClasses, which are of the whole cluster.
+// probeIngressClasses finds out whether the user may list IngressClasses, which are cluster-scoped.
 func (p *planner) probeIngressClasses(ctx context.Context, c *clients) error {
 	err := c.List(ctx, &networkingv1.IngressClassList{}, client.Limit(1))
 	if apierrors.IsForbidden(err) {

@@ -122,7 +122,7 @@ func newResume(o *options) *cobra.Command {
 }
 
 func addReason(command *cobra.Command, reason *string) {
-	command.Flags().StringVar(reason, "reason", "", "Why, for whoever looks at the object later; recorded in the annotation "+v1alpha1.ReasonAnnotation+".")
+	command.Flags().StringVar(reason, "reason", "", "Why, for other users of the object; recorded in the annotation "+v1alpha1.ReasonAnnotation+".")
 }
 
 // onOne runs a command for the object that the arguments name.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,7 +62,7 @@ func TestCommandsShowAnAppServiceThatHasDrifted(t *testing.T) {
 	))
 	w.Expect(w.succeed("plan", "--all")).To(ContainSubstring("Plan: 0 to create"))
 	w.Expect(w.succeed("version")).To(ContainSubstring("appservices.fixpoint.dev v1alpha1\n"))
-	w.Expect(w.succeed("__complete", "status", "appservice/")).To(HavePrefix("appservice/web\n"))
+	w.Expect(w.succeed(cobra.ShellCompRequestCmd, "status", "appservice/")).To(HavePrefix("appservice/web\n"))
 	w.Expect(w.ends(1, "status", "appservice/missing")).To(BeEmpty())
 }
 
@@ -187,7 +188,7 @@ func TestPlanOfAFileWritesNothing(t *testing.T) {
 	w.Expect(w.kubectlFixpoint("plan", "-f", "-", "appservice/web").err).To(ContainSubstring("give one of KIND/NAME, -f FILE and --all"))
 }
 
-func TestPlanOfANewFileCreatesEverything(t *testing.T) {
+func TestPlanOfUnknownObjectCreatesEverything(t *testing.T) {
 	w := newFixture(t)
 	ended := w.run(w.Ctx, w.kubeconfig, []byte(webYAML), "plan", "-f", "-")
 	w.Expect(ended.code).To(Equal(2), ended.err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -70,9 +71,11 @@ func (w *fixture) kubectlFixpoint(args ...string) result {
 
 func (w *fixture) run(ctx context.Context, kubeconfig string, in []byte, args ...string) result {
 	var out, errs bytes.Buffer
-	args = append(args, "--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(w.T.TempDir(), "cache"))
-	if !strings.Contains(strings.Join(args, " "), " -A") {
-		args = append(args, "-n", w.Namespace)
+	flags := []string{"--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(w.T.TempDir(), "cache"), "-n", w.Namespace}
+	if args[0] == cobra.ShellCompRequestCmd {
+		args = append([]string{args[0]}, append(flags, args[1:]...)...) // what is to be completed comes last
+	} else {
+		args = append(args, flags...)
 	}
 	code := plugin.Run(ctx, args, genericiooptions.IOStreams{In: bytes.NewReader(in), Out: &out, ErrOut: &errs})
 	return result{code, out.String(), errs.String()}
