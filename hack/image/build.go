@@ -82,7 +82,7 @@ func buildImages(ctx context.Context, source, work string, platforms []v1.Platfo
 	var images []platformImage
 	for _, platform := range platforms {
 		bin := filepath.Join(work, platform.Architecture)
-		if err := compile(ctx, source, bin, platform, s); err != nil {
+		if err := compile(ctx, source, bin, platform, s, programs); err != nil {
 			return nil, err
 		}
 		image, err := projectImage(bin, platform, s)
@@ -135,7 +135,7 @@ func programFiles(bin string) []file {
 
 // compile builds the programs reproducibly in any environment: no paths of this
 // machine, no dynamic linking, and nothing of the repository but the stamp.
-func compile(ctx context.Context, source, bin string, platform v1.Platform, s stamp) error {
+func compile(ctx context.Context, source, bin string, platform v1.Platform, s stamp, programs []string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return fmt.Errorf("creating a folder: %w", err)
 	}
@@ -148,7 +148,7 @@ func compile(ctx context.Context, source, bin string, platform v1.Platform, s st
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return slices.Contains([]string{"GOFLAGS", "GOEXPERIMENT", "GODEBUG", "GOAMD64", "GOARM64", "PWD"}, name)
-	}), "GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+platform.Architecture)
+	}), "GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED=0", "GOOS="+platform.OS, "GOARCH="+platform.Architecture)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building for %s: %w\n%s", platform.String(), err, out)
 	}

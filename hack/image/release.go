@@ -25,6 +25,7 @@ const repository = "ghcr.io/fixpoint-dev/fixpoint"
 type release struct {
 	source, version string
 	platforms       string
+	pluginPlatforms string
 	stamp           stamp
 }
 
@@ -38,6 +39,7 @@ func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	flags.StringVar(&r.source, "source", "../..", "Folder of the project's sources, a git checkout.")
 	flags.StringVar(&r.version, "version", "", "Version to release, such as v1.2.3.")
 	flags.StringVar(&r.platforms, "platforms", "linux/amd64,linux/arm64", "Platforms, separated by commas.")
+	flags.StringVar(&r.pluginPlatforms, "plugin-platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64", "Platforms of the kubectl plugin, separated by commas.")
 	out := flags.String("out", "../../dist/release", "Folder in which the folder of the version is written; an earlier one is replaced.")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -155,6 +157,9 @@ func (r release) write(ctx context.Context, out, changes string) error {
 		return err
 	}
 	if err := packageChart(r.source, filepath.Join(out, "fixpoint-"+r.number()+".tgz"), r.version, digest.String(), r.stamp.date); err != nil {
+		return err
+	}
+	if err := r.writePlugin(ctx, out, work); err != nil {
 		return err
 	}
 	if err := publish(filepath.Join(out, "CHANGES.md"), []byte(changes+"\n")); err != nil {

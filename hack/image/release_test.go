@@ -4,10 +4,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +21,7 @@ import (
 	. "github.com/onsi/gomega"
 	spdxjson "github.com/spdx/tools-golang/json"
 	"google.golang.org/protobuf/encoding/protojson"
+	"sigs.k8s.io/yaml"
 )
 
 const testChangelog = `# Changelog
@@ -90,7 +94,10 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 	}
 	g.Expect(names).To(ConsistOf("install.yaml", "CHANGES.md", "checksums.txt", "provenance.json", "fixpoint-9.8.7.tgz", "fixpoint-v9.8.7-oci.tar",
 		"fixpoint-v9.8.7-linux-amd64.tar.gz", "fixpoint-v9.8.7-linux-amd64.spdx.json",
-		"fixpoint-v9.8.7-linux-arm64.tar.gz", "fixpoint-v9.8.7-linux-arm64.spdx.json"))
+		"fixpoint-v9.8.7-linux-arm64.tar.gz", "fixpoint-v9.8.7-linux-arm64.spdx.json", "krew.yaml",
+		"kubectl-fixpoint-v9.8.7-linux-amd64.tar.gz", "kubectl-fixpoint-v9.8.7-linux-arm64.tar.gz", "kubectl-fixpoint-v9.8.7-darwin-amd64.tar.gz",
+		"kubectl-fixpoint-v9.8.7-darwin-arm64.tar.gz", "kubectl-fixpoint-v9.8.7-windows-amd64.tar.gz"))
+	installsThePlugin(g, folder)
 	g.Expect(string(read(g, folder, "CHANGES.md"))).To(Equal("### Added\n\n- A thing.\n"))
 
 	digest := digestOfArchive(t, filepath.Join(folder, "fixpoint-v9.8.7-oci.tar"))
@@ -140,6 +147,24 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 
 // vulnerabilities writes a database of the Go vulnerability project's schema, with entries by ID, each of the
 // function ParsePlatform, which this program calls.
+// installsThePlugin expects that krew finds in each archive what the manifest names.
+func installsThePlugin(g Gomega, folder string) {
+	var manifest krewPlugin
+	g.Expect(yaml.UnmarshalStrict(read(g, folder, "krew.yaml"), &manifest)).To(Succeed())
+	g.Expect(manifest.Spec.Version).To(Equal("v9.8.7"))
+	g.Expect(manifest.Spec.Platforms).To(HaveLen(5))
+	for _, platform := range manifest.Spec.Platforms {
+		name := path.Base(platform.URI)
+		content := read(g, folder, name)
+		g.Expect(fmt.Sprintf("%x", sha256.Sum256(content))).To(Equal(platform.SHA256), name)
+		files := unpack(g, content)
+		g.Expect(files).To(And(HaveKey(platform.Bin), HaveKey("LICENSE"), HaveKey("kubectl_complete-fixpoint")), name)
+		g.Expect(bytes.Contains(files[platform.Bin], []byte("v9.8.7"))).To(BeTrue(), "the plugin knows its version")
+		const limit = 60 << 20
+		g.Expect(len(files[platform.Bin])).To(BeNumerically("<", limit), name)
+	}
+}
+
 func vulnerabilities(t *testing.T, ids []string) string {
 	t.Helper()
 	g := NewWithT(t)
