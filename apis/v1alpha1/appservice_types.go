@@ -28,14 +28,14 @@ const (
 
 // Annotations on objects of all kinds, which kubectl fixpoint sets.
 const (
-	// ReconcileRequestAnnotation requests a reconcile, which any new value
+	// AnnotationReconcileRequest requests a reconcile, which any new value
 	// triggers. The status reports the value that was handled last, of which at
 	// most MaxReconcileRequestLength bytes count.
-	ReconcileRequestAnnotation = "fixpoint.dev/reconcile-requested-at"
+	AnnotationReconcileRequest = "fixpoint.dev/reconcile-requested-at"
 
-	// ReasonAnnotation is why a user suspended, resumed or reconciled the
+	// AnnotationReason is why a user suspended, resumed or reconciled the
 	// object. It is for people only.
-	ReasonAnnotation = "fixpoint.dev/reason"
+	AnnotationReason = "fixpoint.dev/reason"
 
 	// MaxReconcileRequestLength is the maximum length, in bytes, of
 	// status.lastHandledReconcileAt.

@@ -96,7 +96,7 @@ func isStalled(a *v1alpha1.AppService) {
 
 func isSuspended(a *v1alpha1.AppService) {
 	a.Spec.Suspend = true
-	a.Annotations = map[string]string{v1alpha1.ReasonAnnotation: "the database is migrated"}
+	a.Annotations = map[string]string{v1alpha1.AnnotationReason: "the database is migrated"}
 	a.Status.Phase = v1alpha1.AppServiceSuspended
 	const message = "reconciliation is suspended"
 	a.Status.Conditions = []metav1.Condition{

@@ -113,7 +113,7 @@ func (o *options) status(ctx context.Context, c *clients, t target) (string, err
 func detailsOf(o object, children []client.Object, notes []string) details {
 	d := details{
 		Kind: o.kind.name, Namespace: o.GetNamespace(), Name: o.GetName(), Summary: o.summary, Current: o.isCurrent(),
-		Ready: o.condition(v1alpha1.ConditionReady), Reason: o.GetAnnotations()[v1alpha1.ReasonAnnotation],
+		Ready: o.condition(v1alpha1.ConditionReady), Reason: o.GetAnnotations()[v1alpha1.AnnotationReason],
 		Phases: phaseRows(o), Children: []childRow{}, Drifts: o.drifts, Notes: notes, WaitsUntil: o.deadline,
 	}
 	for _, child := range children {

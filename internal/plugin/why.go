@@ -196,7 +196,7 @@ func whyText(e evidence, now time.Time) string {
 }
 
 func reasonOfUser(o object) string {
-	if reason := o.GetAnnotations()[v1alpha1.ReasonAnnotation]; reason != "" {
+	if reason := o.GetAnnotations()[v1alpha1.AnnotationReason]; reason != "" {
 		return " (" + reason + ")"
 	}
 	return ""

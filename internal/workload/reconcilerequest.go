@@ -8,5 +8,5 @@ import (
 
 // HandledReconcile is the value of status.lastHandledReconcileAt after a reconcile of the object.
 func HandledReconcile(object metav1.Object) string {
-	return Cut(object.GetAnnotations()[v1alpha1.ReconcileRequestAnnotation], v1alpha1.MaxReconcileRequestLength)
+	return Cut(object.GetAnnotations()[v1alpha1.AnnotationReconcileRequest], v1alpha1.MaxReconcileRequestLength)
 }

@@ -82,7 +82,7 @@ func (w *fixture) stayQuiet() {
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
-		annotations[v1alpha1.ReconcileRequestAnnotation] = request
+		annotations[v1alpha1.AnnotationReconcileRequest] = request
 		live.SetAnnotations(annotations)
 		return api.Update(w.Ctx, live)
 	}).Should(Succeed())
@@ -302,7 +302,7 @@ func (w *fixture) editCloud() {
 	// The cloud does not notify of changes.
 	w.Eventually(func() error {
 		live := w.live()
-		live.SetAnnotations(map[string]string{v1alpha1.ReconcileRequestAnnotation: fmt.Sprint(time.Now().UnixNano())})
+		live.SetAnnotations(map[string]string{v1alpha1.AnnotationReconcileRequest: fmt.Sprint(time.Now().UnixNano())})
 		return api.Update(w.Ctx, live)
 	}).Should(Succeed())
 }

@@ -125,13 +125,13 @@ func TestSuspendResumeAndReconcile(t *testing.T) {
 
 	w.Expect(w.succeed("reconcile", "appservice/web", "--reason", "to see")).To(ContainSubstring("is reconciled and Ready."))
 	live := harness.Read(w, "web", &v1alpha1.AppService{})
-	w.Expect(live.Annotations).To(HaveKeyWithValue(v1alpha1.ReasonAnnotation, "to see"))
-	w.Expect(live.Status.LastHandledReconcileAt).To(Equal(live.Annotations[v1alpha1.ReconcileRequestAnnotation]))
+	w.Expect(live.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationReason, "to see"))
+	w.Expect(live.Status.LastHandledReconcileAt).To(Equal(live.Annotations[v1alpha1.AnnotationReconcileRequest]))
 
 	w.succeed("suspend", "appservice/web", "--reason", "the database is migrated")
 	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, live *v1alpha1.AppService) {
 		g.Expect(live.Spec.Suspend).To(BeTrue())
-		g.Expect(live.Annotations).To(HaveKeyWithValue(v1alpha1.ReasonAnnotation, "the database is migrated"))
+		g.Expect(live.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationReason, "the database is migrated"))
 		g.Expect(harness.Conditions(live)).To(HaveKey(v1alpha1.ConditionSuspended))
 	})
 	w.Expect(w.succeed("status", "appservice/web")).To(ContainSubstring("Reason given by a user: the database is migrated"))
