@@ -1,0 +1,218 @@
+package plugin
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
+)
+
+func TestArgumentsNameObjects(t *testing.T) {
+	for arguments, c := range map[string]struct {
+		kinds int
+		name  string
+		err   string
+	}{
+		"":                         {kinds: 3},
+		"appservice/web":           {kinds: 1, name: "web"},
+		"asvc web":                 {kinds: 1, name: "web"},
+		"AppServices.fixpoint.dev": {kinds: 1},
+		"sst/invoices":             {kinds: 1, name: "invoices"},
+		"appservice/":              {err: "names no object"},
+		"appservice/web mcp":       {err: `unexpected argument "mcp"`},
+		"deployment/web":           {err: `"deployment" is not a kind of Fixpoint: use one of appservice, mcpserver, securestorage`},
+	} {
+		t.Run(arguments, func(t *testing.T) {
+			g := NewWithT(t)
+			is, err := parseTarget(strings.Fields(arguments))
+			if c.err != "" {
+				g.Expect(err).To(MatchError(ContainSubstring(c.err)))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(is.kinds).To(HaveLen(c.kinds))
+			g.Expect(is.name).To(Equal(c.name))
+		})
+	}
+}
+
+func TestInvalidFlagsAreRefusedBeforeAnythingIsRead(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"status -o table":                   "--output is \"table\": set json or yaml",
+		"drift --since -1h":                 "--since is -1h0m0s: set a positive duration",
+		"plan":                              "give one of KIND/NAME, -f FILE and --all",
+		"plan appservice/web --all":         "give one of KIND/NAME, -f FILE and --all",
+		"plan appservice/web --server-side": "--server-side requires -f FILE",
+		"plan -f x appservice":              `unexpected argument "appservice" beside -f`,
+		"plan --all --cloud-token-file x":   "--cloud-token-file requires --cloud-endpoint",
+		"tree appservice":                   "no object is named: give it as KIND/NAME",
+		"suspend appservice/web -A":         "unknown shorthand flag",
+	} {
+		t.Run(arguments, func(t *testing.T) {
+			g := NewWithT(t)
+			streams := testStreams()
+			errs := &bytes.Buffer{}
+			streams.ErrOut = errs
+			code := Run(t.Context(), append(strings.Fields(arguments), "--server", "http://127.0.0.1:1"), streams)
+			g.Expect(code).To(Equal(exitFailure))
+			g.Expect(errs.String()).To(And(HavePrefix("error: "), ContainSubstring(want)))
+		})
+	}
+}
+
+func TestDiffComparesItemsOfListsByTheirKeys(t *testing.T) {
+	container := func(name, image string) corev1.Container { return corev1.Container{Name: name, Image: image} }
+	with := func(containers ...corev1.Container) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", ResourceVersion: "1", Annotations: map[string]string{ssa.RecordAnnotationPrefix + "x": "record"}}}
+		d.Spec.Template.Spec.Containers = containers
+		return d
+	}
+	const path = "spec.template.spec.containers"
+	for name, c := range map[string]struct {
+		before, after client.Object
+		want          []string
+	}{
+		"nothing":        {with(container("a", "1")), with(container("a", "1")), []string{}},
+		"an item":        {with(container("a", "1"), container("b", "1")), with(container("b", "2"), container("a", "1")), []string{`~ ` + path + `[name=b].image: "1" -> "2"`}},
+		"a new item":     {with(container("a", "1")), with(container("a", "1"), container("b", "")), []string{`+ ` + path + `[name=b].name: "b"`}},
+		"a removed item": {with(container("a", "1"), container("b", "")), with(container("a", "1")), []string{`- ` + path + `[name=b].name: "b"`}},
+		"a created object has no allocated fields": {nil, &corev1.Service{Spec: corev1.ServiceSpec{
+			ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30000}},
+		}}, []string{`+ spec.ports[name=http].name: "http"`, `+ spec.ports[name=http].port: 80`, `+ spec.ports[name=http].targetPort: 0`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines, err := Diff(c.before, c.after)
+			NewWithT(t).Expect(err).NotTo(HaveOccurred())
+			NewWithT(t).Expect(lines).To(Equal(c.want))
+		})
+	}
+}
+
+func TestOverlayMergesItemsOfListsByTheirKeys(t *testing.T) {
+	g := NewWithT(t)
+	live := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}, {Name: "other", Port: 81}}}}
+	laid, err := overlay(live, corev1ac.Service("web", "shop").WithSpec(corev1ac.ServiceSpec().WithPorts(corev1ac.ServicePort().WithName("http").WithPort(8080))))
+	g.Expect(err).NotTo(HaveOccurred())
+	lines, err := Diff(live, laid)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(lines).To(Equal([]string{`~ spec.ports[name=http].port: 80 -> 8080`}))
+}
+
+func TestManagerFlagsExpandTheEnvironment(t *testing.T) {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "system"}}
+	d.Spec.Template.Spec.Containers = []corev1.Container{
+		{Name: "proxy", Args: []string{"--bridge-image=wrong"}},
+		{Name: "manager", Args: []string{"--leader-elect", "--bridge-image=$(IMAGE)", "--leader-election-namespace=$(NAMESPACE)"}, Env: []corev1.EnvVar{
+			{Name: "IMAGE", Value: "registry/fixpoint:1"},
+			{Name: "NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}},
+		}},
+	}
+	NewWithT(t).Expect(managerFlags(d)).To(Equal(map[string]string{
+		"pod-namespace": "system", "leader-elect": "true", "bridge-image": "registry/fixpoint:1", "leader-election-namespace": "system",
+	}))
+}
+
+func TestReportRedacts(t *testing.T) {
+	g := NewWithT(t)
+	r := &collection{}
+	app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"last-applied": "hunter2"}}}
+	app.Spec.Config = map[string]string{"PASSWORD": "hunter2"}
+	app.Spec.Env = []corev1.EnvVar{{Name: "TOKEN", Value: "hunter2"}}
+	app.Status.Drifts = []v1alpha1.AppServiceDrift{{From: "hunter2", To: "hunter2"}}
+	server := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools"}}
+	server.Spec.Files = []v1alpha1.MCPServerFile{{Path: "/etc/a", Content: "hunter2"}}
+	server.Spec.Args = []string{"hunter2"}
+	for _, live := range []client.Object{app, server, &corev1.Secret{StringData: map[string]string{"a": "hunter2"}}, &corev1.ConfigMap{Data: map[string]string{"a": "hunter2"}}} {
+		g.Expect(r.addObject("objects", live)).To(Succeed())
+	}
+	g.Expect(r.files).To(HaveLen(3), "no Secret")
+	for _, file := range r.files {
+		g.Expect(string(file.content)).To(And(Not(ContainSubstring("hunter2")), ContainSubstring("(redacted)")), file.path)
+	}
+	g.Expect(withoutTokens(`sent Authorization: Bearer abcdefghijkl and "token": "0123456789"; password=short`)).To(Equal(
+		`sent Authorization: Bearer (redacted) and "token": "(redacted)"; password=short`))
+}
+
+// Names, messages and values that other users wrote must not control the terminal.
+func TestTextForTerminalsHasNoControlCharacters(t *testing.T) {
+	g := NewWithT(t)
+	hostile := app("web", isRunning, func(a *v1alpha1.AppService) {
+		a.Annotations = map[string]string{v1alpha1.AnnotationReason: "\x1b[2Jgone"}
+		a.Status.Conditions[1].Message = "a\x1b]0;title\x07b\u009b31m"
+		a.Status.Drifts = []v1alpha1.AppServiceDrift{{Kind: "ConfigMap", Name: "web", Field: ".data.A", Manager: "x\x1b[1A", From: "\r", To: "\b"}}
+	})
+	for _, text := range []string{
+		statusOf(hostile), whyOf(evidence{object: hostile}), driftText(driftRows([]object{hostile}), now, 0), driftLine(driftRows([]object{hostile})[0]),
+		fleetText(fleetRows([]object{hostile}), now, ""),
+	} {
+		g.Expect(strings.ContainsAny(text, "\x1b\x07\x08\r\u009b")).To(BeFalse(), "%q", text)
+	}
+}
+
+func TestEventsAreAsRecentAsTheirLatestTime(t *testing.T) {
+	e := eventsv1.Event{DeprecatedLastTimestamp: before(time.Hour), Series: &eventsv1.EventSeries{LastObservedTime: metav1.NewMicroTime(now)}}
+	NewWithT(t).Expect(eventTime(e)).To(BeTemporally("==", now))
+}
+
+// A plan of many objects reads each kind once.
+func TestPlanReaderListsEachKindOnce(t *testing.T) {
+	g := NewWithT(t)
+	requests := []string{}
+	server := ssatest.NewServer(scheme, ssatest.Options{Intercept: func(call ssatest.Call) error {
+		if !call.Done && call.Verb != "create" {
+			requests = append(requests, call.String())
+		}
+		return nil
+	}})
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner", Namespace: "shop", UID: "one"}}
+	for _, name := range []string{"a", "b"} {
+		child := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", Labels: map[string]string{"name": name}}}
+		if name == "a" {
+			child.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
+		}
+		g.Expect(server.Create(t.Context(), child)).To(Succeed())
+	}
+	reader := &planReader{api: server, fleet: true}
+	for range 2 {
+		var list corev1.ConfigMapList
+		owned, err := ssa.Owned(t.Context(), reader, owner, &list)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(owned).To(HaveLen(1))
+		g.Expect(reader.List(t.Context(), &list, client.MatchingLabels{"name": "b"}, client.InNamespace("shop"))).To(Succeed())
+		g.Expect(list.Items).To(ConsistOf(HaveField("Name", "b")))
+		g.Expect(reader.List(t.Context(), &list, client.InNamespace("elsewhere"))).To(Succeed())
+		g.Expect(list.Items).To(BeEmpty())
+		var live corev1.ConfigMap
+		g.Expect(reader.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "b"}, &live)).To(Succeed())
+		g.Expect(client.IgnoreNotFound(reader.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "c"}, &live))).To(Succeed())
+	}
+	g.Expect(requests).To(HaveLen(1))
+	g.Expect(reader.List(t.Context(), &corev1.ConfigMapList{}, client.MatchingFields{"other": "x"})).To(MatchError(ContainSubstring("is not supported")))
+}
+
+func TestPlanRefusesWritesToTheCloud(t *testing.T) {
+	g := NewWithT(t)
+	p := &planner{}
+	g.Expect(p.useCloud(planOptions{cloudEndpoint: "http://127.0.0.1:1"})).To(MatchError(ContainSubstring("would send your Azure login unencrypted")))
+	g.Expect(p.useCloud(planOptions{cloudEndpoint: "nonsense"})).To(MatchError(HavePrefix("--cloud-endpoint: ")))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://127.0.0.1:1/x", nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	response, err := readOnly{}.Do(request)
+	if response != nil {
+		response.Body.Close()
+	}
+	g.Expect(err).To(MatchError("a plan must not send PUT /x"))
+}
