@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // clients are all access that commands have to the API server.
@@ -123,7 +125,7 @@ func listPages(ctx context.Context, reader client.Reader, list client.ObjectList
 // user may not read.
 func (c *clients) children(ctx context.Context, o object) (children []client.Object, notes []string, err error) {
 	for _, list := range o.kind.childLists() {
-		some, note, err := c.controlled(ctx, o, list, o.GetNamespace())
+		some, note, err := c.controlled(ctx, o, list, o.GetNamespace(), childLabels(o))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -133,6 +135,11 @@ func (c *clients) children(ctx context.Context, o object) (children []client.Obj
 		}
 	}
 	return children, notes, nil
+}
+
+// childLabels are on all children, so that a large namespace is not listed as a whole.
+func childLabels(o object) client.ListOption {
+	return client.MatchingLabels{workload.LabelName: o.GetName()}
 }
 
 // controlled lists the objects of a kind that the owner controls. Nothing is controlled of a kind that the cluster

@@ -29,6 +29,7 @@ type planner struct {
 	// settings are those of the manager, as far as they are known.
 	settings settings
 	planning setup.Planning
+	reader   *planReader
 	// recorder records the dry runs of the plan that is being made.
 	recorder       *recorder
 	appservices    *appservice.Engine
@@ -50,6 +51,7 @@ type settings struct {
 func (c *clients) newPlanner(ctx context.Context, p planOptions) (*planner, error) {
 	made := &planner{settings: settings{credential: ownLogin{cloud.AzureCredentials{}}}, recorder: &recorder{}}
 	reader := &planReader{api: c, fleet: p.all, namespace: c.namespace}
+	made.reader = reader
 	made.planning = setup.Planning{
 		API: c, Reader: reader,
 		Executes: func(dry phases.Applier) phases.Applier {
@@ -156,6 +158,9 @@ func (p *planner) probeIngressClasses(ctx context.Context, c *clients) error {
 // plan plans one object.
 func (p *planner) plan(ctx context.Context, o object) (objectPlan, error) {
 	p.recorder.executed = nil
+	if namespace := o.GetNamespace(); !p.reader.fleet && p.reader.namespace != namespace {
+		p.reader.namespace, p.reader.lists = namespace, nil // an object of a file may be in another namespace
+	}
 	plan, err := p.engine(ctx, o)
 	if err != nil {
 		return objectPlan{}, err

@@ -80,7 +80,7 @@ func (c *clients) evidence(ctx context.Context, o object) (evidence, error) {
 	if !o.isRollingOut() {
 		return found, nil
 	}
-	deployments, note, err := c.controlled(ctx, o, &appsv1.DeploymentList{}, o.GetNamespace())
+	deployments, note, err := c.controlled(ctx, o, &appsv1.DeploymentList{}, o.GetNamespace(), childLabels(o))
 	found.addNote(note)
 	if err != nil || len(deployments) == 0 {
 		return found, err
