@@ -38,11 +38,11 @@ func (c fieldChange) String() string {
 // diff compares two objects field by field. Either may be nil. What the API server keeps books with, the status and
 // the records of the applier are left out.
 func diff(before, after client.Object) ([]fieldChange, error) {
-	one, err := comparable(before)
+	one, err := substanceOf(before)
 	if err != nil {
 		return nil, err
 	}
-	other, err := comparable(after)
+	other, err := substanceOf(after)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +67,8 @@ func withoutAllocated(service any) {
 	}
 }
 
-// comparable is what of an object is compared; nil for nil.
-func comparable(o client.Object) (any, error) {
+// substanceOf is what of an object is compared; nil for nil.
+func substanceOf(o client.Object) (any, error) {
 	if o == nil {
 		return nil, nil
 	}
