@@ -90,9 +90,11 @@ func FuzzAnswer(f *testing.F) {
 				return v.RetryAfter >= 0 && v.RetryAfter <= maxRetryAfter, err
 			}},
 		} {
-			own := *shared
-			own.budget = newBudget(clock.RealClock{}, limits) // it remembers that it was throttled
-			found, err := c.call(&Client{connection: &own, scopes: []Scope{Anywhere}})
+			own := &connection{ // a budget remembers that it was throttled
+				subscription: shared.subscription, budget: newBudget(clock.RealClock{}, limits),
+				accounts: shared.accounts, vaults: shared.vaults, keys: shared.keys, roles: shared.roles, lists: shared.lists,
+			}
+			found, err := c.call(&Client{connection: own, scopes: []Scope{Anywhere}})
 			if ctx.Err() != nil {
 				t.Fatalf("%s does not end", c.name)
 			}
