@@ -49,6 +49,13 @@ func (s *settings) retryFlags(flags *flag.FlagSet) {
 	flags.DurationVar(&s.options.RetryMaxDelay, "retry-max-delay", controllers.DefaultRetryMaxDelay, "Maximum delay between retries of a failed reconcile.")
 }
 
+func (s *settings) metricsFlags(flags *flag.FlagSet) {
+	flags.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, such as :8443. 0 disables it.")
+	flags.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics over HTTPS, with authentication and authorization.")
+	flags.StringVar(&s.metricsCertPath, "metrics-cert-path", "", "Directory with tls.crt and tls.key for the metrics endpoint, reloaded when they change. Defaults to a self-signed certificate in memory.")
+	flags.BoolVar(&s.http2, "enable-http2", false, "Allow HTTP/2 on the metrics endpoint.")
+}
+
 // parse parses the command line. Errors name the flag and a valid value.
 func parse(args []string, usage io.Writer) (*settings, error) {
 	s := &settings{}
@@ -73,10 +80,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	flags.DurationVar(&s.options.SyncPeriod, "sync-period", 10*time.Hour, "Interval at which all objects are reconciled even if nothing has changed.")
 	s.retryFlags(flags)
 	s.electionFlags(flags)
-	flags.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, such as :8443. 0 disables it.")
-	flags.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics over HTTPS, with authentication and authorization.")
-	flags.StringVar(&s.metricsCertPath, "metrics-cert-path", "", "Directory with tls.crt and tls.key for the metrics endpoint, reloaded when they change. Defaults to a self-signed certificate in memory.")
-	flags.BoolVar(&s.http2, "enable-http2", false, "Allow HTTP/2 on the metrics endpoint.")
+	s.metricsFlags(flags)
 	flags.StringVar(&s.options.ProfilingAddress, "pprof-bind-address", "0", "Loopback address of the pprof endpoint, such as 127.0.0.1:6060. 0 disables it.")
 	flags.StringVar(&s.options.HealthProbeAddress, "health-probe-bind-address", ":8081", "Address of /healthz and /readyz. 0 disables them.")
 

@@ -135,6 +135,7 @@ func TestManagersCredentialAdoptsOnlyTaggedAccounts(t *testing.T) {
 	})
 	t.Run("its owner hands it over", func(*testing.T) {
 		f.storage.DeletionTimestamp, f.deleted = nil, false
+		f.restart() // a UID does not return, but a test may reuse it
 		f.Expect(f.server.SetTags("victim", map[string]string{"cost": "42", cloud.OwnerTag: string(f.storage.UID)})).To(Succeed())
 		f.runUntilReady()
 		account, _ := f.server.Account("victim")

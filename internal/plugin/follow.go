@@ -72,8 +72,8 @@ func (o *options) follow(ctx context.Context, c *clients, t target, show func(co
 // draw replaces what a terminal shows.
 func (o *options) draw(text string) {
 	if isTerminal(o.Out) {
-		const clear = "\x1b[H\x1b[2J\x1b[3J"
-		text = clear + strings.TrimSuffix(text, "\n") + "\n"
+		const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
+		text = clearScreen + strings.TrimSuffix(text, "\n") + "\n"
 	} else {
 		text += "\n"
 	}

@@ -122,6 +122,6 @@ func (c *clients) dryPatch(ctx context.Context, live, document *unstructured.Uns
 		return nil, err
 	}
 	planned := live.DeepCopy()
-	err = c.Patch(ctx, planned, client.RawPatch(types.MergePatchType, patch), client.DryRunAll) //nolint:forbidigo // a dry run of what kubectl apply does
+	err = c.Patch(ctx, planned, client.RawPatch(types.MergePatchType, patch), client.DryRunAll)
 	return planned, err
 }

@@ -198,7 +198,7 @@ func (e *Engine[O, S]) announce(live O, w *walk[S], summary Summary) {
 }
 
 // isNews says whether a transition is worth an Event: the object became ready, or ceased to be; something is wrong;
-// or a person suspended it or has to decide about a drift. The rest is progress.
+// a phase is done and has a reason to say more; or a person suspended it or has to decide about a drift. The rest is progress.
 func (o *outcome) isNews(old *metav1.Condition, c metav1.Condition) bool {
 	switch _, gate := o.gate(); c.Type {
 	case ConditionReady:
@@ -209,7 +209,8 @@ func (o *outcome) isNews(old *metav1.Condition, c metav1.Condition) bool {
 	case ConditionDrifted, ConditionSuspended:
 		return true
 	default:
-		return false
+		i := slices.IndexFunc(o.phases, func(p phaseOutcome) bool { return p.condition == c.Type })
+		return c.Status == metav1.ConditionTrue && c.Reason != ReasonReady && c.Reason != ReasonPruning && o.phases[i].verdict.data().beside == ""
 	}
 }
 

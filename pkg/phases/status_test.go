@@ -171,6 +171,13 @@ func TestEventsAreOfReadinessAndErrors(t *testing.T) {
 			before: phases.Done(""), after: phases.DoneBecause("OldVersionServes", "version 1 serves").WhileStalled(),
 			want: []string{"Warning OldVersionServes (Stalled): Stalled is True: version 1 serves"},
 		},
+		"done, with a reason of its own": {
+			before: phases.Done(""), after: phases.DoneBecause("AddressShared", "others use it too"),
+			want: []string{"Normal AddressShared (AddressReady): AddressReady is True: others use it too"},
+		},
+		"done, and not finished": {
+			before: phases.Done(""), after: phases.DoneBecause("OldAddressServes", "the old one serves").WhileReconciling(),
+		},
 		"no longer configured": {
 			before: phases.Done(""), after: phases.NotConfigured(),
 		},

@@ -101,7 +101,7 @@ func networkAttempts() []attempt {
 			a.network.lead("redirect-sse", a.network.serve(a.t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				_, _ = fmt.Fprintf(w, "event: endpoint\ndata: %s/message\n\n", target.URL)
-				w.(http.Flusher).Flush()
+				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
 			})))
 			a.Expect(a.server("redirect", "protocol: {"+quickly+"}")).To(Succeed())

@@ -1,6 +1,7 @@
 package tenant_test
 
 import (
+	"encoding/json"
 	"fmt"
 
 	. "github.com/onsi/gomega"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -115,7 +117,9 @@ func objectAttempts() []attempt {
 			owner := mustRead(a, &v1alpha1.AppService{}, tenant, "fields")
 			forged := parse(a, fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: fields, namespace: tenant, ownerReferences: [{apiVersion: fixpoint.dev/v1alpha1, kind: AppService, name: fields, uid: %s, controller: true}]}\nspec:\n  selector: {matchLabels: {app.kubernetes.io/name: fields}}\n"+
 				"  template: {metadata: {labels: {app.kubernetes.io/name: fields}}, spec: {containers: [{name: app, image: \"registry.test/evil:1\"}]}}\n", owner.UID))
-			a.Expect(a.api.Patch(a.ctx, forged, client.Apply, client.FieldOwner("fixpoint-appservice"), client.ForceOwnership)).To(Succeed())
+			body, err := json.Marshal(forged)
+			a.Expect(err).NotTo(HaveOccurred())
+			a.Expect(a.api.Patch(a.ctx, forged, client.RawPatch(types.ApplyPatchType, body), client.FieldOwner("fixpoint-appservice"), client.ForceOwnership)).To(Succeed())
 			a.Eventually(func() string {
 				return mustRead(a, &appsv1.Deployment{}, tenant, "fields").Spec.Template.Spec.Containers[0].Image
 			}).Should(Equal("registry.test/web:1"))
