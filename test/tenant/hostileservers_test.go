@@ -295,7 +295,7 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.WriteString(w, " "); err != nil {
 			return
 		}
-		w.(http.Flusher).Flush()
+		_ = http.NewResponseController(w).Flush()
 		select {
 		case <-r.Context().Done():
 			return
