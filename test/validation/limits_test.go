@@ -110,6 +110,9 @@ var limitRefusals = map[string]limitRefusal{
 	"status.conditions maxItems": {
 		status: fmt.Sprintf(`{conditions: [%s]}`, repeated(33, `{type: T%d, status: "True", reason: R, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)),
 		says:   `status.conditions: Too many: 33: must have at most 32 items`},
+	"status.lastHandledReconcileAt maxLength": {
+		status: fmt.Sprintf(`{lastHandledReconcileAt: %s}`, strings.Repeat("a", 65)),
+		says:   `status.lastHandledReconcileAt: Too long: may not be more than 64 bytes`},
 	"status.selector maxLength": {
 		status: fmt.Sprintf(`{selector: %s}`, strings.Repeat("a", 1025)),
 		says:   `status.selector: Too long: may not be more than 1024 bytes`},

@@ -20,6 +20,9 @@ var mcpServerLimits = map[string]limitRefusal{
 	// The controller keeps the status within these; a test of them shows that it has to.
 	"status.endpoint maxLength":         tooLongStatus("endpoint", 2048),
 	"status.externalEndpoint maxLength": tooLongStatus("externalEndpoint", 4096),
+	"status.lastHandledReconcileAt maxLength": {
+		status: fmt.Sprintf(`{lastHandledReconcileAt: %s}`, strings.Repeat("a", 65)),
+		says:   `status.lastHandledReconcileAt: Too long: may not be more than 64 bytes`},
 	"status.askedVersions maxItems": {
 		status: fmt.Sprintf(`{askedVersions: [%s]}`, repeated(17, "a%d")),
 		says:   `status.askedVersions: Too many: 17: must have at most 16 items`},

@@ -67,6 +67,9 @@ var secureStorageLimits = map[string]limitRefusal{
 	"status.phase enum": {
 		status: `{phase: Fine}`,
 		says:   `status.phase: Unsupported value: "Fine": supported values: "Pending", "Provisioning", "Ready", "Degraded", "Failed", "Suspended", "Deleting"`},
+	"status.lastHandledReconcileAt maxLength": {
+		status: fmt.Sprintf(`{lastHandledReconcileAt: %s}`, strings.Repeat("a", 65)),
+		says:   `status.lastHandledReconcileAt: Too long: may not be more than 64 bytes`},
 	"status.conditions maxItems": {
 		status: fmt.Sprintf(`{conditions: [%s]}`, repeated(33, `{type: T%d, status: "True", reason: R, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)),
 		says:   `status.conditions: Too many: 33: must have at most 32 items`},
