@@ -89,11 +89,15 @@ func TestReleaseInstallsUpgradesAndUninstalls(t *testing.T) {
 	// and, having been told to, takes them with it the next time.
 	_, err = uninstall(helm)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Eventually(func() int {
+	g.Eventually(func() []apiextensionsv1.CustomResourceDefinitionStatus {
 		var definitions apiextensionsv1.CustomResourceDefinitionList
 		g.Expect(api.List(ctx, &definitions)).To(Succeed())
-		return len(definitions.Items)
-	}).Should(BeZero())
+		var left []apiextensionsv1.CustomResourceDefinitionStatus
+		for _, definition := range definitions.Items {
+			left = append(left, definition.Status)
+		}
+		return left
+	}).WithTimeout(3 * time.Minute).Should(BeEmpty()) // Kubernetes may check for a minute, twice, whether their objects are gone
 }
 
 func uninstall(helm *action.Configuration) (*release.UninstallReleaseResponse, error) {
