@@ -169,13 +169,24 @@ func (w *fixture) adopt(place string) {
 	w.run("-n", place, "create", "configmap", "found", "--from-literal=GREETING=hello")
 	w.run("-n", place, "create", "service", "clusterip", "found", "--tcp=80:8080")
 	w.run("-n", place, "create", "service", "clusterip", "found-too", "--tcp=8080:8080")
+	w.run("-n", place, "create", "serviceaccount", "found-too")
+	w.run("-n", place, "create", "poddisruptionbudget", "found", "--selector=app.kubernetes.io/name=found", "--max-unavailable=1")
+	w.run("-n", place, "create", "ingress", "found", "--rule=found.test/*=found:http")
 	w.apply(inNamespace(place, `
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: found}
+spec: {maxReplicas: 4, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: found}}
+---
 apiVersion: fixpoint.dev/v1alpha1
 kind: AppService
 metadata: {name: found}
 spec:
   image: registry.test/web:1
   config: {GREETING: hello}
+  autoscaling: {minReplicas: 2, maxReplicas: 4, targetCPUUtilizationPercent: 80}
+  disruptionBudget: {maxUnavailable: 1}
+  ingress: {host: found.test}
   adoptionPolicy: IfUnowned
 ---
 apiVersion: fixpoint.dev/v1alpha1
@@ -184,6 +195,7 @@ metadata: {name: found-too}
 spec:
   image: registry.test/tools:1
   transport: streamable-http
+  serviceAccount: {create: true}
   adoptionPolicy: IfUnowned
 `))
 	w.ready(app(place, "found"), server(place, "found-too"))
