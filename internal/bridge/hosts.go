@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -83,12 +84,18 @@ func (l allowList) allowsOrigin(given, hostport string) bool {
 	return origin == same && (isFixed(host) || slices.Contains(l.hosts, host))
 }
 
-// hostOf is the normalized host of a Host header.
+// hostOf is the normalized host of a Host header. A header whose port is not a number is no host of a list.
 func hostOf(hostport string) string {
-	if host, _, err := net.SplitHostPort(hostport); err == nil {
+	if host, port, err := net.SplitHostPort(hostport); err == nil && isPort(port) {
 		return normalHost(host)
 	}
 	return normalHost(strings.Trim(hostport, "[]"))
+}
+
+// isPort reports whether a port is a number, or left out after the colon.
+func isPort(port string) bool {
+	_, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil
 }
 
 func normalHost(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
