@@ -220,7 +220,7 @@ test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs 
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
 
 .PHONY: test-image
-test-image: $(GOVULNCHECK) ## Run the tests of the image, which build it twice for each platform.
+test-image: $(GOVULNCHECK) ## Run the tests of the image and of a release, which is built twice.
 	cd hack/image && $(GO) test -timeout $(CLUSTER_TIMEOUT) ./...
 
 .PHONY: e2e

@@ -134,10 +134,13 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred(), string(out))
 	g.Expect(strings.Count(string(out), ": OK")).To(Equal(len(names)-1), "every file but the list itself")
 
-	// When another checkout of the same commit is released, at its tag
+	// When another checkout of the same commit is released, at its tag, where the environment differs
 	second := t.TempDir()
 	git(t, first, "clone", "-q", ".", second)
 	git(t, second, "tag", "v9.8.7")
+	for name, value := range map[string]string{"TZ": "Asia/Tokyo", "GOFLAGS": "-buildvcs=true", "LANG": "de_DE.UTF-8"} {
+		t.Setenv(name, value)
+	}
 	again := t.TempDir()
 	g.Expect(run(t.Context(), []string{"release", "-source", second, "-out", again, "-version", "v9.8.7"}, io.Discard, os.Stderr)).To(Succeed())
 
@@ -193,6 +196,11 @@ func write(g Gomega, dir, name, content string) {
 }
 
 func TestReleaseRefusesVulnerabilities(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "govulncheck")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "tool")
+	build.Dir = "../tools/govulncheck"
+	out, err := build.CombinedOutput()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), string(out))
 	for name, c := range map[string]struct {
 		args     []string
 		database func(t *testing.T) string
@@ -206,15 +214,10 @@ func TestReleaseRefusesVulnerabilities(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			program := filepath.Join(t.TempDir(), "govulncheck")
-			build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "tool")
-			build.Dir = "../tools/govulncheck"
-			out, err := build.CombinedOutput()
-			g.Expect(err).NotTo(HaveOccurred(), string(out))
 			check := exec.CommandContext(t.Context(), "../vulncheck.sh", c.args...)
 			check.Env = append(os.Environ(), "GOVULNCHECK="+program, "GOVULNDB=file://"+c.database(t))
 
-			out, err = check.CombinedOutput()
+			out, err := check.CombinedOutput()
 
 			g.Expect(err == nil).To(Equal(c.succeeds), string(out))
 			for _, want := range c.want {
