@@ -328,7 +328,7 @@ type SecureStorageKey struct {
 	// tenant.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(?i)/subscriptions/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/resourceGroups/[-0-9a-z_.()]{0,89}[-0-9a-z_()]/providers/Microsoft[.]KeyVault/vaults/[a-z](-?[0-9a-z]){2,23}$')",message="vaultID must be the resource ID of a key vault: use the form /subscriptions/<UUID>/resourceGroups/<group>/providers/Microsoft.KeyVault/vaults/<name>, as in the output of `az keyvault show`"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(?i)/subscriptions/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/resourceGroups/[-0-9a-z_.()]{0,89}[-0-9a-z_()]/providers/Microsoft[.]KeyVault/vaults/[a-z](-?[0-9a-z]){2,23}$') && self.matches('/[^/]{3,24}$')",message="vaultID must be the resource ID of a key vault, whose name has 3 to 24 characters: use the form /subscriptions/<UUID>/resourceGroups/<group>/providers/Microsoft.KeyVault/vaults/<name>, as in the output of `az keyvault show`"
 	VaultID string `json:"vaultID,omitempty"`
 
 	// keyName is the name of the key in the key vault: 1 to 127 letters, digits

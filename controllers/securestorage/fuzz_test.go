@@ -11,8 +11,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
-// acceptedVaultID is the rule of spec.key.vaultID in the schema.
+// acceptedVaultID and acceptedVaultName are the rule of spec.key.vaultID in the schema.
 var acceptedVaultID = regexp.MustCompile(`^(?i)/subscriptions/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/resourceGroups/[-0-9a-z_.()]{0,89}[-0-9a-z_()]/providers/Microsoft[.]KeyVault/vaults/[a-z](-?[0-9a-z]){2,23}$`)
+
+var acceptedVaultName = regexp.MustCompile(`/[^/]{3,24}$`)
 
 // A vault ID that the schema accepts is the same key vault for the SDK, and in the scopes that contain it.
 func FuzzVaultID(f *testing.F) {
@@ -28,7 +30,7 @@ func FuzzVaultID(f *testing.F) {
 		if strings.Contains(at.subscription+at.group+at.name, "/") {
 			t.Fatalf("%q is %+v", id, at)
 		}
-		if !acceptedVaultID.MatchString(id) {
+		if !acceptedVaultID.MatchString(id) || !acceptedVaultName.MatchString(id) {
 			return
 		}
 		if !strings.EqualFold(at.id(), id) || (vaultLocation{}).parse(at.id()) != at {

@@ -22,7 +22,7 @@ const (
 	tagPrefixMessage    = "tags must not have keys that start with 'fixpoint.dev', which are reserved for Fixpoint: rename the key"
 	tagValueMessage     = "tags must have values of at most 256 characters: shorten the value"
 	vaultsMessage       = "key needs exactly one of vault and vaultID: set vault for a key vault in the same subscription, or vaultID for a key vault in any subscription, and remove the other"
-	vaultIDMessage      = "vaultID must be the resource ID of a key vault: use the form /subscriptions/<UUID>/resourceGroups/<group>/providers/Microsoft.KeyVault/vaults/<name>, as in the output of `az keyvault show`"
+	vaultIDMessage      = "vaultID must be the resource ID of a key vault, whose name has 3 to 24 characters: use the form /subscriptions/<UUID>/resourceGroups/<group>/providers/Microsoft.KeyVault/vaults/<name>, as in the output of `az keyvault show`"
 	vaultMessage        = "name must consist of 3 to 24 letters, digits and single '-', starting with a letter and ending with a letter or digit: use the name of a key vault, not its URI"
 	vaultGroupMessage   = "resourceGroup must consist of 1 to 90 letters, digits, '-', '_', '.', '(' and ')', not ending with '.': use the name of a resource group, or omit it for the resource group of the storage account"
 	keyNameMessage      = "keyName must consist of 1 to 127 letters, digits and '-': use the name of a key, not its URI"
@@ -110,6 +110,7 @@ var secureStorageRefusals = map[string]refusal{
 	"key in no vault":                 key(`vault: null`, "", vaultsMessage),
 	"key in two vaults":               key(`vaultID: `+vaultID+`demo-vault`, "", vaultsMessage),
 	"vault ID of nothing":             key(byID(""), "vaultID", vaultIDMessage),
+	"vault ID of a name of 25":        key(byID(vaultID+"demo-vault-demo-vault-dem"), "vaultID", vaultIDMessage),
 	"vault ID that is a URI":          key(byID("https://demo-vault.vault.azure.net/"), "vaultID", vaultIDMessage),
 	"vault ID of a storage account":   key(byID("/subscriptions/"+anyUUID+"/resourceGroups/keys/providers/Microsoft.Storage/storageAccounts/x"), "vaultID", vaultIDMessage),
 	"vault ID with more after it":     key(byID(vaultID+"demo-vault/keys/demo-key"), "vaultID", vaultIDMessage),
