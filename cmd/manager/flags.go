@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,11 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/zapr"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
@@ -90,8 +89,8 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	s.cloudFlags(flags)
 	flags.BoolVar(&s.version, "version", false, "Print the version, commit and date, and exit.")
 
-	var logging zap.Options
-	logging.BindFlags(flags)
+	var log logging
+	log.bind(flags)
 
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -106,7 +105,11 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	}
 	s.options.Namespaces, s.options.Controllers = list(namespaces), list(names)
 	s.options.QPS = float32(qps)
-	s.options.Metrics = s.metricsOptions()
+	logger, level, err := log.build()
+	if err != nil {
+		return nil, err
+	}
+	s.options.Logger, s.options.Metrics = logger, s.metricsOptions(level)
 	if err := s.completeCloud(); err != nil {
 		return nil, err
 	}
@@ -117,7 +120,6 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 		}
 		s.options.ProbeEndpoint = endpoint
 	}
-	s.options.Logger = zapr.NewLogger(zap.NewRaw(zap.UseFlagOptions(&logging)))
 	return s, s.check()
 }
 
@@ -240,10 +242,11 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (s *settings) metricsOptions() metricsserver.Options {
+func (s *settings) metricsOptions(logLevel http.Handler) metricsserver.Options {
 	options := metricsserver.Options{BindAddress: s.metricsAddress, SecureServing: s.metricsSecure, CertDir: s.metricsCertPath}
 	if s.metricsSecure {
 		options.FilterProvider = metricsauth.NewFilter
+		options.ExtraHandlers = map[string]http.Handler{logLevelPath: logLevel} // only with authorization
 	}
 	if !s.http2 {
 		// HTTP/2 is disabled because of its denial-of-service vulnerabilities:
