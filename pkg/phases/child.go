@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -71,38 +72,40 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 // PhaseName implements [Phase].
 func (c Child[S, C, L]) PhaseName() string { return c.Name }
 
-// Declare implements [Phase].
+// Declare implements [Phase]: a child is a set that has at most one member.
 func (c Child[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], error) {
 	if c.Desired == nil {
 		return Declaration[S]{}, errors.New("Desired is nil")
 	}
-	m := &members[S, C, L]{
-		phase: c.Name, single: true, requires: c.Requires, health: c.Health, ready: c.Ready,
-		prune: c.Prune, propagation: c.Propagation, handOver: c.HandOver, remove: c.RemoveFields, unique: c.UniqueFields,
-		desired: func(scope S) ([]C, error) {
+	set := Children[S, C, L]{
+		Name: c.Name, Health: c.Health, Ready: c.Ready, Propagation: c.Propagation,
+		HandOver: c.HandOver, RemoveFields: c.RemoveFields, UniqueFields: c.UniqueFields,
+		onlyName: c.nameIn, requires: c.Requires, prune: c.Prune,
+		Desired: func(scope S) ([]C, error) {
 			desired, err := c.Desired(scope)
 			if err != nil || isNil(desired) {
 				return nil, err
 			}
 			return []C{desired}, nil
 		},
-		names: func(p Reconcile[S]) ([]string, error) {
-			if c.ChildName == nil {
-				return []string{p.Owner.GetName()}, nil
-			}
-			return []string{c.ChildName(p.Scope)}, nil
-		},
 	}
 	if c.Observed != nil {
-		m.observed = func(scope S, live []L) {
+		set.Observed = func(scope S, live []L) {
 			if len(live) > 0 {
 				c.Observed(scope, live[0])
 			}
 		}
 	}
-	d, err := m.declare(scheme)
+	d, err := set.Declare(scheme)
 	d.HasOwnersName = c.ChildName == nil
 	return d, err
+}
+
+func (c Child[S, C, L]) nameIn(p Reconcile[S]) string {
+	if c.ChildName == nil {
+		return p.Owner.GetName()
+	}
+	return c.ChildName(p.Scope)
 }
 
 // Children is a phase that is a set of Kubernetes objects of one kind whose members the object decides:
@@ -122,74 +125,43 @@ type Children[S any, C ssa.Configuration, L client.Object] struct {
 	Propagation metav1.DeletionPropagation
 	// HandOver, RemoveFields and UniqueFields are those of [ssa.Request].
 	HandOver, RemoveFields, UniqueFields []string
+
+	// onlyName is the name of the only member there may be, whatever the spec says; nil in a set.
+	onlyName func(p Reconcile[S]) string
+	requires func(ctx context.Context, scope S) (Verdict, error)
+	prune    PruneOrder
+	// kind of the members, and an empty list of them. Declare sets them.
+	kind schema.GroupVersionKind
+	list client.ObjectList
 }
 
 // PhaseName implements [Phase].
-func (c Children[S, C, L]) PhaseName() string { return c.Name }
+func (m Children[S, C, L]) PhaseName() string { return m.Name }
 
 // Declare implements [Phase].
-func (c Children[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], error) {
-	if c.Desired == nil {
-		return Declaration[S]{}, errors.New("Desired is nil")
+func (m Children[S, C, L]) Declare(scheme *runtime.Scheme) (d Declaration[S], err error) {
+	if m.Desired == nil {
+		return d, errors.New("Desired is nil")
 	}
-	m := &members[S, C, L]{
-		phase: c.Name, desired: c.Desired, health: c.Health, ready: c.Ready, observed: c.Observed,
-		propagation: c.Propagation, handOver: c.HandOver, remove: c.RemoveFields, unique: c.UniqueFields,
-		names: func(p Reconcile[S]) ([]string, error) {
-			desired, err := c.Desired(p.Scope)
-			return namesOf(desired), err
-		},
+	if m.kind, err = kindOf[L](scheme); err != nil {
+		return d, fmt.Errorf("the child's type: %w", err)
 	}
-	return m.declare(scheme)
-}
-
-// members is what [Child] and [Children] have in common: a set of objects of one kind.
-type members[S any, C ssa.Configuration, L client.Object] struct {
-	phase string
-	// single: there is at most one member, whose name is known whatever the spec says.
-	single      bool
-	kind, list  schema.GroupVersionKind
-	desired     func(scope S) ([]C, error)
-	names       func(p Reconcile[S]) ([]string, error)
-	requires    func(ctx context.Context, scope S) (Verdict, error)
-	ready       func(ctx context.Context, scope S, live L) Verdict
-	health      func(live L) Verdict
-	observed    func(scope S, live []L)
-	prune       PruneOrder
-	propagation metav1.DeletionPropagation
-
-	handOver, remove, unique []string
-}
-
-func (m *members[S, C, L]) declare(scheme *runtime.Scheme) (Declaration[S], error) {
-	kind, err := kindOf[L](scheme)
-	if err != nil {
-		return Declaration[S]{}, fmt.Errorf("the child's type: %w", err)
+	list, _ := scheme.New(m.kind.GroupVersion().WithKind(m.kind.Kind + "List"))
+	isList := false
+	if m.list, isList = list.(client.ObjectList); !isList {
+		return d, fmt.Errorf("the child's type: its list %sList, by which children are found, is not in the scheme", m.kind.Kind)
 	}
-	m.kind, m.list = kind, kind.GroupVersion().WithKind(kind.Kind+"List")
-	if m.propagation == "" {
-		m.propagation = defaultPropagation(kind)
+	if m.Propagation == "" {
+		m.Propagation = defaultPropagation(m.kind)
 	}
-	d := Declaration[S]{Child: newObject[L](), Names: m.names, Next: m.next, Undo: m.undo, Observe: m.observe}
-	if m.propagation != metav1.DeletePropagationForeground {
-		d.Gone = m.gone
-	}
-	if !scheme.Recognizes(m.list) {
-		return d, fmt.Errorf("the child's type: its list %s, by which children are found, is not in the scheme", m.list.Kind)
-	}
-	for _, path := range slices.Concat(m.handOver, m.remove, m.unique) {
+	d = Declaration[S]{Child: newObject[L](), Names: m.names, Next: m.next, Undo: m.undo, Observe: m.observe, Settled: m.settled()}
+	for _, path := range slices.Concat(m.HandOver, m.RemoveFields, m.UniqueFields) {
 		if err := ssa.CheckFieldPath(d.Child, path); err != nil {
 			return d, fmt.Errorf("HandOver, RemoveFields or UniqueFields: %w", err)
 		}
 	}
-	switch {
-	case m.health != nil:
-		d.Settled = func(child client.Object) bool {
-			typed, ok := child.(L)
-			return ok && m.health(typed).IsDone()
-		}
-	case m.ready == nil:
-		d.Settled = func(client.Object) bool { return true }
+	if m.Propagation != metav1.DeletePropagationForeground {
+		d.Gone = m.gone
 	}
 	switch m.prune {
 	case PruneFirst:
@@ -201,23 +173,46 @@ func (m *members[S, C, L]) declare(scheme *runtime.Scheme) (Declaration[S], erro
 	return d, nil
 }
 
+// settled is nil if whether a member is ready does not follow from its own fields.
+func (m *Children[S, C, L]) settled() func(client.Object) bool {
+	switch {
+	case m.Health != nil:
+		return func(child client.Object) bool {
+			typed, ok := child.(L)
+			return ok && m.Health(typed).IsDone()
+		}
+	case m.Ready == nil:
+		return func(client.Object) bool { return true }
+	default:
+		return nil
+	}
+}
+
+func (m *Children[S, C, L]) names(p Reconcile[S]) ([]string, error) {
+	if m.onlyName != nil {
+		return []string{m.onlyName(p)}, nil
+	}
+	desired, err := m.Desired(p.Scope)
+	return namesOf(desired), err
+}
+
 // next applies all members before one that is not ready gates, and deletes what is no longer desired.
 // With a verdict or an error, the phase hands what exists to the scope.
-func (m *members[S, C, L]) next(ctx context.Context, p Reconcile[S]) (Next, error) {
+func (m *Children[S, C, L]) next(ctx context.Context, p Reconcile[S]) (Next, error) {
 	lives, next, err := m.propose(ctx, p)
-	if _, isVerdict := next.(Verdict); m.observed == nil || err == nil && !isVerdict {
+	if _, isVerdict := next.(Verdict); m.Observed == nil || err == nil && !isVerdict {
 		return next, err
 	}
 	if lives == nil {
 		lives, _ = m.existing(ctx, p)
 	}
-	m.observed(p.Scope, lives)
+	m.Observed(p.Scope, lives)
 	return next, err
 }
 
 // propose also returns the members, if it got as far as to know them all.
-func (m *members[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, Next, error) {
-	desired, err := m.desired(p.Scope)
+func (m *Children[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, Next, error) {
+	desired, err := m.Desired(p.Scope)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -251,8 +246,8 @@ func (m *members[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, Ne
 
 // bring answers with the apply that brings a member to what is desired, or with nil and the member if
 // it needs none.
-func (m *members[S, C, L]) bring(ctx context.Context, p Reconcile[S], desired C) (Next, L, error) {
-	name := valueOf(desired.GetName())
+func (m *Children[S, C, L]) bring(ctx context.Context, p Reconcile[S], desired C) (Next, L, error) {
+	name := ptr.Deref(desired.GetName(), "")
 	live, err := m.find(ctx, p, name)
 	if err != nil || p.Cluster.IsApplied(live) {
 		return nil, live, err
@@ -267,9 +262,9 @@ func (m *members[S, C, L]) bring(ctx context.Context, p Reconcile[S], desired C)
 	return next, live, err
 }
 
-func (m *members[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desired C, live L) (Next, error) {
+func (m *Children[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desired C, live L) (Next, error) {
 	if p.owns(live) && live.GetDeletionTimestamp() != nil {
-		return Wait(ReasonRecreating, m.describe(live)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), nil
+		return Wait(ReasonRecreating, describe(live)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), nil
 	}
 	decision, err := p.Cluster.Decide(m.request(p, desired, live))
 	if err != nil {
@@ -277,7 +272,7 @@ func (m *members[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desire
 	}
 	if decision.Action == ssa.ActionNone {
 		if quiet := log.FromContext(ctx).V(1); quiet.Enabled() {
-			quiet.Info("Child is as desired", "phase", m.phase, "child", klog.KObj(live))
+			quiet.Info("Child is as desired", "phase", m.Name, "child", klog.KObj(live))
 		}
 		return nil, nil
 	}
@@ -286,7 +281,7 @@ func (m *members[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desire
 
 // find reads a member from the cache. One that the owner does not control is read past it: what a cache
 // shows of unmanaged objects may be old, and to touch them needs certainty.
-func (m *members[S, C, L]) find(ctx context.Context, p Reconcile[S], name string) (L, error) {
+func (m *Children[S, C, L]) find(ctx context.Context, p Reconcile[S], name string) (L, error) {
 	live, err := read[L](ctx, p.Cluster, p.Cluster.Cached, p.keyOf(name))
 	if err != nil || isNil(live) || p.owns(live) {
 		return live, err
@@ -294,10 +289,10 @@ func (m *members[S, C, L]) find(ctx context.Context, p Reconcile[S], name string
 	return read[L](ctx, p.Cluster, p.Cluster.Uncached, p.keyOf(name))
 }
 
-func (m *members[S, C, L]) request(p Reconcile[S], desired C, live L) ssa.Request {
+func (m *Children[S, C, L]) request(p Reconcile[S], desired C, live L) ssa.Request {
 	request := ssa.Request{
 		Desired: desired, Owner: &p.Reference, Adoption: p.Policies.Adoption, Drift: p.Policies.Drift, Redact: p.Policies.Redact,
-		HandOver: m.handOver, RemoveFields: m.remove, UniqueFields: m.unique,
+		HandOver: m.HandOver, RemoveFields: m.RemoveFields, UniqueFields: m.UniqueFields,
 	}
 	if !isNil(live) {
 		request.Live = live
@@ -307,28 +302,28 @@ func (m *members[S, C, L]) request(p Reconcile[S], desired C, live L) ssa.Reques
 
 // existed says whether the status knows the member: if it is missing, it was deleted. A set may have
 // gained a member with this generation.
-func (m *members[S, C, L]) existed(p Reconcile[S]) bool {
-	before := meta.FindStatusCondition(p.Before, ConditionOf(m.phase))
+func (m *Children[S, C, L]) existed(p Reconcile[S]) bool {
+	before := meta.FindStatusCondition(p.Before, ConditionOf(m.Name))
 	const formerlyOff = "NotConfigured" // the reason that an option which is off had in earlier versions
 	if before == nil || before.Reason == formerlyOff {
 		return false
 	}
-	isSame := m.single || before.ObservedGeneration == p.Owner.GetGeneration()
+	isSame := m.onlyName != nil || before.ObservedGeneration == p.Owner.GetGeneration()
 	return isSame && (before.Reason == ReasonRecreating || before.Status == metav1.ConditionTrue)
 }
 
-func (m *members[S, C, L]) readiness(ctx context.Context, p Reconcile[S], live L) Verdict {
+func (m *Children[S, C, L]) readiness(ctx context.Context, p Reconcile[S], live L) Verdict {
 	switch {
-	case m.ready != nil:
-		return m.ready(ctx, p.Scope, live)
-	case m.health != nil:
-		return m.health(live)
+	case m.Ready != nil:
+		return m.Ready(ctx, p.Scope, live)
+	case m.Health != nil:
+		return m.Health(live)
 	default:
-		return Done(m.describe(live) + " applied")
+		return Done(describe(live) + " applied")
 	}
 }
 
-func (m *members[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], desired []C, verdict Verdict) (Next, error) {
+func (m *Children[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], desired []C, verdict Verdict) (Next, error) {
 	extra, err := m.unwanted(ctx, p, desired)
 	switch {
 	case err != nil:
@@ -338,7 +333,7 @@ func (m *members[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], des
 	case extra == nil:
 		return verdict, nil
 	case m.prune == PruneLast && extra.GetDeletionTimestamp() == nil:
-		return graver(verdict, DoneBecause(ReasonPruning, m.describe(extra)+" will be deleted once unused")), nil
+		return graver(verdict, DoneBecause(ReasonPruning, describe(extra)+" will be deleted once unused")), nil
 	}
 	next := m.delete(extra, ReasonPruning, noLongerDesired)
 	if waiting, ok := next.(Verdict); ok {
@@ -348,8 +343,8 @@ func (m *members[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], des
 }
 
 // retire deletes what is no longer desired before or after all phases.
-func (m *members[S, C, L]) retire(ctx context.Context, p Reconcile[S]) (Next, error) {
-	desired, err := m.desired(p.Scope)
+func (m *Children[S, C, L]) retire(ctx context.Context, p Reconcile[S]) (Next, error) {
+	desired, err := m.Desired(p.Scope)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the phase says so itself when it runs
 	}
@@ -361,41 +356,36 @@ func (m *members[S, C, L]) retire(ctx context.Context, p Reconcile[S]) (Next, er
 }
 
 // unwanted finds an object of the kind that the owner controls and that neither this phase desires nor
-// another one names: an earlier spec, or an earlier version of the operator, created it. One that is
-// not being deleted comes first.
-func (m *members[S, C, L]) unwanted(ctx context.Context, p Reconcile[S], desired []C) (client.Object, error) {
+// another one names: an earlier spec, or an earlier version of the operator, created it.
+func (m *Children[S, C, L]) unwanted(ctx context.Context, p Reconcile[S], desired []C) (client.Object, error) {
 	owned, err := m.owned(ctx, p)
 	if err != nil || len(owned) == 0 {
 		return nil, err
 	}
-	named, known := p.namedByOthers(m.phase, m.kind)
+	named, known := p.namedByOthers(m.Name, m.kind)
 	if !known {
 		return nil, nil
 	}
-	for _, member := range desired {
-		named = append(named, valueOf(member.GetName()))
-	}
-	var terminating client.Object
-	for _, object := range owned {
-		switch {
-		case slices.Contains(named, object.GetName()):
-		case object.GetDeletionTimestamp() == nil:
-			return object, nil
-		default:
-			terminating = object
+	return nextOf(owned, append(named, namesOf(desired)...)), nil
+}
+
+// nextOf is the next object to delete that is not spared: one that is not being deleted comes first.
+func nextOf(objects []client.Object, spared []string) (next client.Object) {
+	for _, object := range objects {
+		if slices.Contains(spared, object.GetName()) {
+			continue
+		}
+		if next = object; object.GetDeletionTimestamp() == nil {
+			break
 		}
 	}
-	return terminating, nil
+	return next
 }
 
 // owned lists what the owner controls of the kind, from the cache: nothing of a kind that the cluster does
 // not serve.
-func (m *members[S, C, L]) owned(ctx context.Context, p Reconcile[S]) ([]client.Object, error) {
-	list, err := m.newList(p)
-	if err != nil {
-		return nil, err
-	}
-	objects, err := ssa.Owned(ctx, p.Cluster.Cached, p.Owner, list)
+func (m *Children[S, C, L]) owned(ctx context.Context, p Reconcile[S]) ([]client.Object, error) {
+	objects, err := ssa.Owned(ctx, p.Cluster.Cached, p.Owner, m.newList())
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -408,42 +398,35 @@ func (m *members[S, C, L]) owned(ctx context.Context, p Reconcile[S]) ([]client.
 	return existing, err
 }
 
-func (m *members[S, C, L]) newList(p Reconcile[S]) (client.ObjectList, error) {
-	object, err := p.Cluster.scheme.New(m.list)
-	if err != nil {
-		return nil, fmt.Errorf("creating a %s: %w", m.list.Kind, err)
-	}
-	list, ok := object.(client.ObjectList)
-	if !ok {
-		return nil, fmt.Errorf("creating a %s: %T is not a list of objects", m.list.Kind, object)
-	}
-	return list, nil
+func (m *Children[S, C, L]) newList() client.ObjectList {
+	list, _ := m.list.DeepCopyObject().(client.ObjectList)
+	return list
 }
 
 // observe hands what exists to the scope, after the drift that is to be reported.
-func (m *members[S, C, L]) observe(ctx context.Context, p Reconcile[S]) (Next, error) {
+func (m *Children[S, C, L]) observe(ctx context.Context, p Reconcile[S]) (Next, error) {
 	existing, err := m.existing(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	next, err := m.report(p, existing)
-	if _, isApply := next.(Apply); m.observed != nil && !isApply {
-		m.observed(p.Scope, existing)
+	if _, isApply := next.(Apply); m.Observed != nil && !isApply {
+		m.Observed(p.Scope, existing)
 	}
 	return next, err
 }
 
 // existing lists the members that exist, desired or not.
-func (m *members[S, C, L]) existing(ctx context.Context, p Reconcile[S]) ([]L, error) {
+func (m *Children[S, C, L]) existing(ctx context.Context, p Reconcile[S]) ([]L, error) {
 	owned, err := m.owned(ctx, p)
 	if err != nil || len(owned) == 0 {
 		return nil, err
 	}
 	names, _ := m.names(p)
-	others, _ := p.namedByOthers(m.phase, m.kind)
+	others, _ := p.namedByOthers(m.Name, m.kind)
 	var existing []L
 	for _, object := range owned {
-		isMember := !slices.Contains(others, object.GetName()) && (!m.single || slices.Contains(names, object.GetName()))
+		isMember := !slices.Contains(others, object.GetName()) && (m.onlyName == nil || slices.Contains(names, object.GetName()))
 		if live, ok := object.(L); ok && isMember {
 			existing = append(existing, live)
 		}
@@ -452,8 +435,8 @@ func (m *members[S, C, L]) existing(ctx context.Context, p Reconcile[S]) ([]L, e
 }
 
 // report proposes the report of the next drift that is not to be reverted.
-func (m *members[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
-	desired, err := m.desired(p.Scope)
+func (m *Children[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
+	desired, err := m.Desired(p.Scope)
 	if err != nil || m.wrong(p, desired) != nil {
 		return nil, err
 	}
@@ -464,7 +447,7 @@ func (m *members[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
 		return nil, nil
 	}
 	for _, member := range desired {
-		i := slices.IndexFunc(existing, func(live L) bool { return live.GetName() == valueOf(member.GetName()) })
+		i := slices.IndexFunc(existing, func(live L) bool { return live.GetName() == ptr.Deref(member.GetName(), "") })
 		if i < 0 || p.Cluster.IsApplied(existing[i]) {
 			continue
 		}
@@ -485,25 +468,25 @@ func (m *members[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
 
 // undo deletes one object after the other, by what the cache shows. Children with dependents gate the phases before
 // until they are gone; others are only deleted, and read past the cache in the end.
-func (m *members[S, C, L]) undo(ctx context.Context, p Reconcile[S]) (Next, error) {
+func (m *Children[S, C, L]) undo(ctx context.Context, p Reconcile[S]) (Next, error) {
 	left, err := m.owned(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	next := m.deleteNext(p, left)
 	switch waiting, isWait := next.(Verdict); {
-	case next == nil && m.propagation == metav1.DeletePropagationForeground:
+	case next == nil && m.Propagation == metav1.DeletePropagationForeground:
 		return m.gone(ctx, p)
 	case next == nil:
 		return Done("deleted"), nil
-	case isWait && m.propagation != metav1.DeletePropagationForeground:
+	case isWait && m.Propagation != metav1.DeletePropagationForeground:
 		return DoneBecause(ReasonTerminating, waiting.Message()), nil
 	}
 	return next, nil
 }
 
 // gone reads what is left past the cache, since the finalizer is removed by it.
-func (m *members[S, C, L]) gone(ctx context.Context, p Reconcile[S]) (Next, error) {
+func (m *Children[S, C, L]) gone(ctx context.Context, p Reconcile[S]) (Next, error) {
 	if !m.mayExist(p) {
 		return Done("deleted"), nil
 	}
@@ -520,36 +503,27 @@ func (m *members[S, C, L]) gone(ctx context.Context, p Reconcile[S]) (Next, erro
 // mayExist says whether something of the phase may exist that the cache does not show: the object asked for it, or the
 // status, which has a condition as long as something is left, does not say otherwise of the spec before the deletion.
 // The deletion itself has incremented the generation.
-func (m *members[S, C, L]) mayExist(p Reconcile[S]) bool {
-	desired, err := m.desired(p.Scope)
+func (m *Children[S, C, L]) mayExist(p Reconcile[S]) bool {
+	desired, err := m.Desired(p.Scope)
 	ready := meta.FindStatusCondition(p.Before, ConditionReady)
 	isReported := ready != nil && ready.ObservedGeneration >= p.Owner.GetGeneration()-1
-	return err != nil || len(desired) > 0 || !isReported || meta.FindStatusCondition(p.Before, ConditionOf(m.phase)) != nil
+	return err != nil || len(desired) > 0 || !isReported || meta.FindStatusCondition(p.Before, ConditionOf(m.Name)) != nil
 }
 
 // deleteNext answers with the deletion of the next object, or waits for those that are being deleted, or with nil if
 // none is left.
-func (m *members[S, C, L]) deleteNext(p Reconcile[S], left []client.Object) (next Next) {
-	others, _ := p.namedByOthers(m.phase, m.kind)
-	for _, live := range left {
-		if slices.Contains(others, live.GetName()) {
-			continue
-		}
-		if next = m.delete(live, ReasonTerminating, ""); live.GetDeletionTimestamp() == nil {
-			return next
-		}
+func (m *Children[S, C, L]) deleteNext(p Reconcile[S], left []client.Object) Next {
+	others, _ := p.namedByOthers(m.Name, m.kind)
+	if live := nextOf(left, others); live != nil {
+		return m.delete(live, ReasonTerminating, "")
 	}
-	return next
+	return nil
 }
 
 // ownedPastCache lists what is left: a single child by its name, and a set by its kind.
-func (m *members[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) ([]client.Object, error) {
-	if m.single {
-		names, err := m.names(p)
-		if err != nil {
-			return nil, err
-		}
-		key := p.keyOf(names[0])
+func (m *Children[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) ([]client.Object, error) {
+	if m.onlyName != nil {
+		key := p.keyOf(m.onlyName(p))
 		if a, known := p.Cluster.answered[objectID{reflect.TypeFor[L](), key}]; known && a.object == nil {
 			return nil, nil
 		}
@@ -559,10 +533,7 @@ func (m *members[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) (
 		}
 		return []client.Object{p.Cluster.newest(live)}, nil
 	}
-	list, err := m.newList(p)
-	if err != nil {
-		return nil, err
-	}
+	list := m.newList()
 	if err := p.Cluster.Uncached.List(ctx, list, client.InNamespace(p.Owner.GetNamespace())); err != nil {
 		if meta.IsNoMatchError(err) {
 			return nil, nil
@@ -570,7 +541,7 @@ func (m *members[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) (
 		return nil, fmt.Errorf("listing %s objects: %w", m.kind.Kind, err)
 	}
 	var owned []client.Object
-	err = meta.EachListItem(list, func(item runtime.Object) error {
+	err := meta.EachListItem(list, func(item runtime.Object) error {
 		if live, ok := item.(client.Object); ok && p.owns(live) {
 			owned = append(owned, cmp.Or(p.Cluster.newest(live), live))
 		}
@@ -582,11 +553,11 @@ func (m *members[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) (
 const noLongerDesired = "; it is no longer desired"
 
 // delete answers with the deletion of an object, or waits for one that is being deleted.
-func (m *members[S, C, L]) delete(live client.Object, reason, why string) Next {
+func (m *Children[S, C, L]) delete(live client.Object, reason, why string) Next {
 	if live.GetDeletionTimestamp() == nil {
-		return Delete{Object: live, Propagation: m.propagation}
+		return Delete{Object: live, Propagation: m.Propagation}
 	}
-	return Wait(reason, "waiting for "+m.describe(live)+" to be deleted"+finalizersOf(live)+why, 0)
+	return Wait(reason, "waiting for "+describe(live)+" to be deleted"+finalizersOf(live)+why, 0)
 }
 
 // finalizersOf names what a deletion waits for.
@@ -598,18 +569,13 @@ func finalizersOf(live client.Object) string {
 	return " (finalizers: " + strings.Join(finalizers, ", ") + ")"
 }
 
-// describe names an object for people.
-func (m *members[S, C, L]) describe(live client.Object) string {
-	return m.kind.Kind + " " + live.GetName()
-}
-
 // wrong says what is wrong with the configurations, or nil. What one of another kind, name or namespace
 // would create, nothing would find again: it would be pruned and recreated forever.
-func (m *members[S, C, L]) wrong(p Reconcile[S], desired []C) Verdict {
+func (m *Children[S, C, L]) wrong(p Reconcile[S], desired []C) Verdict {
 	names, _ := m.names(p)
 	owners := p.Owner.GetNamespace()
 	for i, member := range desired {
-		kind, namespace, name := valueOf(member.GetKind()), valueOf(member.GetNamespace()), valueOf(member.GetName())
+		kind, namespace, name := ptr.Deref(member.GetKind(), ""), ptr.Deref(member.GetNamespace(), ""), ptr.Deref(member.GetName(), "")
 		switch {
 		case kind != m.kind.Kind:
 			return bug(fmt.Sprintf("the configuration is of kind %q, and the phase's child is a %s", kind, m.kind.Kind))
@@ -631,7 +597,7 @@ func bug(what string) Verdict {
 func namesOf[C ssa.Configuration](desired []C) []string {
 	names := make([]string, 0, len(desired))
 	for _, member := range desired {
-		names = append(names, valueOf(member.GetName()))
+		names = append(names, ptr.Deref(member.GetName(), ""))
 	}
 	return names
 }
@@ -667,11 +633,4 @@ func defaultPropagation(kind schema.GroupVersionKind) metav1.DeletionPropagation
 func wasDone[S any](p Reconcile[S], phase string) bool {
 	before := meta.FindStatusCondition(p.Before, ConditionOf(phase))
 	return before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == p.Owner.GetGeneration()
-}
-
-func valueOf(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

@@ -171,7 +171,7 @@ func (e *Engine[O, S]) isOff(object O) (deleting, suspended bool) {
 func (e *Engine[O, S]) newWalk(object O, x executor) *walk[S] {
 	w := &walk[S]{
 		slots: e.slots, executor: x, clock: e.deps.Clock, lap: e.deps.Clock.Now(),
-		cluster: Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, scheme: e.deps.Scheme, applier: x.applier},
+		cluster: Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, applier: x.applier},
 		pass: Reconcile[S]{
 			Scope: e.def.Scope(object), Owner: object, Reference: ssa.ControllerReference(object, e.kind),
 			Before:   e.def.Conditions(object),

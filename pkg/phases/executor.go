@@ -134,7 +134,7 @@ func (x *executor) apply(ctx context.Context, phase string, action Apply) error 
 	}
 	x.log.Info("Applied child", "child", klog.KObj(result.Live), "action", result.Action, "drifts", result.Drifts)
 	x.changes = append(x.changes, Change{
-		Phase: phase, Action: result.Action, Object: kindName(result.Live) + " " + result.Live.GetName(), Drifts: result.Drifts, Left: result.Left,
+		Phase: phase, Action: result.Action, Object: describe(result.Live), Drifts: result.Drifts, Left: result.Left,
 		Recreated: action.Existed && result.Action == ssa.ActionCreate,
 	})
 	return nil
@@ -149,7 +149,7 @@ func (x *executor) delete(ctx context.Context, phase string, action Delete) erro
 		return err
 	}
 	x.log.Info("Deleted child", "kind", kindName(action.Object), "child", klog.KObj(action.Object))
-	x.changes = append(x.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: kindName(action.Object) + " " + action.Object.GetName()})
+	x.changes = append(x.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: describe(action.Object)})
 	if gone {
 		x.cluster.learn(idOf(action.Object), answer{})
 		return nil

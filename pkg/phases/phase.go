@@ -112,7 +112,6 @@ func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind) 
 type Cluster struct {
 	// Cached reads from the cache, and Uncached past it.
 	Cached, Uncached client.Reader
-	scheme           *runtime.Scheme
 	applier          Applier
 	// lags is true once the cache has shown a version of the past: objects are read past it from then on.
 	lags bool
@@ -222,6 +221,9 @@ func kindOfObject(object client.Object, scheme *runtime.Scheme) (schema.GroupVer
 	}
 	return gvk, nil
 }
+
+// describe names an object for people.
+func describe(object client.Object) string { return kindName(object) + " " + object.GetName() }
 
 func kindName(object any) string {
 	name := fmt.Sprintf("%T", object)
