@@ -65,7 +65,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 
 // NewPlanner creates an engine that only plans.
 func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
-	dependencies, err := p.Dependencies(FieldManager, applyconfiguration.NewTypeConverter(p.API.Scheme()))
+	dependencies, err := p.Dependencies(FieldManager, applyconfiguration.NewTypeConverter)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"fmt"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -12,11 +13,10 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // deploymentTypes has the schema by which the API server merges Deployments.
-var deploymentTypes = ssa.LazyTypeConverter(func() managedfields.TypeConverter {
+var deploymentTypes = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
 })
 
@@ -50,11 +50,11 @@ func withOverrides(desired *appsv1ac.DeploymentApplyConfiguration, overrides *v1
 	if err != nil {
 		return nil, &overridesError{err}
 	}
-	typedBase, err := deploymentTypes.ObjectToTyped(&unstructured.Unstructured{Object: base})
+	typedBase, err := deploymentTypes().ObjectToTyped(&unstructured.Unstructured{Object: base})
 	if err != nil {
 		return nil, fmt.Errorf("converting the Deployment to its schema: %w", err)
 	}
-	typedOver, err := deploymentTypes.ObjectToTyped(&unstructured.Unstructured{Object: over})
+	typedOver, err := deploymentTypes().ObjectToTyped(&unstructured.Unstructured{Object: over})
 	if err != nil {
 		return nil, &overridesError{err}
 	}

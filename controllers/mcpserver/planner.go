@@ -20,7 +20,7 @@ import (
 // NewPlanner returns an engine that only plans. It makes no MCP handshakes: the last result in the status counts.
 func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 	dependencies, err := p.Dependencies(FieldManager,
-		applyconfiguration.NewTypeConverter(p.API.Scheme()), gatewayconfigurations.NewTypeConverter(p.API.Scheme()))
+		applyconfiguration.NewTypeConverter, gatewayconfigurations.NewTypeConverter)
 	if err != nil {
 		return nil, err
 	}

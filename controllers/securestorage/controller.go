@@ -74,7 +74,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 // NewPlanner returns an engine that only plans. It requests no tokens for ServiceAccounts: the credentials must not
 // use the assertion that they are given.
 func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
-	dependencies, err := p.Dependencies(FieldManager, applyconfiguration.NewTypeConverter(p.API.Scheme()))
+	dependencies, err := p.Dependencies(FieldManager, applyconfiguration.NewTypeConverter)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package setup
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +26,7 @@ type Planning struct {
 }
 
 // Dependencies are those of an engine that cannot write.
-func (p Planning) Dependencies(fieldManager string, converters ...managedfields.TypeConverter) (phases.Dependencies, error) {
+func (p Planning) Dependencies(fieldManager string, converters ...func(*runtime.Scheme) managedfields.TypeConverter) (phases.Dependencies, error) {
 	applier, err := ssa.New(ssa.Options{Client: p.API, Reader: p.Reader, FieldManager: fieldManager, TypeConverters: converters})
 	if err != nil {
 		return phases.Dependencies{}, fmt.Errorf("building the applier of plans: %w", err)

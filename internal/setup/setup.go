@@ -43,16 +43,10 @@ func (o Options) ClockOrReal() clock.PassiveClock {
 	return o.Clock
 }
 
-// NewTypeConverter is generated beside apply configurations.
-type NewTypeConverter func(*runtime.Scheme) managedfields.TypeConverter
-
-// Dependencies are those of an engine with the clients of a manager. The name is that of the controller.
-func (o Options) Dependencies(mgr ctrl.Manager, name, fieldManager string, converters ...NewTypeConverter) (phases.Dependencies, error) {
-	options := ssa.Options{Client: mgr.GetClient(), FieldManager: fieldManager}
-	for _, build := range converters {
-		options.TypeConverters = append(options.TypeConverters, ssa.LazyTypeConverter(func() managedfields.TypeConverter { return build(mgr.GetScheme()) }))
-	}
-	dependencies, err := phases.FromManager(mgr, options)
+// Dependencies are those of an engine with the clients of a manager. The name is that of the controller, and the
+// converters are those of [ssa.Options].
+func (o Options) Dependencies(mgr ctrl.Manager, name, fieldManager string, converters ...func(*runtime.Scheme) managedfields.TypeConverter) (phases.Dependencies, error) {
+	dependencies, err := phases.FromManager(mgr, ssa.Options{Client: mgr.GetClient(), FieldManager: fieldManager, TypeConverters: converters})
 	if err != nil {
 		return dependencies, fmt.Errorf("setting up the controller %s: %w", name, err)
 	}

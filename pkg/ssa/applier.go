@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -38,9 +38,10 @@ type Options struct {
 	Reader client.Reader
 	// FieldManager is the stable name under which everything is applied.
 	FieldManager string
-	// TypeConverters know the schemas of kinds outside k8s.io/api; they are generated beside the
-	// apply configurations: see [LazyTypeConverter]. A kind without one may cost one more apply after a restart.
-	TypeConverters []managedfields.TypeConverter
+	// TypeConverters know the schemas of kinds outside k8s.io/api; they are the functions NewTypeConverter that are
+	// generated beside the apply configurations, and are called, with the scheme of the client, when a schema is first
+	// needed. A kind without one may cost one more apply after a restart.
+	TypeConverters []func(*runtime.Scheme) managedfields.TypeConverter
 	// FormerManagers are names under which earlier versions of the same operator wrote by Update.
 	// The first write transfers their fields to FieldManager. FieldManager is always one of them.
 	FormerManagers []string
@@ -74,7 +75,7 @@ func New(o Options) (*Applier, error) {
 		client:  o.Client,
 		reader:  o.Reader,
 		manager: o.FieldManager,
-		schemas: slices.Concat(schemas{kubernetesTypes}, o.TypeConverters, schemas{managedfields.NewDeducedTypeConverter()}),
+		schemas: newSchemas(o.Client.Scheme(), o.TypeConverters),
 		former:  sets.New(o.FormerManagers...).Insert(o.FieldManager),
 		answers: lru.New(maxAnswers),
 		packed:  lru.New(maxPacked),

@@ -12,44 +12,29 @@ import (
 	"k8s.io/client-go/applyconfigurations"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
 // schemas are asked in turn for the schema of a kind. The last one deduces it from the value, as the
-// API server does for kinds without one.
-type schemas []managedfields.TypeConverter
-
-// LazyTypeConverter builds a type converter when it is first used. The generated ones parse their schemas when
-// they are built: that of the kinds of Kubernetes takes 20 MB for a moment, which a manager without objects need
-// not spend.
-func LazyTypeConverter(build func() managedfields.TypeConverter) managedfields.TypeConverter {
-	return lazyTypeConverter{sync.OnceValue(build)}
-}
-
-type lazyTypeConverter struct {
-	converter func() managedfields.TypeConverter
-}
-
-// ObjectToTyped implements [managedfields.TypeConverter].
-func (l lazyTypeConverter) ObjectToTyped(object runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	return l.converter().ObjectToTyped(object, options...)
-}
-
-// TypedToObject implements [managedfields.TypeConverter].
-func (l lazyTypeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
-	return l.converter().TypedToObject(value)
-}
+// API server does for kinds without one. Each is built when it is first asked: the generated ones parse all their
+// kinds, and those of Kubernetes take 20 MB for a moment, which a manager without objects need not spend.
+type schemas []func() managedfields.TypeConverter
 
 // kubernetesTypes are the schemas of k8s.io/api.
-var kubernetesTypes = LazyTypeConverter(func() managedfields.TypeConverter {
-	return applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
-})
+var kubernetesTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(clientgoscheme.Scheme) })
+
+func newSchemas(scheme *runtime.Scheme, builders []func(*runtime.Scheme) managedfields.TypeConverter) schemas {
+	s := schemas{kubernetesTypes}
+	for _, build := range builders {
+		s = append(s, sync.OnceValue(func() managedfields.TypeConverter { return build(scheme) }))
+	}
+	return append(s, managedfields.NewDeducedTypeConverter)
+}
 
 // fieldsOf computes the FieldsV1 that the API server records for an apply of this document.
 func (s schemas) fieldsOf(tree map[string]any) (string, error) {
 	var problem error
 	for _, converter := range s {
-		typed, err := converter.ObjectToTyped(&unstructured.Unstructured{Object: tree})
+		typed, err := converter().ObjectToTyped(&unstructured.Unstructured{Object: tree})
 		if err != nil {
 			problem = err
 			continue

@@ -92,7 +92,7 @@ func newApplier(reader client.Reader) (*ssa.Applier, *sent) {
 		Client:         watched,
 		Reader:         reader,
 		FieldManager:   manager,
-		TypeConverters: []managedfields.TypeConverter{applyconfiguration.NewTypeConverter(scheme)},
+		TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{applyconfiguration.NewTypeConverter},
 	})
 	if err != nil {
 		panic(err)

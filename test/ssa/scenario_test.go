@@ -11,6 +11,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
@@ -154,7 +155,7 @@ const formerManager = "operator-v0"
 // newApplierAfter is an applier whose operator once wrote under another name.
 func newApplierAfter(former string) (*ssa.Applier, *sent) {
 	log := &sent{}
-	applier, err := ssa.New(ssa.Options{Client: log.watch(api), FieldManager: manager, FormerManagers: []string{former}, TypeConverters: []managedfields.TypeConverter{applyconfiguration.NewTypeConverter(scheme)}})
+	applier, err := ssa.New(ssa.Options{Client: log.watch(api), FieldManager: manager, FormerManagers: []string{former}, TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{applyconfiguration.NewTypeConverter}})
 	if err != nil {
 		panic(err)
 	}

@@ -54,7 +54,7 @@ type Options struct {
 	// FieldManager of the applier. Default: the definition's Controller.
 	FieldManager string
 	// TypeConverters are those of [ssa.Options], for the applier and the server.
-	TypeConverters []managedfields.TypeConverter
+	TypeConverters []func(*runtime.Scheme) managedfields.TypeConverter
 	// GarbageCollection is that of [ssatest.Options]: it completes deletions in the foreground.
 	GarbageCollection bool
 	// Between is called after each reconcile of [Env.Settle], to do what other controllers would: it may use
@@ -121,7 +121,7 @@ func New[O client.Object, S any](t TB, definition phases.Definition[O, S], optio
 // Restart replaces the engine and its applier by fresh ones, as a restart of the manager does.
 func (e *Env[O, S]) Restart() {
 	e.t.Helper()
-	applier, err := ssa.New(ssa.Options{Client: e.Server, FieldManager: e.options.FieldManager, TypeConverters: append(slices.Clip(e.options.TypeConverters), ssatest.CustomKinds())})
+	applier, err := ssa.New(ssa.Options{Client: e.Server, FieldManager: e.options.FieldManager, TypeConverters: append(slices.Clip(e.options.TypeConverters), ssatest.CustomKinds)})
 	if err != nil {
 		e.t.Fatal(err)
 	}

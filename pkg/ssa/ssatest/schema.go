@@ -16,13 +16,16 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-var builtIn = sync.OnceValue(func() managedfields.TypeConverter {
+var kubernetesTypes = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
 })
 
+func builtIn(*runtime.Scheme) managedfields.TypeConverter { return kubernetesTypes() }
+
 // converter knows the schema of the kind.
 func (s *Server) converter(kind runtimeschema.GroupVersionKind) managedfields.TypeConverter {
-	for _, converter := range append(slices.Clone(s.options.TypeConverters), builtIn()) {
+	for _, build := range append(slices.Clone(s.options.TypeConverters), builtIn) {
+		converter := build(s.scheme)
 		if _, err := converter.ObjectToTyped(blank(Call{Kind: kind})); err == nil {
 			return converter
 		}
@@ -31,15 +34,15 @@ func (s *Server) converter(kind runtimeschema.GroupVersionKind) managedfields.Ty
 }
 
 // CustomKinds knows the schema of kinds that no other converter knows, as the server does. It stands for
-// the converter that is generated beside apply configurations, in ssa.Options.TypeConverters.
-func CustomKinds() managedfields.TypeConverter { return customKinds() }
+// the function that is generated beside apply configurations, in ssa.Options.TypeConverters.
+func CustomKinds(*runtime.Scheme) managedfields.TypeConverter { return customKinds() }
 
 // customKind is the schema of kinds that no converter knows: their metadata is that of every kind,
 // status.conditions is keyed by type, and the rest is deduced from the value.
 type customKind struct{ schema *schema.Schema }
 
 var customKinds = sync.OnceValue(func() customKind {
-	known, err := builtIn().ObjectToTyped(blank(Call{Kind: runtimeschema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}))
+	known, err := kubernetesTypes().ObjectToTyped(blank(Call{Kind: runtimeschema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}))
 	if err != nil {
 		panic(err)
 	}

@@ -41,9 +41,9 @@ import (
 
 // Options configure a [Server]. The zero value is valid.
 type Options struct {
-	// TypeConverters know the schemas of kinds outside k8s.io/api. The schema of a kind without one
-	// is deduced: all of its lists are atomic, but for those in metadata and status.conditions.
-	TypeConverters []managedfields.TypeConverter
+	// TypeConverters are those of ssa.Options. The schema of a kind without one is deduced: all of its lists are
+	// atomic, but for those in metadata and status.conditions.
+	TypeConverters []func(*runtime.Scheme) managedfields.TypeConverter
 	// Clock gives the times in metadata. The default is the system's.
 	Clock clock.PassiveClock
 	// GarbageCollection runs [Server.CollectGarbage] after each write. Without it nobody deletes
