@@ -55,7 +55,7 @@ type Applier struct {
 	manager string
 	schemas schemas
 	former  sets.Set[string]
-	answers *lru.Cache // of answer by answerKey
+	answers *lru.Cache // of answer by target.answerKey
 	packed  *lru.Cache // of what pack returns by the fields
 	dryRun  bool
 }
@@ -123,23 +123,25 @@ type target struct {
 	subresource string
 	manager     string
 	raw         []byte
-	hash        digest
 	owner       types.UID
-	// fields is the FieldsV1 that the API server is expected to record: that of its last answer, if it
-	// answered this configuration, or else the one that the schema gives. It may be empty until
-	// [Applier.complete], because the digest suffices to find that nothing has changed.
-	fields       string
-	fieldsDigest digest
-	// derived: the schema gives the fields.
-	derived  bool
-	answer   answer
+	// answer is what the API server is expected to record: its last answer, if it answered this configuration, or
+	// else what the schema gives. Its fields may be empty until [Applier.complete], because the digest suffices to
+	// find that nothing has changed.
+	answer
 	answered bool
+	// derived: the schema gives the fields.
+	derived bool
 }
 
 // expect sets the fields to those that the API server has recorded.
 func (t *target) expect(recorded string) {
 	t.derived = t.derived && recorded == t.fields
 	t.fields, t.fieldsDigest = recorded, digestOf([]byte(recorded))
+}
+
+// answerKey finds the answer of the API server. There is one for each object, so the key is small, too.
+func (t target) answerKey() digest {
+	return digestOf([]byte(strings.Join([]string{t.id.apiVersion(), t.id.gvk.Kind, t.id.key.Namespace, t.id.key.Name, t.subresource}, "\x00")))
 }
 
 func (t target) recordPath() fieldPath {
@@ -187,12 +189,10 @@ func (a *Applier) prepare(desired Configuration, owner *metav1.OwnerReference, s
 	if t.raw, err = json.Marshal(desired); err != nil {
 		return target{}, fmt.Errorf("serializing the apply configuration of %s: %w", id, err)
 	}
-	t.hash = digestOf(t.raw)
-	if found, ok := a.answers.Get(answerKeyOf(id, subresource)); ok {
-		t.answer, _ = found.(answer)
-	}
-	if t.answered = t.answer.config == t.hash; t.answered {
-		t.fields, t.fieldsDigest, t.derived = t.answer.fields, t.answer.fieldsDigest, t.answer.fields == ""
+	t.config = digestOf(t.raw)
+	found, _ := a.answers.Get(t.answerKey())
+	if known, _ := found.(answer); known.config == t.config {
+		t.answer, t.answered, t.derived = known, true, known.fields == ""
 		return t, nil
 	}
 	err = a.complete(&t)
@@ -222,13 +222,6 @@ func (a *Applier) complete(t *target) error {
 // one apply that changes nothing.
 const maxAnswers = 1 << 17
 
-// answerKey is a digest of the identity and the subresource.
-type answerKey digest
-
-func answerKeyOf(id identity, subresource string) answerKey {
-	return answerKey(digestOf([]byte(strings.Join([]string{id.apiVersion(), id.gvk.Kind, id.key.Namespace, id.key.Name, subresource}, "\x00"))))
-}
-
 // answer is what the API server answered to the last apply. It makes the quiet check cheap, and holds
 // the recorded fields where the schema gives others. There is one for each object, so it is small.
 type answer struct {
@@ -252,14 +245,13 @@ func (a *Applier) remember(t target, live client.Object) {
 	if a.dryRun {
 		return
 	}
-	remembered := answer{config: t.hash, fieldsDigest: t.fieldsDigest}
-	if !t.derived {
-		remembered.fields = t.fields
+	if t.derived {
+		t.fields = ""
 	}
 	if t.subresource != "" {
-		remembered.version = versionOf(live)
+		t.version = versionOf(live)
 	}
-	a.answers.Add(answerKeyOf(t.id, t.subresource), remembered)
+	a.answers.Add(t.answerKey(), t.answer)
 }
 
 // newObject is an empty object of the Go type that the scheme has for the kind.

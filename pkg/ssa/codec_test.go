@@ -189,7 +189,11 @@ func FuzzDecide(f *testing.F) {
 		if _, err := applier.body(d, live); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: d.managedFields}); err != nil {
+		entries, err := d.managedFields.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: entries}); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -48,7 +48,7 @@ func compactDigestOf(compact client.Object) digest {
 
 // compactDigest is what the digest of an object is that is as desired.
 func (t target) compactDigest() digest {
-	return compactDigest(t.id.apiVersion(), t.fieldsDigest, t.hash, string(t.owner))
+	return compactDigest(t.id.apiVersion(), t.fieldsDigest, t.config, string(t.owner))
 }
 
 func compactDigest(apiVersion string, fields, config digest, owner string) digest {

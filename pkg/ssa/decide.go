@@ -74,8 +74,8 @@ type Decision struct {
 	// reclaim are fields that were applied, that other managers have taken, and that are no longer
 	// desired: they have to be managed again to be removed.
 	reclaim *fieldSet
-	// managedFields are those that the object needs before the apply; nil if it has them.
-	managedFields []metav1.ManagedFieldsEntry
+	// managedFields are those that the object needs before the apply.
+	managedFields managedFields
 	// blocked is true if the API server would refuse the apply without managedFields.
 	blocked bool
 }
@@ -237,7 +237,7 @@ func isQuiet(e evidence) bool {
 
 // configIsApplied: the desired configuration is the one that was applied last.
 func configIsApplied(e evidence) bool {
-	return e.record.config == e.target.hash && e.record.owner == e.target.owner
+	return e.record.config == e.target.config && e.record.owner == e.target.owner
 }
 
 // ownsRecord: the API server holds the record for the applier. A record that it does not hold was

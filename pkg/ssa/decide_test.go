@@ -186,7 +186,7 @@ func TestDecideLeavesFieldsToOtherManagers(t *testing.T) {
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(handed.reclaim.Empty()).To(BeTrue())
-	g.Expect(handed.managedFields).To(BeNil())
+	g.Expect(handed.managedFields.encode()).To(BeNil())
 }
 
 // TestDecideIsNotStoppedByManagedFieldsDeeperThanAnySchema: whoever may edit an object may write them.

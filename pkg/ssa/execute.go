@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -85,7 +84,7 @@ func (a *Applier) body(d Decision, live client.Object) (*unstructured.Unstructur
 	if err != nil {
 		return nil, err
 	}
-	body, err := t.body(record{config: t.hash, owner: t.owner, packed: packed}.String())
+	body, err := t.body(record{config: t.config, owner: t.owner, packed: packed}.String())
 	if err != nil {
 		return nil, err
 	}
@@ -139,10 +138,11 @@ func (a *Applier) patch(ctx context.Context, id identity, patch client.Patch, op
 const migrationSuffix = "-migration"
 
 // replaceManagedFields returns live with these managed fields. The patch is bound to the
-// resourceVersion of live. Without entries, and in a dry run, it sends nothing.
-func (a *Applier) replaceManagedFields(ctx context.Context, id identity, live client.Object, entries []metav1.ManagedFieldsEntry) (client.Object, error) {
-	if entries == nil || a.dryRun {
-		return live, nil
+// resourceVersion of live. If they are unchanged, and in a dry run, it sends nothing.
+func (a *Applier) replaceManagedFields(ctx context.Context, id identity, live client.Object, m managedFields) (client.Object, error) {
+	entries, err := m.encode()
+	if err != nil || entries == nil || a.dryRun {
+		return live, err
 	}
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "replace", "path": "/metadata/managedFields", "value": entries},

@@ -40,11 +40,7 @@ func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, final
 		return err
 	}
 	m.seize(applyEntry(a.manager, id.apiVersion(), ""), pathSet(finalizerPath(finalizer)))
-	entries, err := m.encode()
-	if err != nil {
-		return err
-	}
-	if live, err = a.replaceManagedFields(ctx, id, live, entries); err != nil {
+	if live, err = a.replaceManagedFields(ctx, id, live, m); err != nil {
 		return fmt.Errorf("removing the finalizer %s of %s from its other managers: %w", finalizer, id, err)
 	}
 	held, err := a.heldFinalizers(live)

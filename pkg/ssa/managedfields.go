@@ -189,9 +189,8 @@ func (a *Applier) planManagedFields(d *Decision) (err error) {
 	m.handOver(mine, e.expected, parseFieldPaths(d.Request.HandOver))
 	obstacles := d.obstacles()
 	m.seize(mine, obstacles)
-	d.blocked = !obstacles.Empty()
-	d.managedFields, err = m.encode()
-	return err
+	d.blocked, d.managedFields = !obstacles.Empty(), m
+	return nil
 }
 
 // released are the fields that another manager must not hold by Update any longer, because they would

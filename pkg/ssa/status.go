@@ -36,7 +36,7 @@ func (a *Applier) ApplyStatus(ctx context.Context, desired Configuration, live c
 // statusIsQuiet compares the entry, as for the object itself, and then the values: a status changes
 // too often to keep a record of it in the object.
 func (a *Applier) statusIsQuiet(t target, live client.Object) (bool, error) {
-	if t.answered && t.answer.version == versionOf(live) {
+	if t.version == versionOf(live) {
 		return true, nil
 	}
 	if !t.isRecordedIn(appliedEntry(live, a.manager, t.subresource)) {
@@ -67,11 +67,7 @@ func (a *Applier) sendStatus(ctx context.Context, t target, live client.Object) 
 		return Result{}, err
 	}
 	m.inherit(t.entry(), a.former)
-	entries, err := m.encode()
-	if err != nil {
-		return Result{}, err
-	}
-	if live, err = a.replaceManagedFields(ctx, t.id, live, entries); err != nil {
+	if live, err = a.replaceManagedFields(ctx, t.id, live, m); err != nil {
 		return Result{}, err
 	}
 	body, err := t.body("")
