@@ -4,25 +4,21 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// NewBackoff delays the retries of reconciles that fail: by first, then twice as long, and so on up to
-// longest. It is for a controller's options.
+// newBackoff delays the retries of reconciles that fail: by first, then twice as long, and so on up to
+// longest.
 //
 // A reconcile that an event asks for while a retry is due anyway is no retry: that it fails too does not
 // delay the retry. Otherwise a second in which the API server refuses writes, and in which a rollout
 // brings a dozen events, would delay the next retry by minutes.
-func NewBackoff(first, longest time.Duration) workqueue.TypedRateLimiter[reconcile.Request] {
-	return newBackoff(first, longest, clock.RealClock{})
-}
-
 func newBackoff(first, longest time.Duration, now clock.PassiveClock) *backoff {
 	return &backoff{first: first, longest: longest, clock: now, retries: map[reconcile.Request]retry{}}
 }
 
+// backoff is a rate limiter of client-go's work queues.
 type backoff struct {
 	first, longest time.Duration
 	clock          clock.PassiveClock
@@ -38,7 +34,7 @@ type retry struct {
 	due      time.Time
 }
 
-// When implements [workqueue.TypedRateLimiter].
+// When implements the rate limiter.
 func (b *backoff) When(request reconcile.Request) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,14 +49,14 @@ func (b *backoff) When(request reconcile.Request) time.Duration {
 	return r.delay
 }
 
-// Forget implements [workqueue.TypedRateLimiter].
+// Forget implements the rate limiter.
 func (b *backoff) Forget(request reconcile.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.retries, request)
 }
 
-// NumRequeues implements [workqueue.TypedRateLimiter]: it counts retries.
+// NumRequeues implements the rate limiter: it counts retries.
 func (b *backoff) NumRequeues(request reconcile.Request) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

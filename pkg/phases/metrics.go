@@ -33,30 +33,24 @@ func init() { metrics.Registry.MustRegister(outcomes, durations, transitions, dr
 // phaseMetrics are the metrics of one phase, looked up once and not in every reconcile. All outcomes
 // exist from the start, so that the first failure is an increase and not a new series.
 type phaseMetrics struct {
-	done, wait, stalled, failed prometheus.Counter
-	duration                    prometheus.Observer
+	outcomes map[verdictKind]prometheus.Counter
+	duration prometheus.Observer
 }
 
 func metricsOf(controller, phase string) phaseMetrics {
-	return phaseMetrics{
-		done:     outcomes.WithLabelValues(controller, phase, "done"),
-		wait:     outcomes.WithLabelValues(controller, phase, "wait"),
-		stalled:  outcomes.WithLabelValues(controller, phase, "stalled"),
-		failed:   outcomes.WithLabelValues(controller, phase, "error"),
-		duration: durations.WithLabelValues(controller, phase),
+	m := phaseMetrics{map[verdictKind]prometheus.Counter{}, durations.WithLabelValues(controller, phase)}
+	for _, kind := range []verdictKind{kindDone, kindWait, kindStalled, kindError} {
+		m.outcomes[kind] = outcomes.WithLabelValues(controller, phase, string(kind))
 	}
+	m.outcomes[kindNotConfigured] = m.outcomes[kindDone]
+	return m
 }
 
 func (m phaseMetrics) observe(verdict Verdict, err error, took time.Duration) {
-	m.duration.Observe(took.Seconds())
-	switch {
-	case err != nil:
-		m.failed.Inc()
-	case verdict.IsDone():
-		m.done.Inc()
-	case verdict.IsStalled():
-		m.stalled.Inc()
-	default:
-		m.wait.Inc()
+	kind := kindError
+	if err == nil {
+		kind = verdict.data().kind
 	}
+	m.outcomes[kind].Inc()
+	m.duration.Observe(took.Seconds())
 }

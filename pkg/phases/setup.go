@@ -85,7 +85,7 @@ func (e *Engine[O, S]) SetupWithManager(mgr ctrl.Manager, o SetupOptions) error 
 		Named(e.def.Controller).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.MaxConcurrentReconciles,
-			RateLimiter:             NewBackoff(cmp.Or(o.RetryMinDelay, DefaultRetryMinDelay), cmp.Or(o.RetryMaxDelay, DefaultRetryMaxDelay)),
+			RateLimiter:             newBackoff(cmp.Or(o.RetryMinDelay, DefaultRetryMinDelay), cmp.Or(o.RetryMaxDelay, DefaultRetryMaxDelay), e.deps.Clock),
 		})
 	if o.Updates != nil {
 		b = b.For(newObject[O](), builder.WithPredicates(o.Updates))

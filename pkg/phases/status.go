@@ -39,11 +39,6 @@ type Summary struct {
 	Deleting, Suspended bool
 }
 
-// Phase returns the condition of a phase, or nil.
-func (s Summary) Phase(name string) *metav1.Condition {
-	return meta.FindStatusCondition(s.Conditions, ConditionOf(name))
-}
-
 // ConditionConfigurations turns conditions into apply configurations.
 func ConditionConfigurations(conditions []metav1.Condition) []*metav1ac.ConditionApplyConfiguration {
 	configurations := make([]*metav1ac.ConditionApplyConfiguration, 0, len(conditions))
@@ -95,13 +90,12 @@ func (e *Engine[O, S]) putOff(live O, w *walk[S], summary Summary) time.Duration
 		e.due.Delete(key)
 		return 0
 	}
-	this := due{live.GetUID(), live.GetGeneration(), summary.Now.Time}
-	if known, _ := e.due.LoadOrStore(key, this); known != nil {
-		if first, _ := known.(due); first.uid == this.uid && first.generation == this.generation {
-			this = first
-		}
+	known, _ := e.due.Load(key)
+	this, _ := known.(due)
+	if this.uid != live.GetUID() || this.generation != live.GetGeneration() {
+		this = due{live.GetUID(), live.GetGeneration(), summary.Now.Time}
+		e.due.Store(key, this)
 	}
-	e.due.Store(key, this)
 	return max(0, e.def.ReportInterval-summary.Now.Sub(this.since))
 }
 

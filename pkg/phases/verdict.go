@@ -63,13 +63,16 @@ type Verdict interface {
 	data() verdict
 }
 
-type verdictKind int
+// verdictKind is one word for people, and the outcome in metrics.
+type verdictKind string
 
 const (
-	kindDone verdictKind = iota
-	kindNotConfigured
-	kindWait
-	kindStalled
+	kindDone          verdictKind = "done"
+	kindNotConfigured verdictKind = "not configured"
+	kindWait          verdictKind = "wait"
+	kindStalled       verdictKind = "stalled"
+	// kindError is that of an error, of which no verdict has been made yet.
+	kindError verdictKind = "error"
 )
 
 // verdict is what all verdicts have in common. The exported types around it have the modifiers that
@@ -119,16 +122,10 @@ func (v verdict) WithMessage(message string) Verdict {
 
 // String implements [Verdict].
 func (v verdict) String() string {
-	switch v.kind {
-	case kindNotConfigured:
-		return "not configured"
-	case kindWait:
-		return "wait (" + v.reason + ": " + v.message + ")"
-	case kindStalled:
-		return "stalled (" + v.reason + ": " + v.message + ")"
-	default:
-		return "done (" + v.reason + ": " + v.message + ")"
+	if v.kind == kindNotConfigured {
+		return string(v.kind)
 	}
+	return string(v.kind) + " (" + v.reason + ": " + v.message + ")"
 }
 
 // recheckAfter reads a time that has passed already, as one computed from an expiry may have, as soon.

@@ -96,8 +96,7 @@ func (h *childHandler) isManaged(object client.Object) bool {
 	if controller == nil {
 		return false
 	}
-	gv, err := schema.ParseGroupVersion(controller.APIVersion)
-	return err == nil && gv.WithKind(controller.Kind).GroupKind() == h.owner
+	return schema.FromAPIVersionAndKind(controller.APIVersion, controller.Kind).GroupKind() == h.owner
 }
 
 // isProgress says whether nothing changed but the status, and the child neither became ready nor ceased
