@@ -448,11 +448,8 @@ func (m *Children[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
 	}
 	for _, member := range desired {
 		i := slices.IndexFunc(existing, func(live L) bool { return live.GetName() == ptr.Deref(member.GetName(), "") })
-		if i < 0 || p.Cluster.IsApplied(existing[i]) {
+		if i < 0 || p.Cluster.IsApplied(existing[i]) || ssa.IsCompact(existing[i]) { // the last has not drifted
 			continue
-		}
-		if ssa.IsCompact(existing[i]) {
-			continue // it has not drifted
 		}
 		decision, err := p.Cluster.Decide(m.request(p, member, existing[i]))
 		if err != nil {

@@ -17,11 +17,7 @@ func (a *Applier) EnsureFinalizer(ctx context.Context, live client.Object, final
 	if slices.Contains(live.GetFinalizers(), finalizer) {
 		return live, nil
 	}
-	held, err := a.heldFinalizers(live)
-	if err != nil {
-		return nil, err
-	}
-	return a.applyFinalizers(ctx, live, append(held, finalizer))
+	return a.applyFinalizers(ctx, live, func(held []string) []string { return append(held, finalizer) })
 }
 
 // RemoveFinalizer removes the finalizer from live, whoever added it: another manager holds the
@@ -43,36 +39,30 @@ func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, final
 	if live, err = a.replaceManagedFields(ctx, id, live, m); err != nil {
 		return fmt.Errorf("removing the finalizer %s of %s from its other managers: %w", finalizer, id, err)
 	}
-	held, err := a.heldFinalizers(live)
-	if err != nil {
-		return err
-	}
-	_, err = a.applyFinalizers(ctx, live, slices.DeleteFunc(held, func(f string) bool { return f == finalizer }))
+	_, err = a.applyFinalizers(ctx, live, func(held []string) []string {
+		return slices.DeleteFunc(held, func(f string) bool { return f == finalizer })
+	})
 	return err
 }
 
-// heldFinalizers are those that the Applier has added to live: an apply without them removes them.
-func (a *Applier) heldFinalizers(live client.Object) ([]string, error) {
-	held, err := entryFields(appliedEntry(live, a.manager, ""))
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Clone(live.GetFinalizers()), func(f string) bool { return !held.Has(finalizerPath(f)) }), nil
-}
-
-// applyFinalizers applies a configuration that holds these finalizers and nothing else. The UID
-// keeps it from an object that replaced live under the same name.
-func (a *Applier) applyFinalizers(ctx context.Context, live client.Object, finalizers []string) (client.Object, error) {
+// applyFinalizers applies a configuration that holds finalizers and nothing else: those that the Applier has
+// added to live, as edited. The UID keeps it from an object that replaced live under the same name.
+func (a *Applier) applyFinalizers(ctx context.Context, live client.Object, edit func(held []string) []string) (client.Object, error) {
 	id, err := a.identify(live)
 	if err != nil {
 		return nil, err
 	}
+	managed, err := entryFields(appliedEntry(live, a.manager, ""))
+	if err != nil {
+		return nil, err
+	}
+	isOthers := func(finalizer string) bool { return !managed.Has(finalizerPath(finalizer)) }
 	body := &unstructured.Unstructured{}
 	body.SetGroupVersionKind(id.gvk)
 	body.SetNamespace(id.key.Namespace)
 	body.SetName(id.key.Name)
 	body.SetUID(live.GetUID())
-	if len(finalizers) > 0 { // an empty list would be a claim of its own
+	if finalizers := edit(slices.DeleteFunc(slices.Clone(live.GetFinalizers()), isOthers)); len(finalizers) > 0 { // an empty list would be a claim of its own
 		body.SetFinalizers(finalizers)
 	}
 	return a.send(ctx, id, body, true, "")
