@@ -84,18 +84,17 @@ func (o *outcome) gate() (phase string, verdict Verdict) {
 	if o.failure != nil {
 		return "", o.failure
 	}
-	for i := range o.phases {
-		if p := &o.phases[i]; p.verdict != nil && !p.verdict.IsDone() {
-			return p.name, p.verdict
-		}
-	}
-	return "", nil
+	return o.first(func(v Verdict) bool { return !v.IsDone() })
 }
 
 // unfinished is the first phase that lets others begin and has not finished.
 func (o *outcome) unfinished() (phase string, verdict Verdict) {
+	return o.first(func(v Verdict) bool { return v.data().beside != "" })
+}
+
+func (o *outcome) first(is func(Verdict) bool) (phase string, verdict Verdict) {
 	for i := range o.phases {
-		if p := &o.phases[i]; p.verdict != nil && p.verdict.data().beside != "" {
+		if p := &o.phases[i]; p.verdict != nil && is(p.verdict) {
 			return p.name, p.verdict
 		}
 	}

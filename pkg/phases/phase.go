@@ -157,13 +157,11 @@ func (c *Cluster) newest(object client.Object) client.Object {
 // says whether the object exists. What a phase proposes should rest on it, since a cache may not show yet
 // what the same reconcile has written.
 func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object) (exists bool, err error) {
-	a, known := c.answered[objectID{reflect.TypeOf(into), key}]
-	switch {
-	case known && a.object != nil:
-		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(a.object.DeepCopyObject()).Elem())
-		return true, nil
-	case known:
-		return false, nil
+	if a, known := c.answered[objectID{reflect.TypeOf(into), key}]; known {
+		if a.object != nil {
+			reflect.ValueOf(into).Elem().Set(reflect.ValueOf(a.object.DeepCopyObject()).Elem())
+		}
+		return a.object != nil, nil
 	}
 	err = c.newer(c.Cached).Get(ctx, key, into)
 	return err == nil, client.IgnoreNotFound(err)

@@ -5,8 +5,6 @@ import (
 	"compress/flate"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -66,6 +64,12 @@ func (r record) fields() (*fieldSet, bool) {
 	return set, err == nil
 }
 
+// inflater is what [flate.NewReader] returns.
+type inflater interface {
+	io.Reader
+	flate.Resetter
+}
+
 // inflaters are reused, because each has a window of 40 KB.
 var inflaters = sync.Pool{New: func() any { return flate.NewReader(nil) }}
 
@@ -75,43 +79,34 @@ func (r record) rawFields() (string, bool) {
 	if err != nil || len(compressed) == 0 {
 		return "", false
 	}
-	inflater, ok := inflaters.Get().(io.Reader)
-	if !ok {
+	from, _ := inflaters.Get().(inflater)
+	defer inflaters.Put(from)
+	if err := from.Reset(bytes.NewReader(compressed), nil); err != nil {
 		return "", false
 	}
-	defer inflaters.Put(inflater)
-	if resetter, ok := inflater.(flate.Resetter); !ok || resetter.Reset(bytes.NewReader(compressed), nil) != nil {
-		return "", false
-	}
-	raw, err := io.ReadAll(io.LimitReader(inflater, maxFields))
+	raw, err := io.ReadAll(io.LimitReader(from, maxFields))
 	return string(raw), err == nil
 }
 
-func pack(fields string) (string, error) {
+// pack compresses a field set into memory, which cannot fail.
+func pack(fields string) string {
 	var compressed bytes.Buffer
-	w, err := flate.NewWriter(&compressed, flate.BestCompression)
-	if err == nil {
-		_, err = io.WriteString(w, fields)
-		err = errors.Join(err, w.Close())
-	}
-	if err != nil {
-		return "", fmt.Errorf("compressing a field set: %w", err)
-	}
-	return base64.RawURLEncoding.EncodeToString(compressed.Bytes()), nil
+	w, _ := flate.NewWriter(&compressed, flate.BestCompression)
+	_, _ = io.WriteString(w, fields)
+	_ = w.Close()
+	return base64.RawURLEncoding.EncodeToString(compressed.Bytes())
 }
 
 // maxPacked bounds the cache of packed field sets. Most objects of a kind have the same.
 const maxPacked = 256
 
 // pack packs a field set, unless it has been packed before: a compressor allocates more than a megabyte.
-func (a *Applier) pack(fields string) (string, error) {
+func (a *Applier) pack(fields string) string {
 	if known, ok := a.packed.Get(fields); ok {
 		packed, _ := known.(string)
-		return packed, nil
+		return packed
 	}
-	packed, err := pack(fields)
-	if err == nil {
-		a.packed.Add(fields, packed)
-	}
-	return packed, err
+	packed := pack(fields)
+	a.packed.Add(fields, packed)
+	return packed
 }
