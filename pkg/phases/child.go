@@ -147,7 +147,7 @@ func (m Children[S, C, L]) Declare(scheme *runtime.Scheme) (d Declaration[S], er
 		return d, fmt.Errorf("the child's type: %w", err)
 	}
 	list, _ := scheme.New(m.kind.GroupVersion().WithKind(m.kind.Kind + "List"))
-	isList := false
+	var isList bool
 	if m.list, isList = list.(client.ObjectList); !isList {
 		return d, fmt.Errorf("the child's type: its list %sList, by which children are found, is not in the scheme", m.kind.Kind)
 	}
