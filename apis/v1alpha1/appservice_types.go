@@ -145,6 +145,7 @@ const (
 // AppServiceSpec is the desired state of a web application.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.replicas) && has(self.autoscaling))",fieldPath=".replicas",message="replicas and autoscaling are mutually exclusive: remove replicas to let the autoscaler set the number of pods, or remove autoscaling to set a fixed number"
+// +kubebuilder:validation:XValidation:rule="!has(self.mounts) || !has(self.configMountPath) || !self.mounts.exists(mount, mount.mountPath == self.configMountPath)",fieldPath=".mounts",message="mounts must not have the mountPath configMountPath: change one of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.config) || has(self.configMountPath) || self.config.all(key, key.matches('^[A-Za-z_][A-Za-z0-9_]*$'))",fieldPath=".config",message="config keys become environment variables and must consist of letters, digits and '_' and not start with a digit: rename the key, or set configMountPath to mount the keys as files"
 type AppServiceSpec struct {
 	// image is the OCI image to run, in the form
@@ -196,6 +197,16 @@ type AppServiceSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^/[^:]+$') && !self.matches('(^|/)[.][.](/|$)')",message="configMountPath must be an absolute path other than '/', without ':' and '..': use a value such as /etc/shop"
 	ConfigMountPath string `json:"configMountPath,omitempty"`
+
+	// mounts are writable directories of the container that start empty, for
+	// example /tmp. An image needs them for what it writes if its root file
+	// system is read-only. At most 16.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(mount, self.exists_one(other, other.mountPath == mount.mountPath))",message="mounts must have unique mountPaths: change one of the duplicates"
+	Mounts []AppServiceMount `json:"mounts,omitempty"`
 
 	// env are additional environment variables of the container. A variable in
 	// env overrides the config key with the same name.
@@ -303,6 +314,26 @@ type AppServiceSpec struct {
 	// reverted or pruned. Deletion still works.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+}
+
+// AppServiceMount is a volume and its mount path.
+type AppServiceMount struct {
+	// name is the name of the volume in the pod.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && self != 'config' && !self.startsWith('fixpoint-')",message="name must consist of lower-case letters, digits and '-', starting and ending with a letter or digit, and must not be 'config' or start with 'fixpoint-', which are reserved for Fixpoint: use a value such as tmp"
+	Name string `json:"name"`
+
+	// mountPath is the directory of the container to mount the volume in.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:[:cntrl:]]+)+$') && !self.matches('/[.]{1,2}(/|$)')",message="mountPath must be an absolute path other than '/', without ':', control characters, '.', '..' and empty segments, not ending with '/': use a value such as /tmp"
+	MountPath string `json:"mountPath"`
+
+	// emptyDir is a directory that is empty when the pod starts and is deleted
+	// with the pod.
+	// +required
+	EmptyDir MCPServerEmptyDir `json:"emptyDir"`
 }
 
 // AppServiceProbes are the probes of the container.

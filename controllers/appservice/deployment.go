@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -79,7 +81,6 @@ func podTemplate(app *v1alpha1.AppService) (*corev1ac.PodTemplateSpecApplyConfig
 	if err := withSecurity(pod, container, app); err != nil {
 		return nil, err
 	}
-	pod.WithContainers(container)
 	for _, secret := range app.Spec.ImagePullSecrets {
 		pod.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(secret.Name))
 	}
@@ -95,6 +96,8 @@ func podTemplate(app *v1alpha1.AppService) (*corev1ac.PodTemplateSpecApplyConfig
 		pod.WithVolumes(corev1ac.Volume().WithName(configVolume).
 			WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(app.Name)))
 	}
+	withMounts(pod, container, app)
+	pod.WithContainers(container)
 	workload.DeclarePullPolicies(pod)
 	template := corev1ac.PodTemplateSpec().WithLabels(labelsOf(app)).WithSpec(pod)
 	if len(app.Spec.Config) > 0 {
@@ -105,6 +108,15 @@ func podTemplate(app *v1alpha1.AppService) (*corev1ac.PodTemplateSpecApplyConfig
 
 func mountsConfig(app *v1alpha1.AppService) bool {
 	return len(app.Spec.Config) > 0 && app.Spec.ConfigMountPath != ""
+}
+
+// withMounts adds the mounts sorted by path, so that their order in the spec replaces no pods.
+func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1alpha1.AppService) {
+	byPath := func(a, b v1alpha1.AppServiceMount) int { return strings.Compare(a.MountPath, b.MountPath) }
+	for _, mount := range slices.SortedFunc(slices.Values(app.Spec.Mounts), byPath) {
+		pod.WithVolumes(corev1ac.Volume().WithName(mount.Name).WithEmptyDir(workload.EmptyDir(mount.EmptyDir)))
+		container.WithVolumeMounts(corev1ac.VolumeMount().WithName(mount.Name).WithMountPath(mount.MountPath))
+	}
 }
 
 func appContainer(app *v1alpha1.AppService) (*corev1ac.ContainerApplyConfiguration, error) {

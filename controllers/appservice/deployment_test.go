@@ -66,6 +66,17 @@ func TestDesiredDeployment(t *testing.T) {
 			"spec.template.spec.containers.0.volumeMounts": "[{name: config, mountPath: /etc/shop, readOnly: true}]",
 		}},
 		"a mount path without config": {func(s *spec) { s.ConfigMountPath = "/etc/shop" }, nil},
+		// Sorted by path, so that their order in the spec replaces no pods.
+		"mounts": {func(s *spec) {
+			s.Mounts = []v1alpha1.AppServiceMount{
+				{Name: "tmp", MountPath: "/tmp", EmptyDir: v1alpha1.MCPServerEmptyDir{SizeLimit: ptr.To(resource.MustParse("64Mi"))}},
+				{Name: "run", MountPath: "/run", EmptyDir: v1alpha1.MCPServerEmptyDir{Medium: v1alpha1.MediumMemory}},
+				{Name: "cache", MountPath: "/var/cache"},
+			}
+		}, map[string]string{
+			"spec.template.spec.volumes":                   "[{name: run, emptyDir: {medium: Memory}}, {name: tmp, emptyDir: {sizeLimit: 64Mi}}, {name: cache, emptyDir: {}}]",
+			"spec.template.spec.containers.0.volumeMounts": "[{name: run, mountPath: /run}, {name: tmp, mountPath: /tmp}, {name: cache, mountPath: /var/cache}]",
+		}},
 		"env": {func(s *spec) {
 			s.Env = []corev1.EnvVar{
 				{Name: "PLAIN", Value: "x"},

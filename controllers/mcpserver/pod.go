@@ -11,6 +11,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
@@ -233,22 +234,8 @@ func volumeOf(mount v1alpha1.MCPServerMount) *corev1ac.VolumeApplyConfiguration 
 	case mount.PersistentVolumeClaim != nil:
 		return volume.WithPersistentVolumeClaim(corev1ac.PersistentVolumeClaimVolumeSource().WithClaimName(mount.PersistentVolumeClaim.ClaimName))
 	default:
-		return volume.WithEmptyDir(emptyDir(mount.EmptyDir))
+		return volume.WithEmptyDir(workload.EmptyDir(ptr.Deref(mount.EmptyDir, v1alpha1.MCPServerEmptyDir{})))
 	}
-}
-
-func emptyDir(given *v1alpha1.MCPServerEmptyDir) *corev1ac.EmptyDirVolumeSourceApplyConfiguration {
-	source := corev1ac.EmptyDirVolumeSource()
-	if given == nil {
-		return source
-	}
-	if given.SizeLimit != nil {
-		source.WithSizeLimit(*given.SizeLimit)
-	}
-	if given.Medium != "" {
-		source.WithMedium(corev1.StorageMedium(given.Medium))
-	}
-	return source
 }
 
 func itemsOf(items []v1alpha1.MCPServerMountedKey) []*corev1ac.KeyToPathApplyConfiguration {

@@ -26,6 +26,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1alpha1.AppServiceDriftApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("AppServiceIngress"):
 		return &apisv1alpha1.AppServiceIngressApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("AppServiceMount"):
+		return &apisv1alpha1.AppServiceMountApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("AppServiceProbe"):
 		return &apisv1alpha1.AppServiceProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("AppServiceProbes"):

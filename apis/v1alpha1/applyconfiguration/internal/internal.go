@@ -118,6 +118,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: tlsSecretName
       type:
         scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceMount
+  map:
+    fields:
+    - name: emptyDir
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.MCPServerEmptyDir
+    - name: mountPath
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServicePhase
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceProbe
@@ -210,6 +222,14 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: ingress
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceIngress
+    - name: mounts
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceMount
+          elementRelationship: associative
+          keys:
+          - name
     - name: nodeSelector
       type:
         map:

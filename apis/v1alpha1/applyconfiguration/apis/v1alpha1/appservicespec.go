@@ -38,6 +38,10 @@ type AppServiceSpecApplyConfiguration struct {
 	// configMountPath is the directory of the container to mount config in,
 	// with one file per key. If omitted, config becomes environment variables.
 	ConfigMountPath *string `json:"configMountPath,omitempty"`
+	// mounts are writable directories of the container that start empty, for
+	// example /tmp. An image needs them for what it writes if its root file
+	// system is read-only. At most 16.
+	Mounts []AppServiceMountApplyConfiguration `json:"mounts,omitempty"`
 	// env are additional environment variables of the container. A variable in
 	// env overrides the config key with the same name.
 	Env []v1.EnvVar `json:"env,omitempty"`
@@ -155,6 +159,19 @@ func (b *AppServiceSpecApplyConfiguration) WithConfig(entries map[string]string)
 // If called multiple times, the ConfigMountPath field is set to the value of the last call.
 func (b *AppServiceSpecApplyConfiguration) WithConfigMountPath(value string) *AppServiceSpecApplyConfiguration {
 	b.ConfigMountPath = &value
+	return b
+}
+
+// WithMounts adds the given value to the Mounts field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Mounts field.
+func (b *AppServiceSpecApplyConfiguration) WithMounts(values ...*AppServiceMountApplyConfiguration) *AppServiceSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithMounts")
+		}
+		b.Mounts = append(b.Mounts, *values[i])
+	}
 	return b
 }
 
