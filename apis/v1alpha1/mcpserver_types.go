@@ -165,7 +165,8 @@ type MCPServerSpec struct {
 
 	// imagePullPolicy is when the kubelet pulls the image: Always, IfNotPresent
 	// or Never. Defaults to Always for the tag latest and for no tag, and to
-	// IfNotPresent otherwise.
+	// IfNotPresent otherwise. With transport stdio, Always also applies to the
+	// image of the bridge.
 	// +optional
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`

@@ -127,6 +127,9 @@ func appContainer(app *v1alpha1.AppService) (*corev1ac.ContainerApplyConfigurati
 			WithName(portName).
 			WithContainerPort(app.Spec.Port).
 			WithProtocol(corev1.ProtocolTCP))
+	if app.Spec.ImagePullPolicy != "" {
+		container.WithImagePullPolicy(app.Spec.ImagePullPolicy)
+	}
 	for i := range app.Spec.Env {
 		env := corev1ac.EnvVar()
 		if err := workload.Convert(app.Spec.Env[i], env); err != nil {

@@ -49,6 +49,8 @@ func TestDesiredDeployment(t *testing.T) {
 	}{
 		"only an image": {func(*spec) {}, nil},
 		"replicas":      {func(s *spec) { s.Replicas = ptr.To[int32](3) }, map[string]string{"spec.replicas": "3"}},
+		"pull policy": {func(s *spec) { s.ImagePullPolicy = corev1.PullAlways }, map[string]string{
+			"spec.template.spec.containers.0.imagePullPolicy": "Always"}},
 		"port": {func(s *spec) { s.Port = 80 }, map[string]string{
 			"spec.template.spec.containers.0.ports": "[{name: http, containerPort: 80, protocol: TCP}]"}},
 		"no rollingUpdate beside Recreate": {func(s *spec) { s.Strategy = v1alpha1.StrategyRecreate }, map[string]string{

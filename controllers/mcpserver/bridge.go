@@ -26,6 +26,9 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 		WithCommand("/mcp-bridge", "install", bridgeProgram).
 		WithSecurityContext(workload.RestrictedContainer().WithReadOnlyRootFilesystem(true)).
 		WithVolumeMounts(shared())
+	if server.Spec.ImagePullPolicy == corev1.PullAlways {
+		install.WithImagePullPolicy(corev1.PullAlways)
+	}
 	if resources := installResources(server.Spec.Resources); resources != nil {
 		install.WithResources(resources)
 	}

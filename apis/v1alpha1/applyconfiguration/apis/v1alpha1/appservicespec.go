@@ -17,6 +17,10 @@ type AppServiceSpecApplyConfiguration struct {
 	// ghcr.io/acme/shop:1.4.2. Fixpoint does not watch mutable tags: change the
 	// image to roll out a new version.
 	Image *string `json:"image,omitempty"`
+	// imagePullPolicy is when the kubelet pulls the image: Always, IfNotPresent
+	// or Never. Defaults to Always for the tag latest and for no tag, and to
+	// IfNotPresent otherwise.
+	ImagePullPolicy *v1.PullPolicy `json:"imagePullPolicy,omitempty"`
 	// port is the HTTP port of the container (1 to 65535). The Service uses the
 	// same port.
 	Port *int32 `json:"port,omitempty"`
@@ -113,6 +117,14 @@ func AppServiceSpec() *AppServiceSpecApplyConfiguration {
 // If called multiple times, the Image field is set to the value of the last call.
 func (b *AppServiceSpecApplyConfiguration) WithImage(value string) *AppServiceSpecApplyConfiguration {
 	b.Image = &value
+	return b
+}
+
+// WithImagePullPolicy sets the ImagePullPolicy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ImagePullPolicy field is set to the value of the last call.
+func (b *AppServiceSpecApplyConfiguration) WithImagePullPolicy(value v1.PullPolicy) *AppServiceSpecApplyConfiguration {
+	b.ImagePullPolicy = &value
 	return b
 }
 

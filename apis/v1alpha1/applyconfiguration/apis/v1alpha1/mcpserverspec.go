@@ -23,7 +23,8 @@ type MCPServerSpecApplyConfiguration struct {
 	Image *string `json:"image,omitempty"`
 	// imagePullPolicy is when the kubelet pulls the image: Always, IfNotPresent
 	// or Never. Defaults to Always for the tag latest and for no tag, and to
-	// IfNotPresent otherwise.
+	// IfNotPresent otherwise. With transport stdio, Always also applies to the
+	// image of the bridge.
 	ImagePullPolicy *v1.PullPolicy `json:"imagePullPolicy,omitempty"`
 	// imagePullSecrets are the Secrets in the same namespace to pull the image
 	// with.
