@@ -174,8 +174,9 @@ func (e *Engine[O, S]) newWalk(object O, x executor) *walk[S] {
 		cluster: Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, applier: x.applier},
 		pass: Reconcile[S]{
 			Scope: e.def.Scope(object), Owner: object, Reference: ssa.ControllerReference(object, e.kind),
-			Before: e.def.Conditions(object),
-			slots:  e.slots,
+			Before:   e.def.Conditions(object),
+			Policies: Policies{Drift: ssa.CorrectDrift},
+			slots:    e.slots,
 		},
 	}
 	w.executor.cluster, w.executor.reference = &w.cluster, w.pass.Reference

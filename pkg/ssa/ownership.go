@@ -8,7 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// AdoptionPolicy says what to do with an existing object that the owner of the request does not control.
+// AdoptionPolicy says what to do with an existing object that the owner of the request does not control. An
+// owner whose users choose the policy has it in spec.adoptionPolicy, which the message of ReasonNotOwned names;
+// one that leaves it empty offers no adoption.
 type AdoptionPolicy string
 
 const (
@@ -54,7 +56,10 @@ func checkOwnership(e evidence, req Request) (adopts bool, err error) {
 		return true, nil
 	case controller == nil:
 		refused.Reason = ReasonNotOwned
-		refused.Message = "an object of this name exists and no controller owns it; delete or rename it, or set the adoption policy to IfUnowned to adopt it"
+		refused.Message = "an object of this name exists and no controller owns it; delete or rename it"
+		if req.Adoption == AdoptNever {
+			refused.Message += ", or set spec.adoptionPolicy to IfUnowned to adopt it"
+		}
 	case controller.UID == owner.UID:
 		return false, nil
 	case groupKindOf(*controller) == groupKindOf(owner) && controller.Name == owner.Name:

@@ -46,7 +46,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			},
 			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False NotOwned",
-			message: And(MatchRegexp("^Deployment .*web: "), ContainSubstring("delete or rename it, or set the adoption policy to IfUnowned")),
+			message: And(MatchRegexp("^Deployment .*web: "), ContainSubstring("delete or rename it, or set spec.adoptionPolicy to IfUnowned")),
 			stalled: true, phase: v1alpha1.AppServiceFailed,
 		},
 		"another controller owns the name": {

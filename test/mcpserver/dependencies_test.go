@@ -166,7 +166,7 @@ func TestDoesNotTouchUnmanagedObjectOfTheSameName(t *testing.T) {
 	w.Expect(api.Create(w.Ctx, taken)).To(Succeed())
 
 	w.create("tools", unasked)
-	w.shows("tools", "ServiceReady", "False NotOwned", ContainSubstring("tools"))
+	w.shows("tools", "ServiceReady", "False NotOwned", And(ContainSubstring("Service "+w.Namespace+"/tools"), ContainSubstring("set spec.adoptionPolicy to IfUnowned to adopt it")))
 	w.Expect(harness.Read(w, "tools", &corev1.Service{}).ResourceVersion).To(Equal(taken.ResourceVersion))
 
 	w.Expect(api.Delete(w.Ctx, taken)).To(Succeed())

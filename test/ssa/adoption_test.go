@@ -24,7 +24,9 @@ func TestUnownedObjectIsNotChangedWithoutAdoption(t *testing.T) {
 
 	s.Expect(err.Reason).To(Equal(ssa.ReasonNotOwned))
 	s.Expect(err.Permanent()).To(BeTrue())
-	s.Expect(err.Error()).To(Equal("ConfigMap " + s.namespace + "/c: an object of this name exists and no controller owns it; delete or rename it, or set the adoption policy to IfUnowned to adopt it"))
+	s.Expect(err.Error()).To(Equal("ConfigMap " + s.namespace + "/c: an object of this name exists and no controller owns it; delete or rename it"))
+	err = s.fails(s.configMap("c", map[string]string{"a": "desired"}), live, func(r *ssa.Request) { r.Adoption = ssa.AdoptNever })
+	s.Expect(err.Message).To(HaveSuffix("; delete or rename it, or set spec.adoptionPolicy to IfUnowned to adopt it"), "users of an owner with a policy can change it")
 	s.Expect(s.requests()).To(BeZero())
 	s.Expect(get(s, &corev1.ConfigMap{}, "c").ResourceVersion).To(Equal(live.ResourceVersion))
 }

@@ -82,11 +82,11 @@ func objectAttempts() []attempt {
 			a.delete(&v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "owned"}})
 			a.Expect(mustRead(a, &corev1.Service{}, tenant, "owned")).To(Equal(before))
 		}},
-		{"take over an object by the name of an AppService or MCPServer", edit, "`NotOwned`: the message names the object, which is unchanged, and the adoption policy", func(a *trial) {
+		{"take over an object by the name of an AppService or MCPServer", edit, "`NotOwned`: the message names the object, which is unchanged, and `spec.adoptionPolicy`", func(a *trial) {
 			a.mustCreate("apiVersion: v1\nkind: Service\nmetadata: {name: collision}\nspec: {ports: [{port: 80}], selector: {a: b}}\n")
 			before := mustRead(a, &corev1.Service{}, tenant, "collision")
 			a.Expect(a.server("collision", "")).To(Succeed())
-			shows(a, "collision", &v1alpha1.MCPServer{}, v1alpha1.ReasonNotOwned, "Service tenant/collision", "set the adoption policy to IfUnowned to adopt it")
+			shows(a, "collision", &v1alpha1.MCPServer{}, v1alpha1.ReasonNotOwned, "Service tenant/collision", "set spec.adoptionPolicy to IfUnowned to adopt it")
 			a.delete(&v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "collision"}})
 			a.Expect(mustRead(a, &corev1.Service{}, tenant, "collision")).To(Equal(before))
 			for _, name := range []string{"kube-root-ca.crt", "../victim", "Shop", "a_b"} {
