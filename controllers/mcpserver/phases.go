@@ -18,10 +18,10 @@ import (
 //	ServiceAccount    the ServiceAccount of the pods, with spec.serviceAccount.create
 //	Config            the ConfigMap with spec.files
 //	Service           the Service in front of the pods
+//	NetworkPolicy     the NetworkPolicy of the pods; it exists before them, and is deleted after them
 //	Deployment        the pods; ready when rolled out, or while enough old pods serve
 //	Autoscaling       the HorizontalPodAutoscaler
 //	DisruptionBudget  the PodDisruptionBudget
-//	NetworkPolicy     the NetworkPolicy of the pods
 //	Ingress, Route    access from outside the cluster
 //	Protocol          MCP handshakes succeed on all serving pods
 func Phases() []phases.Phase[*scope] {
@@ -30,10 +30,10 @@ func Phases() []phases.Phase[*scope] {
 		serviceAccount,
 		config,
 		service,
+		networkPolicy,
 		deployment,
 		autoscaling,
 		disruptionBudget,
-		networkPolicy,
 		ingress,
 		route,
 		protocol,

@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -18,6 +19,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -146,6 +148,7 @@ func TestPodsMeetTheRestrictedStandard(t *testing.T) {
 
 func TestDeletionIsCompleteWhenItReturns(t *testing.T) {
 	w := newManagedFixture(t)
+	w.installGatewayAPI() // the order has the resource of HTTPRoutes
 	server := w.createReady("tools", everything)
 	mark := w.Settled()
 
@@ -168,4 +171,27 @@ func TestDeletionIsCompleteWhenItReturns(t *testing.T) {
 		return slices.Contains([]string{"horizontalpodautoscalers", "ingresses", "httproutes"}, resource) // see needCluster
 	})
 	w.Expect(order).To(Equal(want))
+}
+
+// Pods must not run without their NetworkPolicy, neither before it is created nor after it is deleted.
+func TestPodsRunOnlyWithTheirNetworkPolicy(t *testing.T) {
+	w := newManagedFixture(t)
+	mark := w.Mark()
+	server := w.createReady("tools", everything)
+	applied := func(resource string) int {
+		return slices.IndexFunc(w.Requests(mark), func(r cluster.Request) bool { return r.Resource == resource && r.IsApply() })
+	}
+	w.Expect(applied("deployments")).To(BeNumerically(">", applied("networkpolicies")))
+	w.Expect(applied("networkpolicies")).To(BeNumerically(">=", 0))
+
+	policies, err := api.Watch(w.Ctx, &networkingv1.NetworkPolicyList{}, client.InNamespace(w.Namespace))
+	w.Expect(err).NotTo(HaveOccurred())
+	defer policies.Stop()
+	w.Expect(api.Delete(w.Ctx, server)).To(Succeed())
+	w.Eventually(policies.ResultChan()).Should(Receive(HaveField("Type", watch.Deleted)))
+
+	var pods corev1.PodList
+	w.Expect(api.List(w.Ctx, &pods, client.InNamespace(w.Namespace))).To(Succeed())
+	w.Expect(pods.Items).To(BeEmpty())
+	w.Eventually(w.IsGone("tools", &v1alpha1.MCPServer{})).Should(Succeed())
 }
