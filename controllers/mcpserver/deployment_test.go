@@ -209,6 +209,26 @@ func TestDesiredDeployment(t *testing.T) {
 	}
 }
 
+// Always is for images that only some may pull, so a pod with Always has no image that is not pulled. Never is for an image
+// that is on the nodes, where that of the bridge need not be.
+func TestBridgeIsPulledAlwaysIfTheServerIs(t *testing.T) {
+	for given, want := range map[corev1.PullPolicy]corev1.PullPolicy{
+		"": corev1.PullIfNotPresent, corev1.PullAlways: corev1.PullAlways,
+		corev1.PullIfNotPresent: corev1.PullIfNotPresent, corev1.PullNever: corev1.PullIfNotPresent,
+	} {
+		t.Run("policy "+string(given), func(t *testing.T) {
+			g := NewWithT(t)
+			server := tools(func(s *spec) { stdio(s); s.ImagePullPolicy = given })
+
+			desired, err := desiredDeployment(&scope{server: server, settings: settings})
+
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(desired.Spec.Template.Spec.InitContainers).To(HaveLen(1))
+			g.Expect(desired.Spec.Template.Spec.InitContainers[0].ImagePullPolicy).To(HaveValue(Equal(want)))
+		})
+	}
+}
+
 func TestBridgeIsInstalledWithTheResourcesOfTheServer(t *testing.T) {
 	list := func(values ...string) corev1.ResourceList {
 		l := corev1.ResourceList{}

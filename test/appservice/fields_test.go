@@ -110,6 +110,11 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 			{withImage(image), func(w *fixture, name string) { w.Expect(container(w, name).Image).To(Equal(image)) }},
 			{withImage(otherImage), func(w *fixture, name string) { w.Expect(container(w, name).Image).To(Equal(otherImage)) }},
 		},
+		"imagePullPolicy": {
+			{pullPolicy(corev1.PullAlways), pullPolicyIs(corev1.PullAlways)},
+			{pullPolicy(corev1.PullNever), pullPolicyIs(corev1.PullNever)},
+			{pullPolicy(""), pullPolicyIs(corev1.PullIfNotPresent)},
+		},
 		"port": {
 			{func(*v1alpha1.AppServiceSpec) {}, portIs(8080)},
 			{func(s *v1alpha1.AppServiceSpec) { s.Port = 9090 }, portIs(9090)},
@@ -154,6 +159,20 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 				w.Expect(w.deployment(name).Spec.Template.Spec.Volumes).To(BeEmpty())
 				beYAML(w, container(w, name).EnvFrom, `[{configMapRef: {name: `+name+`}}]`)
 			}},
+		},
+		"mounts": {
+			{mounts(v1alpha1.AppServiceMount{Name: "tmp", MountPath: "/tmp", EmptyDir: v1alpha1.MCPServerEmptyDir{SizeLimit: ptr.To(resource.MustParse("0.5Gi"))}}),
+				mountsAre(`[{name: tmp, mountPath: /tmp}]`, `[{name: tmp, emptyDir: {sizeLimit: 512Mi}}]`)},
+			{func(s *v1alpha1.AppServiceSpec) {
+				config("A", "1")(s)
+				s.ConfigMountPath = "/etc/shop"
+				mounts(v1alpha1.AppServiceMount{Name: "tmp", MountPath: "/var/tmp", EmptyDir: v1alpha1.MCPServerEmptyDir{Medium: v1alpha1.MediumMemory}},
+					v1alpha1.AppServiceMount{Name: "run", MountPath: "/tmp"})(s)
+			}, func(w *fixture, name string) {
+				mountsAre(`[{name: config, mountPath: /etc/shop, readOnly: true}, {name: run, mountPath: /tmp}, {name: tmp, mountPath: /var/tmp}]`,
+					`[{name: config, configMap: {name: `+name+`, defaultMode: 420}}, {name: run, emptyDir: {}}, {name: tmp, emptyDir: {medium: Memory}}]`)(w, name)
+			}},
+			{func(s *v1alpha1.AppServiceSpec) { config("A", "1")(s); s.ConfigMountPath = "/etc/shop"; s.Mounts = nil }, mountIs("/etc/shop")},
 		},
 		// fieldRef is a struct in which the API server adds a default, and a secretKeyRef is atomic.
 		"env": {
@@ -372,6 +391,33 @@ func podsAre(n int32) func(*fixture, string) {
 
 func strategyIs(want string) func(*fixture, string) {
 	return func(w *fixture, name string) { beYAML(w, w.deployment(name).Spec.Strategy, want) }
+}
+
+func pullPolicy(policy corev1.PullPolicy) edit {
+	return func(s *v1alpha1.AppServiceSpec) { s.ImagePullPolicy = policy }
+}
+
+func pullPolicyIs(policy corev1.PullPolicy) func(*fixture, string) {
+	return func(w *fixture, name string) { w.Expect(container(w, name).ImagePullPolicy).To(Equal(policy)) }
+}
+
+func mounts(mounts ...v1alpha1.AppServiceMount) edit {
+	return func(s *v1alpha1.AppServiceSpec) { s.Mounts = mounts }
+}
+
+func mountsAre(inContainer, volumes string) func(*fixture, string) {
+	return func(w *fixture, name string) {
+		w.Expect(container(w, name).VolumeMounts).To(ConsistOf(listOf[corev1.VolumeMount](w, inContainer)))
+		w.Expect(w.deployment(name).Spec.Template.Spec.Volumes).To(ConsistOf(listOf[corev1.Volume](w, volumes)))
+	}
+}
+
+// listOf reads a list in YAML.
+func listOf[T any](w *fixture, text string) []T {
+	w.T.Helper()
+	var list []T
+	w.Expect(yaml.UnmarshalStrict([]byte(text), &list)).To(Succeed())
+	return list
 }
 
 func mountIs(path string) func(*fixture, string) {

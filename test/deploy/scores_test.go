@@ -2,14 +2,19 @@ package deploy_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
 )
@@ -28,31 +33,35 @@ func TestKubeScoreFindsNothingCritical(t *testing.T) {
 	w.install("default")
 	w.start(system, "one")
 	w.ready(w.samples()...)
-	children := w.run("-n", "default", "get", "deployments,services,configmaps,horizontalpodautoscalers,poddisruptionbudgets,ingresses,networkpolicies", "-o", "yaml")
-	found := w.criticals(program, children, "--ignore-test=container-image-pull-policy",
-		"--ignore-test=deployment-targeted-by-hpa-does-not-have-replicas-configured")
-	for _, e := range exempt {
-		var rest []string
-		for _, finding := range found {
-			if !e.finding.MatchString(finding) {
-				rest = append(rest, finding)
-			}
-		}
-		w.Expect(len(rest)).To(BeNumerically("<", len(found)), "the exemption %s (%s) is not needed: remove it", e.finding, e.because)
-		found = rest
-	}
-	w.Expect(found).To(BeEmpty(), "of the children of the samples")
+	w.Expect(w.criticals(program, w.declared())).To(BeEmpty(), "of the children of the samples")
 }
 
-// exempt are findings that no sample can avoid. The pull policy of the samples is the default of Kubernetes,
-// so that nodes start pods of images that they have; and the API server sets the replicas of a Deployment that
-// an autoscaler owns.
-var exempt = []struct {
-	finding *regexp.Regexp
-	because string
-}{
-	{regexp.MustCompile(`Deployment: \(app\) The pod has a container with a writable root filesystem`),
-		"the web server of the samples writes to /tmp, and an AppService has no volumes"},
+// declared are the objects of the samples and their children with the fields that were applied. What the API server
+// and other controllers add is not of the samples: the number of pods, for example, if an autoscaler sets it.
+func (w *fixture) declared() string {
+	w.t.Helper()
+	var live unstructured.UnstructuredList
+	w.Expect(json.Unmarshal([]byte(w.run("-n", "default", "get", "--show-managed-fields", "-o", "json",
+		"deployments,services,configmaps,horizontalpodautoscalers,poddisruptionbudgets,ingresses,networkpolicies")), &live)).To(Succeed())
+	discovered, err := discovery.NewDiscoveryClientForConfig(w.cluster.Admin())
+	w.Expect(err).NotTo(HaveOccurred())
+	extractor, err := metav1ac.NewUnstructuredExtractor(discovered)
+	w.Expect(err).NotTo(HaveOccurred())
+	var declared strings.Builder
+	for i := range live.Items {
+		object := &live.Items[i]
+		for _, fields := range object.GetManagedFields() {
+			if fields.Operation != metav1.ManagedFieldsOperationApply || fields.Subresource != "" {
+				continue
+			}
+			applied, err := extractor.Extract(object, fields.Manager)
+			w.Expect(err).NotTo(HaveOccurred())
+			text, err := yaml.Marshal(applied)
+			w.Expect(err).NotTo(HaveOccurred())
+			declared.WriteString("---\n" + string(text))
+		}
+	}
+	return declared.String()
 }
 
 // kubeScore builds the pinned version.

@@ -88,7 +88,7 @@ patches:
             emptyDir: {}
 `
 
-// samplesOverlay is config/samples without ephemeral storage, for the same reason.
+// samplesOverlay is config/samples without ephemeral storage, for the same reason, and with images that the nodes have.
 const samplesOverlay = `resources:
 - ../samples
 patches:
@@ -98,6 +98,9 @@ patches:
       path: /spec/resources/requests/ephemeral-storage
     - op: remove
       path: /spec/resources/limits/ephemeral-storage
+    - op: replace
+      path: /spec/imagePullPolicy
+      value: IfNotPresent
 `
 
 // cloudManifest deploys the fake cloud. Its state survives a restart of the container.

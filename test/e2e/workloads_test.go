@@ -55,6 +55,7 @@ func TestSamplesOfOtherTransportsBecomeReady(t *testing.T) {
 		server := &v1alpha1.MCPServer{}
 		env.Expect(yaml.Unmarshal(content, server)).To(Succeed())
 		server.Namespace = env.namespace
+		server.Spec.ImagePullPolicy = corev1.PullIfNotPresent
 		delete(server.Spec.Resources.Requests, corev1.ResourceEphemeralStorage)
 		delete(server.Spec.Resources.Limits, corev1.ResourceEphemeralStorage)
 		env.Expect(api.Create(env.ctx, server)).To(Succeed())

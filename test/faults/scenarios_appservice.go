@@ -61,6 +61,7 @@ func changePodTemplate(s *v1alpha1.AppServiceSpec) {
 	s.NodeSelector = map[string]string{"disk": "fast"}
 	s.ServiceAccountName = "shop"
 	s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
+	s.ImagePullPolicy = corev1.PullAlways
 	restrictPods(s)
 }
 
@@ -69,6 +70,7 @@ func restrictPods(s *v1alpha1.AppServiceSpec) {
 	s.PodSecurityStandard, s.AutomountServiceAccountToken = v1alpha1.PodSecurityRestricted, ptr.To(true)
 	s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000)}
 	s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
+	s.Mounts = []v1alpha1.AppServiceMount{{Name: "tmp", MountPath: "/tmp"}}
 }
 
 func createApp(edits ...AppEdit) Step {

@@ -75,6 +75,7 @@ var dimensions = map[string][]dimension{
 			s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
 			s.NodeSelector, s.ServiceAccountName = map[string]string{"disk": "fast"}, "shop"
 			s.ImagePullSecrets, s.ProgressDeadlineSeconds = []corev1.LocalObjectReference{{Name: "pull"}}, 300
+			s.ImagePullPolicy = corev1.PullAlways
 		}), app("restricted", restrictPods)),
 		dimensionOf(suspend, app(no, nil), app(yes, func(s *v1alpha1.AppServiceSpec) { s.Suspend = true })),
 		dimensionOf(reportDrift, app(no, nil), app(yes, func(s *v1alpha1.AppServiceSpec) { s.DriftPolicy = v1alpha1.DriftReport })),

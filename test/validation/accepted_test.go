@@ -48,10 +48,14 @@ var acceptances = map[string]acceptance{
 		name: "a23456789-123456789-123456789-123456789-123456789-1234567",
 		spec: `
 image: registry.example.com:5000/team/shop_app/web--ui:1.4.2-rc.1@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+imagePullPolicy: Never
 port: 65535
 replicas: 2
 strategy: Recreate
 config: {_KEY: "", Key2: "two\nlines"}
+mounts:
+- {name: tmp, mountPath: /tmp, emptyDir: {sizeLimit: 64Mi, medium: Memory}}
+- {name: 0-cache, mountPath: /var/cache/..x, emptyDir: {}}
 env:
 - {name: SECRET, valueFrom: {secretKeyRef: {name: shop, key: password}}}
 - {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
@@ -102,6 +106,10 @@ suspend: false`},
 		spec: fmt.Sprintf(`{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
 			adoptionPolicy: Never, driftPolicy: Correct, configMountPath: /etc/shop, config: {%s}}`,
 			repeated(64, strings.Repeat("k", 251)+"%02d: "+strings.Repeat("v", 16384)))},
+	"mounts as large as they may be": {
+		spec: fmt.Sprintf(`{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
+			adoptionPolicy: Never, driftPolicy: Correct, configMountPath: /%s, mounts: [%s]}`,
+			strings.Repeat("c", 511), repeated(16, `{name: m%[1]d, mountPath: /%02[1]d`+strings.Repeat("m", 509)+`, emptyDir: {sizeLimit: 0}}`))},
 	"disruption budget of all": {
 		spec: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
 			adoptionPolicy: Never, driftPolicy: Correct, disruptionBudget: {minAvailable: 100%}}`},

@@ -27,6 +27,9 @@ var limitRefusals = map[string]limitRefusal{
 	"spec.image maxLength": {
 		spec: fmt.Sprintf(`{image: %s}`, strings.Repeat("a", 513)),
 		says: `spec.image: Too long: may not be more than 512 bytes`},
+	"spec.imagePullPolicy enum": {
+		spec: `{image: "shop:1", imagePullPolicy: Sometimes}`,
+		says: `spec.imagePullPolicy: Unsupported value: "Sometimes": supported values: "Always", "IfNotPresent", "Never"`},
 	"spec.port minimum": {
 		spec: `{image: "shop:1", port: 0}`,
 		says: `spec.port: Invalid value: 0: spec.port in body should be greater than or equal to 1`},
@@ -42,6 +45,30 @@ var limitRefusals = map[string]limitRefusal{
 	"spec.configMountPath maxLength": {
 		spec: fmt.Sprintf(`{image: "shop:1", configMountPath: /%s}`, strings.Repeat("a", 512)),
 		says: `spec.configMountPath: Too long: may not be more than 512 bytes`},
+	"spec.mounts maxItems": {
+		spec: fmt.Sprintf(`{image: "shop:1", mounts: [%s]}`, repeated(17, `{name: m%[1]d, mountPath: /m%[1]d, emptyDir: {}}`)),
+		says: `spec.mounts: Too many: 17: must have at most 16 items`},
+	"spec.mounts[].name required": {
+		spec: `{image: "shop:1", mounts: [{mountPath: /tmp, emptyDir: {}}]}`,
+		says: `spec.mounts[0].name: Required value`},
+	"spec.mounts[].name maxLength": {
+		spec: fmt.Sprintf(`{image: "shop:1", mounts: [{name: %s, mountPath: /tmp, emptyDir: {}}]}`, strings.Repeat("a", 64)),
+		says: `spec.mounts[0].name: Too long: may not be more than 63 bytes`},
+	"spec.mounts[].mountPath required": {
+		spec: `{image: "shop:1", mounts: [{name: tmp, emptyDir: {}}]}`,
+		says: `spec.mounts[0].mountPath: Required value`},
+	"spec.mounts[].mountPath maxLength": {
+		spec: fmt.Sprintf(`{image: "shop:1", mounts: [{name: tmp, mountPath: /%s, emptyDir: {}}]}`, strings.Repeat("a", 512)),
+		says: `spec.mounts[0].mountPath: Too long: may not be more than 512 bytes`},
+	"spec.mounts[].emptyDir required": {
+		spec: `{image: "shop:1", mounts: [{name: tmp, mountPath: /tmp}]}`,
+		says: `spec.mounts[0].emptyDir: Required value`},
+	"spec.mounts[].emptyDir.medium enum": {
+		spec: `{image: "shop:1", mounts: [{name: tmp, mountPath: /tmp, emptyDir: {medium: Disk}}]}`,
+		says: `spec.mounts[0].emptyDir.medium: Unsupported value: "Disk": supported values: "Memory"`},
+	"spec.mounts[].emptyDir.sizeLimit pattern": {
+		spec: `{image: "shop:1", mounts: [{name: tmp, mountPath: /tmp, emptyDir: {sizeLimit: 1 GB}}]}`,
+		says: `spec.mounts[0].emptyDir.sizeLimit: Invalid value: "1 GB": spec.mounts[0].emptyDir.sizeLimit in body should match '^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$'`},
 	"spec.env maxItems": {
 		spec: fmt.Sprintf(`{image: "shop:1", env: [%s]}`, names("KEY_", 129)),
 		says: `spec.env: Too many: 129: must have at most 128 items`},

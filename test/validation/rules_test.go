@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"sigs.k8s.io/yaml"
 )
 
 // refusal is an object that the API server must not take.
@@ -23,26 +24,29 @@ type refusal struct {
 }
 
 const (
-	nameMessage     = "metadata.name is also the name of the Service and must consist of at most 57 lower-case letters, digits and '-', starting with a letter and ending with a letter or digit: rename the object"
-	replicasMessage = "replicas must be at least 2, because the eviction of a single pod is an outage: set 2 or more, or omit replicas to let an autoscaler set the number of pods"
-	exclusive       = "replicas and autoscaling are mutually exclusive: remove replicas to let the autoscaler set the number of pods, or remove autoscaling to set a fixed number"
-	imageMessage    = "image must be an OCI image reference: use the form [registry[:port]/]path[:tag][@digest] with a lower-case path and without a scheme, for example ghcr.io/acme/shop:1.4.2"
-	envKeyMessage   = "config keys become environment variables and must consist of letters, digits and '_' and not start with a digit: rename the key, or set configMountPath to mount the keys as files"
-	fileKeyMessage  = "config keys must consist of 1 to 253 letters, digits, '-', '_' and '.', and must not be '.' or start with '..': rename the key"
-	valueMessage    = "config values must be at most 16384 characters: shorten the value, or store larger data elsewhere"
-	mountMessage    = "configMountPath must be an absolute path other than '/', without ':' and '..': use a value such as /etc/shop"
-	probeMessage    = "path must start with '/': use a value such as /healthz"
-	minMessage      = "minReplicas must be at least 2, because the eviction of a single pod is an outage: set 2 or more"
-	maxMessage      = "maxReplicas must not be less than minReplicas: raise maxReplicas or lower minReplicas"
-	targetMessage   = "autoscaling needs at least one target: set targetCPUUtilizationPercent (80 is usual), targetMemoryUtilizationPercent, or both"
-	budgetMessage   = "disruptionBudget needs exactly one of minAvailable and maxUnavailable: set one and remove the other"
-	availMessage    = "minAvailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': use a value such as 2 or '50%'"
-	unavailMessage  = "maxUnavailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': use a value such as 1 or '25%'"
-	hostMessage     = "host must be a DNS name in lower case, without scheme, port, path or wildcard: use a value such as shop.example.com"
-	pathMessage     = "path must start with '/': use a value such as /shop"
-	classMessage    = "ingressClassName must be the name of an IngressClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default of the cluster"
-	tlsMessage      = "tlsSecretName must be the name of a Secret: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for plain HTTP"
-	accountMessage  = "serviceAccountName must be the name of a ServiceAccount: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default ServiceAccount"
+	nameMessage       = "metadata.name is also the name of the Service and must consist of at most 57 lower-case letters, digits and '-', starting with a letter and ending with a letter or digit: rename the object"
+	replicasMessage   = "replicas must be at least 2, because the eviction of a single pod is an outage: set 2 or more, or omit replicas to let an autoscaler set the number of pods"
+	exclusive         = "replicas and autoscaling are mutually exclusive: remove replicas to let the autoscaler set the number of pods, or remove autoscaling to set a fixed number"
+	imageMessage      = "image must be an OCI image reference: use the form [registry[:port]/]path[:tag][@digest] with a lower-case path and without a scheme, for example ghcr.io/acme/shop:1.4.2"
+	envKeyMessage     = "config keys become environment variables and must consist of letters, digits and '_' and not start with a digit: rename the key, or set configMountPath to mount the keys as files"
+	fileKeyMessage    = "config keys must consist of 1 to 253 letters, digits, '-', '_' and '.', and must not be '.' or start with '..': rename the key"
+	valueMessage      = "config values must be at most 16384 characters: shorten the value, or store larger data elsewhere"
+	mountMessage      = "configMountPath must be an absolute path other than '/', without ':' and '..': use a value such as /etc/shop"
+	mountsPathMessage = "mounts must not have the mountPath configMountPath: change one of them"
+	appMountName      = "name must consist of lower-case letters, digits and '-', starting and ending with a letter or digit, and must not be 'config' or start with 'fixpoint-', which are reserved for Fixpoint: use a value such as tmp"
+	appMountPath      = "mountPath must be an absolute path other than '/', without ':', control characters, '.', '..' and empty segments, not ending with '/': use a value such as /tmp"
+	probeMessage      = "path must start with '/': use a value such as /healthz"
+	minMessage        = "minReplicas must be at least 2, because the eviction of a single pod is an outage: set 2 or more"
+	maxMessage        = "maxReplicas must not be less than minReplicas: raise maxReplicas or lower minReplicas"
+	targetMessage     = "autoscaling needs at least one target: set targetCPUUtilizationPercent (80 is usual), targetMemoryUtilizationPercent, or both"
+	budgetMessage     = "disruptionBudget needs exactly one of minAvailable and maxUnavailable: set one and remove the other"
+	availMessage      = "minAvailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': use a value such as 2 or '50%'"
+	unavailMessage    = "maxUnavailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': use a value such as 1 or '25%'"
+	hostMessage       = "host must be a DNS name in lower case, without scheme, port, path or wildcard: use a value such as shop.example.com"
+	pathMessage       = "path must start with '/': use a value such as /shop"
+	classMessage      = "ingressClassName must be the name of an IngressClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default of the cluster"
+	tlsMessage        = "tlsSecretName must be the name of a Secret: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for plain HTTP"
+	accountMessage    = "serviceAccountName must be the name of a ServiceAccount: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default ServiceAccount"
 )
 
 var ruleRefusals = map[string]refusal{
@@ -102,6 +106,25 @@ var ruleRefusals = map[string]refusal{
 		spec: `{image: "shop:1", configMountPath: "/etc:ro"}`, field: "spec.configMountPath", message: mountMessage},
 	"config mounted at a path that goes up": {
 		spec: `{image: "shop:1", configMountPath: /etc/../bin}`, field: "spec.configMountPath", message: mountMessage},
+
+	"mounts at the same place": {
+		spec:  `{image: "shop:1", mounts: [{name: a, mountPath: /a, emptyDir: {}}, {name: b, mountPath: /a, emptyDir: {}}]}`,
+		field: "spec.mounts", message: mountsTwiceMessage},
+	"mount at the place of the config": {
+		spec:  `{image: "shop:1", configMountPath: /etc/shop, mounts: [{name: a, mountPath: /etc/shop, emptyDir: {}}]}`,
+		field: "spec.mounts", message: mountsPathMessage},
+	"mount in upper case":            badAppMount(`{name: Tmp}`, ".name", appMountName),
+	"mount with the volume's name":   badAppMount(`{name: config}`, ".name", appMountName),
+	"mount of a Fixpoint name":       badAppMount(`{name: fixpoint-files}`, ".name", appMountName),
+	"mount without a name":           badAppMount(`{name: ""}`, ".name", appMountName),
+	"mount over everything":          badAppMount(`{mountPath: /}`, ".mountPath", appMountPath),
+	"mount at a relative path":       badAppMount(`{mountPath: tmp}`, ".mountPath", appMountPath),
+	"mount at a path with a colon":   badAppMount(`{mountPath: "/tmp:ro"}`, ".mountPath", appMountPath),
+	"mount at a path that goes up":   badAppMount(`{mountPath: /tmp/../etc}`, ".mountPath", appMountPath),
+	"mount at a path of two names":   badAppMount(`{mountPath: /tmp/}`, ".mountPath", appMountPath),
+	"mount at a path with a newline": badAppMount(`{mountPath: "/a\nb"}`, ".mountPath", appMountPath),
+	"mount of less than nothing":     badAppMount(`{emptyDir: {sizeLimit: -1Mi}}`, ".emptyDir.sizeLimit", sizeLimitMessage),
+	"mount of less than no bytes":    badAppMount(`{emptyDir: {sizeLimit: -1}}`, ".emptyDir.sizeLimit", sizeLimitMessage),
 
 	"readiness path without a slash": {
 		spec:  `{image: "shop:1", probes: {readiness: {path: healthz}}}`,
@@ -178,6 +201,17 @@ var ruleRefusals = map[string]refusal{
 
 	"service account that is no name": {
 		spec: `{image: "shop:1", serviceAccountName: Shop_Account}`, field: "spec.serviceAccountName", message: accountMessage},
+}
+
+// badAppMount has one mount, of which the given fields win.
+func badAppMount(fields, field, message string) refusal {
+	mount := read(`{name: tmp, mountPath: /tmp, emptyDir: {}}`)
+	merge(mount, read(fields))
+	text, err := yaml.Marshal(map[string]any{"image": "shop:1", "mounts": []any{mount}})
+	if err != nil {
+		panic(fmt.Sprintf("writing a spec: %v", err))
+	}
+	return refusal{spec: string(text), field: "spec.mounts[0]" + field, message: message}
 }
 
 func TestRulesTellTheFieldAndTheRemedy(t *testing.T) {
