@@ -18,7 +18,7 @@ import (
 )
 
 func attempts() []attempt {
-	return slices.Concat(storageAttempts(), podAttempts(), objectAttempts(), networkAttempts())
+	return slices.Concat(storageAttempts(), podAttempts(), objectAttempts(), networkAttempts(), bridgeAttempts())
 }
 
 // TestTenantGetsNothingOutsideOfItsNamespace runs all attempts. Beside what each of them expects, no user of the

@@ -75,6 +75,8 @@ type fixture struct {
 	cloud   *fakecloud.Server
 	demo    fakecloud.Demo
 	network *network
+	// bridge is the program of the bridge.
+	bridge string
 	// began is the position of the audit log before the first attempt.
 	began cluster.Mark
 }
@@ -125,6 +127,7 @@ func newFixture(t *testing.T) *fixture {
 	w.startCloud(t, g)
 	w.network = newNetwork(t, w.admin)
 	w.startManager(t, g)
+	w.bridge = buildBridge(t, g)
 	w.createVictim(ctx, g)
 	var err error
 	w.began, err = w.cluster.Audit().Mark()
@@ -247,6 +250,11 @@ apiVersion: fixpoint.dev/v1alpha1
 kind: MCPServer
 metadata: {name: tools}
 spec: {image: "registry.test/tools:1", protocol: {interval: 5s}}
+`, `
+apiVersion: fixpoint.dev/v1alpha1
+kind: MCPServer
+metadata: {name: bridged}
+spec: {image: "registry.test/echo:1", transport: stdio, command: [sed, -u, -n, '` + strings.ReplaceAll(echo, "'", "''") + `']}
 `, fmt.Sprintf(`
 apiVersion: fixpoint.dev/v1alpha1
 kind: SecureStorage

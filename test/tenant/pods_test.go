@@ -79,6 +79,10 @@ func podAttempts() []attempt {
 				a.refused(a.server("files", fmt.Sprintf("files: [{path: %q, content: a}]", path)), "spec.files[0].path", "use a value such as")
 				a.refused(a.server("files", fmt.Sprintf("mounts: [{name: a, mountPath: %q, emptyDir: {}}]", path)), "spec.mounts[0].mountPath", "use a value such as")
 			}
+			for _, path := range []string{"/", "/etc/../tmp", "/a/./b", "relative", "/a:b"} {
+				a.refused(a.app("files", fmt.Sprintf("mounts: [{name: a, mountPath: %q, emptyDir: {}}]", path)), "spec.mounts[0].mountPath", "use a value such as")
+			}
+			a.refused(a.app("files", "mounts: [{name: config, mountPath: /a, emptyDir: {}}]"), "spec.mounts[0].name", "use a value such as")
 			a.refused(a.server("files", "mounts: [{name: a, mountPath: /a, subPath: ../../etc, emptyDir: {}}]"), "spec.mounts[0].subPath", "use a value such as")
 			a.refused(a.server("files", "mounts: [{name: fixpoint-bridge, mountPath: /a, emptyDir: {}}]"), "spec.mounts[0].name", "use a value such as")
 		}},
