@@ -13,6 +13,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -328,4 +330,25 @@ func TestRejectsAnImageWithoutDate(t *testing.T) {
 	g.Expect(os.Unsetenv("SOURCE_DATE_EPOCH")).To(Succeed())
 	_, err = readStamp(t.Context(), t.TempDir(), "", "")
 	g.Expect(err).To(MatchError(ContainSubstring("set SOURCE_DATE_EPOCH")))
+}
+
+// An image that engines build has the toolchain of go.mod, by digest, and no base.
+func TestDockerfileNamesImagesByDigest(t *testing.T) {
+	g := NewWithT(t)
+	dockerfile, err := os.ReadFile("../../Dockerfile")
+	g.Expect(err).NotTo(HaveOccurred())
+	module, err := os.ReadFile("../../go.mod")
+	g.Expect(err).NotTo(HaveOccurred())
+	version := regexp.MustCompile(`(?m)^go (\S+)$`).FindSubmatch(module)
+	g.Expect(version).To(HaveLen(2))
+	stages := []string{"scratch"}
+	for _, from := range regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+)(?: AS (\S+))?$`).FindAllStringSubmatch(string(dockerfile), -1) {
+		if image := from[1]; !slices.Contains(stages, image) {
+			g.Expect(image).To(MatchRegexp(`^docker\.io/library/golang:%s@sha256:[0-9a-f]{64}$`, regexp.QuoteMeta(string(version[1]))))
+		}
+		stages = append(stages, from[2])
+	}
+	g.Expect(stages).To(HaveLen(1 + strings.Count(string(dockerfile), "\nFROM ")))
+	g.Expect(regexp.MustCompile(`(?m)^COPY .*--from=(\S+)`).FindAllStringSubmatch(string(dockerfile), -1)).To(HaveEach(
+		ContainElement(BeElementOf(stages))), "files come from stages, not from images")
 }
