@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -137,4 +138,22 @@ func TestRefusesAnEntryWithoutReason(t *testing.T) {
 func TestRefusesAWordWithoutReplacement(t *testing.T) {
 	_, err := parseWords("[text]\nanew")
 	NewWithT(t).Expect(err).To(MatchError("words.txt:2: write PATTERN => REPLACEMENT"))
+}
+
+// Pages name the tests that show what they say. A name may be the beginning of several.
+func TestDocumentationNamesTestsThatExist(t *testing.T) {
+	g := NewWithT(t)
+	grep := func(pattern string, paths ...string) []string {
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"grep", "-hoE", pattern, "--"}, paths...)...)
+		cmd.Dir = "../.."
+		output, err := cmd.Output()
+		g.Expect(err).NotTo(HaveOccurred())
+		return strings.Fields(string(output))
+	}
+	tests := strings.Join(grep(`\b(Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]*\(`, "*_test.go"), " ")
+	for _, name := range grep(`\b(Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]+`, "*.md", ":!CHANGELOG.md") {
+		if name != "TestName" { // stands for any
+			g.Expect(" "+tests).To(ContainSubstring(" "+name), "no test is named %s", name)
+		}
+	}
 }
