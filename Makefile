@@ -233,8 +233,8 @@ e2e-images: ## Write the images that make e2e needs to bin/e2e, for loading into
 	cd test && E2E_IMAGES_TO=$(BIN)/e2e $(GO) test ./e2e -count=1 -timeout $(CLUSTER_TIMEOUT)
 
 .PHONY: bench-bridge
-bench-bridge: ## Load the bridge for ten minutes with honest and hostile clients; prints memory, descriptors and latencies.
-	$(GO) test ./internal/bridge -run '^TestLoad$$' -count=1 -v -timeout 30m -load 10m
+bench-bridge: ## Load the bridge for ten minutes with honest and hostile clients and 1,000 sessions; prints memory, descriptors and latencies.
+	$(GO) test ./internal/bridge -run '^TestLoad$$' -count=1 -v -timeout 30m -load 10m -load-sessions 1000
 
 .PHONY: bench
 bench: ## Measure the libraries and one reconcile. WRITE=file also writes the table to a file.

@@ -22,7 +22,10 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var loadTime = flag.Duration("load", 2*time.Second, "`duration` of TestLoad")
+var (
+	loadTime     = flag.Duration("load", 2*time.Second, "`duration` of TestLoad")
+	loadSessions = flag.Int("load-sessions", 100, "maximum number of sessions of TestLoad, which hostile clients fill")
+)
 
 // loadServer is tinyServer, but responds to the method flood with notifications that never end.
 func loadServer() []string {
@@ -37,21 +40,26 @@ type load struct {
 	stop                          context.Context
 	sessions, requests, cut       atomic.Int64
 	slowReaders, slowWriters      atomic.Int64
-	slowest                       atomic.Int64
+	slowest, sessionsMost         atomic.Int64
 	heapBefore, heapMost, fdsMost atomic.Int64
 }
 
 // Honest clients open and close sessions while others at one address leave sessions open, send and read slowly, and cut
 // connections. Honest clients see no error, and nothing is left at the end.
 func TestLoad(t *testing.T) {
+	idle := time.Duration(*loadSessions) * 30 * time.Millisecond // enough for hostile clients to fill all places
 	w := newTestBridge(t, loadServer(), func(o *Options) {
-		o.IdleTimeout, o.IOTimeout, o.StopGrace = 3*time.Second, 2*time.Second, time.Second
+		o.MaxSessions, o.IdleTimeout = *loadSessions, idle
+		o.IOTimeout, o.StopGrace = 2*time.Second, time.Second
 		o.DrainIdleTimeout = 10 * time.Millisecond
 		o.Log = logr.Discard() // the log of the fixture would grow
 	}).serve()
 	w.Eventually(func() int { return w.status(readyPath) }).Should(Equal(http.StatusOK))
 	w.isServedPromptly(honestAddress, 10)
-	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
+	noChildren := func() {
+		w.Eventually(func() float64 { return w.metric("children") }).WithTimeout(idle + testTimeout).Should(BeZero())
+	}
+	noChildren()
 	closeIdle := func() { http.DefaultClient.CloseIdleConnections() }
 	closeIdle()
 	fds := descriptors()
@@ -64,13 +72,14 @@ func TestLoad(t *testing.T) {
 	for i := range 4 {
 		clients.Go(func() { l.repeat(l.honest, w.clientAt(fmt.Sprintf("127.0.0.%d", 2+i))) })
 	}
-	for _, hostile := range []func(*http.Client) error{l.leaveSession, l.leaveSession, l.cutConnection, l.readSlowly, l.writeSlowly} {
+	for _, hostile := range []func(*http.Client) error{l.leaveSession, l.cutConnection, l.readSlowly, l.writeSlowly} {
 		clients.Go(func() { l.repeat(hostile, w.clientAt(hostileAddress)) })
 	}
+	clients.Go(func() { l.repeat(l.leaveSession, w.clientAt("127.0.0.99")) }) // one address may not fill all places
 	clients.Go(l.watch)
 	clients.Wait()
 
-	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
+	noChildren()
 	w.Expect(w.metric("sessions")).To(BeZero())
 	w.Eventually(func() int {
 		closeIdle() // each has a descriptor on either side
@@ -78,10 +87,10 @@ func TestLoad(t *testing.T) {
 	}).Should(BeNumerically("<=", fds+1), "descriptors are left")
 	w.Eventually(heap).Should(BeNumerically("<=", l.heapBefore.Load()+4<<20), "memory does not return to its base")
 	w.Expect(childProcesses()).To(BeEmpty())
-	t.Logf("%s: %d sessions of honest clients with %d requests and no error, slowest %s; %d sessions in total, %d evicted; "+
+	t.Logf("%s: %d sessions of honest clients with %d requests and no error, slowest %s; %d sessions in total, %d at a time, %d evicted; "+
 		"%d slow readers, %d slow writers, %d cut connections; heap %d KiB before, %d at most, %d after; descriptors %d before, %d at most, %d after",
 		*loadTime, l.sessions.Load(), l.requests.Load(), time.Duration(l.slowest.Load()).Round(time.Millisecond),
-		int(w.metric("sessions_started_total")), int(w.metric("sessions_ended_total", reasonEvicted)),
+		int(w.metric("sessions_started_total")), l.sessionsMost.Load(), int(w.metric("sessions_ended_total", reasonEvicted)),
 		l.slowReaders.Load(), l.slowWriters.Load(), l.cut.Load(),
 		l.heapBefore.Load()>>10, l.heapMost.Load()>>10, heap()>>10, fds, l.fdsMost.Load(), descriptors())
 	w.Expect(l.sessions.Load()).To(BeNumerically(">", 0))
@@ -224,6 +233,7 @@ func (l *load) watch() {
 		runtime.ReadMemStats(&stats)
 		l.heapMost.Store(max(l.heapMost.Load(), int64(stats.HeapAlloc)))
 		l.fdsMost.Store(max(l.fdsMost.Load(), int64(descriptors())))
+		l.sessionsMost.Store(max(l.sessionsMost.Load(), int64(l.metric("sessions"))))
 	}
 }
 
