@@ -178,6 +178,11 @@ kind: HorizontalPodAutoscaler
 metadata: {name: found}
 spec: {maxReplicas: 4, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: found}}
 ---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: found-too}
+spec: {podSelector: {}}
+---
 apiVersion: fixpoint.dev/v1alpha1
 kind: AppService
 metadata: {name: found}
@@ -196,6 +201,7 @@ spec:
   image: registry.test/tools:1
   transport: streamable-http
   serviceAccount: {create: true}
+  networkPolicy: {ingress: {from: [{podSelector: {}}]}}
   adoptionPolicy: IfUnowned
 `))
 	w.ready(app(place, "found"), server(place, "found-too"))
