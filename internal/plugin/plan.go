@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -181,11 +183,22 @@ type execution struct {
 type recorder struct {
 	phases.Applier
 	executed []execution
+	// desired are the configurations of all dry runs, by kind, including those that failed.
+	desired map[string]ssa.Configuration
+	// goesOn: the plan goes on after what the API server refuses, and as if the controllers of Kubernetes had observed
+	// what was applied. refused are the errors by kind.
+	goesOn  bool
+	refused map[string]error
 }
 
 // Execute implements [phases.Applier].
 func (r *recorder) Execute(ctx context.Context, decision ssa.Decision) (ssa.Result, error) {
+	r.keep(decision.Request.Desired)
 	result, err := r.Applier.Execute(ctx, decision)
+	if err != nil && r.goesOn && decision.Request.Live != nil {
+		r.refused[kindName(decision.Request.Live)] = err
+		return ssa.Result{Action: decision.Action, Live: decision.Request.Live}, nil
+	}
 	if err != nil || result.Action == ssa.ActionNone {
 		return result, err
 	}
@@ -195,7 +208,29 @@ func (r *recorder) Execute(ctx context.Context, decision ssa.Decision) (ssa.Resu
 		done.after, err = overlay(decision.Request.Live, decision.Request.Desired)
 	}
 	r.executed = append(r.executed, done)
+	if r.goesOn && err == nil {
+		settle(result.Live)
+	}
 	return result, err
+}
+
+func (r *recorder) keep(desired ssa.Configuration) {
+	if r.desired == nil {
+		r.desired = map[string]ssa.Configuration{}
+	}
+	if kind := desired.GetKind(); kind != nil {
+		r.desired[*kind] = desired
+	}
+}
+
+// settle makes the status say that the controllers of Kubernetes have observed the object.
+func settle(live client.Object) {
+	switch live := live.(type) {
+	case *appsv1.Deployment:
+		live.Status.ObservedGeneration = live.Generation
+	case *policyv1.PodDisruptionBudget:
+		live.Status.ObservedGeneration = live.Generation
+	}
 }
 
 // describePlan joins the plan of an engine with what its dry runs were answered. Both are in the order in which the

@@ -157,7 +157,7 @@ func (p *planner) probeIngressClasses(ctx context.Context, c *clients) error {
 
 // plan plans one object.
 func (p *planner) plan(ctx context.Context, o object) (objectPlan, error) {
-	p.recorder.executed = nil
+	p.recorder.executed, p.recorder.desired = nil, nil
 	if namespace := o.GetNamespace(); !p.reader.fleet && p.reader.namespace != namespace {
 		p.reader.namespace, p.reader.lists = namespace, nil // an object of a file may be in another namespace
 	}

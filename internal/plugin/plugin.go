@@ -76,7 +76,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	o.flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(
 		newStatus(o), newTree(o), newWhy(o), newPlan(o), newDrift(o), newBlame(o),
-		newSuspend(o), newResume(o), newReconcile(o), newReport(o), newVersion(o),
+		newSuspend(o), newResume(o), newReconcile(o), newAdopt(o), newReport(o), newVersion(o),
 	)
 	completeFlags(root, o)
 	return root
