@@ -91,18 +91,31 @@ func (r readers) forget(server client.ObjectKey) {
 	r.pods.forget(server)
 }
 
+// NewEngine creates the engine with the clients of a manager.
+func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
+	r, _, err := newReaders(mgr, o)
+	if err != nil {
+		return nil, err
+	}
+	return newEngineWith(mgr, o, r)
+}
+
+func newEngineWith(mgr ctrl.Manager, o Options, r readers) (*Engine, error) {
+	dependencies, err := o.Dependencies(mgr, Name, FieldManager,
+		applyconfiguration.NewTypeConverter, gatewayconfigurations.NewTypeConverter)
+	if err != nil {
+		return nil, err
+	}
+	return newEngine(dependencies, o, r, o.Prober)
+}
+
 // Setup adds the controller, and the prober, to a manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	r, gateways, err := newReaders(mgr, o)
 	if err != nil {
 		return err
 	}
-	dependencies, err := o.Dependencies(mgr, Name, FieldManager,
-		applyconfiguration.NewTypeConverter, gatewayconfigurations.NewTypeConverter)
-	if err != nil {
-		return err
-	}
-	engine, err := newEngine(dependencies, o, r, o.Prober)
+	engine, err := newEngineWith(mgr, o, r)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -205,63 +204,4 @@ func Diff(before, after client.Object) ([]string, error) {
 		lines = append(lines, change.String())
 	}
 	return lines, err
-}
-
-// overlay is an object with the fields of a configuration laid over it.
-func overlay(live client.Object, configuration any) (client.Object, error) {
-	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
-	if err != nil {
-		return nil, fmt.Errorf("comparing %s %s: %w", kindName(live), live.GetName(), err)
-	}
-	raw, err := json.Marshal(configuration)
-	if err != nil {
-		return nil, fmt.Errorf("comparing %s %s: %w", kindName(live), live.GetName(), err)
-	}
-	var desired map[string]any
-	if err := json.Unmarshal(raw, &desired); err != nil {
-		return nil, fmt.Errorf("comparing %s %s: %w", kindName(live), live.GetName(), err)
-	}
-	laid, _ := overlaid(tree, desired).(map[string]any)
-	empty, ok := reflect.New(reflect.TypeOf(live).Elem()).Interface().(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("comparing %T", live)
-	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(laid, empty); err != nil {
-		return nil, fmt.Errorf("comparing %s %s: %w", kindName(live), live.GetName(), err)
-	}
-	return empty, nil
-}
-
-// overlaid merges maps, and lists whose items have a key in common; everything else is replaced.
-func overlaid(live, desired any) any {
-	one, isMap := live.(map[string]any)
-	other, alsoMap := desired.(map[string]any)
-	if isMap && alsoMap {
-		for name, value := range other {
-			one[name] = overlaid(one[name], value)
-		}
-		return one
-	}
-	ones, isList := live.([]any)
-	others, alsoList := desired.([]any)
-	if !isList || !alsoList {
-		return desired
-	}
-	for _, key := range listKeys {
-		existing, ok := byKey(ones, key)
-		wanted, alsoOK := byKey(others, key)
-		if !ok || !alsoOK {
-			continue
-		}
-		var merged []any
-		for _, value := range unionOf(ones, others, key) {
-			if wanted[value] == nil {
-				merged = append(merged, existing[value])
-			} else {
-				merged = append(merged, overlaid(existing[value], wanted[value]))
-			}
-		}
-		return merged
-	}
-	return desired
 }

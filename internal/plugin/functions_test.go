@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
@@ -99,16 +98,6 @@ func TestDiffComparesItemsOfListsByTheirKeys(t *testing.T) {
 			NewWithT(t).Expect(lines).To(Equal(c.want))
 		})
 	}
-}
-
-func TestOverlayMergesItemsOfListsByTheirKeys(t *testing.T) {
-	g := NewWithT(t)
-	live := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}, {Name: "other", Port: 81}}}}
-	laid, err := overlay(live, corev1ac.Service("web", "shop").WithSpec(corev1ac.ServiceSpec().WithPorts(corev1ac.ServicePort().WithName("http").WithPort(8080))))
-	g.Expect(err).NotTo(HaveOccurred())
-	lines, err := Diff(live, laid)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(lines).To(Equal([]string{`~ spec.ports[name=http].port: 80 -> 8080`}))
 }
 
 func TestManagerFlagsExpandTheEnvironment(t *testing.T) {

@@ -146,7 +146,7 @@ type plannedChange struct {
 	Fields []fieldChange `json:"fields,omitempty"`
 	// Drifts are what the change reverts, or leaves if the action is Report.
 	Drifts []string `json:"drifts,omitempty"`
-	// Estimated is true if no dry run is possible: fields that are removed are not known.
+	// Estimated is true if no dry run is possible: what the API server sets itself is not known.
 	Estimated bool `json:"estimated,omitempty"`
 }
 
@@ -174,15 +174,16 @@ func (r planResult) exit() error {
 type execution struct {
 	action        ssa.Action
 	before, after client.Object
-	// estimated: the API server would refuse a dry run before the manager has brought the managed fields of the object
-	// in order, which is a write. after is then before with the desired fields laid over it.
+	// estimated: see afterTwoWrites.
 	estimated bool
 }
 
 // recorder records what an applier that sends dry runs is answered.
 type recorder struct {
 	phases.Applier
-	executed []execution
+	api          client.Client
+	fieldManager string
+	executed     []execution
 	// desired are the configurations of all dry runs, by kind, including those that failed.
 	desired map[string]ssa.Configuration
 	// goesOn: the plan goes on after what the API server refuses, and as if the controllers of Kubernetes had observed
@@ -194,7 +195,12 @@ type recorder struct {
 // Execute implements [phases.Applier].
 func (r *recorder) Execute(ctx context.Context, decision ssa.Decision) (ssa.Result, error) {
 	r.keep(decision.Request.Desired)
-	result, err := r.Applier.Execute(ctx, decision)
+	done := execution{action: decision.Action, before: decision.Request.Live}
+	result := ssa.Result{Action: decision.Action, Drifts: decision.Drifts, Left: decision.Left}
+	var err error
+	if result.Live, done.estimated, err = r.afterTwoWrites(ctx, decision); err == nil && result.Live == nil {
+		result, err = r.Applier.Execute(ctx, decision)
+	}
 	if err != nil && r.goesOn && decision.Request.Live != nil {
 		r.refused[kindName(decision.Request.Live)] = err
 		return ssa.Result{Action: decision.Action, Live: decision.Request.Live}, nil
@@ -202,16 +208,12 @@ func (r *recorder) Execute(ctx context.Context, decision ssa.Decision) (ssa.Resu
 	if err != nil || result.Action == ssa.ActionNone {
 		return result, err
 	}
-	done := execution{action: result.Action, before: decision.Request.Live, after: result.Live}
-	if decision.Writes() && result.Live == decision.Request.Live {
-		done.estimated = true
-		done.after, err = overlay(decision.Request.Live, decision.Request.Desired)
-	}
+	done.action, done.after = result.Action, result.Live
 	r.executed = append(r.executed, done)
-	if r.goesOn && err == nil {
+	if r.goesOn {
 		settle(result.Live)
 	}
-	return result, err
+	return result, nil
 }
 
 func (r *recorder) keep(desired ssa.Configuration) {
@@ -353,7 +355,7 @@ func objectPlanText(plan objectPlan, counts map[ssa.Action]int) string {
 				b.WriteString("      " + printable(field.String()) + "\n")
 			}
 			if change.Estimated {
-				b.WriteString("      (without a dry run, which needs a write to the managed fields; removed fields are not shown)\n")
+				b.WriteString("      (without a dry run, because you may not update the object; what the API server sets itself is not known)\n")
 			}
 		}
 	}

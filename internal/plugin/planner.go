@@ -49,7 +49,7 @@ type settings struct {
 
 // newPlanner reads the settings of the manager, as far as the user may.
 func (c *clients) newPlanner(ctx context.Context, p planOptions) (*planner, error) {
-	made := &planner{settings: settings{credential: ownLogin{cloud.AzureCredentials{}}}, recorder: &recorder{}}
+	made := &planner{settings: settings{credential: ownLogin{cloud.AzureCredentials{}}}, recorder: &recorder{api: c}}
 	reader := &planReader{api: c, fleet: p.all, namespace: c.namespace}
 	made.reader = reader
 	made.planning = setup.Planning{
@@ -157,7 +157,7 @@ func (p *planner) probeIngressClasses(ctx context.Context, c *clients) error {
 
 // plan plans one object.
 func (p *planner) plan(ctx context.Context, o object) (objectPlan, error) {
-	p.recorder.executed, p.recorder.desired = nil, nil
+	p.recorder.executed, p.recorder.desired, p.recorder.fieldManager = nil, nil, o.kind.fieldManager
 	if namespace := o.GetNamespace(); !p.reader.fleet && p.reader.namespace != namespace {
 		p.reader.namespace, p.reader.lists = namespace, nil // an object of a file may be in another namespace
 	}

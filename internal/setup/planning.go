@@ -23,6 +23,8 @@ type Planning struct {
 	// Unreadable is called with the error of each read that the user is not permitted, where the plan then
 	// assumes that nothing has changed. Optional: such errors are errors of the plan.
 	Unreadable func(error)
+	// Clock is for deadlines. Optional.
+	Clock clock.PassiveClock
 }
 
 // Dependencies are those of an engine that cannot write.
@@ -36,6 +38,6 @@ func (p Planning) Dependencies(fieldManager string, converters ...func(*runtime.
 		planner = p.Executes(planner)
 	}
 	return phases.Dependencies{
-		Reader: p.Reader, Uncached: p.Reader, Applier: applier.DryRun(), Planner: planner, Scheme: p.API.Scheme(), Clock: clock.RealClock{},
+		Reader: p.Reader, Uncached: p.Reader, Applier: applier.DryRun(), Planner: planner, Scheme: p.API.Scheme(), Clock: Options{Clock: p.Clock}.ClockOrReal(),
 	}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,6 +62,17 @@ func (a *Applier) Execute(ctx context.Context, d Decision) (result Result, err e
 		return Result{Action: ActionNone, Live: result.Live}, nil
 	}
 	return result, nil
+}
+
+// Writes is what Execute sends for a decision that writes: the managed fields that it replaces first, or nil, and the
+// document that it applies. A dry run applies the document without the managed fields.
+func (a *Applier) Writes(d Decision) ([]metav1.ManagedFieldsEntry, *unstructured.Unstructured, error) {
+	entries, err := d.managedFields.encode()
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := a.body(d, d.Request.Live)
+	return entries, body, err
 }
 
 func (a *Applier) changedNothing(e evidence, recorded target, applied client.Object) bool {

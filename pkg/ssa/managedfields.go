@@ -189,7 +189,7 @@ func (a *Applier) planManagedFields(d *Decision) (err error) {
 	m.handOver(mine, e.expected, parseFieldPaths(d.Request.HandOver))
 	obstacles := d.obstacles()
 	m.seize(mine, obstacles)
-	d.blocked, d.managedFields = !obstacles.Empty(), m
+	d.blocked, d.managedFields = m.changed && !obstacles.Empty(), m
 	return nil
 }
 
