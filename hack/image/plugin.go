@@ -37,6 +37,7 @@ type krewSpec struct {
 	Homepage         string         `json:"homepage"`
 	ShortDescription string         `json:"shortDescription"`
 	Description      string         `json:"description"`
+	Caveats          string         `json:"caveats"`
 	Platforms        []krewPlatform `json:"platforms"`
 }
 
@@ -56,7 +57,9 @@ func (r release) writePlugin(ctx context.Context, out, work string) error {
 	manifest := krewPlugin{APIVersion: "krew.googlecontainertools.github.com/v1alpha2", Kind: "Plugin", Metadata: krewMetadata{Name: "fixpoint"}}
 	manifest.Spec = krewSpec{
 		Version: r.version, Homepage: "https://github.com/fixpoint-dev/fixpoint", ShortDescription: "Show and operate objects of Fixpoint",
-		Description: "Shows the phases of AppServices, MCPServers and SecureStorages, why they are not Ready,\nwho changed them, and what the manager would do. Suspends, resumes and reconciles them.\n",
+		Description: "Shows the phases of AppServices, MCPServers and SecureStorages, why they are not Ready,\nwho changed them, and what the manager would do. Suspends, resumes and reconciles them,\nand adopts running Deployments by new AppServices.\n",
+		Caveats: "To complete arguments, kubectl runs the script " + completionScript + ". Put it on your PATH:\n" +
+			"  ln -s \"${KREW_ROOT:-$HOME/.krew}/store/fixpoint/" + r.version + "/" + completionScript + "\" \"${KREW_ROOT:-$HOME/.krew}/bin/\"\n",
 	}
 	for item := range strings.SplitSeq(r.pluginPlatforms, ",") {
 		platform, err := v1.ParsePlatform(strings.TrimSpace(item))

@@ -112,9 +112,7 @@ func blameText(live *unstructured.Unstructured, now time.Time) string {
 func hideValues(object map[string]any, fields ...string) {
 	for _, field := range fields {
 		values, _ := object[field].(map[string]any)
-		for key := range values {
-			values[key] = "(redacted)"
-		}
+		hideAll(values)
 	}
 }
 

@@ -106,13 +106,7 @@ func driftRows(objects []object) []driftRow {
 
 // driftEvents lists the Events about drifts in the cloud, which no status records.
 func (c *clients) driftEvents(ctx context.Context, t target) ([]eventsv1.Event, error) {
-	var found []eventsv1.Event
-	err := c.listEach(ctx, &eventsv1.EventList{}, func(live client.Object) {
-		if event, ok := live.(*eventsv1.Event); ok {
-			found = append(found, *event)
-		}
-	}, client.InNamespace(c.namespace), t.driftEvents())
-	return found, err
+	return c.events(ctx, client.InNamespace(c.namespace), t.driftEvents())
 }
 
 // driftCorrected is the reason of the Events about reverted drifts.
@@ -135,10 +129,7 @@ func eventRows(events []eventsv1.Event) []driftRow {
 	rows := make([]driftRow, 0, len(events))
 	for _, event := range events {
 		row := driftRow{Namespace: event.Namespace, Object: strings.ToLower(event.Regarding.Kind) + "/" + event.Regarding.Name, Note: event.Note}
-		row.Time, row.Action = metav1.NewTime(event.EventTime.Time), v1alpha1.DriftCorrected
-		if event.Series != nil {
-			row.Time = metav1.NewTime(event.Series.LastObservedTime.Time)
-		}
+		row.Time, row.Action = metav1.NewTime(eventTime(event)), v1alpha1.DriftCorrected
 		rows = append(rows, row)
 	}
 	return rows

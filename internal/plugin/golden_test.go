@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,7 +45,7 @@ func whyOf(e evidence) string { return wrap(whyText(e, now)) }
 func goldens(t *testing.T) map[string]golden {
 	t.Helper()
 	running := app("web", isRunning, hasDrifted)
-	return map[string]golden{
+	all := map[string]golden{
 		"status-running":   {"status appservice/web", true, statusOf(running, service(), deployment(3))},
 		"status-waiting":   {"status appservice/web", false, statusOf(app("web", cannotPull), service(), deployment(1))},
 		"status-stalled":   {"status appservice/web", false, statusOf(app("web", isStalled), service(), deployment(3))},
@@ -92,6 +93,8 @@ func goldens(t *testing.T) map[string]golden {
 		"version":          {"version", true, versionText(exampleVersions("v1.4.0"))},
 		"version-mismatch": {"version", false, versionText(mismatchedVersions())},
 	}
+	maps.Copy(all, adoptGoldens(t))
+	return all
 }
 
 func exampleTree() node {

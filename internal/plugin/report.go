@@ -139,14 +139,14 @@ func redactObject(tree map[string]any) {
 
 func hideAll(values map[string]any) {
 	for key := range values {
-		values[key] = "(redacted)"
+		values[key] = workload.Redacted
 	}
 }
 
 func hideSome(values map[string]any, keys ...string) {
 	for _, key := range keys {
 		if _, has := values[key]; has {
-			values[key] = "(redacted)"
+			values[key] = workload.Redacted
 		}
 	}
 }
@@ -294,7 +294,7 @@ func (c *clients) metrics(ctx context.Context, pod *corev1.Pod, d *appsv1.Deploy
 var tokens = regexp.MustCompile(`(?i)(bearer\s+|(?:token|secret|password|authorization)["']?\s*[:=]\s*["']?)[A-Za-z0-9._~+/=-]{8,}|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9._-]+`)
 
 // withoutTokens removes what looks like a credential from texts that others wrote.
-func withoutTokens(text string) string { return tokens.ReplaceAllString(text, "${1}(redacted)") }
+func withoutTokens(text string) string { return tokens.ReplaceAllString(text, "${1}"+workload.Redacted) }
 
 // write writes the archive: the same bytes for the same files and time.
 func (r *collection) write(to io.Writer, now time.Time) error {

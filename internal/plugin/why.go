@@ -133,17 +133,24 @@ func (c *clients) addPods(ctx context.Context, found *evidence) error {
 			}
 		}
 	}
-	err = c.listEach(ctx, &eventsv1.EventList{}, func(live client.Object) {
-		if event, ok := live.(*eventsv1.Event); ok && regarding[string(event.Regarding.UID)] {
-			found.events = append(found.events, *event)
-		}
-	}, client.InNamespace(namespace), client.MatchingFields{"type": corev1.EventTypeWarning})
+	warnings, err := c.events(ctx, client.InNamespace(namespace), client.MatchingFields{"type": corev1.EventTypeWarning})
+	found.events = slices.DeleteFunc(warnings, func(event eventsv1.Event) bool { return !regarding[string(event.Regarding.UID)] })
 	if apierrors.IsForbidden(err) {
 		found.addNote("you may not list Events in namespace " + namespace)
 		err = nil
 	}
 	slices.SortStableFunc(found.events, func(a, b eventsv1.Event) int { return eventTime(a).Compare(eventTime(b)) })
 	return err
+}
+
+// events lists Events.
+func (c *clients) events(ctx context.Context, options ...client.ListOption) (found []eventsv1.Event, err error) {
+	err = c.listEach(ctx, &eventsv1.EventList{}, func(live client.Object) {
+		if event, ok := live.(*eventsv1.Event); ok {
+			found = append(found, *event)
+		}
+	}, options...)
+	return found, err
 }
 
 // eventTime is when an Event happened last. Components of Kubernetes fill different fields.

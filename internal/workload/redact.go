@@ -11,8 +11,11 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
-// redacted replaces values that may be confidential in the report of a drift, as JSON.
-const redacted = `"(redacted)"`
+// Redacted replaces values that may be confidential, and redacted in the report of a drift, as JSON.
+const (
+	Redacted = "(redacted)"
+	redacted = `"` + Redacted + `"`
+)
 
 // confidential are the fields of children whose values, and all values below them, may be confidential.
 var confidential = map[string]bool{
@@ -87,7 +90,7 @@ func redactTree(tree any) bool {
 	case map[string]any:
 		for key, value := range at {
 			if confidential[key] {
-				at[key], changed = "(redacted)", true
+				at[key], changed = Redacted, true
 				continue
 			}
 			changed = redactTree(value) || changed

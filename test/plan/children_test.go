@@ -49,6 +49,10 @@ func (w *world) snapshot() map[string]client.Object {
 // settleChildren does what the controllers of Kubernetes do, and returns whether it changed anything.
 func (r *run) settleChildren() (moved bool) {
 	children := r.snapshot()
+	r.server.CollectGarbage()
+	if len(r.snapshot()) != len(children) {
+		return true
+	}
 	for _, key := range sortedKeys(children) {
 		live := children[key]
 		if !metav1.IsControlledBy(live, r.object) {

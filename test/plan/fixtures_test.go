@@ -78,7 +78,7 @@ func newWorld(t *testing.T, kind string, random *rand.Rand) *world {
 	clock := clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
 	w := &world{t: t, ctx: t.Context(), clock: clock, scheme: scheme, random: random}
 	w.server = ssatest.NewServer(scheme, ssatest.Options{
-		Clock: clock, GarbageCollection: true, TypeConverters: []managedfields.TypeConverter{applyconfiguration.NewTypeConverter(scheme)},
+		Clock: clock, TypeConverters: []managedfields.TypeConverter{applyconfiguration.NewTypeConverter(scheme)},
 	})
 	w.cloud = fakecloud.New(fakecloud.Options{Clock: clock, Seed: random.Int64(), Knobs: fakecloud.Knobs{
 		AccountCreation: fakecloud.Fixed(20 * time.Second), AccountUpdate: fakecloud.Fixed(5 * time.Second), AccountDeletion: fakecloud.Fixed(5 * time.Second),

@@ -116,7 +116,9 @@ type reporter struct {
 // Fatalf implements what gomega needs of a test.
 func (r reporter) Fatalf(format string, args ...any) {
 	r.Helper()
-	r.T.Fatalf(format+"\n--- what happened\n%s", append(args, strings.Join(r.run.history, "\n"))...)
+	const most = 12
+	history := r.run.history[max(0, len(r.run.history)-most):]
+	r.T.Fatalf(format+"\n--- what happened\n%s", append(args, strings.Join(history, "\n"))...)
 }
 
 func (r *run) note(format string, args ...any) {
@@ -347,7 +349,7 @@ func describe(planned plugin.ObjectPlan) string {
 	for _, phase := range planned.Phases {
 		fmt.Fprintf(&b, "%s: %s %s %s\n", phase.Phase, phase.Verdict, phase.Message, phase.Unknown)
 		for _, change := range phase.Changes {
-			fmt.Fprintf(&b, "  %s %s estimated=%t\n", change.Action, change.Object, change.Estimated)
+			fmt.Fprintf(&b, "  %s %s %v %v\n", change.Action, change.Object, change.Drifts, change.Fields)
 		}
 	}
 	return b.String()
