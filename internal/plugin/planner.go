@@ -168,6 +168,11 @@ func (p *planner) plan(ctx context.Context, o object) (objectPlan, error) {
 	if o.GetDeletionTimestamp() == nil && !o.suspended && !slices.Contains(o.GetFinalizers(), appservice.Finalizer) {
 		p.note("the manager also adds its finalizer " + appservice.Finalizer + " to objects that do not have it")
 	}
+	for _, change := range plan.Changes() {
+		if change.Action == phases.ActionUndo {
+			p.note("what a deletion undoes in the cloud may be undone already: only the step itself finds out")
+		}
+	}
 	return describePlan(o, plan, p.recorder.executed)
 }
 

@@ -50,7 +50,7 @@ func (w *world) snapshot() map[string]client.Object {
 func (r *run) settleChildren() (moved bool) {
 	children := r.snapshot()
 	r.server.CollectGarbage()
-	if len(r.snapshot()) != len(children) {
+	if len(r.snapshot()) < len(children) {
 		return true
 	}
 	for _, key := range sortedKeys(children) {
@@ -108,11 +108,10 @@ func (r *run) scale(h *autoscalingv2.HorizontalPodAutoscaler) {
 	r.Expect(r.server.Update(r.ctx, &d, client.FieldOwner("horizontal-pod-autoscaler"))).To(Succeed())
 }
 
-// drift changes something that the spec does not say: a child, or the cloud.
-func (r *run) drift() {
+// drift changes something that the spec does not say: a child, or the cloud. It returns false if there is nothing yet.
+func (r *run) drift() bool {
 	if r.definition.Name == "SecureStorage" {
-		r.driftCloud()
-		return
+		return r.driftCloud()
 	}
 	children := r.snapshot()
 	var owned []string
@@ -122,7 +121,7 @@ func (r *run) drift() {
 		}
 	}
 	if len(owned) == 0 {
-		return
+		return false
 	}
 	key := owned[r.random.IntN(len(owned))]
 	live := children[key]
@@ -131,11 +130,12 @@ func (r *run) drift() {
 	r.note("drift of %s: %s", key, chosen.what)
 	if chosen.edit == nil {
 		r.Expect(r.server.Delete(r.ctx, live)).To(Succeed())
-		return
+		return true
 	}
 	chosen.edit(live)
 	who := []string{"kubectl-edit", "helm", "fixpoint-" + strings.ToLower(r.definition.Name)}[r.random.IntN(3)]
 	r.Expect(r.server.Update(r.ctx, live, client.FieldOwner(who))).To(Succeed())
+	return true
 }
 
 // driftOf is one change of a child by another client. Without edit, the child is deleted.
@@ -210,14 +210,14 @@ func byKind(live client.Object) []driftOf {
 }
 
 // driftCloud changes the storage account outside of the manager.
-func (r *run) driftCloud() {
+func (r *run) driftCloud() bool {
 	r.Expect(r.read()).To(BeTrue())
 	storage, ok := r.object.(*v1alpha1.SecureStorage)
 	r.Expect(ok).To(BeTrue())
 	id := storage.Status.AccountID
 	account := id[strings.LastIndex(id, "/")+1:]
 	if _, exists := r.cloud.Account(account); !exists {
-		return
+		return false
 	}
 	changes := []struct {
 		what string
@@ -233,6 +233,7 @@ func (r *run) driftCloud() {
 	chosen := changes[r.random.IntN(len(changes))]
 	r.note("drift of the cloud: %s", chosen.what)
 	r.Expect(chosen.do()).To(Succeed())
+	return true
 }
 
 func sortedKeys(objects map[string]client.Object) []string {
