@@ -294,7 +294,9 @@ func (c *clients) metrics(ctx context.Context, pod *corev1.Pod, d *appsv1.Deploy
 var tokens = regexp.MustCompile(`(?i)(bearer\s+|(?:token|secret|password|authorization)["']?\s*[:=]\s*["']?)[A-Za-z0-9._~+/=-]{8,}|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9._-]+`)
 
 // withoutTokens removes what looks like a credential from texts that others wrote.
-func withoutTokens(text string) string { return tokens.ReplaceAllString(text, "${1}"+workload.Redacted) }
+func withoutTokens(text string) string {
+	return tokens.ReplaceAllString(text, "${1}"+workload.Redacted)
+}
 
 // write writes the archive: the same bytes for the same files and time.
 func (r *collection) write(to io.Writer, now time.Time) error {
