@@ -29,7 +29,7 @@ func childLists() []client.ObjectList {
 }
 
 // snapshot is everything in the namespace by kind and name.
-func (w *world) snapshot() map[string]client.Object {
+func (w *environment) snapshot() map[string]client.Object {
 	w.t.Helper()
 	found := map[string]client.Object{}
 	for _, list := range childLists() {

@@ -53,8 +53,8 @@ const (
 	manager     = "manager"
 )
 
-// world is an API server in memory with one object, the fake cloud, and a clock for both.
-type world struct {
+// environment is an API server in memory with one object, the fake cloud, and a clock for both.
+type environment struct {
 	t       *testing.T
 	ctx     context.Context
 	clock   *clocktesting.FakeClock
@@ -72,11 +72,11 @@ type world struct {
 // action is what the log of the engine says about one change.
 type action struct{ verb, object string }
 
-func newWorld(t *testing.T, kind string, random *rand.Rand) *world {
+func newEnvironment(t *testing.T, kind string, random *rand.Rand) *environment {
 	t.Helper()
 	scheme := controllers.NewScheme()
 	clock := clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
-	w := &world{t: t, ctx: t.Context(), clock: clock, scheme: scheme, random: random}
+	w := &environment{t: t, ctx: t.Context(), clock: clock, scheme: scheme, random: random}
 	w.server = ssatest.NewServer(scheme, ssatest.Options{
 		Clock: clock, TypeConverters: []managedfields.TypeConverter{applyconfiguration.NewTypeConverter(scheme)},
 	})
@@ -95,7 +95,7 @@ func newWorld(t *testing.T, kind string, random *rand.Rand) *world {
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *environment) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
@@ -124,7 +124,7 @@ func fixtures() []client.Object {
 }
 
 // startEngine builds the engine of the controller with its own constructor.
-func (w *world) startEngine(kind string) {
+func (w *environment) startEngine(kind string) {
 	w.t.Helper()
 	mgr := &fakeManager{client: apiClient{Server: w.server, cache: w.server.Cache(), scheme: w.scheme}}
 	options := setup.Options{Clock: w.clock}
@@ -155,7 +155,7 @@ func (w *world) startEngine(kind string) {
 	}
 }
 
-func useEngine[O client.Object, S any](w *world, engine *phases.Engine[O, S], logger logr.Logger) {
+func useEngine[O client.Object, S any](w *environment, engine *phases.Engine[O, S], logger logr.Logger) {
 	w.t.Helper()
 	w.must(engine.Index(w.server))
 	w.reconcile = func(ctx context.Context, object client.Object) (reconcile.Result, error) {
@@ -167,7 +167,7 @@ func useEngine[O client.Object, S any](w *world, engine *phases.Engine[O, S], lo
 	}
 }
 
-func (w *world) startPlanner() {
+func (w *environment) startPlanner() {
 	w.t.Helper()
 	token := filepath.Join(w.t.TempDir(), "token")
 	w.must(os.WriteFile(token, []byte(fakecloud.Token(manager)), 0o600))
@@ -186,7 +186,7 @@ var (
 )
 
 // record reads a line of the log of an engine.
-func (w *world) record(line string) {
+func (w *environment) record(line string) {
 	part := func(of *regexp.Regexp) string {
 		found := of.FindStringSubmatch(line)
 		if found == nil {

@@ -85,7 +85,7 @@ func TestPlansEqualWhatHappens(t *testing.T) {
 
 // run is the life of one object.
 type run struct {
-	*world
+	*environment
 	Gomega
 	definition definition
 	generator  *specs.Generator
@@ -102,8 +102,8 @@ func newRun(t *testing.T, d definition, number uint64, counts *statistics) *run 
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, d.Name, random)
-	r := &run{world: w, definition: d, generator: generator, counts: counts}
+	w := newEnvironment(t, d.Name, random)
+	r := &run{environment: w, definition: d, generator: generator, counts: counts}
 	r.Gomega = NewWithT(reporter{t, r})
 	object, err := w.scheme.New(v1alpha1.SchemeGroupVersion.WithKind(d.Name))
 	r.Expect(err).NotTo(HaveOccurred())
