@@ -79,7 +79,7 @@ func newAdopt(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.adopt(command.Context(), c, name, named, a)
+			return o.adopt(command.Context(), c, adoption{kind: k, name: name, namespace: c.namespace}, named, a)
 		},
 	}
 	command.Flags().StringSliceVar(&a.from, "from", nil, "`KIND/NAME` of an object to adopt. Repeat it, or separate several by commas. A Deployment is required.")
@@ -154,9 +154,8 @@ func (o *options) completeSources(command *cobra.Command, _ []string, typed stri
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (o *options) adopt(ctx context.Context, c *clients, name string, named []adoptableKind, a adoptOptions) error {
-	planned, err := c.planAdoption(ctx, name, named)
-	if err != nil {
+func (o *options) adopt(ctx context.Context, c *clients, planned adoption, named []adoptableKind, a adoptOptions) error {
+	if err := c.planAdoption(ctx, &planned, named); err != nil {
 		return err
 	}
 	if planned.isRefused() {
@@ -176,25 +175,27 @@ func (o *options) adopt(ctx context.Context, c *clients, name string, named []ad
 
 // planAdoption reads the objects and finds the AppService that describes them, what an AppService cannot express, and
 // what the manager would change.
-func (c *clients) planAdoption(ctx context.Context, name string, named []adoptableKind) (adoption, error) {
-	planned := adoption{name: name, namespace: c.namespace, objects: map[string]client.Object{}}
-	if _, err := c.get(ctx, kinds[0], name); err == nil {
-		return planned, fmt.Errorf("AppService %s/%s exists: this command creates one. To adopt objects by it, set its spec.adoptionPolicy to IfUnowned", c.namespace, name)
-	} else if !apierrors.IsNotFound(err) {
-		return planned, err
+func (c *clients) planAdoption(ctx context.Context, planned *adoption, named []adoptableKind) error {
+	_, err := c.get(ctx, planned.kind, planned.name)
+	switch {
+	case err == nil:
+		return fmt.Errorf("AppService %s/%s exists: this command creates one. To adopt objects by it, set its spec.adoptionPolicy to IfUnowned", planned.namespace, planned.name)
+	case !apierrors.IsNotFound(err):
+		return err
 	}
+	planned.objects = map[string]client.Object{}
 	for _, k := range named {
 		live := k.empty()
-		if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, live); err != nil {
-			return planned, fmt.Errorf("reading %s %s/%s: %w", k.name, c.namespace, name, err)
+		if err := c.Get(ctx, client.ObjectKey{Namespace: planned.namespace, Name: planned.name}, live); err != nil {
+			return fmt.Errorf("reading %s %s/%s: %w", k.name, planned.namespace, planned.name, err)
 		}
 		planned.objects[k.name] = live
 	}
-	if err := c.findScaler(ctx, &planned); err != nil {
-		return planned, err
+	if err := c.findScaler(ctx, planned); err != nil {
+		return err
 	}
 	planned.derive()
-	return planned, c.verifyAdoption(ctx, &planned)
+	return c.verifyAdoption(ctx, planned)
 }
 
 // findScaler finds a HorizontalPodAutoscaler of the Deployment that is not adopted.
@@ -235,7 +236,7 @@ func (c *clients) verifyAdoption(ctx context.Context, planned *adoption) error {
 		return err
 	}
 	planner.recorder.goesOn, planner.recorder.refused = true, map[string]error{}
-	plan, err := planner.plan(ctx, kinds[0].object(app))
+	plan, err := planner.plan(ctx, planned.kind.object(app))
 	if err != nil {
 		return fmt.Errorf("planning AppService %s/%s: %w", planned.namespace, planned.name, err)
 	}
@@ -286,7 +287,7 @@ func (o *options) carryOutAdoption(ctx context.Context, c *clients, planned adop
 	if err != nil {
 		return fmt.Errorf("creating AppService %s/%s: %w", planned.namespace, planned.name, err)
 	}
-	live, err := c.get(ctx, kinds[0], planned.name)
+	live, err := c.get(ctx, planned.kind, planned.name)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 
 // adoption is a new AppService that adopts objects.
 type adoption struct {
+	kind            *kind
 	name, namespace string
 	// objects to adopt, by kind. There is a Deployment.
 	objects map[string]client.Object
