@@ -37,6 +37,8 @@ var (
 
 const (
 	crdDirectory = "../../config/crd/bases"
+	// badEvery is the number of edits per edit that the manager cannot carry out.
+	badEvery = 10
 	// editsPerRun is the number of edits of one object.
 	editsPerRun = 10
 	// readyRounds and otherRounds are for how many reconciles in a row nothing happens until an object that is Ready or
@@ -188,7 +190,13 @@ func (r *run) tree(spec map[string]any) map[string]any {
 // editSpec changes the spec as a user does.
 func (r *run) editSpec(before map[string]any) map[string]any {
 	old := r.tree(before)
-	spec := r.draw(old, func() map[string]any { return r.generator.Next(before) })
+	spec := r.draw(old, func() map[string]any {
+		next := r.generator.Next(before)
+		if r.random.IntN(badEvery) == 0 {
+			next, _ = r.generator.Bad(next) // what the schema does not refuse, the manager reports
+		}
+		return next
+	})
 	r.note("edit %v", spec)
 	r.Expect(r.read()).To(BeTrue())
 	edited, err := r.scheme.New(v1alpha1.SchemeGroupVersion.WithKind(r.definition.Name))
