@@ -143,7 +143,7 @@ func (a *adoption) describePods(pod *corev1.PodSpec, container *corev1.Container
 	}
 	s.ContainerSecurityContext = container.SecurityContext
 	probes := v1alpha1.AppServiceProbes{
-		Readiness: probeOf(container.ReadinessProbe, s.Port), Liveness: probeOf(container.LivenessProbe, s.Port), Startup: probeOf(container.StartupProbe, s.Port),
+		Readiness: probeOf(container.ReadinessProbe), Liveness: probeOf(container.LivenessProbe), Startup: probeOf(container.StartupProbe),
 	}
 	if probes != (v1alpha1.AppServiceProbes{}) {
 		s.Probes = &probes
@@ -167,7 +167,7 @@ func portOf(container *corev1.Container) int32 {
 }
 
 // probeOf is a probe by HTTP; nil if it is none.
-func probeOf(p *corev1.Probe, port int32) *v1alpha1.AppServiceProbe {
+func probeOf(p *corev1.Probe) *v1alpha1.AppServiceProbe {
 	if p == nil || p.HTTPGet == nil {
 		return nil
 	}

@@ -47,7 +47,7 @@ func (r *recorder) afterTwoWrites(ctx context.Context, decision ssa.Decision) (a
 	if err != nil {
 		return nil, false, err
 	}
-	err = r.api.Update(ctx, answer, client.DryRunAll, client.FieldOwner(r.fieldManager))
+	err = r.api.Update(ctx, answer, client.DryRunAll, client.FieldOwner(r.fieldManager)) //nolint:forbidigo // a dry run writes nothing
 	if apierrors.IsForbidden(err) {
 		answer, err = typedAs(merged, newObjectLike(live))
 		answer.SetGeneration(live.GetGeneration() + 1)
