@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/fixpoint-dev/fixpoint/internal/console"
 	"github.com/fixpoint-dev/fixpoint/internal/plugin"
 )
 
@@ -21,7 +22,7 @@ func main() {
 	// Errors are returned; nothing is logged.
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
-	code := plugin.Run(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
+	code := plugin.Run(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, console.Command)
 	stop()
 	os.Exit(code)
 }

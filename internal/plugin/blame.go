@@ -80,7 +80,8 @@ type blamedLine struct {
 	claims []claim
 }
 
-func blameText(live *unstructured.Unstructured, now time.Time) string {
+// blamedLines are the lines of an object without its managed fields.
+func blamedLines(live *unstructured.Unstructured) []blamedLine {
 	entries := live.GetManagedFields()
 	claims := make([]claim, 0, len(entries))
 	for i := range entries {
@@ -94,7 +95,11 @@ func blameText(live *unstructured.Unstructured, now time.Time) string {
 	if shown.GetKind() == "Secret" {
 		hideValues(shown.Object, "data", "stringData")
 	}
-	lines := blameMap(shown.Object, claims, "")
+	return blameMap(shown.Object, claims, "")
+}
+
+func blameText(live *unstructured.Unstructured, now time.Time) string {
+	lines := blamedLines(live)
 	width := 0
 	labels := make([]string, len(lines))
 	for i, line := range lines {
@@ -116,18 +121,24 @@ func hideValues(object map[string]any, fields ...string) {
 	}
 }
 
-// labelOf names the managers that hold a line as a leaf, the latest first, and the age of its last write.
-func labelOf(claims []claim, now time.Time) string {
+// holdersOf are the managers that hold a line as a leaf, the latest first.
+func holdersOf(claims []claim) []*metav1.ManagedFieldsEntry {
 	var holders []*metav1.ManagedFieldsEntry
 	for _, c := range claims {
 		holders = append(holders, c.entry)
 	}
+	slices.SortStableFunc(holders, func(a, b *metav1.ManagedFieldsEntry) int {
+		return cmp.Or(timeOf(b).Compare(timeOf(a)), strings.Compare(a.Manager, b.Manager))
+	})
+	return holders
+}
+
+// labelOf names the managers that hold a line, and the age of the last write.
+func labelOf(claims []claim, now time.Time) string {
+	holders := holdersOf(claims)
 	if len(holders) == 0 {
 		return ""
 	}
-	slices.SortStableFunc(holders, func(a, b *metav1.ManagedFieldsEntry) int {
-		return cmp.Or(b.Time.Compare(timeOf(a)), strings.Compare(a.Manager, b.Manager))
-	})
 	label := holders[0].Manager + " " + ago(now, holders[0].Time)
 	if more := len(holders) - 1; more > 0 {
 		label += fmt.Sprintf(" +%d", more)

@@ -35,20 +35,29 @@ func (o *options) connect() (*clients, error) {
 		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
 	}
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // API Priority and Fairness limits requests on the server
 	config.UserAgent = "kubectl-fixpoint"
-	config.WarningHandler = rest.NoWarnings{}
-	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	c, err := newClients(config)
 	if err != nil {
-		return nil, fmt.Errorf("building a client: %w", err)
+		return nil, err
 	}
-	c := &clients{WithWatch: api, config: config}
 	if !o.allNamespaces {
 		if c.namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
 			return nil, fmt.Errorf("reading the namespace from the kubeconfig: %w", err)
 		}
 	}
 	return c, nil
+}
+
+// newClients builds the clients for all namespaces. It sends no request.
+func newClients(config *rest.Config) (*clients, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // API Priority and Fairness limits requests on the server
+	config.WarningHandler = rest.NoWarnings{}
+	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("building a client: %w", err)
+	}
+	return &clients{WithWatch: api, config: config}, nil
 }
 
 // get reads one object of Fixpoint.

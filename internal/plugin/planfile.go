@@ -66,6 +66,15 @@ func (o *options) readFile(name string) ([]*unstructured.Unstructured, error) {
 		defer file.Close()
 		in = file
 	}
+	documents, err := readDocuments(in)
+	if err != nil {
+		return nil, fmt.Errorf("parsing %s: %w", name, err)
+	}
+	return documents, nil
+}
+
+// readDocuments parses YAML or JSON.
+func readDocuments(in io.Reader) ([]*unstructured.Unstructured, error) {
 	const buffer = 4096
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bufio.NewReader(in), buffer)
 	var documents []*unstructured.Unstructured
@@ -76,7 +85,7 @@ func (o *options) readFile(name string) ([]*unstructured.Unstructured, error) {
 			return documents, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("parsing %s: %w", name, err)
+			return nil, err
 		}
 		if len(document.Object) > 0 {
 			documents = append(documents, document)

@@ -30,9 +30,12 @@ const (
 	exitChanges = 2
 )
 
+// Command makes a command that is not of this package, with the flags that all commands share.
+type Command func(genericiooptions.IOStreams, *genericclioptions.ConfigFlags) *cobra.Command
+
 // Run runs the plugin and returns the exit code.
-func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	root := New(streams)
+func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams, more ...Command) int {
+	root := New(streams, more...)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -59,7 +62,7 @@ type options struct {
 }
 
 // New returns the root command.
-func New(streams genericiooptions.IOStreams) *cobra.Command {
+func New(streams genericiooptions.IOStreams, more ...Command) *cobra.Command {
 	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), now: time.Now}
 	root := &cobra.Command{
 		Use:   "kubectl-fixpoint",
@@ -78,6 +81,9 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 		newStatus(o), newTree(o), newWhy(o), newPlan(o), newDrift(o), newBlame(o),
 		newSuspend(o), newResume(o), newReconcile(o), newAdopt(o), newReport(o), newVersion(o),
 	)
+	for _, command := range more {
+		root.AddCommand(command(streams, o.flags))
+	}
 	completeFlags(root, o)
 	return root
 }

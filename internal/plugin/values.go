@@ -1,0 +1,584 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+// Kind is one of the kinds of Fixpoint.
+type Kind struct {
+	Name     string
+	Resource schema.GroupVersionResource
+}
+
+// Kinds are all kinds of Fixpoint.
+func Kinds() []Kind {
+	all := make([]Kind, 0, len(kinds))
+	for _, k := range kinds {
+		all = append(all, Kind{k.name, v1alpha1.SchemeGroupVersion.WithResource(k.resource)})
+	}
+	return all
+}
+
+// Row is an object in a table of many.
+type Row struct {
+	Kind               string       `json:"kind"`
+	Namespace          string       `json:"namespace"`
+	Name               string       `json:"name"`
+	UID                string       `json:"uid"`
+	ResourceVersion    string       `json:"resourceVersion"`
+	Generation         int64        `json:"generation"`
+	ObservedGeneration int64        `json:"observedGeneration"`
+	Phase              string       `json:"phase"`
+	Ready              string       `json:"ready"`
+	Reason             string       `json:"reason"`
+	Message            string       `json:"message"`
+	Since              *metav1.Time `json:"since,omitempty"`
+	Created            metav1.Time  `json:"created"`
+	Deleting           bool         `json:"deleting"`
+	Suspended          bool         `json:"suspended"`
+	Drifts             int          `json:"drifts"`
+	LastDrift          *metav1.Time `json:"lastDrift,omitempty"`
+}
+
+// RowOf is the row of an object of one of the kinds.
+func RowOf(live *unstructured.Unstructured) (Row, error) {
+	o, err := objectOf(live)
+	if err != nil {
+		return Row{}, err
+	}
+	return rowOf(o), nil
+}
+
+func rowOf(o object) Row {
+	row := Row{
+		Kind: o.kind.name, Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion(),
+		Generation: o.GetGeneration(), ObservedGeneration: o.observedGeneration, Phase: o.summary, Ready: string(metav1.ConditionUnknown),
+		Created: o.GetCreationTimestamp(), Deleting: o.GetDeletionTimestamp() != nil, Suspended: o.suspended, Drifts: len(o.drifts),
+	}
+	if ready := o.condition(v1alpha1.ConditionReady); ready != nil {
+		row.Ready, row.Reason, row.Message, row.Since = string(ready.Status), ready.Reason, ready.Message, &ready.LastTransitionTime
+	}
+	for i := range o.drifts {
+		if last := &o.drifts[i].Time; row.LastDrift == nil || row.LastDrift.Before(last) {
+			row.LastDrift = last
+		}
+	}
+	return row
+}
+
+// objectOf is an object with its Go type.
+func objectOf(live *unstructured.Unstructured) (object, error) {
+	k, err := kindOf(live.GetKind())
+	if err != nil {
+		return object{}, err
+	}
+	typed := k.empty()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, typed); err != nil {
+		return object{}, fmt.Errorf("reading %s %s/%s: %w", k.name, live.GetNamespace(), live.GetName(), err)
+	}
+	return k.object(typed), nil
+}
+
+// Client has what the commands show as values, for other programs. It uses the credential of its configuration and
+// nothing else.
+type Client struct {
+	clients *clients
+	cloud   Cloud
+}
+
+// Cloud says how plans read the cloud.
+type Cloud struct {
+	// Endpoint and TokenFile are the flags of plan: --cloud-endpoint and --cloud-token-file.
+	Endpoint, TokenFile string
+	// NoLogin: the process does not run as the user, so its own Azure login must not be used.
+	NoLogin bool
+}
+
+// NewClient builds a client. It sends no request.
+func NewClient(config *rest.Config, cloud Cloud) (*Client, error) {
+	api, err := newClients(config)
+	return &Client{api, cloud}, err
+}
+
+// in is the same for a namespace.
+func (c *Client) in(namespace string) *clients {
+	there := *c.clients
+	there.namespace = namespace
+	return &there
+}
+
+// Get reads an object, as it is and with its Go type.
+func (c *Client) get(ctx context.Context, resource, namespace, name string) (*unstructured.Unstructured, object, error) {
+	k, err := kindOf(resource)
+	if err != nil {
+		return nil, object{}, apierrors.NewNotFound(v1alpha1.SchemeGroupVersion.WithResource(resource).GroupResource(), name)
+	}
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(k.name))
+	if err := c.clients.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, live); err != nil {
+		return nil, object{}, explain(err)
+	}
+	o, err := objectOf(live)
+	return live, o, err
+}
+
+// Get reads an object.
+func (c *Client) Get(ctx context.Context, resource, namespace, name string) (*unstructured.Unstructured, error) {
+	live, _, err := c.get(ctx, resource, namespace, name)
+	return live, err
+}
+
+// Details are what status, tree and why show of an object.
+type Details struct {
+	// Object is without its managed fields.
+	Object *unstructured.Unstructured `json:"object"`
+	Row    Row                        `json:"row"`
+	Phases []Phase                    `json:"phases"`
+	Drifts []Drift                    `json:"drifts"`
+	Tree   Node                       `json:"tree"`
+	Why    string                     `json:"why"`
+	// Notes are what the user may not read.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Phase is a phase of an object, with the children that it creates.
+type Phase struct {
+	Name      string `json:"name"`
+	Condition string `json:"condition"`
+	// Status is that of the condition; empty if the object does not have it.
+	Status   string       `json:"status"`
+	Verdict  string       `json:"verdict"`
+	Reason   string       `json:"reason"`
+	Message  string       `json:"message"`
+	Since    *metav1.Time `json:"since,omitempty"`
+	Children []Child      `json:"children"`
+	// Gate is what is waited for, and until when, if the object waits for this phase.
+	Gate string `json:"gate,omitempty"`
+}
+
+// Readiness of children and of nodes of a tree, beside those of conditions.
+const readyMissing = "Missing"
+
+// Child is an object that a phase creates.
+type Child struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Ready     string `json:"ready"`
+	Message   string `json:"message"`
+}
+
+// Node is an object of a tree.
+type Node struct {
+	Child
+	// Managers hold fields of the object, status aside.
+	Managers []string `json:"managers"`
+	Children []Node   `json:"children"`
+}
+
+// Drift is a change by another field manager.
+type Drift struct {
+	Kind      string      `json:"kind"`
+	Namespace string      `json:"namespace"`
+	Name      string      `json:"name"`
+	Child     string      `json:"child"`
+	Field     string      `json:"field"`
+	Desired   string      `json:"desired"`
+	Found     string      `json:"found"`
+	Manager   string      `json:"manager"`
+	Time      metav1.Time `json:"time"`
+	Action    string      `json:"action"`
+	// Message describes a drift in the cloud, which has no fields.
+	Message string `json:"message,omitempty"`
+}
+
+// Details reads an object with what is below it.
+func (c *Client) Details(ctx context.Context, resource, namespace, name string) (Details, error) {
+	live, o, err := c.get(ctx, resource, namespace, name)
+	if err != nil {
+		return Details{}, err
+	}
+	there := c.in(namespace)
+	tree, notes, err := there.tree(ctx, o)
+	if err != nil {
+		return Details{}, err
+	}
+	found, err := there.evidence(ctx, o)
+	if err != nil {
+		return Details{}, err
+	}
+	live.SetManagedFields(nil)
+	d := Details{Object: live, Row: rowOf(o), Drifts: []Drift{}, Tree: nodeValue(tree), Notes: notes}
+	now := time.Now()
+	d.Phases, d.Why = phaseValues(o, tree.children, now), whyText(found, now)
+	for _, row := range driftRows([]object{o}) {
+		d.Drifts = append(d.Drifts, driftValue(row))
+	}
+	return d, nil
+}
+
+// phaseValues are the phases with their children. The children of a kind are those of the first phase that has the kind.
+func phaseValues(o object, children []node, now time.Time) []Phase {
+	rows, objects := phaseRows(o), make([]client.Object, 0, len(children))
+	for _, child := range children {
+		objects = append(objects, child.object)
+	}
+	waits := waitsFor(detailsOf(o, objects, nil), now)
+	at, taken := gate(rows), map[string]bool{}
+	all := make([]Phase, 0, len(rows))
+	for i, row := range rows {
+		p := Phase{
+			Name: row.Phase, Condition: phases.ConditionOf(row.Phase), Verdict: row.Verdict, Reason: row.Reason, Message: row.Message, Since: row.Since, Children: []Child{},
+		}
+		if c := o.condition(p.Condition); c != nil {
+			p.Status = string(c.Status)
+		}
+		if at != nil && at.Phase == row.Phase {
+			p.Gate = strings.TrimSpace(waits)
+		}
+		if empty := o.kind.phases[i].child; empty != nil && !taken[kindName(empty)] {
+			kind := kindName(empty)
+			taken[kind] = true
+			for _, child := range children {
+				if child.kind == kind {
+					p.Children = append(p.Children, childValue(child))
+				}
+			}
+			if isMissing := len(p.Children) == 0 && p.Status != "" && p.Status != string(metav1.ConditionTrue); isMissing {
+				p.Children = append(p.Children, Child{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Ready: readyMissing})
+			}
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func nodeValue(n node) Node {
+	value := Node{Child: childValue(n), Managers: holderNames(n.object), Children: []Node{}}
+	for _, child := range n.children {
+		value.Children = append(value.Children, nodeValue(child))
+	}
+	return value
+}
+
+func childValue(n node) Child {
+	child := Child{Kind: n.kind, Namespace: n.object.GetNamespace(), Name: n.object.GetName(), Ready: string(isReadyObject(n)), Message: n.note}
+	if n.ready != "exists" && n.ready != "-" && n.ready != child.Ready {
+		child.Message = strings.TrimSuffix(n.ready+", "+n.note, ", ")
+	}
+	return child
+}
+
+// isReadyObject is whether an object of a tree is ready, by its own status.
+func isReadyObject(n node) metav1.ConditionStatus {
+	if n.object.GetDeletionTimestamp() != nil {
+		return metav1.ConditionFalse
+	}
+	switch live := n.object.(type) {
+	case *appsv1.Deployment:
+		return statusIf(live.Status.ObservedGeneration >= live.Generation && live.Status.AvailableReplicas >= valueOr(live.Spec.Replicas, 1) &&
+			live.Status.UpdatedReplicas >= valueOr(live.Spec.Replicas, 1))
+	case *appsv1.ReplicaSet:
+		return statusIf(live.Status.AvailableReplicas >= valueOr(live.Spec.Replicas, 1))
+	case *corev1.Pod:
+		for _, c := range live.Status.Conditions {
+			if c.Type == corev1.PodReady {
+				return metav1.ConditionStatus(c.Status)
+			}
+		}
+		return metav1.ConditionUnknown
+	case *v1alpha1.AppService, *v1alpha1.MCPServer, *v1alpha1.SecureStorage:
+		if n.ready == "-" {
+			return metav1.ConditionUnknown
+		}
+		return metav1.ConditionStatus(n.ready)
+	default:
+		return metav1.ConditionTrue
+	}
+}
+
+func statusIf(is bool) metav1.ConditionStatus {
+	if is {
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
+}
+
+func holderNames(o client.Object) []string {
+	names := []string{}
+	for _, entry := range o.GetManagedFields() {
+		if entry.Subresource == "" {
+			names = append(names, entry.Manager)
+		}
+	}
+	return names
+}
+
+// Drifts reads the drifts of a kind, the latest first. All namespaces are the empty one.
+func (c *Client) Drifts(ctx context.Context, resource, namespace string, since time.Duration) (drifts []Drift, note string, err error) {
+	k, err := kindOf(resource)
+	if err != nil {
+		return nil, "", err
+	}
+	o := &options{now: time.Now}
+	rows, note, err := o.drifts(ctx, c.in(namespace), target{kinds: []*kind{k}}, since)
+	drifts = make([]Drift, 0, len(rows))
+	for _, row := range rows {
+		drifts = append(drifts, driftValue(row))
+	}
+	return drifts, strings.TrimSpace(note), err
+}
+
+func driftValue(row driftRow) Drift {
+	kindName, name, _ := strings.Cut(row.Object, "/")
+	if k, err := kindOf(kindName); err == nil {
+		kindName = k.name
+	}
+	d := Drift{
+		Kind: kindName, Namespace: row.Namespace, Name: name, Field: strings.TrimPrefix(row.Field, "."), Desired: row.From, Found: row.To,
+		Manager: row.Manager, Time: row.Time, Action: string(row.Action), Message: row.Note,
+	}
+	if row.Kind != "" {
+		d.Child = row.Kind + "/" + row.AppServiceDrift.Name
+	}
+	if row.Action == v1alpha1.DriftCorrected {
+		d.Action = "Reverted"
+	}
+	return d
+}
+
+// BlameLine is a line of YAML with the field manager that last changed it.
+type BlameLine struct {
+	Text    string       `json:"text"`
+	Manager string       `json:"manager"`
+	Time    *metav1.Time `json:"time,omitempty"`
+}
+
+// Blame reads an object as YAML with the field managers.
+func (c *Client) Blame(ctx context.Context, resource, namespace, name string) ([]BlameLine, error) {
+	live, _, err := c.get(ctx, resource, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	lines := []BlameLine{}
+	for _, line := range blamedLines(live) {
+		value := BlameLine{Text: line.text}
+		if holders := holdersOf(line.claims); len(holders) > 0 {
+			value.Manager, value.Time = holders[0].Manager, holders[0].Time
+		}
+		lines = append(lines, value)
+	}
+	return lines, nil
+}
+
+// PlannedAction is one action of the manager.
+type PlannedAction struct {
+	// Verb is create, update, delete, step, or none for what is reported only, waited for or not known.
+	Verb      string   `json:"verb"`
+	Kind      string   `json:"kind"`
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	Phase     string   `json:"phase"`
+	Diff      []string `json:"diff"`
+	Message   string   `json:"message"`
+}
+
+// ActionPlan is what the manager would do next.
+type ActionPlan struct {
+	Actions []PlannedAction `json:"actions"`
+	Notes   []string        `json:"notes"`
+}
+
+// Plan plans an object as it is, or as it would be if the document, YAML or JSON, were applied by the field manager.
+func (c *Client) Plan(ctx context.Context, resource, namespace, name string, document *unstructured.Unstructured) (ActionPlan, error) {
+	_, o, err := c.get(ctx, resource, namespace, name)
+	if err != nil {
+		return ActionPlan{}, err
+	}
+	if document != nil {
+		if o, err = objectOf(document); err != nil {
+			return ActionPlan{}, err
+		}
+	}
+	planner, err := c.in(namespace).newPlanner(ctx, planOptions{cloudEndpoint: c.cloud.Endpoint, cloudTokenFile: c.cloud.TokenFile})
+	if err != nil {
+		return ActionPlan{}, err
+	}
+	if c.cloud.NoLogin {
+		planner.settings.credential = noLogin{}
+		planner.settings.cloud.Transport = refuseAll{}
+	}
+	planned, err := planner.plan(ctx, o)
+	if err != nil {
+		return ActionPlan{}, fmt.Errorf("planning %s: %w", o, err)
+	}
+	return ActionPlan{Actions: plannedActions(o, planned), Notes: append([]string{}, planner.notes...)}, nil
+}
+
+// noLogin has no credential for the cloud.
+type noLogin struct{}
+
+var errNoLogin = errors.New("the console has no login of yours for Azure: run kubectl fixpoint plan")
+
+// Own implements [cloud.Credentials].
+func (noLogin) Own() (azcore.TokenCredential, error) { return nil, errNoLogin }
+
+// Secret implements [cloud.Credentials].
+func (noLogin) Secret(string, string, string) (azcore.TokenCredential, error) { return nil, errNoLogin }
+
+// Assertion implements [cloud.Credentials].
+func (noLogin) Assertion(string, string, func(context.Context) (string, error)) (azcore.TokenCredential, error) {
+	return nil, errNoLogin
+}
+
+// refuseAll sends no request.
+type refuseAll struct{}
+
+// Do implements the transport of the SDK.
+func (refuseAll) Do(*http.Request) (*http.Response, error) { return nil, errNoLogin }
+
+func plannedActions(o object, plan objectPlan) []PlannedAction {
+	actions := []PlannedAction{}
+	for _, phase := range plan.Phases {
+		for _, change := range phase.Changes {
+			actions = append(actions, plannedAction(o, phase.Phase, change))
+		}
+		message := phase.Message
+		switch {
+		case phase.Unknown != "":
+			message = "not known: " + phase.Unknown
+		case phase.Verdict != verdictWaits && phase.Verdict != verdictStalled:
+			continue
+		}
+		actions = append(actions, PlannedAction{
+			Verb: "none", Kind: o.kind.name, Namespace: o.GetNamespace(), Name: o.GetName(), Phase: phase.Phase, Diff: []string{}, Message: phase.Verdict + ": " + message,
+		})
+	}
+	return actions
+}
+
+func plannedAction(o object, phase string, change plannedChange) PlannedAction {
+	action := PlannedAction{Verb: "update", Namespace: o.GetNamespace(), Phase: phase, Diff: []string{}, Message: strings.Join(change.Drifts, "; ")}
+	action.Kind, action.Name, _ = strings.Cut(change.Object, "/")
+	switch change.Action {
+	case ssa.ActionCreate:
+		action.Verb = "create"
+	case ssa.ActionDelete:
+		action.Verb = "delete"
+	case ssa.ActionReport:
+		action.Verb = "none"
+	case phases.ActionEnsure, phases.ActionUndo:
+		action.Verb, action.Kind, action.Name = "step", o.kind.name, o.GetName()
+		action.Message = strings.ToLower(string(change.Action)) + " " + change.Object
+	case ssa.ActionUpdate:
+	default:
+		action.Message = strings.TrimSuffix(strings.ToLower(string(change.Action))+": "+action.Message, ": ")
+	}
+	for _, field := range change.Fields {
+		action.Diff = append(action.Diff, field.String())
+	}
+	return action
+}
+
+// Suspend suspends or resumes an object.
+func (c *Client) Suspend(ctx context.Context, resource, namespace, name string, suspend bool, reason string) (*unstructured.Unstructured, error) {
+	return c.change(ctx, resource, namespace, name, suspendManager, change{&suspend, reasonAnnotation(reason)})
+}
+
+// Reconcile requests a reconcile.
+func (c *Client) Reconcile(ctx context.Context, resource, namespace, name, reason string) (*unstructured.Unstructured, error) {
+	annotations := map[string]string{v1alpha1.AnnotationReconcileRequest: time.Now().UTC().Format(time.RFC3339Nano)}
+	if reason != "" {
+		annotations[v1alpha1.AnnotationReason] = reason
+	}
+	return c.change(ctx, resource, namespace, name, reconcileManager, change{nil, annotations})
+}
+
+func (c *Client) change(ctx context.Context, resource, namespace, name, manager string, ch change) (*unstructured.Unstructured, error) {
+	_, o, err := c.get(ctx, resource, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.in(namespace).apply(ctx, o, manager, ch); err != nil {
+		return nil, err
+	}
+	return c.Get(ctx, resource, namespace, name)
+}
+
+// ParseDocument parses one object as YAML or JSON.
+func ParseDocument(raw []byte) (*unstructured.Unstructured, error) {
+	documents, err := readDocuments(bytes.NewReader(raw))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(documents) != 1 {
+		return nil, fmt.Errorf("it has %d objects: give one", len(documents))
+	}
+	return documents[0], nil
+}
+
+// editManager is the field manager of edits in the console.
+const editManager = "fixpoint-console"
+
+// Edit applies the spec of a document, and returns the object as it is then.
+func (c *Client) Edit(ctx context.Context, resource string, document *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
+	live, _, err := c.get(ctx, resource, document.GetNamespace(), document.GetName())
+	if err != nil {
+		return nil, err
+	}
+	applied := &unstructured.Unstructured{Object: map[string]any{"spec": document.Object["spec"]}}
+	applied.SetGroupVersionKind(live.GroupVersionKind())
+	applied.SetNamespace(live.GetNamespace())
+	applied.SetName(live.GetName())
+	applied.SetUID(live.GetUID())
+	options := []client.ApplyOption{client.FieldOwner(editManager), client.ForceOwnership}
+	if dryRun {
+		options = append(options, client.DryRunAll)
+	}
+	err = c.clients.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), options...)
+	return applied, err
+}
+
+// Delete deletes an object, and returns what is deleted with it.
+func (c *Client) Delete(ctx context.Context, resource, namespace, name string, dryRun bool) ([]Child, error) {
+	_, o, err := c.get(ctx, resource, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	goes := []Child{}
+	children, _, err := c.in(namespace).children(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, child := range children {
+		goes = append(goes, Child{Kind: kindName(child), Namespace: child.GetNamespace(), Name: child.GetName()})
+	}
+	uid := o.GetUID()
+	options := []client.DeleteOption{client.Preconditions{UID: &uid}}
+	if dryRun {
+		options = append(options, client.DryRunAll)
+	}
+	return goes, c.clients.Delete(ctx, o.Object, options...)
+}
