@@ -80,8 +80,8 @@ type blamedLine struct {
 	claims []claim
 }
 
-// blamedLines are the lines of an object without its managed fields.
-func blamedLines(live *unstructured.Unstructured) []blamedLine {
+// claimsOf are what each field manager holds of an object.
+func claimsOf(live *unstructured.Unstructured) []claim {
 	entries := live.GetManagedFields()
 	claims := make([]claim, 0, len(entries))
 	for i := range entries {
@@ -90,7 +90,12 @@ func blamedLines(live *unstructured.Unstructured) []blamedLine {
 			claims = append(claims, claim{&entries[i], tree})
 		}
 	}
-	shown := live.DeepCopy()
+	return claims
+}
+
+// blamedLines are the lines of an object without its managed fields.
+func blamedLines(live *unstructured.Unstructured) []blamedLine {
+	claims, shown := claimsOf(live), live.DeepCopy()
 	unstructured.RemoveNestedField(shown.Object, "metadata", "managedFields")
 	if shown.GetKind() == "Secret" {
 		hideValues(shown.Object, "data", "stringData")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -530,55 +529,11 @@ func (c *Client) change(ctx context.Context, resource, namespace, name, manager 
 // ParseDocument parses one object as YAML or JSON.
 func ParseDocument(raw []byte) (*unstructured.Unstructured, error) {
 	documents, err := readDocuments(bytes.NewReader(raw))
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		return nil, err
 	}
 	if len(documents) != 1 {
 		return nil, fmt.Errorf("it has %d objects: give one", len(documents))
 	}
 	return documents[0], nil
-}
-
-// editManager is the field manager of edits in the console.
-const editManager = "fixpoint-console"
-
-// Edit applies the spec of a document, and returns the object as it is then.
-func (c *Client) Edit(ctx context.Context, resource string, document *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
-	live, _, err := c.get(ctx, resource, document.GetNamespace(), document.GetName())
-	if err != nil {
-		return nil, err
-	}
-	applied := &unstructured.Unstructured{Object: map[string]any{"spec": document.Object["spec"]}}
-	applied.SetGroupVersionKind(live.GroupVersionKind())
-	applied.SetNamespace(live.GetNamespace())
-	applied.SetName(live.GetName())
-	applied.SetUID(live.GetUID())
-	options := []client.ApplyOption{client.FieldOwner(editManager), client.ForceOwnership}
-	if dryRun {
-		options = append(options, client.DryRunAll)
-	}
-	err = c.clients.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), options...)
-	return applied, err
-}
-
-// Delete deletes an object, and returns what is deleted with it.
-func (c *Client) Delete(ctx context.Context, resource, namespace, name string, dryRun bool) ([]Child, error) {
-	_, o, err := c.get(ctx, resource, namespace, name)
-	if err != nil {
-		return nil, err
-	}
-	goes := []Child{}
-	children, _, err := c.in(namespace).children(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	for _, child := range children {
-		goes = append(goes, Child{Kind: kindName(child), Namespace: child.GetNamespace(), Name: child.GetName()})
-	}
-	uid := o.GetUID()
-	options := []client.DeleteOption{client.Preconditions{UID: &uid}}
-	if dryRun {
-		options = append(options, client.DryRunAll)
-	}
-	return goes, c.clients.Delete(ctx, o.Object, options...)
 }

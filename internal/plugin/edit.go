@@ -1,0 +1,218 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+)
+
+// editManager is the field manager of edits in the console.
+const editManager = "fixpoint-console"
+
+// Edit changes the spec of an object to that of a document, and returns the object as it is then. It applies the fields
+// that differ and those that earlier edits have set, so that all others stay with their field managers.
+func (c *Client) Edit(ctx context.Context, resource string, document *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
+	live, o, err := c.get(ctx, resource, document.GetNamespace(), document.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if version := document.GetResourceVersion(); version != "" && version != live.GetResourceVersion() {
+		return nil, conflict(o, "the object has changed since it was read: read it again, and repeat the edit")
+	}
+	held, err := heldByEdits(o)
+	if err != nil {
+		return nil, err
+	}
+	before, _ := live.Object["spec"].(map[string]any)
+	after, ok := document.Object["spec"].(map[string]any)
+	if !ok {
+		return nil, apierrors.NewBadRequest("spec is missing: set the spec that the object should have")
+	}
+	configuration := &unstructured.Unstructured{Object: map[string]any{"spec": editedFields(held, before, after)}}
+	configuration.SetGroupVersionKind(live.GroupVersionKind())
+	configuration.SetNamespace(live.GetNamespace())
+	configuration.SetName(live.GetName())
+	configuration.SetUID(live.GetUID())
+	removed := removedFields(before, after, nil)
+	if dryRun || len(removed) > 0 {
+		result, err := c.applyEdit(ctx, configuration, client.DryRunAll)
+		if err != nil {
+			return nil, err
+		}
+		if err := refuseRemaining(o, result, removed); dryRun || err != nil {
+			return result, err
+		}
+	}
+	return c.applyEdit(ctx, configuration)
+}
+
+func (c *Client) applyEdit(ctx context.Context, configuration *unstructured.Unstructured, options ...client.ApplyOption) (*unstructured.Unstructured, error) {
+	result := configuration.DeepCopy()
+	options = append(options, client.FieldOwner(editManager), client.ForceOwnership)
+	err := c.clients.Apply(ctx, client.ApplyConfigurationFromUnstructured(result), options...)
+	return result, err
+}
+
+func conflict(o object, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: metav1.StatusReasonConflict, Message: fmt.Sprintf("%s: %s", o, message),
+	}}
+}
+
+// heldByEdits is the part of the spec that earlier edits have set.
+func heldByEdits(o object) (map[string]any, error) {
+	var configuration any
+	var err error
+	switch live := o.Object.(type) {
+	case *v1alpha1.AppService:
+		configuration, err = fixpointac.ExtractAppService(live, editManager)
+	case *v1alpha1.MCPServer:
+		configuration, err = fixpointac.ExtractMCPServer(live, editManager)
+	case *v1alpha1.SecureStorage:
+		configuration, err = fixpointac.ExtractSecureStorage(live, editManager)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the managed fields of %s: %w", o, err)
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(configuration)
+	if err != nil {
+		return nil, fmt.Errorf("reading the managed fields of %s: %w", o, err)
+	}
+	spec, _ := fields["spec"].(map[string]any)
+	return spec, nil
+}
+
+// editedFields are the fields of after that differ from before, and those of them that are held. Lists that differ are
+// applied as a whole.
+func editedFields(held, before, after map[string]any) map[string]any {
+	fields := map[string]any{}
+	for name, value := range after {
+		was, existed := before[name]
+		inner, isMap := value.(map[string]any)
+		wasInner, wasMap := was.(map[string]any)
+		switch {
+		case isMap && wasMap && len(inner) > 0:
+			heldInner, _ := held[name].(map[string]any)
+			if edited := editedFields(heldInner, wasInner, inner); len(edited) > 0 {
+				fields[name] = edited
+			}
+		case !existed || !sameJSON(was, value):
+			fields[name] = value
+		case held[name] != nil:
+			fields[name] = held[name]
+		}
+	}
+	return fields
+}
+
+// removedFields are the paths of the fields of before that after does not have. The path of a list stands for its items.
+func removedFields(before, after map[string]any, path []string) [][]string {
+	var removed [][]string
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		below := append(slices.Clone(path), name)
+		value, exists := after[name]
+		inner, isMap := before[name].(map[string]any)
+		afterInner, alsoMap := value.(map[string]any)
+		_, isList := before[name].([]any)
+		switch {
+		case !exists, isList && !sameJSON(before[name], value):
+			removed = append(removed, below)
+		case isMap && alsoMap:
+			removed = append(removed, removedFields(inner, afterInner, below)...)
+		}
+	}
+	return removed
+}
+
+// refuseRemaining names the fields that an edit has removed and that remain, because other field managers hold them.
+// What nobody holds remains by its default.
+func refuseRemaining(o object, result *unstructured.Unstructured, removed [][]string) error {
+	spec, _ := result.Object["spec"].(map[string]any)
+	for _, path := range removed {
+		is, exists, _ := unstructured.NestedFieldNoCopy(spec, path...)
+		if !exists {
+			continue
+		}
+		if _, isList := is.([]any); isList {
+			continue // its items are merged, and the answer shows them
+		}
+		if holders := holdersOfField(result, append([]string{"spec"}, path...)); len(holders) > 0 {
+			return conflict(o, fmt.Sprintf("spec.%s cannot be removed by an edit, because %s holds it: remove it with that field manager, or set another value",
+				strings.Join(path, "."), strings.Join(holders, " and ")))
+		}
+	}
+	return nil
+}
+
+// holdersOfField are the field managers of a field or of a field below it.
+func holdersOfField(live *unstructured.Unstructured, path []string) []string {
+	claims := claimsOf(live)
+	for _, name := range path {
+		claims = descend(claims, func(element string) bool { return element == fieldPrefix+name })
+	}
+	var names []string
+	for _, c := range claims {
+		if !slices.Contains(names, c.entry.Manager) {
+			names = append(names, c.entry.Manager)
+		}
+	}
+	return names
+}
+
+// Delete deletes an object, and returns what is deleted with it.
+func (c *Client) Delete(ctx context.Context, resource, namespace, name string, dryRun bool) ([]Child, error) {
+	_, o, err := c.get(ctx, resource, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	tree, notes, err := c.in(namespace).tree(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	goes := below(nodeValue(tree))
+	if storage, ok := o.Object.(*v1alpha1.SecureStorage); ok {
+		goes = append(goes, cloudResources(storage)...)
+	}
+	for _, note := range notes {
+		goes = append(goes, Child{Kind: "Unknown", Namespace: namespace, Message: note})
+	}
+	uid := o.GetUID()
+	options := []client.DeleteOption{client.Preconditions{UID: &uid}}
+	if dryRun {
+		options = append(options, client.DryRunAll)
+	}
+	return goes, explain(c.clients.Delete(ctx, o.Object, options...))
+}
+
+func below(n Node) []Child {
+	all := []Child{}
+	for _, child := range n.Children {
+		all = append(all, Child{Kind: child.Kind, Namespace: child.Namespace, Name: child.Name, Message: child.Message})
+		all = append(all, below(child)...)
+	}
+	return all
+}
+
+// cloudResources are what the deletion policy says about the storage account.
+func cloudResources(storage *v1alpha1.SecureStorage) []Child {
+	if storage.Status.AccountID == "" {
+		return nil
+	}
+	message := "is deleted with its data, because spec.deletionPolicy is Delete"
+	if storage.Spec.DeletionPolicy == v1alpha1.DeletionRetain {
+		message = "is retained with its data, because spec.deletionPolicy is Retain"
+	}
+	return []Child{{Kind: "StorageAccount", Name: storage.Status.AccountID[strings.LastIndex(storage.Status.AccountID, "/")+1:], Message: message}}
+}
