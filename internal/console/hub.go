@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -164,13 +165,22 @@ func (f *feed) run(ctx context.Context, kind plugin.Kind) {
 // isRefused is true for errors that asking again does not help against.
 func isRefused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
-// note records an error of the API server. A watch that is refused ends: it would be refused again.
+// note records whether the API server answers. A watch that is refused ends: it would be refused again.
 func (f *feed) note(err error) error {
-	if err == nil || apierrors.IsInvalid(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return err // the reflector goes on by itself
-	}
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
+	switch {
+	case errors.Is(err, context.Canceled), isRefused(f.err):
+		return err // it has ended
+	case apierrors.IsInvalid(err), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		return err // the reflector goes on by itself
+	case err == nil && f.err != nil && f.isSynced:
+		f.err = nil
+		f.hub.append(event{kind: eventReset, feed: f})
+		return nil
+	case err == nil:
+		return nil
+	}
 	if f.err == nil || f.err.Error() != err.Error() {
 		f.err = err
 		if isRefused(err) {
@@ -387,7 +397,7 @@ func refusal(f *feed) string {
 	}
 	switch {
 	case apierrors.IsForbidden(f.err):
-		return fmt.Sprintf("You may not list and watch %s objects %s%s, or ask for the role fixpoint-%s-viewer.", f.kind, where, remedy, strings.ToLower(f.kind))
+		return fmt.Sprintf("You may not list and watch %s objects %s%s, or ask for the ClusterRole fixpoint-%s-viewer-role.", f.kind, where, remedy, strings.ToLower(f.kind))
 	case apierrors.IsUnauthorized(f.err):
 		return "Your credential is no longer accepted: sign in again."
 	case apierrors.IsNotFound(f.err):

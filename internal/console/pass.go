@@ -12,6 +12,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// passedPath is where the paths of requests that are passed begin.
+const passedPath = "/apis/fixpoint.dev/"
+
 // passedMethods are those that the API server gets.
 var passedMethods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
@@ -22,6 +25,9 @@ var passedHeaders = []string{"Accept", "Accept-Encoding", "Content-Type", "Conte
 func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *caller) error {
 	if !slices.Contains(passedMethods, r.Method) {
 		return refuse(http.StatusMethodNotAllowed, "MethodNotAllowed", "the method is %s: use one of %s", r.Method, strings.Join(passedMethods, ", "))
+	}
+	if !strings.HasPrefix(path.Clean(r.URL.Path), passedPath) {
+		return notFound("the console passes %s only", passedPath)
 	}
 	server, _, err := rest.DefaultServerUrlFor(s.options.Config)
 	if err != nil {

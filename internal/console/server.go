@@ -175,7 +175,7 @@ func (s *Server) routes() http.Handler {
 	limited("POST "+object+"/plan", s.plan)
 	limited("GET "+object+"/blame", s.blame)
 	limited("POST "+object+"/{verb}", s.act)
-	signedIn("/apis/fixpoint.dev/", s.pass)
+	signedIn(passedPath, s.pass)
 	open("/", func(_ http.ResponseWriter, r *http.Request) error {
 		return notFound("the console has no %s %s: GET / with Accept: application/json lists what there is", r.Method, r.URL.Path)
 	})

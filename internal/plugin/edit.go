@@ -2,20 +2,24 @@ package plugin
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/config/crd"
 )
 
 // editManager is the field manager of edits in the console.
@@ -137,7 +141,7 @@ func removedFields(before, after map[string]any, path []string) [][]string {
 }
 
 // refuseRemaining names the fields that an edit has removed and that remain, because other field managers hold them.
-// What nobody holds remains by its default.
+// What remains by its default is no remainder: who creates an object holds the defaults too.
 func refuseRemaining(o object, result *unstructured.Unstructured, removed [][]string) error {
 	spec, _ := result.Object["spec"].(map[string]any)
 	for _, path := range removed {
@@ -145,8 +149,8 @@ func refuseRemaining(o object, result *unstructured.Unstructured, removed [][]st
 		if !exists {
 			continue
 		}
-		if _, isList := is.([]any); isList {
-			continue // its items are merged, and the answer shows them
+		if _, isList := is.([]any); isList || sameJSON(is, defaultOf(o.kind, path)) {
+			continue // items of lists are merged, and the answer shows them
 		}
 		if holders := holdersOfField(result, append([]string{"spec"}, path...)); len(holders) > 0 {
 			return conflict(o, fmt.Sprintf("spec.%s cannot be removed by an edit, because %s holds it: remove it with that field manager, or set another value",
@@ -154,6 +158,27 @@ func refuseRemaining(o object, result *unstructured.Unstructured, removed [][]st
 		}
 	}
 	return nil
+}
+
+// defaultOf is the default of a field of the spec, by the CustomResourceDefinition of this version; nil if it has none.
+func defaultOf(k *kind, path []string) any {
+	raw, err := crd.Bases.ReadFile("bases/" + v1alpha1.SchemeGroupVersion.Group + "_" + k.resource + ".yaml")
+	if err != nil {
+		return nil
+	}
+	var definition apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal(raw, &definition); err != nil {
+		return nil
+	}
+	schema := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	for _, name := range path {
+		schema = schema.Properties[name]
+	}
+	var value any
+	if schema.Default == nil || json.Unmarshal(schema.Default.Raw, &value) != nil {
+		return nil
+	}
+	return value
 }
 
 // holdersOfField are the field managers of a field or of a field below it.

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
@@ -41,8 +44,33 @@ func TestMain(m *testing.M) {
 	options := harness.Options{Cluster: cluster.Options{Parts: cluster.All, Audit: true}, Parallel: parallel}
 	harness.Run(m, options, func(s *harness.Suite) error {
 		suite, shared = s, s.Cluster
-		return nil
+		return createUserRoles(s)
 	})
+}
+
+// createUserRoles creates the roles for users, as config/default names them.
+func createUserRoles(s *harness.Suite) error {
+	for _, pattern := range []string{"*_viewer_role.yaml", "*_editor_role.yaml"} {
+		files, err := filepath.Glob(filepath.Join(harness.Root, "config", "rbac", pattern))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			role := &rbacv1.ClusterRole{}
+			if err := yaml.Unmarshal(raw, role); err != nil {
+				return err
+			}
+			role.Name = "fixpoint-" + role.Name
+			if err := s.API.Create(context.Background(), role); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // fixture is what one test has to itself.
@@ -126,14 +154,20 @@ func (w *fixture) serveAdmin(user string, o console.Options) (*site, *http.Clien
 	w.T.Helper()
 	o.Mode, o.Config = console.ModeKubeconfig, shared.Config(user, cluster.Masters)
 	s := w.serve(o)
-	jar, err := cookiejar.New(nil)
-	w.Expect(err).NotTo(HaveOccurred())
-	browser := &http.Client{Jar: jar}
+	browser := w.browser()
 	response, err := browser.Get(s.url + "/open?code=" + s.Code())
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(response.Body.Close()).To(Succeed())
 	w.Expect(response.StatusCode).To(Equal(http.StatusOK))
 	return s, browser
+}
+
+// browser keeps cookies.
+func (w *fixture) browser() *http.Client {
+	w.T.Helper()
+	jar, err := cookiejar.New(nil)
+	w.Expect(err).NotTo(HaveOccurred())
+	return &http.Client{Jar: jar}
 }
 
 // userWith creates a ServiceAccount that is bound to ClusterRoles in the namespace, or in all of them, and returns a
