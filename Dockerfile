@@ -11,13 +11,14 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY apis apis
 COPY cmd cmd
+COPY config/crd config/crd
 COPY controllers controllers
 COPY internal internal
 COPY pkg pkg
 ENV CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOFLAGS="-trimpath -buildvcs=false"
 RUN go build \
 	-ldflags "-s -w -X github.com/fixpoint-dev/fixpoint/internal/buildinfo.version=$VERSION -X github.com/fixpoint-dev/fixpoint/internal/buildinfo.commit=$COMMIT -X github.com/fixpoint-dev/fixpoint/internal/buildinfo.date=$DATE" \
-	-o /out/ ./cmd/manager ./cmd/mcp-bridge
+	-o /out/ ./cmd/manager ./cmd/mcp-bridge ./cmd/console
 
 FROM build AS build-fake-cloud
 RUN go build -o /out-fake-cloud/ ./cmd/fake-cloud

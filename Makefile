@@ -259,8 +259,9 @@ bench-split: ## Divide 3,000 AppServices among three releases, and move namespac
 ##@ Build
 
 .PHONY: build
-build: ## Build the manager and the kubectl plugin into bin/.
+build: ## Build the manager, the console and the kubectl plugin into bin/.
 	$(GO) build -o $(BIN)/manager ./cmd/manager
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/console ./cmd/console
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/kubectl-fixpoint ./cmd/kubectl-fixpoint
 
 .PHONY: image

@@ -20,7 +20,7 @@ import (
 // programs are the project's commands that the image holds, each at the root. The
 // first is what the image runs. The fake cloud is not among them: it has no
 // authentication.
-var programs = []string{"manager", "mcp-bridge"}
+var programs = []string{"manager", "mcp-bridge", "console"}
 
 const unknown = "unknown"
 

@@ -187,6 +187,8 @@ func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 			kustomization{Resources: []string{"default"}, Components: []string{"workload-identity"}}},
 		"policies": {`{policies: {hosts: true, annotations: true, serviceAccounts: true}}`,
 			kustomization{Resources: []string{"default", "policies"}}},
+		"console": {`{console: {enabled: true, hosts: [localhost], certificateSecret: console-tls}}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"console"}}},
 		"appservice alone": {`{controllers: [appservice]}`,
 			kustomization{Resources: []string{"default"}, Components: []string{"only/appservice"}}},
 		"mcpserver alone": {`{controllers: [mcpserver]}`,
@@ -356,8 +358,13 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		`{namespaceSelector: shard=a, namespaces: [a]}`:                "namespaces and namespaceSelector are both set: set one of them",
 		`{namespaceSelector: shard=a, rbac: {namespaced: true}}`:       "namespaceSelector requires the permission to list and watch all namespaces: set rbac.namespaced to false",
 		`{namespaces: [fixpoint-system]}`:                              "install the release in a namespace of its own",
-		`{policies: {host: true}}`:                                     "'host'",
-		`{rbac: {workloadIdentity: all}}`:                              "/rbac/workloadIdentity",
+		`{console: {enabled: true, certificateSecret: a}}`:             "console.hosts is empty: set the host names",
+		`{console: {enabled: true, hosts: [a.test]}}`:                  "console.certificateSecret is empty",
+		`{console: {hosts: ["https://a.test"]}}`:                       "/console/hosts/0",
+		`{console: {auth: none}}`:                                      "/console/auth",
+		`{console: {enabled: true, hosts: [a.test], certificateSecret: a, tokenHeader: X-Token}}`: "console.tokenHeader requires console.auth=proxy",
+		`{policies: {host: true}}`:        "'host'",
+		`{rbac: {workloadIdentity: all}}`: "/rbac/workloadIdentity",
 	} {
 		t.Run(text, func(t *testing.T) {
 			g := NewWithT(t)
@@ -446,6 +453,37 @@ func TestValuesReachTheDeployment(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestConsoleHasNoPermissions reads what the console runs with.
+func TestConsoleHasNoPermissions(t *testing.T) {
+	g := NewWithT(t)
+	const enabled = `console: {enabled: true, hosts: [a.test, b.test], certificateSecret: tls, auth: proxy, tokenHeader: X-Token, eventsLimit: 7, from: [{podSelector: {}}]}`
+	objects, err := render(g, "{"+enabled+"}")
+	g.Expect(err).NotTo(HaveOccurred())
+	account := objects["ServiceAccount "+system+"/fixpoint-console"]
+	g.Expect(account.Object).To(HaveKeyWithValue("automountServiceAccountToken", false))
+	for key, object := range objects {
+		if strings.HasSuffix(object.GetKind(), "Binding") {
+			text, err := json.Marshal(object)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(string(text)).NotTo(ContainSubstring("fixpoint-console"), key)
+		}
+	}
+	deployment, err := json.Marshal(objects["Deployment "+system+"/fixpoint-console"])
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, part := range []string{`"automountServiceAccountToken":false`, `"--auth=proxy"`, `"--token-header=X-Token"`, `"--events-limit=7"`, `"readOnlyRootFilesystem":true`, `"runAsNonRoot":true`} {
+		g.Expect(string(deployment)).To(ContainSubstring(part))
+	}
+	hosts, _, err := unstructured.NestedString(objects["ConfigMap "+system+"/fixpoint-console"].Object, "data", "hosts")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(hosts).To(Equal("a.test,b.test"))
+	peers, _, err := unstructured.NestedSlice(objects["NetworkPolicy "+system+"/fixpoint-console"].Object, "spec", "ingress")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(peers[0]).To(HaveKey("from"))
+	open, err := render(g, "{networkPolicy: {enabled: false}, "+enabled+"}")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(open).NotTo(HaveKey("NetworkPolicy " + system + "/fixpoint-console"))
 }
 
 // TestDisabledValuesRenderNothing.

@@ -6,6 +6,10 @@
 {{ include "fixpoint.fullname" . }}-controller-manager
 {{- end }}
 
+{{- define "fixpoint.console" -}}
+{{ include "fixpoint.fullname" . }}-console
+{{- end }}
+
 {{- define "fixpoint.serviceAccount" -}}
 {{- if .Values.serviceAccount.name -}}
 {{ .Values.serviceAccount.name }}
