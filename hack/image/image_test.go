@@ -157,7 +157,7 @@ func TestImageContainsThePrograms(t *testing.T) {
 				g.Expect(header.ModTime.UTC()).To(Equal(time.Unix(1700000000, 0).UTC()), header.Name)
 			}
 			g.Expect(names).To(Equal([]string{
-				"etc/", "etc/ssl/", "etc/ssl/certs/", "etc/ssl/certs/ca-certificates.crt",
+				"console", "etc/", "etc/ssl/", "etc/ssl/certs/", "etc/ssl/certs/ca-certificates.crt",
 				"manager", "mcp-bridge",
 				"usr/", "usr/share/", "usr/share/sbom/", "usr/share/sbom/fixpoint.spdx.json",
 			}), "exactly these files, in order")

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -48,7 +49,7 @@ func Command(streams genericiooptions.IOStreams, flags *genericclioptions.Config
 					fmt.Fprintln(streams.ErrOut, "No browser could be opened: open the URL yourself.")
 				}
 			}
-			return local.Serve(command.Context(), local.listener)
+			return local.Run(command.Context())
 		},
 	}
 	command.Flags().IntVar(&port, "port", DefaultPort, "Port on localhost; 0 selects a free one.")
@@ -90,6 +91,9 @@ func Listen(port int, o Options) (*Local, error) {
 
 // URL signs in the browser that opens it first.
 func (l *Local) URL() string { return l.address + "/open?code=" + l.Code() }
+
+// Run serves until the context ends.
+func (l *Local) Run(ctx context.Context) error { return l.Serve(ctx, l.listener) }
 
 // openBrowser opens the URL by a file that only the user can read: all users can read the arguments of a process.
 func (l *Local) openBrowser() (remove func(), err error) {

@@ -139,5 +139,9 @@ func run(ctx context.Context, o options) (err error) {
 	if err := applySamples(ctx, c, o, say); err != nil {
 		return m.explain(err)
 	}
-	return m.explain(show(ctx, c, m, o, say))
+	page, err := startConsole(ctx, c, external)
+	if err != nil {
+		return err
+	}
+	return m.explain(show(ctx, c, m, o, say, page.URL()))
 }

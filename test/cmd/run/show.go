@@ -21,7 +21,7 @@ const refreshInterval = 250 * time.Millisecond
 
 // show refreshes the table until ctx is done. With -until-ready it returns once all
 // resources are Ready, or prints the whole table and returns errNotReady after the timeout.
-func show(ctx context.Context, c *cluster.Cluster, m *manager, o options, say *display) error {
+func show(ctx context.Context, c *cluster.Cluster, m *manager, o options, say *display, console string) error {
 	defer say.keep()
 	resources, err := newLister(c.Admin())
 	if err != nil {
@@ -44,7 +44,7 @@ func show(ctx context.Context, c *cluster.Cluster, m *manager, o options, say *d
 		}
 		if allReady(rows) && !hinted {
 			hinted = true
-			if err := hint(c, m, objects, say); err != nil {
+			if err := hint(c, m, objects, say, console); err != nil {
 				return err
 			}
 		}
@@ -64,13 +64,13 @@ func show(ctx context.Context, c *cluster.Cluster, m *manager, o options, say *d
 }
 
 // hint prints commands to try on the running cluster.
-func hint(c *cluster.Cluster, m *manager, objects []unstructured.Unstructured, say *display) error {
+func hint(c *cluster.Cluster, m *manager, objects []unstructured.Unstructured, say *display, console string) error {
 	kubeconfig, err := c.Kubeconfig(cluster.Admin, cluster.Masters)
 	if err != nil {
 		return err
 	}
 	say.keep()
-	say.line(hints(c.Kubectl(), kubeconfig, m.log, suggested(objects)))
+	say.line(hints(c.Kubectl(), kubeconfig, m.log, console, suggested(objects)))
 	return nil
 }
 
@@ -92,7 +92,7 @@ func suggested(objects []unstructured.Unstructured) *unstructured.Unstructured {
 	return found
 }
 
-func hints(kubectl, kubeconfig, log string, app *unstructured.Unstructured) string {
+func hints(kubectl, kubeconfig, log, console string, app *unstructured.Unstructured) string {
 	text := fmt.Sprintf(`
 All resources are Ready. In another terminal:
 
@@ -103,9 +103,13 @@ All resources are Ready. In another terminal:
 		text += examples(app.GetNamespace(), app.GetName())
 	}
 	return text + fmt.Sprintf(`
+The console, for the first browser that opens the URL:
+
+  %s
+
 Manager log: %s
 Ctrl-C stops and removes everything.
-`, log)
+`, console, log)
 }
 
 func examples(namespace, name string) string {

@@ -115,7 +115,8 @@ func TestSuggestedPrefersFixedReplicas(t *testing.T) {
 	g.Expect(suggested([]unstructured.Unstructured{autoscaled, fixed}).GetName()).To(Equal("web"))
 	g.Expect(suggested([]unstructured.Unstructured{autoscaled}).GetName()).To(Equal("shop"))
 	g.Expect(suggested(nil)).To(BeNil())
-	g.Expect(hints("kubectl", "config", "log", &fixed)).To(ContainSubstring("delete service web"))
+	g.Expect(hints("kubectl", "config", "log", "http://localhost:3000/open?code=1", &fixed)).To(And(
+		ContainSubstring("delete service web"), ContainSubstring("http://localhost:3000/open?code=1")))
 }
 
 func TestParseRejectsInvalidFlags(t *testing.T) {
