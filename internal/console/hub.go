@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -71,6 +73,7 @@ type scope struct{ kind, namespace string }
 // feed is a watch with the rows of its objects.
 type feed struct {
 	scope
+	gvk  schema.GroupVersionKind
 	hub  *hub
 	rows map[string]entry
 	// since is the sequence number from which on the events are complete.
@@ -86,8 +89,9 @@ type feed struct {
 
 // entry is an object of a feed.
 type entry struct {
-	namespace, version string
-	row                []byte
+	key, namespace, version string
+	uid                     types.UID
+	row                     []byte
 }
 
 func newHub(api dynamic.Interface) *hub {
@@ -125,7 +129,7 @@ func (h *hub) feed(kind plugin.Kind, namespace string) *feed {
 	if f := h.feeds[key]; f != nil && !(f.isDone && isRefused(f.err)) {
 		return f
 	}
-	f := &feed{scope: key, hub: h, rows: map[string]entry{}, done: make(chan struct{})}
+	f := &feed{scope: key, gvk: kind.Resource.GroupVersion().WithKind(kind.Name), hub: h, rows: map[string]entry{}, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(h.ctx)
 	f.cancel = cancel
 	h.feeds[key] = f
@@ -229,50 +233,54 @@ func (f *feed) Add(obj any) error { return f.put(obj, watch.Added) }
 func (f *feed) Update(obj any) error { return f.put(obj, watch.Modified) }
 
 func (f *feed) put(obj any, kind watch.EventType) error {
-	key, made, object, err := entryOf(obj)
+	live, is, err := entryOf(obj)
 	if err != nil {
 		return err
 	}
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
-	f.rows[key] = made
-	f.hub.append(event{kind: string(kind), feed: f, namespace: made.namespace, version: made.version, row: made.row, object: object})
-	return nil
+	f.rows[is.key] = is
+	return f.tell(kind, is, live)
 }
 
 // Delete implements [cache.ReflectorStore].
 func (f *feed) Delete(obj any) error {
-	key, made, object, err := entryOf(obj)
+	live, was, err := entryOf(obj)
 	if err != nil {
 		return err
 	}
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
-	delete(f.rows, key)
-	f.hub.append(event{kind: string(watch.Deleted), feed: f, namespace: made.namespace, version: made.version, row: made.row, object: object})
+	delete(f.rows, was.key)
+	return f.tell(watch.Deleted, was, live)
+}
+
+// tell appends an event about an object.
+func (f *feed) tell(kind watch.EventType, is entry, live *unstructured.Unstructured) error {
+	object, err := live.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	f.hub.append(event{kind: string(kind), feed: f, namespace: is.namespace, version: is.version, row: is.row, object: bytes.TrimSpace(object)})
 	return nil
 }
 
 // Replace implements [cache.ReflectorStore]. It is called with the first list, and after a watch could not go on: then
 // only what differs becomes events.
 func (f *feed) Replace(list []any, version string) error {
-	rows, objects := make(map[string]entry, len(list)), map[string][]byte{}
+	rows, objects := make(map[string]entry, len(list)), make(map[string]*unstructured.Unstructured, len(list))
 	for _, obj := range list {
-		key, made, object, err := entryOf(obj)
+		live, is, err := entryOf(obj)
 		if err != nil {
 			return err
 		}
-		rows[key] = made
-		if f.isSynced {
-			objects[key] = object
-		}
+		rows[is.key], objects[is.key] = is, live
 	}
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
-	before, wasSynced := f.rows, f.isSynced
-	f.rows, f.isSynced = rows, true
-	if f.err != nil || !wasSynced {
-		f.err = nil
+	before, wasComplete := f.rows, f.isSynced && f.err == nil
+	f.rows, f.isSynced, f.err = rows, true, nil
+	if !wasComplete {
 		f.since = f.hub.next
 		if f.isDone {
 			f.hub.append(event{kind: eventReset, feed: f})
@@ -282,52 +290,59 @@ func (f *feed) Replace(list []any, version string) error {
 	}
 	for key, is := range rows {
 		was, existed := before[key]
-		switch {
-		case !existed:
-			f.hub.append(event{kind: string(watch.Added), feed: f, namespace: is.namespace, version: is.version, row: is.row, object: objects[key]})
-		case was.version != is.version:
-			f.hub.append(event{kind: string(watch.Modified), feed: f, namespace: is.namespace, version: is.version, row: is.row, object: objects[key]})
+		kind := watch.Modified
+		if !existed {
+			kind = watch.Added
+		}
+		if was.version == is.version {
+			continue
+		}
+		if err := f.tell(kind, is, objects[key]); err != nil {
+			return err
 		}
 	}
 	for key, was := range before {
 		if _, exists := rows[key]; !exists {
-			f.hub.append(event{kind: string(watch.Deleted), feed: f, namespace: was.namespace, version: version, row: was.row, object: stub(was.row)})
+			was.version = version
+			if err := f.tell(watch.Deleted, was, f.stub(was)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+// stub is what is known of an object whose deletion was not observed.
+func (f *feed) stub(was entry) *unstructured.Unstructured {
+	namespace, name, _ := strings.Cut(was.key, "/")
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(f.gvk)
+	live.SetNamespace(namespace)
+	live.SetName(name)
+	live.SetUID(was.uid)
+	live.SetResourceVersion(was.version)
+	return live
+}
+
 // Resync implements [cache.ReflectorStore].
 func (f *feed) Resync() error { return nil }
 
-// stub is what is known of an object whose deletion was not observed.
-func stub(row []byte) []byte {
-	var known plugin.Row
-	if json.Unmarshal(row, &known) != nil {
-		return nil
-	}
-	raw, _ := json.Marshal(map[string]any{
-		"kind": known.Kind, "metadata": map[string]any{"namespace": known.Namespace, "name": known.Name, "uid": known.UID, "resourceVersion": known.ResourceVersion},
-	})
-	return raw
-}
-
-func entryOf(obj any) (key string, made entry, object []byte, err error) {
+func entryOf(obj any) (*unstructured.Unstructured, entry, error) {
 	live, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		return "", entry{}, nil, fmt.Errorf("%T is not an object", obj)
+		return nil, entry{}, fmt.Errorf("%T is not an object", obj)
 	}
 	live.SetManagedFields(nil)
 	row, err := plugin.RowOf(live)
-	if err != nil {
-		return "", entry{}, nil, err
+	if err != nil { // one object of another version of the API must not hide all others
+		row = plugin.Row{
+			Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: string(live.GetUID()), ResourceVersion: live.GetResourceVersion(),
+			Created: live.GetCreationTimestamp(), Ready: string(metav1.ConditionUnknown), Message: err.Error(),
+		}
 	}
-	made = entry{namespace: row.Namespace, version: row.ResourceVersion}
-	if made.row, err = json.Marshal(row); err != nil {
-		return "", entry{}, nil, err
-	}
-	object, err = live.MarshalJSON()
-	return row.Namespace + "/" + row.Name, made, bytes.TrimSpace(object), err
+	is := entry{key: row.Namespace + "/" + row.Name, namespace: row.Namespace, version: row.ResourceVersion, uid: live.GetUID()}
+	is.row, err = json.Marshal(row)
+	return live, is, err
 }
 
 // id names the position after a sequence number, in the events of this hub only.
