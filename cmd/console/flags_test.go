@@ -25,9 +25,9 @@ import (
 func TestFlags(t *testing.T) {
 	const needed = "--hosts=console.test --tls-cert=a --tls-key=b --server=https://api.test"
 	for args, want := range map[string]string{
-		"":               "--hosts is empty: set the host names",
-		"--hosts=a.test": "--tls-cert is empty: set it and --tls-key, or set --behind-tls-proxy",
-		"--hosts=a.test --tls-cert=a":                                                "--tls-cert and --tls-key must be set together",
+		"":                            "--hosts is empty: set the host names",
+		"--hosts=a.test":              "--tls-cert is empty: set it and --tls-key, or set --behind-tls-proxy",
+		"--hosts=a.test --tls-cert=a": "--tls-cert and --tls-key must be set together",
 		"--hosts=https://a.test --behind-tls-proxy":                                  `--hosts has "https://a.test": set host names without scheme`,
 		"--hosts=a.test --behind-tls-proxy":                                          "--server is empty, and the console does not run in a cluster",
 		"--hosts=a.test --behind-tls-proxy --server=http://api":                      `--server is "http://api": set an https URL`,
@@ -37,9 +37,9 @@ func TestFlags(t *testing.T) {
 		needed + " --events-limit=0":                                                 "--events-limit is 0: set a positive number",
 		needed + " --listen=8443":                                                    "--listen: ",
 		needed + " --certificate-authority=" + filepath.Join(t.TempDir(), "no-such"): "--certificate-authority: ",
-		needed + " more": `unexpected argument "more"`,
-		"--no-such-flag": "see --help",
-		needed + " --auth=proxy --token-header=X-Token": "",
+		needed + " more":                                                             `unexpected argument "more"`,
+		"--no-such-flag":                                                             "see --help",
+		needed + " --auth=proxy --token-header=X-Token":                              "",
 	} {
 		t.Run(args, func(t *testing.T) {
 			g := NewWithT(t)

@@ -100,7 +100,7 @@ func newHub(api dynamic.Interface) *hub {
 	return h
 }
 
-// join returns the feeds of a stream, once their rows are there. A user who may not list all namespaces gets the feed
+// join returns the feeds of a stream, once their rows have arrived. A user who may not list all namespaces gets the feed
 // of the namespace, if one is given.
 func (h *hub) join(ctx context.Context, kinds []plugin.Kind, namespace string) ([]*feed, error) {
 	found := make([]*feed, 0, len(kinds))

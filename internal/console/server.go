@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -267,9 +268,14 @@ const contents = `{"paths":{
 "/apis/fixpoint.dev/":"the API server, with your rights"
 }}`
 
+// hashed are names of assets with a digest of their content.
+var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.[a-z0-9]+$`)
+
 func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
-	// Assets have the digest of their content in the name or are revalidated.
 	w.Header().Set("Cache-Control", "no-cache")
+	if hashed.MatchString(r.URL.Path) {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	if info, err := fs.Stat(s.pages, name); err != nil || info.IsDir() {
 		return notFound("the console has no %s", r.URL.Path)

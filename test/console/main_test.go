@@ -238,4 +238,6 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-func clientOf(token string) *http.Client { return &http.Client{Transport: bearer(strings.TrimSpace(token))} }
+func clientOf(token string) *http.Client {
+	return &http.Client{Transport: bearer(strings.TrimSpace(token))}
+}

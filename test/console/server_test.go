@@ -33,7 +33,9 @@ type answer struct {
 	head http.Header
 }
 
-func (a answer) decode(g Gomega, into any) { g.Expect(json.Unmarshal([]byte(a.body), into)).To(Succeed(), a.body) }
+func (a answer) decode(g Gomega, into any) {
+	g.Expect(json.Unmarshal([]byte(a.body), into)).To(Succeed(), a.body)
+}
 
 // send sends a request. The values are the names and values of headers.
 func (w *fixture) send(c *http.Client, method, url, body string, values ...string) answer {
@@ -258,7 +260,9 @@ func TestObjectIsShownAndOperated(t *testing.T) {
 		HaveField("Children", ContainElement(HaveField("Kind", "ReplicaSet"))))))
 	w.Expect(details.Why).To(HavePrefix("AppService " + w.Namespace + "/web is Ready."))
 
-	var blame struct{ Lines []struct{ Text, Manager string } }
+	var blame struct {
+		Lines []struct{ Text, Manager string }
+	}
 	w.get(browser, object+"/blame", &blame)
 	w.Expect(blame.Lines).To(ContainElement(And(HaveField("Text", `  image: "registry.test/shop:1"`), HaveField("Manager", "kubectl"))))
 	var drifts struct{ Items []map[string]any }
