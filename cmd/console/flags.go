@@ -78,12 +78,6 @@ func (s *settings) check() error {
 		return fmt.Errorf("--auth is %q: set token or proxy", s.options.Mode)
 	case s.options.TokenHeader != "" && s.options.Mode != console.ModeProxy:
 		return errors.New("--token-header requires --auth=proxy")
-	case (s.certFile == "") != (s.keyFile == ""):
-		return errors.New("--tls-cert and --tls-key must be set together")
-	case s.certFile == "" && !s.plainHTTP:
-		return errors.New("--tls-cert is empty: set it and --tls-key, or set --behind-tls-proxy if a proxy serves HTTPS")
-	case s.certFile != "" && s.plainHTTP:
-		return errors.New("--behind-tls-proxy excludes --tls-cert")
 	case s.options.EventsLimit < 1:
 		return fmt.Errorf("--events-limit is %d: set a positive number", s.options.EventsLimit)
 	}
@@ -92,7 +86,19 @@ func (s *settings) check() error {
 			return fmt.Errorf("--hosts has %q: set host names without scheme, port and wildcard", host)
 		}
 	}
-	s.options.Port, s.options.TLS = port, true // browsers use HTTPS in both cases
+	s.options.Port, s.options.TLS = port, true // browsers use HTTPS, with a proxy too
+	return s.checkTLS()
+}
+
+func (s *settings) checkTLS() error {
+	switch {
+	case (s.certFile == "") != (s.keyFile == ""):
+		return errors.New("--tls-cert and --tls-key must be set together")
+	case s.certFile == "" && !s.plainHTTP:
+		return errors.New("--tls-cert is empty: set it and --tls-key, or set --behind-tls-proxy if a proxy serves HTTPS")
+	case s.certFile != "" && s.plainHTTP:
+		return errors.New("--behind-tls-proxy excludes --tls-cert")
+	}
 	return nil
 }
 

@@ -86,7 +86,8 @@ func Listen(port int, o Options) (*Local, error) {
 	o.Config = rest.CopyConfig(o.Config)
 	o.Mode, o.Hosts = ModeKubeconfig, []string{"localhost", "127.0.0.1", "::1"}
 	server, err := New(o)
-	return &Local{server, listener, "http://" + net.JoinHostPort("localhost", o.Port)}, err
+	// Not localhost: another user may listen on the same port of ::1, and would receive the code.
+	return &Local{server, listener, "http://" + listener.Addr().String()}, err
 }
 
 // URL signs in the browser that opens it first.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 )
 
@@ -78,7 +79,7 @@ func (f *fakeAPI) setLocked(namespace, name, image string) {
 	switch {
 	case image == "":
 		kind, object = "DELETED", before
-		object["metadata"].(map[string]any)["resourceVersion"] = strconv.Itoa(f.version)
+		_ = unstructured.SetNestedField(object, strconv.Itoa(f.version), "metadata", "resourceVersion") // it is a map
 		delete(f.objects, key)
 	case existed:
 		kind = "MODIFIED"
@@ -173,7 +174,7 @@ func matches(path string, object map[string]any) bool {
 	if path == "appservices" {
 		return true
 	}
-	namespace, _ := object["metadata"].(map[string]any)["namespace"].(string)
+	namespace, _, _ := unstructured.NestedString(object, "metadata", "namespace")
 	return path == "namespaces/"+namespace+"/appservices"
 }
 

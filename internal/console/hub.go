@@ -126,7 +126,7 @@ func (h *hub) feed(kind plugin.Kind, namespace string) *feed {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	key := scope{kind.Name, namespace}
-	if f := h.feeds[key]; f != nil && !(f.isDone && isRefused(f.err)) {
+	if f := h.feeds[key]; f != nil && !isRefused(f.err) {
 		return f
 	}
 	f := &feed{scope: key, gvk: kind.Resource.GroupVersion().WithKind(kind.Name), hub: h, rows: map[string]entry{}, done: make(chan struct{})}

@@ -25,7 +25,7 @@ const keepAlive = 15 * time.Second
 // stream is one client of server-sent events.
 type stream struct {
 	out       io.Writer
-	flush     func() error
+	control   *http.ResponseController
 	user      *user
 	kinds     []plugin.Kind
 	feeds     []*feed
@@ -53,7 +53,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, u *user) error {
 	u.hub.enter()
 	defer u.hub.leave(func() { s.forget(u) })
 	st := &stream{out: w, user: u, kinds: kinds, namespace: query.Get("namespace"), summary: view == "summary", listed: map[string]uint64{}}
-	st.flush = http.NewResponseController(w).Flush
+	st.control = http.NewResponseController(w)
 	if st.feeds, err = u.hub.join(r.Context(), kinds, st.namespace); err != nil {
 		return err
 	}
@@ -124,20 +124,12 @@ func (st *stream) run(ctx context.Context, stopping <-chan struct{}, last string
 	ticker := time.NewTicker(keepAlive)
 	defer ticker.Stop()
 	for {
-		events, changed, ok := st.user.hub.after(st.sequence)
-		var err error
-		if ok {
-			err = st.sendAll(ctx, events)
-		} else {
-			err = st.sync(ctx) // the client was too slow
-		}
-		if err != nil {
+		// A client that does not read is cut off, and resumes.
+		if err := st.control.SetWriteDeadline(time.Now().Add(answerTime)); err != nil {
 			return err
 		}
-		if !ok || len(events) > 0 {
-			continue
-		}
-		if err := st.flush(); err != nil {
+		changed, err := st.catchUp(ctx)
+		if err != nil {
 			return err
 		}
 		select {
@@ -152,6 +144,25 @@ func (st *stream) run(ctx context.Context, stopping <-chan struct{}, last string
 			return nil
 		case <-st.user.hub.ctx.Done():
 			return nil
+		}
+	}
+}
+
+// catchUp sends all events so far, and returns a channel that is closed at the next one.
+func (st *stream) catchUp(ctx context.Context) (<-chan struct{}, error) {
+	for {
+		events, changed, ok := st.user.hub.after(st.sequence)
+		var err error
+		switch {
+		case !ok: // the client was too slow
+			err = st.sync(ctx)
+		case len(events) > 0:
+			err = st.sendAll(ctx, events)
+		default:
+			return changed, st.control.Flush()
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 }

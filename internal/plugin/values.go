@@ -360,7 +360,7 @@ func driftValue(row driftRow) Drift {
 		Manager: row.Manager, Time: row.Time, Action: string(row.Action), Message: row.Note,
 	}
 	if row.Kind != "" {
-		d.Child = row.Kind + "/" + row.AppServiceDrift.Name
+		d.Child = row.Kind + "/" + row.Name
 	}
 	if row.Action == v1alpha1.DriftCorrected {
 		d.Action = "Reverted"
