@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,14 +75,14 @@ type cloudState struct {
 
 // ledgerEntry is a write request to the fake cloud.
 type ledgerEntry struct {
-	Time     metav1.MicroTime `json:"time"`
-	Method   string           `json:"method"`
-	Resource string           `json:"resource"`
-	Status   int              `json:"status"`
-	Who      string           `json:"who"`
-	Effect   string           `json:"effect"`
-	Code     string           `json:"code"`
-	Detail   string           `json:"detail"`
+	Time     time.Time `json:"time"`
+	Method   string    `json:"method"`
+	Resource string    `json:"resource"`
+	Status   int       `json:"status"`
+	Who      string    `json:"who"`
+	Effect   string    `json:"effect"`
+	Code     string    `json:"code"`
+	Detail   string    `json:"detail"`
 }
 
 // cloud shows the fake cloud.

@@ -464,7 +464,7 @@ func plannedActions(o object, plan objectPlan) []PlannedAction {
 		for _, change := range phase.Changes {
 			actions = append(actions, plannedAction(o, phase.Phase, change))
 		}
-		message := phase.Message
+		message := phase.Verdict + ": " + phase.Message
 		switch {
 		case phase.Unknown != "":
 			message = "not known: " + phase.Unknown
@@ -472,7 +472,7 @@ func plannedActions(o object, plan objectPlan) []PlannedAction {
 			continue
 		}
 		actions = append(actions, PlannedAction{
-			Verb: "none", Kind: o.kind.name, Namespace: o.GetNamespace(), Name: o.GetName(), Phase: phase.Phase, Diff: []string{}, Message: phase.Verdict + ": " + message,
+			Verb: "none", Kind: o.kind.name, Namespace: o.GetNamespace(), Name: o.GetName(), Phase: phase.Phase, Diff: []string{}, Message: message,
 		})
 	}
 	return actions

@@ -328,14 +328,21 @@ func (w *fixture) expectEdits(browser *http.Client, object, csrf string) {
 func TestCloudOfTheManagerIsShown(t *testing.T) {
 	w := newFixture(t)
 	fake := fakecloud.New(fakecloud.Options{Seed: 1, Knobs: fakecloud.Instant()})
-	fake.SeedDemo()
+	demo := fake.SeedDemo()
 	endpoint := fake.StartHTTP()
 	t.Cleanup(endpoint.Close)
+	account := "/subscriptions/" + demo.Subscription + "/resourceGroups/" + demo.Group + "/providers/Microsoft.Storage/storageAccounts/invoices"
+	created := w.send(clientOf(fakecloud.Token("me")), http.MethodPut, endpoint.URL+account+"?api-version=2024-01-01",
+		`{"location":"`+demo.Location+`","kind":"StorageV2","sku":{"name":"Standard_LRS"},"properties":{}}`, "Content-Type", "application/json")
+	w.Expect(created.code).To(BeElementOf(http.StatusOK, http.StatusAccepted), created.body)
 	s, browser := w.serveAdmin("cloud-user", console.Options{FakeCloud: endpoint.URL})
 	var shown struct{ Accounts, Vaults, Keys, Ledger []map[string]any }
 	w.get(browser, s.url+"/cloud", &shown)
 	w.Expect(shown.Vaults).To(HaveLen(1))
 	w.Expect(shown.Keys).To(HaveLen(1))
+	w.Expect(shown.Accounts).To(ConsistOf(HaveKeyWithValue("name", "invoices")))
+	w.Expect(shown.Ledger).To(ContainElement(And(HaveKeyWithValue("by", "me"), HaveKeyWithValue("method", "PUT"), HaveKeyWithValue("path", account),
+		HaveKeyWithValue("effect", "created"), HaveKey("time"))))
 	w.Expect(shown.Keys[0]).To(HaveKeyWithValue("vault", shown.Vaults[0]["name"]))
 	w.Expect(w.send(clientOf("not-a-token"), http.MethodGet, s.url+"/cloud", "").code).To(Equal(http.StatusUnauthorized))
 	other, otherBrowser := w.serveAdmin("cloud-user", console.Options{})

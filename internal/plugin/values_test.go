@@ -1,0 +1,109 @@
+package plugin
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+func fieldsOf(g Gomega, text string) map[string]any {
+	var fields map[string]any
+	g.Expect(yaml.Unmarshal([]byte(text), &fields)).To(Succeed())
+	return fields
+}
+
+func TestEditAppliesWhatDiffersAndWhatEditsHold(t *testing.T) {
+	for name, c := range map[string]struct{ held, before, after, want string }{
+		"nothing differs":          {`{}`, `{image: a, replicas: 2}`, `{image: a, replicas: 2}`, `{}`},
+		"a value":                  {`{}`, `{image: a, replicas: 2}`, `{image: b, replicas: 2}`, `{image: b}`},
+		"a field of a map":         {`{}`, `{config: {A: "1", B: "2"}}`, `{config: {A: "1", B: "3"}}`, `{config: {B: "3"}}`},
+		"a new map":                {`{}`, `{}`, `{config: {A: "1"}}`, `{config: {A: "1"}}`},
+		"a list":                   {`{}`, `{env: [{name: A, value: "1"}]}`, `{env: [{name: A, value: "2"}]}`, `{env: [{name: A, value: "2"}]}`},
+		"a field of an edit stays": {`{replicas: 3}`, `{image: a, replicas: 3}`, `{image: b, replicas: 3}`, `{image: b, replicas: 3}`},
+		"a field of an edit goes":  {`{config: {A: "1"}}`, `{config: {A: "1", B: "2"}}`, `{config: {B: "2"}}`, `{}`},
+		"an empty map":             {`{}`, `{config: {A: "1"}}`, `{config: {}}`, `{config: {}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			got := editedFields(fieldsOf(g, c.held), fieldsOf(g, c.before), fieldsOf(g, c.after))
+			g.Expect(got).To(Equal(fieldsOf(g, c.want)))
+		})
+	}
+}
+
+func TestRemovedFieldsOfAnEdit(t *testing.T) {
+	g := NewWithT(t)
+	before := fieldsOf(g, `{image: a, config: {A: "1", B: "2"}, env: [{name: A}], ingress: {host: a}}`)
+	g.Expect(removedFields(before, before, nil)).To(BeEmpty())
+	after := fieldsOf(g, `{image: b, config: {A: "1", C: "3"}, env: []}`)
+	g.Expect(removedFields(before, after, nil)).To(Equal([][]string{{"config", "B"}, {"env"}, {"ingress"}}))
+}
+
+func TestDefaultsOfFieldsComeFromTheDefinition(t *testing.T) {
+	g := NewWithT(t)
+	k := mustKind("appservice")
+	g.Expect(defaultOf(k, []string{"adoptionPolicy"})).To(BeEquivalentTo(v1alpha1.AdoptionNever))
+	g.Expect(defaultOf(k, []string{"image"})).To(BeNil())
+	g.Expect(defaultOf(k, []string{"no", "such", "field"})).To(BeNil())
+}
+
+func TestRowsOfObjects(t *testing.T) {
+	g := NewWithT(t)
+	row := rowOf(app("web", isRunning, hasDrifted))
+	g.Expect(row).To(And(HaveField("Ready", "True"), HaveField("Phase", "Running"), HaveField("Drifts", 3), HaveField("ObservedGeneration", int64(2))))
+	g.Expect(row.LastDrift.Time).To(BeTemporally("==", before(2*60e9).Time))
+	g.Expect(rowOf(app("new", isNew))).To(And(HaveField("Ready", "Unknown"), HaveField("Since", BeNil())))
+	g.Expect(rowOf(app("web", isSuspended)).Suspended).To(BeTrue())
+	g.Expect(rowOf(app("web", isDeleted)).Deleting).To(BeTrue())
+}
+
+func TestPhasesHaveTheirChildrenAndWhatIsWaitedFor(t *testing.T) {
+	g := NewWithT(t)
+	byName := map[string]Phase{}
+	for _, p := range phaseValues(app("web", cannotPull), []node{nodeOf(service()), nodeOf(deployment(1))}, now) {
+		byName[p.Name] = p
+	}
+	g.Expect(byName["Service"]).To(And(HaveField("Status", "True"), HaveField("Gate", ""), HaveField("Children", ConsistOf(And(HaveField("Kind", "Service"), HaveField("Ready", "True"))))))
+	g.Expect(byName["Deployment"].Children).To(ConsistOf(And(HaveField("Ready", "False"), HaveField("Message", "1/3, 1 updated"))))
+	g.Expect(byName["Deployment"].Gate).To(HavePrefix("Waits for Deployment, which fails at "))
+	g.Expect(byName["Ingress"].Children).To(ConsistOf(HaveField("Ready", "Missing")))
+	g.Expect(byName["Autoscaling"]).To(And(HaveField("Status", ""), HaveField("Verdict", "not configured"), HaveField("Children", BeEmpty())))
+}
+
+func TestTreeAndDriftsAsValues(t *testing.T) {
+	g := NewWithT(t)
+	tree := nodeValue(exampleTree())
+	g.Expect(tree).To(And(HaveField("Kind", "AppService"), HaveField("Ready", "True")))
+	pods := tree.Children[1].Children[0].Children
+	g.Expect(tree.Children[1].Managers).To(Equal([]string{"fixpoint-appservice", "kubectl-edit"}))
+	g.Expect(pods).To(HaveLen(2))
+	drift := driftValue(driftRows([]object{app("web", isRunning, hasDrifted)})[0])
+	g.Expect(drift).To(And(HaveField("Kind", "AppService"), HaveField("Child", "Deployment/web"), HaveField("Field", "spec.replicas"),
+		HaveField("Desired", "3"), HaveField("Found", "5"), HaveField("Action", "Reverted")))
+	g.Expect(isReadyObject(node{object: app("new", isNew).Object, ready: "-"})).To(Equal(metav1.ConditionUnknown))
+}
+
+func TestPlannedActionsAreVerbs(t *testing.T) {
+	g := NewWithT(t)
+	plan := objectPlan{Phases: []plannedPhase{
+		{Phase: "Service", Verdict: verdictDone, Changes: []plannedChange{
+			{Action: ssa.ActionCorrect, Object: "Service/web", Drifts: []string{"kubectl changed .spec.type"}, Fields: []fieldChange{{"spec.type", `"NodePort"`, `"ClusterIP"`}}},
+			{Action: ssa.ActionReport, Object: "Service/web", Drifts: []string{"reported"}},
+		}},
+		{Phase: "StorageAccount", Verdict: verdictWaits, Message: "the account is created", Changes: []plannedChange{{Action: phases.ActionEnsure, Object: "storage account a"}}},
+		{Phase: "Encryption", Verdict: verdictNotReached, Unknown: "forbidden"},
+	}}
+	g.Expect(plannedActions(app("web"), plan)).To(Equal([]PlannedAction{
+		{Verb: "update", Kind: "Service", Namespace: "shop", Name: "web", Phase: "Service", Diff: []string{`~ spec.type: "NodePort" -> "ClusterIP"`}, Message: "correct: kubectl changed .spec.type"},
+		{Verb: "none", Kind: "Service", Namespace: "shop", Name: "web", Phase: "Service", Diff: []string{}, Message: "reported"},
+		{Verb: "step", Kind: "AppService", Namespace: "shop", Name: "web", Phase: "StorageAccount", Diff: []string{}, Message: "ensure storage account a"},
+		{Verb: "none", Kind: "AppService", Namespace: "shop", Name: "web", Phase: "StorageAccount", Diff: []string{}, Message: "waits: the account is created"},
+		{Verb: "none", Kind: "AppService", Namespace: "shop", Name: "web", Phase: "Encryption", Diff: []string{}, Message: "not known: forbidden"},
+	}))
+}
