@@ -1,5 +1,5 @@
 # Everything here works on a machine with Go, make and git; kubectl is needed
-# only for targets that access your cluster. `make help` lists the targets.
+# only for targets that access your cluster, npm only for generate and test-mcp. `make help` lists the targets.
 
 GO ?= go
 KUBECTL ?= kubectl
@@ -50,7 +50,7 @@ run-current: ## Run the manager against your current kubeconfig context; asks fi
 ##@ Development
 
 .PHONY: generate
-generate: $(CONTROLLER_GEN) $(KUSTOMIZE) ## Generate everything: deep copies, apply configurations, CRDs, roles, dist/install.yaml, the chart's files.
+generate: $(CONTROLLER_GEN) $(KUSTOMIZE) ## Generate everything: deep copies, apply configurations, CRDs, roles, dist/install.yaml, the chart's files, the pages of the console; needs npm.
 	CONTROLLER_GEN="$(CONTROLLER_GEN)" KUSTOMIZE="$(KUSTOMIZE)" hack/generate.sh
 
 .PHONY: manifests
@@ -88,6 +88,7 @@ lint: $(GOLANGCI_LINT) ## Run the linters, among them the rules on who may impor
 	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 	cd test/chart && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	cd hack/image && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	cd hack/web && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	cd examples/website && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 
 .PHONY: lint-fix

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Generates all generated files: deep copies, apply configurations,
-# CustomResourceDefinitions, a ClusterRole for each controller, and from the manifests
+# CustomResourceDefinitions, a ClusterRole for each controller, from the manifests
 # the Roles of a namespaced installation, dist/install.yaml and the files of the Helm
-# chart.
+# chart, and the bundle of the console's pages.
 #
 #   hack/generate.sh           updates the files
 #   hack/generate.sh --check   fails if a file is stale
@@ -17,7 +17,8 @@ kustomize=${KUSTOMIZE:-$root/bin/kustomize}
 
 # Directories and files that contain only generated content.
 generated_dirs=(apis/v1alpha1/applyconfiguration config/crd/bases config/rbac/manager/roles
-	config/namespaced/access/roles charts/fixpoint/files examples/website/config/crd)
+	config/namespaced/access/roles charts/fixpoint/files examples/website/config/crd
+	internal/console/web/dist)
 generated_files=(apis/v1alpha1/zz_generated.deepcopy.go dist/install.yaml
 	examples/website/api/v1/zz_generated.deepcopy.go)
 
@@ -28,10 +29,22 @@ for tool in "$controller_gen" "$kustomize"; do
 	fi
 done
 
+if ! command -v npm >/dev/null; then
+	echo "hack/generate.sh: npm is missing, which fetches the packages of the console: install Node.js 20 or newer with npm" >&2
+	exit 2
+fi
+
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 
 cd "$root"
+# The npm packages of the console, unless those of the lock file are installed.
+web=internal/console/web
+if ! cmp -s $web/package-lock.json $web/node_modules/.fixpoint-lock; then
+	(cd $web && npm ci --ignore-scripts --no-audit --no-fund && cp package-lock.json node_modules/.fixpoint-lock)
+fi
+(cd hack/web && go build -o "$copy/bundle" .)
+
 for path in go.mod go.sum apis controllers cmd internal pkg config charts examples; do
 	[[ -e $path ]] && cp -r "$path" "$copy/"
 done
@@ -103,6 +116,8 @@ cp config/grafana/dashboard.json $chart/
 	echo "#   kubectl apply --server-side -f install.yaml"
 	"$kustomize" build config/default
 } >dist/install.yaml
+
+"$copy/bundle" -source $web -out $web/dist
 
 cd "$root"
 if [[ ${1:-} == --check ]]; then

@@ -1,9 +1,9 @@
-// Package web has the page of the console, as it is built from src.
+// Package web holds the pages of the console: TypeScript in src, which `make generate` bundles into dist.
 package web
 
 import "embed"
 
-// Files are the page and its assets, below dist.
+// Files are the bundle, below the directory dist.
 //
-//go:embed all:dist
+//go:embed dist
 var Files embed.FS

@@ -1,0 +1,5 @@
+declare module "*.svg" {
+  const path: string;
+  export default path;
+}
+declare module "*.css";
