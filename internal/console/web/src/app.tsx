@@ -2,7 +2,7 @@
 import { effect } from "@preact/signals";
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { APIError, openSession, session, signIn, signOut } from "./api.ts";
+import { APIError, openSession, session, signIn, signInHint, signOut } from "./api.ts";
 import { CloudView } from "./cloud.tsx";
 import { DriftsView } from "./drifts.tsx";
 import { FleetView } from "./list.tsx";
@@ -135,6 +135,7 @@ function Menu({ close, help }: { close: () => void; help: () => void }) {
 function SignIn() {
   const [error, setError] = useState<Error>();
   const [busy, setBusy] = useState(false);
+  const [hint] = useState(signInHint.value);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const form = event.target as HTMLFormElement;
@@ -149,6 +150,16 @@ function SignIn() {
     }
     setBusy(false);
   };
+  // The remedy names /session where tokens are accepted. Elsewhere the URL of the console, or its proxy, signs in.
+  if (!hint.includes("/session")) {
+    return (
+      <main id="main" class="sign-in">
+        <img src={icon} alt="" width="48" height="48" />
+        <h1>Fixpoint</h1>
+        <p>{hint.charAt(0).toUpperCase() + hint.slice(1)}.</p>
+      </main>
+    );
+  }
   return (
     <main id="main" class="sign-in">
       <form onSubmit={submit}>

@@ -1,65 +1,40 @@
 // What the fake cloud holds.
+import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { title } from "./text.ts";
+import type { Tone } from "./fleet.ts";
+import { count } from "./text.ts";
 import type { Cloud } from "./types.ts";
-import { Age, Empty, Failure, Loading, useLoad } from "./ui.tsx";
+import { Age, Empty, Failure, Loading, State, useLoad } from "./ui.tsx";
 
-type Item = Record<string, unknown>;
+type Column<T> = [heading: string, cell: (item: T) => ComponentChildren];
 
-function text(value: unknown): string {
-  if (value === null || value === undefined || value === "") return "";
-  if (Array.isArray(value)) return value.map(text).join(", ");
-  if (typeof value === "object")
-    return Object.entries(value)
-      .filter(([, inner]) => inner !== "" && inner !== null)
-      .map(([name, inner]) => `${name}: ${text(inner)}`)
-      .join("; ");
-  return String(value);
-}
+const last = (id = "") => id.split("/").pop() ?? "";
+const short = (id = "") => id.replace(/^\/subscriptions\/[^/]+\/resourceGroups\//i, "").replace(/providers\/Microsoft\./gi, "");
+const most = 100;
 
-const isTime = (value: unknown): value is string => typeof value === "string" && /^\d{4}-\d\d-\d\dT/.test(value);
-
-/** Columns in the order in which the items have them; those without any value are left out. */
-function columnsOf(items: Item[]): string[] {
-  const names = new Set<string>();
-  for (const item of items) for (const [name, value] of Object.entries(item)) if (text(value) !== "") names.add(name);
-  const first = ["time", "name", "method", "path", "status", "by"].filter((name) => names.delete(name));
-  return [...first, ...names];
-}
-
-function Cell({ name, value }: { name: string; value: unknown }) {
-  if (isTime(value)) return <Age time={value} suffix=" ago" />;
-  if (name === "name") return <b>{text(value)}</b>;
-  if (name === "status" && typeof value === "number") return <span class={value >= 400 ? "bad" : "good"}>{value}</span>;
-  return <>{text(value)}</>;
-}
-
-function Table({ heading, items, most = 100 }: { heading: string; items: Item[]; most?: number }) {
-  const columns = columnsOf(items);
+function Table<T>({ heading, items = [], columns }: { heading: string; items: T[] | undefined; columns: Column<T>[] }) {
   return (
     <section aria-label={heading}>
       <h2>
-        {heading} <span class="muted">{items.length}</span>
+        {heading} <span class="muted">{count(items.length)}</span>
       </h2>
       {items.length === 0 ? (
         <Empty>None.</Empty>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label={heading}>
+        <div class="scroll" tabIndex={0} role="region" aria-label={`Table of ${heading}`}>
           <table class="cloud">
             <thead>
               <tr>
-                {columns.map((name) => (
-                  <th key={name}>{title(name)}</th>
+                {columns.map(([name]) => (
+                  <th key={name}>{name}</th>
                 ))}
               </tr>
             </thead>
             <tbody>
               {items.slice(0, most).map((item, i) => (
                 <tr key={i}>
-                  {columns.map((name) => (
-                    <td key={name} class={name === "path" || name === "method" ? "mono" : ""}>
-                      <Cell name={name} value={item[name]} />
-                    </td>
+                  {columns.map(([name, cell]) => (
+                    <td key={name}>{cell(item)}</td>
                   ))}
                 </tr>
               ))}
@@ -67,9 +42,62 @@ function Table({ heading, items, most = 100 }: { heading: string; items: Item[];
           </table>
         </div>
       )}
+      {items.length > most && <p class="muted">The newest {count(most)} are shown.</p>}
     </section>
   );
 }
+
+const stateTones: Record<string, Tone> = { Succeeded: "good", Failed: "bad", Deleting: "gone" };
+
+const accounts: Column<NonNullable<Cloud["accounts"]>[number]>[] = [
+  ["Name", (account) => <b>{account.name}</b>],
+  ["Resource group", (account) => account.group],
+  ["State", ({ provisioningState: state = "" }) => <State tone={stateTones[state] ?? "wait"}>{state}</State>],
+  ["Identity", (account) => <code>{account.identity?.principalId}</code>],
+  ["Encrypted with", ({ key }) => (key === "Microsoft.Storage" ? <State tone="wait">platform keys</State> : <code>{key}</code>)],
+  ["Data", ({ data = "" }) => <State tone={data === "available" ? "good" : data === "not yet" ? "wait" : "bad"}>{data}</State>],
+];
+
+const grants: Column<NonNullable<Cloud["grants"]>[number]>[] = [
+  ["On", (grant) => <b>{last(grant.scope)}</b>],
+  ["Role", (grant) => grant.role],
+  ["Principal", (grant) => <code>{grant.principalId}</code>],
+  ["Of", (grant) => last(grant.account)],
+  ["State", (grant) => (grant.orphan ? <State tone="bad">orphan</State> : grant.effective ? <State tone="good">effective</State> : <State tone="wait">propagating</State>)],
+];
+
+const vaults: Column<NonNullable<Cloud["vaults"]>[number]>[] = [
+  ["Name", (vault) => <b>{vault.name}</b>],
+  ["Resource group", (vault) => vault.group],
+  ["Access", (vault) => (vault.rbac ? "roles" : "access policies")],
+  ["Purge protection", (vault) => (vault.purgeProtection ? <State tone="good">on</State> : <State tone="bad">off</State>)],
+  ["State", (vault) => (vault.deletedAt ? <State tone="gone">deleted</State> : vault.disabled ? <State tone="bad">disabled</State> : <State tone="good">available</State>)],
+];
+
+const keys: Column<NonNullable<Cloud["keys"]>[number]>[] = [
+  ["Name", (key) => <b>{key.name}</b>],
+  ["Vault", (key) => key.vault],
+  ["Type", (key) => `${key.kty ?? ""} ${key.keySize || ""}`],
+  ["Newest version", (key) => <code>{key.versions?.at(-1)?.id}</code>],
+  ["State", (key) => (key.deletedAt ? <State tone="gone">deleted</State> : key.versions?.at(-1)?.enabled ? <State tone="good">enabled</State> : <State tone="bad">disabled</State>)],
+];
+
+const operations: Column<NonNullable<Cloud["operations"]>[number]>[] = [
+  ["Started", (operation) => <Age time={operation.startedAt} suffix=" ago" />],
+  ["What", (operation) => operation.kind],
+  ["Resource", (operation) => last(operation.resource)],
+  ["State", (operation) => <State tone="wait">{operation.status}</State>],
+];
+
+const ledger: Column<NonNullable<Cloud["ledger"]>[number]>[] = [
+  ["When", (entry) => <Age time={entry.time} suffix=" ago" />],
+  ["By", (entry) => entry.by],
+  ["Call", (entry) => <code>{entry.method}</code>],
+  ["Resource", (entry) => <code>{short(entry.path)}</code>],
+  ["Answer", ({ status }) => (status ? <State tone={status < 400 ? "good" : "bad"}>{status}</State> : "")],
+  ["Effect", (entry) => entry.effect],
+  ["Detail", (entry) => [entry.code, entry.detail].filter(Boolean).join(": ")],
+];
 
 export function CloudView() {
   const { data, error, reload } = useLoad<Cloud>("/cloud");
@@ -87,10 +115,12 @@ export function CloudView() {
       {!data && !error && <Loading />}
       {data && (
         <>
-          <Table heading="Storage accounts" items={data.accounts ?? []} />
-          <Table heading="Key vaults" items={data.vaults ?? []} />
-          <Table heading="Keys" items={data.keys ?? []} />
-          <Table heading="Ledger" items={data.ledger ?? []} />
+          <Table heading="Storage accounts" items={data.accounts} columns={accounts} />
+          <Table heading="Grants" items={data.grants} columns={grants} />
+          <Table heading="Key vaults" items={data.vaults} columns={vaults} />
+          <Table heading="Keys" items={data.keys} columns={keys} />
+          <Table heading="Operations in progress" items={data.operations?.filter((operation) => operation.status === "InProgress")} columns={operations} />
+          <Table heading="Ledger" items={data.ledger} columns={ledger} />
         </>
       )}
     </main>

@@ -41,7 +41,7 @@ function PhaseStep({ step, index, within }: { step: Step; index: number; within:
         </div>
         {bar && (
           <span class="step-bar" aria-hidden="true">
-            <span class={tone} style={{ left: `${bar.from * 100}%`, width: `${Math.max(0, bar.to - bar.from) * 100}%` }} />
+            <span class={tone} style={{ left: `min(${bar.from * 100}%, 100% - 4px)`, width: `${Math.max(0, bar.to - bar.from) * 100}%` }} />
           </span>
         )}
         {phase.message && <p class={state === "done" ? "muted" : ""}>{phase.message}</p>}
@@ -252,7 +252,7 @@ function PlanAction({ action }: { action: Action }) {
         <DiffLines
           lines={action.diff.map((text) => {
             const sign = text.startsWith("-") ? "-" : text.startsWith("+") ? "+" : " ";
-            return { sign, text: sign === " " ? text : text.slice(1).replace(/^ /, "") };
+            return { sign, text: (sign === " " ? text : text.slice(1)).replace(sign === " " ? /^ {1,2}/ : /^ /, "") };
           })}
         />
       )}

@@ -69,7 +69,7 @@ export function words(name: string): string {
     .join(" ");
 }
 
-const initials = new Set(["url", "uri", "id", "ip", "sku", "rbac"]);
+const initials = new Set(["url", "uri", "id", "ip"]);
 
 /** The name of a field as a heading: "readyReplicas" becomes "Ready replicas", "accountID" "Account ID", "url" "URL". */
 export function title(name: string): string {

@@ -133,10 +133,12 @@ export interface Goes extends Reference {
 }
 
 export interface Cloud {
-  accounts?: Record<string, unknown>[];
-  vaults?: Record<string, unknown>[];
-  keys?: Record<string, unknown>[];
-  ledger?: Record<string, unknown>[];
+  accounts?: { name?: string; group?: string; provisioningState?: string; identity?: { principalId?: string }; key?: string; data?: string }[];
+  grants?: { scope?: string; role?: string; principalId?: string; account?: string; orphan?: boolean; effective?: boolean }[];
+  vaults?: { name?: string; group?: string; rbac?: boolean; purgeProtection?: boolean; deletedAt?: string; disabled?: boolean }[];
+  keys?: { vault?: string; name?: string; kty?: string; keySize?: number; deletedAt?: string; versions?: { id?: string; enabled?: boolean }[] }[];
+  operations?: { kind?: string; resource?: string; status?: string; startedAt?: string }[];
+  ledger?: { time?: string; method?: string; path?: string; status?: number; by?: string; effect?: string; code?: string; detail?: string }[];
 }
 
 export interface Schema {
