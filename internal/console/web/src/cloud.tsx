@@ -21,7 +21,7 @@ function Table<T>({ heading, items = [], columns }: { heading: string; items: T[
       {items.length === 0 ? (
         <Empty>None.</Empty>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label={`Table of ${heading}`}>
+        <div class="scroll" tabIndex={0} role="group" aria-label={`Table of ${heading}`}>
           <table class="cloud">
             <thead>
               <tr>

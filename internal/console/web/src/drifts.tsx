@@ -14,7 +14,7 @@ export function DriftTable({ drifts, single }: { drifts: Drift[]; single?: boole
   if (drifts.length === 0) return <Empty>{single ? "Nobody else changed this object or its children." : "Nobody changed what the manager applies."}</Empty>;
   return (
     <>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Drifts">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Drifts">
         <table class="drifts">
           <thead>
             <tr>

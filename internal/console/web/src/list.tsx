@@ -151,7 +151,7 @@ function Refusals() {
   );
 }
 
-function RowLine({ row, index, active, focus }: { row: Row; index: number; active: boolean; focus: () => void }) {
+function RowLine({ row, index, active }: { row: Row; index: number; active: boolean }) {
   const key = keyOf(row);
   const tone = toneOf(row);
   const at = changed.get(key);
@@ -162,7 +162,7 @@ function RowLine({ row, index, active, focus }: { row: Row; index: number; activ
         <State tone={tone}>{stateOf(row)}</State>
       </div>
       <div role="gridcell" class="c-name">
-        <a href={objectHref(row)} data-key={key} tabIndex={active ? 0 : -1} onFocus={focus}>
+        <a href={objectHref(row)} data-key={key} tabIndex={active ? 0 : -1}>
           <span class="namespace">{row.namespace}/</span>
           <wbr />
           <span>{row.name}</span>
@@ -191,13 +191,13 @@ function RowLine({ row, index, active, focus }: { row: Row; index: number; activ
   );
 }
 
-function GroupLine({ group, index, active, focus }: { group: Group; index: number; active: boolean; focus: () => void }) {
+function GroupLine({ group, index, active }: { group: Group; index: number; active: boolean }) {
   const { bad, wait, gone, hold, good } = group.tones;
   const open = !collapsed.value.has(group.name);
   return (
     <div class="line heading" role="row" aria-rowindex={index + 2}>
       <div role="gridcell" aria-colspan={7}>
-        <button type="button" class="quiet" aria-expanded={open} data-key={`group ${group.name}`} tabIndex={active ? 0 : -1} onFocus={focus} onClick={() => toggle(group.name)}>
+        <button type="button" class="quiet" aria-expanded={open} data-key={`group ${group.name}`} tabIndex={active ? 0 : -1} onClick={() => toggle(group.name)}>
           <span class="arrow" aria-hidden="true" />
           <span class="group-name">{query.value.group === "reason" ? words(group.name) : group.name}</span>
           <span class="muted">{count(group.rows.length)}</span>
@@ -208,6 +208,9 @@ function GroupLine({ group, index, active, focus }: { group: Group; index: numbe
     </div>
   );
 }
+
+/** The key of the line whose link or button an event is for. */
+const keyOfElement = (event: Event) => (event.target as HTMLElement).dataset["key"] ?? "";
 
 function List() {
   const view = useRef<HTMLDivElement>(null);
@@ -228,10 +231,10 @@ function List() {
     measure();
     return () => observer.disconnect();
   }, []);
-  const { search, kind, namespace, state } = query.value;
+  const { search, kind, namespace, state, group: by } = query.value;
   useEffect(() => {
     view.current!.scrollTop = 0;
-  }, [search, kind, namespace, state]);
+  }, [search, kind, namespace, state, by]);
   useEffect(() => {
     if (!wanted.current) return;
     const target = view.current!.querySelector<HTMLElement>(`[data-key="${CSS.escape(wanted.current)}"]`);
@@ -251,7 +254,8 @@ function List() {
     const step = steps[event.key];
     if (step === undefined || all.length === 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    const current = all.findIndex((item) => keyOfItem(item) === active.value);
+    const focused = keyOfElement(event);
+    const current = all.findIndex((item) => keyOfItem(item) === focused);
     const next = Math.max(0, Math.min(all.length - 1, current < 0 ? from : current + step));
     const box = view.current!;
     const top = next * height;
@@ -262,7 +266,7 @@ function List() {
   };
 
   return (
-    <div class="list" role="grid" aria-label="Objects" aria-rowcount={all.length + 1} aria-colcount={7} aria-busy={connection.value === "connecting"} onKeyDown={move}>
+    <div class="list" role="grid" aria-label="Objects" aria-rowcount={all.length + 1} aria-colcount={7} aria-busy={connection.value === "connecting"} onKeyDown={move} onFocusIn={(event) => (active.value = keyOfElement(event))}>
       <div role="rowgroup" class="list-head">
         <div class="line head" role="row" aria-rowindex={1}>
           {[["state", "Phase"], ["name", "Name"], ["kind", "Kind"], ["reason", "Reason"], ["message", "Message"], ["drifts", "Drifts"], ["age", "Since"]].map(([name, text]) => (
@@ -278,7 +282,7 @@ function List() {
           <div class="list-window" role="presentation" style={{ transform: `translateY(${from * height}px)` }}>
             {all.slice(from, to).map((item, i) => {
               const key = keyOfItem(item);
-              const line = { index: from + i, active: key === focusable, focus: () => (active.value = key) };
+              const line = { index: from + i, active: key === focusable };
               return item.row ? <RowLine key={key} row={item.row} {...line} /> : <GroupLine key={key} group={item.group} {...line} />;
             })}
           </div>

@@ -123,7 +123,7 @@ function Conditions({ conditions }: { conditions: Condition[] }) {
   return (
     <section aria-labelledby="conditions">
       <h2 id="conditions">Conditions</h2>
-      <div class="scroll" tabIndex={0} role="region" aria-labelledby="conditions">
+      <div class="scroll" tabIndex={0} role="group" aria-labelledby="conditions">
         <table>
           <thead>
             <tr>
@@ -305,7 +305,7 @@ function Blame({ path, row }: { path: string; row: Row }) {
           </button>
         ))}
       </div>
-      <div class="scroll blame" tabIndex={0} role="region" aria-labelledby="yaml">
+      <div class="scroll blame" tabIndex={0} role="group" aria-labelledby="yaml">
         <table>
           <thead class="hidden">
             <tr>
