@@ -71,7 +71,7 @@ func (w *fixture) objectsOfAllKinds() string {
 
 func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 	w := newFixture(t)
-	b := w.startBrowser(1280, 900)
+	b := w.startChromium(1280, 900)
 	s := w.adminConsole("views-user", console.Options{FakeCloud: w.objectsOfAllKinds()})
 	b.signIn(s, "#/fleet?ns="+w.Namespace)
 	views := []struct {
@@ -85,7 +85,7 @@ func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 		{hash: hashOf("appservices", w.Namespace, "web", ""), sees: []string{"Config", "Deployment", "Done", "ReplicaSet", "fixpoint-appservice", "ServiceReady"}},
 		{hash: hashOf("mcpservers", w.Namespace, "tools", ""), sees: []string{"Dependencies", "Waiting", "absent", "Blocked"}},
 		{hash: hashOf("securestorages", w.Namespace, "invoices", ""), sees: []string{"Storage account", "Key access", "Encryption", "Done"}},
-		{hash: hashOf("appservices", w.Namespace, "web", "events"), sees: []string{"fixpoint"}},
+		{hash: hashOf("appservices", w.Namespace, "web", "events"), sees: []string{"Drift corrected", "kubectl-scale changed .spec.replicas"}},
 		{hash: hashOf("appservices", w.Namespace, "web", "drifts"), sees: []string{"spec.replicas", "kubectl-scale", "Reverted"}},
 		{hash: hashOf("appservices", w.Namespace, "web", "plan"), sees: []string{"What the manager would do now", "Nothing to do"}},
 		{hash: hashOf("appservices", w.Namespace, "web", "yaml"), sees: []string{"registry.test/shop:1", "kubectl", "fixpoint-appservice"}},
@@ -127,7 +127,7 @@ func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 
 func TestSignsInWithATokenAndShowsWhatTheUserMayRead(t *testing.T) {
 	w := newFixture(t)
-	b := w.startBrowser(1024, 768)
+	b := w.startChromium(1024, 768)
 	s := w.serveTokens()
 	w.createApp("web")
 	token := w.userWith("tenant", false, "fixpoint-appservice-viewer-role")
@@ -163,7 +163,7 @@ func TestSignsInWithATokenAndShowsWhatTheUserMayRead(t *testing.T) {
 
 func TestBrowserWithoutTheURLIsToldWhereItIs(t *testing.T) {
 	w := newFixture(t)
-	b := w.startBrowser(1024, 768)
+	b := w.startChromium(1024, 768)
 	b.do(chromedp.Navigate(w.adminConsole("stranger", console.Options{}).url))
 	b.sees("open the URL that the console has printed")
 	b.Expect(evaluate[int](b, `document.querySelectorAll("input").length`)).To(BeZero())
@@ -172,7 +172,7 @@ func TestBrowserWithoutTheURLIsToldWhereItIs(t *testing.T) {
 
 func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 	w := newFixture(t)
-	b := w.startBrowser(1280, 900)
+	b := w.startChromium(1280, 900)
 	s := w.adminConsole("editing-user", console.Options{})
 	w.startManager(nil)
 	w.createApp("web")
@@ -211,7 +211,7 @@ func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 	b.sees("Running")
 
 	b.click("Delete")
-	b.sees("Deployment web")
+	b.sees("Enter web to confirm")
 	b.do(chromedp.KeyEvent("web" + kb.Enter))
 	w.Eventually(w.IsGone("web", &v1alpha1.AppService{}), browserTime).Should(Succeed())
 	b.sees("not found")
@@ -223,7 +223,7 @@ const hostile = `"><img src=x onerror=window.hacked=1>`
 
 func TestTextsOfUsersAreNeverHTML(t *testing.T) {
 	w := newFixture(t)
-	b := w.startBrowser(1280, 900)
+	b := w.startChromium(1280, 900)
 	s := w.adminConsole("reading-user", console.Options{})
 	app := w.createApp("web", func(app *v1alpha1.AppService) {
 		app.Annotations = map[string]string{"example.com/note": hostile}
@@ -274,7 +274,7 @@ func TestTextsOfUsersAreNeverHTML(t *testing.T) {
 
 func TestKeyboardReachesEverything(t *testing.T) {
 	w := newFixture(t)
-	b := w.startBrowser(1280, 900)
+	b := w.startChromium(1280, 900)
 	s := w.adminConsole("keyboard-user", console.Options{})
 	for _, name := range []string{"alpha", "beta", "gamma"} {
 		w.createApp(name)
@@ -349,7 +349,7 @@ const recordReasons = `(() => {
 
 func TestUpdatesReachThePage(t *testing.T) {
 	w := newFixture(t)
-	b := w.startBrowser(1280, 900)
+	b := w.startChromium(1280, 900)
 	s := w.adminConsole("live-user", console.Options{})
 	app := w.createApp("web")
 	b.onEachPage(recordReasons)
@@ -438,7 +438,7 @@ func (n *faultyNetwork) lastEventIDs() []string {
 
 func TestBrokenWatchResumesWithoutAGap(t *testing.T) {
 	w := newFixture(t)
-	b := w.startBrowser(1280, 900)
+	b := w.startChromium(1280, 900)
 	token := w.userWith("everything", true, "view", "fixpoint-appservice-viewer-role", "fixpoint-mcpserver-viewer-role", "fixpoint-securestorage-viewer-role")
 	network := w.faultyNetworkTo(w.serveTokens())
 	changed, deleted := w.createApp("changed"), w.createApp("deleted")
@@ -471,7 +471,7 @@ func TestBrokenWatchResumesWithoutAGap(t *testing.T) {
 
 func TestTenThousandObjects(t *testing.T) {
 	w := newFixture(t)
-	b := w.startBrowser(1440, 900)
+	b := w.startChromium(1440, 900)
 	const objects, bar = 10_000, 150 << 20
 	s := w.serve(console.Options{Mode: console.ModeKubeconfig, Config: w.apiServerWith(objects)})
 	b.onEachPage(`(() => {

@@ -90,7 +90,7 @@ func manyApps(objects int) []map[string]any {
 }
 
 // heap is the memory that the page holds after a garbage collection: of its scripts, its elements and its buffers.
-func (b *browser) heap() int64 {
+func (b *chromium) heap() int64 {
 	b.T.Helper()
 	_, err := chromedp.Call(b.ctx, heapprofiler.CollectGarbage, cdp.Empty{})
 	b.Expect(err).NotTo(HaveOccurred())

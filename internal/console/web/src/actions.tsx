@@ -1,6 +1,6 @@
 // Dialogs for what changes an object. Each shows what would happen before it happens.
 import { dump, load } from "js-yaml";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { request } from "./api.ts";
 import { diff, hunks } from "./diff.ts";
 import { PlanList } from "./object.tsx";
@@ -45,6 +45,8 @@ export function Delete({ row, path, close }: { row: Row; path: string; close: ()
   const [goes, setGoes] = useState<Goes[]>();
   const [error, setError] = useState<Error>();
   const [typed, setTyped] = useState("");
+  const confirm = useRef<HTMLInputElement>(null);
+  useLayoutEffect(() => confirm.current?.focus(), [goes]);
   useEffect(() => {
     request<{ goes?: Goes[] }>("DELETE", `${path}?dryRun=All`).then((answer) => setGoes(answer.goes ?? []), setError);
   }, []);
@@ -81,7 +83,7 @@ export function Delete({ row, path, close }: { row: Row; path: string; close: ()
             <label for="confirm">
               Enter <b>{row.name}</b> to confirm
             </label>
-            <input id="confirm" autoComplete="off" spellcheck={false} autofocus value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
+            <input id="confirm" ref={confirm} autoComplete="off" spellcheck={false} value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
           </>
         )}
         <footer>

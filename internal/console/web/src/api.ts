@@ -4,8 +4,6 @@ import type { Session } from "./types.ts";
 
 /** The session, null if nobody is signed in, undefined until known. */
 export const session = signal<Session | null | undefined>(undefined);
-/** What the server says to those who are not signed in. */
-export const signInHint = signal("");
 
 export class APIError extends Error {
   readonly code: number;
@@ -51,10 +49,7 @@ export async function request<T>(method: string, path: string, body?: unknown, s
   }
   if (!response.ok) {
     const error = await errorOf(response);
-    if (error.code === 401) {
-      signInHint.value = error.message;
-      session.value = null;
-    }
+    if (error.code === 401) session.value = null;
     throw error;
   }
   const text = await response.text();

@@ -2,7 +2,7 @@
 import { effect } from "@preact/signals";
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { APIError, openSession, session, signIn, signInHint, signOut } from "./api.ts";
+import { APIError, openSession, session, signIn, signOut } from "./api.ts";
 import { CloudView } from "./cloud.tsx";
 import { DriftsView } from "./drifts.tsx";
 import { FleetView } from "./list.tsx";
@@ -12,7 +12,7 @@ import { ObjectView } from "./object.tsx";
 import { kindOf } from "./route.ts";
 import { dismiss, frame, route, say, theme, toasts, type Theme } from "./state.ts";
 import { connection, failure, rows, start } from "./store.ts";
-import { Choice, Dialog, Empty, Failure, Loading, Mark } from "./ui.tsx";
+import { Choice, Dialog, Empty, Failure, Loading, Mark, useLoad } from "./ui.tsx";
 import "./fonts.css";
 import "./style.css";
 import icon from "./icon.svg";
@@ -135,7 +135,7 @@ function Menu({ close, help }: { close: () => void; help: () => void }) {
 function SignIn() {
   const [error, setError] = useState<Error>();
   const [busy, setBusy] = useState(false);
-  const [hint] = useState(signInHint.value);
+  const refusal = useLoad("/session").error;
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const form = event.target as HTMLFormElement;
@@ -151,6 +151,8 @@ function SignIn() {
     setBusy(false);
   };
   // The remedy names /session where tokens are accepted. Elsewhere the URL of the console, or its proxy, signs in.
+  if (!refusal) return <Loading />;
+  const hint = refusal.message;
   if (!hint.includes("/session")) {
     return (
       <main id="main" class="sign-in">

@@ -235,13 +235,15 @@ function List() {
   useEffect(() => {
     view.current!.scrollTop = 0;
   }, [search, kind, namespace, state, by]);
-  useEffect(() => {
+  /** Focuses the wanted line, now or once it is in the page. */
+  const focusWanted = () => {
     if (!wanted.current) return;
     const target = view.current!.querySelector<HTMLElement>(`[data-key="${CSS.escape(wanted.current)}"]`);
     if (!target) return;
     wanted.current = "";
     target.focus({ preventScroll: true });
-  });
+  };
+  useLayoutEffect(focusWanted);
 
   const focusable = useMemo(() => {
     const keys = all.slice(from, to).map(keyOfItem);
@@ -252,9 +254,10 @@ function List() {
     const page = Math.max(1, Math.floor(size.value.view / height) - 2);
     const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
     const step = steps[event.key];
+    const all = lines.peek();
     if (step === undefined || all.length === 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    const focused = keyOfElement(event);
+    const focused = wanted.current || keyOfElement(event);
     const current = all.findIndex((item) => keyOfItem(item) === focused);
     const next = Math.max(0, Math.min(all.length - 1, current < 0 ? from : current + step));
     const box = view.current!;
@@ -262,7 +265,8 @@ function List() {
     if (top < box.scrollTop + height) box.scrollTop = Math.max(0, top - height);
     else if (top + 2 * height > box.scrollTop + box.clientHeight) box.scrollTop = top + 2 * height - box.clientHeight;
     scrolled.value = box.scrollTop;
-    active.value = wanted.current = keyOfItem(all[next]!);
+    wanted.current = keyOfItem(all[next]!);
+    focusWanted();
   };
 
   return (

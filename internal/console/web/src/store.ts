@@ -1,6 +1,6 @@
 // The rows of the fleet, kept current by one watch.
 import { batch, effect, signal } from "@preact/signals";
-import { errorOf, session, signInHint } from "./api.ts";
+import { errorOf, session } from "./api.ts";
 import { backoff, Parser, type Message } from "./stream.ts";
 import type { KindError, Row } from "./types.ts";
 
@@ -78,7 +78,6 @@ async function watch(namespace: string, position: { id: string }, stop: AbortSig
       if (position.id) headers["Last-Event-ID"] = position.id;
       const response = await fetch(path, { headers, signal: stop, credentials: "same-origin", cache: "no-store" });
       if (response.status === 401) {
-        signInHint.value = (await errorOf(response)).message;
         session.value = null;
         return;
       }
