@@ -1,5 +1,6 @@
 # Everything here works on a machine with Go, make and git; kubectl is needed
-# only for targets that access your cluster, npm only for generate and test-mcp. `make help` lists the targets.
+# only for targets that access your cluster, npm for generate, test-web and test-mcp,
+# Chromium and npm for the tests in test/console. `make help` lists the targets.
 
 GO ?= go
 KUBECTL ?= kubectl
@@ -219,6 +220,10 @@ mutate: ## Change the code systematically and list the changes that no test dete
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
+
+.PHONY: test-web
+test-web: ## Test the functions of the console's pages that need no browser; needs Node.js. The tests in test/console drive the pages in Chromium.
+	cd hack/web && $(GO) test ./...
 
 .PHONY: test-image
 test-image: $(GOVULNCHECK) ## Run the tests of the image and of a release, which is built twice.

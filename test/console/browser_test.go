@@ -281,8 +281,8 @@ func TestKeyboardReachesEverything(t *testing.T) {
 	}
 	b.signIn(s, "#/fleet?ns="+w.Namespace)
 	b.sees("gamma")
-	press := func(keys string) { b.T.Helper(); b.do(chromedp.KeyEvent(keys)) }
-	focus := func(what string) { b.T.Helper(); b.Eventually(b.focused, browserTime).Should(Equal(what)) }
+	press := func(keys string) { b.do(chromedp.KeyEvent(keys)) }
+	focus := func(what string) { b.Eventually(b.focused, browserTime).Should(Equal(what)) }
 	key := func(name string) string { return "AppService/" + w.Namespace + "/" + name }
 	tabTo := func(what string) {
 		b.T.Helper()
@@ -299,7 +299,10 @@ func TestKeyboardReachesEverything(t *testing.T) {
 	focus("Skip to content")
 	press("/")
 	focus("Search")
-	press("a")
+	press("beta")
+	b.Eventually(b.names, browserTime).Should(HaveLen(1))
+	press(kb.Escape) // clears the search
+	b.Eventually(b.names, browserTime).Should(HaveLen(3))
 	tabTo(key("alpha"))
 	press(kb.ArrowDown)
 	focus(key("beta"))

@@ -12,7 +12,7 @@ import { ObjectView } from "./object.tsx";
 import { kindOf } from "./route.ts";
 import { dismiss, frame, route, say, theme, toasts, type Theme } from "./state.ts";
 import { connection, failure, rows, start } from "./store.ts";
-import { Choice, Dialog, Empty, Failure, Loading, Mark, useLoad } from "./ui.tsx";
+import { Choice, Dialog, Failure, Loading, Mark, useLoad } from "./ui.tsx";
 import "./fonts.css";
 import "./style.css";
 import icon from "./icon.svg";
@@ -27,9 +27,10 @@ function View() {
   if (kindOf(first) && namespace && name) return <ObjectView key={path.join("/")} resource={first} namespace={namespace} name={name} />;
   return (
     <main id="main" tabIndex={-1}>
-      <Empty>
-        Nothing is at this address. <a href="#/fleet">Show the fleet</a>
-      </Empty>
+      <h1>Nothing is at this address</h1>
+      <p class="empty">
+        <a href="#/fleet">Show the fleet</a>
+      </p>
     </main>
   );
 }
