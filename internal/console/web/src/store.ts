@@ -100,7 +100,7 @@ async function watch(namespace: string, position: { id: string }, stop: AbortSig
 /** How long a hidden page keeps its watch: browsers allow few connections to one host over HTTP/1.1. */
 const hiddenFor = 60_000;
 
-/** Watches while somebody is signed in and the page is visible. */
+/** Watches while a user is signed in and the page is visible. */
 export function start(): void {
   const visible = signal(true);
   let timer = 0;
