@@ -82,7 +82,7 @@ func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 		{hash: "#/fleet?ns=" + w.Namespace, sees: []string{"invoices", "tools", "web", "1 not ready", "Dependency missing"}},
 		{hash: "#/fleet?group=reason&ns=" + w.Namespace, sees: []string{"Dependency missing", "3"}},
 		{hash: "#/fleet?q=nothing-matches", sees: []string{"No object matches"}},
-		{hash: hashOf("appservices", w.Namespace, "web", ""), sees: []string{"Config", "Deployment", "Done", "ReplicaSet", "fixpoint-appservice", "ServiceReady"}},
+		{hash: hashOf("appservices", w.Namespace, "web", ""), sees: []string{"Config", "Deployment", "Done", "ReplicaSet", "fixpoint-appservice", "ServiceReady", "Not configured"}},
 		{hash: hashOf("mcpservers", w.Namespace, "tools", ""), sees: []string{"Dependencies", "Waiting", "absent", "Blocked"}},
 		{hash: hashOf("securestorages", w.Namespace, "invoices", ""), sees: []string{"Storage account", "Key access", "Encryption", "Done"}},
 		{hash: hashOf("appservices", w.Namespace, "web", "events"), sees: []string{"Drift corrected", "kubectl-scale changed .spec.replicas"}},
@@ -100,6 +100,7 @@ func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 	}
 	show := func(i int) {
 		evaluate[bool](b, `document.querySelector("dialog[open]")?.close(); true`)
+		b.Eventually(func() bool { return evaluate[bool](b, `!document.querySelector("dialog")`) }, browserTime).Should(BeTrue())
 		b.show(views[i].hash)
 		if views[i].click != "" {
 			b.click(views[i].click)

@@ -17,7 +17,7 @@ const tabs: [id: string, text: string][] = [["", "Overview"], ["events", "Events
 const phaseTones = { done: "good", waiting: "wait", stalled: "bad", blocked: "none", unknown: "none" } as const;
 const phaseWords: Record<PhaseState, string> = { done: "Done", waiting: "Waiting", stalled: "Stalled", blocked: "Blocked", unknown: "Not reached" };
 
-function PhaseStep({ step, index, within }: { step: Step; index: number; within: string }) {
+function PhaseStep({ step, index, within, reported }: { step: Step; index: number; within: string; reported: boolean }) {
   const { phase, state, since, took, bar } = step;
   const tone = phaseTones[state];
   return (
@@ -31,7 +31,7 @@ function PhaseStep({ step, index, within }: { step: Step; index: number; within:
             <span class="step-number">{index + 1}</span> {words(phase.name)}
           </h3>
           <span class="step-state">
-            {phaseWords[state]}
+            {state === "unknown" && reported ? "Not configured" : phaseWords[state]}
             {phase.reason && state !== "done" && phase.reason !== phaseWords[state] && <span class="muted"> · {words(phase.reason)}</span>}
           </span>
           <span class="step-time" title={absolute(phase.since)}>
@@ -72,7 +72,7 @@ function Phases({ details, row }: { details: Details; row: Row }) {
       ) : (
         <ol class="steps">
           {steps.map((step, i) => (
-            <PhaseStep key={step.phase.name} step={step} index={i} within={row.namespace} />
+            <PhaseStep key={step.phase.name} step={step} index={i} within={row.namespace} reported={steps.some(({ state }) => state !== "unknown")} />
           ))}
         </ol>
       )}
