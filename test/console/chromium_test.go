@@ -77,6 +77,9 @@ func evaluate[T any](b *chromium, expression string) T {
 	ctx, cancel := context.WithTimeout(b.ctx, browserTime)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	for err != nil && strings.Contains(err.Error(), "navigated or closed") { // the page was left meanwhile
+		value, err = chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	}
 	b.Expect(err).NotTo(HaveOccurred(), expression)
 	return value
 }
