@@ -78,7 +78,7 @@ func newEnvironment(t *testing.T, kind string, random *rand.Rand) *environment {
 	clock := clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
 	w := &environment{t: t, ctx: t.Context(), clock: clock, scheme: scheme, random: random}
 	w.server = ssatest.NewServer(scheme, ssatest.Options{
-		Clock: clock, TypeConverters: []managedfields.TypeConverter{applyconfiguration.NewTypeConverter(scheme)},
+		Clock: clock, TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{applyconfiguration.NewTypeConverter},
 	})
 	w.cloud = fakecloud.New(fakecloud.Options{Clock: clock, Seed: random.Int64(), Knobs: fakecloud.Knobs{
 		AccountCreation: fakecloud.Fixed(20 * time.Second), AccountUpdate: fakecloud.Fixed(5 * time.Second), AccountDeletion: fakecloud.Fixed(5 * time.Second),
