@@ -231,8 +231,11 @@ func (r *run) driftCloud() bool {
 		{"new key version", func() error { _, err := r.cloud.RotateKey("fixpoint-demo", "storage"); return err }},
 	}
 	chosen := changes[r.random.IntN(len(changes))]
+	if err := chosen.do(); err != nil { // for example, what to remove is not there
+		r.note("no drift of the cloud: %v", err)
+		return false
+	}
 	r.note("drift of the cloud: %s", chosen.what)
-	r.Expect(chosen.do()).To(Succeed())
 	return true
 }
 
