@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
@@ -100,24 +99,22 @@ func TestServesHTTPSWithARenewedCertificate(t *testing.T) {
 	g.Eventually(logs, "30s").Should(gbytes.Say(`"msg":"Serving"`))
 	port := regexp.MustCompile(`"address":"127.0.0.1:(\d+)"`).FindSubmatch(logs.Contents())[1]
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "localhost"}}}
-	response, err := client.Get("https://localhost:" + string(port) + "/")
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(response.Body.Close()).To(Succeed())
-	g.Expect(response.StatusCode).To(Equal(http.StatusOK))
+	served := func(g Gomega) []byte {
+		defer client.CloseIdleConnections() // the next request is a new handshake
+		response, err := client.Get("https://localhost:" + string(port) + "/")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(response.Body.Close()).To(Succeed())
+		g.Expect(response.StatusCode).To(Equal(http.StatusOK))
+		return response.TLS.PeerCertificates[0].Raw
+	}
+	first := served(g)
+
+	write()
+	g.Eventually(served, "30s").ShouldNot(Equal(first))
+	second := served(g)
+	g.Expect(os.Remove(filepath.Join(dir, "tls.key"))).To(Succeed())
+	g.Expect(served(g)).To(Equal(second), "while the files are replaced")
+
 	cancel()
 	g.Eventually(ended, "30s").Should(Receive(BeNil()))
-
-	pair := &certificate{certFile: filepath.Join(dir, "tls.crt"), keyFile: filepath.Join(dir, "tls.key")}
-	first, err := pair.get(nil)
-	g.Expect(err).NotTo(HaveOccurred())
-	write()
-	pair.read = time.Now().Add(-2 * reread)
-	second, err := pair.get(nil)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(second.Certificate[0]).NotTo(Equal(first.Certificate[0]))
-	g.Expect(os.Remove(filepath.Join(dir, "tls.key"))).To(Succeed())
-	pair.read = time.Now().Add(-2 * reread)
-	third, err := pair.get(nil)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(third).To(Equal(second), "while the files are replaced")
 }

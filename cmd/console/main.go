@@ -12,13 +12,12 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	"github.com/fixpoint-dev/fixpoint/internal/buildinfo"
 	"github.com/fixpoint-dev/fixpoint/internal/console"
@@ -55,11 +54,16 @@ func run(ctx context.Context, s *settings, logs io.Writer) error {
 		return fmt.Errorf("listening: %w", err)
 	}
 	if s.certFile != "" {
-		pair := &certificate{certFile: s.certFile, keyFile: s.keyFile}
-		if _, err := pair.get(nil); err != nil {
-			return errors.Join(err, listener.Close())
+		watcher, err := certwatcher.New(s.certFile, s.keyFile)
+		if err != nil {
+			return errors.Join(fmt.Errorf("reading the certificate (--tls-cert, --tls-key): %w", err), listener.Close())
 		}
-		listener = tls.NewListener(listener, &tls.Config{GetCertificate: pair.get, MinVersion: tls.VersionTLS12})
+		go func() {
+			if err := watcher.Start(ctx); err != nil {
+				log.Error(err, "Failed to watch the certificate; restart the console when it is renewed")
+			}
+		}()
+		listener = tls.NewListener(listener, &tls.Config{GetCertificate: watcher.GetCertificate, MinVersion: tls.VersionTLS12})
 	}
 	log.Info("Serving", "address", listener.Addr().String(), "tls", s.certFile != "", "mode", string(s.options.Mode), "version", buildinfo.Get().Version)
 	return server.Serve(ctx, listener)
@@ -71,33 +75,4 @@ func newLog(out io.Writer, verbose bool) logr.Logger {
 		level = slog.LevelDebug
 	}
 	return logr.FromSlogHandler(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}))
-}
-
-// certificate reads its files again, since the Secret that they come from is renewed.
-type certificate struct {
-	certFile, keyFile string
-
-	mu   sync.Mutex
-	pair *tls.Certificate
-	read time.Time
-}
-
-// reread is how long a certificate is used before its files are read again.
-const reread = time.Minute
-
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pair != nil && time.Since(c.read) < reread {
-		return c.pair, nil
-	}
-	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	if err != nil && c.pair == nil {
-		return nil, fmt.Errorf("reading the certificate: %w", err)
-	}
-	if err == nil { // otherwise the files are being replaced
-		c.pair = &pair
-	}
-	c.read = time.Now()
-	return c.pair, nil
 }

@@ -207,7 +207,7 @@ func (w *environment) record(line string) {
 
 // fakeManager is as much of a manager as engines need.
 type fakeManager struct {
-	ctrl.Manager // what is not implemented below panics
+	ctrl.Manager // engines call only the methods below
 	client       apiClient
 }
 
