@@ -98,7 +98,9 @@ func TestSessionWithCurlOfTheDocumentation(t *testing.T) {
 	w.Expect(err).NotTo(HaveOccurred())
 	commands := documentedSession(string(page))
 	w.Expect(len(commands)).To(BeNumerically(">", 10))
-	w.Expect(w.Suite.API.Create(w.Ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})).To(Succeed())
+	w.Eventually(func() error { // one of an earlier run may still be ending
+		return w.Suite.API.Create(w.Ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	}).Should(Succeed())
 	t.Cleanup(func() {
 		_ = w.Suite.API.Delete(w.Ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, client.GracePeriodSeconds(0))
 	})
@@ -129,4 +131,7 @@ func TestSessionWithCurlOfTheDocumentation(t *testing.T) {
 			run(w)
 		}
 	}
+	w.Eventually(func() int {
+		return w.send(clientOf(token), "GET", s.url+"/objects/appservices/shop/web", "").code
+	}).Should(Equal(404), "the session deletes its AppService")
 }
