@@ -39,7 +39,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
@@ -188,7 +188,7 @@ func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		appsv1.AddToScheme, authenticationv1.AddToScheme, autoscalingv2.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme,
-		networkingv1.AddToScheme, policyv1.AddToScheme, gatewayv1.Install, v1alpha1.AddToScheme,
+		networkingv1.AddToScheme, policyv1.AddToScheme, gatewayv1.Install, v1beta1.AddToScheme,
 	} {
 		utilruntime.Must(add(scheme))
 	}

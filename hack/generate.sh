@@ -16,10 +16,10 @@ controller_gen=${CONTROLLER_GEN:-$root/bin/controller-gen}
 kustomize=${KUSTOMIZE:-$root/bin/kustomize}
 
 # Directories and files that contain only generated content.
-generated_dirs=(apis/v1alpha1/applyconfiguration config/crd/bases config/rbac/manager/roles
+generated_dirs=(apis/v1beta1/applyconfiguration config/crd/bases config/rbac/manager/roles
 	config/namespaced/access/roles charts/fixpoint/files examples/website/config/crd
 	internal/console/web/dist)
-generated_files=(apis/v1alpha1/zz_generated.deepcopy.go dist/install.yaml
+generated_files=(apis/v1beta1/zz_generated.deepcopy.go dist/install.yaml
 	examples/website/api/v1/zz_generated.deepcopy.go)
 
 for tool in "$controller_gen" "$kustomize"; do

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 )
 
@@ -133,7 +133,7 @@ func TestUnprobedVerdict(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	token := func(s *spec) { s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "key"} }
+	token := func(s *spec) { s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "key"} }
 	encrypted := func(s *spec) { s.Protocol.TLS = true }
 	const unencrypted = "; the token of spec.protocol.credentialsSecretRef is sent unencrypted: "
 	const uncounted = "; tools, prompts and resources cannot be counted: "

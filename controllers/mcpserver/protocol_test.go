@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 )
 
@@ -205,8 +205,8 @@ func TestTarget(t *testing.T) {
 	g := NewWithT(t)
 	server := tools(sse, func(s *spec) {
 		s.Protocol.TLS = true
-		s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "key"}
-		s.Protocol.CARef = &v1alpha1.MCPServerCARef{Name: "ca"}
+		s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "key"}
+		s.Protocol.CARef = &v1beta1.MCPServerCARef{Name: "ca"}
 	})
 	api := newClient(
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "key"}, Data: map[string][]byte{"token": []byte("hush"), "other": []byte("x")}},

@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -41,7 +41,7 @@ type Options struct {
 }
 
 // Engine reconciles SecureStorages.
-type Engine = phases.Engine[*v1alpha1.SecureStorage, *scope]
+type Engine = phases.Engine[*v1beta1.SecureStorage, *scope]
 
 // Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, o Options) error {
@@ -49,7 +49,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := o.ForEngine(mgr, &v1alpha1.SecureStorageList{})
+	options := o.ForEngine(mgr, &v1beta1.SecureStorageList{})
 	options.Updates = needsReconcile
 	return engine.SetupWithManager(mgr, options)
 }
@@ -87,23 +87,23 @@ func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 	}), dependencies)
 }
 
-func definition(now clock.PassiveClock, access *cloudAccess) phases.Definition[*v1alpha1.SecureStorage, *scope] {
-	newScope := func(storage *v1alpha1.SecureStorage) *scope {
+func definition(now clock.PassiveClock, access *cloudAccess) phases.Definition[*v1beta1.SecureStorage, *scope] {
+	newScope := func(storage *v1beta1.SecureStorage) *scope {
 		return &scope{storage: storage, access: access, clock: now}
 	}
-	return phases.Definition[*v1alpha1.SecureStorage, *scope]{
+	return phases.Definition[*v1beta1.SecureStorage, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope:      newScope,
-		Conditions: func(storage *v1alpha1.SecureStorage) []metav1.Condition { return storage.Status.Conditions },
+		Conditions: func(storage *v1beta1.SecureStorage) []metav1.Condition { return storage.Status.Conditions },
 		Status: func(s *scope, summary phases.Summary) ssa.Configuration {
 			desired := desiredStatus(s, summary)
 			s.rememberIfSettled(summary, desired)
 			return desired
 		},
-		Suspended: func(storage *v1alpha1.SecureStorage) bool { return storage.Spec.Suspend },
-		Postpone: func(ctx context.Context, storage *v1alpha1.SecureStorage) time.Duration {
+		Suspended: func(storage *v1beta1.SecureStorage) bool { return storage.Spec.Suspend },
+		Postpone: func(ctx context.Context, storage *v1beta1.SecureStorage) time.Duration {
 			return newScope(storage).postpone(ctx)
 		},
 	}

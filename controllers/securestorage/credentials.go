@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
@@ -33,18 +33,18 @@ type cloudAccess struct {
 type credentialError struct{ reason, message string }
 
 func credentialMissing(format string, args ...any) error {
-	return &credentialError{v1alpha1.ReasonCredentialsMissing, fmt.Sprintf(format, args...)}
+	return &credentialError{v1beta1.ReasonCredentialsMissing, fmt.Sprintf(format, args...)}
 }
 
 func credentialInvalid(format string, args ...any) error {
-	return &credentialError{v1alpha1.ReasonCredentialsInvalid, fmt.Sprintf(format, args...)}
+	return &credentialError{v1beta1.ReasonCredentialsInvalid, fmt.Sprintf(format, args...)}
 }
 
 // Error implements error.
 func (e *credentialError) Error() string { return e.message }
 
 // credential returns the credential that the spec selects: of a Secret, of a ServiceAccount, or the manager's own.
-func (a *cloudAccess) credential(ctx context.Context, storage *v1alpha1.SecureStorage) (cloud.Credential, error) {
+func (a *cloudAccess) credential(ctx context.Context, storage *v1beta1.SecureStorage) (cloud.Credential, error) {
 	provider := storage.Spec.Provider
 	switch {
 	case provider.CredentialsRef != nil:
@@ -69,7 +69,7 @@ func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (c
 		return cloud.Credential{}, fmt.Errorf("reading the credentials in Secret %s: %w", name, err)
 	}
 	values := make([]string, 0, len(secret.Data))
-	for _, key := range []string{v1alpha1.CredentialTenantID, v1alpha1.CredentialClientID, v1alpha1.CredentialClientSecret} {
+	for _, key := range []string{v1beta1.CredentialTenantID, v1beta1.CredentialClientID, v1beta1.CredentialClientSecret} {
 		if len(secret.Data[key]) == 0 {
 			return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsRef) has no key %s; add it", name, key)
 		}
@@ -88,13 +88,13 @@ func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (c
 // https://learn.microsoft.com/entra/workload-id/workload-identity-federation.
 const tokenAudience = "api://AzureADTokenExchange"
 
-func (a *cloudAccess) fromServiceAccount(namespace string, identity v1alpha1.SecureStorageWorkloadIdentity) (cloud.Credential, error) {
+func (a *cloudAccess) fromServiceAccount(namespace string, identity v1beta1.SecureStorageWorkloadIdentity) (cloud.Credential, error) {
 	name := identity.ServiceAccountName
 	if name == "" {
 		name = "default"
 	}
 	if (types.NamespacedName{Namespace: namespace, Name: name}) == a.manager {
-		return cloud.Credential{}, &credentialError{v1alpha1.ReasonCredentialsNotAllowed, fmt.Sprintf("spec.provider.workloadIdentity.serviceAccountName is %s, the ServiceAccount of the manager; set another ServiceAccount", name)}
+		return cloud.Credential{}, &credentialError{v1beta1.ReasonCredentialsNotAllowed, fmt.Sprintf("spec.provider.workloadIdentity.serviceAccountName is %s, the ServiceAccount of the manager; set another ServiceAccount", name)}
 	}
 	token, err := a.credentials.Assertion(identity.TenantID, identity.ClientID, func(ctx context.Context) (string, error) {
 		account := &corev1.ServiceAccount{}
@@ -120,15 +120,15 @@ func (a *cloudAccess) fromServiceAccount(namespace string, identity v1alpha1.Sec
 }
 
 // normalEvent and warningEvent emit Events that no condition repeats, such as those of a teardown.
-func (a *cloudAccess) normalEvent(storage *v1alpha1.SecureStorage, reason, note string) {
+func (a *cloudAccess) normalEvent(storage *v1beta1.SecureStorage, reason, note string) {
 	a.event(storage, corev1.EventTypeNormal, reason, note)
 }
 
-func (a *cloudAccess) warningEvent(storage *v1alpha1.SecureStorage, reason, note string) {
+func (a *cloudAccess) warningEvent(storage *v1beta1.SecureStorage, reason, note string) {
 	a.event(storage, corev1.EventTypeWarning, reason, note)
 }
 
-func (a *cloudAccess) event(storage *v1alpha1.SecureStorage, kind, reason, note string) {
+func (a *cloudAccess) event(storage *v1beta1.SecureStorage, kind, reason, note string) {
 	if a.recorder != nil {
 		a.recorder.Eventf(storage, nil, kind, reason, "Delete", "%s", note)
 	}

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -18,7 +18,7 @@ import (
 // scope holds the data of one reconcile. Phases add what they read.
 type scope struct {
 	// storage is the SecureStorage as it was read from the API server.
-	storage *v1alpha1.SecureStorage
+	storage *v1beta1.SecureStorage
 	access  *cloudAccess
 	clock   clock.PassiveClock
 
@@ -67,7 +67,7 @@ const (
 
 // reads estimates from the status how many reads the reconcile needs.
 func (s *scope) reads() int {
-	if meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady) {
+	if meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1beta1.ConditionStorageAccountReady) {
 		return readsOfAccount + readsOfVault
 	}
 	return readsOfAccount
@@ -144,7 +144,7 @@ func (s *scope) group() string { return s.storage.Spec.Provider.ResourceGroup }
 
 // accountName returns spec.accountName, or a name derived from the UID, so that a retried creation
 // creates the same account.
-func accountName(storage *v1alpha1.SecureStorage) string {
+func accountName(storage *v1beta1.SecureStorage) string {
 	if storage.Spec.AccountName != "" {
 		return storage.Spec.AccountName
 	}
@@ -160,7 +160,7 @@ func (v vaultLocation) id() string {
 }
 
 // vaultOf returns the key vault that the spec names.
-func vaultOf(storage *v1alpha1.SecureStorage) vaultLocation {
+func vaultOf(storage *v1beta1.SecureStorage) vaultLocation {
 	at := vaultLocation{subscription: storage.Spec.Provider.SubscriptionID, group: storage.Spec.Provider.ResourceGroup}
 	vault := storage.Spec.Key.Vault
 	if vault == nil {
@@ -191,8 +191,8 @@ func (v vaultLocation) parse(id string) vaultLocation {
 }
 
 // pinnedVersion returns the key version that the spec pins, or "" for the latest version.
-func pinnedVersion(storage *v1alpha1.SecureStorage) string {
-	if version := storage.Spec.Key.Version; version != v1alpha1.KeyVersionLatest {
+func pinnedVersion(storage *v1beta1.SecureStorage) string {
+	if version := storage.Spec.Key.Version; version != v1beta1.KeyVersionLatest {
 		return version
 	}
 	return ""

@@ -3,8 +3,8 @@ package securestorage
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -48,7 +48,7 @@ func (s *scope) setAccountStatus(status *fixpointac.SecureStorageStatusApplyConf
 		status.WithAccountID(s.account.ID)
 	}
 	setIfNotEmpty(status.WithEndpoint, s.account.BlobEndpoint)
-	setIfNotEmpty(status.WithEncryption, v1alpha1.SecureStorageEncryption(e.KeySource))
+	setIfNotEmpty(status.WithEncryption, v1beta1.SecureStorageEncryption(e.KeySource))
 	if e.KeySource == cloud.CustomerManaged {
 		setIfNotEmpty(status.WithKeyURI, e.CurrentKeyID)
 		setIfNotEmpty(status.WithKeyVersion, e.CurrentVersion)
@@ -76,7 +76,7 @@ func setIfNotEmpty[T ~string](with func(T) *fixpointac.SecureStorageStatusApplyC
 // waitingSince is the transition time of the phase that blocks, or nil.
 func waitingSince(summary phases.Summary) *metav1.Time {
 	for _, c := range summary.Conditions {
-		if c.Type != v1alpha1.ConditionReady && c.Status == metav1.ConditionFalse {
+		if c.Type != v1beta1.ConditionReady && c.Status == metav1.ConditionFalse {
 			return &c.LastTransitionTime
 		}
 	}
@@ -84,20 +84,20 @@ func waitingSince(summary phases.Summary) *metav1.Time {
 }
 
 // phaseOf returns status.phase.
-func phaseOf(s *scope, summary phases.Summary) v1alpha1.SecureStoragePhase {
+func phaseOf(s *scope, summary phases.Summary) v1beta1.SecureStoragePhase {
 	switch {
 	case summary.Deleting:
-		return v1alpha1.SecureStorageDeleting
+		return v1beta1.SecureStorageDeleting
 	case summary.Suspended:
-		return v1alpha1.SecureStorageSuspended
+		return v1beta1.SecureStorageSuspended
 	case summary.Ready:
-		return v1alpha1.SecureStorageReady
+		return v1beta1.SecureStorageReady
 	case s.hasEncryptedAccount():
-		return v1alpha1.SecureStorageDegraded
+		return v1beta1.SecureStorageDegraded
 	case summary.Stalled:
-		return v1alpha1.SecureStorageFailed
+		return v1beta1.SecureStorageFailed
 	default:
-		return v1alpha1.SecureStorageProvisioning
+		return v1beta1.SecureStorageProvisioning
 	}
 }
 
@@ -105,7 +105,7 @@ func phaseOf(s *scope, summary phases.Summary) v1alpha1.SecureStoragePhase {
 // account or, if the account could not be read, from the last status.
 func (s *scope) hasEncryptedAccount() bool {
 	if !s.accountRead {
-		return s.storage.Status.Encryption == v1alpha1.EncryptionCustomerKey
+		return s.storage.Status.Encryption == v1beta1.EncryptionCustomerKey
 	}
 	return s.isManaged() && s.account.Encryption.KeySource == cloud.CustomerManaged
 }

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -38,14 +38,14 @@ func observeStorageAccount(ctx context.Context, s *scope) (phases.Observation, e
 // only for accounts that were provisioned, so a failed creation is not a loss.
 func (s *scope) decideMissingAccount() phases.Observation {
 	name := accountName(s.storage)
-	create := phases.Missing(v1alpha1.ReasonCreating, "create storage account "+name)
+	create := phases.Missing(v1beta1.ReasonCreating, "create storage account "+name)
 	if s.storage.Status.AccountID == "" {
 		return create
 	}
-	if s.storage.Spec.OnAccountLoss == v1alpha1.LossRecreate {
+	if s.storage.Spec.OnAccountLoss == v1beta1.LossRecreate {
 		return create.Drifted(ssa.Drift{Path: "storageAccounts/" + name, Desired: "exists", Actual: "deleted"})
 	}
-	return s.stalledUntilPoll(v1alpha1.ReasonAccountLost, fmt.Sprintf(
+	return s.stalledUntilPoll(v1beta1.ReasonAccountLost, fmt.Sprintf(
 		"storage account %s was deleted outside of this SecureStorage, possibly with its data; restore it in Azure, or set spec.onAccountLoss to Recreate to create an empty account", name))
 }
 
@@ -56,14 +56,14 @@ func (s *scope) decideAccount() phases.Observation {
 	}
 	switch {
 	case account.Failed():
-		return phases.Missing(v1alpha1.ReasonCreating, "create storage account "+account.Name+" again, because its provisioning failed")
+		return phases.Missing(v1beta1.ReasonCreating, "create storage account "+account.Name+" again, because its provisioning failed")
 	case account.IsDeleting():
-		return phases.Wait(v1alpha1.ReasonOperationInProgress, "storage account "+account.Name+" is being deleted outside of this SecureStorage; waiting for the deletion to finish", jitter(retryInProgress))
+		return phases.Wait(v1beta1.ReasonOperationInProgress, "storage account "+account.Name+" is being deleted outside of this SecureStorage; waiting for the deletion to finish", jitter(retryInProgress))
 	case !account.Provisioned():
-		return phases.Wait(v1alpha1.ReasonCreating, "waiting for storage account "+account.Name+" to be provisioned", jitter(s.backoffSince(account.CreatedOn, minPoll, maxPollCreation)))
+		return phases.Wait(v1beta1.ReasonCreating, "waiting for storage account "+account.Name+" to be provisioned", jitter(s.backoffSince(account.CreatedOn, minPoll, maxPollCreation)))
 	}
 	if drifts := accountDrifts(s.storage, account); len(drifts) > 0 {
-		return phases.Missing(v1alpha1.ReasonUpdating, "update storage account "+account.Name+" to match the spec").Drifted(drifts...)
+		return phases.Missing(v1beta1.ReasonUpdating, "update storage account "+account.Name+" to match the spec").Drifted(drifts...)
 	}
 	return s.doneUntilPoll("storage account " + account.Name + " is provisioned")
 }
@@ -91,16 +91,16 @@ func (s *scope) decideOwnership() (phases.Verdict, bool) {
 	case s.isManaged():
 		return nil, true
 	case owned:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
+		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s is managed by another SecureStorage (tag "+cloud.OwnerTag+"); create a SecureStorage with another spec.accountName", s.account.Name)), false
 	case isAmbient(s.storage):
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
+		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s already exists and is not managed by this SecureStorage, and spec.adoptionPolicy does not apply to the credential of the manager; to adopt the account, set its tag "+cloud.OwnerTag+" in Azure to %s, the UID of this SecureStorage; or create a SecureStorage with another spec.accountName", s.account.Name, s.storage.UID)), false
-	case s.storage.Spec.AdoptionPolicy != v1alpha1.AdoptionIfUnowned:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
+	case s.storage.Spec.AdoptionPolicy != v1beta1.AdoptionIfUnowned:
+		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s already exists and is not managed by this SecureStorage; set spec.adoptionPolicy to IfUnowned to adopt it, or create a SecureStorage with another spec.accountName", s.account.Name)), false
 	case s.account.Location != s.storage.Spec.Provider.Location:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
+		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s cannot be adopted, because it is in location %s and spec.provider.location is %s; create a SecureStorage with another spec.accountName or spec.provider.location", s.account.Name, s.account.Location, s.storage.Spec.Provider.Location)), false
 	default:
 		return nil, true
@@ -108,7 +108,7 @@ func (s *scope) decideOwnership() (phases.Verdict, bool) {
 }
 
 // accountDrifts lists the fields of the account that differ from the spec. Unmanaged tags are ignored.
-func accountDrifts(storage *v1alpha1.SecureStorage, account *cloud.Account) []ssa.Drift {
+func accountDrifts(storage *v1beta1.SecureStorage, account *cloud.Account) []ssa.Drift {
 	var drifts []ssa.Drift
 	if want := string(storage.Spec.SKU); want != "" && account.SKU != want {
 		drifts = append(drifts, ssa.Drift{Path: "sku.name", Desired: want, Actual: account.SKU})
@@ -125,7 +125,7 @@ func accountDrifts(storage *v1alpha1.SecureStorage, account *cloud.Account) []ss
 	return drifts
 }
 
-func desiredTags(storage *v1alpha1.SecureStorage) map[string]string {
+func desiredTags(storage *v1beta1.SecureStorage) map[string]string {
 	tags := map[string]string{}
 	maps.Copy(tags, storage.Spec.Tags)
 	tags[cloud.OwnerTag] = string(storage.UID)
@@ -143,7 +143,7 @@ func tagOf(tags map[string]string, name string) (string, bool) {
 }
 
 // mergedTags returns the desired tags and the unmanaged tags of the account.
-func mergedTags(storage *v1alpha1.SecureStorage, tags map[string]string) map[string]string {
+func mergedTags(storage *v1beta1.SecureStorage, tags map[string]string) map[string]string {
 	all := desiredTags(storage)
 	for key, value := range tags {
 		if _, desired := tagOf(all, key); !desired {
@@ -158,9 +158,9 @@ func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error)
 	if s.account != nil && !s.account.Failed() {
 		return s.changeAccount(ctx)
 	}
-	if s.account == nil && meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady) {
+	if s.account == nil && meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady) {
 		// The new account is not encrypted with the key, so EncryptionReady must stop being True first.
-		return phases.Wait(v1alpha1.ReasonCreating, "storage account "+name+" was deleted; creating an empty account", jitter(minPoll)), nil
+		return phases.Wait(v1beta1.ReasonCreating, "storage account "+name+" was deleted; creating an empty account", jitter(minPoll)), nil
 	}
 	accepted, err := s.accounts.CreateAccount(ctx, cloud.NewAccount{
 		Group:    s.group(),
@@ -172,7 +172,7 @@ func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error)
 	if err != nil {
 		return s.classifyError(err)
 	}
-	return phases.Wait(v1alpha1.ReasonCreating, "waiting for storage account "+name+" to be provisioned", retryAfterOr(accepted.RetryAfter, minPoll)), nil
+	return phases.Wait(v1beta1.ReasonCreating, "waiting for storage account "+name+" to be provisioned", retryAfterOr(accepted.RetryAfter, minPoll)), nil
 }
 
 func (s *scope) changeAccount(ctx context.Context) (phases.Verdict, error) {
@@ -188,7 +188,7 @@ func (s *scope) changeAccount(ctx context.Context) (phases.Verdict, error) {
 	}
 	s.account = account
 	if len(accountDrifts(s.storage, account)) > 0 {
-		return phases.Wait(v1alpha1.ReasonUpdating, "waiting for the update of storage account "+account.Name+" to finish", jitter(retryInProgress)), nil
+		return phases.Wait(v1beta1.ReasonUpdating, "waiting for the update of storage account "+account.Name+" to finish", jitter(retryInProgress)), nil
 	}
 	return s.doneUntilPoll("storage account " + account.Name + " is provisioned"), nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -20,11 +20,11 @@ import (
 // it. See docs/adr/0017.
 
 // deletes says whether the deletion policy deletes the resources in the cloud.
-func (s *scope) deletes() bool { return s.storage.Spec.DeletionPolicy == v1alpha1.DeletionDelete }
+func (s *scope) deletes() bool { return s.storage.Spec.DeletionPolicy == v1beta1.DeletionDelete }
 
 // abandonRequested says whether the annotation asks to leave behind what cannot be deleted.
 func (s *scope) abandonRequested() bool {
-	return s.storage.Annotations[v1alpha1.AnnotationAbandon] == "true"
+	return s.storage.Annotations[v1beta1.AnnotationAbandon] == "true"
 }
 
 // visibilityTimeout is how long a new account may stay invisible to reads, and how long a teardown that
@@ -35,7 +35,7 @@ const visibilityTimeout = 2 * time.Minute
 const pollTeardown = time.Second
 
 // progressReasons are the reasons of a teardown that progresses.
-var progressReasons = []string{v1alpha1.ReasonTerminating, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonThrottled}
+var progressReasons = []string{v1beta1.ReasonTerminating, v1beta1.ReasonOperationInProgress, v1beta1.ReasonThrottled}
 
 // abandonOnRequest lets the teardown continue past a resource that cannot be deleted, if the annotation
 // asks for it. A teardown that progresses is waited for.
@@ -77,7 +77,7 @@ func (s *scope) deleteAccount(ctx context.Context) (phases.Verdict, error) {
 	case !s.isManaged():
 		return phases.Done(""), nil
 	}
-	terminating := phases.Wait(v1alpha1.ReasonTerminating, "waiting for storage account "+s.account.Name+" to be deleted", jitter(pollTeardown))
+	terminating := phases.Wait(v1beta1.ReasonTerminating, "waiting for storage account "+s.account.Name+" to be deleted", jitter(pollTeardown))
 	if s.account.IsDeleting() {
 		return terminating, nil
 	}
@@ -102,7 +102,7 @@ func isResourceGroupDeleted(err error) bool {
 func (s *scope) recordPrincipal() phases.Verdict {
 	principal := s.account.PrincipalID
 	if principal != "" && !strings.EqualFold(principal, s.storage.Status.PrincipalID) {
-		return phases.Wait(v1alpha1.ReasonTerminating, "recording the principal ID of storage account "+s.account.Name+" in the status before deleting the account", jitter(minPoll))
+		return phases.Wait(v1beta1.ReasonTerminating, "recording the principal ID of storage account "+s.account.Name+" in the status before deleting the account", jitter(minPoll))
 	}
 	return phases.Done("")
 }
@@ -128,7 +128,7 @@ func (s *scope) confirmAbsence(ctx context.Context) (phases.Verdict, error) {
 	if available {
 		return phases.Done(""), nil
 	}
-	return phases.Wait(v1alpha1.ReasonTerminating, "storage account name "+accountName(s.storage)+" is still in use; waiting in case the account was just created and is not visible yet", jitter(pollTeardown)), nil
+	return phases.Wait(v1beta1.ReasonTerminating, "storage account name "+accountName(s.storage)+" is still in use; waiting in case the account was just created and is not visible yet", jitter(pollTeardown)), nil
 }
 
 func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
@@ -176,7 +176,7 @@ func (s *scope) revokeAll(ctx context.Context, grants []keyGrant) (remaining []k
 		verdict, err = s.classifyError(failure)
 		return failed, verdict, err
 	case len(deleting) > 0:
-		return deleting, phases.Wait(v1alpha1.ReasonTerminating, "waiting for the grant on key vault "+vaultNames(deleting)+" to be deleted", jitter(pollTeardown)), nil
+		return deleting, phases.Wait(v1beta1.ReasonTerminating, "waiting for the grant on key vault "+vaultNames(deleting)+" to be deleted", jitter(pollTeardown)), nil
 	default:
 		return nil, phases.Done(""), nil
 	}
@@ -206,9 +206,9 @@ func undoStorageAccount(_ context.Context, s *scope) (phases.Verdict, error) {
 	name := accountName(s.storage)
 	switch {
 	case !s.deletes() && s.mayHaveCreated():
-		s.access.normalEvent(s.storage, v1alpha1.ReasonRetained, "storage account "+name+", its data and its grant remain in Azure, because spec.deletionPolicy is Retain")
+		s.access.normalEvent(s.storage, v1beta1.ReasonRetained, "storage account "+name+", its data and its grant remain in Azure, because spec.deletionPolicy is Retain")
 	case len(s.abandoned) > 0:
-		s.access.warningEvent(s.storage, v1alpha1.ReasonAbandoned, strings.Join(s.abandoned, " and ")+" may still exist in Azure, because "+v1alpha1.AnnotationAbandon+" is set; delete them manually if they are not needed")
+		s.access.warningEvent(s.storage, v1beta1.ReasonAbandoned, strings.Join(s.abandoned, " and ")+" may still exist in Azure, because "+v1beta1.AnnotationAbandon+" is set; delete them manually if they are not needed")
 	}
 	return phases.Done(""), nil
 }
@@ -218,11 +218,11 @@ func (s *scope) mayHaveCreated() bool {
 	if s.storage.Status.AccountID != "" {
 		return true
 	}
-	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady)
+	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1beta1.ConditionStorageAccountReady)
 	switch {
-	case c == nil, c.Reason == v1alpha1.ReasonAccountNotOwned, c.Reason == v1alpha1.ReasonNameTaken:
+	case c == nil, c.Reason == v1beta1.ReasonAccountNotOwned, c.Reason == v1beta1.ReasonNameTaken:
 		return false
-	case c.Reason == v1alpha1.ReasonCredentialsNotAllowed:
+	case c.Reason == v1beta1.ReasonCredentialsNotAllowed:
 		return !s.hasNoRecord()
 	default:
 		return true

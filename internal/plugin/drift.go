@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func newDrift(o *options) *cobra.Command {
@@ -59,7 +59,7 @@ func newDrift(o *options) *cobra.Command {
 type driftRow struct {
 	Namespace string `json:"namespace"`
 	Object    string `json:"object"`
-	v1alpha1.AppServiceDrift
+	v1beta1.AppServiceDrift
 	// Note is what an Event says about a drift in the cloud, which has no fields.
 	Note string `json:"note,omitempty"`
 }
@@ -129,7 +129,7 @@ func eventRows(events []eventsv1.Event) []driftRow {
 	rows := make([]driftRow, 0, len(events))
 	for _, event := range events {
 		row := driftRow{Namespace: event.Namespace, Object: strings.ToLower(event.Regarding.Kind) + "/" + event.Regarding.Name, Note: event.Note}
-		row.Time, row.Action = metav1.NewTime(eventTime(event)), v1alpha1.DriftCorrected
+		row.Time, row.Action = metav1.NewTime(eventTime(event)), v1beta1.DriftCorrected
 		rows = append(rows, row)
 	}
 	return rows
@@ -158,7 +158,7 @@ func driftCell(row driftRow) string {
 }
 
 // driftSentence says who changed what, and what happened to it.
-func driftSentence(d v1alpha1.AppServiceDrift) string {
+func driftSentence(d v1beta1.AppServiceDrift) string {
 	who := d.Manager
 	if who == "" {
 		who = "an unknown field manager"

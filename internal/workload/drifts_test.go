@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -29,69 +29,69 @@ func scaled(corrected bool) phases.ObservedDrift {
 	}
 }
 
-func scaledAt(at metav1.Time, action v1alpha1.DriftAction) v1alpha1.AppServiceDrift {
-	return v1alpha1.AppServiceDrift{
+func scaledAt(at metav1.Time, action v1beta1.DriftAction) v1beta1.AppServiceDrift {
+	return v1beta1.AppServiceDrift{
 		Time: at, Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", From: "3", To: "7", Action: action,
 	}
 }
 
 func TestDrifts(t *testing.T) {
-	corrected, reported := v1alpha1.DriftCorrected, v1alpha1.DriftReported
+	corrected, reported := v1beta1.DriftCorrected, v1beta1.DriftReported
 	otherValue := scaledAt(earlier, reported)
 	otherValue.To = "5"
-	deletion := v1alpha1.AppServiceDrift{Time: later, Kind: "Service", Name: "web", Action: corrected}
+	deletion := v1beta1.AppServiceDrift{Time: later, Kind: "Service", Name: "web", Action: corrected}
 
 	cases := map[string]struct {
-		before   []v1alpha1.AppServiceDrift
+		before   []v1beta1.AppServiceDrift
 		observed []phases.ObservedDrift
 		summary  phases.Summary
-		want     []v1alpha1.AppServiceDrift
+		want     []v1beta1.AppServiceDrift
 	}{
 		"no drift": {want: nil},
 		"a correction": {
 			observed: []phases.ObservedDrift{scaled(true)},
-			want:     []v1alpha1.AppServiceDrift{scaledAt(later, corrected)},
+			want:     []v1beta1.AppServiceDrift{scaledAt(later, corrected)},
 		},
 		"a deleted child": {
 			observed: []phases.ObservedDrift{{Child: "Service web", Deleted: true, Corrected: true}},
-			want:     []v1alpha1.AppServiceDrift{deletion},
+			want:     []v1beta1.AppServiceDrift{deletion},
 		},
 		"an earlier correction stays": {
-			before: []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
-			want:   []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
+			before: []v1beta1.AppServiceDrift{scaledAt(earlier, corrected)},
+			want:   []v1beta1.AppServiceDrift{scaledAt(earlier, corrected)},
 		},
 		"the same correction again is listed first": {
-			before:   []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
+			before:   []v1beta1.AppServiceDrift{scaledAt(earlier, corrected)},
 			observed: []phases.ObservedDrift{scaled(true)},
-			want:     []v1alpha1.AppServiceDrift{scaledAt(later, corrected), scaledAt(earlier, corrected)},
+			want:     []v1beta1.AppServiceDrift{scaledAt(later, corrected), scaledAt(earlier, corrected)},
 		},
 		"a report": {
 			observed: []phases.ObservedDrift{scaled(false)},
-			want:     []v1alpha1.AppServiceDrift{scaledAt(later, reported)},
+			want:     []v1beta1.AppServiceDrift{scaledAt(later, reported)},
 		},
 		"an unchanged report keeps its time": {
-			before:   []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
+			before:   []v1beta1.AppServiceDrift{scaledAt(earlier, reported)},
 			observed: []phases.ObservedDrift{scaled(false)},
-			want:     []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
+			want:     []v1beta1.AppServiceDrift{scaledAt(earlier, reported)},
 		},
 		"a report of another value replaces the report": {
-			before:   []v1alpha1.AppServiceDrift{otherValue},
+			before:   []v1beta1.AppServiceDrift{otherValue},
 			observed: []phases.ObservedDrift{scaled(false)},
-			want:     []v1alpha1.AppServiceDrift{scaledAt(later, reported)},
+			want:     []v1beta1.AppServiceDrift{scaledAt(later, reported)},
 		},
 		"a report is removed with the drift": {
-			before: []v1alpha1.AppServiceDrift{scaledAt(earlier, reported), scaledAt(earlier, corrected)},
-			want:   []v1alpha1.AppServiceDrift{scaledAt(earlier, corrected)},
+			before: []v1beta1.AppServiceDrift{scaledAt(earlier, reported), scaledAt(earlier, corrected)},
+			want:   []v1beta1.AppServiceDrift{scaledAt(earlier, corrected)},
 		},
 		"a reported drift is corrected": {
-			before:   []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
+			before:   []v1beta1.AppServiceDrift{scaledAt(earlier, reported)},
 			observed: []phases.ObservedDrift{scaled(true)},
-			want:     []v1alpha1.AppServiceDrift{scaledAt(later, corrected)},
+			want:     []v1beta1.AppServiceDrift{scaledAt(later, corrected)},
 		},
 		"a report stays while suspended": {
-			before:  []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
+			before:  []v1beta1.AppServiceDrift{scaledAt(earlier, reported)},
 			summary: phases.Summary{Suspended: true},
-			want:    []v1alpha1.AppServiceDrift{scaledAt(earlier, reported)},
+			want:    []v1beta1.AppServiceDrift{scaledAt(earlier, reported)},
 		},
 	}
 	for name, c := range cases {
@@ -104,18 +104,18 @@ func TestDrifts(t *testing.T) {
 
 func TestDriftsDropsTheOldest(t *testing.T) {
 	g := NewWithT(t)
-	var before []v1alpha1.AppServiceDrift
-	for i := range v1alpha1.MaxDrifts {
-		drift := scaledAt(earlier, v1alpha1.DriftCorrected)
+	var before []v1beta1.AppServiceDrift
+	for i := range v1beta1.MaxDrifts {
+		drift := scaledAt(earlier, v1beta1.DriftCorrected)
 		drift.To = fmt.Sprint(i)
 		before = append(before, drift)
 	}
 
 	drifts := Drifts(before, phases.Summary{Now: later, Drifts: []phases.ObservedDrift{scaled(true)}})
 
-	g.Expect(drifts).To(HaveLen(v1alpha1.MaxDrifts))
-	g.Expect(drifts[0]).To(Equal(scaledAt(later, v1alpha1.DriftCorrected)))
-	g.Expect(drifts[1:]).To(Equal(before[:v1alpha1.MaxDrifts-1]))
+	g.Expect(drifts).To(HaveLen(v1beta1.MaxDrifts))
+	g.Expect(drifts[0]).To(Equal(scaledAt(later, v1beta1.DriftCorrected)))
+	g.Expect(drifts[1:]).To(Equal(before[:v1beta1.MaxDrifts-1]))
 }
 
 func TestNewDriftFitsTheSchema(t *testing.T) {

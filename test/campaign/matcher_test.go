@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
@@ -143,10 +143,10 @@ var referenceTexts = []struct {
 func conditionNames(live *unstructured.Unstructured, t trial) bool {
 	ready := conditions(live)["Ready"]
 	m := t.mutations[0]
-	if ready.Reason == v1alpha1.ReasonSuspended {
+	if ready.Reason == v1beta1.ReasonSuspended {
 		return m.Path.String() == "spec.suspend"
 	}
-	if ready.Reason == v1alpha1.ReasonNotPermitted {
+	if ready.Reason == v1beta1.ReasonNotPermitted {
 		// The message names the field of the spec, and what of it the Pod Security Standard forbids.
 		return slices.ContainsFunc([]string{"spec.podSecurityContext", "spec.containerSecurityContext"}, func(field string) bool {
 			return isBelow(m.Path.String(), field) && strings.Contains(ready.Message, field)

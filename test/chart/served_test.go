@@ -120,17 +120,17 @@ func dashboard(g Gomega) map[string]string {
 }
 
 const objects = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: web, namespace: default}
 spec: {image: "registry.test/web:1", replicas: 2}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools, namespace: default}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: invoices, namespace: default}
 spec:

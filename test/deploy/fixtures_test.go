@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
@@ -210,16 +210,16 @@ func (w *fixture) ready(objects ...client.Object) {
 	}
 }
 
-func app(namespace, name string) *v1alpha1.AppService {
-	return &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+func app(namespace, name string) *v1beta1.AppService {
+	return &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-func server(namespace, name string) *v1alpha1.MCPServer {
-	return &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+func server(namespace, name string) *v1beta1.MCPServer {
+	return &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-func storage(namespace, name string) *v1alpha1.SecureStorage {
-	return &v1alpha1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+func storage(namespace, name string) *v1beta1.SecureStorage {
+	return &v1beta1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
 // gone waits until the object is not there any more.

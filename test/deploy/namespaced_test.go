@@ -51,7 +51,7 @@ func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 }
 
 const simpleApp = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: web}
 spec: {image: "registry.test/web:1", replicas: 2, config: {A: "1"}}

@@ -11,19 +11,19 @@ import (
 
 const (
 	policyApp = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: NAME}
 spec: {image: "registry.test/web:1", EXTRA}
 `
 	policyServer = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: NAME}
 spec: {image: "registry.test/tools:1", transport: streamable-http, EXTRA}
 `
 	policyStorage = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: NAME}
 spec:

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
@@ -63,7 +63,7 @@ var tokens = deploy.Right{Verb: "create", Resource: "serviceaccounts/token"}
 func (w *fixture) identityIsRefused(place string) {
 	w.t.Helper()
 	object := storage(place, "by-identity")
-	w.shows(object, "Ready", "False "+v1alpha1.ReasonCredentialsMissing)
+	w.shows(object, "Ready", "False "+v1beta1.ReasonCredentialsMissing)
 	w.Expect(object.Status.Conditions).To(ContainElement(And(HaveField("Type", "Ready"), HaveField("Message", And(
 		ContainSubstring("the manager is not allowed to request tokens of ServiceAccount given (spec.provider.workloadIdentity)"),
 		ContainSubstring("see Permissions in docs/operations.md"))))))
@@ -96,7 +96,7 @@ func TestEachControllerUsesExactlyItsRole(t *testing.T) {
 	w.adopt(place)
 	w.everything(place)
 	w.failures(place)
-	w.shows(storage(place, "by-identity"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
+	w.shows(storage(place, "by-identity"), "Ready", "False "+v1beta1.ReasonCredentialsInvalid)
 	w.prune(place)
 	w.deleteAll(place)
 
@@ -118,7 +118,7 @@ func TestOneControllerIsInstalledWithItsRoleAlone(t *testing.T) {
 	m := w.start(system, "one")
 	w.namespace("shop")
 	w.apply(inNamespace("shop", simpleApp+`---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
@@ -183,7 +183,7 @@ kind: NetworkPolicy
 metadata: {name: found-too}
 spec: {podSelector: {}}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: found}
 spec:
@@ -194,7 +194,7 @@ spec:
   ingress: {host: found.test}
   adoptionPolicy: IfUnowned
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: found-too}
 spec:
@@ -239,12 +239,12 @@ kind: Gateway
 metadata: {name: gateway}
 spec: {gatewayClassName: none, listeners: [{name: http, port: 80, protocol: HTTP}]}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: shop}
 spec: APPSERVICE
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
 spec:
@@ -258,7 +258,7 @@ spec:
   networkPolicy: {ingress: {from: [{namespaceSelector: {}}]}}
   ingress: {host: tools.test}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: routed}
 spec:
@@ -269,7 +269,7 @@ spec:
   serviceAccount: {name: given}
   httpRoute: {parentRefs: [{name: gateway}]}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: claiming}
 spec:
@@ -277,7 +277,7 @@ spec:
   transport: streamable-http
   mounts: [{name: data, mountPath: /data, persistentVolumeClaim: {claimName: data}}]
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: invoices}
 spec:
@@ -294,14 +294,14 @@ kind: Secret
 metadata: {name: azure}
 stringData: {tenantID: a, clientID: b, clientSecret: c}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: by-secret}
 spec:
   provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope, credentialsRef: {name: azure}}
   key: {vault: {name: fixpoint-demo}, keyName: storage}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: by-identity}
 spec:
@@ -340,7 +340,7 @@ func (w *fixture) everything(place string) {
 // appServiceOptions is the spec of an AppService with every option, of the default IngressClass.
 func (w *fixture) appServiceOptions() string {
 	w.t.Helper()
-	spec := v1alpha1.AppServiceSpec{Image: "registry.test/web:1"}
+	spec := v1beta1.AppServiceSpec{Image: "registry.test/web:1"}
 	specs.AllOptions(&spec)
 	spec.Ingress.IngressClassName = nil
 	text, err := json.Marshal(spec)
@@ -352,14 +352,14 @@ func (w *fixture) appServiceOptions() string {
 func (w *fixture) failures(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(withIdentities)))
-	w.shows(storage(place, "by-secret"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
+	w.shows(storage(place, "by-secret"), "Ready", "False "+v1beta1.ReasonCredentialsInvalid)
 	w.apply(inNamespace(place, `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: broken}
 spec: {image: "`+cluster.ImagePullFails+`"}
 `))
-	w.shows(app(place, "broken"), "Ready", "False "+v1alpha1.ReasonPodsFailing)
+	w.shows(app(place, "broken"), "Ready", "False "+v1beta1.ReasonPodsFailing)
 }
 
 // statusRefused refuses what would say how the MCPServer tools is.
@@ -447,17 +447,17 @@ func (w *fixture) handOver(leader *deploy.Manager) {
 func (w *fixture) prune(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: shop}
 spec: {image: "registry.test/web:1", replicas: 2}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: routed}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
@@ -483,7 +483,7 @@ func (w *fixture) kindsOfChildren(place string, matches func(owner *metav1.Owner
 				return nil
 			}
 			owner := metav1.GetControllerOf(object)
-			if owner != nil && owner.APIVersion == v1alpha1.SchemeGroupVersion.String() && matches(owner) {
+			if owner != nil && owner.APIVersion == v1beta1.SchemeGroupVersion.String() && matches(owner) {
 				kinds[reflect.TypeOf(object).Elem().Name()] = true
 			}
 			return nil

@@ -110,12 +110,12 @@ func (w *fixture) lived(namespace string) *deploy.Manager {
 	m := w.start(system, namespace)
 	w.namespace(namespace)
 	w.apply(inNamespace(namespace, simpleApp+w.inCloud(`---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: invoices}
 spec:

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
@@ -41,7 +41,7 @@ func controllerOf(object *unstructured.Unstructured) *metav1.OwnerReference {
 }
 
 func isFixpointKind(reference *metav1.OwnerReference) bool {
-	return reference != nil && strings.HasPrefix(reference.APIVersion, v1alpha1.SchemeGroupVersion.Group+"/")
+	return reference != nil && strings.HasPrefix(reference.APIVersion, v1beta1.SchemeGroupVersion.Group+"/")
 }
 
 // controllerNeverChanges checks that no object passes from one controller to another.
@@ -150,8 +150,8 @@ func readyImpliesReadyDeployment(versions []Version) []string {
 // reportsDrift reports whether the object reports drift under the policy Report. Then changed pods can
 // serve as well.
 func reportsDrift(object *unstructured.Unstructured) bool {
-	drifted, _, generation := condition(object, v1alpha1.ConditionDrifted)
-	return field(object, "spec", "driftPolicy") == string(v1alpha1.DriftReport) && drifted == "True" && generation == object.GetGeneration()
+	drifted, _, generation := condition(object, v1beta1.ConditionDrifted)
+	return field(object, "spec", "driftPolicy") == string(v1beta1.DriftReport) && drifted == "True" && generation == object.GetGeneration()
 }
 
 // boundsOf returns the allowed numbers of replicas of an AppService: the declared number, or the bounds
@@ -277,7 +277,7 @@ func (env *Environment) keyIsNeverRemoved() []string {
 		case entry.Effect == fakecloud.Deleted || entry.Who == fakecloud.WhoMeddler:
 			delete(encrypted, entry.Resource)
 		case entry.Key == "":
-		case entry.Key != string(v1alpha1.EncryptionPlatformKeys):
+		case entry.Key != string(v1beta1.EncryptionPlatformKeys):
 			encrypted[entry.Resource] = true
 		case encrypted[entry.Resource]:
 			broken = append(broken, fmt.Sprintf("a manager switched %s back to platform keys: %s %s", entry.Resource, entry.Method, entry.Detail))
@@ -292,7 +292,7 @@ func (env *Environment) encryptionIsNotClaimedEarly(versions []Version) []string
 	var broken []string
 	ledger := env.Cloud.Ledger()
 	for _, v := range versions {
-		status, _, _ := condition(v.Object, v1alpha1.ConditionEncryptionReady)
+		status, _, _ := condition(v.Object, v1beta1.ConditionEncryptionReady)
 		if v.Object.GetKind() != SecureStorage || v.Type == watch.Deleted || status != "True" {
 			continue
 		}
@@ -307,7 +307,7 @@ func (env *Environment) encryptionIsNotClaimedEarly(versions []Version) []string
 			}
 			last = entry
 		}
-		if last.Who != fakecloud.WhoMeddler && (last.Key == "" || last.Key == string(v1alpha1.EncryptionPlatformKeys)) {
+		if last.Who != fakecloud.WhoMeddler && (last.Key == "" || last.Key == string(v1beta1.EncryptionPlatformKeys)) {
 			broken = append(broken, fmt.Sprintf("%s reported EncryptionReady before its account was encrypted", idOf(v.Object)))
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
@@ -279,6 +279,6 @@ func newLike(c ssa.Configuration) ssa.Configuration {
 	case *fixpointac.AppServiceApplyConfiguration:
 		return &fixpointac.AppServiceApplyConfiguration{}
 	default:
-		panic(fmt.Sprintf("no generator creates a %T of %s", c, v1alpha1.SchemeGroupVersion))
+		panic(fmt.Sprintf("no generator creates a %T of %s", c, v1beta1.SchemeGroupVersion))
 	}
 }

@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
@@ -241,22 +241,22 @@ apiVersion: v1
 kind: ServiceAccount
 metadata: {name: deployer}
 `, `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: shop}
 spec: {image: "registry.test/shop:1", replicas: 2, config: {A: "1"}, ingress: {host: shop.victim.example.com, ingressClassName: public}}
 `, `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
 spec: {image: "registry.test/tools:1", protocol: {interval: 5s}}
 `, `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: bridged}
 spec: {image: "registry.test/echo:1", transport: stdio, command: [sed, -u, -n, '` + strings.ReplaceAll(echo, "'", "''") + `']}
 `, fmt.Sprintf(`
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: ledger}
 spec:
@@ -283,7 +283,7 @@ spec: {controller: example.com/ingress}
 		}
 		g.Eventually(func() error { return w.admin.Create(ctx, object.DeepCopy()) }).Should(Succeed(), text)
 	}
-	for name, object := range map[string]client.Object{"shop": &v1alpha1.AppService{}, "tools": &v1alpha1.MCPServer{}, "ledger": &v1alpha1.SecureStorage{}} {
+	for name, object := range map[string]client.Object{"shop": &v1beta1.AppService{}, "tools": &v1beta1.MCPServer{}, "ledger": &v1beta1.SecureStorage{}} {
 		g.Eventually(func(g Gomega) {
 			g.Expect(w.admin.Get(ctx, client.ObjectKey{Namespace: victim, Name: name}, object)).To(Succeed())
 			g.Expect(harness.IsReady(object)).To(BeTrue(), "%s: %v", name, harness.StatusOf(object).Conditions)
