@@ -3,86 +3,6 @@ package v1beta1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-)
-
-// Limits of the schema that the controllers apply when they write a status.
-const (
-	// MaxDrifts is the maximum number of drifts in a status; the oldest are
-	// dropped.
-	MaxDrifts = 10
-
-	// MaxDriftValueLength is the maximum length, in bytes, of a value in a
-	// drift. Longer values are truncated.
-	MaxDriftValueLength = 256
-)
-
-// DriftValuesAnnotation on an AppService or MCPServer, with the value
-// DriftValuesShow, makes the reports of drifts quote all values. By default,
-// values of environment variables, commands, arguments, annotations, HTTP
-// headers and ConfigMaps are not quoted, because they may be confidential.
-const (
-	DriftValuesAnnotation = "fixpoint.dev/drift-values"
-	DriftValuesShow       = "show"
-)
-
-// Annotations on objects of all kinds, which kubectl fixpoint sets.
-const (
-	// AnnotationReconcileRequest requests a reconcile, which any new value
-	// triggers. The status reports the value that was handled last, of which at
-	// most MaxReconcileRequestLength bytes count.
-	AnnotationReconcileRequest = "fixpoint.dev/reconcile-requested-at"
-
-	// AnnotationReason is why a user suspended, resumed or reconciled the
-	// object. It is for people only.
-	AnnotationReason = "fixpoint.dev/reason"
-
-	// MaxReconcileRequestLength is the maximum length, in bytes, of
-	// status.lastHandledReconcileAt.
-	MaxReconcileRequestLength = 64
-)
-
-// AppServiceStrategy is how the Deployment replaces running pods.
-// +kubebuilder:validation:Enum=RollingUpdate;Recreate
-type AppServiceStrategy string
-
-const (
-	// StrategyRollingUpdate starts new pods before it stops old pods, without
-	// an outage.
-	StrategyRollingUpdate AppServiceStrategy = "RollingUpdate"
-
-	// StrategyRecreate stops all old pods before it starts new pods. This is an
-	// outage, but two versions never run at the same time.
-	StrategyRecreate AppServiceStrategy = "Recreate"
-)
-
-// AdoptionPolicy is what happens to an existing object with the name of a
-// child.
-// +kubebuilder:validation:Enum=Never;IfUnowned
-type AdoptionPolicy string
-
-const (
-	// AdoptionNever does not change the object, and reports the reason
-	// NotOwned.
-	AdoptionNever AdoptionPolicy = "Never"
-
-	// AdoptionIfUnowned adopts the object if it has no controller. An object of
-	// another controller is never changed.
-	AdoptionIfUnowned AdoptionPolicy = "IfUnowned"
-)
-
-// DriftPolicy is what happens when another field manager changes a field that
-// the spec declares.
-// +kubebuilder:validation:Enum=Correct;Report
-type DriftPolicy string
-
-const (
-	// DriftCorrect reverts the change and reports the field manager.
-	DriftCorrect DriftPolicy = "Correct"
-
-	// DriftReport does not revert the change, and reports it until it is
-	// resolved.
-	DriftReport DriftPolicy = "Report"
 )
 
 // PodSecurityStandard is a level of the Pod Security Standards.
@@ -97,49 +17,6 @@ const (
 	// PodSecurityRestricted adds what the restricted standard requires, and
 	// allows only what it allows.
 	PodSecurityRestricted PodSecurityStandard = "Restricted"
-)
-
-// AppServicePhase is a one-word summary of an AppService for users. Programs
-// should use the conditions.
-// +kubebuilder:validation:Enum=Pending;Provisioning;Running;Degraded;Failed;Suspended;Deleting
-type AppServicePhase string
-
-const (
-	// AppServicePending means that the AppService has not been reconciled yet.
-	AppServicePending AppServicePhase = "Pending"
-
-	// AppServiceProvisioning means that the controller is applying the spec.
-	AppServiceProvisioning AppServicePhase = "Provisioning"
-
-	// AppServiceRunning means that the AppService matches its spec.
-	AppServiceRunning AppServicePhase = "Running"
-
-	// AppServiceDegraded means that pods are ready, but the AppService does not
-	// match its spec.
-	AppServiceDegraded AppServicePhase = "Degraded"
-
-	// AppServiceFailed means that the AppService cannot progress until the spec
-	// or the cluster changes.
-	AppServiceFailed AppServicePhase = "Failed"
-
-	// AppServiceSuspended means that reconciliation is suspended by
-	// spec.suspend.
-	AppServiceSuspended AppServicePhase = "Suspended"
-
-	// AppServiceDeleting means that the AppService is being deleted.
-	AppServiceDeleting AppServicePhase = "Deleting"
-)
-
-// DriftAction is the response of the controller to a drift.
-// +kubebuilder:validation:Enum=Corrected;Reported
-type DriftAction string
-
-const (
-	// DriftCorrected means that the change was reverted.
-	DriftCorrected DriftAction = "Corrected"
-
-	// DriftReported means that the change was not reverted.
-	DriftReported DriftAction = "Reported"
 )
 
 // AppServiceSpec is the desired state of a web application.
@@ -185,7 +62,7 @@ type AppServiceSpec struct {
 	// outage, or Recreate, which never runs two versions at the same time.
 	// +optional
 	// +kubebuilder:default=RollingUpdate
-	Strategy AppServiceStrategy `json:"strategy,omitempty"`
+	Strategy Strategy `json:"strategy,omitempty"`
 
 	// config is the configuration of the application. Fixpoint stores it in a
 	// ConfigMap, and a change rolls the pods. The container gets the keys as
@@ -241,12 +118,12 @@ type AppServiceSpec struct {
 	// disruptionBudget creates a PodDisruptionBudget that limits voluntary
 	// disruptions, such as a node drain.
 	// +optional
-	DisruptionBudget *AppServiceDisruptionBudget `json:"disruptionBudget,omitempty"`
+	DisruptionBudget *DisruptionBudget `json:"disruptionBudget,omitempty"`
 
 	// ingress creates an Ingress that exposes the application outside of the
 	// cluster.
 	// +optional
-	Ingress *AppServiceIngress `json:"ingress,omitempty"`
+	Ingress *Ingress `json:"ingress,omitempty"`
 
 	// imagePullSecrets are the Secrets in the same namespace to pull the image
 	// with.
@@ -316,6 +193,13 @@ type AppServiceSpec struct {
 	// +optional
 	// +kubebuilder:default=Correct
 	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
+
+	// driftHistoryLimit is the maximum number of drifts in status.drifts (0 to
+	// 50); the oldest are dropped. Defaults to 10.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=50
+	DriftHistoryLimit *int32 `json:"driftHistoryLimit,omitempty"`
 
 	// suspend suspends reconciliation: while it is true, nothing is created,
 	// reverted or pruned. Deletion still works.
@@ -434,59 +318,6 @@ type AppServiceAutoscaling struct {
 	TargetMemoryUtilizationPercent *int32 `json:"targetMemoryUtilizationPercent,omitempty"`
 }
 
-// AppServiceDisruptionBudget configures a PodDisruptionBudget. Exactly one of
-// its fields is set.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.minAvailable) != has(self.maxUnavailable)",message="disruptionBudget needs exactly one of minAvailable and maxUnavailable: set one and remove the other"
-type AppServiceDisruptionBudget struct {
-	// minAvailable is the minimum number of pods that must stay available, as a
-	// number or a percentage.
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="minAvailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': use a value such as 2 or '50%'"
-	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
-
-	// maxUnavailable is the maximum number of pods that may be unavailable, as
-	// a number or a percentage.
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="maxUnavailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': use a value such as 1 or '25%'"
-	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-}
-
-// AppServiceIngress configures an Ingress with one host and path.
-type AppServiceIngress struct {
-	// host is the DNS name, without a scheme, port or wildcard.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="host must be a DNS name in lower case, without scheme, port, path or wildcard: use a value such as shop.example.com"
-	Host string `json:"host"`
-
-	// path is the URL path prefix of the application.
-	// +optional
-	// +kubebuilder:default="/"
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="path must start with '/': use a value such as /shop"
-	Path string `json:"path,omitempty"`
-
-	// ingressClassName is the IngressClass of the Ingress. Defaults to the
-	// default IngressClass of the cluster, and follows it when it changes.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="ingressClassName must be the name of an IngressClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default of the cluster"
-	IngressClassName *string `json:"ingressClassName,omitempty"`
-
-	// tlsSecretName is the Secret in the same namespace with the TLS
-	// certificate for host. If omitted, the Ingress serves plain HTTP.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="tlsSecretName must be the name of a Secret: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for plain HTTP"
-	TLSSecretName string `json:"tlsSecretName,omitempty"`
-
-	// annotations are added to the Ingress for the ingress controller.
-	// +optional
-	// +kubebuilder:validation:MaxProperties=64
-	Annotations map[string]string `json:"annotations,omitempty"`
-}
-
 // AppServiceStatus is the observed state of an AppService. The controller
 // computes it on every reconcile and reads only the drifts back from it, to
 // keep their history. replicas and readyReplicas have no omitempty, because
@@ -505,7 +336,8 @@ type AppServiceStatus struct {
 
 	// phase is a one-word summary for users.
 	// +optional
-	Phase AppServicePhase `json:"phase,omitempty"`
+	// +kubebuilder:validation:Enum=Pending;Provisioning;Running;Degraded;Failed;Suspended;Deleting
+	Phase Phase `json:"phase,omitempty"`
 
 	// conditions are Ready, the summary, and one condition for each phase that
 	// the spec configures.
@@ -539,51 +371,8 @@ type AppServiceStatus struct {
 	// the spec declares, newest first.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=10
-	Drifts []AppServiceDrift `json:"drifts,omitempty"`
-}
-
-// AppServiceDrift is one change of another field manager.
-type AppServiceDrift struct {
-	// time is when the drift was detected.
-	// +required
-	Time metav1.Time `json:"time"`
-
-	// kind is the kind of the changed object, for example Deployment.
-	// +required
-	// +kubebuilder:validation:MaxLength=63
-	Kind string `json:"kind"`
-
-	// name is the name of the changed object, in the same namespace.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
-
-	// field is the path of the changed field. It is empty if the object was
-	// deleted.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	Field string `json:"field,omitempty"`
-
-	// manager is the field manager that made the change. It is empty if the API
-	// server does not report it.
-	// +optional
-	// +kubebuilder:validation:MaxLength=128
-	Manager string `json:"manager,omitempty"`
-
-	// from is the declared value, truncated to 256 bytes.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	From string `json:"from,omitempty"`
-
-	// to is the observed value, truncated to 256 bytes.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	To string `json:"to,omitempty"`
-
-	// action is the response of the controller: Corrected or Reported.
-	// +required
-	Action DriftAction `json:"action"`
+	// +kubebuilder:validation:MaxItems=50
+	Drifts []Drift `json:"drifts,omitempty"`
 }
 
 // AppService runs a web application as a Deployment and a Service, with an
@@ -616,7 +405,7 @@ type AppService struct {
 
 	// status is the observed state. Only the controller writes it.
 	// +optional
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +kubebuilder:default:={"observedGeneration":-1,"phase":"Pending"}
 	Status AppServiceStatus `json:"status,omitzero"`
 }
 

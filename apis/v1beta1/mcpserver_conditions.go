@@ -66,7 +66,7 @@ const (
 	// server accepts.
 	ReasonCredentialsRequired = "CredentialsRequired"
 
-	// ReasonProbeDisabled: spec.protocol.disabled is true. The server is ready
+	// ReasonProbeDisabled: spec.protocol.probe is Disabled. The server is ready
 	// when its pods are ready.
 	ReasonProbeDisabled = "ProbeDisabled"
 )

@@ -89,6 +89,43 @@ const MediumMemory MCPServerMedium = "Memory"
 // +kubebuilder:validation:Enum=TCP;UDP;SCTP
 type MCPServerPortProtocol string
 
+// MCPServerProbePolicy is when the Model Context Protocol is probed.
+// +kubebuilder:validation:Enum=Periodic;Disabled
+type MCPServerProbePolicy string
+
+const (
+	// ProbePeriodic probes the server after every rollout and then at an
+	// interval.
+	ProbePeriodic MCPServerProbePolicy = "Periodic"
+
+	// ProbeDisabled does not probe the server.
+	ProbeDisabled MCPServerProbePolicy = "Disabled"
+)
+
+// MCPServerScheme is the scheme of the URL of a server.
+// +kubebuilder:validation:Enum=HTTP;HTTPS
+type MCPServerScheme string
+
+const (
+	// SchemeHTTP is plain HTTP.
+	SchemeHTTP MCPServerScheme = "HTTP"
+
+	// SchemeHTTPS is HTTP over TLS.
+	SchemeHTTPS MCPServerScheme = "HTTPS"
+)
+
+// MCPServerDNSPolicy is whether pods may send DNS queries.
+// +kubebuilder:validation:Enum=Allowed;Denied
+type MCPServerDNSPolicy string
+
+const (
+	// DNSAllowed allows DNS queries to any peer.
+	DNSAllowed MCPServerDNSPolicy = "Allowed"
+
+	// DNSDenied denies DNS queries, except to peers that a rule allows.
+	DNSDenied MCPServerDNSPolicy = "Denied"
+)
+
 // MCPServerCAKind is the kind of an object with CA certificates.
 // +kubebuilder:validation:Enum=ConfigMap;Secret
 type MCPServerCAKind string
@@ -101,45 +138,13 @@ const (
 	CAKindSecret MCPServerCAKind = "Secret"
 )
 
-// MCPServerPhase is a one-word summary of an MCPServer for users. Programs
-// should use the conditions.
-// +kubebuilder:validation:Enum=Pending;Provisioning;Running;Degraded;Failed;Suspended;Deleting
-type MCPServerPhase string
-
-const (
-	// MCPServerPending means that the MCPServer has not been reconciled yet.
-	MCPServerPending MCPServerPhase = "Pending"
-
-	// MCPServerProvisioning means that the controller is applying the spec.
-	MCPServerProvisioning MCPServerPhase = "Provisioning"
-
-	// MCPServerRunning means that the MCPServer matches its spec and responds
-	// to the Model Context Protocol.
-	MCPServerRunning MCPServerPhase = "Running"
-
-	// MCPServerDegraded means that pods are ready, but the MCPServer does not
-	// match its spec.
-	MCPServerDegraded MCPServerPhase = "Degraded"
-
-	// MCPServerFailed means that the MCPServer cannot progress until the spec
-	// or the cluster changes.
-	MCPServerFailed MCPServerPhase = "Failed"
-
-	// MCPServerSuspended means that reconciliation is suspended by
-	// spec.suspend.
-	MCPServerSuspended MCPServerPhase = "Suspended"
-
-	// MCPServerDeleting means that the MCPServer is being deleted.
-	MCPServerDeleting MCPServerPhase = "Deleting"
-)
-
 // MCPServerSpec is the desired state of a Model Context Protocol server.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.replicas) && has(self.autoscaling))",fieldPath=".replicas",message="replicas and autoscaling are mutually exclusive: remove replicas to let the autoscaler set the number of pods, or remove autoscaling to set a fixed number"
 // +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.httpRoute))",fieldPath=".httpRoute",message="httpRoute and ingress are mutually exclusive: remove ingress to expose the server through a Gateway, or remove httpRoute to expose it through an Ingress"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || has(self.command)",fieldPath=".command",message="command is required with transport stdio, because the bridge starts the server and cannot read the entrypoint of the image: set command to the entrypoint of the image"
 // +kubebuilder:validation:XValidation:rule="!has(self.bridge) || self.transport == 'stdio'",fieldPath=".bridge",message="bridge requires transport stdio, because the other transports do not use a bridge: remove bridge"
-// +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.protocol.tls) || !self.protocol.tls",fieldPath=".protocol.tls",message="protocol.tls is not supported with transport stdio, because the bridge serves plain HTTP: remove protocol.tls, and terminate TLS at the Ingress or the Gateway"
+// +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.protocol.scheme) || self.protocol.scheme != 'HTTPS'",fieldPath=".protocol.scheme",message="protocol.scheme HTTPS is not supported with transport stdio, because the bridge serves plain HTTP: remove protocol.scheme, and terminate TLS at the Ingress or the Gateway"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || self.sessionAffinity != 'None' || ((!has(self.replicas) || self.replicas <= 1) && (!has(self.autoscaling) || self.autoscaling.maxReplicas <= 1))",fieldPath=".sessionAffinity",message="sessionAffinity None with transport sse requires a single replica, because pods do not share sessions: set Auto or ClientIP, or run a single replica"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || !has(self.httpRoute) || !has(self.httpRoute.path) || ((has(self.path) ? self.path : '/sse') + '/').startsWith(self.httpRoute.path.endsWith('/') ? self.httpRoute.path : self.httpRoute.path + '/')",fieldPath=".httpRoute.path",message="httpRoute.path must be a prefix of path with transport sse, because the server tells clients where to send messages and does not know the prefix of the route: set path to a path below httpRoute.path, or remove httpRoute.path"
 // +kubebuilder:validation:XValidation:rule="self.drainSeconds < self.terminationGracePeriodSeconds || self.drainSeconds > 86399 || self.terminationGracePeriodSeconds < 1",fieldPath=".drainSeconds",message="drainSeconds must be less than terminationGracePeriodSeconds, because the pod is killed at the end of the grace period: lower drainSeconds or raise terminationGracePeriodSeconds"
@@ -277,7 +282,7 @@ type MCPServerSpec struct {
 	// volume that only one pod can mount.
 	// +optional
 	// +kubebuilder:default=RollingUpdate
-	Strategy AppServiceStrategy `json:"strategy,omitempty"`
+	Strategy Strategy `json:"strategy,omitempty"`
 
 	// resources are the resource requests and limits of the container. An
 	// autoscaler with a utilization target requires the matching request. With
@@ -363,7 +368,7 @@ type MCPServerSpec struct {
 	// replicas or autoscaling.maxReplicas is greater than 1, and to no
 	// PodDisruptionBudget otherwise.
 	// +optional
-	DisruptionBudget *AppServiceDisruptionBudget `json:"disruptionBudget,omitempty"`
+	DisruptionBudget *DisruptionBudget `json:"disruptionBudget,omitempty"`
 
 	// networkPolicy creates a NetworkPolicy that restricts connections to and
 	// from the pods. It requires a network plugin that enforces
@@ -374,7 +379,7 @@ type MCPServerSpec struct {
 	// ingress creates an Ingress that exposes the server outside of the
 	// cluster.
 	// +optional
-	Ingress *AppServiceIngress `json:"ingress,omitempty"`
+	Ingress *Ingress `json:"ingress,omitempty"`
 
 	// httpRoute creates an HTTPRoute that exposes the server through a Gateway.
 	// +optional
@@ -411,6 +416,13 @@ type MCPServerSpec struct {
 	// +optional
 	// +kubebuilder:default=Correct
 	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
+
+	// driftHistoryLimit is the maximum number of drifts in status.drifts (0 to
+	// 50); the oldest are dropped. Defaults to 10.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=50
+	DriftHistoryLimit *int32 `json:"driftHistoryLimit,omitempty"`
 
 	// suspend suspends reconciliation: while it is true, nothing is created,
 	// reverted, pruned or probed. Deletion still works.
@@ -724,7 +736,7 @@ type MCPServerNetworkPolicy struct {
 
 // MCPServerNetworkIngress restricts connections to the port of the server.
 // Connections from the manager, which probes the pods, are allowed in addition,
-// unless protocol.disabled is true.
+// unless protocol.probe is Disabled.
 type MCPServerNetworkIngress struct {
 	// from are the peers that can connect.
 	// +required
@@ -738,10 +750,10 @@ type MCPServerNetworkIngress struct {
 // MCPServerNetworkEgress restricts connections from the pods. If empty, only
 // DNS is allowed.
 type MCPServerNetworkEgress struct {
-	// allowDNS allows DNS queries, on port 53 of any peer.
+	// dns is whether DNS queries, on port 53 of any peer, are Allowed or Denied.
 	// +optional
-	// +kubebuilder:default=true
-	AllowDNS *bool `json:"allowDNS,omitempty"`
+	// +kubebuilder:default=Allowed
+	DNS MCPServerDNSPolicy `json:"dns,omitempty"`
 
 	// rules are the allowed connections. Defaults to none.
 	// +optional
@@ -880,12 +892,13 @@ type MCPServerPodMetadata struct {
 // handshake with each serving pod, after every rollout and then at an interval.
 //
 // +kubebuilder:validation:XValidation:rule="![self.interval, self.timeout].all(text, text.size() > 0 && text.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$')) || duration(self.timeout) <= duration(self.interval) || duration(self.timeout) > duration('30s') || duration(self.interval) < duration('5s')",fieldPath=".timeout",message="timeout must not exceed interval: lower timeout or raise interval"
-// +kubebuilder:validation:XValidation:rule="!has(self.caRef) || (has(self.tls) && self.tls)",fieldPath=".caRef",message="caRef requires tls: set tls to true if the server serves TLS, or remove caRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.caRef) || (has(self.scheme) && self.scheme == 'HTTPS')",fieldPath=".caRef",message="caRef requires scheme HTTPS: set scheme to HTTPS if the server serves TLS, or remove caRef"
 type MCPServerProtocol struct {
-	// disabled disables the probe. The server is then ready when its pods are
-	// ready, and status.server is empty.
+	// probe is when the server is probed: Periodic, after every rollout and then
+	// at an interval, or Disabled. A server that is not probed is ready when its
+	// pods are ready, and status.server is empty. Defaults to Periodic.
 	// +optional
-	Disabled bool `json:"disabled,omitempty"`
+	Probe MCPServerProbePolicy `json:"probe,omitempty"`
 
 	// interval is the interval between probes (5s to 1h), with a small jitter.
 	// +optional
@@ -904,11 +917,11 @@ type MCPServerProtocol struct {
 	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('30s')",message="timeout must be a duration from 1s to 30s, in hours, minutes and seconds: use a value such as 5s"
 	Timeout metav1.Duration `json:"timeout,omitzero"`
 
-	// tls must be true if the server serves TLS on its port. The endpoint and
-	// the probes then use https. The certificate must be valid for
-	// <name>.<namespace>.svc.
+	// scheme is the scheme of the server: HTTP, or HTTPS if it serves TLS on its
+	// port. The endpoint and the probes then use https. The certificate must be
+	// valid for <name>.<namespace>.svc. Defaults to HTTP.
 	// +optional
-	TLS bool `json:"tls,omitempty"`
+	Scheme MCPServerScheme `json:"scheme,omitempty"`
 
 	// caRef is the object with the CA certificates to verify the certificate of
 	// the server. Defaults to the CA certificates of the system.
@@ -916,8 +929,9 @@ type MCPServerProtocol struct {
 	CARef *MCPServerCARef `json:"caRef,omitempty"`
 
 	// credentialsSecretRef is a key of a Secret in the same namespace with a
-	// bearer token for the probe. If omitted, the probe sends no token. Without
-	// tls the token is sent unencrypted, which the condition ProtocolReady says.
+	// bearer token for the probe. If omitted, the probe sends no token. With
+	// scheme HTTP the token is sent unencrypted, which the condition ProtocolReady
+	// says.
 	// +optional
 	CredentialsSecretRef *MCPServerCredentialsSecretRef `json:"credentialsSecretRef,omitempty"`
 }
@@ -1024,7 +1038,7 @@ type MCPServerBridge struct {
 
 // MCPServerStatus is the observed state of an MCPServer. The controller
 // computes it on every reconcile. It reads back only the drifts, server,
-// askedVersions and the condition ProtocolReady, which it cannot observe again.
+// probedVersions and the condition ProtocolReady, which it cannot observe again.
 // replicas and readyReplicas have no omitempty, because zero must be stored and
 // shown.
 type MCPServerStatus struct {
@@ -1041,7 +1055,8 @@ type MCPServerStatus struct {
 
 	// phase is a one-word summary for users.
 	// +optional
-	Phase MCPServerPhase `json:"phase,omitempty"`
+	// +kubebuilder:validation:Enum=Pending;Provisioning;Running;Degraded;Failed;Suspended;Deleting
+	Phase Phase `json:"phase,omitempty"`
 
 	// conditions are Ready, the summary, and one condition for each phase that
 	// the spec configures.
@@ -1083,21 +1098,21 @@ type MCPServerStatus struct {
 	// +optional
 	Server *MCPServerInfo `json:"server,omitempty"`
 
-	// askedVersions are the ReplicaSets whose pods were serving when the last
+	// probedVersions are the ReplicaSets whose pods were serving when the last
 	// handshake decided the condition ProtocolReady, sorted. Pods of other
 	// ReplicaSets have not been probed yet.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
-	AskedVersions []string `json:"askedVersions,omitempty"`
+	ProbedVersions []string `json:"probedVersions,omitempty"`
 
 	// drifts are the most recent changes of other field managers to fields that
 	// the spec declares, newest first.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=10
-	Drifts []AppServiceDrift `json:"drifts,omitempty"`
+	// +kubebuilder:validation:MaxItems=50
+	Drifts []Drift `json:"drifts,omitempty"`
 }
 
 // MCPServerInfo is the information that a server returns in the handshake,
@@ -1174,7 +1189,7 @@ type MCPServer struct {
 
 	// status is the observed state. Only the controller writes it.
 	// +optional
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +kubebuilder:default:={"observedGeneration":-1,"phase":"Pending"}
 	Status MCPServerStatus `json:"status,omitzero"`
 }
 

@@ -79,7 +79,7 @@ const (
 
 	// ReasonAccountLost: the storage account was deleted outside of Fixpoint,
 	// possibly with its data. Restore it in Azure (deleted accounts are kept
-	// for 14 days), or set onAccountLoss to Recreate to create an empty one.
+	// for 14 days), or set accountLossPolicy to Recreate to create an empty one.
 	ReasonAccountLost = "AccountLost"
 )
 
@@ -100,7 +100,7 @@ const (
 	ReasonAccessTypeMismatch = "AccessTypeMismatch"
 
 	// ReasonKeyMissing: the key does not exist in the key vault. Create or
-	// recover it, or correct spec.key.keyName.
+	// recover it, or correct spec.key.name.
 	ReasonKeyMissing = "KeyMissing"
 
 	// ReasonKeyDisabled: the key, or its selected version, is disabled, so that
@@ -125,7 +125,7 @@ const (
 
 // Reasons for errors of the credentials and requests.
 const (
-	// ReasonCredentialsMissing: the Secret in credentialsRef, one of its keys,
+	// ReasonCredentialsMissing: the Secret in credentialsSecretRef, one of its keys,
 	// or the ServiceAccount in workloadIdentity does not exist. Create it; the
 	// message names what is missing, and never contains secret values.
 	ReasonCredentialsMissing = "CredentialsMissing"

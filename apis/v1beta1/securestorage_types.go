@@ -17,7 +17,7 @@ const TagPrefix = "fixpoint.dev"
 // KeyVersionLatest, or an empty string, selects the latest version of the key.
 const KeyVersionLatest = "latest"
 
-// Keys of the Secret in credentialsRef.
+// Keys of the Secret in credentialsSecretRef.
 const (
 	// CredentialTenantID contains the UUID of the tenant.
 	CredentialTenantID = "tenantID"
@@ -87,49 +87,17 @@ const (
 	DeletionDelete SecureStorageDeletionPolicy = "Delete"
 )
 
-// SecureStorageLossPolicy is what happens when the storage account was deleted
+// AccountLossPolicy is what happens when the storage account was deleted
 // outside of Fixpoint.
 // +kubebuilder:validation:Enum=Stall;Recreate
-type SecureStorageLossPolicy string
+type AccountLossPolicy string
 
 const (
 	// LossStall creates nothing and reports the reason AccountLost.
-	LossStall SecureStorageLossPolicy = "Stall"
+	LossStall AccountLossPolicy = "Stall"
 
 	// LossRecreate creates an empty storage account with the same name.
-	LossRecreate SecureStorageLossPolicy = "Recreate"
-)
-
-// SecureStoragePhase is a one-word summary of a SecureStorage for users.
-// Programs should use the conditions.
-// +kubebuilder:validation:Enum=Pending;Provisioning;Ready;Degraded;Failed;Suspended;Deleting
-type SecureStoragePhase string
-
-const (
-	// SecureStoragePending means that the SecureStorage has not been reconciled
-	// yet.
-	SecureStoragePending SecureStoragePhase = "Pending"
-
-	// SecureStorageProvisioning means that the controller is applying the spec.
-	SecureStorageProvisioning SecureStoragePhase = "Provisioning"
-
-	// SecureStorageReady means that the storage account matches the spec.
-	SecureStorageReady SecureStoragePhase = "Ready"
-
-	// SecureStorageDegraded means that the storage account is encrypted with a
-	// customer-managed key, but does not match the spec.
-	SecureStorageDegraded SecureStoragePhase = "Degraded"
-
-	// SecureStorageFailed means that the SecureStorage cannot progress until
-	// the spec or the cloud changes.
-	SecureStorageFailed SecureStoragePhase = "Failed"
-
-	// SecureStorageSuspended means that reconciliation is suspended by
-	// spec.suspend.
-	SecureStorageSuspended SecureStoragePhase = "Suspended"
-
-	// SecureStorageDeleting means that the SecureStorage is being deleted.
-	SecureStorageDeleting SecureStoragePhase = "Deleting"
+	LossRecreate AccountLossPolicy = "Recreate"
 )
 
 // SecureStorageEncryption is the key source of the encryption of a storage
@@ -211,13 +179,13 @@ type SecureStorageSpec struct {
 	// +kubebuilder:default=Never
 	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
 
-	// onAccountLoss is what happens when the storage account was deleted
+	// accountLossPolicy is what happens when the storage account was deleted
 	// outside of Fixpoint, possibly with its data: Stall creates nothing and
 	// reports the reason AccountLost, Recreate creates an empty storage
 	// account.
 	// +optional
 	// +kubebuilder:default=Stall
-	OnAccountLoss SecureStorageLossPolicy `json:"onAccountLoss,omitempty"`
+	AccountLossPolicy AccountLossPolicy `json:"accountLossPolicy,omitempty"`
 
 	// pollInterval is the interval at which the controller compares the storage
 	// account with the spec (10s to 24h), with a small jitter, because Azure
@@ -242,11 +210,11 @@ type SecureStorageSpec struct {
 }
 
 // SecureStorageProvider is the location of the storage account in the cloud,
-// and the credentials to manage it. With neither credentialsRef nor
+// and the credentials to manage it. With neither credentialsSecretRef nor
 // workloadIdentity, the controller uses the credential of the manager, if the
 // flag --ambient-credentials of the manager allows it for the namespace.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.credentialsRef) && has(self.workloadIdentity))",fieldPath=".credentialsRef",message="credentialsRef and workloadIdentity are mutually exclusive: remove credentialsRef to use the workload identity, or workloadIdentity to use the Secret"
+// +kubebuilder:validation:XValidation:rule="!(has(self.credentialsSecretRef) && has(self.workloadIdentity))",fieldPath=".credentialsSecretRef",message="credentialsSecretRef and workloadIdentity are mutually exclusive: remove credentialsSecretRef to use the workload identity, or workloadIdentity to use the Secret"
 type SecureStorageProvider struct {
 	// subscriptionID is the UUID of the subscription. It is immutable.
 	// +required
@@ -271,10 +239,10 @@ type SecureStorageProvider struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="location is immutable, because Azure does not move the data of a storage account: restore the previous value, create a new SecureStorage in the other location and copy the data"
 	Location string `json:"location"`
 
-	// credentialsRef is a Secret in the same namespace with the credentials of
+	// credentialsSecretRef is a Secret in the same namespace with the credentials of
 	// an application.
 	// +optional
-	CredentialsRef *SecureStorageCredentialsRef `json:"credentialsRef,omitempty"`
+	CredentialsSecretRef *SecureStorageCredentialsSecretRef `json:"credentialsSecretRef,omitempty"`
 
 	// workloadIdentity is an application with a federated credential for a
 	// ServiceAccount in the same namespace. It needs no secret.
@@ -282,9 +250,9 @@ type SecureStorageProvider struct {
 	WorkloadIdentity *SecureStorageWorkloadIdentity `json:"workloadIdentity,omitempty"`
 }
 
-// SecureStorageCredentialsRef is a Secret in the same namespace with the keys
+// SecureStorageCredentialsSecretRef is a Secret in the same namespace with the keys
 // tenantID, clientID and clientSecret.
-type SecureStorageCredentialsRef struct {
+type SecureStorageCredentialsSecretRef struct {
 	// name is the name of the Secret.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
@@ -331,13 +299,13 @@ type SecureStorageKey struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(?i)/subscriptions/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/resourceGroups/[-0-9a-z_.()]{0,89}[-0-9a-z_()]/providers/Microsoft[.]KeyVault/vaults/[a-z](-?[0-9a-z]){2,23}$') && self.matches('/[^/]{3,24}$')",message="vaultID must be the resource ID of a key vault, whose name has 3 to 24 characters: use the form /subscriptions/<UUID>/resourceGroups/<group>/providers/Microsoft.KeyVault/vaults/<name>, as in the output of `az keyvault show`"
 	VaultID string `json:"vaultID,omitempty"`
 
-	// keyName is the name of the key in the key vault: 1 to 127 letters, digits
+	// name is the name of the key in the key vault: 1 to 127 letters, digits
 	// and '-'. It must be an RSA key of 2048, 3072 or 4096 bits with the
 	// operations wrapKey and unwrapKey.
 	// +required
 	// +kubebuilder:validation:MaxLength=127
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-zA-Z-]+$')",message="keyName must consist of 1 to 127 letters, digits and '-': use the name of a key, not its URI"
-	KeyName string `json:"keyName"`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-zA-Z-]+$')",message="name must consist of 1 to 127 letters, digits and '-': use the name of a key, not its URI"
+	Name string `json:"name"`
 
 	// version is the version of the key: 32 digits and lower-case letters from
 	// a to f, or latest. If omitted, or latest, the storage account follows the
@@ -392,7 +360,8 @@ type SecureStorageStatus struct {
 
 	// phase is a one-word summary for users.
 	// +optional
-	Phase SecureStoragePhase `json:"phase,omitempty"`
+	// +kubebuilder:validation:Enum=Pending;Provisioning;Ready;Degraded;Failed;Suspended;Deleting
+	Phase Phase `json:"phase,omitempty"`
 
 	// conditions are Ready, the summary, and one condition for each phase.
 	// +optional
@@ -505,7 +474,7 @@ type SecureStorage struct {
 
 	// status is the observed state. Only the controller writes it.
 	// +optional
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +kubebuilder:default:={"observedGeneration":-1,"phase":"Pending"}
 	Status SecureStorageStatus `json:"status,omitzero"`
 }
 

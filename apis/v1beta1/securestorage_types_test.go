@@ -25,7 +25,7 @@ func TestEmptySecureStorageSpecContainsOnlyRequiredFields(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(text).To(MatchJSON(`{
 		"provider": {"subscriptionID": "", "resourceGroup": "", "location": ""},
-		"key": {"keyName": ""}}`))
+		"key": {"name": ""}}`))
 }
 
 func TestEmptySecureStorageStatusIsEmpty(t *testing.T) {

@@ -20,10 +20,10 @@ func TestConditionsContract(t *testing.T) {
 			"probes.":           v1beta1.AppServiceProbes{},
 			"probes.*.":         v1beta1.AppServiceProbe{},
 			"autoscaling.":      v1beta1.AppServiceAutoscaling{},
-			"disruptionBudget.": v1beta1.AppServiceDisruptionBudget{},
-			"ingress.":          v1beta1.AppServiceIngress{},
+			"disruptionBudget.": v1beta1.DisruptionBudget{},
+			"ingress.":          v1beta1.Ingress{},
 			"status.":           v1beta1.AppServiceStatus{},
-			"status.drifts[].":  v1beta1.AppServiceDrift{},
+			"status.drifts[].":  v1beta1.Drift{},
 		},
 	}.Run(t)
 }

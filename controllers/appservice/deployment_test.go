@@ -146,8 +146,8 @@ func TestDesiredDeployment(t *testing.T) {
 		// These options are separate children, and do not change the Deployment.
 		"options that are other phases": {func(s *spec) {
 			s.Autoscaling = &v1beta1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 6}
-			s.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{}
-			s.Ingress = &v1beta1.AppServiceIngress{Host: "shop.example.com"}
+			s.DisruptionBudget = &v1beta1.DisruptionBudget{}
+			s.Ingress = &v1beta1.Ingress{Host: "shop.example.com"}
 		}, nil},
 	}
 	for name, c := range cases {
@@ -208,7 +208,7 @@ func TestRollsPodsOnlyForChangesOfThePodTemplate(t *testing.T) {
 		"the strategy":          {func(a *v1beta1.AppService) { a.Spec.Strategy = v1beta1.StrategyRecreate }, false},
 		"the deadline":          {func(a *v1beta1.AppService) { a.Spec.ProgressDeadlineSeconds = 60 }, false},
 		"the policies":          {func(a *v1beta1.AppService) { a.Spec.DriftPolicy = v1beta1.DriftReport }, false},
-		"an ingress":            {func(a *v1beta1.AppService) { a.Spec.Ingress = &v1beta1.AppServiceIngress{} }, false},
+		"an ingress":            {func(a *v1beta1.AppService) { a.Spec.Ingress = &v1beta1.Ingress{} }, false},
 		"a value of config":     {func(a *v1beta1.AppService) { a.Spec.Config = map[string]string{"A": "2"} }, true},
 		"the image":             {func(a *v1beta1.AppService) { a.Spec.Image = "shop:2" }, true},
 		"the config mount path": {func(a *v1beta1.AppService) { a.Spec.ConfigMountPath = "/etc/shop" }, true},

@@ -23,13 +23,13 @@ spec:
     matchLabels: {app.kubernetes.io/name: web}
 `
 	cases := map[string]struct {
-		budget *v1beta1.AppServiceDisruptionBudget
+		budget *v1beta1.DisruptionBudget
 		want   string
 	}{
 		"none":           {nil, ""},
-		"minAvailable":   {&v1beta1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromString("50%"))}, head + "  minAvailable: 50%\n"},
-		"maxUnavailable": {&v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}, head + "  maxUnavailable: 1\n"},
-		"no evictions":   {&v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(0))}, head + "  maxUnavailable: 0\n"},
+		"minAvailable":   {&v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromString("50%"))}, head + "  minAvailable: 50%\n"},
+		"maxUnavailable": {&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}, head + "  maxUnavailable: 1\n"},
+		"no evictions":   {&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(0))}, head + "  maxUnavailable: 0\n"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

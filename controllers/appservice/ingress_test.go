@@ -12,11 +12,11 @@ import (
 
 func TestDesiredIngress(t *testing.T) {
 	cases := map[string]struct {
-		ingress *v1beta1.AppServiceIngress
+		ingress *v1beta1.Ingress
 		want    string
 	}{
 		"none": {nil, ""},
-		"only a host": {&v1beta1.AppServiceIngress{Host: "shop.example.com", Path: "/"}, `
+		"only a host": {&v1beta1.Ingress{Host: "shop.example.com", Path: "/"}, `
 apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata:
@@ -32,7 +32,7 @@ spec:
         pathType: Prefix
         backend: {service: {name: web, port: {name: http}}}
 `},
-		"everything": {&v1beta1.AppServiceIngress{
+		"everything": {&v1beta1.Ingress{
 			Host: "shop.example.com", Path: "/shop", IngressClassName: ptr.To("nginx"), TLSSecretName: "shop-tls",
 			Annotations: map[string]string{"nginx.ingress.kubernetes.io/ssl-redirect": "true"},
 		}, `

@@ -28,28 +28,28 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.AppServiceApply
 	if s.deployment != nil {
 		status.WithReplicas(s.deployment.Status.Replicas).WithReadyReplicas(s.deployment.Status.ReadyReplicas)
 	}
-	for _, drift := range workload.Drifts(s.app.Status.Drifts, summary) {
+	for _, drift := range workload.Drifts(s.app.Status.Drifts, summary, s.app.Spec.DriftHistoryLimit) {
 		status.WithDrifts(workload.DriftConfiguration(drift))
 	}
 	return fixpointac.AppService(s.app.Name, s.app.Namespace).WithStatus(status)
 }
 
 // phaseOf returns the one-word summary in status.phase.
-func phaseOf(s *scope, summary phases.Summary) v1beta1.AppServicePhase {
+func phaseOf(s *scope, summary phases.Summary) v1beta1.Phase {
 	serves := s.deployment != nil && s.deployment.Status.ReadyReplicas > 0
 	switch {
 	case summary.Deleting:
-		return v1beta1.AppServiceDeleting
+		return v1beta1.PhaseDeleting
 	case summary.Suspended:
-		return v1beta1.AppServiceSuspended
+		return v1beta1.PhaseSuspended
 	case summary.Ready:
-		return v1beta1.AppServiceRunning
+		return v1beta1.PhaseRunning
 	case summary.Stalled && !serves:
-		return v1beta1.AppServiceFailed
+		return v1beta1.PhaseFailed
 	case serves && (summary.Stalled || needsAttention(summary)):
-		return v1beta1.AppServiceDegraded
+		return v1beta1.PhaseDegraded
 	default:
-		return v1beta1.AppServiceProvisioning
+		return v1beta1.PhaseProvisioning
 	}
 }
 

@@ -75,7 +75,7 @@ func TestDesiredNetworkPolicy(t *testing.T) {
   - from: [{namespaceSelector: {matchLabels: {name: a}}}, {ipBlock: {cidr: 10.0.0.0/8}}]
     ports: [{protocol: TCP, port: mcp}]`},
 		"only DNS":  {&policy{Egress: &v1beta1.MCPServerNetworkEgress{}}, "  policyTypes: [Egress]\n  egress: [" + dns + "]"},
-		"no egress": {&policy{Egress: &v1beta1.MCPServerNetworkEgress{AllowDNS: ptr.To(false)}}, "  policyTypes: [Egress]"},
+		"no egress": {&policy{Egress: &v1beta1.MCPServerNetworkEgress{DNS: v1beta1.DNSDenied}}, "  policyTypes: [Egress]"},
 		"rules": {&policy{Ingress: &v1beta1.MCPServerNetworkIngress{}, Egress: &v1beta1.MCPServerNetworkEgress{Rules: []v1beta1.MCPServerNetworkEgressRule{
 			{To: []networkingv1.NetworkPolicyPeer{peer("db")}, Ports: []v1beta1.MCPServerNetworkPort{{Port: 5432}, {Protocol: "UDP", Port: 100, EndPort: ptr.To[int32](200)}}},
 			{Ports: []v1beta1.MCPServerNetworkPort{{Port: 443}}},
@@ -118,7 +118,7 @@ func TestNetworkPolicyAdmitsTheManager(t *testing.T) {
 		"unknown":       {restricted, Settings{}, "[" + given + "]", "; the manager probes the pods but does not know its own namespace: add the manager to spec.networkPolicy.ingress.from, or start it with --pod-namespace"},
 		"probes disabled": {func(s *spec) {
 			restricted(s)
-			s.Protocol.Disabled = true
+			s.Protocol.Probe = v1beta1.ProbeDisabled
 		}, known, "[" + given + "]", ""},
 	}
 	for name, c := range cases {
@@ -200,8 +200,8 @@ func TestDesiredChildren(t *testing.T) {
 		s.Files = []v1beta1.MCPServerFile{{Path: "/etc/b", Content: "content"}}
 		s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true, Annotations: map[string]string{"cloud": "id"}}
 		s.Autoscaling = &v1beta1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 5, TargetMemoryUtilizationPercent: ptr.To[int32](70)}
-		s.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
-		s.Ingress = &v1beta1.AppServiceIngress{Host: "tools.example.com", Path: "/"}
+		s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+		s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", Path: "/"}
 	})
 	g.Expect(asJSON(t, desiredConfig(full))).To(MatchYAML("apiVersion: v1\nkind: ConfigMap" + metadata + "data: {file-79d24e96ede13d39: content}"))
 	account := desiredServiceAccount(full)
@@ -237,10 +237,10 @@ func TestDesiredDisruptionBudget(t *testing.T) {
 		"at most one": {scaling(1), ""},
 		"at most two": {scaling(2), "1"},
 		"budget set": {func(s *spec) {
-			s.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
+			s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
 		}, "50%"},
 		"budget set, two pods": {func(s *spec) {
-			s.Replicas, s.DisruptionBudget = ptr.To[int32](2), &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
+			s.Replicas, s.DisruptionBudget = ptr.To[int32](2), &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
 		}, "50%"},
 	}
 	for name, c := range cases {

@@ -346,7 +346,7 @@ func probedServer(reader client.Reader) handler.MapFunc {
 		}
 		key := client.ObjectKey{Namespace: object.GetNamespace(), Name: service}
 		var server v1beta1.MCPServer
-		if err := reader.Get(ctx, key, &server, client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy); err == nil && server.Spec.Protocol.Disabled {
+		if err := reader.Get(ctx, key, &server, client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy); err == nil && server.Spec.Protocol.Probe == v1beta1.ProbeDisabled {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: key}}

@@ -13,7 +13,7 @@ import (
 )
 
 func TestEndpointSlicesEnqueueProbedServers(t *testing.T) {
-	unprobed := func(s *spec) { s.Protocol.Disabled = true }
+	unprobed := func(s *spec) { s.Protocol.Probe = v1beta1.ProbeDisabled }
 	cases := map[string]struct {
 		server *v1beta1.MCPServer
 		labels map[string]string

@@ -149,7 +149,7 @@ func mounted(kind references.Kind, object v1beta1.MCPServerMountedObject) refere
 }
 
 func fromProtocol(protocol v1beta1.MCPServerProtocol) []references.Reference {
-	if protocol.Disabled {
+	if protocol.Probe == v1beta1.ProbeDisabled {
 		return nil
 	}
 	var all []references.Reference

@@ -72,7 +72,7 @@ func TestReferencesOf(t *testing.T) {
 			{Kind: references.ConfigMap, Name: "ca", Keys: []string{"ca.crt"}},
 		}},
 		"probes disabled": {func(s *spec) {
-			s.Protocol = v1beta1.MCPServerProtocol{Disabled: true, CredentialsSecretRef: &v1beta1.MCPServerCredentialsSecretRef{Name: "probe"}}
+			s.Protocol = v1beta1.MCPServerProtocol{Probe: v1beta1.ProbeDisabled, CredentialsSecretRef: &v1beta1.MCPServerCredentialsSecretRef{Name: "probe"}}
 		}, nil},
 		"ServiceAccount created": {func(s *spec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true} }, nil},
 	}

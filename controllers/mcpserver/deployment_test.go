@@ -194,7 +194,7 @@ func TestDesiredDeployment(t *testing.T) {
 		// These settings have their own children and do not affect the Deployment.
 		"options that are other phases": {func(s *spec) {
 			s.Autoscaling = &v1beta1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 6}
-			s.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{}
+			s.DisruptionBudget = &v1beta1.DisruptionBudget{}
 			s.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{}
 			s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{}
 		}, nil},
@@ -306,13 +306,13 @@ func TestAllowedHosts(t *testing.T) {
 		want   []string
 	}{
 		"Service": {func(*spec) {}, nil},
-		"Ingress": {func(s *spec) { s.Ingress = &v1beta1.AppServiceIngress{Host: "tools.example.com"} }, []string{"tools.example.com"}},
+		"Ingress": {func(s *spec) { s.Ingress = &v1beta1.Ingress{Host: "tools.example.com"} }, []string{"tools.example.com"}},
 		"HTTPRoute": {func(s *spec) {
 			s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{Hostnames: []string{"b.example.com", "a.example.com"}}
 		}, []string{"a.example.com", "b.example.com"}},
 		"HTTPRoute with the hosts of its listeners": {func(s *spec) { s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{} }, []string{"*"}},
 		"also listed": {func(s *spec) {
-			s.Ingress = &v1beta1.AppServiceIngress{Host: "tools.example.com"}
+			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com"}
 			s.Bridge = &v1beta1.MCPServerBridge{AllowedHosts: []string{"tools.example.com", "proxy.example.com"}}
 		}, []string{"proxy.example.com", "tools.example.com"}},
 	}
@@ -384,7 +384,7 @@ func TestProbes(t *testing.T) {
 			"readinessProbe": "{httpGet: {path: /ready, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 4, failureThreshold: 3}",
 			"livenessProbe":  "{httpGet: {path: /live, port: 9090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 		}},
-		"TLS server": {func(s *spec) { s.Protocol.TLS = true }, &v1beta1.MCPServerProbes{
+		"TLS server": {func(s *spec) { s.Protocol.Scheme = v1beta1.SchemeHTTPS }, &v1beta1.MCPServerProbes{
 			Startup:   off,
 			Readiness: &v1beta1.MCPServerProbe{Type: v1beta1.ProbeHTTP, Path: "/ready"},
 			Liveness:  &v1beta1.MCPServerProbe{Type: v1beta1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](9090)},
@@ -470,7 +470,7 @@ func TestPodTemplateChangesOnlyWithPodSettings(t *testing.T) {
 		"affinity":         {change: func(m *v1beta1.MCPServer) { m.Spec.SessionAffinity = v1beta1.SessionAffinityNone }},
 		"strategy":         {change: func(m *v1beta1.MCPServer) { m.Spec.Strategy = v1beta1.StrategyRecreate }},
 		"deadline":         {change: func(m *v1beta1.MCPServer) { m.Spec.ProgressDeadlineSeconds = 30 }},
-		"protocol":         {change: func(m *v1beta1.MCPServer) { m.Spec.Protocol = v1beta1.MCPServerProtocol{Disabled: true} }},
+		"protocol":         {change: func(m *v1beta1.MCPServer) { m.Spec.Protocol = v1beta1.MCPServerProtocol{Probe: v1beta1.ProbeDisabled} }},
 		"policies":         {change: func(m *v1beta1.MCPServer) { m.Spec.DriftPolicy = v1beta1.DriftReport }},
 		"image":            {change: func(m *v1beta1.MCPServer) { m.Spec.Image = "else" }, rolls: true},
 		"content":          {change: func(m *v1beta1.MCPServer) { m.Spec.Files[0].Content = "c" }, rolls: true},

@@ -25,7 +25,7 @@ func desiredDisruptionBudget(server *v1beta1.MCPServer) *policyv1ac.PodDisruptio
 		return nil
 	}
 	if budget == nil {
-		budget = &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+		budget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 	}
 	return workload.DisruptionBudget(server.Name, server.Namespace, selectorOf(server), *budget).WithLabels(labelsOf(server))
 }

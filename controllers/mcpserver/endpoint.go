@@ -16,7 +16,7 @@ import (
 // endpointOf is the URL of the server within the cluster.
 func endpointOf(server *v1beta1.MCPServer) string {
 	scheme := "http"
-	if server.Spec.Protocol.TLS {
+	if server.Spec.Protocol.Scheme == v1beta1.SchemeHTTPS {
 		scheme = "https"
 	}
 	return fmt.Sprintf("%s://%s.%s.svc:%d%s", scheme, server.Name, server.Namespace, server.Spec.Port, pathOf(server))

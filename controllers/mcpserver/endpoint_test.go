@@ -68,7 +68,7 @@ func TestExternalEndpoint(t *testing.T) {
 	}
 	ingress := func(path, secret string) func(*spec) {
 		return func(s *spec) {
-			s.Ingress = &v1beta1.AppServiceIngress{Host: "tools.example.com", Path: path, TLSSecretName: secret}
+			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", Path: path, TLSSecretName: secret}
 		}
 	}
 	withAddress := gatewayWith(plain)

@@ -34,7 +34,7 @@ const policyApplied = "NetworkPolicy applied; enforcement requires a network plu
 
 // restrictsProbes reports whether the policy would block the probes of the manager.
 func restrictsProbes(server *v1beta1.MCPServer) bool {
-	return !server.Spec.Protocol.Disabled && server.Spec.NetworkPolicy != nil && server.Spec.NetworkPolicy.Ingress != nil
+	return server.Spec.Protocol.Probe != v1beta1.ProbeDisabled && server.Spec.NetworkPolicy != nil && server.Spec.NetworkPolicy.Ingress != nil
 }
 
 // managerPeer selects the pods of the manager.
@@ -82,7 +82,7 @@ func desiredNetworkPolicy(server *v1beta1.MCPServer, settings Settings) (*networ
 }
 
 func withEgress(spec *networkingv1ac.NetworkPolicySpecApplyConfiguration, egress *v1beta1.MCPServerNetworkEgress) error {
-	if egress.AllowDNS == nil || *egress.AllowDNS {
+	if egress.DNS != v1beta1.DNSDenied {
 		spec.WithEgress(networkingv1ac.NetworkPolicyEgressRule().WithPorts(
 			portRule(corev1.ProtocolUDP, dnsPort, nil), portRule(corev1.ProtocolTCP, dnsPort, nil)))
 	}

@@ -50,7 +50,7 @@ func httpProbe(path string, port intstr.IntOrString) *corev1ac.ProbeApplyConfigu
 
 // probeScheme is the scheme of an HTTP probe: HTTPS on the port of a TLS server, else the default.
 func probeScheme(server *v1beta1.MCPServer, port *int32) corev1.URIScheme {
-	if server.Spec.Protocol.TLS && (port == nil || *port == server.Spec.Port) {
+	if server.Spec.Protocol.Scheme == v1beta1.SchemeHTTPS && (port == nil || *port == server.Spec.Port) {
 		return corev1.URISchemeHTTPS
 	}
 	return ""

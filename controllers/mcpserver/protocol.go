@@ -22,9 +22,9 @@ var protocol = phases.Step[*scope]{
 
 func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) {
 	key := client.ObjectKeyFromObject(s.server)
-	if s.server.Spec.Protocol.Disabled {
+	if s.server.Spec.Protocol.Probe == v1beta1.ProbeDisabled {
 		s.forget(key)
-		return phases.DoneBecause(v1beta1.ReasonProbeDisabled, "probes are disabled by spec.protocol.disabled"), nil
+		return phases.DoneBecause(v1beta1.ReasonProbeDisabled, "probes are disabled by spec.protocol.probe"), nil
 	}
 	pods, err := s.servingPods(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func unprobedVerdict(pods servingPods) phases.Verdict {
 	switch {
 	case pods.hostNetwork:
 		return phases.DoneBecause(v1beta1.ReasonProbeDisabled,
-			"the pods are not probed, because they use the network of their nodes: remove hostNetwork from spec.podOverrides.spec, or set spec.protocol.disabled")
+			"the pods are not probed, because they use the network of their nodes: remove hostNetwork from spec.podOverrides.spec, or set spec.protocol.probe to Disabled")
 	case pods.unknown:
 		return phases.Wait(v1beta1.ReasonProtocolPending,
 			"waiting for a ready pod behind the Service; addresses in its EndpointSlices that no pod of the MCPServer has are ignored", 0)
@@ -76,7 +76,7 @@ func withWarnings(verdict phases.Verdict, server *v1beta1.MCPServer, result prob
 	if err := result.ListErr; err != nil && err.Kind == prober.TooLarge {
 		message += "; tools, prompts and resources cannot be counted: " + err.Error() + "; shorten the lists that the server returns, or their items"
 	}
-	if spec := server.Spec.Protocol; spec.CredentialsSecretRef != nil && !spec.TLS {
+	if spec := server.Spec.Protocol; spec.CredentialsSecretRef != nil && spec.Scheme != v1beta1.SchemeHTTPS {
 		message += "; the token of spec.protocol.credentialsSecretRef is sent unencrypted: " + plainTokenRemedy(server)
 	}
 	return verdict.WithMessage(message)
@@ -87,7 +87,7 @@ func plainTokenRemedy(server *v1beta1.MCPServer) string {
 	if server.Spec.Transport == v1beta1.TransportStdio {
 		return "remove spec.protocol.credentialsSecretRef, because the bridge requires no token"
 	}
-	return "serve TLS and set spec.protocol.tls, or remove spec.protocol.credentialsSecretRef"
+	return "serve TLS and set spec.protocol.scheme to HTTPS, or remove spec.protocol.credentialsSecretRef"
 }
 
 func (s *scope) forget(key client.ObjectKey) {
@@ -119,11 +119,11 @@ func pendingVerdict(server *v1beta1.MCPServer, pods servingPods, result prober.R
 	switch {
 	case last == nil:
 		return protocolPending("waiting for the first MCP handshake", result)
-	case slices.Equal(server.Status.AskedVersions, pods.versions):
+	case slices.Equal(server.Status.ProbedVersions, pods.versions):
 		return lastVerdict(*last)
 	case last.Reason == v1beta1.ReasonProtocolFailing:
 		return protocolPending("waiting for an MCP handshake with the new pods", result)
-	case result.Decided > 0 || slices.ContainsFunc(pods.versions, func(v string) bool { return slices.Contains(server.Status.AskedVersions, v) }):
+	case result.Decided > 0 || slices.ContainsFunc(pods.versions, func(v string) bool { return slices.Contains(server.Status.ProbedVersions, v) }):
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, withError("MCP handshake succeeded on some serving pods; waiting for the other new pods", result))
 	case pods.oldServing:
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, withError("old pods still serve; waiting for an MCP handshake with the new pods", result))
@@ -176,7 +176,7 @@ func lastResult(server *v1beta1.MCPServer) *metav1.Condition {
 func remedy(err *prober.Error) string {
 	switch err.Kind {
 	case prober.TLS:
-		return "check that spec.protocol.tls matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"
+		return "check that spec.protocol.scheme matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"
 	case prober.Refused, prober.Unreachable:
 		return "check the server log, that the server listens on spec.port on all interfaces, and that network policies admit the manager"
 	case prober.Invalid:

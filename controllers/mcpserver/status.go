@@ -17,7 +17,7 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 		WithPhase(phaseOf(s, summary)).
 		WithConditions(phases.ConditionConfigurations(summary.Conditions)...).
 		WithEndpoint(endpointOf(s.server)).
-		WithAskedVersions(probedVersions(s)...).
+		WithProbedVersions(probedVersions(s)...).
 		WithReplicas(0).
 		WithReadyReplicas(0).
 		WithSelector(labels.Set(selectorOf(s.server)).String())
@@ -33,7 +33,7 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 	if info := serverInfo(s); info != nil {
 		status.WithServer(info)
 	}
-	for _, drift := range workload.Drifts(s.server.Status.Drifts, summary) {
+	for _, drift := range workload.Drifts(s.server.Status.Drifts, summary, s.server.Spec.DriftHistoryLimit) {
 		status.WithDrifts(workload.DriftConfiguration(drift))
 	}
 	return fixpointac.MCPServer(s.server.Name, s.server.Namespace).WithStatus(status)
@@ -42,12 +42,12 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 // probedVersions are the versions that the last result covers; the previous ones until a new result.
 func probedVersions(s *scope) []string {
 	switch {
-	case s.server.Spec.Protocol.Disabled:
+	case s.server.Spec.Protocol.Probe == v1beta1.ProbeDisabled:
 		return nil
 	case s.probedVersions != nil:
 		return s.probedVersions
 	default:
-		return s.server.Status.AskedVersions
+		return s.server.Status.ProbedVersions
 	}
 }
 
@@ -58,7 +58,7 @@ func serverInfo(s *scope) *fixpointac.MCPServerInfoApplyConfiguration {
 	if s.probed != nil && s.probed.Server != nil {
 		return infoOf(withCounts(*s.probed.Server, old))
 	}
-	if old == nil || s.server.Spec.Protocol.Disabled {
+	if old == nil || s.server.Spec.Protocol.Probe == v1beta1.ProbeDisabled {
 		return nil
 	}
 	return fixpointac.MCPServerInfo().
@@ -111,21 +111,21 @@ func boundedCount(n int) int32 {
 }
 
 // phaseOf summarizes the status in one word for people.
-func phaseOf(s *scope, summary phases.Summary) v1beta1.MCPServerPhase {
+func phaseOf(s *scope, summary phases.Summary) v1beta1.Phase {
 	serves := s.deployment != nil && s.deployment.Status.ReadyReplicas > 0
 	switch {
 	case summary.Deleting:
-		return v1beta1.MCPServerDeleting
+		return v1beta1.PhaseDeleting
 	case summary.Suspended:
-		return v1beta1.MCPServerSuspended
+		return v1beta1.PhaseSuspended
 	case summary.Ready && !summary.Stalled:
-		return v1beta1.MCPServerRunning
+		return v1beta1.PhaseRunning
 	case summary.Stalled && !serves:
-		return v1beta1.MCPServerFailed
+		return v1beta1.PhaseFailed
 	case serves && (summary.Stalled || isProblem(summary)):
-		return v1beta1.MCPServerDegraded
+		return v1beta1.PhaseDegraded
 	default:
-		return v1beta1.MCPServerProvisioning
+		return v1beta1.PhaseProvisioning
 	}
 }
 

@@ -22,24 +22,24 @@ func TestPhaseOf(t *testing.T) {
 	cases := map[string]struct {
 		deployment *appsv1.Deployment
 		summary    phases.Summary
-		want       v1beta1.MCPServerPhase
+		want       v1beta1.Phase
 	}{
-		"ready":                         {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1beta1.MCPServerRunning},
-		"deleted while it is stalled":   {nil, phases.Summary{Deleting: true, Stalled: true}, v1beta1.MCPServerDeleting},
-		"deleted while it is suspended": {nil, phases.Summary{Deleting: true, Suspended: true}, v1beta1.MCPServerDeleting},
-		"suspended":                     {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1beta1.MCPServerSuspended},
-		"a reference is missing":        {nil, phases.Summary{ReadyReason: "DependencyMissing"}, v1beta1.MCPServerProvisioning},
-		"first pods are starting":       {starts, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.MCPServerProvisioning},
-		"first pods fail":               {starts, phases.Summary{ReadyReason: "PodsFailing"}, v1beta1.MCPServerProvisioning},
-		"a rollout":                     {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.MCPServerProvisioning},
-		"not probed yet":                {serves, phases.Summary{ReadyReason: "ProtocolPending"}, v1beta1.MCPServerProvisioning},
-		"an option is turned off":       {serves, phases.Summary{ReadyReason: "Pruning"}, v1beta1.MCPServerProvisioning},
-		"does not answer":               {serves, phases.Summary{ReadyReason: "ProtocolFailing"}, v1beta1.MCPServerDegraded},
-		"a reference is removed":        {serves, phases.Summary{ReadyReason: "DependencyMissing"}, v1beta1.MCPServerDegraded},
-		"ready, with a stalled rollout": {serves, phases.Summary{Ready: true, Stalled: true, ReadyReason: "Ready"}, v1beta1.MCPServerDegraded},
-		"stalled, pods serve":           {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1beta1.MCPServerDegraded},
-		"stalled, no pods serve":        {starts, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1beta1.MCPServerFailed},
-		"stalled without pods":          {nil, phases.Summary{Stalled: true, ReadyReason: "Invalid"}, v1beta1.MCPServerFailed},
+		"ready":                         {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1beta1.PhaseRunning},
+		"deleted while it is stalled":   {nil, phases.Summary{Deleting: true, Stalled: true}, v1beta1.PhaseDeleting},
+		"deleted while it is suspended": {nil, phases.Summary{Deleting: true, Suspended: true}, v1beta1.PhaseDeleting},
+		"suspended":                     {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1beta1.PhaseSuspended},
+		"a reference is missing":        {nil, phases.Summary{ReadyReason: "DependencyMissing"}, v1beta1.PhaseProvisioning},
+		"first pods are starting":       {starts, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.PhaseProvisioning},
+		"first pods fail":               {starts, phases.Summary{ReadyReason: "PodsFailing"}, v1beta1.PhaseProvisioning},
+		"a rollout":                     {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.PhaseProvisioning},
+		"not probed yet":                {serves, phases.Summary{ReadyReason: "ProtocolPending"}, v1beta1.PhaseProvisioning},
+		"an option is turned off":       {serves, phases.Summary{ReadyReason: "Pruning"}, v1beta1.PhaseProvisioning},
+		"does not answer":               {serves, phases.Summary{ReadyReason: "ProtocolFailing"}, v1beta1.PhaseDegraded},
+		"a reference is removed":        {serves, phases.Summary{ReadyReason: "DependencyMissing"}, v1beta1.PhaseDegraded},
+		"ready, with a stalled rollout": {serves, phases.Summary{Ready: true, Stalled: true, ReadyReason: "Ready"}, v1beta1.PhaseDegraded},
+		"stalled, pods serve":           {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1beta1.PhaseDegraded},
+		"stalled, no pods serve":        {starts, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1beta1.PhaseFailed},
+		"stalled without pods":          {nil, phases.Summary{Stalled: true, ReadyReason: "Invalid"}, v1beta1.PhaseFailed},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -79,16 +79,18 @@ status:
 		}, map[string]string{"status.server": `{name: everything, version: "2", protocolVersion: "2025-11-25", capabilities: [prompts, tools], tools: 7, prompts: 2, resources: 0}`}},
 		"the last server info is kept until the next probe": {func(m *v1beta1.MCPServer, s *scope) { m.Status.Server, s.probed = old, &prober.Result{} },
 			map[string]string{"status.server": `{name: old, version: "1", protocolVersion: "", capabilities: [tools], tools: 4, prompts: 0, resources: 0}`}},
-		"probed versions are kept": {func(m *v1beta1.MCPServer, _ *scope) { m.Status.AskedVersions = []string{"tools-1"} },
-			map[string]string{"status.askedVersions": "[tools-1]"}},
+		"probed versions are kept": {func(m *v1beta1.MCPServer, _ *scope) { m.Status.ProbedVersions = []string{"tools-1"} },
+			map[string]string{"status.probedVersions": "[tools-1]"}},
 		"new probed versions": {func(m *v1beta1.MCPServer, s *scope) {
-			m.Status.AskedVersions, s.probedVersions = []string{"tools-1"}, []string{"tools-2"}
+			m.Status.ProbedVersions, s.probedVersions = []string{"tools-1"}, []string{"tools-2"}
 		},
-			map[string]string{"status.askedVersions": "[tools-2]"}},
+			map[string]string{"status.probedVersions": "[tools-2]"}},
 		"an external endpoint": {func(m *v1beta1.MCPServer, _ *scope) {
-			m.Status.ExternalEndpoint, m.Spec.Ingress = "http://old.example.com/mcp", &v1beta1.AppServiceIngress{Host: "tools.example.com", Path: "/", TLSSecretName: "x"}
+			m.Status.ExternalEndpoint, m.Spec.Ingress = "http://old.example.com/mcp", &v1beta1.Ingress{Host: "tools.example.com", Path: "/", TLSSecretName: "x"}
 		}, map[string]string{"status.externalEndpoint": "https://tools.example.com/mcp"}},
-		"no server info with probes disabled": {func(m *v1beta1.MCPServer, _ *scope) { m.Status.Server, m.Spec.Protocol.Disabled = old, true }, nil},
+		"no server info with probes disabled": {func(m *v1beta1.MCPServer, _ *scope) {
+			m.Status.Server, m.Spec.Protocol.Probe = old, v1beta1.ProbeDisabled
+		}, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

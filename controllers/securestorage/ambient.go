@@ -26,7 +26,7 @@ func (a AmbientScopes) in(namespace string) []cloud.Scope {
 
 // isAmbient says whether the spec selects the credential of the manager.
 func isAmbient(storage *v1beta1.SecureStorage) bool {
-	return storage.Spec.Provider.CredentialsRef == nil && storage.Spec.Provider.WorkloadIdentity == nil
+	return storage.Spec.Provider.CredentialsSecretRef == nil && storage.Spec.Provider.WorkloadIdentity == nil
 }
 
 // own returns the credential of the manager, limited to the scopes of the namespace.
@@ -37,7 +37,7 @@ func (a *cloudAccess) own(storage *v1beta1.SecureStorage) (cloud.Credential, err
 	}
 	token, err := a.credentials.Own()
 	if err != nil {
-		return cloud.Credential{}, credentialMissing("the manager has no credential of its own; set spec.provider.credentialsRef or spec.provider.workloadIdentity, or configure a credential for the manager")
+		return cloud.Credential{}, credentialMissing("the manager has no credential of its own; set spec.provider.credentialsSecretRef or spec.provider.workloadIdentity, or configure a credential for the manager")
 	}
 	return cloud.Credential{Name: "own", Token: token, Scopes: scopes}, nil
 }
@@ -65,7 +65,7 @@ func refuseAmbient(storage *v1beta1.SecureStorage, scopes []cloud.Scope) error {
 // credentialNotAllowed names the remedies. For a SecureStorage that is being deleted, these include those
 // that leave its resources in Azure.
 func credentialNotAllowed(storage *v1beta1.SecureStorage, problem, scope string) error {
-	message := problem + "; set spec.provider.workloadIdentity or spec.provider.credentialsRef, or have an administrator set the flag --ambient-credentials=" + storage.Namespace + "=" + scope + " of the manager"
+	message := problem + "; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator set the flag --ambient-credentials=" + storage.Namespace + "=" + scope + " of the manager"
 	if storage.DeletionTimestamp != nil {
 		message += "; to leave the resources in Azure, set spec.deletionPolicy to Retain, or the annotation " + v1beta1.AnnotationAbandon + "=true"
 	}

@@ -24,7 +24,7 @@ func (f *fixture) notAllowed() string {
 	stalled := f.condition("Stalled")
 	f.Expect(stalled).To(HaveField("Reason", v1beta1.ReasonCredentialsNotAllowed))
 	message := stalled.Message
-	f.Expect(message).To(ContainSubstring("set spec.provider.workloadIdentity or spec.provider.credentialsRef"))
+	f.Expect(message).To(ContainSubstring("set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef"))
 	return message
 }
 
@@ -64,7 +64,7 @@ func TestForeignAccountIsOutOfReach(t *testing.T) {
 			f.Expect(f.notAllowed()).To(And(ContainSubstring(c.says), ContainSubstring("--ambient-credentials=billing=/subscriptions/"+demo.Subscription)))
 			f.edit(tagged(map[string]string{"stolen": "yes"}))
 			f.poll()
-			f.edit(func(s *v1beta1.SecureStorageSpec) { s.OnAccountLoss = v1beta1.LossRecreate })
+			f.edit(func(s *v1beta1.SecureStorageSpec) { s.AccountLossPolicy = v1beta1.LossRecreate })
 			f.poll()
 			f.notAllowed()
 			// and deletes it
@@ -89,7 +89,7 @@ func TestForeignVaultIsOutOfReach(t *testing.T) {
 			s.Key.Vault = &v1beta1.SecureStorageVault{Name: "foreign", ResourceGroup: "keys"}
 		},
 		"in another subscription": func(s *v1beta1.SecureStorageSpec) {
-			s.Key = v1beta1.SecureStorageKey{VaultID: otherVault, KeyName: "k"}
+			s.Key = v1beta1.SecureStorageKey{VaultID: otherVault, Name: "k"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestManagersCredentialAdoptsOnlyTaggedAccounts(t *testing.T) {
 // A credential of the namespace is limited by Azure, not by the flag.
 func TestCredentialOfNamespaceNeedsNoAllowance(t *testing.T) {
 	f := newFixture(t, fastCloud(), func(s *v1beta1.SecureStorageSpec) {
-		s.Provider.CredentialsRef = &v1beta1.SecureStorageCredentialsRef{Name: "own"}
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
 	})
 	f.restartWith(nil)
 	f.runUntilReady()
@@ -217,7 +217,7 @@ func TestLosingAllowanceLosesNothing(t *testing.T) {
 	f.Expect(after).To(BeZero(), "only a change of the spec or a restart of the manager can help")
 	f.Expect(f.calls).To(Equal(calls))
 	status := f.storage.Status
-	f.Expect(status.Phase).To(Equal(v1beta1.SecureStorageDegraded))
+	f.Expect(status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	status.Phase, status.Conditions, status.WaitingSince = before.Phase, before.Conditions, before.WaitingSince
 	f.Expect(status).To(Equal(before))
 	f.Expect(f.storage.Finalizers).To(ConsistOf(Finalizer))
@@ -231,7 +231,7 @@ func TestLosingAllowanceLosesNothing(t *testing.T) {
 	// or with a credential of its own
 	f.restartWith(nil)
 	f.edit(func(s *v1beta1.SecureStorageSpec) {
-		s.Provider.CredentialsRef = &v1beta1.SecureStorageCredentialsRef{Name: "own"}
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
 	})
 	f.runUntilReady()
 	f.Expect(f.server.Total("").Writes).To(BeZero())
@@ -271,7 +271,7 @@ func TestDeletionWithoutAllowance(t *testing.T) {
 		f := lostAllowance(t)
 		waits(f)
 		f.edit(func(s *v1beta1.SecureStorageSpec) {
-			s.Provider.CredentialsRef = &v1beta1.SecureStorageCredentialsRef{Name: "own"}
+			s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
 		})
 		f.runUntilDeleted()
 		f.expectNothingLeft()

@@ -211,7 +211,7 @@ func TestFollowsOrPinsKeyVersion(t *testing.T) {
 		f.Expect(f.server.DeleteKeyVersion(f.demo.Vault, f.demo.Key, first)).To(Succeed())
 		f.poll()
 		f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonKeyVersionMissing))
-		f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.SecureStorageDegraded))
+		f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 		// then it is reported, without retries in a loop
 		calls, writes := f.calls, f.server.Total("").Writes
 		f.Expect(f.reconcile()).To(BeNumerically(">=", f.storage.Spec.PollInterval.Duration))
@@ -252,7 +252,7 @@ func TestStallsWithReasonAndRemedy(t *testing.T) {
 			edit: byPolicy, reason: v1beta1.ReasonAccessTypeMismatch, says: "set spec.access.type to RoleAssignment",
 		},
 		"missing key": {
-			edit:   func(s *v1beta1.SecureStorageSpec) { s.Key.KeyName = "absent" },
+			edit:   func(s *v1beta1.SecureStorageSpec) { s.Key.Name = "absent" },
 			reason: v1beta1.ReasonKeyMissing, says: "key absent does not exist",
 			fix: func(f *fixture) {
 				_, err := f.server.SeedKey(f.demo.Vault, "absent", fakecloud.KeySpec{})
@@ -264,7 +264,7 @@ func TestStallsWithReasonAndRemedy(t *testing.T) {
 		},
 		"version of a missing key": {
 			edit: func(s *v1beta1.SecureStorageSpec) {
-				s.Key.KeyName = "absent"
+				s.Key.Name = "absent"
 				pinned(strings.Repeat("0", 32))(s)
 			},
 			reason: v1beta1.ReasonKeyMissing, says: "key absent does not exist",
@@ -276,14 +276,14 @@ func TestStallsWithReasonAndRemedy(t *testing.T) {
 		},
 		"an elliptic curve": {
 			arrange: func(f *fixture) { _, _ = f.server.SeedKey(f.demo.Vault, "ec", fakecloud.KeySpec{Type: "EC"}) },
-			edit:    func(s *v1beta1.SecureStorageSpec) { s.Key.KeyName = "ec" },
+			edit:    func(s *v1beta1.SecureStorageSpec) { s.Key.Name = "ec" },
 			reason:  v1beta1.ReasonKeyUnsuitable, says: "key ec is EC,",
 		},
 		"a key that cannot wrap": {
 			arrange: func(f *fixture) {
 				_, _ = f.server.SeedKey(f.demo.Vault, "signs", fakecloud.KeySpec{Ops: []string{"sign", "wrapKey"}})
 			},
-			edit:   func(s *v1beta1.SecureStorageSpec) { s.Key.KeyName = "signs" },
+			edit:   func(s *v1beta1.SecureStorageSpec) { s.Key.Name = "signs" },
 			reason: v1beta1.ReasonKeyUnsuitable, says: "does not permit the operation unwrapKey",
 		},
 		"missing resource group": {
@@ -436,7 +436,7 @@ func TestReportsUnavailableCloud(t *testing.T) {
 	f.poll()
 	f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonCloudUnavailable))
 	f.Expect(f.storage.Status.KeyVersion).NotTo(BeEmpty(), "the last known values stay")
-	f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.SecureStorageDegraded))
+	f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	f.runUntilReady()
 }
 
@@ -582,7 +582,7 @@ func TestAbandon(t *testing.T) {
 	t.Run("missing credentials", func(t *testing.T) {
 		f := readyFixture(t)
 		f.edit(func(s *v1beta1.SecureStorageSpec) {
-			s.Provider.CredentialsRef = &v1beta1.SecureStorageCredentialsRef{Name: "absent"}
+			s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "absent"}
 		})
 		abandon(f)
 		f.Expect(f.eventsWith("Warning Abandoned", f.name())).To(Equal(1))
@@ -614,7 +614,7 @@ func TestUsesCredentialsFromSecret(t *testing.T) {
 	// given a Secret that does not exist yet
 	const token = "fakecloud:billing"
 	f := newFixture(t, fastCloud(), func(s *v1beta1.SecureStorageSpec) {
-		s.Provider.CredentialsRef = &v1beta1.SecureStorageCredentialsRef{Name: "azure"}
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "azure"}
 	})
 	f.Expect(f.runUntilReason(v1beta1.ReasonCredentialsMissing).Message).To(ContainSubstring("Secret azure"))
 	// when it lacks a key
@@ -641,7 +641,7 @@ func TestSuspendedObjectMakesNoCalls(t *testing.T) {
 	calls := f.calls
 	f.reconcile()
 	f.Expect(f.calls).To(Equal(calls))
-	f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.SecureStorageSuspended))
+	f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.PhaseSuspended))
 	f.Expect(f.storage.Status.KeyVersion).NotTo(BeEmpty())
 	// and it can be deleted
 	f.delete()

@@ -74,7 +74,7 @@ func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 	case cloud.Locked, cloud.Disallowed:
 		return s.forbiddenVerdict(failure)
 	case cloud.OutOfScope:
-		return phases.Stalled(v1beta1.ReasonCredentialsNotAllowed, failure.Error()+"; set spec.provider.workloadIdentity or spec.provider.credentialsRef, or have an administrator extend the flag --ambient-credentials of the manager")
+		return phases.Stalled(v1beta1.ReasonCredentialsNotAllowed, failure.Error()+"; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator extend the flag --ambient-credentials of the manager")
 	case cloud.Denied:
 		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; "+s.missingRole(failure.Target))
 	case cloud.NoAssertion:

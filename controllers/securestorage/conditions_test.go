@@ -21,14 +21,14 @@ var contract = conditionstest.Contract{
 	Phases:          conditionstest.Names(Phases()),
 	Page:            "docs/securestorage.md",
 	Fields: map[string]any{
-		"":                           v1beta1.SecureStorageSpec{},
-		"provider.":                  v1beta1.SecureStorageProvider{},
-		"provider.credentialsRef.":   v1beta1.SecureStorageCredentialsRef{},
-		"provider.workloadIdentity.": v1beta1.SecureStorageWorkloadIdentity{},
-		"key.":                       v1beta1.SecureStorageKey{},
-		"key.vault.":                 v1beta1.SecureStorageVault{},
-		"access.":                    v1beta1.SecureStorageAccess{},
-		"status.":                    v1beta1.SecureStorageStatus{},
+		"":                               v1beta1.SecureStorageSpec{},
+		"provider.":                      v1beta1.SecureStorageProvider{},
+		"provider.credentialsSecretRef.": v1beta1.SecureStorageCredentialsSecretRef{},
+		"provider.workloadIdentity.":     v1beta1.SecureStorageWorkloadIdentity{},
+		"key.":                           v1beta1.SecureStorageKey{},
+		"key.vault.":                     v1beta1.SecureStorageVault{},
+		"access.":                        v1beta1.SecureStorageAccess{},
+		"status.":                        v1beta1.SecureStorageStatus{},
 	},
 }
 

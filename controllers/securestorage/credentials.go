@@ -47,8 +47,8 @@ func (e *credentialError) Error() string { return e.message }
 func (a *cloudAccess) credential(ctx context.Context, storage *v1beta1.SecureStorage) (cloud.Credential, error) {
 	provider := storage.Spec.Provider
 	switch {
-	case provider.CredentialsRef != nil:
-		return a.fromSecret(ctx, storage.Namespace, provider.CredentialsRef.Name)
+	case provider.CredentialsSecretRef != nil:
+		return a.fromSecret(ctx, storage.Namespace, provider.CredentialsSecretRef.Name)
 	case provider.WorkloadIdentity != nil:
 		return a.fromServiceAccount(storage.Namespace, *provider.WorkloadIdentity)
 	default:
@@ -63,7 +63,7 @@ func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (c
 	var secret corev1.Secret
 	err := a.secrets.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret)
 	if apierrors.IsNotFound(err) {
-		return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsRef) does not exist; create it", name)
+		return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsSecretRef) does not exist; create it", name)
 	}
 	if err != nil {
 		return cloud.Credential{}, fmt.Errorf("reading the credentials in Secret %s: %w", name, err)
@@ -71,14 +71,14 @@ func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (c
 	values := make([]string, 0, len(secret.Data))
 	for _, key := range []string{v1beta1.CredentialTenantID, v1beta1.CredentialClientID, v1beta1.CredentialClientSecret} {
 		if len(secret.Data[key]) == 0 {
-			return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsRef) has no key %s; add it", name, key)
+			return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsSecretRef) has no key %s; add it", name, key)
 		}
 		values = append(values, string(secret.Data[key]))
 	}
 	token, err := a.credentials.Secret(values[0], values[1], values[2])
 	if err != nil {
 		// The SDK's error may quote parts of the credential, so it is dropped.
-		return cloud.Credential{}, credentialInvalid("Secret %s (spec.provider.credentialsRef) is not a valid credential; check that tenantID and clientID are UUIDs", name)
+		return cloud.Credential{}, credentialInvalid("Secret %s (spec.provider.credentialsSecretRef) is not a valid credential; check that tenantID and clientID are UUIDs", name)
 	}
 	// A changed Secret is a new credential, with clients of its own.
 	return cloud.Credential{Name: fmt.Sprintf("secret %s %s %s %s", namespace, name, secret.UID, secret.ResourceVersion), Token: token, Scopes: anywhere}, nil

@@ -23,7 +23,7 @@ func newScope(edits ...func(*v1beta1.SecureStorageSpec)) *scope {
 		Spec: v1beta1.SecureStorageSpec{
 			Provider: v1beta1.SecureStorageProvider{SubscriptionID: "s", ResourceGroup: "g", Location: "westeurope"},
 			SKU:      v1beta1.SKUStandardLRS,
-			Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: "v"}, KeyName: "k"},
+			Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: "v"}, Name: "k"},
 		},
 	}
 	for _, edit := range edits {
@@ -261,17 +261,17 @@ func TestPhaseOf(t *testing.T) {
 		account     *cloud.Account
 		accountRead bool
 		before      v1beta1.SecureStorageEncryption
-		want        v1beta1.SecureStoragePhase
+		want        v1beta1.Phase
 	}{
-		"deleting":                   {summary: phases.Summary{Deleting: true, Ready: true}, want: v1beta1.SecureStorageDeleting},
-		"suspended":                  {summary: phases.Summary{Suspended: true}, want: v1beta1.SecureStorageSuspended},
-		"ready":                      {summary: phases.Summary{Ready: true}, want: v1beta1.SecureStorageReady},
-		"in progress":                {accountRead: true, want: v1beta1.SecureStorageProvisioning},
-		"stalled":                    {summary: phases.Summary{Stalled: true}, accountRead: true, want: v1beta1.SecureStorageFailed},
-		"encrypted, but stalled":     {summary: phases.Summary{Stalled: true}, accountRead: true, account: encrypted, want: v1beta1.SecureStorageDegraded},
-		"not read, encrypted before": {before: v1beta1.EncryptionCustomerKey, want: v1beta1.SecureStorageDegraded},
-		"read, deleted":              {before: v1beta1.EncryptionCustomerKey, accountRead: true, summary: phases.Summary{Stalled: true}, want: v1beta1.SecureStorageFailed},
-		"unmanaged account":          {accountRead: true, account: &cloud.Account{Encryption: encrypted.Encryption}, want: v1beta1.SecureStorageProvisioning},
+		"deleting":                   {summary: phases.Summary{Deleting: true, Ready: true}, want: v1beta1.PhaseDeleting},
+		"suspended":                  {summary: phases.Summary{Suspended: true}, want: v1beta1.PhaseSuspended},
+		"ready":                      {summary: phases.Summary{Ready: true}, want: v1beta1.PhaseReady},
+		"in progress":                {accountRead: true, want: v1beta1.PhaseProvisioning},
+		"stalled":                    {summary: phases.Summary{Stalled: true}, accountRead: true, want: v1beta1.PhaseFailed},
+		"encrypted, but stalled":     {summary: phases.Summary{Stalled: true}, accountRead: true, account: encrypted, want: v1beta1.PhaseDegraded},
+		"not read, encrypted before": {before: v1beta1.EncryptionCustomerKey, want: v1beta1.PhaseDegraded},
+		"read, deleted":              {before: v1beta1.EncryptionCustomerKey, accountRead: true, summary: phases.Summary{Stalled: true}, want: v1beta1.PhaseFailed},
+		"unmanaged account":          {accountRead: true, account: &cloud.Account{Encryption: encrypted.Encryption}, want: v1beta1.PhaseProvisioning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScope()

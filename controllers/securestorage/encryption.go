@@ -24,7 +24,7 @@ var encryption = phases.Step[*scope]{
 
 func observeEncryption(_ context.Context, s *scope) (phases.Observation, error) {
 	if drifts := encryptionDrifts(s.desiredEncryption(), s.account.Encryption); len(drifts) > 0 {
-		missing := phases.Missing(s.notEncryptedReason(), "encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.KeyName)
+		missing := phases.Missing(s.notEncryptedReason(), "encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.Name)
 		return missing.Drifted(drifts...), nil
 	}
 	if former := s.formerGrants(); len(former) > 0 {
@@ -45,7 +45,7 @@ func (s *scope) decideFormerGrants(former []keyGrant) phases.Observation {
 }
 
 func (s *scope) encrypted() phases.Verdict {
-	message := "storage account is encrypted with key " + s.storage.Spec.Key.KeyName
+	message := "storage account is encrypted with key " + s.storage.Spec.Key.Name
 	if len(s.unrevoked) > 0 {
 		return phases.DoneBecause(v1beta1.ReasonGrantNotRevoked, message+"; "+s.unrevokedMessage()).RecheckAfter(s.pollInterval())
 	}
@@ -70,7 +70,7 @@ func (s *scope) desiredEncryption() cloud.Encryption {
 	return cloud.Encryption{
 		KeySource:  cloud.CustomerManaged,
 		VaultURI:   vaultURI(s.key.ID),
-		KeyName:    s.storage.Spec.Key.KeyName,
+		KeyName:    s.storage.Spec.Key.Name,
 		KeyVersion: pinnedVersion(s.storage),
 	}
 }

@@ -111,7 +111,7 @@ func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1beta1.Secu
 		Spec: v1beta1.SecureStorageSpec{
 			Provider:            v1beta1.SecureStorageProvider{SubscriptionID: f.demo.Subscription, ResourceGroup: f.demo.Group, Location: f.demo.Location},
 			SKU:                 v1beta1.SKUStandardLRS,
-			Key:                 v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: f.demo.Vault}, KeyName: f.demo.Key},
+			Key:                 v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: f.demo.Vault}, Name: f.demo.Key},
 			DeletionPolicy:      v1beta1.DeletionDelete,
 			PollInterval:        metav1.Duration{Duration: 5 * time.Minute},
 			PropagationDeadline: metav1.Duration{Duration: 15 * time.Minute},
@@ -453,12 +453,12 @@ func (f *fixture) report() string {
 
 func retain(s *v1beta1.SecureStorageSpec) { s.DeletionPolicy = v1beta1.DeletionRetain }
 
-func recreate(s *v1beta1.SecureStorageSpec) { s.OnAccountLoss = v1beta1.LossRecreate }
+func recreate(s *v1beta1.SecureStorageSpec) { s.AccountLossPolicy = v1beta1.LossRecreate }
 
 // adopt uses the credential of the user, because that of the manager does not adopt.
 func adopt(s *v1beta1.SecureStorageSpec) {
 	s.AdoptionPolicy = v1beta1.AdoptionIfUnowned
-	s.Provider.CredentialsRef = &v1beta1.SecureStorageCredentialsRef{Name: "own"}
+	s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
 }
 
 func named(name string) func(*v1beta1.SecureStorageSpec) {

@@ -128,7 +128,7 @@ func (s *scope) decideVault(vault *cloud.Vault) phases.Verdict {
 
 func (s *scope) checkKey(ctx context.Context) (phases.Verdict, error) {
 	at, spec := vaultOf(s.storage), s.storage.Spec.Key
-	key, err := s.vaults.Key(ctx, accountName(s.storage), at.group, at.name, spec.KeyName, pinnedVersion(s.storage))
+	key, err := s.vaults.Key(ctx, accountName(s.storage), at.group, at.name, spec.Name, pinnedVersion(s.storage))
 	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
 		return s.decideMissingKey(ctx)
 	}
@@ -146,9 +146,9 @@ func (s *scope) decideMissingKey(ctx context.Context) (phases.Verdict, error) {
 			return verdict, err
 		}
 	}
-	at, name, pinned := vaultOf(s.storage), s.storage.Spec.Key.KeyName, pinnedVersion(s.storage)
+	at, name, pinned := vaultOf(s.storage), s.storage.Spec.Key.Name, pinnedVersion(s.storage)
 	missing := s.stalledUntilPoll(v1beta1.ReasonKeyMissing, fmt.Sprintf(
-		"key %s does not exist in key vault %s, or was deleted; data that is encrypted with it is unreadable; create or recover the key, or correct spec.key.keyName", name, at.name))
+		"key %s does not exist in key vault %s, or was deleted; data that is encrypted with it is unreadable; create or recover the key, or correct spec.key.name", name, at.name))
 	if pinned == "" {
 		return missing, nil
 	}
@@ -167,19 +167,19 @@ func (s *scope) decideMissingKey(ctx context.Context) (phases.Verdict, error) {
 var supportedKeySizes = []int32{2048, 3072, 4096}
 
 func (s *scope) decideKey(key *cloud.Key) phases.Verdict {
-	name := s.storage.Spec.Key.KeyName
+	name := s.storage.Spec.Key.Name
 	if !key.Enabled {
 		return s.stalledUntilPoll(v1beta1.ReasonKeyDisabled, fmt.Sprintf(
 			"key %s is disabled; data that is encrypted with it is unreadable; enable the key", name))
 	}
 	if key.Type != "RSA" && key.Type != "RSA-HSM" || key.Size != 0 && !slices.Contains(supportedKeySizes, key.Size) {
 		return s.stalledUntilPoll(v1beta1.ReasonKeyUnsuitable, fmt.Sprintf(
-			"key %s is %s, but storage accounts support only RSA keys with 2048, 3072 or 4096 bits; set spec.key.keyName to another key", name, describeKey(key)))
+			"key %s is %s, but storage accounts support only RSA keys with 2048, 3072 or 4096 bits; set spec.key.name to another key", name, describeKey(key)))
 	}
 	for _, operation := range []string{"wrapKey", "unwrapKey"} {
 		if len(key.Operations) > 0 && !slices.Contains(key.Operations, operation) {
 			return s.stalledUntilPoll(v1beta1.ReasonKeyUnsuitable, fmt.Sprintf(
-				"key %s does not permit the operation %s; permit it, or set spec.key.keyName to another key", name, operation))
+				"key %s does not permit the operation %s; permit it, or set spec.key.name to another key", name, operation))
 		}
 	}
 	return phases.Done("")

@@ -35,10 +35,10 @@ func newFleetAt(t *testing.T, size int, l layout) []*fixture {
 	fleet := newFleet(t, size, fakecloud.Instant(), func(i int, storage *v1beta1.SecureStorage) {
 		storage.Spec.Provider.SubscriptionID = l.subscription(i)
 		storage.Spec.Provider.ResourceGroup = fmt.Sprintf("group%d", i%l.groups)
-		storage.Spec.Provider.CredentialsRef = &v1beta1.SecureStorageCredentialsRef{Name: "own"}
+		storage.Spec.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
 		storage.Spec.Key.Vault = &v1beta1.SecureStorageVault{Name: fmt.Sprintf("vault%d", i%l.vaults), ResourceGroup: "keys"}
 		if l.keyOfEach {
-			storage.Spec.Key.KeyName = fmt.Sprintf("key%d", i)
+			storage.Spec.Key.Name = fmt.Sprintf("key%d", i)
 		}
 	})
 	server := fleet[0].server
@@ -47,7 +47,7 @@ func newFleetAt(t *testing.T, size int, l layout) []*fixture {
 		server.SeedGroup(spec.Provider.SubscriptionID, spec.Provider.ResourceGroup, f.demo.Location)
 		server.SeedGroup(spec.Provider.SubscriptionID, "keys", f.demo.Location)
 		server.SeedVault(l.subscription(i%l.vaults), "keys", spec.Key.Vault.Name, fakecloud.VaultSpec{PurgeProtection: true})
-		_, err := server.SeedKey(spec.Key.Vault.Name, spec.Key.KeyName, fakecloud.KeySpec{})
+		_, err := server.SeedKey(spec.Key.Vault.Name, spec.Key.Name, fakecloud.KeySpec{})
 		f.Expect(err).NotTo(HaveOccurred())
 	}
 	newDueQueue(fleet).run((*fixture).isReady)

@@ -84,20 +84,20 @@ func waitingSince(summary phases.Summary) *metav1.Time {
 }
 
 // phaseOf returns status.phase.
-func phaseOf(s *scope, summary phases.Summary) v1beta1.SecureStoragePhase {
+func phaseOf(s *scope, summary phases.Summary) v1beta1.Phase {
 	switch {
 	case summary.Deleting:
-		return v1beta1.SecureStorageDeleting
+		return v1beta1.PhaseDeleting
 	case summary.Suspended:
-		return v1beta1.SecureStorageSuspended
+		return v1beta1.PhaseSuspended
 	case summary.Ready:
-		return v1beta1.SecureStorageReady
+		return v1beta1.PhaseReady
 	case s.hasEncryptedAccount():
-		return v1beta1.SecureStorageDegraded
+		return v1beta1.PhaseDegraded
 	case summary.Stalled:
-		return v1beta1.SecureStorageFailed
+		return v1beta1.PhaseFailed
 	default:
-		return v1beta1.SecureStorageProvisioning
+		return v1beta1.PhaseProvisioning
 	}
 }
 

@@ -42,11 +42,11 @@ func (s *scope) decideMissingAccount() phases.Observation {
 	if s.storage.Status.AccountID == "" {
 		return create
 	}
-	if s.storage.Spec.OnAccountLoss == v1beta1.LossRecreate {
+	if s.storage.Spec.AccountLossPolicy == v1beta1.LossRecreate {
 		return create.Drifted(ssa.Drift{Path: "storageAccounts/" + name, Desired: "exists", Actual: "deleted"})
 	}
 	return s.stalledUntilPoll(v1beta1.ReasonAccountLost, fmt.Sprintf(
-		"storage account %s was deleted outside of this SecureStorage, possibly with its data; restore it in Azure, or set spec.onAccountLoss to Recreate to create an empty account", name))
+		"storage account %s was deleted outside of this SecureStorage, possibly with its data; restore it in Azure, or set spec.accountLossPolicy to Recreate to create an empty account", name))
 }
 
 func (s *scope) decideAccount() phases.Observation {

@@ -180,8 +180,8 @@ func TestAdoptDescribesTheObjects(t *testing.T) {
 			Liveness:  &v1beta1.AppServiceProbe{Path: "/live", Port: ptr.To[int32](1)},
 		},
 		Autoscaling:      &v1beta1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 5, TargetMemoryUtilizationPercent: ptr.To[int32](70)},
-		DisruptionBudget: &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))},
-		Ingress: &v1beta1.AppServiceIngress{
+		DisruptionBudget: &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))},
+		Ingress: &v1beta1.Ingress{
 			Host: "shop.example.com", Path: "/shop", IngressClassName: ptr.To("nginx"), TLSSecretName: "tls", Annotations: map[string]string{"a.example.com/b": "c"},
 		},
 		ServiceAccountName: "web", NodeSelector: map[string]string{"disk": "ssd"}, ProgressDeadlineSeconds: 600, AdoptionPolicy: v1beta1.AdoptionIfUnowned,

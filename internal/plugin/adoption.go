@@ -200,7 +200,7 @@ func (a *adoption) describeOthers() {
 		a.spec.Autoscaling = a.autoscalingOf(scaler)
 	}
 	if budget, ok := a.objects["PodDisruptionBudget"].(*policyv1.PodDisruptionBudget); ok {
-		a.spec.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{MinAvailable: budget.Spec.MinAvailable, MaxUnavailable: budget.Spec.MaxUnavailable}
+		a.spec.DisruptionBudget = &v1beta1.DisruptionBudget{MinAvailable: budget.Spec.MinAvailable, MaxUnavailable: budget.Spec.MaxUnavailable}
 	}
 	if ingress, ok := a.objects["Ingress"].(*networkingv1.Ingress); ok {
 		a.spec.Ingress = ingressOf(ingress)
@@ -233,8 +233,8 @@ func (a *adoption) autoscalingOf(scaler *autoscalingv2.HorizontalPodAutoscaler) 
 }
 
 // ingressOf describes the first rule; others are found when the Ingress is compared.
-func ingressOf(ingress *networkingv1.Ingress) *v1beta1.AppServiceIngress {
-	described := &v1beta1.AppServiceIngress{Path: "/", IngressClassName: ingress.Spec.IngressClassName}
+func ingressOf(ingress *networkingv1.Ingress) *v1beta1.Ingress {
+	described := &v1beta1.Ingress{Path: "/", IngressClassName: ingress.Spec.IngressClassName}
 	if len(ingress.Spec.Rules) > 0 {
 		rule := ingress.Spec.Rules[0]
 		described.Host = rule.Host

@@ -56,7 +56,7 @@ func app(name string, edits ...func(*v1beta1.AppService)) object {
 }
 
 func isRunning(a *v1beta1.AppService) {
-	a.Status.Phase = v1beta1.AppServiceRunning
+	a.Status.Phase = v1beta1.PhaseRunning
 	a.Status.Conditions = []metav1.Condition{
 		condition(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonReady, "all phases are ready"),
 		done("Config", "ConfigMap web applied"), done("Service", "Service web applied"), done("Deployment", "all pods are updated and available"),
@@ -64,16 +64,16 @@ func isRunning(a *v1beta1.AppService) {
 }
 
 func hasDrifted(a *v1beta1.AppService) {
-	a.Status.Drifts = []v1beta1.AppServiceDrift{
-		{Time: before(2 * time.Minute), Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", From: "3", To: "5", Action: v1beta1.DriftCorrected},
+	a.Status.Drifts = []v1beta1.Drift{
+		{Time: before(2 * time.Minute), Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", Desired: "3", Found: "5", Action: v1beta1.DriftCorrected},
 		{Time: before(time.Hour), Kind: "ConfigMap", Name: "web", Action: v1beta1.DriftCorrected},
-		{Time: before(26 * time.Hour), Kind: "Service", Name: "web", Field: ".spec.sessionAffinity", From: `"None"`, Action: v1beta1.DriftReported},
+		{Time: before(26 * time.Hour), Kind: "Service", Name: "web", Field: ".spec.sessionAffinity", Desired: `"None"`, Action: v1beta1.DriftReported},
 	}
 }
 
 func cannotPull(a *v1beta1.AppService) {
 	const message = "container app cannot pull image registry.example.com/shop:2 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"
-	a.Status.Phase = v1beta1.AppServiceDegraded
+	a.Status.Phase = v1beta1.PhaseDegraded
 	a.Status.Conditions = []metav1.Condition{
 		condition(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonPodsFailing, "Deployment: "+message),
 		condition(v1beta1.ConditionReconciling, metav1.ConditionTrue, v1beta1.ReasonPodsFailing, message),
@@ -81,13 +81,13 @@ func cannotPull(a *v1beta1.AppService) {
 		condition(v1beta1.ConditionDeploymentReady, metav1.ConditionFalse, v1beta1.ReasonPodsFailing, message),
 		blocked("Ingress", "Deployment"),
 	}
-	a.Spec.Ingress = &v1beta1.AppServiceIngress{Host: "shop.example.com"}
+	a.Spec.Ingress = &v1beta1.Ingress{Host: "shop.example.com"}
 }
 
 func isStalled(a *v1beta1.AppService) {
 	const message = "IngressClass nginx does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that provides it"
 	isRunning(a)
-	a.Status.Phase = v1beta1.AppServiceDegraded
+	a.Status.Phase = v1beta1.PhaseDegraded
 	a.Status.Conditions[0] = condition(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonIngressClassMissing, "Ingress: "+message)
 	a.Status.Conditions = append(a.Status.Conditions,
 		condition(v1beta1.ConditionIngressReady, metav1.ConditionFalse, v1beta1.ReasonIngressClassMissing, message),
@@ -97,7 +97,7 @@ func isStalled(a *v1beta1.AppService) {
 func isSuspended(a *v1beta1.AppService) {
 	a.Spec.Suspend = true
 	a.Annotations = map[string]string{v1beta1.AnnotationReason: "the database is migrated"}
-	a.Status.Phase = v1beta1.AppServiceSuspended
+	a.Status.Phase = v1beta1.PhaseSuspended
 	const message = "reconciliation is suspended"
 	a.Status.Conditions = []metav1.Condition{
 		condition(v1beta1.ConditionReady, metav1.ConditionUnknown, v1beta1.ReasonSuspended, message),
@@ -117,7 +117,7 @@ func isBehind(a *v1beta1.AppService) {
 func isDeleted(a *v1beta1.AppService) {
 	at := before(10 * time.Minute)
 	a.DeletionTimestamp = &at
-	a.Status.Phase = v1beta1.AppServiceDeleting
+	a.Status.Phase = v1beta1.PhaseDeleting
 	const message = "waiting for Deployment web to be deleted (finalizers: example.com/backup)"
 	a.Status.Conditions = []metav1.Condition{
 		condition(v1beta1.ConditionReady, metav1.ConditionFalse, phases.ReasonTerminating, "Deployment: "+message),
@@ -129,7 +129,7 @@ func isDeleted(a *v1beta1.AppService) {
 func storage() object {
 	s := &v1beta1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: "shop", UID: "uid-invoices", Generation: 2}}
 	s.Spec.PropagationDeadline = metav1.Duration{Duration: 15 * time.Minute}
-	s.Status.ObservedGeneration, s.Status.Phase = 2, v1beta1.SecureStorageProvisioning
+	s.Status.ObservedGeneration, s.Status.Phase = 2, v1beta1.PhaseProvisioning
 	const message = "the grant exists, and Azure has not propagated it yet"
 	s.Status.Conditions = []metav1.Condition{
 		condition(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonPropagating, "Encryption: "+message),
@@ -142,7 +142,7 @@ func storage() object {
 
 func mcpServer() object {
 	s := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools", Namespace: "agents", UID: "uid-tools", Generation: 2}}
-	s.Status.ObservedGeneration, s.Status.Phase = 2, v1beta1.MCPServerDegraded
+	s.Status.ObservedGeneration, s.Status.Phase = 2, v1beta1.PhaseDegraded
 	const message = "missing: Secret tools-token; create the missing objects and keys, or mark the references optional"
 	s.Status.Conditions = []metav1.Condition{
 		condition(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonDependencyMissing, "Dependencies: "+message),

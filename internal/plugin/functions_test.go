@@ -120,7 +120,7 @@ func TestReportRedacts(t *testing.T) {
 	app := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"last-applied": "hunter2"}}}
 	app.Spec.Config = map[string]string{"PASSWORD": "hunter2"}
 	app.Spec.Env = []corev1.EnvVar{{Name: "TOKEN", Value: "hunter2"}}
-	app.Status.Drifts = []v1beta1.AppServiceDrift{{From: "hunter2", To: "hunter2"}}
+	app.Status.Drifts = []v1beta1.Drift{{Desired: "hunter2", Found: "hunter2"}}
 	server := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools"}}
 	server.Spec.Files = []v1beta1.MCPServerFile{{Path: "/etc/a", Content: "hunter2"}}
 	server.Spec.Args = []string{"hunter2"}
@@ -141,7 +141,7 @@ func TestTextForTerminalsHasNoControlCharacters(t *testing.T) {
 	hostile := app("web", isRunning, func(a *v1beta1.AppService) {
 		a.Annotations = map[string]string{v1beta1.AnnotationReason: "\x1b[2Jgone"}
 		a.Status.Conditions[1].Message = "a\x1b]0;title\x07b\u009b31m"
-		a.Status.Drifts = []v1beta1.AppServiceDrift{{Kind: "ConfigMap", Name: "web", Field: ".data.A", Manager: "x\x1b[1A", From: "\r", To: "\b"}}
+		a.Status.Drifts = []v1beta1.Drift{{Kind: "ConfigMap", Name: "web", Field: ".data.A", Manager: "x\x1b[1A", Desired: "\r", Found: "\b"}}
 	})
 	for _, text := range []string{
 		statusOf(hostile), whyOf(evidence{object: hostile}), driftText(driftRows([]object{hostile}), now, 0), driftLine(driftRows([]object{hostile})[0]),

@@ -47,7 +47,7 @@ type status struct {
 	observedGeneration int64
 	handledReconcileAt string
 	conditions         []metav1.Condition
-	drifts             []v1beta1.AppServiceDrift
+	drifts             []v1beta1.Drift
 	suspended          bool
 	// deadline is when the phase that waits gives up; nil if it does not.
 	deadline *metav1.Time

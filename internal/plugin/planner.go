@@ -193,7 +193,7 @@ func (p *planner) engine(ctx context.Context, o object) (plan phases.Plan, err e
 				return plan, err
 			}
 		}
-		if !live.Spec.Protocol.Disabled {
+		if live.Spec.Protocol.Probe != v1beta1.ProbeDisabled {
 			p.note("a plan makes no MCP handshakes: it goes by the last result in the status")
 		}
 		return p.mcpservers.Plan(ctx, live)
@@ -215,7 +215,7 @@ func (p *planner) engine(ctx context.Context, o object) (plan phases.Plan, err e
 }
 
 func (p *planner) noteCloud(storage *v1beta1.SecureStorage) {
-	if storage.Spec.Provider.CredentialsRef == nil {
+	if storage.Spec.Provider.CredentialsSecretRef == nil {
 		p.note("Azure was read with your own login; the manager uses another credential, whose permissions are not known")
 	}
 	if storage.UID == "" || storage.ResourceVersion == "" {

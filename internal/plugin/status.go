@@ -72,18 +72,18 @@ func (o *options) show(ctx context.Context, show func(context.Context) (string, 
 
 // details are what status shows of one object.
 type details struct {
-	Kind       string                    `json:"kind"`
-	Namespace  string                    `json:"namespace"`
-	Name       string                    `json:"name"`
-	Summary    string                    `json:"summary,omitempty"`
-	Ready      *metav1.Condition         `json:"ready,omitempty"`
-	Current    bool                      `json:"current"`
-	Reason     string                    `json:"reasonOfUser,omitempty"`
-	Phases     []phaseRow                `json:"phases"`
-	Children   []childRow                `json:"children"`
-	Drifts     []v1beta1.AppServiceDrift `json:"drifts,omitempty"`
-	WaitsUntil *metav1.Time              `json:"waitsUntil,omitempty"`
-	Notes      []string                  `json:"notes,omitempty"`
+	Kind       string            `json:"kind"`
+	Namespace  string            `json:"namespace"`
+	Name       string            `json:"name"`
+	Summary    string            `json:"summary,omitempty"`
+	Ready      *metav1.Condition `json:"ready,omitempty"`
+	Current    bool              `json:"current"`
+	Reason     string            `json:"reasonOfUser,omitempty"`
+	Phases     []phaseRow        `json:"phases"`
+	Children   []childRow        `json:"children"`
+	Drifts     []v1beta1.Drift   `json:"drifts,omitempty"`
+	WaitsUntil *metav1.Time      `json:"waitsUntil,omitempty"`
+	Notes      []string          `json:"notes,omitempty"`
 }
 
 // childRow is one child with its readiness.

@@ -356,7 +356,7 @@ func driftValue(row driftRow) Drift {
 		kindName = k.name
 	}
 	d := Drift{
-		Kind: kindName, Namespace: row.Namespace, Name: name, Field: strings.TrimPrefix(row.Field, "."), Desired: row.From, Found: row.To,
+		Kind: kindName, Namespace: row.Namespace, Name: name, Field: strings.TrimPrefix(row.Field, "."), Desired: row.Desired, Found: row.Found,
 		Manager: row.Manager, Time: row.Time, Action: string(row.Action), Message: row.Note,
 	}
 	if row.Kind != "" {

@@ -10,7 +10,7 @@ import (
 )
 
 // DisruptionBudget is the PodDisruptionBudget for the pods that the selector matches.
-func DisruptionBudget(name, namespace string, selector map[string]string, budget v1beta1.AppServiceDisruptionBudget) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
+func DisruptionBudget(name, namespace string, selector map[string]string, budget v1beta1.DisruptionBudget) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	spec := policyv1ac.PodDisruptionBudgetSpec().WithSelector(metav1ac.LabelSelector().WithMatchLabels(selector))
 	if budget.MinAvailable != nil {
 		spec.WithMinAvailable(*budget.MinAvailable)

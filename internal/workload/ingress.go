@@ -19,7 +19,7 @@ const classAnnotation = "kubernetes.io/ingress.class"
 
 // Ingress routes to the named port of the Service of the same name. Its class is declared even if the
 // spec names none: see [IngressClasses.Of].
-func Ingress(name, namespace, port string, in v1beta1.AppServiceIngress, class *string) *networkingv1ac.IngressApplyConfiguration {
+func Ingress(name, namespace, port string, in v1beta1.Ingress, class *string) *networkingv1ac.IngressApplyConfiguration {
 	path := networkingv1ac.HTTPIngressPath().
 		WithPath(in.Path).
 		WithPathType(networkingv1.PathTypePrefix).
@@ -63,7 +63,7 @@ type IngressClasses struct {
 // cluster. The API server sets the default class only on creation, so an Ingress whose class was
 // removed from the spec would permanently have none (ADR 26). Of returns nil if no default class exists
 // or the spec sets the deprecated annotation.
-func (c IngressClasses) Of(in v1beta1.AppServiceIngress) (*string, error) {
+func (c IngressClasses) Of(in v1beta1.Ingress) (*string, error) {
 	if in.IngressClassName != nil || hasClassAnnotation(in.Annotations) || c.Reader == nil {
 		return in.IngressClassName, nil
 	}
@@ -75,7 +75,7 @@ func (c IngressClasses) Of(in v1beta1.AppServiceIngress) (*string, error) {
 }
 
 // Exist is Done if the class in the spec, or else a default class, exists.
-func (c IngressClasses) Exist(ctx context.Context, in v1beta1.AppServiceIngress) (phases.Verdict, error) {
+func (c IngressClasses) Exist(ctx context.Context, in v1beta1.Ingress) (phases.Verdict, error) {
 	if c.Reader == nil || in.IngressClassName == nil && hasClassAnnotation(in.Annotations) {
 		return phases.Done(""), nil
 	}

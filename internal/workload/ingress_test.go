@@ -30,9 +30,9 @@ func classesOf(classes ...networkingv1.IngressClass) IngressClasses {
 }
 
 func TestIngressClasses(t *testing.T) {
-	byAnnotation := v1beta1.AppServiceIngress{Annotations: map[string]string{"kubernetes.io/ingress.class": "gce"}}
-	named := v1beta1.AppServiceIngress{IngressClassName: ptr.To("nginx")}
-	plain := v1beta1.AppServiceIngress{}
+	byAnnotation := v1beta1.Ingress{Annotations: map[string]string{"kubernetes.io/ingress.class": "gce"}}
+	named := v1beta1.Ingress{IngressClassName: ptr.To("nginx")}
+	plain := v1beta1.Ingress{}
 	unseen := IngressClasses{}
 	noDefault := classesOf(classOf("nginx", "", 1), classOf("traefik", "false", 1))
 	oneDefault := classesOf(classOf("nginx", "", 1), classOf("traefik", "true", 1))
@@ -44,7 +44,7 @@ func TestIngressClasses(t *testing.T) {
 	found := outcome{"done", v1beta1.ReasonReady, ""}
 
 	cases := map[string]struct {
-		in      v1beta1.AppServiceIngress
+		in      v1beta1.Ingress
 		classes IngressClasses
 		want    string
 		verdict outcome

@@ -26,7 +26,7 @@ func replicas(n int32) edit { return func(s *v1beta1.AppServiceSpec) { s.Replica
 
 func withImage(image string) edit { return func(s *v1beta1.AppServiceSpec) { s.Image = image } }
 
-func strategy(strategy v1beta1.AppServiceStrategy) edit {
+func strategy(strategy v1beta1.Strategy) edit {
 	return func(s *v1beta1.AppServiceSpec) { s.Strategy = strategy }
 }
 
@@ -58,11 +58,11 @@ func fixed(n int32) edit {
 	return func(s *v1beta1.AppServiceSpec) { s.Autoscaling, s.Replicas = nil, &n }
 }
 
-func budget(b *v1beta1.AppServiceDisruptionBudget) edit {
+func budget(b *v1beta1.DisruptionBudget) edit {
 	return func(s *v1beta1.AppServiceSpec) { s.DisruptionBudget = b }
 }
 
-func ingress(in *v1beta1.AppServiceIngress) edit {
+func ingress(in *v1beta1.Ingress) edit {
 	return func(s *v1beta1.AppServiceSpec) { s.Ingress = in }
 }
 
@@ -182,7 +182,7 @@ func (w *fixture) scalesNoMore(name string) {
 }
 
 // phase waits until the resource is in a phase.
-func (w *fixture) phase(name string, phase v1beta1.AppServicePhase) *v1beta1.AppService {
+func (w *fixture) phase(name string, phase v1beta1.Phase) *v1beta1.AppService {
 	w.T.Helper()
 	return harness.Eventually(w, name, &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 		g.Expect(a.Status.Phase).To(Equal(phase))

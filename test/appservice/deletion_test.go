@@ -77,7 +77,7 @@ func TestStatusReportsWhatTheTeardownWaitsFor(t *testing.T) {
 	w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1beta1.AppService{}))).To(Succeed())
 
 	app := w.shows("web", "DeploymentReady", "False Terminating", Equal("waiting for Deployment web to be deleted (finalizers: team.test/keep)"))
-	w.Expect(app.Status.Phase).To(Equal(v1beta1.AppServiceDeleting))
+	w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseDeleting))
 	w.Expect(kstatus(app)).To(Equal("Terminating"))
 	w.Expect(conditions(app)).To(And(
 		HaveKeyWithValue("Ready", "False Terminating"),
@@ -102,7 +102,7 @@ func TestDeletionDuringCreation(t *testing.T) {
 		"at-once":         {everything},
 		"while-stalled":   {withImage(cluster.ImagePullFails)},
 		"while-invalid":   {env(corev1.EnvVar{Name: "A=B", Value: "x"})},
-		"while-classless": {ingress(&v1beta1.AppServiceIngress{Host: "a.test"})},
+		"while-classless": {ingress(&v1beta1.Ingress{Host: "a.test"})},
 	}
 	for name, edits := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -108,13 +108,13 @@ func TestReconcilesChangesMadeWhileTheManagerWasDown(t *testing.T) {
 	w.Eventually(w.IsGone("deleted", &v1beta1.AppService{})).Should(Succeed())
 	w.Expect(w.left("deleted")).To(BeEmpty())
 	app := harness.Eventually(w, "drifted", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) { g.Expect(a.Status.Drifts).To(HaveLen(1)) })
-	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.AppServiceDrift{
+	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.Drift{
 		Kind: "Deployment", Name: "drifted", Field: `.spec.template.spec.containers[name="app"].image`, Manager: "kubectl-edit",
-		From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`, Action: v1beta1.DriftCorrected,
+		Desired: `"registry.test/shop:1"`, Found: `"registry.test/shop:2"`, Action: v1beta1.DriftCorrected,
 	})))
 	w.Expect(container(w, "drifted").Image).To(Equal(image))
 	app = harness.Eventually(w, "bereft", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) { g.Expect(a.Status.Drifts).To(HaveLen(1)) })
-	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.AppServiceDrift{Kind: "Service", Name: "bereft", Action: v1beta1.DriftCorrected})))
+	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.Drift{Kind: "Service", Name: "bereft", Action: v1beta1.DriftCorrected})))
 	harness.Read(w, "bereft", &corev1.Service{})
 }
 
@@ -133,7 +133,7 @@ func TestDistinguishesDriftFromSpecChange(t *testing.T) {
 	w.Expect(container(w, "web").Image).To(Equal(otherImage))
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
 	w.Expect(app.Status.Drifts).To(HaveLen(1))
-	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.AppServiceDrift{
-		Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", From: "3", To: "7", Action: v1beta1.DriftCorrected,
+	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.Drift{
+		Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", Desired: "3", Found: "7", Action: v1beta1.DriftCorrected,
 	})))
 }

@@ -55,9 +55,9 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 				ContainSubstring(`kubectl-set changed .spec.template.spec.containers[name="app"].image from "registry.test/shop:1" to "registry.test/shop:2"`),
 				ContainSubstring("drift policy is Report")))
 			w.Expect(app.Status.Drifts).To(HaveLen(1))
-			w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.AppServiceDrift{
+			w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.Drift{
 				Kind: "Deployment", Name: name, Field: `.spec.template.spec.containers[name="app"].image`, Manager: "kubectl-set",
-				From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`, Action: v1beta1.DriftReported,
+				Desired: `"registry.test/shop:1"`, Found: `"registry.test/shop:2"`, Action: v1beta1.DriftReported,
 			})), "%+v", app.Status.Drifts[0])
 			noticed := app.Status.Drifts[0].Time
 
@@ -141,7 +141,7 @@ func TestReportPolicyRecreatesDeletedChild(t *testing.T) {
 
 func TestReportedDriftRemainsWhileAnEarlierPhaseBlocks(t *testing.T) {
 	w := newResyncingFixture(t)
-	w.createReady("web", drift(v1beta1.DriftReport), budget(&v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
+	w.createReady("web", drift(v1beta1.DriftReport), budget(&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
 	harness.Update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
 		b.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(2))
 	})

@@ -38,7 +38,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 		message          types.GomegaMatcher
 		// stalled: only a person helps. Otherwise it is tried again.
 		stalled bool
-		phase   v1beta1.AppServicePhase
+		phase   v1beta1.Phase
 	}{
 		"the name is taken": {
 			given: func(w *fixture) {
@@ -47,7 +47,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False NotOwned",
 			message: And(MatchRegexp("^Deployment .*web: "), ContainSubstring("delete or rename it, or set spec.adoptionPolicy to IfUnowned")),
-			stalled: true, phase: v1beta1.AppServiceFailed,
+			stalled: true, phase: v1beta1.PhaseFailed,
 		},
 		"another controller owns the name": {
 			edits: []edit{adoption(v1beta1.AdoptionIfUnowned)},
@@ -65,7 +65,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &corev1.Service{}))).To(Succeed()) },
 			condition: "ServiceReady", state: "False OwnedByAnother",
 			message: And(MatchRegexp("^Service .*web: "), ContainSubstring("controlled by ConfigMap boss"), ContainSubstring("rename one of the two")),
-			stalled: true, phase: v1beta1.AppServiceFailed,
+			stalled: true, phase: v1beta1.PhaseFailed,
 		},
 		"an adopted Deployment has another selector": {
 			edits: []edit{adoption(v1beta1.AdoptionIfUnowned)},
@@ -75,7 +75,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False ImmutableField",
 			message: And(ContainSubstring("spec.selector"), ContainSubstring("delete the object so that it is recreated")),
-			stalled: true, phase: v1beta1.AppServiceFailed,
+			stalled: true, phase: v1beta1.PhaseFailed,
 		},
 		"a quota refuses pods": {
 			given: func(w *fixture) { w.quota(corev1.ResourcePods, "1") },
@@ -87,7 +87,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			condition: "DeploymentReady", state: "False QuotaExceeded",
 			message: And(ContainSubstring("exceeded quota: quota"), ContainSubstring("limited: pods=1"), Not(ContainSubstring(", used:")),
 				ContainSubstring("raise the ResourceQuota, or lower spec.replicas")),
-			phase: v1beta1.AppServiceDegraded,
+			phase: v1beta1.PhaseDegraded,
 		},
 		"a quota refuses Services": {
 			given: func(w *fixture) { w.quota("count/services", "0") },
@@ -99,10 +99,10 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			condition: "ServiceReady", state: "False QuotaExceeded",
 			message: And(ContainSubstring("exceeded quota: quota"), ContainSubstring("limited: count/services=0"), Not(ContainSubstring(", used:")),
 				ContainSubstring("raise the quota or request less")),
-			phase: v1beta1.AppServiceProvisioning,
+			phase: v1beta1.PhaseProvisioning,
 		},
 		"the ingress class is missing": {
-			edits: []edit{ingress(&v1beta1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To("later")})},
+			edits: []edit{ingress(&v1beta1.Ingress{Host: "a.test", IngressClassName: ptr.To("later")})},
 			given: func(*fixture) {},
 			fix: func(w *fixture) {
 				class := newIngressClass("later")
@@ -111,14 +111,14 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			},
 			condition: "IngressReady", state: "False IngressClassMissing",
 			message: And(ContainSubstring("IngressClass later does not exist"), ContainSubstring("correct spec.ingress.ingressClassName, or install the ingress controller")),
-			stalled: true, phase: v1beta1.AppServiceDegraded,
+			stalled: true, phase: v1beta1.PhaseDegraded,
 		},
 		"a policy denies the Deployment": {
 			given:     func(w *fixture) { w.deny("deployments", "apps", "web") },
 			fix:       func(w *fixture) { w.allow() },
 			condition: "DeploymentReady", state: "False AdmissionDenied",
 			message: ContainSubstring("no Deployment named web today"),
-			phase:   v1beta1.AppServiceProvisioning,
+			phase:   v1beta1.PhaseProvisioning,
 		},
 	}
 	for name, c := range cases {
@@ -155,7 +155,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			c.fix(w)
 			app = w.ready("web")
 			w.Expect(conditions(app)).NotTo(HaveKey("Stalled"))
-			w.Expect(app.Status.Phase).To(Equal(v1beta1.AppServiceRunning))
+			w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseRunning))
 		})
 	}
 }
@@ -248,12 +248,12 @@ func TestExplainsPodsThatDoNotBecomeReady(t *testing.T) {
 			}
 			app := w.shows("web", "DeploymentReady", c.early, c.waiting)
 			w.Expect(conditions(app)).To(HaveKey("Reconciling"))
-			w.Expect(app.Status.Phase).To(Equal(v1beta1.AppServiceProvisioning))
+			w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseProvisioning))
 
 			// then it is stalled,
 			app = w.shows("web", "DeploymentReady", "False RolloutStalled", And(c.why, ContainSubstring("spec.progressDeadlineSeconds (15)"), ContainSubstring("kubectl describe pods -l app.kubernetes.io/name=web")))
 			w.Expect(conditions(app)).To(And(HaveKeyWithValue("Stalled", "True RolloutStalled"), Not(HaveKey("Reconciling"))))
-			w.Expect(app.Status.Phase).To(Equal(v1beta1.AppServiceFailed))
+			w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseFailed))
 			for _, pod := range w.pods("web") {
 				w.Expect(messageOf(app, "Ready")).NotTo(ContainSubstring(pod.Name), "generated names differ from try to try")
 			}
@@ -273,7 +273,7 @@ func TestFailedUpdateKeepsServing(t *testing.T) {
 	w.change("web", withImage(cluster.ImagePullFails))
 
 	w.shows("web", "Stalled", "True RolloutStalled", ContainSubstring("cannot pull image"))
-	app := w.phase("web", v1beta1.AppServiceDegraded)
+	app := w.phase("web", v1beta1.PhaseDegraded)
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(3), "the pods of the version before")
 }
 
@@ -301,7 +301,7 @@ func TestReportsRefusedFieldAsInvalid(t *testing.T) {
 func TestUsesDefaultIngressClass(t *testing.T) {
 	w := newFixture(t)
 	w.startManager()
-	w.create("web", ingress(&v1beta1.AppServiceIngress{Host: "a.test"}))
+	w.create("web", ingress(&v1beta1.Ingress{Host: "a.test"}))
 	w.shows("web", "IngressReady", "False IngressClassMissing", And(
 		ContainSubstring("the cluster has no default IngressClass"), ContainSubstring("set spec.ingress.ingressClassName")))
 
@@ -325,7 +325,7 @@ func TestUsesDefaultIngressClass(t *testing.T) {
 	// And a class that is declared and taken back gives way to it: the API server gives the default one
 	// only to new Ingresses.
 	for _, declared := range []*string{ptr.To(ingressClass), nil} {
-		w.changeReady("web", ingress(&v1beta1.AppServiceIngress{Host: "a.test", IngressClassName: declared}))
+		w.changeReady("web", ingress(&v1beta1.Ingress{Host: "a.test", IngressClassName: declared}))
 		w.Expect(harness.Read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal(ptr.Deref(declared, "default"))))
 	}
 }

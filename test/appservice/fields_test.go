@@ -49,7 +49,7 @@ type fieldStep struct {
 
 // otherFields are tested elsewhere: policies and suspend say how an AppService is reconciled, not what its
 // children are.
-var otherFields = []string{"adoptionPolicy", "driftPolicy", "suspend"}
+var otherFields = []string{"adoptionPolicy", "driftPolicy", "driftHistoryLimit", "suspend"}
 
 // addOptions adds a case for each option that has none: with it the children differ, and without it they are as
 // they were. Every other field of the schema needs a case of its own.
@@ -254,19 +254,19 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 			}},
 		},
 		"disruption-budget": {
-			{budget(&v1beta1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}), budgetIs(`{minAvailable: 1}`)},
-			{budget(&v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("25%"))}), budgetIs(`{maxUnavailable: 25%}`)},
-			{budget(&v1beta1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromString("50%"))}), budgetIs(`{minAvailable: 50%}`)},
+			{budget(&v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}), budgetIs(`{minAvailable: 1}`)},
+			{budget(&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("25%"))}), budgetIs(`{maxUnavailable: 25%}`)},
+			{budget(&v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromString("50%"))}), budgetIs(`{minAvailable: 50%}`)},
 		},
 		"ingress": {
-			{ingress(&v1beta1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To(ingressClass), Annotations: map[string]string{"test/one": "1", "test/two": "2"}}),
+			{ingress(&v1beta1.Ingress{Host: "a.test", IngressClassName: ptr.To(ingressClass), Annotations: map[string]string{"test/one": "1", "test/two": "2"}}),
 				func(w *fixture, name string) {
 					in := harness.Read(w, name, &networkingv1.Ingress{})
 					w.Expect(in.Annotations).To(And(HaveKeyWithValue("test/one", "1"), HaveKeyWithValue("test/two", "2")))
 					w.Expect(in.Spec.TLS).To(BeEmpty())
 					w.Expect(w.ready(name).Status.URL).To(Equal("http://a.test"))
 				}},
-			{ingress(&v1beta1.AppServiceIngress{Host: "b.test", Path: "/shop/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert", Annotations: map[string]string{"test/two": "zwei"}}),
+			{ingress(&v1beta1.Ingress{Host: "b.test", Path: "/shop/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert", Annotations: map[string]string{"test/two": "zwei"}}),
 				func(w *fixture, name string) {
 					in := harness.Read(w, name, &networkingv1.Ingress{})
 					w.Expect(in.Annotations).To(And(Not(HaveKey("test/one")), HaveKeyWithValue("test/two", "zwei")))
@@ -278,7 +278,7 @@ rules:
   http: {paths: [{path: /shop/, pathType: Prefix, backend: {service: {name: `+name+`, port: {name: http}}}}]}`)
 					w.Expect(w.ready(name).Status.URL).To(Equal("https://b.test/shop"))
 				}},
-			{ingress(&v1beta1.AppServiceIngress{Host: "b.test", IngressClassName: ptr.To(ingressClass)}),
+			{ingress(&v1beta1.Ingress{Host: "b.test", IngressClassName: ptr.To(ingressClass)}),
 				func(w *fixture, name string) {
 					w.Expect(harness.Read(w, name, &networkingv1.Ingress{}).Spec.TLS).To(BeEmpty())
 				}},
@@ -483,7 +483,7 @@ func TestSuspendChangesNothing(t *testing.T) {
 	w.change("web", suspend(true))
 	app := w.shows("web", "Suspended", "True Suspended", Not(BeEmpty()))
 	w.Expect(conditions(app)).To(And(HaveKeyWithValue("Ready", "Unknown Suspended"), Not(HaveKey("Reconciling")), Not(HaveKey("Stalled"))))
-	w.Expect(app.Status.Phase).To(Equal(v1beta1.AppServiceSuspended))
+	w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseSuspended))
 	mark := w.Mark()
 	w.Scale("kubectl", w.deployment("web"), 5)
 	w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &corev1.Service{}))).To(Succeed())

@@ -74,7 +74,7 @@ func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 					g.Expect(d.Status.AvailableReplicas).To(BeEquivalentTo(5), "or its status would move while it is planned")
 				})
 				harness.Update(w, "kubectl-edit", "web", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["A"] = "x" })
-				w.change("web", budget(&v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
+				w.change("web", budget(&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
 			},
 			want: []string{
 				`Config: Correct ConfigMap web (kubectl-edit changed .data.A from "(redacted)" to "(redacted)")`,

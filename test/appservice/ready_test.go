@@ -53,7 +53,7 @@ func TestBecomesReady(t *testing.T) {
 		w.Expect(c.Message).NotTo(BeEmpty(), c.Type)
 	}
 	w.Expect(app.Status.ObservedGeneration).To(Equal(app.Generation))
-	w.Expect(app.Status.Phase).To(Equal(v1beta1.AppServiceRunning))
+	w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseRunning))
 	w.Expect(app.Status.URL).To(Equal("http://web." + w.Namespace + ".svc:8080"))
 	w.Expect(app.Status.Replicas).To(BeEquivalentTo(3))
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(3))
@@ -209,7 +209,7 @@ func TestAutoscalerWithoutMetricsIsReportedAndReady(t *testing.T) {
 	w.create("web", autoscaled(2, 4))
 
 	app := w.shows("web", "AutoscalingReady", "True ScalingInactive", ContainSubstring("set spec.resources.requests and install metrics-server"))
-	w.Expect(w.ready("web").Status.Phase).To(Equal(v1beta1.AppServiceRunning))
+	w.Expect(w.ready("web").Status.Phase).To(Equal(v1beta1.PhaseRunning))
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(2), "the autoscaler keeps to its minimum all the same")
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
 

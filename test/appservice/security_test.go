@@ -119,7 +119,7 @@ func TestRefusesTheServiceAccountOfTheManager(t *testing.T) {
 
 	w.create("web", func(s *v1beta1.AppServiceSpec) { s.ServiceAccountName = manager })
 	server := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "tools"}}
-	server.Spec.Image, server.Spec.Protocol.Disabled = image, true
+	server.Spec.Image, server.Spec.Protocol.Probe = image, v1beta1.ProbeDisabled
 	server.Spec.Protocol.Interval.Duration, server.Spec.Protocol.Timeout.Duration = time.Hour, time.Second
 	server.Spec.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: manager}
 	w.Expect(api.Create(w.Ctx, server)).To(Succeed())

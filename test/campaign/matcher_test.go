@@ -234,15 +234,15 @@ func containsPath(message, path string, isObject bool) bool {
 }
 
 func TestContainsPathMatchesWholePaths(t *testing.T) {
-	const message = `Deployment web: spec.template.spec.containers[0].env[3].name: Invalid value: ""; correct spec.key.keyName.`
+	const message = `Deployment web: spec.template.spec.containers[0].env[3].name: Invalid value: ""; correct spec.key.name.`
 	for path, want := range map[string]bool{
 		"spec.template.spec.containers[0].env[3].name": true,
 		"spec.template.spec.containers[0].env[1].name": true, // the manager merges other variables into the list
-		"spec.key.keyName":                        true,
+		"spec.key.name": true,
 		"spec.template.spec.containers[0].env[3]": false,
 		"spec.template.spec.containers":           false,
 		"spec.containers[0].env[3].name":          false,
-		"key.keyName":                             false,
+		"key.name":                                false,
 		"spec.key":                                false,
 	} {
 		NewWithT(t).Expect(containsPath(message, path, false)).To(Equal(want), path)

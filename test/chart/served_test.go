@@ -135,7 +135,7 @@ kind: SecureStorage
 metadata: {name: invoices, namespace: default}
 spec:
   provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope}
-  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  key: {vault: {name: fixpoint-demo}, name: storage}
 `
 
 // busyManager runs the manager as config/default configures it, until it has reconciled one object of each kind

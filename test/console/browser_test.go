@@ -47,7 +47,7 @@ func (w *fixture) objectsOfAllKinds() string {
 	storage := &v1beta1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: w.Namespace}}
 	storage.Spec = v1beta1.SecureStorageSpec{
 		Provider: v1beta1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
-		Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, KeyName: demo.Key},
+		Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, Name: demo.Key},
 	}
 	tools := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools", Namespace: w.Namespace}}
 	tools.Spec.Image = "registry.test/tools:1"
@@ -95,7 +95,7 @@ func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 		{hash: "#/drifts", sees: []string{"By field manager", "kubectl-scale", w.Namespace + "/web"}},
 		{hash: "#/cloud", sees: []string{"Storage accounts", "Succeeded", "Ledger", "PUT"}},
 		{hash: "#/kinds", sees: []string{"AppService", "spec", "image", "required"}},
-		{hash: "#/kinds/securestorages?q=keyName", sees: []string{"SecureStorage", "keyName"}},
+		{hash: "#/kinds/securestorages?q=accountLossPolicy", sees: []string{"SecureStorage", "accountLossPolicy"}},
 		{hash: "#/nowhere", sees: []string{"Nothing is at this address"}},
 	}
 	show := func(i int) {
@@ -234,7 +234,7 @@ func TestTextsOfUsersAreNeverHTML(t *testing.T) {
 	})
 	now := metav1.Now()
 	app.Status = v1beta1.AppServiceStatus{
-		URL: "javascript:window.hacked=1//" + hostile, Phase: v1beta1.AppServicePhase("Running"),
+		URL: "javascript:window.hacked=1//" + hostile, Phase: v1beta1.Phase("Running"),
 		Conditions: []metav1.Condition{
 			{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Failed", Message: hostile, LastTransitionTime: now},
 			{Type: v1beta1.ConditionDeploymentReady, Status: metav1.ConditionFalse, Reason: "Failed", Message: hostile, LastTransitionTime: now},

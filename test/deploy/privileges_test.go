@@ -282,7 +282,7 @@ kind: SecureStorage
 metadata: {name: invoices}
 spec:
   provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope}
-  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  key: {vault: {name: fixpoint-demo}, name: storage}
   deletionPolicy: Delete
   pollInterval: 10s
 `
@@ -298,8 +298,8 @@ apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: by-secret}
 spec:
-  provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope, credentialsRef: {name: azure}}
-  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope, credentialsSecretRef: {name: azure}}
+  key: {vault: {name: fixpoint-demo}, name: storage}
 ---
 apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
@@ -313,7 +313,7 @@ spec:
       tenantID: 00000000-0000-4000-8000-000000000001
       clientID: 00000000-0000-4000-8000-000000000002
       serviceAccountName: given
-  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  key: {vault: {name: fixpoint-demo}, name: storage}
 `
 
 // inNamespace puts the objects of a text into a namespace.

@@ -120,7 +120,7 @@ kind: SecureStorage
 metadata: {name: invoices}
 spec:
   provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope}
-  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  key: {vault: {name: fixpoint-demo}, name: storage}
   deletionPolicy: Delete
   pollInterval: 10s
 `)))

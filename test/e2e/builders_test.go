@@ -56,7 +56,7 @@ func (env *environment) storage(name string) *v1beta1.SecureStorage {
 			Provider: v1beta1.SecureStorageProvider{
 				SubscriptionID: "00000000-0000-4000-8000-00000000f1c5", ResourceGroup: "fixpoint-demo", Location: "westeurope",
 			},
-			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: "fixpoint-demo"}, KeyName: "storage"},
+			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: "fixpoint-demo"}, Name: "storage"},
 			DeletionPolicy: v1beta1.DeletionDelete,
 			PollInterval:   metav1.Duration{Duration: pollInterval},
 		},

@@ -103,7 +103,7 @@ func (c *churn) step(ctx context.Context) {
 // createAndDelete creates an application and deletes the oldest one above maxApps.
 func (c *churn) createAndDelete(ctx context.Context) {
 	app := c.env.app(fmt.Sprintf("app-%d", c.count))
-	app.Spec.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+	app.Spec.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 	if api.Create(ctx, app) == nil {
 		c.apps = append(c.apps, app.Name)
 	}

@@ -192,7 +192,7 @@ func appServiceScenarios() []Scenario {
 		app("options-off", editApp(NoOptions), all),
 		app("options-changed", editApp(func(s *v1beta1.AppServiceSpec) {
 			s.Autoscaling.MinReplicas = 4
-			s.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
+			s.DisruptionBudget = &v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
 			s.Ingress.Host, s.Ingress.TLSSecretName = "other.example.com", "tls"
 		}), all),
 		drift("drift", editDeploymentAndService(), plain),

@@ -38,11 +38,11 @@ func AllServerOptions(s *v1beta1.MCPServerSpec) {
 	s.Files = []v1beta1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
 	s.Autoscaling = &v1beta1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 4, TargetCPUUtilizationPercent: ptr.To[int32](80)}
 	s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true}
-	s.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+	s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 	s.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{Ingress: &v1beta1.MCPServerNetworkIngress{
 		From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "client"}}}},
 	}}
-	s.Ingress = &v1beta1.AppServiceIngress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
+	s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
 }
 
 // NoServerOptions turns off every optional phase of an MCPServer.
@@ -191,7 +191,7 @@ func mcpServerScenarios() []Scenario {
 		server("scale", editServer(func(s *v1beta1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }), plain),
 		server("options-on", editServer(AllServerOptions), plain),
 		server("options-off", editServer(NoServerOptions), all),
-		server("probe-off", editServer(func(s *v1beta1.MCPServerSpec) { s.Protocol.Disabled = true }), plain),
+		server("probe-off", editServer(func(s *v1beta1.MCPServerSpec) { s.Protocol.Probe = v1beta1.ProbeDisabled }), plain),
 		server("rotation", rotateSecret(), createSecret(), createServer(withSecret)),
 		drift("drift", editServerDeployment(), plain),
 		drift("drift-deleted", deleteChild(MCPServer, "Service", func() client.Object { return &corev1.Service{} }), all),

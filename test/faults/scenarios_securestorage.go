@@ -31,7 +31,7 @@ func (env *Environment) NewSecureStorage(name string, edits ...StorageEdit) *v1b
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1beta1.SecureStorageSpec{
 			Provider:       v1beta1.SecureStorageProvider{SubscriptionID: env.Demo.Subscription, ResourceGroup: env.Demo.Group, Location: env.Demo.Location},
-			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: env.Demo.Vault}, KeyName: env.Demo.Key},
+			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: env.Demo.Vault}, Name: env.Demo.Key},
 			DeletionPolicy: v1beta1.DeletionDelete,
 			PollInterval:   metav1.Duration{Duration: 10 * time.Second},
 		},
@@ -174,7 +174,7 @@ const cloudCredentials = "azure"
 func withAdoption(account string) StorageEdit {
 	return func(s *v1beta1.SecureStorageSpec) {
 		s.AccountName, s.AdoptionPolicy = account, v1beta1.AdoptionIfUnowned
-		s.Provider.CredentialsRef = &v1beta1.SecureStorageCredentialsRef{Name: cloudCredentials}
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: cloudCredentials}
 	}
 }
 
@@ -207,7 +207,7 @@ func secureStorageScenarios() []Scenario {
 		return Scenario{Name: name, Kinds: []string{SecureStorage}, Given: given, When: when}
 	}
 	created := createStorage()
-	recreates := createStorage(func(s *v1beta1.SecureStorageSpec) { s.OnAccountLoss = v1beta1.LossRecreate })
+	recreates := createStorage(func(s *v1beta1.SecureStorageSpec) { s.AccountLossPolicy = v1beta1.LossRecreate })
 	const put = "cloud PUT "
 	return []Scenario{
 		storage("create", created),

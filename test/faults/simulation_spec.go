@@ -53,17 +53,17 @@ var dimensions = map[string][]dimension{
 			})),
 		dimensionOf("budget", app("none", nil),
 			app("max1", func(s *v1beta1.AppServiceSpec) {
-				s.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+				s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 			}),
 			app("min1", func(s *v1beta1.AppServiceSpec) {
-				s.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
+				s.DisruptionBudget = &v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
 			})),
 		dimensionOf("ingress", app("none", nil),
 			app("shop", func(s *v1beta1.AppServiceSpec) {
-				s.Ingress = &v1beta1.AppServiceIngress{Host: "shop.example.com", IngressClassName: ptr.To(IngressClass)}
+				s.Ingress = &v1beta1.Ingress{Host: "shop.example.com", IngressClassName: ptr.To(IngressClass)}
 			}),
 			app("tls", func(s *v1beta1.AppServiceSpec) {
-				s.Ingress = &v1beta1.AppServiceIngress{
+				s.Ingress = &v1beta1.Ingress{
 					Host: "other.example.com", IngressClassName: ptr.To(IngressClass), TLSSecretName: "tls", Annotations: map[string]string{"example.com/limit": "1"},
 				}
 			})),
@@ -101,7 +101,7 @@ var dimensions = map[string][]dimension{
 			s.ServiceAccount, s.DisruptionBudget, s.NetworkPolicy = all.ServiceAccount, all.DisruptionBudget, all.NetworkPolicy
 		}), server("account", func(s *v1beta1.MCPServerSpec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true} })),
 		dimensionOf("ingress", server("none", nil), server("tools", func(s *v1beta1.MCPServerSpec) {
-			s.Ingress = &v1beta1.AppServiceIngress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
+			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
 		})),
 		dimensionOf("secret", server("none", nil), server("read", withSecret)),
 		dimensionOf("rest", server("plain", nil), server("pod", changeServerPod), server("traffic", func(s *v1beta1.MCPServerSpec) {
@@ -112,7 +112,7 @@ var dimensions = map[string][]dimension{
 			s.SessionAffinity, s.SessionAffinityTimeoutSeconds = v1beta1.SessionAffinityClientIP, 60
 			s.Strategy, s.DrainSeconds, s.TerminationGracePeriodSeconds = v1beta1.StrategyRecreate, ptr.To[int64](5), 60
 		})),
-		dimensionOf("probe", server("on", nil), server("off", func(s *v1beta1.MCPServerSpec) { s.Protocol.Disabled = true })),
+		dimensionOf("probe", server("on", nil), server("off", func(s *v1beta1.MCPServerSpec) { s.Protocol.Probe = v1beta1.ProbeDisabled })),
 		dimensionOf(suspend, server(no, nil), server(yes, func(s *v1beta1.MCPServerSpec) { s.Suspend = true })),
 		dimensionOf(reportDrift, server(no, nil), server(yes, func(s *v1beta1.MCPServerSpec) { s.DriftPolicy = v1beta1.DriftReport })),
 	},
@@ -124,7 +124,7 @@ var dimensions = map[string][]dimension{
 			storage("more", func(s *v1beta1.SecureStorageSpec) { s.Tags = map[string]string{"team": "other", "cost": "1"} })),
 		dimensionOf("key", storage("latest", nil), storage("pinned", func(s *v1beta1.SecureStorageSpec) { s.Key.Version = pinned })),
 		dimensionOf("deletion", storage("Delete", nil), storage("Retain", withRetain)),
-		dimensionOf("loss", storage("Recreate", nil), storage("Stall", func(s *v1beta1.SecureStorageSpec) { s.OnAccountLoss = v1beta1.LossStall })),
+		dimensionOf("loss", storage("Recreate", nil), storage("Stall", func(s *v1beta1.SecureStorageSpec) { s.AccountLossPolicy = v1beta1.LossStall })),
 		dimensionOf(suspend, storage(no, nil), storage(yes, func(s *v1beta1.SecureStorageSpec) { s.Suspend = true })),
 	},
 }
@@ -307,7 +307,7 @@ func (v variant) object(env *Environment, name string) client.Object {
 		})
 	case SecureStorage:
 		object = env.NewSecureStorage(name, func(s *v1beta1.SecureStorageSpec) {
-			s.OnAccountLoss = v1beta1.LossRecreate
+			s.AccountLossPolicy = v1beta1.LossRecreate
 			s.PropagationDeadline = metav1.Duration{Duration: 15 * time.Minute} // an edit turns 15m into 15m0s
 		})
 	default:

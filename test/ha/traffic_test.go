@@ -117,7 +117,7 @@ func (tr *traffic) storage(number int) *v1beta1.SecureStorage {
 		ObjectMeta: metav1.ObjectMeta{Namespace: tr.fleet.namespace, Name: "storage-" + strconv.Itoa(number)},
 		Spec: v1beta1.SecureStorageSpec{
 			Provider:       v1beta1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
-			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, KeyName: demo.Key},
+			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, Name: demo.Key},
 			DeletionPolicy: v1beta1.DeletionDelete,
 			PollInterval:   metav1.Duration{Duration: 10 * time.Second},
 			Tags:           map[string]string{"edit": "0"},

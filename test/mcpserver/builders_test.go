@@ -32,7 +32,7 @@ func replicas(n int32) edit { return func(s *v1beta1.MCPServerSpec) { s.Replicas
 func withImage(image string) edit { return func(s *v1beta1.MCPServerSpec) { s.Image = image } }
 
 // unasked turns the probe of the protocol off.
-func unasked(s *v1beta1.MCPServerSpec) { s.Protocol.Disabled = true }
+func unasked(s *v1beta1.MCPServerSpec) { s.Protocol.Probe = v1beta1.ProbeDisabled }
 
 // often asks as often as the schema allows.
 func often(s *v1beta1.MCPServerSpec) {

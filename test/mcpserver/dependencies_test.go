@@ -144,7 +144,7 @@ func TestBadOverridesAreInvalidUntilCorrected(t *testing.T) {
 	w.create("tools", unasked, overrides(`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`))
 	server := w.shows("tools", "DeploymentReady", "False Invalid", And(HavePrefix("spec.podOverrides is not a valid part of a pod template: "), HaveSuffix("; correct spec.podOverrides")))
 	w.Expect(conditions(server)).To(HaveKey("Stalled"))
-	w.Expect(server.Status.Phase).To(Equal(v1beta1.MCPServerFailed))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseFailed))
 
 	// This is a pod, and no valid one: the API server says so.
 	w.change("tools", overrides(`{"containers":[{"name":"log",`+restrictedContext+`}]}`))

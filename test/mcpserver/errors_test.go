@@ -66,7 +66,7 @@ func TestFailedRolloutLeavesOldPodsServing(t *testing.T) {
 	server = w.shows("tools", "Stalled", "True RolloutStalled", And(ContainSubstring("progressDeadlineSeconds (10)"), ContainSubstring("cannot pull image")))
 	w.Expect(conditions(server)).To(And(HaveKeyWithValue("Ready", "True Ready"), HaveKeyWithValue("DeploymentReady", "True RolloutStalled")))
 	w.Expect(conditions(server)).NotTo(HaveKey("Reconciling"))
-	w.Expect(server.Status.Phase).To(Equal(v1beta1.MCPServerDegraded))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	w.Expect(w.podUIDs("tools")).To(ContainElements(before))
 
 	w.change("tools", withImage(image))
@@ -82,7 +82,7 @@ func TestDeletedSecretStopsNoPods(t *testing.T) {
 
 	w.Expect(api.Delete(w.Ctx, harness.Read(w, "one", &corev1.Secret{}))).To(Succeed())
 	server := w.shows("tools", "DependenciesReady", "False DependencyMissing", ContainSubstring("Secret one"))
-	w.Expect(server.Status.Phase).To(Equal(v1beta1.MCPServerDegraded))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(1))
 
 	w.createSecret("one", "k", "1")

@@ -52,7 +52,7 @@ func TestProbesNewPodsBeforeReady(t *testing.T) {
 			w.createReady("tools", often, replicas(pods))
 			harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "1.2.3")) })
 			old := w.replicaSets("tools")[0].Name
-			w.Expect(harness.Read(w, "tools", &v1beta1.MCPServer{}).Status.AskedVersions).To(Equal([]string{old}))
+			w.Expect(harness.Read(w, "tools", &v1beta1.MCPServer{}).Status.ProbedVersions).To(Equal([]string{old}))
 			versions := harness.Versions[*v1beta1.MCPServer](w, &v1beta1.MCPServerList{}, "tools")
 
 			// When pods take over that Kubernetes takes for ready, and that do not answer
@@ -66,13 +66,13 @@ func TestProbesNewPodsBeforeReady(t *testing.T) {
 				}
 				// Until its endpoints are updated, the Service routes to the old pods.
 				if conditions(version)["ProtocolReady"] == "True Ready" {
-					w.Expect(version.Status.AskedVersions).To(Equal([]string{old}), "%v", version.Status)
+					w.Expect(version.Status.ProbedVersions).To(Equal([]string{old}), "%v", version.Status)
 				}
 			}
 			newer.set(false, "")
 			w.complete("tools")
 			server := harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "2.0.0")) })
-			w.Expect(server.Status.AskedVersions).NotTo(ContainElement(old))
+			w.Expect(server.Status.ProbedVersions).NotTo(ContainElement(old))
 		})
 	}
 }

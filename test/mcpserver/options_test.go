@@ -72,7 +72,7 @@ func options() map[string]option {
 
 	budget := option{
 		on: func(s *v1beta1.MCPServerSpec) {
-			s.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+			s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 		},
 		off:   func(s *v1beta1.MCPServerSpec) { s.DisruptionBudget = nil },
 		child: func() client.Object { return &policyv1.PodDisruptionBudget{} }, field: ".spec.maxUnavailable",
@@ -83,7 +83,7 @@ func options() map[string]option {
 
 	ingress := option{
 		on: func(s *v1beta1.MCPServerSpec) {
-			s.Ingress = &v1beta1.AppServiceIngress{Host: "tools.example.com", Path: "/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert"}
+			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", Path: "/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert"}
 		},
 		off:   func(s *v1beta1.MCPServerSpec) { s.Ingress = nil },
 		child: func() client.Object { return &networkingv1.Ingress{} }, field: ".spec.ingressClassName",

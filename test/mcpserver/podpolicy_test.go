@@ -37,7 +37,7 @@ func TestPolicyLeavesRunningPodsUnchanged(t *testing.T) {
 	// Then the object is stalled and names the field,
 	server := w.shows("tools", "DeploymentReady", "False NotPermitted", Equal("spec.podOverrides: the restricted Pod Security Standard forbids such pods: host namespaces (hostPID=true); change these settings, or ask the administrator to run the manager with --pod-overrides=all. An existing Deployment and its pods are left unchanged"))
 	w.Expect(conditions(server)).To(And(HaveKeyWithValue("Stalled", "True NotPermitted"), HaveKeyWithValue("Ready", "False NotPermitted")))
-	w.Expect(server.Status.Phase).To(Equal(v1beta1.MCPServerDegraded))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(2))
 
 	// its pods run on, and a change of the spec does not reach them,

@@ -42,13 +42,13 @@ func TestServerThatStopsAnsweringLosesAndRegainsReady(t *testing.T) {
 	w.server.set(true, "")
 	server := w.shows("tools", "ProtocolReady", "False ProtocolFailing", ContainSubstring("the server responded with 500 Internal Server Error"))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "False ProtocolFailing"))
-	w.Expect(server.Status.Phase).To(Equal(v1beta1.MCPServerDegraded))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	w.Expect(server.Status.Server).NotTo(BeNil(), "what it said last stands")
 	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(HavePrefix("Warning ProtocolFailing Ready is False: Protocol: MCP handshake failed: ")))
 
 	w.server.set(false, "")
 	server = w.ready("tools")
-	w.Expect(server.Status.Phase).To(Equal(v1beta1.MCPServerRunning))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseRunning))
 	w.Expect(w.deployment("tools").Generation).To(Equal(generation), "what serves is never taken down")
 }
 
@@ -80,7 +80,7 @@ func TestEnablingTheProbeProbes(t *testing.T) {
 	w.Settled()
 	w.server.set(true, "")
 
-	w.change("tools", often, func(s *v1beta1.MCPServerSpec) { s.Protocol.Disabled = false })
+	w.change("tools", often, func(s *v1beta1.MCPServerSpec) { s.Protocol.Probe = v1beta1.ProbePeriodic })
 	versions := harness.Versions[*v1beta1.MCPServer](w, &v1beta1.MCPServerList{}, "tools")
 	w.shows("tools", "ProtocolReady", "False ProtocolFailing", Not(BeEmpty()))
 

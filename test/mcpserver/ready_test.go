@@ -56,7 +56,7 @@ func TestTenLinesGiveAWorkingEndpoint(t *testing.T) {
 		"Ready": "True Ready", "DependenciesReady": "True Ready", "ServiceReady": "True Ready",
 		"DeploymentReady": "True Ready", "ProtocolReady": "True Ready",
 	}))
-	w.Expect(server.Status.Phase).To(Equal(v1beta1.MCPServerRunning))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseRunning))
 	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:8080/mcp"))
 	w.Expect(server.Status.Replicas).To(BeEquivalentTo(1))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(1))
@@ -112,9 +112,9 @@ func everything(s *v1beta1.MCPServerSpec) {
 	s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true}
 	s.Files = []v1beta1.MCPServerFile{{Path: "/etc/a", Content: "1"}}
 	s.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
-	s.DisruptionBudget = &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+	s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 	s.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{Ingress: &v1beta1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}
-	s.Protocol.Disabled = true
+	s.Protocol.Probe = v1beta1.ProbeDisabled
 }
 
 // needCluster are the kinds that everything leaves out, since they need an IngressClass, the Gateway API or

@@ -69,7 +69,7 @@ func serveTLS(t *testing.T, certificate tls.Certificate) *fakeServer {
 func encrypted(kind v1beta1.MCPServerCAKind, name, key string) edit {
 	return func(s *v1beta1.MCPServerSpec) {
 		often(s)
-		s.Protocol.TLS, s.Protocol.CARef = true, &v1beta1.MCPServerCARef{Kind: kind, Name: name, Key: key}
+		s.Protocol.Scheme, s.Protocol.CARef = v1beta1.SchemeHTTPS, &v1beta1.MCPServerCARef{Kind: kind, Name: name, Key: key}
 	}
 }
 

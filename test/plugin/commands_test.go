@@ -249,7 +249,7 @@ func TestPlanReadsTheCloud(t *testing.T) {
 	storage := &v1beta1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: w.Namespace}}
 	storage.Spec = v1beta1.SecureStorageSpec{
 		Provider: v1beta1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
-		Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, KeyName: demo.Key},
+		Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, Name: demo.Key},
 	}
 	w.Expect(api.Create(w.Ctx, storage)).To(Succeed())
 	plan := []string{"plan", "securestorage/invoices", "--cloud-endpoint", endpoint.URL, "--cloud-token-file", w.file("token", fakecloud.Token("manager"))}

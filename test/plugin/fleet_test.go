@@ -54,12 +54,12 @@ func fleetStatus(name, namespace string, i int) *fixpointac.AppServiceApplyConfi
 	if i%10 == 0 {
 		ready, reason = metav1.ConditionFalse, v1beta1.ReasonPodsFailing
 	}
-	status := fixpointac.AppServiceStatus().WithObservedGeneration(1).WithPhase(v1beta1.AppServiceRunning).WithReplicas(2).WithReadyReplicas(2)
+	status := fixpointac.AppServiceStatus().WithObservedGeneration(1).WithPhase(v1beta1.PhaseRunning).WithReplicas(2).WithReadyReplicas(2)
 	for _, conditionType := range []string{v1beta1.ConditionReady, v1beta1.ConditionConfigReady, v1beta1.ConditionServiceReady, v1beta1.ConditionDeploymentReady} {
 		status.WithConditions(metav1ac.Condition().WithType(conditionType).WithStatus(ready).WithReason(reason).
 			WithMessage("all pods are updated and available").WithObservedGeneration(1).WithLastTransitionTime(metav1.Now()))
 	}
-	status.WithDrifts(fixpointac.AppServiceDrift().WithTime(metav1.Now()).WithKind("Deployment").WithName(name).
-		WithField(".spec.replicas").WithManager("kubectl").WithFrom("2").WithTo("5").WithAction(v1beta1.DriftCorrected))
+	status.WithDrifts(fixpointac.Drift().WithTime(metav1.Now()).WithKind("Deployment").WithName(name).
+		WithField(".spec.replicas").WithManager("kubectl").WithDesired("2").WithFound("5").WithAction(v1beta1.DriftCorrected))
 	return fixpointac.AppService(name, namespace).WithStatus(status)
 }

@@ -21,7 +21,7 @@ func TestForeignAccountIsOutOfReach(t *testing.T) {
 	before, _ := w.cloud().Account("victim")
 	// when
 	w.create("thief", func(s *v1beta1.SecureStorageSpec) {
-		s.AccountName, s.AdoptionPolicy, s.OnAccountLoss = "victim", v1beta1.AdoptionIfUnowned, v1beta1.LossRecreate
+		s.AccountName, s.AdoptionPolicy, s.AccountLossPolicy = "victim", v1beta1.AdoptionIfUnowned, v1beta1.LossRecreate
 	})
 	// then the condition names the field and the flag
 	refused := w.eventuallyReason("thief", v1beta1.ReasonCredentialsNotAllowed)

@@ -137,7 +137,7 @@ func (w *fixture) storage(name string, edits ...edit) *v1beta1.SecureStorage {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace},
 		Spec: v1beta1.SecureStorageSpec{
 			Provider:       v1beta1.SecureStorageProvider{SubscriptionID: w.demo.Subscription, ResourceGroup: w.demo.Group, Location: w.demo.Location},
-			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: w.demo.Vault}, KeyName: w.demo.Key},
+			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: w.demo.Vault}, Name: w.demo.Key},
 			DeletionPolicy: v1beta1.DeletionDelete,
 			PollInterval:   metav1.Duration{Duration: 10 * time.Second},
 		},

@@ -54,7 +54,7 @@ func TestReportsEachPhaseInOrder(t *testing.T) {
 	w.Expect(slices.Compact(reasons)).To(Equal([]string{
 		v1beta1.ReasonCreating, v1beta1.ReasonWaitingForPrincipal, v1beta1.ReasonPropagating, v1beta1.ReasonReady,
 	}))
-	w.Expect(ready.Status.Phase).To(Equal(v1beta1.SecureStorageReady))
+	w.Expect(ready.Status.Phase).To(Equal(v1beta1.PhaseReady))
 	account, _ := w.cloud().Account(ready.Status.AccountName)
 	w.Expect(ready.Status.KeyURI).To(Equal(account.Key))
 	w.Expect(ready.Status.AccountID).To(Equal(account.ResourceID))
@@ -170,7 +170,7 @@ func TestUsesCredentialsOfTheNamespace(t *testing.T) {
 	w.startManager()
 	// given two SecureStorages, one of which has its own credential
 	w.create("own", func(s *v1beta1.SecureStorageSpec) {
-		s.Provider.CredentialsRef = &v1beta1.SecureStorageCredentialsRef{Name: "azure"}
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "azure"}
 	})
 	w.create("shared")
 	w.eventuallyReason("own", v1beta1.ReasonCredentialsMissing)

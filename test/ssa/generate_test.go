@@ -242,13 +242,13 @@ func (g generator) appService(name, namespace string) *fixpointac.AppServiceAppl
 		spec.WithProbes(fixpointac.AppServiceProbes().WithReadiness(fixpointac.AppServiceProbe().WithPath("/ready")))
 	}
 	if g.chance(40) {
-		spec.WithDisruptionBudget(fixpointac.AppServiceDisruptionBudget().WithMinAvailable(pick(g, intstr.FromInt32(1), intstr.FromString("50%"))))
+		spec.WithDisruptionBudget(fixpointac.DisruptionBudget().WithMinAvailable(pick(g, intstr.FromInt32(1), intstr.FromString("50%"))))
 	}
 	if g.chance(40) {
 		spec.WithResources(corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: g.quantity(), corev1.ResourceMemory: g.memory()}})
 	}
 	if g.chance(40) {
-		spec.WithIngress(fixpointac.AppServiceIngress().WithHost("a.example.com"))
+		spec.WithIngress(fixpointac.Ingress().WithHost("a.example.com"))
 	}
 	return fixpointac.AppService(name, namespace).WithLabels(g.labels()).WithSpec(spec)
 }

@@ -83,13 +83,13 @@ func TestDroppedStructOfAnAdoptedCustomResourceIsRemovedWithItsDefaults(t *testi
 		Spec: v1beta1.AppServiceSpec{
 			Image:   "registry.example/a:1",
 			Config:  map[string]string{"UNMANAGED": "1"},
-			Ingress: &v1beta1.AppServiceIngress{Host: "a.example.com"},
+			Ingress: &v1beta1.Ingress{Host: "a.example.com"},
 		},
 	})
 	with := func() *fixpointac.AppServiceApplyConfiguration {
 		return fixpointac.AppService("a", s.namespace).WithSpec(fixpointac.AppServiceSpec().WithImage("registry.example/a:2").
 			WithConfig(map[string]string{"MANAGED": "1"}).
-			WithIngress(fixpointac.AppServiceIngress().WithHost("a.example.com")))
+			WithIngress(fixpointac.Ingress().WithHost("a.example.com")))
 	}
 	adopted := s.done(with(), get(s, &v1beta1.AppService{}, "a"), ssa.ActionAdopt, adopt)
 	without := fixpointac.AppService("a", s.namespace).WithSpec(fixpointac.AppServiceSpec().WithImage("registry.example/a:2"))

@@ -263,7 +263,7 @@ spec:
   accountName: %s
   deletionPolicy: Retain
   provider: {subscriptionID: %s, resourceGroup: victim, location: %s}
-  key: {vault: {name: victim-vault}, keyName: storage}
+  key: {vault: {name: victim-vault}, name: storage}
 `, victimLedger, w.demo.Subscription, w.demo.Location), `
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway

@@ -210,7 +210,7 @@ func networkAttempts() []attempt {
 				"spec.ingress.annotations: nginx.ingress.kubernetes.io/server-snippet is not allowed")
 		}},
 		{"read hosts, ports and addresses of the Gateway of another team", editor, "`status.externalEndpoint` shows only listeners that admit routes of the namespace", func(a *trial) {
-			a.Expect(a.server("gateway", "protocol: {disabled: true}, httpRoute: {parentRefs: [{name: internal, namespace: victim}], hostnames: [a.tenant.example.com]}")).To(Succeed())
+			a.Expect(a.server("gateway", "protocol: {probe: Disabled}, httpRoute: {parentRefs: [{name: internal, namespace: victim}], hostnames: [a.tenant.example.com]}")).To(Succeed())
 			server := becomesReady(a, "gateway", &v1beta1.MCPServer{})
 			a.Expect(server.Status.ExternalEndpoint).To(BeEmpty())
 			a.Expect(a.texts("MCPServer", "gateway")).NotTo(ContainSubstring("18443"))

@@ -55,7 +55,7 @@ func podAttempts() []attempt {
 				"spec.mounts[0].configMap.name":                  `mounts: [{name: a, mountPath: /a, configMap: {name: ../victim/shop}}]`,
 				"spec.mounts[0].persistentVolumeClaim.claimName": `mounts: [{name: a, mountPath: /a, persistentVolumeClaim: {claimName: victim/data}}]`,
 				"spec.protocol.credentialsSecretRef.name":        `protocol: {credentialsSecretRef: {name: victim/azure, key: clientSecret}}`,
-				"spec.protocol.caRef.name":                       `protocol: {tls: true, caRef: {name: victim/azure}}`,
+				"spec.protocol.caRef.name":                       `protocol: {scheme: HTTPS, caRef: {name: victim/azure}}`,
 				"spec.serviceAccount.name":                       `serviceAccount: {name: victim/deployer}`,
 				"spec.ingress.tlsSecretName":                     `ingress: {host: a.tenant.example.com, tlsSecretName: victim/azure}`,
 			} {

@@ -18,11 +18,11 @@ func storageAttempts() []attempt {
 			a.Expect(a.storage("other-group", victim, ofTenant, "", "accountName: intruder")).To(Succeed())
 			shows(a, "other-group", none.DeepCopy(), v1beta1.ReasonCredentialsNotAllowed,
 				"resource group victim of subscription "+a.demo.Subscription+" (spec.provider) is outside of the scopes in which namespace tenant may use the credential of the manager",
-				"set spec.provider.workloadIdentity or spec.provider.credentialsRef, or have an administrator set the flag --ambient-credentials=tenant=")
+				"set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator set the flag --ambient-credentials=tenant=")
 			a.Expect(a.cloud.Total("/storageaccounts/intruder").Calls()).To(BeZero())
 		}},
 		{"adopt, encrypt again and delete an account of another team", editor, notAllowed, func(a *trial) {
-			a.Expect(a.storage("adopt", victim, ofVictim, "", "accountName: "+victimAccount+", adoptionPolicy: IfUnowned, onAccountLoss: Recreate, deletionPolicy: Delete")).To(Succeed())
+			a.Expect(a.storage("adopt", victim, ofVictim, "", "accountName: "+victimAccount+", adoptionPolicy: IfUnowned, accountLossPolicy: Recreate, deletionPolicy: Delete")).To(Succeed())
 			storage := shows(a, "adopt", none.DeepCopy(), v1beta1.ReasonCredentialsNotAllowed, "(spec.provider) is outside of the scopes")
 			a.delete(storage)
 			a.untouched(victimAccount)
@@ -66,10 +66,10 @@ func storageAttempts() []attempt {
 		}},
 		{"take credentials from the Secret of another namespace", editor, "a name with a namespace is refused: the message names the field; a Secret that only another namespace has: `CredentialsMissing`", func(a *trial) {
 			for _, name := range []string{"victim/azure", "../victim/azure", "victim%2fazure", "azure?namespace=victim"} {
-				a.refused(a.storage("credentials", tenant, ofTenant, fmt.Sprintf("credentialsRef: {name: %q}", name), ""), "spec.provider.credentialsRef.name", "must be the name of a Secret in this namespace")
+				a.refused(a.storage("credentials", tenant, ofTenant, fmt.Sprintf("credentialsSecretRef: {name: %q}", name), ""), "spec.provider.credentialsSecretRef.name", "must be the name of a Secret in this namespace")
 			}
-			a.Expect(a.storage("credentials", victim, ofVictim, "credentialsRef: {name: azure}", "accountName: "+victimAccount)).To(Succeed())
-			shows(a, "credentials", none.DeepCopy(), v1beta1.ReasonCredentialsMissing, "Secret azure (spec.provider.credentialsRef) does not exist; create it")
+			a.Expect(a.storage("credentials", victim, ofVictim, "credentialsSecretRef: {name: azure}", "accountName: "+victimAccount)).To(Succeed())
+			shows(a, "credentials", none.DeepCopy(), v1beta1.ReasonCredentialsMissing, "Secret azure (spec.provider.credentialsSecretRef) does not exist; create it")
 			a.untouched(victimAccount)
 		}},
 		{"use the cloud identity of the ServiceAccount of another namespace, or of the manager", editor, "a name with a namespace is refused: the message names the field; a name that only another namespace has: no token", func(a *trial) {
@@ -86,7 +86,7 @@ func storageAttempts() []attempt {
 		{"forge a status that names the account of another team, and delete the object", editor, "the status is dropped; a request to `status` is forbidden", func(a *trial) {
 			id := fmt.Sprintf("/subscriptions/%s/resourceGroups/victim/providers/Microsoft.Storage/storageAccounts/%s", a.demo.Subscription, victimAccount)
 			forged := fmt.Sprintf("status: {observedGeneration: 1, accountID: %s, accountName: %s, grants: [{vaultID: %s, accessType: RoleAssignment}]}\n", id, victimAccount, "/subscriptions/a")
-			text := objectText("SecureStorage", "forged", fmt.Sprintf("provider: {subscriptionID: %s, resourceGroup: victim, location: %s}, key: {%s, keyName: storage}, deletionPolicy: Delete",
+			text := objectText("SecureStorage", "forged", fmt.Sprintf("provider: {subscriptionID: %s, resourceGroup: victim, location: %s}, key: {%s, name: storage}, deletionPolicy: Delete",
 				a.demo.Subscription, a.demo.Location, ofVictim))
 			a.mustCreate(text + forged)
 			storage := shows(a, "forged", none.DeepCopy(), v1beta1.ReasonCredentialsNotAllowed, "(spec.provider)")

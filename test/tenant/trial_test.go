@@ -95,7 +95,7 @@ func (a *trial) app(name, fields string) error {
 // storage creates a SecureStorage in a resource group, with a key of a key vault.
 func (a *trial) storage(name, group, vault, provider, fields string) error {
 	a.t.Helper()
-	return a.create(objectText("SecureStorage", name, fmt.Sprintf(`provider: {subscriptionID: %s, resourceGroup: %q, location: %s, %s}, key: {%s, keyName: storage}, %s`,
+	return a.create(objectText("SecureStorage", name, fmt.Sprintf(`provider: {subscriptionID: %s, resourceGroup: %q, location: %s, %s}, key: {%s, name: storage}, %s`,
 		a.demo.Subscription, group, a.demo.Location, provider, vault, fields)))
 }
 

@@ -81,6 +81,7 @@ nodeSelector: {kubernetes.io/arch: arm64}
 progressDeadlineSeconds: 10
 adoptionPolicy: IfUnowned
 driftPolicy: Report
+driftHistoryLimit: 50
 suspend: true`},
 	"everything, with an autoscaler and files": {
 		name: "a",

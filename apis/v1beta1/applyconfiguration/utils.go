@@ -20,12 +20,6 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.AppServiceApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("AppServiceAutoscaling"):
 		return &apisv1beta1.AppServiceAutoscalingApplyConfiguration{}
-	case v1beta1.SchemeGroupVersion.WithKind("AppServiceDisruptionBudget"):
-		return &apisv1beta1.AppServiceDisruptionBudgetApplyConfiguration{}
-	case v1beta1.SchemeGroupVersion.WithKind("AppServiceDrift"):
-		return &apisv1beta1.AppServiceDriftApplyConfiguration{}
-	case v1beta1.SchemeGroupVersion.WithKind("AppServiceIngress"):
-		return &apisv1beta1.AppServiceIngressApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("AppServiceMount"):
 		return &apisv1beta1.AppServiceMountApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("AppServiceProbe"):
@@ -36,6 +30,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.AppServiceSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("AppServiceStatus"):
 		return &apisv1beta1.AppServiceStatusApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("DisruptionBudget"):
+		return &apisv1beta1.DisruptionBudgetApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("Drift"):
+		return &apisv1beta1.DriftApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("Ingress"):
+		return &apisv1beta1.IngressApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServer"):
 		return &apisv1beta1.MCPServerApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerAutoscaling"):
@@ -96,8 +96,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.SecureStorageApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageAccess"):
 		return &apisv1beta1.SecureStorageAccessApplyConfiguration{}
-	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageCredentialsRef"):
-		return &apisv1beta1.SecureStorageCredentialsRefApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageCredentialsSecretRef"):
+		return &apisv1beta1.SecureStorageCredentialsSecretRefApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageGrant"):
 		return &apisv1beta1.SecureStorageGrantApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageKey"):

@@ -107,7 +107,7 @@ func newServer(namespace, name string) *v1beta1.MCPServer {
 	server := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	server.Spec.Image = "registry.test/tools:1"
 	server.Spec.Protocol = v1beta1.MCPServerProtocol{
-		Disabled: true, Interval: metav1.Duration{Duration: 30 * time.Second}, Timeout: metav1.Duration{Duration: 5 * time.Second}}
+		Probe: v1beta1.ProbeDisabled, Interval: metav1.Duration{Duration: 30 * time.Second}, Timeout: metav1.Duration{Duration: 5 * time.Second}}
 	return server
 }
 

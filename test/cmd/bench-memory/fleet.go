@@ -69,7 +69,7 @@ func (f *fleet) objects() []client.Object {
 			Image:            "registry.test/web:1",
 			Replicas:         ptr.To[int32](2),
 			Config:           map[string]string{"GREETING": "hello", "LOG_LEVEL": "info"},
-			DisruptionBudget: &v1beta1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))},
+			DisruptionBudget: &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))},
 		}})
 	}
 	for i := range f.o.mcpServers {
@@ -83,7 +83,7 @@ func (f *fleet) objects() []client.Object {
 	for i := range f.o.secureOnes {
 		objects = append(objects, &v1beta1.SecureStorage{ObjectMeta: named("sst", i), Spec: v1beta1.SecureStorageSpec{
 			Provider: v1beta1.SecureStorageProvider{SubscriptionID: f.subscription, ResourceGroup: "fixpoint-demo", Location: "westeurope"},
-			Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: "fixpoint-demo"}, KeyName: "storage"},
+			Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: "fixpoint-demo"}, Name: "storage"},
 		}})
 	}
 	return objects

@@ -76,7 +76,7 @@ func newStorage(i int, s settings, demo fakecloud.Demo) *v1beta1.SecureStorage {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objectName(i)},
 		Spec: v1beta1.SecureStorageSpec{
 			Provider:     v1beta1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
-			Key:          v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, KeyName: demo.Key},
+			Key:          v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, Name: demo.Key},
 			PollInterval: metav1.Duration{Duration: s.poll},
 		},
 	}

@@ -86,7 +86,7 @@ func (b *bench) create(ctx context.Context, objects int, poll time.Duration) err
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s%05d", i), Namespace: b.namespace},
 			Spec: v1beta1.SecureStorageSpec{
 				Provider:       v1beta1.SecureStorageProvider{SubscriptionID: b.demo.Subscription, ResourceGroup: b.demo.Group, Location: b.demo.Location},
-				Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: b.demo.Vault}, KeyName: b.demo.Key},
+				Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: b.demo.Vault}, Name: b.demo.Key},
 				DeletionPolicy: v1beta1.DeletionDelete,
 				PollInterval:   metav1.Duration{Duration: poll},
 			},

@@ -23,6 +23,8 @@ func Parser() *typed.Parser {
 var parserOnce sync.Once
 var parser *typed.Parser
 var schemaYAML = typed.YAMLObject(`types:
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AccountLossPolicy
+  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AdoptionPolicy
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppService
@@ -45,6 +47,7 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceStatus
       default:
         observedGeneration: -1
+        phase: Pending
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceAutoscaling
   map:
     fields:
@@ -61,63 +64,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: targetMemoryUtilizationPercent
       type:
         scalar: numeric
-- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceDisruptionBudget
-  map:
-    fields:
-    - name: maxUnavailable
-      type:
-        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
-    - name: minAvailable
-      type:
-        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
-- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceDrift
-  map:
-    fields:
-    - name: action
-      type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.DriftAction
-    - name: field
-      type:
-        scalar: string
-    - name: from
-      type:
-        scalar: string
-    - name: kind
-      type:
-        scalar: string
-    - name: manager
-      type:
-        scalar: string
-    - name: name
-      type:
-        scalar: string
-    - name: time
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: to
-      type:
-        scalar: string
-- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceIngress
-  map:
-    fields:
-    - name: annotations
-      type:
-        map:
-          elementType:
-            scalar: string
-    - name: host
-      type:
-        scalar: string
-    - name: ingressClassName
-      type:
-        scalar: string
-    - name: path
-      type:
-        scalar: string
-      default: /
-    - name: tlsSecretName
-      type:
-        scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceMount
   map:
     fields:
@@ -130,8 +76,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
-- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServicePhase
-  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceProbe
   map:
     fields:
@@ -195,7 +139,10 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: io.k8s.api.core.v1.SecurityContext
     - name: disruptionBudget
       type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceDisruptionBudget
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.DisruptionBudget
+    - name: driftHistoryLimit
+      type:
+        scalar: numeric
     - name: driftPolicy
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.DriftPolicy
@@ -224,7 +171,7 @@ var schemaYAML = typed.YAMLObject(`types:
           - name
     - name: ingress
       type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceIngress
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Ingress
     - name: mounts
       type:
         list:
@@ -267,7 +214,7 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
     - name: strategy
       type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceStrategy
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Strategy
       default: RollingUpdate
     - name: suspend
       type:
@@ -287,7 +234,7 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         list:
           elementType:
-            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceDrift
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Drift
           elementRelationship: atomic
     - name: lastHandledReconcileAt
       type:
@@ -297,7 +244,7 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: numeric
     - name: phase
       type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServicePhase
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Phase
     - name: readyReplicas
       type:
         scalar: numeric
@@ -310,12 +257,67 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: url
       type:
         scalar: string
-- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceStrategy
-  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.DisruptionBudget
+  map:
+    fields:
+    - name: maxUnavailable
+      type:
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+    - name: minAvailable
+      type:
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Drift
+  map:
+    fields:
+    - name: action
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.DriftAction
+    - name: desired
+      type:
+        scalar: string
+    - name: field
+      type:
+        scalar: string
+    - name: found
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: manager
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+    - name: time
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.DriftAction
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.DriftPolicy
   scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Ingress
+  map:
+    fields:
+    - name: annotations
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: host
+      type:
+        scalar: string
+    - name: ingressClassName
+      type:
+        scalar: string
+    - name: path
+      type:
+        scalar: string
+      default: /
+    - name: tlsSecretName
+      type:
+        scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServer
   map:
     fields:
@@ -336,6 +338,7 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerStatus
       default:
         observedGeneration: -1
+        phase: Pending
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerAutoscaling
   map:
     fields:
@@ -408,6 +411,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerDNSPolicy
+  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerEmptyDir
   map:
     fields:
@@ -537,10 +542,10 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerNetworkEgress
   map:
     fields:
-    - name: allowDNS
+    - name: dns
       type:
-        scalar: boolean
-      default: true
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerDNSPolicy
+      default: Allowed
     - name: rules
       type:
         list:
@@ -605,8 +610,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: sectionName
       type:
         scalar: string
-- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerPhase
-  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerPodMetadata
   map:
     fields:
@@ -655,6 +658,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: type
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerProbeType
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerProbePolicy
+  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerProbeType
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerProbes
@@ -678,20 +683,20 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: credentialsSecretRef
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCredentialsSecretRef
-    - name: disabled
-      type:
-        scalar: boolean
     - name: interval
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
       default: 30s
+    - name: probe
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerProbePolicy
+    - name: scheme
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerScheme
     - name: timeout
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
       default: 5s
-    - name: tls
-      type:
-        scalar: boolean
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerScheduling
   map:
     fields:
@@ -722,6 +727,8 @@ var schemaYAML = typed.YAMLObject(`types:
           keys:
           - topologyKey
           - whenUnsatisfiable
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerScheme
+  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerServiceAccount
   map:
     fields:
@@ -771,11 +778,14 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: io.k8s.api.core.v1.SecurityContext
     - name: disruptionBudget
       type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceDisruptionBudget
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.DisruptionBudget
     - name: drainSeconds
       type:
         scalar: numeric
       default: 10
+    - name: driftHistoryLimit
+      type:
+        scalar: numeric
     - name: driftPolicy
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.DriftPolicy
@@ -821,7 +831,7 @@ var schemaYAML = typed.YAMLObject(`types:
           - name
     - name: ingress
       type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceIngress
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Ingress
     - name: mounts
       type:
         list:
@@ -881,7 +891,7 @@ var schemaYAML = typed.YAMLObject(`types:
       default: 10800
     - name: strategy
       type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceStrategy
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Strategy
       default: RollingUpdate
     - name: suspend
       type:
@@ -897,12 +907,6 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerStatus
   map:
     fields:
-    - name: askedVersions
-      type:
-        list:
-          elementType:
-            scalar: string
-          elementRelationship: atomic
     - name: conditions
       type:
         list:
@@ -915,7 +919,7 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         list:
           elementType:
-            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceDrift
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Drift
           elementRelationship: atomic
     - name: endpoint
       type:
@@ -931,7 +935,13 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: numeric
     - name: phase
       type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerPhase
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Phase
+    - name: probedVersions
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: readyReplicas
       type:
         scalar: numeric
@@ -945,6 +955,8 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerInfo
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerTransport
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Phase
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.PodSecurityStandard
   scalar: string
@@ -968,6 +980,7 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageStatus
       default:
         observedGeneration: -1
+        phase: Pending
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageAccess
   map:
     fields:
@@ -977,7 +990,7 @@ var schemaYAML = typed.YAMLObject(`types:
       default: RoleAssignment
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageAccessType
   scalar: string
-- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageCredentialsRef
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageCredentialsSecretRef
   map:
     fields:
     - name: name
@@ -1002,7 +1015,7 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageKey
   map:
     fields:
-    - name: keyName
+    - name: name
       type:
         scalar: string
     - name: vault
@@ -1014,16 +1027,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: version
       type:
         scalar: string
-- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageLossPolicy
-  scalar: string
-- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStoragePhase
-  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageProvider
   map:
     fields:
-    - name: credentialsRef
+    - name: credentialsSecretRef
       type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageCredentialsRef
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageCredentialsSecretRef
     - name: location
       type:
         scalar: string
@@ -1045,6 +1054,10 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageAccess
       default: {}
+    - name: accountLossPolicy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AccountLossPolicy
+      default: Stall
     - name: accountName
       type:
         scalar: string
@@ -1059,10 +1072,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: key
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageKey
-    - name: onAccountLoss
-      type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageLossPolicy
-      default: Stall
     - name: pollInterval
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
@@ -1132,7 +1141,7 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: numeric
     - name: phase
       type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStoragePhase
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Phase
     - name: principalID
       type:
         scalar: string
@@ -1160,6 +1169,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: tenantID
       type:
         scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Strategy
+  scalar: string
 - name: io.k8s.api.core.v1.Affinity
   map:
     fields:

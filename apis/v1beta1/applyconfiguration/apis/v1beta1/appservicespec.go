@@ -32,7 +32,7 @@ type AppServiceSpecApplyConfiguration struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	// strategy is how running pods are replaced: RollingUpdate without an
 	// outage, or Recreate, which never runs two versions at the same time.
-	Strategy *apisv1beta1.AppServiceStrategy `json:"strategy,omitempty"`
+	Strategy *apisv1beta1.Strategy `json:"strategy,omitempty"`
 	// config is the configuration of the application. Fixpoint stores it in a
 	// ConfigMap, and a change rolls the pods. The container gets the keys as
 	// environment variables, or as files if configMountPath is set. At most 64
@@ -60,10 +60,10 @@ type AppServiceSpecApplyConfiguration struct {
 	Autoscaling *AppServiceAutoscalingApplyConfiguration `json:"autoscaling,omitempty"`
 	// disruptionBudget creates a PodDisruptionBudget that limits voluntary
 	// disruptions, such as a node drain.
-	DisruptionBudget *AppServiceDisruptionBudgetApplyConfiguration `json:"disruptionBudget,omitempty"`
+	DisruptionBudget *DisruptionBudgetApplyConfiguration `json:"disruptionBudget,omitempty"`
 	// ingress creates an Ingress that exposes the application outside of the
 	// cluster.
-	Ingress *AppServiceIngressApplyConfiguration `json:"ingress,omitempty"`
+	Ingress *IngressApplyConfiguration `json:"ingress,omitempty"`
 	// imagePullSecrets are the Secrets in the same namespace to pull the image
 	// with.
 	ImagePullSecrets []v1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
@@ -101,6 +101,9 @@ type AppServiceSpecApplyConfiguration struct {
 	// that the spec declares: Correct reverts the change, Report only reports
 	// it.
 	DriftPolicy *apisv1beta1.DriftPolicy `json:"driftPolicy,omitempty"`
+	// driftHistoryLimit is the maximum number of drifts in status.drifts (0 to
+	// 50); the oldest are dropped. Defaults to 10.
+	DriftHistoryLimit *int32 `json:"driftHistoryLimit,omitempty"`
 	// suspend suspends reconciliation: while it is true, nothing is created,
 	// reverted or pruned. Deletion still works.
 	Suspend *bool `json:"suspend,omitempty"`
@@ -147,7 +150,7 @@ func (b *AppServiceSpecApplyConfiguration) WithReplicas(value int32) *AppService
 // WithStrategy sets the Strategy field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Strategy field is set to the value of the last call.
-func (b *AppServiceSpecApplyConfiguration) WithStrategy(value apisv1beta1.AppServiceStrategy) *AppServiceSpecApplyConfiguration {
+func (b *AppServiceSpecApplyConfiguration) WithStrategy(value apisv1beta1.Strategy) *AppServiceSpecApplyConfiguration {
 	b.Strategy = &value
 	return b
 }
@@ -224,7 +227,7 @@ func (b *AppServiceSpecApplyConfiguration) WithAutoscaling(value *AppServiceAuto
 // WithDisruptionBudget sets the DisruptionBudget field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the DisruptionBudget field is set to the value of the last call.
-func (b *AppServiceSpecApplyConfiguration) WithDisruptionBudget(value *AppServiceDisruptionBudgetApplyConfiguration) *AppServiceSpecApplyConfiguration {
+func (b *AppServiceSpecApplyConfiguration) WithDisruptionBudget(value *DisruptionBudgetApplyConfiguration) *AppServiceSpecApplyConfiguration {
 	b.DisruptionBudget = value
 	return b
 }
@@ -232,7 +235,7 @@ func (b *AppServiceSpecApplyConfiguration) WithDisruptionBudget(value *AppServic
 // WithIngress sets the Ingress field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Ingress field is set to the value of the last call.
-func (b *AppServiceSpecApplyConfiguration) WithIngress(value *AppServiceIngressApplyConfiguration) *AppServiceSpecApplyConfiguration {
+func (b *AppServiceSpecApplyConfiguration) WithIngress(value *IngressApplyConfiguration) *AppServiceSpecApplyConfiguration {
 	b.Ingress = value
 	return b
 }
@@ -322,6 +325,14 @@ func (b *AppServiceSpecApplyConfiguration) WithAdoptionPolicy(value apisv1beta1.
 // If called multiple times, the DriftPolicy field is set to the value of the last call.
 func (b *AppServiceSpecApplyConfiguration) WithDriftPolicy(value apisv1beta1.DriftPolicy) *AppServiceSpecApplyConfiguration {
 	b.DriftPolicy = &value
+	return b
+}
+
+// WithDriftHistoryLimit sets the DriftHistoryLimit field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DriftHistoryLimit field is set to the value of the last call.
+func (b *AppServiceSpecApplyConfiguration) WithDriftHistoryLimit(value int32) *AppServiceSpecApplyConfiguration {
+	b.DriftHistoryLimit = &value
 	return b
 }
 

@@ -22,7 +22,7 @@ type AppServiceStatusApplyConfiguration struct {
 	// kubectl fixpoint reconcile waits for it.
 	LastHandledReconcileAt *string `json:"lastHandledReconcileAt,omitempty"`
 	// phase is a one-word summary for users.
-	Phase *apisv1beta1.AppServicePhase `json:"phase,omitempty"`
+	Phase *apisv1beta1.Phase `json:"phase,omitempty"`
 	// conditions are Ready, the summary, and one condition for each phase that
 	// the spec configures.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
@@ -38,7 +38,7 @@ type AppServiceStatusApplyConfiguration struct {
 	URL *string `json:"url,omitempty"`
 	// drifts are the most recent changes of other field managers to fields that
 	// the spec declares, newest first.
-	Drifts []AppServiceDriftApplyConfiguration `json:"drifts,omitempty"`
+	Drifts []DriftApplyConfiguration `json:"drifts,omitempty"`
 }
 
 // AppServiceStatusApplyConfiguration constructs a declarative configuration of the AppServiceStatus type for use with
@@ -66,7 +66,7 @@ func (b *AppServiceStatusApplyConfiguration) WithLastHandledReconcileAt(value st
 // WithPhase sets the Phase field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Phase field is set to the value of the last call.
-func (b *AppServiceStatusApplyConfiguration) WithPhase(value apisv1beta1.AppServicePhase) *AppServiceStatusApplyConfiguration {
+func (b *AppServiceStatusApplyConfiguration) WithPhase(value apisv1beta1.Phase) *AppServiceStatusApplyConfiguration {
 	b.Phase = &value
 	return b
 }
@@ -119,7 +119,7 @@ func (b *AppServiceStatusApplyConfiguration) WithURL(value string) *AppServiceSt
 // WithDrifts adds the given value to the Drifts field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Drifts field.
-func (b *AppServiceStatusApplyConfiguration) WithDrifts(values ...*AppServiceDriftApplyConfiguration) *AppServiceStatusApplyConfiguration {
+func (b *AppServiceStatusApplyConfiguration) WithDrifts(values ...*DriftApplyConfiguration) *AppServiceStatusApplyConfiguration {
 	for i := range values {
 		if values[i] == nil {
 			panic("nil value passed to WithDrifts")

@@ -2,14 +2,18 @@
 
 package v1beta1
 
+import (
+	apisv1beta1 "github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+)
+
 // MCPServerNetworkEgressApplyConfiguration represents a declarative configuration of the MCPServerNetworkEgress type for use
 // with apply.
 //
 // MCPServerNetworkEgress restricts connections from the pods. If empty, only
 // DNS is allowed.
 type MCPServerNetworkEgressApplyConfiguration struct {
-	// allowDNS allows DNS queries, on port 53 of any peer.
-	AllowDNS *bool `json:"allowDNS,omitempty"`
+	// dns is whether DNS queries, on port 53 of any peer, are Allowed or Denied.
+	DNS *apisv1beta1.MCPServerDNSPolicy `json:"dns,omitempty"`
 	// rules are the allowed connections. Defaults to none.
 	Rules []MCPServerNetworkEgressRuleApplyConfiguration `json:"rules,omitempty"`
 }
@@ -20,11 +24,11 @@ func MCPServerNetworkEgress() *MCPServerNetworkEgressApplyConfiguration {
 	return &MCPServerNetworkEgressApplyConfiguration{}
 }
 
-// WithAllowDNS sets the AllowDNS field in the declarative configuration to the given value
+// WithDNS sets the DNS field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the AllowDNS field is set to the value of the last call.
-func (b *MCPServerNetworkEgressApplyConfiguration) WithAllowDNS(value bool) *MCPServerNetworkEgressApplyConfiguration {
-	b.AllowDNS = &value
+// If called multiple times, the DNS field is set to the value of the last call.
+func (b *MCPServerNetworkEgressApplyConfiguration) WithDNS(value apisv1beta1.MCPServerDNSPolicy) *MCPServerNetworkEgressApplyConfiguration {
+	b.DNS = &value
 	return b
 }
 

@@ -11,7 +11,7 @@ import (
 //
 // MCPServerNetworkIngress restricts connections to the port of the server.
 // Connections from the manager, which probes the pods, are allowed in addition,
-// unless protocol.disabled is true.
+// unless protocol.probe is Disabled.
 type MCPServerNetworkIngressApplyConfiguration struct {
 	// from are the peers that can connect.
 	From []v1.NetworkPolicyPeer `json:"from,omitempty"`

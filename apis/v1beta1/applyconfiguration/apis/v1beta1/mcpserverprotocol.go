@@ -3,6 +3,7 @@
 package v1beta1
 
 import (
+	apisv1beta1 "github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -12,24 +13,26 @@ import (
 // MCPServerProtocol configures the probe of the Model Context Protocol: one
 // handshake with each serving pod, after every rollout and then at an interval.
 type MCPServerProtocolApplyConfiguration struct {
-	// disabled disables the probe. The server is then ready when its pods are
-	// ready, and status.server is empty.
-	Disabled *bool `json:"disabled,omitempty"`
+	// probe is when the server is probed: Periodic, after every rollout and then
+	// at an interval, or Disabled. A server that is not probed is ready when its
+	// pods are ready, and status.server is empty. Defaults to Periodic.
+	Probe *apisv1beta1.MCPServerProbePolicy `json:"probe,omitempty"`
 	// interval is the interval between probes (5s to 1h), with a small jitter.
 	Interval *v1.Duration `json:"interval,omitempty"`
 	// timeout is the timeout of a probe (1s to 30s, not more than interval).
 	// Greater values that were stored before this limit count as 30s.
 	Timeout *v1.Duration `json:"timeout,omitempty"`
-	// tls must be true if the server serves TLS on its port. The endpoint and
-	// the probes then use https. The certificate must be valid for
-	// <name>.<namespace>.svc.
-	TLS *bool `json:"tls,omitempty"`
+	// scheme is the scheme of the server: HTTP, or HTTPS if it serves TLS on its
+	// port. The endpoint and the probes then use https. The certificate must be
+	// valid for <name>.<namespace>.svc. Defaults to HTTP.
+	Scheme *apisv1beta1.MCPServerScheme `json:"scheme,omitempty"`
 	// caRef is the object with the CA certificates to verify the certificate of
 	// the server. Defaults to the CA certificates of the system.
 	CARef *MCPServerCARefApplyConfiguration `json:"caRef,omitempty"`
 	// credentialsSecretRef is a key of a Secret in the same namespace with a
-	// bearer token for the probe. If omitted, the probe sends no token. Without
-	// tls the token is sent unencrypted, which the condition ProtocolReady says.
+	// bearer token for the probe. If omitted, the probe sends no token. With
+	// scheme HTTP the token is sent unencrypted, which the condition ProtocolReady
+	// says.
 	CredentialsSecretRef *MCPServerCredentialsSecretRefApplyConfiguration `json:"credentialsSecretRef,omitempty"`
 }
 
@@ -39,11 +42,11 @@ func MCPServerProtocol() *MCPServerProtocolApplyConfiguration {
 	return &MCPServerProtocolApplyConfiguration{}
 }
 
-// WithDisabled sets the Disabled field in the declarative configuration to the given value
+// WithProbe sets the Probe field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Disabled field is set to the value of the last call.
-func (b *MCPServerProtocolApplyConfiguration) WithDisabled(value bool) *MCPServerProtocolApplyConfiguration {
-	b.Disabled = &value
+// If called multiple times, the Probe field is set to the value of the last call.
+func (b *MCPServerProtocolApplyConfiguration) WithProbe(value apisv1beta1.MCPServerProbePolicy) *MCPServerProtocolApplyConfiguration {
+	b.Probe = &value
 	return b
 }
 
@@ -63,11 +66,11 @@ func (b *MCPServerProtocolApplyConfiguration) WithTimeout(value v1.Duration) *MC
 	return b
 }
 
-// WithTLS sets the TLS field in the declarative configuration to the given value
+// WithScheme sets the Scheme field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the TLS field is set to the value of the last call.
-func (b *MCPServerProtocolApplyConfiguration) WithTLS(value bool) *MCPServerProtocolApplyConfiguration {
-	b.TLS = &value
+// If called multiple times, the Scheme field is set to the value of the last call.
+func (b *MCPServerProtocolApplyConfiguration) WithScheme(value apisv1beta1.MCPServerScheme) *MCPServerProtocolApplyConfiguration {
+	b.Scheme = &value
 	return b
 }
 

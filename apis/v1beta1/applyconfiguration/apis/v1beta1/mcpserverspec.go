@@ -72,7 +72,7 @@ type MCPServerSpecApplyConfiguration struct {
 	// strategy is how running pods are replaced: RollingUpdate without an
 	// outage, or Recreate, which stops the old pods first, for example for a
 	// volume that only one pod can mount.
-	Strategy *apisv1beta1.AppServiceStrategy `json:"strategy,omitempty"`
+	Strategy *apisv1beta1.Strategy `json:"strategy,omitempty"`
 	// resources are the resource requests and limits of the container. An
 	// autoscaler with a utilization target requires the matching request. With
 	// transport stdio, they apply to the bridge and all sessions of the pod
@@ -119,14 +119,14 @@ type MCPServerSpecApplyConfiguration struct {
 	// disruptions, such as a node drain. Defaults to maxUnavailable 1 if
 	// replicas or autoscaling.maxReplicas is greater than 1, and to no
 	// PodDisruptionBudget otherwise.
-	DisruptionBudget *AppServiceDisruptionBudgetApplyConfiguration `json:"disruptionBudget,omitempty"`
+	DisruptionBudget *DisruptionBudgetApplyConfiguration `json:"disruptionBudget,omitempty"`
 	// networkPolicy creates a NetworkPolicy that restricts connections to and
 	// from the pods. It requires a network plugin that enforces
 	// NetworkPolicies.
 	NetworkPolicy *MCPServerNetworkPolicyApplyConfiguration `json:"networkPolicy,omitempty"`
 	// ingress creates an Ingress that exposes the server outside of the
 	// cluster.
-	Ingress *AppServiceIngressApplyConfiguration `json:"ingress,omitempty"`
+	Ingress *IngressApplyConfiguration `json:"ingress,omitempty"`
 	// httpRoute creates an HTTPRoute that exposes the server through a Gateway.
 	HTTPRoute *MCPServerHTTPRouteApplyConfiguration `json:"httpRoute,omitempty"`
 	// podOverrides is merged over the pod template, for fields that the spec
@@ -148,6 +148,9 @@ type MCPServerSpecApplyConfiguration struct {
 	// that the spec declares: Correct reverts the change, Report only reports
 	// it.
 	DriftPolicy *apisv1beta1.DriftPolicy `json:"driftPolicy,omitempty"`
+	// driftHistoryLimit is the maximum number of drifts in status.drifts (0 to
+	// 50); the oldest are dropped. Defaults to 10.
+	DriftHistoryLimit *int32 `json:"driftHistoryLimit,omitempty"`
 	// suspend suspends reconciliation: while it is true, nothing is created,
 	// reverted, pruned or probed. Deletion still works.
 	Suspend *bool `json:"suspend,omitempty"`
@@ -294,7 +297,7 @@ func (b *MCPServerSpecApplyConfiguration) WithAutoscaling(value *MCPServerAutosc
 // WithStrategy sets the Strategy field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Strategy field is set to the value of the last call.
-func (b *MCPServerSpecApplyConfiguration) WithStrategy(value apisv1beta1.AppServiceStrategy) *MCPServerSpecApplyConfiguration {
+func (b *MCPServerSpecApplyConfiguration) WithStrategy(value apisv1beta1.Strategy) *MCPServerSpecApplyConfiguration {
 	b.Strategy = &value
 	return b
 }
@@ -390,7 +393,7 @@ func (b *MCPServerSpecApplyConfiguration) WithSessionAffinityTimeoutSeconds(valu
 // WithDisruptionBudget sets the DisruptionBudget field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the DisruptionBudget field is set to the value of the last call.
-func (b *MCPServerSpecApplyConfiguration) WithDisruptionBudget(value *AppServiceDisruptionBudgetApplyConfiguration) *MCPServerSpecApplyConfiguration {
+func (b *MCPServerSpecApplyConfiguration) WithDisruptionBudget(value *DisruptionBudgetApplyConfiguration) *MCPServerSpecApplyConfiguration {
 	b.DisruptionBudget = value
 	return b
 }
@@ -406,7 +409,7 @@ func (b *MCPServerSpecApplyConfiguration) WithNetworkPolicy(value *MCPServerNetw
 // WithIngress sets the Ingress field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Ingress field is set to the value of the last call.
-func (b *MCPServerSpecApplyConfiguration) WithIngress(value *AppServiceIngressApplyConfiguration) *MCPServerSpecApplyConfiguration {
+func (b *MCPServerSpecApplyConfiguration) WithIngress(value *IngressApplyConfiguration) *MCPServerSpecApplyConfiguration {
 	b.Ingress = value
 	return b
 }
@@ -456,6 +459,14 @@ func (b *MCPServerSpecApplyConfiguration) WithAdoptionPolicy(value apisv1beta1.A
 // If called multiple times, the DriftPolicy field is set to the value of the last call.
 func (b *MCPServerSpecApplyConfiguration) WithDriftPolicy(value apisv1beta1.DriftPolicy) *MCPServerSpecApplyConfiguration {
 	b.DriftPolicy = &value
+	return b
+}
+
+// WithDriftHistoryLimit sets the DriftHistoryLimit field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DriftHistoryLimit field is set to the value of the last call.
+func (b *MCPServerSpecApplyConfiguration) WithDriftHistoryLimit(value int32) *MCPServerSpecApplyConfiguration {
+	b.DriftHistoryLimit = &value
 	return b
 }
 

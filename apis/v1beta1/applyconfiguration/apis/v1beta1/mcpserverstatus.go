@@ -12,7 +12,7 @@ import (
 //
 // MCPServerStatus is the observed state of an MCPServer. The controller
 // computes it on every reconcile. It reads back only the drifts, server,
-// askedVersions and the condition ProtocolReady, which it cannot observe again.
+// probedVersions and the condition ProtocolReady, which it cannot observe again.
 // replicas and readyReplicas have no omitempty, because zero must be stored and
 // shown.
 type MCPServerStatusApplyConfiguration struct {
@@ -23,7 +23,7 @@ type MCPServerStatusApplyConfiguration struct {
 	// kubectl fixpoint reconcile waits for it.
 	LastHandledReconcileAt *string `json:"lastHandledReconcileAt,omitempty"`
 	// phase is a one-word summary for users.
-	Phase *apisv1beta1.MCPServerPhase `json:"phase,omitempty"`
+	Phase *apisv1beta1.Phase `json:"phase,omitempty"`
 	// conditions are Ready, the summary, and one condition for each phase that
 	// the spec configures.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
@@ -44,13 +44,13 @@ type MCPServerStatusApplyConfiguration struct {
 	// server is the information that the server returned in the last successful
 	// handshake. It is empty until then.
 	Server *MCPServerInfoApplyConfiguration `json:"server,omitempty"`
-	// askedVersions are the ReplicaSets whose pods were serving when the last
+	// probedVersions are the ReplicaSets whose pods were serving when the last
 	// handshake decided the condition ProtocolReady, sorted. Pods of other
 	// ReplicaSets have not been probed yet.
-	AskedVersions []string `json:"askedVersions,omitempty"`
+	ProbedVersions []string `json:"probedVersions,omitempty"`
 	// drifts are the most recent changes of other field managers to fields that
 	// the spec declares, newest first.
-	Drifts []AppServiceDriftApplyConfiguration `json:"drifts,omitempty"`
+	Drifts []DriftApplyConfiguration `json:"drifts,omitempty"`
 }
 
 // MCPServerStatusApplyConfiguration constructs a declarative configuration of the MCPServerStatus type for use with
@@ -78,7 +78,7 @@ func (b *MCPServerStatusApplyConfiguration) WithLastHandledReconcileAt(value str
 // WithPhase sets the Phase field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Phase field is set to the value of the last call.
-func (b *MCPServerStatusApplyConfiguration) WithPhase(value apisv1beta1.MCPServerPhase) *MCPServerStatusApplyConfiguration {
+func (b *MCPServerStatusApplyConfiguration) WithPhase(value apisv1beta1.Phase) *MCPServerStatusApplyConfiguration {
 	b.Phase = &value
 	return b
 }
@@ -144,12 +144,12 @@ func (b *MCPServerStatusApplyConfiguration) WithServer(value *MCPServerInfoApply
 	return b
 }
 
-// WithAskedVersions adds the given value to the AskedVersions field in the declarative configuration
+// WithProbedVersions adds the given value to the ProbedVersions field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
-// If called multiple times, values provided by each call will be appended to the AskedVersions field.
-func (b *MCPServerStatusApplyConfiguration) WithAskedVersions(values ...string) *MCPServerStatusApplyConfiguration {
+// If called multiple times, values provided by each call will be appended to the ProbedVersions field.
+func (b *MCPServerStatusApplyConfiguration) WithProbedVersions(values ...string) *MCPServerStatusApplyConfiguration {
 	for i := range values {
-		b.AskedVersions = append(b.AskedVersions, values[i])
+		b.ProbedVersions = append(b.ProbedVersions, values[i])
 	}
 	return b
 }
@@ -157,7 +157,7 @@ func (b *MCPServerStatusApplyConfiguration) WithAskedVersions(values ...string) 
 // WithDrifts adds the given value to the Drifts field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Drifts field.
-func (b *MCPServerStatusApplyConfiguration) WithDrifts(values ...*AppServiceDriftApplyConfiguration) *MCPServerStatusApplyConfiguration {
+func (b *MCPServerStatusApplyConfiguration) WithDrifts(values ...*DriftApplyConfiguration) *MCPServerStatusApplyConfiguration {
 	for i := range values {
 		if values[i] == nil {
 			panic("nil value passed to WithDrifts")

@@ -13,10 +13,10 @@ type SecureStorageKeyApplyConfiguration struct {
 	// vaultID is the resource ID of a key vault in any subscription of the
 	// tenant.
 	VaultID *string `json:"vaultID,omitempty"`
-	// keyName is the name of the key in the key vault: 1 to 127 letters, digits
+	// name is the name of the key in the key vault: 1 to 127 letters, digits
 	// and '-'. It must be an RSA key of 2048, 3072 or 4096 bits with the
 	// operations wrapKey and unwrapKey.
-	KeyName *string `json:"keyName,omitempty"`
+	Name *string `json:"name,omitempty"`
 	// version is the version of the key: 32 digits and lower-case letters from
 	// a to f, or latest. If omitted, or latest, the storage account follows the
 	// latest version of the key. Keep old versions as long as data is encrypted
@@ -46,11 +46,11 @@ func (b *SecureStorageKeyApplyConfiguration) WithVaultID(value string) *SecureSt
 	return b
 }
 
-// WithKeyName sets the KeyName field in the declarative configuration to the given value
+// WithName sets the Name field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the KeyName field is set to the value of the last call.
-func (b *SecureStorageKeyApplyConfiguration) WithKeyName(value string) *SecureStorageKeyApplyConfiguration {
-	b.KeyName = &value
+// If called multiple times, the Name field is set to the value of the last call.
+func (b *SecureStorageKeyApplyConfiguration) WithName(value string) *SecureStorageKeyApplyConfiguration {
+	b.Name = &value
 	return b
 }
 

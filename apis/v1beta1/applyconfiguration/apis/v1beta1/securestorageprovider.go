@@ -6,7 +6,7 @@ package v1beta1
 // with apply.
 //
 // SecureStorageProvider is the location of the storage account in the cloud,
-// and the credentials to manage it. With neither credentialsRef nor
+// and the credentials to manage it. With neither credentialsSecretRef nor
 // workloadIdentity, the controller uses the credential of the manager, if the
 // flag --ambient-credentials of the manager allows it for the namespace.
 type SecureStorageProviderApplyConfiguration struct {
@@ -18,9 +18,9 @@ type SecureStorageProviderApplyConfiguration struct {
 	// location is the Azure location of the storage account, for example
 	// westeurope. It is immutable.
 	Location *string `json:"location,omitempty"`
-	// credentialsRef is a Secret in the same namespace with the credentials of
+	// credentialsSecretRef is a Secret in the same namespace with the credentials of
 	// an application.
-	CredentialsRef *SecureStorageCredentialsRefApplyConfiguration `json:"credentialsRef,omitempty"`
+	CredentialsSecretRef *SecureStorageCredentialsSecretRefApplyConfiguration `json:"credentialsSecretRef,omitempty"`
 	// workloadIdentity is an application with a federated credential for a
 	// ServiceAccount in the same namespace. It needs no secret.
 	WorkloadIdentity *SecureStorageWorkloadIdentityApplyConfiguration `json:"workloadIdentity,omitempty"`
@@ -56,11 +56,11 @@ func (b *SecureStorageProviderApplyConfiguration) WithLocation(value string) *Se
 	return b
 }
 
-// WithCredentialsRef sets the CredentialsRef field in the declarative configuration to the given value
+// WithCredentialsSecretRef sets the CredentialsSecretRef field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the CredentialsRef field is set to the value of the last call.
-func (b *SecureStorageProviderApplyConfiguration) WithCredentialsRef(value *SecureStorageCredentialsRefApplyConfiguration) *SecureStorageProviderApplyConfiguration {
-	b.CredentialsRef = value
+// If called multiple times, the CredentialsSecretRef field is set to the value of the last call.
+func (b *SecureStorageProviderApplyConfiguration) WithCredentialsSecretRef(value *SecureStorageCredentialsSecretRefApplyConfiguration) *SecureStorageProviderApplyConfiguration {
+	b.CredentialsSecretRef = value
 	return b
 }
 

@@ -49,11 +49,11 @@ type SecureStorageSpecApplyConfiguration struct {
 	// tag fixpoint.dev-owner of the storage account to the UID of this object
 	// instead.
 	AdoptionPolicy *apisv1beta1.AdoptionPolicy `json:"adoptionPolicy,omitempty"`
-	// onAccountLoss is what happens when the storage account was deleted
+	// accountLossPolicy is what happens when the storage account was deleted
 	// outside of Fixpoint, possibly with its data: Stall creates nothing and
 	// reports the reason AccountLost, Recreate creates an empty storage
 	// account.
-	OnAccountLoss *apisv1beta1.SecureStorageLossPolicy `json:"onAccountLoss,omitempty"`
+	AccountLossPolicy *apisv1beta1.AccountLossPolicy `json:"accountLossPolicy,omitempty"`
 	// pollInterval is the interval at which the controller compares the storage
 	// account with the spec (10s to 24h), with a small jitter, because Azure
 	// does not send notifications of changes.
@@ -143,11 +143,11 @@ func (b *SecureStorageSpecApplyConfiguration) WithAdoptionPolicy(value apisv1bet
 	return b
 }
 
-// WithOnAccountLoss sets the OnAccountLoss field in the declarative configuration to the given value
+// WithAccountLossPolicy sets the AccountLossPolicy field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the OnAccountLoss field is set to the value of the last call.
-func (b *SecureStorageSpecApplyConfiguration) WithOnAccountLoss(value apisv1beta1.SecureStorageLossPolicy) *SecureStorageSpecApplyConfiguration {
-	b.OnAccountLoss = &value
+// If called multiple times, the AccountLossPolicy field is set to the value of the last call.
+func (b *SecureStorageSpecApplyConfiguration) WithAccountLossPolicy(value apisv1beta1.AccountLossPolicy) *SecureStorageSpecApplyConfiguration {
+	b.AccountLossPolicy = &value
 	return b
 }
 

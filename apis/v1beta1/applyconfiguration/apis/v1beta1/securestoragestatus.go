@@ -22,7 +22,7 @@ type SecureStorageStatusApplyConfiguration struct {
 	// kubectl fixpoint reconcile waits for it.
 	LastHandledReconcileAt *string `json:"lastHandledReconcileAt,omitempty"`
 	// phase is a one-word summary for users.
-	Phase *apisv1beta1.SecureStoragePhase `json:"phase,omitempty"`
+	Phase *apisv1beta1.Phase `json:"phase,omitempty"`
 	// conditions are Ready, the summary, and one condition for each phase.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// waitingSince is when the first phase that is not ready stopped being
@@ -79,7 +79,7 @@ func (b *SecureStorageStatusApplyConfiguration) WithLastHandledReconcileAt(value
 // WithPhase sets the Phase field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Phase field is set to the value of the last call.
-func (b *SecureStorageStatusApplyConfiguration) WithPhase(value apisv1beta1.SecureStoragePhase) *SecureStorageStatusApplyConfiguration {
+func (b *SecureStorageStatusApplyConfiguration) WithPhase(value apisv1beta1.Phase) *SecureStorageStatusApplyConfiguration {
 	b.Phase = &value
 	return b
 }

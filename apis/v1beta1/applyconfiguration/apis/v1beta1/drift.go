@@ -7,11 +7,11 @@ import (
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AppServiceDriftApplyConfiguration represents a declarative configuration of the AppServiceDrift type for use
+// DriftApplyConfiguration represents a declarative configuration of the Drift type for use
 // with apply.
 //
-// AppServiceDrift is one change of another field manager.
-type AppServiceDriftApplyConfiguration struct {
+// Drift is one change of another field manager.
+type DriftApplyConfiguration struct {
 	// time is when the drift was detected.
 	Time *v1.Time `json:"time,omitempty"`
 	// kind is the kind of the changed object, for example Deployment.
@@ -24,24 +24,24 @@ type AppServiceDriftApplyConfiguration struct {
 	// manager is the field manager that made the change. It is empty if the API
 	// server does not report it.
 	Manager *string `json:"manager,omitempty"`
-	// from is the declared value, truncated to 256 bytes.
-	From *string `json:"from,omitempty"`
-	// to is the observed value, truncated to 256 bytes.
-	To *string `json:"to,omitempty"`
+	// desired is the declared value, truncated to 256 bytes.
+	Desired *string `json:"desired,omitempty"`
+	// found is the value that the field manager set, truncated to 256 bytes.
+	Found *string `json:"found,omitempty"`
 	// action is the response of the controller: Corrected or Reported.
 	Action *apisv1beta1.DriftAction `json:"action,omitempty"`
 }
 
-// AppServiceDriftApplyConfiguration constructs a declarative configuration of the AppServiceDrift type for use with
+// DriftApplyConfiguration constructs a declarative configuration of the Drift type for use with
 // apply.
-func AppServiceDrift() *AppServiceDriftApplyConfiguration {
-	return &AppServiceDriftApplyConfiguration{}
+func Drift() *DriftApplyConfiguration {
+	return &DriftApplyConfiguration{}
 }
 
 // WithTime sets the Time field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Time field is set to the value of the last call.
-func (b *AppServiceDriftApplyConfiguration) WithTime(value v1.Time) *AppServiceDriftApplyConfiguration {
+func (b *DriftApplyConfiguration) WithTime(value v1.Time) *DriftApplyConfiguration {
 	b.Time = &value
 	return b
 }
@@ -49,7 +49,7 @@ func (b *AppServiceDriftApplyConfiguration) WithTime(value v1.Time) *AppServiceD
 // WithKind sets the Kind field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Kind field is set to the value of the last call.
-func (b *AppServiceDriftApplyConfiguration) WithKind(value string) *AppServiceDriftApplyConfiguration {
+func (b *DriftApplyConfiguration) WithKind(value string) *DriftApplyConfiguration {
 	b.Kind = &value
 	return b
 }
@@ -57,7 +57,7 @@ func (b *AppServiceDriftApplyConfiguration) WithKind(value string) *AppServiceDr
 // WithName sets the Name field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Name field is set to the value of the last call.
-func (b *AppServiceDriftApplyConfiguration) WithName(value string) *AppServiceDriftApplyConfiguration {
+func (b *DriftApplyConfiguration) WithName(value string) *DriftApplyConfiguration {
 	b.Name = &value
 	return b
 }
@@ -65,7 +65,7 @@ func (b *AppServiceDriftApplyConfiguration) WithName(value string) *AppServiceDr
 // WithField sets the Field field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Field field is set to the value of the last call.
-func (b *AppServiceDriftApplyConfiguration) WithField(value string) *AppServiceDriftApplyConfiguration {
+func (b *DriftApplyConfiguration) WithField(value string) *DriftApplyConfiguration {
 	b.Field = &value
 	return b
 }
@@ -73,31 +73,31 @@ func (b *AppServiceDriftApplyConfiguration) WithField(value string) *AppServiceD
 // WithManager sets the Manager field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Manager field is set to the value of the last call.
-func (b *AppServiceDriftApplyConfiguration) WithManager(value string) *AppServiceDriftApplyConfiguration {
+func (b *DriftApplyConfiguration) WithManager(value string) *DriftApplyConfiguration {
 	b.Manager = &value
 	return b
 }
 
-// WithFrom sets the From field in the declarative configuration to the given value
+// WithDesired sets the Desired field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the From field is set to the value of the last call.
-func (b *AppServiceDriftApplyConfiguration) WithFrom(value string) *AppServiceDriftApplyConfiguration {
-	b.From = &value
+// If called multiple times, the Desired field is set to the value of the last call.
+func (b *DriftApplyConfiguration) WithDesired(value string) *DriftApplyConfiguration {
+	b.Desired = &value
 	return b
 }
 
-// WithTo sets the To field in the declarative configuration to the given value
+// WithFound sets the Found field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the To field is set to the value of the last call.
-func (b *AppServiceDriftApplyConfiguration) WithTo(value string) *AppServiceDriftApplyConfiguration {
-	b.To = &value
+// If called multiple times, the Found field is set to the value of the last call.
+func (b *DriftApplyConfiguration) WithFound(value string) *DriftApplyConfiguration {
+	b.Found = &value
 	return b
 }
 
 // WithAction sets the Action field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Action field is set to the value of the last call.
-func (b *AppServiceDriftApplyConfiguration) WithAction(value apisv1beta1.DriftAction) *AppServiceDriftApplyConfiguration {
+func (b *DriftApplyConfiguration) WithAction(value apisv1beta1.DriftAction) *DriftApplyConfiguration {
 	b.Action = &value
 	return b
 }

@@ -2,11 +2,11 @@
 
 package v1beta1
 
-// AppServiceIngressApplyConfiguration represents a declarative configuration of the AppServiceIngress type for use
+// IngressApplyConfiguration represents a declarative configuration of the Ingress type for use
 // with apply.
 //
-// AppServiceIngress configures an Ingress with one host and path.
-type AppServiceIngressApplyConfiguration struct {
+// Ingress configures an Ingress with one host and path.
+type IngressApplyConfiguration struct {
 	// host is the DNS name, without a scheme, port or wildcard.
 	Host *string `json:"host,omitempty"`
 	// path is the URL path prefix of the application.
@@ -21,16 +21,16 @@ type AppServiceIngressApplyConfiguration struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// AppServiceIngressApplyConfiguration constructs a declarative configuration of the AppServiceIngress type for use with
+// IngressApplyConfiguration constructs a declarative configuration of the Ingress type for use with
 // apply.
-func AppServiceIngress() *AppServiceIngressApplyConfiguration {
-	return &AppServiceIngressApplyConfiguration{}
+func Ingress() *IngressApplyConfiguration {
+	return &IngressApplyConfiguration{}
 }
 
 // WithHost sets the Host field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Host field is set to the value of the last call.
-func (b *AppServiceIngressApplyConfiguration) WithHost(value string) *AppServiceIngressApplyConfiguration {
+func (b *IngressApplyConfiguration) WithHost(value string) *IngressApplyConfiguration {
 	b.Host = &value
 	return b
 }
@@ -38,7 +38,7 @@ func (b *AppServiceIngressApplyConfiguration) WithHost(value string) *AppService
 // WithPath sets the Path field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Path field is set to the value of the last call.
-func (b *AppServiceIngressApplyConfiguration) WithPath(value string) *AppServiceIngressApplyConfiguration {
+func (b *IngressApplyConfiguration) WithPath(value string) *IngressApplyConfiguration {
 	b.Path = &value
 	return b
 }
@@ -46,7 +46,7 @@ func (b *AppServiceIngressApplyConfiguration) WithPath(value string) *AppService
 // WithIngressClassName sets the IngressClassName field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the IngressClassName field is set to the value of the last call.
-func (b *AppServiceIngressApplyConfiguration) WithIngressClassName(value string) *AppServiceIngressApplyConfiguration {
+func (b *IngressApplyConfiguration) WithIngressClassName(value string) *IngressApplyConfiguration {
 	b.IngressClassName = &value
 	return b
 }
@@ -54,7 +54,7 @@ func (b *AppServiceIngressApplyConfiguration) WithIngressClassName(value string)
 // WithTLSSecretName sets the TLSSecretName field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the TLSSecretName field is set to the value of the last call.
-func (b *AppServiceIngressApplyConfiguration) WithTLSSecretName(value string) *AppServiceIngressApplyConfiguration {
+func (b *IngressApplyConfiguration) WithTLSSecretName(value string) *IngressApplyConfiguration {
 	b.TLSSecretName = &value
 	return b
 }
@@ -63,7 +63,7 @@ func (b *AppServiceIngressApplyConfiguration) WithTLSSecretName(value string) *A
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, the entries provided by each call will be put on the Annotations field,
 // overwriting an existing map entries in Annotations field with the same key.
-func (b *AppServiceIngressApplyConfiguration) WithAnnotations(entries map[string]string) *AppServiceIngressApplyConfiguration {
+func (b *IngressApplyConfiguration) WithAnnotations(entries map[string]string) *IngressApplyConfiguration {
 	if b.Annotations == nil && len(entries) > 0 {
 		b.Annotations = make(map[string]string, len(entries))
 	}

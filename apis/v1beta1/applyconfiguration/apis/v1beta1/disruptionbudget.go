@@ -6,12 +6,12 @@ import (
 	intstr "k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// AppServiceDisruptionBudgetApplyConfiguration represents a declarative configuration of the AppServiceDisruptionBudget type for use
+// DisruptionBudgetApplyConfiguration represents a declarative configuration of the DisruptionBudget type for use
 // with apply.
 //
-// AppServiceDisruptionBudget configures a PodDisruptionBudget. Exactly one of
+// DisruptionBudget configures a PodDisruptionBudget. Exactly one of
 // its fields is set.
-type AppServiceDisruptionBudgetApplyConfiguration struct {
+type DisruptionBudgetApplyConfiguration struct {
 	// minAvailable is the minimum number of pods that must stay available, as a
 	// number or a percentage.
 	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
@@ -20,16 +20,16 @@ type AppServiceDisruptionBudgetApplyConfiguration struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 
-// AppServiceDisruptionBudgetApplyConfiguration constructs a declarative configuration of the AppServiceDisruptionBudget type for use with
+// DisruptionBudgetApplyConfiguration constructs a declarative configuration of the DisruptionBudget type for use with
 // apply.
-func AppServiceDisruptionBudget() *AppServiceDisruptionBudgetApplyConfiguration {
-	return &AppServiceDisruptionBudgetApplyConfiguration{}
+func DisruptionBudget() *DisruptionBudgetApplyConfiguration {
+	return &DisruptionBudgetApplyConfiguration{}
 }
 
 // WithMinAvailable sets the MinAvailable field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the MinAvailable field is set to the value of the last call.
-func (b *AppServiceDisruptionBudgetApplyConfiguration) WithMinAvailable(value intstr.IntOrString) *AppServiceDisruptionBudgetApplyConfiguration {
+func (b *DisruptionBudgetApplyConfiguration) WithMinAvailable(value intstr.IntOrString) *DisruptionBudgetApplyConfiguration {
 	b.MinAvailable = &value
 	return b
 }
@@ -37,7 +37,7 @@ func (b *AppServiceDisruptionBudgetApplyConfiguration) WithMinAvailable(value in
 // WithMaxUnavailable sets the MaxUnavailable field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the MaxUnavailable field is set to the value of the last call.
-func (b *AppServiceDisruptionBudgetApplyConfiguration) WithMaxUnavailable(value intstr.IntOrString) *AppServiceDisruptionBudgetApplyConfiguration {
+func (b *DisruptionBudgetApplyConfiguration) WithMaxUnavailable(value intstr.IntOrString) *DisruptionBudgetApplyConfiguration {
 	b.MaxUnavailable = &value
 	return b
 }
