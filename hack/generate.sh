@@ -19,7 +19,7 @@ kustomize=${KUSTOMIZE:-$root/bin/kustomize}
 generated_dirs=(apis/v1beta1/applyconfiguration config/crd/bases config/rbac/manager/roles
 	config/namespaced/access/roles charts/fixpoint/files examples/website/config/crd
 	internal/console/web/dist)
-generated_files=(apis/v1beta1/zz_generated.deepcopy.go dist/install.yaml
+generated_files=(apis/v1alpha1/zz_generated.deepcopy.go apis/v1beta1/zz_generated.deepcopy.go dist/install.yaml
 	examples/website/api/v1/zz_generated.deepcopy.go)
 
 for tool in "$controller_gen" "$kustomize"; do

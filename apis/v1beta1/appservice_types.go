@@ -381,6 +381,7 @@ type AppServiceStatus struct {
 // the status.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:storageversion
 // +kubebuilder:resource:path=appservices,singular=appservice,scope=Namespaced,shortName=asvc,categories=fixpoint
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector

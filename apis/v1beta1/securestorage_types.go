@@ -452,6 +452,7 @@ type SecureStorageGrant struct {
 // are made outside of Fixpoint.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:storageversion
 // +kubebuilder:resource:path=securestorages,singular=securestorage,scope=Namespaced,shortName=sst,categories=fixpoint
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the object is ready"
