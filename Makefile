@@ -288,7 +288,10 @@ sign: ## Sign the release in dist/release/VERSION, with KEY=file, or with the id
 .PHONY: install
 install: $(KUSTOMIZE) ## Install the CRDs into the current context.
 	@KUBECTL="$(KUBECTL)" hack/context.sh name "Installing the CRDs into"
-	$(KUSTOMIZE) build config/crd | $(KUBECTL) apply --server-side -f -
+	$(KUSTOMIZE) build config/default | $(ONLY_CRDS) | $(KUBECTL) apply --server-side -f -
+
+# Selects the CRDs, whose conversion webhook is that of `make deploy`.
+ONLY_CRDS := awk 'BEGIN { RS = "---\n" } /(^|\n)kind: CustomResourceDefinition\n/ { printf "---\n%s", $$0 }'
 
 .PHONY: uninstall
 uninstall: $(KUSTOMIZE) ## Remove the CRDs, and with them every object of their kinds, from the current context; asks first.

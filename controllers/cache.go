@@ -180,10 +180,17 @@ type stoppable struct {
 	cache *stoppableCache
 	// guard is nil without leader election.
 	guard *lease.Guard
+	// webhook is nil if it is disabled.
+	webhook *webhook
 }
 
 // Start implements [ctrl.Manager].
 func (m stoppable) Start(ctx context.Context) error {
+	stop, err := m.webhook.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	defer context.AfterFunc(ctx, m.cache.stop)()
 	if m.guard == nil {
 		return m.Manager.Start(ctx)

@@ -87,6 +87,25 @@ without_cluster_scope() {
 		END { flush() }'
 }
 
+# Objects of several versions need the webhook of the manager. Without it, the API server would drop the fields that
+# only one version has.
+for crd in config/crd/bases/*.yaml; do
+	awk '
+		{ print }
+		/^spec:$/ {
+			print "  conversion:"
+			print "    strategy: Webhook"
+			print "    webhook:"
+			print "      clientConfig:"
+			print "        service:"
+			print "          name: webhook"
+			print "          namespace: system"
+			print "          path: /convert"
+			print "      conversionReviewVersions: [v1]"
+		}' "$crd" >"$crd.new"
+	mv "$crd.new" "$crd"
+done
+
 # A role for each controller, so that the permissions of the manager follow --controllers.
 mkdir -p config/rbac/manager/roles config/namespaced/access/roles
 for package in controllers/*/; do
@@ -104,7 +123,7 @@ cp config/crd/bases/*.yaml $chart/crds/
 cp config/rbac/manager/roles/*.yaml $chart/manager-roles/
 cp config/namespaced/access/roles/*.yaml $chart/namespaced-manager-roles/
 cp config/rbac/hash_key_role.yaml config/rbac/leader_election_role.yaml config/rbac/metrics_auth_role.yaml config/rbac/metrics_reader_role.yaml \
-	config/rbac/manager/releases_role.yaml config/workload-identity/workload_identity_role.yaml $chart/
+	config/rbac/manager/releases_role.yaml config/rbac/webhook_role.yaml config/rbac/webhook_definitions_role.yaml config/workload-identity/workload_identity_role.yaml $chart/
 cp config/namespace-selector/role.yaml $chart/namespace_selector_role.yaml
 cp config/policies/{annotations,hosts,service_accounts}.yaml $chart/policies/
 cp config/rbac/*_{admin,editor,viewer}_role.yaml $chart/user-roles/

@@ -1,27 +1,38 @@
 package conversion
 
 import (
+	"errors"
 	"io"
 	"net/http"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/semaphore"
 )
 
 // Path is the URL path of the webhook.
 const Path = "/convert"
 
-// maxReview is the maximum size of a request, in bytes. The API server sends the objects of a list in one request, and
-// reads lists in parts.
-const maxReview = 1 << 30
+const (
+	// maxReview is the maximum size of a request, in bytes. The API server converts stored objects one at a time, and
+	// none is larger than 3 MiB.
+	maxReview = 64 << 20
+	// maxMemory is the maximum size of all requests that are served at the same time, in bytes. The webhook has no
+	// authentication, so that every pod in the cluster can send requests.
+	maxMemory = 128 << 20
+	// firstRead is the size of the first read of a request whose length is unknown.
+	firstRead = 64 << 10
+)
 
 // Handler serves ConversionReviews. It has no state, so every replica serves it, and at any time.
 func Handler(logger logr.Logger) http.Handler {
+	memory := semaphore.NewWeighted(maxMemory)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			http.Error(w, "send a ConversionReview in a POST request", http.StatusMethodNotAllowed)
 			return
 		}
-		body, err := read(w, r)
+		body, err := read(http.MaxBytesReader(w, r.Body, maxReview), func(bytes int) error { return memory.Acquire(r.Context(), int64(bytes)) })
+		defer memory.Release(int64(cap(body)))
 		if err != nil {
 			http.Error(w, "reading the request: "+err.Error(), http.StatusBadRequest)
 			return
@@ -38,12 +49,25 @@ func Handler(logger logr.Logger) http.Handler {
 	})
 }
 
-func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	limited := http.MaxBytesReader(w, r.Body, maxReview)
-	if length := r.ContentLength; length > 0 && length <= 16<<20 {
-		body := make([]byte, length)
-		_, err := io.ReadFull(limited, body)
-		return body, err
+// read reads a request. It acquires the memory as the request arrives, so that announcing a large one costs nothing. The
+// capacity of what it returns is what it acquired, also with an error.
+func read(from io.Reader, acquire func(bytes int) error) ([]byte, error) {
+	var body []byte
+	for {
+		if len(body) == cap(body) {
+			larger := max(2*cap(body), firstRead)
+			if err := acquire(larger - cap(body)); err != nil {
+				return body, err
+			}
+			body = append(make([]byte, 0, larger), body...)
+		}
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if errors.Is(err, io.EOF) {
+			return body, nil
+		}
+		if err != nil {
+			return body, err
+		}
 	}
-	return io.ReadAll(limited)
 }

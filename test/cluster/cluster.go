@@ -29,6 +29,7 @@ type Cluster struct {
 	bin         string
 	credentials *credentials
 	apiPort     *port
+	conversion  *conversionWebhook
 	audit       *Audit
 
 	mu        sync.Mutex
@@ -102,6 +103,9 @@ func (c *Cluster) prepare() (err error) {
 	if c.credentials, err = newCredentials(c.dir.path); err != nil {
 		return err
 	}
+	if c.conversion, err = startConversion(c.credentials.ca); err != nil {
+		return err
+	}
 	if c.etcdPort, err = freePort(); err != nil {
 		return err
 	}
@@ -153,6 +157,7 @@ func (c *Cluster) Stop() error {
 			r.port.release()
 		}
 	}
+	c.conversion.stop()
 	c.etcdPort.release()
 	c.apiPort.release()
 	errs = append(errs, c.dir.remove())
