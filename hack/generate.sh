@@ -45,8 +45,9 @@ if ! cmp -s $web/package-lock.json $web/node_modules/.fixpoint-lock; then
 fi
 (cd hack/web && go build -o "$copy/bundle" .)
 
-for path in go.mod go.sum apis controllers cmd internal pkg config charts examples; do
-	[[ -e $path ]] && cp -r "$path" "$copy/"
+for path in go.mod go.sum apis controllers cmd internal pkg config charts examples hack/crds; do
+	mkdir -p "$copy/$(dirname "$path")"
+	[[ -e $path ]] && cp -r "$path" "$copy/$path"
 done
 
 cd "$copy"
@@ -57,18 +58,7 @@ rm -rf "${generated_dirs[@]}" "${generated_files[@]}"
 # The example is a module of its own.
 (cd examples/website && "$controller_gen" object crd paths=./api/... output:crd:dir=config/crd)
 
-# The quantity pattern of controller-gen accepts values that cannot be parsed, such as 1e1.5, and
-# values that take hours to parse, such as 1e-999999999. One object with such a value would block the
-# watch of a manager for all objects of the kind.
-quantity='^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$'
-readable='^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$'
-for crd in config/crd/bases/*.yaml; do
-	QUANTITY="pattern: $quantity" READABLE="pattern: $readable" awk '
-		BEGIN { length_of = length(ENVIRON["QUANTITY"]) }
-		at = index($0, ENVIRON["QUANTITY"]) { $0 = substr($0, 1, at - 1) ENVIRON["READABLE"] substr($0, at + length_of) }
-		{ print }' "$crd" >"$crd.new"
-	mv "$crd.new" "$crd"
-done
+go run ./hack/crds config/crd/bases/*.yaml
 
 # without_cluster_scope converts the ClusterRole of a controller to the Role of a manager
 # without permissions on cluster-scoped resources (--no-cluster-rights).
@@ -86,25 +76,6 @@ without_cluster_scope() {
 		{ rule = rule $0 "\n" }
 		END { flush() }'
 }
-
-# Objects of several versions need the webhook of the manager. Without it, the API server would drop the fields that
-# only one version has.
-for crd in config/crd/bases/*.yaml; do
-	awk '
-		{ print }
-		/^spec:$/ {
-			print "  conversion:"
-			print "    strategy: Webhook"
-			print "    webhook:"
-			print "      clientConfig:"
-			print "        service:"
-			print "          name: webhook"
-			print "          namespace: system"
-			print "          path: /convert"
-			print "      conversionReviewVersions: [v1]"
-		}' "$crd" >"$crd.new"
-	mv "$crd.new" "$crd"
-done
 
 # A role for each controller, so that the permissions of the manager follow --controllers.
 mkdir -p config/rbac/manager/roles config/namespaced/access/roles
