@@ -13,11 +13,11 @@ import (
 var mcpServerAcceptances = map[string]acceptance{
 	"the least": {spec: `{image: tools}`, stored: mcpServer(mcpServerDefaults)},
 	"defaults of nested fields": {
-		spec: mcpServer(stdio, `{bridge: {}, protocol: {tls: false, credentialsSecretRef: {name: a}},
+		spec: mcpServer(stdio, `{bridge: {}, protocol: {scheme: HTTP, credentialsSecretRef: {name: a}},
 			files: [{path: /a}], autoscaling: {maxReplicas: 1, targetCPUUtilizationPercent: 80},
 			networkPolicy: {egress: {rules: [{ports: [{port: 1}]}]}}, httpRoute: {parentRefs: [{name: a}]}, probes: {readiness: {}}}`),
 		stored: mcpServer(mcpServerDefaults, stdio, `{bridge: {maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304},
-			protocol: {tls: false, credentialsSecretRef: {name: a, key: token}},
+			protocol: {scheme: HTTP, credentialsSecretRef: {name: a, key: token}},
 			files: [{path: /a, content: ""}], autoscaling: {minReplicas: 1, maxReplicas: 1, targetCPUUtilizationPercent: 80},
 			networkPolicy: {egress: {dns: Allowed, rules: [{ports: [{protocol: TCP, port: 1}]}]}},
 			httpRoute: {parentRefs: [{name: a}], path: /}, probes: {readiness: {}}}`)},
@@ -126,7 +126,7 @@ httpRoute:
   parentRefs: [{name: public}, {name: public, namespace: gateways}, {name: public, namespace: gateways, sectionName: https}]
   hostnames: [tools.example.com, a]
   path: /tools
-protocol: {disabled: false, interval: 59m60s, timeout: 0m30s}
+protocol: {probe: Periodic, interval: 59m60s, timeout: 0m30s}
 bridge: {maxSessions: 10000, idleTimeout: 24h, maxMessageBytes: 268435456, drainTimeout: 1s, allowedHosts: [proxy.example.com, "*", a],
   allowedOrigins: ["https://app.example.com", "http://localhost:6274", "http://[::1]:80", "vscode-webview://1b-2c", "*"]}
 adoptionPolicy: Never

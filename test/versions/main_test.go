@@ -28,7 +28,8 @@ const (
 var suite *harness.Suite
 
 func TestMain(m *testing.M) {
-	options := harness.Options{Cluster: cluster.Options{Audit: true}, Parallel: 8}
+	// The API server connects to the endpoints of a Service, because no kube-proxy runs.
+	options := harness.Options{Cluster: cluster.Options{Audit: true, APIServerArgs: []string{"--enable-aggregator-routing=true"}}, Parallel: 8}
 	harness.Run(m, options, func(s *harness.Suite) error {
 		suite = s
 		return nil
@@ -112,6 +113,19 @@ func (f *fixture) read(version, kind, name string) *unstructured.Unstructured {
 	live, err := client.Get(f.Ctx, name, metav1.GetOptions{})
 	f.Expect(err).NotTo(HaveOccurred())
 	return live
+}
+
+// reconciled returns an MCPServer with a status, as a manager writes it: the API server stores the defaults of the
+// status with the first update of an object.
+func (f *fixture) reconciled(name string) *unstructured.Unstructured {
+	f.T.Helper()
+	client, _ := f.in(beta, "MCPServer")
+	status := f.object(beta, "MCPServer", name, "{}")
+	delete(status.Object, "spec")
+	status.Object["status"] = map[string]any{"observedGeneration": int64(1), "phase": "Running"}
+	applied, err := client.ApplyStatus(f.Ctx, name, status, metav1.ApplyOptions{FieldManager: "fixpoint-mcpserver", Force: true})
+	f.Expect(err).NotTo(HaveOccurred())
+	return applied
 }
 
 // kinds are those of the project, with the seeds of the campaign.

@@ -1,0 +1,232 @@
+package versions_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/fixpoint-dev/fixpoint/internal/certificates"
+	"github.com/fixpoint-dev/fixpoint/internal/conversion"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
+)
+
+const service = "fixpoint-webhook"
+
+// definition is the CustomResourceDefinition that these tests let replicas serve.
+const definition = "mcpservers.fixpoint.dev"
+
+// replica is what of a manager serves conversions.
+type replica struct {
+	keeper *certificates.Keeper
+	server *http.Server
+	cancel context.CancelFunc
+}
+
+// startReplica serves conversions on an address of this machine, and adds it to the Service.
+func (f *fixture) startReplica(address string, now *clocktesting.FakeClock) *replica {
+	f.T.Helper()
+	keeper, err := certificates.New(certificates.Options{
+		Config: suite.Cluster.Config(harness.ManagerUser), Namespace: f.Namespace, Service: service, Definitions: []string{definition}, Current: beta, Logger: logr.Discard(), Clock: now,
+	})
+	f.Expect(err).NotTo(HaveOccurred())
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	f.Expect(err).NotTo(HaveOccurred())
+	mux := http.NewServeMux()
+	mux.Handle(conversion.Path, conversion.Handler(logr.Discard()))
+	r := &replica{keeper: keeper, server: &http.Server{
+		Handler: mux, ReadHeaderTimeout: time.Minute,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: keeper.GetCertificate},
+	}}
+	ctx, cancel := context.WithCancel(f.Ctx)
+	r.cancel = cancel
+	var running sync.WaitGroup
+	running.Go(func() { keeper.Run(ctx) })
+	running.Go(func() { _ = r.server.ServeTLS(listener, "", "") })
+	f.T.Cleanup(func() {
+		cancel()
+		_ = r.server.Close()
+		running.Wait()
+	})
+	port, _ := listener.Addr().(*net.TCPAddr)
+	f.expose(address, int32(port.Port)) //nolint:gosec // a port
+	return r
+}
+
+// expose adds an address to the Service.
+func (f *fixture) expose(address string, port int32) {
+	f.T.Helper()
+	f.Expect(suite.API.Create(f.Ctx, &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: service + "-", Namespace: f.Namespace, Labels: map[string]string{discoveryv1.LabelServiceName: service},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: &port}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
+	})).To(Succeed())
+}
+
+// machineAddress is an address of this machine that an EndpointSlice may have. Requests to it do not leave the machine.
+func machineAddress(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	for _, address := range addresses {
+		if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
+			return network.IP.String()
+		}
+	}
+	t.Fatal("this machine has no IPv4 address but those of the loopback interface, which an EndpointSlice cannot have")
+	return ""
+}
+
+// convertThrough lets a Service convert the definition until the test ends.
+func (f *fixture) convertThrough() apiextensionsclient.CustomResourceDefinitionInterface {
+	f.T.Helper()
+	f.Expect(suite.API.Create(f.Ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: service, Namespace: f.Namespace},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}},
+	})).To(Succeed())
+	extensions, err := apiextensionsclient.NewForConfig(suite.Cluster.Admin())
+	f.Expect(err).NotTo(HaveOccurred())
+	definitions := extensions.CustomResourceDefinitions()
+	replace := func(config apiextensionsv1.WebhookClientConfig) {
+		f.Eventually(func() error {
+			live, err := definitions.Get(f.Ctx, definition, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			live.Spec.Conversion.Webhook.ClientConfig = &config
+			_, err = definitions.Update(f.Ctx, live, metav1.UpdateOptions{FieldManager: "test"})
+			return err
+		}).Should(Succeed())
+	}
+	live, err := definitions.Get(f.Ctx, definition, metav1.GetOptions{})
+	f.Expect(err).NotTo(HaveOccurred())
+	before := *live.Spec.Conversion.Webhook.ClientConfig
+	f.T.Cleanup(func() { replace(before) })
+	replace(apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Namespace: f.Namespace, Name: service, Path: ptr.To(conversion.Path)}})
+	return definitions
+}
+
+// A certificate is issued, trusted and rotated while clients read and write through it, without one failed request.
+func TestRotationBreaksNoRequest(t *testing.T) {
+	const lifetime, renewBefore, propagation = 90 * 24 * time.Hour, 30 * 24 * time.Hour, 10 * time.Minute
+	f := newFixture(t)
+	address := machineAddress(t)
+	// Issued in the past, so that the certificates are valid at the time of the API server as well.
+	now := clocktesting.NewFakeClock(time.Now().Add(-(lifetime - renewBefore) - time.Minute))
+	definitions := f.convertThrough()
+	bundle := func() string {
+		live, err := definitions.Get(f.Ctx, definition, metav1.GetOptions{})
+		f.Expect(err).NotTo(HaveOccurred())
+		return string(live.Spec.Conversion.Webhook.ClientConfig.CABundle)
+	}
+	replicas := []*replica{f.startReplica(address, now), f.startReplica(address, now)}
+	serving := func() []string {
+		var serials []string
+		for _, r := range replicas {
+			if certificate, err := r.keeper.GetCertificate(nil); err == nil {
+				serials = append(serials, certificate.Leaf.SerialNumber.String())
+			}
+		}
+		return serials
+	}
+	f.Eventually(serving).Should(HaveLen(2))
+	first := serving()
+	f.Expect(first[0]).To(Equal(first[1]), "the replicas serve the same certificate")
+	f.Eventually(bundle).ShouldNot(BeEmpty())
+
+	// Given clients of both versions
+	old, _ := f.in(alpha, "MCPServer")
+	f.Eventually(func() error {
+		_, err := old.Create(f.Ctx, f.object(alpha, "MCPServer", "tools", "{image: a, protocol: {tls: true}}"), metav1.CreateOptions{})
+		return err
+	}).Should(Succeed())
+	load := f.load(50, func(i int) error {
+		_, err := old.Apply(f.Ctx, "tools", f.object(alpha, "MCPServer", "tools", fmt.Sprintf("{image: 'a:%d', protocol: {tls: true}}", i)), metav1.ApplyOptions{FieldManager: "load", Force: true})
+		return err
+	})
+
+	// When the certificate is due
+	before := bundle()
+	now.Step(lifetime - renewBefore + time.Second)
+	f.Eventually(bundle).ShouldNot(Equal(before), "the next certificate is published")
+	f.Expect(bundle()).To(HavePrefix(before))
+	f.Consistently(serving, "1s").Should(Equal(first), "and not served yet")
+	now.Step(propagation)
+	f.Eventually(serving).ShouldNot(ContainElement(first[0]), "and then served")
+	// New connections use it.
+	for _, r := range replicas {
+		r.server.SetKeepAlivesEnabled(false)
+	}
+	sent := load.count()
+	f.Eventually(load.count).Should(BeNumerically(">", sent+100))
+
+	// Then no request has failed.
+	f.Expect(load.stop()).To(BeEmpty())
+}
+
+// load is a stream of requests.
+type load struct {
+	mu     sync.Mutex
+	sent   int
+	failed []error
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// load sends requests at a rate until it is stopped.
+func (f *fixture) load(perSecond int, send func(i int) error) *load {
+	ctx, cancel := context.WithCancel(f.Ctx)
+	l := &load{cancel: cancel}
+	l.done.Go(func() {
+		ticker := time.NewTicker(time.Second / time.Duration(perSecond))
+		defer ticker.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			err := send(i)
+			l.mu.Lock()
+			l.sent++
+			if err != nil {
+				l.failed = append(l.failed, err)
+			}
+			l.mu.Unlock()
+		}
+	})
+	f.T.Cleanup(cancel)
+	return l
+}
+
+func (l *load) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sent
+}
+
+// stop returns the errors of the requests.
+func (l *load) stop() []error {
+	l.cancel()
+	l.done.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
