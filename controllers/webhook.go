@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -35,6 +36,8 @@ type webhook struct {
 	address string
 	server  *http.Server
 	logger  logr.Logger
+	// terminating says that responses end their connection, so that API servers connect to another replica.
+	terminating atomic.Bool
 	// keeper keeps the certificate, unless watcher reads it from files.
 	keeper  *certificates.Keeper
 	watcher *certwatcher.CertWatcher
@@ -52,7 +55,7 @@ func (o Options) newWebhook(cfg *rest.Config) (*webhook, error) {
 		return nil, err
 	}
 	handler := http.NewServeMux()
-	handler.Handle(conversion.Path, conversion.Handler(w.logger))
+	handler.Handle(conversion.Path, w.endConnections(conversion.Handler(w.logger)))
 	w.server = &http.Server{
 		Handler: handler,
 		// HTTP/2 would send all requests of an API server to one replica, also while that one does not respond.
@@ -60,9 +63,10 @@ func (o Options) newWebhook(cfg *rest.Config) (*webhook, error) {
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          log.New(io.Discard, "", 0), // connections that clients abandon
+		// API servers close idle connections after 90 seconds. If the webhook did, a request could be on its way.
+		IdleTimeout:    3 * time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       log.New(io.Discard, "", 0), // connections that clients abandon
 	}
 	return w, nil
 }
@@ -128,7 +132,10 @@ func (w *webhook) start(ctx context.Context) (stop func(), err error) {
 	}()
 	w.logger.Info("Serving the conversion webhook", "address", listener.Addr().String())
 	terminating := make(chan time.Time, 1)
-	release := context.AfterFunc(ctx, func() { terminating <- time.Now() })
+	release := context.AfterFunc(ctx, func() {
+		w.terminating.Store(true)
+		terminating <- time.Now()
+	})
 	return func() {
 		defer cancel()
 		if !release() {
@@ -140,6 +147,15 @@ func (w *webhook) start(ctx context.Context) (stop func(), err error) {
 			_ = w.server.Close()
 		}
 	}, nil
+}
+
+func (w *webhook) endConnections(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if w.terminating.Load() {
+			response.Header().Set("Connection", "close")
+		}
+		handler.ServeHTTP(response, request)
+	})
 }
 
 // ready is a readiness check.

@@ -48,8 +48,8 @@ type Options struct {
 	Config *rest.Config
 	// Namespace is that of the Secret and of the Service, and Service the name of the Service.
 	Namespace, Service string
-	// Provided says that somebody else provides the certificate and the CA bundles. The keeper then only observes the
-	// CustomResourceDefinitions.
+	// Provided says that the certificate and the CA bundles are provided by cert-manager or the administrator. The
+	// keeper then only observes the CustomResourceDefinitions.
 	Provided bool
 	// Definitions are the names of the CustomResourceDefinitions whose CA bundle is kept.
 	Definitions []string
