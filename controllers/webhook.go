@@ -36,6 +36,8 @@ type webhook struct {
 	address string
 	server  *http.Server
 	logger  logr.Logger
+	// linger is [webhookLinger], and shorter in tests.
+	linger time.Duration
 	// terminating says that responses end their connection, so that API servers connect to another replica.
 	terminating atomic.Bool
 	// keeper keeps the certificate, unless watcher reads it from files.
@@ -49,7 +51,7 @@ func (o Options) newWebhook(cfg *rest.Config) (*webhook, error) {
 	if o.WebhookAddress == "" || o.WebhookAddress == "0" {
 		return nil, nil
 	}
-	w := &webhook{address: o.WebhookAddress, logger: o.Logger.WithName("webhook")}
+	w := &webhook{address: o.WebhookAddress, linger: webhookLinger, logger: o.Logger.WithName("webhook")}
 	certificate, err := w.certificates(o, cfg)
 	if err != nil {
 		return nil, err
@@ -130,7 +132,8 @@ func (w *webhook) start(ctx context.Context) (stop func(), err error) {
 			w.logger.Error(err, "Failed to serve the webhook")
 		}
 	}()
-	w.logger.Info("Serving the conversion webhook", "address", listener.Addr().String())
+	w.address = listener.Addr().String()
+	w.logger.Info("Serving the conversion webhook", "address", w.address)
 	terminating := make(chan time.Time, 1)
 	release := context.AfterFunc(ctx, func() {
 		w.terminating.Store(true)
@@ -139,7 +142,7 @@ func (w *webhook) start(ctx context.Context) (stop func(), err error) {
 	return func() {
 		defer cancel()
 		if !release() {
-			time.Sleep(time.Until((<-terminating).Add(webhookLinger)))
+			time.Sleep(time.Until((<-terminating).Add(w.linger)))
 		}
 		bounded, cancel := context.WithTimeout(running, webhookShutdown)
 		defer cancel()

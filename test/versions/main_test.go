@@ -29,7 +29,7 @@ var suite *harness.Suite
 
 func TestMain(m *testing.M) {
 	// The API server connects to the endpoints of a Service, because no kube-proxy runs.
-	options := harness.Options{Cluster: cluster.Options{Audit: true, APIServerArgs: []string{"--enable-aggregator-routing=true"}}, Parallel: 8}
+	options := harness.Options{Cluster: cluster.Options{Parts: cluster.All, Audit: true, APIServerArgs: []string{"--enable-aggregator-routing=true"}}, Parallel: 8}
 	harness.Run(m, options, func(s *harness.Suite) error {
 		suite = s
 		return nil

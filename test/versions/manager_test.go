@@ -20,13 +20,13 @@ func (f *fixture) manage() *harness.Manager {
 	return f.StartManager(suite.Cluster.Config(harness.ManagerUser), controllers.Options{Namespaces: []string{f.Namespace}, PodNamespace: f.Namespace})
 }
 
-// awaitStatus waits until a manager has written a status after all children are applied.
-func (f *fixture) awaitStatus(kind, name string) {
+// ready waits until an object is ready.
+func (f *fixture) ready(kind, name string) {
 	f.T.Helper()
 	f.Eventually(func() string {
-		reason, _, _ := unstructured.NestedString(conditionOf(f.read(beta, kind, name), "DeploymentReady"), "reason")
-		return reason
-	}).Should(Equal(v1beta1.ReasonRolloutProgressing))
+		status, _, _ := unstructured.NestedString(conditionOf(f.read(beta, kind, name), v1beta1.ConditionReady), "status")
+		return status
+	}).Should(Equal("True"))
 }
 
 // conditionOf is a condition of an object.
@@ -52,8 +52,8 @@ func TestTheManagerIsQuietAboutManifestsOfAlpha(t *testing.T) {
 	app, server := f.object(alpha, "AppService", "shop", appSpec), f.object(alpha, "MCPServer", "tools", serverSpec)
 	f.mustApply("gitops", app)
 	f.mustApply("gitops", server)
-	f.awaitStatus("AppService", "shop")
-	f.awaitStatus("MCPServer", "tools")
+	f.ready("AppService", "shop")
+	f.ready("MCPServer", "tools")
 	f.Settled()
 
 	// When the manifests are applied again
@@ -81,7 +81,7 @@ func TestTheManagerTakesOverWhatWasAppliedInAlpha(t *testing.T) {
 	f := newFixture(t)
 	first := f.manage()
 	f.mustApply("gitops", f.object(alpha, "MCPServer", "tools", serverSpec))
-	f.awaitStatus("MCPServer", "tools")
+	f.ready("MCPServer", "tools")
 	f.Settled()
 	f.Stop(first)
 
