@@ -62,12 +62,23 @@ func (w *writer) object() error {
 	if _, known := conversions[from]; !known {
 		return &FieldError{Path: "apiVersion", Problem: fmt.Sprintf("%q is not a version of %s: use %s or %s", from, group, v1alpha1, v1beta1)}
 	}
-	return w.in.object(func(key []byte, _ int) error {
-		if string(key) == "apiVersion" {
+	hasMetadata := false
+	err = w.in.object(func(key []byte, _ int) error {
+		switch string(key) {
+		case "apiVersion":
 			return w.replaceValue(`"` + w.to + `"`)
+		case "metadata":
+			hasMetadata = true
 		}
 		return w.field(root.fields[string(key)], string(key))
 	})
+	if err == nil && !hasMetadata {
+		// The API server removes it when an apply removes the last label or finalizer that a field manager has applied
+		// in the other version, and then expects it in the response.
+		end := w.in.pos - 1
+		w.replace(end, end, `,"metadata":{}`)
+	}
+	return err
 }
 
 // apiVersionOf reads the version of the object at the position of a scanner. The API server encodes it first.

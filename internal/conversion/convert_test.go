@@ -30,14 +30,14 @@ func TestConvertRenamesFieldsAndValues(t *testing.T) {
 		"SecureStorage":             {`"spec":{"key":{"keyName":"k"},"onAccountLoss":"Stall","provider":{"credentialsRef":{"name":"c"}}}`, `"spec":{"key":{"name":"k"},"accountLossPolicy":"Stall","provider":{"credentialsSecretRef":{"name":"c"}}}`},
 		"quantities and durations":  {`"spec":{"pollInterval":"5m","limits":{"cpu":"1000m"},"suspend":false,"env":[]}`, `"spec":{"pollInterval":"5m","limits":{"cpu":"1000m"},"suspend":false,"env":[]}`},
 		"spaces":                    {" \"spec\" : { \"protocol\" :\n{ \"tls\" : true } } ", " \"spec\" : { \"protocol\" :\n{ \"scheme\" : \"HTTPS\" } } "},
-		"the same names elsewhere":  {`"metadata":{"labels":{"tls":"true","from":"x"}},"spec":{"podOverrides":{"spec":{"protocol":{"tls":1}}},"mounts":[{"tls":2}]}`, `"metadata":{"labels":{"tls":"true","from":"x"}},"spec":{"podOverrides":{"spec":{"protocol":{"tls":1}}},"mounts":[{"tls":2}]}`},
+		"the same names elsewhere":  {`"spec":{"labels":{"tls":"true","from":"x"},"podOverrides":{"spec":{"protocol":{"tls":1}}},"mounts":[{"tls":2}]}`, `"spec":{"labels":{"tls":"true","from":"x"},"podOverrides":{"spec":{"protocol":{"tls":1}}},"mounts":[{"tls":2}]}`},
 		"null":                      {`"spec":{"protocol":{"tls":null}},"status":null`, `"spec":{"protocol":{"scheme":null}},"status":null`},
 		"a stored list that is not": {`"status":{"drifts":{}}`, `"status":{"drifts":{}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			alpha := `{"apiVersion":"fixpoint.dev/v1alpha1","kind":"X",` + c.alpha + `}`
-			beta := `{"apiVersion":"fixpoint.dev/v1beta1","kind":"X",` + c.beta + `}`
+			alpha := `{"apiVersion":"fixpoint.dev/v1alpha1","kind":"X","metadata":{},` + c.alpha + `}`
+			beta := `{"apiVersion":"fixpoint.dev/v1beta1","kind":"X","metadata":{},` + c.beta + `}`
 			up, err := Convert([]byte(alpha), v1beta1)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(string(up)).To(Equal(beta))
@@ -55,7 +55,22 @@ func TestConvertReadsEscapedNames(t *testing.T) {
 	g := NewWithT(t)
 	converted, err := Convert([]byte(`{"\u0061piVersion":"fixpoint.dev\/v1beta1","spec":{"\u0070rotocol":{"sch\u0065me":"HT\u0054PS"}}}`), v1alpha1)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(converted).To(MatchJSON(`{"apiVersion":"fixpoint.dev/v1alpha1","spec":{"protocol":{"tls":true}}}`))
+	g.Expect(converted).To(MatchJSON(`{"apiVersion":"fixpoint.dev/v1alpha1","spec":{"protocol":{"tls":true}},"metadata":{}}`))
+}
+
+// The API server refuses a converted object without metadata, and sends some.
+func TestConvertAddsMetadata(t *testing.T) {
+	for object, want := range map[string]string{
+		`{"apiVersion":"fixpoint.dev/v1alpha1"}`:                          `{"apiVersion":"fixpoint.dev/v1beta1","metadata":{}}`,
+		`{"apiVersion":"fixpoint.dev/v1alpha1","spec":{"metadata":{}} }`:  `{"apiVersion":"fixpoint.dev/v1beta1","spec":{"metadata":{}} ,"metadata":{}}`,
+		`{"apiVersion":"fixpoint.dev/v1alpha1","metadata":{"name":"a"}}`:  `{"apiVersion":"fixpoint.dev/v1beta1","metadata":{"name":"a"}}`,
+		`{"apiVersion":"fixpoint.dev/v1beta1","spec":{"image":"a"}}`:      `{"apiVersion":"fixpoint.dev/v1beta1","spec":{"image":"a"}}`,
+		`{"metadata":{},"kind":"a","apiVersion":"fixpoint.dev/v1alpha1"}`: `{"metadata":{},"kind":"a","apiVersion":"fixpoint.dev/v1beta1"}`,
+	} {
+		converted, err := Convert([]byte(object), v1beta1)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		NewWithT(t).Expect(string(converted)).To(Equal(want))
+	}
 }
 
 func TestConvertNamesTheFieldThatFails(t *testing.T) {

@@ -47,9 +47,9 @@ func respond(g *WithT, method string, body []byte) (int, *apiextensionsv1.Conver
 func TestHandlerConvertsTheObjectsOfAReview(t *testing.T) {
 	g := NewWithT(t)
 	_, response, _ := respond(g, http.MethodPost, reviewOf(v1beta1,
-		`{"apiVersion":"fixpoint.dev/v1alpha1","kind":"MCPServer","spec":{"protocol":{"tls":true}}}`,
+		`{"apiVersion":"fixpoint.dev/v1alpha1","kind":"MCPServer","metadata":{},"spec":{"protocol":{"tls":true}}}`,
 		`{"apiVersion":"fixpoint.dev/v1beta1","kind":"MCPServer","spec":{"protocol":{"scheme":"HTTP"}}}`,
-		`{"apiVersion":"fixpoint.dev/v1alpha1","kind":"SecureStorage","spec":{"key":{"keyName":"a"}}}`))
+		`{"apiVersion":"fixpoint.dev/v1alpha1","kind":"SecureStorage","metadata":{},"spec":{"key":{"keyName":"a"}}}`))
 
 	g.Expect(response.UID).To(BeEquivalentTo("705ab4f5"))
 	g.Expect(response.Result.Status).To(Equal("Success"))
@@ -58,9 +58,9 @@ func TestHandlerConvertsTheObjectsOfAReview(t *testing.T) {
 		converted = append(converted, string(object.Raw))
 	}
 	g.Expect(converted).To(Equal([]string{
-		`{"apiVersion":"fixpoint.dev/v1beta1","kind":"MCPServer","spec":{"protocol":{"scheme":"HTTPS"}}}`,
+		`{"apiVersion":"fixpoint.dev/v1beta1","kind":"MCPServer","metadata":{},"spec":{"protocol":{"scheme":"HTTPS"}}}`,
 		`{"apiVersion":"fixpoint.dev/v1beta1","kind":"MCPServer","spec":{"protocol":{"scheme":"HTTP"}}}`,
-		`{"apiVersion":"fixpoint.dev/v1beta1","kind":"SecureStorage","spec":{"key":{"name":"a"}}}`,
+		`{"apiVersion":"fixpoint.dev/v1beta1","kind":"SecureStorage","metadata":{},"spec":{"key":{"name":"a"}}}`,
 	}))
 }
 
@@ -70,7 +70,7 @@ func TestHandlerReadsMembersInAnyOrder(t *testing.T) {
 		`{"request":{"objects":[ {"kind":"AppService","apiVersion":"fixpoint.dev/v1alpha1"} , {"apiVersion":"fixpoint.dev/v1beta1"} ],"desiredAPIVersion":"fixpoint.dev/v1beta1","uid":"a\"b"}}`))
 	g.Expect(response.UID).To(BeEquivalentTo(`a"b`))
 	g.Expect(response.ConvertedObjects).To(HaveLen(2))
-	g.Expect(response.ConvertedObjects[0].Raw).To(MatchJSON(`{"kind":"AppService","apiVersion":"fixpoint.dev/v1beta1"}`))
+	g.Expect(response.ConvertedObjects[0].Raw).To(MatchJSON(`{"kind":"AppService","apiVersion":"fixpoint.dev/v1beta1","metadata":{}}`))
 }
 
 func TestHandlerAnswersAReviewWithoutObjects(t *testing.T) {

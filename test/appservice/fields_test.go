@@ -506,7 +506,7 @@ func TestSuspendChangesNothing(t *testing.T) {
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
 	w.Expect(container(w, "web").Image).To(Equal(otherImage))
 	harness.Read(w, "web", &corev1.Service{})
-	w.Expect(app.Status.Drifts).To(ContainElement(And(HaveField("Manager", "kubectl"), HaveField("Field", ".spec.replicas"), HaveField("From", "2"), HaveField("To", "5"))))
+	w.Expect(app.Status.Drifts).To(ContainElement(And(HaveField("Manager", "kubectl"), HaveField("Field", ".spec.replicas"), HaveField("Desired", "2"), HaveField("Found", "5"))))
 }
 
 func TestAdoptsUnownedObjectsIfUnowned(t *testing.T) {

@@ -83,9 +83,9 @@ func TestReportsOfDriftDoNotQuoteConfidentialValues(t *testing.T) {
 
 	app := harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 		g.Expect(a.Status.Drifts).To(ContainElements(
-			And(HaveField("Manager", "kubectl-set"), HaveField("Field", HaveSuffix(`.env[name="TOKEN"].value`)), HaveField("From", `"(redacted)"`), HaveField("To", `"(redacted)"`)),
-			And(HaveField("Manager", "kubectl-set"), HaveField("Field", HaveSuffix(`.image`)), HaveField("To", `"`+otherImage+`"`)),
-			And(HaveField("Manager", "kubectl-edit"), HaveField("Field", ".data.PASSWORD"), HaveField("To", `"(redacted)"`)),
+			And(HaveField("Manager", "kubectl-set"), HaveField("Field", HaveSuffix(`.env[name="TOKEN"].value`)), HaveField("Desired", `"(redacted)"`), HaveField("Found", `"(redacted)"`)),
+			And(HaveField("Manager", "kubectl-set"), HaveField("Field", HaveSuffix(`.image`)), HaveField("Found", `"`+otherImage+`"`)),
+			And(HaveField("Manager", "kubectl-edit"), HaveField("Field", ".data.PASSWORD"), HaveField("Found", `"(redacted)"`)),
 		))
 	})
 	status, err := yaml.Marshal(app.Status)

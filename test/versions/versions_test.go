@@ -123,6 +123,22 @@ func TestFieldManagersOfBothVersions(t *testing.T) {
 			f.Expect(applied.GetManagedFields()).To(HaveLen(1))
 			f.Expect(applied.GetManagedFields()[0].APIVersion).To(Equal(group + "/" + beta))
 		},
+		"a finalizer is removed by a manifest of the other version": func(f *fixture) {
+			with := manifest(f, alpha, "tls: true")
+			with.SetFinalizers([]string{"test.example/a"})
+			f.mustApply("gitops", with)
+			applied := f.mustApply("gitops", manifest(f, beta, "scheme: HTTPS"))
+			f.Expect(applied.GetFinalizers()).To(BeEmpty())
+		},
+		"metadata is removed by a manifest of the other version": func(f *fixture) {
+			with := manifest(f, alpha, "tls: true")
+			with.SetLabels(map[string]string{"a": "b"})
+			with.SetAnnotations(map[string]string{"a": "b"})
+			f.mustApply("gitops", with)
+			applied := f.mustApply("gitops", manifest(f, beta, "scheme: HTTPS"))
+			f.Expect(applied.GetLabels()).To(BeEmpty())
+			f.Expect(applied.GetAnnotations()).To(BeEmpty())
+		},
 		"an update in one version takes the field in the other": func(f *fixture) {
 			f.mustApply("gitops", manifest(f, alpha, "tls: true, disabled: true"))
 			client, _ := f.in(beta, "MCPServer")
