@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -52,7 +54,7 @@ func (f *fixture) startReplica(address string, now *clocktesting.FakeClock) *rep
 		conversion.Handler(logr.Discard()).ServeHTTP(w, request)
 	})
 	r := &replica{keeper: keeper, server: &http.Server{
-		Handler: mux, ReadHeaderTimeout: time.Minute,
+		Handler: mux, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: keeper.GetCertificate},
 	}}
 	ctx, cancel := context.WithCancel(f.Ctx)
@@ -178,6 +180,54 @@ func TestRotationBreaksNoRequest(t *testing.T) {
 
 	// Then no request has failed.
 	f.Expect(load.stop()).To(BeEmpty())
+}
+
+// What is deleted or overwritten is restored, and conversions work again.
+func TestCertificatesAreRestored(t *testing.T) {
+	f := newFixture(t)
+	definitions := f.convertThrough()
+	r := f.startReplica(machineAddress(t), clocktesting.NewFakeClock(time.Now()))
+	config := func() *apiextensionsv1.CustomResourceDefinition {
+		live, err := definitions.Get(f.Ctx, definition, metav1.GetOptions{})
+		f.Expect(err).NotTo(HaveOccurred())
+		return live
+	}
+	bundle := func() []byte { return config().Spec.Conversion.Webhook.ClientConfig.CABundle }
+	serial := func() string {
+		certificate, err := r.keeper.GetCertificate(nil)
+		if err != nil {
+			return ""
+		}
+		return certificate.Leaf.SerialNumber.String()
+	}
+	old, _ := f.in(alpha, "MCPServer")
+	converts := func() {
+		f.T.Helper()
+		f.Eventually(func() error {
+			_, err := old.Apply(f.Ctx, "tools", f.object(alpha, "MCPServer", "tools", "{image: a, protocol: {tls: true}}"), metav1.ApplyOptions{FieldManager: "a", Force: true})
+			return err
+		}).Should(Succeed())
+	}
+	f.Eventually(bundle).ShouldNot(BeEmpty())
+	converts()
+
+	// When the CA bundle is removed
+	before := bundle()
+	f.Eventually(func() error {
+		live := config()
+		live.Spec.Conversion.Webhook.ClientConfig.CABundle = nil
+		_, err := definitions.Update(f.Ctx, live, metav1.UpdateOptions{FieldManager: "kubectl-replace"})
+		return err
+	}).Should(Succeed())
+	f.Eventually(bundle).Should(Equal(before))
+
+	// And when the Secret is deleted
+	first := serial()
+	f.Expect(suite.API.Delete(f.Ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: certificates.SecretName, Namespace: f.Namespace}})).To(Succeed())
+	f.Eventually(serial).ShouldNot(Equal(first))
+	f.Eventually(bundle).ShouldNot(Equal(before))
+	converts()
+	f.Expect(r.keeper.StoresOlder()).To(BeFalse(), "objects were only ever stored in %s", beta)
 }
 
 // load is a stream of requests.
