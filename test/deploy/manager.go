@@ -51,9 +51,9 @@ type Manager struct {
 	User string
 	// Log is the path of its log.
 	Log string
-	// Metrics and Health are the addresses of its endpoints; Metrics is empty if it has none.
-	Metrics, Health string
-	process         *cluster.Process
+	// Metrics, Health and Webhook are the addresses of its endpoints; those that it does not have are empty.
+	Metrics, Health, Webhook string
+	process                  *cluster.Process
 	// release gives the ports of the endpoints back.
 	release []func()
 }
@@ -165,6 +165,8 @@ func (m *Manager) arguments(deployment *appsv1.Deployment, env map[string]string
 			endpoint = &m.Metrics
 		case "--health-probe-bind-address":
 			endpoint = &m.Health
+		case "--webhook-bind-address":
+			endpoint = &m.Webhook
 		}
 		if endpoint != nil && value != "0" {
 			address, release, err := cluster.FreeAddress()
