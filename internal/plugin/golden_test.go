@@ -195,7 +195,7 @@ func exampleVersions(tag string) versions {
 		Managers: []managerVersion{{"fixpoint-system/fixpoint-controller-manager", "ghcr.io/fixpoint-dev/fixpoint:" + tag + "@sha256:0123", "3/3"}},
 	}
 	for _, k := range kinds {
-		v.CRDs = append(v.CRDs, crdVersion{Name: k.resource + ".fixpoint.dev", Served: []string{"v1beta1"}})
+		v.CRDs = append(v.CRDs, crdVersion{Name: k.resource + ".fixpoint.dev", Served: []string{"v1alpha1", "v1beta1"}})
 	}
 	return v
 }

@@ -65,7 +65,7 @@ func TestCommandsShowAnAppServiceThatHasDrifted(t *testing.T) {
 		ContainSubstring("Plan: 0 to create, 0 to update, 0 to correct, 0 to adopt, 0 to delete, 0 steps."), MatchRegexp(`(?m)^  Deployment +done$`),
 	))
 	shows("plan", "--all").Should(ContainSubstring("Plan: 0 to create"))
-	w.Expect(w.succeed("version")).To(ContainSubstring("appservices.fixpoint.dev v1beta1\n"))
+	w.Expect(w.succeed("version")).To(ContainSubstring("appservices.fixpoint.dev v1alpha1, v1beta1\n"))
 	w.Expect(w.succeed(cobra.ShellCompRequestCmd, "status", "appservice/")).To(HavePrefix("appservice/web\n"))
 	w.Expect(w.ends(1, "status", "appservice/missing")).To(BeEmpty())
 }
