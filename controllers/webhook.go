@@ -5,8 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -68,7 +67,8 @@ func (o Options) newWebhook(cfg *rest.Config) (*webhook, error) {
 		// API servers close idle connections after 90 seconds. If the webhook did, a request could be on its way.
 		IdleTimeout:    3 * time.Minute,
 		MaxHeaderBytes: 16 << 10,
-		ErrorLog:       log.New(io.Discard, "", 0), // connections that clients abandon
+		// Handshakes that fail, and connections that clients abandon.
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(w.logger.V(1)), slog.LevelDebug),
 	}
 	return w, nil
 }
@@ -142,7 +142,10 @@ func (w *webhook) start(ctx context.Context) (stop func(), err error) {
 	return func() {
 		defer cancel()
 		if !release() {
-			time.Sleep(time.Until((<-terminating).Add(w.linger)))
+			select {
+			case <-time.After(time.Until((<-terminating).Add(w.linger))):
+			case <-running.Done():
+			}
 		}
 		bounded, cancel := context.WithTimeout(running, webhookShutdown)
 		defer cancel()
