@@ -210,7 +210,10 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	cfg.QPS, cfg.Burst = o.QPS, o.Burst
 	// Each watch would keep a decompressor, and each list take processor time on both sides.
 	cfg.DisableCompression = true
-	hook, err := o.newWebhook(rest.CopyConfig(cfg))
+	// Certificates and migrations of stored objects are written without a Lease: such writes change nothing that
+	// controllers decide.
+	unguarded := rest.CopyConfig(cfg)
+	hook, err := o.newWebhook(unguarded)
 	if err != nil {
 		return nil, err
 	}
@@ -229,6 +232,9 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 		return nil, err
 	}
 	if err := o.addControllers(ctx, mgr, election.guard, serviceAccountOf(cfg)); err != nil {
+		return nil, err
+	}
+	if err := o.addMigration(mgr, hook, unguarded); err != nil {
 		return nil, err
 	}
 	if err := addChecks(mgr, election.guard, hook); err != nil {
