@@ -25,7 +25,7 @@ import (
 
 const (
 	// settling is the delay before the first migration, in which all API servers observe the version to store.
-	settling = time.Minute
+	settling = 10 * time.Second
 	// retryDelay is the delay after a migration in which objects failed.
 	retryDelay = time.Minute
 	// pageSize is the number of objects that are listed at a time.
