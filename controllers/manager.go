@@ -200,7 +200,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// NewManager builds a manager that is ready to start. It copies the config.
+// NewManager builds a manager that is ready to start, and waits until its kinds are served. It copies the config.
 func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -210,6 +210,9 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	cfg.QPS, cfg.Burst = o.QPS, o.Burst
 	// Each watch would keep a decompressor, and each list take processor time on both sides.
 	cfg.DisableCompression = true
+	if err := o.awaitKinds(ctx, cfg, kindsInterval); err != nil {
+		return nil, err
+	}
 	// Certificates and migrations of stored objects are written without a Lease: such writes change nothing that
 	// controllers decide.
 	unguarded := rest.CopyConfig(cfg)
