@@ -3,10 +3,10 @@ package conversion
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/semaphore"
 )
 
 // Path is the URL path of the webhook.
@@ -15,24 +15,27 @@ const Path = "/convert"
 const (
 	// maxReview is the maximum size of a request, in bytes. The API server converts stored objects one at a time, and
 	// none is larger than 3 MiB.
-	maxReview = 64 << 20
+	maxReview = 32 << 20
 	// maxMemory is the maximum size of all requests that are served at the same time, in bytes. The webhook has no
 	// authentication, so that every pod in the cluster can send requests.
 	maxMemory = 128 << 20
-	// firstRead is the size of the first read of a request whose length is unknown.
-	firstRead = 64 << 10
+	// The first read of a request has its length, but at least and at most these, in bytes. So requests of the usual
+	// size never wait for memory while they hold some.
+	minRead, maxRead = 64 << 10, 4 << 20
 )
 
 // Handler serves ConversionReviews. It has no state, so every replica serves it, and at any time.
 func Handler(logger logr.Logger) http.Handler {
-	memory := semaphore.NewWeighted(maxMemory)
+	memory := newMemory(maxMemory)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			http.Error(w, "send a ConversionReview in a POST request", http.StatusMethodNotAllowed)
 			return
 		}
-		body, err := read(http.MaxBytesReader(w, r.Body, maxReview), func(bytes int) error { return memory.Acquire(r.Context(), int64(bytes)) })
-		defer memory.Release(int64(cap(body)))
+		client, _, _ := net.SplitHostPort(r.RemoteAddr) // an address without a port is a client as well
+		held := memory.begin(client)
+		defer held.end()
+		body, err := read(http.MaxBytesReader(w, r.Body, maxReview), r.ContentLength, func(bytes int) error { return held.acquire(r.Context(), int64(bytes)) })
 		if err != nil {
 			http.Error(w, "reading the request: "+err.Error(), http.StatusBadRequest)
 			return
@@ -49,13 +52,13 @@ func Handler(logger logr.Logger) http.Handler {
 	})
 }
 
-// read reads a request. It acquires the memory as the request arrives, so that announcing a large one costs nothing. The
-// capacity of what it returns is what it acquired, also with an error.
-func read(from io.Reader, acquire func(bytes int) error) ([]byte, error) {
+// read reads a request. It acquires the memory of a large one as it arrives, so that announcing it costs little.
+func read(from io.Reader, length int64, acquire func(bytes int) error) ([]byte, error) {
 	var body []byte
+	first := int(min(max(length+1, minRead), maxRead)) // one more, to read the end
 	for {
 		if len(body) == cap(body) {
-			larger := max(2*cap(body), firstRead)
+			larger := max(2*cap(body), first)
 			if err := acquire(larger - cap(body)); err != nil {
 				return body, err
 			}
