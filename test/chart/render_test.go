@@ -181,6 +181,8 @@ func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 	}{
 		"certificate": {`{metrics: {certificateSecret: metrics-certificate}}`,
 			kustomization{Resources: []string{"default"}, Components: []string{"certificate"}}},
+		"certificate of the webhook": {`{webhook: {certificateSecret: webhook-certificate}}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"webhook-certificate"}}},
 		"monitored": {`{serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}`,
 			kustomization{Resources: []string{"default", "prometheus", "grafana"}}},
 		"workload identity": {`{rbac: {workloadIdentity: true}}`,
