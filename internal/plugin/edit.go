@@ -170,7 +170,10 @@ func defaultOf(k *kind, path []string) any {
 	if err := yaml.Unmarshal(raw, &definition); err != nil {
 		return nil
 	}
-	schema := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	at := slices.IndexFunc(definition.Spec.Versions, func(version apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return version.Name == v1beta1.SchemeGroupVersion.Version
+	})
+	schema := definition.Spec.Versions[at].Schema.OpenAPIV3Schema.Properties["spec"]
 	for _, name := range path {
 		schema = schema.Properties[name]
 	}
