@@ -59,7 +59,8 @@ func newFixture(t *testing.T) *fixture {
 	w.cluster, err = cluster.Start(w.ctx, cluster.Options{
 		Parts: cluster.All, Audit: true, AuthorizationConfig: authorization,
 		// It asks for rights on the finalizers of owners, as some distributions do.
-		APIServerArgs: []string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement"},
+		// It connects to the endpoints of a Service, because no kube-proxy runs.
+		APIServerArgs: []string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement", "--enable-aggregator-routing=true"},
 	})
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { w.Expect(w.cluster.Stop()).To(Succeed()) })
@@ -112,7 +113,7 @@ func (w *fixture) apply(text string) {
 // install applies a folder of config.
 func (w *fixture) install(folder string) {
 	w.t.Helper()
-	w.run("apply", "--server-side", "-k", filepath.Join(deploy.Root, "config", folder))
+	w.kustomize(fmt.Sprintf("resources: [CONFIG/%s]\n", folder))
 }
 
 // namespace makes one in which pods can be made.
@@ -152,6 +153,7 @@ func (w *fixture) startPod(pod deploy.Pod) *deploy.Manager {
 		}
 		return m.Ready(w.ctx)
 	}).Should(Succeed())
+	w.Expect(m.Serve(w.ctx, w.cluster, pod.Namespace)).To(Succeed())
 	return m
 }
 

@@ -35,7 +35,7 @@ func TestUpgradeFromThePreviousCommit(t *testing.T) {
 	w.Expect(err).NotTo(HaveOccurred())
 
 	// Given the previous version with resources
-	w.run("apply", "--server-side", "-k", filepath.Join(source, "config", "default"))
+	w.kustomizeFrom(source, "resources: [CONFIG/default]\n")
 	// Another bridge rolls the pods of stdio servers, so both have the same, as the documentation recommends.
 	const bridge = "--bridge-image=registry.test/fixpoint:1"
 	old := w.startPod(deploy.Pod{Program: before, Namespace: system, Name: "old", Args: []string{"--leader-election-namespace=" + system, bridge}})

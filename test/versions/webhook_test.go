@@ -24,6 +24,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/internal/certificates"
 	"github.com/fixpoint-dev/fixpoint/internal/conversion"
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -85,18 +86,12 @@ func (f *fixture) expose(address string, port int32) {
 	})).To(Succeed())
 }
 
-// machineAddress is an address of this machine that an EndpointSlice may have. Requests to it do not leave the machine.
+// machineAddress is an address of this machine that an EndpointSlice may have.
 func machineAddress(t *testing.T) string {
 	t.Helper()
-	addresses, err := net.InterfaceAddrs()
+	address, err := cluster.MachineAddress()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	for _, address := range addresses {
-		if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
-			return network.IP.String()
-		}
-	}
-	t.Fatal("this machine has no IPv4 address but those of the loopback interface, which an EndpointSlice cannot have")
-	return ""
+	return address
 }
 
 // convertThrough lets a Service convert the definition until the test ends.
