@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsv1ac "k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration/apiextensions/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,13 +41,9 @@ func NewAPI(cfg *rest.Config) (API, error) {
 
 func (k Kind) definition() string { return k.Resource + "." + k.Group }
 
-// StoredVersions implements [API].
-func (c *client) StoredVersions(ctx context.Context, kind Kind) ([]string, error) {
-	definition, err := c.definitions.Get(ctx, kind.definition(), metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return definition.Status.StoredVersions, nil
+// Definition implements [API].
+func (c *client) Definition(ctx context.Context, kind Kind) (*apiextensionsv1.CustomResourceDefinition, error) {
+	return c.definitions.Get(ctx, kind.definition(), metav1.GetOptions{})
 }
 
 // List implements [API].
@@ -66,5 +63,16 @@ func (c *client) SetStoredVersion(ctx context.Context, kind Kind) error {
 	desired := apiextensionsv1ac.CustomResourceDefinition(kind.definition()).
 		WithStatus(apiextensionsv1ac.CustomResourceDefinitionStatus().WithStoredVersions(kind.Version))
 	_, err := c.definitions.ApplyStatus(ctx, desired, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	return err
+}
+
+// SetCondition implements [API].
+func (c *client) SetCondition(ctx context.Context, kind Kind, condition apiextensionsv1.CustomResourceDefinitionCondition) error {
+	desired := apiextensionsv1ac.CustomResourceDefinition(kind.definition()).
+		WithStatus(apiextensionsv1ac.CustomResourceDefinitionStatus().WithConditions(
+			apiextensionsv1ac.CustomResourceDefinitionCondition().WithType(condition.Type).WithStatus(condition.Status).
+				WithReason(condition.Reason).WithMessage(condition.Message).WithLastTransitionTime(condition.LastTransitionTime)))
+	// An apply without the stored versions would remove them, if the field manager held them.
+	_, err := c.definitions.ApplyStatus(ctx, desired, metav1.ApplyOptions{FieldManager: conditionManager, Force: true})
 	return err
 }

@@ -12,9 +12,11 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -33,7 +35,10 @@ var (
 
 // fakeAPI stores objects, and the version in which each is stored.
 type fakeAPI struct {
-	stored  map[string][]string
+	stored     map[string][]string
+	conditions map[string][]apiextensionsv1.CustomResourceDefinitionCondition
+	// storage is the version in which objects are stored, v1beta1 by default.
+	storage string
 	objects map[string][]metav1.PartialObjectMetadata
 	// version is that in which an object is stored, by its UID.
 	version map[types.UID]string
@@ -43,7 +48,10 @@ type fakeAPI struct {
 }
 
 func newFakeAPI(kind Kind, count int) *fakeAPI {
-	f := &fakeAPI{stored: map[string][]string{}, objects: map[string][]metav1.PartialObjectMetadata{}, version: map[types.UID]string{}, fail: func(string) error { return nil }}
+	f := &fakeAPI{
+		stored: map[string][]string{}, conditions: map[string][]apiextensionsv1.CustomResourceDefinitionCondition{}, storage: "v1beta1",
+		objects: map[string][]metav1.PartialObjectMetadata{}, version: map[types.UID]string{}, fail: func(string) error { return nil },
+	}
 	f.add(kind, count)
 	return f
 }
@@ -58,8 +66,22 @@ func (f *fakeAPI) add(kind Kind, count int) {
 	}
 }
 
-func (f *fakeAPI) StoredVersions(_ context.Context, kind Kind) ([]string, error) {
-	return f.stored[kind.Resource], f.fail("stored " + kind.Resource)
+func (f *fakeAPI) Definition(_ context.Context, kind Kind) (*apiextensionsv1.CustomResourceDefinition, error) {
+	definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: kind.definition()}}
+	for _, version := range []string{"v1alpha1", "v1beta1"} {
+		definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{Name: version, Storage: version == f.storage})
+	}
+	definition.Status.StoredVersions = f.stored[kind.Resource]
+	definition.Status.Conditions = f.conditions[kind.Resource]
+	return definition, f.fail("stored " + kind.Resource)
+}
+
+func (f *fakeAPI) SetCondition(_ context.Context, kind Kind, condition apiextensionsv1.CustomResourceDefinitionCondition) error {
+	if err := f.fail("condition " + kind.Resource + " " + condition.Reason); err != nil {
+		return err
+	}
+	f.conditions[kind.Resource] = []apiextensionsv1.CustomResourceDefinitionCondition{condition}
+	return nil
 }
 
 func (f *fakeAPI) List(_ context.Context, kind Kind, from string, limit int64) (*metav1.PartialObjectMetadataList, error) {
@@ -103,8 +125,26 @@ func newMigration(t *testing.T, api API, kinds ...Kind) *Migration {
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return &Migration{
 		API: api, Kinds: kinds, Wait: func(ctx context.Context) error { return ctx.Err() }, Metrics: metrics,
-		Logger: logr.Discard(), Clock: clocktesting.NewFakeClock(time.Now()),
+		Recorder: &recorder{}, Logger: logr.Discard(), Clock: clocktesting.NewFakeClock(time.Now()),
 	}
+}
+
+// recorder keeps Events.
+type recorder struct{ events []string }
+
+// Eventf implements [events.EventRecorder].
+func (r *recorder) Eventf(regarding, _ runtime.Object, eventType, reason, action, note string, args ...any) {
+	name := ""
+	if object, ok := regarding.(metav1.Object); ok {
+		name = object.GetName()
+	}
+	r.events = append(r.events, fmt.Sprintf("%s %s %s %s: %s", eventType, reason, action, name, fmt.Sprintf(note, args...)))
+}
+
+// recorded are the Events of a migration.
+func recorded(m *Migration) []string {
+	r, _ := m.Recorder.(*recorder)
+	return r.events
 }
 
 func TestMigratesEveryObjectOnce(t *testing.T) {
@@ -119,6 +159,14 @@ func TestMigratesEveryObjectOnce(t *testing.T) {
 	g.Expect(testutil.ToFloat64(m.Metrics.objects.WithLabelValues("appservices", "migrated"))).To(BeEquivalentTo(2*pageSize + 1))
 	g.Expect(m.migrateAll(t.Context())).To(BeTrue())
 	g.Expect(api.applied).To(HaveLen(2*pageSize+2), "nothing remains")
+	g.Expect(recorded(m)).To(Equal([]string{
+		"Normal Migrated Migrate appservices.fixpoint.dev: All objects are stored in v1beta1. 1001 were migrated.",
+		"Normal Migrated Migrate securestorages.fixpoint.dev: All objects are stored in v1beta1. 1 were migrated.",
+	}))
+	g.Expect(api.conditions["appservices"]).To(ConsistOf(apiextensionsv1.CustomResourceDefinitionCondition{
+		Type: ConditionMigrated, Status: apiextensionsv1.ConditionTrue, Reason: ReasonMigrated,
+		Message: "All objects are stored in v1beta1. 1001 were migrated.", LastTransitionTime: metav1.NewTime(m.Clock.Now()),
+	}))
 }
 
 func TestAFailureKeepsTheStoredVersion(t *testing.T) {
@@ -126,12 +174,21 @@ func TestAFailureKeepsTheStoredVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		request string
 		applied int
+		event   string
 	}{
-		"of an object":                  {"apply appservices-0001", 3},
-		"of a list":                     {"list appservices ", 0},
-		"of the stored versions":        {"stored appservices", 0},
-		"of setting the stored version": {"set appservices", 3},
-		"of the last object":            {"apply appservices-0002", 3},
+		"of an object": {request: "apply appservices-0001", applied: 3,
+			event: "2 objects are stored in v1beta1; retrying within a minute: 1 of 3 objects failed: applying AppService shop/appservices-0001: broken"},
+		"of a list": {request: "list appservices ", applied: 0,
+			event: "0 objects are stored in v1beta1; retrying within a minute: listing appservices: broken"},
+		"of the definition": {request: "stored appservices", applied: 0},
+		"of setting the stored version": {request: "set appservices", applied: 3,
+			event: "3 objects are stored in v1beta1; retrying within a minute: setting the stored version of appservices: broken"},
+		"of the last object": {request: "apply appservices-0002", applied: 3,
+			event: "2 objects are stored in v1beta1; retrying within a minute: 1 of 3 objects failed: applying AppService shop/appservices-0002: broken"},
+		"of the progress": {request: "condition appservices Migrating", applied: 0,
+			event: "0 objects are stored in v1beta1; retrying within a minute: setting the condition fixpoint.dev/Migrated of appservices.fixpoint.dev: broken"},
+		"of the result": {request: "condition appservices Migrated", applied: 3,
+			event: "3 objects are stored in v1beta1; retrying within a minute: setting the condition fixpoint.dev/Migrated of appservices.fixpoint.dev: broken"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, api := NewWithT(t), newFakeAPI(apps, 3)
@@ -145,6 +202,11 @@ func TestAFailureKeepsTheStoredVersion(t *testing.T) {
 			g.Expect(m.migrateAll(t.Context())).To(BeFalse())
 			g.Expect(api.applied).To(HaveLen(c.applied), "other objects are migrated")
 			g.Expect(api.stored["appservices"]).To(ContainElement("v1alpha1"))
+			if c.event != "" {
+				g.Expect(recorded(m)).To(ContainElement("Warning MigrationFailed Migrate appservices.fixpoint.dev: " + c.event))
+				g.Expect(api.conditions["appservices"]).To(ConsistOf(And(
+					HaveField("Status", apiextensionsv1.ConditionFalse), HaveField("Reason", ReasonMigrationFailed), HaveField("Message", c.event))))
+			}
 
 			// And the next attempt completes it.
 			api.fail = func(string) error { return nil }
@@ -217,6 +279,31 @@ func TestStartRetriesUntilAllIsMigrated(t *testing.T) {
 	step(retryDelay)
 	g.Eventually(ended).Should(Receive(BeNil()))
 	g.Expect(api.stored["appservices"]).To(ConsistOf("v1beta1"))
+}
+
+// An administrator who returns to the older version stores it again: applying objects would not change that.
+func TestNothingIsMigratedToAVersionThatIsNotStored(t *testing.T) {
+	g, api := NewWithT(t), newFakeAPI(apps, 1)
+	api.storage = "v1alpha1"
+	g.Expect(newMigration(t, api, apps).Start(t.Context())).To(Succeed())
+	g.Expect(api.applied).To(BeEmpty())
+	g.Expect(api.stored["appservices"]).To(Equal([]string{"v1alpha1", "v1beta1"}))
+}
+
+// A migration that its leader loses is no failure.
+func TestAnInterruptedMigrationReportsNoFailure(t *testing.T) {
+	g, api := NewWithT(t), newFakeAPI(apps, 3)
+	m := newMigration(t, api, apps)
+	ctx, cancel := context.WithCancel(t.Context())
+	api.fail = func(request string) error {
+		if request == "apply appservices-0001" {
+			cancel()
+		}
+		return ctx.Err()
+	}
+	g.Expect(m.migrateAll(ctx)).To(BeFalse())
+	g.Expect(recorded(m)).To(BeEmpty())
+	g.Expect(api.stored["appservices"]).To(ContainElement("v1alpha1"))
 }
 
 func TestStartEndsIfNothingIsOlder(t *testing.T) {
