@@ -21,12 +21,9 @@ const (
 // credential are returned, to be retried with backoff.
 func (s *scope) classifyError(err error) (phases.Verdict, error) {
 	var credential *credentialError
-	if isNotAllowed(err) {
-		// Only a change of the spec or of the manager's flags can help, and either triggers a reconcile.
-		return phases.Stalled(v1beta1.ReasonCredentialsNotAllowed, err.Error()), nil
-	}
 	if errors.As(err, &credential) {
-		return phases.Stalled(credential.reason, credential.message).RecheckAfter(jitter(retryCredentials)), nil
+		// Only a change of the spec, of the Secret or of the manager's flags can help, and each triggers a reconcile.
+		return phases.Stalled(credential.reason, credential.message), nil
 	}
 	failure, ok := cloud.AsError(err)
 	if !ok {

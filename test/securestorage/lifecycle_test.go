@@ -174,17 +174,15 @@ func TestUsesCredentialsOfTheNamespace(t *testing.T) {
 	})
 	w.create("shared")
 	w.eventuallyReason("own", v1beta1.ReasonCredentialsMissing)
-	// when the Secret is wrong, and then right; changing an annotation retries at once, as documented
+	// when the Secret is created with a wrong credential, and then corrected
 	credential := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "azure", Namespace: w.Namespace},
 		StringData: map[string]string{"tenantID": "tenant", "clientID": "client", "clientSecret": other},
 	}
 	w.Expect(api.Create(w.Ctx, credential)).To(Succeed())
-	w.poke("own")
 	w.eventuallyReason("own", v1beta1.ReasonCredentialsInvalid)
 	credential.StringData = map[string]string{"clientSecret": secret}
 	w.Expect(api.Update(w.Ctx, credential)).To(Succeed())
-	w.poke("own")
 	own, others := w.eventuallyReady("own"), w.eventuallyReady("shared")
 	// then each account was created with its credential
 	w.Expect(slices.Collect(maps.Keys(w.cloud().Counts(own.Status.AccountName)))).To(ContainElement("billing"))
