@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -243,8 +244,8 @@ func (m *Manager) Serve(ctx context.Context, c *cluster.Cluster, namespace strin
 	return nil
 }
 
-// leave ends what Serve did.
-func (m *Manager) leave() error {
+// Leave ends what Serve did, as for pods that are not ready.
+func (m *Manager) Leave() error {
 	if m.endpoints == nil {
 		return nil
 	}
@@ -270,13 +271,16 @@ func list(env map[string]string) []string {
 
 // Stop ends the manager as a kubelet does, after it is no longer an endpoint.
 func (m *Manager) Stop() error {
-	err := errors.Join(m.leave(), m.process.Stop(grace))
+	err := errors.Join(m.Leave(), m.process.Stop(grace))
 	for _, release := range m.release {
 		release()
 	}
 	m.release = nil
 	return err
 }
+
+// Signal sends a signal to the process.
+func (m *Manager) Signal(signal syscall.Signal) error { return syscall.Kill(m.PID(), signal) }
 
 // PID is the process's number.
 func (m *Manager) PID() int { return m.process.PID() }

@@ -136,7 +136,7 @@ func (w *fixture) kustomize(kustomization string) {
 }
 
 // kustomizeFrom does that with the folder config of another source.
-func (w *fixture) kustomizeFrom(root, kustomization string) {
+func (w *fixture) kustomizeFrom(root, kustomization string, flags ...string) {
 	w.t.Helper()
 	dir := w.t.TempDir()
 	installed := filepath.Join(dir, "installed")
@@ -148,5 +148,5 @@ func (w *fixture) kustomizeFrom(root, kustomization string) {
 	for dir, text := range map[string]string{installed: strings.ReplaceAll(kustomization, "CONFIG", relative), dir: withoutPods} {
 		w.Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)).To(Succeed())
 	}
-	w.run("apply", "--server-side", "-k", dir)
+	w.run(append([]string{"apply", "--server-side", "-k", dir}, flags...)...)
 }

@@ -157,7 +157,7 @@ func TestRotationBreaksNoRequest(t *testing.T) {
 		_, err := old.Create(f.Ctx, f.object(alpha, "MCPServer", "tools", "{image: a, protocol: {tls: true}}"), metav1.CreateOptions{})
 		return err
 	}).Should(Succeed())
-	load := f.load(50, func(i int) error {
+	load := harness.StartLoad(f.Ctx, 50, func(i int) error {
 		_, err := old.Apply(f.Ctx, "tools", f.object(alpha, "MCPServer", "tools", fmt.Sprintf("{image: 'a:%d', protocol: {tls: true}}", i)), metav1.ApplyOptions{FieldManager: "load", Force: true})
 		return err
 	})
@@ -170,11 +170,11 @@ func TestRotationBreaksNoRequest(t *testing.T) {
 	f.Consistently(serving, "1s").Should(Equal(first), "and not served yet")
 	now.Step(propagation)
 	f.Eventually(serving).ShouldNot(ContainElement(first[0]), "and then served")
-	sent := load.count()
-	f.Eventually(load.count).Should(BeNumerically(">", sent+100))
+	sent := load.Count()
+	f.Eventually(load.Count).Should(BeNumerically(">", sent+100))
 
 	// Then no request has failed.
-	f.Expect(load.stop()).To(BeEmpty())
+	f.Expect(load.Stop()).To(BeEmpty())
 }
 
 // What is deleted or overwritten is restored, and conversions work again.
@@ -223,54 +223,4 @@ func TestCertificatesAreRestored(t *testing.T) {
 	f.Eventually(bundle).ShouldNot(Equal(before))
 	converts()
 	f.Expect(r.keeper.StoresOlder()).To(BeFalse(), "objects were only ever stored in %s", beta)
-}
-
-// load is a stream of requests.
-type load struct {
-	mu     sync.Mutex
-	sent   int
-	failed []error
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-}
-
-// load sends requests at a rate until it is stopped.
-func (f *fixture) load(perSecond int, send func(i int) error) *load {
-	ctx, cancel := context.WithCancel(f.Ctx)
-	l := &load{cancel: cancel}
-	l.done.Go(func() {
-		ticker := time.NewTicker(time.Second / time.Duration(perSecond))
-		defer ticker.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-			err := send(i)
-			l.mu.Lock()
-			l.sent++
-			if err != nil {
-				l.failed = append(l.failed, err)
-			}
-			l.mu.Unlock()
-		}
-	})
-	f.T.Cleanup(cancel)
-	return l
-}
-
-func (l *load) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sent
-}
-
-// stop returns the errors of the requests.
-func (l *load) stop() []error {
-	l.cancel()
-	l.done.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.failed
 }
