@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/certificates"
@@ -55,8 +56,12 @@ func (o Options) newWebhook(cfg *rest.Config) (*webhook, error) {
 	if err != nil {
 		return nil, err
 	}
+	metrics, err := conversion.NewMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return nil, err
+	}
 	handler := http.NewServeMux()
-	handler.Handle(conversion.Path, w.endConnections(conversion.Handler(w.logger)))
+	handler.Handle(conversion.Path, w.endConnections(conversion.Handler(w.logger, metrics)))
 	w.server = &http.Server{
 		Handler: handler,
 		// HTTP/2 would send all requests of an API server to one replica, also while that one does not respond.

@@ -15,10 +15,10 @@ kind: CustomResourceDefinition
 metadata:
   annotations:
     controller-gen.kubebuilder.io/version: v0.23.0
-  name: toys.example.com
+  name: shops.example.com
 spec:
   group: example.com
-  names: {kind: Toy, listKind: ToyList, plural: toys, singular: toy}
+  names: {kind: Shop, listKind: ShopList, plural: shops, singular: shop}
   scope: Namespaced
   versions:
   - name: v1alpha1
@@ -27,7 +27,7 @@ spec:
     storage: false
     schema: &schema
       openAPIV3Schema:
-        description: A toy.
+        description: A shop.
         type: object
         properties:
           spec:
@@ -73,7 +73,7 @@ func TestCompletesADefinition(t *testing.T) {
 		Status any
 	}
 	g.Expect(yaml.Unmarshal(text, &got)).To(Succeed())
-	g.Expect(got.Metadata).To(Equal(map[string]any{"name": "toys.example.com", "annotations": map[string]any{"controller-gen.kubebuilder.io/version": "v0.23.0"}}))
+	g.Expect(got.Metadata).To(Equal(map[string]any{"name": "shops.example.com", "annotations": map[string]any{"controller-gen.kubebuilder.io/version": "v0.23.0"}}))
 	g.Expect(got.Status).To(BeNil(), "nothing is added")
 	g.Expect(got.Spec.Conversion).To(Equal(map[string]any{"strategy": "Webhook", "webhook": map[string]any{
 		"clientConfig":             map[string]any{"service": map[string]any{"name": "webhook", "namespace": "system", "path": "/convert"}},
@@ -82,7 +82,7 @@ func TestCompletesADefinition(t *testing.T) {
 	schema := func(item, name map[string]any) any {
 		item["type"], item["properties"] = "object", map[string]any{"name": name}
 		name["type"] = "string"
-		return map[string]any{"description": "A toy.", "type": "object", "properties": map[string]any{"spec": map[string]any{
+		return map[string]any{"description": "A shop.", "type": "object", "properties": map[string]any{"spec": map[string]any{
 			"description": "The spec.", "type": "object", "properties": map[string]any{
 				"env":  map[string]any{"description": "The variables.", "type": "array", "items": item},
 				"size": map[string]any{"description": "The size.", "anyOf": []any{map[string]any{"type": "integer"}, map[string]any{"type": "string"}}, "pattern": readable, "x-kubernetes-int-or-string": true},

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/go-logr/logr"
 )
@@ -24,8 +25,9 @@ const (
 	minRead, maxRead = 64 << 10, 4 << 20
 )
 
-// Handler serves ConversionReviews. It has no state, so every replica serves it, and at any time.
-func Handler(logger logr.Logger) http.Handler {
+// Handler serves ConversionReviews. It has no state, so every replica serves it, and at any time. The metrics may be
+// nil.
+func Handler(logger logr.Logger, metrics *Metrics) http.Handler {
 	memory := newMemory(maxMemory)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -40,7 +42,9 @@ func Handler(logger logr.Logger) http.Handler {
 			http.Error(w, "reading the request: "+err.Error(), http.StatusBadRequest)
 			return
 		}
-		response, err := Review(body)
+		began := time.Now()
+		response, result, err := answer(body)
+		metrics.observe(result, time.Since(began))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

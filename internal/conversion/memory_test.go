@@ -51,7 +51,7 @@ func TestHandlerReadsRequestsOfAnyLength(t *testing.T) {
 func TestHandlerReportsARequestThatBreaksOff(t *testing.T) {
 	g, recorder := NewWithT(t), httptest.NewRecorder()
 	request := httptest.NewRequest(http.MethodPost, Path, iotest.TimeoutReader(strings.NewReader(`{"request":`)))
-	Handler(logr.Discard()).ServeHTTP(recorder, request)
+	Handler(logr.Discard(), nil).ServeHTTP(recorder, request)
 	g.Expect(recorder.Code).To(Equal(http.StatusBadRequest))
 	g.Expect(recorder.Body.String()).To(ContainSubstring("reading the request: timeout"))
 }

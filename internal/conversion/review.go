@@ -9,6 +9,12 @@ import (
 // Review answers a ConversionReview of the API server. A conversion that fails is part of the response; the error
 // is that of a request that is not a ConversionReview.
 func Review(body []byte) ([]byte, error) {
+	response, _, err := answer(body)
+	return response, err
+}
+
+// answer responds to a ConversionReview, and returns its result for metrics.
+func answer(body []byte) ([]byte, string, error) {
 	r := review{in: scanner{data: body}}
 	err := r.in.object(r.member)
 	if err == nil && r.response == nil && r.uid != "" && r.to != "" && r.objects > 0 {
@@ -19,13 +25,14 @@ func Review(body []byte) ([]byte, error) {
 	var failed *FieldError
 	switch {
 	case errors.As(err, &failed):
-		return failure(r.uid, failed)
+		response, err := failure(r.uid, failed)
+		return response, resultFailed, err
 	case err != nil:
-		return nil, fmt.Errorf("parsing the ConversionReview: %w", err)
+		return nil, resultRefused, fmt.Errorf("parsing the ConversionReview: %w", err)
 	case r.response == nil:
-		return nil, errors.New("parsing the ConversionReview: request.uid, request.desiredAPIVersion or request.objects is missing")
+		return nil, resultRefused, errors.New("parsing the ConversionReview: request.uid, request.desiredAPIVersion or request.objects is missing")
 	}
-	return append(r.response, `}}`...), nil
+	return append(r.response, `}}`...), resultConverted, nil
 }
 
 // review is what a ConversionReview requests.

@@ -33,7 +33,7 @@ func reviewOf(to string, objects ...string) []byte {
 
 func respond(g *WithT, method string, body []byte) (int, *apiextensionsv1.ConversionResponse, string) {
 	recorder := httptest.NewRecorder()
-	Handler(logr.Discard()).ServeHTTP(recorder, httptest.NewRequest(method, Path, bytes.NewReader(body)))
+	Handler(logr.Discard(), nil).ServeHTTP(recorder, httptest.NewRequest(method, Path, bytes.NewReader(body)))
 	if recorder.Code != http.StatusOK {
 		return recorder.Code, nil, recorder.Body.String()
 	}

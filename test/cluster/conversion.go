@@ -38,7 +38,7 @@ func startConversion(ca *authority) (*conversionWebhook, error) {
 	}
 	w := &conversionWebhook{
 		server: &http.Server{
-			Handler: conversion.Handler(logr.Discard()), ReadHeaderTimeout: 10 * time.Second,
+			Handler: conversion.Handler(logr.Discard(), nil), ReadHeaderTimeout: 10 * time.Second,
 			ErrorLog: log.New(io.Discard, "", 0), // connections that the API server abandons
 		},
 		config: ConversionAt("https://"+listener.Addr().String()+conversion.Path, ca.pem),

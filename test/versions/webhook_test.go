@@ -52,7 +52,7 @@ func (f *fixture) startReplica(address string, now *clocktesting.FakeClock) *rep
 	mux := http.NewServeMux()
 	mux.HandleFunc(conversion.Path, func(w http.ResponseWriter, request *http.Request) {
 		w.Header().Set("Connection", "close") // so that each request verifies the certificate
-		conversion.Handler(logr.Discard()).ServeHTTP(w, request)
+		conversion.Handler(logr.Discard(), nil).ServeHTTP(w, request)
 	})
 	r := &replica{keeper: keeper, server: &http.Server{
 		Handler: mux, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
