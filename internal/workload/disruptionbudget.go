@@ -24,7 +24,7 @@ func DisruptionBudget(name, namespace string, selector map[string]string, budget
 // DisruptionBudgetReady waits until the disruption controller has observed the budget.
 func DisruptionBudgetReady(b *policyv1.PodDisruptionBudget) phases.Verdict {
 	if b.Status.ObservedGeneration < b.Generation {
-		return phases.Wait(v1beta1.ReasonProgressing, "waiting for the disruption controller to observe the last change", 0)
+		return phases.Wait(v1beta1.ReasonProgressing, "waiting for the disruption controller to observe the last change", 0).Briefly()
 	}
 	return phases.Done("PodDisruptionBudget applied")
 }

@@ -32,7 +32,7 @@ const (
 // are updated and available.
 func Ready(d *appsv1.Deployment) phases.Verdict {
 	if d.Status.ObservedGeneration < d.Generation {
-		return phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change", 0)
+		return phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change", 0).Briefly()
 	}
 	if refused := condition(d, appsv1.DeploymentReplicaFailure); refused != nil && refused.Status == corev1.ConditionTrue {
 		return podCreationFailed(refused.Message)

@@ -85,6 +85,8 @@ type verdict struct {
 	beside string
 	// warning makes the Events of the verdict's transitions warnings.
 	warning bool
+	// brief puts off the status, see [WaitVerdict.Briefly].
+	brief bool
 }
 
 func (verdict) next()           {}
@@ -185,6 +187,14 @@ func Wait(reason, message string, after time.Duration) WaitVerdict {
 // verdict's transitions are warnings.
 func (w WaitVerdict) AsWarning() WaitVerdict {
 	w.warning = true
+	return w
+}
+
+// Briefly says that the wait usually ends within a second, as for a controller to observe a change of its object. The
+// status may be put off for [Definition.ReportInterval], also if it is about the generation of the object already: a
+// change of nothing but metadata then does not make the object unready.
+func (w WaitVerdict) Briefly() WaitVerdict {
+	w.brief = true
 	return w
 }
 
