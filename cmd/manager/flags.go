@@ -120,14 +120,22 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	if err := s.completeCloud(); err != nil {
 		return nil, err
 	}
-	if s.probeEndpoint != "" {
-		endpoint, err := url.Parse(s.probeEndpoint)
-		if err != nil || endpoint.Host == "" {
-			return nil, fmt.Errorf("--mcp-probe-endpoint is %q: set a URL such as http://127.0.0.1:8080", s.probeEndpoint)
-		}
-		s.options.ProbeEndpoint = endpoint
+	if err := s.completeProbes(); err != nil {
+		return nil, err
 	}
 	return s, s.check()
+}
+
+func (s *settings) completeProbes() error {
+	if s.probeEndpoint == "" {
+		return nil
+	}
+	endpoint, err := url.Parse(s.probeEndpoint)
+	if err != nil || endpoint.Host == "" {
+		return fmt.Errorf("--mcp-probe-endpoint is %q: set a URL such as http://127.0.0.1:8080", s.probeEndpoint)
+	}
+	s.options.ProbeEndpoint = endpoint
+	return nil
 }
 
 func (s *settings) cloudFlags(flags *flag.FlagSet) {
