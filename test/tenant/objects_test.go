@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/certificates"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -42,7 +43,7 @@ func objectAttempts() []attempt {
 				SetHeader("Content-Type", "application/json").Do(a.ctx).Error()
 			a.refused(err, "namespace")
 		}},
-		{"impersonate the manager, take a token of its ServiceAccount, or read the key of hashes", edit, "forbidden", func(a *trial) {
+		{"impersonate the manager, take a token of its ServiceAccount, or read the key of hashes or the certificate of the webhook", edit, "forbidden", func(a *trial) {
 			cfg := a.cluster.Config(edit)
 			cfg.Impersonate = rest.ImpersonationConfig{UserName: managerUser}
 			_, err := a.clients(a, cfg).CoreV1().Secrets(victim).List(a.ctx, metav1.ListOptions{})
@@ -51,8 +52,16 @@ func objectAttempts() []attempt {
 			a.forbidden(err)
 			_, err = a.clients(a, a.cluster.Config(edit)).CoreV1().ServiceAccounts(system).CreateToken(a.ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 			a.forbidden(err)
-			a.forbidden(a.api.Get(a.ctx, client.ObjectKey{Namespace: system, Name: "hash-key.fixpoint.dev"}, &corev1.Secret{}))
+			for _, secret := range []string{"hash-key.fixpoint.dev", certificates.SecretName} {
+				a.forbidden(a.api.Get(a.ctx, client.ObjectKey{Namespace: system, Name: secret}, &corev1.Secret{}))
+			}
 			a.forbidden(a.patch(&appsv1.Deployment{}, system, account, "spec: {replicas: 0}"))
+		}},
+		{"convert objects of all teams by another webhook, or declare another stored version", edit, "forbidden", func(a *trial) {
+			definition := parse(a, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: mcpservers.fixpoint.dev}\n")
+			a.forbidden(a.patch(definition, "", "mcpservers.fixpoint.dev", "spec: {conversion: {webhook: {clientConfig: {url: 'https://tenant.test/convert'}}}}"))
+			a.forbidden(a.patch(definition, "", "mcpservers.fixpoint.dev", "status: {storedVersions: [v1alpha1]}", "status"))
+			a.forbidden(a.patch(&corev1.Service{}, system, "fixpoint-webhook", "spec: {selector: {app: tenant}}"))
 		}},
 		{"bind a role of the manager, or raise the own role", edit, "forbidden", func(a *trial) {
 			a.forbidden(a.api.Create(a.ctx, &rbacv1.RoleBinding{
