@@ -17,10 +17,10 @@ kustomize=${KUSTOMIZE:-$root/bin/kustomize}
 
 # Directories and files that contain only generated content.
 generated_dirs=(apis/v1alpha1/applyconfiguration config/crd/bases config/rbac/manager/roles
-	config/namespaced/access/roles charts/fixpoint/files examples/website/config/crd
+	config/namespaced/access/roles charts/fixpoint/files examples/{website,applicationnamespace}/config/crd
 	internal/console/web/dist)
 generated_files=(apis/v1alpha1/zz_generated.deepcopy.go dist/install.yaml
-	examples/website/api/v1/zz_generated.deepcopy.go)
+	examples/{website,applicationnamespace}/api/v1/zz_generated.deepcopy.go)
 
 for tool in "$controller_gen" "$kustomize"; do
 	if [[ ! -x $tool ]]; then
@@ -54,15 +54,17 @@ rm -rf "${generated_dirs[@]}" "${generated_files[@]}"
 "$controller_gen" object applyconfiguration crd \
 	paths=./apis/... output:crd:dir=config/crd/bases
 
-# The example is a module of its own.
-(cd examples/website && "$controller_gen" object crd paths=./api/... output:crd:dir=config/crd)
+# The examples are modules of their own.
+for example in examples/*/; do
+	(cd "$example" && "$controller_gen" object crd paths=./api/... output:crd:dir=config/crd)
+done
 
 # The quantity pattern of controller-gen accepts values that cannot be parsed, such as 1e1.5, and
 # values that take hours to parse, such as 1e-999999999. One object with such a value would block the
 # watch of a manager for all objects of the kind.
 quantity='^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$'
 readable='^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$'
-for crd in config/crd/bases/*.yaml; do
+for crd in config/crd/bases/*.yaml examples/*/config/crd/*.yaml; do
 	QUANTITY="pattern: $quantity" READABLE="pattern: $readable" awk '
 		BEGIN { length_of = length(ENVIRON["QUANTITY"]) }
 		at = index($0, ENVIRON["QUANTITY"]) { $0 = substr($0, 1, at - 1) ENVIRON["READABLE"] substr($0, at + length_of) }
