@@ -1016,6 +1016,8 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageLossPolicy
   scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageManagementPolicy
+  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStoragePhase
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageProvider
@@ -1059,6 +1061,10 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: key
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageKey
+    - name: managementPolicy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageManagementPolicy
+      default: Manage
     - name: onAccountLoss
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageLossPolicy
@@ -1103,6 +1109,12 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: drifts
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.AppServiceDrift
+          elementRelationship: atomic
     - name: encryption
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1alpha1.SecureStorageEncryption
