@@ -1,5 +1,5 @@
 # Everything here works on a machine with Go, make and git; kubectl is needed
-# only for targets that access your cluster, npm for generate, test-web and test-mcp,
+# only for targets that access your cluster, npm for generate, test-web, test-mcp and test-azure-sdk,
 # Chromium and npm for the tests in test/console. `make help` lists the targets.
 
 GO ?= go
@@ -75,6 +75,7 @@ fmt: ## Format the Go code.
 	cd test && $(GO) fmt ./...
 	cd test/chart && $(GO) fmt ./...
 	cd examples/website && $(GO) fmt ./...
+	cd examples/applicationnamespace && $(GO) fmt ./...
 
 .PHONY: vet
 vet: ## Run go vet.
@@ -82,6 +83,7 @@ vet: ## Run go vet.
 	cd test && $(GO) vet ./...
 	cd test/chart && $(GO) vet ./...
 	cd examples/website && $(GO) vet ./...
+	cd examples/applicationnamespace && $(GO) vet ./...
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Run the linters, among them the rules on who may import whom.
@@ -91,6 +93,7 @@ lint: $(GOLANGCI_LINT) ## Run the linters, among them the rules on who may impor
 	cd hack/image && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	cd hack/web && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	cd examples/website && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	cd examples/applicationnamespace && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 
 .PHONY: lint-fix
 lint-fix: $(GOLANGCI_LINT) ## Run the linters and fix what they can fix.
@@ -128,7 +131,8 @@ test: ## Run the unit tests, the suites on local clusters, and the tests of the 
 	@$(MAKE) --no-print-directory -j2 --output-sync=line test-with-deadlines test-in-background
 	@echo "make test: all passed. $(NOT_IN_TEST)"
 
-NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-image (the image), test-faults and faults (crashes, \
+NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-azure-sdk (SDKs of Azure from npm), test-azure (a \
+	subscription of Azure), test-image (the image), test-faults and faults (crashes, \
 	stale caches, failing calls), test-campaign (specs from the schemas), test-ssa (more random objects), mutation (known bugs), \
 	mutate (systematic bugs), fuzz (what others send), e2e (real containers).
 
@@ -151,6 +155,7 @@ test-unit-raced:
 		$$($(GO) list ./... | grep -Ev '/($(subst $(space),|,$(patsubst ./%,%,$(EXHAUSTIVE_PACKAGES))))$$$$')
 	$(GO_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) -skip '$(EXHAUSTIVE)' $(EXHAUSTIVE_PACKAGES)
 	cd examples/website && $(GO_TEST) $(RACE) -timeout $(UNIT_TIMEOUT) ./...
+	cd examples/applicationnamespace && $(GO_TEST) $(RACE) -timeout $(UNIT_TIMEOUT) ./...
 
 .PHONY: test-unit-exhaustive
 test-unit-exhaustive:
@@ -183,7 +188,7 @@ test-suites:
 	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(GO_TEST) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | \
-		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
+		grep -Ev '/test/(mcp|azuresdk|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
 
 .PHONY: test-ssa
 test-ssa: ## Compare the applies of 2,000 random objects with what the API server does; make test takes 500, others in each run.
@@ -224,6 +229,14 @@ mutate: ## Change the code systematically and list the changes that no test dete
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
+
+.PHONY: test-azure-sdk
+test-azure-sdk: ## Hold the fake cloud against the SDKs that Azure publishes for JavaScript; needs npm.
+	cd test && $(GO) test -timeout $(CLUSTER_TIMEOUT) ./azuresdk
+
+.PHONY: test-azure
+test-azure: ## Run the life of a SecureStorage in a subscription of Azure, and remove everything again; needs credentials. See docs/azure.md.
+	cd test && $(GO) test -v -count=1 -timeout 2h ./azure -run '^TestLife' -azure
 
 .PHONY: test-web
 test-web: ## Test the functions of the console's pages that need no browser; needs Node.js. The tests in test/console drive the pages in Chromium.
@@ -292,7 +305,10 @@ sign: ## Sign the release in dist/release/VERSION, with KEY=file, or with the id
 .PHONY: install
 install: $(KUSTOMIZE) ## Install the CRDs into the current context.
 	@KUBECTL="$(KUBECTL)" hack/context.sh name "Installing the CRDs into"
-	$(KUSTOMIZE) build config/crd | $(KUBECTL) apply --server-side -f -
+	$(KUSTOMIZE) build config/default | $(ONLY_CRDS) | $(KUBECTL) apply --server-side -f -
+
+# Selects the CRDs, whose conversion webhook is that of `make deploy`.
+ONLY_CRDS := awk '$$0 == "---" { next } /^apiVersion: / { crd = /apiextensions/; if (crd) print "---" } crd'
 
 .PHONY: uninstall
 uninstall: $(KUSTOMIZE) ## Remove the CRDs, and with them every object of their kinds, from the current context; asks first.

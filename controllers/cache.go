@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
@@ -48,7 +48,7 @@ func strip(cached any) (any, error) {
 		return cached, nil
 	}
 	switch object := object.(type) {
-	case *v1alpha1.AppService, *v1alpha1.MCPServer, *v1alpha1.SecureStorage:
+	case *v1beta1.AppService, *v1beta1.MCPServer, *v1beta1.SecureStorage:
 		// kubectl apply stores the manifest a second time.
 		delete(object.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 		shareFields(object.GetManagedFields())
@@ -159,7 +159,7 @@ func managerOf(object client.Object) string {
 		return ""
 	}
 	gv, err := schema.ParseGroupVersion(controller.APIVersion)
-	if err != nil || gv.Group != v1alpha1.SchemeGroupVersion.Group {
+	if err != nil || gv.Group != v1beta1.SchemeGroupVersion.Group {
 		return ""
 	}
 	switch controller.Kind {
@@ -180,10 +180,17 @@ type stoppable struct {
 	cache *stoppableCache
 	// guard is nil without leader election.
 	guard *lease.Guard
+	// webhook is nil if it is disabled.
+	webhook *webhook
 }
 
 // Start implements [ctrl.Manager].
 func (m stoppable) Start(ctx context.Context) error {
+	stop, err := m.webhook.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	defer context.AfterFunc(ctx, m.cache.stop)()
 	if m.guard == nil {
 		return m.Manager.Start(ctx)

@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -47,10 +47,10 @@ func TestStrip(t *testing.T) {
 			Name: "web", Namespace: "shop", UID: "uid-1", ResourceVersion: "42", OwnerReferences: owners, DeletionTimestamp: &deletion,
 		}
 	}
-	managed := controlledBy("fixpoint.dev/v1alpha1", "AppService")
+	managed := controlledBy("fixpoint.dev/v1beta1", "AppService")
 	managedByV1 := controlledBy("fixpoint.dev/v1", "AppService")
 	helm := controlledBy("example.com/v1", "AppService")
-	notController := controlledBy("fixpoint.dev/v1alpha1", "AppService")
+	notController := controlledBy("fixpoint.dev/v1beta1", "AppService")
 	notController[0].Controller = nil
 	data := map[string]string{"key": "a large value"}
 
@@ -58,7 +58,7 @@ func TestStrip(t *testing.T) {
 		cached any
 		want   any // nil: cached itself, unchanged
 	}{
-		"an AppService":                          {&v1alpha1.AppService{ObjectMeta: meta(nil)}, nil},
+		"an AppService":                          {&v1beta1.AppService{ObjectMeta: meta(nil)}, nil},
 		"an ingress class":                       {&networkingv1.IngressClass{ObjectMeta: meta(nil)}, nil},
 		"a managed child":                        {&corev1.ConfigMap{ObjectMeta: meta(managed), Data: data}, nil},
 		"a child managed by a later API version": {&corev1.ConfigMap{ObjectMeta: meta(managedByV1), Data: data}, nil},
@@ -106,7 +106,7 @@ func applied[T client.Object](t *testing.T, desired ssa.Configuration, edit func
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := applier.Apply(t.Context(), ssa.Request{Desired: desired, Owner: &controlledBy("fixpoint.dev/v1alpha1", "AppService")[0]})
+	result, err := applier.Apply(t.Context(), ssa.Request{Desired: desired, Owner: &controlledBy("fixpoint.dev/v1beta1", "AppService")[0]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,17 +207,17 @@ func TestStripLeavesChildrenThatHaveDrifted(t *testing.T) {
 
 func TestStripDropsTheManifestOfKubectl(t *testing.T) {
 	g := NewWithT(t)
-	app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "a": "b"}}}
+	app := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "a": "b"}}}
 	g.Expect(strip(app)).To(HaveField("Annotations", map[string]string{"a": "b"}))
 }
 
 func TestStripSharesEqualFieldSets(t *testing.T) {
 	g := NewWithT(t)
-	app := func(fields string) *v1alpha1.AppService {
-		return &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(fields)}, {}}}}
+	app := func(fields string) *v1beta1.AppService {
+		return &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(fields)}, {}}}}
 	}
 	one, same, other := app(`{"f:spec":{}}`), app(`{"f:spec":{}}`), app(`{"f:status":{}}`)
-	for _, cached := range []*v1alpha1.AppService{one, same, other} {
+	for _, cached := range []*v1beta1.AppService{one, same, other} {
 		before := cached.DeepCopy()
 		g.Expect(strip(cached)).To(Equal(before))
 	}

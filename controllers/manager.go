@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -39,7 +40,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
@@ -163,6 +164,10 @@ type Options struct {
 	// a short time. It is for tests that prove that they detect this.
 	Unguarded bool
 
+	// WebhookAddress is the address of the conversion webhook; empty or "0" disables it. WebhookService is the Service
+	// in PodNamespace through which API servers reach it, for its certificate. WebhookCertDir, if set, has a
+	// certificate in tls.crt and tls.key instead.
+	WebhookAddress, WebhookService, WebhookCertDir string
 	// Metrics configures the metrics endpoint. The zero value disables it.
 	Metrics metricsserver.Options
 	// HealthProbeAddress is the address of /healthz and /readyz; empty or "0" disables them.
@@ -188,14 +193,14 @@ func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		appsv1.AddToScheme, authenticationv1.AddToScheme, autoscalingv2.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme,
-		networkingv1.AddToScheme, policyv1.AddToScheme, gatewayv1.Install, v1alpha1.AddToScheme,
+		networkingv1.AddToScheme, policyv1.AddToScheme, gatewayv1.Install, v1beta1.AddToScheme,
 	} {
 		utilruntime.Must(add(scheme))
 	}
 	return scheme
 }
 
-// NewManager builds a manager that is ready to start. It copies the config.
+// NewManager builds a manager that is ready to start, and waits until its kinds are served. It copies the config.
 func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -205,6 +210,16 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	cfg.QPS, cfg.Burst = o.QPS, o.Burst
 	// Each watch would keep a decompressor, and each list take processor time on both sides.
 	cfg.DisableCompression = true
+	if err := o.awaitKinds(ctx, cfg, kindsInterval); err != nil {
+		return nil, err
+	}
+	// Certificates and migrations of stored objects are written without a Lease: such writes change nothing that
+	// controllers decide.
+	unguarded := rest.CopyConfig(cfg)
+	hook, err := o.newWebhook(unguarded)
+	if err != nil {
+		return nil, err
+	}
 	caches, options := newStoppableCache(), o.managerOptions()
 	options.NewCache = caches.build
 	election, err := o.newElection(cfg, &options)
@@ -222,17 +237,31 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	if err := o.addControllers(ctx, mgr, election.guard, serviceAccountOf(cfg)); err != nil {
 		return nil, err
 	}
-	if err := addChecks(mgr, election.guard); err != nil {
+	if err := o.addMigration(mgr, hook, unguarded); err != nil {
 		return nil, err
 	}
-	return stoppable{Manager: mgr, cache: caches, guard: election.guard}, nil
+	if err := addChecks(mgr, election.guard, hook); err != nil {
+		return nil, err
+	}
+	return stoppable{Manager: mgr, cache: caches, guard: election.guard, webhook: hook}, nil
 }
 
-func addChecks(mgr ctrl.Manager, guard *lease.Guard) error {
+func addChecks(mgr ctrl.Manager, guard *lease.Guard, hook *webhook) error {
 	if err := mgr.AddHealthzCheck("election", leaseNotOverdue(guard)); err != nil {
 		return fmt.Errorf("adding the health check: %w", err)
 	}
-	if err := mgr.AddReadyzCheck("caches", cachesSynced(mgr)); err != nil {
+	if err := mgr.AddReadyzCheck("webhook", hook.ready); err != nil {
+		return fmt.Errorf("adding the readiness check of the webhook: %w", err)
+	}
+	// While objects are stored in an older version, the caches need the webhook to sync, and API servers send requests
+	// only to replicas that are ready.
+	synced := cachesSynced(mgr)
+	if err := mgr.AddReadyzCheck("caches", func(r *http.Request) error {
+		if hook.isNeededByCaches() {
+			return nil
+		}
+		return synced(r)
+	}); err != nil {
 		return fmt.Errorf("adding the readiness check: %w", err)
 	}
 	return nil

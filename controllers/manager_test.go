@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func TestDefaultOptions(t *testing.T) {
@@ -112,5 +112,5 @@ func TestManagerOptions(t *testing.T) {
 }
 
 func TestSchemeRecognizesTheKindsOfFixpoint(t *testing.T) {
-	NewWithT(t).Expect(NewScheme().Recognizes(v1alpha1.SchemeGroupVersion.WithKind("AppService"))).To(BeTrue())
+	NewWithT(t).Expect(NewScheme().Recognizes(v1beta1.SchemeGroupVersion.WithKind("AppService"))).To(BeTrue())
 }

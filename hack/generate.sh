@@ -16,11 +16,11 @@ controller_gen=${CONTROLLER_GEN:-$root/bin/controller-gen}
 kustomize=${KUSTOMIZE:-$root/bin/kustomize}
 
 # Directories and files that contain only generated content.
-generated_dirs=(apis/v1alpha1/applyconfiguration config/crd/bases config/rbac/manager/roles
-	config/namespaced/access/roles charts/fixpoint/files examples/website/config/crd
+generated_dirs=(apis/v1beta1/applyconfiguration config/crd/bases config/rbac/manager/roles
+	config/namespaced/access/roles charts/fixpoint/files examples/{website,applicationnamespace}/config/crd
 	internal/console/web/dist)
-generated_files=(apis/v1alpha1/zz_generated.deepcopy.go dist/install.yaml
-	examples/website/api/v1/zz_generated.deepcopy.go)
+generated_files=(apis/v1alpha1/zz_generated.deepcopy.go apis/v1beta1/zz_generated.deepcopy.go dist/install.yaml
+	examples/{website,applicationnamespace}/api/v1/zz_generated.deepcopy.go)
 
 for tool in "$controller_gen" "$kustomize"; do
 	if [[ ! -x $tool ]]; then
@@ -45,8 +45,9 @@ if ! cmp -s $web/package-lock.json $web/node_modules/.fixpoint-lock; then
 fi
 (cd hack/web && go build -o "$copy/bundle" .)
 
-for path in go.mod go.sum apis controllers cmd internal pkg config charts examples; do
-	[[ -e $path ]] && cp -r "$path" "$copy/"
+for path in go.mod go.sum apis controllers cmd internal pkg config charts examples hack/crds; do
+	mkdir -p "$copy/$(dirname "$path")"
+	[[ -e $path ]] && cp -r "$path" "$copy/$path"
 done
 
 cd "$copy"
@@ -54,21 +55,12 @@ rm -rf "${generated_dirs[@]}" "${generated_files[@]}"
 "$controller_gen" object applyconfiguration crd \
 	paths=./apis/... output:crd:dir=config/crd/bases
 
-# The example is a module of its own.
-(cd examples/website && "$controller_gen" object crd paths=./api/... output:crd:dir=config/crd)
-
-# The quantity pattern of controller-gen accepts values that cannot be parsed, such as 1e1.5, and
-# values that take hours to parse, such as 1e-999999999. One object with such a value would block the
-# watch of a manager for all objects of the kind.
-quantity='^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$'
-readable='^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$'
-for crd in config/crd/bases/*.yaml; do
-	QUANTITY="pattern: $quantity" READABLE="pattern: $readable" awk '
-		BEGIN { length_of = length(ENVIRON["QUANTITY"]) }
-		at = index($0, ENVIRON["QUANTITY"]) { $0 = substr($0, 1, at - 1) ENVIRON["READABLE"] substr($0, at + length_of) }
-		{ print }' "$crd" >"$crd.new"
-	mv "$crd.new" "$crd"
+# The examples are modules of their own.
+for example in examples/*/; do
+	(cd "$example" && "$controller_gen" object crd paths=./api/... output:crd:dir=config/crd)
 done
+
+go run ./hack/crds config/crd/bases/*.yaml examples/*/config/crd/*.yaml
 
 # without_cluster_scope converts the ClusterRole of a controller to the Role of a manager
 # without permissions on cluster-scoped resources (--no-cluster-rights).
@@ -104,7 +96,7 @@ cp config/crd/bases/*.yaml $chart/crds/
 cp config/rbac/manager/roles/*.yaml $chart/manager-roles/
 cp config/namespaced/access/roles/*.yaml $chart/namespaced-manager-roles/
 cp config/rbac/hash_key_role.yaml config/rbac/leader_election_role.yaml config/rbac/metrics_auth_role.yaml config/rbac/metrics_reader_role.yaml \
-	config/rbac/manager/releases_role.yaml config/workload-identity/workload_identity_role.yaml $chart/
+	config/rbac/manager/releases_role.yaml config/rbac/webhook_role.yaml config/rbac/webhook_definitions_role.yaml config/workload-identity/workload_identity_role.yaml $chart/
 cp config/namespace-selector/role.yaml $chart/namespace_selector_role.yaml
 cp config/policies/{annotations,hosts,service_accounts}.yaml $chart/policies/
 cp config/rbac/*_{admin,editor,viewer}_role.yaml $chart/user-roles/

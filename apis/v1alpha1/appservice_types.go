@@ -6,141 +6,32 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Limits of the schema that the controllers apply when they write a status.
-const (
-	// MaxDrifts is the maximum number of drifts in a status; the oldest are
-	// dropped.
-	MaxDrifts = 10
-
-	// MaxDriftValueLength is the maximum length, in bytes, of a value in a
-	// drift. Longer values are truncated.
-	MaxDriftValueLength = 256
-)
-
-// DriftValuesAnnotation on an AppService or MCPServer, with the value
-// DriftValuesShow, makes the reports of drifts quote all values. By default,
-// values of environment variables, commands, arguments, annotations, HTTP
-// headers and ConfigMaps are not quoted, because they may be confidential.
-const (
-	DriftValuesAnnotation = "fixpoint.dev/drift-values"
-	DriftValuesShow       = "show"
-)
-
-// Annotations on objects of all kinds, which kubectl fixpoint sets.
-const (
-	// AnnotationReconcileRequest requests a reconcile, which any new value
-	// triggers. The status reports the value that was handled last, of which at
-	// most MaxReconcileRequestLength bytes count.
-	AnnotationReconcileRequest = "fixpoint.dev/reconcile-requested-at"
-
-	// AnnotationReason is why a user suspended, resumed or reconciled the
-	// object. It is for people only.
-	AnnotationReason = "fixpoint.dev/reason"
-
-	// MaxReconcileRequestLength is the maximum length, in bytes, of
-	// status.lastHandledReconcileAt.
-	MaxReconcileRequestLength = 64
-)
-
 // AppServiceStrategy is how the Deployment replaces running pods.
 // +kubebuilder:validation:Enum=RollingUpdate;Recreate
 type AppServiceStrategy string
-
-const (
-	// StrategyRollingUpdate starts new pods before it stops old pods, without
-	// an outage.
-	StrategyRollingUpdate AppServiceStrategy = "RollingUpdate"
-
-	// StrategyRecreate stops all old pods before it starts new pods. This is an
-	// outage, but two versions never run at the same time.
-	StrategyRecreate AppServiceStrategy = "Recreate"
-)
 
 // AdoptionPolicy is what happens to an existing object with the name of a
 // child.
 // +kubebuilder:validation:Enum=Never;IfUnowned
 type AdoptionPolicy string
 
-const (
-	// AdoptionNever does not change the object, and reports the reason
-	// NotOwned.
-	AdoptionNever AdoptionPolicy = "Never"
-
-	// AdoptionIfUnowned adopts the object if it has no controller. An object of
-	// another controller is never changed.
-	AdoptionIfUnowned AdoptionPolicy = "IfUnowned"
-)
-
 // DriftPolicy is what happens when another field manager changes a field that
 // the spec declares.
 // +kubebuilder:validation:Enum=Correct;Report
 type DriftPolicy string
 
-const (
-	// DriftCorrect reverts the change and reports the field manager.
-	DriftCorrect DriftPolicy = "Correct"
-
-	// DriftReport does not revert the change, and reports it until it is
-	// resolved.
-	DriftReport DriftPolicy = "Report"
-)
-
 // PodSecurityStandard is a level of the Pod Security Standards.
 // +kubebuilder:validation:Enum=Baseline;Restricted
 type PodSecurityStandard string
-
-const (
-	// PodSecurityBaseline adds nothing to the pods, and allows what the
-	// baseline standard allows.
-	PodSecurityBaseline PodSecurityStandard = "Baseline"
-
-	// PodSecurityRestricted adds what the restricted standard requires, and
-	// allows only what it allows.
-	PodSecurityRestricted PodSecurityStandard = "Restricted"
-)
 
 // AppServicePhase is a one-word summary of an AppService for users. Programs
 // should use the conditions.
 // +kubebuilder:validation:Enum=Pending;Provisioning;Running;Degraded;Failed;Suspended;Deleting
 type AppServicePhase string
 
-const (
-	// AppServicePending means that the AppService has not been reconciled yet.
-	AppServicePending AppServicePhase = "Pending"
-
-	// AppServiceProvisioning means that the controller is applying the spec.
-	AppServiceProvisioning AppServicePhase = "Provisioning"
-
-	// AppServiceRunning means that the AppService matches its spec.
-	AppServiceRunning AppServicePhase = "Running"
-
-	// AppServiceDegraded means that pods are ready, but the AppService does not
-	// match its spec.
-	AppServiceDegraded AppServicePhase = "Degraded"
-
-	// AppServiceFailed means that the AppService cannot progress until the spec
-	// or the cluster changes.
-	AppServiceFailed AppServicePhase = "Failed"
-
-	// AppServiceSuspended means that reconciliation is suspended by
-	// spec.suspend.
-	AppServiceSuspended AppServicePhase = "Suspended"
-
-	// AppServiceDeleting means that the AppService is being deleted.
-	AppServiceDeleting AppServicePhase = "Deleting"
-)
-
 // DriftAction is the response of the controller to a drift.
 // +kubebuilder:validation:Enum=Corrected;Reported
 type DriftAction string
-
-const (
-	// DriftCorrected means that the change was reverted.
-	DriftCorrected DriftAction = "Corrected"
-
-	// DriftReported means that the change was not reverted.
-	DriftReported DriftAction = "Reported"
-)
 
 // AppServiceSpec is the desired state of a web application.
 //
@@ -316,6 +207,13 @@ type AppServiceSpec struct {
 	// +optional
 	// +kubebuilder:default=Correct
 	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
+
+	// driftHistoryLimit is the maximum number of drifts in status.drifts (0 to
+	// 50); the oldest are dropped. Defaults to 10.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=50
+	DriftHistoryLimit *int32 `json:"driftHistoryLimit,omitempty"`
 
 	// suspend suspends reconciliation: while it is true, nothing is created,
 	// reverted or pruned. Deletion still works.
@@ -539,7 +437,7 @@ type AppServiceStatus struct {
 	// the spec declares, newest first.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:MaxItems=50
 	Drifts []AppServiceDrift `json:"drifts,omitempty"`
 }
 
@@ -592,6 +490,7 @@ type AppServiceDrift struct {
 // the status.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:deprecatedversion:warning="fixpoint.dev/v1alpha1 AppService is deprecated; use fixpoint.dev/v1beta1 AppService"
 // +kubebuilder:resource:path=appservices,singular=appservice,scope=Namespaced,shortName=asvc,categories=fixpoint
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
@@ -616,7 +515,7 @@ type AppService struct {
 
 	// status is the observed state. Only the controller writes it.
 	// +optional
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +kubebuilder:default:={"observedGeneration":-1,"phase":"Pending"}
 	Status AppServiceStatus `json:"status,omitzero"`
 }
 

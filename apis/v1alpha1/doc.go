@@ -1,12 +1,7 @@
-// Package v1alpha1 is the API of Fixpoint: its kinds, and the condition types
-// and reasons in their status.
-//
-// The package imports only the Kubernetes API libraries, so that clients of the
-// API have few dependencies. The typed apply configurations for Server-Side
-// Apply are generated in the package applyconfiguration/apis/v1alpha1.
+// Package v1alpha1 is the deprecated version of the API of Fixpoint. It is
+// served, and converted from and to v1beta1, which is stored. Use v1beta1: see
+// docs/versions.md.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fixpoint.dev
-// +kubebuilder:ac:generate=true
-// +kubebuilder:ac:output:package=applyconfiguration
 package v1alpha1

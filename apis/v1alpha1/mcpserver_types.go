@@ -8,82 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Default URL paths of a server if spec.path is omitted. A schema default
-// cannot depend on another field, so the controller sets the default.
-const (
-	// MCPPathDefault is the default path of the transports streamable-http and
-	// stdio.
-	MCPPathDefault = "/mcp"
-
-	// MCPPathDefaultSSE is the default path of the transport sse.
-	MCPPathDefaultSSE = "/sse"
-)
-
-// MCPReservedPath is the directory of the container that is reserved for
-// Fixpoint and contains the bridge. Files and mounts must not use it.
-const MCPReservedPath = "/.fixpoint"
-
-// MCPReservedPrefix is the prefix of the names of volumes and containers that
-// are reserved for Fixpoint in the pods of an MCPServer.
-const MCPReservedPrefix = "fixpoint-"
-
 // MCPServerTransport is the transport of the Model Context Protocol.
 // +kubebuilder:validation:Enum=streamable-http;sse;stdio
 type MCPServerTransport string
-
-const (
-	// TransportStreamableHTTP is the current transport over HTTP.
-	TransportStreamableHTTP MCPServerTransport = "streamable-http"
-
-	// TransportSSE is the deprecated transport over HTTP with server-sent
-	// events.
-	TransportSSE MCPServerTransport = "sse"
-
-	// TransportStdio is the transport over standard input and output. A bridge
-	// in the pod exposes it as streamable HTTP.
-	TransportStdio MCPServerTransport = "stdio"
-)
 
 // MCPServerSessionAffinity is whether the Service sends all connections of a
 // client to the same pod.
 // +kubebuilder:validation:Enum=Auto;ClientIP;None
 type MCPServerSessionAffinity string
 
-const (
-	// SessionAffinityAuto uses session affinity if sessions have state.
-	SessionAffinityAuto MCPServerSessionAffinity = "Auto"
-
-	// SessionAffinityClientIP uses session affinity by client IP address.
-	SessionAffinityClientIP MCPServerSessionAffinity = "ClientIP"
-
-	// SessionAffinityNone distributes connections over all pods.
-	SessionAffinityNone MCPServerSessionAffinity = "None"
-)
-
 // MCPServerProbeType is the type of a container probe.
 // +kubebuilder:validation:Enum=HTTP;TCP;None
 type MCPServerProbeType string
 
-const (
-	// ProbeHTTP is an HTTP GET request that succeeds with a status from 200 to
-	// 399.
-	ProbeHTTP MCPServerProbeType = "HTTP"
-
-	// ProbeTCP is a TCP connection that succeeds when it is accepted.
-	ProbeTCP MCPServerProbeType = "TCP"
-
-	// ProbeOff disables the probe. Its value is None, because Off is a boolean
-	// in YAML.
-	ProbeOff MCPServerProbeType = "None"
-)
-
 // MCPServerMedium is the storage medium of an emptyDir.
 // +kubebuilder:validation:Enum=Memory
 type MCPServerMedium string
-
-// MediumMemory stores an emptyDir in the memory of the node, where it counts
-// towards the memory limit of the container.
-const MediumMemory MCPServerMedium = "Memory"
 
 // MCPServerPortProtocol is a protocol with ports.
 // +kubebuilder:validation:Enum=TCP;UDP;SCTP
@@ -93,45 +33,10 @@ type MCPServerPortProtocol string
 // +kubebuilder:validation:Enum=ConfigMap;Secret
 type MCPServerCAKind string
 
-const (
-	// CAKindConfigMap is a ConfigMap in the same namespace.
-	CAKindConfigMap MCPServerCAKind = "ConfigMap"
-
-	// CAKindSecret is a Secret in the same namespace.
-	CAKindSecret MCPServerCAKind = "Secret"
-)
-
 // MCPServerPhase is a one-word summary of an MCPServer for users. Programs
 // should use the conditions.
 // +kubebuilder:validation:Enum=Pending;Provisioning;Running;Degraded;Failed;Suspended;Deleting
 type MCPServerPhase string
-
-const (
-	// MCPServerPending means that the MCPServer has not been reconciled yet.
-	MCPServerPending MCPServerPhase = "Pending"
-
-	// MCPServerProvisioning means that the controller is applying the spec.
-	MCPServerProvisioning MCPServerPhase = "Provisioning"
-
-	// MCPServerRunning means that the MCPServer matches its spec and responds
-	// to the Model Context Protocol.
-	MCPServerRunning MCPServerPhase = "Running"
-
-	// MCPServerDegraded means that pods are ready, but the MCPServer does not
-	// match its spec.
-	MCPServerDegraded MCPServerPhase = "Degraded"
-
-	// MCPServerFailed means that the MCPServer cannot progress until the spec
-	// or the cluster changes.
-	MCPServerFailed MCPServerPhase = "Failed"
-
-	// MCPServerSuspended means that reconciliation is suspended by
-	// spec.suspend.
-	MCPServerSuspended MCPServerPhase = "Suspended"
-
-	// MCPServerDeleting means that the MCPServer is being deleted.
-	MCPServerDeleting MCPServerPhase = "Deleting"
-)
 
 // MCPServerSpec is the desired state of a Model Context Protocol server.
 //
@@ -411,6 +316,13 @@ type MCPServerSpec struct {
 	// +optional
 	// +kubebuilder:default=Correct
 	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
+
+	// driftHistoryLimit is the maximum number of drifts in status.drifts (0 to
+	// 50); the oldest are dropped. Defaults to 10.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=50
+	DriftHistoryLimit *int32 `json:"driftHistoryLimit,omitempty"`
 
 	// suspend suspends reconciliation: while it is true, nothing is created,
 	// reverted, pruned or probed. Deletion still works.
@@ -1096,7 +1008,7 @@ type MCPServerStatus struct {
 	// the spec declares, newest first.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:MaxItems=50
 	Drifts []AppServiceDrift `json:"drifts,omitempty"`
 }
 
@@ -1147,6 +1059,7 @@ type MCPServerInfo struct {
 // field managers, and reports them in the status.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:deprecatedversion:warning="fixpoint.dev/v1alpha1 MCPServer is deprecated; use fixpoint.dev/v1beta1 MCPServer"
 // +kubebuilder:resource:path=mcpservers,singular=mcpserver,scope=Namespaced,shortName=mcp,categories=fixpoint
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
@@ -1174,7 +1087,7 @@ type MCPServer struct {
 
 	// status is the observed state. Only the controller writes it.
 	// +optional
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +kubebuilder:default:={"observedGeneration":-1,"phase":"Pending"}
 	Status MCPServerStatus `json:"status,omitzero"`
 }
 

@@ -4,145 +4,38 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AnnotationAbandon, set to "true" on a SecureStorage that is being deleted,
-// removes the finalizer although cloud resources cannot be deleted or their
-// state cannot be read. An Event lists the resources that may remain. The
-// annotation has no effect on a SecureStorage that is not being deleted.
-const AnnotationAbandon = "fixpoint.dev/abandon"
-
-// TagPrefix is the prefix, in any case, of the tags that are reserved for
-// Fixpoint on a storage account.
-const TagPrefix = "fixpoint.dev"
-
-// KeyVersionLatest, or an empty string, selects the latest version of the key.
-const KeyVersionLatest = "latest"
-
-// Keys of the Secret in credentialsRef.
-const (
-	// CredentialTenantID contains the UUID of the tenant.
-	CredentialTenantID = "tenantID"
-
-	// CredentialClientID contains the UUID of the application.
-	CredentialClientID = "clientID"
-
-	// CredentialClientSecret contains the client secret of the application.
-	CredentialClientSecret = "clientSecret"
-)
-
 // SecureStorageSKU is the redundancy of the data.
 // +kubebuilder:validation:Enum=Standard_LRS;Standard_ZRS;Standard_GRS;Standard_RAGRS;Standard_GZRS;Standard_RAGZRS;Premium_LRS
 type SecureStorageSKU string
-
-const (
-	// SKUStandardLRS stores three copies in one data center.
-	SKUStandardLRS SecureStorageSKU = "Standard_LRS"
-
-	// SKUStandardZRS stores three copies in three availability zones of the
-	// location.
-	SKUStandardZRS SecureStorageSKU = "Standard_ZRS"
-
-	// SKUStandardGRS is Standard_LRS with copies in a secondary location.
-	SKUStandardGRS SecureStorageSKU = "Standard_GRS"
-
-	// SKUStandardRAGRS is Standard_GRS with read access to the secondary
-	// location.
-	SKUStandardRAGRS SecureStorageSKU = "Standard_RAGRS"
-
-	// SKUStandardGZRS is Standard_ZRS with copies in a secondary location.
-	SKUStandardGZRS SecureStorageSKU = "Standard_GZRS"
-
-	// SKUStandardRAGZRS is Standard_GZRS with read access to the secondary
-	// location.
-	SKUStandardRAGZRS SecureStorageSKU = "Standard_RAGZRS"
-
-	// SKUPremiumLRS stores three copies in one data center, on premium disks.
-	SKUPremiumLRS SecureStorageSKU = "Premium_LRS"
-)
 
 // SecureStorageAccessType is how the storage account is granted access to the
 // key.
 // +kubebuilder:validation:Enum=RoleAssignment;AccessPolicy
 type SecureStorageAccessType string
 
-const (
-	// AccessRoleAssignment assigns the role Key Vault Crypto Service Encryption
-	// User on the key vault.
-	AccessRoleAssignment SecureStorageAccessType = "RoleAssignment"
-
-	// AccessPolicy adds an access policy (get, wrapKey, unwrapKey) to the key
-	// vault, for key vaults that do not use Azure RBAC.
-	AccessPolicy SecureStorageAccessType = "AccessPolicy"
-)
+// SecureStorageManagementPolicy is whether the controller changes the storage
+// account and the grants, or only reads them.
+// +kubebuilder:validation:Enum=Manage;Observe
+type SecureStorageManagementPolicy string
 
 // SecureStorageDeletionPolicy is what happens to the storage account when the
 // SecureStorage is deleted.
 // +kubebuilder:validation:Enum=Retain;Delete
 type SecureStorageDeletionPolicy string
 
-const (
-	// DeletionRetain keeps the storage account and its grant.
-	DeletionRetain SecureStorageDeletionPolicy = "Retain"
-
-	// DeletionDelete deletes the storage account, its data and its grant.
-	DeletionDelete SecureStorageDeletionPolicy = "Delete"
-)
-
 // SecureStorageLossPolicy is what happens when the storage account was deleted
 // outside of Fixpoint.
 // +kubebuilder:validation:Enum=Stall;Recreate
 type SecureStorageLossPolicy string
-
-const (
-	// LossStall creates nothing and reports the reason AccountLost.
-	LossStall SecureStorageLossPolicy = "Stall"
-
-	// LossRecreate creates an empty storage account with the same name.
-	LossRecreate SecureStorageLossPolicy = "Recreate"
-)
 
 // SecureStoragePhase is a one-word summary of a SecureStorage for users.
 // Programs should use the conditions.
 // +kubebuilder:validation:Enum=Pending;Provisioning;Ready;Degraded;Failed;Suspended;Deleting
 type SecureStoragePhase string
 
-const (
-	// SecureStoragePending means that the SecureStorage has not been reconciled
-	// yet.
-	SecureStoragePending SecureStoragePhase = "Pending"
-
-	// SecureStorageProvisioning means that the controller is applying the spec.
-	SecureStorageProvisioning SecureStoragePhase = "Provisioning"
-
-	// SecureStorageReady means that the storage account matches the spec.
-	SecureStorageReady SecureStoragePhase = "Ready"
-
-	// SecureStorageDegraded means that the storage account is encrypted with a
-	// customer-managed key, but does not match the spec.
-	SecureStorageDegraded SecureStoragePhase = "Degraded"
-
-	// SecureStorageFailed means that the SecureStorage cannot progress until
-	// the spec or the cloud changes.
-	SecureStorageFailed SecureStoragePhase = "Failed"
-
-	// SecureStorageSuspended means that reconciliation is suspended by
-	// spec.suspend.
-	SecureStorageSuspended SecureStoragePhase = "Suspended"
-
-	// SecureStorageDeleting means that the SecureStorage is being deleted.
-	SecureStorageDeleting SecureStoragePhase = "Deleting"
-)
-
 // SecureStorageEncryption is the key source of the encryption of a storage
 // account, as in the Azure API.
 type SecureStorageEncryption string
-
-const (
-	// EncryptionPlatformKeys are keys that Azure manages.
-	EncryptionPlatformKeys SecureStorageEncryption = "Microsoft.Storage"
-
-	// EncryptionCustomerKey is a customer-managed key in a key vault.
-	EncryptionCustomerKey SecureStorageEncryption = "Microsoft.Keyvault"
-)
 
 // SecureStorageSpec is the desired state of a storage account with a
 // customer-managed key.
@@ -194,9 +87,18 @@ type SecureStorageSpec struct {
 	// +kubebuilder:default={}
 	Access SecureStorageAccess `json:"access,omitzero"`
 
+	// managementPolicy is whether the controller changes anything in Azure: Manage
+	// creates or adopts the storage account and reverts changes; Observe writes
+	// nothing, not even on deletion, and reports in the conditions and in
+	// status.drifts what differs from the spec.
+	// +optional
+	// +kubebuilder:default=Manage
+	ManagementPolicy SecureStorageManagementPolicy `json:"managementPolicy,omitempty"`
+
 	// deletionPolicy is what happens to the storage account when this object is
-	// deleted: Retain keeps the storage account and its grant, Delete deletes
-	// both and the data.
+	// deleted: Retain keeps the storage account and its grant, and removes the
+	// owner tag; Delete deletes the storage account, its grant and the data. With
+	// managementPolicy Observe, nothing is changed.
 	// +optional
 	// +kubebuilder:default=Retain
 	DeletionPolicy SecureStorageDeletionPolicy `json:"deletionPolicy,omitempty"`
@@ -457,6 +359,13 @@ type SecureStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KeyVersion string `json:"keyVersion,omitempty"`
+
+	// drifts are the fields of the storage account that differ from the spec,
+	// with managementPolicy Observe. With Manage, Events report drifts.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Drifts []AppServiceDrift `json:"drifts,omitempty"`
 }
 
 // SecureStorageGrant is a grant on a key vault that may exist.
@@ -483,6 +392,7 @@ type SecureStorageGrant struct {
 // are made outside of Fixpoint.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:deprecatedversion:warning="fixpoint.dev/v1alpha1 SecureStorage is deprecated; use fixpoint.dev/v1beta1 SecureStorage"
 // +kubebuilder:resource:path=securestorages,singular=securestorage,scope=Namespaced,shortName=sst,categories=fixpoint
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the object is ready"
@@ -505,7 +415,7 @@ type SecureStorage struct {
 
 	// status is the observed state. Only the controller writes it.
 	// +optional
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +kubebuilder:default:={"observedGeneration":-1,"phase":"Pending"}
 	Status SecureStorageStatus `json:"status,omitzero"`
 }
 

@@ -48,6 +48,12 @@ func (s *settings) retryFlags(flags *flag.FlagSet) {
 	flags.DurationVar(&s.options.RetryMaxDelay, "retry-max-delay", controllers.DefaultRetryMaxDelay, "Maximum delay between retries of a failed reconcile.")
 }
 
+func (s *settings) webhookFlags(flags *flag.FlagSet) {
+	flags.StringVar(&s.options.WebhookAddress, "webhook-bind-address", "0", "Address of the webhook that converts objects between API versions, such as :9443. 0 disables it.")
+	flags.StringVar(&s.options.WebhookService, "webhook-service", "fixpoint-webhook", "Name of the Service in the namespace of the manager through which API servers reach the webhook.")
+	flags.StringVar(&s.options.WebhookCertDir, "webhook-cert-path", "", "Directory with tls.crt and tls.key for the webhook, reloaded when they change; the CA bundle of the CustomResourceDefinitions must then be set otherwise, for example by cert-manager. By default, the manager issues and rotates a certificate, and sets the CA bundle.")
+}
+
 func (s *settings) metricsFlags(flags *flag.FlagSet) {
 	flags.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, such as :8443. 0 disables it.")
 	flags.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics over HTTPS, with authentication and authorization.")
@@ -80,6 +86,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	s.retryFlags(flags)
 	s.electionFlags(flags)
 	s.metricsFlags(flags)
+	s.webhookFlags(flags)
 	flags.StringVar(&s.options.ProfilingAddress, "pprof-bind-address", "0", "Loopback address of the pprof endpoint, such as 127.0.0.1:6060. 0 disables it.")
 	flags.StringVar(&s.options.HealthProbeAddress, "health-probe-bind-address", ":8081", "Address of /healthz and /readyz. 0 disables them.")
 
@@ -113,14 +120,22 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	if err := s.completeCloud(); err != nil {
 		return nil, err
 	}
-	if s.probeEndpoint != "" {
-		endpoint, err := url.Parse(s.probeEndpoint)
-		if err != nil || endpoint.Host == "" {
-			return nil, fmt.Errorf("--mcp-probe-endpoint is %q: set a URL such as http://127.0.0.1:8080", s.probeEndpoint)
-		}
-		s.options.ProbeEndpoint = endpoint
+	if err := s.completeProbes(); err != nil {
+		return nil, err
 	}
 	return s, s.check()
+}
+
+func (s *settings) completeProbes() error {
+	if s.probeEndpoint == "" {
+		return nil
+	}
+	endpoint, err := url.Parse(s.probeEndpoint)
+	if err != nil || endpoint.Host == "" {
+		return fmt.Errorf("--mcp-probe-endpoint is %q: set a URL such as http://127.0.0.1:8080", s.probeEndpoint)
+	}
+	s.options.ProbeEndpoint = endpoint
+	return nil
 }
 
 func (s *settings) cloudFlags(flags *flag.FlagSet) {
@@ -213,7 +228,7 @@ func parseSelector(text string) (labels.Selector, error) {
 // checkServing finds invalid addresses and files of the endpoints.
 func (s *settings) checkServing() []error {
 	var problems []error
-	for name, address := range map[string]string{"metrics-bind-address": s.metricsAddress, "health-probe-bind-address": s.options.HealthProbeAddress} {
+	for name, address := range map[string]string{"metrics-bind-address": s.metricsAddress, "health-probe-bind-address": s.options.HealthProbeAddress, "webhook-bind-address": s.options.WebhookAddress} {
 		if _, _, err := net.SplitHostPort(address); address != "0" && err != nil {
 			problems = append(problems, fmt.Errorf("--%s is %q: set host:port, :port, or 0 to disable it", name, address))
 		}
@@ -221,13 +236,21 @@ func (s *settings) checkServing() []error {
 	if address := s.options.ProfilingAddress; address != "0" && !isLoopback(address) {
 		problems = append(problems, fmt.Errorf("--pprof-bind-address is %q: the pprof endpoint has no authentication; set a loopback address, such as 127.0.0.1:6060, or 0 to disable it", address))
 	}
-	if s.metricsCertPath == "" {
-		return problems
+	// If a file is missing, the metrics endpoint would silently generate a self-signed certificate.
+	for name, dir := range map[string]string{"metrics-cert-path": s.metricsCertPath, "webhook-cert-path": s.options.WebhookCertDir} {
+		if dir != "" {
+			problems = append(problems, checkCertificate(name, dir)...)
+		}
 	}
-	// If a file is missing, the server would silently generate a self-signed certificate.
+	return problems
+}
+
+// checkCertificate finds missing files in the directory of a certificate.
+func checkCertificate(flagName, dir string) []error {
+	var problems []error
 	for _, name := range []string{"tls.crt", "tls.key"} {
-		if _, err := os.Stat(filepath.Join(s.metricsCertPath, name)); err != nil {
-			problems = append(problems, fmt.Errorf("--metrics-cert-path is %q, but %s in it cannot be read (%w): mount the file, or remove the flag to use a self-signed certificate", s.metricsCertPath, name, err))
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			problems = append(problems, fmt.Errorf("--%s is %q, but %s in it cannot be read (%w): mount the file, or remove the flag to use a self-signed certificate", flagName, dir, name, err))
 		}
 	}
 	return problems

@@ -6,7 +6,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	autoscalingv2ac "k8s.io/client-go/applyconfigurations/autoscaling/v2"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -26,7 +26,7 @@ var autoscaling = phases.Child[*scope, *autoscalingv2ac.HorizontalPodAutoscalerA
 	},
 }
 
-func desiredAutoscaler(app *v1alpha1.AppService) *autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration {
+func desiredAutoscaler(app *v1beta1.AppService) *autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration {
 	scaling := app.Spec.Autoscaling
 	if scaling == nil {
 		return nil

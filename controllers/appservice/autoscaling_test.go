@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func TestDesiredAutoscaler(t *testing.T) {
@@ -35,20 +35,20 @@ spec:
     resource: {name: memory, target: {type: Utilization, averageUtilization: 70}}
 `
 	cases := map[string]struct {
-		scaling *v1alpha1.AppServiceAutoscaling
+		scaling *v1beta1.AppServiceAutoscaling
 		want    string
 	}{
 		"none":   {nil, ""},
-		"cpu":    {&v1alpha1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 6, TargetCPUUtilizationPercent: ptr.To[int32](80)}, head + cpu},
-		"memory": {&v1alpha1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 6, TargetMemoryUtilizationPercent: ptr.To[int32](70)}, head + memory},
-		"both": {&v1alpha1.AppServiceAutoscaling{
+		"cpu":    {&v1beta1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 6, TargetCPUUtilizationPercent: ptr.To[int32](80)}, head + cpu},
+		"memory": {&v1beta1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 6, TargetMemoryUtilizationPercent: ptr.To[int32](70)}, head + memory},
+		"both": {&v1beta1.AppServiceAutoscaling{
 			MinReplicas: 2, MaxReplicas: 6, TargetCPUUtilizationPercent: ptr.To[int32](80), TargetMemoryUtilizationPercent: ptr.To[int32](70),
 		}, head + cpu + memory},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			desired := desiredAutoscaler(webApp(func(spec *v1alpha1.AppServiceSpec) { spec.Autoscaling = c.scaling }))
+			desired := desiredAutoscaler(webApp(func(spec *v1beta1.AppServiceSpec) { spec.Autoscaling = c.scaling }))
 			if c.want == "" {
 				g.Expect(desired).To(BeNil())
 				return

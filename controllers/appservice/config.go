@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -20,7 +20,7 @@ var config = phases.Child[*scope, *corev1ac.ConfigMapApplyConfiguration, *corev1
 	Prune:   phases.PruneLast,
 }
 
-func desiredConfig(app *v1alpha1.AppService) *corev1ac.ConfigMapApplyConfiguration {
+func desiredConfig(app *v1beta1.AppService) *corev1ac.ConfigMapApplyConfiguration {
 	if len(app.Spec.Config) == 0 {
 		return nil
 	}
@@ -30,7 +30,7 @@ func desiredConfig(app *v1alpha1.AppService) *corev1ac.ConfigMapApplyConfigurati
 }
 
 // configHash changes if and only if spec.config changes.
-func configHash(app *v1alpha1.AppService) string {
+func configHash(app *v1beta1.AppService) string {
 	// Maps are marshaled in key order, and marshaling strings cannot fail.
 	raw, _ := json.Marshal(app.Spec.Config)
 	sum := sha256.Sum256(raw)

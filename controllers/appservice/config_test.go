@@ -5,7 +5,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func TestDesiredConfig(t *testing.T) {
@@ -39,7 +39,7 @@ data: {GREETING: Hello, LOG_LEVEL: info}
 }
 
 func TestConfigHash(t *testing.T) {
-	of := func(config map[string]string, changes ...func(*v1alpha1.AppServiceSpec)) string {
+	of := func(config map[string]string, changes ...func(*v1beta1.AppServiceSpec)) string {
 		return configHash(webApp(append(changes, withConfig(config))...))
 	}
 	reference := of(map[string]string{"A": "1", "B": "2"})
@@ -56,7 +56,7 @@ func TestConfigHash(t *testing.T) {
 	t.Run("does not depend on the rest of the spec", func(t *testing.T) {
 		g := NewWithT(t)
 		replicas := int32(7)
-		g.Expect(of(map[string]string{"A": "1", "B": "2"}, func(spec *v1alpha1.AppServiceSpec) {
+		g.Expect(of(map[string]string{"A": "1", "B": "2"}, func(spec *v1beta1.AppServiceSpec) {
 			spec.Replicas, spec.Image, spec.ConfigMountPath = &replicas, "other:2", "/etc/shop"
 		})).To(Equal(reference))
 	})

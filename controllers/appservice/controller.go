@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -38,7 +38,7 @@ const Name = "appservice"
 type Options = setup.Options
 
 // Engine is the engine that reconciles AppServices.
-type Engine = phases.Engine[*v1alpha1.AppService, *scope]
+type Engine = phases.Engine[*v1beta1.AppService, *scope]
 
 // Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, o Options) error {
@@ -46,7 +46,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := o.ForEngine(mgr, &v1alpha1.AppServiceList{})
+	options := o.ForEngine(mgr, &v1beta1.AppServiceList{})
 	if !o.NoClusterRights {
 		options.Sources = append(options.Sources,
 			source.Kind[client.Object](mgr.GetCache(), &networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient()))))
@@ -77,19 +77,19 @@ func newEngine(dependencies phases.Dependencies, o Options) (*Engine, error) {
 	if !o.NoClusterRights {
 		ingressClasses.Reader = dependencies.Reader
 	}
-	return phases.New(phases.Definition[*v1alpha1.AppService, *scope]{
+	return phases.New(phases.Definition[*v1beta1.AppService, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
-		Scope: func(app *v1alpha1.AppService) *scope {
+		Scope: func(app *v1beta1.AppService) *scope {
 			return &scope{app: app, uncached: dependencies.Uncached, ingressClasses: ingressClasses, clock: dependencies.Clock, managerAccount: o.ManagerAccount}
 		},
-		Conditions: func(app *v1alpha1.AppService) []metav1.Condition { return app.Status.Conditions },
+		Conditions: func(app *v1beta1.AppService) []metav1.Condition { return app.Status.Conditions },
 		Status: func(s *scope, summary phases.Summary) ssa.Configuration {
 			return desiredStatus(s, summary)
 		},
-		Suspended: func(app *v1alpha1.AppService) bool { return app.Spec.Suspend },
-		Policies: func(app *v1alpha1.AppService) phases.Policies {
+		Suspended: func(app *v1beta1.AppService) bool { return app.Spec.Suspend },
+		Policies: func(app *v1beta1.AppService) phases.Policies {
 			return workload.Policies(app, app.Spec.AdoptionPolicy, app.Spec.DriftPolicy)
 		},
 		ReportInterval: workload.ReportInterval,
@@ -99,7 +99,7 @@ func newEngine(dependencies phases.Dependencies, o Options) (*Engine, error) {
 // withIngress lists the AppServices with an Ingress, which a change of an IngressClass may affect.
 func withIngress(reader client.Reader) handler.MapFunc {
 	return func(ctx context.Context, _ client.Object) []reconcile.Request {
-		var apps v1alpha1.AppServiceList
+		var apps v1beta1.AppServiceList
 		if err := reader.List(ctx, &apps); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Failed to list AppServices for an IngressClass")
 			return nil

@@ -15,7 +15,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -61,8 +61,8 @@ func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error)
 }
 
 // strategy never lets a rolling update fall below the desired number of replicas.
-func strategy(app *v1alpha1.AppService) *appsv1ac.DeploymentStrategyApplyConfiguration {
-	if app.Spec.Strategy == v1alpha1.StrategyRecreate {
+func strategy(app *v1beta1.AppService) *appsv1ac.DeploymentStrategyApplyConfiguration {
+	if app.Spec.Strategy == v1beta1.StrategyRecreate {
 		return appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)
 	}
 	return appsv1ac.DeploymentStrategy().
@@ -72,7 +72,7 @@ func strategy(app *v1alpha1.AppService) *appsv1ac.DeploymentStrategyApplyConfigu
 			WithMaxSurge(intstr.FromString("25%")))
 }
 
-func podTemplate(app *v1alpha1.AppService) (*corev1ac.PodTemplateSpecApplyConfiguration, error) {
+func podTemplate(app *v1beta1.AppService) (*corev1ac.PodTemplateSpecApplyConfiguration, error) {
 	container, err := appContainer(app)
 	if err != nil {
 		return nil, err
@@ -106,20 +106,20 @@ func podTemplate(app *v1alpha1.AppService) (*corev1ac.PodTemplateSpecApplyConfig
 	return template, nil
 }
 
-func mountsConfig(app *v1alpha1.AppService) bool {
+func mountsConfig(app *v1beta1.AppService) bool {
 	return len(app.Spec.Config) > 0 && app.Spec.ConfigMountPath != ""
 }
 
 // withMounts adds the mounts sorted by path, so that their order in the spec replaces no pods.
-func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1alpha1.AppService) {
-	byPath := func(a, b v1alpha1.AppServiceMount) int { return strings.Compare(a.MountPath, b.MountPath) }
+func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1beta1.AppService) {
+	byPath := func(a, b v1beta1.AppServiceMount) int { return strings.Compare(a.MountPath, b.MountPath) }
 	for _, mount := range slices.SortedFunc(slices.Values(app.Spec.Mounts), byPath) {
 		pod.WithVolumes(corev1ac.Volume().WithName(mount.Name).WithEmptyDir(workload.EmptyDir(mount.EmptyDir)))
 		container.WithVolumeMounts(corev1ac.VolumeMount().WithName(mount.Name).WithMountPath(mount.MountPath))
 	}
 }
 
-func appContainer(app *v1alpha1.AppService) (*corev1ac.ContainerApplyConfiguration, error) {
+func appContainer(app *v1beta1.AppService) (*corev1ac.ContainerApplyConfiguration, error) {
 	container := corev1ac.Container().
 		WithName(containerName).
 		WithImage(app.Spec.Image).
@@ -156,7 +156,7 @@ func appContainer(app *v1alpha1.AppService) (*corev1ac.ContainerApplyConfigurati
 	return container, nil
 }
 
-func withProbes(container *corev1ac.ContainerApplyConfiguration, app *v1alpha1.AppService) {
+func withProbes(container *corev1ac.ContainerApplyConfiguration, app *v1beta1.AppService) {
 	probes := app.Spec.Probes
 	if probes == nil {
 		return
@@ -172,7 +172,7 @@ func withProbes(container *corev1ac.ContainerApplyConfiguration, app *v1alpha1.A
 	}
 }
 
-func probe(p *v1alpha1.AppServiceProbe) *corev1ac.ProbeApplyConfiguration {
+func probe(p *v1beta1.AppServiceProbe) *corev1ac.ProbeApplyConfiguration {
 	port := intstr.FromString(portName)
 	if p.Port != nil {
 		port = intstr.FromInt32(*p.Port)

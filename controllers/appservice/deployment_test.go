@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // plainDeployment is the desired Deployment of an AppService that sets only its image.
@@ -41,7 +41,7 @@ spec:
 `
 
 func TestDesiredDeployment(t *testing.T) {
-	type spec = v1alpha1.AppServiceSpec
+	type spec = v1beta1.AppServiceSpec
 	// want lists the differences from plainDeployment, as path and YAML value.
 	cases := map[string]struct {
 		change func(*spec)
@@ -53,7 +53,7 @@ func TestDesiredDeployment(t *testing.T) {
 			"spec.template.spec.containers.0.imagePullPolicy": "Always"}},
 		"port": {func(s *spec) { s.Port = 80 }, map[string]string{
 			"spec.template.spec.containers.0.ports": "[{name: http, containerPort: 80, protocol: TCP}]"}},
-		"no rollingUpdate beside Recreate": {func(s *spec) { s.Strategy = v1alpha1.StrategyRecreate }, map[string]string{
+		"no rollingUpdate beside Recreate": {func(s *spec) { s.Strategy = v1beta1.StrategyRecreate }, map[string]string{
 			"spec.strategy": "{type: Recreate}"}},
 		"progress deadline": {func(s *spec) { s.ProgressDeadlineSeconds = 30 }, map[string]string{"spec.progressDeadlineSeconds": "30"}},
 		"config as environment": {func(s *spec) { s.Config = map[string]string{"A": "1", "B": "2"} }, map[string]string{
@@ -70,9 +70,9 @@ func TestDesiredDeployment(t *testing.T) {
 		"a mount path without config": {func(s *spec) { s.ConfigMountPath = "/etc/shop" }, nil},
 		// Sorted by path, so that their order in the spec replaces no pods.
 		"mounts": {func(s *spec) {
-			s.Mounts = []v1alpha1.AppServiceMount{
-				{Name: "tmp", MountPath: "/tmp", EmptyDir: v1alpha1.MCPServerEmptyDir{SizeLimit: ptr.To(resource.MustParse("64Mi"))}},
-				{Name: "run", MountPath: "/run", EmptyDir: v1alpha1.MCPServerEmptyDir{Medium: v1alpha1.MediumMemory}},
+			s.Mounts = []v1beta1.AppServiceMount{
+				{Name: "tmp", MountPath: "/tmp", EmptyDir: v1beta1.MCPServerEmptyDir{SizeLimit: ptr.To(resource.MustParse("64Mi"))}},
+				{Name: "run", MountPath: "/run", EmptyDir: v1beta1.MCPServerEmptyDir{Medium: v1beta1.MediumMemory}},
 				{Name: "cache", MountPath: "/var/cache"},
 			}
 		}, map[string]string{
@@ -97,17 +97,17 @@ func TestDesiredDeployment(t *testing.T) {
 			}
 		}, map[string]string{"spec.template.spec.containers.0.resources": "{requests: {cpu: 50m, memory: 32Mi}, limits: {memory: 128Mi}}"}},
 		"probes": {func(s *spec) {
-			s.Probes = &v1alpha1.AppServiceProbes{
-				Readiness: &v1alpha1.AppServiceProbe{Path: "/ready", PeriodSeconds: 5, TimeoutSeconds: 1, FailureThreshold: 3},
-				Liveness:  &v1alpha1.AppServiceProbe{Path: "/live", Port: ptr.To[int32](9090), PeriodSeconds: 10, TimeoutSeconds: 2, FailureThreshold: 5},
-				Startup:   &v1alpha1.AppServiceProbe{InitialDelaySeconds: 7, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 60},
+			s.Probes = &v1beta1.AppServiceProbes{
+				Readiness: &v1beta1.AppServiceProbe{Path: "/ready", PeriodSeconds: 5, TimeoutSeconds: 1, FailureThreshold: 3},
+				Liveness:  &v1beta1.AppServiceProbe{Path: "/live", Port: ptr.To[int32](9090), PeriodSeconds: 10, TimeoutSeconds: 2, FailureThreshold: 5},
+				Startup:   &v1beta1.AppServiceProbe{InitialDelaySeconds: 7, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 60},
 			}
 		}, map[string]string{
 			"spec.template.spec.containers.0.readinessProbe": "{httpGet: {path: /ready, port: http}, initialDelaySeconds: 0, periodSeconds: 5, timeoutSeconds: 1, failureThreshold: 3}",
 			"spec.template.spec.containers.0.livenessProbe":  "{httpGet: {path: /live, port: 9090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 5}",
 			"spec.template.spec.containers.0.startupProbe":   "{httpGet: {path: /, port: http}, initialDelaySeconds: 7, periodSeconds: 1, timeoutSeconds: 1, failureThreshold: 60}",
 		}},
-		"empty probes": {func(s *spec) { s.Probes = &v1alpha1.AppServiceProbes{} }, nil},
+		"empty probes": {func(s *spec) { s.Probes = &v1beta1.AppServiceProbes{} }, nil},
 		"scheduling and identity": {func(s *spec) {
 			s.ServiceAccountName = "shop"
 			s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull-a"}, {Name: "pull-b"}}
@@ -118,13 +118,13 @@ func TestDesiredDeployment(t *testing.T) {
 			"spec.template.spec.imagePullSecrets":   "[{name: pull-a}, {name: pull-b}]",
 			"spec.template.spec.nodeSelector":       "{disk: ssd}",
 		}},
-		"restricted": {func(s *spec) { s.PodSecurityStandard = v1alpha1.PodSecurityRestricted }, map[string]string{
+		"restricted": {func(s *spec) { s.PodSecurityStandard = v1beta1.PodSecurityRestricted }, map[string]string{
 			"spec.template.spec.automountServiceAccountToken": "false",
 			"spec.template.spec.securityContext":              "{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}",
 			"spec.template.spec.containers.0.securityContext": "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}",
 		}},
 		"restricted, with settings": {func(s *spec) {
-			s.PodSecurityStandard, s.AutomountServiceAccountToken = v1alpha1.PodSecurityRestricted, ptr.To(true)
+			s.PodSecurityStandard, s.AutomountServiceAccountToken = v1beta1.PodSecurityRestricted, ptr.To(true)
 			s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000), FSGroup: ptr.To[int64](1000)}
 			s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
 		}, map[string]string{
@@ -133,7 +133,7 @@ func TestDesiredDeployment(t *testing.T) {
 			"spec.template.spec.containers.0.securityContext": "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, readOnlyRootFilesystem: true}",
 		}},
 		// The default of an existing AppService adds nothing, so that its pods are not replaced.
-		"baseline": {func(s *spec) { s.PodSecurityStandard = v1alpha1.PodSecurityBaseline }, nil},
+		"baseline": {func(s *spec) { s.PodSecurityStandard = v1beta1.PodSecurityBaseline }, nil},
 		"baseline, with settings": {func(s *spec) {
 			s.AutomountServiceAccountToken = ptr.To(false)
 			s.PodSecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To[int64](1000)}
@@ -145,9 +145,9 @@ func TestDesiredDeployment(t *testing.T) {
 		}},
 		// These options are separate children, and do not change the Deployment.
 		"options that are other phases": {func(s *spec) {
-			s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 6}
-			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{}
-			s.Ingress = &v1alpha1.AppServiceIngress{Host: "shop.example.com"}
+			s.Autoscaling = &v1beta1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 6}
+			s.DisruptionBudget = &v1beta1.DisruptionBudget{}
+			s.Ingress = &v1beta1.Ingress{Host: "shop.example.com"}
 		}, nil},
 	}
 	for name, c := range cases {
@@ -188,31 +188,31 @@ func edited(t *testing.T, document string, edits map[string]string) string {
 
 // A change that does not affect the pods must not roll them.
 func TestRollsPodsOnlyForChangesOfThePodTemplate(t *testing.T) {
-	template := func(change func(*v1alpha1.AppService)) string {
+	template := func(change func(*v1beta1.AppService)) string {
 		app := webApp(withConfig(map[string]string{"A": "1"}))
 		change(app)
 		template, err := podTemplate(app)
 		NewWithT(t).Expect(err).NotTo(HaveOccurred())
 		return asJSON(t, template)
 	}
-	before := template(func(*v1alpha1.AppService) {})
+	before := template(func(*v1beta1.AppService) {})
 
 	for name, c := range map[string]struct {
-		change func(*v1alpha1.AppService)
+		change func(*v1beta1.AppService)
 		rolls  bool
 	}{
-		"replicas":              {func(a *v1alpha1.AppService) { a.Spec.Replicas = ptr.To[int32](5) }, false},
-		"a label":               {func(a *v1alpha1.AppService) { a.Labels = map[string]string{"team": "a"} }, false},
-		"an annotation":         {func(a *v1alpha1.AppService) { a.Annotations = map[string]string{"note": "x"} }, false},
-		"the generation":        {func(a *v1alpha1.AppService) { a.Generation++ }, false},
-		"the strategy":          {func(a *v1alpha1.AppService) { a.Spec.Strategy = v1alpha1.StrategyRecreate }, false},
-		"the deadline":          {func(a *v1alpha1.AppService) { a.Spec.ProgressDeadlineSeconds = 60 }, false},
-		"the policies":          {func(a *v1alpha1.AppService) { a.Spec.DriftPolicy = v1alpha1.DriftReport }, false},
-		"an ingress":            {func(a *v1alpha1.AppService) { a.Spec.Ingress = &v1alpha1.AppServiceIngress{} }, false},
-		"a value of config":     {func(a *v1alpha1.AppService) { a.Spec.Config = map[string]string{"A": "2"} }, true},
-		"the image":             {func(a *v1alpha1.AppService) { a.Spec.Image = "shop:2" }, true},
-		"the config mount path": {func(a *v1alpha1.AppService) { a.Spec.ConfigMountPath = "/etc/shop" }, true},
-		"removed config":        {func(a *v1alpha1.AppService) { a.Spec.Config = nil }, true},
+		"replicas":              {func(a *v1beta1.AppService) { a.Spec.Replicas = ptr.To[int32](5) }, false},
+		"a label":               {func(a *v1beta1.AppService) { a.Labels = map[string]string{"team": "a"} }, false},
+		"an annotation":         {func(a *v1beta1.AppService) { a.Annotations = map[string]string{"note": "x"} }, false},
+		"the generation":        {func(a *v1beta1.AppService) { a.Generation++ }, false},
+		"the strategy":          {func(a *v1beta1.AppService) { a.Spec.Strategy = v1beta1.StrategyRecreate }, false},
+		"the deadline":          {func(a *v1beta1.AppService) { a.Spec.ProgressDeadlineSeconds = 60 }, false},
+		"the policies":          {func(a *v1beta1.AppService) { a.Spec.DriftPolicy = v1beta1.DriftReport }, false},
+		"an ingress":            {func(a *v1beta1.AppService) { a.Spec.Ingress = &v1beta1.Ingress{} }, false},
+		"a value of config":     {func(a *v1beta1.AppService) { a.Spec.Config = map[string]string{"A": "2"} }, true},
+		"the image":             {func(a *v1beta1.AppService) { a.Spec.Image = "shop:2" }, true},
+		"the config mount path": {func(a *v1beta1.AppService) { a.Spec.ConfigMountPath = "/etc/shop" }, true},
+		"removed config":        {func(a *v1beta1.AppService) { a.Spec.Config = nil }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -4,7 +4,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -18,7 +18,7 @@ var disruptionBudget = phases.Child[*scope, *policyv1ac.PodDisruptionBudgetApply
 	Health: workload.DisruptionBudgetReady,
 }
 
-func desiredDisruptionBudget(app *v1alpha1.AppService) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
+func desiredDisruptionBudget(app *v1beta1.AppService) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	if app.Spec.DisruptionBudget == nil {
 		return nil
 	}

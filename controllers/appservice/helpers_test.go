@@ -8,20 +8,20 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // webApp is an AppService as the API server stores it, with the defaults of the schema.
-func webApp(changes ...func(*v1alpha1.AppServiceSpec)) *v1alpha1.AppService {
-	app := &v1alpha1.AppService{
+func webApp(changes ...func(*v1beta1.AppServiceSpec)) *v1beta1.AppService {
+	app := &v1beta1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "uid-1", Generation: 3},
-		Spec: v1alpha1.AppServiceSpec{
+		Spec: v1beta1.AppServiceSpec{
 			Image:                   "ghcr.io/acme/shop:1.4.2",
 			Port:                    8080,
-			Strategy:                v1alpha1.StrategyRollingUpdate,
+			Strategy:                v1beta1.StrategyRollingUpdate,
 			ProgressDeadlineSeconds: 600,
-			AdoptionPolicy:          v1alpha1.AdoptionNever,
-			DriftPolicy:             v1alpha1.DriftCorrect,
+			AdoptionPolicy:          v1beta1.AdoptionNever,
+			DriftPolicy:             v1beta1.DriftCorrect,
 		},
 	}
 	for _, change := range changes {
@@ -30,8 +30,8 @@ func webApp(changes ...func(*v1alpha1.AppServiceSpec)) *v1alpha1.AppService {
 	return app
 }
 
-func withConfig(config map[string]string) func(*v1alpha1.AppServiceSpec) {
-	return func(spec *v1alpha1.AppServiceSpec) { spec.Config = config }
+func withConfig(config map[string]string) func(*v1beta1.AppServiceSpec) {
+	return func(spec *v1beta1.AppServiceSpec) { spec.Config = config }
 }
 
 // asJSON returns the apply configuration without the owner reference and the record annotation.

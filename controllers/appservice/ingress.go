@@ -6,7 +6,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -23,7 +23,7 @@ var ingress = phases.Child[*scope, *networkingv1ac.IngressApplyConfiguration, *n
 	Health: workload.IngressReady,
 }
 
-func desiredIngress(app *v1alpha1.AppService, classes workload.IngressClasses) (*networkingv1ac.IngressApplyConfiguration, error) {
+func desiredIngress(app *v1beta1.AppService, classes workload.IngressClasses) (*networkingv1ac.IngressApplyConfiguration, error) {
 	if app.Spec.Ingress == nil {
 		return nil, nil
 	}

@@ -6,17 +6,17 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 func TestDesiredIngress(t *testing.T) {
 	cases := map[string]struct {
-		ingress *v1alpha1.AppServiceIngress
+		ingress *v1beta1.Ingress
 		want    string
 	}{
 		"none": {nil, ""},
-		"only a host": {&v1alpha1.AppServiceIngress{Host: "shop.example.com", Path: "/"}, `
+		"only a host": {&v1beta1.Ingress{Host: "shop.example.com", Path: "/"}, `
 apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata:
@@ -32,7 +32,7 @@ spec:
         pathType: Prefix
         backend: {service: {name: web, port: {name: http}}}
 `},
-		"everything": {&v1alpha1.AppServiceIngress{
+		"everything": {&v1beta1.Ingress{
 			Host: "shop.example.com", Path: "/shop", IngressClassName: ptr.To("nginx"), TLSSecretName: "shop-tls",
 			Annotations: map[string]string{"nginx.ingress.kubernetes.io/ssl-redirect": "true"},
 		}, `
@@ -60,7 +60,7 @@ spec:
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			desired, err := desiredIngress(webApp(func(spec *v1alpha1.AppServiceSpec) { spec.Ingress = c.ingress }), workload.IngressClasses{})
+			desired, err := desiredIngress(webApp(func(spec *v1beta1.AppServiceSpec) { spec.Ingress = c.ingress }), workload.IngressClasses{})
 			g.Expect(err).NotTo(HaveOccurred())
 			if c.want == "" {
 				g.Expect(desired).To(BeNil())

@@ -1,7 +1,7 @@
 package appservice
 
 import (
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
@@ -23,12 +23,12 @@ const (
 )
 
 // labelsOf returns the labels of every child.
-func labelsOf(app *v1alpha1.AppService) map[string]string {
+func labelsOf(app *v1beta1.AppService) map[string]string {
 	return map[string]string{workload.LabelName: app.Name, workload.LabelManagedBy: workload.ManagedBy}
 }
 
 // selectorOf returns the pod selector. The selector of a Deployment is immutable, so this must not
 // change between releases.
-func selectorOf(app *v1alpha1.AppService) map[string]string {
+func selectorOf(app *v1beta1.AppService) map[string]string {
 	return map[string]string{workload.LabelName: app.Name}
 }

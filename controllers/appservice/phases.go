@@ -6,7 +6,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -33,7 +33,7 @@ func Phases() []phases.Phase[*scope] {
 // scope is the data of one reconcile. Phases read app, and record what they observe.
 type scope struct {
 	// app is the AppService as read from the cache.
-	app *v1alpha1.AppService
+	app *v1beta1.AppService
 	// uncached reads from the API server.
 	uncached       client.Reader
 	ingressClasses workload.IngressClasses

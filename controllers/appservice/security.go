@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // withSecurity sets what spec.podSecurityStandard requires; the security contexts of the spec override it
 // field by field. The standard Baseline requires nothing, so that pods of existing AppServices are not
 // replaced and images that run as root start (ADR 32).
-func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1alpha1.AppService) error {
+func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1beta1.AppService) error {
 	podContext, containerContext := corev1ac.PodSecurityContext(), corev1ac.SecurityContext()
-	restricted := app.Spec.PodSecurityStandard == v1alpha1.PodSecurityRestricted
+	restricted := app.Spec.PodSecurityStandard == v1beta1.PodSecurityRestricted
 	if restricted {
 		podContext, containerContext = workload.RestrictedPod(), workload.RestrictedContainer()
 		pod.WithAutomountServiceAccountToken(false)
@@ -45,17 +45,17 @@ func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.C
 }
 
 // checkTemplate refuses pods that do not satisfy spec.podSecurityStandard, or that would run as the manager.
-func checkTemplate(app *v1alpha1.AppService, manager types.NamespacedName, template *corev1ac.PodTemplateSpecApplyConfiguration) error {
+func checkTemplate(app *v1beta1.AppService, manager types.NamespacedName, template *corev1ac.PodTemplateSpecApplyConfiguration) error {
 	if err := workload.CheckServiceAccount(manager, app.Namespace, "spec.serviceAccountName", app.Spec.ServiceAccountName); err != nil {
 		return err
 	}
-	standard := cmp.Or(app.Spec.PodSecurityStandard, v1alpha1.PodSecurityBaseline)
+	standard := cmp.Or(app.Spec.PodSecurityStandard, v1beta1.PodSecurityBaseline)
 	violations, err := workload.Violations(standard, template)
 	if err != nil || violations == "" {
 		return err
 	}
 	remedy := "change these settings"
-	if standard == v1alpha1.PodSecurityRestricted {
+	if standard == v1beta1.PodSecurityRestricted {
 		remedy += ", or set spec.podSecurityStandard to Baseline if it allows them"
 	}
 	return &workload.NotPermitted{

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -18,7 +18,7 @@ var service = phases.Child[*scope, *corev1ac.ServiceApplyConfiguration, *corev1.
 	UniqueFields: []string{"spec.ports.name"},
 }
 
-func desiredService(app *v1alpha1.AppService) *corev1ac.ServiceApplyConfiguration {
+func desiredService(app *v1beta1.AppService) *corev1ac.ServiceApplyConfiguration {
 	return corev1ac.Service(app.Name, app.Namespace).
 		WithLabels(labelsOf(app)).
 		WithSpec(corev1ac.ServiceSpec().

@@ -5,7 +5,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func TestDesiredService(t *testing.T) {
@@ -17,7 +17,7 @@ func TestDesiredService(t *testing.T) {
 		"custom port":  {80, "80"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			app := webApp(func(spec *v1alpha1.AppServiceSpec) { spec.Port = port.port })
+			app := webApp(func(spec *v1beta1.AppServiceSpec) { spec.Port = port.port })
 			NewWithT(t).Expect(asJSON(t, desiredService(app))).To(MatchYAML(`
 apiVersion: v1
 kind: Service

@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -28,35 +28,35 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.AppServiceApply
 	if s.deployment != nil {
 		status.WithReplicas(s.deployment.Status.Replicas).WithReadyReplicas(s.deployment.Status.ReadyReplicas)
 	}
-	for _, drift := range workload.Drifts(s.app.Status.Drifts, summary) {
+	for _, drift := range workload.Drifts(s.app.Status.Drifts, summary, s.app.Spec.DriftHistoryLimit) {
 		status.WithDrifts(workload.DriftConfiguration(drift))
 	}
 	return fixpointac.AppService(s.app.Name, s.app.Namespace).WithStatus(status)
 }
 
 // phaseOf returns the one-word summary in status.phase.
-func phaseOf(s *scope, summary phases.Summary) v1alpha1.AppServicePhase {
+func phaseOf(s *scope, summary phases.Summary) v1beta1.Phase {
 	serves := s.deployment != nil && s.deployment.Status.ReadyReplicas > 0
 	switch {
 	case summary.Deleting:
-		return v1alpha1.AppServiceDeleting
+		return v1beta1.PhaseDeleting
 	case summary.Suspended:
-		return v1alpha1.AppServiceSuspended
+		return v1beta1.PhaseSuspended
 	case summary.Ready:
-		return v1alpha1.AppServiceRunning
+		return v1beta1.PhaseRunning
 	case summary.Stalled && !serves:
-		return v1alpha1.AppServiceFailed
+		return v1beta1.PhaseFailed
 	case serves && (summary.Stalled || needsAttention(summary)):
-		return v1alpha1.AppServiceDegraded
+		return v1beta1.PhaseDegraded
 	default:
-		return v1alpha1.AppServiceProvisioning
+		return v1beta1.PhaseProvisioning
 	}
 }
 
 // needsAttention reports whether the AppService waits because of a problem, and not only for normal progress.
 func needsAttention(summary phases.Summary) bool {
 	switch summary.ReadyReason {
-	case v1alpha1.ReasonRolloutProgressing, v1alpha1.ReasonProgressing, v1alpha1.ReasonRecreating, v1alpha1.ReasonPruning:
+	case v1beta1.ReasonRolloutProgressing, v1beta1.ReasonProgressing, v1beta1.ReasonRecreating, v1beta1.ReasonPruning:
 		return false
 	default:
 		return true
@@ -64,7 +64,7 @@ func needsAttention(summary phases.Summary) bool {
 }
 
 // urlOf returns the URL of the application.
-func urlOf(app *v1alpha1.AppService) string {
+func urlOf(app *v1beta1.AppService) string {
 	in := app.Spec.Ingress
 	if in == nil {
 		return fmt.Sprintf("http://%s.%s.svc:%d", app.Name, app.Namespace, app.Spec.Port)

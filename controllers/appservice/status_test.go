@@ -8,7 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -21,26 +21,26 @@ func TestPhaseOf(t *testing.T) {
 	cases := map[string]struct {
 		deployment *appsv1.Deployment
 		summary    phases.Summary
-		want       v1alpha1.AppServicePhase
+		want       v1beta1.Phase
 	}{
-		"ready":                         {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.AppServiceRunning},
-		"ready without pods":            {starting, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.AppServiceRunning},
-		"deleted":                       {serves, phases.Summary{Deleting: true, ReadyReason: "Terminating"}, v1alpha1.AppServiceDeleting},
-		"deleted while it is stalled":   {nil, phases.Summary{Deleting: true, Stalled: true}, v1alpha1.AppServiceDeleting},
-		"deleted while it is suspended": {nil, phases.Summary{Deleting: true, Suspended: true}, v1alpha1.AppServiceDeleting},
-		"suspended":                     {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1alpha1.AppServiceSuspended},
-		"before the Deployment":         {nil, phases.Summary{ReadyReason: "QuotaExceeded"}, v1alpha1.AppServiceProvisioning},
-		"first pods are starting":       {starting, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.AppServiceProvisioning},
-		"first pods fail":               {starting, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.AppServiceProvisioning},
-		"a rollout":                     {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.AppServiceProvisioning},
-		"a child is progressing":        {serves, phases.Summary{ReadyReason: "Progressing"}, v1alpha1.AppServiceProvisioning},
-		"a child is recreated":          {serves, phases.Summary{ReadyReason: "Recreating"}, v1alpha1.AppServiceProvisioning},
-		"a child is pruned":             {serves, phases.Summary{ReadyReason: "Pruning"}, v1alpha1.AppServiceProvisioning},
-		"a rollout with failing pods":   {serves, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.AppServiceDegraded},
-		"a rollout without quota":       {serves, phases.Summary{ReadyReason: "QuotaExceeded"}, v1alpha1.AppServiceDegraded},
-		"stalled, with ready pods":      {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.AppServiceDegraded},
-		"stalled, without ready pods":   {starting, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.AppServiceFailed},
-		"stalled before the Deployment": {nil, phases.Summary{Stalled: true, ReadyReason: "NotOwned"}, v1alpha1.AppServiceFailed},
+		"ready":                         {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1beta1.PhaseRunning},
+		"ready without pods":            {starting, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1beta1.PhaseRunning},
+		"deleted":                       {serves, phases.Summary{Deleting: true, ReadyReason: "Terminating"}, v1beta1.PhaseDeleting},
+		"deleted while it is stalled":   {nil, phases.Summary{Deleting: true, Stalled: true}, v1beta1.PhaseDeleting},
+		"deleted while it is suspended": {nil, phases.Summary{Deleting: true, Suspended: true}, v1beta1.PhaseDeleting},
+		"suspended":                     {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1beta1.PhaseSuspended},
+		"before the Deployment":         {nil, phases.Summary{ReadyReason: "QuotaExceeded"}, v1beta1.PhaseProvisioning},
+		"first pods are starting":       {starting, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.PhaseProvisioning},
+		"first pods fail":               {starting, phases.Summary{ReadyReason: "PodsFailing"}, v1beta1.PhaseProvisioning},
+		"a rollout":                     {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.PhaseProvisioning},
+		"a child is progressing":        {serves, phases.Summary{ReadyReason: "Progressing"}, v1beta1.PhaseProvisioning},
+		"a child is recreated":          {serves, phases.Summary{ReadyReason: "Recreating"}, v1beta1.PhaseProvisioning},
+		"a child is pruned":             {serves, phases.Summary{ReadyReason: "Pruning"}, v1beta1.PhaseProvisioning},
+		"a rollout with failing pods":   {serves, phases.Summary{ReadyReason: "PodsFailing"}, v1beta1.PhaseDegraded},
+		"a rollout without quota":       {serves, phases.Summary{ReadyReason: "QuotaExceeded"}, v1beta1.PhaseDegraded},
+		"stalled, with ready pods":      {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1beta1.PhaseDegraded},
+		"stalled, without ready pods":   {starting, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1beta1.PhaseFailed},
+		"stalled before the Deployment": {nil, phases.Summary{Stalled: true, ReadyReason: "NotOwned"}, v1beta1.PhaseFailed},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -51,17 +51,17 @@ func TestPhaseOf(t *testing.T) {
 
 func TestURLOf(t *testing.T) {
 	cases := map[string]struct {
-		ingress *v1alpha1.AppServiceIngress
+		ingress *v1beta1.Ingress
 		want    string
 	}{
 		"within the cluster": {nil, "http://web.shop.svc:8080"},
-		"HTTP":               {&v1alpha1.AppServiceIngress{Host: "shop.example.com", Path: "/"}, "http://shop.example.com"},
-		"HTTPS":              {&v1alpha1.AppServiceIngress{Host: "shop.example.com", Path: "/", TLSSecretName: "tls"}, "https://shop.example.com"},
-		"with a path":        {&v1alpha1.AppServiceIngress{Host: "example.com", Path: "/shop/"}, "http://example.com/shop"},
+		"HTTP":               {&v1beta1.Ingress{Host: "shop.example.com", Path: "/"}, "http://shop.example.com"},
+		"HTTPS":              {&v1beta1.Ingress{Host: "shop.example.com", Path: "/", TLSSecretName: "tls"}, "https://shop.example.com"},
+		"with a path":        {&v1beta1.Ingress{Host: "example.com", Path: "/shop/"}, "http://example.com/shop"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			app := webApp(func(spec *v1alpha1.AppServiceSpec) { spec.Ingress = c.ingress })
+			app := webApp(func(spec *v1beta1.AppServiceSpec) { spec.Ingress = c.ingress })
 			NewWithT(t).Expect(urlOf(app)).To(Equal(c.want))
 		})
 	}
@@ -73,26 +73,26 @@ var (
 	later   = metav1.NewTime(earlier.Add(time.Hour))
 )
 
-func scaledAt(at metav1.Time, action v1alpha1.DriftAction) v1alpha1.AppServiceDrift {
-	return v1alpha1.AppServiceDrift{
-		Time: at, Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", From: "3", To: "7", Action: action,
+func scaledAt(at metav1.Time, action v1beta1.DriftAction) v1beta1.Drift {
+	return v1beta1.Drift{
+		Time: at, Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", Desired: "3", Found: "7", Action: action,
 	}
 }
 
 func TestDesiredStatus(t *testing.T) {
 	ready := []metav1.Condition{{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady,
+		Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonReady,
 		Message: "all phases are done", ObservedGeneration: 3, LastTransitionTime: earlier,
 	}}
 	cases := map[string]struct {
 		deployment *appsv1.Deployment
-		before     []v1alpha1.AppServiceDrift
+		before     []v1beta1.Drift
 		summary    phases.Summary
 		want       string
 	}{
 		// Zero is written explicitly: an absent field would read as "unknown".
-		"no Deployment yet": {nil, nil, phases.Summary{ObservedGeneration: 3, ReadyReason: v1alpha1.ReasonFailed, Now: later}, `
-apiVersion: fixpoint.dev/v1alpha1
+		"no Deployment yet": {nil, nil, phases.Summary{ObservedGeneration: 3, ReadyReason: v1beta1.ReasonFailed, Now: later}, `
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: web, namespace: shop}
 status:
@@ -103,12 +103,12 @@ status:
   selector: app.kubernetes.io/name=web
   url: http://web.shop.svc:8080
 `},
-		"running, with recorded drifts": {deploymentWith(3, 2), []v1alpha1.AppServiceDrift{
-			scaledAt(earlier, v1alpha1.DriftCorrected),
-			{Time: earlier, Kind: "Service", Name: "web", Action: v1alpha1.DriftCorrected},
+		"running, with recorded drifts": {deploymentWith(3, 2), []v1beta1.Drift{
+			scaledAt(earlier, v1beta1.DriftCorrected),
+			{Time: earlier, Kind: "Service", Name: "web", Action: v1beta1.DriftCorrected},
 		},
-			phases.Summary{ObservedGeneration: 3, Conditions: ready, Ready: true, ReadyReason: v1alpha1.ReasonReady, Now: later}, `
-apiVersion: fixpoint.dev/v1alpha1
+			phases.Summary{ObservedGeneration: 3, Conditions: ready, Ready: true, ReadyReason: v1beta1.ReasonReady, Now: later}, `
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: web, namespace: shop}
 status:
@@ -121,7 +121,7 @@ status:
   conditions:
   - {type: Ready, status: "True", reason: Ready, message: all phases are done, observedGeneration: 3, lastTransitionTime: "2026-05-01T12:00:00Z"}
   drifts:
-  - {time: "2026-05-01T12:00:00Z", kind: Deployment, name: web, field: .spec.replicas, manager: kubectl, from: "3", to: "7", action: Corrected}
+  - {time: "2026-05-01T12:00:00Z", kind: Deployment, name: web, field: .spec.replicas, manager: kubectl, desired: "3", found: "7", action: Corrected}
   - {time: "2026-05-01T12:00:00Z", kind: Service, name: web, action: Corrected}
 `},
 	}

@@ -9,16 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // withBridge adds the bridge to the unmodified image: an init container copies the program to a shared
 // volume, and the container runs it instead of the command.
-func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer, settings Settings) {
+func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer, settings Settings) {
 	pod.WithVolumes(corev1ac.Volume().WithName(bridgeVolume).WithEmptyDir(corev1ac.EmptyDirVolumeSource()))
 	shared := func() *corev1ac.VolumeMountApplyConfiguration {
-		return corev1ac.VolumeMount().WithName(bridgeVolume).WithMountPath(v1alpha1.MCPReservedPath)
+		return corev1ac.VolumeMount().WithName(bridgeVolume).WithMountPath(v1beta1.MCPReservedPath)
 	}
 	install := corev1ac.Container().
 		WithName(bridgeContainer).
@@ -65,7 +65,7 @@ func installResources(resources corev1.ResourceRequirements) *corev1ac.ResourceR
 	return configuration
 }
 
-func bridgeArguments(server *v1alpha1.MCPServer) []string {
+func bridgeArguments(server *v1beta1.MCPServer) []string {
 	arguments := []string{
 		"serve", "--listen", listenAddress(server.Spec.Port), "--admin-listen", listenAddress(bridgePort(server)), "--path", pathOf(server),
 		"--allowed-host", strings.Join(allowedHosts(server), ","),
@@ -90,7 +90,7 @@ func bridgeArguments(server *v1alpha1.MCPServer) []string {
 func listenAddress(port int32) string { return ":" + strconv.Itoa(int(port)) }
 
 // bridgePort is the port of the bridge's health and metrics. The Service does not publish it.
-func bridgePort(server *v1alpha1.MCPServer) int32 {
+func bridgePort(server *v1beta1.MCPServer) int32 {
 	const port = 9191
 	if server.Spec.Port == port {
 		return port + 1
@@ -100,7 +100,7 @@ func bridgePort(server *v1alpha1.MCPServer) int32 {
 
 // allowedHosts are the host names under which clients reach the server. The bridge adds the form with the
 // domain of the cluster, if it is another one.
-func allowedHosts(server *v1alpha1.MCPServer) []string {
+func allowedHosts(server *v1beta1.MCPServer) []string {
 	inNamespace := server.Name + "." + server.Namespace
 	hosts := []string{server.Name, inNamespace, inNamespace + ".svc", inNamespace + ".svc.cluster.local"}
 	var others []string
@@ -134,7 +134,7 @@ const (
 
 // drainTimeout is how long running sessions may continue after SIGTERM. The kubelet sends SIGTERM after
 // drainSeconds of the grace period, and SIGKILL at its end.
-func drainTimeout(server *v1alpha1.MCPServer) time.Duration {
+func drainTimeout(server *v1beta1.MCPServer) time.Duration {
 	left := time.Duration(server.Spec.TerminationGracePeriodSeconds-drainSeconds(server)) * time.Second
 	if limits := server.Spec.Bridge; limits != nil && limits.DrainTimeout.Duration > 0 {
 		return min(limits.DrainTimeout.Duration, left)

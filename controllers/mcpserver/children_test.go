@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
@@ -41,10 +41,10 @@ func TestDesiredService(t *testing.T) {
 		"stdio":      {stdio, nil},
 		"a port":     {func(s *spec) { s.Port = 80 }, map[string]string{"spec.ports": "[{name: mcp, protocol: TCP, port: 80, targetPort: mcp}]"}},
 		"for longer": {func(s *spec) {
-			s.SessionAffinity, s.SessionAffinityTimeoutSeconds = v1alpha1.SessionAffinityClientIP, 60
+			s.SessionAffinity, s.SessionAffinityTimeoutSeconds = v1beta1.SessionAffinityClientIP, 60
 		},
 			map[string]string{"spec.sessionAffinityConfig": "{clientIP: {timeoutSeconds: 60}}"}},
-		"without sessions": {func(s *spec) { s.SessionAffinity = v1alpha1.SessionAffinityNone },
+		"without sessions": {func(s *spec) { s.SessionAffinity = v1beta1.SessionAffinityNone },
 			map[string]string{"spec.sessionAffinity": "None", "spec.sessionAffinityConfig": ""}},
 	}
 	for name, c := range cases {
@@ -61,24 +61,24 @@ func peer(namespace string) networkingv1.NetworkPolicyPeer {
 func TestDesiredNetworkPolicy(t *testing.T) {
 	const selector = "\n  podSelector: {matchLabels: {app.kubernetes.io/name: tools, fixpoint.dev/kind: mcpserver}}\n"
 	const dns = "{ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}]}"
-	type policy = v1alpha1.MCPServerNetworkPolicy
+	type policy = v1beta1.MCPServerNetworkPolicy
 	cases := map[string]struct {
 		policy *policy
 		spec   string
 	}{
 		"none": {nil, ""},
 		// A rule without peers would allow all traffic.
-		"no peers": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{}}, "  policyTypes: [Ingress]"},
-		"peers": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{peer("a"), {IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}}}},
+		"no peers": {&policy{Ingress: &v1beta1.MCPServerNetworkIngress{}}, "  policyTypes: [Ingress]"},
+		"peers": {&policy{Ingress: &v1beta1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{peer("a"), {IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}}}},
 			`  policyTypes: [Ingress]
   ingress:
   - from: [{namespaceSelector: {matchLabels: {name: a}}}, {ipBlock: {cidr: 10.0.0.0/8}}]
     ports: [{protocol: TCP, port: mcp}]`},
-		"only DNS":  {&policy{Egress: &v1alpha1.MCPServerNetworkEgress{}}, "  policyTypes: [Egress]\n  egress: [" + dns + "]"},
-		"no egress": {&policy{Egress: &v1alpha1.MCPServerNetworkEgress{AllowDNS: ptr.To(false)}}, "  policyTypes: [Egress]"},
-		"rules": {&policy{Ingress: &v1alpha1.MCPServerNetworkIngress{}, Egress: &v1alpha1.MCPServerNetworkEgress{Rules: []v1alpha1.MCPServerNetworkEgressRule{
-			{To: []networkingv1.NetworkPolicyPeer{peer("db")}, Ports: []v1alpha1.MCPServerNetworkPort{{Port: 5432}, {Protocol: "UDP", Port: 100, EndPort: ptr.To[int32](200)}}},
-			{Ports: []v1alpha1.MCPServerNetworkPort{{Port: 443}}},
+		"only DNS":  {&policy{Egress: &v1beta1.MCPServerNetworkEgress{}}, "  policyTypes: [Egress]\n  egress: [" + dns + "]"},
+		"no egress": {&policy{Egress: &v1beta1.MCPServerNetworkEgress{DNS: v1beta1.DNSDenied}}, "  policyTypes: [Egress]"},
+		"rules": {&policy{Ingress: &v1beta1.MCPServerNetworkIngress{}, Egress: &v1beta1.MCPServerNetworkEgress{Rules: []v1beta1.MCPServerNetworkEgressRule{
+			{To: []networkingv1.NetworkPolicyPeer{peer("db")}, Ports: []v1beta1.MCPServerNetworkPort{{Port: 5432}, {Protocol: "UDP", Port: 100, EndPort: ptr.To[int32](200)}}},
+			{Ports: []v1beta1.MCPServerNetworkPort{{Port: 443}}},
 		}}}, `  policyTypes: [Ingress, Egress]
   egress:
   - ` + dns + `
@@ -103,7 +103,7 @@ func TestDesiredNetworkPolicy(t *testing.T) {
 func TestNetworkPolicyAdmitsTheManager(t *testing.T) {
 	known := Settings{ManagerNamespace: "system", ManagerLabels: map[string]string{"app": "manager"}}
 	restricted := func(s *spec) {
-		s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{peer("a")}}}
+		s.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{Ingress: &v1beta1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{peer("a")}}}
 	}
 	const given = "{namespaceSelector: {matchLabels: {name: a}}}"
 	const its = "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: system}}"
@@ -118,7 +118,7 @@ func TestNetworkPolicyAdmitsTheManager(t *testing.T) {
 		"unknown":       {restricted, Settings{}, "[" + given + "]", "; the manager probes the pods but does not know its own namespace: add the manager to spec.networkPolicy.ingress.from, or start it with --pod-namespace"},
 		"probes disabled": {func(s *spec) {
 			restricted(s)
-			s.Protocol.Disabled = true
+			s.Protocol.Probe = v1beta1.ProbeDisabled
 		}, known, "[" + given + "]", ""},
 	}
 	for name, c := range cases {
@@ -138,8 +138,8 @@ func TestDesiredRoute(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(desiredRoute(tools())).To(BeNil())
 	route := desiredRoute(tools(func(s *spec) {
-		s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{
-			ParentRefs: []v1alpha1.MCPServerParentRef{{Name: "a"}, {Name: "b", Namespace: "infra", SectionName: "https"}},
+		s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{
+			ParentRefs: []v1beta1.MCPServerParentRef{{Name: "a"}, {Name: "b", Namespace: "infra", SectionName: "https"}},
 			Hostnames:  []string{"tools.example.com"}, Path: "/mcp"}
 	}))
 	g.Expect(asJSON(t, route)).To(MatchYAML(`
@@ -151,10 +151,10 @@ spec:
   rules:
   - matches: [{path: {type: PathPrefix, value: /mcp}}]
     backendRefs: [{name: tools, port: 8080}]`))
-	elsewhere := desiredRoute(tools(func(s *spec) { s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{Path: "/tools"} }))
+	elsewhere := desiredRoute(tools(func(s *spec) { s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{Path: "/tools"} }))
 	g.Expect(asJSON(t, elsewhere.Spec.Rules[0].Filters)).To(MatchYAML(
 		"[{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /}}}]"))
-	everything := desiredRoute(tools(func(s *spec) { s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{} }))
+	everything := desiredRoute(tools(func(s *spec) { s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{} }))
 	g.Expect(everything.Spec.Rules[0].Matches[0].Path.Value).To(HaveValue(Equal("/")))
 }
 
@@ -194,14 +194,14 @@ func TestDesiredChildren(t *testing.T) {
 	g.Expect(desiredAutoscaler(plain)).To(BeNil())
 	g.Expect(desiredDisruptionBudget(plain)).To(BeNil())
 	g.Expect(desiredIngress(plain, workload.IngressClasses{})).To(BeNil())
-	g.Expect(desiredServiceAccount(tools(func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"} }))).To(BeNil())
+	g.Expect(desiredServiceAccount(tools(func(s *spec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: "robot"} }))).To(BeNil())
 
 	full := tools(func(s *spec) {
-		s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/b", Content: "content"}}
-		s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true, Annotations: map[string]string{"cloud": "id"}}
-		s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 5, TargetMemoryUtilizationPercent: ptr.To[int32](70)}
-		s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
-		s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", Path: "/"}
+		s.Files = []v1beta1.MCPServerFile{{Path: "/etc/b", Content: "content"}}
+		s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true, Annotations: map[string]string{"cloud": "id"}}
+		s.Autoscaling = &v1beta1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 5, TargetMemoryUtilizationPercent: ptr.To[int32](70)}
+		s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+		s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", Path: "/"}
 	})
 	g.Expect(asJSON(t, desiredConfig(full))).To(MatchYAML("apiVersion: v1\nkind: ConfigMap" + metadata + "data: {file-79d24e96ede13d39: content}"))
 	account := desiredServiceAccount(full)
@@ -225,7 +225,7 @@ metrics: [{type: Resource, resource: {name: memory, target: {type: Utilization, 
 
 func TestDesiredDisruptionBudget(t *testing.T) {
 	scaling := func(most int32) func(*spec) {
-		return func(s *spec) { s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 1, MaxReplicas: most} }
+		return func(s *spec) { s.Autoscaling = &v1beta1.MCPServerAutoscaling{MinReplicas: 1, MaxReplicas: most} }
 	}
 	cases := map[string]struct {
 		change func(*spec)
@@ -237,10 +237,10 @@ func TestDesiredDisruptionBudget(t *testing.T) {
 		"at most one": {scaling(1), ""},
 		"at most two": {scaling(2), "1"},
 		"budget set": {func(s *spec) {
-			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
+			s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
 		}, "50%"},
 		"budget set, two pods": {func(s *spec) {
-			s.Replicas, s.DisruptionBudget = ptr.To[int32](2), &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
+			s.Replicas, s.DisruptionBudget = ptr.To[int32](2), &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("50%"))}
 		}, "50%"},
 	}
 	for name, c := range cases {

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -22,7 +22,7 @@ var config = phases.Child[*scope, *corev1ac.ConfigMapApplyConfiguration, *corev1
 	Prune:   phases.PruneLast,
 }
 
-func desiredConfig(server *v1alpha1.MCPServer) *corev1ac.ConfigMapApplyConfiguration {
+func desiredConfig(server *v1beta1.MCPServer) *corev1ac.ConfigMapApplyConfiguration {
 	if len(server.Spec.Files) == 0 {
 		return nil
 	}
@@ -35,18 +35,18 @@ func desiredConfig(server *v1alpha1.MCPServer) *corev1ac.ConfigMapApplyConfigura
 
 // fileKey is the key of a file in the ConfigMap: a hash, because a path is not a valid key and the key
 // must not depend on the order of the files.
-func fileKey(file v1alpha1.MCPServerFile) string {
+func fileKey(file v1beta1.MCPServerFile) string {
 	sum := sha256.Sum256([]byte(file.Path))
 	return fmt.Sprintf("file-%x", sum[:8])
 }
 
 // filesInOrder returns the files sorted by path, because their order in the spec has no meaning.
-func filesInOrder(server *v1alpha1.MCPServer) []v1alpha1.MCPServerFile {
-	return slices.SortedFunc(slices.Values(server.Spec.Files), func(a, b v1alpha1.MCPServerFile) int { return strings.Compare(a.Path, b.Path) })
+func filesInOrder(server *v1beta1.MCPServer) []v1beta1.MCPServerFile {
+	return slices.SortedFunc(slices.Values(server.Spec.Files), func(a, b v1beta1.MCPServerFile) int { return strings.Compare(a.Path, b.Path) })
 }
 
 // filesHash changes only with spec.files.
-func filesHash(server *v1alpha1.MCPServer) string {
+func filesHash(server *v1beta1.MCPServer) string {
 	raw, _ := json.Marshal(filesInOrder(server)) // strings cannot fail
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])

@@ -20,8 +20,8 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayconfigurations "sigs.k8s.io/gateway-api/applyconfiguration"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
@@ -70,7 +70,7 @@ type Options struct {
 }
 
 // Engine is the engine that reconciles MCPServers.
-type Engine = phases.Engine[*v1alpha1.MCPServer, *scope]
+type Engine = phases.Engine[*v1beta1.MCPServer, *scope]
 
 // readers are what the phases read through, beside the clients of the manager.
 type readers struct {
@@ -122,10 +122,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := mgr.Add(o.Prober); err != nil {
 		return fmt.Errorf("adding the prober: %w", err)
 	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.MCPServer{}, referenceIndex, indexReferences); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.MCPServer{}, referenceIndex, indexReferences); err != nil {
 		return fmt.Errorf("indexing references: %w", err)
 	}
-	options := o.ForEngine(mgr, &v1alpha1.MCPServerList{})
+	options := o.ForEngine(mgr, &v1beta1.MCPServerList{})
 	options.Sources = append(options.Sources, o.sources(mgr, r)...)
 	if o.Guard.RequiresClaims() {
 		o.Guard.Subscribe(stopProbingLost(ctx, mgr, o.Prober, r))
@@ -146,7 +146,7 @@ func (o Options) sources(mgr ctrl.Manager, r readers) []source.Source {
 		return source.Kind(mgr.GetCache(), object, handler)
 	}
 	sources := []source.Source{
-		watch(&v1alpha1.MCPServer{}, stopProbing(o.Prober, r)),
+		watch(&v1beta1.MCPServer{}, stopProbing(o.Prober, r)),
 		watch(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(probedServer(mgr.GetClient()))),
 		o.Prober.Source(),
 	}
@@ -211,20 +211,20 @@ func newEngine(dependencies phases.Dependencies, o Options, r readers, probes Pr
 	if !o.NoClusterRights {
 		ingressClasses.Reader = reader
 	}
-	return phases.New(phases.Definition[*v1alpha1.MCPServer, *scope]{
+	return phases.New(phases.Definition[*v1beta1.MCPServer, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
-		Scope: func(server *v1alpha1.MCPServer) *scope {
+		Scope: func(server *v1beta1.MCPServer) *scope {
 			return &scope{
 				server: server, readers: r, reader: reader, uncached: uncached, ingressClasses: ingressClasses,
 				prober: probes, settings: o.Settings, clock: dependencies.Clock,
 			}
 		},
-		Conditions: func(server *v1alpha1.MCPServer) []metav1.Condition { return server.Status.Conditions },
+		Conditions: func(server *v1beta1.MCPServer) []metav1.Condition { return server.Status.Conditions },
 		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },
-		Suspended:  func(server *v1alpha1.MCPServer) bool { return server.Spec.Suspend },
-		Policies: func(server *v1alpha1.MCPServer) phases.Policies {
+		Suspended:  func(server *v1beta1.MCPServer) bool { return server.Spec.Suspend },
+		Policies: func(server *v1beta1.MCPServer) phases.Policies {
 			return workload.Policies(server, server.Spec.AdoptionPolicy, server.Spec.DriftPolicy)
 		},
 		ReportInterval: workload.ReportInterval,
@@ -239,7 +239,7 @@ func stopProbing(p *prober.Prober, r readers) handler.EventHandler {
 	}
 	return handler.TypedFuncs[client.Object, reconcile.Request]{
 		UpdateFunc: func(_ context.Context, e updateEvent, _ requestQueue) {
-			if server, ok := e.ObjectNew.(*v1alpha1.MCPServer); ok && (server.Spec.Suspend || server.DeletionTimestamp != nil) {
+			if server, ok := e.ObjectNew.(*v1beta1.MCPServer); ok && (server.Spec.Suspend || server.DeletionTimestamp != nil) {
 				forget(client.ObjectKeyFromObject(server))
 			}
 		},
@@ -252,7 +252,7 @@ func stopProbing(p *prober.Prober, r readers) handler.EventHandler {
 // stopProbingLost stops probing MCPServers in namespaces that this release has given up.
 func stopProbingLost(ctx context.Context, mgr ctrl.Manager, p *prober.Prober, r readers) func(lease.Change) {
 	return func(change lease.Change) {
-		keys, err := setup.Objects(ctx, mgr.GetCache(), &v1alpha1.MCPServerList{}, change.Lost)
+		keys, err := setup.Objects(ctx, mgr.GetCache(), &v1beta1.MCPServerList{}, change.Lost)
 		if err != nil {
 			mgr.GetLogger().Error(err, "Failed to list the MCPServers of a namespace that was given up; they are probed until the manager restarts")
 			return
@@ -295,7 +295,7 @@ func isServed(mapper meta.RESTMapper, scheme *runtime.Scheme, object client.Obje
 }
 
 func indexReferences(object client.Object) []string {
-	server, ok := object.(*v1alpha1.MCPServer)
+	server, ok := object.(*v1beta1.MCPServer)
 	if !ok {
 		return nil
 	}
@@ -323,7 +323,7 @@ func referrerHandler(reader client.Reader, known *references.Reader, kind refere
 }
 
 func enqueueReferrers(ctx context.Context, reader client.Reader, kind references.Kind, object client.Object, queue requestQueue) {
-	var servers v1alpha1.MCPServerList
+	var servers v1beta1.MCPServerList
 	id := references.Reference{Kind: kind, Name: object.GetName()}.ID()
 	err := reader.List(ctx, &servers, client.InNamespace(object.GetNamespace()), client.MatchingFields{referenceIndex: id},
 		client.DisableReadYourWritesConsistency)
@@ -345,8 +345,8 @@ func probedServer(reader client.Reader) handler.MapFunc {
 			return nil
 		}
 		key := client.ObjectKey{Namespace: object.GetNamespace(), Name: service}
-		var server v1alpha1.MCPServer
-		if err := reader.Get(ctx, key, &server, client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy); err == nil && server.Spec.Protocol.Disabled {
+		var server v1beta1.MCPServer
+		if err := reader.Get(ctx, key, &server, client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy); err == nil && server.Spec.Protocol.Probe == v1beta1.ProbeDisabled {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: key}}
@@ -356,7 +356,7 @@ func probedServer(reader client.Reader) handler.MapFunc {
 // serversWithIngress maps an IngressClass to the MCPServers with an Ingress.
 func serversWithIngress(reader client.Reader) handler.MapFunc {
 	return func(ctx context.Context, _ client.Object) []reconcile.Request {
-		var servers v1alpha1.MCPServerList
+		var servers v1beta1.MCPServerList
 		if err := reader.List(ctx, &servers); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Failed to list MCPServers with an Ingress")
 			return nil

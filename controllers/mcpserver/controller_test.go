@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func TestEndpointSlicesEnqueueProbedServers(t *testing.T) {
-	unprobed := func(s *spec) { s.Protocol.Disabled = true }
+	unprobed := func(s *spec) { s.Protocol.Probe = v1beta1.ProbeDisabled }
 	cases := map[string]struct {
-		server *v1alpha1.MCPServer
+		server *v1beta1.MCPServer
 		labels map[string]string
 		want   []string
 	}{
@@ -29,7 +29,7 @@ func TestEndpointSlicesEnqueueProbedServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			scheme := runtime.NewScheme()
-			g.Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+			g.Expect(v1beta1.AddToScheme(scheme)).To(Succeed())
 			reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.server).Build()
 			slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "tools-x7f2q", Labels: c.labels}}
 

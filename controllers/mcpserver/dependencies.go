@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -38,11 +38,11 @@ func observeDependencies(ctx context.Context, s *scope) (phases.Observation, err
 		return s.assumeUnchanged(ctx, err)
 	}
 	if len(finding.Missing) > 0 {
-		return phases.Wait(v1alpha1.ReasonDependencyMissing,
+		return phases.Wait(v1beta1.ReasonDependencyMissing,
 			"missing: "+strings.Join(finding.Missing, ", ")+"; create the missing objects and keys, or mark the references optional", missingRecheckInterval), nil
 	}
 	if !hasKey {
-		return phases.Missing(v1alpha1.ReasonProgressing, "create "+s.hashKey.String()), nil
+		return phases.Missing(v1beta1.ReasonProgressing, "create "+s.hashKey.String()), nil
 	}
 	return phases.Done("all referenced objects exist"), nil
 }
@@ -82,7 +82,7 @@ func KeepDependenciesHash(template *corev1.PodTemplateSpec, annotations map[stri
 }
 
 // referencesOf lists the objects that the spec refers to and this controller does not create.
-func referencesOf(server *v1alpha1.MCPServer) []references.Reference {
+func referencesOf(server *v1beta1.MCPServer) []references.Reference {
 	spec := server.Spec
 	var all []references.Reference
 	for _, env := range spec.Env {
@@ -127,7 +127,7 @@ func fromEnvFrom(source corev1.EnvFromSource) []references.Reference {
 	return all
 }
 
-func fromMount(mount v1alpha1.MCPServerMount) []references.Reference {
+func fromMount(mount v1beta1.MCPServerMount) []references.Reference {
 	switch {
 	case mount.Secret != nil:
 		return []references.Reference{mounted(references.Secret, *mount.Secret)}
@@ -140,7 +140,7 @@ func fromMount(mount v1alpha1.MCPServerMount) []references.Reference {
 	}
 }
 
-func mounted(kind references.Kind, object v1alpha1.MCPServerMountedObject) references.Reference {
+func mounted(kind references.Kind, object v1beta1.MCPServerMountedObject) references.Reference {
 	reference := references.Reference{Kind: kind, Name: object.Name, Optional: object.Optional, Rolls: true}
 	for _, item := range object.Items {
 		reference.Keys = append(reference.Keys, item.Key)
@@ -148,8 +148,8 @@ func mounted(kind references.Kind, object v1alpha1.MCPServerMountedObject) refer
 	return reference
 }
 
-func fromProtocol(protocol v1alpha1.MCPServerProtocol) []references.Reference {
-	if protocol.Disabled {
+func fromProtocol(protocol v1beta1.MCPServerProtocol) []references.Reference {
+	if protocol.Probe == v1beta1.ProbeDisabled {
 		return nil
 	}
 	var all []references.Reference

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
 )
 
@@ -41,10 +41,10 @@ func TestReferencesOf(t *testing.T) {
 			{Kind: references.ConfigMap, Name: "c", Optional: true, Rolls: true},
 		}},
 		"mounts": {func(s *spec) {
-			s.Mounts = []v1alpha1.MCPServerMount{
+			s.Mounts = []v1beta1.MCPServerMount{
 				{Name: "a", Secret: object("s", "k", "l")}, {Name: "b", ConfigMap: object("c")},
-				{Name: "c", PersistentVolumeClaim: &v1alpha1.MCPServerMountedClaim{ClaimName: "data"}},
-				{Name: "d", EmptyDir: &v1alpha1.MCPServerEmptyDir{}},
+				{Name: "c", PersistentVolumeClaim: &v1beta1.MCPServerMountedClaim{ClaimName: "data"}},
+				{Name: "d", EmptyDir: &v1beta1.MCPServerEmptyDir{}},
 			}
 			s.Mounts[1].ConfigMap.Optional = true
 		}, []reference{
@@ -55,9 +55,9 @@ func TestReferencesOf(t *testing.T) {
 		// Objects that only the kubelet or the prober reads must not replace pods.
 		"not used by pods": {func(s *spec) {
 			s.ImagePullSecrets = []corev1.LocalObjectReference{named("pull")}
-			s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
-			s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "probe"}
-			s.Protocol.CARef = &v1alpha1.MCPServerCARef{Kind: v1alpha1.CAKindSecret, Name: "ca", Key: "root.pem"}
+			s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: "robot"}
+			s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "probe"}
+			s.Protocol.CARef = &v1beta1.MCPServerCARef{Kind: v1beta1.CAKindSecret, Name: "ca", Key: "root.pem"}
 		}, []reference{
 			{Kind: references.Secret, Name: "pull"},
 			{Kind: references.ServiceAccount, Name: "robot"},
@@ -65,16 +65,16 @@ func TestReferencesOf(t *testing.T) {
 			{Kind: references.Secret, Name: "ca", Keys: []string{"root.pem"}},
 		}},
 		"defaults of the probe": {func(s *spec) {
-			s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "probe", Key: "bearer"}
-			s.Protocol.CARef = &v1alpha1.MCPServerCARef{Name: "ca"}
+			s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "probe", Key: "bearer"}
+			s.Protocol.CARef = &v1beta1.MCPServerCARef{Name: "ca"}
 		}, []reference{
 			{Kind: references.Secret, Name: "probe", Keys: []string{"bearer"}},
 			{Kind: references.ConfigMap, Name: "ca", Keys: []string{"ca.crt"}},
 		}},
 		"probes disabled": {func(s *spec) {
-			s.Protocol = v1alpha1.MCPServerProtocol{Disabled: true, CredentialsSecretRef: &v1alpha1.MCPServerCredentialsSecretRef{Name: "probe"}}
+			s.Protocol = v1beta1.MCPServerProtocol{Probe: v1beta1.ProbeDisabled, CredentialsSecretRef: &v1beta1.MCPServerCredentialsSecretRef{Name: "probe"}}
 		}, nil},
-		"ServiceAccount created": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} }, nil},
+		"ServiceAccount created": {func(s *spec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true} }, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestIndexReferences(t *testing.T) {
 	g := NewWithT(t)
 	server := tools(func(s *spec) {
 		s.ImagePullSecrets = []corev1.LocalObjectReference{named("pull")}
-		s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
+		s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: "robot"}
 	})
 	g.Expect(indexReferences(server)).To(Equal([]string{"Secret/pull", "ServiceAccount/robot"}))
 	g.Expect(indexReferences(&corev1.Secret{})).To(BeEmpty())

@@ -10,7 +10,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -55,8 +55,8 @@ func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error)
 }
 
 // strategy keeps every old pod until a new one is available, because sessions live in pods.
-func strategy(server *v1alpha1.MCPServer) *appsv1ac.DeploymentStrategyApplyConfiguration {
-	if server.Spec.Strategy == v1alpha1.StrategyRecreate {
+func strategy(server *v1beta1.MCPServer) *appsv1ac.DeploymentStrategyApplyConfiguration {
+	if server.Spec.Strategy == v1beta1.StrategyRecreate {
 		return appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)
 	}
 	return appsv1ac.DeploymentStrategy().
@@ -70,13 +70,13 @@ func strategy(server *v1alpha1.MCPServer) *appsv1ac.DeploymentStrategyApplyConfi
 const commandFailed = "mcp-bridge: the command "
 
 // withCommandFailure reports pods that fail because the bridge cannot run the command.
-func withCommandFailure(server *v1alpha1.MCPServer, verdict phases.Verdict) phases.Verdict {
+func withCommandFailure(server *v1beta1.MCPServer, verdict phases.Verdict) phases.Verdict {
 	if !isStdio(server) || !strings.Contains(verdict.Message(), commandFailed) {
 		return verdict
 	}
 	const remedy = "; correct spec.command, spec.args or spec.image"
-	if verdict.Reason() == v1alpha1.ReasonPodsFailing {
-		return phases.Wait(v1alpha1.ReasonBridgeCommandFailed, verdict.Message()+remedy, verdict.After()).AsWarning()
+	if verdict.Reason() == v1beta1.ReasonPodsFailing {
+		return phases.Wait(v1beta1.ReasonBridgeCommandFailed, verdict.Message()+remedy, verdict.After()).AsWarning()
 	}
 	return verdict.WithMessage(verdict.Message() + remedy)
 }
@@ -94,12 +94,12 @@ func deploymentReady(d *appsv1.Deployment) phases.Verdict {
 	}
 	const serves = "the rollout is incomplete; old pods still serve"
 	switch {
-	case verdict.Reason() == v1alpha1.ReasonRolloutProgressing:
-		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, serves).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
+	case verdict.Reason() == v1beta1.ReasonRolloutProgressing:
+		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, serves).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	case verdict.IsStalled():
-		return phases.DoneBecause(v1alpha1.ReasonRolloutStalled, serves+": "+verdict.Message()).WhileStalled()
+		return phases.DoneBecause(v1beta1.ReasonRolloutStalled, serves+": "+verdict.Message()).WhileStalled()
 	default: // pods cannot be created
-		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, serves+": "+verdict.Message()).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
+		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, serves+": "+verdict.Message()).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	}
 }
 

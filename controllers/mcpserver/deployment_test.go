@@ -14,7 +14,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -58,10 +58,10 @@ const (
 	container = pod + ".containers.0"
 )
 
-func object(name string, keys ...string) *v1alpha1.MCPServerMountedObject {
-	mounted := &v1alpha1.MCPServerMountedObject{Name: name}
+func object(name string, keys ...string) *v1beta1.MCPServerMountedObject {
+	mounted := &v1beta1.MCPServerMountedObject{Name: name}
 	for _, key := range keys {
-		mounted.Items = append(mounted.Items, v1alpha1.MCPServerMountedKey{Key: key, Path: key + ".txt"})
+		mounted.Items = append(mounted.Items, v1beta1.MCPServerMountedKey{Key: key, Path: key + ".txt"})
 	}
 	return mounted
 }
@@ -78,7 +78,7 @@ func TestDesiredDeployment(t *testing.T) {
 		"port": {func(s *spec) { s.Port = 3001 }, map[string]string{
 			container + ".ports": "[{name: mcp, containerPort: 3001, protocol: TCP}]"}},
 		"a path leaves the pods alone": {func(s *spec) { s.Path = "/else" }, nil},
-		"no rollingUpdate beside Recreate": {func(s *spec) { s.Strategy = v1alpha1.StrategyRecreate }, map[string]string{
+		"no rollingUpdate beside Recreate": {func(s *spec) { s.Strategy = v1beta1.StrategyRecreate }, map[string]string{
 			"spec.strategy": "{type: Recreate}"}},
 		"progress deadline": {func(s *spec) { s.ProgressDeadlineSeconds = 30 }, map[string]string{"spec.progressDeadlineSeconds": "30"}},
 		"how pods end": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 300, ptr.To[int64](20) }, map[string]string{
@@ -107,7 +107,7 @@ func TestDesiredDeployment(t *testing.T) {
 			container + ".envFrom": "[{prefix: A_, secretRef: {name: all, optional: true}}, {configMapRef: {name: some}}]",
 		}},
 		"files": {func(s *spec) {
-			s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools.json", Content: "{}"}, {Path: "/etc/b", Content: "b"}}
+			s.Files = []v1beta1.MCPServerFile{{Path: "/etc/tools.json", Content: "{}"}, {Path: "/etc/b", Content: "b"}}
 		}, map[string]string{
 			"spec.template.metadata.annotations": "{fixpoint.dev/files-hash: 0a45fb4e5cf015da}",
 			pod + ".volumes":                     "[{name: fixpoint-files, configMap: {name: tools}}]",
@@ -117,11 +117,11 @@ func TestDesiredDeployment(t *testing.T) {
 		}},
 		"mounts": {func(s *spec) {
 			size := resource.MustParse("64Mi")
-			s.Mounts = []v1alpha1.MCPServerMount{
+			s.Mounts = []v1beta1.MCPServerMount{
 				{Name: "a", MountPath: "/a", ConfigMap: object("some", "k")},
 				{Name: "b", MountPath: "/b", Secret: object("all"), SubPath: "x"},
-				{Name: "c", MountPath: "/c", PersistentVolumeClaim: &v1alpha1.MCPServerMountedClaim{ClaimName: "data"}, ReadOnly: true},
-				{Name: "d", MountPath: "/d", EmptyDir: &v1alpha1.MCPServerEmptyDir{SizeLimit: &size, Medium: v1alpha1.MediumMemory}},
+				{Name: "c", MountPath: "/c", PersistentVolumeClaim: &v1beta1.MCPServerMountedClaim{ClaimName: "data"}, ReadOnly: true},
+				{Name: "d", MountPath: "/d", EmptyDir: &v1beta1.MCPServerEmptyDir{SizeLimit: &size, Medium: v1beta1.MediumMemory}},
 			}
 			s.Mounts[1].Secret.Optional = true
 		}, map[string]string{
@@ -140,21 +140,21 @@ func TestDesiredDeployment(t *testing.T) {
 			}
 		}, map[string]string{container + ".resources": "{requests: {cpu: 50m}, limits: {memory: 128Mi}}"}},
 		"an account of its own": {func(s *spec) {
-			s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true, AutomountToken: true}
+			s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true, AutomountToken: true}
 		},
 			map[string]string{
 				pod + ".serviceAccountName":           "tools",
 				pod + ".serviceAccount":               "tools", // the deprecated field, which the API server keeps in sync
 				pod + ".automountServiceAccountToken": "true",
 			}},
-		"an account that exists": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"} },
+		"an account that exists": {func(s *spec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: "robot"} },
 			map[string]string{pod + ".serviceAccountName": "robot", pod + ".serviceAccount": "robot"}},
-		"the default account": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{AutomountToken: true} },
+		"the default account": {func(s *spec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{AutomountToken: true} },
 			map[string]string{pod + ".automountServiceAccountToken": "true"}},
 		"pull secrets": {func(s *spec) { s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "a"}, {Name: "b"}} },
 			map[string]string{pod + ".imagePullSecrets": "[{name: a}, {name: b}]"}},
 		"scheduling": {func(s *spec) {
-			s.Scheduling = &v1alpha1.MCPServerScheduling{
+			s.Scheduling = &v1beta1.MCPServerScheduling{
 				NodeSelector:      map[string]string{"disk": "ssd"},
 				PriorityClassName: "high",
 				Tolerations:       []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}},
@@ -193,10 +193,10 @@ func TestDesiredDeployment(t *testing.T) {
 		}},
 		// These settings have their own children and do not affect the Deployment.
 		"options that are other phases": {func(s *spec) {
-			s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 6}
-			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{}
-			s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{}
-			s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{}
+			s.Autoscaling = &v1beta1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 6}
+			s.DisruptionBudget = &v1beta1.DisruptionBudget{}
+			s.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{}
+			s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{}
 		}, nil},
 	}
 	for name, c := range cases {
@@ -271,7 +271,7 @@ func TestBridgeArguments(t *testing.T) {
 		"the port of the bridge itself": {func(s *spec) { s.Port = 9191 },
 			"serve --listen :9191 --admin-listen :9192 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 48s"},
 		"hosts and origins": {func(s *spec) {
-			s.Bridge = &v1alpha1.MCPServerBridge{MaxSessions: 7, MaxMessageBytes: 1024,
+			s.Bridge = &v1beta1.MCPServerBridge{MaxSessions: 7, MaxMessageBytes: 1024,
 				AllowedHosts: []string{"z.example.com", "a.example.com"}, AllowedOrigins: []string{"https://z.example.com", "*"}}
 		}, "serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local,a.example.com,z.example.com --allowed-origin *,https://z.example.com --max-sessions 7 --idle-timeout 0s --max-message-bytes 1024 --drain-timeout 48s"},
 		"a long grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 3600, ptr.To[int64](30) },
@@ -283,10 +283,10 @@ func TestBridgeArguments(t *testing.T) {
 		// Validation rejects this, but not for objects that were stored before the rule existed.
 		"more than the grace": {func(s *spec) {
 			s.TerminationGracePeriodSeconds = 30
-			s.Bridge = &v1alpha1.MCPServerBridge{MaxSessions: 1, MaxMessageBytes: 1024, DrainTimeout: metav1.Duration{Duration: time.Hour}}
+			s.Bridge = &v1beta1.MCPServerBridge{MaxSessions: 1, MaxMessageBytes: 1024, DrainTimeout: metav1.Duration{Duration: time.Hour}}
 		}, "serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --max-sessions 1 --idle-timeout 0s --max-message-bytes 1024 --drain-timeout 20s"},
 		"limits": {func(s *spec) {
-			s.Bridge = &v1alpha1.MCPServerBridge{
+			s.Bridge = &v1beta1.MCPServerBridge{
 				MaxSessions: 7, IdleTimeout: metav1.Duration{Duration: 30 * time.Minute}, MaxMessageBytes: 4 << 20,
 				DrainTimeout: metav1.Duration{Duration: 45 * time.Second}}
 		}, "serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --max-sessions 7 --idle-timeout 30m0s --max-message-bytes 4194304 --drain-timeout 45s"},
@@ -306,14 +306,14 @@ func TestAllowedHosts(t *testing.T) {
 		want   []string
 	}{
 		"Service": {func(*spec) {}, nil},
-		"Ingress": {func(s *spec) { s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com"} }, []string{"tools.example.com"}},
+		"Ingress": {func(s *spec) { s.Ingress = &v1beta1.Ingress{Host: "tools.example.com"} }, []string{"tools.example.com"}},
 		"HTTPRoute": {func(s *spec) {
-			s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{Hostnames: []string{"b.example.com", "a.example.com"}}
+			s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{Hostnames: []string{"b.example.com", "a.example.com"}}
 		}, []string{"a.example.com", "b.example.com"}},
-		"HTTPRoute with the hosts of its listeners": {func(s *spec) { s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{} }, []string{"*"}},
+		"HTTPRoute with the hosts of its listeners": {func(s *spec) { s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{} }, []string{"*"}},
 		"also listed": {func(s *spec) {
-			s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com"}
-			s.Bridge = &v1alpha1.MCPServerBridge{AllowedHosts: []string{"tools.example.com", "proxy.example.com"}}
+			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com"}
+			s.Bridge = &v1beta1.MCPServerBridge{AllowedHosts: []string{"tools.example.com", "proxy.example.com"}}
 		}, []string{"proxy.example.com", "tools.example.com"}},
 	}
 	for name, c := range cases {
@@ -348,46 +348,46 @@ func TestBridgeRunsCommandWithArguments(t *testing.T) {
 }
 
 func TestProbes(t *testing.T) {
-	off := &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeOff}
+	off := &v1beta1.MCPServerProbe{Type: v1beta1.ProbeOff}
 	cases := map[string]struct {
 		transport func(*spec)
-		probes    *v1alpha1.MCPServerProbes
+		probes    *v1beta1.MCPServerProbes
 		want      map[string]string
 	}{
-		"all off": {stdio, &v1alpha1.MCPServerProbes{Readiness: off, Liveness: off, Startup: off},
+		"all off": {stdio, &v1beta1.MCPServerProbes{Readiness: off, Liveness: off, Startup: off},
 			map[string]string{"startupProbe": "null", "readinessProbe": "null", "livenessProbe": "null"}},
 		"only timings": {stdio,
-			&v1alpha1.MCPServerProbes{Startup: off, Liveness: &v1alpha1.MCPServerProbe{PeriodSeconds: ptr.To[int32](30), InitialDelaySeconds: ptr.To[int32](9)}},
+			&v1beta1.MCPServerProbes{Startup: off, Liveness: &v1beta1.MCPServerProbe{PeriodSeconds: ptr.To[int32](30), InitialDelaySeconds: ptr.To[int32](9)}},
 			map[string]string{
 				"startupProbe":   "null",
 				"readinessProbe": "{httpGet: {path: /readyz, port: bridge-metrics}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 				"livenessProbe":  "{httpGet: {path: /healthz, port: bridge-metrics}, initialDelaySeconds: 9, periodSeconds: 30, timeoutSeconds: 2, failureThreshold: 3}",
 			}},
-		"HTTP without a port": {stdio, &v1alpha1.MCPServerProbes{
-			Startup:   &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeTCP},
-			Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/readyz"},
-			Liveness:  &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](8090)},
+		"HTTP without a port": {stdio, &v1beta1.MCPServerProbes{
+			Startup:   &v1beta1.MCPServerProbe{Type: v1beta1.ProbeTCP},
+			Readiness: &v1beta1.MCPServerProbe{Type: v1beta1.ProbeHTTP, Path: "/readyz"},
+			Liveness:  &v1beta1.MCPServerProbe{Type: v1beta1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](8090)},
 		}, map[string]string{
 			"startupProbe":   "{tcpSocket: {port: mcp}, initialDelaySeconds: 0, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 60}",
 			"readinessProbe": "{httpGet: {path: /readyz, port: bridge-metrics}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 			"livenessProbe":  "{httpGet: {path: /live, port: 8090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 		}},
 		// Without a default probe, timings have no effect.
-		"timings of no probe": {sse, &v1alpha1.MCPServerProbes{Startup: off, Readiness: off, Liveness: &v1alpha1.MCPServerProbe{PeriodSeconds: ptr.To[int32](30)}},
+		"timings of no probe": {sse, &v1beta1.MCPServerProbes{Startup: off, Readiness: off, Liveness: &v1beta1.MCPServerProbe{PeriodSeconds: ptr.To[int32](30)}},
 			map[string]string{"startupProbe": "null", "readinessProbe": "null", "livenessProbe": "null"}},
-		"all set": {func(*spec) {}, &v1alpha1.MCPServerProbes{
-			Startup:   &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeTCP, Port: ptr.To[int32](9090), FailureThreshold: ptr.To[int32](5)},
-			Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/ready", TimeoutSeconds: ptr.To[int32](4)},
-			Liveness:  &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](9090)},
+		"all set": {func(*spec) {}, &v1beta1.MCPServerProbes{
+			Startup:   &v1beta1.MCPServerProbe{Type: v1beta1.ProbeTCP, Port: ptr.To[int32](9090), FailureThreshold: ptr.To[int32](5)},
+			Readiness: &v1beta1.MCPServerProbe{Type: v1beta1.ProbeHTTP, Path: "/ready", TimeoutSeconds: ptr.To[int32](4)},
+			Liveness:  &v1beta1.MCPServerProbe{Type: v1beta1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](9090)},
 		}, map[string]string{
 			"startupProbe":   "{tcpSocket: {port: 9090}, initialDelaySeconds: 0, periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 5}",
 			"readinessProbe": "{httpGet: {path: /ready, port: mcp}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 4, failureThreshold: 3}",
 			"livenessProbe":  "{httpGet: {path: /live, port: 9090}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
 		}},
-		"TLS server": {func(s *spec) { s.Protocol.TLS = true }, &v1alpha1.MCPServerProbes{
+		"TLS server": {func(s *spec) { s.Protocol.Scheme = v1beta1.SchemeHTTPS }, &v1beta1.MCPServerProbes{
 			Startup:   off,
-			Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/ready"},
-			Liveness:  &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](9090)},
+			Readiness: &v1beta1.MCPServerProbe{Type: v1beta1.ProbeHTTP, Path: "/ready"},
+			Liveness:  &v1beta1.MCPServerProbe{Type: v1beta1.ProbeHTTP, Path: "/live", Port: ptr.To[int32](9090)},
 		}, map[string]string{
 			"startupProbe":   "null",
 			"readinessProbe": "{httpGet: {path: /ready, port: mcp, scheme: HTTPS}, initialDelaySeconds: 0, periodSeconds: 10, timeoutSeconds: 2, failureThreshold: 3}",
@@ -415,10 +415,10 @@ func TestPodsSatisfyRestrictedPodSecurityByDefault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			template, err := podTemplate(tools(transport, func(s *spec) {
-				s.Files = []v1alpha1.MCPServerFile{{Path: "/a", Content: "b"}}
-				s.Mounts = []v1alpha1.MCPServerMount{
-					{Name: "a", MountPath: "/x", Secret: object("s")}, {Name: "b", MountPath: "/y", EmptyDir: &v1alpha1.MCPServerEmptyDir{}},
-					{Name: "c", MountPath: "/z", PersistentVolumeClaim: &v1alpha1.MCPServerMountedClaim{ClaimName: "c"}}}
+				s.Files = []v1beta1.MCPServerFile{{Path: "/a", Content: "b"}}
+				s.Mounts = []v1beta1.MCPServerMount{
+					{Name: "a", MountPath: "/x", Secret: object("s")}, {Name: "b", MountPath: "/y", EmptyDir: &v1beta1.MCPServerEmptyDir{}},
+					{Name: "c", MountPath: "/z", PersistentVolumeClaim: &v1beta1.MCPServerMountedClaim{ClaimName: "c"}}}
 			}), settings, "")
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(template.Spec.HostNetwork).To(BeNil())
@@ -448,32 +448,32 @@ func TestPodsSatisfyRestrictedPodSecurityByDefault(t *testing.T) {
 }
 
 func TestPodTemplateChangesOnlyWithPodSettings(t *testing.T) {
-	template := func(change func(*v1alpha1.MCPServer), dependencies string) string {
-		server := tools(func(s *spec) { s.Files = []v1alpha1.MCPServerFile{{Path: "/a", Content: "b"}} })
+	template := func(change func(*v1beta1.MCPServer), dependencies string) string {
+		server := tools(func(s *spec) { s.Files = []v1beta1.MCPServerFile{{Path: "/a", Content: "b"}} })
 		change(server)
 		template, err := podTemplate(server, settings, dependencies)
 		NewWithT(t).Expect(err).NotTo(HaveOccurred())
 		return asJSON(t, template)
 	}
-	nothing := func(*v1alpha1.MCPServer) {}
+	nothing := func(*v1beta1.MCPServer) {}
 	before := template(nothing, "one")
 	cases := map[string]struct {
-		change       func(*v1alpha1.MCPServer)
+		change       func(*v1beta1.MCPServer)
 		dependencies string
 		rolls        bool
 	}{
-		"labels, annotations and the generation": {change: func(m *v1alpha1.MCPServer) {
+		"labels, annotations and the generation": {change: func(m *v1beta1.MCPServer) {
 			m.Labels, m.Annotations, m.Generation = map[string]string{"a": "b"}, map[string]string{"c": "d"}, 99
 		}},
-		"replicas":         {change: func(m *v1alpha1.MCPServer) { m.Spec.Replicas = ptr.To[int32](9) }},
-		"path":             {change: func(m *v1alpha1.MCPServer) { m.Spec.Path = "/x" }},
-		"affinity":         {change: func(m *v1alpha1.MCPServer) { m.Spec.SessionAffinity = v1alpha1.SessionAffinityNone }},
-		"strategy":         {change: func(m *v1alpha1.MCPServer) { m.Spec.Strategy = v1alpha1.StrategyRecreate }},
-		"deadline":         {change: func(m *v1alpha1.MCPServer) { m.Spec.ProgressDeadlineSeconds = 30 }},
-		"protocol":         {change: func(m *v1alpha1.MCPServer) { m.Spec.Protocol = v1alpha1.MCPServerProtocol{Disabled: true} }},
-		"policies":         {change: func(m *v1alpha1.MCPServer) { m.Spec.DriftPolicy = v1alpha1.DriftReport }},
-		"image":            {change: func(m *v1alpha1.MCPServer) { m.Spec.Image = "else" }, rolls: true},
-		"content":          {change: func(m *v1alpha1.MCPServer) { m.Spec.Files[0].Content = "c" }, rolls: true},
+		"replicas":         {change: func(m *v1beta1.MCPServer) { m.Spec.Replicas = ptr.To[int32](9) }},
+		"path":             {change: func(m *v1beta1.MCPServer) { m.Spec.Path = "/x" }},
+		"affinity":         {change: func(m *v1beta1.MCPServer) { m.Spec.SessionAffinity = v1beta1.SessionAffinityNone }},
+		"strategy":         {change: func(m *v1beta1.MCPServer) { m.Spec.Strategy = v1beta1.StrategyRecreate }},
+		"deadline":         {change: func(m *v1beta1.MCPServer) { m.Spec.ProgressDeadlineSeconds = 30 }},
+		"protocol":         {change: func(m *v1beta1.MCPServer) { m.Spec.Protocol = v1beta1.MCPServerProtocol{Probe: v1beta1.ProbeDisabled} }},
+		"policies":         {change: func(m *v1beta1.MCPServer) { m.Spec.DriftPolicy = v1beta1.DriftReport }},
+		"image":            {change: func(m *v1beta1.MCPServer) { m.Spec.Image = "else" }, rolls: true},
+		"content":          {change: func(m *v1beta1.MCPServer) { m.Spec.Files[0].Content = "c" }, rolls: true},
 		"data of a Secret": {change: nothing, dependencies: "two", rolls: true},
 	}
 	for name, c := range cases {
@@ -490,8 +490,8 @@ func TestPodTemplateChangesOnlyWithPodSettings(t *testing.T) {
 
 func TestPodTemplateIgnoresOrderOfLists(t *testing.T) {
 	given := func(s *spec) {
-		s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/a", Content: "1"}, {Path: "/etc/b", Content: "2"}}
-		s.Mounts = []v1alpha1.MCPServerMount{
+		s.Files = []v1beta1.MCPServerFile{{Path: "/etc/a", Content: "1"}, {Path: "/etc/b", Content: "2"}}
+		s.Mounts = []v1beta1.MCPServerMount{
 			{Name: "z", MountPath: "/data", ConfigMap: object("one", "k", "l")}, {Name: "y", MountPath: "/data/in", Secret: object("two")}}
 		s.Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}}
 	}

@@ -6,7 +6,7 @@ import (
 	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -19,19 +19,19 @@ var disruptionBudget = phases.Child[*scope, *policyv1ac.PodDisruptionBudgetApply
 	Health:  workload.DisruptionBudgetReady,
 }
 
-func desiredDisruptionBudget(server *v1alpha1.MCPServer) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
+func desiredDisruptionBudget(server *v1beta1.MCPServer) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	budget := server.Spec.DisruptionBudget
 	if budget == nil && !mayRunMultiplePods(server) {
 		return nil
 	}
 	if budget == nil {
-		budget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+		budget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 	}
 	return workload.DisruptionBudget(server.Name, server.Namespace, selectorOf(server), *budget).WithLabels(labelsOf(server))
 }
 
 // mayRunMultiplePods reports whether the spec allows more than one pod.
-func mayRunMultiplePods(server *v1alpha1.MCPServer) bool {
+func mayRunMultiplePods(server *v1beta1.MCPServer) bool {
 	if scaling := server.Spec.Autoscaling; scaling != nil {
 		return scaling.MaxReplicas > 1
 	}

@@ -10,13 +10,13 @@ import (
 	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // endpointOf is the URL of the server within the cluster.
-func endpointOf(server *v1alpha1.MCPServer) string {
+func endpointOf(server *v1beta1.MCPServer) string {
 	scheme := "http"
-	if server.Spec.Protocol.TLS {
+	if server.Spec.Protocol.Scheme == v1beta1.SchemeHTTPS {
 		scheme = "https"
 	}
 	return fmt.Sprintf("%s://%s.%s.svc:%d%s", scheme, server.Name, server.Namespace, server.Spec.Port, pathOf(server))
@@ -42,7 +42,7 @@ func externalEndpoint(s *scope) (url, why string) {
 	}
 }
 
-func ingressURL(server *v1alpha1.MCPServer) (url, why string) {
+func ingressURL(server *v1beta1.MCPServer) (url, why string) {
 	in := server.Spec.Ingress
 	if !isBelow(pathOf(server), in.Path) {
 		return "", "the external URL is unknown: the path of the server, " + pathOf(server) +
@@ -75,7 +75,7 @@ func gatewayURL(s *scope) (url, why string) {
 	return "", "the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name that allows routes of this namespace; correct spec.httpRoute or the Gateway"
 }
 
-func namespaceOf(parent v1alpha1.MCPServerParentRef, server *v1alpha1.MCPServer) string {
+func namespaceOf(parent v1beta1.MCPServerParentRef, server *v1beta1.MCPServer) string {
 	if parent.Namespace != "" {
 		return parent.Namespace
 	}
@@ -84,7 +84,7 @@ func namespaceOf(parent v1alpha1.MCPServerParentRef, server *v1alpha1.MCPServer)
 
 // admitsRoute reports whether a listener allows routes of the namespace of the MCPServer. Only the controller of the
 // Gateway knows whether a selector matches the namespace, so its status of the HTTPRoute decides.
-func admitsRoute(s *scope, parent v1alpha1.MCPServerParentRef, listener *gatewayv1.Listener) bool {
+func admitsRoute(s *scope, parent v1beta1.MCPServerParentRef, listener *gatewayv1.Listener) bool {
 	from := gatewayv1.NamespacesFromSame
 	if allowed := listener.AllowedRoutes; allowed != nil && allowed.Namespaces != nil && allowed.Namespaces.From != nil {
 		from = *allowed.Namespaces.From
@@ -102,7 +102,7 @@ func admitsRoute(s *scope, parent v1alpha1.MCPServerParentRef, listener *gateway
 }
 
 // isAccepted reports whether a Gateway has accepted a route. A nil route is not accepted.
-func isAccepted(route *gatewayv1.HTTPRoute, parent v1alpha1.MCPServerParentRef, server *v1alpha1.MCPServer) bool {
+func isAccepted(route *gatewayv1.HTTPRoute, parent v1beta1.MCPServerParentRef, server *v1beta1.MCPServer) bool {
 	if route == nil {
 		return false
 	}
@@ -182,7 +182,7 @@ func listenerURL(listener *gatewayv1.Listener, host string) string {
 }
 
 // externalPath is the path of the external URL, including the prefix that the Gateway strips.
-func externalPath(server *v1alpha1.MCPServer) string {
+func externalPath(server *v1beta1.MCPServer) string {
 	if prefix := server.Spec.HTTPRoute.Path; stripsPrefix(server) {
 		return strings.TrimSuffix(prefix, "/") + pathOf(server)
 	}
@@ -191,6 +191,6 @@ func externalPath(server *v1alpha1.MCPServer) string {
 
 // stripsPrefix reports whether the Gateway strips spec.httpRoute.path, because the path of the server is not
 // below it.
-func stripsPrefix(server *v1alpha1.MCPServer) bool {
+func stripsPrefix(server *v1beta1.MCPServer) bool {
 	return !isBelow(pathOf(server), server.Spec.HTTPRoute.Path)
 }

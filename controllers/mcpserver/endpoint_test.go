@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // fakeGateways is a Gateway API with these Gateways, by namespace/name.
@@ -53,22 +53,22 @@ func listener(name string, protocol gatewayv1.ProtocolType, port gatewayv1.PortN
 
 func TestExternalEndpoint(t *testing.T) {
 	plain, encrypted := listener("web", "HTTP", 80, ""), listener("websecure", "HTTPS", 443, "*.example.com")
-	parent := []v1alpha1.MCPServerParentRef{{Name: "public"}}
-	route := func(change func(*v1alpha1.MCPServerHTTPRoute)) func(*spec) {
+	parent := []v1beta1.MCPServerParentRef{{Name: "public"}}
+	route := func(change func(*v1beta1.MCPServerHTTPRoute)) func(*spec) {
 		return func(s *spec) {
-			s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{ParentRefs: parent, Hostnames: []string{"tools.example.com"}, Path: "/"}
+			s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{ParentRefs: parent, Hostnames: []string{"tools.example.com"}, Path: "/"}
 			change(s.HTTPRoute)
 		}
 	}
-	asIs := route(func(*v1alpha1.MCPServerHTTPRoute) {})
+	asIs := route(func(*v1beta1.MCPServerHTTPRoute) {})
 	in := func(gateway string) func(*spec) {
-		return route(func(r *v1alpha1.MCPServerHTTPRoute) {
-			r.ParentRefs = []v1alpha1.MCPServerParentRef{{Name: gateway, Namespace: "infra"}}
+		return route(func(r *v1beta1.MCPServerHTTPRoute) {
+			r.ParentRefs = []v1beta1.MCPServerParentRef{{Name: gateway, Namespace: "infra"}}
 		})
 	}
 	ingress := func(path, secret string) func(*spec) {
 		return func(s *spec) {
-			s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", Path: path, TLSSecretName: secret}
+			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", Path: path, TLSSecretName: secret}
 		}
 	}
 	withAddress := gatewayWith(plain)
@@ -90,8 +90,8 @@ func TestExternalEndpoint(t *testing.T) {
 		"the encrypted listener":      {asIs, fakeGateways{"acme/public": gatewayWith(plain, encrypted)}, "https://tools.example.com/mcp", ""},
 		"another port":                {asIs, fakeGateways{"acme/public": gatewayWith(listener("web", "HTTP", 8080, ""))}, "http://tools.example.com:8080/mcp", ""},
 		"a listener for another host": {asIs, fakeGateways{"acme/public": gatewayWith(plain, listener("x", "HTTPS", 443, "*.example.org"))}, "http://tools.example.com/mcp", ""},
-		"the listener that is named": {route(func(r *v1alpha1.MCPServerHTTPRoute) {
-			r.ParentRefs = []v1alpha1.MCPServerParentRef{{Name: "public", Namespace: "infra", SectionName: "web"}}
+		"the listener that is named": {route(func(r *v1beta1.MCPServerHTTPRoute) {
+			r.ParentRefs = []v1beta1.MCPServerParentRef{{Name: "public", Namespace: "infra", SectionName: "web"}}
 		}), fakeGateways{"infra/public": gatewayWith(encrypted, plain, allowing(gatewayv1.NamespacesFromAll))}, "http://tools.example.com:8443/mcp", ""},
 		"a Gateway of another namespace": {in("public"), fakeGateways{"infra/public": gatewayWith(plain)}, "", noListener},
 		"one that allows all namespaces": {in("public"), fakeGateways{"infra/public": gatewayWith(allowing(gatewayv1.NamespacesFromAll))}, "http://tools.example.com:8443/mcp", ""},
@@ -100,18 +100,18 @@ func TestExternalEndpoint(t *testing.T) {
 		"one that has not decided":       {in("public"), fakeGateways{"infra/public": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "", noListener},
 		"one that has rejected it":       {in("rejecting"), fakeGateways{"infra/rejecting": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "", noListener},
 		"one that has accepted it":       {in("accepting"), fakeGateways{"infra/accepting": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "http://tools.example.com:8443/mcp", ""},
-		"the host of the listener": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }),
+		"the host of the listener": {route(func(r *v1beta1.MCPServerHTTPRoute) { r.Hostnames = nil }),
 			fakeGateways{"acme/public": gatewayWith(encrypted, listener("web", "HTTP", 80, "mcp.example.com"))}, "http://mcp.example.com/mcp", ""},
-		"the address of the Gateway": {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }), fakeGateways{"acme/public": withAddress}, "http://[2001:db8::1]/mcp", ""},
-		"a stripped prefix":          {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Path = "/tools/" }), fakeGateways{"acme/public": gatewayWith(plain)}, "http://tools.example.com/tools/mcp", ""},
+		"the address of the Gateway": {route(func(r *v1beta1.MCPServerHTTPRoute) { r.Hostnames = nil }), fakeGateways{"acme/public": withAddress}, "http://[2001:db8::1]/mcp", ""},
+		"a stripped prefix":          {route(func(r *v1beta1.MCPServerHTTPRoute) { r.Path = "/tools/" }), fakeGateways{"acme/public": gatewayWith(plain)}, "http://tools.example.com/tools/mcp", ""},
 		"a prefix of the server path": {func(s *spec) {
-			route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Path = "/tools" })(s)
+			route(func(r *v1beta1.MCPServerHTTPRoute) { r.Path = "/tools" })(s)
 			s.Path = "/tools/mcp"
 		}, fakeGateways{"acme/public": gatewayWith(plain)}, "http://tools.example.com/tools/mcp", ""},
 		"no such Gateway":       {asIs, fakeGateways{}, "", noListener},
 		"no matching listener":  {asIs, fakeGateways{"acme/public": gatewayWith(listener("x", "HTTP", 80, "example.org"), listener("y", "TCP", 22, ""))}, "", noListener},
 		"Gateways not readable": {asIs, fakeGateways(nil), "", "the external URL is unknown: the manager has no permission to read Gateways"},
-		"no host name":          {route(func(r *v1alpha1.MCPServerHTTPRoute) { r.Hostnames = nil }), fakeGateways{"acme/public": gatewayWith(plain)}, "", noListener},
+		"no host name":          {route(func(r *v1beta1.MCPServerHTTPRoute) { r.Hostnames = nil }), fakeGateways{"acme/public": gatewayWith(plain)}, "", noListener},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

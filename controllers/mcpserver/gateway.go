@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -318,7 +318,7 @@ func (g *gatewayAPI) enqueue(ctx context.Context) error {
 
 // serversWithRoute lists the MCPServers whose route refers to the Gateway, or all with a route if it is nil.
 func (g *gatewayAPI) serversWithRoute(ctx context.Context, gateway client.Object) []reconcile.Request {
-	var servers v1alpha1.MCPServerList
+	var servers v1beta1.MCPServerList
 	if err := g.mgr.GetClient().List(ctx, &servers); err != nil {
 		log.FromContext(ctx).Error(err, "Failed to list MCPServers with an HTTPRoute")
 		return nil
@@ -334,7 +334,7 @@ func (g *gatewayAPI) serversWithRoute(ctx context.Context, gateway client.Object
 	return requests
 }
 
-func refersTo(server *v1alpha1.MCPServer, gateway client.Object) bool {
+func refersTo(server *v1beta1.MCPServer, gateway client.Object) bool {
 	for _, parent := range server.Spec.HTTPRoute.ParentRefs {
 		if parent.Name == gateway.GetName() && namespaceOf(parent, server) == gateway.GetNamespace() {
 			return true

@@ -11,32 +11,32 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-type spec = v1alpha1.MCPServerSpec
+type spec = v1beta1.MCPServerSpec
 
 var settings = Settings{BridgeImage: "ghcr.io/fixpoint-dev/fixpoint:1"}
 
 // tools is an MCPServer as the API server stores it: the schema's defaults are filled in.
-func tools(changes ...func(*spec)) *v1alpha1.MCPServer {
-	server := &v1alpha1.MCPServer{
+func tools(changes ...func(*spec)) *v1beta1.MCPServer {
+	server := &v1beta1.MCPServer{
 		ObjectMeta: metav1.ObjectMeta{Name: "tools", Namespace: "acme", UID: "uid-1", Generation: 3},
 		Spec: spec{
-			Transport:                     v1alpha1.TransportStreamableHTTP,
+			Transport:                     v1beta1.TransportStreamableHTTP,
 			Image:                         "ghcr.io/acme/tools:1.4.2",
 			Port:                          8080,
-			Strategy:                      v1alpha1.StrategyRollingUpdate,
+			Strategy:                      v1beta1.StrategyRollingUpdate,
 			TerminationGracePeriodSeconds: 60,
 			DrainSeconds:                  ptr.To[int64](10),
 			ProgressDeadlineSeconds:       600,
-			SessionAffinity:               v1alpha1.SessionAffinityAuto,
+			SessionAffinity:               v1beta1.SessionAffinityAuto,
 			SessionAffinityTimeoutSeconds: 10800,
-			Protocol: v1alpha1.MCPServerProtocol{
+			Protocol: v1beta1.MCPServerProtocol{
 				Interval: metav1.Duration{Duration: 30 * time.Second}, Timeout: metav1.Duration{Duration: 5 * time.Second}},
-			AdoptionPolicy: v1alpha1.AdoptionNever,
-			DriftPolicy:    v1alpha1.DriftCorrect,
+			AdoptionPolicy: v1beta1.AdoptionNever,
+			DriftPolicy:    v1beta1.DriftCorrect,
 		},
 	}
 	for _, change := range changes {
@@ -45,10 +45,10 @@ func tools(changes ...func(*spec)) *v1alpha1.MCPServer {
 	return server
 }
 
-func sse(s *spec) { s.Transport = v1alpha1.TransportSSE }
+func sse(s *spec) { s.Transport = v1beta1.TransportSSE }
 
 func stdio(s *spec) {
-	s.Transport = v1alpha1.TransportStdio
+	s.Transport = v1beta1.TransportStdio
 	s.Command = []string{"npx", "-y", "server-memory"}
 }
 

@@ -1,7 +1,7 @@
 package mcpserver
 
 import (
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
@@ -22,13 +22,13 @@ const (
 	containerName   = "server"
 	portName        = "mcp"
 	bridgePortName  = "bridge-metrics"
-	filesVolume     = v1alpha1.MCPReservedPrefix + "files"
-	bridgeVolume    = v1alpha1.MCPReservedPrefix + "bridge"
-	bridgeContainer = v1alpha1.MCPReservedPrefix + "bridge"
-	bridgeProgram   = v1alpha1.MCPReservedPath + "/mcp-bridge"
+	filesVolume     = v1beta1.MCPReservedPrefix + "files"
+	bridgeVolume    = v1beta1.MCPReservedPrefix + "bridge"
+	bridgeContainer = v1beta1.MCPReservedPrefix + "bridge"
+	bridgeProgram   = v1beta1.MCPReservedPath + "/mcp-bridge"
 )
 
-func labelsOf(server *v1alpha1.MCPServer) map[string]string {
+func labelsOf(server *v1beta1.MCPServer) map[string]string {
 	return map[string]string{workload.LabelName: server.Name, workload.LabelManagedBy: workload.ManagedBy, kindLabel: kindValue}
 }
 
@@ -45,23 +45,23 @@ const (
 )
 
 // selectorOf selects the pods. It must never change, because the selector of a Deployment is immutable.
-func selectorOf(server *v1alpha1.MCPServer) map[string]string {
+func selectorOf(server *v1beta1.MCPServer) map[string]string {
 	return map[string]string{workload.LabelName: server.Name, kindLabel: kindValue}
 }
 
 // pathOf is the URL path of the server.
-func pathOf(server *v1alpha1.MCPServer) string {
+func pathOf(server *v1beta1.MCPServer) string {
 	switch {
 	case server.Spec.Path != "":
 		return server.Spec.Path
-	case server.Spec.Transport == v1alpha1.TransportSSE:
-		return v1alpha1.MCPPathDefaultSSE
+	case server.Spec.Transport == v1beta1.TransportSSE:
+		return v1beta1.MCPPathDefaultSSE
 	default:
-		return v1alpha1.MCPPathDefault
+		return v1beta1.MCPPathDefault
 	}
 }
 
 // isStdio reports whether the bridge serves HTTP for the server.
-func isStdio(server *v1alpha1.MCPServer) bool {
-	return server.Spec.Transport == v1alpha1.TransportStdio
+func isStdio(server *v1beta1.MCPServer) bool {
+	return server.Spec.Transport == v1beta1.TransportStdio
 }

@@ -10,7 +10,7 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -33,8 +33,8 @@ var networkPolicy = phases.Child[*scope, *networkingv1ac.NetworkPolicyApplyConfi
 const policyApplied = "NetworkPolicy applied; enforcement requires a network plugin that supports it"
 
 // restrictsProbes reports whether the policy would block the probes of the manager.
-func restrictsProbes(server *v1alpha1.MCPServer) bool {
-	return !server.Spec.Protocol.Disabled && server.Spec.NetworkPolicy != nil && server.Spec.NetworkPolicy.Ingress != nil
+func restrictsProbes(server *v1beta1.MCPServer) bool {
+	return server.Spec.Protocol.Probe != v1beta1.ProbeDisabled && server.Spec.NetworkPolicy != nil && server.Spec.NetworkPolicy.Ingress != nil
 }
 
 // managerPeer selects the pods of the manager.
@@ -49,7 +49,7 @@ func managerPeer(settings Settings) *networkingv1ac.NetworkPolicyPeerApplyConfig
 
 const dnsPort = 53
 
-func desiredNetworkPolicy(server *v1alpha1.MCPServer, settings Settings) (*networkingv1ac.NetworkPolicyApplyConfiguration, error) {
+func desiredNetworkPolicy(server *v1beta1.MCPServer, settings Settings) (*networkingv1ac.NetworkPolicyApplyConfiguration, error) {
 	policy := server.Spec.NetworkPolicy
 	if policy == nil {
 		return nil, nil
@@ -81,8 +81,8 @@ func desiredNetworkPolicy(server *v1alpha1.MCPServer, settings Settings) (*netwo
 	return networkingv1ac.NetworkPolicy(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithSpec(spec), nil
 }
 
-func withEgress(spec *networkingv1ac.NetworkPolicySpecApplyConfiguration, egress *v1alpha1.MCPServerNetworkEgress) error {
-	if egress.AllowDNS == nil || *egress.AllowDNS {
+func withEgress(spec *networkingv1ac.NetworkPolicySpecApplyConfiguration, egress *v1beta1.MCPServerNetworkEgress) error {
+	if egress.DNS != v1beta1.DNSDenied {
 		spec.WithEgress(networkingv1ac.NetworkPolicyEgressRule().WithPorts(
 			portRule(corev1.ProtocolUDP, dnsPort, nil), portRule(corev1.ProtocolTCP, dnsPort, nil)))
 	}

@@ -11,7 +11,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
@@ -32,13 +32,13 @@ func (e *overridesError) Error() string {
 func (e *overridesError) Unwrap() error { return e.cause }
 
 // ConditionReason is the reason for a condition that reports this error.
-func (e *overridesError) ConditionReason() string { return v1alpha1.ReasonInvalid }
+func (e *overridesError) ConditionReason() string { return v1beta1.ReasonInvalid }
 
 // Permanent is true: retries do not help.
 func (e *overridesError) Permanent() bool { return true }
 
 // withOverrides merges spec.podOverrides into the template as the API server merges an apply.
-func withOverrides(desired *appsv1ac.DeploymentApplyConfiguration, overrides *v1alpha1.MCPServerPodOverrides) (*appsv1ac.DeploymentApplyConfiguration, error) {
+func withOverrides(desired *appsv1ac.DeploymentApplyConfiguration, overrides *v1beta1.MCPServerPodOverrides) (*appsv1ac.DeploymentApplyConfiguration, error) {
 	if overrides == nil {
 		return desired, nil
 	}
@@ -70,7 +70,7 @@ func withOverrides(desired *appsv1ac.DeploymentApplyConfiguration, overrides *v1
 }
 
 // overridesOf is a Deployment with only the overrides.
-func overridesOf(overrides *v1alpha1.MCPServerPodOverrides) (map[string]any, error) {
+func overridesOf(overrides *v1beta1.MCPServerPodOverrides) (map[string]any, error) {
 	template := map[string]any{}
 	if metadata := overrides.Metadata; metadata != nil {
 		template["metadata"] = map[string]any{"labels": stringTree(metadata.Labels), "annotations": stringTree(metadata.Annotations)}

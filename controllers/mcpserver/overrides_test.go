@@ -7,23 +7,23 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func overridden(rawSpec string) func(*spec) {
 	return func(s *spec) {
-		s.PodOverrides = &v1alpha1.MCPServerPodOverrides{Spec: &runtime.RawExtension{Raw: []byte(rawSpec)}}
+		s.PodOverrides = &v1beta1.MCPServerPodOverrides{Spec: &runtime.RawExtension{Raw: []byte(rawSpec)}}
 	}
 }
 
 func TestOverridesAreMergedLikeAnApply(t *testing.T) {
 	cases := map[string]struct {
-		overrides *v1alpha1.MCPServerPodOverrides
+		overrides *v1beta1.MCPServerPodOverrides
 		want      map[string]string
 	}{
 		"none":  {nil, nil},
-		"empty": {&v1alpha1.MCPServerPodOverrides{}, nil},
-		"metadata": {&v1alpha1.MCPServerPodOverrides{Metadata: &v1alpha1.MCPServerPodMetadata{
+		"empty": {&v1beta1.MCPServerPodOverrides{}, nil},
+		"metadata": {&v1beta1.MCPServerPodOverrides{Metadata: &v1beta1.MCPServerPodMetadata{
 			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"mesh": "off"}}},
 			map[string]string{
 				"spec.template.metadata.labels.team": "a",
@@ -59,8 +59,8 @@ func TestOverridesAreMergedLikeAnApply(t *testing.T) {
 	}
 }
 
-func raw(spec string) *v1alpha1.MCPServerPodOverrides {
-	return &v1alpha1.MCPServerPodOverrides{Spec: &runtime.RawExtension{Raw: []byte(spec)}}
+func raw(spec string) *v1beta1.MCPServerPodOverrides {
+	return &v1beta1.MCPServerPodOverrides{Spec: &runtime.RawExtension{Raw: []byte(spec)}}
 }
 
 // Invalid overrides must not panic, and the error names the field.
@@ -89,7 +89,7 @@ func TestInvalidOverridesAreRejected(t *testing.T) {
 
 			var mistake *overridesError
 			g.Expect(errors.As(err, &mistake)).To(BeTrue(), "%v", err)
-			g.Expect(mistake.ConditionReason()).To(Equal(v1alpha1.ReasonInvalid))
+			g.Expect(mistake.ConditionReason()).To(Equal(v1beta1.ReasonInvalid))
 			g.Expect(mistake.Permanent()).To(BeTrue())
 			g.Expect(err.Error()).To(And(HavePrefix("spec.podOverrides is not a valid part of a pod template: "), ContainSubstring(c.message), HaveSuffix("; correct spec.podOverrides")))
 		})

@@ -6,7 +6,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -43,7 +43,7 @@ func Phases() []phases.Phase[*scope] {
 // scope carries the data of one reconcile. Phases read server and store what they observe.
 type scope struct {
 	// server is the MCPServer as read at the start of the reconcile.
-	server *v1alpha1.MCPServer
+	server *v1beta1.MCPServer
 	readers
 	// reader reads from the cache, uncached from the API server.
 	reader, uncached client.Reader
@@ -86,6 +86,6 @@ type Settings struct {
 }
 
 // desired adapts a function of the MCPServer to the scope.
-func desired[C any](build func(*v1alpha1.MCPServer) C) func(*scope) (C, error) {
+func desired[C any](build func(*v1beta1.MCPServer) C) func(*scope) (C, error) {
 	return func(s *scope) (C, error) { return build(s.server), nil }
 }

@@ -13,13 +13,13 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // podTemplate is the template of the pods. Any change of it replaces the pods, so it must contain only
 // what concerns them.
-func podTemplate(server *v1alpha1.MCPServer, settings Settings, dependencies string) (*corev1ac.PodTemplateSpecApplyConfiguration, error) {
+func podTemplate(server *v1beta1.MCPServer, settings Settings, dependencies string) (*corev1ac.PodTemplateSpecApplyConfiguration, error) {
 	container, err := serverContainer(server)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func podTemplate(server *v1alpha1.MCPServer, settings Settings, dependencies str
 	return template, nil
 }
 
-func serverContainer(server *v1alpha1.MCPServer) (*corev1ac.ContainerApplyConfiguration, error) {
+func serverContainer(server *v1beta1.MCPServer) (*corev1ac.ContainerApplyConfiguration, error) {
 	spec := server.Spec
 	container := corev1ac.Container().
 		WithName(containerName).
@@ -109,7 +109,7 @@ func sortedEnv(variables []corev1.EnvVar) []corev1.EnvVar {
 	return slices.SortedStableFunc(slices.Values(variables), func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
 }
 
-func drainSeconds(server *v1alpha1.MCPServer) int64 {
+func drainSeconds(server *v1beta1.MCPServer) int64 {
 	if server.Spec.DrainSeconds == nil {
 		return 0
 	}
@@ -118,7 +118,7 @@ func drainSeconds(server *v1alpha1.MCPServer) int64 {
 
 // withSecurity satisfies the restricted Pod Security Standard; the spec overrides it field by field.
 // See https://kubernetes.io/docs/concepts/security/pod-security-standards/.
-func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) error {
+func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer) error {
 	podContext := workload.RestrictedPod()
 	if given := server.Spec.PodSecurityContext; given != nil {
 		if err := workload.Convert(given, podContext); err != nil {
@@ -137,7 +137,7 @@ func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.C
 	return nil
 }
 
-func withAccount(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MCPServer) {
+func withAccount(pod *corev1ac.PodSpecApplyConfiguration, server *v1beta1.MCPServer) {
 	account := server.Spec.ServiceAccount
 	if account == nil {
 		return
@@ -154,7 +154,7 @@ func withAccount(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MCPSe
 	}
 }
 
-func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MCPServer) error {
+func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, server *v1beta1.MCPServer) error {
 	scheduling := server.Spec.Scheduling
 	if scheduling == nil {
 		return nil
@@ -194,7 +194,7 @@ func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, server *v1alpha1.MC
 }
 
 // withFiles mounts each file at its path, without hiding other files of the directory.
-func withFiles(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) {
+func withFiles(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer) {
 	if len(server.Spec.Files) == 0 {
 		return
 	}
@@ -207,8 +207,8 @@ func withFiles(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Cont
 }
 
 // withMounts adds the mounts sorted by path, so that a directory precedes mounts below it.
-func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) {
-	byPath := func(a, b v1alpha1.MCPServerMount) int { return strings.Compare(a.MountPath, b.MountPath) }
+func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer) {
+	byPath := func(a, b v1beta1.MCPServerMount) int { return strings.Compare(a.MountPath, b.MountPath) }
 	for _, mount := range slices.SortedFunc(slices.Values(server.Spec.Mounts), byPath) {
 		pod.WithVolumes(volumeOf(mount))
 		volumeMount := corev1ac.VolumeMount().WithName(mount.Name).WithMountPath(mount.MountPath)
@@ -222,7 +222,7 @@ func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 	}
 }
 
-func volumeOf(mount v1alpha1.MCPServerMount) *corev1ac.VolumeApplyConfiguration {
+func volumeOf(mount v1beta1.MCPServerMount) *corev1ac.VolumeApplyConfiguration {
 	volume := corev1ac.Volume().WithName(mount.Name)
 	switch {
 	case mount.ConfigMap != nil:
@@ -234,13 +234,13 @@ func volumeOf(mount v1alpha1.MCPServerMount) *corev1ac.VolumeApplyConfiguration 
 	case mount.PersistentVolumeClaim != nil:
 		return volume.WithPersistentVolumeClaim(corev1ac.PersistentVolumeClaimVolumeSource().WithClaimName(mount.PersistentVolumeClaim.ClaimName))
 	default:
-		return volume.WithEmptyDir(workload.EmptyDir(ptr.Deref(mount.EmptyDir, v1alpha1.MCPServerEmptyDir{})))
+		return volume.WithEmptyDir(workload.EmptyDir(ptr.Deref(mount.EmptyDir, v1beta1.MCPServerEmptyDir{})))
 	}
 }
 
-func itemsOf(items []v1alpha1.MCPServerMountedKey) []*corev1ac.KeyToPathApplyConfiguration {
+func itemsOf(items []v1beta1.MCPServerMountedKey) []*corev1ac.KeyToPathApplyConfiguration {
 	paths := make([]*corev1ac.KeyToPathApplyConfiguration, 0, len(items))
-	byPath := func(a, b v1alpha1.MCPServerMountedKey) int { return strings.Compare(a.Path, b.Path) }
+	byPath := func(a, b v1beta1.MCPServerMountedKey) int { return strings.Compare(a.Path, b.Path) }
 	for _, item := range slices.SortedStableFunc(slices.Values(items), byPath) {
 		paths = append(paths, corev1ac.KeyToPath().WithKey(item.Key).WithPath(item.Path))
 	}

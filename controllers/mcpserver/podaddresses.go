@@ -11,7 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // podAddress says whose address an address is.
@@ -42,7 +42,7 @@ type podAddresses struct {
 
 // addresses are the addresses of the pods of a server, by the pods' own status, which only a kubelet may
 // write.
-func (r *podReader) addresses(ctx context.Context, server *v1alpha1.MCPServer, endpoints []discoveryv1.EndpointSlice) (map[string]podAddress, error) {
+func (r *podReader) addresses(ctx context.Context, server *v1beta1.MCPServer, endpoints []discoveryv1.EndpointSlice) (map[string]podAddress, error) {
 	if len(endpoints) == 0 {
 		return nil, nil
 	}

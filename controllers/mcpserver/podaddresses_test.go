@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 )
 
@@ -124,7 +124,7 @@ func TestUnprobedVerdict(t *testing.T) {
 		"no endpoint": {servingPods{}, outcome{"wait", "ProtocolPending", waiting}},
 		"only forged": {servingPods{unknown: true}, outcome{"wait", "ProtocolPending", waiting + "; addresses in its EndpointSlices that no pod of the MCPServer has are ignored"}},
 		"host network": {servingPods{hostNetwork: true, unknown: true}, outcome{"done", "ProbeDisabled",
-			"the pods are not probed, because they use the network of their nodes: remove hostNetwork from spec.podOverrides.spec, or set spec.protocol.disabled"}},
+			"the pods are not probed, because they use the network of their nodes: remove hostNetwork from spec.podOverrides.spec, or set spec.protocol.probe to Disabled"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(outcomeOf(unprobedVerdict(c.pods))).To(Equal(c.want))
@@ -133,8 +133,8 @@ func TestUnprobedVerdict(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	token := func(s *spec) { s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "key"} }
-	encrypted := func(s *spec) { s.Protocol.TLS = true }
+	token := func(s *spec) { s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "key"} }
+	encrypted := func(s *spec) { s.Protocol.Scheme = v1beta1.SchemeHTTPS }
 	const unencrypted = "; the token of spec.protocol.credentialsSecretRef is sent unencrypted: "
 	const uncounted = "; tools, prompts and resources cannot be counted: "
 	tooLarge := &prober.Error{Kind: prober.TooLarge, Detail: "a list has more than 10000 items"}
@@ -144,7 +144,7 @@ func TestWarnings(t *testing.T) {
 		want    outcome
 	}{
 		"none":               {nil, prober.Result{State: prober.Answering}, outcome{"done", "Ready", succeeded}},
-		"a token over HTTP":  {[]func(*spec){token}, prober.Result{State: prober.Answering}, outcome{"done", "Ready", succeeded + unencrypted + "serve TLS and set spec.protocol.tls, or remove spec.protocol.credentialsSecretRef"}},
+		"a token over HTTP":  {[]func(*spec){token}, prober.Result{State: prober.Answering}, outcome{"done", "Ready", succeeded + unencrypted + "serve TLS and set spec.protocol.scheme to HTTPS, or remove spec.protocol.credentialsSecretRef"}},
 		"a token for stdio":  {[]func(*spec){token, stdio}, prober.Result{State: prober.Answering}, outcome{"done", "Ready", succeeded + unencrypted + "remove spec.protocol.credentialsSecretRef, because the bridge requires no token"}},
 		"a token over HTTPS": {[]func(*spec){token, encrypted}, prober.Result{State: prober.Answering}, outcome{"done", "Ready", succeeded}},
 		"a list too large": {nil, prober.Result{State: prober.Answering, ListErr: tooLarge}, outcome{"done", "Ready", succeeded + uncounted +

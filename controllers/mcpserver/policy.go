@@ -6,7 +6,7 @@ import (
 
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
@@ -37,7 +37,7 @@ const permitAll = "or ask the administrator to run the manager with --pod-overri
 
 // checkTemplate refuses a pod template that the installation does not permit. It checks the final template,
 // whichever fields of the spec it comes from; base is the template without spec.podOverrides.
-func checkTemplate(server *v1alpha1.MCPServer, settings Settings, base, final *corev1ac.PodTemplateSpecApplyConfiguration) error {
+func checkTemplate(server *v1beta1.MCPServer, settings Settings, base, final *corev1ac.PodTemplateSpecApplyConfiguration) error {
 	if err := checkAccount(server, settings, base, final); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func checkTemplate(server *v1alpha1.MCPServer, settings Settings, base, final *c
 	}
 }
 
-func checkAccount(server *v1alpha1.MCPServer, settings Settings, base, final *corev1ac.PodTemplateSpecApplyConfiguration) error {
+func checkAccount(server *v1beta1.MCPServer, settings Settings, base, final *corev1ac.PodTemplateSpecApplyConfiguration) error {
 	if err := workload.CheckServiceAccount(settings.ManagerAccount, server.Namespace, "spec.serviceAccount", workload.AccountsOf(base.Spec)...); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func checkAccount(server *v1alpha1.MCPServer, settings Settings, base, final *co
 }
 
 func checkStandard(fields string, template *corev1ac.PodTemplateSpecApplyConfiguration) error {
-	violations, err := workload.Violations(v1alpha1.PodSecurityRestricted, template)
+	violations, err := workload.Violations(v1beta1.PodSecurityRestricted, template)
 	if err != nil || violations == "" {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
@@ -38,7 +38,7 @@ var attacks = map[string]struct {
 	"a port of the node": {overridden(`{"containers":[{"name":"server","ports":[{"name":"x","containerPort":9090,"hostPort":9090,"protocol":"TCP"}]}]}`),
 		"spec.podOverrides" + forbidden + `hostPort (container "server" uses hostPort 9090)` + again},
 	"an AppArmor annotation": {func(s *spec) {
-		s.PodOverrides = &v1alpha1.MCPServerPodOverrides{Metadata: &v1alpha1.MCPServerPodMetadata{
+		s.PodOverrides = &v1beta1.MCPServerPodOverrides{Metadata: &v1beta1.MCPServerPodMetadata{
 			Annotations: map[string]string{"container.apparmor.security.beta.kubernetes.io/server": "unconfined"}}}
 	}, "spec.podOverrides" + forbidden + `forbidden AppArmor profile (annotation must not set AppArmor profile type to "container.apparmor.security.beta.kubernetes.io/server="unconfined"")` + again},
 	"root": {overridden(`{"securityContext":{"runAsNonRoot":false}}`),
@@ -68,7 +68,7 @@ func TestRefusesPodsThatAreNotPermitted(t *testing.T) {
 				g.Expect(err).To(MatchError(c.want))
 				var refusal *workload.NotPermitted
 				g.Expect(errors.As(err, &refusal)).To(BeTrue())
-				g.Expect(refusal.ConditionReason()).To(Equal(v1alpha1.ReasonNotPermitted))
+				g.Expect(refusal.ConditionReason()).To(Equal(v1beta1.ReasonNotPermitted))
 				g.Expect(refusal.Permanent()).To(BeTrue())
 			})
 		}
@@ -114,16 +114,16 @@ func TestRefusesTheServiceAccountOfTheManager(t *testing.T) {
 		change func(*spec)
 		want   string
 	}{
-		"by name": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "tools"} }, "spec.serviceAccount" + refused},
-		"by creating one of its name": {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} },
+		"by name": {func(s *spec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: "tools"} }, "spec.serviceAccount" + refused},
+		"by creating one of its name": {func(s *spec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true} },
 			"spec.serviceAccount" + refused},
 		"by an override":             {overridden(`{"serviceAccountName":"tools"}`), "spec.podOverrides.spec.serviceAccountName" + refused},
 		"by the deprecated override": {overridden(`{"serviceAccount":"tools"}`), "spec.podOverrides.spec.serviceAccountName" + refused},
 		"by one that hides another": {func(s *spec) {
-			s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
+			s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: "robot"}
 			overridden(`{"serviceAccountName":"tools","serviceAccount":"robot"}`)(s)
 		}, "spec.podOverrides.spec.serviceAccountName" + refused},
-		"another one":     {func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"} }, ""},
+		"another one":     {func(s *spec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: "robot"} }, ""},
 		"the default one": {func(*spec) {}, ""},
 	}
 	for name, c := range cases {
@@ -139,7 +139,7 @@ func TestRefusesTheServiceAccountOfTheManager(t *testing.T) {
 	}
 
 	g := NewWithT(t)
-	creates := &scope{server: tools(func(s *spec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} }), settings: Settings{ManagerAccount: account}}
+	creates := &scope{server: tools(func(s *spec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true} }), settings: Settings{ManagerAccount: account}}
 	_, err := serviceAccount.Desired(creates)
 	g.Expect(err).To(MatchError("spec.serviceAccount.create" + refused))
 	creates.settings.ManagerAccount.Namespace = "elsewhere"

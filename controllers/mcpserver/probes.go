@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // Timings of the default probes.
@@ -18,10 +18,10 @@ const (
 // withProbes sets the probes of the kubelet. By default they check that the port accepts connections,
 // because servers respond differently to requests without a session. The bridge has its own port for probes.
 // There is no default liveness probe: restarting a busy server would end its sessions.
-func withProbes(container *corev1ac.ContainerApplyConfiguration, server *v1alpha1.MCPServer) {
+func withProbes(container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer) {
 	given := server.Spec.Probes
 	if given == nil {
-		given = &v1alpha1.MCPServerProbes{}
+		given = &v1beta1.MCPServerProbes{}
 	}
 	listens := corev1ac.Probe().WithTCPSocket(corev1ac.TCPSocketAction().WithPort(intstr.FromString(portName)))
 	ready, alive := listens, (*corev1ac.ProbeApplyConfiguration)(nil)
@@ -49,26 +49,26 @@ func httpProbe(path string, port intstr.IntOrString) *corev1ac.ProbeApplyConfigu
 }
 
 // probeScheme is the scheme of an HTTP probe: HTTPS on the port of a TLS server, else the default.
-func probeScheme(server *v1alpha1.MCPServer, port *int32) corev1.URIScheme {
-	if server.Spec.Protocol.TLS && (port == nil || *port == server.Spec.Port) {
+func probeScheme(server *v1beta1.MCPServer, port *int32) corev1.URIScheme {
+	if server.Spec.Protocol.Scheme == v1beta1.SchemeHTTPS && (port == nil || *port == server.Spec.Port) {
 		return corev1.URISchemeHTTPS
 	}
 	return ""
 }
 
 // probeOf merges the spec into the default probe; nil means no probe.
-func probeOf(server *v1alpha1.MCPServer, given *v1alpha1.MCPServerProbe, probe *corev1ac.ProbeApplyConfiguration, period, failures int32) *corev1ac.ProbeApplyConfiguration {
+func probeOf(server *v1beta1.MCPServer, given *v1beta1.MCPServerProbe, probe *corev1ac.ProbeApplyConfiguration, period, failures int32) *corev1ac.ProbeApplyConfiguration {
 	if given == nil {
-		given = &v1alpha1.MCPServerProbe{}
+		given = &v1beta1.MCPServerProbe{}
 	}
 	port := intstr.FromString(portName)
 	if given.Port != nil {
 		port = intstr.FromInt32(*given.Port)
 	}
 	switch given.Type {
-	case v1alpha1.ProbeOff:
+	case v1beta1.ProbeOff:
 		return nil
-	case v1alpha1.ProbeHTTP:
+	case v1beta1.ProbeHTTP:
 		if isStdio(server) && given.Port == nil {
 			port = intstr.FromString(bridgePortName) // the other port serves only MCP
 		}
@@ -76,7 +76,7 @@ func probeOf(server *v1alpha1.MCPServer, given *v1alpha1.MCPServerProbe, probe *
 		if scheme := probeScheme(server, given.Port); scheme != "" {
 			probe.HTTPGet.WithScheme(scheme)
 		}
-	case v1alpha1.ProbeTCP:
+	case v1beta1.ProbeTCP:
 		probe = corev1ac.Probe().WithTCPSocket(corev1ac.TCPSocketAction().WithPort(port))
 	}
 	if probe == nil {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -22,9 +22,9 @@ var protocol = phases.Step[*scope]{
 
 func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) {
 	key := client.ObjectKeyFromObject(s.server)
-	if s.server.Spec.Protocol.Disabled {
+	if s.server.Spec.Protocol.Probe == v1beta1.ProbeDisabled {
 		s.forget(key)
-		return phases.DoneBecause(v1alpha1.ReasonProbeDisabled, "probes are disabled by spec.protocol.disabled"), nil
+		return phases.DoneBecause(v1beta1.ReasonProbeDisabled, "probes are disabled by spec.protocol.probe"), nil
 	}
 	pods, err := s.servingPods(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) 
 	s.prober.Set(key, target)
 	result, ok := s.prober.Result(key)
 	if !ok {
-		return phases.Wait(v1alpha1.ReasonProtocolPending, "waiting for the first MCP handshake", 0), nil
+		return phases.Wait(v1beta1.ReasonProtocolPending, "waiting for the first MCP handshake", 0), nil
 	}
 	s.probed = &result
 	if result.State == prober.Unknown {
@@ -56,18 +56,18 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) 
 func unprobedVerdict(pods servingPods) phases.Verdict {
 	switch {
 	case pods.hostNetwork:
-		return phases.DoneBecause(v1alpha1.ReasonProbeDisabled,
-			"the pods are not probed, because they use the network of their nodes: remove hostNetwork from spec.podOverrides.spec, or set spec.protocol.disabled")
+		return phases.DoneBecause(v1beta1.ReasonProbeDisabled,
+			"the pods are not probed, because they use the network of their nodes: remove hostNetwork from spec.podOverrides.spec, or set spec.protocol.probe to Disabled")
 	case pods.unknown:
-		return phases.Wait(v1alpha1.ReasonProtocolPending,
+		return phases.Wait(v1beta1.ReasonProtocolPending,
 			"waiting for a ready pod behind the Service; addresses in its EndpointSlices that no pod of the MCPServer has are ignored", 0)
 	default:
-		return phases.Wait(v1alpha1.ReasonProtocolPending, "waiting for a ready pod behind the Service", 0)
+		return phases.Wait(v1beta1.ReasonProtocolPending, "waiting for a ready pod behind the Service", 0)
 	}
 }
 
 // withWarnings adds to a verdict that is done what does not affect it, and what to do.
-func withWarnings(verdict phases.Verdict, server *v1alpha1.MCPServer, result prober.Result) phases.Verdict {
+func withWarnings(verdict phases.Verdict, server *v1beta1.MCPServer, result prober.Result) phases.Verdict {
 	if !verdict.IsDone() {
 		return verdict
 	}
@@ -76,18 +76,18 @@ func withWarnings(verdict phases.Verdict, server *v1alpha1.MCPServer, result pro
 	if err := result.ListErr; err != nil && err.Kind == prober.TooLarge {
 		message += "; tools, prompts and resources cannot be counted: " + err.Error() + "; shorten the lists that the server returns, or their items"
 	}
-	if spec := server.Spec.Protocol; spec.CredentialsSecretRef != nil && !spec.TLS {
+	if spec := server.Spec.Protocol; spec.CredentialsSecretRef != nil && spec.Scheme != v1beta1.SchemeHTTPS {
 		message += "; the token of spec.protocol.credentialsSecretRef is sent unencrypted: " + plainTokenRemedy(server)
 	}
 	return verdict.WithMessage(message)
 }
 
 // plainTokenRemedy differs for the bridge, which does not support TLS.
-func plainTokenRemedy(server *v1alpha1.MCPServer) string {
-	if server.Spec.Transport == v1alpha1.TransportStdio {
+func plainTokenRemedy(server *v1beta1.MCPServer) string {
+	if server.Spec.Transport == v1beta1.TransportStdio {
 		return "remove spec.protocol.credentialsSecretRef, because the bridge requires no token"
 	}
-	return "serve TLS and set spec.protocol.tls, or remove spec.protocol.credentialsSecretRef"
+	return "serve TLS and set spec.protocol.scheme to HTTPS, or remove spec.protocol.credentialsSecretRef"
 }
 
 func (s *scope) forget(key client.ObjectKey) {
@@ -101,7 +101,7 @@ func resultVerdict(result prober.Result) phases.Verdict {
 	case prober.Answering:
 		return phases.Done("MCP handshake succeeded on all serving pods")
 	case prober.Closed:
-		return phases.DoneBecause(v1alpha1.ReasonCredentialsRequired,
+		return phases.DoneBecause(v1beta1.ReasonCredentialsRequired,
 			"the server requires credentials: "+result.Err.Error()+"; to probe it with a token, set spec.protocol.credentialsSecretRef")
 	default:
 		return protocolFailing("MCP handshake failed: " + result.Err.Error() + "; " + remedy(result.Err))
@@ -109,31 +109,31 @@ func resultVerdict(result prober.Result) phases.Verdict {
 }
 
 func protocolFailing(message string) phases.Verdict {
-	return phases.Wait(v1alpha1.ReasonProtocolFailing, message, 0).AsWarning()
+	return phases.Wait(v1beta1.ReasonProtocolFailing, message, 0).AsWarning()
 }
 
 // pendingVerdict is the verdict while some pods have no result yet. The last result in the status stays,
 // for example after a restart of the manager, but only for pods of the versions that it covers.
-func pendingVerdict(server *v1alpha1.MCPServer, pods servingPods, result prober.Result) phases.Verdict {
+func pendingVerdict(server *v1beta1.MCPServer, pods servingPods, result prober.Result) phases.Verdict {
 	last := lastResult(server)
 	switch {
 	case last == nil:
 		return protocolPending("waiting for the first MCP handshake", result)
-	case slices.Equal(server.Status.AskedVersions, pods.versions):
+	case slices.Equal(server.Status.ProbedVersions, pods.versions):
 		return lastVerdict(*last)
-	case last.Reason == v1alpha1.ReasonProtocolFailing:
+	case last.Reason == v1beta1.ReasonProtocolFailing:
 		return protocolPending("waiting for an MCP handshake with the new pods", result)
-	case result.Decided > 0 || slices.ContainsFunc(pods.versions, func(v string) bool { return slices.Contains(server.Status.AskedVersions, v) }):
-		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, withError("MCP handshake succeeded on some serving pods; waiting for the other new pods", result))
+	case result.Decided > 0 || slices.ContainsFunc(pods.versions, func(v string) bool { return slices.Contains(server.Status.ProbedVersions, v) }):
+		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, withError("MCP handshake succeeded on some serving pods; waiting for the other new pods", result))
 	case pods.oldServing:
-		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, withError("old pods still serve; waiting for an MCP handshake with the new pods", result))
+		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, withError("old pods still serve; waiting for an MCP handshake with the new pods", result))
 	default:
 		return protocolPending("waiting for an MCP handshake with the new pods", result)
 	}
 }
 
 func protocolPending(message string, result prober.Result) phases.Verdict {
-	return phases.Wait(v1alpha1.ReasonProtocolPending, withError(message, result), 0)
+	return phases.Wait(v1beta1.ReasonProtocolPending, withError(message, result), 0)
 }
 
 // withError adds the error of the first failed probe, if any.
@@ -146,12 +146,12 @@ func withError(message string, result prober.Result) string {
 
 func lastVerdict(last metav1.Condition) phases.Verdict {
 	switch last.Reason {
-	case v1alpha1.ReasonProtocolFailing:
+	case v1beta1.ReasonProtocolFailing:
 		return protocolFailing(last.Message)
-	case v1alpha1.ReasonCredentialsRequired:
-		return phases.DoneBecause(v1alpha1.ReasonCredentialsRequired, last.Message)
-	case v1alpha1.ReasonOldReplicasServing:
-		return phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, last.Message)
+	case v1beta1.ReasonCredentialsRequired:
+		return phases.DoneBecause(v1beta1.ReasonCredentialsRequired, last.Message)
+	case v1beta1.ReasonOldReplicasServing:
+		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, last.Message)
 	default:
 		return phases.Done(last.Message)
 	}
@@ -159,13 +159,13 @@ func lastVerdict(last metav1.Condition) phases.Verdict {
 
 // lastResult is the condition with the last result of the probes, or nil if it has none or is about
 // another endpoint.
-func lastResult(server *v1alpha1.MCPServer) *metav1.Condition {
-	condition := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionProtocolReady)
+func lastResult(server *v1beta1.MCPServer) *metav1.Condition {
+	condition := meta.FindStatusCondition(server.Status.Conditions, v1beta1.ConditionProtocolReady)
 	if condition == nil || server.Status.Endpoint != endpointOf(server) {
 		return nil
 	}
 	switch condition.Reason {
-	case v1alpha1.ReasonReady, v1alpha1.ReasonOldReplicasServing, v1alpha1.ReasonCredentialsRequired, v1alpha1.ReasonProtocolFailing:
+	case v1beta1.ReasonReady, v1beta1.ReasonOldReplicasServing, v1beta1.ReasonCredentialsRequired, v1beta1.ReasonProtocolFailing:
 		return condition
 	default:
 		return nil
@@ -176,7 +176,7 @@ func lastResult(server *v1alpha1.MCPServer) *metav1.Condition {
 func remedy(err *prober.Error) string {
 	switch err.Kind {
 	case prober.TLS:
-		return "check that spec.protocol.tls matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"
+		return "check that spec.protocol.scheme matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"
 	case prober.Refused, prober.Unreachable:
 		return "check the server log, that the server listens on spec.port on all interfaces, and that network policies admit the manager"
 	case prober.Invalid:
@@ -199,14 +199,14 @@ func (s *scope) target(ctx context.Context, pods servingPods) (prober.Target, er
 		Timeout:    spec.Timeout.Duration,
 		Token:      string(s.server.UID),
 	}
-	if s.server.Spec.Transport == v1alpha1.TransportSSE {
+	if s.server.Spec.Transport == v1beta1.TransportSSE {
 		target.Transport = prober.SSE
 	}
 	key := client.ObjectKeyFromObject(s.server)
 	var used []keyRef
 	var err error
 	if ref := spec.CredentialsSecretRef; ref != nil {
-		from := keyRef{string(v1alpha1.CAKindSecret), ref.Name, credentialsKey(ref)}
+		from := keyRef{string(v1beta1.CAKindSecret), ref.Name, credentialsKey(ref)}
 		used = append(used, from)
 		if target.Bearer, err = s.keys.read(ctx, key, from); err != nil {
 			return prober.Target{}, err
@@ -223,21 +223,21 @@ func (s *scope) target(ctx context.Context, pods servingPods) (prober.Target, er
 	return target, nil
 }
 
-func caKind(ref *v1alpha1.MCPServerCARef) v1alpha1.MCPServerCAKind {
+func caKind(ref *v1beta1.MCPServerCARef) v1beta1.MCPServerCAKind {
 	if ref.Kind == "" {
-		return v1alpha1.CAKindConfigMap
+		return v1beta1.CAKindConfigMap
 	}
 	return ref.Kind
 }
 
-func caKey(ref *v1alpha1.MCPServerCARef) string {
+func caKey(ref *v1beta1.MCPServerCARef) string {
 	if ref.Key == "" {
 		return "ca.crt"
 	}
 	return ref.Key
 }
 
-func credentialsKey(ref *v1alpha1.MCPServerCredentialsSecretRef) string {
+func credentialsKey(ref *v1beta1.MCPServerCredentialsSecretRef) string {
 	if ref.Key == "" {
 		return "token"
 	}

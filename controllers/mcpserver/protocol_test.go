@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 )
 
@@ -30,7 +30,7 @@ func TestEndpointOf(t *testing.T) {
 		"stdio":         {stdio, "http://tools.acme.svc:8080/mcp"},
 		"port and path": {func(s *spec) { s.Port, s.Path = 80, "/a/b" }, "http://tools.acme.svc:80/a/b"},
 		"the root":      {func(s *spec) { s.Path = "/" }, "http://tools.acme.svc:8080/"},
-		"encrypted":     {func(s *spec) { s.Protocol.TLS = true }, "https://tools.acme.svc:8080/mcp"},
+		"encrypted":     {func(s *spec) { s.Protocol.Scheme = v1beta1.SchemeHTTPS }, "https://tools.acme.svc:8080/mcp"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestResultVerdict(t *testing.T) {
 				"MCP handshake failed: the server responded with 404 Not Found; check the server log, and that spec.port, spec.path and spec.transport match the server"}},
 		"a certificate of another authority": {fails(&prober.Error{Kind: prober.TLS, Detail: "the certificate is not signed by a trusted authority"}),
 			outcome{"wait", "ProtocolFailing",
-				"MCP handshake failed: TLS handshake failed: the certificate is not signed by a trusted authority; check that spec.protocol.tls matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"}},
+				"MCP handshake failed: TLS handshake failed: the certificate is not signed by a trusted authority; check that spec.protocol.scheme matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"}},
 		"a bundle that is none": {fails(&prober.Error{Kind: prober.Invalid, Detail: "the CA bundle contains no certificate"}),
 			outcome{"wait", "ProtocolFailing",
 				"MCP handshake failed: invalid probe configuration: the CA bundle contains no certificate; correct spec.protocol and the objects that it refers to"}},
@@ -105,7 +105,7 @@ func TestPendingVerdict(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			server := tools()
-			server.Status.Endpoint, server.Status.AskedVersions = endpointOf(server), c.probed
+			server.Status.Endpoint, server.Status.ProbedVersions = endpointOf(server), c.probed
 			if c.last != "" {
 				server.Status.Conditions = []metav1.Condition{{Type: "ProtocolReady", Reason: c.last, Message: c.message}}
 			}
@@ -204,9 +204,9 @@ func TestVersionsOfPods(t *testing.T) {
 func TestTarget(t *testing.T) {
 	g := NewWithT(t)
 	server := tools(sse, func(s *spec) {
-		s.Protocol.TLS = true
-		s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "key"}
-		s.Protocol.CARef = &v1alpha1.MCPServerCARef{Name: "ca"}
+		s.Protocol.Scheme = v1beta1.SchemeHTTPS
+		s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "key"}
+		s.Protocol.CARef = &v1beta1.MCPServerCARef{Name: "ca"}
 	})
 	api := newClient(
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "key"}, Data: map[string][]byte{"token": []byte("hush"), "other": []byte("x")}},
@@ -249,7 +249,7 @@ func TestObserveProtocol(t *testing.T) {
 		probed  bool
 		want    string
 	}{
-		"disabled":       {func(s *spec) { s.Protocol.Disabled = true }, traffic, nil, false, "ProbeDisabled"},
+		"disabled":       {func(s *spec) { s.Protocol.Probe = v1beta1.ProbeDisabled }, traffic, nil, false, "ProbeDisabled"},
 		"no ready pods":  {func(*spec) {}, nil, nil, false, "ProtocolPending"},
 		"not probed yet": {func(*spec) {}, traffic, nil, true, "ProtocolPending"},
 		"succeeds":       {func(*spec) {}, traffic, &prober.Result{State: prober.Answering}, true, "Ready"},

@@ -9,7 +9,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayac "sigs.k8s.io/gateway-api/applyconfiguration/apis/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -29,7 +29,7 @@ var ingress = phases.Child[*scope, *networkingv1ac.IngressApplyConfiguration, *n
 	},
 }
 
-func desiredIngress(server *v1alpha1.MCPServer, classes workload.IngressClasses) (*networkingv1ac.IngressApplyConfiguration, error) {
+func desiredIngress(server *v1beta1.MCPServer, classes workload.IngressClasses) (*networkingv1ac.IngressApplyConfiguration, error) {
 	if server.Spec.Ingress == nil {
 		return nil, nil
 	}
@@ -52,7 +52,7 @@ var route = phases.Child[*scope, *gatewayac.HTTPRouteApplyConfiguration, *gatewa
 		if !s.gateways.isWatched() {
 			install = "install the Gateway API and restart the manager"
 		}
-		return phases.Stalled(v1alpha1.ReasonKindMissing,
+		return phases.Stalled(v1beta1.ReasonKindMissing,
 			"the API server does not serve HTTPRoute (gateway.networking.k8s.io/v1); "+install+", or remove spec.httpRoute"), nil
 	},
 	Health: routeReady,
@@ -82,7 +82,7 @@ func explainMissingURL(s *scope, verdict phases.Verdict) phases.Verdict {
 	return verdict
 }
 
-func desiredRoute(server *v1alpha1.MCPServer) *gatewayac.HTTPRouteApplyConfiguration {
+func desiredRoute(server *v1beta1.MCPServer) *gatewayac.HTTPRouteApplyConfiguration {
 	in := server.Spec.HTTPRoute
 	if in == nil {
 		return nil
@@ -124,7 +124,7 @@ func routeReady(r *gatewayv1.HTTPRoute) phases.Verdict {
 		for _, wanted := range []gatewayv1.RouteConditionType{gatewayv1.RouteConditionAccepted, gatewayv1.RouteConditionResolvedRefs} {
 			c := meta.FindStatusCondition(parent.Conditions, string(wanted))
 			if c != nil && c.Status == "False" && c.ObservedGeneration >= r.Generation {
-				return phases.Stalled(v1alpha1.ReasonRouteRejected, "Gateway "+string(parent.ParentRef.Name)+" rejected the HTTPRoute: "+c.Message+"; correct spec.httpRoute or the listener of the Gateway")
+				return phases.Stalled(v1beta1.ReasonRouteRejected, "Gateway "+string(parent.ParentRef.Name)+" rejected the HTTPRoute: "+c.Message+"; correct spec.httpRoute or the listener of the Gateway")
 			}
 		}
 	}

@@ -5,19 +5,19 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 )
 
 // After a restart of the manager the first handshake comes before the lists.
 func TestServerInfoKeepsCountsUntilCountedAgain(t *testing.T) {
-	known := &v1alpha1.MCPServerInfo{Name: "tools", Version: "1", Tools: 7, Prompts: 2, Resources: 3}
+	known := &v1beta1.MCPServerInfo{Name: "tools", Version: "1", Tools: 7, Prompts: 2, Resources: 3}
 	answered := prober.Server{Name: "tools", Version: "1", Tools: prober.NotCounted, Prompts: 4, Resources: prober.NotCounted}
 	other := answered
 	other.Version = "2"
 	cases := map[string]struct {
 		server  prober.Server
-		old     *v1alpha1.MCPServerInfo
+		old     *v1beta1.MCPServerInfo
 		numbers []int
 	}{
 		"the same server":  {answered, known, []int{7, 4, 3}},

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -18,7 +18,7 @@ var service = phases.Child[*scope, *corev1ac.ServiceApplyConfiguration, *corev1.
 	UniqueFields: []string{"spec.ports.name"},
 }
 
-func desiredService(server *v1alpha1.MCPServer) *corev1ac.ServiceApplyConfiguration {
+func desiredService(server *v1beta1.MCPServer) *corev1ac.ServiceApplyConfiguration {
 	spec := corev1ac.ServiceSpec().
 		WithSelector(selectorOf(server)).
 		WithPorts(corev1ac.ServicePort().
@@ -38,6 +38,6 @@ func desiredService(server *v1alpha1.MCPServer) *corev1ac.ServiceApplyConfigurat
 
 // hasAffinity reports whether requests of a client go to the same pod. A session lives in one pod, and
 // whether a client uses sessions is not known in advance.
-func hasAffinity(server *v1alpha1.MCPServer) bool {
-	return server.Spec.SessionAffinity != v1alpha1.SessionAffinityNone
+func hasAffinity(server *v1beta1.MCPServer) bool {
+	return server.Spec.SessionAffinity != v1beta1.SessionAffinityNone
 }

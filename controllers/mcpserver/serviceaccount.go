@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -23,7 +23,7 @@ var serviceAccount = phases.Child[*scope, *corev1ac.ServiceAccountApplyConfigura
 	Prune: phases.PruneLast,
 }
 
-func desiredServiceAccount(server *v1alpha1.MCPServer) *corev1ac.ServiceAccountApplyConfiguration {
+func desiredServiceAccount(server *v1beta1.MCPServer) *corev1ac.ServiceAccountApplyConfiguration {
 	account := server.Spec.ServiceAccount
 	if account == nil || !account.Create {
 		return nil

@@ -30,7 +30,7 @@ type servingPods struct {
 	hostNetwork, unknown bool
 }
 
-// maxVersions is the limit of status.askedVersions.
+// maxVersions is the limit of status.probedVersions.
 const maxVersions = 16
 
 func (s *scope) servingPods(ctx context.Context) (servingPods, error) {

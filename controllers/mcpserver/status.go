@@ -3,8 +3,8 @@ package mcpserver
 import (
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -17,7 +17,7 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 		WithPhase(phaseOf(s, summary)).
 		WithConditions(phases.ConditionConfigurations(summary.Conditions)...).
 		WithEndpoint(endpointOf(s.server)).
-		WithAskedVersions(probedVersions(s)...).
+		WithProbedVersions(probedVersions(s)...).
 		WithReplicas(0).
 		WithReadyReplicas(0).
 		WithSelector(labels.Set(selectorOf(s.server)).String())
@@ -33,7 +33,7 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 	if info := serverInfo(s); info != nil {
 		status.WithServer(info)
 	}
-	for _, drift := range workload.Drifts(s.server.Status.Drifts, summary) {
+	for _, drift := range workload.Drifts(s.server.Status.Drifts, summary, s.server.Spec.DriftHistoryLimit) {
 		status.WithDrifts(workload.DriftConfiguration(drift))
 	}
 	return fixpointac.MCPServer(s.server.Name, s.server.Namespace).WithStatus(status)
@@ -42,12 +42,12 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 // probedVersions are the versions that the last result covers; the previous ones until a new result.
 func probedVersions(s *scope) []string {
 	switch {
-	case s.server.Spec.Protocol.Disabled:
+	case s.server.Spec.Protocol.Probe == v1beta1.ProbeDisabled:
 		return nil
 	case s.probedVersions != nil:
 		return s.probedVersions
 	default:
-		return s.server.Status.AskedVersions
+		return s.server.Status.ProbedVersions
 	}
 }
 
@@ -58,7 +58,7 @@ func serverInfo(s *scope) *fixpointac.MCPServerInfoApplyConfiguration {
 	if s.probed != nil && s.probed.Server != nil {
 		return infoOf(withCounts(*s.probed.Server, old))
 	}
-	if old == nil || s.server.Spec.Protocol.Disabled {
+	if old == nil || s.server.Spec.Protocol.Probe == v1beta1.ProbeDisabled {
 		return nil
 	}
 	return fixpointac.MCPServerInfo().
@@ -69,7 +69,7 @@ func serverInfo(s *scope) *fixpointac.MCPServerInfoApplyConfiguration {
 
 // withCounts keeps the numbers of the status that have not been counted again yet. After a restart of
 // the manager the first handshake comes before the lists.
-func withCounts(server prober.Server, old *v1alpha1.MCPServerInfo) prober.Server {
+func withCounts(server prober.Server, old *v1beta1.MCPServerInfo) prober.Server {
 	if old == nil || old.Name != workload.Cut(server.Name, maxInfo) || old.Version != workload.Cut(server.Version, maxInfo) {
 		return server
 	}
@@ -111,29 +111,29 @@ func boundedCount(n int) int32 {
 }
 
 // phaseOf summarizes the status in one word for people.
-func phaseOf(s *scope, summary phases.Summary) v1alpha1.MCPServerPhase {
+func phaseOf(s *scope, summary phases.Summary) v1beta1.Phase {
 	serves := s.deployment != nil && s.deployment.Status.ReadyReplicas > 0
 	switch {
 	case summary.Deleting:
-		return v1alpha1.MCPServerDeleting
+		return v1beta1.PhaseDeleting
 	case summary.Suspended:
-		return v1alpha1.MCPServerSuspended
+		return v1beta1.PhaseSuspended
 	case summary.Ready && !summary.Stalled:
-		return v1alpha1.MCPServerRunning
+		return v1beta1.PhaseRunning
 	case summary.Stalled && !serves:
-		return v1alpha1.MCPServerFailed
+		return v1beta1.PhaseFailed
 	case serves && (summary.Stalled || isProblem(summary)):
-		return v1alpha1.MCPServerDegraded
+		return v1beta1.PhaseDegraded
 	default:
-		return v1alpha1.MCPServerProvisioning
+		return v1beta1.PhaseProvisioning
 	}
 }
 
 // isProblem reports whether a wait needs attention, unlike one that resolves by itself.
 func isProblem(summary phases.Summary) bool {
 	switch summary.ReadyReason {
-	case v1alpha1.ReasonRolloutProgressing, v1alpha1.ReasonProgressing, v1alpha1.ReasonRecreating,
-		v1alpha1.ReasonPruning, v1alpha1.ReasonProtocolPending:
+	case v1beta1.ReasonRolloutProgressing, v1beta1.ReasonProgressing, v1beta1.ReasonRecreating,
+		v1beta1.ReasonPruning, v1beta1.ReasonProtocolPending:
 		return false
 	default:
 		return true

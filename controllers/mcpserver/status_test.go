@@ -8,7 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -22,24 +22,24 @@ func TestPhaseOf(t *testing.T) {
 	cases := map[string]struct {
 		deployment *appsv1.Deployment
 		summary    phases.Summary
-		want       v1alpha1.MCPServerPhase
+		want       v1beta1.Phase
 	}{
-		"ready":                         {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1alpha1.MCPServerRunning},
-		"deleted while it is stalled":   {nil, phases.Summary{Deleting: true, Stalled: true}, v1alpha1.MCPServerDeleting},
-		"deleted while it is suspended": {nil, phases.Summary{Deleting: true, Suspended: true}, v1alpha1.MCPServerDeleting},
-		"suspended":                     {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1alpha1.MCPServerSuspended},
-		"a reference is missing":        {nil, phases.Summary{ReadyReason: "DependencyMissing"}, v1alpha1.MCPServerProvisioning},
-		"first pods are starting":       {starts, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.MCPServerProvisioning},
-		"first pods fail":               {starts, phases.Summary{ReadyReason: "PodsFailing"}, v1alpha1.MCPServerProvisioning},
-		"a rollout":                     {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1alpha1.MCPServerProvisioning},
-		"not probed yet":                {serves, phases.Summary{ReadyReason: "ProtocolPending"}, v1alpha1.MCPServerProvisioning},
-		"an option is turned off":       {serves, phases.Summary{ReadyReason: "Pruning"}, v1alpha1.MCPServerProvisioning},
-		"does not answer":               {serves, phases.Summary{ReadyReason: "ProtocolFailing"}, v1alpha1.MCPServerDegraded},
-		"a reference is removed":        {serves, phases.Summary{ReadyReason: "DependencyMissing"}, v1alpha1.MCPServerDegraded},
-		"ready, with a stalled rollout": {serves, phases.Summary{Ready: true, Stalled: true, ReadyReason: "Ready"}, v1alpha1.MCPServerDegraded},
-		"stalled, pods serve":           {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.MCPServerDegraded},
-		"stalled, no pods serve":        {starts, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1alpha1.MCPServerFailed},
-		"stalled without pods":          {nil, phases.Summary{Stalled: true, ReadyReason: "Invalid"}, v1alpha1.MCPServerFailed},
+		"ready":                         {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1beta1.PhaseRunning},
+		"deleted while it is stalled":   {nil, phases.Summary{Deleting: true, Stalled: true}, v1beta1.PhaseDeleting},
+		"deleted while it is suspended": {nil, phases.Summary{Deleting: true, Suspended: true}, v1beta1.PhaseDeleting},
+		"suspended":                     {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1beta1.PhaseSuspended},
+		"a reference is missing":        {nil, phases.Summary{ReadyReason: "DependencyMissing"}, v1beta1.PhaseProvisioning},
+		"first pods are starting":       {starts, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.PhaseProvisioning},
+		"first pods fail":               {starts, phases.Summary{ReadyReason: "PodsFailing"}, v1beta1.PhaseProvisioning},
+		"a rollout":                     {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.PhaseProvisioning},
+		"not probed yet":                {serves, phases.Summary{ReadyReason: "ProtocolPending"}, v1beta1.PhaseProvisioning},
+		"an option is turned off":       {serves, phases.Summary{ReadyReason: "Pruning"}, v1beta1.PhaseProvisioning},
+		"does not answer":               {serves, phases.Summary{ReadyReason: "ProtocolFailing"}, v1beta1.PhaseDegraded},
+		"a reference is removed":        {serves, phases.Summary{ReadyReason: "DependencyMissing"}, v1beta1.PhaseDegraded},
+		"ready, with a stalled rollout": {serves, phases.Summary{Ready: true, Stalled: true, ReadyReason: "Ready"}, v1beta1.PhaseDegraded},
+		"stalled, pods serve":           {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1beta1.PhaseDegraded},
+		"stalled, no pods serve":        {starts, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1beta1.PhaseFailed},
+		"stalled without pods":          {nil, phases.Summary{Stalled: true, ReadyReason: "Invalid"}, v1beta1.PhaseFailed},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestPhaseOf(t *testing.T) {
 
 func TestDesiredStatus(t *testing.T) {
 	const before = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools, namespace: acme}
 status:
@@ -61,34 +61,36 @@ status:
   readyReplicas: 0
   selector: app.kubernetes.io/name=tools,fixpoint.dev/kind=mcpserver
 `
-	old := &v1alpha1.MCPServerInfo{Name: "old", Version: "1", Capabilities: []string{"tools"}, Tools: 4}
+	old := &v1beta1.MCPServerInfo{Name: "old", Version: "1", Capabilities: []string{"tools"}, Tools: 4}
 	cases := map[string]struct {
-		change func(*v1alpha1.MCPServer, *scope)
+		change func(*v1beta1.MCPServer, *scope)
 		want   map[string]string
 	}{
-		"at first": {func(*v1alpha1.MCPServer, *scope) {}, nil},
-		"a changed endpoint": {func(m *v1alpha1.MCPServer, _ *scope) {
+		"at first": {func(*v1beta1.MCPServer, *scope) {}, nil},
+		"a changed endpoint": {func(m *v1beta1.MCPServer, _ *scope) {
 			m.Status.Endpoint, m.Spec.Port, m.Spec.Path = "http://tools.acme.svc:8080/mcp", 90, "/new"
 		}, map[string]string{"status.endpoint": "http://tools.acme.svc:90/new"}},
-		"pods": {func(_ *v1alpha1.MCPServer, s *scope) { s.deployment = deploymentWith(3, 1) },
+		"pods": {func(_ *v1beta1.MCPServer, s *scope) { s.deployment = deploymentWith(3, 1) },
 			map[string]string{"status.replicas": "3", "status.readyReplicas": "1"}},
-		"the server": {func(m *v1alpha1.MCPServer, s *scope) {
+		"the server": {func(m *v1beta1.MCPServer, s *scope) {
 			m.Status.Server = old
 			s.probed = &prober.Result{Server: &prober.Server{
 				Name: "everything", Version: "2", ProtocolVersion: "2025-11-25", Capabilities: []string{"prompts", "tools"}, Tools: 7, Prompts: 2}}
 		}, map[string]string{"status.server": `{name: everything, version: "2", protocolVersion: "2025-11-25", capabilities: [prompts, tools], tools: 7, prompts: 2, resources: 0}`}},
-		"the last server info is kept until the next probe": {func(m *v1alpha1.MCPServer, s *scope) { m.Status.Server, s.probed = old, &prober.Result{} },
+		"the last server info is kept until the next probe": {func(m *v1beta1.MCPServer, s *scope) { m.Status.Server, s.probed = old, &prober.Result{} },
 			map[string]string{"status.server": `{name: old, version: "1", protocolVersion: "", capabilities: [tools], tools: 4, prompts: 0, resources: 0}`}},
-		"probed versions are kept": {func(m *v1alpha1.MCPServer, _ *scope) { m.Status.AskedVersions = []string{"tools-1"} },
-			map[string]string{"status.askedVersions": "[tools-1]"}},
-		"new probed versions": {func(m *v1alpha1.MCPServer, s *scope) {
-			m.Status.AskedVersions, s.probedVersions = []string{"tools-1"}, []string{"tools-2"}
+		"probed versions are kept": {func(m *v1beta1.MCPServer, _ *scope) { m.Status.ProbedVersions = []string{"tools-1"} },
+			map[string]string{"status.probedVersions": "[tools-1]"}},
+		"new probed versions": {func(m *v1beta1.MCPServer, s *scope) {
+			m.Status.ProbedVersions, s.probedVersions = []string{"tools-1"}, []string{"tools-2"}
 		},
-			map[string]string{"status.askedVersions": "[tools-2]"}},
-		"an external endpoint": {func(m *v1alpha1.MCPServer, _ *scope) {
-			m.Status.ExternalEndpoint, m.Spec.Ingress = "http://old.example.com/mcp", &v1alpha1.AppServiceIngress{Host: "tools.example.com", Path: "/", TLSSecretName: "x"}
+			map[string]string{"status.probedVersions": "[tools-2]"}},
+		"an external endpoint": {func(m *v1beta1.MCPServer, _ *scope) {
+			m.Status.ExternalEndpoint, m.Spec.Ingress = "http://old.example.com/mcp", &v1beta1.Ingress{Host: "tools.example.com", Path: "/", TLSSecretName: "x"}
 		}, map[string]string{"status.externalEndpoint": "https://tools.example.com/mcp"}},
-		"no server info with probes disabled": {func(m *v1alpha1.MCPServer, _ *scope) { m.Status.Server, m.Spec.Protocol.Disabled = old, true }, nil},
+		"no server info with probes disabled": {func(m *v1beta1.MCPServer, _ *scope) {
+			m.Status.Server, m.Spec.Protocol.Probe = old, v1beta1.ProbeDisabled
+		}, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
@@ -25,26 +25,26 @@ func (a AmbientScopes) in(namespace string) []cloud.Scope {
 }
 
 // isAmbient says whether the spec selects the credential of the manager.
-func isAmbient(storage *v1alpha1.SecureStorage) bool {
-	return storage.Spec.Provider.CredentialsRef == nil && storage.Spec.Provider.WorkloadIdentity == nil
+func isAmbient(storage *v1beta1.SecureStorage) bool {
+	return storage.Spec.Provider.CredentialsSecretRef == nil && storage.Spec.Provider.WorkloadIdentity == nil
 }
 
 // own returns the credential of the manager, limited to the scopes of the namespace.
-func (a *cloudAccess) own(storage *v1alpha1.SecureStorage) (cloud.Credential, error) {
+func (a *cloudAccess) own(storage *v1beta1.SecureStorage) (cloud.Credential, error) {
 	scopes := a.ambient.in(storage.Namespace)
 	if refusal := refuseAmbient(storage, scopes); refusal != nil {
 		return cloud.Credential{}, refusal
 	}
 	token, err := a.credentials.Own()
 	if err != nil {
-		return cloud.Credential{}, credentialMissing("the manager has no credential of its own; set spec.provider.credentialsRef or spec.provider.workloadIdentity, or configure a credential for the manager")
+		return cloud.Credential{}, credentialMissing("the manager has no credential of its own; set spec.provider.credentialsSecretRef or spec.provider.workloadIdentity, or configure a credential for the manager")
 	}
 	return cloud.Credential{Name: "own", Token: token, Scopes: scopes}, nil
 }
 
 // refuseAmbient says why the credential of the manager may not be used for a SecureStorage, or returns
 // nil. It refuses before the first request, so that no account is created whose key is out of reach.
-func refuseAmbient(storage *v1alpha1.SecureStorage, scopes []cloud.Scope) error {
+func refuseAmbient(storage *v1beta1.SecureStorage, scopes []cloud.Scope) error {
 	provider, vault := storage.Spec.Provider, vaultOf(storage)
 	account := cloud.AccountID(provider.SubscriptionID, provider.ResourceGroup, accountName(storage))
 	switch {
@@ -64,12 +64,12 @@ func refuseAmbient(storage *v1alpha1.SecureStorage, scopes []cloud.Scope) error 
 
 // credentialNotAllowed names the remedies. For a SecureStorage that is being deleted, these include those
 // that leave its resources in Azure.
-func credentialNotAllowed(storage *v1alpha1.SecureStorage, problem, scope string) error {
-	message := problem + "; set spec.provider.workloadIdentity or spec.provider.credentialsRef, or have an administrator set the flag --ambient-credentials=" + storage.Namespace + "=" + scope + " of the manager"
+func credentialNotAllowed(storage *v1beta1.SecureStorage, problem, scope string) error {
+	message := problem + "; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator set the flag --ambient-credentials=" + storage.Namespace + "=" + scope + " of the manager"
 	if storage.DeletionTimestamp != nil {
-		message += "; to leave the resources in Azure, set spec.deletionPolicy to Retain, or the annotation " + v1alpha1.AnnotationAbandon + "=true"
+		message += "; to leave the resources in Azure, set spec.deletionPolicy to Retain, or the annotation " + v1beta1.AnnotationAbandon + "=true"
 	}
-	return &credentialError{v1alpha1.ReasonCredentialsNotAllowed, message}
+	return &credentialError{v1beta1.ReasonCredentialsNotAllowed, message}
 }
 
 // hasNothingInCloud says whether an error refuses the credential of the manager for a SecureStorage that

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
@@ -20,11 +20,11 @@ import (
 func (f *fixture) notAllowed() string {
 	f.t.Helper()
 	f.Expect(f.ready().Status).To(Equal(metav1.ConditionFalse))
-	f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonCredentialsNotAllowed))
+	f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonCredentialsNotAllowed))
 	stalled := f.condition("Stalled")
-	f.Expect(stalled).To(HaveField("Reason", v1alpha1.ReasonCredentialsNotAllowed))
+	f.Expect(stalled).To(HaveField("Reason", v1beta1.ReasonCredentialsNotAllowed))
 	message := stalled.Message
-	f.Expect(message).To(ContainSubstring("set spec.provider.workloadIdentity or spec.provider.credentialsRef"))
+	f.Expect(message).To(ContainSubstring("set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef"))
 	return message
 }
 
@@ -54,7 +54,7 @@ func TestForeignAccountIsOutOfReach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// given an account without an owner
-			f := newFixture(t, fastCloud(), named("victim"), func(s *v1alpha1.SecureStorageSpec) { s.AdoptionPolicy = v1alpha1.AdoptionIfUnowned })
+			f := newFixture(t, fastCloud(), named("victim"), func(s *v1beta1.SecureStorageSpec) { s.AdoptionPolicy = v1beta1.AdoptionIfUnowned })
 			f.restartWith(c.ambient)
 			f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "victim", map[string]string{"cost": "42"})).To(Succeed())
 			before, _ := f.server.Account("victim")
@@ -64,7 +64,7 @@ func TestForeignAccountIsOutOfReach(t *testing.T) {
 			f.Expect(f.notAllowed()).To(And(ContainSubstring(c.says), ContainSubstring("--ambient-credentials=billing=/subscriptions/"+demo.Subscription)))
 			f.edit(tagged(map[string]string{"stolen": "yes"}))
 			f.poll()
-			f.edit(func(s *v1alpha1.SecureStorageSpec) { s.OnAccountLoss = v1alpha1.LossRecreate })
+			f.edit(func(s *v1beta1.SecureStorageSpec) { s.AccountLossPolicy = v1beta1.LossRecreate })
 			f.poll()
 			f.notAllowed()
 			// and deletes it
@@ -76,7 +76,7 @@ func TestForeignAccountIsOutOfReach(t *testing.T) {
 			after, exists := f.server.Account("victim")
 			f.Expect(exists).To(BeTrue())
 			f.Expect(after).To(Equal(before))
-			f.Expect(f.events).NotTo(ContainElement(ContainSubstring(v1alpha1.ReasonRetained)))
+			f.Expect(f.events).NotTo(ContainElement(ContainSubstring(v1beta1.ReasonRetained)))
 		})
 	}
 }
@@ -84,12 +84,12 @@ func TestForeignAccountIsOutOfReach(t *testing.T) {
 // The manager could let an account of the namespace use a key of another team.
 func TestForeignVaultIsOutOfReach(t *testing.T) {
 	otherVault := cloud.VaultID(otherSubscription, "keys", "foreign")
-	for name, edit := range map[string]func(*v1alpha1.SecureStorageSpec){
-		"in another group": func(s *v1alpha1.SecureStorageSpec) {
-			s.Key.Vault = &v1alpha1.SecureStorageVault{Name: "foreign", ResourceGroup: "keys"}
+	for name, edit := range map[string]func(*v1beta1.SecureStorageSpec){
+		"in another group": func(s *v1beta1.SecureStorageSpec) {
+			s.Key.Vault = &v1beta1.SecureStorageVault{Name: "foreign", ResourceGroup: "keys"}
 		},
-		"in another subscription": func(s *v1alpha1.SecureStorageSpec) {
-			s.Key = v1alpha1.SecureStorageKey{VaultID: otherVault, KeyName: "k"}
+		"in another subscription": func(s *v1beta1.SecureStorageSpec) {
+			s.Key = v1beta1.SecureStorageKey{VaultID: otherVault, Name: "k"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,11 +118,11 @@ func TestForeignVaultIsOutOfReach(t *testing.T) {
 // else, unless its tag says otherwise: only who may change the account in Azure can set that.
 func TestManagersCredentialAdoptsOnlyTaggedAccounts(t *testing.T) {
 	// given an account without an owner, in a group that is allowed
-	f := newFixture(t, fastCloud(), named("victim"), func(s *v1alpha1.SecureStorageSpec) { s.AdoptionPolicy = v1alpha1.AdoptionIfUnowned })
+	f := newFixture(t, fastCloud(), named("victim"), func(s *v1beta1.SecureStorageSpec) { s.AdoptionPolicy = v1beta1.AdoptionIfUnowned })
 	f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "victim", map[string]string{"cost": "42"})).To(Succeed())
 	before, _ := f.server.Account("victim")
 	// when
-	message := f.runUntilReason(v1alpha1.ReasonAccountNotOwned).Message
+	message := f.runUntilReason(v1beta1.ReasonAccountNotOwned).Message
 	// then it is read, but not changed, and the message says how to adopt it
 	f.Expect(message).To(And(ContainSubstring("spec.adoptionPolicy does not apply to the credential of the manager"), ContainSubstring("set its tag fixpoint.dev-owner in Azure to "+string(f.storage.UID))))
 	f.Expect(f.server.Total("").Writes).To(BeZero())
@@ -146,8 +146,8 @@ func TestManagersCredentialAdoptsOnlyTaggedAccounts(t *testing.T) {
 
 // A credential of the namespace is limited by Azure, not by the flag.
 func TestCredentialOfNamespaceNeedsNoAllowance(t *testing.T) {
-	f := newFixture(t, fastCloud(), func(s *v1alpha1.SecureStorageSpec) {
-		s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: "own"}
+	f := newFixture(t, fastCloud(), func(s *v1beta1.SecureStorageSpec) {
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
 	})
 	f.restartWith(nil)
 	f.runUntilReady()
@@ -178,7 +178,7 @@ func TestServiceAccountOfManagerIsRefused(t *testing.T) {
 				f.Expect(f.calls).NotTo(BeZero())
 				return
 			}
-			f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonCredentialsNotAllowed))
+			f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonCredentialsNotAllowed))
 			f.Expect(f.condition("Stalled").Message).To(Equal("spec.provider.workloadIdentity.serviceAccountName is storage, the ServiceAccount of the manager; set another ServiceAccount"))
 			f.Expect(f.calls).To(BeZero())
 		})
@@ -193,7 +193,7 @@ func TestAllNamespacesMayBeAllowed(t *testing.T) {
 }
 
 // lostAllowance returns a fixture that was ready before an upgrade or an administrator took the allowance.
-func lostAllowance(t *testing.T, edits ...func(*v1alpha1.SecureStorageSpec)) *fixture {
+func lostAllowance(t *testing.T, edits ...func(*v1beta1.SecureStorageSpec)) *fixture {
 	t.Helper()
 	f := readyFixture(t, edits...)
 	f.restartWith(nil)
@@ -217,7 +217,7 @@ func TestLosingAllowanceLosesNothing(t *testing.T) {
 	f.Expect(after).To(BeZero(), "only a change of the spec or a restart of the manager can help")
 	f.Expect(f.calls).To(Equal(calls))
 	status := f.storage.Status
-	f.Expect(status.Phase).To(Equal(v1alpha1.SecureStorageDegraded))
+	f.Expect(status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	status.Phase, status.Conditions, status.WaitingSince = before.Phase, before.Conditions, before.WaitingSince
 	f.Expect(status).To(Equal(before))
 	f.Expect(f.storage.Finalizers).To(ConsistOf(Finalizer))
@@ -230,8 +230,8 @@ func TestLosingAllowanceLosesNothing(t *testing.T) {
 	f.Expect(f.server.Total("").Writes).To(BeZero())
 	// or with a credential of its own
 	f.restartWith(nil)
-	f.edit(func(s *v1alpha1.SecureStorageSpec) {
-		s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: "own"}
+	f.edit(func(s *v1beta1.SecureStorageSpec) {
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
 	})
 	f.runUntilReady()
 	f.Expect(f.server.Total("").Writes).To(BeZero())
@@ -258,7 +258,7 @@ func TestDeletionWithoutAllowance(t *testing.T) {
 		f.delete()
 		f.runUntilDeleted()
 		expectKept(f)
-		f.Expect(f.eventsWith("Normal "+v1alpha1.ReasonRetained, f.name())).To(Equal(1))
+		f.Expect(f.eventsWith("Normal "+v1beta1.ReasonRetained, f.name())).To(Equal(1))
 	})
 	t.Run("Delete waits for the allowance", func(t *testing.T) {
 		f := lostAllowance(t)
@@ -270,8 +270,8 @@ func TestDeletionWithoutAllowance(t *testing.T) {
 	t.Run("Delete waits for a credential", func(t *testing.T) {
 		f := lostAllowance(t)
 		waits(f)
-		f.edit(func(s *v1alpha1.SecureStorageSpec) {
-			s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: "own"}
+		f.edit(func(s *v1beta1.SecureStorageSpec) {
+			s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
 		})
 		f.runUntilDeleted()
 		f.expectNothingLeft()
@@ -286,13 +286,13 @@ func TestDeletionWithoutAllowance(t *testing.T) {
 	t.Run("Delete waits for the annotation", func(t *testing.T) {
 		f := lostAllowance(t)
 		waits(f)
-		f.storage.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "true"}
+		f.storage.Annotations = map[string]string{v1beta1.AnnotationAbandon: "true"}
 		f.runUntilDeleted()
 		expectKept(f)
-		f.Expect(f.eventsWith("Warning "+v1alpha1.ReasonAbandoned, f.name(), f.demo.Vault)).To(Equal(1))
+		f.Expect(f.eventsWith("Warning "+v1beta1.ReasonAbandoned, f.name(), f.demo.Vault)).To(Equal(1))
 	})
 	t.Run("nothing was ever created", func(t *testing.T) {
-		for _, edit := range []func(*v1alpha1.SecureStorageSpec){retain, func(*v1alpha1.SecureStorageSpec) {}} {
+		for _, edit := range []func(*v1beta1.SecureStorageSpec){retain, func(*v1beta1.SecureStorageSpec) {}} {
 			f := newFixture(t, fastCloud(), edit)
 			f.restartWith(nil)
 			f.reconcile()
@@ -300,8 +300,8 @@ func TestDeletionWithoutAllowance(t *testing.T) {
 			f.delete()
 			f.runUntilDeleted()
 			f.Expect(f.calls).To(BeZero())
-			f.Expect(f.eventsWith(v1alpha1.ReasonRetained)).To(BeZero(), "nothing remains in Azure")
-			f.Expect(f.eventsWith(v1alpha1.ReasonAbandoned)).To(BeZero())
+			f.Expect(f.eventsWith(v1beta1.ReasonRetained)).To(BeZero(), "nothing remains in Azure")
+			f.Expect(f.eventsWith(v1beta1.ReasonAbandoned)).To(BeZero())
 		}
 	})
 	t.Run("the creation was in progress", func(t *testing.T) {
@@ -330,11 +330,11 @@ func TestFormerGrantOutsideOfScopesIsNotRevoked(t *testing.T) {
 	f.restartWith(AmbientScopes{"billing": {account, second}})
 	f.edit(inVault("second"))
 	f.runUntil("encrypted with the second key vault", func() bool {
-		c := f.condition(v1alpha1.ConditionEncryptionReady)
-		return f.isReady() && c.Reason == v1alpha1.ReasonGrantNotRevoked
+		c := f.condition(v1beta1.ConditionEncryptionReady)
+		return f.isReady() && c.Reason == v1beta1.ReasonGrantNotRevoked
 	})
 	// then
-	f.Expect(f.condition(v1alpha1.ConditionEncryptionReady).Message).To(And(ContainSubstring(f.demo.Vault), ContainSubstring("outside of the scopes")))
+	f.Expect(f.condition(v1beta1.ConditionEncryptionReady).Message).To(And(ContainSubstring(f.demo.Vault), ContainSubstring("outside of the scopes")))
 	f.Expect(f.grants()).To(ConsistOf(f.demo.Vault, "second"))
 }
 

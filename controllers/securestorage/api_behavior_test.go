@@ -10,13 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
 // readyFixture has an account that is encrypted already.
-func readyFixture(t *testing.T, edits ...func(*v1alpha1.SecureStorageSpec)) *fixture {
+func readyFixture(t *testing.T, edits ...func(*v1beta1.SecureStorageSpec)) *fixture {
 	t.Helper()
 	f := newFixture(t, fastCloud(), edits...)
 	f.runUntilReady()
@@ -139,7 +139,7 @@ func TestDoesNotRecreateLostAccount(t *testing.T) {
 	f.Expect(f.server.DeleteAccount(f.name())).To(Succeed())
 	f.poll()
 	// then
-	f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonAccountLost))
+	f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonAccountLost))
 	f.Expect(f.condition("Stalled")).NotTo(BeNil())
 	f.Expect(f.storage.Status.Encryption).To(BeEmpty())
 	f.poll()
@@ -210,8 +210,8 @@ func TestFollowsOrPinsKeyVersion(t *testing.T) {
 		// and when the version is deleted
 		f.Expect(f.server.DeleteKeyVersion(f.demo.Vault, f.demo.Key, first)).To(Succeed())
 		f.poll()
-		f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonKeyVersionMissing))
-		f.Expect(f.storage.Status.Phase).To(Equal(v1alpha1.SecureStorageDegraded))
+		f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonKeyVersionMissing))
+		f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 		// then it is reported, without retries in a loop
 		calls, writes := f.calls, f.server.Total("").Writes
 		f.Expect(f.reconcile()).To(BeNumerically(">=", f.storage.Spec.PollInterval.Duration))
@@ -223,92 +223,92 @@ func TestFollowsOrPinsKeyVersion(t *testing.T) {
 func TestStallsWithReasonAndRemedy(t *testing.T) {
 	for name, c := range map[string]struct {
 		arrange func(f *fixture)
-		edit    func(*v1alpha1.SecureStorageSpec)
+		edit    func(*v1beta1.SecureStorageSpec)
 		reason  string
 		says    string
 		fix     func(f *fixture)
 	}{
 		"missing vault": {
-			edit: inVault("absent"), reason: v1alpha1.ReasonVaultMissing, says: "key vault absent",
+			edit: inVault("absent"), reason: v1beta1.ReasonVaultMissing, says: "key vault absent",
 			fix: func(f *fixture) { f.addVault("absent", fakecloud.VaultSpec{PurgeProtection: true}) },
 		},
 		"no purge protection": {
 			arrange: func(f *fixture) { f.addVault("unsafe", fakecloud.VaultSpec{}) },
-			edit:    inVault("unsafe"), reason: v1alpha1.ReasonVaultNotProtected, says: "purge protection",
+			edit:    inVault("unsafe"), reason: v1beta1.ReasonVaultNotProtected, says: "purge protection",
 			fix: func(f *fixture) { f.Expect(f.server.SetPurgeProtection("unsafe", true)).To(Succeed()) },
 		},
 		"no soft delete": {
 			arrange: func(f *fixture) { f.addVault("unsafe", fakecloud.VaultSpec{PurgeProtection: true, NoSoftDelete: true}) },
-			edit:    inVault("unsafe"), reason: v1alpha1.ReasonVaultNotProtected, says: "soft delete",
+			edit:    inVault("unsafe"), reason: v1beta1.ReasonVaultNotProtected, says: "soft delete",
 		},
 		"vault with access policies": {
 			arrange: func(f *fixture) {
 				f.addVault("policies", fakecloud.VaultSpec{PurgeProtection: true, AccessPolicies: true})
 			},
-			edit: inVault("policies"), reason: v1alpha1.ReasonAccessTypeMismatch, says: "set spec.access.type to AccessPolicy",
+			edit: inVault("policies"), reason: v1beta1.ReasonAccessTypeMismatch, says: "set spec.access.type to AccessPolicy",
 			fix: func(f *fixture) { f.edit(byPolicy) },
 		},
 		"vault with Azure RBAC": {
-			edit: byPolicy, reason: v1alpha1.ReasonAccessTypeMismatch, says: "set spec.access.type to RoleAssignment",
+			edit: byPolicy, reason: v1beta1.ReasonAccessTypeMismatch, says: "set spec.access.type to RoleAssignment",
 		},
 		"missing key": {
-			edit:   func(s *v1alpha1.SecureStorageSpec) { s.Key.KeyName = "absent" },
-			reason: v1alpha1.ReasonKeyMissing, says: "key absent does not exist",
+			edit:   func(s *v1beta1.SecureStorageSpec) { s.Key.Name = "absent" },
+			reason: v1beta1.ReasonKeyMissing, says: "key absent does not exist",
 			fix: func(f *fixture) {
 				_, err := f.server.SeedKey(f.demo.Vault, "absent", fakecloud.KeySpec{})
 				f.Expect(err).NotTo(HaveOccurred())
 			},
 		},
 		"missing key version": {
-			edit: pinned(strings.Repeat("0", 32)), reason: v1alpha1.ReasonKeyVersionMissing, says: "version " + strings.Repeat("0", 32) + " of key",
+			edit: pinned(strings.Repeat("0", 32)), reason: v1beta1.ReasonKeyVersionMissing, says: "version " + strings.Repeat("0", 32) + " of key",
 		},
 		"version of a missing key": {
-			edit: func(s *v1alpha1.SecureStorageSpec) {
-				s.Key.KeyName = "absent"
+			edit: func(s *v1beta1.SecureStorageSpec) {
+				s.Key.Name = "absent"
 				pinned(strings.Repeat("0", 32))(s)
 			},
-			reason: v1alpha1.ReasonKeyMissing, says: "key absent does not exist",
+			reason: v1beta1.ReasonKeyMissing, says: "key absent does not exist",
 		},
 		"disabled": {
 			arrange: func(f *fixture) { f.Expect(f.server.EnableKey(f.demo.Vault, f.demo.Key, "", false)).To(Succeed()) },
-			reason:  v1alpha1.ReasonKeyDisabled, says: "enable the key",
+			reason:  v1beta1.ReasonKeyDisabled, says: "enable the key",
 			fix: func(f *fixture) { f.Expect(f.server.EnableKey(f.demo.Vault, f.demo.Key, "", true)).To(Succeed()) },
 		},
 		"an elliptic curve": {
 			arrange: func(f *fixture) { _, _ = f.server.SeedKey(f.demo.Vault, "ec", fakecloud.KeySpec{Type: "EC"}) },
-			edit:    func(s *v1alpha1.SecureStorageSpec) { s.Key.KeyName = "ec" },
-			reason:  v1alpha1.ReasonKeyUnsuitable, says: "key ec is EC,",
+			edit:    func(s *v1beta1.SecureStorageSpec) { s.Key.Name = "ec" },
+			reason:  v1beta1.ReasonKeyUnsuitable, says: "key ec is EC,",
 		},
 		"a key that cannot wrap": {
 			arrange: func(f *fixture) {
 				_, _ = f.server.SeedKey(f.demo.Vault, "signs", fakecloud.KeySpec{Ops: []string{"sign", "wrapKey"}})
 			},
-			edit:   func(s *v1alpha1.SecureStorageSpec) { s.Key.KeyName = "signs" },
-			reason: v1alpha1.ReasonKeyUnsuitable, says: "does not permit the operation unwrapKey",
+			edit:   func(s *v1beta1.SecureStorageSpec) { s.Key.Name = "signs" },
+			reason: v1beta1.ReasonKeyUnsuitable, says: "does not permit the operation unwrapKey",
 		},
 		"missing resource group": {
-			edit: func(s *v1alpha1.SecureStorageSpec) {
+			edit: func(s *v1beta1.SecureStorageSpec) {
 				s.Key.Vault.ResourceGroup, s.Provider.ResourceGroup = s.Provider.ResourceGroup, "absent"
 			},
-			reason: v1alpha1.ReasonResourceGroupMissing, says: "create resource group absent",
+			reason: v1beta1.ReasonResourceGroupMissing, says: "create resource group absent",
 			fix: func(f *fixture) { f.server.SeedGroup(f.demo.Subscription, "absent", "westeurope") },
 		},
 		"unknown location": {
-			edit:   func(s *v1alpha1.SecureStorageSpec) { s.Provider.Location = "atlantis" },
-			reason: v1alpha1.ReasonInvalidRequest, says: "atlantis",
+			edit:   func(s *v1beta1.SecureStorageSpec) { s.Provider.Location = "atlantis" },
+			reason: v1beta1.ReasonInvalidRequest, says: "atlantis",
 		},
 		"name taken by another account": {
 			arrange: func(f *fixture) {
 				f.server.SeedGroup(otherSubscription, "foreign", "westeurope")
 				f.Expect(f.server.SeedAccount(otherSubscription, "foreign", "coveted", nil)).To(Succeed())
 			},
-			edit: named("coveted"), reason: v1alpha1.ReasonNameTaken, says: "storage account name coveted is already taken",
+			edit: named("coveted"), reason: v1beta1.ReasonNameTaken, says: "storage account name coveted is already taken",
 		},
 		"invisible subscription": {
-			edit: func(s *v1alpha1.SecureStorageSpec) {
+			edit: func(s *v1beta1.SecureStorageSpec) {
 				s.Provider.SubscriptionID = otherSubscription
 			},
-			reason: v1alpha1.ReasonResourceGroupMissing, says: "credential",
+			reason: v1beta1.ReasonResourceGroupMissing, says: "credential",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestStallsWithReasonAndRemedy(t *testing.T) {
 				f.Expect(f.created()).To(Equal(1))
 			}
 			// and the object can be deleted; the annotation covers what the cloud cannot answer
-			f.storage.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "true"}
+			f.storage.Annotations = map[string]string{v1beta1.AnnotationAbandon: "true"}
 			f.delete()
 			f.runUntilDeleted()
 			f.expectNothingLeft()
@@ -352,11 +352,11 @@ func TestPropagationHasADeadline(t *testing.T) {
 				k.GrantDelay, k.PolicyDelay = fakecloud.Fixed(24*time.Hour), fakecloud.Fixed(24*time.Hour)
 			})
 			// then the controller waits for it
-			f.runUntilReason(v1alpha1.ReasonPropagating)
+			f.runUntilReason(v1beta1.ReasonPropagating)
 			f.Expect(f.condition("Stalled")).To(BeNil())
 			began := f.clock.Now()
 			// and stalls after the deadline
-			f.runUntilReason(v1alpha1.ReasonPropagationTimedOut)
+			f.runUntilReason(v1beta1.ReasonPropagationTimedOut)
 			f.Expect(f.clock.Since(began)).To(And(BeNumerically(">", 14*time.Minute), BeNumerically("<", 17*time.Minute)))
 			f.Expect(f.condition("Stalled")).NotTo(BeNil())
 			// and becomes Ready if the grant takes effect later
@@ -368,9 +368,9 @@ func TestPropagationHasADeadline(t *testing.T) {
 
 func TestReportsVaultDeletedDuringPropagation(t *testing.T) {
 	f := newFixture(t, fastCloud())
-	f.runUntilReason(v1alpha1.ReasonPropagating)
+	f.runUntilReason(v1beta1.ReasonPropagating)
 	f.Expect(f.server.DeleteVault(f.demo.Vault)).To(Succeed())
-	f.runUntilReason(v1alpha1.ReasonVaultMissing)
+	f.runUntilReason(v1beta1.ReasonVaultMissing)
 }
 
 // Deleting a key vault deletes its role assignments, and recovering it does not restore them.
@@ -378,7 +378,7 @@ func TestGrantsAccessToRecoveredVaultAgain(t *testing.T) {
 	f := readyFixture(t)
 	f.Expect(f.server.DeleteVault(f.demo.Vault)).To(Succeed())
 	f.poll()
-	f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonVaultMissing))
+	f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonVaultMissing))
 	f.Expect(f.server.RecoverVault(f.demo.Vault)).To(Succeed())
 	f.poll()
 	f.runUntilReady()
@@ -390,7 +390,7 @@ func TestReportsDeletedKey(t *testing.T) {
 	f := readyFixture(t)
 	f.Expect(f.server.DeleteKey(f.demo.Vault, f.demo.Key)).To(Succeed())
 	f.poll()
-	f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonKeyMissing))
+	f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonKeyMissing))
 	f.Expect(f.server.RecoverKey(f.demo.Vault, f.demo.Key)).To(Succeed())
 	f.poll()
 	f.Expect(f.isReady()).To(BeTrue())
@@ -408,7 +408,7 @@ func TestNamesMissingPermissionAndRole(t *testing.T) {
 		t.Run(action, func(t *testing.T) {
 			f := newFixture(t, fastCloud())
 			f.server.Deny(fakecloud.Denial{Action: action})
-			f.Expect(f.runUntilReason(v1alpha1.ReasonPermissionMissing).Message).To(And(ContainSubstring(says), ContainSubstring(action)))
+			f.Expect(f.runUntilReason(v1beta1.ReasonPermissionMissing).Message).To(And(ContainSubstring(says), ContainSubstring(action)))
 			f.server.Allow("")
 			f.runUntilReady()
 		})
@@ -434,9 +434,9 @@ func TestReportsUnavailableCloud(t *testing.T) {
 	f := readyFixture(t)
 	f.server.Inject(fakecloud.Fault{Method: http.MethodGet, Times: 2, Status: http.StatusServiceUnavailable, Code: "ServerTimeout"})
 	f.poll()
-	f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonCloudUnavailable))
+	f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonCloudUnavailable))
 	f.Expect(f.storage.Status.KeyVersion).NotTo(BeEmpty(), "the last known values stay")
-	f.Expect(f.storage.Status.Phase).To(Equal(v1alpha1.SecureStorageDegraded))
+	f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	f.runUntilReady()
 }
 
@@ -447,7 +447,7 @@ func TestDoesNotTouchUnmanagedAccount(t *testing.T) {
 			f := newFixture(t, fastCloud(), named("coveted"))
 			f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "coveted", tags)).To(Succeed())
 			// then
-			f.runUntilReason(v1alpha1.ReasonAccountNotOwned)
+			f.runUntilReason(v1beta1.ReasonAccountNotOwned)
 			f.poll()
 			f.delete()
 			f.runUntilDeleted()
@@ -467,7 +467,7 @@ func TestDoesNotTouchAccountCreatedConcurrently(t *testing.T) {
 	f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "coveted", map[string]string{"cost": "42"})).To(Succeed())
 	verdict, err := ensureStorageAccount(t.Context(), s)
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonOperationInProgress))
+	f.Expect(verdict.Reason()).To(Equal(v1beta1.ReasonOperationInProgress))
 	account, _ := f.server.Account("coveted")
 	f.Expect(account.Tags).To(Equal(map[string]string{"cost": "42"}))
 }
@@ -485,12 +485,12 @@ func TestAdoption(t *testing.T) {
 	t.Run("does not adopt an account of another SecureStorage", func(t *testing.T) {
 		f := newFixture(t, fastCloud(), named("coveted"), adopt)
 		f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "coveted", map[string]string{cloud.OwnerTag: "another"})).To(Succeed())
-		f.runUntilReason(v1alpha1.ReasonAccountNotOwned)
+		f.runUntilReason(v1beta1.ReasonAccountNotOwned)
 	})
 	t.Run("does not adopt an account in another location", func(t *testing.T) {
-		f := newFixture(t, fastCloud(), named("coveted"), adopt, func(s *v1alpha1.SecureStorageSpec) { s.Provider.Location = "northeurope" })
+		f := newFixture(t, fastCloud(), named("coveted"), adopt, func(s *v1beta1.SecureStorageSpec) { s.Provider.Location = "northeurope" })
 		f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "coveted", nil)).To(Succeed())
-		f.Expect(f.runUntilReason(v1alpha1.ReasonAccountNotOwned).Message).To(ContainSubstring("westeurope"))
+		f.Expect(f.runUntilReason(v1beta1.ReasonAccountNotOwned).Message).To(ContainSubstring("westeurope"))
 	})
 }
 
@@ -499,7 +499,7 @@ func TestDeletionKeepsAccountHandedOverToAnotherOwner(t *testing.T) {
 	f := readyFixture(t)
 	f.Expect(f.server.SetTags(f.name(), map[string]string{cloud.OwnerTag: "another"})).To(Succeed())
 	f.poll()
-	f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonAccountNotOwned))
+	f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonAccountNotOwned))
 	// when
 	f.delete()
 	f.runUntilDeleted()
@@ -509,15 +509,17 @@ func TestDeletionKeepsAccountHandedOverToAnotherOwner(t *testing.T) {
 	f.Expect(f.server.ReadData(f.name())).To(Succeed())
 }
 
-func TestRetainKeepsAccountAndMakesNoCalls(t *testing.T) {
+func TestRetainOnlyRemovesOwnerTag(t *testing.T) {
 	// given
-	f := readyFixture(t, retain)
-	calls := f.calls
+	f := readyFixture(t, retain, tagged(map[string]string{"team": "storage"}))
+	before := len(f.writes())
 	// when
 	f.delete()
 	f.runUntilDeleted()
-	// then no call was sent to the cloud, and an Event reports what remains
-	f.Expect(f.calls).To(Equal(calls))
+	// then the tag was removed, and an Event reports what remains
+	f.Expect(f.changes(before)).To(HaveExactElements(HaveField("Method", "PATCH")))
+	account, _ := f.server.Account(f.name())
+	f.Expect(account.Tags).To(Equal(map[string]string{"team": "storage"}))
 	f.Expect(f.eventsWith("Normal Retained", f.name())).To(Equal(1))
 	f.clock.Step(time.Hour)
 	f.Expect(f.server.ReadData(f.name())).To(Succeed())
@@ -529,6 +531,8 @@ func TestRetainReportsAccountThatIsBeingCreated(t *testing.T) {
 	f.delete()
 	f.runUntilDeleted()
 	f.Expect(f.eventsWith("Normal Retained", f.name())).To(Equal(1))
+	account, _ := f.server.Account(f.name())
+	f.Expect(account.Tags).NotTo(HaveKey(cloud.OwnerTag))
 }
 
 func TestLockBlocksDeletion(t *testing.T) {
@@ -543,7 +547,7 @@ func TestLockBlocksDeletion(t *testing.T) {
 			// when
 			f.delete()
 			// then the deletion waits and names the lock, and the data of a locked account is readable
-			f.Expect(f.runUntilReason(v1alpha1.ReasonDeletionBlocked).Message).To(ContainSubstring("lock"))
+			f.Expect(f.runUntilReason(v1beta1.ReasonDeletionBlocked).Message).To(ContainSubstring("lock"))
 			f.clock.Step(time.Hour)
 			f.reconcile()
 			if name == "account" {
@@ -561,7 +565,7 @@ func TestLockBlocksDeletion(t *testing.T) {
 
 func TestAbandon(t *testing.T) {
 	abandon := func(f *fixture) {
-		f.storage.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "true"}
+		f.storage.Annotations = map[string]string{v1beta1.AnnotationAbandon: "true"}
 		f.delete()
 		f.runUntilDeleted()
 	}
@@ -581,8 +585,8 @@ func TestAbandon(t *testing.T) {
 	})
 	t.Run("missing credentials", func(t *testing.T) {
 		f := readyFixture(t)
-		f.edit(func(s *v1alpha1.SecureStorageSpec) {
-			s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: "absent"}
+		f.edit(func(s *v1beta1.SecureStorageSpec) {
+			s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "absent"}
 		})
 		abandon(f)
 		f.Expect(f.eventsWith("Warning Abandoned", f.name())).To(Equal(1))
@@ -595,17 +599,17 @@ func TestAbandon(t *testing.T) {
 	})
 	t.Run("is ignored on an object that is not being deleted", func(t *testing.T) {
 		f := newFixture(t, fastCloud())
-		f.storage.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "true"}
+		f.storage.Annotations = map[string]string{v1beta1.AnnotationAbandon: "true"}
 		f.runUntilReady()
 		f.Expect(f.eventsWith("Abandoned")).To(BeZero())
 	})
 }
 
 func TestDeletionEndsIfResourceGroupIsMissing(t *testing.T) {
-	f := newFixture(t, fastCloud(), func(s *v1alpha1.SecureStorageSpec) {
+	f := newFixture(t, fastCloud(), func(s *v1beta1.SecureStorageSpec) {
 		s.Key.Vault.ResourceGroup, s.Provider.ResourceGroup = s.Provider.ResourceGroup, "absent"
 	})
-	f.runUntilReason(v1alpha1.ReasonResourceGroupMissing)
+	f.runUntilReason(v1beta1.ReasonResourceGroupMissing)
 	f.delete()
 	f.runUntilDeleted()
 }
@@ -613,10 +617,10 @@ func TestDeletionEndsIfResourceGroupIsMissing(t *testing.T) {
 func TestUsesCredentialsFromSecret(t *testing.T) {
 	// given a Secret that does not exist yet
 	const token = "fakecloud:billing"
-	f := newFixture(t, fastCloud(), func(s *v1alpha1.SecureStorageSpec) {
-		s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: "azure"}
+	f := newFixture(t, fastCloud(), func(s *v1beta1.SecureStorageSpec) {
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "azure"}
 	})
-	f.Expect(f.runUntilReason(v1alpha1.ReasonCredentialsMissing).Message).To(ContainSubstring("Secret azure"))
+	f.Expect(f.runUntilReason(v1beta1.ReasonCredentialsMissing).Message).To(ContainSubstring("Secret azure"))
 	// when it lacks a key
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{UID: "1", ResourceVersion: "1"}, Data: map[string][]byte{"tenantID": []byte("t"), "clientID": []byte("c")}}
 	f.secrets["billing/azure"] = secret
@@ -624,7 +628,7 @@ func TestUsesCredentialsFromSecret(t *testing.T) {
 	f.Expect(f.ready().Message).To(ContainSubstring("clientSecret"))
 	// when it is wrong
 	secret.Data["clientSecret"], secret.ResourceVersion = []byte("wrong"), "2"
-	f.runUntilReason(v1alpha1.ReasonCredentialsInvalid)
+	f.runUntilReason(v1beta1.ReasonCredentialsInvalid)
 	// when it is right
 	secret.Data["clientSecret"], secret.ResourceVersion = []byte(token), "3"
 	f.runUntilReady()
@@ -637,11 +641,11 @@ func TestUsesCredentialsFromSecret(t *testing.T) {
 
 func TestSuspendedObjectMakesNoCalls(t *testing.T) {
 	f := readyFixture(t)
-	f.edit(func(s *v1alpha1.SecureStorageSpec) { s.Suspend = true })
+	f.edit(func(s *v1beta1.SecureStorageSpec) { s.Suspend = true })
 	calls := f.calls
 	f.reconcile()
 	f.Expect(f.calls).To(Equal(calls))
-	f.Expect(f.storage.Status.Phase).To(Equal(v1alpha1.SecureStorageSuspended))
+	f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.PhaseSuspended))
 	f.Expect(f.storage.Status.KeyVersion).NotTo(BeEmpty())
 	// and it can be deleted
 	f.delete()

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
@@ -30,8 +30,8 @@ func (tokensOf) Create(_ context.Context, account, request client.Object, _ ...c
 	return nil
 }
 
-func workloadIdentity(storage *v1alpha1.SecureStorage) {
-	storage.Spec.Provider.WorkloadIdentity = &v1alpha1.SecureStorageWorkloadIdentity{TenantID: "tenant", ClientID: "client", ServiceAccountName: "storage"}
+func workloadIdentity(storage *v1beta1.SecureStorage) {
+	storage.Spec.Provider.WorkloadIdentity = &v1beta1.SecureStorageWorkloadIdentity{TenantID: "tenant", ClientID: "client", ServiceAccountName: "storage"}
 }
 
 // Whoever knows the tenant and client ID of another namespace's identity must not get its access.
@@ -68,7 +68,7 @@ func TestCredentialNamesDiffer(t *testing.T) {
 		return credential.Name
 	}
 	identity := func(namespace, account, tenant, client string) string {
-		credential, err := access.fromServiceAccount(namespace, v1alpha1.SecureStorageWorkloadIdentity{TenantID: tenant, ClientID: client, ServiceAccountName: account})
+		credential, err := access.fromServiceAccount(namespace, v1beta1.SecureStorageWorkloadIdentity{TenantID: tenant, ClientID: client, ServiceAccountName: account})
 		f.Expect(err).NotTo(HaveOccurred())
 		return credential.Name
 	}
@@ -99,8 +99,8 @@ func TestCredentialNamesDiffer(t *testing.T) {
 // SecureStorage then would leave its data behind.
 func TestMissingSubscriptionKeepsFinalizer(t *testing.T) {
 	for code, reason := range map[string]string{
-		"SubscriptionNotFound": v1alpha1.ReasonResourceGroupMissing,
-		"AuthorizationFailed":  v1alpha1.ReasonPermissionMissing,
+		"SubscriptionNotFound": v1beta1.ReasonResourceGroupMissing,
+		"AuthorizationFailed":  v1beta1.ReasonPermissionMissing,
 	} {
 		t.Run(code, func(t *testing.T) {
 			// given a credential that lost the access to the subscription
@@ -136,7 +136,7 @@ func TestRoleAssignmentOfUserDoesNotReplaceVaultChecks(t *testing.T) {
 		// given a key vault without purge protection
 		f := newFixture(t, fastCloud(), inVault("unsafe"))
 		f.addVault("unsafe", fakecloud.VaultSpec{})
-		f.runUntilReason(v1alpha1.ReasonVaultNotProtected)
+		f.runUntilReason(v1beta1.ReasonVaultNotProtected)
 		// when a user assigns the role
 		f.grantByHand("unsafe")
 		// then the account is still not encrypted with its key
@@ -147,7 +147,7 @@ func TestRoleAssignmentOfUserDoesNotReplaceVaultChecks(t *testing.T) {
 		f.addVault("unsafe", fakecloud.VaultSpec{})
 		f.grantByHand("unsafe")
 		f.edit(inVault("unsafe"))
-		f.runUntilReason(v1alpha1.ReasonVaultNotProtected)
+		f.runUntilReason(v1beta1.ReasonVaultNotProtected)
 		f.expectVaultStaysRejected()
 	})
 }
@@ -158,7 +158,7 @@ func (f *fixture) expectVaultStaysRejected() {
 	f.clock.Step(time.Minute)
 	for range 3 {
 		f.poll()
-		f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonVaultNotProtected))
+		f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonVaultNotProtected))
 	}
 	account, _ := f.server.Account(f.name())
 	f.Expect(account.Encryption).To(Equal(before.Encryption))
@@ -177,7 +177,7 @@ func TestDoesNotDeleteAccountHandedOverConcurrently(t *testing.T) {
 	verdict, err := undoEncryption(t.Context(), s)
 	// then
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonOperationInProgress))
+	f.Expect(verdict.Reason()).To(Equal(v1beta1.ReasonOperationInProgress))
 	f.runUntilDeleted()
 	_, exists := f.server.Account(f.name())
 	f.Expect(exists).To(BeTrue())
@@ -190,9 +190,9 @@ func TestGrantsNothingBeforePrincipalExists(t *testing.T) {
 	knobs.PrincipalDelay = fakecloud.Fixed(10 * time.Minute)
 	f := newFixture(t, knobs)
 	// when
-	f.Expect(f.runUntilReason(v1alpha1.ReasonWaitingForPrincipal).Message).To(ContainSubstring("waiting for the principal ID"))
+	f.Expect(f.runUntilReason(v1beta1.ReasonWaitingForPrincipal).Message).To(ContainSubstring("waiting for the principal ID"))
 	// then no grant is requested before it exists
-	f.Expect(f.condition(v1alpha1.ConditionKeyAccessReady).Status).To(Equal(metav1.ConditionUnknown))
+	f.Expect(f.condition(v1beta1.ConditionKeyAccessReady).Status).To(Equal(metav1.ConditionUnknown))
 	f.runUntilReady()
 	f.Expect(f.grants()).To(Equal([]string{f.demo.Vault}))
 	for _, entry := range f.server.Ledger() {

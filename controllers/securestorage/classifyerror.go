@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -21,12 +21,9 @@ const (
 // credential are returned, to be retried with backoff.
 func (s *scope) classifyError(err error) (phases.Verdict, error) {
 	var credential *credentialError
-	if isNotAllowed(err) {
-		// Only a change of the spec or of the manager's flags can help, and either triggers a reconcile.
-		return phases.Stalled(v1alpha1.ReasonCredentialsNotAllowed, err.Error()), nil
-	}
 	if errors.As(err, &credential) {
-		return phases.Stalled(credential.reason, credential.message).RecheckAfter(jitter(retryCredentials)), nil
+		// Only a change of the spec, of the Secret or of the manager's flags can help, and each triggers a reconcile.
+		return phases.Stalled(credential.reason, credential.message), nil
 	}
 	failure, ok := cloud.AsError(err)
 	if !ok {
@@ -41,22 +38,22 @@ func (s *scope) classifyError(err error) (phases.Verdict, error) {
 // isNotAllowed says whether the credential of the manager was refused.
 func isNotAllowed(err error) bool {
 	var credential *credentialError
-	return errors.As(err, &credential) && credential.reason == v1alpha1.ReasonCredentialsNotAllowed
+	return errors.As(err, &credential) && credential.reason == v1beta1.ReasonCredentialsNotAllowed
 }
 
 // transientVerdict handles errors that a retry can resolve.
 func (s *scope) transientVerdict(failure *cloud.Error) (phases.Verdict, bool) {
 	switch failure.Kind {
 	case cloud.Throttled:
-		return phases.Wait(v1alpha1.ReasonThrottled, "throttled by Azure; retrying", atLeast(failure.RetryAfter)), true
+		return phases.Wait(v1beta1.ReasonThrottled, "throttled by Azure; retrying", atLeast(failure.RetryAfter)), true
 	case cloud.InProgress:
-		return phases.Wait(v1alpha1.ReasonOperationInProgress, failure.Error()+"; waiting for the operation in progress to finish", retryAfterOr(failure.RetryAfter, retryInProgress)), true
+		return phases.Wait(v1beta1.ReasonOperationInProgress, failure.Error()+"; waiting for the operation in progress to finish", retryAfterOr(failure.RetryAfter, retryInProgress)), true
 	case cloud.NotFound:
-		return phases.Wait(v1alpha1.ReasonOperationInProgress, failure.Error()+"; the resource was deleted or moved during the reconcile; retrying", retryAfterOr(failure.RetryAfter, retryInProgress)), true
+		return phases.Wait(v1beta1.ReasonOperationInProgress, failure.Error()+"; the resource was deleted or moved during the reconcile; retrying", retryAfterOr(failure.RetryAfter, retryInProgress)), true
 	case cloud.Propagating:
-		return phases.Wait(v1alpha1.ReasonPropagating, failure.Error()+"; waiting for the change to propagate in Azure, which takes several minutes", retryAfterOr(failure.RetryAfter, retryInProgress)), true
+		return phases.Wait(v1beta1.ReasonPropagating, failure.Error()+"; waiting for the change to propagate in Azure, which takes several minutes", retryAfterOr(failure.RetryAfter, retryInProgress)), true
 	case cloud.Unreachable:
-		return phases.Wait(v1alpha1.ReasonCloudUnavailable, failure.Error()+"; retrying", retryAfterOr(failure.RetryAfter, retryUnreachable)), true
+		return phases.Wait(v1beta1.ReasonCloudUnavailable, failure.Error()+"; retrying", retryAfterOr(failure.RetryAfter, retryUnreachable)), true
 	default:
 		return nil, false
 	}
@@ -66,23 +63,23 @@ func (s *scope) transientVerdict(failure *cloud.Error) (phases.Verdict, bool) {
 func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 	switch failure.Kind {
 	case cloud.GroupMissing:
-		return s.stalledUntilPoll(v1alpha1.ReasonResourceGroupMissing, fmt.Sprintf(
+		return s.stalledUntilPoll(v1beta1.ReasonResourceGroupMissing, fmt.Sprintf(
 			"%s; create resource group %s in subscription %s, or use a credential that has access to this subscription", failure.Error(), s.group(), s.storage.Spec.Provider.SubscriptionID))
 	case cloud.NameTaken:
-		return s.stalledUntilPoll(v1alpha1.ReasonNameTaken, fmt.Sprintf(
+		return s.stalledUntilPoll(v1beta1.ReasonNameTaken, fmt.Sprintf(
 			"storage account name %s is already taken in Azure, or reserved by a deleted account that can be restored (%s); create a SecureStorage with another spec.accountName, or without one", accountName(s.storage), failure.Code))
 	case cloud.Locked, cloud.Disallowed:
 		return s.forbiddenVerdict(failure)
 	case cloud.OutOfScope:
-		return phases.Stalled(v1alpha1.ReasonCredentialsNotAllowed, failure.Error()+"; set spec.provider.workloadIdentity or spec.provider.credentialsRef, or have an administrator extend the flag --ambient-credentials of the manager")
+		return phases.Stalled(v1beta1.ReasonCredentialsNotAllowed, failure.Error()+"; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator extend the flag --ambient-credentials of the manager")
 	case cloud.Denied:
-		return s.stalledUntilPoll(v1alpha1.ReasonPermissionMissing, failure.Error()+"; "+s.missingRole(failure.Target))
+		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; "+s.missingRole(failure.Target))
 	case cloud.NoAssertion:
-		return phases.Stalled(v1alpha1.ReasonCredentialsMissing, failure.Message).RecheckAfter(jitter(retryCredentials))
+		return phases.Stalled(v1beta1.ReasonCredentialsMissing, failure.Message).RecheckAfter(jitter(retryCredentials))
 	case cloud.BadCredentials:
-		return phases.Stalled(v1alpha1.ReasonCredentialsInvalid, failure.Error()+"; renew the credential, and check that it belongs to the tenant of the subscription").RecheckAfter(jitter(retryCredentials))
+		return phases.Stalled(v1beta1.ReasonCredentialsInvalid, failure.Error()+"; renew the credential, and check that it belongs to the tenant of the subscription").RecheckAfter(jitter(retryCredentials))
 	default:
-		return s.stalledUntilPoll(v1alpha1.ReasonInvalidRequest, failure.Error()+"; correct the spec")
+		return s.stalledUntilPoll(v1beta1.ReasonInvalidRequest, failure.Error()+"; correct the spec")
 	}
 }
 
@@ -90,11 +87,11 @@ func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 func (s *scope) forbiddenVerdict(failure *cloud.Error) phases.Verdict {
 	switch {
 	case s.storage.DeletionTimestamp != nil:
-		return phases.Stalled(v1alpha1.ReasonDeletionBlocked, failure.Error()+"; remove the lock or policy, or set the annotation "+v1alpha1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(jitter(retryCredentials))
+		return phases.Stalled(v1beta1.ReasonDeletionBlocked, failure.Error()+"; remove the lock or policy, or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(jitter(retryCredentials))
 	case failure.Kind == cloud.Locked:
-		return s.stalledUntilPoll(v1alpha1.ReasonPermissionMissing, failure.Error()+"; remove the lock")
+		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; remove the lock")
 	default:
-		return s.stalledUntilPoll(v1alpha1.ReasonInvalidRequest, failure.Error()+"; correct the spec, or change the Azure policy")
+		return s.stalledUntilPoll(v1beta1.ReasonInvalidRequest, failure.Error()+"; correct the spec, or change the Azure policy")
 	}
 }
 

@@ -4,12 +4,18 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -27,7 +33,7 @@ const Finalizer = "fixpoint.dev/teardown"
 
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Options for [Setup].
@@ -41,7 +47,7 @@ type Options struct {
 }
 
 // Engine reconciles SecureStorages.
-type Engine = phases.Engine[*v1alpha1.SecureStorage, *scope]
+type Engine = phases.Engine[*v1beta1.SecureStorage, *scope]
 
 // Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, o Options) error {
@@ -49,9 +55,31 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := o.ForEngine(mgr, &v1alpha1.SecureStorageList{})
+	options := o.ForEngine(mgr, &v1beta1.SecureStorageList{})
 	options.Updates = needsReconcile
+	metadata := &metav1.PartialObjectMetadata{}
+	metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	options.Sources = append(options.Sources, source.Kind(mgr.GetCache(), client.Object(metadata), handler.EnqueueRequestsFromMapFunc(storagesWith(mgr.GetClient()))))
 	return engine.SetupWithManager(mgr, options)
+}
+
+// storagesWith maps a Secret to the SecureStorages whose credentials it has.
+func storagesWith(reader client.Reader) handler.MapFunc {
+	return func(ctx context.Context, secret client.Object) []reconcile.Request {
+		var storages v1beta1.SecureStorageList
+		err := reader.List(ctx, &storages, client.InNamespace(secret.GetNamespace()), client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to list SecureStorages with the credentials of a Secret", "secret", klog.KObj(secret))
+			return nil
+		}
+		var requests []reconcile.Request
+		for i := range storages.Items {
+			if ref := storages.Items[i].Spec.Provider.CredentialsSecretRef; ref != nil && ref.Name == secret.GetName() {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&storages.Items[i])})
+			}
+		}
+		return requests
+	}
 }
 
 // NewEngine returns an engine that uses the clients of a manager.
@@ -87,23 +115,23 @@ func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 	}), dependencies)
 }
 
-func definition(now clock.PassiveClock, access *cloudAccess) phases.Definition[*v1alpha1.SecureStorage, *scope] {
-	newScope := func(storage *v1alpha1.SecureStorage) *scope {
+func definition(now clock.PassiveClock, access *cloudAccess) phases.Definition[*v1beta1.SecureStorage, *scope] {
+	newScope := func(storage *v1beta1.SecureStorage) *scope {
 		return &scope{storage: storage, access: access, clock: now}
 	}
-	return phases.Definition[*v1alpha1.SecureStorage, *scope]{
+	return phases.Definition[*v1beta1.SecureStorage, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope:      newScope,
-		Conditions: func(storage *v1alpha1.SecureStorage) []metav1.Condition { return storage.Status.Conditions },
+		Conditions: func(storage *v1beta1.SecureStorage) []metav1.Condition { return storage.Status.Conditions },
 		Status: func(s *scope, summary phases.Summary) ssa.Configuration {
 			desired := desiredStatus(s, summary)
 			s.rememberIfSettled(summary, desired)
 			return desired
 		},
-		Suspended: func(storage *v1alpha1.SecureStorage) bool { return storage.Spec.Suspend },
-		Postpone: func(ctx context.Context, storage *v1alpha1.SecureStorage) time.Duration {
+		Suspended: func(storage *v1beta1.SecureStorage) bool { return storage.Spec.Suspend },
+		Postpone: func(ctx context.Context, storage *v1beta1.SecureStorage) time.Duration {
 			return newScope(storage).postpone(ctx)
 		},
 	}

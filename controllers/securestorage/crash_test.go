@@ -7,7 +7,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
@@ -32,18 +32,18 @@ func fastCloud() fakecloud.Knobs {
 // sides says on which side of the effect of a call the process crashes.
 var sides = map[bool]string{false: "before", true: "after"}
 
-var accesses = map[string]func(*v1alpha1.SecureStorageSpec){
-	"role":   func(*v1alpha1.SecureStorageSpec) {},
+var accesses = map[string]func(*v1beta1.SecureStorageSpec){
+	"role":   func(*v1beta1.SecureStorageSpec) {},
 	"policy": byPolicy,
 }
 
 // newFixtureFor has a key vault that supports the access type.
-func newFixtureFor(t *testing.T, access string, edits ...func(*v1alpha1.SecureStorageSpec)) *fixture {
+func newFixtureFor(t *testing.T, access string, edits ...func(*v1beta1.SecureStorageSpec)) *fixture {
 	t.Helper()
 	return newFixtureWith(t, fastCloud(), access, edits...)
 }
 
-func newFixtureWith(t *testing.T, knobs fakecloud.Knobs, access string, edits ...func(*v1alpha1.SecureStorageSpec)) *fixture {
+func newFixtureWith(t *testing.T, knobs fakecloud.Knobs, access string, edits ...func(*v1beta1.SecureStorageSpec)) *fixture {
 	t.Helper()
 	f := newFixture(t, knobs, append(edits, accesses[access])...)
 	if access == "policy" {
@@ -73,7 +73,7 @@ func TestRecoversFromCrashAtAnyCall(t *testing.T) {
 					ended = f.crashAt == nil
 					// then one account exists, as declared
 					f.Expect(f.created()).To(Equal(1))
-					f.Expect(f.storage.Status.Encryption).To(Equal(v1alpha1.EncryptionCustomerKey))
+					f.Expect(f.storage.Status.Encryption).To(Equal(v1beta1.EncryptionCustomerKey))
 					f.Expect(f.eventsWith("DriftCorrected")).To(BeZero(), "nothing was changed outside of the controller")
 					f.expectEncryptionReadyIsHonest()
 				})
@@ -232,7 +232,7 @@ func (f *fixture) expectEncryptionReadyIsHonest() {
 		}
 		for _, entry := range f.server.Ledger() {
 			isWithin := !entry.Time.Before(status.at) && entry.Time.Before(until)
-			if isWithin && entry.Who != fakecloud.WhoMeddler && entry.Key == string(v1alpha1.EncryptionPlatformKeys) {
+			if isWithin && entry.Who != fakecloud.WhoMeddler && entry.Key == string(v1beta1.EncryptionPlatformKeys) {
 				f.Expect(entry).To(BeNil(), "EncryptionReady was True from %s to %s", status.at, until)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
@@ -33,22 +33,22 @@ type cloudAccess struct {
 type credentialError struct{ reason, message string }
 
 func credentialMissing(format string, args ...any) error {
-	return &credentialError{v1alpha1.ReasonCredentialsMissing, fmt.Sprintf(format, args...)}
+	return &credentialError{v1beta1.ReasonCredentialsMissing, fmt.Sprintf(format, args...)}
 }
 
 func credentialInvalid(format string, args ...any) error {
-	return &credentialError{v1alpha1.ReasonCredentialsInvalid, fmt.Sprintf(format, args...)}
+	return &credentialError{v1beta1.ReasonCredentialsInvalid, fmt.Sprintf(format, args...)}
 }
 
 // Error implements error.
 func (e *credentialError) Error() string { return e.message }
 
 // credential returns the credential that the spec selects: of a Secret, of a ServiceAccount, or the manager's own.
-func (a *cloudAccess) credential(ctx context.Context, storage *v1alpha1.SecureStorage) (cloud.Credential, error) {
+func (a *cloudAccess) credential(ctx context.Context, storage *v1beta1.SecureStorage) (cloud.Credential, error) {
 	provider := storage.Spec.Provider
 	switch {
-	case provider.CredentialsRef != nil:
-		return a.fromSecret(ctx, storage.Namespace, provider.CredentialsRef.Name)
+	case provider.CredentialsSecretRef != nil:
+		return a.fromSecret(ctx, storage.Namespace, provider.CredentialsSecretRef.Name)
 	case provider.WorkloadIdentity != nil:
 		return a.fromServiceAccount(storage.Namespace, *provider.WorkloadIdentity)
 	default:
@@ -63,22 +63,22 @@ func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (c
 	var secret corev1.Secret
 	err := a.secrets.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret)
 	if apierrors.IsNotFound(err) {
-		return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsRef) does not exist; create it", name)
+		return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsSecretRef) does not exist; create it", name)
 	}
 	if err != nil {
 		return cloud.Credential{}, fmt.Errorf("reading the credentials in Secret %s: %w", name, err)
 	}
 	values := make([]string, 0, len(secret.Data))
-	for _, key := range []string{v1alpha1.CredentialTenantID, v1alpha1.CredentialClientID, v1alpha1.CredentialClientSecret} {
+	for _, key := range []string{v1beta1.CredentialTenantID, v1beta1.CredentialClientID, v1beta1.CredentialClientSecret} {
 		if len(secret.Data[key]) == 0 {
-			return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsRef) has no key %s; add it", name, key)
+			return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsSecretRef) has no key %s; add it", name, key)
 		}
 		values = append(values, string(secret.Data[key]))
 	}
 	token, err := a.credentials.Secret(values[0], values[1], values[2])
 	if err != nil {
 		// The SDK's error may quote parts of the credential, so it is dropped.
-		return cloud.Credential{}, credentialInvalid("Secret %s (spec.provider.credentialsRef) is not a valid credential; check that tenantID and clientID are UUIDs", name)
+		return cloud.Credential{}, credentialInvalid("Secret %s (spec.provider.credentialsSecretRef) is not a valid credential; check that tenantID and clientID are UUIDs", name)
 	}
 	// A changed Secret is a new credential, with clients of its own.
 	return cloud.Credential{Name: fmt.Sprintf("secret %s %s %s %s", namespace, name, secret.UID, secret.ResourceVersion), Token: token, Scopes: anywhere}, nil
@@ -88,13 +88,13 @@ func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (c
 // https://learn.microsoft.com/entra/workload-id/workload-identity-federation.
 const tokenAudience = "api://AzureADTokenExchange"
 
-func (a *cloudAccess) fromServiceAccount(namespace string, identity v1alpha1.SecureStorageWorkloadIdentity) (cloud.Credential, error) {
+func (a *cloudAccess) fromServiceAccount(namespace string, identity v1beta1.SecureStorageWorkloadIdentity) (cloud.Credential, error) {
 	name := identity.ServiceAccountName
 	if name == "" {
 		name = "default"
 	}
 	if (types.NamespacedName{Namespace: namespace, Name: name}) == a.manager {
-		return cloud.Credential{}, &credentialError{v1alpha1.ReasonCredentialsNotAllowed, fmt.Sprintf("spec.provider.workloadIdentity.serviceAccountName is %s, the ServiceAccount of the manager; set another ServiceAccount", name)}
+		return cloud.Credential{}, &credentialError{v1beta1.ReasonCredentialsNotAllowed, fmt.Sprintf("spec.provider.workloadIdentity.serviceAccountName is %s, the ServiceAccount of the manager; set another ServiceAccount", name)}
 	}
 	token, err := a.credentials.Assertion(identity.TenantID, identity.ClientID, func(ctx context.Context) (string, error) {
 		account := &corev1.ServiceAccount{}
@@ -120,15 +120,15 @@ func (a *cloudAccess) fromServiceAccount(namespace string, identity v1alpha1.Sec
 }
 
 // normalEvent and warningEvent emit Events that no condition repeats, such as those of a teardown.
-func (a *cloudAccess) normalEvent(storage *v1alpha1.SecureStorage, reason, note string) {
+func (a *cloudAccess) normalEvent(storage *v1beta1.SecureStorage, reason, note string) {
 	a.event(storage, corev1.EventTypeNormal, reason, note)
 }
 
-func (a *cloudAccess) warningEvent(storage *v1alpha1.SecureStorage, reason, note string) {
+func (a *cloudAccess) warningEvent(storage *v1beta1.SecureStorage, reason, note string) {
 	a.event(storage, corev1.EventTypeWarning, reason, note)
 }
 
-func (a *cloudAccess) event(storage *v1alpha1.SecureStorage, kind, reason, note string) {
+func (a *cloudAccess) event(storage *v1beta1.SecureStorage, kind, reason, note string) {
 	if a.recorder != nil {
 		a.recorder.Eventf(storage, nil, kind, reason, "Delete", "%s", note)
 	}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -17,13 +17,13 @@ import (
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // newScope has a SecureStorage with the key vault "v", at noon.
-func newScope(edits ...func(*v1alpha1.SecureStorageSpec)) *scope {
-	storage := &v1alpha1.SecureStorage{
+func newScope(edits ...func(*v1beta1.SecureStorageSpec)) *scope {
+	storage := &v1beta1.SecureStorage{
 		ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: "billing", UID: "uid", Generation: 1},
-		Spec: v1alpha1.SecureStorageSpec{
-			Provider: v1alpha1.SecureStorageProvider{SubscriptionID: "s", ResourceGroup: "g", Location: "westeurope"},
-			SKU:      v1alpha1.SKUStandardLRS,
-			Key:      v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: "v"}, KeyName: "k"},
+		Spec: v1beta1.SecureStorageSpec{
+			Provider: v1beta1.SecureStorageProvider{SubscriptionID: "s", ResourceGroup: "g", Location: "westeurope"},
+			SKU:      v1beta1.SKUStandardLRS,
+			Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: "v"}, Name: "k"},
 		},
 	}
 	for _, edit := range edits {
@@ -34,16 +34,16 @@ func newScope(edits ...func(*v1alpha1.SecureStorageSpec)) *scope {
 
 func TestVaultOf(t *testing.T) {
 	for name, c := range map[string]struct {
-		key  v1alpha1.SecureStorageKey
+		key  v1beta1.SecureStorageKey
 		want vaultLocation
 	}{
-		"by name":            {v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: "v"}}, vaultLocation{"s", "g", "v"}},
-		"in another group":   {v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: "v", ResourceGroup: "h"}}, vaultLocation{"s", "h", "v"}},
-		"by ID":              {v1alpha1.SecureStorageKey{VaultID: "/subscriptions/t/resourceGroups/h/providers/Microsoft.KeyVault/vaults/w"}, vaultLocation{"t", "h", "w"}},
-		"case-insensitively": {v1alpha1.SecureStorageKey{VaultID: "/SUBSCRIPTIONS/T/resourcegroups/H/providers/microsoft.keyvault/VAULTS/W/"}, vaultLocation{"T", "H", "W"}},
+		"by name":            {v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: "v"}}, vaultLocation{"s", "g", "v"}},
+		"in another group":   {v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: "v", ResourceGroup: "h"}}, vaultLocation{"s", "h", "v"}},
+		"by ID":              {v1beta1.SecureStorageKey{VaultID: "/subscriptions/t/resourceGroups/h/providers/Microsoft.KeyVault/vaults/w"}, vaultLocation{"t", "h", "w"}},
+		"case-insensitively": {v1beta1.SecureStorageKey{VaultID: "/SUBSCRIPTIONS/T/resourcegroups/H/providers/microsoft.keyvault/VAULTS/W/"}, vaultLocation{"T", "H", "W"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScope(func(spec *v1alpha1.SecureStorageSpec) { spec.Key = c.key })
+			s := newScope(func(spec *v1beta1.SecureStorageSpec) { spec.Key = c.key })
 			NewWithT(t).Expect(vaultOf(s.storage)).To(Equal(c.want))
 		})
 	}
@@ -82,7 +82,7 @@ func TestDecideOwnership(t *testing.T) {
 	for name, c := range map[string]struct {
 		tags      map[string]string
 		principal string
-		edit      func(*v1alpha1.SecureStorageSpec)
+		edit      func(*v1beta1.SecureStorageSpec)
 		managed   bool
 	}{
 		"owner tag":                                {tags: map[string]string{cloud.OwnerTag: "uid"}, managed: true},
@@ -95,7 +95,7 @@ func TestDecideOwnership(t *testing.T) {
 		"no tag, no principal":                {principal: ""},
 		"no tag, another principal":           {principal: "else"},
 		"no tag, IfUnowned":                   {edit: adopt, managed: true},
-		"no tag, IfUnowned, another location": {edit: func(s *v1alpha1.SecureStorageSpec) { adopt(s); s.Provider.Location = "eastus" }},
+		"no tag, IfUnowned, another location": {edit: func(s *v1beta1.SecureStorageSpec) { adopt(s); s.Provider.Location = "eastus" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScope()
@@ -107,7 +107,7 @@ func TestDecideOwnership(t *testing.T) {
 			verdict, managed := s.decideOwnership()
 			NewWithT(t).Expect(managed).To(Equal(c.managed))
 			if !managed {
-				NewWithT(t).Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonAccountNotOwned))
+				NewWithT(t).Expect(verdict.Reason()).To(Equal(v1beta1.ReasonAccountNotOwned))
 			}
 		})
 	}
@@ -132,16 +132,16 @@ func TestDecideFormerGrants(t *testing.T) {
 			s := newScope()
 			s.storage.Generation = 2
 			if c.condition != nil {
-				c.condition.Type = v1alpha1.ConditionEncryptionReady
+				c.condition.Type = v1beta1.ConditionEncryptionReady
 				s.storage.Status.Conditions = []metav1.Condition{*c.condition}
 			}
-			verdict := s.decideFormerGrants([]keyGrant{{vault: vaultLocation{"s", "g", "former"}, principal: "p", access: v1alpha1.AccessRoleAssignment}})
+			verdict := s.decideFormerGrants([]keyGrant{{vault: vaultLocation{"s", "g", "former"}, principal: "p", access: v1beta1.AccessRoleAssignment}})
 			if c.waits {
 				g.Expect(verdict).To(BeAssignableToTypeOf(phases.Wait("", "", 0)))
 			} else {
 				g.Expect(verdict).To(BeAssignableToTypeOf(phases.Missing("", "")))
 			}
-			g.Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonUpdating))
+			g.Expect(verdict.Reason()).To(Equal(v1beta1.ReasonUpdating))
 			g.Expect(verdict.Message()).To(ContainSubstring("key vault former"))
 		})
 	}
@@ -155,7 +155,7 @@ func TestObserveIdentityWaitsForPrincipal(t *testing.T) {
 	verdict, err := observeIdentity(t.Context(), s)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(verdict).To(BeAssignableToTypeOf(phases.Wait("", "", 0)))
-	g.Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonWaitingForPrincipal))
+	g.Expect(verdict.Reason()).To(Equal(v1beta1.ReasonWaitingForPrincipal))
 	g.Expect(verdict.Message()).To(Equal("waiting for the principal ID of the storage account's system-assigned identity"))
 
 	s.account.PrincipalID = "p"
@@ -167,7 +167,7 @@ func TestObserveIdentityWaitsForPrincipal(t *testing.T) {
 
 func TestDecidePropagation(t *testing.T) {
 	done := func(at time.Time, status metav1.ConditionStatus) []metav1.Condition {
-		return []metav1.Condition{{Type: v1alpha1.ConditionKeyAccessReady, Status: status, LastTransitionTime: metav1.NewTime(at)}}
+		return []metav1.Condition{{Type: v1beta1.ConditionKeyAccessReady, Status: status, LastTransitionTime: metav1.NewTime(at)}}
 	}
 	for name, c := range map[string]struct {
 		grant      *cloud.Grant
@@ -176,16 +176,16 @@ func TestDecidePropagation(t *testing.T) {
 		reason     string
 		atMost     time.Duration
 	}{
-		"just granted":              {grant: &cloud.Grant{CreatedOn: noon}, reason: v1alpha1.ReasonPropagating, atMost: 2 * time.Second},
-		"a minute ago":              {grant: &cloud.Grant{CreatedOn: noon.Add(-time.Minute)}, reason: v1alpha1.ReasonPropagating, atMost: 33 * time.Second},
-		"past the default deadline": {grant: &cloud.Grant{CreatedOn: noon.Add(-16 * time.Minute)}, reason: v1alpha1.ReasonPropagationTimedOut, atMost: 6 * time.Minute},
-		"past a short deadline":     {grant: &cloud.Grant{CreatedOn: noon.Add(-2 * time.Second)}, deadline: time.Second, reason: v1alpha1.ReasonPropagationTimedOut, atMost: 6 * time.Minute},
-		"a policy, KeyAccess ready": {conditions: done(noon.Add(-16*time.Minute), metav1.ConditionTrue), reason: v1alpha1.ReasonPropagationTimedOut, atMost: 6 * time.Minute},
-		"a policy, just created":    {conditions: done(noon.Add(-16*time.Minute), metav1.ConditionUnknown), reason: v1alpha1.ReasonPropagating, atMost: 2 * time.Second},
-		"no grant and no condition": {reason: v1alpha1.ReasonPropagating, atMost: 2 * time.Second},
+		"just granted":              {grant: &cloud.Grant{CreatedOn: noon}, reason: v1beta1.ReasonPropagating, atMost: 2 * time.Second},
+		"a minute ago":              {grant: &cloud.Grant{CreatedOn: noon.Add(-time.Minute)}, reason: v1beta1.ReasonPropagating, atMost: 33 * time.Second},
+		"past the default deadline": {grant: &cloud.Grant{CreatedOn: noon.Add(-16 * time.Minute)}, reason: v1beta1.ReasonPropagationTimedOut, atMost: 6 * time.Minute},
+		"past a short deadline":     {grant: &cloud.Grant{CreatedOn: noon.Add(-2 * time.Second)}, deadline: time.Second, reason: v1beta1.ReasonPropagationTimedOut, atMost: 6 * time.Minute},
+		"a policy, KeyAccess ready": {conditions: done(noon.Add(-16*time.Minute), metav1.ConditionTrue), reason: v1beta1.ReasonPropagationTimedOut, atMost: 6 * time.Minute},
+		"a policy, just created":    {conditions: done(noon.Add(-16*time.Minute), metav1.ConditionUnknown), reason: v1beta1.ReasonPropagating, atMost: 2 * time.Second},
+		"no grant and no condition": {reason: v1beta1.ReasonPropagating, atMost: 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScope(func(spec *v1alpha1.SecureStorageSpec) { spec.PropagationDeadline.Duration = c.deadline })
+			s := newScope(func(spec *v1beta1.SecureStorageSpec) { spec.PropagationDeadline.Duration = c.deadline })
 			s.grant, s.storage.Status.Conditions = c.grant, c.conditions
 			verdict := s.decidePropagation()
 			NewWithT(t).Expect(verdict.Reason()).To(Equal(c.reason))
@@ -200,19 +200,19 @@ func TestClassifyError(t *testing.T) {
 		stalled bool
 		after   time.Duration
 	}{
-		cloud.NotFound:       {v1alpha1.ReasonOperationInProgress, false, 5 * time.Second},
-		cloud.GroupMissing:   {v1alpha1.ReasonResourceGroupMissing, true, 5 * time.Minute},
-		cloud.Throttled:      {v1alpha1.ReasonThrottled, false, 7 * time.Second},
-		cloud.InProgress:     {v1alpha1.ReasonOperationInProgress, false, 7 * time.Second},
-		cloud.Propagating:    {v1alpha1.ReasonPropagating, false, 7 * time.Second},
-		cloud.NameTaken:      {v1alpha1.ReasonNameTaken, true, 5 * time.Minute},
-		cloud.Locked:         {v1alpha1.ReasonPermissionMissing, true, 5 * time.Minute},
-		cloud.Disallowed:     {v1alpha1.ReasonInvalidRequest, true, 5 * time.Minute},
-		cloud.Denied:         {v1alpha1.ReasonPermissionMissing, true, 5 * time.Minute},
-		cloud.NoAssertion:    {v1alpha1.ReasonCredentialsMissing, true, time.Minute},
-		cloud.BadCredentials: {v1alpha1.ReasonCredentialsInvalid, true, time.Minute},
-		cloud.Invalid:        {v1alpha1.ReasonInvalidRequest, true, 5 * time.Minute},
-		cloud.Unreachable:    {v1alpha1.ReasonCloudUnavailable, false, 7 * time.Second},
+		cloud.NotFound:       {v1beta1.ReasonOperationInProgress, false, 5 * time.Second},
+		cloud.GroupMissing:   {v1beta1.ReasonResourceGroupMissing, true, 5 * time.Minute},
+		cloud.Throttled:      {v1beta1.ReasonThrottled, false, 7 * time.Second},
+		cloud.InProgress:     {v1beta1.ReasonOperationInProgress, false, 7 * time.Second},
+		cloud.Propagating:    {v1beta1.ReasonPropagating, false, 7 * time.Second},
+		cloud.NameTaken:      {v1beta1.ReasonNameTaken, true, 5 * time.Minute},
+		cloud.Locked:         {v1beta1.ReasonPermissionMissing, true, 5 * time.Minute},
+		cloud.Disallowed:     {v1beta1.ReasonInvalidRequest, true, 5 * time.Minute},
+		cloud.Denied:         {v1beta1.ReasonPermissionMissing, true, 5 * time.Minute},
+		cloud.NoAssertion:    {v1beta1.ReasonCredentialsMissing, true, time.Minute},
+		cloud.BadCredentials: {v1beta1.ReasonCredentialsInvalid, true, time.Minute},
+		cloud.Invalid:        {v1beta1.ReasonInvalidRequest, true, 5 * time.Minute},
+		cloud.Unreachable:    {v1beta1.ReasonCloudUnavailable, false, 7 * time.Second},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			g := NewWithT(t)
@@ -237,14 +237,14 @@ func TestClassifyError(t *testing.T) {
 		s := newScope()
 		s.storage.DeletionTimestamp = &metav1.Time{Time: noon}
 		verdict, _ := s.classifyError(&cloud.Error{Kind: kind})
-		NewWithT(t).Expect(verdict.Reason()).To(Equal(v1alpha1.ReasonDeletionBlocked))
-		NewWithT(t).Expect(verdict.Message()).To(ContainSubstring(v1alpha1.AnnotationAbandon))
+		NewWithT(t).Expect(verdict.Reason()).To(Equal(v1beta1.ReasonDeletionBlocked))
+		NewWithT(t).Expect(verdict.Message()).To(ContainSubstring(v1beta1.AnnotationAbandon))
 	}
 }
 
 func TestDelaysAreNeverTooShort(t *testing.T) {
 	g := NewWithT(t)
-	s := newScope(func(spec *v1alpha1.SecureStorageSpec) { spec.PollInterval.Duration = 10 * time.Second })
+	s := newScope(func(spec *v1beta1.SecureStorageSpec) { spec.PollInterval.Duration = 10 * time.Second })
 	for range 1000 {
 		g.Expect(atLeast(17 * time.Second)).To(And(BeNumerically(">=", 17*time.Second), BeNumerically("<=", 18*time.Second)))
 		g.Expect(s.pollInterval()).To(And(BeNumerically(">=", 10*time.Second), BeNumerically("<=", 11*time.Second)))
@@ -260,18 +260,18 @@ func TestPhaseOf(t *testing.T) {
 		summary     phases.Summary
 		account     *cloud.Account
 		accountRead bool
-		before      v1alpha1.SecureStorageEncryption
-		want        v1alpha1.SecureStoragePhase
+		before      v1beta1.SecureStorageEncryption
+		want        v1beta1.Phase
 	}{
-		"deleting":                   {summary: phases.Summary{Deleting: true, Ready: true}, want: v1alpha1.SecureStorageDeleting},
-		"suspended":                  {summary: phases.Summary{Suspended: true}, want: v1alpha1.SecureStorageSuspended},
-		"ready":                      {summary: phases.Summary{Ready: true}, want: v1alpha1.SecureStorageReady},
-		"in progress":                {accountRead: true, want: v1alpha1.SecureStorageProvisioning},
-		"stalled":                    {summary: phases.Summary{Stalled: true}, accountRead: true, want: v1alpha1.SecureStorageFailed},
-		"encrypted, but stalled":     {summary: phases.Summary{Stalled: true}, accountRead: true, account: encrypted, want: v1alpha1.SecureStorageDegraded},
-		"not read, encrypted before": {before: v1alpha1.EncryptionCustomerKey, want: v1alpha1.SecureStorageDegraded},
-		"read, deleted":              {before: v1alpha1.EncryptionCustomerKey, accountRead: true, summary: phases.Summary{Stalled: true}, want: v1alpha1.SecureStorageFailed},
-		"unmanaged account":          {accountRead: true, account: &cloud.Account{Encryption: encrypted.Encryption}, want: v1alpha1.SecureStorageProvisioning},
+		"deleting":                   {summary: phases.Summary{Deleting: true, Ready: true}, want: v1beta1.PhaseDeleting},
+		"suspended":                  {summary: phases.Summary{Suspended: true}, want: v1beta1.PhaseSuspended},
+		"ready":                      {summary: phases.Summary{Ready: true}, want: v1beta1.PhaseReady},
+		"in progress":                {accountRead: true, want: v1beta1.PhaseProvisioning},
+		"stalled":                    {summary: phases.Summary{Stalled: true}, accountRead: true, want: v1beta1.PhaseFailed},
+		"encrypted, but stalled":     {summary: phases.Summary{Stalled: true}, accountRead: true, account: encrypted, want: v1beta1.PhaseDegraded},
+		"not read, encrypted before": {before: v1beta1.EncryptionCustomerKey, want: v1beta1.PhaseDegraded},
+		"read, deleted":              {before: v1beta1.EncryptionCustomerKey, accountRead: true, summary: phases.Summary{Stalled: true}, want: v1beta1.PhaseFailed},
+		"unmanaged account":          {accountRead: true, account: &cloud.Account{Encryption: encrypted.Encryption}, want: v1beta1.PhaseProvisioning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScope()
@@ -284,7 +284,7 @@ func TestPhaseOf(t *testing.T) {
 func TestStatusKeepsLastKnownValues(t *testing.T) {
 	g := NewWithT(t)
 	s := newScope()
-	s.storage.Status = v1alpha1.SecureStorageStatus{AccountID: "id", PrincipalID: "p", GrantID: "grant", Encryption: v1alpha1.EncryptionCustomerKey, KeyURI: "uri", KeyVersion: "1", Endpoint: "e"}
+	s.storage.Status = v1beta1.SecureStorageStatus{AccountID: "id", PrincipalID: "p", GrantID: "grant", Encryption: v1beta1.EncryptionCustomerKey, KeyURI: "uri", KeyVersion: "1", Endpoint: "e"}
 	// given a cloud that could not be read: the last known values stay
 	status := desiredStatus(s, phases.Summary{}).Status
 	g.Expect(*status.KeyVersion).To(Equal("1"))

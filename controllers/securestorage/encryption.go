@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -24,7 +24,7 @@ var encryption = phases.Step[*scope]{
 
 func observeEncryption(_ context.Context, s *scope) (phases.Observation, error) {
 	if drifts := encryptionDrifts(s.desiredEncryption(), s.account.Encryption); len(drifts) > 0 {
-		missing := phases.Missing(s.notEncryptedReason(), "encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.KeyName)
+		missing := phases.Missing(s.notEncryptedReason(), s.withFields("encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.Name, v1beta1.ConditionEncryptionReady, drifts))
 		return missing.Drifted(drifts...), nil
 	}
 	if former := s.formerGrants(); len(former) > 0 {
@@ -37,17 +37,17 @@ func observeEncryption(_ context.Context, s *scope) (phases.Observation, error) 
 // that the previous reconcile switched the account to a former key vault.
 func (s *scope) decideFormerGrants(former []keyGrant) phases.Observation {
 	at := vaultNames(former)
-	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady)
-	if c == nil || c.ObservedGeneration != s.storage.Generation || c.Status == metav1.ConditionUnknown {
-		return phases.Wait(v1alpha1.ReasonUpdating, "checking again that the grant on key vault "+at+" is unused before revoking it", jitter(retryInProgress))
+	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady)
+	if !s.observes() && (c == nil || c.ObservedGeneration != s.storage.Generation || c.Status == metav1.ConditionUnknown) {
+		return phases.Wait(v1beta1.ReasonUpdating, "checking again that the grant on key vault "+at+" is unused before revoking it", jitter(retryInProgress))
 	}
-	return phases.Missing(v1alpha1.ReasonUpdating, "revoke the unused grant on key vault "+at)
+	return phases.Missing(v1beta1.ReasonUpdating, "revoke the unused grant on key vault "+at)
 }
 
 func (s *scope) encrypted() phases.Verdict {
-	message := "storage account is encrypted with key " + s.storage.Spec.Key.KeyName
+	message := "storage account is encrypted with key " + s.storage.Spec.Key.Name
 	if len(s.unrevoked) > 0 {
-		return phases.DoneBecause(v1alpha1.ReasonGrantNotRevoked, message+"; "+s.unrevokedMessage()).RecheckAfter(s.pollInterval())
+		return phases.DoneBecause(v1beta1.ReasonGrantNotRevoked, message+"; "+s.unrevokedMessage()).RecheckAfter(s.pollInterval())
 	}
 	return s.doneUntilPoll(message)
 }
@@ -55,14 +55,14 @@ func (s *scope) encrypted() phases.Verdict {
 // notEncryptedReason distinguishes drift from an encryption that was never complete for this spec. The
 // reason stays until the account is encrypted.
 func (s *scope) notEncryptedReason() string {
-	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady)
+	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady)
 	if c == nil || c.ObservedGeneration != s.storage.Generation {
-		return v1alpha1.ReasonEncrypting
+		return v1beta1.ReasonEncrypting
 	}
-	if c.Reason == v1alpha1.ReasonReady || c.Reason == v1alpha1.ReasonEncryptionDrifted {
-		return v1alpha1.ReasonEncryptionDrifted
+	if c.Reason == v1beta1.ReasonReady || c.Reason == v1beta1.ReasonEncryptionDrifted {
+		return v1beta1.ReasonEncryptionDrifted
 	}
-	return v1alpha1.ReasonEncrypting
+	return v1beta1.ReasonEncrypting
 }
 
 // desiredEncryption returns the encryption that the spec asks for; no version means the latest one.
@@ -70,7 +70,7 @@ func (s *scope) desiredEncryption() cloud.Encryption {
 	return cloud.Encryption{
 		KeySource:  cloud.CustomerManaged,
 		VaultURI:   vaultURI(s.key.ID),
-		KeyName:    s.storage.Spec.Key.KeyName,
+		KeyName:    s.storage.Spec.Key.Name,
 		KeyVersion: pinnedVersion(s.storage),
 	}
 }
@@ -161,10 +161,10 @@ func (s *scope) decidePropagation() phases.Verdict {
 	}
 	granted := s.grantedAt()
 	if s.clock.Since(granted) > deadline {
-		return s.stalledUntilPoll(v1alpha1.ReasonPropagationTimedOut,
+		return s.stalledUntilPoll(v1beta1.ReasonPropagationTimedOut,
 			"Azure still denies the storage account access to the key "+deadline.String()+" (spec.propagationDeadline) after it was granted; check that the key vault is enabled and that no firewall rule or deny assignment blocks the access")
 	}
-	return phases.Wait(v1alpha1.ReasonPropagating, "waiting for the grant on key vault "+vaultOf(s.storage).name+" to propagate in Azure, which takes up to ten minutes", jitter(s.backoffSince(granted, minPollPropagation, maxPollPropagation)))
+	return phases.Wait(v1beta1.ReasonPropagating, "waiting for the grant on key vault "+vaultOf(s.storage).name+" to propagate in Azure, which takes up to ten minutes", jitter(s.backoffSince(granted, minPollPropagation, maxPollPropagation)))
 }
 
 // grantedAt returns when the role assignment was created. Access policies have no creation time, so the
@@ -173,7 +173,7 @@ func (s *scope) grantedAt() time.Time {
 	if s.grant != nil && !s.grant.CreatedOn.IsZero() {
 		return s.grant.CreatedOn
 	}
-	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionKeyAccessReady)
+	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1beta1.ConditionKeyAccessReady)
 	if c != nil && c.Status == metav1.ConditionTrue {
 		return c.LastTransitionTime.Time
 	}

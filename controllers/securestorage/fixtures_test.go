@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -45,7 +45,7 @@ type fixture struct {
 	clock   *clocktesting.FakeClock
 	server  *fakecloud.Server
 	demo    fakecloud.Demo
-	storage *v1alpha1.SecureStorage
+	storage *v1beta1.SecureStorage
 	deleted bool
 	// ambient is the flag --ambient-credentials of the next process.
 	ambient AmbientScopes
@@ -72,7 +72,7 @@ type fixture struct {
 
 type written struct {
 	at     time.Time
-	status v1alpha1.SecureStorageStatus
+	status v1beta1.SecureStorageStatus
 }
 
 // process is a running manager. Its memory is lost in a crash.
@@ -93,7 +93,7 @@ type crash struct{}
 // Error implements error.
 func (crash) Error() string { return "the process crashed" }
 
-func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1alpha1.SecureStorageSpec)) *fixture {
+func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1beta1.SecureStorageSpec)) *fixture {
 	t.Helper()
 	c := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	knobs.MillisecondHints = true
@@ -106,13 +106,13 @@ func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1alpha1.Sec
 		ObjectMeta: metav1.ObjectMeta{UID: "1", ResourceVersion: "1"},
 		Data:       map[string][]byte{"tenantID": []byte("t"), "clientID": []byte("c"), "clientSecret": []byte(fakecloud.Token("billing"))},
 	}
-	f.storage = &v1alpha1.SecureStorage{
+	f.storage = &v1beta1.SecureStorage{
 		ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: "billing", UID: "5b0c7ad7-2f43-4e0e-9a53-4f1d5f3b2a10", Generation: 1, ResourceVersion: "1"},
-		Spec: v1alpha1.SecureStorageSpec{
-			Provider:            v1alpha1.SecureStorageProvider{SubscriptionID: f.demo.Subscription, ResourceGroup: f.demo.Group, Location: f.demo.Location},
-			SKU:                 v1alpha1.SKUStandardLRS,
-			Key:                 v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: f.demo.Vault}, KeyName: f.demo.Key},
-			DeletionPolicy:      v1alpha1.DeletionDelete,
+		Spec: v1beta1.SecureStorageSpec{
+			Provider:            v1beta1.SecureStorageProvider{SubscriptionID: f.demo.Subscription, ResourceGroup: f.demo.Group, Location: f.demo.Location},
+			SKU:                 v1beta1.SKUStandardLRS,
+			Key:                 v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: f.demo.Vault}, Name: f.demo.Key},
+			DeletionPolicy:      v1beta1.DeletionDelete,
 			PollInterval:        metav1.Duration{Duration: 5 * time.Minute},
 			PropagationDeadline: metav1.Duration{Duration: 15 * time.Minute},
 		},
@@ -155,7 +155,7 @@ func (f *fixture) start(shared *cloud.Cloud) {
 var testScheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	_ = clientgoscheme.AddToScheme(scheme)
-	_ = v1alpha1.AddToScheme(scheme)
+	_ = v1beta1.AddToScheme(scheme)
 	return scheme
 })
 
@@ -228,7 +228,7 @@ func (f *fixture) poll() {
 }
 
 // edit changes the spec as a user does.
-func (f *fixture) edit(change func(*v1alpha1.SecureStorageSpec)) {
+func (f *fixture) edit(change func(*v1beta1.SecureStorageSpec)) {
 	change(&f.storage.Spec)
 	f.storage.Generation++
 	f.stored()
@@ -329,7 +329,7 @@ func (f *fixture) step(after bool) {
 func (f *fixture) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
 	switch into := into.(type) {
-	case *v1alpha1.SecureStorage:
+	case *v1beta1.SecureStorage:
 		if f.deleted {
 			return notFound
 		}
@@ -370,7 +370,7 @@ func (f *fixture) ApplyStatus(_ context.Context, desired ssa.Configuration, live
 	if err != nil {
 		return ssa.Result{}, err
 	}
-	var applied v1alpha1.SecureStorage
+	var applied v1beta1.SecureStorage
 	if err := json.Unmarshal(raw, &applied); err != nil {
 		return ssa.Result{}, err
 	}
@@ -451,38 +451,38 @@ func (f *fixture) report() string {
 
 // Edits of the spec.
 
-func retain(s *v1alpha1.SecureStorageSpec) { s.DeletionPolicy = v1alpha1.DeletionRetain }
+func retain(s *v1beta1.SecureStorageSpec) { s.DeletionPolicy = v1beta1.DeletionRetain }
 
-func recreate(s *v1alpha1.SecureStorageSpec) { s.OnAccountLoss = v1alpha1.LossRecreate }
+func recreate(s *v1beta1.SecureStorageSpec) { s.AccountLossPolicy = v1beta1.LossRecreate }
 
 // adopt uses the credential of the user, because that of the manager does not adopt.
-func adopt(s *v1alpha1.SecureStorageSpec) {
-	s.AdoptionPolicy = v1alpha1.AdoptionIfUnowned
-	s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: "own"}
+func adopt(s *v1beta1.SecureStorageSpec) {
+	s.AdoptionPolicy = v1beta1.AdoptionIfUnowned
+	s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
 }
 
-func named(name string) func(*v1alpha1.SecureStorageSpec) {
-	return func(s *v1alpha1.SecureStorageSpec) { s.AccountName = name }
+func named(name string) func(*v1beta1.SecureStorageSpec) {
+	return func(s *v1beta1.SecureStorageSpec) { s.AccountName = name }
 }
 
-func pinned(version string) func(*v1alpha1.SecureStorageSpec) {
-	return func(s *v1alpha1.SecureStorageSpec) { s.Key.Version = version }
+func pinned(version string) func(*v1beta1.SecureStorageSpec) {
+	return func(s *v1beta1.SecureStorageSpec) { s.Key.Version = version }
 }
 
-func byPolicy(s *v1alpha1.SecureStorageSpec) { s.Access.Type = v1alpha1.AccessPolicy }
+func byPolicy(s *v1beta1.SecureStorageSpec) { s.Access.Type = v1beta1.AccessPolicy }
 
-func inVault(name string) func(*v1alpha1.SecureStorageSpec) {
-	return func(s *v1alpha1.SecureStorageSpec) { s.Key.Vault = &v1alpha1.SecureStorageVault{Name: name} }
+func inVault(name string) func(*v1beta1.SecureStorageSpec) {
+	return func(s *v1beta1.SecureStorageSpec) { s.Key.Vault = &v1beta1.SecureStorageVault{Name: name} }
 }
 
-func tagged(tags map[string]string) func(*v1alpha1.SecureStorageSpec) {
-	return func(s *v1alpha1.SecureStorageSpec) { s.Tags = maps.Clone(tags) }
+func tagged(tags map[string]string) func(*v1beta1.SecureStorageSpec) {
+	return func(s *v1beta1.SecureStorageSpec) { s.Tags = maps.Clone(tags) }
 }
 
 var _ policy.Transporter = (*fixture)(nil)
 
 func uidSuffix(n int) types.UID { return types.UID(fmt.Sprint(n)) }
 
-func isEncrypted(status v1alpha1.SecureStorageStatus) bool {
-	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionEncryptionReady)
+func isEncrypted(status v1beta1.SecureStorageStatus) bool {
+	return meta.IsStatusConditionTrue(status.Conditions, v1beta1.ConditionEncryptionReady)
 }

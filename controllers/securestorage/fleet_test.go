@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
@@ -71,7 +71,7 @@ func (a *dueQueue) runFor(d time.Duration) {
 
 // newFleet has many objects in one process, with the cloud and the clock of the first one. The edits depend on the number
 // of the object.
-func newFleet(t *testing.T, size int, knobs fakecloud.Knobs, edits ...func(int, *v1alpha1.SecureStorage)) []*fixture {
+func newFleet(t *testing.T, size int, knobs fakecloud.Knobs, edits ...func(int, *v1beta1.SecureStorage)) []*fixture {
 	t.Helper()
 	first := newFixture(t, knobs)
 	shared := cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: first, Clock: first.clock})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
@@ -44,7 +44,7 @@ type unrevokedGrant struct {
 // the record has no space for the grant that is needed now.
 func (s *scope) abandonUnrevoked() {
 	for _, u := range s.unrevoked {
-		s.access.warningEvent(s.storage, v1alpha1.ReasonAbandoned, "the former grant on key vault "+u.vault.name+" cannot be revoked and may still exist: "+u.why.Error()+"; delete it manually")
+		s.access.warningEvent(s.storage, v1beta1.ReasonAbandoned, "the former grant on key vault "+u.vault.name+" cannot be revoked and may still exist: "+u.why.Error()+"; delete it manually")
 		s.revoked = append(s.revoked, u.keyGrant)
 	}
 	s.unrevoked = nil
@@ -71,7 +71,7 @@ func isTransient(err error) bool {
 // revoke deletes a managed grant, and says whether it existed.
 func (s *scope) revoke(ctx context.Context, g keyGrant) (existed bool, err error) {
 	name := accountName(s.storage)
-	if g.access == v1alpha1.AccessPolicy {
+	if g.access == v1beta1.AccessPolicy {
 		existed, err = s.revokePolicy(ctx, name, g)
 	} else {
 		existed, err = s.vaults.DeleteGrant(ctx, name, g.vault.id(), g.principal)

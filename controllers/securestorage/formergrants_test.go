@@ -14,7 +14,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
@@ -62,10 +62,10 @@ func (f *fixture) serveStale(request *http.Request, now *httptest.ResponseRecord
 func (f *fixture) checkGrantIsRecorded(request *http.Request) bool {
 	path := strings.ToLower(request.URL.Path)
 	vault, what, _ := strings.Cut(path, "/providers/microsoft.authorization/roleassignments/")
-	access := v1alpha1.AccessRoleAssignment
+	access := v1beta1.AccessRoleAssignment
 	if what == "" {
 		vault, what, _ = strings.Cut(path, "/accesspolicies/")
-		access = v1alpha1.AccessPolicy
+		access = v1beta1.AccessPolicy
 	}
 	if request.Method != http.MethodPut || what == "" || what == "remove" {
 		return false
@@ -73,7 +73,7 @@ func (f *fixture) checkGrantIsRecorded(request *http.Request) bool {
 	body, err := io.ReadAll(request.Body)
 	f.Expect(err).NotTo(HaveOccurred())
 	request.Body = io.NopCloser(bytes.NewReader(body))
-	if !slices.ContainsFunc(f.storage.Status.Grants, func(g v1alpha1.SecureStorageGrant) bool {
+	if !slices.ContainsFunc(f.storage.Status.Grants, func(g v1beta1.SecureStorageGrant) bool {
 		return strings.EqualFold(g.VaultID, vault) && g.AccessType == access && bytes.Contains(body, []byte(g.PrincipalID))
 	}) {
 		f.unrecorded = append(f.unrecorded, string(access)+" on "+vault)
@@ -102,11 +102,11 @@ func (f *fixture) expectOneGrant(vault string) {
 	f.Expect(f.server.ReadData(f.name())).To(Succeed())
 }
 
-func byRole(s *v1alpha1.SecureStorageSpec) { s.Access.Type = v1alpha1.AccessRoleAssignment }
+func byRole(s *v1beta1.SecureStorageSpec) { s.Access.Type = v1beta1.AccessRoleAssignment }
 
 // both applies edits one after the other.
-func both(edits ...func(*v1alpha1.SecureStorageSpec)) func(*v1alpha1.SecureStorageSpec) {
-	return func(s *v1alpha1.SecureStorageSpec) {
+func both(edits ...func(*v1beta1.SecureStorageSpec)) func(*v1beta1.SecureStorageSpec) {
+	return func(s *v1beta1.SecureStorageSpec) {
 		for _, edit := range edits {
 			edit(s)
 		}
@@ -115,7 +115,7 @@ func both(edits ...func(*v1alpha1.SecureStorageSpec)) func(*v1alpha1.SecureStora
 
 // twice are two changes that follow each other, with the key vault of the second.
 var twice = map[string]struct {
-	first, second func(*v1alpha1.SecureStorageSpec)
+	first, second func(*v1beta1.SecureStorageSpec)
 	ends          string
 }{
 	"the vault":                      {inVault("second"), inVault("third"), "third"},
@@ -125,7 +125,7 @@ var twice = map[string]struct {
 }
 
 // newVaultsFixture has a key vault for each of the changes.
-func newVaultsFixture(t *testing.T, edits ...func(*v1alpha1.SecureStorageSpec)) *fixture {
+func newVaultsFixture(t *testing.T, edits ...func(*v1beta1.SecureStorageSpec)) *fixture {
 	t.Helper()
 	f := newFixture(t, fastCloud(), edits...)
 	f.addVault("second", fakecloud.VaultSpec{PurgeProtection: true})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
@@ -44,7 +44,7 @@ func FuzzVaultID(f *testing.F) {
 		if err != nil || !scope.Contains(at.id()) {
 			t.Errorf("the scope of %q does not contain it (%v)", id, err)
 		}
-		storage := &v1alpha1.SecureStorage{Spec: v1alpha1.SecureStorageSpec{Key: v1alpha1.SecureStorageKey{VaultID: id}}}
+		storage := &v1beta1.SecureStorage{Spec: v1beta1.SecureStorageSpec{Key: v1beta1.SecureStorageKey{VaultID: id}}}
 		if vaultOf(storage) != at {
 			t.Errorf("spec.key.vaultID %q is %+v", id, vaultOf(storage))
 		}

@@ -3,7 +3,7 @@ package securestorage
 import (
 	"context"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -15,8 +15,11 @@ var identity = phases.Step[*scope]{
 }
 
 func observeIdentity(_ context.Context, s *scope) (phases.Observation, error) {
+	if s.account.PrincipalID == "" && s.assumed {
+		return phases.Done("the identity is not created yet"), nil
+	}
 	if s.account.PrincipalID == "" {
-		return phases.Wait(v1alpha1.ReasonWaitingForPrincipal, "waiting for the principal ID of the storage account's system-assigned identity", jitter(s.backoffOf(v1alpha1.ConditionIdentityReady))), nil
+		return phases.Wait(v1beta1.ReasonWaitingForPrincipal, "waiting for the principal ID of the storage account's system-assigned identity", jitter(s.backoffOf(v1beta1.ConditionIdentityReady))), nil
 	}
 	return phases.Done("system-assigned identity has principal ID " + s.account.PrincipalID), nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -20,7 +20,11 @@ var keyAccess = phases.Step[*scope]{
 	Name:    "KeyAccess",
 	Observe: observeKeyAccess,
 	Ensure:  ensureKeyAccess,
-	Undo:    undoKeyAccess,
+	Planned: func(s *scope) phases.Verdict {
+		s.granted = true
+		return phases.Done("")
+	},
+	Undo: undoKeyAccess,
 }
 
 func observeKeyAccess(ctx context.Context, s *scope) (phases.Observation, error) {
@@ -42,9 +46,9 @@ func observeKeyAccess(ctx context.Context, s *scope) (phases.Observation, error)
 	return phases.Done("storage account has access to key vault " + vaultOf(s.storage).name), nil
 }
 
-// findRoleAssignment reads the role assignment of the account. A missing key vault has none.
+// findRoleAssignment reads the role assignment of the account. A missing key vault, or an assumed identity, has none.
 func (s *scope) findRoleAssignment(ctx context.Context) error {
-	if s.accessType() == v1alpha1.AccessPolicy {
+	if s.accessType() == v1beta1.AccessPolicy || s.account.PrincipalID == "" {
 		return nil
 	}
 	grant, err := s.vaults.Grant(ctx, accountName(s.storage), vaultOf(s.storage).id(), s.account.PrincipalID)
@@ -56,7 +60,7 @@ func (s *scope) findRoleAssignment(ctx context.Context) error {
 }
 
 func (s *scope) isGranted() bool {
-	if s.accessType() == v1alpha1.AccessPolicy {
+	if s.accessType() == v1beta1.AccessPolicy {
 		return s.granted || s.vault != nil && hasPolicy(s.vault, s.account.PrincipalID)
 	}
 	return s.granted || s.grant != nil
@@ -66,23 +70,23 @@ func (s *scope) isGranted() bool {
 // was just created may not be visible yet.
 func (s *scope) decideMissingGrant() phases.Observation {
 	at := vaultOf(s.storage)
-	missing := phases.Missing(v1alpha1.ReasonGranting, "grant the storage account access to the keys of key vault "+at.name)
-	if !meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady) {
+	missing := phases.Missing(v1beta1.ReasonGranting, "grant the storage account access to the keys of key vault "+at.name)
+	if !s.observes() && !meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady) {
 		return missing
 	}
 	return missing.Drifted(ssa.Drift{Path: "vaults/" + at.name + "/access", Desired: string(s.accessType()), Actual: "none"})
 }
 
-func (s *scope) accessType() v1alpha1.SecureStorageAccessType {
-	if s.storage.Spec.Access.Type == v1alpha1.AccessPolicy {
-		return v1alpha1.AccessPolicy
+func (s *scope) accessType() v1beta1.SecureStorageAccessType {
+	if s.storage.Spec.Access.Type == v1beta1.AccessPolicy {
+		return v1beta1.AccessPolicy
 	}
-	return v1alpha1.AccessRoleAssignment
+	return v1beta1.AccessRoleAssignment
 }
 
 // checkVault reads the key vault unless it was accepted before.
 func (s *scope) checkVault(ctx context.Context) (phases.Verdict, error) {
-	if s.accessType() == v1alpha1.AccessRoleAssignment && s.wasVaultAccepted() {
+	if s.accessType() == v1beta1.AccessRoleAssignment && s.wasVaultAccepted() {
 		return phases.Done(""), nil
 	}
 	return s.readVault(ctx)
@@ -99,7 +103,7 @@ func (s *scope) readVault(ctx context.Context) (phases.Verdict, error) {
 	at := vaultOf(s.storage)
 	vault, err := s.vaults.Vault(ctx, accountName(s.storage), at.group, at.name)
 	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
-		return s.stalledUntilPoll(v1alpha1.ReasonVaultMissing, fmt.Sprintf(
+		return s.stalledUntilPoll(v1beta1.ReasonVaultMissing, fmt.Sprintf(
 			"key vault %s does not exist in resource group %s of subscription %s; create it, recover it if it was deleted, or correct spec.key", at.name, at.group, at.subscription)), nil
 	}
 	if err != nil {
@@ -113,13 +117,13 @@ func (s *scope) decideVault(vault *cloud.Vault) phases.Verdict {
 	name := vaultOf(s.storage).name
 	switch {
 	case !vault.SoftDelete || !vault.PurgeProtection:
-		return s.stalledUntilPoll(v1alpha1.ReasonVaultNotProtected, fmt.Sprintf(
+		return s.stalledUntilPoll(v1beta1.ReasonVaultNotProtected, fmt.Sprintf(
 			"key vault %s does not have soft delete and purge protection, without which deleting a key makes the data unreadable; enable both (they cannot be disabled later)", name))
-	case s.accessType() == v1alpha1.AccessRoleAssignment && !vault.RBAC:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccessTypeMismatch, fmt.Sprintf(
+	case s.accessType() == v1beta1.AccessRoleAssignment && !vault.RBAC:
+		return s.stalledUntilPoll(v1beta1.ReasonAccessTypeMismatch, fmt.Sprintf(
 			"key vault %s uses access policies and ignores role assignments; set spec.access.type to AccessPolicy, or enable Azure RBAC on the key vault", name))
-	case s.accessType() == v1alpha1.AccessPolicy && vault.RBAC:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccessTypeMismatch, fmt.Sprintf(
+	case s.accessType() == v1beta1.AccessPolicy && vault.RBAC:
+		return s.stalledUntilPoll(v1beta1.ReasonAccessTypeMismatch, fmt.Sprintf(
 			"key vault %s uses Azure RBAC and ignores access policies; set spec.access.type to RoleAssignment, or disable Azure RBAC on the key vault", name))
 	default:
 		return phases.Done("")
@@ -128,7 +132,7 @@ func (s *scope) decideVault(vault *cloud.Vault) phases.Verdict {
 
 func (s *scope) checkKey(ctx context.Context) (phases.Verdict, error) {
 	at, spec := vaultOf(s.storage), s.storage.Spec.Key
-	key, err := s.vaults.Key(ctx, accountName(s.storage), at.group, at.name, spec.KeyName, pinnedVersion(s.storage))
+	key, err := s.vaults.Key(ctx, accountName(s.storage), at.group, at.name, spec.Name, pinnedVersion(s.storage))
 	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
 		return s.decideMissingKey(ctx)
 	}
@@ -146,9 +150,9 @@ func (s *scope) decideMissingKey(ctx context.Context) (phases.Verdict, error) {
 			return verdict, err
 		}
 	}
-	at, name, pinned := vaultOf(s.storage), s.storage.Spec.Key.KeyName, pinnedVersion(s.storage)
-	missing := s.stalledUntilPoll(v1alpha1.ReasonKeyMissing, fmt.Sprintf(
-		"key %s does not exist in key vault %s, or was deleted; data that is encrypted with it is unreadable; create or recover the key, or correct spec.key.keyName", name, at.name))
+	at, name, pinned := vaultOf(s.storage), s.storage.Spec.Key.Name, pinnedVersion(s.storage)
+	missing := s.stalledUntilPoll(v1beta1.ReasonKeyMissing, fmt.Sprintf(
+		"key %s does not exist in key vault %s, or was deleted; data that is encrypted with it is unreadable; create or recover the key, or correct spec.key.name", name, at.name))
 	if pinned == "" {
 		return missing, nil
 	}
@@ -159,7 +163,7 @@ func (s *scope) decideMissingKey(ctx context.Context) (phases.Verdict, error) {
 	if err != nil {
 		return s.classifyError(err)
 	}
-	return s.stalledUntilPoll(v1alpha1.ReasonKeyVersionMissing, fmt.Sprintf(
+	return s.stalledUntilPoll(v1beta1.ReasonKeyVersionMissing, fmt.Sprintf(
 		"version %s of key %s does not exist in key vault %s; data that is encrypted with it is unreadable; recover the version, or correct spec.key.version", pinned, name, at.name)), nil
 }
 
@@ -167,19 +171,19 @@ func (s *scope) decideMissingKey(ctx context.Context) (phases.Verdict, error) {
 var supportedKeySizes = []int32{2048, 3072, 4096}
 
 func (s *scope) decideKey(key *cloud.Key) phases.Verdict {
-	name := s.storage.Spec.Key.KeyName
+	name := s.storage.Spec.Key.Name
 	if !key.Enabled {
-		return s.stalledUntilPoll(v1alpha1.ReasonKeyDisabled, fmt.Sprintf(
+		return s.stalledUntilPoll(v1beta1.ReasonKeyDisabled, fmt.Sprintf(
 			"key %s is disabled; data that is encrypted with it is unreadable; enable the key", name))
 	}
 	if key.Type != "RSA" && key.Type != "RSA-HSM" || key.Size != 0 && !slices.Contains(supportedKeySizes, key.Size) {
-		return s.stalledUntilPoll(v1alpha1.ReasonKeyUnsuitable, fmt.Sprintf(
-			"key %s is %s, but storage accounts support only RSA keys with 2048, 3072 or 4096 bits; set spec.key.keyName to another key", name, describeKey(key)))
+		return s.stalledUntilPoll(v1beta1.ReasonKeyUnsuitable, fmt.Sprintf(
+			"key %s is %s, but storage accounts support only RSA keys with 2048, 3072 or 4096 bits; set spec.key.name to another key", name, describeKey(key)))
 	}
 	for _, operation := range []string{"wrapKey", "unwrapKey"} {
 		if len(key.Operations) > 0 && !slices.Contains(key.Operations, operation) {
-			return s.stalledUntilPoll(v1alpha1.ReasonKeyUnsuitable, fmt.Sprintf(
-				"key %s does not permit the operation %s; permit it, or set spec.key.keyName to another key", name, operation))
+			return s.stalledUntilPoll(v1beta1.ReasonKeyUnsuitable, fmt.Sprintf(
+				"key %s does not permit the operation %s; permit it, or set spec.key.name to another key", name, operation))
 		}
 	}
 	return phases.Done("")
@@ -231,12 +235,12 @@ func (s *scope) recordFirst(ctx context.Context) (phases.Verdict, error) {
 		s.abandonUnrevoked()
 	}
 	s.grantPlanned = true
-	return phases.Wait(v1alpha1.ReasonGranting, "recording the grant on key vault "+vaultOf(s.storage).name+" in status.grants before creating it", jitter(minPoll)), nil
+	return phases.Wait(v1beta1.ReasonGranting, "recording the grant on key vault "+vaultOf(s.storage).name+" in status.grants before creating it", jitter(minPoll)), nil
 }
 
 func (s *scope) createGrant(ctx context.Context) (err error) {
 	at := vaultOf(s.storage)
-	if s.accessType() == v1alpha1.AccessPolicy {
+	if s.accessType() == v1beta1.AccessPolicy {
 		return s.vaults.SetAccessPolicy(ctx, s.account.Name, at.group, at.name, s.vault.Tenant, s.account.PrincipalID)
 	}
 	s.grant, err = s.vaults.CreateGrant(ctx, s.account.Name, at.id(), s.account.PrincipalID)

@@ -6,7 +6,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
@@ -28,7 +28,7 @@ func TestCreatesPollsAndDeletes(t *testing.T) {
 			f.Expect(ok).To(BeTrue())
 			f.Expect(account.Encryption.KeySource).To(Equal("Microsoft.Keyvault"))
 			f.Expect(f.created()).To(Equal(1))
-			f.Expect(f.storage.Status.Phase).To(Equal(v1alpha1.SecureStorageReady))
+			f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.PhaseReady))
 			f.Expect(f.storage.Status.KeyURI).To(Equal(account.Key))
 			f.Expect(f.server.Orphans()).To(BeEmpty())
 			t.Logf("%d calls, %s", f.calls, f.clock.Since(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)))

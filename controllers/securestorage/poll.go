@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -49,8 +49,8 @@ func (s *scope) rememberIfSettled(summary phases.Summary, desired *fixpointac.Se
 }
 
 // isCurrent says whether a status is as desired.
-func isCurrent(status *v1alpha1.SecureStorageStatus, desired *fixpointac.SecureStorageApplyConfiguration) bool {
+func isCurrent(status *v1beta1.SecureStorageStatus, desired *fixpointac.SecureStorageApplyConfiguration) bool {
 	encoded, err := json.Marshal(desired.Status)
-	var applied v1alpha1.SecureStorageStatus
+	var applied v1beta1.SecureStorageStatus
 	return err == nil && json.Unmarshal(encoded, &applied) == nil && equality.Semantic.DeepEqual(*status, applied)
 }

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
@@ -32,13 +32,13 @@ func (l layout) subscription(i int) string {
 // their namespace.
 func newFleetAt(t *testing.T, size int, l layout) []*fixture {
 	t.Helper()
-	fleet := newFleet(t, size, fakecloud.Instant(), func(i int, storage *v1alpha1.SecureStorage) {
+	fleet := newFleet(t, size, fakecloud.Instant(), func(i int, storage *v1beta1.SecureStorage) {
 		storage.Spec.Provider.SubscriptionID = l.subscription(i)
 		storage.Spec.Provider.ResourceGroup = fmt.Sprintf("group%d", i%l.groups)
-		storage.Spec.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: "own"}
-		storage.Spec.Key.Vault = &v1alpha1.SecureStorageVault{Name: fmt.Sprintf("vault%d", i%l.vaults), ResourceGroup: "keys"}
+		storage.Spec.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
+		storage.Spec.Key.Vault = &v1beta1.SecureStorageVault{Name: fmt.Sprintf("vault%d", i%l.vaults), ResourceGroup: "keys"}
 		if l.keyOfEach {
-			storage.Spec.Key.KeyName = fmt.Sprintf("key%d", i)
+			storage.Spec.Key.Name = fmt.Sprintf("key%d", i)
 		}
 	})
 	server := fleet[0].server
@@ -47,7 +47,7 @@ func newFleetAt(t *testing.T, size int, l layout) []*fixture {
 		server.SeedGroup(spec.Provider.SubscriptionID, spec.Provider.ResourceGroup, f.demo.Location)
 		server.SeedGroup(spec.Provider.SubscriptionID, "keys", f.demo.Location)
 		server.SeedVault(l.subscription(i%l.vaults), "keys", spec.Key.Vault.Name, fakecloud.VaultSpec{PurgeProtection: true})
-		_, err := server.SeedKey(spec.Key.Vault.Name, spec.Key.KeyName, fakecloud.KeySpec{})
+		_, err := server.SeedKey(spec.Key.Vault.Name, spec.Key.Name, fakecloud.KeySpec{})
 		f.Expect(err).NotTo(HaveOccurred())
 	}
 	newDueQueue(fleet).run((*fixture).isReady)
@@ -125,13 +125,13 @@ var drifts = map[string]driftOf{
 	"tags removed":          {func(f *fixture) error { return f.server.SetTags(f.name(), nil) }, corrected},
 	"identity removed":      {func(f *fixture) error { return f.server.DropIdentity(f.name()) }, corrected},
 	"grant removed":         {func(f *fixture) error { return f.server.RemoveGrants(f.server.Principal(f.name())) }, corrected},
-	"account deleted":       {func(f *fixture) error { return f.server.DeleteAccount(f.name()) }, isReported(v1alpha1.ReasonAccountLost)},
-	"key deleted":           {func(f *fixture) error { return f.server.DeleteKey(f.vault(), f.demo.Key) }, isReported(v1alpha1.ReasonKeyMissing)},
-	"key disabled":          {func(f *fixture) error { return f.server.EnableKey(f.vault(), f.demo.Key, "", false) }, isReported(v1alpha1.ReasonKeyDisabled)},
-	"key vault deleted":     {func(f *fixture) error { return f.server.DeleteVault(f.vault()) }, isReported(v1alpha1.ReasonVaultMissing)},
+	"account deleted":       {func(f *fixture) error { return f.server.DeleteAccount(f.name()) }, isReported(v1beta1.ReasonAccountLost)},
+	"key deleted":           {func(f *fixture) error { return f.server.DeleteKey(f.vault(), f.demo.Key) }, isReported(v1beta1.ReasonKeyMissing)},
+	"key disabled":          {func(f *fixture) error { return f.server.EnableKey(f.vault(), f.demo.Key, "", false) }, isReported(v1beta1.ReasonKeyDisabled)},
+	"key vault deleted":     {func(f *fixture) error { return f.server.DeleteVault(f.vault()) }, isReported(v1beta1.ReasonVaultMissing)},
 	"handed over": {func(f *fixture) error {
 		return f.server.SetTags(f.name(), map[string]string{"fixpoint.dev-owner": "x"})
-	}, isReported(v1alpha1.ReasonAccountNotOwned)},
+	}, isReported(v1beta1.ReasonAccountNotOwned)},
 }
 
 func (f *fixture) vault() string { return f.storage.Spec.Key.Vault.Name }

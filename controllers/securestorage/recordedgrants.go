@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
@@ -18,7 +18,7 @@ type keyGrant struct {
 	vault vaultLocation
 	// principal is empty for a grant recorded before the account has an identity.
 	principal string
-	access    v1alpha1.SecureStorageAccessType
+	access    v1beta1.SecureStorageAccessType
 }
 
 // desiredGrant returns the grant that the spec asks for, for a principal.
@@ -58,9 +58,9 @@ func (s *scope) recordedInGrantID() []keyGrant {
 	at := cloud.GrantedAt(id)
 	switch {
 	case at == "":
-		return []keyGrant{{vault: vaultLocation{}.parse(id), principal: principal, access: v1alpha1.AccessPolicy}}
+		return []keyGrant{{vault: vaultLocation{}.parse(id), principal: principal, access: v1beta1.AccessPolicy}}
 	case cloud.IsManagedGrant(id, at, principal):
-		return []keyGrant{{vault: vaultLocation{}.parse(at), principal: principal, access: v1alpha1.AccessRoleAssignment}}
+		return []keyGrant{{vault: vaultLocation{}.parse(at), principal: principal, access: v1beta1.AccessRoleAssignment}}
 	default:
 		return nil
 	}
@@ -82,7 +82,7 @@ const maxRecordedGrants = 6
 // desired grant once it exists or is about to be created. If the account could not be read, the record
 // stays as it is.
 func (s *scope) grantsToRecord() []keyGrant {
-	if !s.accountRead || s.account != nil && !s.isManaged() {
+	if !s.accountRead || s.observes() || s.account != nil && !s.isManaged() {
 		return s.recordedGrants()
 	}
 	principal := ""

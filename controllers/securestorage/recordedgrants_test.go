@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
@@ -22,7 +22,7 @@ func TestDoesNotRecordGrantOnMissingVault(t *testing.T) {
 	for i := range 10 {
 		f.edit(inVault(fmt.Sprintf("absent-%d", i)))
 		f.reconcileTimes(2)
-		f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonVaultMissing))
+		f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonVaultMissing))
 		f.Expect(f.recorded()).To(Equal([]string{f.demo.Vault}))
 	}
 	f.edit(inVault("third"))
@@ -36,10 +36,10 @@ func TestKeepsGrantInUseAndRevokesUnusedGrants(t *testing.T) {
 	f.runUntilReady()
 	f.server.Turn(func(k *fakecloud.Knobs) { k.GrantDelay = fakecloud.Fixed(10 * time.Minute) })
 	f.edit(inVault("second"))
-	f.runUntilReason(v1alpha1.ReasonPropagating)
+	f.runUntilReason(v1beta1.ReasonPropagating)
 	f.edit(inVault("third"))
 	f.reconcileTimes(2)
-	f.Expect(f.ready().Reason).To(Equal(v1alpha1.ReasonPropagating))
+	f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonPropagating))
 	f.Expect(f.grants()).To(Equal([]string{f.demo.Vault, "third"}))
 	f.Expect(f.recorded()).To(Equal([]string{f.demo.Vault, "third"}))
 	f.Expect(f.server.ReadData(f.name())).To(Succeed())
@@ -60,7 +60,7 @@ func TestKeepsGrantThatMayBeInUse(t *testing.T) {
 				f.clock.Step(time.Minute)
 				if waitsForPropagation {
 					f.edit(inVault("second"))
-					f.runUntilReason(v1alpha1.ReasonPropagating)
+					f.runUntilReason(v1beta1.ReasonPropagating)
 					f.clock.Step(time.Minute)
 				} else {
 					f.server.Turn(func(k *fakecloud.Knobs) { k.GrantDelay = fakecloud.Delay{} })
@@ -90,12 +90,12 @@ func TestKeepsGrantThatMayBeInUse(t *testing.T) {
 func TestRecordingGrantNeedsNoExtraReconcile(t *testing.T) {
 	f := newFixture(t, fastCloud())
 	f.reconcile()
-	f.Expect(f.storage.Status.Grants).To(Equal([]v1alpha1.SecureStorageGrant{{VaultID: f.demo.VaultID, AccessType: v1alpha1.AccessRoleAssignment}}))
+	f.Expect(f.storage.Status.Grants).To(Equal([]v1beta1.SecureStorageGrant{{VaultID: f.demo.VaultID, AccessType: v1beta1.AccessRoleAssignment}}))
 	f.runUntilReady()
 	f.expectOneGrant(f.demo.Vault)
 	for _, status := range f.statuses {
 		for _, c := range status.status.Conditions {
-			f.Expect(c.Reason).NotTo(Equal(v1alpha1.ReasonGranting), "the grant is created as soon as the principal exists")
+			f.Expect(c.Reason).NotTo(Equal(v1beta1.ReasonGranting), "the grant is created as soon as the principal exists")
 		}
 	}
 	// and a change of the key vault needs one extra status write
@@ -197,18 +197,18 @@ func TestReportsFormerGrantThatCannotBeRevoked(t *testing.T) {
 	f.edit(inVault("second"))
 	f.runUntilReady()
 	// EncryptionReady and one Event report it, and it stays recorded.
-	left := f.condition(v1alpha1.ConditionEncryptionReady)
-	f.Expect(left).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonGrantNotRevoked),
+	left := f.condition(v1beta1.ConditionEncryptionReady)
+	f.Expect(left).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1beta1.ReasonGrantNotRevoked),
 		HaveField("Message", And(ContainSubstring("the unused grant on key vault "+f.demo.Vault+" cannot be revoked"), ContainSubstring("roleAssignments/delete")))))
 	f.Expect(f.recorded()).To(Equal([]string{f.demo.Vault, "second"}))
 	f.poll()
-	f.Expect(f.condition(v1alpha1.ConditionEncryptionReady)).To(Equal(left))
-	f.Expect(f.eventsWith(v1alpha1.ReasonGrantNotRevoked)).To(Equal(1))
+	f.Expect(f.condition(v1beta1.ConditionEncryptionReady)).To(Equal(left))
+	f.Expect(f.eventsWith(v1beta1.ReasonGrantNotRevoked)).To(Equal(1))
 	// It is revoked as soon as this is permitted.
 	f.server.Allow("")
 	f.poll()
 	f.expectOneGrant("second")
-	f.Expect(f.condition(v1alpha1.ConditionEncryptionReady).Reason).To(Equal("Ready"))
+	f.Expect(f.condition(v1beta1.ConditionEncryptionReady).Reason).To(Equal("Ready"))
 	f.Expect(f.eventsWith("Abandoned")).To(BeZero())
 }
 
@@ -262,10 +262,10 @@ func TestTeardownRevokesOtherGrantsIfOneIsLocked(t *testing.T) {
 	f.Expect(f.server.Lock(f.demo.VaultID, "keep", "CanNotDelete")).To(Succeed())
 	// when
 	f.delete()
-	f.runUntilReason(v1alpha1.ReasonDeletionBlocked)
+	f.runUntilReason(v1beta1.ReasonDeletionBlocked)
 	// then
 	f.Expect(f.grants()).To(Equal([]string{f.demo.Vault}))
-	f.storage.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "true"}
+	f.storage.Annotations = map[string]string{v1beta1.AnnotationAbandon: "true"}
 	f.runUntilDeleted()
 	f.Expect(f.eventsWith("Warning Abandoned", ": the grant on key vault "+f.demo.Vault+" may still exist in Azure")).To(Equal(1))
 }

@@ -10,15 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // scope holds the data of one reconcile. Phases add what they read.
 type scope struct {
 	// storage is the SecureStorage as it was read from the API server.
-	storage *v1alpha1.SecureStorage
+	storage *v1beta1.SecureStorage
 	access  *cloudAccess
 	clock   clock.PassiveClock
 
@@ -33,6 +34,13 @@ type scope struct {
 	// accountRead is true once the account was read; account is nil if it does not exist.
 	accountRead bool
 	account     *cloud.Account
+	// assumed is true once a plan or an observation assumes that the account was changed.
+	assumed bool
+	// observed is what each phase observed, if the account is only observed. drifts are the fields that differ, once all
+	// are known.
+	observed    map[string]observation
+	drifts      []ssa.Drift
+	driftsKnown bool
 	// vault is nil if this reconcile did not have to read the key vault.
 	vault *cloud.Vault
 	key   *cloud.Key
@@ -67,7 +75,7 @@ const (
 
 // reads estimates from the status how many reads the reconcile needs.
 func (s *scope) reads() int {
-	if meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady) {
+	if s.observes() || meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1beta1.ConditionStorageAccountReady) {
 		return readsOfAccount + readsOfVault
 	}
 	return readsOfAccount
@@ -144,7 +152,7 @@ func (s *scope) group() string { return s.storage.Spec.Provider.ResourceGroup }
 
 // accountName returns spec.accountName, or a name derived from the UID, so that a retried creation
 // creates the same account.
-func accountName(storage *v1alpha1.SecureStorage) string {
+func accountName(storage *v1beta1.SecureStorage) string {
 	if storage.Spec.AccountName != "" {
 		return storage.Spec.AccountName
 	}
@@ -160,7 +168,7 @@ func (v vaultLocation) id() string {
 }
 
 // vaultOf returns the key vault that the spec names.
-func vaultOf(storage *v1alpha1.SecureStorage) vaultLocation {
+func vaultOf(storage *v1beta1.SecureStorage) vaultLocation {
 	at := vaultLocation{subscription: storage.Spec.Provider.SubscriptionID, group: storage.Spec.Provider.ResourceGroup}
 	vault := storage.Spec.Key.Vault
 	if vault == nil {
@@ -191,8 +199,8 @@ func (v vaultLocation) parse(id string) vaultLocation {
 }
 
 // pinnedVersion returns the key version that the spec pins, or "" for the latest version.
-func pinnedVersion(storage *v1alpha1.SecureStorage) string {
-	if version := storage.Spec.Key.Version; version != v1alpha1.KeyVersionLatest {
+func pinnedVersion(storage *v1beta1.SecureStorage) string {
+	if version := storage.Spec.Key.Version; version != v1beta1.KeyVersionLatest {
 		return version
 	}
 	return ""

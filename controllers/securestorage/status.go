@@ -3,8 +3,8 @@ package securestorage
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -29,9 +29,15 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageAp
 	setIfNotEmpty(status.WithPrincipalID, old.PrincipalID)
 	setIfNotEmpty(status.WithGrantID, old.GrantID)
 	setStatusGrants(status, s.grantsToRecord())
+	for _, drift := range s.reportedDrifts(summary) {
+		status.WithDrifts(workload.DriftConfiguration(drift))
+	}
 	switch {
 	case s.isManaged():
 		s.setAccountStatus(status)
+	case s.observes() && s.account != nil:
+		// The IDs would make this SecureStorage the owner: see isManaged.
+		s.setEncryptionStatus(status)
 	case !s.accountRead:
 		setIfNotEmpty(status.WithEndpoint, old.Endpoint)
 		setIfNotEmpty(status.WithEncryption, old.Encryption)
@@ -43,17 +49,21 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageAp
 
 // setAccountStatus sets the fields that are read from the account.
 func (s *scope) setAccountStatus(status *fixpointac.SecureStorageStatusApplyConfiguration) {
-	e := s.account.Encryption
 	if s.account.Provisioned() {
 		status.WithAccountID(s.account.ID)
 	}
+	s.setEncryptionStatus(status)
+	s.setGrantStatus(status)
+}
+
+func (s *scope) setEncryptionStatus(status *fixpointac.SecureStorageStatusApplyConfiguration) {
+	e := s.account.Encryption
 	setIfNotEmpty(status.WithEndpoint, s.account.BlobEndpoint)
-	setIfNotEmpty(status.WithEncryption, v1alpha1.SecureStorageEncryption(e.KeySource))
+	setIfNotEmpty(status.WithEncryption, v1beta1.SecureStorageEncryption(e.KeySource))
 	if e.KeySource == cloud.CustomerManaged {
 		setIfNotEmpty(status.WithKeyURI, e.CurrentKeyID)
 		setIfNotEmpty(status.WithKeyVersion, e.CurrentVersion)
 	}
-	s.setGrantStatus(status)
 }
 
 func (s *scope) setGrantStatus(status *fixpointac.SecureStorageStatusApplyConfiguration) {
@@ -76,7 +86,7 @@ func setIfNotEmpty[T ~string](with func(T) *fixpointac.SecureStorageStatusApplyC
 // waitingSince is the transition time of the phase that blocks, or nil.
 func waitingSince(summary phases.Summary) *metav1.Time {
 	for _, c := range summary.Conditions {
-		if c.Type != v1alpha1.ConditionReady && c.Status == metav1.ConditionFalse {
+		if c.Type != v1beta1.ConditionReady && c.Status == metav1.ConditionFalse {
 			return &c.LastTransitionTime
 		}
 	}
@@ -84,20 +94,22 @@ func waitingSince(summary phases.Summary) *metav1.Time {
 }
 
 // phaseOf returns status.phase.
-func phaseOf(s *scope, summary phases.Summary) v1alpha1.SecureStoragePhase {
+func phaseOf(s *scope, summary phases.Summary) v1beta1.Phase {
 	switch {
 	case summary.Deleting:
-		return v1alpha1.SecureStorageDeleting
+		return v1beta1.PhaseDeleting
 	case summary.Suspended:
-		return v1alpha1.SecureStorageSuspended
+		return v1beta1.PhaseSuspended
 	case summary.Ready:
-		return v1alpha1.SecureStorageReady
+		return v1beta1.PhaseReady
 	case s.hasEncryptedAccount():
-		return v1alpha1.SecureStorageDegraded
+		return v1beta1.PhaseDegraded
 	case summary.Stalled:
-		return v1alpha1.SecureStorageFailed
+		return v1beta1.PhaseFailed
+	case s.observes() && s.accountRead && s.account == nil:
+		return v1beta1.PhasePending
 	default:
-		return v1alpha1.SecureStorageProvisioning
+		return v1beta1.PhaseProvisioning
 	}
 }
 
@@ -105,9 +117,9 @@ func phaseOf(s *scope, summary phases.Summary) v1alpha1.SecureStoragePhase {
 // account or, if the account could not be read, from the last status.
 func (s *scope) hasEncryptedAccount() bool {
 	if !s.accountRead {
-		return s.storage.Status.Encryption == v1alpha1.EncryptionCustomerKey
+		return s.storage.Status.Encryption == v1beta1.EncryptionCustomerKey
 	}
-	return s.isManaged() && s.account.Encryption.KeySource == cloud.CustomerManaged
+	return (s.isManaged() || s.observes() && s.account != nil) && s.account.Encryption.KeySource == cloud.CustomerManaged
 }
 
 var _ ssa.Configuration = (*fixpointac.SecureStorageApplyConfiguration)(nil)

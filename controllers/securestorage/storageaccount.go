@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -20,6 +20,7 @@ var storageAccount = phases.Step[*scope]{
 	Name:    "StorageAccount",
 	Observe: observeStorageAccount,
 	Ensure:  ensureStorageAccount,
+	Planned: planStorageAccount,
 	Undo:    undoStorageAccount,
 }
 
@@ -38,32 +39,36 @@ func observeStorageAccount(ctx context.Context, s *scope) (phases.Observation, e
 // only for accounts that were provisioned, so a failed creation is not a loss.
 func (s *scope) decideMissingAccount() phases.Observation {
 	name := accountName(s.storage)
-	create := phases.Missing(v1alpha1.ReasonCreating, "create storage account "+name)
+	if s.observes() {
+		return phases.Wait(v1beta1.ReasonAccountMissing, fmt.Sprintf(
+			"storage account %s does not exist in resource group %s of subscription %s, and is not created, because spec.managementPolicy is Observe; create it in Azure, or set spec.managementPolicy to Manage", name, s.group(), s.storage.Spec.Provider.SubscriptionID), s.pollInterval())
+	}
+	create := phases.Missing(v1beta1.ReasonCreating, "create storage account "+name)
 	if s.storage.Status.AccountID == "" {
 		return create
 	}
-	if s.storage.Spec.OnAccountLoss == v1alpha1.LossRecreate {
+	if s.storage.Spec.AccountLossPolicy == v1beta1.LossRecreate {
 		return create.Drifted(ssa.Drift{Path: "storageAccounts/" + name, Desired: "exists", Actual: "deleted"})
 	}
-	return s.stalledUntilPoll(v1alpha1.ReasonAccountLost, fmt.Sprintf(
-		"storage account %s was deleted outside of this SecureStorage, possibly with its data; restore it in Azure, or set spec.onAccountLoss to Recreate to create an empty account", name))
+	return s.stalledUntilPoll(v1beta1.ReasonAccountLost, fmt.Sprintf(
+		"storage account %s was deleted outside of this SecureStorage, possibly with its data; restore it in Azure, or set spec.accountLossPolicy to Recreate to create an empty account", name))
 }
 
 func (s *scope) decideAccount() phases.Observation {
 	account := s.account
-	if verdict, ok := s.decideOwnership(); !ok {
+	if verdict, ok := s.decideOwnership(); !ok && !s.observes() {
 		return verdict
 	}
 	switch {
 	case account.Failed():
-		return phases.Missing(v1alpha1.ReasonCreating, "create storage account "+account.Name+" again, because its provisioning failed")
+		return phases.Missing(v1beta1.ReasonCreating, "create storage account "+account.Name+" again, because its provisioning failed")
 	case account.IsDeleting():
-		return phases.Wait(v1alpha1.ReasonOperationInProgress, "storage account "+account.Name+" is being deleted outside of this SecureStorage; waiting for the deletion to finish", jitter(retryInProgress))
+		return phases.Wait(v1beta1.ReasonOperationInProgress, "storage account "+account.Name+" is being deleted outside of this SecureStorage; waiting for the deletion to finish", jitter(retryInProgress))
 	case !account.Provisioned():
-		return phases.Wait(v1alpha1.ReasonCreating, "waiting for storage account "+account.Name+" to be provisioned", jitter(s.backoffSince(account.CreatedOn, minPoll, maxPollCreation)))
+		return phases.Wait(v1beta1.ReasonCreating, "waiting for storage account "+account.Name+" to be provisioned", jitter(s.backoffSince(account.CreatedOn, minPoll, maxPollCreation)))
 	}
 	if drifts := accountDrifts(s.storage, account); len(drifts) > 0 {
-		return phases.Missing(v1alpha1.ReasonUpdating, "update storage account "+account.Name+" to match the spec").Drifted(drifts...)
+		return phases.Missing(v1beta1.ReasonUpdating, s.withFields("update storage account "+account.Name, v1beta1.ConditionStorageAccountReady, drifts)).Drifted(drifts...)
 	}
 	return s.doneUntilPoll("storage account " + account.Name + " is provisioned")
 }
@@ -86,49 +91,78 @@ func (s *scope) isManaged() bool {
 // credential of the manager, the account has to name its SecureStorage: otherwise a user could adopt an
 // account in which the user has no rights.
 func (s *scope) decideOwnership() (phases.Verdict, bool) {
-	_, owned := tagOf(s.account.Tags, cloud.OwnerTag)
+	owner, owned := tagOf(s.account.Tags, cloud.OwnerTag)
 	switch {
 	case s.isManaged():
 		return nil, true
 	case owned:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
-			"storage account %s is managed by another SecureStorage (tag "+cloud.OwnerTag+"); create a SecureStorage with another spec.accountName", s.account.Name)), false
+		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
+			"storage account %s is managed by another SecureStorage, with the UID %q (tag "+cloud.OwnerTag+"); to release it, run 'kubectl fixpoint release securestorage/<name>' for that SecureStorage, or, if it does not exist in any cluster, '%s'; or create a SecureStorage with another spec.accountName", s.account.Name, owner, s.untagCommand(owner))), false
 	case isAmbient(s.storage):
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
+		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s already exists and is not managed by this SecureStorage, and spec.adoptionPolicy does not apply to the credential of the manager; to adopt the account, set its tag "+cloud.OwnerTag+" in Azure to %s, the UID of this SecureStorage; or create a SecureStorage with another spec.accountName", s.account.Name, s.storage.UID)), false
-	case s.storage.Spec.AdoptionPolicy != v1alpha1.AdoptionIfUnowned:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
+	case s.storage.Spec.AdoptionPolicy != v1beta1.AdoptionIfUnowned:
+		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s already exists and is not managed by this SecureStorage; set spec.adoptionPolicy to IfUnowned to adopt it, or create a SecureStorage with another spec.accountName", s.account.Name)), false
 	case s.account.Location != s.storage.Spec.Provider.Location:
-		return s.stalledUntilPoll(v1alpha1.ReasonAccountNotOwned, fmt.Sprintf(
+		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s cannot be adopted, because it is in location %s and spec.provider.location is %s; create a SecureStorage with another spec.accountName or spec.provider.location", s.account.Name, s.account.Location, s.storage.Spec.Provider.Location)), false
 	default:
 		return nil, true
 	}
 }
 
+// untagCommand is the command that removes an owner tag. The UID in a tag may be any text: it is quoted for a shell.
+func (s *scope) untagCommand(owner string) string {
+	id := cloud.AccountID(s.storage.Spec.Provider.SubscriptionID, s.group(), s.account.Name)
+	return "az tag update --operation delete --resource-id " + shellQuoted(id) + " --tags " + shellQuoted(cloud.OwnerTag+"="+owner)
+}
+
+// shellQuoted quotes a text for a POSIX shell, if it needs quotes.
+func shellQuoted(text string) string {
+	isPlain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./=", r)
+	}
+	if strings.IndexFunc(text, func(r rune) bool { return !isPlain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
 // accountDrifts lists the fields of the account that differ from the spec. Unmanaged tags are ignored.
-func accountDrifts(storage *v1alpha1.SecureStorage, account *cloud.Account) []ssa.Drift {
+func accountDrifts(storage *v1beta1.SecureStorage, account *cloud.Account) []ssa.Drift {
 	var drifts []ssa.Drift
+	if want := storage.Spec.Provider.Location; observes(storage) && account.Location != want {
+		drifts = append(drifts, ssa.Drift{Path: "location", Desired: want, Actual: account.Location})
+	}
 	if want := string(storage.Spec.SKU); want != "" && account.SKU != want {
 		drifts = append(drifts, ssa.Drift{Path: "sku.name", Desired: want, Actual: account.SKU})
 	}
-	desired := desiredTags(storage)
-	for _, key := range slices.Sorted(maps.Keys(desired)) {
-		if have, ok := tagOf(account.Tags, key); !ok || have != desired[key] {
-			drifts = append(drifts, ssa.Drift{Path: "tags." + key, Desired: desired[key], Actual: have})
-		}
-	}
+	drifts = append(drifts, tagDrifts(storage, account)...)
 	if !account.HasIdentity {
 		drifts = append(drifts, ssa.Drift{Path: "identity.type", Desired: "SystemAssigned", Actual: "None"})
 	}
 	return drifts
 }
 
-func desiredTags(storage *v1alpha1.SecureStorage) map[string]string {
+func tagDrifts(storage *v1beta1.SecureStorage, account *cloud.Account) []ssa.Drift {
+	var drifts []ssa.Drift
+	desired := desiredTags(storage)
+	for _, key := range slices.Sorted(maps.Keys(desired)) {
+		if have, ok := tagOf(account.Tags, key); !ok || have != desired[key] {
+			drifts = append(drifts, ssa.Drift{Path: "tags." + key, Desired: desired[key], Actual: have})
+		}
+	}
+	return drifts
+}
+
+// desiredTags are the tags of the spec and the owner tag, which an account that is only observed does not have.
+func desiredTags(storage *v1beta1.SecureStorage) map[string]string {
 	tags := map[string]string{}
 	maps.Copy(tags, storage.Spec.Tags)
-	tags[cloud.OwnerTag] = string(storage.UID)
+	if !observes(storage) {
+		tags[cloud.OwnerTag] = string(storage.UID)
+	}
 	return tags
 }
 
@@ -143,7 +177,7 @@ func tagOf(tags map[string]string, name string) (string, bool) {
 }
 
 // mergedTags returns the desired tags and the unmanaged tags of the account.
-func mergedTags(storage *v1alpha1.SecureStorage, tags map[string]string) map[string]string {
+func mergedTags(storage *v1beta1.SecureStorage, tags map[string]string) map[string]string {
 	all := desiredTags(storage)
 	for key, value := range tags {
 		if _, desired := tagOf(all, key); !desired {
@@ -158,9 +192,9 @@ func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error)
 	if s.account != nil && !s.account.Failed() {
 		return s.changeAccount(ctx)
 	}
-	if s.account == nil && meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1alpha1.ConditionEncryptionReady) {
+	if s.account == nil && meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady) {
 		// The new account is not encrypted with the key, so EncryptionReady must stop being True first.
-		return phases.Wait(v1alpha1.ReasonCreating, "storage account "+name+" was deleted; creating an empty account", jitter(minPoll)), nil
+		return phases.Wait(v1beta1.ReasonCreating, "storage account "+name+" was deleted; creating an empty account", jitter(minPoll)), nil
 	}
 	accepted, err := s.accounts.CreateAccount(ctx, cloud.NewAccount{
 		Group:    s.group(),
@@ -172,13 +206,16 @@ func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error)
 	if err != nil {
 		return s.classifyError(err)
 	}
-	return phases.Wait(v1alpha1.ReasonCreating, "waiting for storage account "+name+" to be provisioned", retryAfterOr(accepted.RetryAfter, minPoll)), nil
+	return phases.Wait(v1beta1.ReasonCreating, "waiting for storage account "+name+" to be provisioned", retryAfterOr(accepted.RetryAfter, minPoll)), nil
 }
 
 func (s *scope) changeAccount(ctx context.Context) (phases.Verdict, error) {
 	sku := string(s.storage.Spec.SKU)
-	// The update replaces all tags, so it includes the unmanaged ones.
-	change := cloud.Change{Identity: !s.account.HasIdentity, Tags: mergedTags(s.storage, s.account.Tags)}
+	change := cloud.Change{Identity: !s.account.HasIdentity}
+	if len(tagDrifts(s.storage, s.account)) > 0 {
+		// The update replaces all tags, so it includes the unmanaged ones.
+		change.Tags = mergedTags(s.storage, s.account.Tags)
+	}
 	if sku != "" && s.account.SKU != sku {
 		change.SKU = &sku
 	}
@@ -188,7 +225,21 @@ func (s *scope) changeAccount(ctx context.Context) (phases.Verdict, error) {
 	}
 	s.account = account
 	if len(accountDrifts(s.storage, account)) > 0 {
-		return phases.Wait(v1alpha1.ReasonUpdating, "waiting for the update of storage account "+account.Name+" to finish", jitter(retryInProgress)), nil
+		return phases.Wait(v1beta1.ReasonUpdating, "waiting for the update of storage account "+account.Name+" to finish", jitter(retryInProgress)), nil
 	}
 	return s.doneUntilPoll("storage account " + account.Name + " is provisioned"), nil
+}
+
+// planStorageAccount assumes that the account was created or updated.
+func planStorageAccount(s *scope) phases.Verdict {
+	account := cloud.Account{Name: accountName(s.storage), Location: s.storage.Spec.Provider.Location}
+	if s.account != nil {
+		account = *s.account
+	}
+	account.Tags, account.HasIdentity = mergedTags(s.storage, account.Tags), true
+	if sku := string(s.storage.Spec.SKU); sku != "" {
+		account.SKU = sku
+	}
+	s.account, s.assumed = &account, true
+	return phases.Done("")
 }

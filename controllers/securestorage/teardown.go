@@ -3,13 +3,15 @@ package securestorage
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
@@ -19,12 +21,14 @@ import (
 // account back to platform-managed keys, because a lock may keep the account, or a user may restore
 // it. See docs/adr/0017.
 
-// deletes says whether the deletion policy deletes the resources in the cloud.
-func (s *scope) deletes() bool { return s.storage.Spec.DeletionPolicy == v1alpha1.DeletionDelete }
+// deletes says whether the policies delete the resources in the cloud.
+func (s *scope) deletes() bool {
+	return s.storage.Spec.DeletionPolicy == v1beta1.DeletionDelete && !s.observes()
+}
 
 // abandonRequested says whether the annotation asks to leave behind what cannot be deleted.
 func (s *scope) abandonRequested() bool {
-	return s.storage.Annotations[v1alpha1.AnnotationAbandon] == "true"
+	return s.storage.Annotations[v1beta1.AnnotationAbandon] == "true"
 }
 
 // visibilityTimeout is how long a new account may stay invisible to reads, and how long a teardown that
@@ -35,7 +39,7 @@ const visibilityTimeout = 2 * time.Minute
 const pollTeardown = time.Second
 
 // progressReasons are the reasons of a teardown that progresses.
-var progressReasons = []string{v1alpha1.ReasonTerminating, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonThrottled}
+var progressReasons = []string{v1beta1.ReasonTerminating, v1beta1.ReasonOperationInProgress, v1beta1.ReasonThrottled}
 
 // abandonOnRequest lets the teardown continue past a resource that cannot be deleted, if the annotation
 // asks for it. A teardown that progresses is waited for.
@@ -77,7 +81,7 @@ func (s *scope) deleteAccount(ctx context.Context) (phases.Verdict, error) {
 	case !s.isManaged():
 		return phases.Done(""), nil
 	}
-	terminating := phases.Wait(v1alpha1.ReasonTerminating, "waiting for storage account "+s.account.Name+" to be deleted", jitter(pollTeardown))
+	terminating := phases.Wait(v1beta1.ReasonTerminating, "waiting for storage account "+s.account.Name+" to be deleted", jitter(pollTeardown))
 	if s.account.IsDeleting() {
 		return terminating, nil
 	}
@@ -102,7 +106,7 @@ func isResourceGroupDeleted(err error) bool {
 func (s *scope) recordPrincipal() phases.Verdict {
 	principal := s.account.PrincipalID
 	if principal != "" && !strings.EqualFold(principal, s.storage.Status.PrincipalID) {
-		return phases.Wait(v1alpha1.ReasonTerminating, "recording the principal ID of storage account "+s.account.Name+" in the status before deleting the account", jitter(minPoll))
+		return phases.Wait(v1beta1.ReasonTerminating, "recording the principal ID of storage account "+s.account.Name+" in the status before deleting the account", jitter(minPoll))
 	}
 	return phases.Done("")
 }
@@ -128,7 +132,7 @@ func (s *scope) confirmAbsence(ctx context.Context) (phases.Verdict, error) {
 	if available {
 		return phases.Done(""), nil
 	}
-	return phases.Wait(v1alpha1.ReasonTerminating, "storage account name "+accountName(s.storage)+" is still in use; waiting in case the account was just created and is not visible yet", jitter(pollTeardown)), nil
+	return phases.Wait(v1beta1.ReasonTerminating, "storage account name "+accountName(s.storage)+" is still in use; waiting in case the account was just created and is not visible yet", jitter(pollTeardown)), nil
 }
 
 func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
@@ -176,7 +180,7 @@ func (s *scope) revokeAll(ctx context.Context, grants []keyGrant) (remaining []k
 		verdict, err = s.classifyError(failure)
 		return failed, verdict, err
 	case len(deleting) > 0:
-		return deleting, phases.Wait(v1alpha1.ReasonTerminating, "waiting for the grant on key vault "+vaultNames(deleting)+" to be deleted", jitter(pollTeardown)), nil
+		return deleting, phases.Wait(v1beta1.ReasonTerminating, "waiting for the grant on key vault "+vaultNames(deleting)+" to be deleted", jitter(pollTeardown)), nil
 	default:
 		return nil, phases.Done(""), nil
 	}
@@ -201,28 +205,72 @@ func (s *scope) grantsToRevoke() []keyGrant {
 	return grants
 }
 
-// undoStorageAccount emits an Event about the resources that remain. The other phases have deleted the rest.
-func undoStorageAccount(_ context.Context, s *scope) (phases.Verdict, error) {
+// undoStorageAccount releases an account that is retained, and emits an Event about the resources that remain. The other
+// phases have deleted the rest.
+func undoStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error) {
 	name := accountName(s.storage)
 	switch {
+	case s.observes() && s.mayHaveCreated():
+		s.access.normalEvent(s.storage, v1beta1.ReasonRetained, "storage account "+name+", its data, its tags and its grant remain in Azure, because spec.managementPolicy is Observe")
 	case !s.deletes() && s.mayHaveCreated():
-		s.access.normalEvent(s.storage, v1alpha1.ReasonRetained, "storage account "+name+", its data and its grant remain in Azure, because spec.deletionPolicy is Retain")
+		return s.retain(ctx)
 	case len(s.abandoned) > 0:
-		s.access.warningEvent(s.storage, v1alpha1.ReasonAbandoned, strings.Join(s.abandoned, " and ")+" may still exist in Azure, because "+v1alpha1.AnnotationAbandon+" is set; delete them manually if they are not needed")
+		s.access.warningEvent(s.storage, v1beta1.ReasonAbandoned, strings.Join(s.abandoned, " and ")+" may still exist in Azure, because "+v1beta1.AnnotationAbandon+" is set; delete them manually if they are not needed")
+	}
+	return phases.Done(""), nil
+}
+
+// retain releases the account: it removes the owner tag, so that another SecureStorage can adopt the account. The deletion
+// does not depend on it: nothing is lost if the tag remains.
+func (s *scope) retain(ctx context.Context) (phases.Verdict, error) {
+	verdict, err := s.release(ctx)
+	if isWaiting := err != nil || verdict.IsWait(); isWaiting && s.sinceDeletion() < visibilityTimeout {
+		return verdict, err
+	}
+	note := "storage account " + accountName(s.storage) + ", its data and its grant remain in Azure, because spec.deletionPolicy is Retain"
+	if err == nil && !verdict.IsDone() {
+		err = errors.New(verdict.Message())
+	}
+	if err != nil {
+		note += "; its tag " + cloud.OwnerTag + " may remain too, because it could not be removed: " + err.Error()
+	}
+	s.access.normalEvent(s.storage, v1beta1.ReasonRetained, note)
+	return phases.Done(""), nil
+}
+
+// release removes the owner tag from the account, if it is that of this SecureStorage.
+func (s *scope) release(ctx context.Context) (phases.Verdict, error) {
+	err := s.connectAndRead(ctx)
+	if isResourceGroupDeleted(err) {
+		return phases.Done(""), nil
+	}
+	if err != nil {
+		return s.classifyError(err)
+	}
+	if s.account == nil {
+		return s.confirmAbsence(ctx)
+	}
+	if owner, _ := tagOf(s.account.Tags, cloud.OwnerTag); owner != string(s.storage.UID) || s.account.IsDeleting() {
+		return phases.Done(""), nil
+	}
+	tags := maps.Clone(s.account.Tags)
+	maps.DeleteFunc(tags, func(key, _ string) bool { return strings.EqualFold(key, cloud.OwnerTag) })
+	if _, err := s.accounts.UpdateAccount(ctx, s.group(), s.account, cloud.Change{Tags: tags}); err != nil {
+		return s.classifyError(err)
 	}
 	return phases.Done(""), nil
 }
 
 // mayHaveCreated says whether this SecureStorage may have created an account.
 func (s *scope) mayHaveCreated() bool {
-	if s.storage.Status.AccountID != "" {
-		return true
+	if s.storage.Status.AccountID != "" || s.observes() {
+		return s.storage.Status.AccountID != ""
 	}
-	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1alpha1.ConditionStorageAccountReady)
+	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1beta1.ConditionStorageAccountReady)
 	switch {
-	case c == nil, c.Reason == v1alpha1.ReasonAccountNotOwned, c.Reason == v1alpha1.ReasonNameTaken:
+	case c == nil, c.Reason == v1beta1.ReasonAccountNotOwned, c.Reason == v1beta1.ReasonNameTaken:
 		return false
-	case c.Reason == v1alpha1.ReasonCredentialsNotAllowed:
+	case c.Reason == v1beta1.ReasonCredentialsNotAllowed:
 		return !s.hasNoRecord()
 	default:
 		return true

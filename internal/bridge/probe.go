@@ -20,11 +20,11 @@ const (
 
 	discoverMessage = `{"jsonrpc":"2.0","id":` + discoverID + `,"method":"server/discover","params":{"_meta":{` +
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
-		`"io.modelcontextprotocol/clientInfo":{"name":"fixpoint-mcp-bridge","version":"v1alpha1"},` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"fixpoint-mcp-bridge","version":"v1beta1"},` +
 		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
 	initializeMessage = `{"jsonrpc":"2.0","id":` + initializeID + `,"method":"initialize","params":{` +
 		`"protocolVersion":"2025-11-25","capabilities":{},` +
-		`"clientInfo":{"name":"fixpoint-mcp-bridge","version":"v1alpha1"}}}`
+		`"clientInfo":{"name":"fixpoint-mcp-bridge","version":"v1beta1"}}}`
 )
 
 // HandshakeError is the error of a command that runs but does not complete an

@@ -27,7 +27,7 @@ import (
 const root = "../.."
 
 // shared declares the conditions and reasons of all kinds.
-const shared = "apis/v1alpha1/conditions.go"
+const shared = "apis/v1beta1/conditions.go"
 
 // libraries set conditions and reasons of their own.
 var libraries = []string{"pkg/phases", "pkg/ssa"}
@@ -45,7 +45,7 @@ var phaseRow = regexp.MustCompile("(?m)^\\| (\\d+) \\| `?(\\w+)`? \\|")
 // in a directory below controllers run it.
 type Contract struct {
 	// Own is the file that declares the conditions and reasons of this kind alone. A kind without a file of its
-	// own uses those of apis/v1alpha1/conditions.go, and has to use all of them.
+	// own uses those of apis/v1beta1/conditions.go, and has to use all of them.
 	Own string
 	// Packages are those that set the kind's conditions.
 	Packages []string
@@ -92,7 +92,7 @@ func (c Contract) usedReasonsAreDeclared(t *testing.T) {
 	declared := c.declared(t, "Reason")
 	for value, users := range c.reasonUsers(t) {
 		if !slices.Contains(slices.Collect(maps.Values(declared)), value) && !slices.Contains(internalReasons, value) {
-			t.Errorf("%v set the reason %q, which apis/v1alpha1 does not declare", users, value)
+			t.Errorf("%v set the reason %q, which apis/v1beta1 does not declare", users, value)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (c Contract) verdictsTakeConstants(t *testing.T) {
 				}
 				seen++
 				if !c.isReason(call.Args[0]) {
-					t.Errorf("%s: phases.%s is called with a reason that is neither a constant of apis/v1alpha1 nor the reason of another verdict", folder, function.Sel.Name)
+					t.Errorf("%s: phases.%s is called with a reason that is neither a constant of apis/v1beta1 nor the reason of another verdict", folder, function.Sel.Name)
 				}
 				return true
 			})
@@ -135,7 +135,7 @@ func (c Contract) conditionsAreDeclared(t *testing.T) {
 	}
 	for _, condition := range set {
 		if !slices.Contains(declared, condition) {
-			t.Errorf("the condition %s is set, but apis/v1alpha1 does not declare it", condition)
+			t.Errorf("the condition %s is set, but apis/v1beta1 does not declare it", condition)
 		}
 	}
 	for name, condition := range c.constants(t, c.ownFile(), "Condition") {
@@ -320,7 +320,7 @@ func (c Contract) uses(t *testing.T, path string) map[string]int {
 	return count
 }
 
-// isReason matches v1alpha1.Reason..., verdict.Reason(), and the names in ReasonVariables.
+// isReason matches v1beta1.Reason..., verdict.Reason(), and the names in ReasonVariables.
 func (c Contract) isReason(argument ast.Expr) bool {
 	if call, ok := argument.(*ast.CallExpr); ok {
 		method, ok := call.Fun.(*ast.SelectorExpr)
@@ -333,7 +333,7 @@ func (c Contract) isReason(argument ast.Expr) bool {
 	if !ok {
 		return false
 	}
-	isConstant := isNamed(selector.X, "v1alpha1") && strings.HasPrefix(selector.Sel.Name, "Reason")
+	isConstant := isNamed(selector.X, "v1beta1") && strings.HasPrefix(selector.Sel.Name, "Reason")
 	return isConstant || slices.Contains(c.ReasonVariables, selector.Sel.Name)
 }
 

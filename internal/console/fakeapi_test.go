@@ -69,7 +69,7 @@ func (f *fakeAPI) setLocked(namespace, name, image string) {
 	key := namespace + "/" + name
 	before, existed := f.objects[key]
 	kind, object := "ADDED", map[string]any{
-		"apiVersion": "fixpoint.dev/v1alpha1", "kind": "AppService", "spec": map[string]any{"image": image},
+		"apiVersion": "fixpoint.dev/v1beta1", "kind": "AppService", "spec": map[string]any{"image": image},
 		"metadata": map[string]any{
 			"namespace": namespace, "name": name, "uid": key, "resourceVersion": strconv.Itoa(f.version), "generation": f.version,
 			"managedFields": []any{map[string]any{"manager": "kubectl"}},
@@ -147,7 +147,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.requests = append(f.requests, user+" "+verb+" "+r.URL.Path)
 	isForbidden, isDown := f.forbidden[user], f.isDown
 	f.mu.Unlock()
-	const kinds = "/apis/fixpoint.dev/v1alpha1/"
+	const kinds = "/apis/fixpoint.dev/v1beta1/"
 	path := strings.TrimPrefix(r.URL.Path, kinds)
 	switch {
 	case isDown:
@@ -189,7 +189,7 @@ func (f *fakeAPI) list(w http.ResponseWriter, path string) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"apiVersion": "fixpoint.dev/v1alpha1", "kind": "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(f.version)}, "items": items,
+		"apiVersion": "fixpoint.dev/v1beta1", "kind": "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(f.version)}, "items": items,
 	})
 }
 
@@ -207,7 +207,7 @@ func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request, path string) {
 			}
 		}
 		from = f.version
-		_ = encoder.Encode(map[string]any{"type": "BOOKMARK", "object": map[string]any{"apiVersion": "fixpoint.dev/v1alpha1", "kind": "AppService", "metadata": map[string]any{
+		_ = encoder.Encode(map[string]any{"type": "BOOKMARK", "object": map[string]any{"apiVersion": "fixpoint.dev/v1beta1", "kind": "AppService", "metadata": map[string]any{
 			"resourceVersion": strconv.Itoa(f.version), "annotations": map[string]any{"k8s.io/initial-events-end": "true"},
 		}}})
 		isExpired = false

@@ -90,7 +90,7 @@ func (f *fixture) csrfOf(c *http.Client, headers ...string) string {
 	return session.CSRF
 }
 
-const appPath = "/apis/fixpoint.dev/v1alpha1/appservices"
+const appPath = "/apis/fixpoint.dev/v1beta1/appservices"
 
 func TestOneTimeCodeSignsInOneBrowser(t *testing.T) {
 	f := newFixture(t, ModeKubeconfig)

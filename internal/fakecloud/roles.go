@@ -2,6 +2,7 @@ package fakecloud
 
 import (
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -215,22 +216,28 @@ var (
 	assignedTo      = regexp.MustCompile(`(?i)^assignedTo\('([^']*)'\)$`)
 )
 
+// parseFilter refuses other filters, and principalId together with atScope(), as Azure does.
 func parseFilter(text string) (assignmentFilter, *Error) {
 	var filter assignmentFilter
 	if text == "" {
 		return filter, nil
 	}
+	unsupported := badRequest("UnsupportedQuery", "The filter '%s' is not supported. Supported filters are either 'atScope()' or 'principalId eq '{value}'' or 'assignedTo('{value}')'.", text)
+	byPrincipal := false
 	for _, clause := range regexp.MustCompile(`(?i)\s+and\s+`).Split(strings.TrimSpace(text), -1) {
 		switch {
 		case same(clause, "atScope()"):
 			filter.atScope = true
 		case principalEquals.MatchString(clause):
-			filter.principal = principalEquals.FindStringSubmatch(clause)[1]
+			filter.principal, byPrincipal = principalEquals.FindStringSubmatch(clause)[1], true
 		case assignedTo.MatchString(clause):
 			filter.principal = assignedTo.FindStringSubmatch(clause)[1]
 		default:
-			return filter, badRequest("UnsupportedQuery", "The filter '%s' is not supported. Supported filters are either 'atScope()' or 'principalId eq '{value}'' or 'assignedTo('{value}')'.", text)
+			return filter, unsupported
 		}
+	}
+	if filter.atScope && byPrincipal {
+		return filter, unsupported
 	}
 	return filter, nil
 }
@@ -294,9 +301,22 @@ func (s *Server) getRole(c *call) reply {
 	return ok(definition.render(c, c.path.name(0)))
 }
 
+var roleNameEquals = regexp.MustCompile(`(?i)^roleName\s+eq\s+'([^']*)'$`)
+
+// listRoles supports the filters atScopeAndBelow() and roleName eq '...'.
 func (s *Server) listRoles(c *call) reply {
+	wanted, filter := "", url.Values(c.query).Get("$filter")
+	switch match := roleNameEquals.FindStringSubmatch(filter); {
+	case match != nil:
+		wanted = match[1]
+	case filter != "" && !same(filter, "atScopeAndBelow()"):
+		return refused(badRequest("UnsupportedQuery", "The filter '%s' is not supported. Supported filters are either 'atScopeAndBelow()' or 'roleName eq '{value}''.", filter))
+	}
 	var items []any
 	for _, id := range sortedKeys(builtInRoles) {
+		if wanted != "" && !same(builtInRoles[id].name, wanted) {
+			continue
+		}
 		items = append(items, builtInRoles[id].render(c, id))
 	}
 	return s.list(c, items)

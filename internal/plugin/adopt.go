@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -227,7 +227,7 @@ func (c *clients) verifyAdoption(ctx context.Context, planned *adoption) error {
 	if err != nil {
 		return fmt.Errorf("creating AppService %s/%s as a dry run: %w", planned.namespace, planned.name, err)
 	}
-	app, err := typedAs(stored, &v1alpha1.AppService{})
+	app, err := typedAs(stored, &v1beta1.AppService{})
 	if err != nil {
 		return err
 	}
@@ -294,7 +294,7 @@ func (o *options) carryOutAdoption(ctx context.Context, c *clients, planned adop
 	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	live, err = c.waitFor(wait, live, func(now object) bool {
-		return now.isCurrent() && (now.isReady() || now.condition(v1alpha1.ConditionStalled) != nil)
+		return now.isCurrent() && (now.isReady() || now.condition(v1beta1.ConditionStalled) != nil)
 	})
 	if err != nil && wait.Err() == nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
@@ -172,19 +172,19 @@ func TestAdoptDescribesTheObjects(t *testing.T) {
 
 	g := NewWithT(t)
 	g.Expect(a.refused).To(BeEmpty())
-	g.Expect(a.spec).To(Equal(v1alpha1.AppServiceSpec{
-		Image: "registry.example.com/shop:2", Port: 9090, Strategy: v1alpha1.StrategyRecreate,
+	g.Expect(a.spec).To(Equal(v1beta1.AppServiceSpec{
+		Image: "registry.example.com/shop:2", Port: 9090, Strategy: v1beta1.StrategyRecreate,
 		Config: map[string]string{"COLOR": "green"}, ConfigMountPath: "/etc/shop", Env: []corev1.EnvVar{{Name: "A", Value: "x"}},
-		Probes: &v1alpha1.AppServiceProbes{
-			Readiness: &v1alpha1.AppServiceProbe{Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3},
-			Liveness:  &v1alpha1.AppServiceProbe{Path: "/live", Port: ptr.To[int32](1)},
+		Probes: &v1beta1.AppServiceProbes{
+			Readiness: &v1beta1.AppServiceProbe{Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3},
+			Liveness:  &v1beta1.AppServiceProbe{Path: "/live", Port: ptr.To[int32](1)},
 		},
-		Autoscaling:      &v1alpha1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 5, TargetMemoryUtilizationPercent: ptr.To[int32](70)},
-		DisruptionBudget: &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))},
-		Ingress: &v1alpha1.AppServiceIngress{
+		Autoscaling:      &v1beta1.AppServiceAutoscaling{MinReplicas: 2, MaxReplicas: 5, TargetMemoryUtilizationPercent: ptr.To[int32](70)},
+		DisruptionBudget: &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))},
+		Ingress: &v1beta1.Ingress{
 			Host: "shop.example.com", Path: "/shop", IngressClassName: ptr.To("nginx"), TLSSecretName: "tls", Annotations: map[string]string{"a.example.com/b": "c"},
 		},
-		ServiceAccountName: "web", NodeSelector: map[string]string{"disk": "ssd"}, ProgressDeadlineSeconds: 600, AdoptionPolicy: v1alpha1.AdoptionIfUnowned,
+		ServiceAccountName: "web", NodeSelector: map[string]string{"disk": "ssd"}, ProgressDeadlineSeconds: 600, AdoptionPolicy: v1beta1.AdoptionIfUnowned,
 	}))
 }
 

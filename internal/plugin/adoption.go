@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -32,7 +32,7 @@ type adoption struct {
 	// scaler is a HorizontalPodAutoscaler of the Deployment that is not adopted.
 	scaler string
 	// spec describes the objects.
-	spec v1alpha1.AppServiceSpec
+	spec v1beta1.AppServiceSpec
 	// refused prevents the adoption. kept are fields that the AppService does not declare and that stay as they are, and
 	// changed is what the manager changes without an effect on what runs.
 	refused []refusedField
@@ -91,7 +91,7 @@ func (a *adoption) derive() {
 			a.notes = append(a.notes, fmt.Sprintf("%s/%s is managed by %s: remove it there without deleting it, or both change the same fields", k.name, a.name, by))
 		}
 	}
-	a.spec = v1alpha1.AppServiceSpec{AdoptionPolicy: v1alpha1.AdoptionIfUnowned}
+	a.spec = v1beta1.AppServiceSpec{AdoptionPolicy: v1beta1.AdoptionIfUnowned}
 	deployment, _ := a.objects["Deployment"].(*appsv1.Deployment)
 	container := a.container(deployment)
 	a.describeRollout(deployment)
@@ -123,9 +123,9 @@ func (a *adoption) describeRollout(d *appsv1.Deployment) {
 	default:
 		a.notes = append(a.notes, "an AppService has at least 2 replicas, so spec.replicas is left out, and the number of pods is not managed")
 	}
-	a.spec.Strategy = v1alpha1.StrategyRollingUpdate
+	a.spec.Strategy = v1beta1.StrategyRollingUpdate
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
-		a.spec.Strategy = v1alpha1.StrategyRecreate
+		a.spec.Strategy = v1beta1.StrategyRecreate
 	}
 	if d.Spec.ProgressDeadlineSeconds != nil {
 		a.spec.ProgressDeadlineSeconds = *d.Spec.ProgressDeadlineSeconds
@@ -142,10 +142,10 @@ func (a *adoption) describePods(pod *corev1.PodSpec, container *corev1.Container
 		s.PodSecurityContext = pod.SecurityContext
 	}
 	s.ContainerSecurityContext = container.SecurityContext
-	probes := v1alpha1.AppServiceProbes{
+	probes := v1beta1.AppServiceProbes{
 		Readiness: probeOf(container.ReadinessProbe), Liveness: probeOf(container.LivenessProbe), Startup: probeOf(container.StartupProbe),
 	}
-	if probes != (v1alpha1.AppServiceProbes{}) {
+	if probes != (v1beta1.AppServiceProbes{}) {
 		s.Probes = &probes
 	}
 	if config, ok := a.objects["ConfigMap"].(*corev1.ConfigMap); ok {
@@ -167,11 +167,11 @@ func portOf(container *corev1.Container) int32 {
 }
 
 // probeOf is a probe by HTTP; nil if it is none.
-func probeOf(p *corev1.Probe) *v1alpha1.AppServiceProbe {
+func probeOf(p *corev1.Probe) *v1beta1.AppServiceProbe {
 	if p == nil || p.HTTPGet == nil {
 		return nil
 	}
-	probe := &v1alpha1.AppServiceProbe{
+	probe := &v1beta1.AppServiceProbe{
 		Path: p.HTTPGet.Path, InitialDelaySeconds: p.InitialDelaySeconds, PeriodSeconds: p.PeriodSeconds, TimeoutSeconds: p.TimeoutSeconds, FailureThreshold: p.FailureThreshold,
 	}
 	if number := p.HTTPGet.Port.IntVal; number != 0 {
@@ -200,15 +200,15 @@ func (a *adoption) describeOthers() {
 		a.spec.Autoscaling = a.autoscalingOf(scaler)
 	}
 	if budget, ok := a.objects["PodDisruptionBudget"].(*policyv1.PodDisruptionBudget); ok {
-		a.spec.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MinAvailable: budget.Spec.MinAvailable, MaxUnavailable: budget.Spec.MaxUnavailable}
+		a.spec.DisruptionBudget = &v1beta1.DisruptionBudget{MinAvailable: budget.Spec.MinAvailable, MaxUnavailable: budget.Spec.MaxUnavailable}
 	}
 	if ingress, ok := a.objects["Ingress"].(*networkingv1.Ingress); ok {
 		a.spec.Ingress = ingressOf(ingress)
 	}
 }
 
-func (a *adoption) autoscalingOf(scaler *autoscalingv2.HorizontalPodAutoscaler) *v1alpha1.AppServiceAutoscaling {
-	scaling := &v1alpha1.AppServiceAutoscaling{MinReplicas: 1, MaxReplicas: scaler.Spec.MaxReplicas}
+func (a *adoption) autoscalingOf(scaler *autoscalingv2.HorizontalPodAutoscaler) *v1beta1.AppServiceAutoscaling {
+	scaling := &v1beta1.AppServiceAutoscaling{MinReplicas: 1, MaxReplicas: scaler.Spec.MaxReplicas}
 	if scaler.Spec.MinReplicas != nil {
 		scaling.MinReplicas = *scaler.Spec.MinReplicas
 	}
@@ -233,8 +233,8 @@ func (a *adoption) autoscalingOf(scaler *autoscalingv2.HorizontalPodAutoscaler) 
 }
 
 // ingressOf describes the first rule; others are found when the Ingress is compared.
-func ingressOf(ingress *networkingv1.Ingress) *v1alpha1.AppServiceIngress {
-	described := &v1alpha1.AppServiceIngress{Path: "/", IngressClassName: ingress.Spec.IngressClassName}
+func ingressOf(ingress *networkingv1.Ingress) *v1beta1.Ingress {
+	described := &v1beta1.Ingress{Path: "/", IngressClassName: ingress.Spec.IngressClassName}
 	if len(ingress.Spec.Rules) > 0 {
 		rule := ingress.Spec.Rules[0]
 		described.Host = rule.Host
@@ -463,7 +463,7 @@ func (a *adoption) document() (*unstructured.Unstructured, error) {
 		return nil, fmt.Errorf("serializing the AppService: %w", err)
 	}
 	document.Object["spec"] = spec
-	document.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("AppService"))
+	document.SetGroupVersionKind(v1beta1.SchemeGroupVersion.WithKind("AppService"))
 	document.SetName(a.name)
 	document.SetNamespace(a.namespace)
 	return document, nil

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func newDrift(o *options) *cobra.Command {
@@ -24,7 +24,7 @@ func newDrift(o *options) *cobra.Command {
 		Use:   "drift [KIND[/NAME]] [--since 1h] [-w]",
 		Short: "Show who changed what outside of Fixpoint, when, and whether it was reverted.",
 		Long: "Show who changed what outside of Fixpoint, when, and whether it was reverted. The last 10 drifts of an object are in its status; " +
-			"those of a SecureStorage are Events, which a cluster keeps for an hour by default.",
+			"those that were reverted in Azure are Events, which a cluster keeps for an hour by default.",
 		Example:           "  kubectl fixpoint drift -A --since 24h\n  kubectl fixpoint drift appservice/web -w",
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: o.completeObjects,
@@ -59,14 +59,14 @@ func newDrift(o *options) *cobra.Command {
 type driftRow struct {
 	Namespace string `json:"namespace"`
 	Object    string `json:"object"`
-	v1alpha1.AppServiceDrift
+	v1beta1.Drift
 	// Note is what an Event says about a drift in the cloud, which has no fields.
 	Note string `json:"note,omitempty"`
 }
 
 // key tells drifts apart.
 func (r driftRow) key() string {
-	return fmt.Sprint(r.Namespace, r.Object, r.Time.Unix(), r.Kind, r.Name, r.Field, r.Manager, r.From, r.To, r.Action, r.Note)
+	return fmt.Sprint(r.Namespace, r.Object, r.Time.Unix(), r.Kind, r.Name, r.Field, r.Manager, r.Desired, r.Found, r.Action, r.Note)
 }
 
 func (o *options) drifts(ctx context.Context, c *clients, t target, since time.Duration) (rows []driftRow, note string, err error) {
@@ -98,7 +98,7 @@ func driftRows(objects []object) []driftRow {
 	rows := []driftRow{}
 	for _, o := range objects {
 		for _, drift := range o.drifts {
-			rows = append(rows, driftRow{Namespace: o.GetNamespace(), Object: strings.ToLower(o.kind.name) + "/" + o.GetName(), AppServiceDrift: drift})
+			rows = append(rows, driftRow{Namespace: o.GetNamespace(), Object: strings.ToLower(o.kind.name) + "/" + o.GetName(), Drift: drift})
 		}
 	}
 	return rows
@@ -129,7 +129,7 @@ func eventRows(events []eventsv1.Event) []driftRow {
 	rows := make([]driftRow, 0, len(events))
 	for _, event := range events {
 		row := driftRow{Namespace: event.Namespace, Object: strings.ToLower(event.Regarding.Kind) + "/" + event.Regarding.Name, Note: event.Note}
-		row.Time, row.Action = metav1.NewTime(eventTime(event)), v1alpha1.DriftCorrected
+		row.Time, row.Action = metav1.NewTime(eventTime(event)), v1beta1.DriftCorrected
 		rows = append(rows, row)
 	}
 	return rows
@@ -153,12 +153,12 @@ func driftCell(row driftRow) string {
 	if row.Note != "" {
 		return row.Note
 	}
-	text := driftSentence(row.AppServiceDrift)
+	text := driftSentence(row.Drift)
 	return strings.TrimSuffix(text, "; "+strings.ToLower(string(row.Action)))
 }
 
 // driftSentence says who changed what, and what happened to it.
-func driftSentence(d v1alpha1.AppServiceDrift) string {
+func driftSentence(d v1beta1.Drift) string {
 	who := d.Manager
 	if who == "" {
 		who = "an unknown field manager"
@@ -168,10 +168,10 @@ func driftSentence(d v1alpha1.AppServiceDrift) string {
 	switch {
 	case d.Field == "":
 		text = child + " was deleted"
-	case d.To == "":
-		text = fmt.Sprintf("%s removed %s of %s (was %s)", who, d.Field, child, d.From)
+	case d.Found == "":
+		text = fmt.Sprintf("%s removed %s of %s (was %s)", who, d.Field, child, d.Desired)
 	default:
-		text = fmt.Sprintf("%s changed %s of %s from %s to %s", who, d.Field, child, d.From, d.To)
+		text = fmt.Sprintf("%s changed %s of %s from %s to %s", who, d.Field, child, d.Desired, d.Found)
 	}
 	return text + "; " + strings.ToLower(string(d.Action))
 }

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/config/crd"
 )
 
@@ -80,11 +80,11 @@ func heldByEdits(o object) (map[string]any, error) {
 	var configuration any
 	var err error
 	switch live := o.Object.(type) {
-	case *v1alpha1.AppService:
+	case *v1beta1.AppService:
 		configuration, err = fixpointac.ExtractAppService(live, editManager)
-	case *v1alpha1.MCPServer:
+	case *v1beta1.MCPServer:
 		configuration, err = fixpointac.ExtractMCPServer(live, editManager)
-	case *v1alpha1.SecureStorage:
+	case *v1beta1.SecureStorage:
 		configuration, err = fixpointac.ExtractSecureStorage(live, editManager)
 	}
 	if err != nil {
@@ -162,7 +162,7 @@ func refuseRemaining(o object, result *unstructured.Unstructured, removed [][]st
 
 // defaultOf is the default of a field of the spec, by the CustomResourceDefinition of this version; nil if it has none.
 func defaultOf(k *kind, path []string) any {
-	raw, err := crd.Bases.ReadFile("bases/" + v1alpha1.SchemeGroupVersion.Group + "_" + k.resource + ".yaml")
+	raw, err := crd.Bases.ReadFile("bases/" + v1beta1.SchemeGroupVersion.Group + "_" + k.resource + ".yaml")
 	if err != nil {
 		return nil
 	}
@@ -170,7 +170,10 @@ func defaultOf(k *kind, path []string) any {
 	if err := yaml.Unmarshal(raw, &definition); err != nil {
 		return nil
 	}
-	schema := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	at := slices.IndexFunc(definition.Spec.Versions, func(version apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return version.Name == v1beta1.SchemeGroupVersion.Version
+	})
+	schema := definition.Spec.Versions[at].Schema.OpenAPIV3Schema.Properties["spec"]
 	for _, name := range path {
 		schema = schema.Properties[name]
 	}
@@ -207,7 +210,7 @@ func (c *Client) Delete(ctx context.Context, resource, namespace, name string, d
 		return nil, err
 	}
 	goes := below(nodeValue(tree))
-	if storage, ok := o.Object.(*v1alpha1.SecureStorage); ok {
+	if storage, ok := o.Object.(*v1beta1.SecureStorage); ok {
 		goes = append(goes, cloudResources(storage)...)
 	}
 	for _, note := range notes {
@@ -231,12 +234,12 @@ func below(n Node) []Child {
 }
 
 // cloudResources are what the deletion policy says about the storage account.
-func cloudResources(storage *v1alpha1.SecureStorage) []Child {
+func cloudResources(storage *v1beta1.SecureStorage) []Child {
 	if storage.Status.AccountID == "" {
 		return nil
 	}
 	message := "is deleted with its data, because spec.deletionPolicy is Delete"
-	if storage.Spec.DeletionPolicy == v1alpha1.DeletionRetain {
+	if storage.Spec.DeletionPolicy == v1beta1.DeletionRetain {
 		message = "is retained with its data, because spec.deletionPolicy is Retain"
 	}
 	return []Child{{Kind: "StorageAccount", Name: storage.Status.AccountID[strings.LastIndex(storage.Status.AccountID, "/")+1:], Message: message}}

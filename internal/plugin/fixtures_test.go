@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -36,18 +36,18 @@ func condition(conditionType string, status metav1.ConditionStatus, reason, mess
 }
 
 func done(phase, message string) metav1.Condition {
-	return condition(phases.ConditionOf(phase), metav1.ConditionTrue, v1alpha1.ReasonReady, message)
+	return condition(phases.ConditionOf(phase), metav1.ConditionTrue, v1beta1.ReasonReady, message)
 }
 
 func blocked(phase, by string) metav1.Condition {
 	return condition(phases.ConditionOf(phase), metav1.ConditionUnknown, phases.ReasonBlocked, "waiting for phase "+by)
 }
 
-func app(name string, edits ...func(*v1alpha1.AppService)) object {
-	a := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{
+func app(name string, edits ...func(*v1beta1.AppService)) object {
+	a := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "shop", UID: types.UID("uid-" + name), Generation: 2, CreationTimestamp: before(3 * time.Hour), Finalizers: []string{"fixpoint.dev/teardown"},
 	}}
-	a.Spec = v1alpha1.AppServiceSpec{Image: "registry.example.com/shop:2", Replicas: ptr.To[int32](3)}
+	a.Spec = v1beta1.AppServiceSpec{Image: "registry.example.com/shop:2", Replicas: ptr.To[int32](3)}
 	a.Status.ObservedGeneration = 2
 	for _, edit := range edits {
 		edit(a)
@@ -55,99 +55,99 @@ func app(name string, edits ...func(*v1alpha1.AppService)) object {
 	return mustKind("appservice").object(a)
 }
 
-func isRunning(a *v1alpha1.AppService) {
-	a.Status.Phase = v1alpha1.AppServiceRunning
+func isRunning(a *v1beta1.AppService) {
+	a.Status.Phase = v1beta1.PhaseRunning
 	a.Status.Conditions = []metav1.Condition{
-		condition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "all phases are ready"),
+		condition(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonReady, "all phases are ready"),
 		done("Config", "ConfigMap web applied"), done("Service", "Service web applied"), done("Deployment", "all pods are updated and available"),
 	}
 }
 
-func hasDrifted(a *v1alpha1.AppService) {
-	a.Status.Drifts = []v1alpha1.AppServiceDrift{
-		{Time: before(2 * time.Minute), Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", From: "3", To: "5", Action: v1alpha1.DriftCorrected},
-		{Time: before(time.Hour), Kind: "ConfigMap", Name: "web", Action: v1alpha1.DriftCorrected},
-		{Time: before(26 * time.Hour), Kind: "Service", Name: "web", Field: ".spec.sessionAffinity", From: `"None"`, Action: v1alpha1.DriftReported},
+func hasDrifted(a *v1beta1.AppService) {
+	a.Status.Drifts = []v1beta1.Drift{
+		{Time: before(2 * time.Minute), Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", Desired: "3", Found: "5", Action: v1beta1.DriftCorrected},
+		{Time: before(time.Hour), Kind: "ConfigMap", Name: "web", Action: v1beta1.DriftCorrected},
+		{Time: before(26 * time.Hour), Kind: "Service", Name: "web", Field: ".spec.sessionAffinity", Desired: `"None"`, Action: v1beta1.DriftReported},
 	}
 }
 
-func cannotPull(a *v1alpha1.AppService) {
+func cannotPull(a *v1beta1.AppService) {
 	const message = "container app cannot pull image registry.example.com/shop:2 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"
-	a.Status.Phase = v1alpha1.AppServiceDegraded
+	a.Status.Phase = v1beta1.PhaseDegraded
 	a.Status.Conditions = []metav1.Condition{
-		condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPodsFailing, "Deployment: "+message),
-		condition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonPodsFailing, message),
+		condition(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonPodsFailing, "Deployment: "+message),
+		condition(v1beta1.ConditionReconciling, metav1.ConditionTrue, v1beta1.ReasonPodsFailing, message),
 		done("Service", "Service web applied"),
-		condition(v1alpha1.ConditionDeploymentReady, metav1.ConditionFalse, v1alpha1.ReasonPodsFailing, message),
+		condition(v1beta1.ConditionDeploymentReady, metav1.ConditionFalse, v1beta1.ReasonPodsFailing, message),
 		blocked("Ingress", "Deployment"),
 	}
-	a.Spec.Ingress = &v1alpha1.AppServiceIngress{Host: "shop.example.com"}
+	a.Spec.Ingress = &v1beta1.Ingress{Host: "shop.example.com"}
 }
 
-func isStalled(a *v1alpha1.AppService) {
+func isStalled(a *v1beta1.AppService) {
 	const message = "IngressClass nginx does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that provides it"
 	isRunning(a)
-	a.Status.Phase = v1alpha1.AppServiceDegraded
-	a.Status.Conditions[0] = condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonIngressClassMissing, "Ingress: "+message)
+	a.Status.Phase = v1beta1.PhaseDegraded
+	a.Status.Conditions[0] = condition(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonIngressClassMissing, "Ingress: "+message)
 	a.Status.Conditions = append(a.Status.Conditions,
-		condition(v1alpha1.ConditionIngressReady, metav1.ConditionFalse, v1alpha1.ReasonIngressClassMissing, message),
-		condition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonIngressClassMissing, message))
+		condition(v1beta1.ConditionIngressReady, metav1.ConditionFalse, v1beta1.ReasonIngressClassMissing, message),
+		condition(v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonIngressClassMissing, message))
 }
 
-func isSuspended(a *v1alpha1.AppService) {
+func isSuspended(a *v1beta1.AppService) {
 	a.Spec.Suspend = true
-	a.Annotations = map[string]string{v1alpha1.AnnotationReason: "the database is migrated"}
-	a.Status.Phase = v1alpha1.AppServiceSuspended
+	a.Annotations = map[string]string{v1beta1.AnnotationReason: "the database is migrated"}
+	a.Status.Phase = v1beta1.PhaseSuspended
 	const message = "reconciliation is suspended"
 	a.Status.Conditions = []metav1.Condition{
-		condition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message),
-		condition(v1alpha1.ConditionSuspended, metav1.ConditionTrue, v1alpha1.ReasonSuspended, message),
-		condition(v1alpha1.ConditionServiceReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message),
-		condition(v1alpha1.ConditionDeploymentReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message),
+		condition(v1beta1.ConditionReady, metav1.ConditionUnknown, v1beta1.ReasonSuspended, message),
+		condition(v1beta1.ConditionSuspended, metav1.ConditionTrue, v1beta1.ReasonSuspended, message),
+		condition(v1beta1.ConditionServiceReady, metav1.ConditionUnknown, v1beta1.ReasonSuspended, message),
+		condition(v1beta1.ConditionDeploymentReady, metav1.ConditionUnknown, v1beta1.ReasonSuspended, message),
 	}
 }
 
-func isNew(a *v1alpha1.AppService) { a.Status.ObservedGeneration = -1 }
+func isNew(a *v1beta1.AppService) { a.Status.ObservedGeneration = -1 }
 
-func isBehind(a *v1alpha1.AppService) {
+func isBehind(a *v1beta1.AppService) {
 	isRunning(a)
 	a.Generation = 3
 }
 
-func isDeleted(a *v1alpha1.AppService) {
+func isDeleted(a *v1beta1.AppService) {
 	at := before(10 * time.Minute)
 	a.DeletionTimestamp = &at
-	a.Status.Phase = v1alpha1.AppServiceDeleting
+	a.Status.Phase = v1beta1.PhaseDeleting
 	const message = "waiting for Deployment web to be deleted (finalizers: example.com/backup)"
 	a.Status.Conditions = []metav1.Condition{
-		condition(v1alpha1.ConditionReady, metav1.ConditionFalse, phases.ReasonTerminating, "Deployment: "+message),
-		condition(v1alpha1.ConditionDeploymentReady, metav1.ConditionFalse, phases.ReasonTerminating, message),
-		condition(v1alpha1.ConditionServiceReady, metav1.ConditionUnknown, phases.ReasonBlocked, "kept until phase Deployment is deleted"),
+		condition(v1beta1.ConditionReady, metav1.ConditionFalse, phases.ReasonTerminating, "Deployment: "+message),
+		condition(v1beta1.ConditionDeploymentReady, metav1.ConditionFalse, phases.ReasonTerminating, message),
+		condition(v1beta1.ConditionServiceReady, metav1.ConditionUnknown, phases.ReasonBlocked, "kept until phase Deployment is deleted"),
 	}
 }
 
 func storage() object {
-	s := &v1alpha1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: "shop", UID: "uid-invoices", Generation: 2}}
+	s := &v1beta1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: "shop", UID: "uid-invoices", Generation: 2}}
 	s.Spec.PropagationDeadline = metav1.Duration{Duration: 15 * time.Minute}
-	s.Status.ObservedGeneration, s.Status.Phase = 2, v1alpha1.SecureStorageProvisioning
+	s.Status.ObservedGeneration, s.Status.Phase = 2, v1beta1.PhaseProvisioning
 	const message = "the grant exists, and Azure has not propagated it yet"
 	s.Status.Conditions = []metav1.Condition{
-		condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPropagating, "Encryption: "+message),
-		condition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonPropagating, message),
+		condition(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonPropagating, "Encryption: "+message),
+		condition(v1beta1.ConditionReconciling, metav1.ConditionTrue, v1beta1.ReasonPropagating, message),
 		done("StorageAccount", "storage account invoices exists"), done("Identity", "the identity has a principal"), done("KeyAccess", "the identity has access to the key"),
-		condition(v1alpha1.ConditionEncryptionReady, metav1.ConditionFalse, v1alpha1.ReasonPropagating, message),
+		condition(v1beta1.ConditionEncryptionReady, metav1.ConditionFalse, v1beta1.ReasonPropagating, message),
 	}
 	return mustKind("securestorage").object(s)
 }
 
 func mcpServer() object {
-	s := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools", Namespace: "agents", UID: "uid-tools", Generation: 2}}
-	s.Status.ObservedGeneration, s.Status.Phase = 2, v1alpha1.MCPServerDegraded
+	s := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools", Namespace: "agents", UID: "uid-tools", Generation: 2}}
+	s.Status.ObservedGeneration, s.Status.Phase = 2, v1beta1.PhaseDegraded
 	const message = "missing: Secret tools-token; create the missing objects and keys, or mark the references optional"
 	s.Status.Conditions = []metav1.Condition{
-		condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDependencyMissing, "Dependencies: "+message),
-		condition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonDependencyMissing, message),
-		condition(v1alpha1.ConditionDependenciesReady, metav1.ConditionFalse, v1alpha1.ReasonDependencyMissing, message),
+		condition(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonDependencyMissing, "Dependencies: "+message),
+		condition(v1beta1.ConditionReconciling, metav1.ConditionTrue, v1beta1.ReasonDependencyMissing, message),
+		condition(v1beta1.ConditionDependenciesReady, metav1.ConditionFalse, v1beta1.ReasonDependencyMissing, message),
 		blocked("Service", "Dependencies"), blocked("Deployment", "Dependencies"), blocked("Protocol", "Dependencies"),
 	}
 	return mustKind("mcpserver").object(s)

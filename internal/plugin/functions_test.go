@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
@@ -117,12 +117,12 @@ func TestManagerFlagsExpandTheEnvironment(t *testing.T) {
 func TestReportRedacts(t *testing.T) {
 	g := NewWithT(t)
 	r := &collection{}
-	app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"last-applied": "hunter2"}}}
+	app := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"last-applied": "hunter2"}}}
 	app.Spec.Config = map[string]string{"PASSWORD": "hunter2"}
 	app.Spec.Env = []corev1.EnvVar{{Name: "TOKEN", Value: "hunter2"}}
-	app.Status.Drifts = []v1alpha1.AppServiceDrift{{From: "hunter2", To: "hunter2"}}
-	server := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools"}}
-	server.Spec.Files = []v1alpha1.MCPServerFile{{Path: "/etc/a", Content: "hunter2"}}
+	app.Status.Drifts = []v1beta1.Drift{{Desired: "hunter2", Found: "hunter2"}}
+	server := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools"}}
+	server.Spec.Files = []v1beta1.MCPServerFile{{Path: "/etc/a", Content: "hunter2"}}
 	server.Spec.Args = []string{"hunter2"}
 	for _, live := range []client.Object{app, server, &corev1.Secret{StringData: map[string]string{"a": "hunter2"}}, &corev1.ConfigMap{Data: map[string]string{"a": "hunter2"}}} {
 		g.Expect(r.addObject("objects", live)).To(Succeed())
@@ -138,10 +138,10 @@ func TestReportRedacts(t *testing.T) {
 // Names, messages and values that other users wrote must not control the terminal.
 func TestTextForTerminalsHasNoControlCharacters(t *testing.T) {
 	g := NewWithT(t)
-	hostile := app("web", isRunning, func(a *v1alpha1.AppService) {
-		a.Annotations = map[string]string{v1alpha1.AnnotationReason: "\x1b[2Jgone"}
+	hostile := app("web", isRunning, func(a *v1beta1.AppService) {
+		a.Annotations = map[string]string{v1beta1.AnnotationReason: "\x1b[2Jgone"}
 		a.Status.Conditions[1].Message = "a\x1b]0;title\x07b\u009b31m"
-		a.Status.Drifts = []v1alpha1.AppServiceDrift{{Kind: "ConfigMap", Name: "web", Field: ".data.A", Manager: "x\x1b[1A", From: "\r", To: "\b"}}
+		a.Status.Drifts = []v1beta1.Drift{{Kind: "ConfigMap", Name: "web", Field: ".data.A", Manager: "x\x1b[1A", Desired: "\r", Found: "\b"}}
 	})
 	for _, text := range []string{
 		statusOf(hostile), whyOf(evidence{object: hostile}), driftText(driftRows([]object{hostile}), now, 0), driftLine(driftRows([]object{hostile})[0]),

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/buildinfo"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -155,7 +155,7 @@ func examplePlan(t *testing.T) planResult {
 	plan := phases.Plan{Phases: []phases.PlannedPhase{
 		{Name: "Config", Verdict: phases.Done("ConfigMap web applied"), Changes: []phases.Change{{Phase: "Config", Action: ssa.ActionCreate, Object: "ConfigMap web"}}},
 		{Name: "Service", Verdict: phases.Done("Service web applied")},
-		{Name: "Deployment", Verdict: phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to be created", 0), Changes: []phases.Change{{
+		{Name: "Deployment", Verdict: phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to be created", 0), Changes: []phases.Change{{
 			Phase: "Deployment", Action: ssa.ActionCorrect, Object: "Deployment web",
 			Drifts: []ssa.Drift{{Path: ".spec.replicas", Manager: "kubectl", Desired: "3", Actual: "5"}},
 		}}},
@@ -168,11 +168,15 @@ func examplePlan(t *testing.T) planResult {
 
 func cloudPlan(t *testing.T) planResult {
 	t.Helper()
+	const encrypt = "encrypt storage account invoices with key demo-key (encryption.keySource is Microsoft.Storage, desired Microsoft.Keyvault)"
+	step := func(phase string, verdict phases.Verdict, what string) phases.PlannedPhase {
+		return phases.PlannedPhase{Name: phase, Verdict: verdict, Changes: []phases.Change{{Phase: phase, Action: phases.ActionEnsure, Object: what, Pending: true}}}
+	}
 	plan := phases.Plan{Phases: []phases.PlannedPhase{
-		{Name: "StorageAccount", Verdict: phases.Wait(v1alpha1.ReasonCreating, "create storage account invoices", 0), Changes: []phases.Change{{
-			Phase: "StorageAccount", Action: phases.ActionEnsure, Object: "create storage account invoices", Pending: true,
-		}}},
-		{Name: "Identity"}, {Name: "KeyAccess"}, {Name: "Encryption"},
+		step("StorageAccount", phases.Done(""), "update storage account invoices (tags.fixpoint.dev-owner is not set, desired 3f0c; identity.type is None, desired SystemAssigned)"),
+		{Name: "Identity", Verdict: phases.Done("")},
+		step("KeyAccess", phases.Done(""), "grant the storage account access to the keys of key vault demo-vault"),
+		step("Encryption", phases.Wait(v1beta1.ReasonEncrypting, encrypt, 0), encrypt),
 	}}
 	described, err := describePlan(storage(), plan, nil)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
@@ -195,7 +199,7 @@ func exampleVersions(tag string) versions {
 		Managers: []managerVersion{{"fixpoint-system/fixpoint-controller-manager", "ghcr.io/fixpoint-dev/fixpoint:" + tag + "@sha256:0123", "3/3"}},
 	}
 	for _, k := range kinds {
-		v.CRDs = append(v.CRDs, crdVersion{Name: k.resource + ".fixpoint.dev", Served: []string{"v1alpha1"}})
+		v.CRDs = append(v.CRDs, crdVersion{Name: k.resource + ".fixpoint.dev", Served: []string{"v1alpha1", "v1beta1"}})
 	}
 	return v
 }

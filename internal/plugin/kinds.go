@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
@@ -47,7 +47,7 @@ type status struct {
 	observedGeneration int64
 	handledReconcileAt string
 	conditions         []metav1.Condition
-	drifts             []v1alpha1.AppServiceDrift
+	drifts             []v1beta1.Drift
 	suspended          bool
 	// deadline is when the phase that waits gives up; nil if it does not.
 	deadline *metav1.Time
@@ -73,40 +73,40 @@ func (o object) argument() string {
 var kinds = []*kind{
 	{
 		name: "AppService", resource: "appservices", short: "asvc", fieldManager: appservice.FieldManager, phases: declared(appservice.Phases()),
-		list:  func() client.ObjectList { return &v1alpha1.AppServiceList{} },
-		empty: func() client.Object { return &v1alpha1.AppService{} },
+		list:  func() client.ObjectList { return &v1beta1.AppServiceList{} },
+		empty: func() client.Object { return &v1beta1.AppService{} },
 		view: func(o client.Object) status {
-			app, _ := o.(*v1alpha1.AppService)
+			app, _ := o.(*v1beta1.AppService)
 			s := app.Status
 			return status{string(s.Phase), s.ObservedGeneration, s.LastHandledReconcileAt, s.Conditions, s.Drifts, app.Spec.Suspend, nil}
 		},
 	},
 	{
 		name: "MCPServer", resource: "mcpservers", short: "mcp", fieldManager: mcpserver.FieldManager, phases: declared(mcpserver.Phases()),
-		list:  func() client.ObjectList { return &v1alpha1.MCPServerList{} },
-		empty: func() client.Object { return &v1alpha1.MCPServer{} },
+		list:  func() client.ObjectList { return &v1beta1.MCPServerList{} },
+		empty: func() client.Object { return &v1beta1.MCPServer{} },
 		view: func(o client.Object) status {
-			server, _ := o.(*v1alpha1.MCPServer)
+			server, _ := o.(*v1beta1.MCPServer)
 			s := server.Status
 			return status{string(s.Phase), s.ObservedGeneration, s.LastHandledReconcileAt, s.Conditions, s.Drifts, server.Spec.Suspend, nil}
 		},
 	},
 	{
 		name: "SecureStorage", resource: "securestorages", short: "sst", fieldManager: securestorage.FieldManager, phases: declared(securestorage.Phases()),
-		list:  func() client.ObjectList { return &v1alpha1.SecureStorageList{} },
-		empty: func() client.Object { return &v1alpha1.SecureStorage{} },
+		list:  func() client.ObjectList { return &v1beta1.SecureStorageList{} },
+		empty: func() client.Object { return &v1beta1.SecureStorage{} },
 		view: func(o client.Object) status {
-			storage, _ := o.(*v1alpha1.SecureStorage)
+			storage, _ := o.(*v1beta1.SecureStorage)
 			s := storage.Status
-			return status{string(s.Phase), s.ObservedGeneration, s.LastHandledReconcileAt, s.Conditions, nil, storage.Spec.Suspend, propagationDeadline(storage)}
+			return status{string(s.Phase), s.ObservedGeneration, s.LastHandledReconcileAt, s.Conditions, s.Drifts, storage.Spec.Suspend, propagationDeadline(storage)}
 		},
 	},
 }
 
 // propagationDeadline is when a grant that Azure propagates has to take effect.
-func propagationDeadline(storage *v1alpha1.SecureStorage) *metav1.Time {
+func propagationDeadline(storage *v1beta1.SecureStorage) *metav1.Time {
 	for _, c := range storage.Status.Conditions {
-		if c.Type == v1alpha1.ConditionEncryptionReady && c.Reason == v1alpha1.ReasonPropagating && c.Status == metav1.ConditionFalse {
+		if c.Type == v1beta1.ConditionEncryptionReady && c.Reason == v1beta1.ReasonPropagating && c.Status == metav1.ConditionFalse {
 			deadline := metav1.NewTime(c.LastTransitionTime.Add(storage.Spec.PropagationDeadline.Duration))
 			return &deadline
 		}

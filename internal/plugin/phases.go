@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -59,7 +59,7 @@ func verdictOf(o object, c *metav1.Condition) string {
 	case c.Status == metav1.ConditionUnknown:
 		return verdictBlocked
 	}
-	if stalled := o.condition(v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue && stalled.Reason == c.Reason {
+	if stalled := o.condition(v1beta1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue && stalled.Reason == c.Reason {
 		return verdictStalled
 	}
 	return verdictWaits
@@ -70,12 +70,12 @@ func (o object) condition(conditionType string) *metav1.Condition {
 }
 
 func (o object) isReady() bool {
-	return meta.IsStatusConditionTrue(o.conditions, v1alpha1.ConditionReady)
+	return meta.IsStatusConditionTrue(o.conditions, v1beta1.ConditionReady)
 }
 
 // isSuspended is true once the controller has seen the suspension.
 func (o object) isSuspended() bool {
-	return meta.IsStatusConditionTrue(o.conditions, v1alpha1.ConditionSuspended)
+	return meta.IsStatusConditionTrue(o.conditions, v1beta1.ConditionSuspended)
 }
 
 // isCurrent is true if the status is about the spec as it is.

@@ -18,7 +18,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // objectsOf are the objects of a file as they would be after kubectl apply, by a dry run.
@@ -29,7 +29,7 @@ func (o *options) objectsOf(ctx context.Context, c *clients, p planOptions) (obj
 	}
 	for _, document := range documents {
 		gvk := document.GroupVersionKind()
-		if gvk.Group != v1alpha1.SchemeGroupVersion.Group {
+		if gvk.Group != v1beta1.SchemeGroupVersion.Group {
 			notes = append(notes, fmt.Sprintf("%s %s of the file is not planned, because it is not of a kind of Fixpoint", gvk.Kind, document.GetName()))
 			continue
 		}

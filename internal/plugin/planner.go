@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
@@ -178,14 +178,14 @@ func (p *planner) plan(ctx context.Context, o object) (objectPlan, error) {
 
 func (p *planner) engine(ctx context.Context, o object) (plan phases.Plan, err error) {
 	switch live := o.Object.(type) {
-	case *v1alpha1.AppService:
+	case *v1beta1.AppService:
 		if p.appservices == nil {
 			if p.appservices, err = appservice.NewPlanner(p.planning, p.settings.common); err != nil {
 				return plan, err
 			}
 		}
 		return p.appservices.Plan(ctx, live)
-	case *v1alpha1.MCPServer:
+	case *v1beta1.MCPServer:
 		if p.mcpservers == nil {
 			settings := p.settings.mcp
 			settings.ManagerAccount = p.settings.common.ManagerAccount
@@ -193,11 +193,11 @@ func (p *planner) engine(ctx context.Context, o object) (plan phases.Plan, err e
 				return plan, err
 			}
 		}
-		if !live.Spec.Protocol.Disabled {
+		if live.Spec.Protocol.Probe != v1beta1.ProbeDisabled {
 			p.note("a plan makes no MCP handshakes: it goes by the last result in the status")
 		}
 		return p.mcpservers.Plan(ctx, live)
-	case *v1alpha1.SecureStorage:
+	case *v1beta1.SecureStorage:
 		if p.securestorages == nil {
 			p.securestorages, err = securestorage.NewPlanner(p.planning, securestorage.Options{
 				Options: p.settings.common, Cloud: cloud.New(p.settings.cloud), Credentials: p.settings.credential,
@@ -214,8 +214,8 @@ func (p *planner) engine(ctx context.Context, o object) (plan phases.Plan, err e
 	}
 }
 
-func (p *planner) noteCloud(storage *v1alpha1.SecureStorage) {
-	if storage.Spec.Provider.CredentialsRef == nil {
+func (p *planner) noteCloud(storage *v1beta1.SecureStorage) {
+	if storage.Spec.Provider.CredentialsSecretRef == nil {
 		p.note("Azure was read with your own login; the manager uses another credential, whose permissions are not known")
 	}
 	if storage.UID == "" || storage.ResourceVersion == "" {

@@ -131,7 +131,7 @@ func redactObject(tree map[string]any) {
 		case []any:
 			for _, item := range value {
 				fields, _ := item.(map[string]any)
-				hideSome(fields, "content", "data", "from", "to")
+				hideSome(fields, "content", "data", "desired", "found")
 			}
 		}
 	}

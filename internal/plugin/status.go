@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func newStatus(o *options) *cobra.Command {
@@ -72,18 +72,18 @@ func (o *options) show(ctx context.Context, show func(context.Context) (string, 
 
 // details are what status shows of one object.
 type details struct {
-	Kind       string                     `json:"kind"`
-	Namespace  string                     `json:"namespace"`
-	Name       string                     `json:"name"`
-	Summary    string                     `json:"summary,omitempty"`
-	Ready      *metav1.Condition          `json:"ready,omitempty"`
-	Current    bool                       `json:"current"`
-	Reason     string                     `json:"reasonOfUser,omitempty"`
-	Phases     []phaseRow                 `json:"phases"`
-	Children   []childRow                 `json:"children"`
-	Drifts     []v1alpha1.AppServiceDrift `json:"drifts,omitempty"`
-	WaitsUntil *metav1.Time               `json:"waitsUntil,omitempty"`
-	Notes      []string                   `json:"notes,omitempty"`
+	Kind       string            `json:"kind"`
+	Namespace  string            `json:"namespace"`
+	Name       string            `json:"name"`
+	Summary    string            `json:"summary,omitempty"`
+	Ready      *metav1.Condition `json:"ready,omitempty"`
+	Current    bool              `json:"current"`
+	Reason     string            `json:"reasonOfUser,omitempty"`
+	Phases     []phaseRow        `json:"phases"`
+	Children   []childRow        `json:"children"`
+	Drifts     []v1beta1.Drift   `json:"drifts,omitempty"`
+	WaitsUntil *metav1.Time      `json:"waitsUntil,omitempty"`
+	Notes      []string          `json:"notes,omitempty"`
 }
 
 // childRow is one child with its readiness.
@@ -113,7 +113,7 @@ func (o *options) status(ctx context.Context, c *clients, t target) (string, err
 func detailsOf(o object, children []client.Object, notes []string) details {
 	d := details{
 		Kind: o.kind.name, Namespace: o.GetNamespace(), Name: o.GetName(), Summary: o.summary, Current: o.isCurrent(),
-		Ready: o.condition(v1alpha1.ConditionReady), Reason: o.GetAnnotations()[v1alpha1.AnnotationReason],
+		Ready: o.condition(v1beta1.ConditionReady), Reason: o.GetAnnotations()[v1beta1.AnnotationReason],
 		Phases: phaseRows(o), Children: []childRow{}, Drifts: o.drifts, Notes: notes, WaitsUntil: o.deadline,
 	}
 	for _, child := range children {
@@ -277,7 +277,7 @@ func fleetRows(objects []object) []fleetRow {
 	rows := make([]fleetRow, 0, len(objects))
 	for _, o := range objects {
 		row := fleetRow{Object: strings.ToLower(o.kind.name) + "/" + o.GetName(), Ready: "-", Namespace: o.GetNamespace()}
-		if ready := o.condition(v1alpha1.ConditionReady); ready != nil {
+		if ready := o.condition(v1beta1.ConditionReady); ready != nil {
 			row.Ready, row.Reason, row.Since, row.Message = string(ready.Status), ready.Reason, &ready.LastTransitionTime, ready.Message
 		}
 		if at := gate(phaseRows(o)); at != nil {

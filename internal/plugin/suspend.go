@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 )
 
 // Field managers of the commands that write. Those of reconcile differ from those of suspend and resume: an apply
@@ -71,7 +71,7 @@ func reasonAnnotation(reason string) map[string]string {
 	if reason == "" {
 		return nil
 	}
-	return map[string]string{v1alpha1.AnnotationReason: reason}
+	return map[string]string{v1beta1.AnnotationReason: reason}
 }
 
 func newSuspend(o *options) *cobra.Command {
@@ -122,7 +122,7 @@ func newResume(o *options) *cobra.Command {
 }
 
 func addReason(command *cobra.Command, reason *string) {
-	command.Flags().StringVar(reason, "reason", "", "Why, for other users of the object; recorded in the annotation "+v1alpha1.AnnotationReason+".")
+	command.Flags().StringVar(reason, "reason", "", "Why, for other users of the object; recorded in the annotation "+v1beta1.AnnotationReason+".")
 }
 
 // onOne runs a command for the object that the arguments name.
@@ -148,7 +148,7 @@ func newReconcile(o *options) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "reconcile KIND/NAME [--reason TEXT]",
 		Short: "Reconcile an object now, and wait for the result.",
-		Long: "Reconcile an object now: sets the annotation " + v1alpha1.AnnotationReconcileRequest + ", and waits until the manager has handled it " +
+		Long: "Reconcile an object now: sets the annotation " + v1beta1.AnnotationReconcileRequest + ", and waits until the manager has handled it " +
 			"and the object is Ready or stalled. The exit code is 1 if it is not Ready then.",
 		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: o.completeObjects,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -167,9 +167,9 @@ func (o *options) reconcile(ctx context.Context, c *clients, live object, reason
 		return fmt.Errorf("%s is suspended, so it is not reconciled: run kubectl fixpoint resume %s", live, live.argument())
 	}
 	request := o.now().UTC().Format(time.RFC3339Nano)
-	annotations := map[string]string{v1alpha1.AnnotationReconcileRequest: request}
+	annotations := map[string]string{v1beta1.AnnotationReconcileRequest: request}
 	if reason != "" {
-		annotations[v1alpha1.AnnotationReason] = reason
+		annotations[v1beta1.AnnotationReason] = reason
 	}
 	live, err := c.apply(ctx, live, reconcileManager, change{nil, annotations})
 	if err != nil {
@@ -179,7 +179,7 @@ func (o *options) reconcile(ctx context.Context, c *clients, live object, reason
 	defer cancel()
 	settled, err := c.waitFor(wait, live, func(now object) bool {
 		handled := now.handledReconcileAt == request && now.isCurrent()
-		return handled && (now.isReady() || now.condition(v1alpha1.ConditionStalled) != nil || now.suspended)
+		return handled && (now.isReady() || now.condition(v1beta1.ConditionStalled) != nil || now.suspended)
 	})
 	if err != nil && wait.Err() == nil {
 		return err

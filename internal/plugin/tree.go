@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func newTree(o *options) *cobra.Command {
@@ -58,7 +58,7 @@ type node struct {
 // tree reads what the object controls, and what that controls.
 func (c *clients) tree(ctx context.Context, o object) (node, []string, error) {
 	root := node{object: o.Object, kind: o.kind.name, ready: "-"}
-	if ready := o.condition(v1alpha1.ConditionReady); ready != nil {
+	if ready := o.condition(v1beta1.ConditionReady); ready != nil {
 		root.ready, root.note = string(ready.Status), ready.Reason
 	}
 	children, notes, err := c.children(ctx, o)

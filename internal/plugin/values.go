@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -35,7 +35,7 @@ type Kind struct {
 func Kinds() []Kind {
 	all := make([]Kind, 0, len(kinds))
 	for _, k := range kinds {
-		all = append(all, Kind{k.name, v1alpha1.SchemeGroupVersion.WithResource(k.resource)})
+		all = append(all, Kind{k.name, v1beta1.SchemeGroupVersion.WithResource(k.resource)})
 	}
 	return all
 }
@@ -76,7 +76,7 @@ func rowOf(o object) Row {
 		Generation: o.GetGeneration(), ObservedGeneration: o.observedGeneration, Phase: o.summary, Ready: string(metav1.ConditionUnknown),
 		Created: o.GetCreationTimestamp(), Deleting: o.GetDeletionTimestamp() != nil, Suspended: o.suspended, Drifts: len(o.drifts),
 	}
-	if ready := o.condition(v1alpha1.ConditionReady); ready != nil {
+	if ready := o.condition(v1beta1.ConditionReady); ready != nil {
 		row.Ready, row.Reason, row.Message, row.Since = string(ready.Status), ready.Reason, ready.Message, &ready.LastTransitionTime
 	}
 	for i := range o.drifts {
@@ -132,10 +132,10 @@ func (c *Client) in(namespace string) *clients {
 func (c *Client) get(ctx context.Context, resource, namespace, name string) (*unstructured.Unstructured, object, error) {
 	k, err := kindOf(resource)
 	if err != nil {
-		return nil, object{}, apierrors.NewNotFound(v1alpha1.SchemeGroupVersion.WithResource(resource).GroupResource(), name)
+		return nil, object{}, apierrors.NewNotFound(v1beta1.SchemeGroupVersion.WithResource(resource).GroupResource(), name)
 	}
 	live := &unstructured.Unstructured{}
-	live.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(k.name))
+	live.SetGroupVersionKind(v1beta1.SchemeGroupVersion.WithKind(k.name))
 	if err := c.clients.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, live); err != nil {
 		return nil, object{}, explain(err)
 	}
@@ -308,7 +308,7 @@ func isReadyObject(n node) metav1.ConditionStatus {
 			}
 		}
 		return metav1.ConditionUnknown
-	case *v1alpha1.AppService, *v1alpha1.MCPServer, *v1alpha1.SecureStorage:
+	case *v1beta1.AppService, *v1beta1.MCPServer, *v1beta1.SecureStorage:
 		if n.ready == "-" {
 			return metav1.ConditionUnknown
 		}
@@ -356,13 +356,13 @@ func driftValue(row driftRow) Drift {
 		kindName = k.name
 	}
 	d := Drift{
-		Kind: kindName, Namespace: row.Namespace, Name: name, Field: strings.TrimPrefix(row.Field, "."), Desired: row.From, Found: row.To,
+		Kind: kindName, Namespace: row.Namespace, Name: name, Field: strings.TrimPrefix(row.Field, "."), Desired: row.Desired, Found: row.Found,
 		Manager: row.Manager, Time: row.Time, Action: string(row.Action), Message: row.Note,
 	}
 	if row.Kind != "" {
 		d.Child = row.Kind + "/" + row.Name
 	}
-	if row.Action == v1alpha1.DriftCorrected {
+	if row.Action == v1beta1.DriftCorrected {
 		d.Action = "Reverted"
 	}
 	return d
@@ -508,9 +508,9 @@ func (c *Client) Suspend(ctx context.Context, resource, namespace, name string, 
 
 // Reconcile requests a reconcile.
 func (c *Client) Reconcile(ctx context.Context, resource, namespace, name, reason string) (*unstructured.Unstructured, error) {
-	annotations := map[string]string{v1alpha1.AnnotationReconcileRequest: time.Now().UTC().Format(time.RFC3339Nano)}
+	annotations := map[string]string{v1beta1.AnnotationReconcileRequest: time.Now().UTC().Format(time.RFC3339Nano)}
 	if reason != "" {
-		annotations[v1alpha1.AnnotationReason] = reason
+		annotations[v1beta1.AnnotationReason] = reason
 	}
 	return c.change(ctx, resource, namespace, name, reconcileManager, change{nil, annotations})
 }

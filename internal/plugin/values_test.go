@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -48,7 +48,7 @@ func TestRemovedFieldsOfAnEdit(t *testing.T) {
 func TestDefaultsOfFieldsComeFromTheDefinition(t *testing.T) {
 	g := NewWithT(t)
 	k := mustKind("appservice")
-	g.Expect(defaultOf(k, []string{"adoptionPolicy"})).To(BeEquivalentTo(v1alpha1.AdoptionNever))
+	g.Expect(defaultOf(k, []string{"adoptionPolicy"})).To(BeEquivalentTo(v1beta1.AdoptionNever))
 	g.Expect(defaultOf(k, []string{"image"})).To(BeNil())
 	g.Expect(defaultOf(k, []string{"no", "such", "field"})).To(BeNil())
 }

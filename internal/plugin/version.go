@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/buildinfo"
 )
 
@@ -81,7 +81,7 @@ func (v *versions) read(ctx context.Context, c *clients) error {
 	for _, k := range kinds {
 		crd := &unstructured.Unstructured{}
 		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-		name := k.resource + "." + v1alpha1.SchemeGroupVersion.Group
+		name := k.resource + "." + v1beta1.SchemeGroupVersion.Group
 		err := c.Get(ctx, client.ObjectKey{Name: name}, crd)
 		switch {
 		case apierrors.IsForbidden(err):
@@ -117,7 +117,7 @@ func crdVersionOf(crd *unstructured.Unstructured) crdVersion {
 		}
 		name, _ := version["name"].(string)
 		v.Served = append(v.Served, name)
-		if name != v1alpha1.SchemeGroupVersion.Version {
+		if name != v1beta1.SchemeGroupVersion.Version {
 			continue
 		}
 		const needed = "lastHandledReconcileAt"
@@ -159,8 +159,8 @@ func (v versions) problems() []string {
 		switch {
 		case len(crd.Served) == 0:
 			problems = append(problems, fmt.Sprintf("the CustomResourceDefinition %s is not installed: apply install.yaml of the release", crd.Name))
-		case !slices.Contains(crd.Served, v1alpha1.SchemeGroupVersion.Version):
-			problems = append(problems, fmt.Sprintf("%s is not served in %s, the version that the plugin reads: install the plugin of the manager's version", crd.Name, v1alpha1.SchemeGroupVersion.Version))
+		case !slices.Contains(crd.Served, v1beta1.SchemeGroupVersion.Version):
+			problems = append(problems, fmt.Sprintf("%s is not served in %s, the version that the plugin reads: install the plugin of the manager's version", crd.Name, v1beta1.SchemeGroupVersion.Version))
 		case len(crd.Missing) > 0:
 			problems = append(problems, fmt.Sprintf("%s has no field %s, so kubectl fixpoint reconcile cannot wait: apply install.yaml of the plugin's version", crd.Name, strings.Join(crd.Missing, ", ")))
 		}

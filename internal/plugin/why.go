@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 func newWhy(o *options) *cobra.Command {
@@ -93,7 +93,7 @@ func (c *clients) evidence(ctx context.Context, o object) (evidence, error) {
 func (o object) isRollingOut() bool {
 	row := gate(phaseRows(o))
 	return row != nil && (row.Phase == "Deployment" || row.Phase == "Protocol") ||
-		o.condition(v1alpha1.ConditionReconciling) != nil || o.condition(v1alpha1.ConditionStalled) != nil
+		o.condition(v1beta1.ConditionReconciling) != nil || o.condition(v1beta1.ConditionStalled) != nil
 }
 
 func (e *evidence) addNote(note string) {
@@ -173,7 +173,7 @@ func whyText(e evidence, now time.Time) string {
 	say := func(format string, args ...any) {
 		sentences = append(sentences, printable(fmt.Sprintf(format, args...)))
 	}
-	o, ready := e.object, e.object.condition(v1alpha1.ConditionReady)
+	o, ready := e.object, e.object.condition(v1beta1.ConditionReady)
 	switch {
 	case o.GetDeletionTimestamp() != nil:
 		say("%s is being deleted since %s.", o, ago(now, o.GetDeletionTimestamp()))
@@ -203,7 +203,7 @@ func whyText(e evidence, now time.Time) string {
 }
 
 func reasonOfUser(o object) string {
-	if reason := o.GetAnnotations()[v1alpha1.AnnotationReason]; reason != "" {
+	if reason := o.GetAnnotations()[v1beta1.AnnotationReason]; reason != "" {
 		return " (" + reason + ")"
 	}
 	return ""
@@ -227,13 +227,13 @@ func sayUnobserved(say func(string, ...any), e evidence) {
 
 func sayReady(say func(string, ...any), o object) {
 	say("%s is Ready.", o)
-	for _, conditionType := range []string{v1alpha1.ConditionDrifted, v1alpha1.ConditionStalled, v1alpha1.ConditionReconciling} {
+	for _, conditionType := range []string{v1beta1.ConditionDrifted, v1beta1.ConditionStalled, v1beta1.ConditionReconciling} {
 		if c := o.condition(conditionType); c != nil && c.Status == metav1.ConditionTrue {
 			say("%s (%s): %s.", conditionType, c.Reason, c.Message)
 		}
 	}
 	for _, row := range phaseRows(o) {
-		if row.Verdict == verdictDone && row.Reason != v1alpha1.ReasonReady {
+		if row.Verdict == verdictDone && row.Reason != v1beta1.ReasonReady {
 			say("Phase %s (%s): %s.", row.Phase, row.Reason, row.Message)
 		}
 	}
@@ -260,14 +260,14 @@ func sayBlame(say func(string, ...any), e evidence) {
 
 // remedies are for reasons whose messages do not name one.
 var remedies = map[string]string{
-	v1alpha1.ReasonRolloutProgressing: "No action is needed within spec.progressDeadlineSeconds",
-	v1alpha1.ReasonProgressing:        "No action is needed",
-	v1alpha1.ReasonProtocolPending:    "No action is needed while the server starts",
-	v1alpha1.ReasonCreating:           "No action is needed: Azure is working",
-	v1alpha1.ReasonUpdating:           "No action is needed: Azure is working",
-	v1alpha1.ReasonPropagating:        "No action is needed within spec.propagationDeadline",
-	v1alpha1.ReasonThrottled:          "No action is needed: the manager retries when Azure allows it",
-	v1alpha1.ReasonCloudUnavailable:   "No action is needed if Azure recovers: see https://status.azure.com",
+	v1beta1.ReasonRolloutProgressing: "No action is needed within spec.progressDeadlineSeconds",
+	v1beta1.ReasonProgressing:        "No action is needed",
+	v1beta1.ReasonProtocolPending:    "No action is needed while the server starts",
+	v1beta1.ReasonCreating:           "No action is needed: Azure is working",
+	v1beta1.ReasonUpdating:           "No action is needed: Azure is working",
+	v1beta1.ReasonPropagating:        "No action is needed within spec.propagationDeadline",
+	v1beta1.ReasonThrottled:          "No action is needed: the manager retries when Azure allows it",
+	v1beta1.ReasonCloudUnavailable:   "No action is needed if Azure recovers: see https://status.azure.com",
 }
 
 // culprit is the object that is to blame.
@@ -408,7 +408,7 @@ func whyFleet(objects []object, namespace string) string {
 }
 
 func titleOf(o object) (title, message string) {
-	ready, row := o.condition(v1alpha1.ConditionReady), gate(phaseRows(o))
+	ready, row := o.condition(v1beta1.ConditionReady), gate(phaseRows(o))
 	switch {
 	case ready == nil:
 		return o.kind.name + ", not reconciled yet", ""

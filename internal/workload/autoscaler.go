@@ -9,7 +9,7 @@ import (
 	autoscalingv2ac "k8s.io/client-go/applyconfigurations/autoscaling/v2"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -57,15 +57,15 @@ func AutoscalerReady(h *autoscalingv2.HorizontalPodAutoscaler) phases.Verdict {
 		}
 		switch c.Type {
 		case autoscalingv2.AbleToScale:
-			return phases.Wait(v1alpha1.ReasonProgressing, "the HorizontalPodAutoscaler cannot scale the Deployment ("+c.Reason+")", 0)
+			return phases.Wait(v1beta1.ReasonProgressing, "the HorizontalPodAutoscaler cannot scale the Deployment ("+c.Reason+")", 0)
 		case autoscalingv2.ScalingActive:
-			return phases.DoneBecause(v1alpha1.ReasonScalingInactive,
+			return phases.DoneBecause(v1beta1.ReasonScalingInactive,
 				"the HorizontalPodAutoscaler cannot read metrics ("+c.Reason+") and only keeps the number of pods between minReplicas and maxReplicas; set spec.resources.requests and install metrics-server")
 		default: // ScalingLimited is normal operation
 		}
 	}
 	if !hasObserved {
-		return phases.Wait(v1alpha1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler controller to observe the Deployment", 0)
+		return phases.Wait(v1beta1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler controller to observe the Deployment", 0)
 	}
 	return phases.Done("HorizontalPodAutoscaler applied")
 }
@@ -85,11 +85,11 @@ func AutoscalerReadyOver(d *appsv1.Deployment, h *autoscalingv2.HorizontalPodAut
 	case replicas >= least && replicas <= h.Spec.MaxReplicas:
 		return verdict
 	case replicas == 0:
-		return phases.Wait(v1alpha1.ReasonScalingInactive, fmt.Sprintf(
+		return phases.Wait(v1beta1.ReasonScalingInactive, fmt.Sprintf(
 			"the Deployment is scaled to 0 replicas, which disables the HorizontalPodAutoscaler; to enable it, run kubectl scale deployment %s --replicas=%d",
 			d.Name, least), 0).AsWarning()
 	default:
-		return phases.Wait(v1alpha1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler to scale the Deployment to between minReplicas and maxReplicas", 0)
+		return phases.Wait(v1beta1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler to scale the Deployment to between minReplicas and maxReplicas", 0)
 	}
 }
 

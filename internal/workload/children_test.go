@@ -10,22 +10,22 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 func TestAutoscalerReady(t *testing.T) {
 	type condition = autoscalingv2.HorizontalPodAutoscalerCondition
 	able := condition{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "ReadyForNewScale"}
-	applied := outcome{"done", v1alpha1.ReasonReady, "HorizontalPodAutoscaler applied"}
-	inactive := outcome{"done", v1alpha1.ReasonScalingInactive,
+	applied := outcome{"done", v1beta1.ReasonReady, "HorizontalPodAutoscaler applied"}
+	inactive := outcome{"done", v1beta1.ReasonScalingInactive,
 		"the HorizontalPodAutoscaler cannot read metrics (FailedGetResourceMetric) and only keeps the number of pods between minReplicas and maxReplicas; set spec.resources.requests and install metrics-server"}
 
 	cases := map[string]struct {
 		conditions []condition
 		want       outcome
 	}{
-		"not observed yet": {nil, outcome{"wait", v1alpha1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler controller to observe the Deployment"}},
+		"not observed yet": {nil, outcome{"wait", v1beta1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler controller to observe the Deployment"}},
 		"scaling": {[]condition{able,
 			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionTrue, Reason: "ValidMetricFound"},
 			{Type: autoscalingv2.ScalingLimited, Status: corev1.ConditionFalse, Reason: "DesiredWithinRange"}}, applied},
@@ -40,7 +40,7 @@ func TestAutoscalerReady(t *testing.T) {
 		"cannot scale": {[]condition{
 			{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionFalse, Reason: "FailedGetScale"},
 			{Type: autoscalingv2.ScalingActive, Status: corev1.ConditionFalse, Reason: "FailedGetResourceMetric"}},
-			outcome{"wait", v1alpha1.ReasonProgressing, "the HorizontalPodAutoscaler cannot scale the Deployment (FailedGetScale)"}},
+			outcome{"wait", v1beta1.ReasonProgressing, "the HorizontalPodAutoscaler cannot scale the Deployment (FailedGetScale)"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -52,10 +52,10 @@ func TestAutoscalerReady(t *testing.T) {
 }
 
 func TestAutoscalerReadyOver(t *testing.T) {
-	done := phases.DoneBecause(v1alpha1.ReasonScalingInactive, "no metrics")
-	within := outcome{"done", v1alpha1.ReasonScalingInactive, "no metrics"}
-	outside := outcome{"wait", v1alpha1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler to scale the Deployment to between minReplicas and maxReplicas"}
-	off := outcome{"wait", v1alpha1.ReasonScalingInactive,
+	done := phases.DoneBecause(v1beta1.ReasonScalingInactive, "no metrics")
+	within := outcome{"done", v1beta1.ReasonScalingInactive, "no metrics"}
+	outside := outcome{"wait", v1beta1.ReasonProgressing, "waiting for the HorizontalPodAutoscaler to scale the Deployment to between minReplicas and maxReplicas"}
+	off := outcome{"wait", v1beta1.ReasonScalingInactive,
 		"the Deployment is scaled to 0 replicas, which disables the HorizontalPodAutoscaler; to enable it, run kubectl scale deployment web --replicas=2"}
 
 	cases := map[string]struct {
@@ -89,9 +89,9 @@ func TestDisruptionBudgetReady(t *testing.T) {
 		generation, observed int64
 		want                 outcome
 	}{
-		"not observed": {1, 0, outcome{"wait", v1alpha1.ReasonProgressing, "waiting for the disruption controller to observe the last change"}},
-		"changed":      {3, 2, outcome{"wait", v1alpha1.ReasonProgressing, "waiting for the disruption controller to observe the last change"}},
-		"observed":     {2, 2, outcome{"done", v1alpha1.ReasonReady, "PodDisruptionBudget applied"}},
+		"not observed": {1, 0, outcome{"wait", v1beta1.ReasonProgressing, "waiting for the disruption controller to observe the last change"}},
+		"changed":      {3, 2, outcome{"wait", v1beta1.ReasonProgressing, "waiting for the disruption controller to observe the last change"}},
+		"observed":     {2, 2, outcome{"done", v1beta1.ReasonReady, "PodDisruptionBudget applied"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -5,12 +5,12 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 // DisruptionBudget is the PodDisruptionBudget for the pods that the selector matches.
-func DisruptionBudget(name, namespace string, selector map[string]string, budget v1alpha1.AppServiceDisruptionBudget) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
+func DisruptionBudget(name, namespace string, selector map[string]string, budget v1beta1.DisruptionBudget) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	spec := policyv1ac.PodDisruptionBudgetSpec().WithSelector(metav1ac.LabelSelector().WithMatchLabels(selector))
 	if budget.MinAvailable != nil {
 		spec.WithMinAvailable(*budget.MinAvailable)
@@ -24,7 +24,7 @@ func DisruptionBudget(name, namespace string, selector map[string]string, budget
 // DisruptionBudgetReady waits until the disruption controller has observed the budget.
 func DisruptionBudgetReady(b *policyv1.PodDisruptionBudget) phases.Verdict {
 	if b.Status.ObservedGeneration < b.Generation {
-		return phases.Wait(v1alpha1.ReasonProgressing, "waiting for the disruption controller to observe the last change", 0)
+		return phases.Wait(v1beta1.ReasonProgressing, "waiting for the disruption controller to observe the last change", 0).Briefly()
 	}
 	return phases.Done("PodDisruptionBudget applied")
 }

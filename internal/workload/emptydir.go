@@ -4,11 +4,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // EmptyDir is the source of the volume.
-func EmptyDir(given v1alpha1.MCPServerEmptyDir) *corev1ac.EmptyDirVolumeSourceApplyConfiguration {
+func EmptyDir(given v1beta1.MCPServerEmptyDir) *corev1ac.EmptyDirVolumeSourceApplyConfiguration {
 	source := corev1ac.EmptyDirVolumeSource()
 	if given.SizeLimit != nil {
 		source.WithSizeLimit(*given.SizeLimit)

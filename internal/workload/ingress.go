@@ -9,7 +9,7 @@ import (
 	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -19,7 +19,7 @@ const classAnnotation = "kubernetes.io/ingress.class"
 
 // Ingress routes to the named port of the Service of the same name. Its class is declared even if the
 // spec names none: see [IngressClasses.Of].
-func Ingress(name, namespace, port string, in v1alpha1.AppServiceIngress, class *string) *networkingv1ac.IngressApplyConfiguration {
+func Ingress(name, namespace, port string, in v1beta1.Ingress, class *string) *networkingv1ac.IngressApplyConfiguration {
 	path := networkingv1ac.HTTPIngressPath().
 		WithPath(in.Path).
 		WithPathType(networkingv1.PathTypePrefix).
@@ -63,7 +63,7 @@ type IngressClasses struct {
 // cluster. The API server sets the default class only on creation, so an Ingress whose class was
 // removed from the spec would permanently have none (ADR 26). Of returns nil if no default class exists
 // or the spec sets the deprecated annotation.
-func (c IngressClasses) Of(in v1alpha1.AppServiceIngress) (*string, error) {
+func (c IngressClasses) Of(in v1beta1.Ingress) (*string, error) {
 	if in.IngressClassName != nil || hasClassAnnotation(in.Annotations) || c.Reader == nil {
 		return in.IngressClassName, nil
 	}
@@ -75,7 +75,7 @@ func (c IngressClasses) Of(in v1alpha1.AppServiceIngress) (*string, error) {
 }
 
 // Exist is Done if the class in the spec, or else a default class, exists.
-func (c IngressClasses) Exist(ctx context.Context, in v1alpha1.AppServiceIngress) (phases.Verdict, error) {
+func (c IngressClasses) Exist(ctx context.Context, in v1beta1.Ingress) (phases.Verdict, error) {
 	if c.Reader == nil || in.IngressClassName == nil && hasClassAnnotation(in.Annotations) {
 		return phases.Done(""), nil
 	}
@@ -131,7 +131,7 @@ func checkIngressClass(wanted *string, classes []networkingv1.IngressClass) phas
 		if defaultClass(classes) != nil {
 			return phases.Done("")
 		}
-		return phases.Stalled(v1alpha1.ReasonIngressClassMissing,
+		return phases.Stalled(v1beta1.ReasonIngressClassMissing,
 			"the cluster has no default IngressClass; set spec.ingress.ingressClassName, or install an ingress controller")
 	}
 	for i := range classes {
@@ -139,6 +139,6 @@ func checkIngressClass(wanted *string, classes []networkingv1.IngressClass) phas
 			return phases.Done("")
 		}
 	}
-	return phases.Stalled(v1alpha1.ReasonIngressClassMissing, fmt.Sprintf(
+	return phases.Stalled(v1beta1.ReasonIngressClassMissing, fmt.Sprintf(
 		"IngressClass %s does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that provides it", *wanted))
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // classOf is an IngressClass of an age in minutes. isDefault is the annotation, if it has one.
@@ -30,21 +30,21 @@ func classesOf(classes ...networkingv1.IngressClass) IngressClasses {
 }
 
 func TestIngressClasses(t *testing.T) {
-	byAnnotation := v1alpha1.AppServiceIngress{Annotations: map[string]string{"kubernetes.io/ingress.class": "gce"}}
-	named := v1alpha1.AppServiceIngress{IngressClassName: ptr.To("nginx")}
-	plain := v1alpha1.AppServiceIngress{}
+	byAnnotation := v1beta1.Ingress{Annotations: map[string]string{"kubernetes.io/ingress.class": "gce"}}
+	named := v1beta1.Ingress{IngressClassName: ptr.To("nginx")}
+	plain := v1beta1.Ingress{}
 	unseen := IngressClasses{}
 	noDefault := classesOf(classOf("nginx", "", 1), classOf("traefik", "false", 1))
 	oneDefault := classesOf(classOf("nginx", "", 1), classOf("traefik", "true", 1))
 
-	missing := outcome{"stalled", v1alpha1.ReasonIngressClassMissing,
+	missing := outcome{"stalled", v1beta1.ReasonIngressClassMissing,
 		"the cluster has no default IngressClass; set spec.ingress.ingressClassName, or install an ingress controller"}
-	noSuch := outcome{"stalled", v1alpha1.ReasonIngressClassMissing,
+	noSuch := outcome{"stalled", v1beta1.ReasonIngressClassMissing,
 		"IngressClass nginx does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that provides it"}
-	found := outcome{"done", v1alpha1.ReasonReady, ""}
+	found := outcome{"done", v1beta1.ReasonReady, ""}
 
 	cases := map[string]struct {
-		in      v1alpha1.AppServiceIngress
+		in      v1beta1.Ingress
 		classes IngressClasses
 		want    string
 		verdict outcome
@@ -95,7 +95,7 @@ func TestIngressReady(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			live := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: c.annotations}}
 			live.Spec.IngressClassName = c.class
-			NewWithT(t).Expect(outcomeOf(IngressReady(live))).To(Equal(outcome{"done", v1alpha1.ReasonReady, c.want}))
+			NewWithT(t).Expect(outcomeOf(IngressReady(live))).To(Equal(outcome{"done", v1beta1.ReasonReady, c.want}))
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -30,7 +30,7 @@ const (
 // for a while. A Done verdict (old pods still serve) stays Done, and its message names the reason.
 func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
 	isReady := verdict.IsDone() && verdict.Reason() == phases.ReasonReady
-	if isReady || verdict.Reason() == v1alpha1.ReasonQuotaExceeded || !isStuck(now, live, verdict) {
+	if isReady || verdict.Reason() == v1beta1.ReasonQuotaExceeded || !isStuck(now, live, verdict) {
 		return verdict
 	}
 	var pods corev1.PodList
@@ -47,12 +47,12 @@ func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock
 	case verdict.IsStalled():
 		return phases.Stalled(verdict.Reason(), why+"; "+verdict.Message())
 	default:
-		return phases.Wait(v1alpha1.ReasonPodsFailing, why, podsRecheckInterval).AsWarning()
+		return phases.Wait(v1beta1.ReasonPodsFailing, why, podsRecheckInterval).AsWarning()
 	}
 }
 
 func isStuck(now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Verdict) bool {
-	if verdict.IsStalled() || verdict.Reason() == v1alpha1.ReasonRolloutStalled {
+	if verdict.IsStalled() || verdict.Reason() == v1beta1.ReasonRolloutStalled {
 		return true
 	}
 	progressing := condition(live, appsv1.DeploymentProgressing)

@@ -14,7 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -119,10 +119,10 @@ func (r *podReader) List(_ context.Context, list client.ObjectList, _ ...client.
 func TestExplain(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	broken := []corev1.Pod{{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting("app", "shop:1", "CrashLoopBackOff", "")}}}}
-	slow := phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
-	stalled := phases.Stalled(v1alpha1.ReasonRolloutStalled, "too slow")
-	quota := phases.Wait(v1alpha1.ReasonQuotaExceeded, "no room", 0)
-	serving := phases.DoneBecause(v1alpha1.ReasonOldReplicasServing, "old pods serve").WhileReconciling()
+	slow := phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
+	stalled := phases.Stalled(v1beta1.ReasonRolloutStalled, "too slow")
+	quota := phases.Wait(v1beta1.ReasonQuotaExceeded, "no room", 0)
+	serving := phases.DoneBecause(v1beta1.ReasonOldReplicasServing, "old pods serve").WhileReconciling()
 	const crashes = "container app crashes; see kubectl logs --previous"
 
 	cases := map[string]struct {
@@ -133,13 +133,13 @@ func TestExplain(t *testing.T) {
 		lists   int
 	}{
 		"not stuck yet":     {slow, time.Second, &podReader{pods: broken}, outcomeOf(slow), 0},
-		"stuck, pods fail":  {slow, time.Minute, &podReader{pods: broken}, outcome{"wait", v1alpha1.ReasonPodsFailing, crashes}, 1},
+		"stuck, pods fail":  {slow, time.Minute, &podReader{pods: broken}, outcome{"wait", v1beta1.ReasonPodsFailing, crashes}, 1},
 		"stuck, no problem": {slow, time.Minute, &podReader{}, outcomeOf(slow), 1},
 		"stuck, list fails": {slow, time.Minute, &podReader{err: errors.New("no")}, outcomeOf(slow), 1},
-		"old pods serve":    {serving, time.Minute, &podReader{pods: broken}, outcome{"done", v1alpha1.ReasonOldReplicasServing, "old pods serve: " + crashes}, 1},
-		"stalled, old pods serve": {phases.DoneBecause(v1alpha1.ReasonRolloutStalled, "old pods serve").WhileStalled(), time.Second, &podReader{pods: broken},
-			outcome{"done", v1alpha1.ReasonRolloutStalled, "old pods serve: " + crashes}, 1},
-		"stalled":        {stalled, time.Second, &podReader{pods: broken}, outcome{"stalled", v1alpha1.ReasonRolloutStalled, crashes + "; too slow"}, 1},
+		"old pods serve":    {serving, time.Minute, &podReader{pods: broken}, outcome{"done", v1beta1.ReasonOldReplicasServing, "old pods serve: " + crashes}, 1},
+		"stalled, old pods serve": {phases.DoneBecause(v1beta1.ReasonRolloutStalled, "old pods serve").WhileStalled(), time.Second, &podReader{pods: broken},
+			outcome{"done", v1beta1.ReasonRolloutStalled, "old pods serve: " + crashes}, 1},
+		"stalled":        {stalled, time.Second, &podReader{pods: broken}, outcome{"stalled", v1beta1.ReasonRolloutStalled, crashes + "; too slow"}, 1},
 		"quota exceeded": {quota, time.Minute, &podReader{pods: broken}, outcomeOf(quota), 0},
 	}
 	for name, c := range cases {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // NotPermitted is the error of a spec whose pods the installation does not permit. Only a change of the spec,
@@ -30,7 +30,7 @@ func (e *NotPermitted) Error() string {
 }
 
 // ConditionReason is the reason for a condition that reports this error.
-func (e *NotPermitted) ConditionReason() string { return v1alpha1.ReasonNotPermitted }
+func (e *NotPermitted) ConditionReason() string { return v1beta1.ReasonNotPermitted }
 
 // Permanent is true: retries do not help.
 func (e *NotPermitted) Permanent() bool { return true }
@@ -43,7 +43,7 @@ var evaluator = sync.OnceValues(func() (policy.Evaluator, error) {
 
 // Violations lists what a Pod Security Standard forbids in a pod template, and is empty if it satisfies the
 // standard.
-func Violations(standard v1alpha1.PodSecurityStandard, template *corev1ac.PodTemplateSpecApplyConfiguration) (string, error) {
+func Violations(standard v1beta1.PodSecurityStandard, template *corev1ac.PodTemplateSpecApplyConfiguration) (string, error) {
 	checks, err := evaluator()
 	if err != nil {
 		return "", fmt.Errorf("loading the Pod Security Standards: %w", err)
@@ -53,7 +53,7 @@ func Violations(standard v1alpha1.PodSecurityStandard, template *corev1ac.PodTem
 		return "", fmt.Errorf("reading the pod template: %w", err)
 	}
 	level := api.LevelBaseline
-	if standard == v1alpha1.PodSecurityRestricted {
+	if standard == v1beta1.PodSecurityRestricted {
 		level = api.LevelRestricted
 	}
 	found := policy.AggregateCheckResults(checks.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &pod.ObjectMeta, &pod.Spec))

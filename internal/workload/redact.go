@@ -6,7 +6,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -37,10 +37,10 @@ var pathElement = regexp.MustCompile(`\.([^.\[]+)`)
 
 // Policies are those of an object, with a function that removes values that may be confidential from the drifts of
 // its children: what another client has written to an environment variable, an argument or a ConfigMap. Status,
-// Events and logs have more readers than the children. The annotation [v1alpha1.DriftValuesAnnotation] turns it off.
-func Policies(object client.Object, adoption v1alpha1.AdoptionPolicy, drift v1alpha1.DriftPolicy) phases.Policies {
+// Events and logs have more readers than the children. The annotation [v1beta1.DriftValuesAnnotation] turns it off.
+func Policies(object client.Object, adoption v1beta1.AdoptionPolicy, drift v1beta1.DriftPolicy) phases.Policies {
 	policies := phases.Policies{Adoption: ssa.AdoptionPolicy(adoption), Drift: ssa.DriftPolicy(drift)}
-	if object.GetAnnotations()[v1alpha1.DriftValuesAnnotation] != v1alpha1.DriftValuesShow {
+	if object.GetAnnotations()[v1beta1.DriftValuesAnnotation] != v1beta1.DriftValuesShow {
 		policies.Redact = redact
 	}
 	return policies

@@ -6,7 +6,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
@@ -42,7 +42,7 @@ func TestRedactionHidesValuesThatMayBeConfidential(t *testing.T) {
 			g := NewWithT(t)
 			drift := ssa.Drift{Path: c.path, Manager: "kubectl", Desired: c.desired, Actual: c.actual}
 
-			redactionOf(&v1alpha1.AppService{})(&drift)
+			redactionOf(&v1beta1.AppService{})(&drift)
 
 			g.Expect(drift.Desired).To(Equal(c.wantDesired))
 			g.Expect(drift.Actual).To(Equal(c.wantActual))
@@ -53,12 +53,12 @@ func TestRedactionHidesValuesThatMayBeConfidential(t *testing.T) {
 
 func TestRedactionIsTurnedOffByAnnotation(t *testing.T) {
 	g := NewWithT(t)
-	app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.DriftValuesAnnotation: v1alpha1.DriftValuesShow}}}
+	app := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1beta1.DriftValuesAnnotation: v1beta1.DriftValuesShow}}}
 	g.Expect(redactionOf(app)).To(BeNil())
-	app.Annotations[v1alpha1.DriftValuesAnnotation] = "yes"
+	app.Annotations[v1beta1.DriftValuesAnnotation] = "yes"
 	g.Expect(redactionOf(app)).NotTo(BeNil(), "any other value keeps the redaction")
 }
 
-func redactionOf(app *v1alpha1.AppService) func(*ssa.Drift) {
-	return Policies(app, v1alpha1.AdoptionNever, v1alpha1.DriftCorrect).Redact
+func redactionOf(app *v1beta1.AppService) func(*ssa.Drift) {
+	return Policies(app, v1beta1.AdoptionNever, v1beta1.DriftCorrect).Redact
 }

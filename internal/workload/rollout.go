@@ -10,7 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -32,24 +32,24 @@ const (
 // are updated and available.
 func Ready(d *appsv1.Deployment) phases.Verdict {
 	if d.Status.ObservedGeneration < d.Generation {
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change", 0)
+		return phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change", 0).Briefly()
 	}
 	if refused := condition(d, appsv1.DeploymentReplicaFailure); refused != nil && refused.Status == corev1.ConditionTrue {
 		return podCreationFailed(refused.Message)
 	}
 	if progressing := condition(d, appsv1.DeploymentProgressing); progressing != nil && progressing.Reason == "ProgressDeadlineExceeded" {
-		return phases.Stalled(v1alpha1.ReasonRolloutStalled, fmt.Sprintf(
+		return phases.Stalled(v1beta1.ReasonRolloutStalled, fmt.Sprintf(
 			"not all pods became available within spec.progressDeadlineSeconds (%d); to find out why, run kubectl describe pods -l %s=%s",
 			*d.Spec.ProgressDeadlineSeconds, LabelName, d.Name))
 	}
 	replicas := replicasOrOne(d.Spec.Replicas)
 	switch {
 	case d.Status.UpdatedReplicas < replicas:
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to be created", podsRecheckInterval)
+		return phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to be created", podsRecheckInterval)
 	case d.Status.AvailableReplicas < replicas:
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
+		return phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
 	case d.Status.Replicas > d.Status.UpdatedReplicas:
-		return phases.Wait(v1alpha1.ReasonRolloutProgressing, "waiting for old pods to terminate", 0)
+		return phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for old pods to terminate", 0)
 	default:
 		return phases.Done("all pods are updated and available")
 	}
@@ -74,10 +74,10 @@ func podCreationFailed(message string) phases.Verdict {
 		}
 	}
 	if strings.Contains(message, "exceeded quota") {
-		return phases.Wait(v1alpha1.ReasonQuotaExceeded,
+		return phases.Wait(v1beta1.ReasonQuotaExceeded,
 			"pods cannot be created: "+withoutUsage(message)+"; raise the ResourceQuota, or lower spec.replicas or spec.resources", 0).AsWarning()
 	}
-	return phases.Wait(v1alpha1.ReasonPodsFailing, "pods cannot be created: "+message, 0).AsWarning()
+	return phases.Wait(v1beta1.ReasonPodsFailing, "pods cannot be created: "+message, 0).AsWarning()
 }
 
 // withoutUsage removes the current usage from "exceeded quota: q, requested: ..., used: ..., limited: ...".

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -59,33 +59,33 @@ func TestReady(t *testing.T) {
 		status   appsv1.DeploymentStatus
 		want     outcome
 	}{
-		"rolled out": {ptr.To[int32](3), rolledOut, outcome{"done", v1alpha1.ReasonReady, "all pods are updated and available"}},
+		"rolled out": {ptr.To[int32](3), rolledOut, outcome{"done", v1beta1.ReasonReady, "all pods are updated and available"}},
 		"rolled out, with conditions": {ptr.To[int32](3), with(both(
 			condition(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable", ""),
 			condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable", ""))),
-			outcome{"done", v1alpha1.ReasonReady, "all pods are updated and available"}},
+			outcome{"done", v1beta1.ReasonReady, "all pods are updated and available"}},
 		"scaled to 0": {ptr.To[int32](0), appsv1.DeploymentStatus{ObservedGeneration: 2},
-			outcome{"done", v1alpha1.ReasonReady, "all pods are updated and available"}},
+			outcome{"done", v1beta1.ReasonReady, "all pods are updated and available"}},
 		"not observed": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 }),
-			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change"}},
+			outcome{"wait", v1beta1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change"}},
 		"failures of an old generation are ignored": {ptr.To[int32](3), with(both(overdue, refused, func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 })),
-			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change"}},
+			outcome{"wait", v1beta1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change"}},
 		"updated pods are missing": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.UpdatedReplicas = 1 }),
-			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to be created"}},
+			outcome{"wait", v1beta1.ReasonRolloutProgressing, "waiting for updated pods to be created"}},
 		"updated pods are not available": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 2 }),
-			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to become available"}},
+			outcome{"wait", v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available"}},
 		"old pods still exist": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.Replicas = 4 }),
-			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for old pods to terminate"}},
+			outcome{"wait", v1beta1.ReasonRolloutProgressing, "waiting for old pods to terminate"}},
 		"replicas default to 1": {nil, appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, UpdatedReplicas: 1},
-			outcome{"wait", v1alpha1.ReasonRolloutProgressing, "waiting for updated pods to become available"}},
+			outcome{"wait", v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available"}},
 		"deadline exceeded": {ptr.To[int32](3), with(both(overdue, func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 2 })),
-			outcome{"stalled", v1alpha1.ReasonRolloutStalled, exceeded}},
-		"quota exceeded": {ptr.To[int32](3), with(refused), outcome{"wait", v1alpha1.ReasonQuotaExceeded,
+			outcome{"stalled", v1beta1.ReasonRolloutStalled, exceeded}},
+		"quota exceeded": {ptr.To[int32](3), with(refused), outcome{"wait", v1beta1.ReasonQuotaExceeded,
 			"pods cannot be created: exceeded quota: small, requested: pods=1, limited: pods=2; raise the ResourceQuota, or lower spec.replicas or spec.resources"}},
-		"quota exceeded, then the deadline": {ptr.To[int32](3), with(both(overdue, refused)), outcome{"wait", v1alpha1.ReasonQuotaExceeded,
+		"quota exceeded, then the deadline": {ptr.To[int32](3), with(both(overdue, refused)), outcome{"wait", v1beta1.ReasonQuotaExceeded,
 			"pods cannot be created: exceeded quota: small, requested: pods=1, limited: pods=2; raise the ResourceQuota, or lower spec.replicas or spec.resources"}},
 		"replica failure resolved": {ptr.To[int32](3), with(condition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", refusal)),
-			outcome{"done", v1alpha1.ReasonReady, "all pods are updated and available"}},
+			outcome{"done", v1beta1.ReasonReady, "all pods are updated and available"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -105,16 +105,16 @@ func TestPodCreationFailedOmitsGeneratedNamesAndUsage(t *testing.T) {
 		want    outcome
 	}{
 		"quota": {`pods "web-6d4b9c7f5-x7k2p" is forbidden: exceeded quota: small, requested: limits.memory=128Mi,pods=1, used: limits.memory=256Mi,pods=2, limited: limits.memory=256Mi,pods=2`,
-			outcome{"wait", v1alpha1.ReasonQuotaExceeded,
+			outcome{"wait", v1beta1.ReasonQuotaExceeded,
 				"pods cannot be created: exceeded quota: small, requested: limits.memory=128Mi,pods=1, limited: limits.memory=256Mi,pods=2; raise the ResourceQuota, or lower spec.replicas or spec.resources"}},
 		"service account": {`pods "web-6d4b9c7f5-" is forbidden: error looking up service account shop/nobody: serviceaccount "nobody" not found`,
-			outcome{"wait", v1alpha1.ReasonPodsFailing, `pods cannot be created: error looking up service account shop/nobody: serviceaccount "nobody" not found`}},
+			outcome{"wait", v1beta1.ReasonPodsFailing, `pods cannot be created: error looking up service account shop/nobody: serviceaccount "nobody" not found`}},
 		"pod security": {`pods "web-6d4b9c7f5-x7k2p" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true`,
-			outcome{"wait", v1alpha1.ReasonPodsFailing, `pods cannot be created: violates PodSecurity "restricted:latest": runAsNonRoot != true`}},
+			outcome{"wait", v1beta1.ReasonPodsFailing, `pods cannot be created: violates PodSecurity "restricted:latest": runAsNonRoot != true`}},
 		"invalid": {`Pod "web-6d4b9c7f5-x7k2p" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`,
-			outcome{"wait", v1alpha1.ReasonPodsFailing, `pods cannot be created: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`}},
+			outcome{"wait", v1beta1.ReasonPodsFailing, `pods cannot be created: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`}},
 		"webhook": {`admission webhook "pods.example.com" denied the request: no latest tags`,
-			outcome{"wait", v1alpha1.ReasonPodsFailing, `pods cannot be created: admission webhook "pods.example.com" denied the request: no latest tags`}},
+			outcome{"wait", v1beta1.ReasonPodsFailing, `pods cannot be created: admission webhook "pods.example.com" denied the request: no latest tags`}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

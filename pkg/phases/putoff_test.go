@@ -79,6 +79,52 @@ func TestStatusIsPutOffForTheReportIntervalAtMost(t *testing.T) {
 	g.Expect(run().RequeueAfter).To(Equal(reportInterval))
 }
 
+// A change of metadata increments the generation of some children. The object stays ready until their controllers have
+// observed it, which takes less than a second.
+func TestABriefWaitOfAReadyObjectIsPutOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		verdict phases.WaitVerdict
+		putOff  bool
+	}{
+		"a wait":       {phases.Wait("NotAttached", "waiting for the disk", 0), false},
+		"a brief wait": {phases.Wait("NotObserved", "waiting for the controller", 0).Briefly(), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given a Machine that is ready
+			boot := diskOf("Boot")
+			var now phases.Verdict = phases.Done("attached")
+			boot.Health = func(*Disk) phases.Verdict { return now }
+			h, run := patient(t, boot)
+			h.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+			run()
+			g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
+			h.writes = nil
+
+			// When its disk is not, for the same generation
+			now = c.verdict
+			result := run()
+			if !c.putOff {
+				g.Expect(h.states()).To(ContainElement("Ready=False/" + c.verdict.Reason()))
+				return
+			}
+			g.Expect(result.RequeueAfter).To(Equal(reportInterval))
+			g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
+			g.Expect(h.writes).To(BeEmpty())
+
+			// Then the status says so when the interval is over, or never if the disk is ready before.
+			now = phases.Done("attached")
+			run()
+			g.Expect(h.writes).To(BeEmpty())
+			now = c.verdict
+			g.Expect(run().RequeueAfter).To(Equal(reportInterval), "a new wait")
+			h.clock.SetTime(h.clock.Now().Add(reportInterval))
+			run()
+			g.Expect(h.states()).To(ContainElement("Ready=False/" + c.verdict.Reason()))
+		})
+	}
+}
+
 func TestWhatIsWrongIsReportedAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		verdict phases.Verdict

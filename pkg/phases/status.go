@@ -86,7 +86,7 @@ func (e *Engine[O, S]) putOff(live O, w *walk[S], summary Summary) time.Duration
 	key := client.ObjectKeyFromObject(live)
 	ready := meta.FindStatusCondition(w.pass.Before, ConditionReady)
 	isObserved := ready != nil && ready.ObservedGeneration == live.GetGeneration()
-	if e.def.ReportInterval == 0 || isObserved || len(summary.Drifts) > 0 || !w.waitsForChild() {
+	if e.def.ReportInterval == 0 || len(summary.Drifts) > 0 || !w.waitsForChild() || isObserved && !w.waitsBriefly() {
 		e.due.Delete(key)
 		return 0
 	}
@@ -104,6 +104,12 @@ func (w *walk[S]) waitsForChild() bool {
 	phase, gate := w.gate()
 	i := slices.IndexFunc(w.slots, func(s slot[S]) bool { return s.name == phase })
 	return i >= 0 && w.slots[i].Child != nil && gate.IsWait() && !w.isWrong() && !w.suspended
+}
+
+// waitsBriefly says whether what an object waits for usually takes less than a second.
+func (w *walk[S]) waitsBriefly() bool {
+	_, gate := w.gate()
+	return gate.data().brief
 }
 
 func (e *Engine[O, S]) summarize(live O, w *walk[S], corrected []ObservedDrift) Summary {

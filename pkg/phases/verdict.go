@@ -85,6 +85,8 @@ type verdict struct {
 	beside string
 	// warning makes the Events of the verdict's transitions warnings.
 	warning bool
+	// brief puts off the status, see [WaitVerdict.Briefly].
+	brief bool
 }
 
 func (verdict) next()           {}
@@ -188,6 +190,14 @@ func (w WaitVerdict) AsWarning() WaitVerdict {
 	return w
 }
 
+// Briefly says that the wait usually ends within a second, as for a controller to observe a change of its object. The
+// status may be put off for [Definition.ReportInterval], also if it is about the generation of the object already: a
+// change of nothing but metadata then does not make the object unready.
+func (w WaitVerdict) Briefly() WaitVerdict {
+	w.brief = true
+	return w
+}
+
 // StalledVerdict gates the phases that follow until a person acts.
 type StalledVerdict struct{ verdict }
 
@@ -222,6 +232,9 @@ func (m MissingObservation) Drifted(drifts ...ssa.Drift) MissingObservation {
 	m.drifts = drifts
 	return m
 }
+
+// Drifts are what was changed outside of the controller.
+func (m MissingObservation) Drifts() []ssa.Drift { return m.drifts }
 
 // Reason implements [Observation].
 func (m MissingObservation) Reason() string { return m.reason }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -70,7 +70,7 @@ func TestKeepsFieldsOfOtherManagers(t *testing.T) {
 			},
 		},
 		"autoscaler-of-the-users-own": {
-			edits: []edit{func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }},
+			edits: []edit{func(s *v1beta1.AppServiceSpec) { s.Replicas = nil }},
 			write: func(w *fixture, name string) { w.Scale("keda", w.deployment(name), 3) },
 			stays: func(w *fixture, g Gomega, name string) {
 				g.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -74,10 +74,10 @@ func TestStatusReportsWhatTheTeardownWaitsFor(t *testing.T) {
 	harness.Update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "team.test/keep") })
 
 	// When another manager's finalizer holds the Deployment
-	w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1alpha1.AppService{}))).To(Succeed())
+	w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1beta1.AppService{}))).To(Succeed())
 
 	app := w.shows("web", "DeploymentReady", "False Terminating", Equal("waiting for Deployment web to be deleted (finalizers: team.test/keep)"))
-	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceDeleting))
+	w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseDeleting))
 	w.Expect(kstatus(app)).To(Equal("Terminating"))
 	w.Expect(conditions(app)).To(And(
 		HaveKeyWithValue("Ready", "False Terminating"),
@@ -92,7 +92,7 @@ func TestStatusReportsWhatTheTeardownWaitsFor(t *testing.T) {
 	harness.Update(w, "team", "web", &appsv1.Deployment{}, func(d *appsv1.Deployment) {
 		d.Finalizers = slices.DeleteFunc(d.Finalizers, func(f string) bool { return f == "team.test/keep" })
 	})
-	w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	w.Eventually(w.IsGone("web", &v1beta1.AppService{})).Should(Succeed())
 	w.Eventually(func() []string { return w.left("web") }).Should(BeEmpty())
 }
 
@@ -102,7 +102,7 @@ func TestDeletionDuringCreation(t *testing.T) {
 		"at-once":         {everything},
 		"while-stalled":   {withImage(cluster.ImagePullFails)},
 		"while-invalid":   {env(corev1.EnvVar{Name: "A=B", Value: "x"})},
-		"while-classless": {ingress(&v1alpha1.AppServiceIngress{Host: "a.test"})},
+		"while-classless": {ingress(&v1beta1.Ingress{Host: "a.test"})},
 	}
 	for name, edits := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -110,14 +110,14 @@ func TestDeletionDuringCreation(t *testing.T) {
 			a := w.app(name, edits...)
 			w.Expect(api.Create(w.Ctx, a)).To(Succeed())
 			if name != "at-once" {
-				harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+				harness.Eventually(w, name, &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 					g.Expect(conditions(a)).To(HaveKeyWithValue("Ready", HavePrefix("False ")))
 				})
 			}
 
 			w.Expect(api.Delete(w.Ctx, a)).To(Succeed())
 
-			w.Eventually(w.IsGone(name, &v1alpha1.AppService{})).Should(Succeed())
+			w.Eventually(w.IsGone(name, &v1beta1.AppService{})).Should(Succeed())
 			w.Eventually(func() []string { return w.left(name) }).Should(BeEmpty())
 		})
 	}
@@ -129,7 +129,7 @@ func TestOrphaningDeletionKeepsChildren(t *testing.T) {
 	pods := w.podUIDs("web")
 
 	w.Expect(api.Delete(w.Ctx, app, client.PropagationPolicy(metav1.DeletePropagationOrphan))).To(Succeed())
-	w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	w.Eventually(w.IsGone("web", &v1beta1.AppService{})).Should(Succeed())
 
 	for _, kind := range []string{"ConfigMap", "Service", "Deployment"} {
 		child := harness.Read(w, "web", childKinds[kind]())
@@ -139,7 +139,7 @@ func TestOrphaningDeletionKeepsChildren(t *testing.T) {
 	w.Expect(w.podUIDs("web")).To(ConsistOf(pods))
 
 	// A new one may take them over, with the pods that run.
-	adopter := w.createReady("web", config("A", "1"), adoption(v1alpha1.AdoptionIfUnowned))
+	adopter := w.createReady("web", config("A", "1"), adoption(v1beta1.AdoptionIfUnowned))
 	w.Expect(w.deployment("web")).To(beOwnedBy(adopter))
 	w.Expect(w.podUIDs("web")).To(ConsistOf(pods))
 }
@@ -150,7 +150,7 @@ func TestForegroundDeletionIsComplete(t *testing.T) {
 
 	w.Expect(api.Delete(w.Ctx, app, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
 
-	w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	w.Eventually(w.IsGone("web", &v1beta1.AppService{})).Should(Succeed())
 	w.Expect(w.left("web")).To(BeEmpty())
 }
 
@@ -165,12 +165,12 @@ func TestRemovesFinalizerWhoeverAddedIt(t *testing.T) {
 	w.Expect(api.Delete(w.Ctx, a)).To(Succeed())
 
 	// The finalizers of others stay.
-	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 		g.Expect(a.Finalizers).To(ConsistOf("backup.test/hold"))
 	})
 	w.Expect(w.left("web")).To(BeEmpty())
-	harness.Update(w, "velero-server", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Finalizers = nil })
-	w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	harness.Update(w, "velero-server", "web", &v1beta1.AppService{}, func(a *v1beta1.AppService) { a.Finalizers = nil })
+	w.Eventually(w.IsGone("web", &v1beta1.AppService{})).Should(Succeed())
 }
 
 func TestDeletionWhileSuspended(t *testing.T) {
@@ -190,7 +190,7 @@ func TestTeardownKeepsUnmanagedObjectsOfTheSameName(t *testing.T) {
 	app := w.createReady("web") // without config it needs no ConfigMap
 
 	w.Expect(api.Delete(w.Ctx, app)).To(Succeed())
-	w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
+	w.Eventually(w.IsGone("web", &v1beta1.AppService{})).Should(Succeed())
 
 	w.Expect(harness.Read(w, "web", &corev1.ConfigMap{}).DeletionTimestamp).To(BeNil())
 	w.Expect(strings.Join(w.left("web"), " ")).To(Equal("ConfigMap"))

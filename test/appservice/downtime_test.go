@@ -8,7 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -19,7 +19,7 @@ func (w *fixture) versions(names []string) map[string]string {
 	w.T.Helper()
 	versions := map[string]string{}
 	for _, name := range names {
-		versions["AppService "+name] = harness.Read(w, name, &v1alpha1.AppService{}).ResourceVersion
+		versions["AppService "+name] = harness.Read(w, name, &v1beta1.AppService{}).ResourceVersion
 		for kind, newObject := range childKinds {
 			object := newObject()
 			if kind == "HorizontalPodAutoscaler" {
@@ -92,7 +92,7 @@ func TestReconcilesChangesMadeWhileTheManagerWasDown(t *testing.T) {
 	// Given no manager, in whose absence everything happens
 	w.Stop(w.Managers[0])
 	w.change("changed", withImage(otherImage), replicas(3))
-	w.Expect(api.Delete(w.Ctx, harness.Read(w, "deleted", &v1alpha1.AppService{}))).To(Succeed())
+	w.Expect(api.Delete(w.Ctx, harness.Read(w, "deleted", &v1beta1.AppService{}))).To(Succeed())
 	harness.Update(w, "kubectl-edit", "drifted", &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
 	w.Expect(api.Delete(w.Ctx, harness.Read(w, "bereft", &corev1.Service{}))).To(Succeed())
 	w.create("created")
@@ -105,16 +105,16 @@ func TestReconcilesChangesMadeWhileTheManagerWasDown(t *testing.T) {
 	w.ready("changed")
 	w.Expect(container(w, "changed").Image).To(Equal(otherImage))
 	w.Expect(w.ready("changed").Status.Drifts).To(BeEmpty())
-	w.Eventually(w.IsGone("deleted", &v1alpha1.AppService{})).Should(Succeed())
+	w.Eventually(w.IsGone("deleted", &v1beta1.AppService{})).Should(Succeed())
 	w.Expect(w.left("deleted")).To(BeEmpty())
-	app := harness.Eventually(w, "drifted", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Drifts).To(HaveLen(1)) })
-	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{
+	app := harness.Eventually(w, "drifted", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) { g.Expect(a.Status.Drifts).To(HaveLen(1)) })
+	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.Drift{
 		Kind: "Deployment", Name: "drifted", Field: `.spec.template.spec.containers[name="app"].image`, Manager: "kubectl-edit",
-		From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`, Action: v1alpha1.DriftCorrected,
+		Desired: `"registry.test/shop:1"`, Found: `"registry.test/shop:2"`, Action: v1beta1.DriftCorrected,
 	})))
 	w.Expect(container(w, "drifted").Image).To(Equal(image))
-	app = harness.Eventually(w, "bereft", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Drifts).To(HaveLen(1)) })
-	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{Kind: "Service", Name: "bereft", Action: v1alpha1.DriftCorrected})))
+	app = harness.Eventually(w, "bereft", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) { g.Expect(a.Status.Drifts).To(HaveLen(1)) })
+	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.Drift{Kind: "Service", Name: "bereft", Action: v1beta1.DriftCorrected})))
 	harness.Read(w, "bereft", &corev1.Service{})
 }
 
@@ -133,7 +133,7 @@ func TestDistinguishesDriftFromSpecChange(t *testing.T) {
 	w.Expect(container(w, "web").Image).To(Equal(otherImage))
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
 	w.Expect(app.Status.Drifts).To(HaveLen(1))
-	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{
-		Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", From: "3", To: "7", Action: v1alpha1.DriftCorrected,
+	w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.Drift{
+		Kind: "Deployment", Name: "web", Field: ".spec.replicas", Manager: "kubectl", Desired: "3", Found: "7", Action: v1beta1.DriftCorrected,
 	})))
 }

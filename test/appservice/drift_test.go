@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -44,8 +44,8 @@ func substance(w *fixture, object client.Object) map[string]any {
 }
 
 // sameDrift matches one entry of status.drifts, but for its time.
-func sameDrift(want v1alpha1.AppServiceDrift) func(v1alpha1.AppServiceDrift) bool {
-	return func(got v1alpha1.AppServiceDrift) bool {
+func sameDrift(want v1beta1.Drift) func(v1beta1.Drift) bool {
+	return func(got v1beta1.Drift) bool {
 		got.Time = want.Time
 		return got == want
 	}
@@ -57,7 +57,7 @@ type driftCase struct {
 	manager string
 	change  func(w *fixture, manager, name string)
 	// want is without times, names and actions.
-	want []v1alpha1.AppServiceDrift
+	want []v1beta1.Drift
 }
 
 // TestRevertsDriftAndReportsIt changes children as other clients do. Each change is reverted, and
@@ -67,21 +67,21 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 		"scaled": {
 			manager: "kubectl",
 			change:  func(w *fixture, manager, name string) { w.Scale(manager, w.deployment(name), 5) },
-			want:    []v1alpha1.AppServiceDrift{{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "5"}},
+			want:    []v1beta1.Drift{{Kind: "Deployment", Field: ".spec.replicas", Desired: "2", Found: "5"}},
 		},
 		"image": {
 			manager: "kubectl-set",
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].image`, From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`}},
+			want: []v1beta1.Drift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].image`, Desired: `"registry.test/shop:1"`, Found: `"registry.test/shop:2"`}},
 		},
 		"env-value": {
 			manager: "kubectl-edit",
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Env[0].Value = "slow" })
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].env[name="MODE"].value`, From: redacted, To: redacted}},
+			want: []v1beta1.Drift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].env[name="MODE"].value`, Desired: redacted, Found: redacted}},
 		},
 		"two-fields": {
 			manager: "kubectl-edit",
@@ -91,9 +91,9 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 					d.Spec.Template.Spec.Containers[0].Image = otherImage
 				})
 			},
-			want: []v1alpha1.AppServiceDrift{
-				{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "4"},
-				{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].image`, From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`},
+			want: []v1beta1.Drift{
+				{Kind: "Deployment", Field: ".spec.replicas", Desired: "2", Found: "4"},
+				{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].image`, Desired: `"registry.test/shop:1"`, Found: `"registry.test/shop:2"`},
 			},
 		},
 		"selector": {
@@ -101,14 +101,14 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 			change: func(w *fixture, manager, name string) {
 				w.Expect(w.As(manager).Patch(w.Ctx, harness.Read(w, name, &corev1.Service{}), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"selector":{"app.kubernetes.io/name":"else"}}}`)))).To(Succeed())
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "Service", Field: ".spec.selector", From: `{"app.kubernetes.io/name":"selector"}`, To: `{"app.kubernetes.io/name":"else"}`}},
+			want: []v1beta1.Drift{{Kind: "Service", Field: ".spec.selector", Desired: `{"app.kubernetes.io/name":"selector"}`, Found: `{"app.kubernetes.io/name":"else"}`}},
 		},
 		"data": {
 			manager: "Mozilla",
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["GREETING"] = "bye" })
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "ConfigMap", Field: ".data.GREETING", From: redacted, To: redacted}},
+			want: []v1beta1.Drift{{Kind: "ConfigMap", Field: ".data.GREETING", Desired: redacted, Found: redacted}},
 		},
 		// The API server keeps no account of who removes a field.
 		"data-removed": {
@@ -116,14 +116,14 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { delete(c.Data, "GREETING") })
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "ConfigMap", Field: ".data.GREETING", From: redacted}},
+			want: []v1beta1.Drift{{Kind: "ConfigMap", Field: ".data.GREETING", Desired: redacted}},
 		},
 		"label-removed": {
 			manager: "kubectl-label",
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &corev1.Service{}, func(s *corev1.Service) { delete(s.Labels, "app.kubernetes.io/managed-by") })
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "Service", Field: ".metadata.labels.app.kubernetes.io/managed-by", From: `"fixpoint"`}},
+			want: []v1beta1.Drift{{Kind: "Service", Field: ".metadata.labels.app.kubernetes.io/managed-by", Desired: `"fixpoint"`}},
 		},
 		"max-replicas": {
 			edits:   []edit{autoscaled(2, 5)},
@@ -131,25 +131,25 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &autoscalingv2.HorizontalPodAutoscaler{}, func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MaxReplicas = 50 })
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "HorizontalPodAutoscaler", Field: ".spec.maxReplicas", From: "5", To: "50"}},
+			want: []v1beta1.Drift{{Kind: "HorizontalPodAutoscaler", Field: ".spec.maxReplicas", Desired: "5", Found: "50"}},
 		},
 		"budget": {
-			edits:   []edit{budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))})},
+			edits:   []edit{budget(&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))})},
 			manager: "kubectl-edit",
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
 					b.Spec.MaxUnavailable = ptr.To(intstr.FromString("100%"))
 				})
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "PodDisruptionBudget", Field: ".spec.maxUnavailable", From: "1", To: `"100%"`}},
+			want: []v1beta1.Drift{{Kind: "PodDisruptionBudget", Field: ".spec.maxUnavailable", Desired: "1", Found: `"100%"`}},
 		},
 		"ingress-host": {
-			edits:   []edit{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To(ingressClass)})},
+			edits:   []edit{ingress(&v1beta1.Ingress{Host: "a.test", IngressClassName: ptr.To(ingressClass)})},
 			manager: "kubectl-edit",
 			change: func(w *fixture, manager, name string) {
 				harness.Update(w, manager, name, &networkingv1.Ingress{}, func(in *networkingv1.Ingress) { in.Spec.IngressClassName = ptr.To("other") })
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "Ingress", Field: ".spec.ingressClassName", From: `"shared"`, To: `"other"`}},
+			want: []v1beta1.Drift{{Kind: "Ingress", Field: ".spec.ingressClassName", Desired: `"shared"`, Found: `"other"`}},
 		},
 		// Another applier with --force-conflicts, as a GitOps tool is.
 		"forced-apply": {
@@ -158,7 +158,7 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 				raw := fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q},"spec":{"replicas":7}}`, name)
 				w.Expect(w.As(manager).Patch(w.Ctx, w.deployment(name), client.RawPatch(types.ApplyPatchType, []byte(raw)), client.ForceOwnership)).To(Succeed())
 			},
-			want: []v1alpha1.AppServiceDrift{{Kind: "Deployment", Field: ".spec.replicas", From: "2", To: "7"}},
+			want: []v1beta1.Drift{{Kind: "Deployment", Field: ".spec.replicas", Desired: "2", Found: "7"}},
 		},
 	}
 	for kind := range childKinds {
@@ -177,12 +177,12 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 
 			c.change(w, c.manager, name)
 
-			app := harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+			app := harness.Eventually(w, name, &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 				g.Expect(a.Status.Drifts).To(HaveLen(len(c.want)))
 			})
 			for i, want := range c.want {
-				want.Name, want.Action = name, v1alpha1.DriftCorrected
-				if want.To != "" {
+				want.Name, want.Action = name, v1beta1.DriftCorrected
+				if want.Found != "" {
 					want.Manager = c.manager
 				}
 				w.Expect(app.Status.Drifts[i]).To(Satisfy(sameDrift(want)), "%+v", app.Status.Drifts[i])
@@ -200,14 +200,14 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 const redacted = `"(redacted)"`
 
 // told is the Event about a drift that was corrected.
-func told(d v1alpha1.AppServiceDrift) string {
+func told(d v1beta1.Drift) string {
 	who := d.Manager
 	if who == "" {
 		who = "an unknown field manager"
 	}
-	what := fmt.Sprintf("%s changed %s from %s to %s", who, d.Field, d.From, d.To)
-	if d.To == "" {
-		what = fmt.Sprintf("%s removed %s (was %s)", who, d.Field, d.From)
+	what := fmt.Sprintf("%s changed %s from %s to %s", who, d.Field, d.Desired, d.Found)
+	if d.Found == "" {
+		what = fmt.Sprintf("%s removed %s (was %s)", who, d.Field, d.Desired)
 	}
 	return fmt.Sprintf("Warning DriftCorrected %s %s: %s; reverted", d.Kind, d.Name, what)
 }
@@ -224,9 +224,9 @@ func TestRestoresRemovedOwnerReference(t *testing.T) {
 			g.Expect(o.GetOwnerReferences()[0].UID).To(Equal(app.UID), kind)
 			g.Expect(o.GetUID()).To(Equal(child.GetUID()), "%s is the same object as before", kind)
 		})
-		harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 			g.Expect(a.Status.Drifts).To(ContainElement(And(
-				HaveField("Kind", kind), HaveField("Field", HavePrefix(".metadata.ownerReferences")), HaveField("Action", v1alpha1.DriftCorrected))))
+				HaveField("Kind", kind), HaveField("Field", HavePrefix(".metadata.ownerReferences")), HaveField("Action", v1beta1.DriftCorrected))))
 		})
 	}
 	w.ready("web")
@@ -250,10 +250,10 @@ func TestRecreatesDeletedChild(t *testing.T) {
 					g.Expect(o.GetUID()).NotTo(Equal(before.GetUID()))
 				})
 				w.Expect(after.GetLabels()).To(Equal(before.GetLabels()))
-				harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+				harness.Eventually(w, name, &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 					g.Expect(conditions(a)).To(HaveKeyWithValue("Ready", "True Ready"))
 					g.Expect(a.Status.Drifts).To(HaveLen(1))
-					g.Expect(a.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{Kind: kind, Name: name, Action: v1alpha1.DriftCorrected})))
+					g.Expect(a.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.Drift{Kind: kind, Name: name, Action: v1beta1.DriftCorrected})))
 				})
 				w.Eventually(func() []string { return w.events(name) }).Should(ContainElement(
 					"Warning DriftCorrected " + kind + " " + name + " was deleted; recreated"))
@@ -268,16 +268,16 @@ func TestStatusKeepsTheLastTenDrifts(t *testing.T) {
 
 	for n := int32(3); n <= 14; n++ {
 		w.Scale("kubectl", w.deployment("web"), n)
-		harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 			g.Expect(a.Status.Drifts).NotTo(BeEmpty())
-			g.Expect(a.Status.Drifts[0].To).To(Equal(fmt.Sprint(n)))
+			g.Expect(a.Status.Drifts[0].Found).To(Equal(fmt.Sprint(n)))
 		})
 	}
 
 	drifts := w.ready("web").Status.Drifts
-	w.Expect(drifts).To(HaveLen(v1alpha1.MaxDrifts))
-	w.Expect(drifts[0].To).To(Equal("14"))
-	w.Expect(drifts[9].To).To(Equal("5"))
+	w.Expect(drifts).To(HaveLen(v1beta1.DefaultDriftHistoryLimit))
+	w.Expect(drifts[0].Found).To(Equal("14"))
+	w.Expect(drifts[9].Found).To(Equal("5"))
 }
 
 func TestRevertsStatusEditedByHand(t *testing.T) {
@@ -288,9 +288,9 @@ func TestRevertsStatusEditedByHand(t *testing.T) {
 	w.Expect(w.As("kubectl-edit").Status().Patch(w.Ctx, before.DeepCopy(), client.RawPatch(types.MergePatchType,
 		[]byte(`{"status":{"phase":"Failed","url":"http://evil.test","readyReplicas":0,"observedGeneration":99,"conditions":[{"type":"Ready","status":"False","reason":"Lie","message":"not true","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`)))).To(Succeed())
 
-	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 		g.Expect(conditions(a)).To(Equal(conditions(before)))
-		g.Expect(a.Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
+		g.Expect(a.Status.Phase).To(Equal(v1beta1.PhaseRunning))
 		g.Expect(a.Status.URL).To(Equal(before.Status.URL))
 		g.Expect(a.Status.ReadyReplicas).To(Equal(before.Status.ReadyReplicas))
 		g.Expect(a.Status.ObservedGeneration).To(Equal(a.Generation))

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -34,7 +34,7 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 			}, image: image, replicas: 2,
 		},
 		"corrected-by-policy": {
-			end:   func(w *fixture, name string) { w.change(name, drift(v1alpha1.DriftCorrect)) },
+			end:   func(w *fixture, name string) { w.change(name, drift(v1beta1.DriftCorrect)) },
 			image: image, replicas: 2,
 		},
 		"taken-into-the-spec": {
@@ -45,7 +45,7 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 	for name, c := range ends {
 		t.Run(name, func(t *testing.T) {
 			w := shared.sub(t, name)
-			w.createReady(name, drift(v1alpha1.DriftReport), config("A", "1"))
+			w.createReady(name, drift(v1beta1.DriftReport), config("A", "1"))
 
 			// When another manager changes the image
 			harness.Update(w, "kubectl-set", name, &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
@@ -55,9 +55,9 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 				ContainSubstring(`kubectl-set changed .spec.template.spec.containers[name="app"].image from "registry.test/shop:1" to "registry.test/shop:2"`),
 				ContainSubstring("drift policy is Report")))
 			w.Expect(app.Status.Drifts).To(HaveLen(1))
-			w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1alpha1.AppServiceDrift{
+			w.Expect(app.Status.Drifts[0]).To(Satisfy(sameDrift(v1beta1.Drift{
 				Kind: "Deployment", Name: name, Field: `.spec.template.spec.containers[name="app"].image`, Manager: "kubectl-set",
-				From: `"registry.test/shop:1"`, To: `"registry.test/shop:2"`, Action: v1alpha1.DriftReported,
+				Desired: `"registry.test/shop:1"`, Found: `"registry.test/shop:2"`, Action: v1beta1.DriftReported,
 			})), "%+v", app.Status.Drifts[0])
 			noticed := app.Status.Drifts[0].Time
 
@@ -75,7 +75,7 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 			w.Expect(after.Generation).To(Equal(before.Generation))
 			w.Expect(after.Annotations).To(Equal(before.Annotations))
 			w.Expect(after.Labels).To(Equal(before.Labels))
-			app = harness.Read(w, name, &v1alpha1.AppService{})
+			app = harness.Read(w, name, &v1beta1.AppService{})
 			w.Expect(app.Status.Drifts).To(HaveLen(1))
 			w.Expect(app.Status.Drifts[0].Time).To(Equal(noticed), "the time is when it was noticed first")
 			w.Eventually(func() []string { return w.events(name) }).Should(ContainElement(HavePrefix(drifted)))
@@ -90,10 +90,10 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 
 			// until it is gone.
 			c.end(w, name)
-			harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+			harness.Eventually(w, name, &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 				g.Expect(conditions(a)).To(And(HaveKeyWithValue("Ready", "True Ready"), Not(HaveKey("Drifted"))))
 				g.Expect(a.Status.ObservedGeneration).To(Equal(a.Generation))
-				g.Expect(a.Status.Drifts).NotTo(ContainElement(HaveField("Action", v1alpha1.DriftReported)))
+				g.Expect(a.Status.Drifts).NotTo(ContainElement(HaveField("Action", v1beta1.DriftReported)))
 			})
 			w.Eventually(func() string { return container(w, name).Image }).Should(Equal(c.image))
 			w.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(Equal(c.replicas)))
@@ -128,7 +128,7 @@ func filter(texts []string, prefix string) []string {
 
 func TestReportPolicyRecreatesDeletedChild(t *testing.T) {
 	w := newManagedFixture(t)
-	w.createReady("web", drift(v1alpha1.DriftReport), everything)
+	w.createReady("web", drift(v1beta1.DriftReport), everything)
 
 	for kind, newObject := range childKinds {
 		before := harness.Read(w, "web", newObject())
@@ -144,12 +144,12 @@ func TestReportPolicyRecreatesDeletedChild(t *testing.T) {
 
 func TestReportedDriftRemainsWhileAnEarlierPhaseBlocks(t *testing.T) {
 	w := newResyncingFixture(t)
-	w.createReady("web", drift(v1alpha1.DriftReport), budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
+	w.createReady("web", drift(v1beta1.DriftReport), budget(&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
 	harness.Update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
 		b.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(2))
 	})
 	w.shows("web", "Drifted", "True Drifted", ContainSubstring("kubectl-edit changed .spec.maxUnavailable from 1 to 2"))
-	versions := harness.Versions[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
+	versions := harness.Versions[*v1beta1.AppService](w, &v1beta1.AppServiceList{}, "web")
 
 	// When the Deployment, which comes before the disruption budget, is not ready for a while
 	w.change("web", withImage(cluster.ImageNeverReady))
@@ -159,7 +159,7 @@ func TestReportedDriftRemainsWhileAnEarlierPhaseBlocks(t *testing.T) {
 	// Then the drift has stood all the time.
 	for _, version := range versions() {
 		w.Expect(conditions(version)).To(HaveKeyWithValue("Drifted", "True Drifted"))
-		w.Expect(version.Status.Drifts).To(ConsistOf(HaveField("Action", v1alpha1.DriftReported)))
+		w.Expect(version.Status.Drifts).To(ConsistOf(HaveField("Action", v1beta1.DriftReported)))
 	}
 	w.Expect(filter(w.events("web"), drifted)).To(HaveLen(1))
 
@@ -169,7 +169,7 @@ func TestReportedDriftRemainsWhileAnEarlierPhaseBlocks(t *testing.T) {
 	harness.Update(w, "kubectl-edit", "web", &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
 		b.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(1))
 	})
-	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 		g.Expect(conditions(a)).To(And(HaveKeyWithValue("Ready", HavePrefix("False ")), Not(HaveKey("Drifted"))))
 		g.Expect(a.Status.Drifts).To(BeEmpty())
 	})

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -38,7 +38,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 		message          types.GomegaMatcher
 		// stalled: only a person helps. Otherwise it is tried again.
 		stalled bool
-		phase   v1alpha1.AppServicePhase
+		phase   v1beta1.Phase
 	}{
 		"the name is taken": {
 			given: func(w *fixture) {
@@ -47,10 +47,10 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False NotOwned",
 			message: And(MatchRegexp("^Deployment .*web: "), ContainSubstring("delete or rename it, or set spec.adoptionPolicy to IfUnowned")),
-			stalled: true, phase: v1alpha1.AppServiceFailed,
+			stalled: true, phase: v1beta1.PhaseFailed,
 		},
 		"another controller owns the name": {
-			edits: []edit{adoption(v1alpha1.AdoptionIfUnowned)},
+			edits: []edit{adoption(v1beta1.AdoptionIfUnowned)},
 			given: func(w *fixture) {
 				owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "boss"}}
 				w.Expect(api.Create(w.Ctx, owner)).To(Succeed())
@@ -65,17 +65,17 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &corev1.Service{}))).To(Succeed()) },
 			condition: "ServiceReady", state: "False OwnedByAnother",
 			message: And(MatchRegexp("^Service .*web: "), ContainSubstring("controlled by ConfigMap boss"), ContainSubstring("rename one of the two")),
-			stalled: true, phase: v1alpha1.AppServiceFailed,
+			stalled: true, phase: v1beta1.PhaseFailed,
 		},
 		"an adopted Deployment has another selector": {
-			edits: []edit{adoption(v1alpha1.AdoptionIfUnowned)},
+			edits: []edit{adoption(v1beta1.AdoptionIfUnowned)},
 			given: func(w *fixture) {
 				w.Expect(api.Create(w.Ctx, foreignDeployment(w.Namespace, "web", map[string]string{"app": "unmanaged"}))).To(Succeed())
 			},
 			fix:       func(w *fixture) { w.Expect(api.Delete(w.Ctx, w.deployment("web"))).To(Succeed()) },
 			condition: "DeploymentReady", state: "False ImmutableField",
 			message: And(ContainSubstring("spec.selector"), ContainSubstring("delete the object so that it is recreated")),
-			stalled: true, phase: v1alpha1.AppServiceFailed,
+			stalled: true, phase: v1beta1.PhaseFailed,
 		},
 		"a quota refuses pods": {
 			given: func(w *fixture) { w.quota(corev1.ResourcePods, "1") },
@@ -87,7 +87,7 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			condition: "DeploymentReady", state: "False QuotaExceeded",
 			message: And(ContainSubstring("exceeded quota: quota"), ContainSubstring("limited: pods=1"), Not(ContainSubstring(", used:")),
 				ContainSubstring("raise the ResourceQuota, or lower spec.replicas")),
-			phase: v1alpha1.AppServiceDegraded,
+			phase: v1beta1.PhaseDegraded,
 		},
 		"a quota refuses Services": {
 			given: func(w *fixture) { w.quota("count/services", "0") },
@@ -99,10 +99,10 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			condition: "ServiceReady", state: "False QuotaExceeded",
 			message: And(ContainSubstring("exceeded quota: quota"), ContainSubstring("limited: count/services=0"), Not(ContainSubstring(", used:")),
 				ContainSubstring("raise the quota or request less")),
-			phase: v1alpha1.AppServiceProvisioning,
+			phase: v1beta1.PhaseProvisioning,
 		},
 		"the ingress class is missing": {
-			edits: []edit{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To("later")})},
+			edits: []edit{ingress(&v1beta1.Ingress{Host: "a.test", IngressClassName: ptr.To("later")})},
 			given: func(*fixture) {},
 			fix: func(w *fixture) {
 				class := newIngressClass("later")
@@ -111,14 +111,14 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			},
 			condition: "IngressReady", state: "False IngressClassMissing",
 			message: And(ContainSubstring("IngressClass later does not exist"), ContainSubstring("correct spec.ingress.ingressClassName, or install the ingress controller")),
-			stalled: true, phase: v1alpha1.AppServiceDegraded,
+			stalled: true, phase: v1beta1.PhaseDegraded,
 		},
 		"a policy denies the Deployment": {
 			given:     func(w *fixture) { w.deny("deployments", "apps", "web") },
 			fix:       func(w *fixture) { w.allow() },
 			condition: "DeploymentReady", state: "False AdmissionDenied",
 			message: ContainSubstring("no Deployment named web today"),
-			phase:   v1alpha1.AppServiceProvisioning,
+			phase:   v1beta1.PhaseProvisioning,
 		},
 	}
 	for name, c := range cases {
@@ -142,20 +142,20 @@ func TestReportsErrorsAndRecovers(t *testing.T) {
 			w.Eventually(func() []string { return w.events("web") }).Should(ContainElement(ContainSubstring(" Ready is False: " + strings.TrimSuffix(c.condition, "Ready") + ": ")))
 
 			// it does not run hot, and the status stays as it is,
-			version := harness.Read(w, "web", &v1alpha1.AppService{}).ResourceVersion
+			version := harness.Read(w, "web", &v1beta1.AppService{}).ResourceVersion
 			if name == "a quota refuses pods" {
 				version = "" // the Deployment controller reports how far it has come
 			}
 			w.isNotHot(tenSeconds)
 			if version != "" {
-				w.Expect(harness.Read(w, "web", &v1alpha1.AppService{}).ResourceVersion).To(Equal(version), "the status was written again and again")
+				w.Expect(harness.Read(w, "web", &v1beta1.AppService{}).ResourceVersion).To(Equal(version), "the status was written again and again")
 			}
 
 			// and it goes on by itself.
 			c.fix(w)
 			app = w.ready("web")
 			w.Expect(conditions(app)).NotTo(HaveKey("Stalled"))
-			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
+			w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseRunning))
 		})
 	}
 }
@@ -248,12 +248,12 @@ func TestExplainsPodsThatDoNotBecomeReady(t *testing.T) {
 			}
 			app := w.shows("web", "DeploymentReady", c.early, c.waiting)
 			w.Expect(conditions(app)).To(HaveKey("Reconciling"))
-			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceProvisioning))
+			w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseProvisioning))
 
 			// then it is stalled,
 			app = w.shows("web", "DeploymentReady", "False RolloutStalled", And(c.why, ContainSubstring("spec.progressDeadlineSeconds (15)"), ContainSubstring("kubectl describe pods -l app.kubernetes.io/name=web")))
 			w.Expect(conditions(app)).To(And(HaveKeyWithValue("Stalled", "True RolloutStalled"), Not(HaveKey("Reconciling"))))
-			w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceFailed))
+			w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseFailed))
 			for _, pod := range w.pods("web") {
 				w.Expect(messageOf(app, "Ready")).NotTo(ContainSubstring(pod.Name), "generated names differ from try to try")
 			}
@@ -273,14 +273,14 @@ func TestFailedUpdateKeepsServing(t *testing.T) {
 	w.change("web", withImage(cluster.ImagePullFails))
 
 	w.shows("web", "Stalled", "True RolloutStalled", ContainSubstring("cannot pull image"))
-	app := w.phase("web", v1alpha1.AppServiceDegraded)
+	app := w.phase("web", v1beta1.PhaseDegraded)
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(3), "the pods of the version before")
 }
 
 func TestExplainsUnschedulablePods(t *testing.T) {
 	w := newManagedFixture(t)
 
-	w.create("web", func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{"disk": "none-has-it"} })
+	w.create("web", func(s *v1beta1.AppServiceSpec) { s.NodeSelector = map[string]string{"disk": "none-has-it"} })
 
 	w.shows("web", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods cannot be scheduled"), ContainSubstring("relax the scheduling constraints")))
 }
@@ -301,7 +301,7 @@ func TestReportsRefusedFieldAsInvalid(t *testing.T) {
 func TestUsesDefaultIngressClass(t *testing.T) {
 	w := newFixture(t)
 	w.startManager()
-	w.create("web", ingress(&v1alpha1.AppServiceIngress{Host: "a.test"}))
+	w.create("web", ingress(&v1beta1.Ingress{Host: "a.test"}))
 	w.shows("web", "IngressReady", "False IngressClassMissing", And(
 		ContainSubstring("the cluster has no default IngressClass"), ContainSubstring("set spec.ingress.ingressClassName")))
 
@@ -317,7 +317,7 @@ func TestUsesDefaultIngressClass(t *testing.T) {
 	w.Expect(harness.Read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal("default")))
 	mark := w.Settled()
 	w.checkedAfter("web", 1, func() {
-		harness.Update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Labels = map[string]string{"look": "again"} })
+		harness.Update(w, "user", "web", &v1beta1.AppService{}, func(a *v1beta1.AppService) { a.Labels = map[string]string{"look": "again"} })
 	})
 	w.Expect(w.Requests(mark).Writes()).To(BeEmpty())
 	w.Expect(w.ready("web").Status.Drifts).To(BeEmpty())
@@ -325,7 +325,7 @@ func TestUsesDefaultIngressClass(t *testing.T) {
 	// And a class that is declared and taken back gives way to it: the API server gives the default one
 	// only to new Ingresses.
 	for _, declared := range []*string{ptr.To(ingressClass), nil} {
-		w.changeReady("web", ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: declared}))
+		w.changeReady("web", ingress(&v1beta1.Ingress{Host: "a.test", IngressClassName: declared}))
 		w.Expect(harness.Read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal(ptr.Deref(declared, "default"))))
 	}
 }

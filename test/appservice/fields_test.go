@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -49,7 +49,7 @@ type fieldStep struct {
 
 // otherFields are tested elsewhere: policies and suspend say how an AppService is reconciled, not what its
 // children are.
-var otherFields = []string{"adoptionPolicy", "driftPolicy", "suspend"}
+var otherFields = []string{"adoptionPolicy", "driftPolicy", "driftHistoryLimit", "suspend"}
 
 // addOptions adds a case for each option that has none: with it the children differ, and without it they are as
 // they were. Every other field of the schema needs a case of its own.
@@ -116,9 +116,9 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 			{pullPolicy(""), pullPolicyIs(corev1.PullIfNotPresent)},
 		},
 		"port": {
-			{func(*v1alpha1.AppServiceSpec) {}, portIs(8080)},
-			{func(s *v1alpha1.AppServiceSpec) { s.Port = 9090 }, portIs(9090)},
-			{func(s *v1alpha1.AppServiceSpec) { s.Port = 80 }, portIs(80)},
+			{func(*v1beta1.AppServiceSpec) {}, portIs(8080)},
+			{func(s *v1beta1.AppServiceSpec) { s.Port = 9090 }, portIs(9090)},
+			{func(s *v1beta1.AppServiceSpec) { s.Port = 80 }, portIs(80)},
 		},
 		"replicas": {
 			{replicas(2), podsAre(2)},
@@ -126,15 +126,15 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 			{replicas(3), podsAre(3)},
 		},
 		"replicas-left-out": {
-			{func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }, podsAre(1)},
+			{func(s *v1beta1.AppServiceSpec) { s.Replicas = nil }, podsAre(1)},
 			{replicas(3), podsAre(3)},
 			// Nobody else owns the number, and it stays what it was.
-			{func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }, podsAre(3)},
+			{func(s *v1beta1.AppServiceSpec) { s.Replicas = nil }, podsAre(3)},
 		},
 		"strategy": {
-			{strategy(v1alpha1.StrategyRollingUpdate), strategyIs(`{type: RollingUpdate, rollingUpdate: {maxSurge: 25%, maxUnavailable: 0}}`)},
-			{strategy(v1alpha1.StrategyRecreate), strategyIs(`{type: Recreate}`)},
-			{strategy(v1alpha1.StrategyRollingUpdate), strategyIs(`{type: RollingUpdate, rollingUpdate: {maxSurge: 25%, maxUnavailable: 0}}`)},
+			{strategy(v1beta1.StrategyRollingUpdate), strategyIs(`{type: RollingUpdate, rollingUpdate: {maxSurge: 25%, maxUnavailable: 0}}`)},
+			{strategy(v1beta1.StrategyRecreate), strategyIs(`{type: Recreate}`)},
+			{strategy(v1beta1.StrategyRollingUpdate), strategyIs(`{type: RollingUpdate, rollingUpdate: {maxSurge: 25%, maxUnavailable: 0}}`)},
 		},
 		"config-as-env": {
 			{config("A", "1"), func(w *fixture, name string) {
@@ -149,30 +149,30 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 			}},
 		},
 		"config-as-files": {
-			{func(s *v1alpha1.AppServiceSpec) {
+			{func(s *v1beta1.AppServiceSpec) {
 				config("shop.properties", "currency = EUR")(s)
 				s.ConfigMountPath = "/etc/shop"
 			}, mountIs("/etc/shop")},
-			{func(s *v1alpha1.AppServiceSpec) { s.ConfigMountPath = "/etc/other" }, mountIs("/etc/other")},
-			{func(s *v1alpha1.AppServiceSpec) { config("A", "1")(s); s.ConfigMountPath = "" }, func(w *fixture, name string) {
+			{func(s *v1beta1.AppServiceSpec) { s.ConfigMountPath = "/etc/other" }, mountIs("/etc/other")},
+			{func(s *v1beta1.AppServiceSpec) { config("A", "1")(s); s.ConfigMountPath = "" }, func(w *fixture, name string) {
 				w.Expect(container(w, name).VolumeMounts).To(BeEmpty())
 				w.Expect(w.deployment(name).Spec.Template.Spec.Volumes).To(BeEmpty())
 				beYAML(w, container(w, name).EnvFrom, `[{configMapRef: {name: `+name+`}}]`)
 			}},
 		},
 		"mounts": {
-			{mounts(v1alpha1.AppServiceMount{Name: "tmp", MountPath: "/tmp", EmptyDir: v1alpha1.MCPServerEmptyDir{SizeLimit: ptr.To(resource.MustParse("0.5Gi"))}}),
+			{mounts(v1beta1.AppServiceMount{Name: "tmp", MountPath: "/tmp", EmptyDir: v1beta1.MCPServerEmptyDir{SizeLimit: ptr.To(resource.MustParse("0.5Gi"))}}),
 				mountsAre(`[{name: tmp, mountPath: /tmp}]`, `[{name: tmp, emptyDir: {sizeLimit: 512Mi}}]`)},
-			{func(s *v1alpha1.AppServiceSpec) {
+			{func(s *v1beta1.AppServiceSpec) {
 				config("A", "1")(s)
 				s.ConfigMountPath = "/etc/shop"
-				mounts(v1alpha1.AppServiceMount{Name: "tmp", MountPath: "/var/tmp", EmptyDir: v1alpha1.MCPServerEmptyDir{Medium: v1alpha1.MediumMemory}},
-					v1alpha1.AppServiceMount{Name: "run", MountPath: "/tmp"})(s)
+				mounts(v1beta1.AppServiceMount{Name: "tmp", MountPath: "/var/tmp", EmptyDir: v1beta1.MCPServerEmptyDir{Medium: v1beta1.MediumMemory}},
+					v1beta1.AppServiceMount{Name: "run", MountPath: "/tmp"})(s)
 			}, func(w *fixture, name string) {
 				mountsAre(`[{name: config, mountPath: /etc/shop, readOnly: true}, {name: run, mountPath: /tmp}, {name: tmp, mountPath: /var/tmp}]`,
 					`[{name: config, configMap: {name: `+name+`, defaultMode: 420}}, {name: run, emptyDir: {}}, {name: tmp, emptyDir: {medium: Memory}}]`)(w, name)
 			}},
-			{func(s *v1alpha1.AppServiceSpec) { config("A", "1")(s); s.ConfigMountPath = "/etc/shop"; s.Mounts = nil }, mountIs("/etc/shop")},
+			{func(s *v1beta1.AppServiceSpec) { config("A", "1")(s); s.ConfigMountPath = "/etc/shop"; s.Mounts = nil }, mountIs("/etc/shop")},
 		},
 		// fieldRef is a struct in which the API server adds a default, and a secretKeyRef is atomic.
 		"env": {
@@ -199,7 +199,7 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 		},
 		// 1000m is stored as 1, and 0.5Gi as 512Mi.
 		"resources-in-odd-notation": {
-			{func(s *v1alpha1.AppServiceSpec) {
+			{func(s *v1beta1.AppServiceSpec) {
 				s.Resources = corev1.ResourceRequirements{
 					Requests: corev1.ResourceList{"cpu": resource.MustParse("1000m"), "memory": resource.MustParse("0.5Gi")},
 					Limits:   corev1.ResourceList{"cpu": resource.MustParse("2e0"), "memory": resource.MustParse("1073741824")},
@@ -211,18 +211,18 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 				w.Expect(got.Limits.Cpu().Cmp(resource.MustParse("2"))).To(BeZero())
 				w.Expect(got.Limits.Memory().Cmp(resource.MustParse("1Gi"))).To(BeZero())
 			}},
-			{func(s *v1alpha1.AppServiceSpec) {
+			{func(s *v1beta1.AppServiceSpec) {
 				s.Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("0.25")}}
 			}, func(w *fixture, name string) { beYAML(w, container(w, name).Resources, `{requests: {cpu: 250m}}`) }},
-			{func(s *v1alpha1.AppServiceSpec) { s.Resources = corev1.ResourceRequirements{} },
+			{func(s *v1beta1.AppServiceSpec) { s.Resources = corev1.ResourceRequirements{} },
 				func(w *fixture, name string) { beYAML(w, container(w, name).Resources, `{}`) }},
 		},
 		"probes": {
-			{func(s *v1alpha1.AppServiceSpec) {
-				s.Probes = &v1alpha1.AppServiceProbes{
-					Readiness: &v1alpha1.AppServiceProbe{},
-					Liveness:  &v1alpha1.AppServiceProbe{Path: "/live", Port: ptr.To[int32](9000), InitialDelaySeconds: 3, PeriodSeconds: 20, TimeoutSeconds: 2, FailureThreshold: 5},
-					Startup:   &v1alpha1.AppServiceProbe{Path: "/started", FailureThreshold: 30},
+			{func(s *v1beta1.AppServiceSpec) {
+				s.Probes = &v1beta1.AppServiceProbes{
+					Readiness: &v1beta1.AppServiceProbe{},
+					Liveness:  &v1beta1.AppServiceProbe{Path: "/live", Port: ptr.To[int32](9000), InitialDelaySeconds: 3, PeriodSeconds: 20, TimeoutSeconds: 2, FailureThreshold: 5},
+					Startup:   &v1beta1.AppServiceProbe{Path: "/started", FailureThreshold: 30},
 				}
 			}, func(w *fixture, name string) {
 				c := container(w, name)
@@ -230,7 +230,7 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 				beYAML(w, c.LivenessProbe, `{httpGet: {path: /live, port: 9000, scheme: HTTP}, initialDelaySeconds: 3, periodSeconds: 20, timeoutSeconds: 2, failureThreshold: 5, successThreshold: 1}`)
 				beYAML(w, c.StartupProbe, `{httpGet: {path: /started, port: http, scheme: HTTP}, periodSeconds: 10, timeoutSeconds: 1, failureThreshold: 30, successThreshold: 1}`)
 			}},
-			{func(s *v1alpha1.AppServiceSpec) { s.Probes = nil }, func(w *fixture, name string) {
+			{func(s *v1beta1.AppServiceSpec) { s.Probes = nil }, func(w *fixture, name string) {
 				c := container(w, name)
 				w.Expect([]*corev1.Probe{c.ReadinessProbe, c.LivenessProbe, c.StartupProbe}).To(HaveEach(BeNil()))
 			}},
@@ -242,8 +242,8 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 				w.Expect(spec.MaxReplicas).To(BeEquivalentTo(4))
 				w.Expect(spec.Metrics).To(HaveLen(1))
 			}},
-			{func(s *v1alpha1.AppServiceSpec) {
-				s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 3, MaxReplicas: 5, TargetCPUUtilizationPercent: ptr.To[int32](50), TargetMemoryUtilizationPercent: ptr.To[int32](70)}
+			{func(s *v1beta1.AppServiceSpec) {
+				s.Autoscaling = &v1beta1.AppServiceAutoscaling{MinReplicas: 3, MaxReplicas: 5, TargetCPUUtilizationPercent: ptr.To[int32](50), TargetMemoryUtilizationPercent: ptr.To[int32](70)}
 			}, func(w *fixture, name string) {
 				spec := harness.Read(w, name, &autoscalingv2.HorizontalPodAutoscaler{}).Spec
 				w.Expect(spec.MinReplicas).To(HaveValue(BeEquivalentTo(3)))
@@ -254,19 +254,19 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 			}},
 		},
 		"disruption-budget": {
-			{budget(&v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}), budgetIs(`{minAvailable: 1}`)},
-			{budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("25%"))}), budgetIs(`{maxUnavailable: 25%}`)},
-			{budget(&v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromString("50%"))}), budgetIs(`{minAvailable: 50%}`)},
+			{budget(&v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}), budgetIs(`{minAvailable: 1}`)},
+			{budget(&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromString("25%"))}), budgetIs(`{maxUnavailable: 25%}`)},
+			{budget(&v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromString("50%"))}), budgetIs(`{minAvailable: 50%}`)},
 		},
 		"ingress": {
-			{ingress(&v1alpha1.AppServiceIngress{Host: "a.test", IngressClassName: ptr.To(ingressClass), Annotations: map[string]string{"test/one": "1", "test/two": "2"}}),
+			{ingress(&v1beta1.Ingress{Host: "a.test", IngressClassName: ptr.To(ingressClass), Annotations: map[string]string{"test/one": "1", "test/two": "2"}}),
 				func(w *fixture, name string) {
 					in := harness.Read(w, name, &networkingv1.Ingress{})
 					w.Expect(in.Annotations).To(And(HaveKeyWithValue("test/one", "1"), HaveKeyWithValue("test/two", "2")))
 					w.Expect(in.Spec.TLS).To(BeEmpty())
 					w.Expect(w.ready(name).Status.URL).To(Equal("http://a.test"))
 				}},
-			{ingress(&v1alpha1.AppServiceIngress{Host: "b.test", Path: "/shop/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert", Annotations: map[string]string{"test/two": "zwei"}}),
+			{ingress(&v1beta1.Ingress{Host: "b.test", Path: "/shop/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert", Annotations: map[string]string{"test/two": "zwei"}}),
 				func(w *fixture, name string) {
 					in := harness.Read(w, name, &networkingv1.Ingress{})
 					w.Expect(in.Annotations).To(And(Not(HaveKey("test/one")), HaveKeyWithValue("test/two", "zwei")))
@@ -278,19 +278,19 @@ rules:
   http: {paths: [{path: /shop/, pathType: Prefix, backend: {service: {name: `+name+`, port: {name: http}}}}]}`)
 					w.Expect(w.ready(name).Status.URL).To(Equal("https://b.test/shop"))
 				}},
-			{ingress(&v1alpha1.AppServiceIngress{Host: "b.test", IngressClassName: ptr.To(ingressClass)}),
+			{ingress(&v1beta1.Ingress{Host: "b.test", IngressClassName: ptr.To(ingressClass)}),
 				func(w *fixture, name string) {
 					w.Expect(harness.Read(w, name, &networkingv1.Ingress{}).Spec.TLS).To(BeEmpty())
 				}},
 		},
 		"imagePullSecrets": {
-			{func(s *v1alpha1.AppServiceSpec) {
+			{func(s *v1beta1.AppServiceSpec) {
 				s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "one"}, {Name: "two"}}
 			}, func(w *fixture, name string) {
 				w.Expect(w.deployment(name).Spec.Template.Spec.ImagePullSecrets).To(ConsistOf(
 					corev1.LocalObjectReference{Name: "one"}, corev1.LocalObjectReference{Name: "two"}))
 			}},
-			{func(s *v1alpha1.AppServiceSpec) {
+			{func(s *v1beta1.AppServiceSpec) {
 				s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "two"}}
 			}, func(w *fixture, name string) {
 				w.Expect(w.deployment(name).Spec.Template.Spec.ImagePullSecrets).To(ConsistOf(corev1.LocalObjectReference{Name: "two"}))
@@ -298,44 +298,44 @@ rules:
 		},
 		// The API server copies the name into a deprecated field of its own.
 		"serviceAccountName": {
-			{func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "shop" }, accountIs("shop")},
-			{func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "other" }, accountIs("other")},
-			{func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "" }, accountIs("")},
+			{func(s *v1beta1.AppServiceSpec) { s.ServiceAccountName = "shop" }, accountIs("shop")},
+			{func(s *v1beta1.AppServiceSpec) { s.ServiceAccountName = "other" }, accountIs("other")},
+			{func(s *v1beta1.AppServiceSpec) { s.ServiceAccountName = "" }, accountIs("")},
 		},
 		"podSecurityStandard": {
-			{standard(v1alpha1.PodSecurityRestricted), securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(false))},
-			{standard(v1alpha1.PodSecurityBaseline), securityIs("{}", "null", nil)},
-			{standard(v1alpha1.PodSecurityRestricted), securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(false))},
+			{standard(v1beta1.PodSecurityRestricted), securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(false))},
+			{standard(v1beta1.PodSecurityBaseline), securityIs("{}", "null", nil)},
+			{standard(v1beta1.PodSecurityRestricted), securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(false))},
 			{standard(""), securityIs("{}", "null", nil)},
 		},
 		"securityContexts": {
-			{func(s *v1alpha1.AppServiceSpec) {
+			{func(s *v1beta1.AppServiceSpec) {
 				s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000), FSGroup: ptr.To[int64](1000)}
 				s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
 			}, securityIs("{runAsUser: 1000, fsGroup: 1000}", "{readOnlyRootFilesystem: true}", nil)},
-			{func(s *v1alpha1.AppServiceSpec) {
+			{func(s *v1beta1.AppServiceSpec) {
 				s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000)}
 				s.ContainerSecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](7)}
 			}, securityIs("{runAsUser: 1000}", "{runAsUser: 7}", nil)},
-			{func(s *v1alpha1.AppServiceSpec) { s.PodSecurityContext, s.ContainerSecurityContext = nil, nil }, securityIs("{}", "null", nil)},
+			{func(s *v1beta1.AppServiceSpec) { s.PodSecurityContext, s.ContainerSecurityContext = nil, nil }, securityIs("{}", "null", nil)},
 		},
 		"automountServiceAccountToken": {
-			{func(s *v1alpha1.AppServiceSpec) { s.AutomountServiceAccountToken = ptr.To(false) }, securityIs("{}", "null", ptr.To(false))},
-			{func(s *v1alpha1.AppServiceSpec) {
-				s.AutomountServiceAccountToken, s.PodSecurityStandard = ptr.To(true), v1alpha1.PodSecurityRestricted
+			{func(s *v1beta1.AppServiceSpec) { s.AutomountServiceAccountToken = ptr.To(false) }, securityIs("{}", "null", ptr.To(false))},
+			{func(s *v1beta1.AppServiceSpec) {
+				s.AutomountServiceAccountToken, s.PodSecurityStandard = ptr.To(true), v1beta1.PodSecurityRestricted
 			}, securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(true))},
-			{func(s *v1alpha1.AppServiceSpec) { s.AutomountServiceAccountToken, s.PodSecurityStandard = nil, "" }, securityIs("{}", "null", nil)},
+			{func(s *v1beta1.AppServiceSpec) { s.AutomountServiceAccountToken, s.PodSecurityStandard = nil, "" }, securityIs("{}", "null", nil)},
 		},
 		"nodeSelector": {
-			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-2"} }, func(w *fixture, name string) {
+			{func(s *v1beta1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-2"} }, func(w *fixture, name string) {
 				for _, pod := range w.pods(name) {
 					w.Expect(pod.Spec.NodeName).To(Equal("node-2"))
 				}
 			}},
-			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelArchStable: "amd64"} }, func(w *fixture, name string) {
+			{func(s *v1beta1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelArchStable: "amd64"} }, func(w *fixture, name string) {
 				w.Expect(w.deployment(name).Spec.Template.Spec.NodeSelector).To(Equal(map[string]string{corev1.LabelArchStable: "amd64"}))
 			}},
-			{func(s *v1alpha1.AppServiceSpec) { s.NodeSelector = nil }, func(w *fixture, name string) {
+			{func(s *v1beta1.AppServiceSpec) { s.NodeSelector = nil }, func(w *fixture, name string) {
 				w.Expect(w.deployment(name).Spec.Template.Spec.NodeSelector).To(BeEmpty())
 			}},
 		},
@@ -382,7 +382,7 @@ func portIs(port int32) func(*fixture, string) {
 func podsAre(n int32) func(*fixture, string) {
 	return func(w *fixture, name string) {
 		w.Expect(w.deployment(name).Spec.Replicas).To(HaveValue(Equal(n)))
-		harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+		harness.Eventually(w, name, &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 			g.Expect(a.Status.Replicas).To(Equal(n))
 			g.Expect(a.Status.ReadyReplicas).To(Equal(n))
 		})
@@ -394,15 +394,15 @@ func strategyIs(want string) func(*fixture, string) {
 }
 
 func pullPolicy(policy corev1.PullPolicy) edit {
-	return func(s *v1alpha1.AppServiceSpec) { s.ImagePullPolicy = policy }
+	return func(s *v1beta1.AppServiceSpec) { s.ImagePullPolicy = policy }
 }
 
 func pullPolicyIs(policy corev1.PullPolicy) func(*fixture, string) {
 	return func(w *fixture, name string) { w.Expect(container(w, name).ImagePullPolicy).To(Equal(policy)) }
 }
 
-func mounts(mounts ...v1alpha1.AppServiceMount) edit {
-	return func(s *v1alpha1.AppServiceSpec) { s.Mounts = mounts }
+func mounts(mounts ...v1beta1.AppServiceMount) edit {
+	return func(s *v1beta1.AppServiceSpec) { s.Mounts = mounts }
 }
 
 func mountsAre(inContainer, volumes string) func(*fixture, string) {
@@ -453,8 +453,8 @@ func accountIs(account string) func(*fixture, string) {
 	}
 }
 
-func standard(standard v1alpha1.PodSecurityStandard) edit {
-	return func(s *v1alpha1.AppServiceSpec) { s.PodSecurityStandard = standard }
+func standard(standard v1beta1.PodSecurityStandard) edit {
+	return func(s *v1beta1.AppServiceSpec) { s.PodSecurityStandard = standard }
 }
 
 // securityIs compares the security contexts of the pod and the container, and whether a token is mounted.
@@ -483,7 +483,7 @@ func TestSuspendChangesNothing(t *testing.T) {
 	w.change("web", suspend(true))
 	app := w.shows("web", "Suspended", "True Suspended", Not(BeEmpty()))
 	w.Expect(conditions(app)).To(And(HaveKeyWithValue("Ready", "Unknown Suspended"), Not(HaveKey("Reconciling")), Not(HaveKey("Stalled"))))
-	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceSuspended))
+	w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseSuspended))
 	mark := w.Mark()
 	w.Scale("kubectl", w.deployment("web"), 5)
 	w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &corev1.Service{}))).To(Succeed())
@@ -491,7 +491,7 @@ func TestSuspendChangesNothing(t *testing.T) {
 	w.shows("web", "Suspended", "True Suspended", Not(BeEmpty())) // for the new generation
 
 	// Then nothing but the status is written,
-	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 		g.Expect(a.Status.ReadyReplicas).To(BeEquivalentTo(5), "the status stays true")
 	})
 	w.Settled()
@@ -506,7 +506,7 @@ func TestSuspendChangesNothing(t *testing.T) {
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
 	w.Expect(container(w, "web").Image).To(Equal(otherImage))
 	harness.Read(w, "web", &corev1.Service{})
-	w.Expect(app.Status.Drifts).To(ContainElement(And(HaveField("Manager", "kubectl"), HaveField("Field", ".spec.replicas"), HaveField("From", "2"), HaveField("To", "5"))))
+	w.Expect(app.Status.Drifts).To(ContainElement(And(HaveField("Manager", "kubectl"), HaveField("Field", ".spec.replicas"), HaveField("Desired", "2"), HaveField("Found", "5"))))
 }
 
 func TestAdoptsUnownedObjectsIfUnowned(t *testing.T) {
@@ -521,7 +521,7 @@ func TestAdoptsUnownedObjectsIfUnowned(t *testing.T) {
 	})).To(Succeed())
 
 	// When an AppService of the name may take them over
-	app := w.createReady("web", adoption(v1alpha1.AdoptionIfUnowned), config("A", "1"))
+	app := w.createReady("web", adoption(v1beta1.AdoptionIfUnowned), config("A", "1"))
 
 	// Then they are its children, the same objects as before, and what was not asked for stays.
 	adopted := w.deployment("web")

@@ -8,7 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -65,7 +65,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	w.Eventually(holder).ShouldNot(Or(BeEmpty(), Equal(leader)))
 	w.Expect(time.Since(stopped)).To(BeNumerically("<", 10*time.Second))
 	w.Scale("kubectl", w.deployment("web"), 5)
-	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 		g.Expect(a.Status.Drifts).To(HaveLen(1))
 		g.Expect(a.Status.Drifts[0].Manager).To(Equal("kubectl"))
 	})
@@ -88,7 +88,7 @@ func TestManagerKeepsToItsNamespaces(t *testing.T) {
 
 	outside.Settled()
 	outside.Expect(outside.Requests(outside.Began)).To(BeEmpty(), "nothing is even asked of a namespace that is not watched")
-	app := harness.Read(outside, "web", &v1alpha1.AppService{})
+	app := harness.Read(outside, "web", &v1beta1.AppService{})
 	outside.Expect(app.Status.Conditions).To(BeEmpty())
 	outside.Expect(app.Finalizers).To(BeEmpty())
 	outside.Expect(m.Log.Count(outside.Namespace)).To(BeZero())

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -74,7 +74,7 @@ func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 					g.Expect(d.Status.AvailableReplicas).To(BeEquivalentTo(5), "or its status would move while it is planned")
 				})
 				harness.Update(w, "kubectl-edit", "web", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["A"] = "x" })
-				w.change("web", budget(&v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
+				w.change("web", budget(&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
 			},
 			want: []string{
 				`Config: Correct ConfigMap web (kubectl-edit changed .data.A from "(redacted)" to "(redacted)")`,
@@ -90,7 +90,7 @@ func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 		},
 		{
 			given:  "it is deleted",
-			setup:  func() { w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1alpha1.AppService{}))).To(Succeed()) },
+			setup:  func() { w.Expect(api.Delete(w.Ctx, harness.Read(w, "web", &v1beta1.AppService{}))).To(Succeed()) },
 			want:   []string{"Service: Delete Service web", "Deployment: Delete Deployment web"},
 			writes: []string{"delete deployments", "delete services"},
 		},
@@ -103,7 +103,7 @@ func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 		mark := w.Mark()
 		var planned []string
 		w.Eventually(func(g Gomega) {
-			plan, err := engine.Plan(w.Ctx, harness.Read(w, "web", &v1alpha1.AppService{}))
+			plan, err := engine.Plan(w.Ctx, harness.Read(w, "web", &v1beta1.AppService{}))
 			g.Expect(err).NotTo(HaveOccurred())
 			planned = nil
 			for _, change := range plan.Changes() {
@@ -119,7 +119,7 @@ func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 		mark = w.Mark()
 		m := w.startManager()
 		if step.given == "it is deleted" {
-			w.Eventually(w.IsGone("web", &v1alpha1.AppService{})).Should(Succeed())
+			w.Eventually(w.IsGone("web", &v1beta1.AppService{})).Should(Succeed())
 		} else {
 			w.ready("web")
 			w.Settled()

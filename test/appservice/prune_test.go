@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
@@ -47,7 +47,7 @@ func TestPrunesChildOfDisabledOption(t *testing.T) {
 
 			for _, p := range children {
 				w.Eventually(w.IsGone(name, p.NewChild())).Should(Succeed())
-				app := harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+				app := harness.Eventually(w, name, &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 					g.Expect(conditions(a)).To(And(
 						HaveKeyWithValue("Ready", "True Ready"),
 						Not(HaveKey(p.Condition()))))
@@ -71,7 +71,7 @@ func (w *fixture) optionThatAdds(p harness.Phase) string {
 	w.T.Helper()
 	for _, field := range specs.Options() {
 		name := strings.ToLower(field)
-		if w.IsGone(name, &v1alpha1.AppService{})() == nil {
+		if w.IsGone(name, &v1beta1.AppService{})() == nil {
 			w.createReady(name, option(field))
 		}
 		if w.IsGone(name, p.NewChild())() != nil {

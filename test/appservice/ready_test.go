@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
@@ -34,7 +34,7 @@ func (w *fixture) kubectl(args ...string) string {
 
 func TestBecomesReady(t *testing.T) {
 	w := newManagedFixture(t)
-	versions := harness.Versions[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
+	versions := harness.Versions[*v1beta1.AppService](w, &v1beta1.AppServiceList{}, "web")
 
 	// When an AppService with config and three pods is created
 	w.create("web", replicas(3), config("GREETING", "hello"))
@@ -53,7 +53,7 @@ func TestBecomesReady(t *testing.T) {
 		w.Expect(c.Message).NotTo(BeEmpty(), c.Type)
 	}
 	w.Expect(app.Status.ObservedGeneration).To(Equal(app.Generation))
-	w.Expect(app.Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
+	w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseRunning))
 	w.Expect(app.Status.URL).To(Equal("http://web." + w.Namespace + ".svc:8080"))
 	w.Expect(app.Status.Replicas).To(BeEquivalentTo(3))
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(3))
@@ -203,13 +203,13 @@ rules:
 
 func TestAutoscalerWithoutMetricsIsReportedAndReady(t *testing.T) {
 	w := newManagedFixture(t)
-	versions := harness.Versions[*v1alpha1.AppService](w, &v1alpha1.AppServiceList{}, "web")
+	versions := harness.Versions[*v1beta1.AppService](w, &v1beta1.AppServiceList{}, "web")
 
 	// The cluster has no metrics server.
 	w.create("web", autoscaled(2, 4))
 
 	app := w.shows("web", "AutoscalingReady", "True ScalingInactive", ContainSubstring("set spec.resources.requests and install metrics-server"))
-	w.Expect(w.ready("web").Status.Phase).To(Equal(v1alpha1.AppServiceRunning))
+	w.Expect(w.ready("web").Status.Phase).To(Equal(v1beta1.PhaseRunning))
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(2), "the autoscaler keeps to its minimum all the same")
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
 

@@ -7,7 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -27,7 +27,7 @@ func TestConfigChangeRollsPodsOnce(t *testing.T) {
 	for mode, mount := range map[string]string{"as variables": "", "as files": "/etc/shop"} {
 		t.Run(mode, func(t *testing.T) {
 			w := newManagedFixture(t)
-			w.createReady("web", config("A", "1"), func(s *v1alpha1.AppServiceSpec) { s.ConfigMountPath = mount })
+			w.createReady("web", config("A", "1"), func(s *v1beta1.AppServiceSpec) { s.ConfigMountPath = mount })
 			before := w.podUIDs("web")
 			w.Expect(w.replicaSets("web")).To(HaveLen(1))
 			mark := w.Mark()
@@ -62,11 +62,11 @@ func TestUnrelatedChangesDoNotRollPods(t *testing.T) {
 	w.Expect(w.replicaSets("web")).To(HaveLen(1))
 
 	// and a label or an annotation of the AppService changes nothing at all.
-	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) { g.Expect(a.Status.Replicas).To(BeEquivalentTo(2)) })
+	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) { g.Expect(a.Status.Replicas).To(BeEquivalentTo(2)) })
 	mark := w.Settled()
 	deployment := w.deployment("web") // its controller may have been late to say how many pods there are
 	w.checkedAfter("web", 1, func() {
-		harness.Update(w, "user", "web", &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
+		harness.Update(w, "user", "web", &v1beta1.AppService{}, func(a *v1beta1.AppService) {
 			a.Labels = with(a.Labels, "team", "shop")
 			a.Annotations = with(a.Annotations, "note", "mine")
 		})
@@ -76,11 +76,11 @@ func TestUnrelatedChangesDoNotRollPods(t *testing.T) {
 	w.Expect(w.deployment("web").ResourceVersion).To(Equal(deployment.ResourceVersion))
 
 	// Nor do options beside the pods.
-	w.changeReady("web", func(s *v1alpha1.AppServiceSpec) {
+	w.changeReady("web", func(s *v1beta1.AppServiceSpec) {
 		s.ProgressDeadlineSeconds = 300
-		s.Strategy = v1alpha1.StrategyRecreate
-		s.DriftPolicy = v1alpha1.DriftReport
-		s.AdoptionPolicy = v1alpha1.AdoptionIfUnowned
+		s.Strategy = v1beta1.StrategyRecreate
+		s.DriftPolicy = v1beta1.DriftReport
+		s.AdoptionPolicy = v1beta1.AdoptionIfUnowned
 	})
 	w.Expect(w.replicaSets("web")).To(HaveLen(1))
 }
@@ -109,6 +109,6 @@ func TestKubectlScalesAnAppService(t *testing.T) {
 	w.Expect(w.deployment("web").Spec.Replicas).To(HaveValue(BeEquivalentTo(4)))
 	w.Expect(app.Status.Drifts).To(BeEmpty(), "scaling the AppService is a change of its spec")
 	w.Expect(w.replicaSets("web")).To(HaveLen(1))
-	scale := w.kubectl("get", "--raw", "/apis/fixpoint.dev/v1alpha1/namespaces/"+w.Namespace+"/appservices/web/scale")
+	scale := w.kubectl("get", "--raw", "/apis/fixpoint.dev/v1beta1/namespaces/"+w.Namespace+"/appservices/web/scale")
 	w.Expect(scale).To(And(ContainSubstring(`"replicas":4`), ContainSubstring(`"selector":"app.kubernetes.io/name=web"`)))
 }

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -36,9 +36,9 @@ func (w *fixture) restrictNamespace() {
 func TestSamplesRunInARestrictedNamespace(t *testing.T) {
 	w := newManagedFixture(t)
 	w.restrictNamespace()
-	text, err := os.ReadFile(filepath.Join(harness.Root, "config", "samples", "fixpoint_v1alpha1_appservice.yaml"))
+	text, err := os.ReadFile(filepath.Join(harness.Root, "config", "samples", "fixpoint_v1beta1_appservice.yaml"))
 	w.Expect(err).NotTo(HaveOccurred())
-	sample := &v1alpha1.AppService{}
+	sample := &v1beta1.AppService{}
 	w.Expect(yaml.UnmarshalStrict(text, sample)).To(Succeed())
 	sample.Namespace = w.Namespace
 
@@ -50,7 +50,7 @@ func TestSamplesRunInARestrictedNamespace(t *testing.T) {
 	// The API server refuses the pods of the same AppService without the standard.
 	w.create("baseline")
 	w.shows("baseline", "DeploymentReady", "False PodsFailing", ContainSubstring(`violates PodSecurity "restricted:latest"`))
-	w.changeReady("baseline", standard(v1alpha1.PodSecurityRestricted))
+	w.changeReady("baseline", standard(v1beta1.PodSecurityRestricted))
 }
 
 func TestRefusesPrivilegedPods(t *testing.T) {
@@ -58,7 +58,7 @@ func TestRefusesPrivilegedPods(t *testing.T) {
 	w.createReady("web")
 	before := w.deployment("web")
 
-	w.change("web", func(s *v1alpha1.AppServiceSpec) {
+	w.change("web", func(s *v1beta1.AppServiceSpec) {
 		s.ContainerSecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 	})
 
@@ -81,11 +81,11 @@ func TestReportsOfDriftDoNotQuoteConfidentialValues(t *testing.T) {
 	})
 	harness.Update(w, "kubectl-edit", "web", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["PASSWORD"] = "changed-" + confidential })
 
-	app := harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, a *v1alpha1.AppService) {
+	app := harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) {
 		g.Expect(a.Status.Drifts).To(ContainElements(
-			And(HaveField("Manager", "kubectl-set"), HaveField("Field", HaveSuffix(`.env[name="TOKEN"].value`)), HaveField("From", `"(redacted)"`), HaveField("To", `"(redacted)"`)),
-			And(HaveField("Manager", "kubectl-set"), HaveField("Field", HaveSuffix(`.image`)), HaveField("To", `"`+otherImage+`"`)),
-			And(HaveField("Manager", "kubectl-edit"), HaveField("Field", ".data.PASSWORD"), HaveField("To", `"(redacted)"`)),
+			And(HaveField("Manager", "kubectl-set"), HaveField("Field", HaveSuffix(`.env[name="TOKEN"].value`)), HaveField("Desired", `"(redacted)"`), HaveField("Found", `"(redacted)"`)),
+			And(HaveField("Manager", "kubectl-set"), HaveField("Field", HaveSuffix(`.image`)), HaveField("Found", `"`+otherImage+`"`)),
+			And(HaveField("Manager", "kubectl-edit"), HaveField("Field", ".data.PASSWORD"), HaveField("Found", `"(redacted)"`)),
 		))
 	})
 	status, err := yaml.Marshal(app.Status)
@@ -117,15 +117,15 @@ func TestRefusesTheServiceAccountOfTheManager(t *testing.T) {
 	options.Controllers = append(options.Controllers, mcpserver.Name)
 	w.StartManager(cfg, options)
 
-	w.create("web", func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = manager })
-	server := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "tools"}}
-	server.Spec.Image, server.Spec.Protocol.Disabled = image, true
+	w.create("web", func(s *v1beta1.AppServiceSpec) { s.ServiceAccountName = manager })
+	server := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "tools"}}
+	server.Spec.Image, server.Spec.Protocol.Probe = image, v1beta1.ProbeDisabled
 	server.Spec.Protocol.Interval.Duration, server.Spec.Protocol.Timeout.Duration = time.Hour, time.Second
-	server.Spec.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: manager}
+	server.Spec.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: manager}
 	w.Expect(api.Create(w.Ctx, server)).To(Succeed())
 
 	w.shows("web", "DeploymentReady", "False NotPermitted", HavePrefix("spec.serviceAccountName: the pods would run as ServiceAccount "+w.Namespace+"/manager, which is that of the manager"))
-	harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+	harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 		g.Expect(conditions(m)).To(And(HaveKeyWithValue("DeploymentReady", "False NotPermitted"), HaveKeyWithValue("Stalled", "True NotPermitted")))
 		g.Expect(messageOf(m, "DeploymentReady")).To(HavePrefix("spec.serviceAccount: "))
 	})
@@ -133,5 +133,5 @@ func TestRefusesTheServiceAccountOfTheManager(t *testing.T) {
 	w.Expect(w.IsGone("tools", &appsv1.Deployment{})()).To(Succeed(), "no pods")
 
 	// Another ServiceAccount is permitted.
-	w.changeReady("web", func(s *v1alpha1.AppServiceSpec) { s.ServiceAccountName = "default" })
+	w.changeReady("web", func(s *v1beta1.AppServiceSpec) { s.ServiceAccountName = "default" })
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 )
 
@@ -45,14 +45,14 @@ func newDryRun(namespace string) (*dryRun, error) {
 }
 
 func (d *dryRun) objects(kind string) dynamic.ResourceInterface {
-	resource := v1alpha1.SchemeGroupVersion.WithResource(strings.ToLower(kind) + "s")
+	resource := v1beta1.SchemeGroupVersion.WithResource(strings.ToLower(kind) + "s")
 	return d.client.Resource(resource).Namespace(d.namespace)
 }
 
 // build returns an object with the content of a tree, which it changes.
 func build(kind, name string, tree map[string]any) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: tree}
-	object.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
+	object.SetGroupVersionKind(v1beta1.SchemeGroupVersion.WithKind(kind))
 	object.SetName(name)
 	return object
 }

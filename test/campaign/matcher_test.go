@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
@@ -116,6 +116,7 @@ var reportedFor = []struct {
 	{regexp.MustCompile(`(\.tolerations\[\d+\])\.value$`), "$1.operator"},
 	{regexp.MustCompile(`(\.claims\[\d+\])\.name$`), "$1"},
 	{regexp.MustCompile(`(\.matchLabelKeys)\[\d+\]$`), "$1"},
+	{regexp.MustCompile(`(\.pod(?:Anti)?Affinity\..*\.namespace)s\[\d+\]$`), "$1"},
 	// The constraints of the manager come first.
 	{regexp.MustCompile(`^(spec\.template\.spec\.topologySpreadConstraints)\[0\]`), "$1[1]"},
 	{regexp.MustCompile(`^(spec\.template\.spec)\.terminationGracePeriodSeconds$`), "$1.containers[0].lifecycle.preStop.sleep"},
@@ -143,10 +144,10 @@ var referenceTexts = []struct {
 func conditionNames(live *unstructured.Unstructured, t trial) bool {
 	ready := conditions(live)["Ready"]
 	m := t.mutations[0]
-	if ready.Reason == v1alpha1.ReasonSuspended {
+	if ready.Reason == v1beta1.ReasonSuspended {
 		return m.Path.String() == "spec.suspend"
 	}
-	if ready.Reason == v1alpha1.ReasonNotPermitted {
+	if ready.Reason == v1beta1.ReasonNotPermitted {
 		// The message names the field of the spec, and what of it the Pod Security Standard forbids.
 		return slices.ContainsFunc([]string{"spec.podSecurityContext", "spec.containerSecurityContext"}, func(field string) bool {
 			return isBelow(m.Path.String(), field) && strings.Contains(ready.Message, field)
@@ -234,15 +235,15 @@ func containsPath(message, path string, isObject bool) bool {
 }
 
 func TestContainsPathMatchesWholePaths(t *testing.T) {
-	const message = `Deployment web: spec.template.spec.containers[0].env[3].name: Invalid value: ""; correct spec.key.keyName.`
+	const message = `Deployment web: spec.template.spec.containers[0].env[3].name: Invalid value: ""; correct spec.key.name.`
 	for path, want := range map[string]bool{
 		"spec.template.spec.containers[0].env[3].name": true,
 		"spec.template.spec.containers[0].env[1].name": true, // the manager merges other variables into the list
-		"spec.key.keyName":                        true,
+		"spec.key.name": true,
 		"spec.template.spec.containers[0].env[3]": false,
 		"spec.template.spec.containers":           false,
 		"spec.containers[0].env[3].name":          false,
-		"key.keyName":                             false,
+		"key.name":                                false,
 		"spec.key":                                false,
 	} {
 		NewWithT(t).Expect(containsPath(message, path, false)).To(Equal(want), path)

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
@@ -32,7 +32,7 @@ type object struct {
 func (o object) String() string { return o.kind + " " + o.NamespacedName.String() }
 
 func (o object) access() dynamic.ResourceInterface {
-	return o.client.Resource(v1alpha1.SchemeGroupVersion.WithResource(strings.ToLower(o.kind) + "s")).Namespace(o.Namespace)
+	return o.client.Resource(v1beta1.SchemeGroupVersion.WithResource(strings.ToLower(o.kind) + "s")).Namespace(o.Namespace)
 }
 
 // apply creates the object or replaces its spec, like `kubectl replace`.
@@ -114,12 +114,12 @@ func (o object) isGone(ctx context.Context) (bool, error) {
 
 // waitsForCredentials reports whether a deletion of a SecureStorage waits because its credentials are missing.
 func waitsForCredentials(live *unstructured.Unstructured) bool {
-	return live.GetDeletionTimestamp() != nil && conditions(live)["Ready"].Reason == v1alpha1.ReasonCredentialsMissing
+	return live.GetDeletionTimestamp() != nil && conditions(live)["Ready"].Reason == v1beta1.ReasonCredentialsMissing
 }
 
 // abandon sets the annotation that ends such a deletion.
 func (o object) abandon(ctx context.Context) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, v1alpha1.AnnotationAbandon)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, v1beta1.AnnotationAbandon)
 	if _, err := o.access().Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("abandoning %s: %w", o, err)
 	}
@@ -184,10 +184,10 @@ func isReady(live *unstructured.Unstructured) bool {
 
 // transientReasons are reasons of conditions that change without further action.
 var transientReasons = map[string]bool{
-	v1alpha1.ReasonProgressing: true, v1alpha1.ReasonRolloutProgressing: true, v1alpha1.ReasonRecreating: true, v1alpha1.ReasonPruning: true,
-	v1alpha1.ReasonProtocolPending: true, v1alpha1.ReasonCreating: true, v1alpha1.ReasonUpdating: true, v1alpha1.ReasonWaitingForPrincipal: true,
-	v1alpha1.ReasonGranting: true, v1alpha1.ReasonPropagating: true, v1alpha1.ReasonEncrypting: true, v1alpha1.ReasonOperationInProgress: true,
-	v1alpha1.ReasonThrottled: true, v1alpha1.ReasonEncryptionDrifted: true, v1alpha1.ReasonAPIUnavailable: true,
+	v1beta1.ReasonProgressing: true, v1beta1.ReasonRolloutProgressing: true, v1beta1.ReasonRecreating: true, v1beta1.ReasonPruning: true,
+	v1beta1.ReasonProtocolPending: true, v1beta1.ReasonCreating: true, v1beta1.ReasonUpdating: true, v1beta1.ReasonWaitingForPrincipal: true,
+	v1beta1.ReasonGranting: true, v1beta1.ReasonPropagating: true, v1beta1.ReasonEncrypting: true, v1beta1.ReasonOperationInProgress: true,
+	v1beta1.ReasonThrottled: true, v1beta1.ReasonEncryptionDrifted: true, v1beta1.ReasonAPIUnavailable: true,
 }
 
 // isSettled reports whether the object is Ready or reports why it does not become Ready.

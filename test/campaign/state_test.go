@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
@@ -115,7 +115,7 @@ func (env *environment) cloudState(live *unstructured.Unstructured, s state) []s
 	declared, _, _ := unstructured.NestedStringMap(live.Object, "spec", "tags")
 	maps.DeleteFunc(account.Tags, func(key, _ string) bool {
 		_, isDeclared := declared[key]
-		return !isDeclared && !strings.HasPrefix(key, v1alpha1.TagPrefix)
+		return !isDeclared && !strings.HasPrefix(key, v1beta1.TagPrefix)
 	})
 	s["cloud account"] = map[string]any{
 		"sku": account.SKU, "tags": account.Tags, "state": account.ProvisioningState, "key": account.Key, "data": account.Data,

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
@@ -246,7 +246,7 @@ func concerns(err error, difference map[string]any) bool {
 
 // showsProblem reports whether the object is not Ready, or whether its rollout has failed while old pods serve.
 func showsProblem(live *unstructured.Unstructured) bool {
-	return isSettled(live) && (!isReady(live) || conditions(live)["DeploymentReady"].Reason == v1alpha1.ReasonRolloutStalled)
+	return isSettled(live) && (!isReady(live) || conditions(live)["DeploymentReady"].Reason == v1beta1.ReasonRolloutStalled)
 }
 
 // expectQuietAfterRestart starts a manager with empty caches, which must not write.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
@@ -55,9 +55,9 @@ func TestReleaseInstallsUpgradesAndUninstalls(t *testing.T) {
 		}
 	}
 	g.Eventually(isAvailable("ghcr.io/fixpoint-dev/fixpoint:" + load(g).AppVersion())).Should(Succeed())
-	app := &v1alpha1.AppService{
+	app := &v1beta1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-		Spec:       v1alpha1.AppServiceSpec{Image: "registry.test/web:1"},
+		Spec:       v1beta1.AppServiceSpec{Image: "registry.test/web:1"},
 	}
 	g.Eventually(func() error { return api.Create(ctx, app) }).Should(Succeed())
 

@@ -181,6 +181,8 @@ func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 	}{
 		"certificate": {`{metrics: {certificateSecret: metrics-certificate}}`,
 			kustomization{Resources: []string{"default"}, Components: []string{"certificate"}}},
+		"certificate of the webhook": {`{webhook: {certificateSecret: webhook-certificate}}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"webhook-certificate"}}},
 		"monitored": {`{serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}`,
 			kustomization{Resources: []string{"default", "prometheus", "grafana"}}},
 		"workload identity": {`{rbac: {workloadIdentity: true}}`,
@@ -518,6 +520,86 @@ func TestDisabledValuesRenderNothing(t *testing.T) {
 	const name = "CustomResourceDefinition /appservices.fixpoint.dev"
 	g.Expect(kept[name].GetAnnotations()).To(HaveKeyWithValue("helm.sh/resource-policy", "keep"))
 	g.Expect(notKept[name].GetAnnotations()).NotTo(HaveKey("helm.sh/resource-policy"))
+}
+
+// TestTheWebhookHasACertificate: who issues it decides about the rights of the manager and the CA bundle of the CRDs.
+func TestTheWebhookHasACertificate(t *testing.T) {
+	const definition = "CustomResourceDefinition /mcpservers.fixpoint.dev"
+	for name, c := range map[string]struct {
+		values          string
+		has, hasNot     []string
+		deployment      []string
+		notInDeployment string
+		annotation      string
+		bundle          string
+	}{
+		"of the manager": {
+			values:          "{}",
+			has:             []string{"Service fixpoint-system/fixpoint-webhook", "Role fixpoint-system/fixpoint-webhook-role", "ClusterRole /fixpoint-webhook-definitions-role"},
+			deployment:      []string{`"--webhook-bind-address=:9443"`, `"name":"WEBHOOK_SERVICE","value":"fixpoint-webhook"`, `"fixpoint.dev/webhook":"conversion"`},
+			notInDeployment: "--webhook-cert-path",
+		},
+		"of cert-manager": {
+			values: "{webhook: {certManager: {enabled: true}}}",
+			has: []string{"Certificate fixpoint-system/fixpoint-webhook-certificate", "Issuer fixpoint-system/fixpoint-webhook",
+				"ClusterRole /fixpoint-webhook-definitions-role"},
+			hasNot:     []string{"Role fixpoint-system/fixpoint-webhook-role"},
+			deployment: []string{`"--webhook-cert-path=/etc/fixpoint/webhook"`, `"secretName":"fixpoint-webhook-certificate"`},
+			annotation: "fixpoint-system/fixpoint-webhook-certificate",
+		},
+		"of an issuer of cert-manager": {
+			values: "{webhook: {certManager: {enabled: true, issuer: {kind: ClusterIssuer, name: corporate}}}}",
+			has:    []string{"Certificate fixpoint-system/fixpoint-webhook-certificate"}, hasNot: []string{"Issuer fixpoint-system/fixpoint-webhook"},
+			annotation: "fixpoint-system/fixpoint-webhook-certificate",
+		},
+		"of a Secret": {
+			values: "{webhook: {certificateSecret: mine, caBundle: aGVsbG8=}}",
+			hasNot: []string{"Role fixpoint-system/fixpoint-webhook-role"}, deployment: []string{`"secretName":"mine"`}, bundle: "aGVsbG8=",
+		},
+		"of a Secret, without cluster-wide permissions": {
+			values: "{rbac: {namespaced: true}, namespaces: [a], webhook: {certificateSecret: mine, caBundle: aGVsbG8=}}",
+			has:    []string{"Service fixpoint-system/fixpoint-webhook"}, hasNot: []string{"ClusterRole /fixpoint-webhook-definitions-role"},
+			deployment: []string{`"--webhook-cert-path=/etc/fixpoint/webhook"`}, bundle: "aGVsbG8=",
+		},
+		"none, without cluster-wide permissions": {
+			values: "{rbac: {namespaced: true}, namespaces: [a]}",
+			hasNot: []string{"Service fixpoint-system/fixpoint-webhook"}, notInDeployment: "webhook",
+		},
+		"none, disabled": {
+			values: "{webhook: {enabled: false}}",
+			hasNot: []string{"Service fixpoint-system/fixpoint-webhook", "ClusterRole /fixpoint-webhook-definitions-role"}, notInDeployment: "webhook",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			objects, err := render(g, c.values)
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, key := range c.has {
+				g.Expect(objects).To(HaveKey(key))
+			}
+			for _, key := range c.hasNot {
+				g.Expect(objects).NotTo(HaveKey(key))
+			}
+			deployment, err := json.Marshal(objects["Deployment fixpoint-system/fixpoint-controller-manager"])
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, text := range c.deployment {
+				g.Expect(string(deployment)).To(ContainSubstring(text))
+			}
+			if c.notInDeployment != "" {
+				g.Expect(string(deployment)).NotTo(ContainSubstring(c.notInDeployment))
+			}
+			crd := objects[definition]
+			g.Expect(crd.GetAnnotations()["cert-manager.io/inject-ca-from"]).To(Equal(c.annotation))
+			config, _, err := unstructured.NestedMap(crd.Object, "spec", "conversion", "webhook", "clientConfig")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(config["service"]).To(Equal(map[string]any{"name": "fixpoint-webhook", "namespace": "fixpoint-system", "path": "/convert"}))
+			if c.bundle != "" {
+				g.Expect(config).To(HaveKeyWithValue("caBundle", c.bundle))
+			} else {
+				g.Expect(config).NotTo(HaveKey("caBundle"))
+			}
+		})
+	}
 }
 
 // Whoever may create SecureStorages uses the cloud credentials of the namespace, which the role edit of

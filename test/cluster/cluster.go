@@ -30,6 +30,7 @@ type Cluster struct {
 	bin         string
 	credentials *credentials
 	apiPort     *port
+	conversion  *conversionWebhook
 	audit       *Audit
 
 	mu        sync.Mutex
@@ -103,6 +104,9 @@ func (c *Cluster) prepare() (err error) {
 	if c.credentials, err = newCredentials(c.dir.path); err != nil {
 		return err
 	}
+	if c.conversion, err = startConversion(c.credentials.ca); err != nil {
+		return err
+	}
 	if c.etcdPort, err = freePort(); err != nil {
 		return err
 	}
@@ -154,6 +158,7 @@ func (c *Cluster) Stop() error {
 			r.port.release()
 		}
 	}
+	c.conversion.stop()
 	c.etcdPort.release()
 	c.apiPort.release()
 	errs = append(errs, c.dir.remove())

@@ -38,6 +38,9 @@ func (c *Cluster) InstallCRDs(ctx context.Context, paths ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
 	defer cancel()
 	for _, definition := range definitions {
+		if definition.yaml, err = c.conversion.convertedBy(definition.yaml); err != nil {
+			return fmt.Errorf("reading %s: %w", definition.file, err)
+		}
 		if err := applyCRD(ctx, clientset, definition); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -31,6 +32,21 @@ func FreeAddress() (address string, release func(), err error) {
 		return "", nil, err
 	}
 	return net.JoinHostPort(loopback, p.String()), p.release, nil
+}
+
+// MachineAddress returns an IP address of this machine that an EndpointSlice may have, which a loopback address is not.
+// Requests to it do not leave the machine.
+func MachineAddress() (string, error) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", fmt.Errorf("listing the addresses of this machine: %w", err)
+	}
+	for _, address := range addresses {
+		if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
+			return network.IP.String(), nil
+		}
+	}
+	return "", errors.New("this machine has no IPv4 address but those of the loopback interface, which an EndpointSlice cannot have: add one, for example to a dummy interface")
 }
 
 func (p *port) release() {

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/console"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
@@ -44,12 +44,12 @@ func (w *fixture) objectsOfAllKinds() string {
 	w.T.Cleanup(endpoint.Close)
 	w.startManager(endpoint)
 	w.createApp("web")
-	storage := &v1alpha1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: w.Namespace}}
-	storage.Spec = v1alpha1.SecureStorageSpec{
-		Provider: v1alpha1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
-		Key:      v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: demo.Vault}, KeyName: demo.Key},
+	storage := &v1beta1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: w.Namespace}}
+	storage.Spec = v1beta1.SecureStorageSpec{
+		Provider: v1beta1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
+		Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, Name: demo.Key},
 	}
-	tools := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools", Namespace: w.Namespace}}
+	tools := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools", Namespace: w.Namespace}}
 	tools.Spec.Image = "registry.test/tools:1"
 	tools.Spec.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "absent"}}}}
 	for _, object := range []client.Object{storage, tools} {
@@ -57,16 +57,16 @@ func (w *fixture) objectsOfAllKinds() string {
 	}
 	w.ready("web")
 	w.Scale("kubectl-scale", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: w.Namespace}}, 5)
-	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, live *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, live *v1beta1.AppService) {
 		g.Expect(live.Status.Drifts).NotTo(BeEmpty())
 	})
 	// The view of Events is not read again when only an Event is written.
 	w.Eventually(func() []string { return w.Events("AppService", "web") }).Should(ContainElement(ContainSubstring("kubectl-scale changed .spec.replicas")))
-	harness.Eventually(w, "invoices", &v1alpha1.SecureStorage{}, func(g Gomega, live *v1alpha1.SecureStorage) {
-		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1alpha1.ConditionReady, HavePrefix("True")), harness.Message(live, v1alpha1.ConditionReady))
+	harness.Eventually(w, "invoices", &v1beta1.SecureStorage{}, func(g Gomega, live *v1beta1.SecureStorage) {
+		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1beta1.ConditionReady, HavePrefix("True")), harness.Message(live, v1beta1.ConditionReady))
 	})
-	harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, live *v1alpha1.MCPServer) {
-		g.Expect(harness.Conditions(live)).To(HaveKey(v1alpha1.ConditionDependenciesReady))
+	harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, live *v1beta1.MCPServer) {
+		g.Expect(harness.Conditions(live)).To(HaveKey(v1beta1.ConditionDependenciesReady))
 	})
 	return endpoint.URL
 }
@@ -97,7 +97,7 @@ func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 		{hash: "#/drifts", sees: []string{"By field manager", "kubectl-scale", w.Namespace + "/web"}},
 		{hash: "#/cloud", sees: []string{"Storage accounts", "Succeeded", "Ledger", "PUT"}},
 		{hash: "#/kinds", sees: []string{"AppService", "spec", "image", "required"}},
-		{hash: "#/kinds/securestorages?q=keyName", sees: []string{"SecureStorage", "keyName"}},
+		{hash: "#/kinds/securestorages?q=accountLossPolicy", sees: []string{"SecureStorage", "accountLossPolicy"}},
 		{hash: "#/nowhere", sees: []string{"Nothing is at this address"}},
 	}
 	show := func(i int) {
@@ -186,7 +186,7 @@ func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 			t.dispatchEvent(new Event("input", {bubbles: true})); return true })()`)
 		b.click("Review changes")
 	}
-	app := func() *v1alpha1.AppService { return harness.Read(w, "web", &v1alpha1.AppService{}) }
+	app := func() *v1beta1.AppService { return harness.Read(w, "web", &v1beta1.AppService{}) }
 
 	edit("replicas: 2", "replicas: 1")
 	b.sees("spec.replicas")
@@ -214,7 +214,7 @@ func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 	b.click("Delete")
 	b.sees("Enter web to confirm")
 	b.enter("confirm", "web")
-	w.Eventually(w.IsGone("web", &v1alpha1.AppService{}), browserTime).Should(Succeed())
+	w.Eventually(w.IsGone("web", &v1beta1.AppService{}), browserTime).Should(Succeed())
 	b.sees("not found")
 	b.Expect(b.failures()).To(HaveEach(ContainSubstring("status of 4")), "refusals of the API server")
 }
@@ -226,22 +226,22 @@ func TestTextsOfUsersAreNeverHTML(t *testing.T) {
 	w := newFixture(t)
 	b := w.startChromium(1280, 900)
 	s := w.adminConsole("reading-user", console.Options{})
-	app := w.createApp("web", func(app *v1alpha1.AppService) {
+	app := w.createApp("web", func(app *v1beta1.AppService) {
 		app.Annotations = map[string]string{"example.com/note": hostile}
 		app.Spec.Config = map[string]string{"PAGE": hostile}
 	})
 	now := metav1.Now()
-	app.Status = v1alpha1.AppServiceStatus{
-		URL: "javascript:window.hacked=1//" + hostile, Phase: v1alpha1.AppServicePhase("Running"),
+	app.Status = v1beta1.AppServiceStatus{
+		URL: "javascript:window.hacked=1//" + hostile, Phase: v1beta1.Phase("Running"),
 		Conditions: []metav1.Condition{
-			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Failed", Message: hostile, LastTransitionTime: now},
-			{Type: v1alpha1.ConditionDeploymentReady, Status: metav1.ConditionFalse, Reason: "Failed", Message: hostile, LastTransitionTime: now},
+			{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Failed", Message: hostile, LastTransitionTime: now},
+			{Type: v1beta1.ConditionDeploymentReady, Status: metav1.ConditionFalse, Reason: "Failed", Message: hostile, LastTransitionTime: now},
 		},
 	}
 	w.Expect(client.WithFieldOwner(w.Suite.API, hostile).Status().Update(w.Ctx, app)).To(Succeed())
 	w.Expect(w.Suite.API.Create(w.Ctx, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "hostile", Namespace: w.Namespace}, Reason: hostile, Message: hostile, Type: "Warning", FirstTimestamp: now, LastTimestamp: now,
-		InvolvedObject: corev1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "AppService", Namespace: w.Namespace, Name: "web", UID: app.UID},
+		InvolvedObject: corev1.ObjectReference{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "AppService", Namespace: w.Namespace, Name: "web", UID: app.UID},
 		Source:         corev1.EventSource{Component: hostile},
 	})).To(Succeed())
 	b.signIn(s, "#/fleet?ns="+w.Namespace)
@@ -332,9 +332,9 @@ func TestKeyboardReachesEverything(t *testing.T) {
 }
 
 // setReason changes the status, as a controller would.
-func (w *fixture) setReason(app *v1alpha1.AppService, reason string) {
+func (w *fixture) setReason(app *v1beta1.AppService, reason string) {
 	w.T.Helper()
-	app.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.Now()}}
+	app.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.Now()}}
 	w.Expect(w.As("test").Status().Update(w.Ctx, app)).To(Succeed())
 }
 
@@ -360,7 +360,7 @@ func TestUpdatesReachThePage(t *testing.T) {
 	b.signIn(s, "#/fleet?ns="+w.Namespace)
 	b.sees("web")
 
-	events, err := w.Suite.API.Watch(w.Ctx, &v1alpha1.AppServiceList{}, client.InNamespace(w.Namespace))
+	events, err := w.Suite.API.Watch(w.Ctx, &v1beta1.AppServiceList{}, client.InNamespace(w.Namespace))
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(events.Stop)
 	arrived := map[string]time.Time{}
@@ -371,7 +371,7 @@ func TestUpdatesReachThePage(t *testing.T) {
 		w.setReason(app, reason)
 		for arrived[reason].IsZero() {
 			event := <-events.ResultChan()
-			if live, ok := event.Object.(*v1alpha1.AppService); ok && len(live.Status.Conditions) > 0 {
+			if live, ok := event.Object.(*v1beta1.AppService); ok && len(live.Status.Conditions) > 0 {
 				arrived[live.Status.Conditions[0].Reason] = time.Now()
 			}
 		}
@@ -465,7 +465,7 @@ func TestBrokenWatchResumesWithoutAGap(t *testing.T) {
 		b.Eventually(b.names, browserTime).Should(And(
 			ContainElement("AppService/"+w.Namespace+"/"+created), Not(ContainElement("AppService/"+w.Namespace+"/"+deleted.Name))))
 		b.sees(fmt.Sprintf("Round%d", round))
-		deleted = &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Name: created, Namespace: w.Namespace}}
+		deleted = &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Name: created, Namespace: w.Namespace}}
 	}
 	ids := network.lastEventIDs()
 	w.Expect(ids[0]).To(BeEmpty())

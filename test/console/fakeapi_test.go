@@ -39,7 +39,7 @@ func (w *fixture) apiServerWith(objects int) *rest.Config {
 			"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "status": map[string]any{"userInfo": map[string]any{"username": "reader"}},
 		})
 	})
-	mux.HandleFunc("GET /apis/fixpoint.dev/v1alpha1/{resource}", func(out http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /apis/fixpoint.dev/v1beta1/{resource}", func(out http.ResponseWriter, r *http.Request) {
 		var items []map[string]any
 		kind := map[string]string{"appservices": "AppService", "mcpservers": "MCPServer", "securestorages": "SecureStorage"}[r.PathValue("resource")]
 		if kind == "AppService" {
@@ -47,7 +47,7 @@ func (w *fixture) apiServerWith(objects int) *rest.Config {
 		}
 		if r.URL.Query().Get("watch") == "" {
 			answer(out, map[string]any{
-				"apiVersion": "fixpoint.dev/v1alpha1", "kind": kind + "List", "metadata": map[string]any{"resourceVersion": "20000"}, "items": items,
+				"apiVersion": "fixpoint.dev/v1beta1", "kind": kind + "List", "metadata": map[string]any{"resourceVersion": "20000"}, "items": items,
 			})
 			return
 		}
@@ -56,7 +56,7 @@ func (w *fixture) apiServerWith(objects int) *rest.Config {
 				answer(out, map[string]any{"type": "ADDED", "object": item})
 			}
 			answer(out, map[string]any{"type": "BOOKMARK", "object": map[string]any{
-				"apiVersion": "fixpoint.dev/v1alpha1", "kind": kind,
+				"apiVersion": "fixpoint.dev/v1beta1", "kind": kind,
 				"metadata": map[string]any{"resourceVersion": "20000", "annotations": map[string]string{"k8s.io/initial-events-end": "true"}},
 			}})
 		}
@@ -75,7 +75,7 @@ func manyApps(objects int) []map[string]any {
 			status, reason, message, phase = "False", "PodsFailing", "Deployment: 1 of 2 pods are failing: container app is in CrashLoopBackOff", "Degraded"
 		}
 		items = append(items, map[string]any{
-			"apiVersion": "fixpoint.dev/v1alpha1", "kind": "AppService",
+			"apiVersion": "fixpoint.dev/v1beta1", "kind": "AppService",
 			"metadata": map[string]any{
 				"name": fmt.Sprintf("object-%05d", i), "namespace": fmt.Sprintf("team-%02d", i/500), "uid": fmt.Sprintf("uid-%d", i),
 				"resourceVersion": fmt.Sprint(10_000 + i), "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z",

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/console"
@@ -234,11 +234,11 @@ func (w *fixture) startManager(endpoint *fakecloud.Endpoint, namespaces ...strin
 }
 
 // createApp creates an AppService with two pods.
-func (w *fixture) createApp(name string, edits ...func(*v1alpha1.AppService)) *v1alpha1.AppService {
+func (w *fixture) createApp(name string, edits ...func(*v1beta1.AppService)) *v1beta1.AppService {
 	w.T.Helper()
 	two := int32(2)
-	app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace}}
-	app.Spec = v1alpha1.AppServiceSpec{Image: "registry.test/shop:1", Replicas: &two, Config: map[string]string{"COLOR": "green"}}
+	app := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace}}
+	app.Spec = v1beta1.AppServiceSpec{Image: "registry.test/shop:1", Replicas: &two, Config: map[string]string{"COLOR": "green"}}
 	for _, edit := range edits {
 		edit(app)
 	}
@@ -249,8 +249,8 @@ func (w *fixture) createApp(name string, edits ...func(*v1alpha1.AppService)) *v
 // ready waits until an AppService is Ready.
 func (w *fixture) ready(name string) {
 	w.T.Helper()
-	harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, live *v1alpha1.AppService) {
-		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1alpha1.ConditionReady, HavePrefix("True")), harness.Message(live, v1alpha1.ConditionReady))
+	harness.Eventually(w, name, &v1beta1.AppService{}, func(g Gomega, live *v1beta1.AppService) {
+		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1beta1.ConditionReady, HavePrefix("True")), harness.Message(live, v1beta1.ConditionReady))
 	})
 }
 

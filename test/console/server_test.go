@@ -19,7 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/console"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
@@ -105,8 +105,8 @@ func TestUsersSeeWhatTheyMayRead(t *testing.T) {
 	w.Expect(w.send(tenant, http.MethodPost, object+"/suspend", "{}").code).To(Equal(http.StatusForbidden))
 	w.Expect(w.send(tenant, http.MethodDelete, object, "").code).To(Equal(http.StatusForbidden))
 	w.Expect(w.send(nobody, http.MethodGet, s.url+"/events?namespace="+w.Namespace, "").code).To(Equal(http.StatusForbidden))
-	w.Expect(w.send(tenant, http.MethodGet, s.url+"/apis/fixpoint.dev/v1alpha1/namespaces/"+w.Namespace+"/appservices/web", "").code).To(Equal(http.StatusOK))
-	w.Expect(w.send(nobody, http.MethodGet, s.url+"/apis/fixpoint.dev/v1alpha1/namespaces/"+w.Namespace+"/appservices/web", "").code).To(Equal(http.StatusForbidden))
+	w.Expect(w.send(tenant, http.MethodGet, s.url+"/apis/fixpoint.dev/v1beta1/namespaces/"+w.Namespace+"/appservices/web", "").code).To(Equal(http.StatusOK))
+	w.Expect(w.send(nobody, http.MethodGet, s.url+"/apis/fixpoint.dev/v1beta1/namespaces/"+w.Namespace+"/appservices/web", "").code).To(Equal(http.StatusForbidden))
 
 	var definitions struct{ Items []struct{ Kind string } }
 	w.get(nobody, s.url+"/crd", &definitions)
@@ -212,7 +212,7 @@ func TestWholeObjectsAreStreamedToCurl(t *testing.T) {
 	w.Expect(opened.last().data).To(And(ContainSubstring(`"image":"registry.test/shop:1"`), Not(ContainSubstring("managedFields"))))
 	w.createApp("second")
 	w.Eventually(func() string { return opened.last().object() }).Should(Equal(w.Namespace + "/second"))
-	w.Expect(w.Suite.API.Delete(w.Ctx, &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "first"}})).To(Succeed())
+	w.Expect(w.Suite.API.Delete(w.Ctx, &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "first"}})).To(Succeed())
 	w.Eventually(opened.kinds).Should(Equal([]string{"ADDED", "ADDED", "DELETED"}))
 }
 
@@ -223,9 +223,9 @@ func TestObjectIsShownAndOperated(t *testing.T) {
 	w.createApp("web")
 	w.ready("web")
 	w.Scale("kubectl", harness.Read(w, "web", &appsv1.Deployment{}), 5)
-	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, live *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, live *v1beta1.AppService) {
 		g.Expect(live.Status.Drifts).To(HaveLen(1))
-		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1alpha1.ConditionReady, HavePrefix("True")))
+		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1beta1.ConditionReady, HavePrefix("True")))
 	})
 	object, csrf := s.url+"/objects/appservices/"+w.Namespace+"/web", w.csrf(browser, s)
 
@@ -288,7 +288,7 @@ func TestObjectIsShownAndOperated(t *testing.T) {
 	w.Expect(got.body).To(And(ContainSubstring(`"kind":"Deployment"`), ContainSubstring(`"kind":"Pod"`), ContainSubstring(`"kind":"ConfigMap"`)))
 	w.Expect(w.send(browser, http.MethodDelete, object, "", "X-CSRF-Token", csrf).code).To(Equal(http.StatusAccepted))
 	w.Eventually(func() bool {
-		return apierrors.IsNotFound(w.Suite.API.Get(w.Ctx, w.Key("web"), &v1alpha1.AppService{}))
+		return apierrors.IsNotFound(w.Suite.API.Get(w.Ctx, w.Key("web"), &v1beta1.AppService{}))
 	}).Should(BeTrue())
 	w.Expect(w.send(browser, http.MethodGet, object, "").code).To(Equal(http.StatusNotFound))
 }
@@ -296,7 +296,7 @@ func TestObjectIsShownAndOperated(t *testing.T) {
 // expectEdits plans an edit, makes it, and makes others that are refused.
 func (w *fixture) expectEdits(browser *http.Client, object, csrf string) {
 	w.T.Helper()
-	const head = "apiVersion: fixpoint.dev/v1alpha1\nkind: AppService\nmetadata: {name: web}\nspec:\n  image: registry.test/shop:1\n  config: {COLOR: %s}\n  replicas: %d\n"
+	const head = "apiVersion: fixpoint.dev/v1beta1\nkind: AppService\nmetadata: {name: web}\nspec:\n  image: registry.test/shop:1\n  config: {COLOR: %s}\n  replicas: %d\n"
 	edit := func(method, url, body string) answer {
 		return w.send(browser, method, url, body, "X-CSRF-Token", csrf, "Content-Type", "application/yaml")
 	}
@@ -311,9 +311,9 @@ func (w *fixture) expectEdits(browser *http.Client, object, csrf string) {
 	planning.decode(w, &plan)
 	w.Expect(plan.Actions).To(ContainElement(And(HaveField("Verb", "update"), HaveField("Kind", "Deployment"), HaveField("Diff", ContainElement("~ spec.replicas: 2 -> 4")))))
 	w.Expect(edit(http.MethodPut, object+"?dryRun=All", fmt.Sprintf(head, "green", 4)).body).To(ContainSubstring(`"replicas":4`))
-	w.Expect(harness.Read(w, "web", &v1alpha1.AppService{}).Spec.Replicas).To(HaveValue(BeEquivalentTo(2)), "a dry run changes nothing")
+	w.Expect(harness.Read(w, "web", &v1beta1.AppService{}).Spec.Replicas).To(HaveValue(BeEquivalentTo(2)), "a dry run changes nothing")
 	w.Expect(edit(http.MethodPut, object, fmt.Sprintf(head, "green", 4)).code).To(Equal(http.StatusOK))
-	live := harness.Read(w, "web", &v1alpha1.AppService{})
+	live := harness.Read(w, "web", &v1beta1.AppService{})
 	w.Expect(live.Spec.Replicas).To(HaveValue(BeEquivalentTo(4)))
 	held := slices.IndexFunc(live.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == "fixpoint-console" })
 	w.Expect(held).To(BeNumerically(">=", 0))
@@ -357,8 +357,8 @@ func TestPassesRequestsToTheAPIServerUnchanged(t *testing.T) {
 	w := newFixture(t)
 	s := w.serveTokens()
 	editor := clientOf(w.userWith("editor", false, "fixpoint-appservice-editor-role"))
-	all := s.url + "/apis/fixpoint.dev/v1alpha1/namespaces/" + w.Namespace + "/appservices"
-	const object = `{"apiVersion":"fixpoint.dev/v1alpha1","kind":"AppService","metadata":{"name":"web"},"spec":{"image":"registry.test/shop:1"}}`
+	all := s.url + "/apis/fixpoint.dev/v1beta1/namespaces/" + w.Namespace + "/appservices"
+	const object = `{"apiVersion":"fixpoint.dev/v1beta1","kind":"AppService","metadata":{"name":"web"},"spec":{"image":"registry.test/shop:1"}}`
 	json, apply := []string{"Content-Type", "application/json"}, []string{"Content-Type", "application/apply-patch+yaml"}
 
 	w.Expect(w.send(editor, http.MethodPost, all, object, json...).code).To(Equal(http.StatusCreated))
@@ -368,9 +368,9 @@ func TestPassesRequestsToTheAPIServerUnchanged(t *testing.T) {
 	w.Expect(w.send(editor, http.MethodPatch, all+"/web", "{", "Content-Type", "application/merge-patch+json").code).To(Equal(http.StatusBadRequest))
 	w.Expect(w.send(editor, http.MethodPost, all, strings.Replace(object, "registry.test/shop:1", "", 1), json...).code).To(Equal(http.StatusUnprocessableEntity))
 	w.Expect(w.send(editor, http.MethodGet, all+"/missing", "").code).To(Equal(http.StatusNotFound))
-	stale := `{"apiVersion":"fixpoint.dev/v1alpha1","kind":"AppService","metadata":{"name":"web","resourceVersion":"1"},"spec":{"image":"registry.test/shop:2"}}`
+	stale := `{"apiVersion":"fixpoint.dev/v1beta1","kind":"AppService","metadata":{"name":"web","resourceVersion":"1"},"spec":{"image":"registry.test/shop:2"}}`
 	w.Expect(w.send(editor, http.MethodPut, all+"/web", stale, json...).code).To(Equal(http.StatusConflict))
-	got := w.send(editor, http.MethodPatch, all+"/web?fieldManager=me", "apiVersion: fixpoint.dev/v1alpha1\nkind: AppService\nspec: {replicas: 3}", apply...)
+	got := w.send(editor, http.MethodPatch, all+"/web?fieldManager=me", "apiVersion: fixpoint.dev/v1beta1\nkind: AppService\nspec: {replicas: 3}", apply...)
 	w.Expect(got.code).To(Equal(http.StatusOK), got.body)
 	w.Expect(w.send(editor, http.MethodGet, all+"?limit=1", "").body).To(ContainSubstring(`"kind":"AppServiceList"`))
 	w.Expect(w.send(editor, http.MethodPost, all, strings.Repeat("x", 4<<20), json...).code).To(BeElementOf(http.StatusRequestEntityTooLarge, http.StatusBadGateway))
@@ -390,7 +390,7 @@ func TestLogAndAnswersHaveNoCredential(t *testing.T) {
 	w.Expect(code).To(BeEmpty())
 	jar := w.signIn(s, token)
 	csrf := w.csrf(jar, s)
-	for _, path := range []string{"/session", "/events?namespace=" + w.Namespace + "&token=" + token, "/objects/appservices/x/y", "/apis/fixpoint.dev/v1alpha1/appservices", "/nowhere?access_token=" + token, "/open?code=guess-0815"} {
+	for _, path := range []string{"/session", "/events?namespace=" + w.Namespace + "&token=" + token, "/objects/appservices/x/y", "/apis/fixpoint.dev/v1beta1/appservices", "/nowhere?access_token=" + token, "/open?code=guess-0815"} {
 		w.send(jar, http.MethodGet, s.url+path, "")
 		w.send(clientOf(token), http.MethodGet, s.url+path, "")
 		w.send(browser, http.MethodGet, local.url+path, "")

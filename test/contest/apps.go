@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
@@ -30,10 +30,10 @@ const (
 const clients = 10
 
 // NewApp is the AppService of the benchmarks: with a config, and 2 replicas.
-func NewApp(namespace, name string) *v1alpha1.AppService {
-	return &v1alpha1.AppService{
+func NewApp(namespace, name string) *v1beta1.AppService {
+	return &v1beta1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: v1alpha1.AppServiceSpec{
+		Spec: v1beta1.AppServiceSpec{
 			Image:    Image,
 			Replicas: ptr.To[int32](Replicas),
 			Config:   map[string]string{Setting: Value, "GREETING": "hello"},
@@ -45,8 +45,8 @@ func NewApp(namespace, name string) *v1alpha1.AppService {
 func AppName(i int) string { return fmt.Sprintf("app-%05d", i) }
 
 // IsReady reports whether an AppService is Ready for the spec that it has.
-func IsReady(app *v1alpha1.AppService) bool {
-	return app.Status.ObservedGeneration == app.Generation && meta.IsStatusConditionTrue(app.Status.Conditions, v1alpha1.ConditionReady)
+func IsReady(app *v1beta1.AppService) bool {
+	return app.Status.ObservedGeneration == app.Generation && meta.IsStatusConditionTrue(app.Status.Conditions, v1beta1.ConditionReady)
 }
 
 // Each does something for each number, as many at a time as the user has clients.
@@ -63,7 +63,7 @@ type Readiness struct{ At, Took time.Duration }
 func CreateApps(ctx context.Context, user client.WithWatch, namespace string, count int) ([]Readiness, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := user.Watch(ctx, &v1alpha1.AppServiceList{}, client.InNamespace(namespace))
+	w, err := user.Watch(ctx, &v1beta1.AppServiceList{}, client.InNamespace(namespace))
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func CreateApps(ctx context.Context, user client.WithWatch, namespace string, co
 			if !open {
 				return nil, fmt.Errorf("the watch ended with %d of %d AppServices Ready", len(ready), count)
 			}
-			app, ok := event.Object.(*v1alpha1.AppService)
+			app, ok := event.Object.(*v1beta1.AppService)
 			if !ok || ready[app.Name] || !IsReady(app) {
 				continue
 			}

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
@@ -59,7 +59,8 @@ func newFixture(t *testing.T) *fixture {
 	w.cluster, err = cluster.Start(w.ctx, cluster.Options{
 		Parts: cluster.All, Audit: true, AuthorizationConfig: authorization,
 		// It asks for rights on the finalizers of owners, as some distributions do.
-		APIServerArgs: []string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement"},
+		// It connects to the endpoints of a Service, because no kube-proxy runs.
+		APIServerArgs: []string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement", "--enable-aggregator-routing=true"},
 	})
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { w.Expect(w.cluster.Stop()).To(Succeed()) })
@@ -117,7 +118,7 @@ func (w *fixture) apply(text string) {
 // install applies a folder of config.
 func (w *fixture) install(folder string) {
 	w.t.Helper()
-	w.run("apply", "--server-side", "-k", filepath.Join(deploy.Root, "config", folder))
+	w.kustomize(fmt.Sprintf("resources: [CONFIG/%s]\n", folder))
 }
 
 // namespace makes one in which pods can be made.
@@ -157,6 +158,7 @@ func (w *fixture) startPod(pod deploy.Pod) *deploy.Manager {
 		}
 		return m.Ready(w.ctx)
 	}).Should(Succeed())
+	w.Expect(m.Serve(w.ctx, w.cluster, pod.Namespace)).To(Succeed())
 	return m
 }
 
@@ -215,16 +217,16 @@ func (w *fixture) ready(objects ...client.Object) {
 	}
 }
 
-func app(namespace, name string) *v1alpha1.AppService {
-	return &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+func app(namespace, name string) *v1beta1.AppService {
+	return &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-func server(namespace, name string) *v1alpha1.MCPServer {
-	return &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+func server(namespace, name string) *v1beta1.MCPServer {
+	return &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-func storage(namespace, name string) *v1alpha1.SecureStorage {
-	return &v1alpha1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+func storage(namespace, name string) *v1beta1.SecureStorage {
+	return &v1beta1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
 // gone waits until the object is not there any more.

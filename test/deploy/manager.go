@@ -6,28 +6,37 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
 // DeploymentName is the manager's in all manifests.
 const DeploymentName = "fixpoint-controller-manager"
+
+// WebhookService is the name of the Service of the conversion webhook in all manifests.
+const WebhookService = "fixpoint-webhook"
 
 // grace is how long a manager may take to end by itself.
 const grace = 15 * time.Second
@@ -51,11 +60,13 @@ type Manager struct {
 	User string
 	// Log is the path of its log.
 	Log string
-	// Metrics and Health are the addresses of its endpoints; Metrics is empty if it has none.
-	Metrics, Health string
-	process         *cluster.Process
+	// Metrics, Health and Webhook are the addresses of its endpoints; those that it does not have are empty.
+	Metrics, Health, Webhook string
+	process                  *cluster.Process
 	// release gives the ports of the endpoints back.
 	release []func()
+	// endpoints removes the manager from the Service of the webhook; nil if it is not part of it.
+	endpoints func() error
 }
 
 // Pod says which program is to run as the Deployment in the namespace says, and under which name.
@@ -95,6 +106,9 @@ func (p Pod) Start(ctx context.Context, c *cluster.Cluster) (*Manager, error) {
 	args, err := m.arguments(deployment, env)
 	if err != nil {
 		return nil, err
+	}
+	if slices.Contains(p.Args, "--webhook-bind-address=0") {
+		m.Webhook = ""
 	}
 	args = append(append(args, "--kubeconfig="+kubeconfig), p.Args...)
 	variables := append(append(list(env), "HOME="+c.Dir(), "TMPDIR="+c.Dir()), p.Env...)
@@ -153,7 +167,8 @@ func environment(deployment *appsv1.Deployment, pod string) (map[string]string, 
 
 var reference = regexp.MustCompile(`\$\(([A-Za-z_][A-Za-z0-9_]*)\)`)
 
-// arguments are the container's, with endpoints on the loopback address.
+// arguments are the container's, with endpoints on the loopback address; but the webhook on an address that the
+// endpoints of a Service may have.
 func (m *Manager) arguments(deployment *appsv1.Deployment, env map[string]string) ([]string, error) {
 	var args []string
 	for _, arg := range container(deployment).Args {
@@ -165,6 +180,8 @@ func (m *Manager) arguments(deployment *appsv1.Deployment, env map[string]string
 			endpoint = &m.Metrics
 		case "--health-probe-bind-address":
 			endpoint = &m.Health
+		case "--webhook-bind-address":
+			endpoint = &m.Webhook
 		}
 		if endpoint != nil && value != "0" {
 			address, release, err := cluster.FreeAddress()
@@ -172,11 +189,72 @@ func (m *Manager) arguments(deployment *appsv1.Deployment, env map[string]string
 				return nil, err
 			}
 			m.release = append(m.release, release)
+			if endpoint == &m.Webhook {
+				if address, err = onMachine(address); err != nil {
+					return nil, err
+				}
+			}
 			*endpoint, arg = address, name+"="+address
 		}
 		args = append(args, arg)
 	}
 	return args, nil
+}
+
+// onMachine replaces the host of an address.
+func onMachine(address string) (string, error) {
+	host, err := cluster.MachineAddress()
+	if err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(address)
+	return net.JoinHostPort(host, port), err
+}
+
+// Serve makes the manager an endpoint of the Service of the webhook, as pods become when they are ready. It does
+// nothing for a manager without the webhook. API servers need the flag --enable-aggregator-routing, because no
+// kube-proxy runs, and the pods of the Deployment must not be endpoints, because nothing runs in them.
+func (m *Manager) Serve(ctx context.Context, c *cluster.Cluster, namespace string) error {
+	if m.Webhook == "" {
+		return nil
+	}
+	clientset, err := kubernetes.NewForConfig(c.Admin())
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	host, service, err := net.SplitHostPort(m.Webhook)
+	if err != nil {
+		return err
+	}
+	port, err := strconv.ParseInt(service, 10, 32)
+	if err != nil {
+		return err
+	}
+	endpoints := clientset.DiscoveryV1().EndpointSlices(namespace)
+	slice, err := endpoints.Create(ctx, &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{GenerateName: WebhookService + "-", Labels: map[string]string{discoveryv1.LabelServiceName: WebhookService}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(int32(port))}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{host}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("adding the manager to the Service of the webhook: %w", err)
+	}
+	m.endpoints = func() error { return endpoints.Delete(context.WithoutCancel(ctx), slice.Name, metav1.DeleteOptions{}) }
+	return nil
+}
+
+// Leave ends what Serve did, as for pods that are not ready.
+func (m *Manager) Leave() error {
+	if m.endpoints == nil {
+		return nil
+	}
+	end := m.endpoints
+	m.endpoints = nil
+	if err := end(); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing the manager from the Service of the webhook: %w", err)
+	}
+	return nil
 }
 
 func container(deployment *appsv1.Deployment) corev1.Container {
@@ -191,15 +269,18 @@ func list(env map[string]string) []string {
 	return entries
 }
 
-// Stop ends the manager as a kubelet does.
+// Stop ends the manager as a kubelet does, after it is no longer an endpoint.
 func (m *Manager) Stop() error {
-	err := m.process.Stop(grace)
+	err := errors.Join(m.Leave(), m.process.Stop(grace))
 	for _, release := range m.release {
 		release()
 	}
 	m.release = nil
 	return err
 }
+
+// Signal sends a signal to the process.
+func (m *Manager) Signal(signal syscall.Signal) error { return syscall.Kill(m.PID(), signal) }
 
 // PID is the process's number.
 func (m *Manager) PID() int { return m.process.PID() }

@@ -51,7 +51,7 @@ func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 }
 
 const simpleApp = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: web}
 spec: {image: "registry.test/web:1", replicas: 2, config: {A: "1"}}
@@ -122,15 +122,31 @@ func (w *fixture) installWith(component string) {
 	w.kustomize(fmt.Sprintf("resources: [CONFIG/default]\ncomponents: [CONFIG/%s]\n", component))
 }
 
-// kustomize applies a kustomization, in which CONFIG is the folder config.
+// The pods of the Deployment are not endpoints of the webhook, because nothing runs in them.
+const withoutPods = `resources: [installed]
+patches:
+- target: {kind: Service, name: fixpoint-webhook}
+  patch: '[{"op": "replace", "path": "/spec/selector", "value": {"fixpoint.dev/webhook": "process"}}]'
+`
+
+// kustomize applies a kustomization, in which CONFIG is the folder config of this source.
 func (w *fixture) kustomize(kustomization string) {
 	w.t.Helper()
+	w.kustomizeFrom(deploy.Root, kustomization)
+}
+
+// kustomizeFrom does that with the folder config of another source.
+func (w *fixture) kustomizeFrom(root, kustomization string, flags ...string) {
+	w.t.Helper()
 	dir := w.t.TempDir()
-	config, err := filepath.Abs(filepath.Join(deploy.Root, "config"))
+	installed := filepath.Join(dir, "installed")
+	config, err := filepath.Abs(filepath.Join(root, "config"))
 	w.Expect(err).NotTo(HaveOccurred())
-	relative, err := filepath.Rel(dir, config)
+	relative, err := filepath.Rel(installed, config)
 	w.Expect(err).NotTo(HaveOccurred())
-	text := strings.ReplaceAll(kustomization, "CONFIG", relative)
-	w.Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)).To(Succeed())
-	w.run("apply", "--server-side", "-k", dir)
+	w.Expect(os.Mkdir(installed, 0o700)).To(Succeed())
+	for dir, text := range map[string]string{installed: strings.ReplaceAll(kustomization, "CONFIG", relative), dir: withoutPods} {
+		w.Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)).To(Succeed())
+	}
+	w.run(append([]string{"apply", "--server-side", "-k", dir}, flags...)...)
 }

@@ -11,24 +11,24 @@ import (
 
 const (
 	policyApp = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: NAME}
 spec: {image: "registry.test/web:1", EXTRA}
 `
 	policyServer = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: NAME}
 spec: {image: "registry.test/tools:1", transport: streamable-http, EXTRA}
 `
 	policyStorage = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: NAME}
 spec:
   provider: {subscriptionID: 00000000-0000-4000-8000-000000000000, resourceGroup: demo, location: westeurope, EXTRA}
-  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  key: {vault: {name: fixpoint-demo}, name: storage}
 `
 )
 
@@ -87,7 +87,7 @@ func TestPoliciesRefuseWhatTheNamespaceDoesNotAllow(t *testing.T) {
 		"another under its old name":       {"tenant", policyServer, "podOverrides: {spec: {serviceAccount: admin}}", "spec.podOverrides.spec.serviceAccountName: admin is not allowed"},
 		"another of a SecureStorage":       {"tenant", policyStorage, identity + "admin}", "spec.provider.workloadIdentity.serviceAccountName: admin is not allowed"},
 		"a listed one of a SecureStorage":  {"tenant", policyStorage, identity + "web}", ""},
-		"a SecureStorage with a Secret":    {"tenant", policyStorage, "credentialsRef: {name: azure}", ""},
+		"a SecureStorage with a Secret":    {"tenant", policyStorage, "credentialsSecretRef: {name: azure}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

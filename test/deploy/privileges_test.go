@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
@@ -37,6 +37,7 @@ func TestManagerUsesExactlyItsRights(t *testing.T) {
 	w.installGatewayAPI()
 	w.apply(ingressClass)
 	w.install("default")
+	w.storedInOlderVersion()
 	const place = "shop"
 	w.namespace(place)
 	leader := w.start(system, "one")
@@ -48,12 +49,33 @@ func TestManagerUsesExactlyItsRights(t *testing.T) {
 	w.identityIsRefused(place)
 	w.driftTwice(place)
 	w.metricsAreForReaders(leader)
+	w.Eventually(w.storedVersions).Should(HaveEach("[\"v1beta1\"]"), "the leader migrates")
 	w.handOver(leader)
 	w.prune(place)
 	w.deleteAll(place)
 
 	w.Expect(standby.Running()).To(BeTrue())
 	w.usesExactlyWhatItIsGranted(standby, system, "fixpoint-controller-manager")
+}
+
+var definitions = []string{"appservices.fixpoint.dev", "mcpservers.fixpoint.dev", "securestorages.fixpoint.dev"}
+
+// storedInOlderVersion says of all kinds that objects may be stored in an older version.
+func (w *fixture) storedInOlderVersion() {
+	w.t.Helper()
+	for _, definition := range definitions {
+		w.run("patch", "crd", definition, "--subresource=status", "--type=merge", "-p", `{"status":{"storedVersions":["v1alpha1","v1beta1"]}}`)
+	}
+}
+
+// storedVersions are those of all kinds, as JSON.
+func (w *fixture) storedVersions() []string {
+	w.t.Helper()
+	var all []string
+	for _, definition := range definitions {
+		all = append(all, w.run("get", "crd", definition, "-o", "jsonpath={.status.storedVersions}"))
+	}
+	return all
 }
 
 // tokens is the right that config/workload-identity adds.
@@ -63,7 +85,7 @@ var tokens = deploy.Right{Verb: "create", Resource: "serviceaccounts/token"}
 func (w *fixture) identityIsRefused(place string) {
 	w.t.Helper()
 	object := storage(place, "by-identity")
-	w.shows(object, "Ready", "False "+v1alpha1.ReasonCredentialsMissing)
+	w.shows(object, "Ready", "False "+v1beta1.ReasonCredentialsMissing)
 	w.Expect(object.Status.Conditions).To(ContainElement(And(HaveField("Type", "Ready"), HaveField("Message", And(
 		ContainSubstring("the manager is not allowed to request tokens of ServiceAccount given (spec.provider.workloadIdentity)"),
 		ContainSubstring("see Permissions in docs/operations.md"))))))
@@ -89,14 +111,14 @@ func TestEachControllerUsesExactlyItsRole(t *testing.T) {
 		w.bindRoles(controller, roles...)
 		managers[controller] = w.startPod(w.withoutStreams(deploy.Pod{
 			Program: w.program(), Namespace: system, Name: controller, Account: controller,
-			Args: []string{"--controllers=" + controller, "--leader-elect=false"},
+			Args: []string{"--controllers=" + controller, "--leader-elect=false", "--webhook-bind-address=0"},
 		}))
 	}
 
 	w.adopt(place)
 	w.everything(place)
 	w.failures(place)
-	w.shows(storage(place, "by-identity"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
+	w.shows(storage(place, "by-identity"), "Ready", "False "+v1beta1.ReasonCredentialsInvalid)
 	w.prune(place)
 	w.deleteAll(place)
 
@@ -118,7 +140,7 @@ func TestOneControllerIsInstalledWithItsRoleAlone(t *testing.T) {
 	m := w.start(system, "one")
 	w.namespace("shop")
 	w.apply(inNamespace("shop", simpleApp+`---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
@@ -183,7 +205,7 @@ kind: NetworkPolicy
 metadata: {name: found-too}
 spec: {podSelector: {}}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: found}
 spec:
@@ -194,7 +216,7 @@ spec:
   ingress: {host: found.test}
   adoptionPolicy: IfUnowned
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: found-too}
 spec:
@@ -239,12 +261,12 @@ kind: Gateway
 metadata: {name: gateway}
 spec: {gatewayClassName: none, listeners: [{name: http, port: 80, protocol: HTTP}]}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: shop}
 spec: APPSERVICE
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
 spec:
@@ -258,7 +280,7 @@ spec:
   networkPolicy: {ingress: {from: [{namespaceSelector: {}}]}}
   ingress: {host: tools.test}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: routed}
 spec:
@@ -269,7 +291,7 @@ spec:
   serviceAccount: {name: given}
   httpRoute: {parentRefs: [{name: gateway}]}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: claiming}
 spec:
@@ -277,12 +299,12 @@ spec:
   transport: streamable-http
   mounts: [{name: data, mountPath: /data, persistentVolumeClaim: {claimName: data}}]
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: invoices}
 spec:
   provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope}
-  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  key: {vault: {name: fixpoint-demo}, name: storage}
   deletionPolicy: Delete
   pollInterval: 10s
 `
@@ -294,14 +316,14 @@ kind: Secret
 metadata: {name: azure}
 stringData: {tenantID: a, clientID: b, clientSecret: c}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: by-secret}
 spec:
-  provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope, credentialsRef: {name: azure}}
-  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope, credentialsSecretRef: {name: azure}}
+  key: {vault: {name: fixpoint-demo}, name: storage}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: by-identity}
 spec:
@@ -313,7 +335,7 @@ spec:
       tenantID: 00000000-0000-4000-8000-000000000001
       clientID: 00000000-0000-4000-8000-000000000002
       serviceAccountName: given
-  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  key: {vault: {name: fixpoint-demo}, name: storage}
 `
 
 // inNamespace puts the objects of a text into a namespace.
@@ -340,7 +362,7 @@ func (w *fixture) everything(place string) {
 // appServiceOptions is the spec of an AppService with every option, of the default IngressClass.
 func (w *fixture) appServiceOptions() string {
 	w.t.Helper()
-	spec := v1alpha1.AppServiceSpec{Image: "registry.test/web:1"}
+	spec := v1beta1.AppServiceSpec{Image: "registry.test/web:1"}
 	specs.AllOptions(&spec)
 	spec.Ingress.IngressClassName = nil
 	text, err := json.Marshal(spec)
@@ -352,14 +374,14 @@ func (w *fixture) appServiceOptions() string {
 func (w *fixture) failures(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(withIdentities)))
-	w.shows(storage(place, "by-secret"), "Ready", "False "+v1alpha1.ReasonCredentialsInvalid)
+	w.shows(storage(place, "by-secret"), "Ready", "False "+v1beta1.ReasonCredentialsInvalid)
 	w.apply(inNamespace(place, `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: broken}
 spec: {image: "`+cluster.ImagePullFails+`"}
 `))
-	w.shows(app(place, "broken"), "Ready", "False "+v1alpha1.ReasonPodsFailing)
+	w.shows(app(place, "broken"), "Ready", "False "+v1beta1.ReasonPodsFailing)
 }
 
 // statusRefused refuses what would say how the MCPServer tools is.
@@ -447,17 +469,17 @@ func (w *fixture) handOver(leader *deploy.Manager) {
 func (w *fixture) prune(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: shop}
 spec: {image: "registry.test/web:1", replicas: 2}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: routed}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
@@ -483,7 +505,7 @@ func (w *fixture) kindsOfChildren(place string, matches func(owner *metav1.Owner
 				return nil
 			}
 			owner := metav1.GetControllerOf(object)
-			if owner != nil && owner.APIVersion == v1alpha1.SchemeGroupVersion.String() && matches(owner) {
+			if owner != nil && owner.APIVersion == v1beta1.SchemeGroupVersion.String() && matches(owner) {
 				kinds[reflect.TypeOf(object).Elem().Name()] = true
 			}
 			return nil

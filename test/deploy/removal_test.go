@@ -110,17 +110,17 @@ func (w *fixture) lived(namespace string) *deploy.Manager {
 	m := w.start(system, namespace)
 	w.namespace(namespace)
 	w.apply(inNamespace(namespace, simpleApp+w.inCloud(`---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
 ---
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: invoices}
 spec:
   provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope}
-  key: {vault: {name: fixpoint-demo}, keyName: storage}
+  key: {vault: {name: fixpoint-demo}, name: storage}
   deletionPolicy: Delete
   pollInterval: 10s
 `)))

@@ -35,7 +35,7 @@ func TestUpgradeFromThePreviousCommit(t *testing.T) {
 	w.Expect(err).NotTo(HaveOccurred())
 
 	// Given the previous version with resources
-	w.run("apply", "--server-side", "-k", filepath.Join(source, "config", "default"))
+	w.kustomizeFrom(source, "resources: [CONFIG/default]\n")
 	// Another bridge rolls the pods of stdio servers, so both have the same, as the documentation recommends.
 	const bridge = "--bridge-image=registry.test/fixpoint:1"
 	old := w.startPod(deploy.Pod{Program: before, Namespace: system, Name: "old", Args: []string{"--leader-election-namespace=" + system, bridge}})
@@ -125,10 +125,23 @@ func (w *fixture) previous() string {
 	revision := os.Getenv(upgradeFrom)
 	if revision == "" {
 		revision = "HEAD"
-		if edits, err := w.git("status", "--porcelain", "--untracked-files=no"); err == nil && edits == "" {
+		if edits, err := w.git("status", "--porcelain", "--untracked-files=no"); err == nil && edits == "" && w.servesBeta("HEAD~1") {
 			revision = "HEAD~1"
 		}
 	}
+	return w.sourceOf(revision)
+}
+
+// servesBeta reports whether the samples of a commit are those of this version. Upgrades from a commit without v1beta1
+// have a test of their own.
+func (w *fixture) servesBeta(revision string) bool {
+	_, err := w.git("cat-file", "-e", revision+":apis/"+beta)
+	return err == nil
+}
+
+// sourceOf writes the source of a commit into a folder.
+func (w *fixture) sourceOf(revision string) string {
+	w.t.Helper()
 	if _, err := w.git("rev-parse", "--verify", "--quiet", revision+"^{commit}"); err != nil {
 		w.t.Fatalf("the upgrade starts from the commit %s, which this source does not have: run the test in a git clone with history "+
 			"(git fetch --unshallow completes a shallow one), or name another commit in %s", revision, upgradeFrom)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
@@ -103,7 +103,7 @@ func (c *churn) step(ctx context.Context) {
 // createAndDelete creates an application and deletes the oldest one above maxApps.
 func (c *churn) createAndDelete(ctx context.Context) {
 	app := c.env.app(fmt.Sprintf("app-%d", c.count))
-	app.Spec.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+	app.Spec.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 	if api.Create(ctx, app) == nil {
 		c.apps = append(c.apps, app.Name)
 	}
@@ -132,7 +132,7 @@ func (c *churn) waitConverged() {
 			for _, object := range objectsIn(list) {
 				found[object.GetName()] = true
 				g.Expect(isReady(object)).To(Succeed())
-				if app, ok := object.(*v1alpha1.AppService); ok {
+				if app, ok := object.(*v1beta1.AppService); ok {
 					env.verifyApp(g, app)
 				}
 			}
@@ -147,7 +147,7 @@ func (c *churn) waitConverged() {
 	}).Should(Succeed())
 }
 
-func (env *environment) verifyApp(g Gomega, app *v1alpha1.AppService) {
+func (env *environment) verifyApp(g Gomega, app *v1beta1.AppService) {
 	var deployment appsv1.Deployment
 	g.Expect(api.Get(env.ctx, env.key(app.Name), &deployment)).To(Succeed())
 	g.Expect(deployment.Spec.ProgressDeadlineSeconds).To(HaveValue(Equal(app.Spec.ProgressDeadlineSeconds)))

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 const (
@@ -42,7 +42,7 @@ var (
 
 func connect(config *rest.Config) error {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return fmt.Errorf("creating a client: %w", err)
 		}
@@ -217,7 +217,7 @@ func ready[T client.Object](env *environment, object T) T {
 }
 
 func isReady(object client.Object) error {
-	condition := conditionOf(object, v1alpha1.ConditionReady)
+	condition := conditionOf(object, v1beta1.ConditionReady)
 	if condition == nil || condition.Status != metav1.ConditionTrue || condition.ObservedGeneration != object.GetGeneration() {
 		return fmt.Errorf("%T %s/%s of generation %d is not ready: %+v", object, object.GetNamespace(), object.GetName(), object.GetGeneration(), condition)
 	}
@@ -226,11 +226,11 @@ func isReady(object client.Object) error {
 
 func conditionOf(object client.Object, name string) *metav1.Condition {
 	switch o := object.(type) {
-	case *v1alpha1.AppService:
+	case *v1beta1.AppService:
 		return meta.FindStatusCondition(o.Status.Conditions, name)
-	case *v1alpha1.MCPServer:
+	case *v1beta1.MCPServer:
 		return meta.FindStatusCondition(o.Status.Conditions, name)
-	case *v1alpha1.SecureStorage:
+	case *v1beta1.SecureStorage:
 		return meta.FindStatusCondition(o.Status.Conditions, name)
 	}
 	return nil
@@ -294,7 +294,7 @@ func (r reporter) Fatalf(format string, args ...any) {
 // dump logs the Fixpoint objects, the pods and the Events of the namespace.
 func (env *environment) dump() {
 	env.t.Helper()
-	for _, list := range []client.ObjectList{&v1alpha1.AppServiceList{}, &v1alpha1.MCPServerList{}, &v1alpha1.SecureStorageList{}} {
+	for _, list := range []client.ObjectList{&v1beta1.AppServiceList{}, &v1beta1.MCPServerList{}, &v1beta1.SecureStorageList{}} {
 		if api.List(env.ctx, list, client.InNamespace(env.namespace)) != nil {
 			continue
 		}

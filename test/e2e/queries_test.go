@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
@@ -33,7 +33,7 @@ func containsFold(text, part string) bool {
 }
 
 func kindLists() []client.ObjectList {
-	return []client.ObjectList{&v1alpha1.AppServiceList{}, &v1alpha1.MCPServerList{}, &v1alpha1.SecureStorageList{}}
+	return []client.ObjectList{&v1beta1.AppServiceList{}, &v1beta1.MCPServerList{}, &v1beta1.SecureStorageList{}}
 }
 
 func objectsIn(list client.ObjectList) []client.Object {
@@ -47,7 +47,7 @@ func objectsIn(list client.ObjectList) []client.Object {
 	return objects
 }
 
-func podsOf(server *v1alpha1.MCPServer) client.MatchingLabels {
+func podsOf(server *v1beta1.MCPServer) client.MatchingLabels {
 	return client.MatchingLabels{"app.kubernetes.io/name": server.Name}
 }
 

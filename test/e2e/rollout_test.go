@@ -9,31 +9,31 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // TestRolloutUnderLoadFailsNoCall rolls out servers without sessions under load: on new connections, and on a persistent
 // one.
 func TestRolloutUnderLoadFailsNoCall(t *testing.T) {
 	cases := map[string]struct {
-		server func(env *environment) *v1alpha1.MCPServer
+		server func(env *environment) *v1beta1.MCPServer
 		load   string
-		change func(*v1alpha1.MCPServer)
+		change func(*v1beta1.MCPServer)
 	}{
 		"streamable HTTP, new connections": {
-			server: func(env *environment) *v1alpha1.MCPServer {
+			server: func(env *environment) *v1beta1.MCPServer {
 				server := env.streamable("stateless", 2)
-				server.Spec.SessionAffinity = v1alpha1.SessionAffinityNone
+				server.Spec.SessionAffinity = v1beta1.SessionAffinityNone
 				server.Spec.Env = []corev1.EnvVar{{Name: "STATELESS", Value: "true"}}
 				return server
 			},
 			load:   "sessions",
-			change: func(s *v1alpha1.MCPServer) { s.Spec.Image = otherSubjectImage },
+			change: func(s *v1beta1.MCPServer) { s.Spec.Image = otherSubjectImage },
 		},
 		"stdio, one connection": {
-			server: func(env *environment) *v1alpha1.MCPServer { return env.stdio("shared", 2) },
+			server: func(env *environment) *v1beta1.MCPServer { return env.stdio("shared", 2) },
 			load:   "client",
-			change: func(s *v1alpha1.MCPServer) { s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}} },
+			change: func(s *v1beta1.MCPServer) { s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}} },
 		},
 	}
 	for name, c := range cases {
@@ -68,7 +68,7 @@ func TestRolloutOfAnAppServiceUnderLoadFailsNoCall(t *testing.T) {
 	before := env.podNames(labels)
 
 	env.startLoad("get", app.Status.URL)
-	edit(env, app, func(a *v1alpha1.AppService) { a.Spec.Image = otherWebImage })
+	edit(env, app, func(a *v1beta1.AppService) { a.Spec.Image = otherWebImage })
 	env.waitReplaced(labels, before, 2)
 	ready(env, app)
 	found := env.stopLoad()
@@ -84,14 +84,14 @@ const sessionTime = 12 * time.Second
 
 // TestRolloutKeepsSessionsWithinTheGracePeriod rolls out a server during a session, which must continue in its old pod.
 func TestRolloutKeepsSessionsWithinTheGracePeriod(t *testing.T) {
-	servers := map[string]func(env *environment) *v1alpha1.MCPServer{
-		"streamable HTTP": func(env *environment) *v1alpha1.MCPServer {
+	servers := map[string]func(env *environment) *v1beta1.MCPServer{
+		"streamable HTTP": func(env *environment) *v1beta1.MCPServer {
 			server := env.streamable("stateful", 1)
 			// The server exits immediately on SIGTERM.
 			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](25), 40
 			return server
 		},
-		"stdio behind the bridge": func(env *environment) *v1alpha1.MCPServer {
+		"stdio behind the bridge": func(env *environment) *v1beta1.MCPServer {
 			server := env.stdio("stateful", 1)
 			// The bridge continues to serve after SIGTERM.
 			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), 40
@@ -108,7 +108,7 @@ func TestRolloutKeepsSessionsWithinTheGracePeriod(t *testing.T) {
 			old := env.livePods(podsOf(server))[0]
 
 			env.startLoad("session", server.Status.Endpoint)
-			edit(env, server, func(s *v1alpha1.MCPServer) {
+			edit(env, server, func(s *v1beta1.MCPServer) {
 				s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}}
 			})
 			env.Eventually(func(g Gomega) {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // TestSamplesBecomeReady applies the default samples.
@@ -43,8 +43,6 @@ func TestSamplesBecomeReady(t *testing.T) {
 func TestSamplesOfOtherTransportsBecomeReady(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t).withClient()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: "memory"}, StringData: map[string]string{"token": "t"}}
-	env.Expect(api.Create(env.ctx, secret)).To(Succeed())
 	files, err := filepath.Glob("../../config/samples/mcpserver/*_*_*_*.yaml")
 	env.Expect(err).NotTo(HaveOccurred())
 	env.Expect(files).NotTo(BeEmpty())
@@ -52,7 +50,7 @@ func TestSamplesOfOtherTransportsBecomeReady(t *testing.T) {
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		env.Expect(err).NotTo(HaveOccurred())
-		server := &v1alpha1.MCPServer{}
+		server := &v1beta1.MCPServer{}
 		env.Expect(yaml.Unmarshal(content, server)).To(Succeed())
 		server.Namespace = env.namespace
 		server.Spec.ImagePullPolicy = corev1.PullIfNotPresent
@@ -78,7 +76,7 @@ func TestAppServiceServesThroughItsService(t *testing.T) {
 		g.Expect(found.Last.Greeting).To(Equal("hello"))
 	}).Should(Succeed())
 
-	edit(env, app, func(a *v1alpha1.AppService) { a.Spec.Config["GREETING"] = "good day" })
+	edit(env, app, func(a *v1beta1.AppService) { a.Spec.Config["GREETING"] = "good day" })
 	ready(env, app)
 	env.Eventually(func(g Gomega) {
 		found, err := env.call("/get", app.Status.URL)
@@ -90,7 +88,7 @@ func TestAppServiceServesThroughItsService(t *testing.T) {
 func TestMCPServersAreCalledFromAnotherPod(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t).withClient()
-	for _, server := range []*v1alpha1.MCPServer{env.stdio("stdio", 1), env.streamable("http", 2)} {
+	for _, server := range []*v1beta1.MCPServer{env.stdio("stdio", 1), env.streamable("http", 2)} {
 		env.Expect(api.Create(env.ctx, server)).To(Succeed())
 		ready(env, server)
 		env.Expect(server.Status.Server.Name).To(Equal("subject"))
@@ -118,9 +116,9 @@ func TestBadStdioCommandIsReported(t *testing.T) {
 	var said string
 	env.Eventually(func(g Gomega) {
 		g.Expect(api.Get(env.ctx, env.key("broken"), server)).To(Succeed())
-		condition := conditionOf(server, v1alpha1.ConditionReady)
+		condition := conditionOf(server, v1beta1.ConditionReady)
 		g.Expect(condition).NotTo(BeNil())
-		g.Expect(condition.Reason).To(Equal(v1alpha1.ReasonBridgeCommandFailed))
+		g.Expect(condition.Reason).To(Equal(v1beta1.ReasonBridgeCommandFailed))
 		pods := env.livePods(podsOf(server))
 		g.Expect(pods).To(HaveLen(1))
 		said = terminationMessage(&pods[0])

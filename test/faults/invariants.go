@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
@@ -32,6 +32,7 @@ func (env *Environment) Violations() []string {
 	if env.Cloud != nil {
 		all = append(all, env.keyIsNeverRemoved()...)
 		all = append(all, env.encryptionIsNotClaimedEarly(versions)...)
+		all = append(all, env.observedIsNeverWritten(versions)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -42,7 +43,7 @@ func controllerOf(object *unstructured.Unstructured) *metav1.OwnerReference {
 }
 
 func isFixpointKind(reference *metav1.OwnerReference) bool {
-	return reference != nil && strings.HasPrefix(reference.APIVersion, v1alpha1.SchemeGroupVersion.Group+"/")
+	return reference != nil && strings.HasPrefix(reference.APIVersion, v1beta1.SchemeGroupVersion.Group+"/")
 }
 
 // controllerNeverChanges checks that no object passes from one controller to another.
@@ -151,8 +152,8 @@ func readyImpliesReadyDeployment(versions []Version) []string {
 // reportsDrift reports whether the object reports drift under the policy Report. Then changed pods can
 // serve as well.
 func reportsDrift(object *unstructured.Unstructured) bool {
-	drifted, _, generation := condition(object, v1alpha1.ConditionDrifted)
-	return field(object, "spec", "driftPolicy") == string(v1alpha1.DriftReport) && drifted == "True" && generation == object.GetGeneration()
+	drifted, _, generation := condition(object, v1beta1.ConditionDrifted)
+	return field(object, "spec", "driftPolicy") == string(v1beta1.DriftReport) && drifted == "True" && generation == object.GetGeneration()
 }
 
 // boundsOf returns the allowed numbers of replicas of an AppService: the declared number, or the bounds
@@ -278,10 +279,39 @@ func (env *Environment) keyIsNeverRemoved() []string {
 		case entry.Effect == fakecloud.Deleted || entry.Who == fakecloud.WhoMeddler:
 			delete(encrypted, entry.Resource)
 		case entry.Key == "":
-		case entry.Key != string(v1alpha1.EncryptionPlatformKeys):
+		case entry.Key != string(v1beta1.EncryptionPlatformKeys):
 			encrypted[entry.Resource] = true
 		case encrypted[entry.Resource]:
 			broken = append(broken, fmt.Sprintf("a manager switched %s back to platform keys: %s %s", entry.Resource, entry.Method, entry.Detail))
+		}
+	}
+	return broken
+}
+
+// observedIsNeverWritten checks that no manager sent a write for the account of a SecureStorage that has only been observed.
+func (env *Environment) observedIsNeverWritten(versions []Version) []string {
+	managed, observed := map[string]bool{}, map[string]bool{}
+	for _, v := range versions {
+		if v.Object.GetKind() != SecureStorage {
+			continue
+		}
+		if field(v.Object, "spec", "managementPolicy") == string(v1beta1.ManagementObserve) {
+			observed[accountOf(v.Object)] = true
+		} else {
+			managed[accountOf(v.Object)] = true
+		}
+	}
+	var broken []string
+	for account := range observed {
+		if managed[account] {
+			continue
+		}
+		principal := env.Cloud.Principal(account)
+		for _, entry := range env.Cloud.Ledger() {
+			isOfAccount := strings.HasSuffix(strings.ToLower(entry.Resource), "/storageaccounts/"+account) || principal != "" && entry.Principal == principal
+			if isOfAccount && entry.Who != fakecloud.WhoMeddler && entry.Who != fakecloud.WhoCloud {
+				broken = append(broken, fmt.Sprintf("a manager sent %s %s for account %s, which is only observed", entry.Method, entry.Resource, account))
+			}
 		}
 	}
 	return broken
@@ -300,7 +330,7 @@ func (env *Environment) encryptionIsNotClaimedEarly(versions []Version) []string
 		}
 		before := statuses[v.Object.GetUID()]
 		statuses[v.Object.GetUID()] = v.Object.Object["status"]
-		status, _, _ := condition(v.Object, v1alpha1.ConditionEncryptionReady)
+		status, _, _ := condition(v.Object, v1beta1.ConditionEncryptionReady)
 		if status != "True" || equality.Semantic.DeepEqual(before, v.Object.Object["status"]) {
 			continue
 		}
@@ -315,7 +345,7 @@ func (env *Environment) encryptionIsNotClaimedEarly(versions []Version) []string
 			}
 			last = entry
 		}
-		if last.Who != fakecloud.WhoMeddler && (last.Key == "" || last.Key == string(v1alpha1.EncryptionPlatformKeys)) {
+		if last.Who != fakecloud.WhoMeddler && (last.Key == "" || last.Key == string(v1beta1.EncryptionPlatformKeys)) {
 			broken = append(broken, fmt.Sprintf("%s reported EncryptionReady before its account was encrypted: version %d, observed at %s, last change of the key %q at %s",
 				idOf(v.Object), v.Revision, v.ObservedAt.Format(timeOfDay), last.Key, last.Time.Format(timeOfDay)))
 		}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
@@ -69,9 +69,9 @@ func IsChildKind(kind string) bool {
 // watchedKinds are the kinds whose versions the history records: every namespaced kind that managers cache.
 // TestHistoryRecordsEveryCachedKind notices a missing one.
 var watchedKinds = slices.Concat([]schema.GroupVersionKind{
-	v1alpha1.SchemeGroupVersion.WithKind(AppService),
-	v1alpha1.SchemeGroupVersion.WithKind(MCPServer),
-	v1alpha1.SchemeGroupVersion.WithKind(SecureStorage),
+	v1beta1.SchemeGroupVersion.WithKind(AppService),
+	v1beta1.SchemeGroupVersion.WithKind(MCPServer),
+	v1beta1.SchemeGroupVersion.WithKind(SecureStorage),
 	{Version: "v1", Kind: "PersistentVolumeClaim"},
 	{Version: "v1", Kind: "Secret"},
 	{Group: "discovery.k8s.io", Version: "v1", Kind: endpointSlice},

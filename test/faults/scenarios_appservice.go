@@ -13,18 +13,18 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
 // AppEdit changes the spec of an AppService.
-type AppEdit = func(*v1alpha1.AppServiceSpec)
+type AppEdit = func(*v1beta1.AppServiceSpec)
 
 // NewAppService returns an AppService with two replicas, changed by the edits.
-func NewAppService(name string, edits ...AppEdit) *v1alpha1.AppService {
-	app := &v1alpha1.AppService{
+func NewAppService(name string, edits ...AppEdit) *v1beta1.AppService {
+	app := &v1beta1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.AppServiceSpec{Image: "registry.test/shop:1", Replicas: ptr.To[int32](2)},
+		Spec:       v1beta1.AppServiceSpec{Image: "registry.test/shop:1", Replicas: ptr.To[int32](2)},
 	}
 	for _, edit := range edits {
 		edit(&app.Spec)
@@ -33,29 +33,29 @@ func NewAppService(name string, edits ...AppEdit) *v1alpha1.AppService {
 }
 
 // AllOptions turns on every optional phase of an AppService.
-func AllOptions(s *v1alpha1.AppServiceSpec) {
+func AllOptions(s *v1beta1.AppServiceSpec) {
 	specs.AllOptions(s)
 	withAutoscaling(s)
 	s.Ingress.IngressClassName = ptr.To(IngressClass)
 }
 
-func withAutoscaling(s *v1alpha1.AppServiceSpec) {
+func withAutoscaling(s *v1beta1.AppServiceSpec) {
 	s.Replicas = nil
-	s.Autoscaling = &v1alpha1.AppServiceAutoscaling{MinReplicas: 3, MaxReplicas: 5, TargetCPUUtilizationPercent: ptr.To[int32](80)}
+	s.Autoscaling = &v1beta1.AppServiceAutoscaling{MinReplicas: 3, MaxReplicas: 5, TargetCPUUtilizationPercent: ptr.To[int32](80)}
 }
 
 // NoOptions turns off every optional phase of an AppService.
-func NoOptions(s *v1alpha1.AppServiceSpec) {
+func NoOptions(s *v1beta1.AppServiceSpec) {
 	specs.NoOptions(s)
 	s.Replicas = ptr.To[int32](2)
 }
 
 // changePodTemplate changes every field that affects only the pod template.
-func changePodTemplate(s *v1alpha1.AppServiceSpec) {
+func changePodTemplate(s *v1beta1.AppServiceSpec) {
 	s.Image = "registry.test/shop:2"
 	s.Env = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}
 	s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
-	s.Probes = &v1alpha1.AppServiceProbes{Readiness: &v1alpha1.AppServiceProbe{
+	s.Probes = &v1beta1.AppServiceProbes{Readiness: &v1beta1.AppServiceProbe{
 		Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3,
 	}}
 	s.NodeSelector = map[string]string{"disk": "fast"}
@@ -66,11 +66,11 @@ func changePodTemplate(s *v1alpha1.AppServiceSpec) {
 }
 
 // restrictPods changes the security settings of the pods.
-func restrictPods(s *v1alpha1.AppServiceSpec) {
-	s.PodSecurityStandard, s.AutomountServiceAccountToken = v1alpha1.PodSecurityRestricted, ptr.To(true)
+func restrictPods(s *v1beta1.AppServiceSpec) {
+	s.PodSecurityStandard, s.AutomountServiceAccountToken = v1beta1.PodSecurityRestricted, ptr.To(true)
 	s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000)}
 	s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
-	s.Mounts = []v1alpha1.AppServiceMount{{Name: "tmp", MountPath: "/tmp"}}
+	s.Mounts = []v1beta1.AppServiceMount{{Name: "tmp", MountPath: "/tmp"}}
 }
 
 func createApp(edits ...AppEdit) Step {
@@ -85,7 +85,7 @@ func createApp(edits ...AppEdit) Step {
 func editApp(edit AppEdit) Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
-			return Edit(ctx, env, user, objectName, &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { edit(&a.Spec) })
+			return Edit(ctx, env, user, objectName, &v1beta1.AppService{}, func(a *v1beta1.AppService) { edit(&a.Spec) })
 		},
 		Done: func(env *Environment) bool { return env.ReadyWith(AppService, objectName, 2) },
 	}
@@ -94,7 +94,7 @@ func editApp(edit AppEdit) Step {
 func deleteApp(options ...client.DeleteOption) Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
-			return env.Delete(ctx, &v1alpha1.AppService{}, objectName, options...)
+			return env.Delete(ctx, &v1beta1.AppService{}, objectName, options...)
 		},
 		Done: func(env *Environment) bool { return env.Deleted(AppService, objectName) },
 	}
@@ -107,7 +107,7 @@ func deleteAppDuring(class string) Step {
 		Do:   createApp(AllOptions).Do,
 		Done: func(env *Environment) bool { return env.Deleted(AppService, objectName) },
 		During: injectOnce(deleted, hasClass(class), func(ctx context.Context, env *Environment) error {
-			return env.Delete(ctx, &v1alpha1.AppService{}, objectName)
+			return env.Delete(ctx, &v1beta1.AppService{}, objectName)
 		}),
 	}
 }
@@ -116,7 +116,7 @@ func deleteAppDuring(class string) Step {
 func replaceApp() Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
-			if err := env.Delete(ctx, &v1alpha1.AppService{}, objectName); err != nil {
+			if err := env.Delete(ctx, &v1beta1.AppService{}, objectName); err != nil {
 				return err
 			}
 			go func() { // the caller must return to restart crashed managers
@@ -184,15 +184,15 @@ func appServiceScenarios() []Scenario {
 		app("create", createApp(AllOptions)),
 		app("create-plain", plain),
 		app("pods", editApp(changePodTemplate), all),
-		app("config", editApp(func(s *v1alpha1.AppServiceSpec) { s.Config = map[string]string{"GREETING": "bye", "MORE": "yes"} }), all),
-		app("port", editApp(func(s *v1alpha1.AppServiceSpec) { s.Port = 9090 }), all),
-		app("scale", editApp(func(s *v1alpha1.AppServiceSpec) { s.Replicas = ptr.To[int32](4) }), plain),
-		app("strategy", editApp(func(s *v1alpha1.AppServiceSpec) { s.Strategy = v1alpha1.StrategyRecreate }), plain),
+		app("config", editApp(func(s *v1beta1.AppServiceSpec) { s.Config = map[string]string{"GREETING": "bye", "MORE": "yes"} }), all),
+		app("port", editApp(func(s *v1beta1.AppServiceSpec) { s.Port = 9090 }), all),
+		app("scale", editApp(func(s *v1beta1.AppServiceSpec) { s.Replicas = ptr.To[int32](4) }), plain),
+		app("strategy", editApp(func(s *v1beta1.AppServiceSpec) { s.Strategy = v1beta1.StrategyRecreate }), plain),
 		app("options-on", editApp(AllOptions), plain),
 		app("options-off", editApp(NoOptions), all),
-		app("options-changed", editApp(func(s *v1alpha1.AppServiceSpec) {
+		app("options-changed", editApp(func(s *v1beta1.AppServiceSpec) {
 			s.Autoscaling.MinReplicas = 4
-			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
+			s.DisruptionBudget = &v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
 			s.Ingress.Host, s.Ingress.TLSSecretName = "other.example.com", "tls"
 		}), all),
 		drift("drift", editDeploymentAndService(), plain),

@@ -13,18 +13,18 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // ServerEdit changes the spec of an MCPServer.
-type ServerEdit = func(*v1alpha1.MCPServerSpec)
+type ServerEdit = func(*v1beta1.MCPServerSpec)
 
 // secretName is the name of the Secret that the pods use.
 const secretName = "credentials"
 
 // NewMCPServer returns an MCPServer with one replica and a long probe interval, changed by the edits.
-func NewMCPServer(name string, edits ...ServerEdit) *v1alpha1.MCPServer {
-	server := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
+func NewMCPServer(name string, edits ...ServerEdit) *v1beta1.MCPServer {
+	server := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	server.Spec.Image = "registry.test/tools:1"
 	server.Spec.Protocol.Interval, server.Spec.Protocol.Timeout = metav1.Duration{Duration: time.Minute}, metav1.Duration{Duration: 5 * time.Second}
 	for _, edit := range edits {
@@ -34,40 +34,40 @@ func NewMCPServer(name string, edits ...ServerEdit) *v1alpha1.MCPServer {
 }
 
 // AllServerOptions turns on every optional phase of an MCPServer that the cluster supports.
-func AllServerOptions(s *v1alpha1.MCPServerSpec) {
-	s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
-	s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 4, TargetCPUUtilizationPercent: ptr.To[int32](80)}
-	s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true}
-	s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
-	s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{Ingress: &v1alpha1.MCPServerNetworkIngress{
+func AllServerOptions(s *v1beta1.MCPServerSpec) {
+	s.Files = []v1beta1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
+	s.Autoscaling = &v1beta1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 4, TargetCPUUtilizationPercent: ptr.To[int32](80)}
+	s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true}
+	s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+	s.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{Ingress: &v1beta1.MCPServerNetworkIngress{
 		From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "client"}}}},
 	}}
-	s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
+	s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
 }
 
 // NoServerOptions turns off every optional phase of an MCPServer.
-func NoServerOptions(s *v1alpha1.MCPServerSpec) {
+func NoServerOptions(s *v1beta1.MCPServerSpec) {
 	s.Files, s.Autoscaling, s.ServiceAccount, s.DisruptionBudget, s.NetworkPolicy, s.Ingress = nil, nil, nil, nil, nil, nil
 }
 
-func withSecret(s *v1alpha1.MCPServerSpec) {
+func withSecret(s *v1beta1.MCPServerSpec) {
 	s.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: secretName}}}}
 }
 
-func withStdio(s *v1alpha1.MCPServerSpec) {
-	s.Transport, s.Command = v1alpha1.TransportStdio, []string{"/tools"}
+func withStdio(s *v1beta1.MCPServerSpec) {
+	s.Transport, s.Command = v1beta1.TransportStdio, []string{"/tools"}
 }
 
 // changeServerPod sets fields that affect only the pod template.
-func changeServerPod(s *v1alpha1.MCPServerSpec) {
+func changeServerPod(s *v1beta1.MCPServerSpec) {
 	s.Env, s.ImagePullPolicy = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}, corev1.PullAlways
 	s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
-	s.Scheduling = &v1alpha1.MCPServerScheduling{NodeSelector: map[string]string{"disk": "fast"}}
-	s.Mounts = []v1alpha1.MCPServerMount{{Name: "cache", MountPath: "/cache", EmptyDir: &v1alpha1.MCPServerEmptyDir{}}}
+	s.Scheduling = &v1beta1.MCPServerScheduling{NodeSelector: map[string]string{"disk": "fast"}}
+	s.Mounts = []v1beta1.MCPServerMount{{Name: "cache", MountPath: "/cache", EmptyDir: &v1beta1.MCPServerEmptyDir{}}}
 	s.PodSecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To[int64](2000)}
 	s.ContainerSecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](2000)}
-	s.Probes = &v1alpha1.MCPServerProbes{Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeTCP}}
-	s.PodOverrides = &v1alpha1.MCPServerPodOverrides{Metadata: &v1alpha1.MCPServerPodMetadata{Labels: map[string]string{"team": "tools"}}}
+	s.Probes = &v1beta1.MCPServerProbes{Readiness: &v1beta1.MCPServerProbe{Type: v1beta1.ProbeTCP}}
+	s.PodOverrides = &v1beta1.MCPServerPodOverrides{Metadata: &v1beta1.MCPServerPodMetadata{Labels: map[string]string{"team": "tools"}}}
 	s.ProgressDeadlineSeconds = 300
 }
 
@@ -92,7 +92,7 @@ func (env *Environment) serverIsComplete(generation int64) bool {
 func editServer(edit ServerEdit) Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
-			return Edit(ctx, env, user, objectName, &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) { edit(&m.Spec) })
+			return Edit(ctx, env, user, objectName, &v1beta1.MCPServer{}, func(m *v1beta1.MCPServer) { edit(&m.Spec) })
 		},
 		Done: func(env *Environment) bool { return env.serverIsComplete(2) },
 	}
@@ -101,7 +101,7 @@ func editServer(edit ServerEdit) Step {
 func deleteServer() Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
-			return env.Delete(ctx, &v1alpha1.MCPServer{}, objectName)
+			return env.Delete(ctx, &v1beta1.MCPServer{}, objectName)
 		},
 		Done: func(env *Environment) bool { return env.Deleted(MCPServer, objectName) },
 	}
@@ -112,7 +112,7 @@ func deleteServerDuring(class string) Step {
 		Do:   createServer(AllServerOptions).Do,
 		Done: func(env *Environment) bool { return env.Deleted(MCPServer, objectName) },
 		During: injectOnce("deleted", hasClass(class), func(ctx context.Context, env *Environment) error {
-			return env.Delete(ctx, &v1alpha1.MCPServer{}, objectName)
+			return env.Delete(ctx, &v1beta1.MCPServer{}, objectName)
 		}),
 	}
 }
@@ -145,7 +145,7 @@ func createServerBeforeSecret() Step {
 			go func() {
 				if env.WaitUntil(Timeout, func() bool {
 					_, reason, _ := condition(env.Get(MCPServer, objectName), "DependenciesReady")
-					return reason == v1alpha1.ReasonDependencyMissing
+					return reason == v1beta1.ReasonDependencyMissing
 				}) {
 					_ = createSecret().Do(ctx, env) // Done notices a failure
 				}
@@ -182,16 +182,16 @@ func mcpServerScenarios() []Scenario {
 		server("create", createServer(AllServerOptions)),
 		server("create-stdio", createServer(withStdio)),
 		server("waits", createServerBeforeSecret()),
-		server("pods", editServer(func(s *v1alpha1.MCPServerSpec) {
+		server("pods", editServer(func(s *v1beta1.MCPServerSpec) {
 			s.Image, s.Args = "registry.test/tools:2", []string{"--fast"}
 			s.Env = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}
 		}), all),
-		server("files", editServer(func(s *v1alpha1.MCPServerSpec) { s.Files[0].Content = `{"more":true}` }), all),
-		server("port", editServer(func(s *v1alpha1.MCPServerSpec) { s.Port, s.Path = 9090, "/other" }), all),
-		server("scale", editServer(func(s *v1alpha1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }), plain),
+		server("files", editServer(func(s *v1beta1.MCPServerSpec) { s.Files[0].Content = `{"more":true}` }), all),
+		server("port", editServer(func(s *v1beta1.MCPServerSpec) { s.Port, s.Path = 9090, "/other" }), all),
+		server("scale", editServer(func(s *v1beta1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }), plain),
 		server("options-on", editServer(AllServerOptions), plain),
 		server("options-off", editServer(NoServerOptions), all),
-		server("probe-off", editServer(func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = true }), plain),
+		server("probe-off", editServer(func(s *v1beta1.MCPServerSpec) { s.Protocol.Probe = v1beta1.ProbeDisabled }), plain),
 		server("rotation", rotateSecret(), createSecret(), createServer(withSecret)),
 		drift("drift", editServerDeployment(), plain),
 		drift("drift-deleted", deleteChild(MCPServer, "Service", func() client.Object { return &corev1.Service{} }), all),

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
 
 // StorageEdit changes the spec of a SecureStorage.
-type StorageEdit = func(*v1alpha1.SecureStorageSpec)
+type StorageEdit = func(*v1beta1.SecureStorageSpec)
 
 // otherVault is a second vault with a key of the same name; oldVault uses access policies.
 const (
@@ -26,13 +26,13 @@ const (
 )
 
 // NewSecureStorage returns a SecureStorage with deletionPolicy Delete, changed by the edits.
-func (env *Environment) NewSecureStorage(name string, edits ...StorageEdit) *v1alpha1.SecureStorage {
-	storage := &v1alpha1.SecureStorage{
+func (env *Environment) NewSecureStorage(name string, edits ...StorageEdit) *v1beta1.SecureStorage {
+	storage := &v1beta1.SecureStorage{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.SecureStorageSpec{
-			Provider:       v1alpha1.SecureStorageProvider{SubscriptionID: env.Demo.Subscription, ResourceGroup: env.Demo.Group, Location: env.Demo.Location},
-			Key:            v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: env.Demo.Vault}, KeyName: env.Demo.Key},
-			DeletionPolicy: v1alpha1.DeletionDelete,
+		Spec: v1beta1.SecureStorageSpec{
+			Provider:       v1beta1.SecureStorageProvider{SubscriptionID: env.Demo.Subscription, ResourceGroup: env.Demo.Group, Location: env.Demo.Location},
+			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: env.Demo.Vault}, Name: env.Demo.Key},
+			DeletionPolicy: v1beta1.DeletionDelete,
 			PollInterval:   metav1.Duration{Duration: 10 * time.Second},
 		},
 	}
@@ -57,16 +57,16 @@ func seedVaults(env *Environment) error {
 }
 
 func withVault(name string) StorageEdit {
-	return func(s *v1alpha1.SecureStorageSpec) { s.Key.Vault = &v1alpha1.SecureStorageVault{Name: name} }
+	return func(s *v1beta1.SecureStorageSpec) { s.Key.Vault = &v1beta1.SecureStorageVault{Name: name} }
 }
 
 // withAccessPolicy selects the vault with access policies.
-func withAccessPolicy(s *v1alpha1.SecureStorageSpec) {
+func withAccessPolicy(s *v1beta1.SecureStorageSpec) {
 	withVault(oldVault)(s)
-	s.Access.Type = v1alpha1.AccessPolicy
+	s.Access.Type = v1beta1.AccessPolicy
 }
 
-func withRetain(s *v1alpha1.SecureStorageSpec) { s.DeletionPolicy = v1alpha1.DeletionRetain }
+func withRetain(s *v1beta1.SecureStorageSpec) { s.DeletionPolicy = v1beta1.DeletionRetain }
 
 func createStorage(edits ...StorageEdit) Step {
 	return Step{
@@ -83,7 +83,7 @@ func createStorage(edits ...StorageEdit) Step {
 func editStorage(edit StorageEdit) Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
-			return Edit(ctx, env, user, objectName, &v1alpha1.SecureStorage{}, func(s *v1alpha1.SecureStorage) { edit(&s.Spec) })
+			return Edit(ctx, env, user, objectName, &v1beta1.SecureStorage{}, func(s *v1beta1.SecureStorage) { edit(&s.Spec) })
 		},
 		Done: func(env *Environment) bool { return env.ReadyWith(SecureStorage, objectName, 2) },
 	}
@@ -92,7 +92,7 @@ func editStorage(edit StorageEdit) Step {
 func deleteStorage() Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
-			return env.Delete(ctx, &v1alpha1.SecureStorage{}, objectName)
+			return env.Delete(ctx, &v1beta1.SecureStorage{}, objectName)
 		},
 		Done: func(env *Environment) bool { return env.Deleted(SecureStorage, objectName) },
 	}
@@ -104,7 +104,7 @@ func deleteStorageDuring(class string) Step {
 		Do:   createStorage().Do,
 		Done: func(env *Environment) bool { return env.Deleted(SecureStorage, objectName) },
 		During: injectOnce("deleted", hasClass(class), func(ctx context.Context, env *Environment) error {
-			return env.Delete(ctx, &v1alpha1.SecureStorage{}, objectName)
+			return env.Delete(ctx, &v1beta1.SecureStorage{}, objectName)
 		}),
 	}
 }
@@ -128,7 +128,7 @@ func accountOf(storage *unstructured.Unstructured) string {
 // TriggerReconcile changes an annotation, so that the manager reconciles a SecureStorage before its poll
 // interval has passed.
 func (env *Environment) TriggerReconcile(ctx context.Context, name string) (revision string, err error) {
-	return editAs(ctx, env, user, name, &v1alpha1.SecureStorage{}, func(s *v1alpha1.SecureStorage) {
+	return editAs(ctx, env, user, name, &v1beta1.SecureStorage{}, func(s *v1beta1.SecureStorage) {
 		if s.Annotations == nil {
 			s.Annotations = map[string]string{}
 		}
@@ -146,7 +146,7 @@ func changeCloud(change func(env *Environment, account string) error, reverted f
 		return env.TriggerReconcile(ctx, objectName)
 	}, func(env *Environment) bool {
 		account, ok := env.Cloud.Account(env.Account(objectName))
-		return ok && account.Key != string(v1alpha1.EncryptionPlatformKeys) && reverted(env, account)
+		return ok && account.Key != string(v1beta1.EncryptionPlatformKeys) && reverted(env, account)
 	})
 }
 
@@ -154,13 +154,13 @@ func anyAccount(*Environment, fakecloud.AccountState) bool { return true }
 
 // pinNextVersion rotates the key and pins the new version.
 func pinNextVersion() Step {
-	step := editStorage(func(*v1alpha1.SecureStorageSpec) {})
+	step := editStorage(func(*v1beta1.SecureStorageSpec) {})
 	step.Do = func(ctx context.Context, env *Environment) error {
 		version, err := env.Cloud.RotateKey(env.Demo.Vault, env.Demo.Key)
 		if err != nil {
 			return err
 		}
-		return Edit(ctx, env, user, objectName, &v1alpha1.SecureStorage{}, func(s *v1alpha1.SecureStorage) { s.Spec.Key.Version = version })
+		return Edit(ctx, env, user, objectName, &v1beta1.SecureStorage{}, func(s *v1beta1.SecureStorage) { s.Spec.Key.Version = version })
 	}
 	return step
 }
@@ -172,9 +172,9 @@ const adoptedAccount = "seededaccount1"
 const cloudCredentials = "azure"
 
 func withAdoption(account string) StorageEdit {
-	return func(s *v1alpha1.SecureStorageSpec) {
-		s.AccountName, s.AdoptionPolicy = account, v1alpha1.AdoptionIfUnowned
-		s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: cloudCredentials}
+	return func(s *v1beta1.SecureStorageSpec) {
+		s.AccountName, s.AdoptionPolicy = account, v1beta1.AdoptionIfUnowned
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: cloudCredentials}
 	}
 }
 
@@ -186,7 +186,7 @@ func seedAdoption(ctx context.Context, env *Environment, account string) error {
 	return client.IgnoreAlreadyExists(env.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: cloudCredentials},
 		StringData: map[string]string{
-			v1alpha1.CredentialTenantID: "tenant", v1alpha1.CredentialClientID: "client", v1alpha1.CredentialClientSecret: fakecloud.Token("manager"),
+			v1beta1.CredentialTenantID: "tenant", v1beta1.CredentialClientID: "client", v1beta1.CredentialClientSecret: fakecloud.Token("manager"),
 		},
 	}))
 }
@@ -202,19 +202,66 @@ func adoptAccount() Step {
 	return step
 }
 
+// observedAccount exists before the SecureStorage that observes it.
+const observedAccount = "observedaccount1"
+
+// withObserve only observes the account.
+func withObserve(s *v1beta1.SecureStorageSpec) {
+	withAdoption(observedAccount)(s)
+	s.ManagementPolicy = v1beta1.ManagementObserve
+}
+
+// differs reports whether an object reports differences for its current generation, which must be at least the given one.
+func (env *Environment) differs(name string, generation int64) bool {
+	object := env.Get(SecureStorage, name)
+	status, reason, observed := condition(object, "Ready")
+	return object != nil && status == "False" && reason == v1beta1.ReasonDiffers && observed >= generation && observed == object.GetGeneration()
+}
+
+func observeStorage() Step {
+	return Step{
+		Do: func(ctx context.Context, env *Environment) error {
+			if err := seedAdoption(ctx, env, observedAccount); err != nil {
+				return err
+			}
+			return env.Create(ctx, env.NewSecureStorage(objectName, withObserve))
+		},
+		Done: func(env *Environment) bool { return env.differs(objectName, 1) },
+	}
+}
+
+// observeDrift changes the account that is observed as another client.
+func observeDrift() Step {
+	const acted = "revision of the change of the observed account"
+	return Step{
+		Do: func(ctx context.Context, env *Environment) error {
+			if err := env.Cloud.SetTags(observedAccount, map[string]string{"other": "x"}); err != nil {
+				return err
+			}
+			revision, err := env.TriggerReconcile(ctx, objectName)
+			env.setValue(acted, revision)
+			return err
+		},
+		Done: func(env *Environment) bool {
+			account, _ := env.Cloud.Account(observedAccount)
+			return account.Tags["other"] == "x" && env.hasSeen(env.value(acted)) && env.differs(objectName, 1)
+		},
+	}
+}
+
 func secureStorageScenarios() []Scenario {
 	storage := func(name string, when Step, given ...Step) Scenario {
 		return Scenario{Name: name, Kinds: []string{SecureStorage}, Given: given, When: when}
 	}
 	created := createStorage()
-	recreates := createStorage(func(s *v1alpha1.SecureStorageSpec) { s.OnAccountLoss = v1alpha1.LossRecreate })
+	recreates := createStorage(func(s *v1beta1.SecureStorageSpec) { s.AccountLossPolicy = v1beta1.LossRecreate })
 	const put = "cloud PUT "
 	return []Scenario{
 		storage("create", created),
 		storage("create-policy", createStorage(withAccessPolicy)),
 		storage("adopt", adoptAccount()),
-		storage("account", editStorage(func(s *v1alpha1.SecureStorageSpec) {
-			s.SKU, s.Tags = v1alpha1.SKUStandardGRS, map[string]string{"team": "storage"}
+		storage("account", editStorage(func(s *v1beta1.SecureStorageSpec) {
+			s.SKU, s.Tags = v1beta1.SKUStandardGRS, map[string]string{"team": "storage"}
 		}), created),
 		storage("vault", editStorage(withVault(otherVault)), created),
 		storage("access", editStorage(withAccessPolicy), created),
@@ -231,6 +278,11 @@ func secureStorageScenarios() []Scenario {
 				return env.Cloud.Principal(env.Account(objectName)) != ""
 			}), created),
 		storage("lost", changeCloud(func(env *Environment, account string) error { return env.Cloud.DeleteAccount(account) }, anyAccount), recreates),
+		storage("observe", observeStorage()),
+		storage("observe-drift", observeDrift(), observeStorage()),
+		storage("observe-delete", deleteStorage(), observeStorage()),
+		storage("observe-manage", editStorage(func(s *v1beta1.SecureStorageSpec) { s.ManagementPolicy = v1beta1.ManagementManage }), observeStorage()),
+		storage("manage-observe", editStorage(func(s *v1beta1.SecureStorageSpec) { s.ManagementPolicy = v1beta1.ManagementObserve }), created),
 		storage("delete", deleteStorage(), created),
 		storage("delete-policy", deleteStorage(), createStorage(withAccessPolicy)),
 		storage("delete-retain", deleteStorage(), createStorage(withRetain)),

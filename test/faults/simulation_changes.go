@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
@@ -119,7 +119,7 @@ func accountLoss(ctx context.Context, env *Environment, s *simulatedObject) erro
 func changeCloudState(change func(*fakecloud.Server, string) error) func(context.Context, *Environment, *simulatedObject) error {
 	return func(ctx context.Context, env *Environment, s *simulatedObject) error {
 		const timeout = 4 * time.Second
-		live := &v1alpha1.SecureStorage{}
+		live := &v1beta1.SecureStorage{}
 		if err := env.Cluster.API.Get(ctx, env.Key(s.Name), live); err != nil {
 			return err
 		}
@@ -146,6 +146,6 @@ func (env *Environment) isEncryptedAndGranted(name string) bool {
 	account, ok := env.Cloud.Account(accountOf(live))
 	principal := account.Identity.PrincipalID
 	return ok && principal != "" && principal == field(live, "status", "principalID") && account.Tags[cloud.OwnerTag] == string(live.GetUID()) &&
-		account.Key != string(v1alpha1.EncryptionPlatformKeys) && account.ProvisioningState == "Succeeded" &&
+		account.Key != string(v1beta1.EncryptionPlatformKeys) && account.ProvisioningState == "Succeeded" &&
 		len(grantsOf(env.Cloud, principal)) > 0
 }

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
@@ -150,7 +150,7 @@ func (s *simulatedObject) perform(ctx context.Context, env *Environment, began t
 // desiredObject returns the object with the desired spec.
 func (s *simulatedObject) desiredObject(env *Environment) (client.Object, error) {
 	object := s.desired.object(env, s.Name)
-	if storage, ok := object.(*v1alpha1.SecureStorage); ok {
+	if storage, ok := object.(*v1beta1.SecureStorage); ok {
 		if storage.Spec.AccountName != "" {
 			storage.Spec.AccountName = s.adopted
 		}
@@ -215,11 +215,11 @@ func (s *simulatedObject) recordRetained(ctx context.Context, env *Environment) 
 	if s.Kind != SecureStorage {
 		return nil
 	}
-	live := &v1alpha1.SecureStorage{}
+	live := &v1beta1.SecureStorage{}
 	if err := env.Cluster.API.Get(ctx, env.Key(s.Name), live); err != nil {
 		return err
 	}
-	if live.Spec.DeletionPolicy != v1alpha1.DeletionRetain {
+	if live.Spec.DeletionPolicy != v1beta1.DeletionRetain {
 		return nil
 	}
 	account := live.Spec.AccountName

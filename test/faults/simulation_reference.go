@@ -181,7 +181,7 @@ func (env *Environment) isComplete(kind, name string) bool {
 		return true
 	}
 	status, _, _ := condition(live, "DeploymentReady")
-	asked := field(live, "spec", "protocol", "disabled") != "true"
+	asked := field(live, "spec", "protocol", "probe") != "Disabled"
 	return status == "True" && (!asked || field(live, "status", "server", "tools") == "1")
 }
 

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
@@ -39,93 +39,93 @@ type choice struct {
 // undisturbed state is known already. All combinations are valid.
 var dimensions = map[string][]dimension{
 	AppService: {
-		dimensionOf("image", app("1", nil), app("2", func(s *v1alpha1.AppServiceSpec) { s.Image = "registry.test/shop:2" })),
-		dimensionOf("port", app("8080", nil), app("9090", func(s *v1alpha1.AppServiceSpec) { s.Port = 9090 })),
-		dimensionOf("pods", app("2", nil), app("4", func(s *v1alpha1.AppServiceSpec) { s.Replicas = ptr.To[int32](4) }),
-			app("unset", func(s *v1alpha1.AppServiceSpec) { s.Replicas = nil }), app("3-5", withAutoscaling),
-			app("2-3", func(s *v1alpha1.AppServiceSpec) {
+		dimensionOf("image", app("1", nil), app("2", func(s *v1beta1.AppServiceSpec) { s.Image = "registry.test/shop:2" })),
+		dimensionOf("port", app("8080", nil), app("9090", func(s *v1beta1.AppServiceSpec) { s.Port = 9090 })),
+		dimensionOf("pods", app("2", nil), app("4", func(s *v1beta1.AppServiceSpec) { s.Replicas = ptr.To[int32](4) }),
+			app("unset", func(s *v1beta1.AppServiceSpec) { s.Replicas = nil }), app("3-5", withAutoscaling),
+			app("2-3", func(s *v1beta1.AppServiceSpec) {
 				withAutoscaling(s)
 				s.Autoscaling.MinReplicas, s.Autoscaling.MaxReplicas = 2, 3
 			})),
-		dimensionOf("config", app("none", nil), app("hello", func(s *v1alpha1.AppServiceSpec) { s.Config = map[string]string{"GREETING": "hello"} }),
-			app("file", func(s *v1alpha1.AppServiceSpec) {
+		dimensionOf("config", app("none", nil), app("hello", func(s *v1beta1.AppServiceSpec) { s.Config = map[string]string{"GREETING": "hello"} }),
+			app("file", func(s *v1beta1.AppServiceSpec) {
 				s.Config, s.ConfigMountPath = map[string]string{"greeting": "bye", "more": "yes"}, "/etc/shop"
 			})),
 		dimensionOf("budget", app("none", nil),
-			app("max1", func(s *v1alpha1.AppServiceSpec) {
-				s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+			app("max1", func(s *v1beta1.AppServiceSpec) {
+				s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 			}),
-			app("min1", func(s *v1alpha1.AppServiceSpec) {
-				s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
+			app("min1", func(s *v1beta1.AppServiceSpec) {
+				s.DisruptionBudget = &v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
 			})),
 		dimensionOf("ingress", app("none", nil),
-			app("shop", func(s *v1alpha1.AppServiceSpec) {
-				s.Ingress = &v1alpha1.AppServiceIngress{Host: "shop.example.com", IngressClassName: ptr.To(IngressClass)}
+			app("shop", func(s *v1beta1.AppServiceSpec) {
+				s.Ingress = &v1beta1.Ingress{Host: "shop.example.com", IngressClassName: ptr.To(IngressClass)}
 			}),
-			app("tls", func(s *v1alpha1.AppServiceSpec) {
-				s.Ingress = &v1alpha1.AppServiceIngress{
+			app("tls", func(s *v1beta1.AppServiceSpec) {
+				s.Ingress = &v1beta1.Ingress{
 					Host: "other.example.com", IngressClassName: ptr.To(IngressClass), TLSSecretName: "tls", Annotations: map[string]string{"example.com/limit": "1"},
 				}
 			})),
-		dimensionOf("rest", app("plain", nil), app("recreate", func(s *v1alpha1.AppServiceSpec) {
-			s.Strategy = v1alpha1.StrategyRecreate
+		dimensionOf("rest", app("plain", nil), app("recreate", func(s *v1beta1.AppServiceSpec) {
+			s.Strategy = v1beta1.StrategyRecreate
 			s.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
-		}), app("probes", func(s *v1alpha1.AppServiceSpec) {
-			s.Probes = &v1alpha1.AppServiceProbes{Readiness: &v1alpha1.AppServiceProbe{Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3}}
+		}), app("probes", func(s *v1beta1.AppServiceSpec) {
+			s.Probes = &v1beta1.AppServiceProbes{Readiness: &v1beta1.AppServiceProbe{Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3}}
 			s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
 			s.NodeSelector, s.ServiceAccountName = map[string]string{"disk": "fast"}, "shop"
 			s.ImagePullSecrets, s.ProgressDeadlineSeconds = []corev1.LocalObjectReference{{Name: "pull"}}, 300
 			s.ImagePullPolicy = corev1.PullAlways
 		}), app("restricted", restrictPods)),
-		dimensionOf(suspend, app(no, nil), app(yes, func(s *v1alpha1.AppServiceSpec) { s.Suspend = true })),
-		dimensionOf(reportDrift, app(no, nil), app(yes, func(s *v1alpha1.AppServiceSpec) { s.DriftPolicy = v1alpha1.DriftReport })),
+		dimensionOf(suspend, app(no, nil), app(yes, func(s *v1beta1.AppServiceSpec) { s.Suspend = true })),
+		dimensionOf(reportDrift, app(no, nil), app(yes, func(s *v1beta1.AppServiceSpec) { s.DriftPolicy = v1beta1.DriftReport })),
 	},
 	MCPServer: {
-		immutableDimension("transport", server("http", nil), server("sse", func(s *v1alpha1.MCPServerSpec) { s.Transport = v1alpha1.TransportSSE }), server("stdio", withStdio)),
-		dimensionOf("image", server("1", nil), server("2", func(s *v1alpha1.MCPServerSpec) { s.Image, s.Args = "registry.test/tools:2", []string{"--fast"} })),
-		dimensionOf("port", server("8080", nil), server("9090", func(s *v1alpha1.MCPServerSpec) { s.Port = 9090 })),
-		dimensionOf("pods", server("unset", nil), server("3", func(s *v1alpha1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }),
-			server("2-4", func(s *v1alpha1.MCPServerSpec) {
-				s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 4, TargetCPUUtilizationPercent: ptr.To[int32](80)}
+		immutableDimension("transport", server("http", nil), server("sse", func(s *v1beta1.MCPServerSpec) { s.Transport = v1beta1.TransportSSE }), server("stdio", withStdio)),
+		dimensionOf("image", server("1", nil), server("2", func(s *v1beta1.MCPServerSpec) { s.Image, s.Args = "registry.test/tools:2", []string{"--fast"} })),
+		dimensionOf("port", server("8080", nil), server("9090", func(s *v1beta1.MCPServerSpec) { s.Port = 9090 })),
+		dimensionOf("pods", server("unset", nil), server("3", func(s *v1beta1.MCPServerSpec) { s.Replicas = ptr.To[int32](3) }),
+			server("2-4", func(s *v1beta1.MCPServerSpec) {
+				s.Autoscaling = &v1beta1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 4, TargetCPUUtilizationPercent: ptr.To[int32](80)}
 			})),
 		dimensionOf("files", server("none", nil),
-			server("small", func(s *v1alpha1.MCPServerSpec) {
-				s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
+			server("small", func(s *v1beta1.MCPServerSpec) {
+				s.Files = []v1beta1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
 			}),
-			server("large", func(s *v1alpha1.MCPServerSpec) {
-				s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools/config.json", Content: `{"more":true}`}, {Path: "/etc/tools/more", Content: "yes"}}
+			server("large", func(s *v1beta1.MCPServerSpec) {
+				s.Files = []v1beta1.MCPServerFile{{Path: "/etc/tools/config.json", Content: `{"more":true}`}, {Path: "/etc/tools/more", Content: "yes"}}
 			})),
-		dimensionOf("inside", server("none", nil), server("all", func(s *v1alpha1.MCPServerSpec) {
-			all := v1alpha1.MCPServerSpec{}
+		dimensionOf("inside", server("none", nil), server("all", func(s *v1beta1.MCPServerSpec) {
+			all := v1beta1.MCPServerSpec{}
 			AllServerOptions(&all)
 			s.ServiceAccount, s.DisruptionBudget, s.NetworkPolicy = all.ServiceAccount, all.DisruptionBudget, all.NetworkPolicy
-		}), server("account", func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} })),
-		dimensionOf("ingress", server("none", nil), server("tools", func(s *v1alpha1.MCPServerSpec) {
-			s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
+		}), server("account", func(s *v1beta1.MCPServerSpec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true} })),
+		dimensionOf("ingress", server("none", nil), server("tools", func(s *v1beta1.MCPServerSpec) {
+			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
 		})),
 		dimensionOf("secret", server("none", nil), server("read", withSecret)),
-		dimensionOf("rest", server("plain", nil), server("pod", changeServerPod), server("traffic", func(s *v1alpha1.MCPServerSpec) {
+		dimensionOf("rest", server("plain", nil), server("pod", changeServerPod), server("traffic", func(s *v1beta1.MCPServerSpec) {
 			s.Path = "/other"
-			if s.Transport == v1alpha1.TransportSSE {
+			if s.Transport == v1beta1.TransportSSE {
 				s.Path = ssePath + s.Path
 			}
-			s.SessionAffinity, s.SessionAffinityTimeoutSeconds = v1alpha1.SessionAffinityClientIP, 60
-			s.Strategy, s.DrainSeconds, s.TerminationGracePeriodSeconds = v1alpha1.StrategyRecreate, ptr.To[int64](5), 60
+			s.SessionAffinity, s.SessionAffinityTimeoutSeconds = v1beta1.SessionAffinityClientIP, 60
+			s.Strategy, s.DrainSeconds, s.TerminationGracePeriodSeconds = v1beta1.StrategyRecreate, ptr.To[int64](5), 60
 		})),
-		dimensionOf("probe", server("on", nil), server("off", func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = true })),
-		dimensionOf(suspend, server(no, nil), server(yes, func(s *v1alpha1.MCPServerSpec) { s.Suspend = true })),
-		dimensionOf(reportDrift, server(no, nil), server(yes, func(s *v1alpha1.MCPServerSpec) { s.DriftPolicy = v1alpha1.DriftReport })),
+		dimensionOf("probe", server("on", nil), server("off", func(s *v1beta1.MCPServerSpec) { s.Protocol.Probe = v1beta1.ProbeDisabled })),
+		dimensionOf(suspend, server(no, nil), server(yes, func(s *v1beta1.MCPServerSpec) { s.Suspend = true })),
+		dimensionOf(reportDrift, server(no, nil), server(yes, func(s *v1beta1.MCPServerSpec) { s.DriftPolicy = v1beta1.DriftReport })),
 	},
 	SecureStorage: {
 		immutableDimension("account", storage("own", nil), storage("adopted", withAdoption(adopted))),
 		dimensionOf("vault", storage("first", nil), storage("other", withVault(otherVault)), storage("policies", withAccessPolicy)),
-		dimensionOf("sku", storage("LRS", nil), storage("GRS", func(s *v1alpha1.SecureStorageSpec) { s.SKU = v1alpha1.SKUStandardGRS })),
-		dimensionOf("tags", storage("none", nil), storage("team", func(s *v1alpha1.SecureStorageSpec) { s.Tags = map[string]string{"team": "storage"} }),
-			storage("more", func(s *v1alpha1.SecureStorageSpec) { s.Tags = map[string]string{"team": "other", "cost": "1"} })),
-		dimensionOf("key", storage("latest", nil), storage("pinned", func(s *v1alpha1.SecureStorageSpec) { s.Key.Version = pinned })),
+		dimensionOf("sku", storage("LRS", nil), storage("GRS", func(s *v1beta1.SecureStorageSpec) { s.SKU = v1beta1.SKUStandardGRS })),
+		dimensionOf("tags", storage("none", nil), storage("team", func(s *v1beta1.SecureStorageSpec) { s.Tags = map[string]string{"team": "storage"} }),
+			storage("more", func(s *v1beta1.SecureStorageSpec) { s.Tags = map[string]string{"team": "other", "cost": "1"} })),
+		dimensionOf("key", storage("latest", nil), storage("pinned", func(s *v1beta1.SecureStorageSpec) { s.Key.Version = pinned })),
 		dimensionOf("deletion", storage("Delete", nil), storage("Retain", withRetain)),
-		dimensionOf("loss", storage("Recreate", nil), storage("Stall", func(s *v1alpha1.SecureStorageSpec) { s.OnAccountLoss = v1alpha1.LossStall })),
-		dimensionOf(suspend, storage(no, nil), storage(yes, func(s *v1alpha1.SecureStorageSpec) { s.Suspend = true })),
+		dimensionOf("loss", storage("Recreate", nil), storage("Stall", func(s *v1beta1.SecureStorageSpec) { s.AccountLossPolicy = v1beta1.LossStall })),
+		dimensionOf(suspend, storage(no, nil), storage(yes, func(s *v1beta1.SecureStorageSpec) { s.Suspend = true })),
 	},
 }
 
@@ -138,7 +138,7 @@ func init() {
 	for _, field := range specs.Options() {
 		if !varied[field] {
 			dimensions[AppService] = append(dimensions[AppService], dimensionOf(field, app(no, nil),
-				app(yes, func(s *v1alpha1.AppServiceSpec) { specs.SetOption(s, field) })))
+				app(yes, func(s *v1beta1.AppServiceSpec) { specs.SetOption(s, field) })))
 		}
 	}
 }
@@ -174,15 +174,15 @@ func choiceOf[T client.Object, S any](name string, edit func(*S), spec func(T) *
 }
 
 func app(name string, edit AppEdit) choice {
-	return choiceOf(name, edit, func(a *v1alpha1.AppService) *v1alpha1.AppServiceSpec { return &a.Spec })
+	return choiceOf(name, edit, func(a *v1beta1.AppService) *v1beta1.AppServiceSpec { return &a.Spec })
 }
 
 func server(name string, edit ServerEdit) choice {
-	return choiceOf(name, edit, func(m *v1alpha1.MCPServer) *v1alpha1.MCPServerSpec { return &m.Spec })
+	return choiceOf(name, edit, func(m *v1beta1.MCPServer) *v1beta1.MCPServerSpec { return &m.Spec })
 }
 
 func storage(name string, edit StorageEdit) choice {
-	return choiceOf(name, edit, func(s *v1alpha1.SecureStorage) *v1alpha1.SecureStorageSpec { return &s.Spec })
+	return choiceOf(name, edit, func(s *v1beta1.SecureStorage) *v1beta1.SecureStorageSpec { return &s.Spec })
 }
 
 // VariedFields returns the fields of a spec that differ between choices of some dimension.
@@ -301,13 +301,13 @@ func (v variant) object(env *Environment, name string) client.Object {
 	case AppService:
 		object = NewAppService(name)
 	case MCPServer:
-		object = NewMCPServer(name, func(s *v1alpha1.MCPServerSpec) {
+		object = NewMCPServer(name, func(s *v1beta1.MCPServerSpec) {
 			// A short interval: the next probe soon corrects a missed one.
 			s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Second}, metav1.Duration{Duration: 3 * time.Second}
 		})
 	case SecureStorage:
-		object = env.NewSecureStorage(name, func(s *v1alpha1.SecureStorageSpec) {
-			s.OnAccountLoss = v1alpha1.LossRecreate
+		object = env.NewSecureStorage(name, func(s *v1beta1.SecureStorageSpec) {
+			s.AccountLossPolicy = v1beta1.LossRecreate
 			s.PropagationDeadline = metav1.Duration{Duration: 15 * time.Minute} // an edit turns 15m into 15m0s
 		})
 	default:
@@ -323,16 +323,16 @@ func (v variant) object(env *Environment, name string) client.Object {
 // assign copies the spec of an object to another one of its kind.
 func assign(to, from client.Object) {
 	switch to := to.(type) {
-	case *v1alpha1.AppService:
-		if from, ok := from.(*v1alpha1.AppService); ok {
+	case *v1beta1.AppService:
+		if from, ok := from.(*v1beta1.AppService); ok {
 			to.Spec = from.Spec
 		}
-	case *v1alpha1.MCPServer:
-		if from, ok := from.(*v1alpha1.MCPServer); ok {
+	case *v1beta1.MCPServer:
+		if from, ok := from.(*v1beta1.MCPServer); ok {
 			to.Spec = from.Spec
 		}
-	case *v1alpha1.SecureStorage:
-		if from, ok := from.(*v1alpha1.SecureStorage); ok {
+	case *v1beta1.SecureStorage:
+		if from, ok := from.(*v1beta1.SecureStorage); ok {
 			to.Spec = from.Spec
 		}
 	}
@@ -342,10 +342,10 @@ func assign(to, from client.Object) {
 func empty(kind string) client.Object {
 	switch kind {
 	case AppService:
-		return &v1alpha1.AppService{}
+		return &v1beta1.AppService{}
 	case MCPServer:
-		return &v1alpha1.MCPServer{}
+		return &v1beta1.MCPServer{}
 	default:
-		return &v1alpha1.SecureStorage{}
+		return &v1beta1.SecureStorage{}
 	}
 }

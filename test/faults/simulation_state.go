@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
@@ -146,7 +146,7 @@ func (n normalizer) cloudOf(server *fakecloud.Server, live *unstructured.Unstruc
 	declared, _, _ := unstructured.NestedStringMap(live.Object, "spec", "tags")
 	tags := map[string]any{}
 	for key, value := range account.Tags {
-		if _, ok := declared[key]; ok || strings.HasPrefix(key, v1alpha1.TagPrefix) {
+		if _, ok := declared[key]; ok || strings.HasPrefix(key, v1beta1.TagPrefix) {
 			tags[key] = value
 		}
 	}

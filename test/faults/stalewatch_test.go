@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/faults"
 )
 
@@ -88,7 +88,7 @@ func emptyOf(child *unstructured.Unstructured) *unstructured.Unstructured {
 }
 
 // changeEveryChild changes the spec so that the manager must apply every child.
-func changeEveryChild(a *v1alpha1.AppService) {
+func changeEveryChild(a *v1beta1.AppService) {
 	a.Spec.Image = "registry.test/shop:2"
 	a.Spec.Port = 9090
 	a.Spec.Config["MORE"] = "yes"
@@ -127,11 +127,11 @@ func TestLeavesUnmanagedReplacementOfChild(t *testing.T) {
 			g.Expect(env.Delete(ctx, emptyOf(child), name, deleteInBackground)).To(Succeed())
 			g.Expect(env.Create(ctx, unmanaged)).To(Succeed())
 			// when the manager must change the child
-			g.Expect(faults.Edit(ctx, env, "user", name, &v1alpha1.AppService{}, changeEveryChild)).To(Succeed())
+			g.Expect(faults.Edit(ctx, env, "user", name, &v1beta1.AppService{}, changeEveryChild)).To(Succeed())
 			waitForReconcile(env, m, before)
 			m.ReleaseWatch(resource)
 			// then the unmanaged object is reported and not changed
-			g.Expect(env.WaitUntil(faults.Timeout, func() bool { return env.HasReason(faults.AppService, name, v1alpha1.ReasonNotOwned) })).To(BeTrue(), "no condition has the reason NotOwned")
+			g.Expect(env.WaitUntil(faults.Timeout, func() bool { return env.HasReason(faults.AppService, name, v1beta1.ReasonNotOwned) })).To(BeTrue(), "no condition has the reason NotOwned")
 			live := env.Get(kind, name)
 			g.Expect(live.GetUID()).To(Equal(unmanaged.GetUID()))
 			g.Expect(live.GetOwnerReferences()).To(BeEmpty())
@@ -157,9 +157,9 @@ func TestCreatesNewChildrenForReplacedOwner(t *testing.T) {
 	kinds := kindsOf(env.Children(faults.AppService, name))
 	m.Crash()
 	// given
-	g.Expect(faults.Edit(ctx, env, "user", name, &v1alpha1.AppService{}, func(a *v1alpha1.AppService) { a.Finalizers = nil })).To(Succeed())
-	g.Expect(env.Delete(ctx, &v1alpha1.AppService{}, name, deleteInBackground)).To(Succeed())
-	g.Expect(env.Create(ctx, faults.NewAppService(name, faults.AllOptions, func(s *v1alpha1.AppServiceSpec) { s.Image = "registry.test/shop:3" }))).To(Succeed())
+	g.Expect(faults.Edit(ctx, env, "user", name, &v1beta1.AppService{}, func(a *v1beta1.AppService) { a.Finalizers = nil })).To(Succeed())
+	g.Expect(env.Delete(ctx, &v1beta1.AppService{}, name, deleteInBackground)).To(Succeed())
+	g.Expect(env.Create(ctx, faults.NewAppService(name, faults.AllOptions, func(s *v1beta1.AppServiceSpec) { s.Image = "registry.test/shop:3" }))).To(Succeed())
 	// when
 	next, err := env.StartWithStaleCache(faults.StaleCache{faults.ResourceOf(faults.AppService): versions[len(versions)-1].Revision})
 	g.Expect(err).NotTo(HaveOccurred())
@@ -230,7 +230,7 @@ func changeAndRevert(ctx context.Context, env *faults.Environment, kind string) 
 		case "ConfigMap":
 			err = faults.Edit(ctx, env, "kubectl-edit", name, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["GREETING"] = pick("hello", "bye") })
 		case faults.AppService:
-			err = faults.Edit(ctx, env, "user", name, &v1alpha1.AppService{}, func(a *v1alpha1.AppService) {
+			err = faults.Edit(ctx, env, "user", name, &v1beta1.AppService{}, func(a *v1beta1.AppService) {
 				a.Spec.Image = pick("registry.test/shop:1", "registry.test/shop:2")
 				if change {
 					a.Spec.Ingress = nil

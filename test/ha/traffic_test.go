@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 const (
@@ -91,7 +91,7 @@ func (tr *traffic) step(ctx context.Context) {
 		tr.edit(ctx, tr.storage(tr.chance.IntN(storages)), fmt.Sprintf(`{"spec":{"tags":{"edit":"%d"}}}`, tr.count))
 	case len(tr.apps) > 0:
 		name := tr.apps[tr.chance.IntN(len(tr.apps))]
-		app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: tr.fleet.namespace, Name: name}}
+		app := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: tr.fleet.namespace, Name: name}}
 		tr.edit(ctx, app, fmt.Sprintf(`{"spec":{"replicas":%d,"config":{"EDIT":"%d"}}}`, 2+tr.chance.IntN(2), tr.count))
 	}
 }
@@ -100,10 +100,10 @@ func (tr *traffic) edit(ctx context.Context, object client.Object, patch string)
 	_ = api.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-func (tr *traffic) app(number int) *v1alpha1.AppService {
-	return &v1alpha1.AppService{
+func (tr *traffic) app(number int) *v1beta1.AppService {
+	return &v1beta1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tr.fleet.namespace, Name: "app-" + strconv.Itoa(number)},
-		Spec: v1alpha1.AppServiceSpec{
+		Spec: v1beta1.AppServiceSpec{
 			Image: "registry.test/shop:1", Replicas: ptr.To[int32](2), Config: map[string]string{"EDIT": "0"},
 			// A Deployment that is edited all the time should not be rolled out all the time too.
 			ProgressDeadlineSeconds: 600,
@@ -111,14 +111,14 @@ func (tr *traffic) app(number int) *v1alpha1.AppService {
 	}
 }
 
-func (tr *traffic) storage(number int) *v1alpha1.SecureStorage {
+func (tr *traffic) storage(number int) *v1beta1.SecureStorage {
 	demo := tr.fleet.demo
-	return &v1alpha1.SecureStorage{
+	return &v1beta1.SecureStorage{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tr.fleet.namespace, Name: "storage-" + strconv.Itoa(number)},
-		Spec: v1alpha1.SecureStorageSpec{
-			Provider:       v1alpha1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
-			Key:            v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: demo.Vault}, KeyName: demo.Key},
-			DeletionPolicy: v1alpha1.DeletionDelete,
+		Spec: v1beta1.SecureStorageSpec{
+			Provider:       v1beta1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
+			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, Name: demo.Key},
+			DeletionPolicy: v1beta1.DeletionDelete,
 			PollInterval:   metav1.Duration{Duration: 10 * time.Second},
 			Tags:           map[string]string{"edit": "0"},
 		},
@@ -131,7 +131,7 @@ func (tr *traffic) eventuallyRight() {
 	f := tr.fleet
 	f.t.Helper()
 	f.Eventually(func(g Gomega) {
-		var apps v1alpha1.AppServiceList
+		var apps v1beta1.AppServiceList
 		g.Expect(api.List(f.ctx, &apps, client.InNamespace(f.namespace))).To(Succeed())
 		names := map[string]bool{}
 		for i := range apps.Items {
@@ -141,7 +141,7 @@ func (tr *traffic) eventuallyRight() {
 		for _, name := range tr.apps {
 			g.Expect(names).To(HaveKey(name), "it was created")
 		}
-		var storages v1alpha1.SecureStorageList
+		var storages v1beta1.SecureStorageList
 		g.Expect(api.List(f.ctx, &storages, client.InNamespace(f.namespace))).To(Succeed())
 		g.Expect(storages.Items).To(HaveLen(len(accountsMade(f.cloud))))
 		for i := range storages.Items {
@@ -154,7 +154,7 @@ func (tr *traffic) eventuallyRight() {
 	f.Expect(f.cloud.Orphans()).To(BeEmpty())
 }
 
-func (f *fleet) appIsRight(g Gomega, app *v1alpha1.AppService) {
+func (f *fleet) appIsRight(g Gomega, app *v1beta1.AppService) {
 	g.Expect(app.Status.ObservedGeneration).To(Equal(app.Generation), app.Name)
 	g.Expect(meta.IsStatusConditionTrue(app.Status.Conditions, "Ready")).To(BeTrue(), "%s: %+v", app.Name, app.Status.Conditions)
 	g.Expect(meta.FindStatusCondition(app.Status.Conditions, "Stalled")).To(BeNil(), app.Name)
@@ -172,7 +172,7 @@ func (f *fleet) appIsRight(g Gomega, app *v1alpha1.AppService) {
 	g.Expect(own).To(Equal([]map[string]string{app.Spec.Config}), app.Name)
 }
 
-func (f *fleet) storageIsRight(g Gomega, storage *v1alpha1.SecureStorage) {
+func (f *fleet) storageIsRight(g Gomega, storage *v1beta1.SecureStorage) {
 	g.Expect(storage.Status.ObservedGeneration).To(Equal(storage.Generation), storage.Name)
 	g.Expect(meta.IsStatusConditionTrue(storage.Status.Conditions, "Ready")).To(BeTrue(), "%s: %+v", storage.Name, storage.Status.Conditions)
 	for _, account := range f.cloud.State().Accounts {

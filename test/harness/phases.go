@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
@@ -118,9 +118,9 @@ func ChildLists() []client.ObjectList {
 // KindLists are empty lists of the project's own kinds.
 func KindLists() []client.ObjectList {
 	lists := map[schema.GroupVersionKind]client.ObjectList{}
-	for name := range scheme.KnownTypes(v1alpha1.SchemeGroupVersion) {
-		kind := v1alpha1.SchemeGroupVersion.WithKind(name)
-		if scheme.Recognizes(v1alpha1.SchemeGroupVersion.WithKind(name + "List")) {
+	for name := range scheme.KnownTypes(v1beta1.SchemeGroupVersion) {
+		kind := v1beta1.SchemeGroupVersion.WithKind(name)
+		if scheme.Recognizes(v1beta1.SchemeGroupVersion.WithKind(name + "List")) {
 			lists[kind] = newList(kind)
 		}
 	}

@@ -29,7 +29,8 @@ func SpecFields(kind string) []string {
 			panic(fmt.Sprintf("reading %s: %v", file, err))
 		}
 		if definition.Spec.Names.Kind == kind {
-			schema := definition.Spec.Versions[0].Schema.OpenAPIV3Schema
+			stored := slices.IndexFunc(definition.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+			schema := definition.Spec.Versions[stored].Schema.OpenAPIV3Schema
 			return slices.Sorted(maps.Keys(schema.Properties["spec"].Properties))
 		}
 	}

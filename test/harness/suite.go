@@ -119,7 +119,7 @@ func Must(err error) {
 }
 
 // Grant creates the roles that are shipped for the manager and binds them: those of the controllers, of
-// workload identities, of metrics and of the key of hashes to [ManagerUser] and [ManagerGroup], those on Leases to
+// workload identities, of metrics, of the webhook and of the key of hashes to [ManagerUser] and [ManagerGroup], those on Leases to
 // the group alone. Roles of a namespace become roles of the cluster, since each test has namespaces of its own.
 func Grant(ctx context.Context, api client.Client) error {
 	group := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: ManagerGroup}
@@ -132,6 +132,8 @@ func Grant(ctx context.Context, api client.Client) error {
 		filepath.Join(Root, "config", "rbac", "metrics_auth_role.yaml"):                   {user, group},
 		filepath.Join(Root, "config", "rbac", "hash_key_role.yaml"):                       {user, group},
 		filepath.Join(Root, "config", "rbac", "leader_election_role.yaml"):                {group},
+		filepath.Join(Root, "config", "rbac", "webhook_role.yaml"):                        {user, group},
+		filepath.Join(Root, "config", "rbac", "webhook_definitions_role.yaml"):            {user, group},
 		filepath.Join(Root, "config", "rbac", "manager", "releases_role.yaml"):            {group},
 		filepath.Join(Root, "config", "namespace-selector", "role.yaml"):                  {group},
 		filepath.Join(Root, "config", "workload-identity", "workload_identity_role.yaml"): {user, group},

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
@@ -62,8 +62,8 @@ func TestReportsCommandThatCannotStart(t *testing.T) {
 	w := newManagedFixture(t)
 	code, words := lastWords(w, "serve-tools", "--all")
 	w.Expect(code).To(BeEquivalentTo(127))
-	w.create("tools", unasked, withImage(cluster.ImageNeverReady), func(s *v1alpha1.MCPServerSpec) {
-		s.Transport, s.Command, s.Args = v1alpha1.TransportStdio, []string{"serve-tools"}, []string{"--all"}
+	w.create("tools", unasked, withImage(cluster.ImageNeverReady), func(s *v1beta1.MCPServerSpec) {
+		s.Transport, s.Command, s.Args = v1beta1.TransportStdio, []string{"serve-tools"}, []string{"--all"}
 	})
 
 	w.crash("tools", code, words)

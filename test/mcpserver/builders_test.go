@@ -14,7 +14,7 @@ import (
 	apitypes "k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -25,28 +25,28 @@ const (
 )
 
 // edit changes the spec of an MCPServer.
-type edit func(spec *v1alpha1.MCPServerSpec)
+type edit func(spec *v1beta1.MCPServerSpec)
 
-func replicas(n int32) edit { return func(s *v1alpha1.MCPServerSpec) { s.Replicas = &n } }
+func replicas(n int32) edit { return func(s *v1beta1.MCPServerSpec) { s.Replicas = &n } }
 
-func withImage(image string) edit { return func(s *v1alpha1.MCPServerSpec) { s.Image = image } }
+func withImage(image string) edit { return func(s *v1beta1.MCPServerSpec) { s.Image = image } }
 
 // unasked turns the probe of the protocol off.
-func unasked(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = true }
+func unasked(s *v1beta1.MCPServerSpec) { s.Protocol.Probe = v1beta1.ProbeDisabled }
 
 // often asks as often as the schema allows.
-func often(s *v1alpha1.MCPServerSpec) {
+func often(s *v1beta1.MCPServerSpec) {
 	s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Second}, metav1.Duration{Duration: 5 * time.Second}
 }
 
 // seldom asks once, as far as a test can see, and has the time that this takes.
-func seldom(s *v1alpha1.MCPServerSpec) {
+func seldom(s *v1beta1.MCPServerSpec) {
 	s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: time.Hour}, metav1.Duration{Duration: 30 * time.Second}
 }
 
 // fromSecrets takes all keys of Secrets into the environment.
 func fromSecrets(names ...string) edit {
-	return func(s *v1alpha1.MCPServerSpec) {
+	return func(s *v1beta1.MCPServerSpec) {
 		for _, name := range names {
 			s.EnvFrom = append(s.EnvFrom, corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}})
 		}
@@ -54,10 +54,10 @@ func fromSecrets(names ...string) edit {
 }
 
 func files(pairs ...string) edit {
-	return func(s *v1alpha1.MCPServerSpec) {
+	return func(s *v1beta1.MCPServerSpec) {
 		s.Files = nil
 		for i := 0; i < len(pairs); i += 2 {
-			s.Files = append(s.Files, v1alpha1.MCPServerFile{Path: pairs[i], Content: pairs[i+1]})
+			s.Files = append(s.Files, v1beta1.MCPServerFile{Path: pairs[i], Content: pairs[i+1]})
 		}
 	}
 }
@@ -65,7 +65,7 @@ func files(pairs ...string) edit {
 // create makes an MCPServer. Durations that nobody set are left out, as in a user's file.
 func (w *fixture) create(name string, edits ...edit) {
 	w.T.Helper()
-	server := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}
+	server := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}
 	server.Spec.Image = image
 	server.Spec.Protocol.Interval.Duration, server.Spec.Protocol.Timeout.Duration = 30*time.Second, 5*time.Second
 	for _, e := range edits {
@@ -75,7 +75,7 @@ func (w *fixture) create(name string, edits ...edit) {
 }
 
 // createReady makes an MCPServer and waits until it is Ready.
-func (w *fixture) createReady(name string, edits ...edit) *v1alpha1.MCPServer {
+func (w *fixture) createReady(name string, edits ...edit) *v1beta1.MCPServer {
 	w.T.Helper()
 	w.create(name, edits...)
 	return w.ready(name)
@@ -84,41 +84,41 @@ func (w *fixture) createReady(name string, edits ...edit) *v1alpha1.MCPServer {
 // change edits the spec of an MCPServer, as its user does.
 func (w *fixture) change(name string, edits ...edit) {
 	w.T.Helper()
-	harness.Update(w, "user", name, &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) {
+	harness.Update(w, "user", name, &v1beta1.MCPServer{}, func(m *v1beta1.MCPServer) {
 		for _, e := range edits {
 			e(&m.Spec)
 		}
 	})
 }
 
-func (w *fixture) changeReady(name string, edits ...edit) *v1alpha1.MCPServer {
+func (w *fixture) changeReady(name string, edits ...edit) *v1beta1.MCPServer {
 	w.T.Helper()
 	w.change(name, edits...)
 	return w.complete(name)
 }
 
 // ready waits until the MCPServer is Ready for the spec that it has.
-func (w *fixture) ready(name string) *v1alpha1.MCPServer {
+func (w *fixture) ready(name string) *v1beta1.MCPServer {
 	w.T.Helper()
-	return harness.Eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+	return harness.Eventually(w, name, &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 		g.Expect(m.Status.ObservedGeneration).To(Equal(m.Generation))
 		g.Expect(conditions(m)).To(HaveKeyWithValue("Ready", "True Ready"))
 	})
 }
 
 // complete waits until it is Ready and its rollout is over.
-func (w *fixture) complete(name string) *v1alpha1.MCPServer {
+func (w *fixture) complete(name string) *v1beta1.MCPServer {
 	w.T.Helper()
-	return harness.Eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+	return harness.Eventually(w, name, &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 		g.Expect(m.Status.ObservedGeneration).To(Equal(m.Generation))
 		g.Expect(conditions(m)).To(And(HaveKeyWithValue("Ready", "True Ready"), HaveKeyWithValue("DeploymentReady", "True Ready")))
 	})
 }
 
 // shows waits until a condition reads like "False NotOwned" and has a message that matches.
-func (w *fixture) shows(name, conditionType, statusAndReason string, message types.GomegaMatcher) *v1alpha1.MCPServer {
+func (w *fixture) shows(name, conditionType, statusAndReason string, message types.GomegaMatcher) *v1beta1.MCPServer {
 	w.T.Helper()
-	return harness.Eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+	return harness.Eventually(w, name, &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 		g.Expect(m.Status.ObservedGeneration).To(Equal(m.Generation))
 		g.Expect(conditions(m)).To(HaveKeyWithValue(conditionType, statusAndReason))
 		g.Expect(messageOf(m, conditionType)).To(message)
@@ -181,8 +181,8 @@ func (w *fixture) podUIDs(name string) []apitypes.UID {
 }
 
 func overrides(spec string) edit {
-	return func(s *v1alpha1.MCPServerSpec) {
-		s.PodOverrides = &v1alpha1.MCPServerPodOverrides{Spec: &runtime.RawExtension{Raw: []byte(spec)}}
+	return func(s *v1beta1.MCPServerSpec) {
+		s.PodOverrides = &v1beta1.MCPServerPodOverrides{Spec: &runtime.RawExtension{Raw: []byte(spec)}}
 	}
 }
 

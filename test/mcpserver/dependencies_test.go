@@ -8,17 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 func TestWaitsForMissingDependencies(t *testing.T) {
 	w := newManagedFixture(t)
-	w.create("tools", unasked, fromSecrets("tokens"), func(s *v1alpha1.MCPServerSpec) {
-		s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Name: "robot"}
+	w.create("tools", unasked, fromSecrets("tokens"), func(s *v1beta1.MCPServerSpec) {
+		s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: "robot"}
 		s.Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Key: "a"}}}}
-		s.Mounts = []v1alpha1.MCPServerMount{{Name: "data", MountPath: "/data", PersistentVolumeClaim: &v1alpha1.MCPServerMountedClaim{ClaimName: "data"}}}
+		s.Mounts = []v1beta1.MCPServerMount{{Name: "data", MountPath: "/data", PersistentVolumeClaim: &v1beta1.MCPServerMountedClaim{ClaimName: "data"}}}
 	})
 
 	server := w.shows("tools", "DependenciesReady", "False DependencyMissing",
@@ -36,7 +36,7 @@ func TestWaitsForMissingDependencies(t *testing.T) {
 	w.Expect(api.Create(w.Ctx, account)).To(Succeed())
 	w.shows("tools", "DependenciesReady", "False DependencyMissing", HavePrefix("missing: PersistentVolumeClaim data, key a of ConfigMap settings;"))
 
-	w.change("tools", func(s *v1alpha1.MCPServerSpec) { s.Mounts = nil })
+	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.Mounts = nil })
 	harness.Update(w, "kubectl-edit", "settings", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["a"] = "1" })
 	w.complete("tools")
 }
@@ -92,22 +92,22 @@ func TestReadsEachVersionOfASecretOnce(t *testing.T) {
 
 func TestUnrelatedChangesDoNotRollPods(t *testing.T) {
 	w := newManagedFixture(t)
-	inOrder := func(s *v1alpha1.MCPServerSpec) {
+	inOrder := func(s *v1beta1.MCPServerSpec) {
 		s.Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}}
-		s.Mounts = []v1alpha1.MCPServerMount{
-			{Name: "one", MountPath: "/one", EmptyDir: &v1alpha1.MCPServerEmptyDir{}}, {Name: "two", MountPath: "/two", EmptyDir: &v1alpha1.MCPServerEmptyDir{}}}
+		s.Mounts = []v1beta1.MCPServerMount{
+			{Name: "one", MountPath: "/one", EmptyDir: &v1beta1.MCPServerEmptyDir{}}, {Name: "two", MountPath: "/two", EmptyDir: &v1beta1.MCPServerEmptyDir{}}}
 	}
 	w.createReady("tools", unasked, replicas(3), files("/etc/a", "1", "/etc/b", "2"), inOrder)
 	before := w.podUIDs("tools")
 	mark := w.Settled()
 
-	harness.Update(w, "user", "tools", &v1alpha1.MCPServer{}, func(m *v1alpha1.MCPServer) { m.Labels = map[string]string{"team": "a"} })
+	harness.Update(w, "user", "tools", &v1beta1.MCPServer{}, func(m *v1beta1.MCPServer) { m.Labels = map[string]string{"team": "a"} })
 	w.Checked("MCPServer", "tools", "Deployment", 1)
 	w.Settled()
 	w.Expect(w.Requests(mark).Writes()).To(BeEmpty())
 
 	// What means the same, written in another order, is the same.
-	w.change("tools", func(s *v1alpha1.MCPServerSpec) {
+	w.change("tools", func(s *v1beta1.MCPServerSpec) {
 		slices.Reverse(s.Files)
 		slices.Reverse(s.Env)
 		slices.Reverse(s.Mounts)
@@ -130,10 +130,10 @@ func TestUnrelatedChangesDoNotRollPods(t *testing.T) {
 // which it would come back.
 func TestRemovesServiceAccountThatIsNoLongerDesired(t *testing.T) {
 	w := newManagedFixture(t)
-	w.createReady("tools", unasked, func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} })
+	w.createReady("tools", unasked, func(s *v1beta1.MCPServerSpec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true} })
 	w.Expect(w.deployment("tools").Spec.Template.Spec.ServiceAccountName).To(Equal("tools"))
 
-	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = nil })
+	w.changeReady("tools", func(s *v1beta1.MCPServerSpec) { s.ServiceAccount = nil })
 
 	w.Expect(w.deployment("tools").Spec.Template.Spec.ServiceAccountName).To(BeEmpty())
 	w.Eventually(w.IsGone("tools", &corev1.ServiceAccount{})).Should(Succeed())
@@ -144,7 +144,7 @@ func TestBadOverridesAreInvalidUntilCorrected(t *testing.T) {
 	w.create("tools", unasked, overrides(`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`))
 	server := w.shows("tools", "DeploymentReady", "False Invalid", And(HavePrefix("spec.podOverrides is not a valid part of a pod template: "), HaveSuffix("; correct spec.podOverrides")))
 	w.Expect(conditions(server)).To(HaveKey("Stalled"))
-	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerFailed))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseFailed))
 
 	// This is a pod, and no valid one: the API server says so.
 	w.change("tools", overrides(`{"containers":[{"name":"log",`+restrictedContext+`}]}`))

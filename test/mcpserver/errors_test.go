@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -37,7 +37,7 @@ func TestReportsWhyPodsAreRefused(t *testing.T) {
 	harness.Update(w, "administrator", "small", &corev1.ResourceQuota{}, func(q *corev1.ResourceQuota) {
 		q.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
 	})
-	w.create("large", unasked, func(s *v1alpha1.MCPServerSpec) {
+	w.create("large", unasked, func(s *v1beta1.MCPServerSpec) {
 		s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000")}
 	})
 	w.shows("large", "DeploymentReady", "False PodsFailing", And(ContainSubstring("pods cannot be scheduled: "), ContainSubstring("Insufficient cpu")))
@@ -62,11 +62,11 @@ func TestFailedRolloutLeavesOldPodsServing(t *testing.T) {
 	w.Expect(w.podUIDs("tools")).To(ContainElements(before))
 
 	// and when the deadline is over, that it is.
-	w.change("tools", func(s *v1alpha1.MCPServerSpec) { s.ProgressDeadlineSeconds = 10 })
+	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.ProgressDeadlineSeconds = 10 })
 	server = w.shows("tools", "Stalled", "True RolloutStalled", And(ContainSubstring("progressDeadlineSeconds (10)"), ContainSubstring("cannot pull image")))
 	w.Expect(conditions(server)).To(And(HaveKeyWithValue("Ready", "True Ready"), HaveKeyWithValue("DeploymentReady", "True RolloutStalled")))
 	w.Expect(conditions(server)).NotTo(HaveKey("Reconciling"))
-	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerDegraded))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	w.Expect(w.podUIDs("tools")).To(ContainElements(before))
 
 	w.change("tools", withImage(image))
@@ -82,7 +82,7 @@ func TestDeletedSecretStopsNoPods(t *testing.T) {
 
 	w.Expect(api.Delete(w.Ctx, harness.Read(w, "one", &corev1.Secret{}))).To(Succeed())
 	server := w.shows("tools", "DependenciesReady", "False DependencyMissing", ContainSubstring("Secret one"))
-	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerDegraded))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(1))
 
 	w.createSecret("one", "k", "1")

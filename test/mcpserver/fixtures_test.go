@@ -7,7 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -57,16 +57,16 @@ func (w *fixture) events(name string) []string { return w.Events("MCPServer", na
 
 // notice sends the time at which a version of an MCPServer is seen for the first time that passes a
 // check. Versions of before count too.
-func (w *fixture) notice(name string, check func(*v1alpha1.MCPServer) bool, at chan<- time.Time) (stop func()) {
+func (w *fixture) notice(name string, check func(*v1beta1.MCPServer) bool, at chan<- time.Time) (stop func()) {
 	w.T.Helper()
-	watcher, err := api.Watch(w.Ctx, &v1alpha1.MCPServerList{}, client.InNamespace(w.Namespace), client.MatchingFields{"metadata.name": name})
+	watcher, err := api.Watch(w.Ctx, &v1beta1.MCPServerList{}, client.InNamespace(w.Namespace), client.MatchingFields{"metadata.name": name})
 	w.Expect(err).NotTo(HaveOccurred())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		seen := false
 		for event := range watcher.ResultChan() {
-			if server, ok := event.Object.(*v1alpha1.MCPServer); ok && !seen && check(server) {
+			if server, ok := event.Object.(*v1beta1.MCPServer); ok && !seen && check(server) {
 				seen = true
 				at <- time.Now()
 			}

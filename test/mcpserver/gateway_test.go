@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -45,10 +45,10 @@ var definitions = sync.OnceValue(func() client.Client {
 	return c
 })
 
-func routed(change ...func(*v1alpha1.MCPServerHTTPRoute)) edit {
-	return func(s *v1alpha1.MCPServerSpec) {
-		s.HTTPRoute = &v1alpha1.MCPServerHTTPRoute{
-			ParentRefs: []v1alpha1.MCPServerParentRef{{Name: "public"}}, Hostnames: []string{"tools.example.com"}, Path: "/"}
+func routed(change ...func(*v1beta1.MCPServerHTTPRoute)) edit {
+	return func(s *v1beta1.MCPServerSpec) {
+		s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{
+			ParentRefs: []v1beta1.MCPServerParentRef{{Name: "public"}}, Hostnames: []string{"tools.example.com"}, Path: "/"}
 		for _, c := range change {
 			c(s.HTTPRoute)
 		}
@@ -110,7 +110,7 @@ func TestGatewayAPIIsNoticedWhenInstalledAndRemoved(t *testing.T) {
 
 	// and its Gateways are.
 	w.createGateway("public", gatewayv1.HTTPSProtocolType, 443)
-	harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+	harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 		g.Expect(m.Status.ExternalEndpoint).To(Equal("https://tools.example.com/mcp"))
 		g.Expect(messageOf(m, "RouteReady")).To(Equal("HTTPRoute applied"))
 	})
@@ -137,7 +137,7 @@ func TestGatewayAPIIsNoticedWhenInstalledAndRemoved(t *testing.T) {
 
 	// and an MCPServer without a route goes without one.
 	w.Expect(api.Delete(w.Ctx, server)).To(Succeed())
-	w.Eventually(w.IsGone("tools", &v1alpha1.MCPServer{})).Should(Succeed())
+	w.Eventually(w.IsGone("tools", &v1beta1.MCPServer{})).Should(Succeed())
 	w.Expect(w.IsGone("tools", &gatewayv1.HTTPRoute{})()).To(Succeed())
 }
 
@@ -147,7 +147,7 @@ func TestRouteThroughGateway(t *testing.T) {
 	w.installGatewayAPI()
 	w.startManager()
 	w.createGateway("public", gatewayv1.HTTPProtocolType, 8080)
-	server := w.createReady("tools", unasked, routed(func(r *v1alpha1.MCPServerHTTPRoute) { r.Path = "/tools" }))
+	server := w.createReady("tools", unasked, routed(func(r *v1beta1.MCPServerHTTPRoute) { r.Path = "/tools" }))
 	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:8080/mcp"))
 	w.Expect(server.Status.ExternalEndpoint).To(Equal("http://tools.example.com:8080/tools/mcp"))
 	rule := harness.Read(w, "tools", &gatewayv1.HTTPRoute{}).Spec.Rules[0]
@@ -155,8 +155,8 @@ func TestRouteThroughGateway(t *testing.T) {
 	w.Expect(rule.Filters[0].URLRewrite.Path.ReplacePrefixMatch).To(HaveValue(Equal("/")))
 
 	// The address outside follows with the status that sees the change.
-	versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
-	server = w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Path = "/tools/v2" })
+	versions := harness.Versions[*v1beta1.MCPServer](w, &v1beta1.MCPServerList{}, "tools")
+	server = w.changeReady("tools", func(s *v1beta1.MCPServerSpec) { s.Path = "/tools/v2" })
 	w.Expect(server.Status.ExternalEndpoint).To(Equal("http://tools.example.com:8080/tools/v2"))
 	for _, version := range versions() {
 		if version.Status.ObservedGeneration == version.Generation && version.Spec.Path != "" {

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -51,10 +51,10 @@ func TestProbesNewPodsBeforeReady(t *testing.T) {
 			newer.set(true, "")
 			network.lead(otherImage, newer)
 			w.createReady("tools", often, replicas(pods))
-			harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "1.2.3")) })
+			harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "1.2.3")) })
 			old := w.replicaSets("tools")[0].Name
-			w.Expect(harness.Read(w, "tools", &v1alpha1.MCPServer{}).Status.AskedVersions).To(Equal([]string{old}))
-			versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+			w.Expect(harness.Read(w, "tools", &v1beta1.MCPServer{}).Status.ProbedVersions).To(Equal([]string{old}))
+			versions := harness.Versions[*v1beta1.MCPServer](w, &v1beta1.MCPServerList{}, "tools")
 
 			// When pods take over that Kubernetes takes for ready, and that do not answer
 			w.change("tools", withImage(otherImage))
@@ -67,13 +67,13 @@ func TestProbesNewPodsBeforeReady(t *testing.T) {
 				}
 				// Until its endpoints are updated, the Service routes to the old pods.
 				if conditions(version)["ProtocolReady"] == "True Ready" {
-					w.Expect(version.Status.AskedVersions).To(Equal([]string{old}), "%v", version.Status)
+					w.Expect(version.Status.ProbedVersions).To(Equal([]string{old}), "%v", version.Status)
 				}
 			}
 			newer.set(false, "")
 			w.complete("tools")
-			server := harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "2.0.0")) })
-			w.Expect(server.Status.AskedVersions).NotTo(ContainElement(old))
+			server := harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) { g.Expect(m.Status.Server).To(HaveField("Version", "2.0.0")) })
+			w.Expect(server.Status.ProbedVersions).NotTo(ContainElement(old))
 		})
 	}
 }
@@ -86,13 +86,13 @@ func TestServerThatStopsAnsweringLosesReadyWithinTwoIntervals(t *testing.T) {
 	// write its status, and to see that through a watch. The timer of the prober is late there too.
 	const told = 4 * time.Second
 	w := newManagedFixture(t)
-	w.createReady("tools", func(s *v1alpha1.MCPServerSpec) {
+	w.createReady("tools", func(s *v1beta1.MCPServerSpec) {
 		s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: interval}, metav1.Duration{Duration: time.Second}
 	})
 	// The moment of a probe is not known, so several are tried.
 	for range 3 {
 		lost := make(chan time.Time, 1)
-		stop := w.notice("tools", func(m *v1alpha1.MCPServer) bool { return conditions(m)["Ready"] == "False ProtocolFailing" }, lost)
+		stop := w.notice("tools", func(m *v1beta1.MCPServer) bool { return conditions(m)["Ready"] == "False ProtocolFailing" }, lost)
 		w.server.set(true, "")
 		answered := w.server.lastAnswer()
 
@@ -115,7 +115,7 @@ func TestHangingServerDoesNotDelayOthers(t *testing.T) {
 	hanging := another(t, "1.2.3")
 	hanging.hang()
 	network.lead(otherImage, hanging)
-	w.create("hangs", withImage(otherImage), func(s *v1alpha1.MCPServerSpec) {
+	w.create("hangs", withImage(otherImage), func(s *v1beta1.MCPServerSpec) {
 		s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 30 * time.Second}, metav1.Duration{Duration: 30 * time.Second}
 	})
 	w.shows("hangs", "ProtocolReady", "False ProtocolPending", ContainSubstring("waiting for the first MCP handshake"))

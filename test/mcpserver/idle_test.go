@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -57,7 +57,7 @@ func (w *fixture) versions(names []string) map[string]string {
 	w.T.Helper()
 	versions := map[string]string{}
 	for _, name := range names {
-		versions["MCPServer "+name] = harness.Read(w, name, &v1alpha1.MCPServer{}).ResourceVersion
+		versions["MCPServer "+name] = harness.Read(w, name, &v1beta1.MCPServer{}).ResourceVersion
 		for kind, newObject := range childKinds {
 			object := newObject()
 			if err := api.Get(w.Ctx, w.Key(name), object); err == nil {
@@ -75,13 +75,13 @@ func TestResyncSendsNoRequests(t *testing.T) {
 	options.SyncPeriod = time.Second
 	w.StartManager(shared.Config(harness.ManagerUser), options)
 	w.createSecret("one", "k", "1")
-	w.create("asked", seldom, func(s *v1alpha1.MCPServerSpec) {
-		s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "one", Key: "k"}
+	w.create("asked", seldom, func(s *v1beta1.MCPServerSpec) {
+		s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "one", Key: "k"}
 	})
 	w.ready("asked")
 	w.create("full", everything, fromSecrets("one"))
-	w.create("bridged", unasked, func(s *v1alpha1.MCPServerSpec) {
-		s.Transport, s.Command = v1alpha1.TransportStdio, []string{"serve"}
+	w.create("bridged", unasked, func(s *v1beta1.MCPServerSpec) {
+		s.Transport, s.Command = v1beta1.TransportStdio, []string{"serve"}
 	}, overrides(`{"priority":null,"containers":[{"name":"server","resources":{"limits":{"memory":"1024Mi"}}}]}`))
 	w.complete("full")
 	w.complete("bridged")
@@ -106,7 +106,7 @@ func TestKeepsFieldsOfOtherManagers(t *testing.T) {
 	})
 	harness.Update(w, "labeller", "tools", &corev1.Service{}, func(s *corev1.Service) { s.Labels["team"] = "a" })
 	w.Scale("autoscaler", w.deployment("tools"), 3) // spec.replicas is left out
-	harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+	harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 		g.Expect(m.Status.ReadyReplicas).To(BeEquivalentTo(3))
 		g.Expect(conditions(m)).To(HaveKeyWithValue("DeploymentReady", "True Ready"))
 	})
@@ -118,7 +118,7 @@ func TestKeepsFieldsOfOtherManagers(t *testing.T) {
 	w.Expect(deployment.Annotations).To(HaveKeyWithValue("team", "a"))
 	w.Expect(deployment.Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
 	w.Expect(harness.Read(w, "tools", &corev1.Service{}).Labels).To(HaveKeyWithValue("team", "a"))
-	w.Expect(harness.Read(w, "tools", &v1alpha1.MCPServer{}).Status.Drifts).To(BeEmpty())
+	w.Expect(harness.Read(w, "tools", &v1beta1.MCPServer{}).Status.Drifts).To(BeEmpty())
 }
 
 func TestRevertsDriftAndReportsIt(t *testing.T) {
@@ -151,14 +151,14 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 		c.change(w, name)
 	}
 	for name, c := range cases {
-		server := harness.Eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+		server := harness.Eventually(w, name, &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 			g.Expect(m.Status.Drifts).To(HaveLen(1), name)
 			g.Expect(conditions(m)).To(HaveKeyWithValue("DeploymentReady", "True Ready"))
 		})
 		drift := server.Status.Drifts[0]
 		w.Expect(drift.Field).To(Equal(c.field))
 		w.Expect(drift.Manager).To(Equal("kubectl-edit"))
-		w.Expect(drift.Action).To(Equal(v1alpha1.DriftCorrected))
+		w.Expect(drift.Action).To(Equal(v1beta1.DriftCorrected))
 	}
 	for name := range cases {
 		container := w.deployment(name).Spec.Template.Spec.Containers[0]
@@ -179,9 +179,9 @@ func TestRecreatesDeletedChild(t *testing.T) {
 		w.Expect(api.Delete(w.Ctx, before)).To(Succeed())
 		drifts++
 		harness.Eventually(w, "tools", newObject(), func(g Gomega, o client.Object) { g.Expect(o.GetUID()).NotTo(Equal(before.GetUID()), kind) })
-		harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+		harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 			g.Expect(m.Status.Drifts).To(HaveLen(drifts))
-			g.Expect(m.Status.Drifts[0]).To(And(HaveField("Kind", kind), HaveField("Action", v1alpha1.DriftCorrected)))
+			g.Expect(m.Status.Drifts[0]).To(And(HaveField("Kind", kind), HaveField("Action", v1beta1.DriftCorrected)))
 		})
 		// While the Deployment progresses, the phases after it are not reconciled, and the status
 		// does not know of their children.
@@ -193,20 +193,20 @@ func TestSuspendStopsAllWork(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", often)
 
-	w.change("tools", func(s *v1alpha1.MCPServerSpec) { s.Suspend = true })
+	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.Suspend = true })
 	w.shows("tools", "Suspended", "True Suspended", Not(BeEmpty()))
 	mark := w.Settled()
 	asked := w.server.requests("/mcp")
 	harness.Update(w, "kubectl-edit", "tools", &appsv1.Deployment{}, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = otherImage })
-	w.change("tools", func(s *v1alpha1.MCPServerSpec) { s.Port = 9090 })
-	harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.Port = 9090 })
+	harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 		g.Expect(m.Status.ObservedGeneration).To(Equal(m.Generation))
 	})
 	// longer than it takes to ask twice
 	w.Consistently(func() int { return w.server.requests("/mcp") }).WithTimeout(6 * time.Second).Should(Equal(asked))
 	w.Expect(w.Requests(mark).Writes().Where(func(r cluster.Request) bool { return r.Resource != "mcpservers" })).To(BeEmpty())
 
-	w.change("tools", func(s *v1alpha1.MCPServerSpec) { s.Suspend = false })
+	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.Suspend = false })
 	w.complete("tools")
 	w.Expect(w.deployment("tools").Spec.Template.Spec.Containers[0].Image).To(Equal(image))
 	w.Expect(w.server.requests("/mcp")).To(BeNumerically(">", asked))

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -59,11 +59,11 @@ func childOf[L client.Object](drift func(L), isBack func(L) bool) (func(client.O
 
 func options() map[string]option {
 	autoscaler := option{
-		on: func(s *v1alpha1.MCPServerSpec) {
+		on: func(s *v1beta1.MCPServerSpec) {
 			s.Replicas = nil
-			s.Autoscaling = &v1alpha1.MCPServerAutoscaling{MinReplicas: 1, MaxReplicas: 3, TargetCPUUtilizationPercent: ptr.To[int32](80)}
+			s.Autoscaling = &v1beta1.MCPServerAutoscaling{MinReplicas: 1, MaxReplicas: 3, TargetCPUUtilizationPercent: ptr.To[int32](80)}
 		},
-		off:   func(s *v1alpha1.MCPServerSpec) { s.Autoscaling = nil },
+		off:   func(s *v1beta1.MCPServerSpec) { s.Autoscaling = nil },
 		child: func() client.Object { return &autoscalingv2.HorizontalPodAutoscaler{} }, field: ".spec.maxReplicas",
 	}
 	autoscaler.drift, autoscaler.isBack = childOf(
@@ -71,10 +71,10 @@ func options() map[string]option {
 		func(h *autoscalingv2.HorizontalPodAutoscaler) bool { return h.Spec.MaxReplicas == 3 })
 
 	budget := option{
-		on: func(s *v1alpha1.MCPServerSpec) {
-			s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+		on: func(s *v1beta1.MCPServerSpec) {
+			s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 		},
-		off:   func(s *v1alpha1.MCPServerSpec) { s.DisruptionBudget = nil },
+		off:   func(s *v1beta1.MCPServerSpec) { s.DisruptionBudget = nil },
 		child: func() client.Object { return &policyv1.PodDisruptionBudget{} }, field: ".spec.maxUnavailable",
 	}
 	budget.drift, budget.isBack = childOf(
@@ -82,10 +82,10 @@ func options() map[string]option {
 		func(b *policyv1.PodDisruptionBudget) bool { return b.Spec.MaxUnavailable.IntValue() == 1 })
 
 	ingress := option{
-		on: func(s *v1alpha1.MCPServerSpec) {
-			s.Ingress = &v1alpha1.AppServiceIngress{Host: "tools.example.com", Path: "/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert"}
+		on: func(s *v1beta1.MCPServerSpec) {
+			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", Path: "/", IngressClassName: ptr.To(ingressClass), TLSSecretName: "cert"}
 		},
-		off:   func(s *v1alpha1.MCPServerSpec) { s.Ingress = nil },
+		off:   func(s *v1beta1.MCPServerSpec) { s.Ingress = nil },
 		child: func() client.Object { return &networkingv1.Ingress{} }, field: ".spec.ingressClassName",
 	}
 	ingress.drift, ingress.isBack = childOf(
@@ -94,7 +94,7 @@ func options() map[string]option {
 
 	policy := option{
 		on:    everybody,
-		off:   func(s *v1alpha1.MCPServerSpec) { s.NetworkPolicy = nil },
+		off:   func(s *v1beta1.MCPServerSpec) { s.NetworkPolicy = nil },
 		child: func() client.Object { return &networkingv1.NetworkPolicy{} }, field: ".spec.ingress",
 	}
 	policy.drift, policy.isBack = childOf(
@@ -102,7 +102,7 @@ func options() map[string]option {
 		func(p *networkingv1.NetworkPolicy) bool { return p.Spec.Ingress[0].Ports[0].Port.String() == "mcp" })
 
 	route := option{
-		on: routed(), off: func(s *v1alpha1.MCPServerSpec) { s.HTTPRoute = nil },
+		on: routed(), off: func(s *v1beta1.MCPServerSpec) { s.HTTPRoute = nil },
 		child: func() client.Object { return &gatewayv1.HTTPRoute{} }, field: ".spec.hostnames",
 	}
 	route.drift, route.isBack = childOf(
@@ -110,8 +110,8 @@ func options() map[string]option {
 		func(r *gatewayv1.HTTPRoute) bool { return r.Spec.Hostnames[0] == "tools.example.com" })
 
 	account := option{
-		on:    func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true} },
-		off:   func(s *v1alpha1.MCPServerSpec) { s.ServiceAccount = nil },
+		on:    func(s *v1beta1.MCPServerSpec) { s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true} },
+		off:   func(s *v1beta1.MCPServerSpec) { s.ServiceAccount = nil },
 		child: func() client.Object { return &corev1.ServiceAccount{} }, field: ".metadata.labels",
 	}
 	const managedBy = "app.kubernetes.io/managed-by"
@@ -137,8 +137,8 @@ func options() map[string]option {
 }
 
 // everybody of the namespace may connect.
-func everybody(s *v1alpha1.MCPServerSpec) {
-	s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}
+func everybody(s *v1beta1.MCPServerSpec) {
+	s.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{Ingress: &v1beta1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}
 }
 
 // everyOptionalChildHasACase compares the options with the phases: a child that the smallest MCPServer has
@@ -177,10 +177,10 @@ func TestRevertsAndPrunesOptionalChildren(t *testing.T) {
 	}
 	for name, o := range all {
 		harness.Eventually(w, name, o.child(), func(g Gomega, child client.Object) { g.Expect(o.isBack(child)).To(BeTrue(), name) })
-		server := harness.Eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) { g.Expect(m.Status.Drifts).To(HaveLen(1), name) })
+		server := harness.Eventually(w, name, &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) { g.Expect(m.Status.Drifts).To(HaveLen(1), name) })
 		w.Expect(server.Status.Drifts[0].Manager).To(Equal("kubectl-edit"))
 		w.Expect(server.Status.Drifts[0].Field).To(HavePrefix(o.field))
-		w.Expect(server.Status.Drifts[0].Action).To(Equal(v1alpha1.DriftCorrected))
+		w.Expect(server.Status.Drifts[0].Action).To(Equal(v1beta1.DriftCorrected))
 
 		// A deleted child is recreated.
 		before := harness.Read(w, name, o.child())
@@ -204,11 +204,11 @@ func TestReportsExternalEndpoint(t *testing.T) {
 	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:8080/mcp"))
 	w.Expect(server.Status.ExternalEndpoint).To(Equal("https://tools.example.com/mcp"))
 
-	server = w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Ingress.Path = "/else" })
+	server = w.changeReady("tools", func(s *v1beta1.MCPServerSpec) { s.Ingress.Path = "/else" })
 	w.Expect(server.Status.ExternalEndpoint).To(BeEmpty())
 	w.Expect(messageOf(server, "IngressReady")).To(ContainSubstring("the path of the server, /mcp, is not below spec.ingress.path"))
 
-	server = w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Ingress = nil })
+	server = w.changeReady("tools", func(s *v1beta1.MCPServerSpec) { s.Ingress = nil })
 	w.Expect(server.Status.ExternalEndpoint).To(BeEmpty())
 }
 
@@ -253,7 +253,7 @@ func TestScaling(t *testing.T) {
 	w := newManagedFixture(t)
 	server := w.createReady("tools", unasked, replicas(1))
 	w.Scale("kubectl-scale", server, 3)
-	harness.Eventually(w, "tools", &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+	harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 		g.Expect(m.Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
 		g.Expect(m.Status.ReadyReplicas).To(BeEquivalentTo(3))
 		g.Expect(m.Status.Drifts).To(BeEmpty())

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -37,7 +37,7 @@ func TestPolicyLeavesRunningPodsUnchanged(t *testing.T) {
 	// Then the object is stalled and names the field,
 	server := w.shows("tools", "DeploymentReady", "False NotPermitted", Equal("spec.podOverrides: the restricted Pod Security Standard forbids such pods: host namespaces (hostPID=true); change these settings, or ask the administrator to run the manager with --pod-overrides=all. An existing Deployment and its pods are left unchanged"))
 	w.Expect(conditions(server)).To(And(HaveKeyWithValue("Stalled", "True NotPermitted"), HaveKeyWithValue("Ready", "False NotPermitted")))
-	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerDegraded))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(2))
 
 	// its pods run on, and a change of the spec does not reach them,

@@ -5,19 +5,19 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 func TestEndpointFollowsTheSpecInOneStatusWrite(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", often)
-	versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	versions := harness.Versions[*v1beta1.MCPServer](w, &v1beta1.MCPServerList{}, "tools")
 
-	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Port = 9090 })
-	w.changeReady("tools", func(s *v1alpha1.MCPServerSpec) { s.Path = "/else" })
+	w.changeReady("tools", func(s *v1beta1.MCPServerSpec) { s.Port = 9090 })
+	w.changeReady("tools", func(s *v1beta1.MCPServerSpec) { s.Path = "/else" })
 
-	w.Expect(harness.Read(w, "tools", &v1alpha1.MCPServer{}).Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:9090/else"))
+	w.Expect(harness.Read(w, "tools", &v1beta1.MCPServer{}).Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:9090/else"))
 	for _, version := range versions() {
 		if version.Status.ObservedGeneration != version.Generation {
 			continue
@@ -42,13 +42,13 @@ func TestServerThatStopsAnsweringLosesAndRegainsReady(t *testing.T) {
 	w.server.set(true, "")
 	server := w.shows("tools", "ProtocolReady", "False ProtocolFailing", ContainSubstring("the server responded with 500 Internal Server Error"))
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "False ProtocolFailing"))
-	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerDegraded))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	w.Expect(server.Status.Server).NotTo(BeNil(), "what it said last stands")
 	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(HavePrefix("Warning ProtocolFailing Ready is False: Protocol: MCP handshake failed: ")))
 
 	w.server.set(false, "")
 	server = w.ready("tools")
-	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerRunning))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseRunning))
 	w.Expect(w.deployment("tools").Generation).To(Equal(generation), "what serves is never taken down")
 }
 
@@ -60,15 +60,15 @@ func TestProbesWithCredentialsThatTheServerRequires(t *testing.T) {
 	w.Expect(conditions(server)).To(HaveKeyWithValue("Ready", "True Ready"))
 	w.Expect(server.Status.Server).To(BeNil())
 
-	w.change("tools", func(s *v1alpha1.MCPServerSpec) {
-		s.Protocol.CredentialsSecretRef = &v1alpha1.MCPServerCredentialsSecretRef{Name: "tokens"}
+	w.change("tools", func(s *v1beta1.MCPServerSpec) {
+		s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "tokens"}
 	})
 	w.shows("tools", "DependenciesReady", "False DependencyMissing", ContainSubstring("Secret tokens"))
 	w.createSecret("tokens", "token", "wrong")
 	w.shows("tools", "ProtocolReady", "True CredentialsRequired", ContainSubstring("401"))
 	w.rotate("tokens", "token", "sesame")
 	server = w.shows("tools", "ProtocolReady", "True Ready", Not(BeEmpty()))
-	w.Eventually(func() *v1alpha1.MCPServerInfo { return harness.Read(w, "tools", &v1alpha1.MCPServer{}).Status.Server }).ShouldNot(BeNil())
+	w.Eventually(func() *v1beta1.MCPServerInfo { return harness.Read(w, "tools", &v1beta1.MCPServer{}).Status.Server }).ShouldNot(BeNil())
 	w.Expect(w.replicaSets("tools")).To(HaveLen(1), "pods do not take the token")
 	w.Expect(server.Status.Endpoint).NotTo(BeEmpty())
 }
@@ -80,8 +80,8 @@ func TestEnablingTheProbeProbes(t *testing.T) {
 	w.Settled()
 	w.server.set(true, "")
 
-	w.change("tools", often, func(s *v1alpha1.MCPServerSpec) { s.Protocol.Disabled = false })
-	versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	w.change("tools", often, func(s *v1beta1.MCPServerSpec) { s.Protocol.Probe = v1beta1.ProbePeriodic })
+	versions := harness.Versions[*v1beta1.MCPServer](w, &v1beta1.MCPServerList{}, "tools")
 	w.shows("tools", "ProtocolReady", "False ProtocolFailing", Not(BeEmpty()))
 
 	for _, version := range versions() {
@@ -94,7 +94,7 @@ func TestEnablingTheProbeProbes(t *testing.T) {
 func TestRolloutKeepsReadyWhileOldPodsServe(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", unasked, replicas(3))
-	versions := harness.Versions[*v1alpha1.MCPServer](w, &v1alpha1.MCPServerList{}, "tools")
+	versions := harness.Versions[*v1beta1.MCPServer](w, &v1beta1.MCPServerList{}, "tools")
 
 	w.changeReady("tools", withImage(otherImage))
 

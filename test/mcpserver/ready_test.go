@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
@@ -25,7 +25,7 @@ import (
 
 // tenLines is what a user has to write.
 const tenLines = `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata:
   name: tools
@@ -36,7 +36,7 @@ spec:
 
 func (w *fixture) apply(text string) {
 	w.T.Helper()
-	server := &v1alpha1.MCPServer{}
+	server := &v1beta1.MCPServer{}
 	raw := map[string]any{}
 	w.Expect(yaml.Unmarshal([]byte(text), &raw)).To(Succeed())
 	w.Expect(yaml.UnmarshalStrict([]byte(text), server)).To(Succeed())
@@ -56,7 +56,7 @@ func TestTenLinesGiveAWorkingEndpoint(t *testing.T) {
 		"Ready": "True Ready", "DependenciesReady": "True Ready", "ServiceReady": "True Ready",
 		"DeploymentReady": "True Ready", "ProtocolReady": "True Ready",
 	}))
-	w.Expect(server.Status.Phase).To(Equal(v1alpha1.MCPServerRunning))
+	w.Expect(server.Status.Phase).To(Equal(v1beta1.PhaseRunning))
 	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:8080/mcp"))
 	w.Expect(server.Status.Replicas).To(BeEquivalentTo(1))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(1))
@@ -88,9 +88,9 @@ func TestFewWritesFromNothingToReady(t *testing.T) {
 
 func TestOtherTransports(t *testing.T) {
 	w := newManagedFixture(t)
-	w.create("older", func(s *v1alpha1.MCPServerSpec) { s.Transport = v1alpha1.TransportSSE })
-	w.create("bridged", func(s *v1alpha1.MCPServerSpec) {
-		s.Transport, s.Command = v1alpha1.TransportStdio, []string{"serve"}
+	w.create("older", func(s *v1beta1.MCPServerSpec) { s.Transport = v1beta1.TransportSSE })
+	w.create("bridged", func(s *v1beta1.MCPServerSpec) {
+		s.Transport, s.Command = v1beta1.TransportStdio, []string{"serve"}
 	})
 
 	older, bridged := w.complete("older"), w.complete("bridged")
@@ -107,14 +107,14 @@ func TestOtherTransports(t *testing.T) {
 }
 
 // everything turns all options on that this cluster has something to serve with.
-func everything(s *v1alpha1.MCPServerSpec) {
+func everything(s *v1beta1.MCPServerSpec) {
 	s.Replicas = ptr.To[int32](2)
-	s.ServiceAccount = &v1alpha1.MCPServerServiceAccount{Create: true}
-	s.Files = []v1alpha1.MCPServerFile{{Path: "/etc/a", Content: "1"}}
+	s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Create: true}
+	s.Files = []v1beta1.MCPServerFile{{Path: "/etc/a", Content: "1"}}
 	s.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
-	s.DisruptionBudget = &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
-	s.NetworkPolicy = &v1alpha1.MCPServerNetworkPolicy{Ingress: &v1alpha1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}
-	s.Protocol.Disabled = true
+	s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+	s.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{Ingress: &v1beta1.MCPServerNetworkIngress{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}
+	s.Protocol.Probe = v1beta1.ProbeDisabled
 }
 
 // needCluster are the kinds that everything leaves out, since they need an IngressClass, the Gateway API or
@@ -138,8 +138,8 @@ func TestPodsMeetTheRestrictedStandard(t *testing.T) {
 		[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)))).To(Succeed())
 
 	w.create("http", everything)
-	w.create("bridged", everything, func(s *v1alpha1.MCPServerSpec) {
-		s.Transport, s.Command = v1alpha1.TransportStdio, []string{"serve"}
+	w.create("bridged", everything, func(s *v1beta1.MCPServerSpec) {
+		s.Transport, s.Command = v1beta1.TransportStdio, []string{"serve"}
 	})
 
 	w.complete("http")
@@ -153,7 +153,7 @@ func TestDeletionIsCompleteWhenItReturns(t *testing.T) {
 	mark := w.Settled()
 
 	w.Expect(api.Delete(w.Ctx, server)).To(Succeed())
-	w.Eventually(w.IsGone("tools", &v1alpha1.MCPServer{})).Should(Succeed())
+	w.Eventually(w.IsGone("tools", &v1beta1.MCPServer{})).Should(Succeed())
 
 	for kind, newObject := range childKinds {
 		w.Expect(w.IsGone("tools", newObject())()).To(Succeed(), kind)
@@ -193,5 +193,5 @@ func TestPodsRunOnlyWithTheirNetworkPolicy(t *testing.T) {
 	var pods corev1.PodList
 	w.Expect(api.List(w.Ctx, &pods, client.InNamespace(w.Namespace))).To(Succeed())
 	w.Expect(pods.Items).To(BeEmpty())
-	w.Eventually(w.IsGone("tools", &v1alpha1.MCPServer{})).Should(Succeed())
+	w.Eventually(w.IsGone("tools", &v1beta1.MCPServer{})).Should(Succeed())
 }

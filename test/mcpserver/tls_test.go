@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -66,10 +66,10 @@ func serveTLS(t *testing.T, certificate tls.Certificate) *fakeServer {
 }
 
 // encrypted says that the server speaks TLS, with a certificate by an authority that is kept there.
-func encrypted(kind v1alpha1.MCPServerCAKind, name, key string) edit {
-	return func(s *v1alpha1.MCPServerSpec) {
+func encrypted(kind v1beta1.MCPServerCAKind, name, key string) edit {
+	return func(s *v1beta1.MCPServerSpec) {
 		often(s)
-		s.Protocol.TLS, s.Protocol.CARef = true, &v1alpha1.MCPServerCARef{Kind: kind, Name: name, Key: key}
+		s.Protocol.Scheme, s.Protocol.CARef = v1beta1.SchemeHTTPS, &v1beta1.MCPServerCARef{Kind: kind, Name: name, Key: key}
 	}
 }
 
@@ -87,8 +87,8 @@ func TestServersThatSpeakTLS(t *testing.T) {
 		network.lead("registry.test/"+name+":1", serveTLS(t, trusted.sign(w, host, end)))
 	}
 	create := func(name string, e edit) {
-		w.create(name, withImage("registry.test/"+name+":1"), e, func(s *v1alpha1.MCPServerSpec) {
-			s.Probes = &v1alpha1.MCPServerProbes{Readiness: &v1alpha1.MCPServerProbe{Type: v1alpha1.ProbeHTTP, Path: "/ready"}}
+		w.create(name, withImage("registry.test/"+name+":1"), e, func(s *v1beta1.MCPServerSpec) {
+			s.Probes = &v1beta1.MCPServerProbes{Readiness: &v1beta1.MCPServerProbe{Type: v1beta1.ProbeHTTP, Path: "/ready"}}
 		})
 	}
 	w.createConfigMap("trusted", "ca.crt", trusted.pem)
@@ -102,18 +102,18 @@ func TestServersThatSpeakTLS(t *testing.T) {
 	serve("expired", host("expired"), time.Now().Add(-time.Minute))
 	serve("misnamed", "localhost", soon)
 	serve("unbundled", host("unbundled"), soon)
-	create("by-configmap", encrypted(v1alpha1.CAKindConfigMap, "trusted", "ca.crt"))
-	create("by-secret", encrypted(v1alpha1.CAKindSecret, "trusted", "root.pem"))
-	create("strange", encrypted(v1alpha1.CAKindConfigMap, "other", "ca.crt"))
-	create("expired", encrypted(v1alpha1.CAKindConfigMap, "trusted", "ca.crt"))
-	create("misnamed", encrypted(v1alpha1.CAKindConfigMap, "trusted", "ca.crt"))
-	create("unbundled", encrypted(v1alpha1.CAKindConfigMap, "none", "ca.crt"))
-	create("plain", encrypted(v1alpha1.CAKindConfigMap, "trusted", "ca.crt"))
+	create("by-configmap", encrypted(v1beta1.CAKindConfigMap, "trusted", "ca.crt"))
+	create("by-secret", encrypted(v1beta1.CAKindSecret, "trusted", "root.pem"))
+	create("strange", encrypted(v1beta1.CAKindConfigMap, "other", "ca.crt"))
+	create("expired", encrypted(v1beta1.CAKindConfigMap, "trusted", "ca.crt"))
+	create("misnamed", encrypted(v1beta1.CAKindConfigMap, "trusted", "ca.crt"))
+	create("unbundled", encrypted(v1beta1.CAKindConfigMap, "none", "ca.crt"))
+	create("plain", encrypted(v1beta1.CAKindConfigMap, "trusted", "ca.crt"))
 
 	for _, name := range []string{"by-configmap", "by-secret"} {
 		server := w.ready(name)
 		w.Expect(server.Status.Endpoint).To(Equal("https://" + host(name) + ":8080/mcp"))
-		harness.Eventually(w, name, &v1alpha1.MCPServer{}, func(g Gomega, m *v1alpha1.MCPServer) {
+		harness.Eventually(w, name, &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 			g.Expect(m.Status.Server).To(HaveField("Tools", BeEquivalentTo(2)))
 		})
 		probe := w.deployment(name).Spec.Template.Spec.Containers[0].ReadinessProbe

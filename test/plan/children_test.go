@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // childLists are the kinds of all children.
@@ -212,7 +212,7 @@ func byKind(live client.Object) []driftOf {
 // driftCloud changes the storage account outside of the manager.
 func (r *run) driftCloud() bool {
 	r.Expect(r.read()).To(BeTrue())
-	storage, ok := r.object.(*v1alpha1.SecureStorage)
+	storage, ok := r.object.(*v1beta1.SecureStorage)
 	r.Expect(ok).To(BeTrue())
 	id := storage.Status.AccountID
 	account := id[strings.LastIndex(id, "/")+1:]

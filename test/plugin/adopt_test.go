@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -120,7 +120,7 @@ func TestAdoptKeepsThePods(t *testing.T) {
 		ContainSubstring(`#   Service/web ~ spec.ports[port=8080].targetPort: 8080 -> "http"`),
 		ContainSubstring("\n  adoptionPolicy: IfUnowned\n"), ContainSubstring("\n    targetCPUUtilizationPercent: 80\n"), ContainSubstring("\n    COLOR: green\n"),
 	))
-	w.Expect(harness.Gone(w.Ctx, api, w.Key("web"), &v1alpha1.AppService{})).To(Succeed(), "nothing is written without --yes")
+	w.Expect(harness.Gone(w.Ctx, api, w.Key("web"), &v1beta1.AppService{})).To(Succeed(), "nothing is written without --yes")
 	planned := w.run(w.Ctx, w.kubeconfig, []byte(manifest), "plan", "-f", "-")
 	w.Expect(planned.out).To(SatisfyAll(ContainSubstring("adopt Deployment/web"), Not(ContainSubstring("spec.template"))), planned.err)
 
@@ -130,7 +130,7 @@ func TestAdoptKeepsThePods(t *testing.T) {
 		ContainSubstring("The 2 pods are the same as before, and none has restarted.\n"),
 	))
 	w.Expect(w.podsOf("web")).To(Equal(pods))
-	app := harness.Read(w, "web", &v1alpha1.AppService{})
+	app := harness.Read(w, "web", &v1beta1.AppService{})
 	for _, child := range []client.Object{r.config, r.deployment, r.service, r.scaler} {
 		w.Expect(api.Get(w.Ctx, w.Key("web"), child)).To(Succeed())
 		w.Expect(metav1.IsControlledBy(child, app)).To(BeTrue(), "%T", child)
@@ -174,7 +174,7 @@ func TestAdoptRefusesWhatAnAppServiceCannotExpress(t *testing.T) {
 		ContainSubstring("Deployment/web spec.template.spec.containers[name=proxy]\n  an AppService does not express it\n  remedy: an AppService runs one container: run this one in a Deployment of its own\n"),
 		ContainSubstring("Service/web spec.ports"), ContainSubstring("remedy: give the Service the port of the container and no other"),
 	))
-	w.Expect(harness.Gone(w.Ctx, api, w.Key("web"), &v1alpha1.AppService{})).To(Succeed())
+	w.Expect(harness.Gone(w.Ctx, api, w.Key("web"), &v1beta1.AppService{})).To(Succeed())
 }
 
 func TestAdoptRefusesObjectsOfOthers(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -32,9 +32,9 @@ func TestCommandsShowAnAppServiceThatHasDrifted(t *testing.T) {
 	w.createApp("web")
 	w.ready("web")
 	w.Scale("kubectl", harness.Read(w, "web", &appsv1.Deployment{}), 5)
-	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, live *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, live *v1beta1.AppService) {
 		g.Expect(live.Status.Drifts).To(HaveLen(1))
-		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1alpha1.ConditionReady, HavePrefix("True")))
+		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1beta1.ConditionReady, HavePrefix("True")))
 	})
 
 	// The pods that the Deployment has too many may still be there when the AppService is Ready.
@@ -63,7 +63,7 @@ func TestCommandsShowAnAppServiceThatHasDrifted(t *testing.T) {
 		ContainSubstring("Plan: 0 to create, 0 to update, 0 to correct, 0 to adopt, 0 to delete, 0 steps."), MatchRegexp(`(?m)^  Deployment +done$`),
 	), "plan", "appservice/web")
 	w.shows(ContainSubstring("Plan: 0 to create"), "plan", "--all")
-	w.Expect(w.succeed("version")).To(ContainSubstring("appservices.fixpoint.dev v1alpha1\n"))
+	w.Expect(w.succeed("version")).To(ContainSubstring("appservices.fixpoint.dev v1alpha1, v1beta1\n"))
 	w.Expect(w.succeed(cobra.ShellCompRequestCmd, "status", "appservice/")).To(HavePrefix("appservice/web\n"))
 	w.Expect(w.ends(1, "status", "appservice/missing")).To(BeEmpty())
 }
@@ -71,7 +71,7 @@ func TestCommandsShowAnAppServiceThatHasDrifted(t *testing.T) {
 func TestReportHasNoConfidentialValues(t *testing.T) {
 	w := newFixture(t)
 	w.startManager(nil)
-	w.createApp("web", func(s *v1alpha1.AppServiceSpec) { s.Config = map[string]string{"PASSWORD": "hunter2"} })
+	w.createApp("web", func(s *v1beta1.AppServiceSpec) { s.Config = map[string]string{"PASSWORD": "hunter2"} })
 	w.ready("web")
 	w.Eventually(func() []string { return w.Events("AppService", "web") }).Should(ContainElement(HavePrefix("Normal Ready ")))
 	path := filepath.Join(t.TempDir(), "report.tar.gz")
@@ -112,7 +112,7 @@ func (w *fixture) archive(path string) map[string]string {
 func TestWhyBlamesThePod(t *testing.T) {
 	w := newFixture(t)
 	w.startManager(nil)
-	w.createApp("broken", func(s *v1alpha1.AppServiceSpec) { s.Image = cluster.ImagePullFails })
+	w.createApp("broken", func(s *v1beta1.AppServiceSpec) { s.Image = cluster.ImagePullFails })
 	w.Eventually(func() string { return strings.ReplaceAll(w.succeed("why", "appservice/broken"), "\n", " ") }).Should(SatisfyAll(
 		MatchRegexp(`Pod broken-\S+ is to blame: container app cannot pull image `+cluster.ImagePullFails+` \((ErrImagePull|ImagePullBackOff)\)\.`),
 		ContainSubstring("Correct spec.image or spec.imagePullSecrets with kubectl edit appservice/broken -n "+w.Namespace),
@@ -127,21 +127,21 @@ func TestSuspendResumeAndReconcile(t *testing.T) {
 	w.ready("web")
 
 	w.Expect(w.succeed("reconcile", "appservice/web", "--reason", "to see")).To(ContainSubstring("is reconciled and Ready."))
-	live := harness.Read(w, "web", &v1alpha1.AppService{})
-	w.Expect(live.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationReason, "to see"))
-	w.Expect(live.Status.LastHandledReconcileAt).To(Equal(live.Annotations[v1alpha1.AnnotationReconcileRequest]))
+	live := harness.Read(w, "web", &v1beta1.AppService{})
+	w.Expect(live.Annotations).To(HaveKeyWithValue(v1beta1.AnnotationReason, "to see"))
+	w.Expect(live.Status.LastHandledReconcileAt).To(Equal(live.Annotations[v1beta1.AnnotationReconcileRequest]))
 
 	w.succeed("suspend", "appservice/web", "--reason", "the database is migrated")
-	harness.Eventually(w, "web", &v1alpha1.AppService{}, func(g Gomega, live *v1alpha1.AppService) {
+	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, live *v1beta1.AppService) {
 		g.Expect(live.Spec.Suspend).To(BeTrue())
-		g.Expect(live.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationReason, "the database is migrated"))
-		g.Expect(harness.Conditions(live)).To(HaveKey(v1alpha1.ConditionSuspended))
+		g.Expect(live.Annotations).To(HaveKeyWithValue(v1beta1.AnnotationReason, "the database is migrated"))
+		g.Expect(harness.Conditions(live)).To(HaveKey(v1beta1.ConditionSuspended))
 	})
 	w.Expect(w.succeed("status", "appservice/web")).To(ContainSubstring("Reason given by a user: the database is migrated"))
 	w.Expect(w.kubectlFixpoint("reconcile", "appservice/web").err).To(ContainSubstring("is suspended, so it is not reconciled: run kubectl fixpoint resume appservice/web"))
 
 	w.succeed("resume", "appservice/web")
-	live = harness.Read(w, "web", &v1alpha1.AppService{})
+	live = harness.Read(w, "web", &v1beta1.AppService{})
 	w.Expect(live.Spec.Suspend).To(BeFalse())
 	for _, entry := range live.ManagedFields {
 		w.Expect(entry.Manager == "kubectl-fixpoint" && strings.Contains(entry.FieldsV1.GetRawString(), "f:suspend")).To(BeFalse(), "resume leaves no field manager behind")
@@ -151,9 +151,9 @@ func TestSuspendResumeAndReconcile(t *testing.T) {
 
 func TestResumeOverridesASuspensionByAnotherManager(t *testing.T) {
 	w := newFixture(t)
-	w.createApp("web", func(s *v1alpha1.AppServiceSpec) { s.Suspend = true })
+	w.createApp("web", func(s *v1beta1.AppServiceSpec) { s.Suspend = true })
 	w.succeed("resume", "appservice/web")
-	w.Expect(harness.Read(w, "web", &v1alpha1.AppService{}).Spec.Suspend).To(BeFalse())
+	w.Expect(harness.Read(w, "web", &v1beta1.AppService{}).Spec.Suspend).To(BeFalse())
 }
 
 func TestReconcileSaysThatNoManagerRuns(t *testing.T) {
@@ -163,7 +163,7 @@ func TestReconcileSaysThatNoManagerRuns(t *testing.T) {
 	w.Expect(out).To(SatisfyAll(ContainSubstring("The manager has not handled the request within 1s."), ContainSubstring("has not been reconciled yet")))
 }
 
-const webYAML = `apiVersion: fixpoint.dev/v1alpha1
+const webYAML = `apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata:
   name: web
@@ -187,7 +187,7 @@ func TestPlanOfAFileWritesNothing(t *testing.T) {
 		ContainSubstring("      ~ spec.template.spec.containers[name=app].image: \"registry.test/shop:1\" -> \"registry.test/shop:2\"\n"),
 	))
 	w.Expect(w.Requests(mark).Writes().By(harness.ManagerUser)).To(BeEmpty())
-	w.Expect(harness.Read(w, "web", &v1alpha1.AppService{}).Spec.Image).To(Equal(image))
+	w.Expect(harness.Read(w, "web", &v1beta1.AppService{}).Spec.Image).To(Equal(image))
 	w.Expect(w.kubectlFixpoint("plan", "-f", "-", "appservice/web").err).To(ContainSubstring("give one of KIND/NAME, -f FILE and --all"))
 }
 
@@ -199,7 +199,7 @@ func TestPlanOfUnknownObjectCreatesEverything(t *testing.T) {
 		ContainSubstring("create ConfigMap/web"), ContainSubstring("create Service/web"), ContainSubstring("create Deployment/web"),
 		ContainSubstring("Plan: 3 to create"), ContainSubstring("no Deployment of the manager was found, so its default settings are assumed"),
 	))
-	w.Expect(harness.Gone(w.Ctx, api, w.Key("web"), &v1alpha1.AppService{})).To(Succeed())
+	w.Expect(harness.Gone(w.Ctx, api, w.Key("web"), &v1beta1.AppService{})).To(Succeed())
 }
 
 // A user has no more rights with the plugin than without it.
@@ -254,10 +254,10 @@ func TestPlanReadsTheCloud(t *testing.T) {
 	demo := server.SeedDemo()
 	endpoint := server.StartHTTP()
 	t.Cleanup(endpoint.Close)
-	storage := &v1alpha1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: w.Namespace}}
-	storage.Spec = v1alpha1.SecureStorageSpec{
-		Provider: v1alpha1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
-		Key:      v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: demo.Vault}, KeyName: demo.Key},
+	storage := &v1beta1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: w.Namespace}}
+	storage.Spec = v1beta1.SecureStorageSpec{
+		Provider: v1beta1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
+		Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, Name: demo.Key},
 	}
 	w.Expect(api.Create(w.Ctx, storage)).To(Succeed())
 	plan := []string{"plan", "securestorage/invoices", "--cloud-endpoint", endpoint.URL, "--cloud-token-file", w.file("token", fakecloud.Token("manager"))}
@@ -267,8 +267,8 @@ func TestPlanReadsTheCloud(t *testing.T) {
 	w.Expect(server.Effects(fakecloud.Created, "/storageaccounts/")).To(HaveLen(effects), "a plan writes nothing")
 
 	w.startManager(endpoint)
-	harness.Eventually(w, "invoices", &v1alpha1.SecureStorage{}, func(g Gomega, live *v1alpha1.SecureStorage) {
-		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1alpha1.ConditionReady, HavePrefix("True")), harness.Message(live, v1alpha1.ConditionReady))
+	harness.Eventually(w, "invoices", &v1beta1.SecureStorage{}, func(g Gomega, live *v1beta1.SecureStorage) {
+		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1beta1.ConditionReady, HavePrefix("True")), harness.Message(live, v1beta1.ConditionReady))
 	})
 	w.shows(SatisfyAll(ContainSubstring(" 0 steps."), MatchRegexp(`(?m)^  Encryption +done$`)), plan...)
 	w.shows(MatchRegexp(`(?m)^Encryption +done `), "status", "securestorage/invoices")

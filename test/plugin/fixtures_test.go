@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
@@ -108,11 +108,11 @@ func (w *fixture) shows(expected types.GomegaMatcher, args ...string) {
 const image = "registry.test/shop:1"
 
 // createApp creates an AppService with two pods.
-func (w *fixture) createApp(name string, edits ...func(*v1alpha1.AppServiceSpec)) {
+func (w *fixture) createApp(name string, edits ...func(*v1beta1.AppServiceSpec)) {
 	w.T.Helper()
 	two := int32(2)
-	app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace}}
-	app.Spec = v1alpha1.AppServiceSpec{Image: image, Replicas: &two, Config: map[string]string{"COLOR": "green"}}
+	app := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace}}
+	app.Spec = v1beta1.AppServiceSpec{Image: image, Replicas: &two, Config: map[string]string{"COLOR": "green"}}
 	for _, edit := range edits {
 		edit(&app.Spec)
 	}
@@ -121,8 +121,8 @@ func (w *fixture) createApp(name string, edits ...func(*v1alpha1.AppServiceSpec)
 
 func (w *fixture) ready(name string) {
 	w.T.Helper()
-	harness.Eventually(w, name, &v1alpha1.AppService{}, func(g Gomega, live *v1alpha1.AppService) {
-		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1alpha1.ConditionReady, HavePrefix("True")), harness.Message(live, v1alpha1.ConditionReady))
+	harness.Eventually(w, name, &v1beta1.AppService{}, func(g Gomega, live *v1beta1.AppService) {
+		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1beta1.ConditionReady, HavePrefix("True")), harness.Message(live, v1beta1.ConditionReady))
 	})
 }
 

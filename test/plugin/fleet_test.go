@@ -12,8 +12,8 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 )
 
 // fleetSize is 1,000, or what FIXPOINT_PLUGIN_FLEET says.
@@ -38,8 +38,8 @@ func (w *fixture) createFleet(count int) {
 	for i := range count {
 		group.Go(func() error {
 			name := fmt.Sprintf("app-%05d", i)
-			app := &v1alpha1.AppService{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace}}
-			app.Spec = v1alpha1.AppServiceSpec{Image: image, Config: map[string]string{"COLOR": "green"}}
+			app := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace}}
+			app.Spec = v1beta1.AppServiceSpec{Image: image, Config: map[string]string{"COLOR": "green"}}
 			if err := api.Create(ctx, app); err != nil {
 				return err
 			}
@@ -50,16 +50,16 @@ func (w *fixture) createFleet(count int) {
 }
 
 func fleetStatus(name, namespace string, i int) *fixpointac.AppServiceApplyConfiguration {
-	ready, reason := metav1.ConditionTrue, v1alpha1.ReasonReady
+	ready, reason := metav1.ConditionTrue, v1beta1.ReasonReady
 	if i%10 == 0 {
-		ready, reason = metav1.ConditionFalse, v1alpha1.ReasonPodsFailing
+		ready, reason = metav1.ConditionFalse, v1beta1.ReasonPodsFailing
 	}
-	status := fixpointac.AppServiceStatus().WithObservedGeneration(1).WithPhase(v1alpha1.AppServiceRunning).WithReplicas(2).WithReadyReplicas(2)
-	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionConfigReady, v1alpha1.ConditionServiceReady, v1alpha1.ConditionDeploymentReady} {
+	status := fixpointac.AppServiceStatus().WithObservedGeneration(1).WithPhase(v1beta1.PhaseRunning).WithReplicas(2).WithReadyReplicas(2)
+	for _, conditionType := range []string{v1beta1.ConditionReady, v1beta1.ConditionConfigReady, v1beta1.ConditionServiceReady, v1beta1.ConditionDeploymentReady} {
 		status.WithConditions(metav1ac.Condition().WithType(conditionType).WithStatus(ready).WithReason(reason).
 			WithMessage("all pods are updated and available").WithObservedGeneration(1).WithLastTransitionTime(metav1.Now()))
 	}
-	status.WithDrifts(fixpointac.AppServiceDrift().WithTime(metav1.Now()).WithKind("Deployment").WithName(name).
-		WithField(".spec.replicas").WithManager("kubectl").WithFrom("2").WithTo("5").WithAction(v1alpha1.DriftCorrected))
+	status.WithDrifts(fixpointac.Drift().WithTime(metav1.Now()).WithKind("Deployment").WithName(name).
+		WithField(".spec.replicas").WithManager("kubectl").WithDesired("2").WithFound("5").WithAction(v1beta1.DriftCorrected))
 	return fixpointac.AppService(name, namespace).WithStatus(status)
 }

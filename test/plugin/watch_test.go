@@ -13,7 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/plugin"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -75,7 +75,7 @@ func TestStatusFollowsInATerminal(t *testing.T) {
 	w.Eventually(shows.shown).Should(ContainSubstring("not reconciled yet"))
 	w.startManager(nil)
 	w.Eventually(shows.shown).Should(SatisfyAll(ContainSubstring("Running, ready for"), MatchRegexp(`Deployment/web +2/2`)))
-	harness.Update(w, "kubectl", "web", &v1alpha1.AppService{}, func(app *v1alpha1.AppService) { app.Spec.Suspend = true })
+	harness.Update(w, "kubectl", "web", &v1beta1.AppService{}, func(app *v1beta1.AppService) { app.Spec.Suspend = true })
 	w.Eventually(shows.shown).Should(ContainSubstring("Suspended, readiness unknown for"))
 	w.Expect(shows.all()).To(ContainSubstring("\x1b[2J"), "a terminal is drawn again")
 	end()

@@ -5,7 +5,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
@@ -20,11 +20,11 @@ func TestForeignAccountIsOutOfReach(t *testing.T) {
 	w.Expect(w.cloud().SeedAccount(w.demo.Subscription, w.demo.Group, "victim", nil)).To(Succeed())
 	before, _ := w.cloud().Account("victim")
 	// when
-	w.create("thief", func(s *v1alpha1.SecureStorageSpec) {
-		s.AccountName, s.AdoptionPolicy, s.OnAccountLoss = "victim", v1alpha1.AdoptionIfUnowned, v1alpha1.LossRecreate
+	w.create("thief", func(s *v1beta1.SecureStorageSpec) {
+		s.AccountName, s.AdoptionPolicy, s.AccountLossPolicy = "victim", v1beta1.AdoptionIfUnowned, v1beta1.LossRecreate
 	})
 	// then the condition names the field and the flag
-	refused := w.eventuallyReason("thief", v1alpha1.ReasonCredentialsNotAllowed)
+	refused := w.eventuallyReason("thief", v1beta1.ReasonCredentialsNotAllowed)
 	w.Expect(readyOf(refused).Message).To(And(
 		ContainSubstring("spec.provider names no credentials, and namespace "+w.Namespace+" is not allowed to use the credential of the manager"),
 		ContainSubstring("--ambient-credentials="+w.Namespace+"=/subscriptions/"+w.demo.Subscription+"/resourceGroups/"+w.demo.Group),

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
@@ -130,15 +130,15 @@ func (w *fixture) startManagerWith(limits cloud.Limits, namespaces ...string) *h
 }
 
 // edit changes the spec of a SecureStorage.
-type edit func(spec *v1alpha1.SecureStorageSpec)
+type edit func(spec *v1beta1.SecureStorageSpec)
 
-func (w *fixture) storage(name string, edits ...edit) *v1alpha1.SecureStorage {
-	storage := &v1alpha1.SecureStorage{
+func (w *fixture) storage(name string, edits ...edit) *v1beta1.SecureStorage {
+	storage := &v1beta1.SecureStorage{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace},
-		Spec: v1alpha1.SecureStorageSpec{
-			Provider:       v1alpha1.SecureStorageProvider{SubscriptionID: w.demo.Subscription, ResourceGroup: w.demo.Group, Location: w.demo.Location},
-			Key:            v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: w.demo.Vault}, KeyName: w.demo.Key},
-			DeletionPolicy: v1alpha1.DeletionDelete,
+		Spec: v1beta1.SecureStorageSpec{
+			Provider:       v1beta1.SecureStorageProvider{SubscriptionID: w.demo.Subscription, ResourceGroup: w.demo.Group, Location: w.demo.Location},
+			Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: w.demo.Vault}, Name: w.demo.Key},
+			DeletionPolicy: v1beta1.DeletionDelete,
 			PollInterval:   metav1.Duration{Duration: 10 * time.Second},
 		},
 	}
@@ -148,46 +148,46 @@ func (w *fixture) storage(name string, edits ...edit) *v1alpha1.SecureStorage {
 	return storage
 }
 
-func (w *fixture) create(name string, edits ...edit) *v1alpha1.SecureStorage {
+func (w *fixture) create(name string, edits ...edit) *v1beta1.SecureStorage {
 	w.T.Helper()
 	storage := w.storage(name, edits...)
 	w.Expect(api.Create(w.Ctx, storage)).To(Succeed())
 	return storage
 }
 
-func (w *fixture) read(name string) *v1alpha1.SecureStorage {
+func (w *fixture) read(name string) *v1beta1.SecureStorage {
 	w.T.Helper()
-	return harness.Read(w, name, &v1alpha1.SecureStorage{})
+	return harness.Read(w, name, &v1beta1.SecureStorage{})
 }
 
 // eventually waits until a SecureStorage passes the check, and returns it.
-func (w *fixture) eventually(name string, check func(g Gomega, live *v1alpha1.SecureStorage)) *v1alpha1.SecureStorage {
+func (w *fixture) eventually(name string, check func(g Gomega, live *v1beta1.SecureStorage)) *v1beta1.SecureStorage {
 	w.T.Helper()
-	return harness.Eventually(w, name, &v1alpha1.SecureStorage{}, check)
+	return harness.Eventually(w, name, &v1beta1.SecureStorage{}, check)
 }
 
-func (w *fixture) eventuallyReady(name string) *v1alpha1.SecureStorage {
+func (w *fixture) eventuallyReady(name string) *v1beta1.SecureStorage {
 	w.T.Helper()
-	return w.eventually(name, func(g Gomega, live *v1alpha1.SecureStorage) {
+	return w.eventually(name, func(g Gomega, live *v1beta1.SecureStorage) {
 		g.Expect(isReady(live)).To(BeTrue(), "%+v", live.Status.Conditions)
 	})
 }
 
-func (w *fixture) eventuallyReason(name, reason string) *v1alpha1.SecureStorage {
+func (w *fixture) eventuallyReason(name, reason string) *v1beta1.SecureStorage {
 	w.T.Helper()
-	return w.eventually(name, func(g Gomega, live *v1alpha1.SecureStorage) {
+	return w.eventually(name, func(g Gomega, live *v1beta1.SecureStorage) {
 		g.Expect(readyOf(live).Reason).To(Equal(reason), "%+v", live.Status.Conditions)
 	})
 }
 
-func readyOf(storage *v1alpha1.SecureStorage) metav1.Condition {
+func readyOf(storage *v1beta1.SecureStorage) metav1.Condition {
 	if c := meta.FindStatusCondition(storage.Status.Conditions, "Ready"); c != nil {
 		return *c
 	}
 	return metav1.Condition{}
 }
 
-func isReady(storage *v1alpha1.SecureStorage) bool {
+func isReady(storage *v1beta1.SecureStorage) bool {
 	return readyOf(storage).Status == metav1.ConditionTrue && storage.Status.ObservedGeneration == storage.Generation
 }
 
@@ -205,7 +205,7 @@ func (w *fixture) delete(name string) {
 
 func (w *fixture) eventuallyGone(name string) {
 	w.T.Helper()
-	w.Eventually(w.IsGone(name, &v1alpha1.SecureStorage{})).Should(Succeed())
+	w.Eventually(w.IsGone(name, &v1beta1.SecureStorage{})).Should(Succeed())
 }
 
 // leavesNothing is what deletionPolicy Delete promises.
@@ -218,9 +218,9 @@ func (w *fixture) leavesNothing() {
 }
 
 // history collects every version of a SecureStorage from now on.
-func (w *fixture) history(name string) func() []*v1alpha1.SecureStorage {
+func (w *fixture) history(name string) func() []*v1beta1.SecureStorage {
 	w.T.Helper()
-	return harness.Versions[*v1alpha1.SecureStorage](w, &v1alpha1.SecureStorageList{}, name)
+	return harness.Versions[*v1beta1.SecureStorage](w, &v1beta1.SecureStorageList{}, name)
 }
 
 // events are the notes of the Events about a SecureStorage, with their type and reason.

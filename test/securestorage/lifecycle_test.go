@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
@@ -48,13 +48,13 @@ func TestReportsEachPhaseInOrder(t *testing.T) {
 		}
 		reason := readyOf(version).Reason
 		reasons = append(reasons, reason)
-		w.Expect(version.Status.WaitingSince == nil).To(Equal(reason == v1alpha1.ReasonReady), "waitingSince with reason %s", reason)
+		w.Expect(version.Status.WaitingSince == nil).To(Equal(reason == v1beta1.ReasonReady), "waitingSince with reason %s", reason)
 		w.Expect(version.Status.ObservedGeneration).To(Equal(version.Generation))
 	}
 	w.Expect(slices.Compact(reasons)).To(Equal([]string{
-		v1alpha1.ReasonCreating, v1alpha1.ReasonWaitingForPrincipal, v1alpha1.ReasonPropagating, v1alpha1.ReasonReady,
+		v1beta1.ReasonCreating, v1beta1.ReasonWaitingForPrincipal, v1beta1.ReasonPropagating, v1beta1.ReasonReady,
 	}))
-	w.Expect(ready.Status.Phase).To(Equal(v1alpha1.SecureStorageReady))
+	w.Expect(ready.Status.Phase).To(Equal(v1beta1.PhaseReady))
 	account, _ := w.cloud().Account(ready.Status.AccountName)
 	w.Expect(ready.Status.KeyURI).To(Equal(account.Key))
 	w.Expect(ready.Status.AccountID).To(Equal(account.ResourceID))
@@ -72,10 +72,10 @@ func TestReportsEachPhaseInOrder(t *testing.T) {
 
 // expectEncryptionReadyIsHonest checks every version against the ledger: when EncryptionReady was True, the
 // account was encrypted with the key.
-func (w *fixture) expectEncryptionReadyIsHonest(versions []*v1alpha1.SecureStorage) {
+func (w *fixture) expectEncryptionReadyIsHonest(versions []*v1beta1.SecureStorage) {
 	w.T.Helper()
 	for _, version := range versions {
-		c := meta.FindStatusCondition(version.Status.Conditions, v1alpha1.ConditionEncryptionReady)
+		c := meta.FindStatusCondition(version.Status.Conditions, v1beta1.ConditionEncryptionReady)
 		if c == nil || c.Status != metav1.ConditionTrue {
 			continue
 		}
@@ -98,7 +98,7 @@ func TestRevertsDriftAtThePollInterval(t *testing.T) {
 		"tags":     {"tags." + cloud.OwnerTag, func(a string) error { return w.cloud().SetTags(a, nil) }},
 	}
 	for name := range drifts {
-		w.create(name, func(s *v1alpha1.SecureStorageSpec) { s.Tags = map[string]string{"team": "billing"} })
+		w.create(name, func(s *v1beta1.SecureStorageSpec) { s.Tags = map[string]string{"team": "billing"} })
 	}
 	for name, drift := range drifts {
 		w.Expect(drift.change(w.eventuallyReady(name).Status.AccountName)).To(Succeed())
@@ -125,7 +125,7 @@ func TestReportsLostAccountAtThePollInterval(t *testing.T) {
 	w.create("invoices")
 	live := w.eventuallyReady("invoices")
 	w.Expect(w.cloud().DeleteAccount(live.Status.AccountName)).To(Succeed())
-	lost := w.eventuallyReason("invoices", v1alpha1.ReasonAccountLost)
+	lost := w.eventuallyReason("invoices", v1beta1.ReasonAccountLost)
 	w.Expect(meta.IsStatusConditionTrue(lost.Status.Conditions, "Stalled")).To(BeTrue())
 	w.eventuallyTold("invoices", "Warning AccountLost")
 	w.delete("invoices")
@@ -139,7 +139,7 @@ func TestFollowsOrPinsKeyVersion(t *testing.T) {
 	w.startManager()
 	first := w.cloud().State().Vaults[0].Keys[w.demo.Key].Versions[0].ID
 	w.create("latest")
-	w.create("pinned", func(s *v1alpha1.SecureStorageSpec) { s.Key.Version = first })
+	w.create("pinned", func(s *v1beta1.SecureStorageSpec) { s.Key.Version = first })
 	w.eventuallyReady("latest")
 	w.eventuallyReady("pinned")
 	// when the key has a new version, and a day has passed
@@ -147,14 +147,14 @@ func TestFollowsOrPinsKeyVersion(t *testing.T) {
 	w.Expect(err).NotTo(HaveOccurred())
 	w.clock.Step(25 * time.Hour)
 	// then only the object without a pinned version follows
-	w.eventually("latest", func(g Gomega, live *v1alpha1.SecureStorage) {
+	w.eventually("latest", func(g Gomega, live *v1beta1.SecureStorage) {
 		g.Expect(live.Status.KeyVersion).To(Equal(second))
 		g.Expect(isReady(live)).To(BeTrue())
 	})
 	w.Expect(w.read("pinned").Status.KeyVersion).To(Equal(first))
 	// and when the pinned version is deleted, this is reported
 	w.Expect(w.cloud().DeleteKeyVersion(w.demo.Vault, w.demo.Key, first)).To(Succeed())
-	w.eventuallyReason("pinned", v1alpha1.ReasonKeyVersionMissing)
+	w.eventuallyReason("pinned", v1beta1.ReasonKeyVersionMissing)
 	w.eventuallyTold("pinned", "Warning KeyVersionMissing")
 	w.Expect(isReady(w.read("latest"))).To(BeTrue())
 }
@@ -169,22 +169,20 @@ func TestUsesCredentialsOfTheNamespace(t *testing.T) {
 	w.cloud().SeedDemo()
 	w.startManager()
 	// given two SecureStorages, one of which has its own credential
-	w.create("own", func(s *v1alpha1.SecureStorageSpec) {
-		s.Provider.CredentialsRef = &v1alpha1.SecureStorageCredentialsRef{Name: "azure"}
+	w.create("own", func(s *v1beta1.SecureStorageSpec) {
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "azure"}
 	})
 	w.create("shared")
-	w.eventuallyReason("own", v1alpha1.ReasonCredentialsMissing)
-	// when the Secret is wrong, and then right; changing an annotation retries at once, as documented
+	w.eventuallyReason("own", v1beta1.ReasonCredentialsMissing)
+	// when the Secret is created with a wrong credential, and then corrected
 	credential := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "azure", Namespace: w.Namespace},
 		StringData: map[string]string{"tenantID": "tenant", "clientID": "client", "clientSecret": other},
 	}
 	w.Expect(api.Create(w.Ctx, credential)).To(Succeed())
-	w.poke("own")
-	w.eventuallyReason("own", v1alpha1.ReasonCredentialsInvalid)
+	w.eventuallyReason("own", v1beta1.ReasonCredentialsInvalid)
 	credential.StringData = map[string]string{"clientSecret": secret}
 	w.Expect(api.Update(w.Ctx, credential)).To(Succeed())
-	w.poke("own")
 	own, others := w.eventuallyReady("own"), w.eventuallyReady("shared")
 	// then each account was created with its credential
 	w.Expect(slices.Collect(maps.Keys(w.cloud().Counts(own.Status.AccountName)))).To(ContainElement("billing"))
@@ -197,7 +195,7 @@ func TestUsesCredentialsOfTheNamespace(t *testing.T) {
 	// and no secret appears in Events, objects or the log
 	var events eventsv1.EventList
 	w.Expect(api.List(w.Ctx, &events, client.InNamespace(w.Namespace))).To(Succeed())
-	var storages v1alpha1.SecureStorageList
+	var storages v1beta1.SecureStorageList
 	w.Expect(api.List(w.Ctx, &storages, client.InNamespace(w.Namespace))).To(Succeed())
 	for name, said := range map[string]any{"Events": events, "objects": storages, "log": w.Managers[0].Log.Lines()} {
 		text, err := yaml.Marshal(said)
@@ -212,19 +210,19 @@ func TestUsesWorkloadIdentityOfTheNamespace(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
-	w.create("invoices", func(s *v1alpha1.SecureStorageSpec) {
-		s.Provider.WorkloadIdentity = &v1alpha1.SecureStorageWorkloadIdentity{
+	w.create("invoices", func(s *v1beta1.SecureStorageSpec) {
+		s.Provider.WorkloadIdentity = &v1beta1.SecureStorageWorkloadIdentity{
 			TenantID: "00000000-0000-4000-8000-000000000001", ClientID: "00000000-0000-4000-8000-000000000002", ServiceAccountName: "storage",
 		}
 	})
 	// given no ServiceAccount
-	missing := w.eventuallyReason("invoices", v1alpha1.ReasonCredentialsMissing)
+	missing := w.eventuallyReason("invoices", v1beta1.ReasonCredentialsMissing)
 	w.Expect(readyOf(missing).Message).To(ContainSubstring("ServiceAccount storage"))
 	// when the ServiceAccount exists, its token is sent to the cloud, which does not accept it
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "storage", Namespace: w.Namespace}}
 	w.Expect(api.Create(w.Ctx, account)).To(Succeed())
 	w.poke("invoices")
-	invalid := w.eventuallyReason("invoices", v1alpha1.ReasonCredentialsInvalid)
+	invalid := w.eventuallyReason("invoices", v1beta1.ReasonCredentialsInvalid)
 	w.Expect(readyOf(invalid).Message).NotTo(ContainSubstring("eyJ"), "messages contain no token")
 }
 
@@ -239,14 +237,14 @@ func TestRecoversFromRestartOfManagerAndCloud(t *testing.T) {
 	w.cloud().SeedDemo()
 	m := w.startManager()
 	w.create("invoices")
-	w.eventuallyReason("invoices", v1alpha1.ReasonCreating)
+	w.eventuallyReason("invoices", v1beta1.ReasonCreating)
 	// when both stop during the creation
 	w.Stop(m)
 	w.net.cut()
 	w.Expect(w.cloud().Close()).To(Succeed())
 	// then a manager without a cloud reports it
 	m = w.startManager()
-	w.eventuallyReason("invoices", v1alpha1.ReasonCloudUnavailable)
+	w.eventuallyReason("invoices", v1beta1.ReasonCloudUnavailable)
 	// and continues when the cloud is back
 	w.net.connect(fakecloud.New(w.options))
 	w.eventuallyReady("invoices")
@@ -282,7 +280,7 @@ func TestDeletionRetainsDeletesOrAbandons(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, brisk())
 	w.startManager()
-	w.create("kept", func(s *v1alpha1.SecureStorageSpec) { s.DeletionPolicy = v1alpha1.DeletionRetain })
+	w.create("kept", func(s *v1beta1.SecureStorageSpec) { s.DeletionPolicy = v1beta1.DeletionRetain })
 	w.create("locked")
 	w.create("abandoned")
 	kept, locked, abandoned := w.eventuallyReady("kept"), w.eventuallyReady("locked"), w.eventuallyReady("abandoned")
@@ -295,7 +293,7 @@ func TestDeletionRetainsDeletesOrAbandons(t *testing.T) {
 	w.Expect(w.cloud().ReadData(kept.Status.AccountName)).To(Succeed())
 	// locked
 	w.delete("locked")
-	w.eventuallyReason("locked", v1alpha1.ReasonDeletionBlocked)
+	w.eventuallyReason("locked", v1beta1.ReasonDeletionBlocked)
 	w.Expect(w.cloud().ReadData(locked.Status.AccountName)).To(Succeed())
 	w.Expect(w.cloud().Unlock(locked.Status.AccountID)).To(Succeed())
 	w.poke("locked") // changing an annotation retries at once, as documented
@@ -304,8 +302,8 @@ func TestDeletionRetainsDeletesOrAbandons(t *testing.T) {
 	w.Expect(exists).To(BeFalse())
 	// abandoned
 	w.delete("abandoned")
-	w.eventuallyReason("abandoned", v1alpha1.ReasonDeletionBlocked)
-	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.AnnotationAbandon + `":"true"}}}`)
+	w.eventuallyReason("abandoned", v1beta1.ReasonDeletionBlocked)
+	patch := []byte(`{"metadata":{"annotations":{"` + v1beta1.AnnotationAbandon + `":"true"}}}`)
 	w.Expect(api.Patch(w.Ctx, w.storage("abandoned"), client.RawPatch("application/merge-patch+json", patch))).To(Succeed())
 	w.eventuallyGone("abandoned")
 	w.eventuallyTold("abandoned", "Warning Abandoned", abandoned.Status.AccountName)
@@ -322,8 +320,43 @@ func TestDemoIsReadyWithinTenSeconds(t *testing.T) {
 	w.startManager()
 	began := time.Now()
 	// The delays depend on the account name.
-	w.create("invoices", func(s *v1alpha1.SecureStorageSpec) { s.AccountName = "invoices" })
+	w.create("invoices", func(s *v1beta1.SecureStorageSpec) { s.AccountName = "invoices" })
 	w.eventuallyReady("invoices")
 	t.Logf("Ready after %s", time.Since(began).Round(time.Millisecond))
 	w.Expect(time.Since(began)).To(BeNumerically("<", 10*time.Second))
+}
+
+func TestObservesThenManagesThenReleases(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, brisk())
+	w.startManager()
+	// given an account that another SecureStorage has created and released
+	w.create("first", func(s *v1beta1.SecureStorageSpec) {
+		s.AccountName, s.DeletionPolicy = "handedover", v1beta1.DeletionRetain
+	})
+	w.eventuallyReady("first")
+	w.delete("first")
+	w.eventuallyGone("first")
+	account, _ := w.cloud().Account("handedover")
+	w.Expect(account.Tags).NotTo(HaveKey(cloud.OwnerTag))
+	w.Expect(w.cloud().ReadData("handedover")).To(Succeed())
+	before := len(w.cloud().Ledger())
+	// when it is observed
+	w.create("second", func(s *v1beta1.SecureStorageSpec) {
+		s.AccountName, s.ManagementPolicy, s.Tags = "handedover", v1beta1.ManagementObserve, map[string]string{"team": "storage"}
+	})
+	observed := w.eventuallyReason("second", v1beta1.ReasonDiffers)
+	// then the difference is reported, and nothing is written
+	w.Expect(observed.Status.Drifts).To(HaveExactElements(And(HaveField("Field", "tags.team"), HaveField("From", "storage"), HaveField("To", ""))))
+	w.Expect(observed.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
+	w.Expect(w.cloud().Ledger()[before:]).To(BeEmpty())
+	// and when the account is changed as desired, it matches, still without a write
+	w.Expect(w.cloud().SetTags("handedover", map[string]string{"team": "storage"})).To(Succeed())
+	w.poke("second")
+	w.eventuallyReady("second")
+	w.Expect(w.cloud().Ledger()[before:]).To(HaveEach(HaveField("Who", fakecloud.WhoMeddler)))
+	// and its deletion writes nothing either
+	w.delete("second")
+	w.eventuallyGone("second")
+	w.Expect(w.cloud().Ledger()[before:]).To(HaveEach(HaveField("Who", fakecloud.WhoMeddler)))
 }

@@ -8,7 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 )
@@ -26,7 +26,7 @@ func TestManyAgainstAThrottlingCloud(t *testing.T) {
 	knobs.GrantDelay = fakecloud.Between(0, 2*time.Second) // short beside the time that the throttle takes
 	w := newFixture(t, knobs)
 	for i := range objects {
-		w.create(fmt.Sprintf("s%04d", i), func(s *v1alpha1.SecureStorageSpec) { s.PollInterval.Duration = time.Hour })
+		w.create(fmt.Sprintf("s%04d", i), func(s *v1beta1.SecureStorageSpec) { s.PollInterval.Duration = time.Hour })
 	}
 	w.cloud().ResetCounts()
 	// when
@@ -36,7 +36,7 @@ func TestManyAgainstAThrottlingCloud(t *testing.T) {
 		ReadsPerSecond: knobs.Reads.PerSecond, ReadsBurst: int(knobs.Reads.Capacity),
 	})
 	w.Eventually(func() int {
-		var list v1alpha1.SecureStorageList
+		var list v1beta1.SecureStorageList
 		w.Expect(api.List(w.Ctx, &list, client.InNamespace(w.Namespace))).To(Succeed())
 		ready := 0
 		for i := range list.Items {

@@ -6,7 +6,7 @@ import (
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // A status that a manager has written which knew of one grant is completed once, and nothing else is
@@ -20,8 +20,8 @@ func TestCompletesStatusOfThePreviousVersionOnce(t *testing.T) {
 	ready := w.eventuallyReady("invoices")
 	w.Stop(m)
 	ready = w.read(ready.Name)
-	w.Expect(ready.Status.Grants).To(ConsistOf(v1alpha1.SecureStorageGrant{
-		VaultID: w.demo.VaultID, AccessType: v1alpha1.AccessRoleAssignment, PrincipalID: ready.Status.PrincipalID,
+	w.Expect(ready.Status.Grants).To(ConsistOf(v1beta1.SecureStorageGrant{
+		VaultID: w.demo.VaultID, AccessType: v1beta1.AccessRoleAssignment, PrincipalID: ready.Status.PrincipalID,
 	}))
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"grants": null}}`))
 	w.Expect(api.Status().Patch(w.Ctx, ready.DeepCopy(), patch)).To(Succeed())
@@ -29,7 +29,7 @@ func TestCompletesStatusOfThePreviousVersionOnce(t *testing.T) {
 	// when
 	w.cloud().ResetCounts()
 	m = w.startManager()
-	w.eventually("invoices", func(g Gomega, live *v1alpha1.SecureStorage) {
+	w.eventually("invoices", func(g Gomega, live *v1beta1.SecureStorage) {
 		g.Expect(live.Status).To(Equal(ready.Status))
 	})
 	w.readsTwice()

@@ -25,7 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/releases"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
@@ -222,10 +222,10 @@ func (f *fixture) namespace(name, shardOf string, objects int) string {
 	return name
 }
 
-func app(namespace string, number int) *v1alpha1.AppService {
-	return &v1alpha1.AppService{
+func app(namespace string, number int) *v1beta1.AppService {
+	return &v1beta1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app-" + strconv.Itoa(number)},
-		Spec:       v1alpha1.AppServiceSpec{Image: "registry.test/shop:1", Replicas: ptr.To[int32](2), Config: map[string]string{"EDIT": "0"}},
+		Spec:       v1beta1.AppServiceSpec{Image: "registry.test/shop:1", Replicas: ptr.To[int32](2), Config: map[string]string{"EDIT": "0"}},
 	}
 }
 
@@ -250,7 +250,7 @@ func (f *fixture) eventuallyReconciled(namespaces ...string) {
 	f.t.Helper()
 	for _, namespace := range namespaces {
 		f.Eventually(func(g Gomega) {
-			var apps v1alpha1.AppServiceList
+			var apps v1beta1.AppServiceList
 			g.Expect(f.api.List(f.ctx, &apps, client.InNamespace(namespace))).To(Succeed())
 			var configs corev1.ConfigMapList
 			g.Expect(f.api.List(f.ctx, &configs, client.InNamespace(namespace))).To(Succeed())

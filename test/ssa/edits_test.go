@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // edit is something that another manager does to a live object.
@@ -147,7 +147,7 @@ var edits = []edit{
 			o.Status.Replicas = int32(g.IntN(5))
 		case *autoscalingv2.HorizontalPodAutoscaler:
 			o.Status.CurrentReplicas = int32(g.IntN(5))
-		case *v1alpha1.AppService:
+		case *v1beta1.AppService:
 			o.Status.Replicas = int32(g.IntN(5))
 		default:
 			return nil, false, nil
@@ -354,25 +354,25 @@ var edits = []edit{
 	}),
 
 	// Our own kind.
-	update("spec image", func(g generator, a *v1alpha1.AppService) []change {
+	update("spec image", func(g generator, a *v1beta1.AppService) []change {
 		a.Spec.Image = "elsewhere.example/app:" + g.fresh()
 		return set(".spec.image")
 	}),
-	update("spec replicas", func(_ generator, a *v1alpha1.AppService) []change {
+	update("spec replicas", func(_ generator, a *v1beta1.AppService) []change {
 		if a.Spec.Replicas == nil {
 			return nil
 		}
 		*a.Spec.Replicas += 3
 		return set(".spec.replicas")
 	}),
-	update("spec config gone", func(_ generator, a *v1alpha1.AppService) []change {
+	update("spec config gone", func(_ generator, a *v1beta1.AppService) []change {
 		if _, ok := a.Spec.Config["A"]; !ok {
 			return nil
 		}
 		delete(a.Spec.Config, "A")
 		return removed(".spec.config.A")
 	}),
-	update("spec probe", func(g generator, a *v1alpha1.AppService) []change {
+	update("spec probe", func(g generator, a *v1beta1.AppService) []change {
 		if a.Spec.Probes == nil || a.Spec.Probes.Readiness == nil {
 			return nil
 		}

@@ -15,8 +15,8 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
@@ -242,13 +242,13 @@ func (g generator) appService(name, namespace string) *fixpointac.AppServiceAppl
 		spec.WithProbes(fixpointac.AppServiceProbes().WithReadiness(fixpointac.AppServiceProbe().WithPath("/ready")))
 	}
 	if g.chance(40) {
-		spec.WithDisruptionBudget(fixpointac.AppServiceDisruptionBudget().WithMinAvailable(pick(g, intstr.FromInt32(1), intstr.FromString("50%"))))
+		spec.WithDisruptionBudget(fixpointac.DisruptionBudget().WithMinAvailable(pick(g, intstr.FromInt32(1), intstr.FromString("50%"))))
 	}
 	if g.chance(40) {
 		spec.WithResources(corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: g.quantity(), corev1.ResourceMemory: g.memory()}})
 	}
 	if g.chance(40) {
-		spec.WithIngress(fixpointac.AppServiceIngress().WithHost("a.example.com"))
+		spec.WithIngress(fixpointac.Ingress().WithHost("a.example.com"))
 	}
 	return fixpointac.AppService(name, namespace).WithLabels(g.labels()).WithSpec(spec)
 }
@@ -279,6 +279,6 @@ func newLike(c ssa.Configuration) ssa.Configuration {
 	case *fixpointac.AppServiceApplyConfiguration:
 		return &fixpointac.AppServiceApplyConfiguration{}
 	default:
-		panic(fmt.Sprintf("no generator creates a %T of %s", c, v1alpha1.SchemeGroupVersion))
+		panic(fmt.Sprintf("no generator creates a %T of %s", c, v1beta1.SchemeGroupVersion))
 	}
 }

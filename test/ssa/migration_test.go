@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
@@ -78,25 +78,25 @@ func TestMigrationChangesOnlyManagersOfDesiredFields(t *testing.T) {
 // Of a struct, whoever creates an object holds the defaults too. They must not outlive it.
 func TestDroppedStructOfAnAdoptedCustomResourceIsRemovedWithItsDefaults(t *testing.T) {
 	s := newScenario(t, nil)
-	s.create("kubectl-create", &v1alpha1.AppService{
+	s.create("kubectl-create", &v1beta1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Name: "a"},
-		Spec: v1alpha1.AppServiceSpec{
+		Spec: v1beta1.AppServiceSpec{
 			Image:   "registry.example/a:1",
 			Config:  map[string]string{"UNMANAGED": "1"},
-			Ingress: &v1alpha1.AppServiceIngress{Host: "a.example.com"},
+			Ingress: &v1beta1.Ingress{Host: "a.example.com"},
 		},
 	})
 	with := func() *fixpointac.AppServiceApplyConfiguration {
 		return fixpointac.AppService("a", s.namespace).WithSpec(fixpointac.AppServiceSpec().WithImage("registry.example/a:2").
 			WithConfig(map[string]string{"MANAGED": "1"}).
-			WithIngress(fixpointac.AppServiceIngress().WithHost("a.example.com")))
+			WithIngress(fixpointac.Ingress().WithHost("a.example.com")))
 	}
-	adopted := s.done(with(), get(s, &v1alpha1.AppService{}, "a"), ssa.ActionAdopt, adopt)
+	adopted := s.done(with(), get(s, &v1beta1.AppService{}, "a"), ssa.ActionAdopt, adopt)
 	without := fixpointac.AppService("a", s.namespace).WithSpec(fixpointac.AppServiceSpec().WithImage("registry.example/a:2"))
 
 	result := s.done(without, adopted.Live, ssa.ActionUpdate)
 
-	left := as[*v1alpha1.AppService](result.Live).Spec
+	left := as[*v1beta1.AppService](result.Live).Spec
 	s.Expect(left.Ingress).To(BeNil())
 	s.Expect(left.Config).To(Equal(map[string]string{"UNMANAGED": "1"}))
 }

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 

@@ -9,8 +9,8 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1alpha1/applyconfiguration/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
@@ -26,7 +26,7 @@ func (s *scenario) status(replicas int32, conditions ...string) *fixpointac.AppS
 }
 
 // report applies a status and expects an action.
-func (s *scenario) report(desired ssa.Configuration, live client.Object, action ssa.Action) *v1alpha1.AppService {
+func (s *scenario) report(desired ssa.Configuration, live client.Object, action ssa.Action) *v1beta1.AppService {
 	result, err := s.applier.ApplyStatus(s, desired, live)
 	s.ExpectWithOffset(1, err).NotTo(HaveOccurred())
 	s.ExpectWithOffset(1, result.Action).To(Equal(action))
@@ -35,7 +35,7 @@ func (s *scenario) report(desired ssa.Configuration, live client.Object, action 
 		want = 0
 	}
 	s.ExpectWithOffset(1, s.requests()).To(Equal(want))
-	return as[*v1alpha1.AppService](result.Live)
+	return as[*v1beta1.AppService](result.Live)
 }
 
 func TestQuietStatusSendsNothing(t *testing.T) {
@@ -46,7 +46,7 @@ func TestQuietStatusSendsNothing(t *testing.T) {
 	s.report(s.status(2, "Ready", "ConfigReady"), live, ssa.ActionNone)
 	s.restart()
 	s.report(s.status(2, "Ready", "ConfigReady"), live, ssa.ActionNone)
-	moved := editAs(s, "kubectl-edit", live, func(a *v1alpha1.AppService) { a.Labels = map[string]string{"x": "y"} })
+	moved := editAs(s, "kubectl-edit", live, func(a *v1beta1.AppService) { a.Labels = map[string]string{"x": "y"} })
 	s.report(s.status(2, "Ready", "ConfigReady"), moved, ssa.ActionNone)
 
 	s.report(s.status(3, "Ready", "ConfigReady"), moved, ssa.ActionUpdate)
@@ -69,10 +69,10 @@ func TestConditionsOfOtherManagersStay(t *testing.T) {
 }
 
 func TestRevertsStatusChangedByAnotherManager(t *testing.T) {
-	for name, mutate := range map[string]func(*v1alpha1.AppService){
-		"a value":     func(a *v1alpha1.AppService) { a.Status.Replicas = 9 },
-		"a condition": func(a *v1alpha1.AppService) { a.Status.Conditions[0].Status = metav1.ConditionFalse },
-		"all of it":   func(a *v1alpha1.AppService) { a.Status = v1alpha1.AppServiceStatus{} },
+	for name, mutate := range map[string]func(*v1beta1.AppService){
+		"a value":     func(a *v1beta1.AppService) { a.Status.Replicas = 9 },
+		"a condition": func(a *v1beta1.AppService) { a.Status.Conditions[0].Status = metav1.ConditionFalse },
+		"all of it":   func(a *v1beta1.AppService) { a.Status = v1beta1.AppServiceStatus{} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScenario(t, nil)
@@ -92,12 +92,12 @@ func TestRevertsStatusChangedByAnotherManager(t *testing.T) {
 func TestStatusOfAnOldVersionIsStale(t *testing.T) {
 	s := newScenario(t, nil)
 	old := s.appService("kubectl-create")
-	editAs(s, "kubectl-edit", old, func(a *v1alpha1.AppService) { a.Spec.Image = "registry.example/a:2" })
+	editAs(s, "kubectl-edit", old, func(a *v1beta1.AppService) { a.Spec.Image = "registry.example/a:2" })
 
 	_, err := s.applier.ApplyStatus(s, s.status(2), old)
 
 	s.Expect(ssa.IsStale(err)).To(BeTrue(), "%v", err)
-	s.Expect(get(s, &v1alpha1.AppService{}, "a").Status.Replicas).To(BeZero())
+	s.Expect(get(s, &v1beta1.AppService{}, "a").Status.Replicas).To(BeZero())
 }
 
 func TestStatusOfADeletedObjectIsStale(t *testing.T) {
@@ -122,7 +122,7 @@ func TestStatusMigrationRemovesFormerFields(t *testing.T) {
 
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Expect(s.requests()).To(Equal(2))
-	applied := as[*v1alpha1.AppService](result.Live)
+	applied := as[*v1beta1.AppService](result.Live)
 	s.Expect(applied.Status.URL).To(BeEmpty())
 	s.Expect(applied.Status.Conditions).To(HaveLen(1))
 	s.report(s.status(2, "Ready"), applied, ssa.ActionNone)

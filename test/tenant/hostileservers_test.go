@@ -17,7 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -72,7 +72,7 @@ func TestHostileServersTakeNoMoreMemoryFromTheManager(t *testing.T) {
 	gap := beside.longestGap()
 	t.Logf("longest time between two probes of the honest server beside them, with an interval of %s: %s", probeInterval, gap.Round(10*time.Millisecond))
 	g.Expect(gap).To(BeNumerically("<=", 2*probeInterval))
-	server := &v1alpha1.MCPServer{}
+	server := &v1beta1.MCPServer{}
 	g.Expect(w.admin.Get(t.Context(), client.ObjectKey{Namespace: "beside", Name: "beside-0"}, server)).To(Succeed())
 	g.Expect(harness.IsReady(server)).To(BeTrue())
 }
@@ -104,7 +104,7 @@ func (w *fixture) startProcess(t *testing.T, program, kind string, to *servers) 
 }
 
 func (w *fixture) createServer(ctx context.Context, g Gomega, namespace, name string) {
-	server := &v1alpha1.MCPServer{}
+	server := &v1beta1.MCPServer{}
 	server.Namespace, server.Name = namespace, name
 	server.Spec.Image, server.Spec.Path = "registry.test/tools:1", "/"+name
 	server.Spec.Protocol.Interval.Duration, server.Spec.Protocol.Timeout.Duration = probeInterval, probeInterval

@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
@@ -85,7 +85,7 @@ type fixture struct {
 func startCluster(t *testing.T) *fixture {
 	t.Helper()
 	g := NewWithT(t)
-	c, err := cluster.Start(t.Context(), cluster.Options{Parts: cluster.All, Audit: true, CRDPaths: []string{filepath.Join(harness.Root, "config", "crd", "bases")}})
+	c, err := cluster.Start(t.Context(), cluster.Options{Parts: cluster.All, Audit: true})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(c.Stop()).To(Succeed()) })
 	w := &fixture{cluster: c}
@@ -94,6 +94,8 @@ func startCluster(t *testing.T) *fixture {
 	w.kubectl, err = deploy.NewKubectl(c)
 	g.Expect(err).NotTo(HaveOccurred())
 	w.apply(g, "default")
+	_, err = w.kubectl.Run(t.Context(), "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+	g.Expect(err).NotTo(HaveOccurred())
 	return w
 }
 
@@ -242,29 +244,29 @@ apiVersion: v1
 kind: ServiceAccount
 metadata: {name: deployer}
 `, `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: AppService
 metadata: {name: shop}
 spec: {image: "registry.test/shop:1", replicas: 2, config: {A: "1"}, ingress: {host: shop.victim.example.com, ingressClassName: public}}
 `, `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
 spec: {image: "registry.test/tools:1", protocol: {interval: 5s}}
 `, `
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: bridged}
 spec: {image: "registry.test/echo:1", transport: stdio, command: [sed, -u, -n, '` + strings.ReplaceAll(echo, "'", "''") + `']}
 `, fmt.Sprintf(`
-apiVersion: fixpoint.dev/v1alpha1
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: ledger}
 spec:
   accountName: %s
   deletionPolicy: Retain
   provider: {subscriptionID: %s, resourceGroup: victim, location: %s}
-  key: {vault: {name: victim-vault}, keyName: storage}
+  key: {vault: {name: victim-vault}, name: storage}
 `, victimLedger, w.demo.Subscription, w.demo.Location), `
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -285,7 +287,7 @@ spec: {controller: example.com/ingress}
 		g.Eventually(func() error { return w.admin.Create(ctx, object.DeepCopy()) }).Should(Succeed(), text)
 	}
 	for name, object := range map[string]client.Object{
-		"shop": &v1alpha1.AppService{}, "tools": &v1alpha1.MCPServer{}, "bridged": &v1alpha1.MCPServer{}, "ledger": &v1alpha1.SecureStorage{},
+		"shop": &v1beta1.AppService{}, "tools": &v1beta1.MCPServer{}, "bridged": &v1beta1.MCPServer{}, "ledger": &v1beta1.SecureStorage{},
 	} {
 		g.Eventually(func(g Gomega) {
 			g.Expect(w.admin.Get(ctx, client.ObjectKey{Namespace: victim, Name: name}, object)).To(Succeed())

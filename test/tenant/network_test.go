@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -52,7 +52,7 @@ func networkAttempts() []attempt {
 				honest.ServeHTTP(w, r)
 			})))
 			a.Expect(a.server("spy", "protocol: {credentialsSecretRef: {name: spy}, "+quickly+"}")).To(Succeed())
-			server := becomesReady(a, "spy", &v1alpha1.MCPServer{})
+			server := becomesReady(a, "spy", &v1beta1.MCPServer{})
 			a.Expect(harness.Message(server, "ProtocolReady")).To(ContainSubstring("the token of spec.protocol.credentialsSecretRef is sent unencrypted"))
 			first := own.Load()
 			a.Eventually(own.Load).Should(BeNumerically(">", first), "its own pod is probed again")
@@ -70,7 +70,7 @@ func networkAttempts() []attempt {
 		}},
 		{"have a node probed by a pod in its network", edit, "addresses of nodes are not dialed", func(a *trial) {
 			a.Expect(a.server("node", "protocol: {"+quickly+"}")).To(Succeed())
-			becomesReady(a, "node", &v1alpha1.MCPServer{})
+			becomesReady(a, "node", &v1beta1.MCPServer{})
 			a.mustCreate("apiVersion: v1\nkind: Pod\nmetadata: {name: node, labels: {app.kubernetes.io/name: node, fixpoint.dev/kind: mcpserver}}\n" +
 				"spec: {hostNetwork: true, containers: [{name: a, image: a, ports: [{name: mcp, containerPort: 10250, hostPort: 10250}]}]}\n")
 			pod := &corev1.Pod{}
@@ -88,7 +88,7 @@ func networkAttempts() []attempt {
 		}},
 		{"turn the Service of an MCPServer into an alias of another host", edit, "no effect outside: the host is not dialed, and pods are probed at their own addresses", func(a *trial) {
 			a.Expect(a.server("alias", "protocol: {"+quickly+"}")).To(Succeed())
-			becomesReady(a, "alias", &v1alpha1.MCPServer{})
+			becomesReady(a, "alias", &v1beta1.MCPServer{})
 			a.Expect(a.patch(&corev1.Service{}, tenant, "alias", "spec: {type: ExternalName, externalName: tools.victim.svc}")).To(Succeed())
 			a.Consistently(func() bool { return a.network.hasDialed("tools.victim.svc") }).WithTimeout(deadline).Should(BeFalse())
 			a.Expect(a.network.requests(func(r *http.Request) bool { return strings.HasPrefix(r.Host, "alias.victim.") })).To(BeEmpty())
@@ -107,7 +107,7 @@ func networkAttempts() []attempt {
 			a.Expect(a.server("redirect", "protocol: {"+quickly+"}")).To(Succeed())
 			a.Expect(a.server("redirect-sse", "transport: sse, protocol: {"+quickly+"}")).To(Succeed())
 			for _, name := range []string{"redirect", "redirect-sse"} {
-				shows(a, name, &v1alpha1.MCPServer{}, v1alpha1.ReasonProtocolFailing, "MCP handshake failed", "another host")
+				shows(a, name, &v1beta1.MCPServer{}, v1beta1.ReasonProtocolFailing, "MCP handshake failed", "another host")
 			}
 			a.Expect(target.asked.Load()).To(BeZero())
 		}},
@@ -131,19 +131,19 @@ func networkAttempts() []attempt {
 			})))
 			a.Expect(a.server("texts", "protocol: {"+quickly+"}")).To(Succeed())
 			a.Expect(a.server("errors", "protocol: {"+quickly+"}")).To(Succeed())
-			server := becomesReady(a, "texts", &v1alpha1.MCPServer{})
+			server := becomesReady(a, "texts", &v1beta1.MCPServer{})
 			for _, text := range []string{server.Status.Server.Name, server.Status.Server.Version} {
 				a.Expect(len(text)).To(BeNumerically("<=", 128))
 				a.Expect(strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })).To(Equal(-1), "%q", text)
 			}
 			a.Expect(server.Status.Server.Capabilities).To(Equal([]string{"tools"}))
 			a.Expect(a.texts("MCPServer", "texts")).NotTo(ContainSubstring("CANARY-"))
-			shows(a, "errors", &v1alpha1.MCPServer{}, v1alpha1.ReasonProtocolFailing, "MCP handshake failed")
+			shows(a, "errors", &v1beta1.MCPServer{}, v1beta1.ReasonProtocolFailing, "MCP handshake failed")
 			a.Expect(a.texts("MCPServer", "errors")).NotTo(ContainSubstring("CANARY"))
 		}},
 		{"put lines into the status and Events by the name of a field manager", edit, "refused by Kubernetes; other names are quoted as they are, on one line", func(a *trial) {
 			a.Expect(a.app("manager-name", "replicas: 2")).To(Succeed())
-			becomesReady(a, "manager-name", &v1alpha1.AppService{})
+			becomesReady(a, "manager-name", &v1beta1.AppService{})
 			deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "manager-name"}}
 			drift := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"revisionHistoryLimit":7,"replicas":3}}`))
 			for _, name := range []string{"kubectl\nReady True", "a\x1b[2J", strings.Repeat("x", 129)} {
@@ -158,11 +158,11 @@ func networkAttempts() []attempt {
 			app := parse(a, objectText("AppService", "drift", `image: "registry.test/web:1", config: {PASSWORD: config-canary}, env: [{name: PIN, value: env-canary}]`))
 			app.SetNamespace(tenant)
 			a.Expect(owner.Create(a.ctx, app)).To(Succeed())
-			becomesReady(a, "drift", &v1alpha1.AppService{})
+			becomesReady(a, "drift", &v1beta1.AppService{})
 			deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "drift"}}
 			patch := client.RawPatch("application/strategic-merge-patch+json", []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"app","env":[{"name":"PIN","value":"other-canary"}]}]}}}}`))
 			a.Expect(owner.Patch(a.ctx, deployment, patch, client.FieldOwner("kubectl-edit"))).To(Succeed())
-			var list v1alpha1.AppServiceList
+			var list v1beta1.AppServiceList
 			a.Eventually(func(g Gomega) {
 				g.Expect(a.api.List(a.ctx, &list, client.InNamespace(tenant))).To(Succeed())
 				g.Expect(a.texts("AppService", "drift")).To(And(ContainSubstring("PIN"), ContainSubstring("kubectl-edit")))
@@ -178,7 +178,7 @@ func networkAttempts() []attempt {
 				server := parse(a, objectText("MCPServer", name, `image: "registry.test/tools:1", envFrom: [{secretRef: {name: pin}}]`))
 				server.SetNamespace(tenant)
 				a.Expect(owner.Create(a.ctx, server)).To(Succeed())
-				becomesReady(a, name, &v1alpha1.MCPServer{})
+				becomesReady(a, name, &v1beta1.MCPServer{})
 				deployment := &appsv1.Deployment{}
 				a.Expect(a.api.Get(a.ctx, client.ObjectKey{Namespace: tenant, Name: name}, deployment)).To(Succeed())
 				hash := deployment.Spec.Template.Annotations["fixpoint.dev/dependencies-hash"]
@@ -210,8 +210,8 @@ func networkAttempts() []attempt {
 				"spec.ingress.annotations: nginx.ingress.kubernetes.io/server-snippet is not allowed")
 		}},
 		{"read hosts, ports and addresses of the Gateway of another team", editor, "`status.externalEndpoint` shows only listeners that admit routes of the namespace", func(a *trial) {
-			a.Expect(a.server("gateway", "protocol: {disabled: true}, httpRoute: {parentRefs: [{name: internal, namespace: victim}], hostnames: [a.tenant.example.com]}")).To(Succeed())
-			server := becomesReady(a, "gateway", &v1alpha1.MCPServer{})
+			a.Expect(a.server("gateway", "protocol: {probe: Disabled}, httpRoute: {parentRefs: [{name: internal, namespace: victim}], hostnames: [a.tenant.example.com]}")).To(Succeed())
+			server := becomesReady(a, "gateway", &v1beta1.MCPServer{})
 			a.Expect(server.Status.ExternalEndpoint).To(BeEmpty())
 			a.Expect(a.texts("MCPServer", "gateway")).NotTo(ContainSubstring("18443"))
 			a.Expect(harness.Message(server, "RouteReady")).To(ContainSubstring("the external URL is unknown"))

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -26,7 +26,7 @@ func podAttempts() []attempt {
 				"context-capability": {"containerSecurityContext: {capabilities: {add: [SYS_ADMIN]}}", "spec.containerSecurityContext", "unrestricted capabilities"},
 			} {
 				a.Expect(a.server(name, c.fields)).To(Succeed())
-				a.notPermitted(name, &v1alpha1.MCPServer{}, c.field+": the restricted Pod Security Standard forbids such pods: ", c.problem, "change these settings")
+				a.notPermitted(name, &v1beta1.MCPServer{}, c.field+": the restricted Pod Security Standard forbids such pods: ", c.problem, "change these settings")
 			}
 		}},
 		{"run privileged or with capabilities through the security contexts of an AppService", editor, "`NotPermitted`: the message names the field", func(a *trial) {
@@ -36,17 +36,17 @@ func podAttempts() []attempt {
 				"app-host":       {"podSecurityContext: {seLinuxOptions: {type: spc_t}}", "spec.podSecurityContext"},
 			} {
 				a.Expect(a.app(name, c.fields)).To(Succeed())
-				a.notPermitted(name, &v1alpha1.AppService{}, c.field, "Pod Security Standard", "An existing Deployment and its pods are left unchanged")
+				a.notPermitted(name, &v1beta1.AppService{}, c.field, "Pod Security Standard", "An existing Deployment and its pods are left unchanged")
 			}
 		}},
 		{"name the ServiceAccount of the manager in pods of the own namespace", edit, "no effect outside: the pods have the ServiceAccount of that name of their own namespace, which has no rights", func(a *trial) {
 			a.mustCreate("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: " + account + "}\n")
 			a.Expect(a.app("namesake", "serviceAccountName: "+account)).To(Succeed())
-			becomesReady(a, "namesake", &v1alpha1.AppService{})
+			becomesReady(a, "namesake", &v1beta1.AppService{})
 			a.asNamesake(func(thief client.Client) {
 				a.forbidden(thief.List(a.ctx, &corev1.SecretList{}, client.InNamespace(victim)))
 				a.forbidden(thief.Get(a.ctx, client.ObjectKey{Namespace: system, Name: "hash-key.fixpoint.dev"}, &corev1.Secret{}))
-				a.forbidden(thief.List(a.ctx, &v1alpha1.MCPServerList{}))
+				a.forbidden(thief.List(a.ctx, &v1beta1.MCPServerList{}))
 			})
 		}},
 		{"mount a Secret, a ConfigMap or a volume of another namespace", editor, "a name with a namespace is refused: the message names the field; a name that only another namespace has: `DependencyMissing`, no pods", func(a *trial) {
@@ -55,7 +55,7 @@ func podAttempts() []attempt {
 				"spec.mounts[0].configMap.name":                  `mounts: [{name: a, mountPath: /a, configMap: {name: ../victim/shop}}]`,
 				"spec.mounts[0].persistentVolumeClaim.claimName": `mounts: [{name: a, mountPath: /a, persistentVolumeClaim: {claimName: victim/data}}]`,
 				"spec.protocol.credentialsSecretRef.name":        `protocol: {credentialsSecretRef: {name: victim/azure, key: clientSecret}}`,
-				"spec.protocol.caRef.name":                       `protocol: {tls: true, caRef: {name: victim/azure}}`,
+				"spec.protocol.caRef.name":                       `protocol: {scheme: HTTPS, caRef: {name: victim/azure}}`,
 				"spec.serviceAccount.name":                       `serviceAccount: {name: victim/deployer}`,
 				"spec.ingress.tlsSecretName":                     `ingress: {host: a.tenant.example.com, tlsSecretName: victim/azure}`,
 			} {
@@ -70,7 +70,7 @@ func podAttempts() []attempt {
 				"foreign-token":   {`protocol: {credentialsSecretRef: {name: azure, key: clientSecret}}`, "Secret azure"},
 			} {
 				a.Expect(a.server(name, c.fields)).To(Succeed())
-				shows(a, name, &v1alpha1.MCPServer{}, v1alpha1.ReasonDependencyMissing, "missing: "+c.missing, "create the missing objects and keys")
+				shows(a, name, &v1beta1.MCPServer{}, v1beta1.ReasonDependencyMissing, "missing: "+c.missing, "create the missing objects and keys")
 				a.Expect(a.pods(tenant, name)).To(BeEmpty())
 			}
 		}},
@@ -119,7 +119,7 @@ func overrideAttempts() []attempt {
 		return attempt{name + " with `podOverrides`", editor, result, func(a *trial) {
 			for object, spec := range overrides {
 				a.Expect(a.server("override-"+object, "podOverrides: {spec: {"+spec+"}}")).To(Succeed())
-				a.notPermitted("override-"+object, &v1alpha1.MCPServer{}, append(texts, remedy)...)
+				a.notPermitted("override-"+object, &v1beta1.MCPServer{}, append(texts, remedy)...)
 			}
 		}}
 	}
@@ -149,7 +149,7 @@ func overrideAttempts() []attempt {
 				"case": "HostPID: true", "unknown": "hostPids: true", "type": "hostPID: \"true\"", "list": "containers: {name: server}", "null": "containers: [null]",
 			} {
 				a.Expect(a.server("hidden-"+name, "podOverrides: {spec: {"+spec+"}}")).To(Succeed())
-				server := shows(a, "hidden-"+name, &v1alpha1.MCPServer{}, v1alpha1.ReasonInvalid, "spec.podOverrides is not a valid part of a pod template", "correct spec.podOverrides")
+				server := shows(a, "hidden-"+name, &v1beta1.MCPServer{}, v1beta1.ReasonInvalid, "spec.podOverrides is not a valid part of a pod template", "correct spec.podOverrides")
 				a.Expect(harness.Conditions(server)).To(HaveKeyWithValue("Stalled", "True Invalid"))
 				a.Expect(a.pods(tenant, "hidden-"+name)).To(BeEmpty())
 			}

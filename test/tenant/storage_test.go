@@ -6,30 +6,30 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // storageAttempts try to reach accounts, key vaults and credentials of others through SecureStorages.
 func storageAttempts() []attempt {
 	const notAllowed = "`CredentialsNotAllowed`, no request to Azure"
-	none := &v1alpha1.SecureStorage{}
+	none := &v1beta1.SecureStorage{}
 	return []attempt{
 		{"create an account in the resource group of another team, with the credential of the manager", editor, notAllowed, func(a *trial) {
 			a.Expect(a.storage("other-group", victim, ofTenant, "", "accountName: intruder")).To(Succeed())
-			shows(a, "other-group", none.DeepCopy(), v1alpha1.ReasonCredentialsNotAllowed,
+			shows(a, "other-group", none.DeepCopy(), v1beta1.ReasonCredentialsNotAllowed,
 				"resource group victim of subscription "+a.demo.Subscription+" (spec.provider) is outside of the scopes in which namespace tenant may use the credential of the manager",
-				"set spec.provider.workloadIdentity or spec.provider.credentialsRef, or have an administrator set the flag --ambient-credentials=tenant=")
+				"set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator set the flag --ambient-credentials=tenant=")
 			a.Expect(a.cloud.Total("/storageaccounts/intruder").Calls()).To(BeZero())
 		}},
 		{"adopt, encrypt again and delete an account of another team", editor, notAllowed, func(a *trial) {
-			a.Expect(a.storage("adopt", victim, ofVictim, "", "accountName: "+victimAccount+", adoptionPolicy: IfUnowned, onAccountLoss: Recreate, deletionPolicy: Delete")).To(Succeed())
-			storage := shows(a, "adopt", none.DeepCopy(), v1alpha1.ReasonCredentialsNotAllowed, "(spec.provider) is outside of the scopes")
+			a.Expect(a.storage("adopt", victim, ofVictim, "", "accountName: "+victimAccount+", adoptionPolicy: IfUnowned, accountLossPolicy: Recreate, deletionPolicy: Delete")).To(Succeed())
+			storage := shows(a, "adopt", none.DeepCopy(), v1beta1.ReasonCredentialsNotAllowed, "(spec.provider) is outside of the scopes")
 			a.delete(storage)
 			a.untouched(victimAccount)
 		}},
 		{"name a resource group that starts like an allowed one, or leaves it", editor, "`CredentialsNotAllowed`; other characters are refused: the message names `resourceGroup`", func(a *trial) {
 			a.Expect(a.storage("prefix", "tenant2", ofTenant, "", "")).To(Succeed())
-			shows(a, "prefix", none.DeepCopy(), v1alpha1.ReasonCredentialsNotAllowed, "resource group tenant2")
+			shows(a, "prefix", none.DeepCopy(), v1beta1.ReasonCredentialsNotAllowed, "resource group tenant2")
 			for _, group := range []string{"tenant/../victim", "tenant/providers", "tenant%2f..%2fvictim", "..", ""} {
 				a.refused(a.storage("leave", group, ofTenant, "", ""), "spec.provider.resourceGroup", "resourceGroup must consist of")
 			}
@@ -38,23 +38,23 @@ func storageAttempts() []attempt {
 			id := fmt.Sprintf("vaultID: /subscriptions/%s/resourceGroups/victim/providers/Microsoft.KeyVault/vaults/victim-vault", a.demo.Subscription)
 			for name, vault := range map[string]string{"vault-name": ofVictim, "vault-id": id} {
 				a.Expect(a.storage(name, tenant, vault, "", "accountName: "+name[:5]+"keys")).To(Succeed())
-				shows(a, name, none.DeepCopy(), v1alpha1.ReasonCredentialsNotAllowed, "key vault victim-vault", "(spec.key) is outside of the scopes")
+				shows(a, name, none.DeepCopy(), v1beta1.ReasonCredentialsNotAllowed, "key vault victim-vault", "(spec.key) is outside of the scopes")
 			}
 			a.Expect(a.cloud.Total("/storageaccounts/vaultkeys").Calls()).To(BeZero())
 		}},
 		{"adopt an account without an owner in the own resource group", editor, "`AccountNotOwned`, no write", func(a *trial) {
 			a.Expect(a.storage("untagged", tenant, ofTenant, "", "accountName: "+untagged+", adoptionPolicy: IfUnowned, deletionPolicy: Delete")).To(Succeed())
-			storage := shows(a, "untagged", none.DeepCopy(), v1alpha1.ReasonAccountNotOwned, untagged)
+			storage := shows(a, "untagged", none.DeepCopy(), v1beta1.ReasonAccountNotOwned, untagged)
 			a.delete(storage)
 			a.Expect(a.ledgerOf("/storageaccounts/" + untagged)).To(BeEmpty())
 		}},
 		{"take the name of the account of another SecureStorage", editor, "`NameTaken`, the account is unchanged", func(a *trial) {
 			before, _ := a.cloud.Account(victimLedger)
 			a.Expect(a.storage("taken", tenant, ofTenant, "", "accountName: "+victimLedger+", adoptionPolicy: IfUnowned, deletionPolicy: Delete")).To(Succeed())
-			storage := shows(a, "taken", none.DeepCopy(), v1alpha1.ReasonNameTaken, "spec.accountName")
+			storage := shows(a, "taken", none.DeepCopy(), v1beta1.ReasonNameTaken, "spec.accountName")
 			a.Expect(a.api.Delete(a.ctx, storage)).To(Succeed())
 			// The controller waits in case that the account is its own and not visible yet.
-			shows(a, "taken", none.DeepCopy(), v1alpha1.ReasonTerminating, "storage account name "+victimLedger+" is still in use")
+			shows(a, "taken", none.DeepCopy(), v1beta1.ReasonTerminating, "storage account name "+victimLedger+" is still in use")
 			after, found := a.cloud.Account(victimLedger)
 			a.Expect(found).To(BeTrue())
 			a.Expect(after).To(Equal(before))
@@ -66,10 +66,10 @@ func storageAttempts() []attempt {
 		}},
 		{"take credentials from the Secret of another namespace", editor, "a name with a namespace is refused: the message names the field; a Secret that only another namespace has: `CredentialsMissing`", func(a *trial) {
 			for _, name := range []string{"victim/azure", "../victim/azure", "victim%2fazure", "azure?namespace=victim"} {
-				a.refused(a.storage("credentials", tenant, ofTenant, fmt.Sprintf("credentialsRef: {name: %q}", name), ""), "spec.provider.credentialsRef.name", "must be the name of a Secret in this namespace")
+				a.refused(a.storage("credentials", tenant, ofTenant, fmt.Sprintf("credentialsSecretRef: {name: %q}", name), ""), "spec.provider.credentialsSecretRef.name", "must be the name of a Secret in this namespace")
 			}
-			a.Expect(a.storage("credentials", victim, ofVictim, "credentialsRef: {name: azure}", "accountName: "+victimAccount)).To(Succeed())
-			shows(a, "credentials", none.DeepCopy(), v1alpha1.ReasonCredentialsMissing, "Secret azure (spec.provider.credentialsRef) does not exist; create it")
+			a.Expect(a.storage("credentials", victim, ofVictim, "credentialsSecretRef: {name: azure}", "accountName: "+victimAccount)).To(Succeed())
+			shows(a, "credentials", none.DeepCopy(), v1beta1.ReasonCredentialsMissing, "Secret azure (spec.provider.credentialsSecretRef) does not exist; create it")
 			a.untouched(victimAccount)
 		}},
 		{"use the cloud identity of the ServiceAccount of another namespace, or of the manager", editor, "a name with a namespace is refused: the message names the field; a name that only another namespace has: no token", func(a *trial) {
@@ -79,20 +79,20 @@ func storageAttempts() []attempt {
 			}
 			for name, object := range map[string]string{"deployer": "identity-victim", account: "identity-manager"} {
 				a.Expect(a.storage(object, victim, ofVictim, fmt.Sprintf(identity, name), "accountName: "+victimAccount)).To(Succeed())
-				shows(a, object, none.DeepCopy(), v1alpha1.ReasonCredentialsMissing, "ServiceAccount "+name+" (spec.provider.workloadIdentity)")
+				shows(a, object, none.DeepCopy(), v1beta1.ReasonCredentialsMissing, "ServiceAccount "+name+" (spec.provider.workloadIdentity)")
 			}
 			a.untouched(victimAccount)
 		}},
 		{"forge a status that names the account of another team, and delete the object", editor, "the status is dropped; a request to `status` is forbidden", func(a *trial) {
 			id := fmt.Sprintf("/subscriptions/%s/resourceGroups/victim/providers/Microsoft.Storage/storageAccounts/%s", a.demo.Subscription, victimAccount)
 			forged := fmt.Sprintf("status: {observedGeneration: 1, accountID: %s, accountName: %s, grants: [{vaultID: %s, accessType: RoleAssignment}]}\n", id, victimAccount, "/subscriptions/a")
-			text := objectText("SecureStorage", "forged", fmt.Sprintf("provider: {subscriptionID: %s, resourceGroup: victim, location: %s}, key: {%s, keyName: storage}, deletionPolicy: Delete",
+			text := objectText("SecureStorage", "forged", fmt.Sprintf("provider: {subscriptionID: %s, resourceGroup: victim, location: %s}, key: {%s, name: storage}, deletionPolicy: Delete",
 				a.demo.Subscription, a.demo.Location, ofVictim))
 			a.mustCreate(text + forged)
-			storage := shows(a, "forged", none.DeepCopy(), v1alpha1.ReasonCredentialsNotAllowed, "(spec.provider)")
+			storage := shows(a, "forged", none.DeepCopy(), v1beta1.ReasonCredentialsNotAllowed, "(spec.provider)")
 			a.Expect(storage.Status.AccountID).To(BeEmpty())
 			a.forbidden(a.patch(none.DeepCopy(), tenant, "forged", forged, "status"))
-			a.delete(&v1alpha1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "forged"}})
+			a.delete(&v1beta1.SecureStorage{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "forged"}})
 			a.untouched(victimAccount)
 		}},
 		{"poll Azure without a pause, so that the requests of others are throttled", editor, "refused: the message names `pollInterval`", func(a *trial) {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -77,7 +77,7 @@ func (a *trial) mustCreate(text string) {
 }
 
 func objectText(kind, name, spec string) string {
-	return fmt.Sprintf("apiVersion: fixpoint.dev/v1alpha1\nkind: %s\nmetadata: {name: %s}\nspec: {%s}\n", kind, name, spec)
+	return fmt.Sprintf("apiVersion: fixpoint.dev/v1beta1\nkind: %s\nmetadata: {name: %s}\nspec: {%s}\n", kind, name, spec)
 }
 
 // server creates an MCPServer. The fields are in the flow style of YAML.
@@ -95,7 +95,7 @@ func (a *trial) app(name, fields string) error {
 // storage creates a SecureStorage in a resource group, with a key of a key vault.
 func (a *trial) storage(name, group, vault, provider, fields string) error {
 	a.t.Helper()
-	return a.create(objectText("SecureStorage", name, fmt.Sprintf(`provider: {subscriptionID: %s, resourceGroup: %q, location: %s, %s}, key: {%s, keyName: storage}, %s`,
+	return a.create(objectText("SecureStorage", name, fmt.Sprintf(`provider: {subscriptionID: %s, resourceGroup: %q, location: %s, %s}, key: {%s, name: storage}, %s`,
 		a.demo.Subscription, group, a.demo.Location, provider, vault, fields)))
 }
 
@@ -141,14 +141,14 @@ func shows[T client.Object](a *trial, name string, empty T, reason string, texts
 // becomesReady waits until an object of the tenant is Ready.
 func becomesReady[T client.Object](a *trial, name string, empty T) T {
 	a.t.Helper()
-	return shows(a, name, empty, v1alpha1.ReasonReady)
+	return shows(a, name, empty, v1beta1.ReasonReady)
 }
 
 // notPermitted expects that the manager refuses an object, and creates no pods for it.
 func (a *trial) notPermitted(name string, object client.Object, texts ...string) {
 	a.t.Helper()
-	shows(a, name, object, v1alpha1.ReasonNotPermitted, texts...)
-	a.Expect(harness.Conditions(object)).To(HaveKeyWithValue("Stalled", "True "+v1alpha1.ReasonNotPermitted))
+	shows(a, name, object, v1beta1.ReasonNotPermitted, texts...)
+	a.Expect(harness.Conditions(object)).To(HaveKeyWithValue("Stalled", "True "+v1beta1.ReasonNotPermitted))
 	a.Expect(a.read(&appsv1.Deployment{}, tenant, name)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 }
 
@@ -209,7 +209,7 @@ func (a *trial) untouched(account string) {
 func (a *trial) texts(kind, name string) string {
 	a.t.Helper()
 	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
+	object.SetGroupVersionKind(v1beta1.SchemeGroupVersion.WithKind(kind))
 	a.Expect(a.read(object, tenant, name)).To(Succeed())
 	status, err := yaml.Marshal(object.Object["status"])
 	a.Expect(err).NotTo(HaveOccurred())

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // Reconciler reconciles AppServices.
@@ -35,7 +35,7 @@ type Reconciler struct {
 // SetupWithManager adds the controller to a manager.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.AppService{}).
+		For(&v1beta1.AppService{}).
 		Owns(&corev1.ConfigMap{}).
 		Owns(&corev1.Service{}).
 		Owns(&appsv1.Deployment{}).
@@ -45,7 +45,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, workers int) error {
 
 // Reconcile creates or updates the children of an AppService, and updates its status.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	app := &v1alpha1.AppService{}
+	app := &v1beta1.AppService{}
 	if err := r.Get(ctx, request.NamespacedName, app); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -70,7 +70,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 // apply creates a child, or updates it if it differs from what set sets.
-func (r *Reconciler) apply(ctx context.Context, app *v1alpha1.AppService, child client.Object, set func()) error {
+func (r *Reconciler) apply(ctx context.Context, app *v1beta1.AppService, child client.Object, set func()) error {
 	result, err := controllerutil.CreateOrUpdate(ctx, r.Client, child, func() error {
 		set()
 		return ctrl.SetControllerReference(app, child, r.Scheme)
@@ -85,7 +85,7 @@ func (r *Reconciler) apply(ctx context.Context, app *v1alpha1.AppService, child 
 }
 
 // updateStatus updates the status if it has changed.
-func (r *Reconciler) updateStatus(ctx context.Context, app *v1alpha1.AppService, deployment *appsv1.Deployment) error {
+func (r *Reconciler) updateStatus(ctx context.Context, app *v1beta1.AppService, deployment *appsv1.Deployment) error {
 	before := app.Status.DeepCopy()
 	app.Status.ObservedGeneration = app.Generation
 	app.Status.Replicas = deployment.Status.Replicas
@@ -100,11 +100,11 @@ func (r *Reconciler) updateStatus(ctx context.Context, app *v1alpha1.AppService,
 	return nil
 }
 
-func readyCondition(app *v1alpha1.AppService, deployment *appsv1.Deployment) metav1.Condition {
+func readyCondition(app *v1beta1.AppService, deployment *appsv1.Deployment) metav1.Condition {
 	desired := ptr.Deref(deployment.Spec.Replicas, 1)
 	available := deployment.Status.AvailableReplicas
 	condition := metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: app.Generation,
+		Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: app.Generation,
 		Reason: "Progressing", Message: fmt.Sprintf("%d of %d replicas are available", available, desired),
 	}
 	status := deployment.Status
@@ -114,26 +114,26 @@ func readyCondition(app *v1alpha1.AppService, deployment *appsv1.Deployment) met
 	return condition
 }
 
-func childMeta(app *v1alpha1.AppService) metav1.ObjectMeta {
+func childMeta(app *v1beta1.AppService) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: app.Namespace, Name: app.Name}
 }
 
-func labelsOf(app *v1alpha1.AppService) map[string]string {
+func labelsOf(app *v1beta1.AppService) map[string]string {
 	return map[string]string{"app.kubernetes.io/name": app.Name, "app.kubernetes.io/managed-by": "textbook"}
 }
 
-func selectorOf(app *v1alpha1.AppService) map[string]string {
+func selectorOf(app *v1beta1.AppService) map[string]string {
 	return map[string]string{"app.kubernetes.io/name": app.Name}
 }
 
-func setConfig(app *v1alpha1.AppService, config *corev1.ConfigMap) {
+func setConfig(app *v1beta1.AppService, config *corev1.ConfigMap) {
 	config.Labels = labelsOf(app)
 	config.Data = app.Spec.Config
 }
 
 const portName = "http"
 
-func setService(app *v1alpha1.AppService, service *corev1.Service) {
+func setService(app *v1beta1.AppService, service *corev1.Service) {
 	service.Labels = labelsOf(app)
 	service.Spec.Selector = selectorOf(app)
 	if len(service.Spec.Ports) != 1 {
@@ -145,7 +145,7 @@ func setService(app *v1alpha1.AppService, service *corev1.Service) {
 
 // setDeployment sets the whole spec of a new Deployment, and what changes of an existing one, since the API server
 // adds defaults to the other fields.
-func setDeployment(app *v1alpha1.AppService, deployment *appsv1.Deployment) {
+func setDeployment(app *v1beta1.AppService, deployment *appsv1.Deployment) {
 	deployment.Labels = labelsOf(app)
 	if deployment.CreationTimestamp.IsZero() {
 		deployment.Spec = newDeploymentSpec(app)
@@ -163,7 +163,7 @@ func setDeployment(app *v1alpha1.AppService, deployment *appsv1.Deployment) {
 	container.Ports[0].ContainerPort = app.Spec.Port
 }
 
-func newDeploymentSpec(app *v1alpha1.AppService) appsv1.DeploymentSpec {
+func newDeploymentSpec(app *v1beta1.AppService) appsv1.DeploymentSpec {
 	container := corev1.Container{
 		Name:  "app",
 		Image: app.Spec.Image,
@@ -187,7 +187,7 @@ func newDeploymentSpec(app *v1alpha1.AppService) appsv1.DeploymentSpec {
 	}
 }
 
-func configHash(app *v1alpha1.AppService) string {
+func configHash(app *v1beta1.AppService) string {
 	// fmt prints maps in key order.
 	return fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, app.Spec.Config)))[:16]
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
@@ -81,6 +81,7 @@ nodeSelector: {kubernetes.io/arch: arm64}
 progressDeadlineSeconds: 10
 adoptionPolicy: IfUnowned
 driftPolicy: Report
+driftHistoryLimit: 50
 suspend: true`},
 	"everything, with an autoscaler and files": {
 		name: "a",
@@ -255,7 +256,7 @@ func TestStatusStoresZeroReplicas(t *testing.T) {
 	})
 
 	applied, err := appServices(g).Patch(ctx, "empty", types.ApplyPatchType, []byte(`{
-		"apiVersion": "fixpoint.dev/v1alpha1", "kind": "AppService", "metadata": {"name": "empty"},
+		"apiVersion": "fixpoint.dev/v1beta1", "kind": "AppService", "metadata": {"name": "empty"},
 		"status": {"replicas": 0, "readyReplicas": 0}}`), metav1.PatchOptions{FieldManager: "test"}, "status")
 
 	g.Expect(err).NotTo(HaveOccurred())
@@ -267,7 +268,7 @@ func TestKubectlFindsKindsByTheirShortNames(t *testing.T) {
 	client, err := discovery.NewDiscoveryClientForConfig(shared.Admin())
 	g.Expect(err).NotTo(HaveOccurred())
 
-	resources, err := client.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+	resources, err := client.ServerResourcesForGroupVersion(v1beta1.SchemeGroupVersion.String())
 
 	g.Expect(err).NotTo(HaveOccurred())
 	for name, short := range map[string]string{"appservices": "asvc", "mcpservers": "mcp", "securestorages": "sst"} {

@@ -81,8 +81,9 @@ func readSchema(g *WithT, crdFile string) apiextensionsv1.JSONSchemaProps {
 	g.Expect(err).NotTo(HaveOccurred())
 	var definition apiextensionsv1.CustomResourceDefinition
 	g.Expect(yaml.UnmarshalStrict(text, &definition)).To(Succeed())
-	g.Expect(definition.Spec.Versions).To(HaveLen(1), "these tests know one version")
-	return *definition.Spec.Versions[0].Schema.OpenAPIV3Schema
+	stored := slices.IndexFunc(definition.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+	g.Expect(stored).NotTo(Equal(-1), "%s has no storage version", crdFile)
+	return *definition.Spec.Versions[stored].Schema.OpenAPIV3Schema
 }
 
 // limitsOf names the limits that a field's schema sets beside its type and its rules.

@@ -126,6 +126,12 @@ var limitRefusals = map[string]limitRefusal{
 	"spec.adoptionPolicy enum": {
 		spec: `{image: "shop:1", adoptionPolicy: Always}`,
 		says: `spec.adoptionPolicy: Unsupported value: "Always": supported values: "Never", "IfUnowned"`},
+	"spec.driftHistoryLimit minimum": {
+		spec: `{image: "shop:1", driftHistoryLimit: -1}`,
+		says: `spec.driftHistoryLimit: Invalid value: -1: spec.driftHistoryLimit in body should be greater than or equal to 0`},
+	"spec.driftHistoryLimit maximum": {
+		spec: `{image: "shop:1", driftHistoryLimit: 51}`,
+		says: `spec.driftHistoryLimit: Invalid value: 51: spec.driftHistoryLimit in body should be less than or equal to 50`},
 	"spec.driftPolicy enum": {
 		spec: `{image: "shop:1", driftPolicy: Ignore}`,
 		says: `spec.driftPolicy: Unsupported value: "Ignore": supported values: "Correct", "Report"`},
@@ -147,8 +153,8 @@ var limitRefusals = map[string]limitRefusal{
 		status: fmt.Sprintf(`{url: %s}`, strings.Repeat("a", 2049)),
 		says:   `status.url: Too long: may not be more than 2048 bytes`},
 	"status.drifts maxItems": {
-		status: fmt.Sprintf(`{drifts: [%s]}`, repeated(11, `{time: "2026-01-01T00:00:00Z", kind: Service, name: shop%d, action: Corrected}`)),
-		says:   `status.drifts: Too many: 11: must have at most 10 items`},
+		status: fmt.Sprintf(`{drifts: [%s]}`, repeated(51, `{time: "2026-01-01T00:00:00Z", kind: Service, name: shop%d, action: Corrected}`)),
+		says:   `status.drifts: Too many: 51: must have at most 50 items`},
 	"status.drifts[].time required": {
 		status: `{drifts: [{kind: Service, name: shop, action: Corrected}]}`,
 		says:   `status.drifts[0].time: Required value`},
@@ -176,12 +182,12 @@ var limitRefusals = map[string]limitRefusal{
 	"status.drifts[].manager maxLength": {
 		status: drift("action: Corrected, manager: " + strings.Repeat("a", 129)),
 		says:   `status.drifts[0].manager: Too long: may not be more than 128 bytes`},
-	"status.drifts[].from maxLength": {
-		status: drift("action: Corrected, from: " + strings.Repeat("a", 257)),
-		says:   `status.drifts[0].from: Too long: may not be more than 256 bytes`},
-	"status.drifts[].to maxLength": {
-		status: drift("action: Corrected, to: " + strings.Repeat("a", 257)),
-		says:   `status.drifts[0].to: Too long: may not be more than 256 bytes`},
+	"status.drifts[].desired maxLength": {
+		status: drift("action: Corrected, desired: " + strings.Repeat("a", 257)),
+		says:   `status.drifts[0].desired: Too long: may not be more than 256 bytes`},
+	"status.drifts[].found maxLength": {
+		status: drift("action: Corrected, found: " + strings.Repeat("a", 257)),
+		says:   `status.drifts[0].found: Too long: may not be more than 256 bytes`},
 }
 
 func init() {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
@@ -44,7 +44,7 @@ func objects(g *WithT, kind string) dynamic.ResourceInterface {
 	if kind == "NetworkPolicy" { // in samples
 		return client.Resource(networkingv1.SchemeGroupVersion.WithResource("networkpolicies")).Namespace(namespace)
 	}
-	return client.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural(kind))).Namespace(namespace)
+	return client.Resource(v1beta1.SchemeGroupVersion.WithResource(plural(kind))).Namespace(namespace)
 }
 
 func plural(kind string) string { return strings.ToLower(kind) + "s" }
@@ -53,7 +53,7 @@ func plural(kind string) string { return strings.ToLower(kind) + "s" }
 // which is a case of its own.
 func build(g *WithT, kind, name, spec string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
-	object.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
+	object.SetGroupVersionKind(v1beta1.SchemeGroupVersion.WithKind(kind))
 	object.SetName(name)
 	if spec != "" {
 		object.Object["spec"] = parse(g, spec)

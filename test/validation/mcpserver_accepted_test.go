@@ -13,17 +13,17 @@ import (
 var mcpServerAcceptances = map[string]acceptance{
 	"the least": {spec: `{image: tools}`, stored: mcpServer(mcpServerDefaults)},
 	"defaults of nested fields": {
-		spec: mcpServer(stdio, `{bridge: {}, protocol: {tls: false, credentialsSecretRef: {name: a}},
+		spec: mcpServer(stdio, `{bridge: {}, protocol: {scheme: HTTP, credentialsSecretRef: {name: a}},
 			files: [{path: /a}], autoscaling: {maxReplicas: 1, targetCPUUtilizationPercent: 80},
 			networkPolicy: {egress: {rules: [{ports: [{port: 1}]}]}}, httpRoute: {parentRefs: [{name: a}]}, probes: {readiness: {}}}`),
 		stored: mcpServer(mcpServerDefaults, stdio, `{bridge: {maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304},
-			protocol: {tls: false, credentialsSecretRef: {name: a, key: token}},
+			protocol: {scheme: HTTP, credentialsSecretRef: {name: a, key: token}},
 			files: [{path: /a, content: ""}], autoscaling: {minReplicas: 1, maxReplicas: 1, targetCPUUtilizationPercent: 80},
-			networkPolicy: {egress: {allowDNS: true, rules: [{ports: [{protocol: TCP, port: 1}]}]}},
+			networkPolicy: {egress: {dns: Allowed, rules: [{ports: [{protocol: TCP, port: 1}]}]}},
 			httpRoute: {parentRefs: [{name: a}], path: /}, probes: {readiness: {}}}`)},
 	"defaults of the authorities": {
-		spec:   mcpServer(`protocol: {tls: true, caRef: {name: a}}`),
-		stored: mcpServer(mcpServerDefaults, `protocol: {tls: true, caRef: {kind: ConfigMap, name: a, key: ca.crt}}`)},
+		spec:   mcpServer(`protocol: {scheme: HTTPS, caRef: {name: a}}`),
+		stored: mcpServer(mcpServerDefaults, `protocol: {scheme: HTTPS, caRef: {kind: ConfigMap, name: a, key: ca.crt}}`)},
 	"everything, over streamable HTTP": {
 		name: "a23456789-123456789-123456789-123456789-123456789-1234567",
 		spec: `
@@ -75,7 +75,7 @@ disruptionBudget: {maxUnavailable: 25%}
 networkPolicy:
   ingress: {from: [{podSelector: {matchLabels: {app: agent}}, namespaceSelector: {}}, {ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}]}
   egress:
-    allowDNS: false
+    dns: Denied
     rules:
     - {to: [{ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: TCP, port: 443}, {protocol: UDP, port: 1, endPort: 1}]}
     - {to: [{podSelector: {}}]}
@@ -94,14 +94,15 @@ podOverrides:
     hostAliases: [{ip: 10.0.0.1, hostnames: [db]}]
     containers: [{name: server, lifecycle: {postStart: {exec: {command: [warm-up]}}}}]
 protocol:
-  disabled: true
+  probe: Disabled
   interval: 5s
   timeout: 1s
-  tls: true
+  scheme: HTTPS
   caRef: {kind: Secret, name: tools-ca, key: tls.crt}
   credentialsSecretRef: {name: tools, key: token}
 adoptionPolicy: IfUnowned
 driftPolicy: Report
+driftHistoryLimit: 50
 suspend: true`},
 	"everything, over stdio": {
 		name: "a",
@@ -125,7 +126,7 @@ httpRoute:
   parentRefs: [{name: public}, {name: public, namespace: gateways}, {name: public, namespace: gateways, sectionName: https}]
   hostnames: [tools.example.com, a]
   path: /tools
-protocol: {disabled: false, interval: 59m60s, timeout: 0m30s}
+protocol: {probe: Periodic, interval: 59m60s, timeout: 0m30s}
 bridge: {maxSessions: 10000, idleTimeout: 24h, maxMessageBytes: 268435456, drainTimeout: 1s, allowedHosts: [proxy.example.com, "*", a],
   allowedOrigins: ["https://app.example.com", "http://localhost:6274", "http://[::1]:80", "vscode-webview://1b-2c", "*"]}
 adoptionPolicy: Never
@@ -148,7 +149,7 @@ suspend: false`},
 	"files beside mounts whose names begin alike": {
 		spec: mcpServer(mcpServerDefaults, `{files: [{path: /data.json, content: x}, {path: /data.json.bak, content: x}], mounts: [{name: a, mountPath: /data, emptyDir: {}}]}`)},
 	"no traffic out but DNS": {
-		spec: mcpServer(mcpServerDefaults, `networkPolicy: {egress: {allowDNS: true}}`)},
+		spec: mcpServer(mcpServerDefaults, `networkPolicy: {egress: {dns: Allowed}}`)},
 
 	// Rules cost the API server time, and it gives up on one that costs too much.
 	"files as large as they may be": {
@@ -164,7 +165,7 @@ suspend: false`},
 			repeated(64, strings.Repeat("c", 4090)+"%d"), repeated(32, strings.Repeat("a", 16380)+"%d"),
 			repeated(128, `{name: A%d, value: `+strings.Repeat("v", 1000)+`}`)))},
 	"peers as many as there may be": {
-		spec: mcpServer(mcpServerDefaults, fmt.Sprintf(`{networkPolicy: {ingress: {from: [%[1]s]}, egress: {allowDNS: true, rules: [%[2]s]}}, httpRoute: {parentRefs: [%[3]s], hostnames: [%[4]s], path: /}}`,
+		spec: mcpServer(mcpServerDefaults, fmt.Sprintf(`{networkPolicy: {ingress: {from: [%[1]s]}, egress: {dns: Allowed, rules: [%[2]s]}}, httpRoute: {parentRefs: [%[3]s], hostnames: [%[4]s], path: /}}`,
 			repeated(32, `{ipBlock: {cidr: 10.0.%d.0/24}}`),
 			repeated(32, `{to: [{podSelector: {}}], ports: [{protocol: TCP, port: 1%02d}]}`),
 			repeated(16, `{name: `+strings.Repeat("a", 251)+`%02[1]d, namespace: `+strings.Repeat("n", 63)+`, sectionName: `+strings.Repeat("s", 253)+`}`),

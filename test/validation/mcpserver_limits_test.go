@@ -23,12 +23,12 @@ var mcpServerLimits = map[string]limitRefusal{
 	"status.lastHandledReconcileAt maxLength": {
 		status: fmt.Sprintf(`{lastHandledReconcileAt: %s}`, strings.Repeat("a", 65)),
 		says:   `status.lastHandledReconcileAt: Too long: may not be more than 64 bytes`},
-	"status.askedVersions maxItems": {
-		status: fmt.Sprintf(`{askedVersions: [%s]}`, repeated(17, "a%d")),
-		says:   `status.askedVersions: Too many: 17: must have at most 16 items`},
-	"status.askedVersions[] maxLength": {
-		status: fmt.Sprintf(`{askedVersions: [%s]}`, strings.Repeat("a", 254)),
-		says:   `status.askedVersions[0]: Too long: may not be more than 253 bytes`},
+	"status.probedVersions maxItems": {
+		status: fmt.Sprintf(`{probedVersions: [%s]}`, repeated(17, "a%d")),
+		says:   `status.probedVersions: Too many: 17: must have at most 16 items`},
+	"status.probedVersions[] maxLength": {
+		status: fmt.Sprintf(`{probedVersions: [%s]}`, strings.Repeat("a", 254)),
+		says:   `status.probedVersions[0]: Too long: may not be more than 253 bytes`},
 	"status.server.name maxLength":            tooLongServer("name", 256),
 	"status.server.version maxLength":         tooLongServer("version", 128),
 	"status.server.protocolVersion maxLength": tooLongServer("protocolVersion", 128),
@@ -52,7 +52,7 @@ const (
 	goodSecret = `mounts: [{name: a, mountPath: /a, secret: {name: a, items: [{key: a, path: a}]}}]`
 	goodEgress = `networkPolicy: {egress: {rules: [{ports: [{port: 1, endPort: 65535}]}]}}`
 	goodRoute  = `httpRoute: {parentRefs: [{name: a}], hostnames: [a.b]}`
-	goodProbes = `protocol: {tls: true, caRef: {name: a}, credentialsSecretRef: {name: a}}`
+	goodProbes = `protocol: {scheme: HTTPS, caRef: {name: a}, credentialsSecretRef: {name: a}}`
 )
 
 // goodMCPServer has every list that a limit of the table stands in.
@@ -150,13 +150,14 @@ func init() {
 	}
 	for field, bounds := range map[string][2]int{
 		"port": {1, 65535}, "drainSeconds": {0, 86399}, "terminationGracePeriodSeconds": {1, 86400},
-		"progressDeadlineSeconds": {10, 86400}, "sessionAffinityTimeoutSeconds": {1, 86400},
+		"progressDeadlineSeconds": {10, 86400}, "driftHistoryLimit": {0, 50}, "sessionAffinityTimeoutSeconds": {1, 86400},
 		"bridge.maxMessageBytes": {1024, 268435456}, "bridge.maxSessions": {1, 10000},
 		"networkPolicy.egress.rules[].ports[].port": {1, 65535}, "networkPolicy.egress.rules[].ports[].endPort": {1, 65535},
 	} {
 		numbers(field, bounds[0], bounds[1])
 	}
 	for field, values := range map[string]string{
+		"networkPolicy.egress.dns": `"Allowed", "Denied"`, "protocol.probe": `"Periodic", "Disabled"`, "protocol.scheme": `"HTTP", "HTTPS"`,
 		"adoptionPolicy": `"Never", "IfUnowned"`, "driftPolicy": `"Correct", "Report"`,
 		"imagePullPolicy": `"Always", "IfNotPresent", "Never"`, "mounts[].emptyDir.medium": `"Memory"`,
 		"networkPolicy.egress.rules[].ports[].protocol": `"TCP", "UDP", "SCTP"`,

@@ -18,7 +18,7 @@ const (
 	bridgeMessage       = "bridge requires transport stdio, because the other transports do not use a bridge: remove bridge"
 	bridgeHostsMessage  = "allowedHosts must be DNS names in lower case, without scheme, port, path or wildcard: use a value such as tools.example.com, or '*' for all hosts"
 	bridgeOriginMessage = "allowedOrigins must be origins in lower case, without a path: use a value such as https://app.example.com, or '*' for all origins"
-	bridgeTLSMessage    = "protocol.tls is not supported with transport stdio, because the bridge serves plain HTTP: remove protocol.tls, and terminate TLS at the Ingress or the Gateway"
+	bridgeTLSMessage    = "protocol.scheme HTTPS is not supported with transport stdio, because the bridge serves plain HTTP: remove protocol.scheme, and terminate TLS at the Ingress or the Gateway"
 	affinityMessage     = "sessionAffinity None with transport sse requires a single replica, because pods do not share sessions: set Auto or ClientIP, or run a single replica"
 	drainMessage        = "drainSeconds must be less than terminationGracePeriodSeconds, because the pod is killed at the end of the grace period: lower drainSeconds or raise terminationGracePeriodSeconds"
 	ssePrefixMessage    = "httpRoute.path must be a prefix of path with transport sse, because the server tells clients where to send messages and does not know the prefix of the route: set path to a path below httpRoute.path, or remove httpRoute.path"
@@ -69,7 +69,7 @@ const (
 	podLabelsMessage       = "labels must not be app.kubernetes.io/name or app.kubernetes.io/managed-by or start with 'fixpoint.dev/', which are reserved for Fixpoint: rename the label"
 	podAnnotationsMessage  = "annotations must not start with 'fixpoint.dev/', which is reserved for Fixpoint: rename the annotation"
 	timeoutTooLongMessage  = "timeout must not exceed interval: lower timeout or raise interval"
-	caWithoutTLSMessage    = "caRef requires tls: set tls to true if the server serves TLS, or remove caRef"
+	caWithoutTLSMessage    = "caRef requires scheme HTTPS: set scheme to HTTPS if the server serves TLS, or remove caRef"
 	intervalMessage        = "interval must be a duration from 5s to 1h, in hours, minutes and seconds: use a value such as 30s or 1m30s"
 	timeoutMessage         = "timeout must be a duration from 1s to 30s, in hours, minutes and seconds: use a value such as 5s"
 	caKeyMessage           = "key must be a key of a ConfigMap or a Secret: use letters, digits, '-', '_' and '.', or omit it for ca.crt"
@@ -94,7 +94,7 @@ var mcpServerRefusals = map[string]refusal{
 	"origins of the bridge with a path":     badServer(`{transport: stdio, command: [serve], bridge: {allowedOrigins: ["https://a.example.com/"]}}`, "bridge.allowedOrigins", bridgeOriginMessage),
 	"origins of the bridge without scheme":  badServer(`{transport: stdio, command: [serve], bridge: {allowedOrigins: [a.example.com]}}`, "bridge.allowedOrigins", bridgeOriginMessage),
 	"origins of the bridge with expansions": badServer(`{transport: stdio, command: [serve], bridge: {allowedOrigins: ["https://$(A)"]}}`, "bridge.allowedOrigins", bridgeOriginMessage),
-	"TLS of the bridge":                     badServer(`{transport: stdio, command: [serve], protocol: {tls: true}}`, "protocol.tls", bridgeTLSMessage),
+	"TLS of the bridge":                     badServer(`{transport: stdio, command: [serve], protocol: {scheme: HTTPS}}`, "protocol.scheme", bridgeTLSMessage),
 	"sessions of sse lost by hand":          badServer(`{transport: sse, sessionAffinity: None, replicas: 2}`, "sessionAffinity", affinityMessage),
 	"sessions of sse lost by itself":        badServer(`{transport: sse, sessionAffinity: None, autoscaling: {maxReplicas: 2, targetCPUUtilizationPercent: 80}}`, "sessionAffinity", affinityMessage),
 	"drain as long as the grace":            badServer(`{terminationGracePeriodSeconds: 10}`, "drainSeconds", drainMessage),
@@ -205,8 +205,8 @@ var mcpServerRefusals = map[string]refusal{
 
 	"timeout of more than the interval": badServer(`protocol: {interval: 10s, timeout: 10.5s}`, "protocol.timeout", timeoutTooLongMessage),
 	"authorities without TLS":           badServer(`protocol: {caRef: {name: a}}`, "protocol.caRef", caWithoutTLSMessage),
-	"authorities of no good name":       badServer(`protocol: {tls: true, caRef: {name: A}}`, "protocol.caRef.name", mountedMessage),
-	"authorities of no good key":        badServer(`protocol: {tls: true, caRef: {name: a, key: ""}}`, "protocol.caRef.key", caKeyMessage),
+	"authorities of no good name":       badServer(`protocol: {scheme: HTTPS, caRef: {name: A}}`, "protocol.caRef.name", mountedMessage),
+	"authorities of no good key":        badServer(`protocol: {scheme: HTTPS, caRef: {name: a, key: ""}}`, "protocol.caRef.key", caKeyMessage),
 	"token of no good name":             badServer(`protocol: {credentialsSecretRef: {name: ""}}`, "protocol.credentialsSecretRef.name", tokenSecretMessage),
 	"token of no good key":              badServer(`protocol: {credentialsSecretRef: {name: a, key: b/c}}`, "protocol.credentialsSecretRef.key", tokenKeyMessage),
 }

@@ -20,18 +20,19 @@ provider:
   subscriptionID: ABCDEFab-0123-4567-89ab-cdefABCDEF01
   resourceGroup: .rg_(1)-b
   location: westeurope2
-  credentialsRef: {name: azure.credentials-1}
+  credentialsSecretRef: {name: azure.credentials-1}
 sku: Premium_LRS
 accountName: abc
 tags: {team: billing, cost center: "4711 + 1"}
 key:
   vault: {name: a-b-c, resourceGroup: keys}
-  keyName: "-1"
+  name: "-1"
   version: 0123456789abcdef0123456789abcdef
 access: {type: AccessPolicy}
+managementPolicy: Observe
 deletionPolicy: Delete
 adoptionPolicy: IfUnowned
-onAccountLoss: Recreate
+accountLossPolicy: Recreate
 pollInterval: 10s
 propagationDeadline: 1s
 suspend: true`},
@@ -47,12 +48,13 @@ accountName: a23456789012345678901234
 tags: {` + entries("tag", 12) + `}
 key:
   vaultID: /subscriptions/` + anyUUID + `/resourcegroups/Keys/providers/microsoft.keyvault/vaults/Demo-Vault
-  keyName: ` + strings.Repeat("k", 127) + `
+  name: ` + strings.Repeat("k", 127) + `
   version: latest
 access: {type: RoleAssignment}
+managementPolicy: Manage
 deletionPolicy: Retain
 adoptionPolicy: Never
-onAccountLoss: Stall
+accountLossPolicy: Stall
 pollInterval: 24h
 propagationDeadline: 23h59m60.0s
 suspend: false`},
@@ -65,14 +67,15 @@ suspend: false`},
 func TestWhatMayChangeOfASecureStorage(t *testing.T) {
 	for given, c := range map[string]struct{ was, is string }{
 		"nothing":                          {`accountName: invoices`, `accountName: invoices`},
-		"the key":                          {`{}`, `key: {vault: {name: other-vault}, keyName: other}`},
+		"the key":                          {`{}`, `key: {vault: {name: other-vault}, name: other}`},
 		"the vault, from a name to an ID":  {`{}`, `key: {` + byID(vaultID+"other-vault") + `}`},
 		"the version, from latest to one":  {`{}`, `key: {version: 0123456789abcdef0123456789abcdef}`},
 		"the way of access":                {`{}`, `access: {type: AccessPolicy}`},
-		"the credentials":                  {`provider: {credentialsRef: {name: azure}}`, anyIdentity},
+		"the credentials":                  {`provider: {credentialsSecretRef: {name: azure}}`, anyIdentity},
 		"the copies":                       {`{}`, `sku: Standard_GRS`},
 		"what happens to the data at last": {`{}`, `deletionPolicy: Delete`},
-		"all the rest":                     {`{}`, `{tags: {a: b}, adoptionPolicy: IfUnowned, onAccountLoss: Recreate, pollInterval: 1h, propagationDeadline: 1h, suspend: true}`},
+		"whether it is managed":            {`{}`, `managementPolicy: Observe`},
+		"all the rest":                     {`{}`, `{tags: {a: b}, adoptionPolicy: IfUnowned, accountLossPolicy: Recreate, pollInterval: 1h, propagationDeadline: 1h, suspend: true}`},
 	} {
 		t.Run(given, func(t *testing.T) {
 			g := NewWithT(t)

@@ -5,6 +5,15 @@ import (
 	"strings"
 )
 
+// The drifts of all kinds are of one type, so their limits are the same.
+func init() {
+	for limit, c := range limitRefusals {
+		if strings.HasPrefix(limit, "status.drifts") {
+			secureStorageLimits[limit] = c
+		}
+	}
+}
+
 var secureStorageLimits = map[string]limitRefusal{
 	"spec required":          {says: `spec: Required value`},
 	"spec.provider required": {spec: storage(`provider: null`), says: `spec.provider: Required value`},
@@ -20,10 +29,10 @@ var secureStorageLimits = map[string]limitRefusal{
 		spec: storage(`provider: {location: null}`),
 		says: `spec.provider.location: Required value`},
 	"spec.provider.location maxLength": tooLong("provider.location", 64),
-	"spec.provider.credentialsRef.name required": {
-		spec: storage(`provider: {credentialsRef: {}}`),
-		says: `spec.provider.credentialsRef.name: Required value`},
-	"spec.provider.credentialsRef.name maxLength": tooLong("provider.credentialsRef.name", 253),
+	"spec.provider.credentialsSecretRef.name required": {
+		spec: storage(`provider: {credentialsSecretRef: {}}`),
+		says: `spec.provider.credentialsSecretRef.name: Required value`},
+	"spec.provider.credentialsSecretRef.name maxLength": tooLong("provider.credentialsSecretRef.name", 253),
 	"spec.provider.workloadIdentity.clientID required": {
 		spec: storage(`provider: {workloadIdentity: {tenantID: ` + anyUUID + `}}`),
 		says: `spec.provider.workloadIdentity.clientID: Required value`},
@@ -47,21 +56,24 @@ var secureStorageLimits = map[string]limitRefusal{
 		says: `spec.key.vault.name: Required value`},
 	"spec.key.vault.name maxLength":          tooLong("key.vault.name", 24),
 	"spec.key.vault.resourceGroup maxLength": tooLong("key.vault.resourceGroup", 90),
-	"spec.key.keyName required":              {spec: storage(`key: {keyName: null}`), says: `spec.key.keyName: Required value`},
-	"spec.key.keyName maxLength":             tooLong("key.keyName", 127),
+	"spec.key.name required":                 {spec: storage(`key: {name: null}`), says: `spec.key.name: Required value`},
+	"spec.key.name maxLength":                tooLong("key.name", 127),
 	"spec.key.version maxLength":             tooLong("key.version", 32),
 	"spec.access.type enum": {
 		spec: storage(`access: {type: Owner}`),
 		says: `spec.access.type: Unsupported value: "Owner": supported values: "RoleAssignment", "AccessPolicy"`},
+	"spec.managementPolicy enum": {
+		spec: storage(`managementPolicy: Watch`),
+		says: `spec.managementPolicy: Unsupported value: "Watch": supported values: "Manage", "Observe"`},
 	"spec.deletionPolicy enum": {
 		spec: storage(`deletionPolicy: Orphan`),
 		says: `spec.deletionPolicy: Unsupported value: "Orphan": supported values: "Retain", "Delete"`},
 	"spec.adoptionPolicy enum": {
 		spec: storage(`adoptionPolicy: Always`),
 		says: `spec.adoptionPolicy: Unsupported value: "Always": supported values: "Never", "IfUnowned"`},
-	"spec.onAccountLoss enum": {
-		spec: storage(`onAccountLoss: Ignore`),
-		says: `spec.onAccountLoss: Unsupported value: "Ignore": supported values: "Stall", "Recreate"`},
+	"spec.accountLossPolicy enum": {
+		spec: storage(`accountLossPolicy: Ignore`),
+		says: `spec.accountLossPolicy: Unsupported value: "Ignore": supported values: "Stall", "Recreate"`},
 
 	// The controller keeps the status within these; a test of them shows that it has to.
 	"status.phase enum": {

@@ -12,7 +12,7 @@ const (
 	groupMoved          = "resourceGroup is immutable, because the storage account and its data are in this resource group: restore the previous value, and create a new SecureStorage for the other resource group"
 	locationMessage     = "location must be the short name of an Azure location, in lower-case letters and digits: use a value such as westeurope instead of 'West Europe'"
 	locationMoved       = "location is immutable, because Azure does not move the data of a storage account: restore the previous value, create a new SecureStorage in the other location and copy the data"
-	credentialsMessage  = "credentialsRef and workloadIdentity are mutually exclusive: remove credentialsRef to use the workload identity, or workloadIdentity to use the Secret"
+	credentialsMessage  = "credentialsSecretRef and workloadIdentity are mutually exclusive: remove credentialsSecretRef to use the workload identity, or workloadIdentity to use the Secret"
 	secretMessage       = "name must be the name of a Secret in this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
 	clientMessage       = "clientID must be a UUID: use the client ID of the application or the managed identity, not its name"
 	tenantMessage       = "tenantID must be a UUID: use the ID of the tenant, not its domain"
@@ -25,7 +25,7 @@ const (
 	vaultIDMessage      = "vaultID must be the resource ID of a key vault, whose name has 3 to 24 characters: use the form /subscriptions/<UUID>/resourceGroups/<group>/providers/Microsoft.KeyVault/vaults/<name>, as in the output of `az keyvault show`"
 	vaultMessage        = "name must consist of 3 to 24 letters, digits and single '-', starting with a letter and ending with a letter or digit: use the name of a key vault, not its URI"
 	vaultGroupMessage   = "resourceGroup must consist of 1 to 90 letters, digits, '-', '_', '.', '(' and ')', not ending with '.': use the name of a resource group, or omit it for the resource group of the storage account"
-	keyNameMessage      = "keyName must consist of 1 to 127 letters, digits and '-': use the name of a key, not its URI"
+	keyNameMessage      = "name must consist of 1 to 127 letters, digits and '-': use the name of a key, not its URI"
 	versionMessage      = "version must be a version of the key, of 32 digits and lower-case letters from a to f, or 'latest': copy it from the end of the URI of the key, or omit it to follow the latest version"
 	pollMessage         = "pollInterval must be a duration from 10s to 24h, in hours, minutes and seconds: use a value such as 5m or 1h30m"
 	deadlineMessage     = "propagationDeadline must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 15m or 1h30m"
@@ -77,11 +77,11 @@ var secureStorageRefusals = map[string]refusal{
 	"location that is moved": moved(`{}`, `provider: {location: northeurope}`,
 		"spec.provider.location", locationMoved),
 
-	"credentials of two kinds": provider(`credentialsRef: {name: azure}, workloadIdentity: {clientID: `+anyUUID+`, tenantID: `+anyUUID+`}`,
-		"credentialsRef", credentialsMessage),
-	"credentials of another namespace": provider(`credentialsRef: {name: other/azure}`, "credentialsRef.name", secretMessage),
-	"credentials without a name":       provider(`credentialsRef: {name: ""}`, "credentialsRef.name", secretMessage),
-	"credentials in upper case":        provider(`credentialsRef: {name: Azure}`, "credentialsRef.name", secretMessage),
+	"credentials of two kinds": provider(`credentialsSecretRef: {name: azure}, workloadIdentity: {clientID: `+anyUUID+`, tenantID: `+anyUUID+`}`,
+		"credentialsSecretRef", credentialsMessage),
+	"credentials of another namespace": provider(`credentialsSecretRef: {name: other/azure}`, "credentialsSecretRef.name", secretMessage),
+	"credentials without a name":       provider(`credentialsSecretRef: {name: ""}`, "credentialsSecretRef.name", secretMessage),
+	"credentials in upper case":        provider(`credentialsSecretRef: {name: Azure}`, "credentialsSecretRef.name", secretMessage),
 	"identity by its name":             identity(`clientID: invoices, tenantID: `+anyUUID, "clientID", clientMessage),
 	"identity in a tenant by its name": identity(`clientID: `+anyUUID+`, tenantID: acme.onmicrosoft.com`, "tenantID", tenantMessage),
 	"identity trusting no good name": identity(`clientID: `+anyUUID+`, tenantID: `+anyUUID+`, serviceAccountName: Shop_Account`,
@@ -122,9 +122,9 @@ var secureStorageRefusals = map[string]refusal{
 	"vault with two dashes":           key(`vault: {name: demo--vault}`, "vault.name", vaultMessage),
 	"vault in a group by its ID":      key(`vault: {resourceGroup: a/b}`, "vault.resourceGroup", vaultGroupMessage),
 	"vault in a group of no name":     key(`vault: {resourceGroup: ""}`, "vault.resourceGroup", vaultGroupMessage),
-	"key by its URI":                  key(`keyName: "https://demo-vault.vault.azure.net/keys/demo-key"`, "keyName", keyNameMessage),
-	"key with an underscore":          key(`keyName: demo_key`, "keyName", keyNameMessage),
-	"key without a name":              key(`keyName: ""`, "keyName", keyNameMessage),
+	"key by its URI":                  key(`name: "https://demo-vault.vault.azure.net/keys/demo-key"`, "name", keyNameMessage),
+	"key with an underscore":          key(`name: demo_key`, "name", keyNameMessage),
+	"key without a name":              key(`name: ""`, "name", keyNameMessage),
 	"version that is a number":        key(`version: "2"`, "version", versionMessage),
 	"version in upper case":           key(`version: 0123456789ABCDEF0123456789ABCDEF`, "version", versionMessage),
 	"version that is too short":       key(`version: 0123456789abcdef0123456789abcde`, "version", versionMessage),

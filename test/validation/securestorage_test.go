@@ -11,11 +11,11 @@ import (
 // leastStorage is the least that a SecureStorage has to declare.
 const leastStorage = `
 provider: {subscriptionID: 00000000-0000-0000-0000-000000000001, resourceGroup: demo, location: westeurope}
-key: {vault: {name: demo-vault}, keyName: demo-key}`
+key: {vault: {name: demo-vault}, name: demo-key}`
 
 // storageDefaults are what the API server adds to it.
-const storageDefaults = `{sku: Standard_LRS, access: {type: RoleAssignment}, deletionPolicy: Retain, adoptionPolicy: Never,
-	onAccountLoss: Stall, pollInterval: 5m, propagationDeadline: 15m}`
+const storageDefaults = `{sku: Standard_LRS, access: {type: RoleAssignment}, managementPolicy: Manage, deletionPolicy: Retain, adoptionPolicy: Never,
+	accountLossPolicy: Stall, pollInterval: 5m, propagationDeadline: 15m}`
 
 // secureStorage builds a SecureStorage that differs from the least one.
 func secureStorage(g *WithT, name, difference string) *unstructured.Unstructured {

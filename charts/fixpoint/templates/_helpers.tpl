@@ -50,6 +50,27 @@ subjects:
   namespace: {{ .Release.Namespace }}
 {{- end }}
 
+{{- define "fixpoint.webhook" -}}
+{{ include "fixpoint.fullname" . }}-webhook
+{{- end }}
+
+{{/* The Secret with the certificate of the webhook; empty if the manager issues it. */}}
+{{- define "fixpoint.webhookCertificate" -}}
+{{- if .Values.webhook.certManager.enabled -}}
+{{ include "fixpoint.webhook" . }}-certificate
+{{- else -}}
+{{ .Values.webhook.certificateSecret }}
+{{- end -}}
+{{- end }}
+
+{{/* Whether this release serves the webhook: the release that installs the CRDs does. A manager without permissions on
+cluster-scoped resources cannot set the CA bundle, and needs a certificate. */}}
+{{- define "fixpoint.servesWebhook" -}}
+{{- if and .Values.webhook.enabled .Values.crds.install (or (not .Values.rbac.namespaced) (include "fixpoint.webhookCertificate" .)) -}}
+true
+{{- end -}}
+{{- end }}
+
 {{/* The controllers to run, as a JSON list. */}}
 {{- define "fixpoint.controllers" -}}
 {{- .Values.controllers | default (list "appservice" "mcpserver" "securestorage") | toJson -}}

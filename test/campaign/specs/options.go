@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // imageField is the one field that the seed with all options sets and that is no option.
@@ -32,7 +32,7 @@ func Options() []string {
 }
 
 // AllOptions sets every option of an AppService.
-func AllOptions(s *v1alpha1.AppServiceSpec) {
+func AllOptions(s *v1beta1.AppServiceSpec) {
 	s.Replicas = nil // an autoscaler is among the options
 	for _, field := range Options() {
 		SetOption(s, field)
@@ -40,24 +40,24 @@ func AllOptions(s *v1alpha1.AppServiceSpec) {
 }
 
 // NoOptions unsets every option of an AppService.
-func NoOptions(s *v1alpha1.AppServiceSpec) {
+func NoOptions(s *v1beta1.AppServiceSpec) {
 	for _, field := range Options() {
 		UnsetOption(s, field)
 	}
 }
 
 // SetOption sets one option as the seed does.
-func SetOption(s *v1alpha1.AppServiceSpec, field string) {
+func SetOption(s *v1beta1.AppServiceSpec, field string) {
 	UnsetOption(s, field) // maps would be merged
 	convert(map[string]any{field: options[field]}, s)
 }
 
 // UnsetOption unsets one option.
-func UnsetOption(s *v1alpha1.AppServiceSpec, field string) {
+func UnsetOption(s *v1beta1.AppServiceSpec, field string) {
 	fields := map[string]any{}
 	convert(s, &fields)
 	delete(fields, field)
-	var without v1alpha1.AppServiceSpec
+	var without v1beta1.AppServiceSpec
 	convert(fields, &without)
 	*s = without
 }

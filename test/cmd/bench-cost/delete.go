@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/contest"
 )
 
@@ -82,7 +82,7 @@ const (
 func (b *bench) untilGone(ctx context.Context, namespace string) (map[string]time.Time, error) {
 	const interval = 100 * time.Millisecond
 	left := map[string]client.ObjectList{
-		kindApp: &v1alpha1.AppServiceList{}, kindConfig: &corev1.ConfigMapList{}, kindService: &corev1.ServiceList{},
+		kindApp: &v1beta1.AppServiceList{}, kindConfig: &corev1.ConfigMapList{}, kindService: &corev1.ServiceList{},
 		kindDeployment: &appsv1.DeploymentList{}, kindPod: &corev1.PodList{},
 	}
 	// Kubernetes creates this ConfigMap in each namespace.

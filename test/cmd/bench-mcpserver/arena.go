@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
@@ -103,19 +103,19 @@ func (a *arena) newNamespace(ctx context.Context, prefix string) (string, error)
 	})
 }
 
-func newServer(namespace, name string) *v1alpha1.MCPServer {
-	server := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+func newServer(namespace, name string) *v1beta1.MCPServer {
+	server := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	server.Spec.Image = "registry.test/tools:1"
-	server.Spec.Protocol = v1alpha1.MCPServerProtocol{
-		Disabled: true, Interval: metav1.Duration{Duration: 30 * time.Second}, Timeout: metav1.Duration{Duration: 5 * time.Second}}
+	server.Spec.Protocol = v1beta1.MCPServerProtocol{
+		Probe: v1beta1.ProbeDisabled, Interval: metav1.Duration{Duration: 30 * time.Second}, Timeout: metav1.Duration{Duration: 5 * time.Second}}
 	return server
 }
 
-func isReady(server *v1alpha1.MCPServer) bool {
-	return server.Status.ObservedGeneration == server.Generation && meta.IsStatusConditionTrue(server.Status.Conditions, v1alpha1.ConditionReady)
+func isReady(server *v1beta1.MCPServer) bool {
+	return server.Status.ObservedGeneration == server.Generation && meta.IsStatusConditionTrue(server.Status.Conditions, v1beta1.ConditionReady)
 }
 
-func (a *arena) untilReady(ctx context.Context, server *v1alpha1.MCPServer) error {
+func (a *arena) untilReady(ctx context.Context, server *v1beta1.MCPServer) error {
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
 		err := a.user.Get(ctx, client.ObjectKeyFromObject(server), server)
 		return err == nil && isReady(server), err

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 )
 
@@ -85,8 +85,8 @@ func (a *arena) writes(ctx context.Context) ([]write, error) {
 	}
 	apply := func(c patcher, metadata, rest string) func(context.Context, string) error {
 		return func(ctx context.Context, name string) error {
-			body := fmt.Sprintf(`{"apiVersion":"fixpoint.dev/v1alpha1","kind":"MCPServer","metadata":{"name":%q%s}%s}`, name, metadata, rest)
-			target := &v1alpha1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+			body := fmt.Sprintf(`{"apiVersion":"fixpoint.dev/v1beta1","kind":"MCPServer","metadata":{"name":%q%s}%s}`, name, metadata, rest)
+			target := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 			return c(ctx, target, client.RawPatch(types.ApplyPatchType, []byte(body)))
 		}
 	}
@@ -126,7 +126,7 @@ func (a *arena) statuses(ctx context.Context) (waiting, ready string, err error)
 	}
 	server.Status.ReadyReplicas = 0
 	for i := range server.Status.Conditions {
-		server.Status.Conditions[i].Status, server.Status.Conditions[i].Reason = metav1.ConditionUnknown, v1alpha1.ReasonBlocked
+		server.Status.Conditions[i].Status, server.Status.Conditions[i].Reason = metav1.ConditionUnknown, v1beta1.ReasonBlocked
 	}
 	first, err := json.Marshal(server.Status)
 	return string(first), string(second), err
@@ -137,8 +137,8 @@ func newEvent(namespace, name string) *eventsv1.Event {
 		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: name},
 		EventTime:           metav1.NowMicro(),
 		ReportingController: mcpserver.Name, ReportingInstance: mcpserver.Name,
-		Action: v1alpha1.ConditionReady, Reason: v1alpha1.ReasonRolloutProgressing, Type: corev1.EventTypeNormal,
+		Action: v1beta1.ConditionReady, Reason: v1beta1.ReasonRolloutProgressing, Type: corev1.EventTypeNormal,
 		Note:      "Ready is False: Deployment: 0 of 1 pods are updated",
-		Regarding: corev1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MCPServer", Namespace: namespace, Name: name},
+		Regarding: corev1.ObjectReference{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "MCPServer", Namespace: namespace, Name: name},
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
@@ -55,11 +55,11 @@ const (
 func container(d *appsv1.Deployment) *corev1.Container { return &d.Spec.Template.Spec.Containers[0] }
 
 // newDrifter is an MCPServer that has each kind of child that is meddled with.
-func newDrifter(namespace string) *v1alpha1.MCPServer {
+func newDrifter(namespace string) *v1beta1.MCPServer {
 	server := newServer(namespace, "drifter")
 	server.Spec.Replicas = ptr.To[int32](replicas)
 	server.Spec.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
-	server.Spec.Files = []v1alpha1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
+	server.Spec.Files = []v1beta1.MCPServerFile{{Path: "/etc/tools/config.json", Content: "{}"}}
 	return server
 }
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
@@ -98,8 +98,8 @@ func each(ctx context.Context, count int, do func(ctx context.Context, name stri
 
 // managed makes MCPServers and waits until all are Ready.
 func (a *arena) managed(ctx context.Context, namespace string, count int) error {
-	return a.untilAll(ctx, namespace, count, &v1alpha1.MCPServerList{}, func(o client.Object) bool {
-		server, ok := o.(*v1alpha1.MCPServer)
+	return a.untilAll(ctx, namespace, count, &v1beta1.MCPServerList{}, func(o client.Object) bool {
+		server, ok := o.(*v1beta1.MCPServer)
 		return ok && isReady(server)
 	}, func(ctx context.Context, name string) error { return a.user.Create(ctx, newServer(namespace, name)) })
 }

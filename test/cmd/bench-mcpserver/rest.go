@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
 
@@ -68,7 +68,7 @@ func (a *arena) restart(ctx context.Context) (int, error) {
 	if err := a.stopManager(); err != nil {
 		return 0, err
 	}
-	var servers v1alpha1.MCPServerList
+	var servers v1beta1.MCPServerList
 	if err := a.user.List(ctx, &servers); err != nil {
 		return 0, err
 	}
@@ -102,7 +102,7 @@ func (a *arena) restart(ctx context.Context) (int, error) {
 
 // versions are those of all MCPServers and of their children.
 func (a *arena) versions(ctx context.Context) (map[string]string, error) {
-	var servers v1alpha1.MCPServerList
+	var servers v1beta1.MCPServerList
 	var deployments appsv1.DeploymentList
 	var services corev1.ServiceList
 	if err := a.user.List(ctx, &servers); err != nil {

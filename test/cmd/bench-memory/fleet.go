@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/measure"
@@ -65,25 +65,25 @@ func (f *fleet) create(ctx context.Context) error {
 func (f *fleet) objects() []client.Object {
 	var objects []client.Object
 	for i := range f.o.appServices {
-		objects = append(objects, &v1alpha1.AppService{ObjectMeta: named("app", i), Spec: v1alpha1.AppServiceSpec{
+		objects = append(objects, &v1beta1.AppService{ObjectMeta: named("app", i), Spec: v1beta1.AppServiceSpec{
 			Image:            "registry.test/web:1",
 			Replicas:         ptr.To[int32](2),
 			Config:           map[string]string{"GREETING": "hello", "LOG_LEVEL": "info"},
-			DisruptionBudget: &v1alpha1.AppServiceDisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))},
+			DisruptionBudget: &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))},
 		}})
 	}
 	for i := range f.o.mcpServers {
-		objects = append(objects, &v1alpha1.MCPServer{ObjectMeta: named("mcp", i), Spec: v1alpha1.MCPServerSpec{
+		objects = append(objects, &v1beta1.MCPServer{ObjectMeta: named("mcp", i), Spec: v1beta1.MCPServerSpec{
 			Image:    "registry.test/tools:1",
 			Replicas: ptr.To[int32](1),
-			Files:    []v1alpha1.MCPServerFile{{Path: "/etc/settings", Content: "mode: fast"}},
-			Protocol: v1alpha1.MCPServerProtocol{Interval: metav1.Duration{Duration: 30 * time.Second}, Timeout: metav1.Duration{Duration: 5 * time.Second}},
+			Files:    []v1beta1.MCPServerFile{{Path: "/etc/settings", Content: "mode: fast"}},
+			Protocol: v1beta1.MCPServerProtocol{Interval: metav1.Duration{Duration: 30 * time.Second}, Timeout: metav1.Duration{Duration: 5 * time.Second}},
 		}})
 	}
 	for i := range f.o.secureOnes {
-		objects = append(objects, &v1alpha1.SecureStorage{ObjectMeta: named("sst", i), Spec: v1alpha1.SecureStorageSpec{
-			Provider: v1alpha1.SecureStorageProvider{SubscriptionID: f.subscription, ResourceGroup: "fixpoint-demo", Location: "westeurope"},
-			Key:      v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: "fixpoint-demo"}, KeyName: "storage"},
+		objects = append(objects, &v1beta1.SecureStorage{ObjectMeta: named("sst", i), Spec: v1beta1.SecureStorageSpec{
+			Provider: v1beta1.SecureStorageProvider{SubscriptionID: f.subscription, ResourceGroup: "fixpoint-demo", Location: "westeurope"},
+			Key:      v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: "fixpoint-demo"}, Name: "storage"},
 		}})
 	}
 	return objects
@@ -112,9 +112,9 @@ func (f *fleet) await(ctx context.Context) error {
 }
 
 func (f *fleet) waiting(ctx context.Context) (int, error) {
-	var apps v1alpha1.AppServiceList
-	var servers v1alpha1.MCPServerList
-	var storages v1alpha1.SecureStorageList
+	var apps v1beta1.AppServiceList
+	var servers v1beta1.MCPServerList
+	var storages v1beta1.SecureStorageList
 	for _, list := range []client.ObjectList{&apps, &servers, &storages} {
 		if err := f.api.List(ctx, list); err != nil {
 			return 0, fmt.Errorf("listing: %w", err)

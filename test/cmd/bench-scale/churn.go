@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/contest"
 	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
@@ -45,9 +45,9 @@ var drifts = []measure.Drift{
 func edit(i int) measure.Drift {
 	image := fmt.Sprintf("registry.example/shop:%d", i+2)
 	return measure.Drift{
-		List:     &v1alpha1.AppServiceList{},
-		Meddle:   measure.Edit(func(app *v1alpha1.AppService) { app.Spec.Image = image }),
-		Repaired: measure.Seen(func(app *v1alpha1.AppService) bool { return app.Spec.Image != image || contest.IsReady(app) }),
+		List:     &v1beta1.AppServiceList{},
+		Meddle:   measure.Edit(func(app *v1beta1.AppService) { app.Spec.Image = image }),
+		Repaired: measure.Seen(func(app *v1beta1.AppService) bool { return app.Spec.Image != image || contest.IsReady(app) }),
 	}
 }
 
@@ -103,7 +103,7 @@ type change struct {
 }
 
 func (c *change) isEdit() bool {
-	_, ok := c.List.(*v1alpha1.AppServiceList)
+	_, ok := c.List.(*v1beta1.AppServiceList)
 	return ok
 }
 
@@ -123,7 +123,7 @@ type tracker struct {
 
 // watch observes all objects until ctx is done.
 func (t *tracker) watch(ctx context.Context) error {
-	for _, list := range []client.ObjectList{&v1alpha1.AppServiceList{}, &appsv1.DeploymentList{}, &corev1.ServiceList{}} {
+	for _, list := range []client.ObjectList{&v1beta1.AppServiceList{}, &appsv1.DeploymentList{}, &corev1.ServiceList{}} {
 		w, err := t.user.Watch(ctx, list, client.InNamespace(namespace))
 		if err != nil {
 			return err

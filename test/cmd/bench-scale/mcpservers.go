@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/test/contest"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
@@ -47,7 +47,7 @@ func benchServers(ctx context.Context, s settings) (table string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := e.untilReady(ctx, &v1alpha1.MCPServerList{}, s.servers); err != nil {
+	if err := e.untilReady(ctx, &v1beta1.MCPServerList{}, s.servers); err != nil {
 		return "", manager.Failure(err)
 	}
 	if err := e.settle(ctx, nil); err != nil {
@@ -60,13 +60,13 @@ func benchServers(ctx context.Context, s settings) (table string, err error) {
 
 const probeInterval = 30 * time.Second
 
-func newServer(i int) *v1alpha1.MCPServer {
-	return &v1alpha1.MCPServer{
+func newServer(i int) *v1beta1.MCPServer {
+	return &v1beta1.MCPServer{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objectName(i)},
-		Spec: v1alpha1.MCPServerSpec{
+		Spec: v1beta1.MCPServerSpec{
 			Image:    "registry.example/tools:1",
 			Replicas: ptr.To[int32](1),
-			Protocol: v1alpha1.MCPServerProtocol{Interval: metav1.Duration{Duration: probeInterval}, Timeout: metav1.Duration{Duration: probeInterval / 6}},
+			Protocol: v1beta1.MCPServerProtocol{Interval: metav1.Duration{Duration: probeInterval}, Timeout: metav1.Duration{Duration: probeInterval / 6}},
 		},
 	}
 }

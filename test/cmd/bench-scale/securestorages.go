@@ -8,7 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
@@ -63,7 +63,7 @@ func benchStorages(ctx context.Context, s settings) (table string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := e.untilReady(managing, &v1alpha1.SecureStorageList{}, s.storages); err != nil {
+	if err := e.untilReady(managing, &v1beta1.SecureStorageList{}, s.storages); err != nil {
 		return "", err
 	}
 	progress("counting requests to the cloud")
@@ -71,12 +71,12 @@ func benchStorages(ctx context.Context, s settings) (table string, err error) {
 	return measure.Table(rows), err
 }
 
-func newStorage(i int, s settings, demo fakecloud.Demo) *v1alpha1.SecureStorage {
-	return &v1alpha1.SecureStorage{
+func newStorage(i int, s settings, demo fakecloud.Demo) *v1beta1.SecureStorage {
+	return &v1beta1.SecureStorage{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objectName(i)},
-		Spec: v1alpha1.SecureStorageSpec{
-			Provider:     v1alpha1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
-			Key:          v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: demo.Vault}, KeyName: demo.Key},
+		Spec: v1beta1.SecureStorageSpec{
+			Provider:     v1beta1.SecureStorageProvider{SubscriptionID: demo.Subscription, ResourceGroup: demo.Group, Location: demo.Location},
+			Key:          v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: demo.Vault}, Name: demo.Key},
 			PollInterval: metav1.Duration{Duration: s.poll},
 		},
 	}

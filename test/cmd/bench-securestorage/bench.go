@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
@@ -82,12 +82,12 @@ func startManager(ctx context.Context, c *cluster.Cluster, namespace string, con
 
 func (b *bench) create(ctx context.Context, objects int, poll time.Duration) error {
 	for i := range objects {
-		err := b.api.Create(ctx, &v1alpha1.SecureStorage{
+		err := b.api.Create(ctx, &v1beta1.SecureStorage{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s%05d", i), Namespace: b.namespace},
-			Spec: v1alpha1.SecureStorageSpec{
-				Provider:       v1alpha1.SecureStorageProvider{SubscriptionID: b.demo.Subscription, ResourceGroup: b.demo.Group, Location: b.demo.Location},
-				Key:            v1alpha1.SecureStorageKey{Vault: &v1alpha1.SecureStorageVault{Name: b.demo.Vault}, KeyName: b.demo.Key},
-				DeletionPolicy: v1alpha1.DeletionDelete,
+			Spec: v1beta1.SecureStorageSpec{
+				Provider:       v1beta1.SecureStorageProvider{SubscriptionID: b.demo.Subscription, ResourceGroup: b.demo.Group, Location: b.demo.Location},
+				Key:            v1beta1.SecureStorageKey{Vault: &v1beta1.SecureStorageVault{Name: b.demo.Vault}, Name: b.demo.Key},
+				DeletionPolicy: v1beta1.DeletionDelete,
 				PollInterval:   metav1.Duration{Duration: poll},
 			},
 		})
@@ -100,10 +100,10 @@ func (b *bench) create(ctx context.Context, objects int, poll time.Duration) err
 
 // untilReady returns when so many objects are Ready.
 func (b *bench) untilReady(ctx context.Context, objects int) (time.Time, error) {
-	return b.until(ctx, func(list []v1alpha1.SecureStorage) bool {
+	return b.until(ctx, func(list []v1beta1.SecureStorage) bool {
 		ready := 0
 		for i := range list {
-			if meta.IsStatusConditionTrue(list[i].Status.Conditions, v1alpha1.ConditionReady) {
+			if meta.IsStatusConditionTrue(list[i].Status.Conditions, v1beta1.ConditionReady) {
 				ready++
 			}
 		}
@@ -112,21 +112,21 @@ func (b *bench) untilReady(ctx context.Context, objects int) (time.Time, error) 
 }
 
 func (b *bench) deleteAll(ctx context.Context) error {
-	if err := b.api.DeleteAllOf(ctx, &v1alpha1.SecureStorage{}, client.InNamespace(b.namespace)); err != nil {
+	if err := b.api.DeleteAllOf(ctx, &v1beta1.SecureStorage{}, client.InNamespace(b.namespace)); err != nil {
 		return err
 	}
-	_, err := b.until(ctx, func(list []v1alpha1.SecureStorage) bool { return len(list) == 0 })
+	_, err := b.until(ctx, func(list []v1beta1.SecureStorage) bool { return len(list) == 0 })
 	return err
 }
 
-func (b *bench) until(ctx context.Context, check func([]v1alpha1.SecureStorage) bool) (time.Time, error) {
+func (b *bench) until(ctx context.Context, check func([]v1beta1.SecureStorage) bool) (time.Time, error) {
 	const timeout, interval = 10 * time.Minute, 250 * time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("the objects did not reach the expected state"))
 	defer cancel()
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		var list v1alpha1.SecureStorageList
+		var list v1beta1.SecureStorageList
 		if err := b.api.List(ctx, &list, client.InNamespace(b.namespace)); err != nil {
 			return time.Time{}, err
 		}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
@@ -49,15 +49,15 @@ func oneReconcile(ctx context.Context) (row measure.Row, err error) {
 }
 
 // readyApp creates an AppService and waits until it is Ready.
-func readyApp(ctx context.Context, c *cluster.Cluster) (*v1alpha1.AppService, error) {
+func readyApp(ctx context.Context, c *cluster.Cluster) (*v1beta1.AppService, error) {
 	const interval, timeout = 100 * time.Millisecond, time.Minute
 	user, err := client.New(c.Admin(), client.Options{Scheme: controllers.NewScheme()})
 	if err != nil {
 		return nil, err
 	}
-	app := &v1alpha1.AppService{
+	app := &v1beta1.AppService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "shop"},
-		Spec: v1alpha1.AppServiceSpec{
+		Spec: v1beta1.AppServiceSpec{
 			Image:    "registry.example/shop:1",
 			Replicas: ptr.To[int32](2),
 			Config:   map[string]string{"LOG_LEVEL": "info", "GREETING": "hello"},

@@ -14,7 +14,7 @@ import (
 func object(t *testing.T, text string) unstructured.Unstructured {
 	t.Helper()
 	g := NewWithT(t)
-	json, err := yaml.YAMLToJSON([]byte("apiVersion: fixpoint.dev/v1alpha1\n" + text))
+	json, err := yaml.YAMLToJSON([]byte("apiVersion: fixpoint.dev/v1beta1\n" + text))
 	g.Expect(err).NotTo(HaveOccurred())
 	var o unstructured.Unstructured
 	g.Expect(o.UnmarshalJSON(json)).To(Succeed())

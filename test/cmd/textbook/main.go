@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/textbook"
 )
 
@@ -47,7 +47,7 @@ func main() {
 func run(options ctrl.Options, workers int) error {
 	options.Scheme = runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(options.Scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(options.Scheme))
+	utilruntime.Must(v1beta1.AddToScheme(options.Scheme))
 	cfg, err := ctrl.GetConfig()
 	if err != nil {
 		return err

@@ -1,0 +1,525 @@
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AnnotationAbandon, set to "true" on a SecureStorage that is being deleted,
+// removes the finalizer although cloud resources cannot be deleted or their
+// state cannot be read. An Event lists the resources that may remain. The
+// annotation has no effect on a SecureStorage that is not being deleted.
+const AnnotationAbandon = "fixpoint.dev/abandon"
+
+// TagPrefix is the prefix, in any case, of the tags that are reserved for
+// Fixpoint on a storage account.
+const TagPrefix = "fixpoint.dev"
+
+// KeyVersionLatest, or an empty string, selects the latest version of the key.
+const KeyVersionLatest = "latest"
+
+// Keys of the Secret in credentialsSecretRef.
+const (
+	// CredentialTenantID contains the UUID of the tenant.
+	CredentialTenantID = "tenantID"
+
+	// CredentialClientID contains the UUID of the application.
+	CredentialClientID = "clientID"
+
+	// CredentialClientSecret contains the client secret of the application.
+	CredentialClientSecret = "clientSecret"
+)
+
+// SecureStorageSKU is the redundancy of the data.
+// +kubebuilder:validation:Enum=Standard_LRS;Standard_ZRS;Standard_GRS;Standard_RAGRS;Standard_GZRS;Standard_RAGZRS;Premium_LRS
+type SecureStorageSKU string
+
+const (
+	// SKUStandardLRS stores three copies in one data center.
+	SKUStandardLRS SecureStorageSKU = "Standard_LRS"
+
+	// SKUStandardZRS stores three copies in three availability zones of the
+	// location.
+	SKUStandardZRS SecureStorageSKU = "Standard_ZRS"
+
+	// SKUStandardGRS is Standard_LRS with copies in a secondary location.
+	SKUStandardGRS SecureStorageSKU = "Standard_GRS"
+
+	// SKUStandardRAGRS is Standard_GRS with read access to the secondary
+	// location.
+	SKUStandardRAGRS SecureStorageSKU = "Standard_RAGRS"
+
+	// SKUStandardGZRS is Standard_ZRS with copies in a secondary location.
+	SKUStandardGZRS SecureStorageSKU = "Standard_GZRS"
+
+	// SKUStandardRAGZRS is Standard_GZRS with read access to the secondary
+	// location.
+	SKUStandardRAGZRS SecureStorageSKU = "Standard_RAGZRS"
+
+	// SKUPremiumLRS stores three copies in one data center, on premium disks.
+	SKUPremiumLRS SecureStorageSKU = "Premium_LRS"
+)
+
+// SecureStorageAccessType is how the storage account is granted access to the
+// key.
+// +kubebuilder:validation:Enum=RoleAssignment;AccessPolicy
+type SecureStorageAccessType string
+
+const (
+	// AccessRoleAssignment assigns the role Key Vault Crypto Service Encryption
+	// User on the key vault.
+	AccessRoleAssignment SecureStorageAccessType = "RoleAssignment"
+
+	// AccessPolicy adds an access policy (get, wrapKey, unwrapKey) to the key
+	// vault, for key vaults that do not use Azure RBAC.
+	AccessPolicy SecureStorageAccessType = "AccessPolicy"
+)
+
+// SecureStorageManagementPolicy is whether the controller changes the storage
+// account and the grants, or only reads them.
+// +kubebuilder:validation:Enum=Manage;Observe
+type SecureStorageManagementPolicy string
+
+const (
+	// ManagementManage creates or adopts the storage account, and reverts changes.
+	ManagementManage SecureStorageManagementPolicy = "Manage"
+
+	// ManagementObserve writes nothing in Azure, and reports what differs from
+	// the spec.
+	ManagementObserve SecureStorageManagementPolicy = "Observe"
+)
+
+// SecureStorageDeletionPolicy is what happens to the storage account when the
+// SecureStorage is deleted.
+// +kubebuilder:validation:Enum=Retain;Delete
+type SecureStorageDeletionPolicy string
+
+const (
+	// DeletionRetain keeps the storage account and its grant, and removes the
+	// owner tag.
+	DeletionRetain SecureStorageDeletionPolicy = "Retain"
+
+	// DeletionDelete deletes the storage account, its data and its grant.
+	DeletionDelete SecureStorageDeletionPolicy = "Delete"
+)
+
+// AccountLossPolicy is what happens when the storage account was deleted
+// outside of Fixpoint.
+// +kubebuilder:validation:Enum=Stall;Recreate
+type AccountLossPolicy string
+
+const (
+	// LossStall creates nothing and reports the reason AccountLost.
+	LossStall AccountLossPolicy = "Stall"
+
+	// LossRecreate creates an empty storage account with the same name.
+	LossRecreate AccountLossPolicy = "Recreate"
+)
+
+// SecureStorageEncryption is the key source of the encryption of a storage
+// account, as in the Azure API.
+type SecureStorageEncryption string
+
+const (
+	// EncryptionPlatformKeys are keys that Azure manages.
+	EncryptionPlatformKeys SecureStorageEncryption = "Microsoft.Storage"
+
+	// EncryptionCustomerKey is a customer-managed key in a key vault.
+	EncryptionCustomerKey SecureStorageEncryption = "Microsoft.Keyvault"
+)
+
+// SecureStorageSpec is the desired state of a storage account with a
+// customer-managed key.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.accountName) == has(oldSelf.accountName) && (!has(self.accountName) || self.accountName == oldSelf.accountName)",fieldPath=".accountName",message="accountName is immutable and cannot be set or removed later, because the data is stored under this name: revert the change, and create a new SecureStorage for an account with another name"
+type SecureStorageSpec struct {
+	// provider is the location of the storage account in the cloud, and the
+	// credentials to manage it.
+	// +required
+	Provider SecureStorageProvider `json:"provider"`
+
+	// sku is the redundancy of the data: Standard_LRS (one data center),
+	// Standard_ZRS (three zones), Standard_GRS and Standard_GZRS (with a
+	// secondary location), Standard_RAGRS and Standard_RAGZRS (with a readable
+	// secondary location), or Premium_LRS (one data center, premium disks).
+	// Azure does not support all changes of the SKU; the reason InvalidRequest
+	// reports a change that it rejects.
+	// +optional
+	// +kubebuilder:default=Standard_LRS
+	SKU SecureStorageSKU `json:"sku,omitempty"`
+
+	// accountName is the name of the storage account: 3 to 24 lower-case
+	// letters and digits, globally unique in Azure. If omitted, the name is
+	// derived from the UID of the object. It is immutable, and cannot be set or
+	// removed later.
+	// +optional
+	// +kubebuilder:validation:MaxLength=24
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]{3,}$')",message="accountName must consist of 3 to 24 lower-case letters and digits: use a value such as acmeinvoices, or omit accountName to derive a name"
+	AccountName string `json:"accountName,omitempty"`
+
+	// tags are tags of the storage account, in addition to those of Fixpoint.
+	// Other tags on the storage account are kept. At most 12, with keys of up
+	// to 128 and values of up to 256 characters; keys that start with
+	// fixpoint.dev are reserved for Fixpoint. Do not store secrets in tags.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=12
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key.matches('^[^<>%&?/\\\\\\\\]{1,128}$'))",message="tags must have keys of 1 to 128 characters without '<', '>', '%', '&', '?', '/' and the backslash: rename the key"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key.matches('^(?i)fixpoint[.]dev'))",message="tags must not have keys that start with 'fixpoint.dev', which are reserved for Fixpoint: rename the key"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, self[key].size() <= 256)",message="tags must have values of at most 256 characters: shorten the value"
+	Tags map[string]string `json:"tags,omitempty"`
+
+	// key is the encryption key of the storage account. The key vault and the
+	// key must exist; a SecureStorage does not create them.
+	// +required
+	Key SecureStorageKey `json:"key"`
+
+	// access is how the storage account is granted access to the key.
+	// +optional
+	// +kubebuilder:default={}
+	Access SecureStorageAccess `json:"access,omitzero"`
+
+	// managementPolicy is whether the controller changes anything in Azure: Manage
+	// creates or adopts the storage account and reverts changes; Observe writes
+	// nothing, not even on deletion, and reports in the conditions and in
+	// status.drifts what differs from the spec.
+	// +optional
+	// +kubebuilder:default=Manage
+	ManagementPolicy SecureStorageManagementPolicy `json:"managementPolicy,omitempty"`
+
+	// deletionPolicy is what happens to the storage account when this object is
+	// deleted: Retain keeps the storage account and its grant, and removes the
+	// owner tag; Delete deletes the storage account, its grant and the data. With
+	// managementPolicy Observe, nothing is changed.
+	// +optional
+	// +kubebuilder:default=Retain
+	DeletionPolicy SecureStorageDeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// adoptionPolicy is what happens to an existing storage account with the
+	// name accountName in the resource group: Never does not change it and
+	// reports an error, IfUnowned adopts it if it belongs to no SecureStorage.
+	// With the credential of the manager, IfUnowned is the same as Never: set the
+	// tag fixpoint.dev-owner of the storage account to the UID of this object
+	// instead.
+	// +optional
+	// +kubebuilder:default=Never
+	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
+
+	// accountLossPolicy is what happens when the storage account was deleted
+	// outside of Fixpoint, possibly with its data: Stall creates nothing and
+	// reports the reason AccountLost, Recreate creates an empty storage
+	// account.
+	// +optional
+	// +kubebuilder:default=Stall
+	AccountLossPolicy AccountLossPolicy `json:"accountLossPolicy,omitempty"`
+
+	// pollInterval is the interval at which the controller compares the storage
+	// account with the spec (10s to 24h), with a small jitter, because Azure
+	// does not send notifications of changes.
+	// +optional
+	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('10s') && duration(self) <= duration('24h')",message="pollInterval must be a duration from 10s to 24h, in hours, minutes and seconds: use a value such as 5m or 1h30m"
+	PollInterval metav1.Duration `json:"pollInterval,omitzero"`
+
+	// propagationDeadline is the time that Azure has to propagate a grant (1s
+	// to 24h), which usually takes up to ten minutes. After the deadline, the
+	// phase fails with the reason PropagationTimedOut.
+	// +optional
+	// +kubebuilder:default="15m"
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="propagationDeadline must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 15m or 1h30m"
+	PropagationDeadline metav1.Duration `json:"propagationDeadline,omitzero"`
+
+	// suspend suspends reconciliation: while it is true, the controller does
+	// not call the cloud, except for deletion.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+}
+
+// SecureStorageProvider is the location of the storage account in the cloud,
+// and the credentials to manage it. With neither credentialsSecretRef nor
+// workloadIdentity, the controller uses the credential of the manager, if the
+// flag --ambient-credentials of the manager allows it for the namespace.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.credentialsSecretRef) && has(self.workloadIdentity))",fieldPath=".credentialsSecretRef",message="credentialsSecretRef and workloadIdentity are mutually exclusive: remove credentialsSecretRef to use the workload identity, or workloadIdentity to use the Secret"
+type SecureStorageProvider struct {
+	// subscriptionID is the UUID of the subscription. It is immutable.
+	// +required
+	// +kubebuilder:validation:MaxLength=36
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$')",message="subscriptionID must be a UUID such as 00000000-0000-0000-0000-000000000001: copy the id from the output of `az account show`"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subscriptionID is immutable, because the storage account and its data are in this subscription: restore the previous value, and create a new SecureStorage for the other subscription"
+	SubscriptionID string `json:"subscriptionID"`
+
+	// resourceGroup is the existing resource group of the storage account. It
+	// is immutable.
+	// +required
+	// +kubebuilder:validation:MaxLength=90
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-0-9A-Za-z_.()]*[-0-9A-Za-z_()]$')",message="resourceGroup must consist of 1 to 90 letters, digits, '-', '_', '.', '(' and ')', not ending with '.': use the name of a resource group, not its ID"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="resourceGroup is immutable, because the storage account and its data are in this resource group: restore the previous value, and create a new SecureStorage for the other resource group"
+	ResourceGroup string `json:"resourceGroup"`
+
+	// location is the Azure location of the storage account, for example
+	// westeurope. It is immutable.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]+$')",message="location must be the short name of an Azure location, in lower-case letters and digits: use a value such as westeurope instead of 'West Europe'"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="location is immutable, because Azure does not move the data of a storage account: restore the previous value, create a new SecureStorage in the other location and copy the data"
+	Location string `json:"location"`
+
+	// credentialsSecretRef is a Secret in the same namespace with the credentials of
+	// an application.
+	// +optional
+	CredentialsSecretRef *SecureStorageCredentialsSecretRef `json:"credentialsSecretRef,omitempty"`
+
+	// workloadIdentity is an application with a federated credential for a
+	// ServiceAccount in the same namespace. It needs no secret.
+	// +optional
+	WorkloadIdentity *SecureStorageWorkloadIdentity `json:"workloadIdentity,omitempty"`
+}
+
+// SecureStorageCredentialsSecretRef is a Secret in the same namespace with the keys
+// tenantID, clientID and clientSecret.
+type SecureStorageCredentialsSecretRef struct {
+	// name is the name of the Secret.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of a Secret in this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
+	Name string `json:"name"`
+}
+
+// SecureStorageWorkloadIdentity is an application in Microsoft Entra ID with a
+// federated credential for a ServiceAccount in the same namespace.
+type SecureStorageWorkloadIdentity struct {
+	// clientID is the UUID of the application or the managed identity.
+	// +required
+	// +kubebuilder:validation:MaxLength=36
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$')",message="clientID must be a UUID: use the client ID of the application or the managed identity, not its name"
+	ClientID string `json:"clientID"`
+
+	// tenantID is the UUID of the tenant of the application.
+	// +required
+	// +kubebuilder:validation:MaxLength=36
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$')",message="tenantID must be a UUID: use the ID of the tenant, not its domain"
+	TenantID string `json:"tenantID"`
+
+	// serviceAccountName is the ServiceAccount of the federated credential.
+	// Defaults to the default ServiceAccount of the namespace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="serviceAccountName must be the name of a ServiceAccount: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default ServiceAccount"
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+}
+
+// SecureStorageKey is a key in a key vault. Exactly one of vault and vaultID is
+// set.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.vault) != has(self.vaultID)",message="key needs exactly one of vault and vaultID: set vault for a key vault in the same subscription, or vaultID for a key vault in any subscription, and remove the other"
+type SecureStorageKey struct {
+	// vault is a key vault in the subscription of the storage account.
+	// +optional
+	Vault *SecureStorageVault `json:"vault,omitempty"`
+
+	// vaultID is the resource ID of a key vault in any subscription of the
+	// tenant.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(?i)/subscriptions/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/resourceGroups/[-0-9a-z_.()]{0,89}[-0-9a-z_()]/providers/Microsoft[.]KeyVault/vaults/[a-z](-?[0-9a-z]){2,23}$') && self.matches('/[^/]{3,24}$')",message="vaultID must be the resource ID of a key vault, whose name has 3 to 24 characters: use the form /subscriptions/<UUID>/resourceGroups/<group>/providers/Microsoft.KeyVault/vaults/<name>, as in the output of `az keyvault show`"
+	VaultID string `json:"vaultID,omitempty"`
+
+	// name is the name of the key in the key vault: 1 to 127 letters, digits
+	// and '-'. It must be an RSA key of 2048, 3072 or 4096 bits with the
+	// operations wrapKey and unwrapKey.
+	// +required
+	// +kubebuilder:validation:MaxLength=127
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-zA-Z-]+$')",message="name must consist of 1 to 127 letters, digits and '-': use the name of a key, not its URI"
+	Name string `json:"name"`
+
+	// version is the version of the key: 32 digits and lower-case letters from
+	// a to f, or latest. If omitted, or latest, the storage account follows the
+	// latest version of the key. Keep old versions as long as data is encrypted
+	// with them.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9a-f]{32}|latest)$')",message="version must be a version of the key, of 32 digits and lower-case letters from a to f, or 'latest': copy it from the end of the URI of the key, or omit it to follow the latest version"
+	Version string `json:"version,omitempty"`
+}
+
+// SecureStorageVault is a key vault.
+type SecureStorageVault struct {
+	// name is the name of the key vault: 3 to 24 letters, digits and '-'.
+	// +required
+	// +kubebuilder:validation:MaxLength=24
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z](-?[0-9a-zA-Z]){2,}$')",message="name must consist of 3 to 24 letters, digits and single '-', starting with a letter and ending with a letter or digit: use the name of a key vault, not its URI"
+	Name string `json:"name"`
+
+	// resourceGroup is the resource group of the key vault. Defaults to the
+	// resource group of the storage account.
+	// +optional
+	// +kubebuilder:validation:MaxLength=90
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-0-9A-Za-z_.()]*[-0-9A-Za-z_()]$')",message="resourceGroup must consist of 1 to 90 letters, digits, '-', '_', '.', '(' and ')', not ending with '.': use the name of a resource group, or omit it for the resource group of the storage account"
+	ResourceGroup string `json:"resourceGroup,omitempty"`
+}
+
+// SecureStorageAccess is how the storage account is granted access to the key.
+type SecureStorageAccess struct {
+	// type is the type of the grant: RoleAssignment assigns the role Key Vault
+	// Crypto Service Encryption User on the key vault; AccessPolicy adds an
+	// access policy, for key vaults that do not use Azure RBAC.
+	// +optional
+	// +kubebuilder:default=RoleAssignment
+	Type SecureStorageAccessType `json:"type,omitempty"`
+}
+
+// SecureStorageStatus is the observed state of a SecureStorage. The controller
+// computes it on every reconcile. It reads back only what it cannot observe
+// again, such as the grants. The status contains no secrets.
+type SecureStorageStatus struct {
+	// observedGeneration is the metadata.generation that the status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// lastHandledReconcileAt is the value of the annotation
+	// fixpoint.dev/reconcile-requested-at that the last reconcile observed.
+	// kubectl fixpoint reconcile waits for it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
+
+	// phase is a one-word summary for users.
+	// +optional
+	// +kubebuilder:validation:Enum=Pending;Provisioning;Ready;Degraded;Failed;Suspended;Deleting
+	Phase Phase `json:"phase,omitempty"`
+
+	// conditions are Ready, the summary, and one condition for each phase.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// waitingSince is when the first phase that is not ready stopped being
+	// ready. It is empty if all phases are ready.
+	// +optional
+	WaitingSince *metav1.Time `json:"waitingSince,omitempty"`
+
+	// accountName is the name of the storage account, from the spec or derived.
+	// +optional
+	// +kubebuilder:validation:MaxLength=24
+	AccountName string `json:"accountName,omitempty"`
+
+	// accountID is the resource ID of the storage account.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	AccountID string `json:"accountID,omitempty"`
+
+	// principalID is the UUID of the managed identity of the storage account in
+	// Microsoft Entra ID.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	PrincipalID string `json:"principalID,omitempty"`
+
+	// endpoint is the URL of the blob service of the storage account.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Endpoint string `json:"endpoint,omitempty"`
+
+	// grantID is the resource ID of the grant: the role assignment, or the key
+	// vault with an access policy.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	GrantID string `json:"grantID,omitempty"`
+
+	// grants are all grants on key vaults that the controller may have created
+	// for this SecureStorage. A grant is recorded before it is created, and
+	// removed after it is revoked. The list has one element, except while the
+	// key vault, the access type or the identity changes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Grants []SecureStorageGrant `json:"grants,omitempty"`
+
+	// encryption is the key source of the storage account: Microsoft.Keyvault
+	// (a customer-managed key) or Microsoft.Storage (keys that Azure manages).
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Encryption SecureStorageEncryption `json:"encryption,omitempty"`
+
+	// keyURI is the URI of the key in use, with its version.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	KeyURI string `json:"keyURI,omitempty"`
+
+	// keyVersion is the version of the key in use.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	KeyVersion string `json:"keyVersion,omitempty"`
+
+	// drifts are the fields of the storage account that differ from the spec,
+	// with managementPolicy Observe. With Manage, Events report drifts.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Drifts []Drift `json:"drifts,omitempty"`
+}
+
+// SecureStorageGrant is a grant on a key vault that may exist.
+type SecureStorageGrant struct {
+	// vaultID is the resource ID of the key vault.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	VaultID string `json:"vaultID"`
+
+	// accessType is the type of the grant.
+	// +required
+	AccessType SecureStorageAccessType `json:"accessType"`
+
+	// principalID is the UUID of the identity with the grant. It is empty while
+	// the storage account has no identity.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	PrincipalID string `json:"principalID,omitempty"`
+}
+
+// SecureStorage manages an Azure storage account that is encrypted with a
+// customer-managed key, in phases: the storage account, its identity, the
+// access to the key, and the encryption. The controller reverts changes that
+// are made outside of Fixpoint.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:storageversion
+// +kubebuilder:resource:path=securestorages,singular=securestorage,scope=Namespaced,shortName=sst,categories=fixpoint
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the object is ready"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="The reason of the Ready condition"
+// +kubebuilder:printcolumn:name="Account",type=string,JSONPath=`.status.accountName`,description="The name of the storage account"
+// +kubebuilder:printcolumn:name="Key Version",type=string,JSONPath=`.status.keyVersion`,description="The version of the encryption key"
+// +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.phase`,description="A one-word summary"
+// +kubebuilder:printcolumn:name="Location",type=string,priority=1,JSONPath=`.spec.provider.location`,description="The location of the storage account"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type SecureStorage struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// spec is the desired state of the storage account.
+	// +required
+	Spec SecureStorageSpec `json:"spec"`
+
+	// status is the observed state. Only the controller writes it.
+	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1,"phase":"Pending"}
+	Status SecureStorageStatus `json:"status,omitzero"`
+}
+
+// SecureStorageList is a list of SecureStorages.
+//
+// +kubebuilder:object:root=true
+type SecureStorageList struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// items is the list of SecureStorages.
+	Items []SecureStorage `json:"items"`
+}

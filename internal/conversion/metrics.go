@@ -1,0 +1,53 @@
+package conversion
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Results of requests.
+const (
+	// resultConverted means that all objects are converted.
+	resultConverted = "converted"
+	// resultFailed means that an object cannot be converted. The response names the field.
+	resultFailed = "failed"
+	// resultRefused means that the request is not a ConversionReview, as API servers send none.
+	resultRefused = "refused"
+)
+
+// Metrics are the metrics of the webhook.
+type Metrics struct {
+	duration *prometheus.HistogramVec
+}
+
+// NewMetrics registers the metrics. A second registration returns those of the first one.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "fixpoint_conversion_duration_seconds",
+		Help:    "Time that conversions between API versions take, from the complete request to the response.",
+		Buckets: []float64{0.0001, 0.001, 0.005, 0.025, 0.1, 1},
+	}, []string{"result"})
+	err := registry.Register(duration)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if existing, ok := already.ExistingCollector.(*prometheus.HistogramVec); ok {
+			return &Metrics{duration: existing}, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("registering the metrics of conversions: %w", err)
+	}
+	for _, result := range []string{resultConverted, resultFailed, resultRefused} {
+		duration.WithLabelValues(result) // a rate of failures needs the zero before the first one
+	}
+	return &Metrics{duration: duration}, nil
+}
+
+func (m *Metrics) observe(result string, duration time.Duration) {
+	if m != nil {
+		m.duration.WithLabelValues(result).Observe(duration.Seconds())
+	}
+}

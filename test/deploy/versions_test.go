@@ -1,0 +1,321 @@
+package deploy_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/deploy"
+)
+
+const (
+	// withoutBeta is the last commit that serves v1alpha1 alone. Upgrades start from it until a release does.
+	withoutBeta = "60e66f98f765236e4735824942f420400f4bb43a"
+	// upgradeObjects is the variable that sets how many objects of each kind are upgraded.
+	upgradeObjects = "FIXPOINT_UPGRADE_OBJECTS"
+
+	alpha = "v1alpha1"
+	beta  = "v1beta1"
+)
+
+// fleet is objects of all kinds in one namespace.
+type fleet struct {
+	*fixture
+	namespace string
+	count     int
+	clients   dynamic.Interface
+}
+
+// kindsOfFleet are specs of v1alpha1, with what v1beta1 says differently.
+var kindsOfFleet = []struct{ kind, resource, spec string }{
+	{"AppService", "appservices", `{image: "registry.test/web:1", replicas: 2, config: {A: "1"}, suspend: false, resources: {requests: {memory: 1024Ki}}}`},
+	{"MCPServer", "mcpservers", `{image: "registry.test/tools:1", transport: streamable-http, replicas: 1, protocol: {tls: false, interval: 60s},
+	  networkPolicy: {egress: {allowDNS: false}}}`},
+	{"SecureStorage", "securestorages", `{provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope},
+	  key: {vault: {name: fixpoint-demo}, keyName: storage}, onAccountLoss: Stall, pollInterval: 1h}`},
+}
+
+func (w *fixture) fleet(namespace string) *fleet {
+	w.t.Helper()
+	clients, err := dynamic.NewForConfig(w.cluster.Admin())
+	w.Expect(err).NotTo(HaveOccurred())
+	f := &fleet{fixture: w, namespace: namespace, count: 10, clients: clients}
+	if count, set := os.LookupEnv(upgradeObjects); set {
+		f.count, err = strconv.Atoi(count)
+		w.Expect(err).NotTo(HaveOccurred(), upgradeObjects)
+	}
+	return f
+}
+
+func (f *fleet) in(version, resource string) dynamic.ResourceInterface {
+	return f.clients.Resource(schema.GroupVersionResource{Group: "fixpoint.dev", Version: version, Resource: resource}).Namespace(f.namespace)
+}
+
+// create creates the objects in v1alpha1.
+func (f *fleet) create() {
+	f.t.Helper()
+	f.fixture.namespace(f.namespace)
+	for _, kind := range kindsOfFleet {
+		var spec map[string]any
+		f.Expect(yaml.Unmarshal([]byte(f.inCloud(kind.spec)), &spec)).To(Succeed())
+		for i := range f.count {
+			object := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+			object.SetAPIVersion("fixpoint.dev/" + alpha)
+			object.SetKind(kind.kind)
+			object.SetName(fmt.Sprintf("%.3s-%03d", kind.resource, i))
+			_, err := f.in(alpha, kind.resource).Apply(f.ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "gitops"})
+			f.Expect(err).NotTo(HaveOccurred())
+		}
+	}
+}
+
+// list reads all objects in a version.
+func (f *fleet) list(version string) map[string]*unstructured.Unstructured {
+	f.t.Helper()
+	objects := map[string]*unstructured.Unstructured{}
+	for _, kind := range kindsOfFleet {
+		list, err := f.in(version, kind.resource).List(f.ctx, metav1.ListOptions{})
+		f.Expect(err).NotTo(HaveOccurred())
+		for i := range list.Items {
+			objects[kind.resource+"/"+list.Items[i].GetName()] = &list.Items[i]
+		}
+	}
+	f.Expect(objects).To(HaveLen(f.count * len(kindsOfFleet)))
+	return objects
+}
+
+// isReady waits until all objects are Ready for the specs that they have.
+func (f *fleet) isReady(version string) {
+	f.t.Helper()
+	f.Eventually(func() []string {
+		var not []string
+		for name, object := range f.list(version) {
+			if state := readyOf(object); state != "True" {
+				not = append(not, name+" is "+state)
+			}
+		}
+		return not
+	}, 3*waitTimeout).Should(BeEmpty())
+}
+
+func readyOf(object *unstructured.Unstructured) string {
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, item := range conditions {
+		condition, _ := item.(map[string]any)
+		if condition["type"] == "Ready" && condition["observedGeneration"] == object.GetGeneration() {
+			return fmt.Sprint(condition["status"])
+		}
+	}
+	return "not reconciled"
+}
+
+// specs are those of all objects in v1alpha1.
+func (f *fleet) specs() map[string]any {
+	f.t.Helper()
+	specs := map[string]any{}
+	for name, object := range f.list(alpha) {
+		specs[name] = object.Object["spec"]
+	}
+	return specs
+}
+
+// drifts are those in the status of all objects.
+func (f *fleet) drifts() map[string]any {
+	f.t.Helper()
+	drifts := map[string]any{}
+	for name, object := range f.list(alpha) {
+		if list, found, _ := unstructured.NestedSlice(object.Object, "status", "drifts"); found && len(list) > 0 {
+			drifts[name] = list
+		}
+	}
+	return drifts
+}
+
+// edit scales an AppService in a version.
+func (f *fleet) edit(version string, i, replicas int) {
+	f.t.Helper()
+	f.Eventually(func() error {
+		_, err := f.in(version, "appservices").Patch(f.ctx, fmt.Sprintf("app-%03d", i), types.MergePatchType,
+			fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{FieldManager: "editor"})
+		return err
+	}).Should(Succeed())
+}
+
+// drift scales the Deployment of an AppService, and waits until that is reverted and reported.
+func (f *fleet) drift(i, round int) {
+	f.t.Helper()
+	name := fmt.Sprintf("app-%03d", i)
+	f.run("-n", f.namespace, "scale", "deployment", name, "--replicas="+strconv.Itoa(5+round))
+	f.Eventually(func() any { return f.drifts()["appservices/"+name] }).Should(HaveLen(round + 1))
+}
+
+// writesAfter are the writes of managers since a mark, for each object.
+func (f *fleet) writesAfter(mark cluster.Mark, m *deploy.Manager) map[string]int {
+	f.t.Helper()
+	writes := map[string]int{}
+	for key, times := range f.audited(mark, m.User).Writes().
+		Except("leases.coordination.k8s.io", "events", "events.events.k8s.io", "customresourcedefinitions.apiextensions.k8s.io", "secrets").Count() {
+		writes[key.Resource+"/"+key.Name] += times
+	}
+	return writes
+}
+
+// storedIn waits until all objects are stored in a version.
+func (f *fleet) storedIn(version string) {
+	f.t.Helper()
+	f.Eventually(f.storedVersions, 2*waitTimeout).Should(HaveEach(fmt.Sprintf("[%q]", version)))
+}
+
+// TestUpgradeFromV1alpha1AndBack upgrades from the last version without v1beta1, returns to it as docs/operations.md
+// says, and upgrades again. Managers of both versions run at the same time for a while, under edits and drifts.
+func TestUpgradeFromV1alpha1AndBack(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	source := w.sourceOf(withoutBeta)
+	before, err := deploy.Build(w.ctx, source, t.TempDir())
+	w.Expect(err).NotTo(HaveOccurred())
+	w.kustomizeFrom(source, "resources: [CONFIG/default]\n")
+	old := w.startPod(deploy.Pod{Program: before, Namespace: system, Name: "old"})
+	f := w.fleet("shop")
+	f.create()
+	f.isReady(alpha)
+	first := f.specs()
+
+	now := f.upgrade(old, 0)
+	f.previousIsRefused(source, now)
+	old = f.returnTo(source, before, now)
+	f.Expect(f.specs()).To(Equal(first), "but for the replicas that were edited back")
+	now = f.upgrade(old, 1)
+	w.Expect(w.denied(0, now.User)).To(BeEmpty())
+
+	// And the objects are deleted with all that they own.
+	w.run("delete", "namespace", f.namespace, "--timeout=180s")
+}
+
+// upgrade replaces a manager of v1alpha1.
+func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
+	f.t.Helper()
+	f.quiet(old.User)
+	templates, specs := f.replicaSets(), f.specs()
+
+	// Given a replica of the new version beside the leader of the old one, which writes through its webhook
+	var flags []string
+	if round > 0 {
+		flags = []string{"--force-conflicts"} // with the commands of the documentation
+	}
+	f.kustomizeFrom(deploy.Root, "resources: [CONFIG/default]\n", flags...)
+	m := f.startPod(deploy.Pod{Program: f.program(), Namespace: system, Name: fmt.Sprintf("new-%d", round)})
+	f.Expect(f.specs()).To(Equal(specs))
+	f.edit(alpha, 0, 3)
+	f.edit(beta, 1, 3)
+	f.drift(2, round)
+	f.isReady(beta)
+	f.edit(alpha, 1, 2)
+	f.edit(beta, 0, 2)
+	f.isReady(alpha)
+	f.quiet(old.User)
+	drifts, pods := f.drifts(), f.pods(f.namespace)
+
+	// When the new one leads
+	mark, began := f.mark(), time.Now()
+	f.handOver(old)
+	f.storedIn(beta)
+	f.quiet(m.User)
+	f.t.Logf("upgraded %d objects in %s", f.count*len(kindsOfFleet), time.Since(began).Round(time.Second))
+
+	// Then no pod is replaced, nothing is lost, no drift is reported, and each object is written at most twice.
+	f.Expect(f.specs()).To(Equal(specs))
+	f.Expect(f.drifts()).To(Equal(drifts))
+	f.Expect(f.pods(f.namespace)).To(Equal(pods))
+	f.Expect(f.replicaSets()).To(Equal(templates), "no Deployment was rolled, also while both ran")
+	const most = 2
+	for object, times := range f.writesAfter(mark, m) {
+		f.Expect(times).To(BeNumerically("<=", most), object)
+	}
+	f.Expect(f.references()).To(HaveEach("fixpoint.dev/"+beta), "owner references of children")
+	return m
+}
+
+// replicaSets are the names of all ReplicaSets: a rollout creates one.
+func (f *fleet) replicaSets() []string {
+	f.t.Helper()
+	list, err := f.fixture.clients.AppsV1().ReplicaSets(f.namespace).List(f.ctx, metav1.ListOptions{})
+	f.Expect(err).NotTo(HaveOccurred())
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// references are the API versions of the owners of Deployments.
+func (f *fleet) references() []string {
+	f.t.Helper()
+	list, err := f.fixture.clients.AppsV1().Deployments(f.namespace).List(f.ctx, metav1.ListOptions{})
+	f.Expect(err).NotTo(HaveOccurred())
+	var versions []string
+	for i := range list.Items {
+		for _, owner := range list.Items[i].OwnerReferences {
+			versions = append(versions, owner.APIVersion)
+		}
+	}
+	f.Expect(len(versions)).To(BeNumerically(">=", 2*f.count))
+	return versions
+}
+
+// statusEntries are the API versions in which managers have applied the status of the objects.
+func (f *fleet) statusEntries() []string {
+	f.t.Helper()
+	var versions []string
+	for _, object := range f.list(alpha) {
+		for _, entry := range object.GetManagedFields() {
+			if entry.Subresource == "status" && entry.Operation == metav1.ManagedFieldsOperationApply {
+				versions = append(versions, entry.APIVersion)
+			}
+		}
+	}
+	return versions
+}
+
+// previousIsRefused applies the CustomResourceDefinitions of the previous version.
+func (f *fleet) previousIsRefused(source string, m *deploy.Manager) {
+	f.t.Helper()
+	before := f.specs()
+	_, err := f.kubectl.Run(f.ctx, "apply", "--server-side", "--force-conflicts", "-k", filepath.Join(source, "config", "crd"))
+	f.Expect(err).To(MatchError(ContainSubstring(`status.storedVersions[0]: Invalid value: "v1beta1": missing from spec.versions`)))
+	f.Expect(f.specs()).To(Equal(before))
+	f.Expect(m.Ready(f.ctx)).To(Succeed())
+}
+
+// returnTo replaces this manager by one without v1beta1.
+func (f *fleet) returnTo(source, program string, m *deploy.Manager) *deploy.Manager {
+	f.t.Helper()
+	pods, specs := f.pods(f.namespace), f.specs()
+	f.wayOut("store-v1alpha1")
+	f.Expect(f.storedVersions()).To(HaveEach(fmt.Sprintf("[%q]", alpha)))
+	f.Expect(m.Stop()).To(Succeed())
+	f.wayOut("remove-v1beta1")
+	f.kustomizeFrom(source, "resources: [CONFIG/default]\n", "--force-conflicts")
+	old := f.startPod(deploy.Pod{Program: program, Namespace: system, Name: "old-again"})
+	f.Eventually(f.references).Should(HaveEach("fixpoint.dev/" + alpha))
+	f.Eventually(f.statusEntries).Should(And(HaveLen(f.count*len(kindsOfFleet)), HaveEach("fixpoint.dev/"+alpha)))
+	f.isReady(alpha)
+	f.quiet(old.User)
+	f.Expect(f.specs()).To(Equal(specs))
+	f.Expect(f.pods(f.namespace)).To(Equal(pods))
+	return old
+}

@@ -1,0 +1,197 @@
+package versions_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// An object that is read in v1alpha1 and created from that is the same object in v1beta1.
+func TestObjectsAreTheSameInBothVersions(t *testing.T) {
+	for _, kind := range kinds(t) {
+		for name, seed := range kind.Seeds {
+			t.Run(kind.Name+" "+name, func(t *testing.T) {
+				t.Parallel()
+				f := newFixture(t)
+				stored := f.create(f.with(beta, kind.Name, "first", seed["spec"]))
+				inAlpha := f.read(alpha, kind.Name, "first")
+				f.create(f.with(alpha, kind.Name, "second", inAlpha.Object["spec"]))
+				f.Expect(f.read(beta, kind.Name, "second").Object["spec"]).To(Equal(stored.Object["spec"]))
+				f.Expect(f.read(alpha, kind.Name, "second").Object["spec"]).To(Equal(inAlpha.Object["spec"]))
+				f.Expect(f.read(beta, kind.Name, "second").GetAnnotations()).To(BeEmpty())
+			})
+		}
+	}
+}
+
+func TestAlphaNamesItsReplacement(t *testing.T) {
+	for kind, spec := range map[string]string{
+		"AppService": "{image: a}", "MCPServer": "{image: a}",
+		"SecureStorage": `{provider: {subscriptionID: 00000000-0000-4000-8000-00000000f1c5, resourceGroup: a, location: b}, key: {vault: {name: abc}, keyName: k}}`,
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.create(f.object(alpha, kind, "a", spec))
+			old, warned := f.in(alpha, kind)
+			_, err := old.Get(f.Ctx, "a", metav1.GetOptions{})
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(warned.texts).To(ConsistOf("fixpoint.dev/v1alpha1 " + kind + " is deprecated; use fixpoint.dev/v1beta1 " + kind))
+			current, warned := f.in(beta, kind)
+			_, err = current.Get(f.Ctx, "a", metav1.GetOptions{})
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(warned.texts).To(BeEmpty())
+		})
+	}
+}
+
+func TestThePhaseIsPendingBeforeAReconcile(t *testing.T) {
+	f := newFixture(t)
+	for _, version := range []string{alpha, beta} {
+		f.create(f.object(version, "AppService", version, "{image: a}"))
+		for _, read := range []string{alpha, beta} {
+			phase, _, err := unstructured.NestedString(f.read(read, "AppService", version).Object, "status", "phase")
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(phase).To(Equal("Pending"), "created in %s, read in %s", version, read)
+		}
+	}
+}
+
+// written is a spec in forms that Go types would change.
+const written = `{image: a, suspend: false, env: [], args: [], resources: {requests: {cpu: 1000m, memory: 1024Mi}, limits: {}},
+	protocol: {interval: 60s, timeout: 5s, tls: false, disabled: false}, networkPolicy: {egress: {}}, annotationless: null}`
+
+// What GitOps tools compare: the object reads as it was applied, and applying it again changes nothing.
+func TestAlphaIsStoredAsWritten(t *testing.T) {
+	f := newFixture(t)
+	manifest := f.object(alpha, "MCPServer", "tools", written)
+	spec, _ := manifest.Object["spec"].(map[string]any)
+	delete(spec, "annotationless")
+	applied := f.mustApply("gitops", manifest)
+	for field, value := range spec {
+		switch field {
+		case "protocol", "networkPolicy":
+		default:
+			f.Expect(applied.Object["spec"]).To(HaveKeyWithValue(field, value))
+		}
+	}
+	f.Expect(applied.Object["spec"]).To(HaveKeyWithValue("protocol", map[string]any{"interval": "60s", "timeout": "5s", "tls": false, "disabled": false}))
+	f.Expect(f.read(beta, "MCPServer", "tools").Object["spec"]).To(HaveKeyWithValue("protocol",
+		map[string]any{"interval": "60s", "timeout": "5s", "scheme": "HTTP", "probe": "Periodic"}))
+
+	before := f.reconciled("tools")
+	f.mustApply("gitops", manifest)
+	f.Expect(f.read(beta, "MCPServer", "tools")).To(Equal(before))
+}
+
+func TestFieldManagersOfBothVersions(t *testing.T) {
+	manifest := func(f *fixture, version, protocol string) *unstructured.Unstructured {
+		return f.object(version, "MCPServer", "tools", "{image: a, protocol: {"+protocol+"}}")
+	}
+	conflict := func(f *fixture, err error, manager, field string) {
+		f.T.Helper()
+		f.Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+		f.Expect(err).To(MatchError(And(ContainSubstring(manager), ContainSubstring(field))))
+	}
+	for name, test := range map[string]func(f *fixture){
+		"equal values are shared": func(f *fixture) {
+			f.mustApply("gitops", manifest(f, alpha, "tls: true"))
+			f.mustApply("platform", manifest(f, beta, "scheme: HTTPS"))
+			f.mustApply("gitops", manifest(f, alpha, ""))
+			f.Expect(f.read(beta, "MCPServer", "tools").Object["spec"]).To(HaveKeyWithValue("protocol", HaveKeyWithValue("scheme", "HTTPS")))
+		},
+		"different values conflict, by the name in the version of the other manager": func(f *fixture) {
+			f.mustApply("gitops", manifest(f, alpha, "tls: true"))
+			_, err := f.apply("platform", manifest(f, beta, "scheme: HTTP"), false)
+			conflict(f, err, "gitops", ".spec.protocol.tls")
+			f.mustApply("other", manifest(f, beta, "probe: Disabled"))
+			_, err = f.apply("gitops", manifest(f, alpha, "tls: true, disabled: false"), false)
+			conflict(f, err, "other", ".spec.protocol.probe")
+		},
+		"what is no longer applied is removed": func(f *fixture) {
+			f.mustApply("gitops", manifest(f, alpha, "tls: true"))
+			f.mustApply("gitops", manifest(f, alpha, ""))
+			f.Expect(f.read(beta, "MCPServer", "tools").Object["spec"]).To(HaveKeyWithValue("protocol", Not(HaveKey("scheme"))))
+		},
+		"what is no longer applied is removed by a manifest of the other version": func(f *fixture) {
+			f.mustApply("gitops", manifest(f, alpha, "tls: true, disabled: true"))
+			applied := f.mustApply("gitops", manifest(f, beta, "probe: Disabled"))
+			f.Expect(applied.Object["spec"]).To(HaveKeyWithValue("protocol", And(HaveKeyWithValue("probe", "Disabled"), Not(HaveKey("scheme")))))
+			f.Expect(applied.GetManagedFields()).To(HaveLen(1))
+			f.Expect(applied.GetManagedFields()[0].APIVersion).To(Equal(group + "/" + beta))
+		},
+		"a finalizer is removed by a manifest of the other version": func(f *fixture) {
+			with := manifest(f, alpha, "tls: true")
+			with.SetFinalizers([]string{"test.example/a"})
+			f.mustApply("gitops", with)
+			applied := f.mustApply("gitops", manifest(f, beta, "scheme: HTTPS"))
+			f.Expect(applied.GetFinalizers()).To(BeEmpty())
+		},
+		"metadata is removed by a manifest of the other version": func(f *fixture) {
+			with := manifest(f, alpha, "tls: true")
+			with.SetLabels(map[string]string{"a": "b"})
+			with.SetAnnotations(map[string]string{"a": "b"})
+			f.mustApply("gitops", with)
+			applied := f.mustApply("gitops", manifest(f, beta, "scheme: HTTPS"))
+			f.Expect(applied.GetLabels()).To(BeEmpty())
+			f.Expect(applied.GetAnnotations()).To(BeEmpty())
+		},
+		"an update in one version takes the field in the other": func(f *fixture) {
+			f.mustApply("gitops", manifest(f, alpha, "tls: true, disabled: true"))
+			client, _ := f.in(beta, "MCPServer")
+			live := f.read(beta, "MCPServer", "tools")
+			f.Expect(unstructured.SetNestedField(live.Object, "HTTP", "spec", "protocol", "scheme")).To(Succeed())
+			updated, err := client.Update(f.Ctx, live, metav1.UpdateOptions{FieldManager: "kubectl-edit"})
+			f.Expect(err).NotTo(HaveOccurred())
+			for _, entry := range updated.GetManagedFields() {
+				if entry.Manager == "gitops" {
+					f.Expect(entry.APIVersion).To(Equal(group + "/" + alpha))
+					f.Expect(string(entry.FieldsV1.GetRawBytes())).To(And(ContainSubstring("f:disabled"), Not(ContainSubstring("f:tls"))))
+				}
+			}
+		},
+		"an update in one version that changes nothing takes nothing": func(f *fixture) {
+			f.mustApply("gitops", manifest(f, alpha, "tls: true, disabled: true"))
+			before := f.reconciled("tools")
+			client, _ := f.in(beta, "MCPServer")
+			updated, err := client.Update(f.Ctx, f.read(beta, "MCPServer", "tools"), metav1.UpdateOptions{FieldManager: "kubectl-edit"})
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(updated.GetResourceVersion()).To(Equal(before.GetResourceVersion()))
+			f.Expect(updated.GetManagedFields()).To(Equal(before.GetManagedFields()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(newFixture(t))
+		})
+	}
+}
+
+// A value that one version refuses is refused in the other one, so that no object is stored that v1beta1 refuses.
+func TestBothVersionsRefuseTheSame(t *testing.T) {
+	for name, c := range map[string]struct{ alpha, alphaSays, beta, betaSays string }{
+		"TLS with stdio": {
+			"{image: a, command: [a], transport: stdio, protocol: {tls: true}}", "protocol.tls is not supported with transport stdio",
+			"{image: a, command: [a], transport: stdio, protocol: {scheme: HTTPS}}", "protocol.scheme HTTPS is not supported with transport stdio"},
+		"CA without TLS": {
+			"{image: a, protocol: {tls: false, caRef: {name: a}}}", "caRef requires tls: set tls to true",
+			"{image: a, protocol: {scheme: HTTP, caRef: {name: a}}}", "caRef requires scheme HTTPS: set scheme to HTTPS"},
+		"history": {
+			"{image: a, driftHistoryLimit: 51}", "less than or equal to 50",
+			"{image: a, driftHistoryLimit: 51}", "less than or equal to 50"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			for version, spec := range map[string][2]string{alpha: {c.alpha, c.alphaSays}, beta: {c.beta, c.betaSays}} {
+				client, _ := f.in(version, "MCPServer")
+				_, err := client.Create(f.Ctx, f.object(version, "MCPServer", "tools", spec[0]), metav1.CreateOptions{})
+				f.Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%s: %v", version, err)
+				f.Expect(err).To(MatchError(ContainSubstring(spec[1])))
+			}
+		})
+	}
+}
