@@ -4,16 +4,23 @@ package record
 import (
 	"context"
 	"fmt"
+	"maps"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Versions collects the versions of all objects of a list, of Go type T: those that there are now, and
-// each that comes until stop is called, which returns them. It can be called again. The list is filled.
+// each that there is until stop is called, which waits for the watch to show them, and returns them. It can be
+// called again. The list is filled.
 //
 // A watch that is given no version to begin with may begin with one of the past, as the API server's own
 // cache shows it. So it is told to begin with what a list has read.
@@ -25,16 +32,31 @@ func Versions[T client.Object](ctx context.Context, api client.WithWatch, list c
 	if err != nil {
 		return nil, fmt.Errorf("reading what there is: %w", err)
 	}
-	var versions []T
-	note := func(object runtime.Object) {
-		if typed, ok := object.(T); ok {
-			versions = append(versions, typed)
+	var (
+		mutex    sync.Mutex
+		versions []T
+		last     = map[types.UID]string{} // the resource versions; without those of objects that are gone
+	)
+	note := func(object runtime.Object, isGone bool) {
+		typed, ok := object.(T)
+		if !ok {
+			return
+		}
+		mutex.Lock()
+		defer mutex.Unlock()
+		versions = append(versions, typed)
+		if last[typed.GetUID()] = typed.GetResourceVersion(); isGone {
+			delete(last, typed.GetUID())
 		}
 	}
 	for _, object := range there {
-		note(object)
+		note(object, false)
 	}
 	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
+	kind, err := api.GroupVersionKindFor(list)
+	if err != nil {
+		return nil, fmt.Errorf("finding the kind: %w", err)
+	}
 	watcher, err := api.Watch(ctx, list, append(options, from)...)
 	if err != nil {
 		return nil, fmt.Errorf("watching what comes: %w", err)
@@ -44,11 +66,39 @@ func Versions[T client.Object](ctx context.Context, api client.WithWatch, list c
 		defer close(done)
 		for event := range watcher.ResultChan() {
 			if event.Type != watch.Bookmark {
-				note(event.Object)
+				note(event.Object, event.Type == watch.Deleted)
 			}
 		}
 	}()
+	// shows says whether the watch has shown these versions or later ones, and that all others of known are gone.
+	shows := func(now []metav1.PartialObjectMetadata, known map[types.UID]string) bool {
+		mutex.Lock()
+		defer mutex.Unlock()
+		for _, object := range now {
+			order, err := resourceversion.CompareResourceVersion(last[object.UID], object.ResourceVersion)
+			if err != nil || order < 0 {
+				return false
+			}
+			delete(known, object.UID)
+		}
+		for uid := range known {
+			if _, exists := last[uid]; exists {
+				return false
+			}
+		}
+		return true
+	}
 	return func() []T {
+		mutex.Lock()
+		known := maps.Clone(last)
+		mutex.Unlock()
+		var now metav1.PartialObjectMetadataList
+		now.SetGroupVersionKind(kind)
+		if err := api.List(ctx, &now, options...); err == nil {
+			_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+				return shows(now.Items, maps.Clone(known)), nil
+			})
+		}
 		watcher.Stop()
 		<-done
 		return versions
