@@ -42,12 +42,18 @@ func TestConversionsWhileReplicasFail(t *testing.T) {
 	f := w.fleet("shop")
 	w.namespace(f.namespace)
 
-	// Given clients of v1alpha1
+	// Given clients of v1alpha1, of an API server that knows the webhook
+	w.Eventually(func() error {
+		_, err := f.in(alpha, "mcpservers").Apply(w.ctx, "first", mcpServer("first", 0), metav1.ApplyOptions{FieldManager: "load", DryRun: []string{metav1.DryRunAll}})
+		return err
+	}).Should(Succeed())
 	const streams, perSecond = 6, 5
 	var retries atomic.Int64
+	var reason atomic.Value // of the last one
 	again := func(err error) bool {
 		if unavailable(err) {
 			retries.Add(1)
+			reason.Store(err.Error())
 			return true
 		}
 		return false
@@ -57,12 +63,7 @@ func TestConversionsWhileReplicasFail(t *testing.T) {
 		client, name := f.in(alpha, "mcpservers"), fmt.Sprintf("server-%d", stream)
 		loads = append(loads, harness.StartLoad(w.ctx, perSecond, func(i int) error {
 			return retry.OnError(patient, again, func() error {
-				object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-					"image": fmt.Sprintf("registry.test/tools:%d", i), "transport": "streamable-http", "suspend": true, "protocol": map[string]any{"tls": i%2 == 0},
-				}}}
-				object.SetAPIVersion("fixpoint.dev/" + alpha)
-				object.SetKind("MCPServer")
-				object.SetName(name)
+				object := mcpServer(name, i)
 				applied, err := client.Apply(w.ctx, name, object, metav1.ApplyOptions{FieldManager: "load"})
 				if err != nil {
 					return err
@@ -83,7 +84,7 @@ func TestConversionsWhileReplicasFail(t *testing.T) {
 	}
 	failed := retries.Load
 	goOn()
-	w.Expect(failed()).To(BeZero(), "requests that had to be sent again while all replicas run")
+	w.Expect(failed()).To(BeZero(), "requests that had to be sent again while all replicas run, the last one after %v", reason.Load())
 
 	// When replicas are rolled, no request fails even once: they serve until no API server sends requests.
 	for i := range others {
@@ -112,6 +113,7 @@ func TestConversionsWhileReplicasFail(t *testing.T) {
 	// When replicas are frozen until their readiness probes have failed, and go on later
 	for i := range others {
 		w.Expect(others[i].Signal(syscall.SIGSTOP)).To(Succeed())
+		w.Eventually(others[i].Frozen).Should(BeTrue())
 	}
 	for range 3 { // as the readiness probe of the manifests
 		for i := range others {
@@ -136,4 +138,15 @@ func TestConversionsWhileReplicasFail(t *testing.T) {
 	for _, load := range loads {
 		w.Expect(load.Stop()).To(BeEmpty())
 	}
+}
+
+// mcpServer is one of v1alpha1 that no pods run for. It uses TLS if i is even.
+func mcpServer(name string, i int) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"image": fmt.Sprintf("registry.test/tools:%d", i), "transport": "streamable-http", "suspend": true, "protocol": map[string]any{"tls": i%2 == 0},
+	}}}
+	object.SetAPIVersion("fixpoint.dev/" + alpha)
+	object.SetKind("MCPServer")
+	object.SetName(name)
+	return object
 }

@@ -159,6 +159,10 @@ func (w *fixture) startPod(pod deploy.Pod) *deploy.Manager {
 		return m.Ready(w.ctx)
 	}).Should(Succeed())
 	w.Expect(m.Serve(w.ctx, w.cluster, pod.Namespace)).To(Succeed())
+	// It is ready before it leads: the first one leads before another one starts.
+	if !slices.Contains(pod.Args, "--leader-elect=false") {
+		w.Eventually(w.leaseHolder).ShouldNot(BeEmpty())
+	}
 	return m
 }
 

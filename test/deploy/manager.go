@@ -282,6 +282,16 @@ func (m *Manager) Stop() error {
 // Signal sends a signal to the process.
 func (m *Manager) Signal(signal syscall.Signal) error { return syscall.Kill(m.PID(), signal) }
 
+// Frozen tells whether the process does not run because of SIGSTOP, which takes effect when the kernel next schedules it.
+func (m *Manager) Frozen() (bool, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.PID()))
+	if err != nil {
+		return false, fmt.Errorf("reading the state of the process: %w", err)
+	}
+	_, after, _ := strings.Cut(string(stat), ") ") // the name of the program is in parentheses
+	return strings.HasPrefix(after, "T"), nil
+}
+
 // PID is the process's number.
 func (m *Manager) PID() int { return m.process.PID() }
 

@@ -449,20 +449,22 @@ func (w *fixture) metricsAreForReaders(m *deploy.Manager) {
 	w.Eventually(func() (string, error) { return m.Scrape(w.ctx, token) }).Should(ContainSubstring("fixpoint_ssa_applies_total"))
 }
 
+// leaseHolder is the manager that leads, or empty.
+func (w *fixture) leaseHolder() string {
+	lease := &coordinationv1.Lease{}
+	if err := w.api.Get(w.ctx, client.ObjectKey{Namespace: system, Name: controllers.LeaderElectionID}, lease); err != nil || lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
 // handOver stops the leader in good order, and waits for the other one.
 func (w *fixture) handOver(leader *deploy.Manager) {
 	w.t.Helper()
-	holder := func() string {
-		lease := &coordinationv1.Lease{}
-		if err := w.api.Get(w.ctx, client.ObjectKey{Namespace: system, Name: controllers.LeaderElectionID}, lease); err != nil || lease.Spec.HolderIdentity == nil {
-			return ""
-		}
-		return *lease.Spec.HolderIdentity
-	}
-	before := holder()
+	before := w.leaseHolder()
 	w.Expect(before).NotTo(BeEmpty())
 	w.Expect(leader.Stop()).To(Succeed())
-	w.Eventually(holder).ShouldNot(Or(BeEmpty(), Equal(before)))
+	w.Eventually(w.leaseHolder).ShouldNot(Or(BeEmpty(), Equal(before)))
 }
 
 // prune takes all options away.

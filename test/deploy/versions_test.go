@@ -6,10 +6,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,6 +42,8 @@ type fleet struct {
 	namespace string
 	count     int
 	clients   dynamic.Interface
+	// known are the schemas of the previous version.
+	known map[string]*structuralschema.Structural
 }
 
 // kindsOfFleet are specs of v1alpha1, with what v1beta1 says differently.
@@ -122,14 +129,36 @@ func readyOf(object *unstructured.Unstructured) string {
 	return "not reconciled"
 }
 
-// specs are those of all objects in v1alpha1.
+// specs are those of all objects in v1alpha1, with the fields that the previous version knows: a later one may add
+// fields with defaults.
 func (f *fleet) specs() map[string]any {
 	f.t.Helper()
 	specs := map[string]any{}
 	for name, object := range f.list(alpha) {
+		resource, _, _ := strings.Cut(name, "/")
+		pruning.Prune(object.Object, f.known[resource], true)
 		specs[name] = object.Object["spec"]
 	}
 	return specs
+}
+
+// schemasOf reads the schemas of v1alpha1 in a source tree.
+func (w *fixture) schemasOf(source string) map[string]*structuralschema.Structural {
+	w.t.Helper()
+	schemas := map[string]*structuralschema.Structural{}
+	for _, kind := range kindsOfFleet {
+		manifest, err := os.ReadFile(filepath.Join(source, "config", "crd", "bases", "fixpoint.dev_"+kind.resource+".yaml")) // #nosec G304 -- a source tree of the test
+		w.Expect(err).NotTo(HaveOccurred())
+		var definition apiextensionsv1.CustomResourceDefinition
+		w.Expect(yaml.Unmarshal(manifest, &definition)).To(Succeed())
+		i := slices.IndexFunc(definition.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == alpha })
+		w.Expect(i).To(BeNumerically(">=", 0), "v1alpha1 of %s", definition.Name)
+		var schema apiextensions.JSONSchemaProps
+		w.Expect(apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(definition.Spec.Versions[i].Schema.OpenAPIV3Schema, &schema, nil)).To(Succeed())
+		schemas[kind.resource], err = structuralschema.NewStructural(&schema)
+		w.Expect(err).NotTo(HaveOccurred())
+	}
+	return schemas
 }
 
 // drifts are those in the status of all objects.
@@ -190,6 +219,7 @@ func TestUpgradeFromV1alpha1AndBack(t *testing.T) {
 	w.kustomizeFrom(source, "resources: [CONFIG/default]\n")
 	old := w.startPod(deploy.Pod{Program: before, Namespace: system, Name: "old"})
 	f := w.fleet("shop")
+	f.known = w.schemasOf(source)
 	f.create()
 	f.isReady(alpha)
 	first := f.specs()
