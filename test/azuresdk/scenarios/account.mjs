@@ -26,7 +26,7 @@ await scenario(async () => {
   facts.inProgress = await refused(storageAccounts.update(group, name, { tags: {} }));
   await cloud.advance("10m");
 
-  const withKey = (keyversion) => ({ encryption: { keySource: "Microsoft.Keyvault", keyVaultProperties: { name: demoKey, keyVaultUri: vaultURL(demoVault), keyVersion: keyversion }, services: { blob: { enabled: true }, file: { enabled: true } } } });
+  const withKey = (keyversion) => ({ encryption: { keySource: "Microsoft.Keyvault", keyVaultProperties: { keyName: demoKey, keyVaultUri: vaultURL(demoVault), keyVersion: keyversion }, services: { blob: { enabled: true }, file: { enabled: true } } } });
   facts.withoutGrant = await refused(storageAccounts.update(group, name, withKey("")));
   await cloud.knobs({ accountUpdate: "0s" });
   const grant = "6f0f3d4c-55b5-4a3e-9d0c-5d0f0c0f5a01";
