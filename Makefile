@@ -106,10 +106,10 @@ lint-fix: $(GOLANGCI_LINT) ## Run the linters and fix what they can fix.
 # test none of its goroutines.
 RACED_SUITES := ./appservice ./mcpserver ./securestorage
 space := $() $()
-# Unit tests that go through thousands of runs in one goroutine. The race detector makes them take six times as
-# long, so they run without it; all others run with it.
-EXHAUSTIVE := Crash|LostResponses|DeletedAtAnyTime|Thousand|Fleet|AtEachRequest|LeavesNoGrant|LeavesOneGrant|LeaveOneGrant|MayBeInUse
-EXHAUSTIVE_PACKAGES := ./controllers/securestorage ./pkg/phases/phasestest
+# Unit tests that go through thousands of runs in one goroutine, or of functions without state. The race detector
+# makes them take six times as long, so they run without it; all others run with it.
+EXHAUSTIVE := RoundTrip|Crash|LostResponses|DeletedAtAnyTime|Thousand|Fleet|AtEachRequest|LeavesNoGrant|LeavesOneGrant|LeaveOneGrant|MayBeInUse
+EXHAUSTIVE_PACKAGES := ./internal/conversion ./controllers/securestorage ./pkg/phases/phasestest
 # The same for test/ssa.
 EXHAUSTIVE_SSA := TestQuietIfAndOnlyIf
 # make lint and make vet run all of vet, and on all modules.
