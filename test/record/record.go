@@ -32,31 +32,15 @@ func Versions[T client.Object](ctx context.Context, api client.WithWatch, list c
 	if err != nil {
 		return nil, fmt.Errorf("reading what there is: %w", err)
 	}
-	var (
-		mutex    sync.Mutex
-		versions []T
-		last     = map[types.UID]string{} // the resource versions; without those of objects that are gone
-	)
-	note := func(object runtime.Object, isGone bool) {
-		typed, ok := object.(T)
-		if !ok {
-			return
-		}
-		mutex.Lock()
-		defer mutex.Unlock()
-		versions = append(versions, typed)
-		if last[typed.GetUID()] = typed.GetResourceVersion(); isGone {
-			delete(last, typed.GetUID())
-		}
-	}
+	h := &history[T]{last: map[types.UID]string{}}
 	for _, object := range there {
-		note(object, false)
+		h.note(object, false)
 	}
-	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
 	kind, err := api.GroupVersionKindFor(list)
 	if err != nil {
 		return nil, fmt.Errorf("finding the kind: %w", err)
 	}
+	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
 	watcher, err := api.Watch(ctx, list, append(options, from)...)
 	if err != nil {
 		return nil, fmt.Errorf("watching what comes: %w", err)
@@ -66,41 +50,70 @@ func Versions[T client.Object](ctx context.Context, api client.WithWatch, list c
 		defer close(done)
 		for event := range watcher.ResultChan() {
 			if event.Type != watch.Bookmark {
-				note(event.Object, event.Type == watch.Deleted)
+				h.note(event.Object, event.Type == watch.Deleted)
 			}
 		}
 	}()
-	// shows says whether the watch has shown these versions or later ones, and that all others of known are gone.
-	shows := func(now []metav1.PartialObjectMetadata, known map[types.UID]string) bool {
-		mutex.Lock()
-		defer mutex.Unlock()
-		for _, object := range now {
-			order, err := resourceversion.CompareResourceVersion(last[object.UID], object.ResourceVersion)
-			if err != nil || order < 0 {
-				return false
-			}
-			delete(known, object.UID)
-		}
-		for uid := range known {
-			if _, exists := last[uid]; exists {
-				return false
-			}
-		}
-		return true
-	}
-	return func() []T {
-		mutex.Lock()
-		known := maps.Clone(last)
-		mutex.Unlock()
+	end := sync.OnceFunc(func() {
+		known := h.known()
 		var now metav1.PartialObjectMetadataList
 		now.SetGroupVersionKind(kind)
 		if err := api.List(ctx, &now, options...); err == nil {
 			_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-				return shows(now.Items, maps.Clone(known)), nil
+				return h.shows(now.Items, known), nil
 			})
 		}
 		watcher.Stop()
 		<-done
-		return versions
+	})
+	return func() []T {
+		end()
+		return h.versions
 	}, nil
+}
+
+// history is what a watch has shown.
+type history[T client.Object] struct {
+	mutex    sync.Mutex
+	versions []T
+	last     map[types.UID]string // the resource versions; without those of objects that are gone
+}
+
+func (h *history[T]) note(object runtime.Object, isGone bool) {
+	typed, ok := object.(T)
+	if !ok {
+		return
+	}
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	h.versions = append(h.versions, typed)
+	if h.last[typed.GetUID()] = typed.GetResourceVersion(); isGone {
+		delete(h.last, typed.GetUID())
+	}
+}
+
+func (h *history[T]) known() map[types.UID]string {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	return maps.Clone(h.last)
+}
+
+// shows says whether the watch has shown these versions or later ones, and that all others of known are gone.
+func (h *history[T]) shows(now []metav1.PartialObjectMetadata, known map[types.UID]string) bool {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	exists := map[types.UID]bool{}
+	for _, object := range now {
+		exists[object.UID] = true
+		order, err := resourceversion.CompareResourceVersion(h.last[object.UID], object.ResourceVersion)
+		if err != nil || order < 0 {
+			return false
+		}
+	}
+	for uid := range known {
+		if _, remains := h.last[uid]; remains && !exists[uid] {
+			return false
+		}
+	}
+	return true
 }
