@@ -42,6 +42,15 @@ func newEnv(t *testing.T) *env {
 	return phasestest.New(t, definition, phasestest.Options{Scheme: scheme, GarbageCollection: true})
 }
 
+// atRest returns an env with an ApplicationNamespace that is complete.
+func atRest(t *testing.T) *env {
+	e := newEnv(t)
+	e.Create(shop())
+	e.Settle(key)
+	e.Forget()
+	return e
+}
+
 func shop() *namespacesv1.ApplicationNamespace {
 	return &namespacesv1.ApplicationNamespace{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop", Generation: 1},
@@ -100,12 +109,7 @@ func TestOwnsTheNamespaceAndWhatIsInItByUID(t *testing.T) {
 }
 
 func TestPrunesWhatIsRemovedFromTheSpec(t *testing.T) {
-	g := NewWithT(t)
-	e := newEnv(t)
-	e.Create(shop())
-	e.Settle(key)
-	e.Forget()
-	object := shop()
+	g, e, object := NewWithT(t), atRest(t), shop()
 
 	e.Edit(object, func() { object.Spec.Quota, object.Spec.Teams = nil, object.Spec.Teams[:1] })
 	e.Settle(key)
@@ -117,12 +121,7 @@ func TestPrunesWhatIsRemovedFromTheSpec(t *testing.T) {
 }
 
 func TestAnotherRoleOfATeamIsAnotherRoleBinding(t *testing.T) {
-	g := NewWithT(t)
-	e := newEnv(t)
-	e.Create(shop())
-	e.Settle(key)
-	e.Forget()
-	object := shop()
+	g, e, object := NewWithT(t), atRest(t), shop()
 
 	e.Edit(object, func() { object.Spec.Teams[1].Role = "edit" })
 	e.Settle(key)

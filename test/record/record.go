@@ -59,6 +59,7 @@ func Versions[T client.Object](ctx context.Context, api client.WithWatch, list c
 		var now metav1.PartialObjectMetadataList
 		now.SetGroupVersionKind(kind)
 		if err := api.List(ctx, &now, options...); err == nil {
+			// After a minute, the test judges what there is.
 			_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 				return h.shows(now.Items, known), nil
 			})
