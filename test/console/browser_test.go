@@ -60,6 +60,8 @@ func (w *fixture) objectsOfAllKinds() string {
 	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, live *v1beta1.AppService) {
 		g.Expect(live.Status.Drifts).NotTo(BeEmpty())
 	})
+	// The view of Events is not read again when only an Event is written.
+	w.Eventually(func() []string { return w.Events("AppService", "web") }).Should(ContainElement(ContainSubstring("kubectl-scale changed .spec.replicas")))
 	harness.Eventually(w, "invoices", &v1beta1.SecureStorage{}, func(g Gomega, live *v1beta1.SecureStorage) {
 		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1beta1.ConditionReady, HavePrefix("True")), harness.Message(live, v1beta1.ConditionReady))
 	})
@@ -140,18 +142,14 @@ func TestSignsInWithATokenAndShowsWhatTheUserMayRead(t *testing.T) {
 		b.prefer(theme)
 		b.Expect(b.violations()).To(BeEmpty(), theme)
 	}
-	submit := func(token string) {
-		evaluate[bool](b, `document.getElementById("token").focus(); true`)
-		b.do(chromedp.KeyEvent(token + kb.Enter))
-	}
-	submit("not-a-token")
+	b.submitToken("not-a-token")
 	b.sees("does not accept this token")
-	submit(token)
+	b.submitToken(token)
 	b.sees("Your rights may cover one namespace")
 	b.Expect(b.violations()).To(BeEmpty())
 	b.Expect(evaluate[string](b, `document.cookie + JSON.stringify(localStorage) + location.href`)).NotTo(ContainSubstring(token[:20]))
 
-	b.Eventually(func() []string { // the API server observes new bindings with a delay
+	b.Eventually(func() []string {
 		evaluate[bool](b, `(() => { const field = document.querySelector("input[name=namespace]"); if (field) { field.value = `+quote(w.Namespace)+`; field.form.requestSubmit() } return true })()`)
 		return b.names()
 	}, browserTime).Should(Equal([]string{"AppService/" + w.Namespace + "/web"}))
@@ -207,7 +205,7 @@ func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 	b.Expect(*app().Spec.Replicas).To(BeEquivalentTo(3))
 
 	b.click("Suspend")
-	b.do(chromedp.KeyEvent("maintenance" + kb.Enter))
+	b.enter("reason", "maintenance")
 	b.sees("Suspended")
 	b.Expect(app().Spec.Suspend).To(BeTrue())
 	b.click("Resume")
@@ -215,7 +213,7 @@ func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 
 	b.click("Delete")
 	b.sees("Enter web to confirm")
-	b.do(chromedp.KeyEvent("web" + kb.Enter))
+	b.enter("confirm", "web")
 	w.Eventually(w.IsGone("web", &v1beta1.AppService{}), browserTime).Should(Succeed())
 	b.sees("not found")
 	b.Expect(b.failures()).To(HaveEach(ContainSubstring("status of 4")), "refusals of the API server")
@@ -450,8 +448,7 @@ func TestBrokenWatchResumesWithoutAGap(t *testing.T) {
 	changed, deleted := w.createApp("changed"), w.createApp("deleted")
 	b.do(chromedp.Navigate(network.url))
 	b.sees("Sign in with a bearer token")
-	evaluate[bool](b, `document.getElementById("token").focus(); true`)
-	b.do(chromedp.KeyEvent(token + kb.Enter))
+	b.submitToken(token)
 	b.sees("Live")
 	b.show("#/fleet?ns=" + w.Namespace)
 	b.sees("deleted")

@@ -12,14 +12,17 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	. "github.com/onsi/gomega"
 )
 
 const (
-	// browserTime is how long a test waits for the browser: for its start, on a busy machine.
-	browserTime = time.Minute
+	// browserTime is how long a test waits for the browser. With several at a time on a busy machine, one starts within a
+	// minute.
+	browserTime = 3 * time.Minute
 	pagesDir    = "../../internal/console/web"
 )
 
@@ -77,11 +80,16 @@ func evaluate[T any](b *chromium, expression string) T {
 	ctx, cancel := context.WithTimeout(b.ctx, browserTime)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
-	for err != nil && strings.Contains(err.Error(), "navigated or closed") { // the page was left meanwhile
+	for isNavigating(err) {
 		value, err = chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 	}
 	b.Expect(err).NotTo(HaveOccurred(), expression)
 	return value
+}
+
+// isNavigating is true for the errors of the browser while it leaves one page for the next.
+func isNavigating(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "navigated or closed") || strings.Contains(err.Error(), "execution context"))
 }
 
 // prefer sets the theme, without animations.
@@ -116,6 +124,22 @@ func (b *chromium) click(text string) {
 	b.T.Helper()
 	find := `[...document.querySelectorAll("dialog[open] button, dialog[open] a, button, a")].find((e) => e.textContent.trim() === ` + quote(text) + ` && !e.disabled)`
 	b.Eventually(func() bool { return evaluate[bool](b, `(() => { const e = `+find+`; e?.click(); return !!e })()`) }, browserTime).Should(BeTrue(), "no button %q", text)
+}
+
+// enter types a text and Enter, once the field with the ID has the focus.
+func (b *chromium) enter(id, text string) {
+	b.T.Helper()
+	b.Eventually(func() string { return evaluate[string](b, `document.activeElement?.id ?? ""`) }, browserTime).Should(Equal(id))
+	_, err := chromedp.Call(b.ctx, input.InsertText, input.InsertTextParams{Text: text})
+	b.Expect(err).NotTo(HaveOccurred())
+	b.do(chromedp.KeyEvent(kb.Enter))
+}
+
+// submitToken signs in with a bearer token.
+func (b *chromium) submitToken(token string) {
+	b.T.Helper()
+	evaluate[bool](b, `document.getElementById("token").focus(); true`)
+	b.enter("token", token)
 }
 
 // focused describes the element with the focus.

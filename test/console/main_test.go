@@ -18,11 +18,13 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -171,7 +173,7 @@ func (w *fixture) browser() *http.Client {
 }
 
 // userWith creates a ServiceAccount that is bound to ClusterRoles in the namespace, or in all of them, and returns a
-// token of it.
+// token of it, once the API server observes the bindings.
 func (w *fixture) userWith(name string, everywhere bool, roles ...string) string {
 	w.T.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace}}
@@ -191,7 +193,31 @@ func (w *fixture) userWith(name string, everywhere bool, roles ...string) string
 	w.Expect(err).NotTo(HaveOccurred())
 	answer, err := clients.CoreV1().ServiceAccounts(w.Namespace).CreateToken(w.Ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	w.Expect(err).NotTo(HaveOccurred())
+	w.awaitRules(answer.Status.Token, roles)
 	return answer.Status.Token
+}
+
+// awaitRules waits until the user with a token has the rules of the ClusterRoles in the namespace.
+func (w *fixture) awaitRules(token string, roles []string) {
+	w.T.Helper()
+	config := rest.AnonymousClientConfig(shared.Admin())
+	config.BearerToken = token
+	user, err := kubernetes.NewForConfig(config)
+	w.Expect(err).NotTo(HaveOccurred())
+	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: w.Namespace}}
+	w.Eventually(func(g Gomega) {
+		answer, err := user.AuthorizationV1().SelfSubjectRulesReviews().Create(w.Ctx, review, metav1.CreateOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, name := range roles {
+			var role rbacv1.ClusterRole
+			g.Expect(w.Suite.API.Get(w.Ctx, client.ObjectKey{Name: name}, &role)).To(Succeed())
+			for _, rule := range role.Rules {
+				g.Expect(answer.Status.ResourceRules).To(ContainElement(authorizationv1.ResourceRule{
+					Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames,
+				}), name)
+			}
+		}
+	}).Should(Succeed())
 }
 
 // startManager runs a manager for namespaces, and a fake cloud if it is given.

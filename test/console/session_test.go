@@ -108,10 +108,6 @@ func TestSessionWithCurlOfTheDocumentation(t *testing.T) {
 	w.Namespace = "shop"
 	s := w.serveTokens()
 	token := w.userWith("alice", false, "fixpoint-appservice-editor-role", "view")
-	w.Eventually(func() []int { // its bindings are observed
-		alice := clientOf(token)
-		return []int{w.send(alice, "GET", s.url+"/objects/appservices/shop/web", "").code, w.send(alice, "GET", s.url+"/events?namespace=shop", "").code}
-	}).Should(Equal([]int{404, 200}))
 	sh := w.shell("CONSOLE="+s.url, "TOKEN="+token)
 	for _, c := range commands {
 		isRead := !strings.Contains(c.text, " -d ") && !strings.Contains(c.text, " -X ") && !strings.Contains(c.text, "=$(")

@@ -16,14 +16,14 @@ type sent struct {
 	kind, id, data string
 }
 
-// name is that of the object in an event, for both views.
-func (e sent) name() string {
+// object is the namespace and name of that in an event, for both views.
+func (e sent) object() string {
 	var object struct {
-		Name     string
-		Metadata struct{ Name string }
+		Namespace, Name string
+		Metadata        struct{ Namespace, Name string }
 	}
 	_ = json.Unmarshal([]byte(e.data), &object)
-	return object.Name + object.Metadata.Name
+	return object.Namespace + object.Metadata.Namespace + "/" + object.Name + object.Metadata.Name
 }
 
 // generation is that of the object in an event of rows.
@@ -101,6 +101,15 @@ func (w *window) kinds() []string {
 		kinds = append(kinds, e.kind)
 	}
 	return kinds
+}
+
+// objects are those of the events so far.
+func (w *window) objects() []string {
+	var objects []string
+	for _, e := range w.seen() {
+		objects = append(objects, e.object())
+	}
+	return objects
 }
 
 // last is the last event.
