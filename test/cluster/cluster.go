@@ -15,8 +15,9 @@ import (
 
 const (
 	loopback = "127.0.0.1"
-	// startTimeout limits the start of one component. On an idle machine it takes seconds.
-	startTimeout = 2 * time.Minute
+	// startTimeout limits the start of one component. It takes seconds on an idle machine, and minutes on one that is busy
+	// with work of a higher priority.
+	startTimeout = 5 * time.Minute
 	pollInterval = 50 * time.Millisecond
 	// stopGrace is how long one component may take to stop.
 	stopGrace = 5 * time.Second

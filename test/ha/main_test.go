@@ -23,7 +23,7 @@ import (
 )
 
 // timeout bounds every wait of a test.
-const timeout = 90 * time.Second
+const timeout = 3 * time.Minute
 
 var (
 	shared *cluster.Cluster

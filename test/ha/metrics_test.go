@@ -102,7 +102,7 @@ func ask(address, path, token string) (*http.Response, string, error) {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Do(request)
+	response, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Do(request)
 	if err != nil {
 		return nil, "", err
 	}

@@ -36,10 +36,10 @@ func unasked(s *v1beta1.MCPServerSpec) { s.Protocol.Probe = v1beta1.ProbeDisable
 
 // often asks as often as the schema allows.
 func often(s *v1beta1.MCPServerSpec) {
-	s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Second}, metav1.Duration{Duration: time.Second}
+	s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Second}, metav1.Duration{Duration: 5 * time.Second}
 }
 
-// seldom asks once, as far as a test can see, and has the harness.Timeout that this takes.
+// seldom asks once, as far as a test can see, and has the time that this takes.
 func seldom(s *v1beta1.MCPServerSpec) {
 	s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: time.Hour}, metav1.Duration{Duration: 30 * time.Second}
 }

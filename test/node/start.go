@@ -29,7 +29,7 @@ const (
 	// DNSImage is the image of the DNS server. Options.Images must contain it.
 	DNSImage = "fixpoint.test/coredns:1"
 
-	startTimeout = 2 * time.Minute
+	startTimeout = 5 * time.Minute
 	// stopGrace is how long containerd may take to exit.
 	stopGrace = 5 * time.Second
 	proxyPort = "10256"

@@ -17,7 +17,7 @@ import (
 )
 
 // timeout bounds every wait of a test.
-const timeout = 60 * time.Second
+const timeout = 3 * time.Minute
 
 var (
 	suite *harness.Suite
