@@ -136,11 +136,12 @@ func TestAdoptKeepsThePods(t *testing.T) {
 		w.Expect(metav1.IsControlledBy(child, app)).To(BeTrue(), "%T", child)
 		w.Expect(child.GetManagedFields()).To(ContainElement(HaveField("Manager", "fixpoint-appservice")), "%T", child)
 	}
-	w.Expect(w.succeed("plan", "appservice/web")).To(ContainSubstring("Plan: 0 to create, 0 to update, 0 to correct, 0 to adopt, 0 to delete, 0 steps."))
+	w.shows(ContainSubstring("Plan: 0 to create, 0 to update, 0 to correct, 0 to adopt, 0 to delete, 0 steps."), "plan", "appservice/web")
 
-	r.service.Spec.SessionAffinity = corev1.ServiceAffinityNone
-	r.service.Spec.Selector = map[string]string{"app.kubernetes.io/name": "other"}
-	w.Expect(w.As("kubectl-edit").Update(w.Ctx, r.service)).To(Succeed())
+	harness.Update(w, "kubectl-edit", "web", &corev1.Service{}, func(live *corev1.Service) {
+		live.Spec.SessionAffinity = corev1.ServiceAffinityNone
+		live.Spec.Selector = map[string]string{"app.kubernetes.io/name": "other"}
+	})
 	harness.Eventually(w, "web", &corev1.Service{}, func(g Gomega, live *corev1.Service) {
 		g.Expect(live.Spec.Selector).To(Equal(map[string]string{"app.kubernetes.io/name": "web"}))
 	})

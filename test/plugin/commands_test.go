@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,35 +37,32 @@ func TestCommandsShowAnAppServiceThatHasDrifted(t *testing.T) {
 		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1beta1.ConditionReady, HavePrefix("True")))
 	})
 
-	shows := func(args ...string) AsyncAssertion {
-		return w.Eventually(func() string { return w.succeed(args...) })
-	}
 	// The pods that the Deployment has too many may still be there when the AppService is Ready.
-	shows("status", "appservice/web").Should(SatisfyAll(
+	w.shows(SatisfyAll(
 		ContainSubstring("AppService "+w.Namespace+"/web: Running, ready for "),
 		MatchRegexp(`(?m)^Deployment +done +Ready `),
 		MatchRegexp(`(?m)^Ingress +not configured `),
 		MatchRegexp(`(?m)^Deployment/web +2/2 `),
 		ContainSubstring("kubectl changed .spec.replicas of Deployment/web from 2 to 5; corrected"),
-	))
-	shows("status").Should(MatchRegexp(`(?m)^appservice/web +True +Ready `))
+	), "status", "appservice/web")
+	w.shows(MatchRegexp(`(?m)^appservice/web +True +Ready `), "status")
 	var details struct {
 		Phases []struct{ Phase, Verdict string }
 	}
 	w.Expect(json.Unmarshal([]byte(w.succeed("status", "asvc", "web", "-o", "json")), &details)).To(Succeed())
 	w.Expect(details.Phases[0]).To(HaveField("Verdict", "done"))
-	shows("tree", "appservice/web").Should(SatisfyAll(
+	w.shows(SatisfyAll(
 		ContainSubstring("└─Deployment/web"), ContainSubstring("Pod/web-"), ContainSubstring("fixpoint-appservice ("),
-	))
-	shows("why", "appservice/web").Should(HavePrefix("AppService " + w.Namespace + "/web is Ready."))
-	shows("why").Should(Equal("All 1 objects are Ready.\n"))
-	shows("drift").Should(MatchRegexp(`(?m)appservice/web +corrected +kubectl changed \.spec\.replicas of Deployment/web from 2 to 5$`))
-	shows("drift", "appservice/web", "--since", "1ns").Should(HavePrefix("No drift in the last "))
-	shows("blame", "deployment/web").Should(MatchRegexp(`(?m)^fixpoint-appservice \d+\w+ .* image: "` + image + `"$`))
-	shows("plan", "appservice/web").Should(SatisfyAll(
+	), "tree", "appservice/web")
+	w.shows(HavePrefix("AppService "+w.Namespace+"/web is Ready."), "why", "appservice/web")
+	w.shows(Equal("All 1 objects are Ready.\n"), "why")
+	w.shows(MatchRegexp(`(?m)appservice/web +corrected +kubectl changed \.spec\.replicas of Deployment/web from 2 to 5$`), "drift")
+	w.shows(HavePrefix("No drift in the last "), "drift", "appservice/web", "--since", "1ns")
+	w.shows(MatchRegexp(`(?m)^fixpoint-appservice \d+\w+ .* image: "`+image+`"$`), "blame", "deployment/web")
+	w.shows(SatisfyAll(
 		ContainSubstring("Plan: 0 to create, 0 to update, 0 to correct, 0 to adopt, 0 to delete, 0 steps."), MatchRegexp(`(?m)^  Deployment +done$`),
-	))
-	shows("plan", "--all").Should(ContainSubstring("Plan: 0 to create"))
+	), "plan", "appservice/web")
+	w.shows(ContainSubstring("Plan: 0 to create"), "plan", "--all")
 	w.Expect(w.succeed("version")).To(ContainSubstring("appservices.fixpoint.dev v1alpha1, v1beta1\n"))
 	w.Expect(w.succeed(cobra.ShellCompRequestCmd, "status", "appservice/")).To(HavePrefix("appservice/web\n"))
 	w.Expect(w.ends(1, "status", "appservice/missing")).To(BeEmpty())
@@ -75,6 +73,7 @@ func TestReportHasNoConfidentialValues(t *testing.T) {
 	w.startManager(nil)
 	w.createApp("web", func(s *v1beta1.AppServiceSpec) { s.Config = map[string]string{"PASSWORD": "hunter2"} })
 	w.ready("web")
+	w.Eventually(func() []string { return w.Events("AppService", "web") }).Should(ContainElement(HavePrefix("Normal Ready ")))
 	path := filepath.Join(t.TempDir(), "report.tar.gz")
 
 	w.succeed("report", "--file", path)
@@ -228,6 +227,7 @@ func TestUserWithFewRightsIsToldWhatIsNotShown(t *testing.T) {
 	w.Expect(fleet.err).To(MatchRegexp(`cannot list resource "\w+" in API group "fixpoint.dev" at the cluster scope`))
 }
 
+// grant gives a user rights in the namespace, and returns when the API server observes them.
 func (w *fixture) grant(user string, rules ...rbacv1.PolicyRule) {
 	w.T.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: w.Namespace}, Rules: rules}
@@ -238,6 +238,14 @@ func (w *fixture) grant(user string, rules ...rbacv1.PolicyRule) {
 	for _, object := range []client.Object{role, binding} {
 		w.Expect(api.Create(w.Ctx, object)).To(Succeed())
 	}
+	asked := authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Namespace: w.Namespace, Verb: rules[0].Verbs[0], Group: rules[0].APIGroups[0], Resource: rules[0].Resources[0],
+	}}
+	w.Eventually(func(g Gomega) {
+		review := &authorizationv1.SubjectAccessReview{Spec: asked}
+		g.Expect(api.Create(w.Ctx, review)).To(Succeed())
+		g.Expect(review.Status.Allowed).To(BeTrue())
+	}).Should(Succeed())
 }
 
 func TestPlanReadsTheCloud(t *testing.T) {
@@ -262,8 +270,8 @@ func TestPlanReadsTheCloud(t *testing.T) {
 	harness.Eventually(w, "invoices", &v1beta1.SecureStorage{}, func(g Gomega, live *v1beta1.SecureStorage) {
 		g.Expect(harness.Conditions(live)).To(HaveKeyWithValue(v1beta1.ConditionReady, HavePrefix("True")), harness.Message(live, v1beta1.ConditionReady))
 	})
-	w.Expect(w.succeed(plan...)).To(SatisfyAll(ContainSubstring(" 0 steps."), MatchRegexp(`(?m)^  Encryption +done$`)))
-	w.Expect(w.succeed("status", "securestorage/invoices")).To(MatchRegexp(`(?m)^Encryption +done `))
+	w.shows(SatisfyAll(ContainSubstring(" 0 steps."), MatchRegexp(`(?m)^  Encryption +done$`)), plan...)
+	w.shows(MatchRegexp(`(?m)^Encryption +done `), "status", "securestorage/invoices")
 }
 
 // status, why and drift of many objects read page by page.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -92,6 +93,16 @@ func (w *fixture) ends(code int, args ...string) string {
 	ended := w.kubectlFixpoint(args...)
 	w.Expect(ended.code).To(Equal(code), "kubectl fixpoint %s\n%s%s", strings.Join(args, " "), ended.out, ended.err)
 	return ended.out
+}
+
+// shows waits until a command ends with code 0 and prints what matches.
+func (w *fixture) shows(expected types.GomegaMatcher, args ...string) {
+	w.T.Helper()
+	w.Eventually(func(g Gomega) {
+		ended := w.kubectlFixpoint(args...)
+		g.Expect(ended.code).To(BeZero(), "%s%s", ended.out, ended.err)
+		g.Expect(ended.out).To(expected)
+	}).Should(Succeed(), "kubectl fixpoint %s", strings.Join(args, " "))
 }
 
 const image = "registry.test/shop:1"
