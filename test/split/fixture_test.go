@@ -196,6 +196,12 @@ func (r *release) metric(name string) (float64, error) {
 	return sum, nil
 }
 
+// eventuallyRefusedNamespaces waits until the metric says how many namespaces the release is refused.
+func (r *release) eventuallyRefusedNamespaces(count float64) {
+	r.fixture.t.Helper()
+	r.fixture.Eventually(func() (float64, error) { return r.metric("fixpoint_releases_refused_namespaces") }).Should(Equal(count), r.name)
+}
+
 func (f *fixture) createNamespace(name, shardOf string) {
 	f.t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
