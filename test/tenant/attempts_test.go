@@ -1,6 +1,7 @@
 package tenant_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -26,7 +27,8 @@ func attempts() []attempt {
 func TestTenantGetsNothingOutsideOfItsNamespace(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	before := w.outside(t)
+	g := NewWithT(t)
+	before := w.outside(t.Context(), g)
 	ledger := len(w.ledgerOf("/resourcegroups/victim/"))
 
 	t.Run("attempts", func(t *testing.T) {
@@ -38,17 +40,14 @@ func TestTenantGetsNothingOutsideOfItsNamespace(t *testing.T) {
 		}
 	})
 
-	g := NewWithT(t)
-	g.Expect(w.outside(t)).To(Equal(before))
+	g.Expect(w.outside(t.Context(), g)).To(Equal(before))
 	g.Expect(w.ledgerOf("/resourcegroups/victim/")).To(HaveLen(ledger))
 	g.Expect(w.reachedOutside(g)).To(BeEmpty())
 }
 
 // outside are the versions of the objects of the other team and of the manager, and of the roles and policies of
 // the cluster, by kind, namespace and name. The Lease, the Events and the status of pods change without a tenant.
-func (w *fixture) outside(t *testing.T) map[string]string {
-	t.Helper()
-	g := NewWithT(t)
+func (w *fixture) outside(ctx context.Context, g Gomega) map[string]string {
 	versions := map[string]string{}
 	for _, kind := range []string{
 		"fixpoint.dev/v1beta1 AppService", "fixpoint.dev/v1beta1 MCPServer", "fixpoint.dev/v1beta1 SecureStorage",
@@ -62,7 +61,7 @@ func (w *fixture) outside(t *testing.T) map[string]string {
 		list := &unstructured.UnstructuredList{}
 		list.SetAPIVersion(version)
 		list.SetKind(name + "List")
-		g.Expect(w.admin.List(t.Context(), list)).To(Succeed())
+		g.Expect(w.admin.List(ctx, list)).To(Succeed())
 		for _, item := range list.Items {
 			if namespace := item.GetNamespace(); namespace != tenant && item.GetName() != "hash-key.fixpoint.dev" {
 				versions[name+" "+namespace+"/"+item.GetName()] = item.GetResourceVersion()

@@ -229,7 +229,8 @@ func (w *fixture) token(ctx context.Context, g Gomega, clients kubernetes.Interf
 	return answer.Status.Token
 }
 
-// createVictim creates what the other team has, and waits until it is Ready.
+// createVictim creates what the other team has, and waits until it is Ready and Kubernetes changes nothing of it any
+// more.
 func (w *fixture) createVictim(ctx context.Context, g Gomega) {
 	for _, text := range []string{`
 apiVersion: v1
@@ -283,12 +284,18 @@ spec: {controller: example.com/ingress}
 		}
 		g.Eventually(func() error { return w.admin.Create(ctx, object.DeepCopy()) }).Should(Succeed(), text)
 	}
-	for name, object := range map[string]client.Object{"shop": &v1beta1.AppService{}, "tools": &v1beta1.MCPServer{}, "ledger": &v1beta1.SecureStorage{}} {
+	for name, object := range map[string]client.Object{
+		"shop": &v1beta1.AppService{}, "tools": &v1beta1.MCPServer{}, "bridged": &v1beta1.MCPServer{}, "ledger": &v1beta1.SecureStorage{},
+	} {
 		g.Eventually(func(g Gomega) {
 			g.Expect(w.admin.Get(ctx, client.ObjectKey{Namespace: victim, Name: name}, object)).To(Succeed())
 			g.Expect(harness.IsReady(object)).To(BeTrue(), "%s: %v", name, harness.StatusOf(object).Conditions)
 		}).Should(Succeed())
 	}
+	g.Eventually(func(g Gomega) {
+		before := w.outside(ctx, g)
+		g.Consistently(func() map[string]string { return w.outside(ctx, g) }).WithTimeout(deadline).Should(Equal(before))
+	}).Should(Succeed())
 }
 
 // parse reads one object.
