@@ -31,7 +31,7 @@ const (
 	// system is where the manifests put the manager.
 	system = "fixpoint-system"
 	// waitTimeout bounds every wait of a test.
-	waitTimeout = 90 * time.Second
+	waitTimeout = 3 * time.Minute
 )
 
 // fixture is what one test has to itself: a cluster, a cloud, and what it puts there.
@@ -103,11 +103,16 @@ func (w *fixture) run(args ...string) string {
 	return output
 }
 
-// apply applies text as a user does.
+// apply applies text as a user does. The API server serves a kind a moment after its CRD was created.
 func (w *fixture) apply(text string) {
 	w.t.Helper()
-	_, err := w.kubectl.Pipe(w.ctx, text, "apply", "--server-side", "--field-manager=user", "-f", "-")
-	w.Expect(err).NotTo(HaveOccurred())
+	w.Eventually(func() error {
+		_, err := w.kubectl.Pipe(w.ctx, text, "apply", "--server-side", "--field-manager=user", "-f", "-")
+		if err != nil && !strings.Contains(err.Error(), "no matches for kind") {
+			return StopTrying("the objects are refused").Wrap(err)
+		}
+		return err
+	}).Should(Succeed())
 }
 
 // install applies a folder of config.

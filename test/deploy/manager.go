@@ -322,7 +322,7 @@ func ask(ctx context.Context, url, token string) (string, error) {
 	// The certificate is of the manager's own making.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport, Timeout: grace}).Do(request)
+	response, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Do(request)
 	if err != nil {
 		return "", err
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // timeout is how long kubectl waits for a deletion to be complete.
-const timeout = "--timeout=90s"
+const timeout = "--timeout=3m"
 
 // TestRemovalWhileTheManagerRuns removes the parts in every order in which people do. With
 // TestRemovalAfterTheManager it shows that nothing stays behind for which docs/operations.md has no remedy.
