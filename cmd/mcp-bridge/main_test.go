@@ -3,16 +3,17 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 )
@@ -61,25 +62,25 @@ func program(t *testing.T, args ...string) (*exec.Cmd, *output) {
 	return cmd, out
 }
 
-func serving(t *testing.T, g *WithT, command []string, flags ...string) (*exec.Cmd, *output, string) {
+// testTimeout is for a busy machine and the race detector.
+const testTimeout = 2 * time.Minute
+
+// serving runs a bridge, and returns the addresses at which it serves clients, and health and metrics.
+func serving(t *testing.T, g *WithT, command []string, flags ...string) (cmd *exec.Cmd, out *output, address, admin string) {
 	t.Helper()
-	address, admin := freeAddress(g), freeAddress(g)
-	args := append([]string{"serve", "-listen", address, "-admin-listen", admin, "-stop-grace", "5s"}, flags...)
-	cmd, out := program(t, append(append(args, "--"), command...)...)
+	args := append([]string{"serve", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-stop-grace", "5s"}, flags...)
+	cmd, out = program(t, append(append(args, "--"), command...)...)
 	g.Expect(cmd.Start()).To(Succeed())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	g.Eventually(func() int { return status("http://" + admin + "/readyz") }, "20s").Should(Equal(http.StatusOK), out.String)
-	return cmd, out, "http://" + address
-}
-
-func freeAddress(g *WithT) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	g.Expect(err).NotTo(HaveOccurred())
-	defer l.Close()
-	return l.Addr().String()
+	g.Eventually(out.String, testTimeout).Should(ContainSubstring(`"msg":"Ready"`))
+	found := regexp.MustCompile(`"address":"([^"]+)","adminAddress":"([^"]+)"`).FindStringSubmatch(out.String())
+	g.Expect(found).NotTo(BeEmpty(), out.String())
+	address, admin = "http://"+found[1], "http://"+found[2]
+	g.Eventually(func() int { return status(admin + "/readyz") }, testTimeout).Should(Equal(http.StatusOK), out.String)
+	return cmd, out, address, admin
 }
 
 func status(url string) int {
@@ -143,7 +144,7 @@ func TestTerminationLogIsNotCreated(t *testing.T) {
 
 func TestSignalDrains(t *testing.T) {
 	g := NewWithT(t)
-	cmd, out, _ := serving(t, g, tiny)
+	cmd, out, _, _ := serving(t, g, tiny)
 	g.Expect(cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
 	g.Expect(cmd.Wait()).To(Succeed(), out.String())
 	g.Expect(out.String()).To(ContainSubstring(`"msg":"Draining"`))
@@ -160,7 +161,7 @@ func TestOrphansAreReaped(t *testing.T) {
 		"while [ ! -s \"$1\" ]; do :; done\nshift\nexec \"$@\"\n"
 	g.Expect(os.WriteFile(server, []byte(text), 0o755)).To(Succeed())
 	note := filepath.Join(folder, "pid")
-	_, out, _ := serving(t, g, append([]string{server, note}, tiny...))
+	_, out, _, _ := serving(t, g, append([]string{server, note}, tiny...))
 
 	var pid int
 	g.Eventually(func() error {
@@ -170,24 +171,16 @@ func TestOrphansAreReaped(t *testing.T) {
 		}
 		pid, err = strconv.Atoi(strings.TrimSpace(string(raw)))
 		return err
-	}, "10s").Should(Succeed())
+	}, testTimeout).Should(Succeed())
 	// No zombie is left.
-	g.Eventually(fmt.Sprintf("/proc/%d", pid), "10s").ShouldNot(BeADirectory(), out.String)
+	g.Eventually(fmt.Sprintf("/proc/%d", pid), testTimeout).ShouldNot(BeADirectory(), out.String)
 }
 
 func TestSeparateAdminAddress(t *testing.T) {
 	g := NewWithT(t)
-	admin := freeAddress(g)
-	address := freeAddress(g)
-	cmd, out := program(t, append([]string{"serve", "-listen", address, "-admin-listen", admin, "-no-self-check", "--"}, tiny...)...)
-	g.Expect(cmd.Start()).To(Succeed())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	g.Eventually(func() int { return status("http://" + admin + "/readyz") }, "20s").Should(Equal(http.StatusOK), out.String)
-	g.Expect(status("http://" + address + "/readyz")).To(Equal(http.StatusNotFound))
-	g.Expect(status("http://" + admin + "/mcp")).To(Equal(http.StatusNotFound))
+	_, _, address, admin := serving(t, g, tiny, "-no-self-check")
+	g.Expect(status(address + "/readyz")).To(Equal(http.StatusNotFound))
+	g.Expect(status(admin + "/mcp")).To(Equal(http.StatusNotFound))
 }
 
 func TestInstall(t *testing.T) {

@@ -31,7 +31,7 @@ func (b *Bridge) Serve(ctx, force context.Context, l Listeners) error {
 			shutDown(s)
 		}
 	}()
-	if err := b.prepare(ctx, l.SkipCheck); err != nil {
+	if err := b.prepare(ctx, l); err != nil {
 		b.Close()
 		return err
 	}
@@ -53,8 +53,8 @@ func (b *Bridge) Serve(ctx, force context.Context, l Listeners) error {
 }
 
 // prepare makes the bridge ready.
-func (b *Bridge) prepare(ctx context.Context, skipCheck bool) error {
-	if !skipCheck {
+func (b *Bridge) prepare(ctx context.Context, l Listeners) error {
+	if !l.SkipCheck {
 		if err := b.Check(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (b *Bridge) prepare(ctx context.Context, skipCheck bool) error {
 	default:
 	}
 	b.MarkReady()
-	b.opts.Log.Info("Ready", "path", b.opts.Path)
+	b.opts.Log.Info("Ready", "path", b.opts.Path, "address", l.MCP.Addr().String(), "adminAddress", l.Admin.Addr().String())
 	return nil
 }
 
