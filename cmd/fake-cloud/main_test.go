@@ -21,7 +21,7 @@ import (
 )
 
 // timeout is long enough for a slow disk and a loaded machine.
-const timeout = 30 * time.Second
+const timeout = time.Minute
 
 func TestFlags(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -77,7 +77,7 @@ func TestServing(t *testing.T) {
 			address := regexp.MustCompile(`https?://[^/ ]+`).FindString(string(out.Contents()))
 
 			// then it responds there
-			client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted(s.caFile), MinVersion: tls.VersionTLS12}}}
+			client := &http.Client{Timeout: timeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted(s.caFile), MinVersion: tls.VersionTLS12}}}
 			response, err := client.Get(address + "/healthz")
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(response.Body.Close()).To(Succeed())

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 )
@@ -28,6 +29,7 @@ func TestGCPercent(t *testing.T) {
 // A heap that has grown is collected by the usual percentage, and one that has shrunk by a higher one.
 func TestCollectorFollowsTheHeap(t *testing.T) {
 	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	before := debug.SetGCPercent(100)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	percent := func() int {

@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-const testTimeout = 20 * time.Second
+// testTimeout is for a busy machine and the race detector.
+const testTimeout = 2 * time.Minute
 
 // newServer returns a server with two tools, one prompt and one resource.
 func newServer() *mcp.Server {
@@ -74,9 +75,12 @@ func start(t *testing.T, p *Prober) (stop func()) {
 	return stop
 }
 
-// probeOnce runs one full probe.
+// probeOnce runs one full probe, with the longest timeout unless the target has one.
 func probeOnce(t *testing.T, target Target, change ...func(*job)) answer {
 	t.Helper()
+	if target.Timeout == 0 {
+		target.Timeout, target.Interval = testTimeout, testTimeout
+	}
 	p := newProber(t, Options{})
 	e := &entry{target: target.complete(), namespace: p.joinNamespace("default")}
 	e.prepare(nil)
