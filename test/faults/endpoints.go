@@ -18,7 +18,11 @@ import (
 // same name.
 func (k *kubeControllers) updateEndpoints(id ID) error {
 	service := k.env.history.get(ID{"Service", id.Name})
-	if service == nil || service.GetDeletionTimestamp() != nil {
+	if service == nil {
+		// An EndpointSlice may be observed after the deletion of its Service.
+		return k.collectOrphansOf(ID{"Service", id.Name})
+	}
+	if service.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	s, err := toTyped(service, &corev1.Service{})
