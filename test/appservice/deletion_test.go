@@ -40,10 +40,10 @@ func TestDeletionTearsDownInReverseOrder(t *testing.T) {
 	w := newManagedFixture(t)
 	first := w.createReady("web", everything)
 	w.scalesNoMore("web")
-	mark := w.Mark()
+	mark := w.Settled() // a delete is refused, and sent again, if a child has just been written
 
 	// When it is deleted, and kubectl has waited until it is gone
-	w.kubectl("delete", "appservice", "web", "--wait", "--timeout=60s")
+	w.kubectl("delete", "appservice", "web", "--wait", "--timeout=3m")
 
 	// Then nothing is left,
 	w.Expect(w.left("web")).To(BeEmpty())
@@ -179,7 +179,7 @@ func TestDeletionWhileSuspended(t *testing.T) {
 	w.change("web", suspend(true))
 	w.shows("web", "Suspended", "True Suspended", Not(BeEmpty()))
 
-	w.kubectl("delete", "appservice", "web", "--wait", "--timeout=60s")
+	w.kubectl("delete", "appservice", "web", "--wait", "--timeout=3m")
 
 	w.Expect(w.left("web")).To(BeEmpty())
 }

@@ -63,7 +63,10 @@ func TestReportedDriftRemainsUntilResolved(t *testing.T) {
 
 			// and left, however often the manager looks, with one Event,
 			w.ready(name)
-			before, mark := w.deployment(name), w.Mark()
+			before := harness.Eventually(w, name, &appsv1.Deployment{}, func(g Gomega, d *appsv1.Deployment) {
+				g.Expect(d.Annotations).To(HaveKeyWithValue("deployment.kubernetes.io/revision", "2"), "its controller has seen the change")
+			})
+			mark := w.Mark()
 			w.checksAgain(name, 3)
 			writes := w.Requests(mark).Writes().Where(func(r cluster.Request) bool { return r.Resource == "deployments" && r.Name == name })
 			w.Expect(writes).To(BeEmpty(), "%s", writes)

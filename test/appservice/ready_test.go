@@ -38,7 +38,7 @@ func TestBecomesReady(t *testing.T) {
 
 	// When an AppService with config and three pods is created
 	w.create("web", replicas(3), config("GREETING", "hello"))
-	w.kubectl("wait", "--for=condition=Ready", "appservice/web", "--timeout=60s")
+	w.kubectl("wait", "--for=condition=Ready", "appservice/web", "--timeout=3m")
 	app := w.ready("web")
 
 	// Then its status says so,
