@@ -58,7 +58,7 @@ func newServer(version string) *fakeServer {
 	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
 	s := &fakeServer{asked: map[string]int{}}
 	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.isHanging() {
+		if s.isHanging(r) {
 			s.inLine.Add(1)
 			defer s.inLine.Add(-1)
 			_, _ = io.Copy(io.Discard, r.Body) // a client that goes is noticed only behind it
@@ -79,9 +79,13 @@ func (s *fakeServer) close() {
 	s.http.Close()
 }
 
-func (s *fakeServer) isHanging() bool {
+// isHanging counts the requests that hang.
+func (s *fakeServer) isHanging(r *http.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.hangs {
+		s.asked[r.URL.Path]++
+	}
 	return s.hangs
 }
 
