@@ -24,10 +24,10 @@ func TestReportsEachPhaseInOrder(t *testing.T) {
 	t.Parallel()
 	// given a cloud in which each phase takes longer than a reconcile, without other operations in progress
 	knobs := brisk()
-	knobs.AccountCreation = fakecloud.Fixed(5 * time.Second)
+	knobs.AccountCreation = fakecloud.Fixed(2 * time.Second)
 	knobs.PollInterval = fakecloud.Fixed(time.Second)
-	knobs.PrincipalDelay = fakecloud.Fixed(3 * time.Second)
-	knobs.GrantDelay = fakecloud.Fixed(2 * time.Second)
+	knobs.PrincipalDelay = fakecloud.Fixed(5 * time.Second)
+	knobs.GrantDelay = fakecloud.Fixed(3 * time.Second)
 	knobs.AccountUpdate = fakecloud.Fixed(0)
 	w := newFixture(t, knobs)
 	w.startManager()

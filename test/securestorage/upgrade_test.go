@@ -2,7 +2,6 @@ package securestorage_test
 
 import (
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,5 +54,5 @@ func TestCompletesStatusOfThePreviousVersionOnce(t *testing.T) {
 func (w *fixture) readsTwice() {
 	w.T.Helper()
 	const callsOfARead = 3
-	w.Eventually(func() int { return w.cloud().Total("").Calls() }).WithTimeout(time.Minute).Should(BeNumerically(">=", 2*callsOfARead))
+	w.Eventually(func() int { return w.cloud().Total("").Calls() }).Should(BeNumerically(">=", 2*callsOfARead))
 }
