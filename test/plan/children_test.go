@@ -68,7 +68,7 @@ func (r *run) settleChildren() (moved bool) {
 		case *policyv1.PodDisruptionBudget:
 			live.Status.ObservedGeneration = live.Generation
 		}
-		if !sameObject(before, live) {
+		if !equality.Semantic.DeepEqual(before, live) {
 			r.Expect(r.server.Status().Update(r.ctx, live)).To(Succeed())
 			moved = true
 		}
@@ -246,13 +246,4 @@ func sortedKeys(objects map[string]client.Object) []string {
 	}
 	slices.Sort(keys)
 	return keys
-}
-
-func sameObject(a, b runtime.Object) bool {
-	one, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a)
-	if err != nil {
-		return false
-	}
-	other, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
-	return err == nil && equality.Semantic.DeepEqual(one, other)
 }

@@ -111,10 +111,7 @@ func (s *Server) list(into client.ObjectList, cached bool, shown func() objects,
 	return s.carryOut(call, func() error {
 		var items []runtime.Object
 		from := shown()
-		for _, key := range from.sorted() {
-			if key.kind != kind.GroupKind() || options.Namespace != "" && key.Namespace != options.Namespace {
-				continue
-			}
+		for _, key := range from.in(kind.GroupKind(), options.Namespace) {
 			item, err := s.newItem(from[key], kind)
 			if err != nil {
 				return err

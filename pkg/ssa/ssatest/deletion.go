@@ -46,7 +46,7 @@ func (s *Server) collectGarbage() {
 }
 
 func (s *Server) collect(key objectKey, object *unstructured.Unstructured) {
-	updated := object.DeepCopy()
+	updated := object
 	switch finalizers := object.GetFinalizers(); {
 	case object.GetDeletionTimestamp() != nil && slices.Contains(finalizers, metav1.FinalizerDeleteDependents):
 		blocked := false
@@ -57,6 +57,7 @@ func (s *Server) collect(key objectKey, object *unstructured.Unstructured) {
 			}
 		}
 		if !blocked {
+			updated = object.DeepCopy()
 			updated.SetFinalizers(without(finalizers, metav1.FinalizerDeleteDependents))
 		}
 	case object.GetDeletionTimestamp() != nil && slices.Contains(finalizers, metav1.FinalizerOrphanDependents):
@@ -65,6 +66,7 @@ func (s *Server) collect(key objectKey, object *unstructured.Unstructured) {
 			orphan.SetOwnerReferences(slices.DeleteFunc(orphan.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == object.GetUID() }))
 			s.store(dependent, s.objects[dependent], orphan, false)
 		}
+		updated = object.DeepCopy()
 		updated.SetFinalizers(without(finalizers, metav1.FinalizerOrphanDependents))
 	case object.GetDeletionTimestamp() == nil && len(object.GetOwnerReferences()) > 0 && !s.anyExists(object.GetOwnerReferences()):
 		updated = s.terminating(object, metav1.DeletePropagationBackground)

@@ -95,8 +95,10 @@ type Server struct {
 	scheme  *runtime.Scheme
 	options Options
 
-	mu       sync.Mutex
-	objects  objects
+	mu      sync.Mutex
+	objects objects
+	// decoded are stored objects as the Go type as which they were first read.
+	decoded  map[*unstructured.Unstructured]runtime.Object
 	managers map[managerKey]*managedfields.FieldManager
 	indexes  map[indexKey]client.IndexerFunc
 	holds    func(client.Object) bool
@@ -116,7 +118,7 @@ func NewServer(scheme *runtime.Scheme, options Options) *Server {
 	}
 	return &Server{
 		scheme: scheme, options: options, version: 100,
-		objects: objects{}, managers: map[managerKey]*managedfields.FieldManager{}, indexes: map[indexKey]client.IndexerFunc{},
+		objects: objects{}, decoded: map[*unstructured.Unstructured]runtime.Object{}, managers: map[managerKey]*managedfields.FieldManager{}, indexes: map[indexKey]client.IndexerFunc{},
 	}
 }
 
