@@ -27,7 +27,7 @@ import (
 const (
 	crdDirectory = "../../config/crd/bases"
 	// timeout limits every wait.
-	timeout  = time.Minute
+	timeout  = 3 * time.Minute
 	interval = 20 * time.Millisecond
 	// gcPercent trades memory for fewer garbage collections.
 	gcPercent = 400

@@ -23,7 +23,7 @@ import (
 )
 
 // timeout bounds every wait of a test.
-const timeout = 90 * time.Second
+const timeout = 3 * time.Minute
 
 // TestReleaseInstallsUpgradesAndUninstalls installs, upgrades and uninstalls the chart as the helm command does, on a cluster.
 func TestReleaseInstallsUpgradesAndUninstalls(t *testing.T) {
@@ -97,7 +97,7 @@ func TestReleaseInstallsUpgradesAndUninstalls(t *testing.T) {
 			left = append(left, definition.Status)
 		}
 		return left
-	}).WithTimeout(3 * time.Minute).Should(BeEmpty()) // Kubernetes may check for a minute, twice, whether their objects are gone
+	}).Should(BeEmpty()) // Kubernetes may check for a minute, twice, whether their objects are gone
 }
 
 func uninstall(helm *action.Configuration) (*release.UninstallReleaseResponse, error) {

@@ -165,7 +165,7 @@ func busyManager(t *testing.T, g Gomega) map[string]*dto.MetricFamily {
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = manager.Stop() })
 	run(strings.ReplaceAll(objects, "SUBSCRIPTION", outside.Demo.Subscription), "apply", "-f", "-")
-	run("", "wait", "--for=condition=Ready", "fixpoint", "--all", "-n", "default", "--timeout=90s")
+	run("", "wait", "--for=condition=Ready", "fixpoint", "--all", "-n", "default", "--timeout=3m")
 	run("", "-n", "default", "scale", "deployment", "web", "--replicas=5")
 	g.Eventually(func() string {
 		return run("", "-n", "default", "get", "appservice", "web", "-o", "jsonpath={.status.drifts}")

@@ -28,7 +28,7 @@ import (
 
 const (
 	// timeout limits waits that take seconds on an idle machine.
-	timeout  = 90 * time.Second
+	timeout  = 3 * time.Minute
 	interval = 100 * time.Millisecond
 	// clientPod sends requests from within the cluster.
 	clientPod = "client"

@@ -27,7 +27,7 @@ import (
 
 const (
 	website = "../../examples/website"
-	within  = 60 * time.Second
+	within  = 3 * time.Minute
 	every   = 50 * time.Millisecond
 )
 

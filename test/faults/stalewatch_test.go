@@ -37,7 +37,7 @@ func newApp(t *testing.T) (*faults.Environment, *faults.Manager, Gomega) {
 			t.Log(env.Report())
 		}
 		// Each kind has a watch of its own: a status can arrive before the object that it describes.
-		env.WaitUntil(5*time.Second, func() bool { return len(env.Violations()) == 0 })
+		env.WaitUntil(faults.Timeout, func() bool { return len(env.Violations()) == 0 })
 		for _, violation := range env.Violations() {
 			t.Error(violation)
 		}
