@@ -44,7 +44,8 @@ func (o outcome) String() string {
 func TestConformance(t *testing.T) {
 	g, b := given(t)
 	address := freeAddress(g)
-	serve(t, g, address, exec.Command(b.everything, "-http", address, "-stateless=false"), "/")
+	serve(t, g, exec.Command(b.everything, "-http", address, "-stateless=false"))
+	g.Eventually(func() bool { return answers("http://" + address + "/") }).Should(BeTrue())
 	// The suite looks for protection against DNS rebinding, which the SDK's
 	// server has on loopback addresses and the bridge always.
 	viaBridge := bridged(t, g, b, nil, b.everything)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 )
 
 // needsNPM is what these tests say on a machine that cannot run them.
@@ -36,7 +38,7 @@ var built = sync.OnceValues(buildTools)
 func given(t *testing.T) (*WithT, tools) {
 	t.Helper()
 	g := NewWithT(t)
-	g.SetDefaultEventuallyTimeout(30 * time.Second)
+	g.SetDefaultEventuallyTimeout(3 * time.Minute)
 	b, err := built()
 	g.Expect(err).NotTo(HaveOccurred())
 	return g, b
@@ -128,17 +130,25 @@ func packageFile(g *WithT, parts ...string) string {
 // bridged serves a command through the bridge, and returns the URL.
 func bridged(t *testing.T, g *WithT, b tools, flags []string, command ...string) string {
 	t.Helper()
-	address, admin := freeAddress(g), freeAddress(g)
-	args := append([]string{"serve", "-listen", address, "-admin-listen", admin, "-stop-grace", "5s", "-drain-idle-timeout", "100ms"}, flags...)
-	serve(t, g, admin, exec.Command(b.bridge, append(append(args, "--"), command...)...), "/readyz")
-	return "http://" + address + "/mcp"
+	args := append([]string{"serve", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-stop-grace", "5s", "-drain-idle-timeout", "100ms"}, flags...)
+	out := serve(t, g, exec.Command(b.bridge, append(append(args, "--"), command...)...))
+	var found []string
+	g.Eventually(func() []string {
+		found = addresses.FindStringSubmatch(string(out.Contents()))
+		return found
+	}).ShouldNot(BeEmpty())
+	g.Eventually(func() bool { return answers("http://" + found[2] + "/readyz") }).Should(BeTrue())
+	return "http://" + found[1] + "/mcp"
 }
 
-// serve runs a server until the end of the test.
-func serve(t *testing.T, g *WithT, address string, cmd *exec.Cmd, path string) {
+// addresses are what the bridge logs when it is ready.
+var addresses = regexp.MustCompile(`"msg":"Ready".*"address":"([^"]+)","adminAddress":"([^"]+)"`)
+
+// serve runs a server until the end of the test, and returns what it writes.
+func serve(t *testing.T, g *WithT, cmd *exec.Cmd) *gbytes.Buffer {
 	t.Helper()
-	var out bytes.Buffer
-	cmd.Stderr = &out
+	out := gbytes.NewBuffer()
+	cmd.Stderr = out
 	g.Expect(cmd.Start()).To(Succeed())
 	ended := make(chan struct{})
 	go func() {
@@ -149,16 +159,16 @@ func serve(t *testing.T, g *WithT, address string, cmd *exec.Cmd, path string) {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-ended:
-		case <-time.After(40 * time.Second):
+		case <-time.After(2 * time.Minute):
 			_ = cmd.Process.Kill()
 			<-ended
 			t.Error("the server did not end by itself")
 		}
 		if t.Failed() {
-			t.Logf("%s wrote:\n%s", cmd.Path, out.String())
+			t.Logf("%s wrote:\n%s", cmd.Path, out.Contents())
 		}
 	})
-	g.Eventually(func() bool { return answers("http://" + address + path) }).Should(BeTrue())
+	return out
 }
 
 // answers reports whether an endpoint is served, and says it is well.
