@@ -165,6 +165,14 @@ func (s *scenario) limitRange() {
 	s.create("kubectl-create", &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Spec: corev1.LimitRangeSpec{
 		Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}},
 	}})
+	// The API server learns of a limit range from a watch, and remembers for a while that there was none.
+	two := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}
+	s.Eventually(func() error {
+		return api.Create(s, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: s.namespace},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1", Resources: two}}},
+		}, client.DryRunAll)
+	}).WithTimeout(eventually).Should(MatchError(ContainSubstring("maximum cpu usage")))
 }
 
 // fullQuota plays the controller manager, which counts what there is.
@@ -203,4 +211,4 @@ func (s *scenario) webhookThatIsDown() {
 }
 
 // eventually bounds what the API server does asynchronously.
-const eventually = 30 * time.Second
+const eventually = 3 * time.Minute

@@ -20,7 +20,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,7 +90,27 @@ func startWebhooks(ctx context.Context, c client.Client) error {
 			}},
 		})
 	}
-	return c.Create(ctx, configuration)
+	if err := c.Create(ctx, configuration); err != nil {
+		return err
+	}
+	return awaitWebhooks(ctx, c)
+}
+
+// awaitWebhooks waits until the API server, which learns of webhooks from a watch, calls them.
+func awaitWebhooks(ctx context.Context, c client.Client) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "webhooks-", Labels: map[string]string{denyAll: "yes"}}}
+	if err := c.Create(ctx, namespace); err != nil {
+		return err
+	}
+	return wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, eventually, true, func(ctx context.Context) (bool, error) {
+		deployment := plainDeployment("probe")
+		deployment.Namespace = namespace.Name
+		err := c.Create(ctx, deployment, client.DryRunAll)
+		if err != nil && !strings.Contains(err.Error(), "images must come from the mirror") {
+			return false, err
+		}
+		return err != nil, nil
+	})
 }
 
 func admit(patchFor func(*appsv1.Deployment) []map[string]any) http.HandlerFunc {
