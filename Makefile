@@ -105,7 +105,7 @@ RACED_SUITES := ./appservice ./mcpserver ./securestorage
 space := $() $()
 # Unit tests that go through thousands of runs in one goroutine. The race detector makes them take six times as
 # long, so they run without it; all others run with it.
-EXHAUSTIVE := Crash|LostResponses|DeletedAtAnyTime|Thousand|Fleet|AtEachRequest
+EXHAUSTIVE := Crash|LostResponses|DeletedAtAnyTime|Thousand|Fleet|AtEachRequest|LeavesNoGrant|LeavesOneGrant|LeaveOneGrant|MayBeInUse
 EXHAUSTIVE_PACKAGES := ./controllers/securestorage ./pkg/phases/phasestest
 # The same for test/ssa.
 EXHAUSTIVE_SSA := TestQuietIfAndOnlyIf
