@@ -129,7 +129,7 @@ test: ## Run the unit tests, the suites on local clusters, and the tests of the 
 	@echo "make test: all passed. $(NOT_IN_TEST)"
 
 NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-image (the image), test-faults and faults (crashes, \
-	stale caches, failing calls), test-campaign (specs from the schemas), mutation (known bugs), \
+	stale caches, failing calls), test-campaign (specs from the schemas), test-ssa (more random objects), mutation (known bugs), \
 	mutate (systematic bugs), fuzz (what others send), e2e (real containers).
 
 .PHONY: test-with-deadlines
@@ -184,6 +184,10 @@ test-suites:
 	cd test && $(GO_TEST) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | \
 		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
+
+.PHONY: test-ssa
+test-ssa: ## Compare the applies of 2,000 random objects with what the API server does; make test takes 500, others in each run.
+	cd test && FIXPOINT_CASES=2000 $(GO_TEST) -v -count=1 -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
 
 .PHONY: test-chart
 test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.
