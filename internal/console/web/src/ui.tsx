@@ -1,6 +1,6 @@
 // The parts that views share.
 import type { ComponentChildren } from "preact";
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { APIError, get } from "./api.ts";
 import type { Line } from "./diff.ts";
 import type { Tone } from "./fleet.ts";
@@ -161,7 +161,8 @@ export function DiffLines({ lines }: { lines: Line[] }) {
 
 export function Dialog({ title, wide, close, children }: { title: string; wide?: boolean; close: () => void; children: ComponentChildren }) {
   const ref = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // Before the paint, so that keys typed after the click that opens it reach the dialog.
+  useLayoutEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     ref.current?.showModal();
     return () => before?.isConnected && before.focus();
