@@ -17,10 +17,10 @@ kustomize=${KUSTOMIZE:-$root/bin/kustomize}
 
 # Directories and files that contain only generated content.
 generated_dirs=(apis/v1beta1/applyconfiguration config/crd/bases config/rbac/manager/roles
-	config/namespaced/access/roles charts/fixpoint/files examples/website/config/crd
+	config/namespaced/access/roles charts/fixpoint/files examples/{website,applicationnamespace}/config/crd
 	internal/console/web/dist)
 generated_files=(apis/v1alpha1/zz_generated.deepcopy.go apis/v1beta1/zz_generated.deepcopy.go dist/install.yaml
-	examples/website/api/v1/zz_generated.deepcopy.go)
+	examples/{website,applicationnamespace}/api/v1/zz_generated.deepcopy.go)
 
 for tool in "$controller_gen" "$kustomize"; do
 	if [[ ! -x $tool ]]; then
@@ -55,10 +55,12 @@ rm -rf "${generated_dirs[@]}" "${generated_files[@]}"
 "$controller_gen" object applyconfiguration crd \
 	paths=./apis/... output:crd:dir=config/crd/bases
 
-# The example is a module of its own.
-(cd examples/website && "$controller_gen" object crd paths=./api/... output:crd:dir=config/crd)
+# The examples are modules of their own.
+for example in examples/*/; do
+	(cd "$example" && "$controller_gen" object crd paths=./api/... output:crd:dir=config/crd)
+done
 
-go run ./hack/crds config/crd/bases/*.yaml
+go run ./hack/crds config/crd/bases/*.yaml examples/*/config/crd/*.yaml
 
 # without_cluster_scope converts the ClusterRole of a controller to the Role of a manager
 # without permissions on cluster-scoped resources (--no-cluster-rights).

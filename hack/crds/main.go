@@ -60,12 +60,14 @@ func complete(file string) error {
 	}
 	spec, _ := fields["spec"].(map[string]any)
 	spec["versions"] = definition.Spec.Versions
-	spec["conversion"] = apiextensionsv1.CustomResourceConversion{
-		Strategy: apiextensionsv1.WebhookConverter,
-		Webhook: &apiextensionsv1.WebhookConversion{
-			ClientConfig:             &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Name: "webhook", Namespace: "system", Path: ptr.To("/convert")}},
-			ConversionReviewVersions: []string{"v1"},
-		},
+	if len(definition.Spec.Versions) > 1 {
+		spec["conversion"] = apiextensionsv1.CustomResourceConversion{
+			Strategy: apiextensionsv1.WebhookConverter,
+			Webhook: &apiextensionsv1.WebhookConversion{
+				ClientConfig:             &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Name: "webhook", Namespace: "system", Path: ptr.To("/convert")}},
+				ConversionReviewVersions: []string{"v1"},
+			},
+		}
 	}
 	text, err = yaml.Marshal(fields)
 	if err != nil {

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +49,12 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	// ChildName is the child's name, by default that of the owner. Two children of one kind need it. It
 	// must depend on nothing but the owner's identity.
 	ChildName func(scope S) string
+	// ChildNamespace is the child's namespace, by default that of the owner. A cluster-scoped owner needs it for
+	// a child that is namespaced. It must depend on nothing but the owner's identity.
+	ChildNamespace func(scope S) string
+	// Adopt judges an existing object of the name that no controller owns, for instance by its UID: if it is done, the
+	// object is adopted, and any other verdict gates. Optional: by default the [Policies] decide.
+	Adopt func(scope S, live L) Verdict
 	// Requires checks what must exist before the child is applied, and that the child does not control,
 	// such as the class of an ingress. It only reads; a verdict that is not done gates. Optional.
 	Requires func(ctx context.Context, scope S) (Verdict, error)
@@ -78,9 +86,9 @@ func (c Child[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], error) 
 		return Declaration[S]{}, errors.New("Desired is nil")
 	}
 	set := Children[S, C, L]{
-		Name: c.Name, Health: c.Health, Ready: c.Ready, Propagation: c.Propagation,
+		Name: c.Name, ChildNamespace: c.ChildNamespace, Health: c.Health, Ready: c.Ready, Propagation: c.Propagation,
 		HandOver: c.HandOver, RemoveFields: c.RemoveFields, UniqueFields: c.UniqueFields,
-		onlyName: c.nameIn, requires: c.Requires, prune: c.Prune,
+		onlyName: c.nameIn, adopt: c.Adopt, requires: c.Requires, prune: c.Prune,
 		Desired: func(scope S) ([]C, error) {
 			desired, err := c.Desired(scope)
 			if err != nil || isNil(desired) {
@@ -116,6 +124,8 @@ type Children[S any, C ssa.Configuration, L client.Object] struct {
 	Name string
 	// Desired are the members, told apart by their names. None means that the phase is not configured.
 	Desired func(scope S) ([]C, error)
+	// ChildNamespace is the namespace of all members, as in [Child].
+	ChildNamespace func(scope S) string
 	// Health and Ready judge a member, as in [Child]. Optional.
 	Health func(live L) Verdict
 	Ready  func(ctx context.Context, scope S, live L) Verdict
@@ -128,6 +138,7 @@ type Children[S any, C ssa.Configuration, L client.Object] struct {
 
 	// onlyName is the name of the only member there may be, whatever the spec says; nil in a set.
 	onlyName func(p Reconcile[S]) string
+	adopt    func(scope S, live L) Verdict
 	requires func(ctx context.Context, scope S) (Verdict, error)
 	prune    PruneOrder
 	// kind of the members, and an empty list of them. Declare sets them.
@@ -154,7 +165,7 @@ func (m Children[S, C, L]) Declare(scheme *runtime.Scheme) (d Declaration[S], er
 	if m.Propagation == "" {
 		m.Propagation = defaultPropagation(m.kind)
 	}
-	d = Declaration[S]{Child: newObject[L](), Names: m.names, Next: m.next, Undo: m.undo, Observe: m.observe, Settled: m.settled()}
+	d = Declaration[S]{Child: newObject[L](), Names: m.names, Namespace: m.namespaceIn, Next: m.next, Undo: m.undo, Observe: m.observe, Settled: m.settled()}
 	for _, path := range slices.Concat(m.HandOver, m.RemoveFields, m.UniqueFields) {
 		if err := ssa.CheckFieldPath(d.Child, path); err != nil {
 			return d, fmt.Errorf("HandOver, RemoveFields or UniqueFields: %w", err)
@@ -194,6 +205,17 @@ func (m *Children[S, C, L]) names(p Reconcile[S]) ([]string, error) {
 	}
 	desired, err := m.Desired(p.Scope)
 	return namesOf(desired), err
+}
+
+func (m *Children[S, C, L]) namespaceIn(p Reconcile[S]) string {
+	if m.ChildNamespace == nil {
+		return p.Owner.GetNamespace()
+	}
+	return m.ChildNamespace(p.Scope)
+}
+
+func (m *Children[S, C, L]) keyOf(p Reconcile[S], name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: m.namespaceIn(p), Name: name}
 }
 
 // next applies all members before one that is not ready gates, and deletes what is no longer desired.
@@ -254,7 +276,7 @@ func (m *Children[S, C, L]) bring(ctx context.Context, p Reconcile[S], desired C
 	}
 	next, err := m.bringFrom(ctx, p, desired, live)
 	if ssa.IsStale(err) { // the cache holds a digest of the object
-		if live, err = read[L](ctx, p.Cluster, p.Cluster.Uncached, p.keyOf(name)); err != nil {
+		if live, err = read[L](ctx, p.Cluster, p.Cluster.Uncached, m.keyOf(p, name)); err != nil {
 			return nil, live, err
 		}
 		next, err = m.bringFrom(ctx, p, desired, live)
@@ -266,7 +288,15 @@ func (m *Children[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desir
 	if p.owns(live) && live.GetDeletionTimestamp() != nil {
 		return Wait(ReasonRecreating, describe(live)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), nil
 	}
-	decision, err := p.Cluster.Decide(m.request(p, desired, live))
+	request := m.request(p, desired, live)
+	decision, err := p.Cluster.Decide(request)
+	if refused, ok := errors.AsType[*ssa.Error](err); ok && refused.Reason == ssa.ReasonNotOwned && m.adopt != nil {
+		if verdict := m.adopt(p.Scope, live); !verdict.IsDone() {
+			return verdict, nil
+		}
+		request.Adoption = ssa.AdoptIfUnowned
+		decision, err = p.Cluster.Decide(request)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -282,11 +312,11 @@ func (m *Children[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desir
 // find reads a member from the cache. One that the owner does not control is read past it: what a cache
 // shows of unmanaged objects may be old, and to touch them needs certainty.
 func (m *Children[S, C, L]) find(ctx context.Context, p Reconcile[S], name string) (L, error) {
-	live, err := read[L](ctx, p.Cluster, p.Cluster.Cached, p.keyOf(name))
+	live, err := read[L](ctx, p.Cluster, p.Cluster.Cached, m.keyOf(p, name))
 	if err != nil || isNil(live) || p.owns(live) {
 		return live, err
 	}
-	return read[L](ctx, p.Cluster, p.Cluster.Uncached, p.keyOf(name))
+	return read[L](ctx, p.Cluster, p.Cluster.Uncached, m.keyOf(p, name))
 }
 
 func (m *Children[S, C, L]) request(p Reconcile[S], desired C, live L) ssa.Request {
@@ -296,6 +326,9 @@ func (m *Children[S, C, L]) request(p Reconcile[S], desired C, live L) ssa.Reque
 	}
 	if !isNil(live) {
 		request.Live = live
+	}
+	if m.adopt != nil {
+		request.Adoption = ssa.AdoptNever
 	}
 	return request
 }
@@ -362,7 +395,7 @@ func (m *Children[S, C, L]) unwanted(ctx context.Context, p Reconcile[S], desire
 	if err != nil || len(owned) == 0 {
 		return nil, err
 	}
-	named, known := p.namedByOthers(m.Name, m.kind)
+	named, known := p.namedByOthers(m.Name, m.kind, m.namespaceIn(p))
 	if !known {
 		return nil, nil
 	}
@@ -385,7 +418,7 @@ func nextOf(objects []client.Object, spared []string) (next client.Object) {
 // owned lists what the owner controls of the kind, from the cache: nothing of a kind that the cluster does
 // not serve.
 func (m *Children[S, C, L]) owned(ctx context.Context, p Reconcile[S]) ([]client.Object, error) {
-	objects, err := ssa.Owned(ctx, p.Cluster.Cached, p.Owner, m.newList())
+	objects, err := ssa.OwnedIn(ctx, p.Cluster.Cached, p.Owner, m.namespaceIn(p), m.newList())
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -423,7 +456,7 @@ func (m *Children[S, C, L]) existing(ctx context.Context, p Reconcile[S]) ([]L, 
 		return nil, err
 	}
 	names, _ := m.names(p)
-	others, _ := p.namedByOthers(m.Name, m.kind)
+	others, _ := p.namedByOthers(m.Name, m.kind, m.namespaceIn(p))
 	var existing []L
 	for _, object := range owned {
 		isMember := !slices.Contains(others, object.GetName()) && (m.onlyName == nil || slices.Contains(names, object.GetName()))
@@ -510,7 +543,7 @@ func (m *Children[S, C, L]) mayExist(p Reconcile[S]) bool {
 // deleteNext answers with the deletion of the next object, or waits for those that are being deleted, or with nil if
 // none is left.
 func (m *Children[S, C, L]) deleteNext(p Reconcile[S], left []client.Object) Next {
-	others, _ := p.namedByOthers(m.Name, m.kind)
+	others, _ := p.namedByOthers(m.Name, m.kind, m.namespaceIn(p))
 	if live := nextOf(left, others); live != nil {
 		return m.delete(live, ReasonTerminating, "")
 	}
@@ -520,7 +553,7 @@ func (m *Children[S, C, L]) deleteNext(p Reconcile[S], left []client.Object) Nex
 // ownedPastCache lists what is left: a single child by its name, and a set by its kind.
 func (m *Children[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) ([]client.Object, error) {
 	if m.onlyName != nil {
-		key := p.keyOf(m.onlyName(p))
+		key := m.keyOf(p, m.onlyName(p))
 		if a, known := p.Cluster.answered[objectID{reflect.TypeFor[L](), key}]; known && a.object == nil {
 			return nil, nil
 		}
@@ -531,7 +564,7 @@ func (m *Children[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) 
 		return []client.Object{p.Cluster.newest(live)}, nil
 	}
 	list := m.newList()
-	if err := p.Cluster.Uncached.List(ctx, list, client.InNamespace(p.Owner.GetNamespace())); err != nil {
+	if err := p.Cluster.Uncached.List(ctx, list, client.InNamespace(m.namespaceIn(p))); err != nil {
 		if meta.IsNoMatchError(err) {
 			return nil, nil
 		}
@@ -557,9 +590,27 @@ func (m *Children[S, C, L]) delete(live client.Object, reason, why string) Next 
 	return Wait(reason, "waiting for "+describe(live)+" to be deleted"+finalizersOf(live)+why, 0)
 }
 
-// finalizersOf names what a deletion waits for.
+// inNamespace finds the finalizers in the condition of a Namespace that says which of its content have some.
+var inNamespace = regexp.MustCompile(`([^\s,]+) in \d+ resource instances`)
+
+// finalizersOf names what a deletion waits for: for a Namespace, also the finalizers of what is in it.
 func finalizersOf(live client.Object) string {
-	finalizers := slices.Sorted(slices.Values(live.GetFinalizers()))
+	finalizers := slices.Clone(live.GetFinalizers())
+	if namespace, ok := live.(*corev1.Namespace); ok {
+		for _, finalizer := range namespace.Spec.Finalizers {
+			finalizers = append(finalizers, string(finalizer))
+		}
+		for _, c := range namespace.Status.Conditions {
+			if c.Type != corev1.NamespaceFinalizersRemaining || c.Status != corev1.ConditionTrue {
+				continue
+			}
+			for _, found := range inNamespace.FindAllStringSubmatch(c.Message, -1) {
+				finalizers = append(finalizers, found[1])
+			}
+		}
+	}
+	slices.Sort(finalizers)
+	finalizers = slices.Compact(finalizers)
 	if len(finalizers) == 0 {
 		return ""
 	}
@@ -578,6 +629,8 @@ func (m *Children[S, C, L]) wrong(p Reconcile[S], desired []C) Verdict {
 			return bug(fmt.Sprintf("the configuration is of kind %q, and the phase's child is a %s", kind, m.kind.Kind))
 		case owners != "" && namespace != owners:
 			return bug(fmt.Sprintf("the configuration has the namespace %q, and its owner is in %q", namespace, owners))
+		case namespace != m.namespaceIn(p):
+			return bug(fmt.Sprintf("the configuration has the namespace %q, and the phase's ChildNamespace is %q", namespace, m.namespaceIn(p)))
 		case !slices.Contains(names, name):
 			return bug(fmt.Sprintf("the configuration has the name %q, and the phase's child is named %q", name, names[0]))
 		case slices.Contains(namesOf(desired[:i]), name):

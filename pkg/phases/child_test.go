@@ -6,8 +6,11 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -362,6 +365,83 @@ func TestAdoptionFollowsThePolicy(t *testing.T) {
 	}
 }
 
+func TestAdoptionByThePhaseComesBeforeThePolicy(t *testing.T) {
+	named := func(uid types.UID) func(*scope, *Disk) phases.Verdict {
+		return func(_ *scope, live *Disk) phases.Verdict {
+			if live.UID == uid {
+				return phases.Done("adopted")
+			}
+			return phases.Stalled("NotOwned", "set spec.adopt to "+string(live.UID))
+		}
+	}
+	cases := map[string]struct {
+		adopt  func(*scope, *Disk) phases.Verdict
+		policy ssa.AdoptionPolicy
+		owner  string
+		want   string
+		class  string
+	}{
+		"adopted by its UID":                             {named("found"), ssa.AdoptNever, "", "True/Ready", "fast"},
+		"another UID":                                    {named("another"), ssa.AdoptNever, "", "False/NotOwned: set spec.adopt to found", "slow"},
+		"another UID, where the policy adopts":           {named("another"), ssa.AdoptIfUnowned, "", "False/NotOwned: set spec.adopt to found", "slow"},
+		"the UID of a disk that another controller owns": {named("found"), ssa.AdoptIfUnowned, "another", "False/OwnedByAnother", "slow"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given a disk of the child's name that exists already
+			cluster := newFakeCluster()
+			boot := diskOf("Boot")
+			boot.Adopt, boot.Health = c.adopt, nil
+			h := newHarness(cluster, boot)
+			h.definition.Policies = func(*Machine) phases.Policies { return phases.Policies{Adoption: c.policy} }
+			found := &Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace, UID: "found"}, Device: Device{Spec: map[string]string{"class": "slow"}}}
+			if c.owner != "" {
+				owner := &Machine{ObjectMeta: metav1.ObjectMeta{Name: c.owner, UID: "another"}}
+				found.OwnerReferences = []metav1.OwnerReference{ssa.ControllerReference(owner, machineGroup.WithKind("Machine"))}
+			}
+			cluster.store(found)
+			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+
+			// When it is settled
+			h.settle(t)
+
+			// Then the phase has decided
+			condition := h.condition(t, "BootReady")
+			g.Expect(string(condition.Status) + "/" + condition.Reason + ": " + condition.Message).To(HavePrefix(c.want))
+			g.Expect(cluster.device("Disk", "boot").Spec).To(HaveKeyWithValue("class", c.class))
+		})
+	}
+}
+
+func TestFinalizersOfANamespaceAreThoseOfItsContentToo(t *testing.T) {
+	remaining := func(status corev1.ConditionStatus) *corev1.Namespace {
+		return &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"foregroundDeletion"}},
+			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}},
+			Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{
+				{Type: corev1.NamespaceContentRemaining, Status: status, Message: "Some resources are remaining: pods. has 5 resource instances"},
+				{Type: corev1.NamespaceFinalizersRemaining, Status: status, Message: "Some content in the namespace has finalizers remaining: example.com/b in 5 resource instances, a in 1 resource instances"},
+			}},
+		}
+	}
+	cases := map[string]struct {
+		live client.Object
+		want string
+	}{
+		"none":                               {&Disk{}, ""},
+		"of an object":                       {&Disk{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"b", "a"}}}, " (finalizers: a, b)"},
+		"of a Namespace with content":        {remaining(corev1.ConditionTrue), " (finalizers: a, example.com/b, foregroundDeletion, kubernetes)"},
+		"of a Namespace without content":     {remaining(corev1.ConditionFalse), " (finalizers: foregroundDeletion, kubernetes)"},
+		"of a Namespace without a condition": {&corev1.Namespace{Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}}, " (finalizers: kubernetes)"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(phases.FinalizersOf(c.live)).To(Equal(c.want))
+		})
+	}
+}
+
 func TestUnmanagedObjectIsReadPastTheCache(t *testing.T) {
 	g := NewWithT(t)
 	// Given an unmanaged disk of the child's name that was deleted, while the cache shows it
@@ -430,10 +510,15 @@ func TestConfigurationOfAnotherObjectIsRefused(t *testing.T) {
 	cases := map[string]struct {
 		desired *deviceConfiguration
 		want    string
+		// namespace is that of the phase, if it has one.
+		namespace string
 	}{
-		"another name":      {disk("axis"), `the configuration has the name "axis", and the phase's child is named "boot"`},
-		"another kind":      {nic("boot"), `the configuration is of kind "Nic", and the phase's child is a Disk`},
-		"another namespace": {inNamespace(disk("boot"), "elsewhere"), `the configuration has the namespace "elsewhere", and its owner is in "lab"`},
+		"another name":      {disk("axis"), `the configuration has the name "axis", and the phase's child is named "boot"`, ""},
+		"another kind":      {nic("boot"), `the configuration is of kind "Nic", and the phase's child is a Disk`, ""},
+		"another namespace": {inNamespace(disk("boot"), "elsewhere"), `the configuration has the namespace "elsewhere", and its owner is in "lab"`, ""},
+		"another namespace, which the phase names": {inNamespace(disk("boot"), "elsewhere"), `the configuration has the namespace "elsewhere", and its owner is in "lab"`, "elsewhere"},
+		"no namespace": {inNamespace(disk("boot"), ""), `the configuration has the namespace "", and its owner is in "lab"`, ""},
+		"another namespace than that of the phase": {disk("boot"), `the configuration has the namespace "lab", and the phase's ChildNamespace is "elsewhere"`, "elsewhere"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -442,6 +527,9 @@ func TestConfigurationOfAnotherObjectIsRefused(t *testing.T) {
 			cluster := newFakeCluster()
 			boot := diskOf("Boot")
 			boot.Desired = func(*scope) (*deviceConfiguration, error) { return c.desired, nil }
+			if c.namespace != "" {
+				boot.ChildNamespace = func(*scope) string { return c.namespace }
+			}
 			h := newHarness(cluster, boot)
 			cluster.createMachine(&Machine{})
 

@@ -11,6 +11,9 @@ var (
 	AfterInterval = afterInterval
 )
 
+// FinalizersOf is what a message says of what a deletion waits for.
+var FinalizersOf = finalizersOf
+
 // DefaultPropagation is how a child of a kind is deleted whose phase does not say.
 var DefaultPropagation = defaultPropagation
 

@@ -50,6 +50,8 @@ type Declaration[S any] struct {
 	// Names are those of the phase's children, which no other phase deletes; an error spares all of the
 	// type. Required beside Child.
 	Names func(p Reconcile[S]) ([]string, error)
+	// Namespace is that of the phase's children. Optional: by default that of the owner.
+	Namespace func(p Reconcile[S]) string
 	// HasOwnersName is true if a child has the name of its owner: that such a name is freed concerns the
 	// owner, whoever held it.
 	HasOwnersName bool
@@ -84,19 +86,15 @@ type Policies struct {
 	Redact func(*ssa.Drift)
 }
 
-func (p Reconcile[S]) keyOf(name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: p.Owner.GetNamespace(), Name: name}
-}
-
 func (p Reconcile[S]) owns(live client.Object) bool {
 	return !isNil(live) && metav1.IsControlledBy(live, p.Owner)
 }
 
-// namedByOthers are the names of other phases' children of a kind. They are not known if a phase cannot
-// say, which it says itself when it runs.
-func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind) (names []string, known bool) {
+// namedByOthers are the names of other phases' children of a kind in a namespace. They are not known if a phase
+// cannot say, which it says itself when it runs.
+func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind, namespace string) (names []string, known bool) {
 	for i := range p.slots {
-		if p.slots[i].kind != kind || p.slots[i].name == phase {
+		if p.slots[i].kind != kind || p.slots[i].name == phase || p.namespaceOf(&p.slots[i]) != namespace {
 			continue
 		}
 		more, err := p.slots[i].Names(p)
@@ -106,6 +104,13 @@ func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind) 
 		names = append(names, more...)
 	}
 	return names, true
+}
+
+func (p Reconcile[S]) namespaceOf(s *slot[S]) string {
+	if s.Namespace == nil {
+		return p.Owner.GetNamespace()
+	}
+	return s.Namespace(p)
 }
 
 // Cluster is what a reconcile knows of the cluster: caches, and what the API server has answered since.

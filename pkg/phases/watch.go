@@ -42,6 +42,8 @@ type ChildWatch struct {
 // watches lists the children's kinds, each once.
 func (e *Engine[O, S]) watches(mapper meta.RESTMapper) []ChildWatch {
 	var watches []ChildWatch
+	mapping, err := mapper.RESTMapping(e.kind.GroupKind(), e.kind.Version)
+	isClusterScoped := err == nil && mapping.Scope.Name() == meta.RESTScopeNameRoot
 	seen := map[schema.GroupVersionKind]*childHandler{}
 	for i := range e.slots {
 		d := &e.slots[i]
@@ -52,7 +54,7 @@ func (e *Engine[O, S]) watches(mapper meta.RESTMapper) []ChildWatch {
 		if h == nil {
 			h = &childHandler{
 				EventHandler: handler.EnqueueRequestForOwner(e.deps.Scheme, mapper, newObject[O](), handler.OnlyControllerOwner()),
-				owner:        e.kind.GroupKind(),
+				owner:        e.kind.GroupKind(), isClusterScoped: isClusterScoped,
 			}
 			seen[d.kind] = h
 			watches = append(watches, ChildWatch{Object: d.Child, Handler: h})
@@ -67,28 +69,51 @@ func (e *Engine[O, S]) watches(mapper meta.RESTMapper) []ChildWatch {
 type childHandler struct {
 	handler.EventHandler
 	owner schema.GroupKind
+	// isClusterScoped is true if the owner has no namespace.
+	isClusterScoped bool
 	// settled says for each phase with this kind of child whether the child is ready; nil cannot tell.
 	settled []func(client.Object) bool
 	// ownersName is true if a child has the owner's name.
 	ownersName bool
 }
 
-// Update enqueues the owner, later if all that changed is how far the child has come.
+// Update enqueues the owner, later if all that changed is how far the child has come; and if another controller has
+// released the object, the object of its name, which may adopt it.
 func (h *childHandler) Update(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	var after time.Duration
 	if h.isProgress(e.ObjectOld, e.ObjectNew) {
 		after = ProgressInterval
 	}
 	h.EventHandler.Update(ctx, e, childQueue{queue, after})
+	if controllerOf(e.ObjectOld) != controllerOf(e.ObjectNew) {
+		h.enqueueNamesake(e.ObjectNew, queue)
+	}
 }
 
 // Delete enqueues the owner; and if the object was unmanaged and had the name of a child, the object of
 // that name, which may wait for it to be free.
 func (h *childHandler) Delete(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	h.EventHandler.Delete(ctx, e, childQueue{queue, 0})
-	if h.ownersName && !h.isManaged(e.Object) {
-		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()}})
+	h.enqueueNamesake(e.Object, queue)
+}
+
+// enqueueNamesake enqueues the object whose child would have the name of one that is unmanaged.
+func (h *childHandler) enqueueNamesake(object client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	if !h.ownersName || h.isManaged(object) {
+		return
 	}
+	owner := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+	if h.isClusterScoped {
+		owner.Namespace = ""
+	}
+	queue.Add(reconcile.Request{NamespacedName: owner})
+}
+
+func controllerOf(object client.Object) types.UID {
+	if controller := metav1.GetControllerOfNoCopy(object); controller != nil {
+		return controller.UID
+	}
+	return ""
 }
 
 func (h *childHandler) isManaged(object client.Object) bool {

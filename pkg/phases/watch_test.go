@@ -23,6 +23,8 @@ import (
 type queue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	added map[string]time.Duration
+	// keys are the names with their namespaces.
+	keys []string
 }
 
 func (q *queue) Add(request reconcile.Request) { q.AddAfter(request, 0) }
@@ -32,14 +34,21 @@ func (q *queue) AddAfter(request reconcile.Request, after time.Duration) {
 		q.added = map[string]time.Duration{}
 	}
 	q.added[request.Name] = after
+	q.keys = append(q.keys, request.String())
 }
 
 func watchesOf(t *testing.T, list ...phase) []phases.ChildWatch {
 	t.Helper()
+	return watchesOfScope(t, meta.RESTScopeNamespace, list...)
+}
+
+// watchesOfScope are those of a Machine that is namespaced or cluster-scoped.
+func watchesOfScope(t *testing.T, scope meta.RESTScope, list ...phase) []phases.ChildWatch {
+	t.Helper()
 	engine, err := newHarness(newFakeCluster(), list...).engine()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{machineGroup})
-	mapper.Add(machineGroup.WithKind("Machine"), meta.RESTScopeNamespace)
+	mapper.Add(machineGroup.WithKind("Machine"), scope)
 	return phases.WatchesOf(engine, mapper)
 }
 
@@ -186,6 +195,59 @@ func TestDeletedObjectFreesTheNameOfAChild(t *testing.T) {
 			g.Expect(asked).To(Equal(c.want))
 		})
 	}
+}
+
+func TestReleasedObjectConcernsTheObjectOfItsName(t *testing.T) {
+	unnamed := diskOf("Boot")
+	unnamed.ChildName = nil
+	disk := func(edits ...func(*Disk)) *Disk {
+		disk := &Disk{ObjectMeta: metav1.ObjectMeta{Name: machineName, Namespace: machineNamespace, Generation: 1, ResourceVersion: "1"}}
+		for _, edit := range edits {
+			edit(disk)
+		}
+		return disk
+	}
+	by := func(kind string) func(*Disk) {
+		return func(disk *Disk) {
+			disk.ResourceVersion = "2"
+			disk.OwnerReferences = []metav1.OwnerReference{{APIVersion: machineGroup.String(), Kind: kind, Name: "another", UID: "another", Controller: ptr.To(true)}}
+		}
+	}
+	labelled := func(disk *Disk) { disk.ResourceVersion, disk.Labels = "3", map[string]string{"a": "b"} }
+	cases := map[string]struct {
+		scope         meta.RESTScope
+		phase         phase
+		before, after *Disk
+		want          []string
+	}{
+		"released":                                  {meta.RESTScopeNamespace, unnamed, disk(by("Rack")), disk(), []string{"lab/vm1"}},
+		"released, with a cluster-scoped owner":     {meta.RESTScopeRoot, unnamed, disk(by("Rack")), disk(), []string{"/vm1"}},
+		"released, where the phase names its child": {meta.RESTScopeNamespace, diskOf("Boot"), disk(by("Rack")), disk(), nil},
+		"unmanaged, and nothing was released":       {meta.RESTScopeNamespace, unnamed, disk(), disk(labelled), nil},
+		"released to another Machine":               {meta.RESTScopeNamespace, unnamed, disk(by("Rack")), disk(by("Machine")), []string{"lab/another"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			q := &queue{}
+
+			watchesOfScope(t, c.scope, c.phase)[0].Handler.Update(t.Context(), event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}, q)
+
+			g.Expect(q.keys).To(ConsistOf(c.want))
+		})
+	}
+}
+
+func TestFreedNameConcernsAClusterScopedOwnerWithoutNamespace(t *testing.T) {
+	g := NewWithT(t)
+	unnamed := diskOf("Boot")
+	unnamed.ChildName = nil
+	q := &queue{}
+
+	watchesOfScope(t, meta.RESTScopeRoot, unnamed)[0].Handler.Delete(t.Context(),
+		event.DeleteEvent{Object: &Disk{ObjectMeta: metav1.ObjectMeta{Name: machineName, Namespace: machineNamespace}}}, q)
+
+	g.Expect(q.keys).To(ConsistOf("/vm1"))
 }
 
 func TestUpdatesByTheControllerItselfAreDelayed(t *testing.T) {

@@ -29,12 +29,18 @@ func IndexController(ctx context.Context, indexer client.FieldIndexer, object cl
 	})
 }
 
-// Owned lists the objects of a kind that owner controls, from the cache. The list is filled in, except with the
+// Owned lists the objects of a kind that owner controls in its own namespace, or for a cluster-scoped owner of a
+// cluster-scoped kind, as [OwnedIn] does.
+func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list client.ObjectList) ([]client.Object, error) {
+	return OwnedIn(ctx, reader, owner, owner.GetNamespace(), list)
+}
+
+// OwnedIn lists the objects of a kind that owner controls in a namespace, from the cache. The list is filled in, except with the
 // object that has the owner's name; its kind must have the [ControllerIndex]. The objects are the cache's own:
 // only read them.
-func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list client.ObjectList) ([]client.Object, error) {
+func OwnedIn(ctx context.Context, reader client.Reader, owner metav1.Object, namespace string, list client.ObjectList) ([]client.Object, error) {
 	err := reader.List(ctx, list,
-		client.InNamespace(owner.GetNamespace()),
+		client.InNamespace(namespace),
 		client.MatchingFields{ControllerIndex: string(owner.GetUID())},
 		client.DisableReadYourWritesConsistency,
 		client.UnsafeDisableDeepCopy,
@@ -56,7 +62,7 @@ func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list 
 	if err != nil {
 		return nil, err
 	}
-	err = reader.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: owner.GetName()}, namesake,
+	err = reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.GetName()}, namesake,
 		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -109,9 +115,18 @@ func (a *Applier) Delete(ctx context.Context, live client.Object, owner metav1.O
 		}
 	}
 	a.count(target{id: id}, ActionDelete, err)
-	// Of the kinds of Kubernetes, pods alone are deleted gracefully.
-	_, isPod := found.(*corev1.Pod)
-	return err == nil && propagation == metav1.DeletePropagationBackground && len(found.GetFinalizers()) == 0 && !isPod, err
+	return err == nil && propagation == metav1.DeletePropagationBackground && len(found.GetFinalizers()) == 0 && !isSlow(found), err
+}
+
+// isSlow says whether a deletion takes time without finalizers in the metadata: pods are deleted gracefully, and a
+// Namespace has finalizers of its own until it is empty. No other kind of Kubernetes is.
+func isSlow(object client.Object) bool {
+	switch object.(type) {
+	case *corev1.Pod, *corev1.Namespace:
+		return true
+	default:
+		return false
+	}
 }
 
 func (a *Applier) deleteExactly(ctx context.Context, id identity, live client.Object, propagation metav1.DeletionPropagation) error {

@@ -1,42 +1,19 @@
-// Package examples runs the example operators, built as their modules have them,
-// against a local cluster.
 package examples
 
 import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
-
-	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
-
-const (
-	website = "../../examples/website"
-	within  = 3 * time.Minute
-	every   = 50 * time.Millisecond
-)
-
-var shared *cluster.Cluster
-
-func TestMain(m *testing.M) {
-	cluster.RunTests(m, cluster.Options{Parts: cluster.All, CRDPaths: []string{website + "/config/crd"}},
-		func(c *cluster.Cluster) { shared = c })
-}
 
 // dns is a registry that tells which hosts it has.
 type dns struct {
@@ -68,27 +45,6 @@ func (d *dns) has(host string) func() bool {
 	}
 }
 
-// startOperator builds the operator in its own module and runs it until the test ends.
-func startOperator(t *testing.T, registry string) {
-	t.Helper()
-	g := NewWithT(t)
-	program := filepath.Join(t.TempDir(), "website")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	build.Dir = website
-	out, err := build.CombinedOutput()
-	g.Expect(err).NotTo(HaveOccurred(), string(out))
-	kubeconfig, err := shared.Kubeconfig(cluster.Admin, cluster.Masters)
-	g.Expect(err).NotTo(HaveOccurred())
-	operator := exec.Command(program, "-registry", registry)
-	operator.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
-	operator.Stderr = t.Output()
-	g.Expect(operator.Start()).To(Succeed())
-	t.Cleanup(func() {
-		_ = operator.Process.Signal(os.Interrupt)
-		_ = operator.Wait()
-	})
-}
-
 func TestWebsiteOperator(t *testing.T) {
 	g := NewWithT(t)
 	g.SetDefaultEventuallyTimeout(within)
@@ -99,8 +55,8 @@ func TestWebsiteOperator(t *testing.T) {
 	registry := &dns{hosts: map[string]bool{}}
 	server := httptest.NewServer(registry)
 	defer server.Close()
-	startOperator(t, server.URL)
-	site := sample(g)
+	startOperator(t, website, "-registry", server.URL)
+	site := sample(g, website)
 	key := client.ObjectKeyFromObject(site)
 	ready := func() string {
 		g.Expect(client.IgnoreNotFound(api.Get(ctx, key, site))).To(Succeed())
@@ -140,25 +96,4 @@ func TestWebsiteOperator(t *testing.T) {
 	g.Expect(registry.has("hello.example.com")()).To(BeFalse())
 	g.Expect(child(deployment, "hello")()).To(Satisfy(apierrors.IsNotFound))
 	g.Expect(child(&corev1.ConfigMap{}, "hello-index.html")()).To(Satisfy(apierrors.IsNotFound))
-}
-
-func sample(g *WithT) *unstructured.Unstructured {
-	content, err := os.ReadFile(website + "/config/sample.yaml")
-	g.Expect(err).NotTo(HaveOccurred())
-	object := &unstructured.Unstructured{}
-	g.Expect(yaml.Unmarshal(content, &object.Object)).To(Succeed())
-	return object
-}
-
-// status is that of a condition of the current generation.
-func status(object *unstructured.Unstructured, conditionType string) string {
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, each := range conditions {
-		c, _ := each.(map[string]any)
-		if c["type"] == conditionType && c["observedGeneration"] == object.GetGeneration() {
-			value, _ := c["status"].(string)
-			return value
-		}
-	}
-	return string(metav1.ConditionUnknown)
 }

@@ -103,6 +103,21 @@ func TestDeleteSaysWhetherTheChildIsGone(t *testing.T) {
 	}
 }
 
+// A Namespace has no finalizers in its metadata, and stays until its content is gone.
+func TestDeletedNamespaceIsNotGone(t *testing.T) {
+	s := newScenario(t, nil)
+	live := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "deleted-", OwnerReferences: []metav1.OwnerReference{s.owner}}}
+	s.Expect(api.Create(s, live)).To(Succeed())
+	s.Expect(live.Finalizers).To(BeEmpty())
+
+	gone, err := s.applier.Delete(s, live, s.owner, metav1.DeletePropagationBackground)
+
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(gone).To(BeFalse())
+	s.Expect(api.Get(s, client.ObjectKeyFromObject(live), live)).To(Succeed(), "nothing but the Namespace controller removes it")
+	s.Expect(live.DeletionTimestamp).NotTo(BeNil())
+}
+
 func TestDeleteOfADeletedChildIsNoError(t *testing.T) {
 	s := newScenario(t, nil)
 	live := s.done(s.configMap("c", nil), nil, ssa.ActionCreate).Live

@@ -275,6 +275,24 @@ func TestCacheListsByIndex(t *testing.T) {
 	g.Expect(list.Items).To(BeEmpty())
 }
 
+func TestOwnedInListsOneNamespaceOfAClusterScopedOwner(t *testing.T) {
+	g, server, owner := NewWithT(t), newServer(ssatest.Options{}), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	g.Expect(server.Create(ctx, owner)).To(Succeed())
+	g.Expect(ssa.IndexController(ctx, server, &corev1.ConfigMap{})).To(Succeed())
+	for _, key := range []client.ObjectKey{{Namespace: "a", Name: "shop"}, {Namespace: "a", Name: "c"}, {Namespace: "b", Name: "shop"}, {Namespace: "b", Name: "d"}} {
+		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		c.OwnerReferences = []metav1.OwnerReference{ssa.ControllerReference(owner, corev1.SchemeGroupVersion.WithKind("Namespace"))}
+		g.Expect(server.Create(ctx, c)).To(Succeed())
+	}
+
+	found, err := ssa.OwnedIn(ctx, server.Cache(), owner, "a", &corev1.ConfigMapList{})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(found).To(ConsistOf(
+		And(HaveField("Namespace", "a"), HaveField("Name", "shop")),
+		And(HaveField("Namespace", "a"), HaveField("Name", "c"))))
+}
+
 func TestInterceptFailsRequestsAndLosesAnswers(t *testing.T) {
 	g := NewWithT(t)
 	lost := errors.New("the connection was closed")
