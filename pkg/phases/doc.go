@@ -32,6 +32,9 @@
 //		Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
 //	}
 //
+// The children of a namespaced object are in its namespace. Those of a cluster-scoped object are
+// cluster-scoped, or in the ChildNamespace of their phase.
+//
 // What phases hand to their successors goes through the scope, a struct of the controller's own that
 // lives for one reconcile. Observed is also called for the children of phases that a reconcile does not
 // get to, so that a status computed from the scope is true of them.
