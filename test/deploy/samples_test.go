@@ -17,8 +17,6 @@ import (
 // samples applies every sample there is, and returns its objects.
 func (w *fixture) samples() []client.Object {
 	w.t.Helper()
-	// As the comment in the sample says.
-	w.run("-n", "default", "create", "secret", "generic", "memory", "--from-literal=token=t0p")
 	var objects []client.Object
 	dir := filepath.Join(deploy.Root, "config", "samples")
 	w.Expect(filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

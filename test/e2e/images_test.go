@@ -40,10 +40,8 @@ var packed = []struct {
 	{"fake-cloud.tar", []string{cloudImage}, "fake-cloud", []string{"/fake-cloud"}},
 	{"subject.tar", []string{subjectImage, otherSubjectImage}, "subject", []string{"/subject"}},
 	{"stdio.tar", []string{stdioImage}, "subject", []string{"/subject", "stdio"}},
-	{"web.tar", []string{webImage, otherWebImage, "docker.io/nginxinc/nginx-unprivileged:1.29-alpine"}, "subject", []string{"/subject", "web"}},
-	{"tools.tar", []string{"ghcr.io/acme/tools:1.4.2"}, "subject", []string{"/subject", "mcp-http"}},
-	{"legacy.tar", []string{"ghcr.io/acme/legacy-tools:0.9.1"}, "subject", []string{"/subject", "mcp-sse"}},
-	// The sample runs npx, which the bridge finds in the image's PATH.
+	{"web.tar", []string{webImage, otherWebImage, "docker.io/nginxinc/nginx-unprivileged:1.30-alpine"}, "subject", []string{"/subject", "web"}},
+	// The samples run npx, which is found in the image's PATH.
 	{"node.tar", []string{"docker.io/library/node:22-alpine"}, "npx", []string{"/npx"}},
 }
 

@@ -43,8 +43,6 @@ func TestSamplesBecomeReady(t *testing.T) {
 func TestSamplesOfOtherTransportsBecomeReady(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t).withClient()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: "memory"}, StringData: map[string]string{"token": "t"}}
-	env.Expect(api.Create(env.ctx, secret)).To(Succeed())
 	files, err := filepath.Glob("../../config/samples/mcpserver/*_*_*_*.yaml")
 	env.Expect(err).NotTo(HaveOccurred())
 	env.Expect(files).NotTo(BeEmpty())

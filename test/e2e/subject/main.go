@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,14 +38,18 @@ func main() {
 	}
 }
 
-// chosen returns the role from the command line. Called as npx, the program acts as a stdio server in a Node image.
+// packages has the roles of the transports that a package for npx takes as its argument.
+var packages = map[string]string{"streamableHttp": "mcp-http", "sse": "mcp-sse"}
+
+// chosen returns the role from the command line. Called as npx, the program acts as a server in a Node image: as one
+// for stdio, unless the last argument is another transport.
 func chosen() (func(context.Context) error, error) {
-	name := "stdio"
-	if filepath.Base(os.Args[0]) != "npx" {
-		if len(os.Args) < 2 {
-			return nil, errors.New("name a role")
-		}
-		name = os.Args[1]
+	if len(os.Args) < 2 {
+		return nil, errors.New("name a role")
+	}
+	name := os.Args[1]
+	if filepath.Base(os.Args[0]) == "npx" {
+		name = cmp.Or(packages[os.Args[len(os.Args)-1]], "stdio")
 	}
 	role, known := roles[name]
 	if !known {
