@@ -88,7 +88,7 @@ func (s *Server) getAccount(c *call) reply {
 	if a == nil || c.now.Before(a.VisibleAt) {
 		return refused(resourceNotFound(accountKind, c.path.name(0), c.path.group))
 	}
-	return ok(s.renderAccount(a, c.now)).with("ETag", a.etag())
+	return ok(s.renderAccount(c, a)).with("ETag", a.etag())
 }
 
 func (s *Server) listAccounts(c *call) reply {
@@ -97,7 +97,7 @@ func (s *Server) listAccounts(c *call) reply {
 	for _, key := range sortedKeys(s.state.Accounts) {
 		a := s.state.Accounts[key]
 		if same(a.Subscription, c.path.subscription) && (c.path.group == "" || same(a.Group, c.path.group)) && !c.now.Before(a.VisibleAt) {
-			items = append(items, s.renderAccount(a, c.now))
+			items = append(items, s.renderAccount(c, a))
 		}
 	}
 	return s.list(c, items)
@@ -178,7 +178,7 @@ func (s *Server) takenAccount(c *call) *Error {
 	case !same(a.Subscription, c.path.subscription):
 		return conflict("StorageAccountAlreadyTaken", "The storage account named %s is already taken.", name)
 	case !same(a.Group, c.path.group):
-		return conflict("StorageAccountAlreadyExists", "The storage account named %s already exists under the subscription, in another resource group.", name)
+		return conflict("StorageAccountInAnotherResourceGroup", "The account %s is already in another resource group in this subscription.", name)
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func (s *Server) createAccount(c *call, request accountRequest) reply {
 	c.did(Created, "")
 	c.key, c.principal = a.Encryption.inWords(), a.Identity.PrincipalID
 	if took <= 0 && !a.FailsLate {
-		return ok(s.renderAccount(a, c.now)).with("ETag", a.etag())
+		return ok(s.renderAccount(c, a)).with("ETag", a.etag())
 	}
 	return s.accepted(c, s.startCreation(a, c.now))
 }
@@ -275,14 +275,14 @@ func (s *Server) updateAccount(c *call, a *Account, request accountRequest) repl
 	detail := a.difference(changed)
 	if detail == "" {
 		c.did(NoChange, "")
-		return ok(s.renderAccount(a, c.now)).with("ETag", a.etag())
+		return ok(s.renderAccount(c, a)).with("ETag", a.etag())
 	}
 	changed.Version++
 	changed.BusyUntil = s.later(c.now, s.knobs.AccountUpdate, "account update", a.Name)
 	s.state.Accounts[strings.ToLower(a.Name)] = changed
 	s.changed()
 	c.did(Updated, detail)
-	return ok(s.renderAccount(changed, c.now)).with("ETag", changed.etag())
+	return ok(s.renderAccount(c, changed)).with("ETag", changed.etag())
 }
 
 func (s *Server) applySettings(c *call, a *Account, properties map[string]json.RawMessage) *Error {
@@ -382,12 +382,15 @@ func (a *Account) etag() string {
 }
 
 // renderAccount returns the body of a GET.
-func (s *Server) renderAccount(a *Account, now time.Time) map[string]any {
+func (s *Server) renderAccount(c *call, a *Account) map[string]any {
+	now := c.now
 	properties := map[string]any{}
 	for name, value := range a.Settings {
 		properties[name] = value
 	}
-	properties["provisioningState"] = a.State(now)
+	if state := a.State(now); declaresState(c.version, state) {
+		properties["provisioningState"] = state
+	}
 	properties["creationTime"] = instant(a.CreatedAt)
 	properties["primaryLocation"] = a.Location
 	properties["encryption"] = a.Encryption.render(a.CreatedAt)
@@ -411,6 +414,12 @@ func (s *Server) renderAccount(a *Account, now time.Time) map[string]any {
 		body["identity"] = identity
 	}
 	return body
+}
+
+// declaresState says whether an API version has a provisioning state of accounts. Versions after 2025-01-01 have only
+// those of an account that is created or ready.
+func declaresState(version, state string) bool {
+	return version <= "2025-01-01" || slices.Contains([]string{"Creating", "ResolvingDNS", "Succeeded"}, state)
 }
 
 func (a *Account) endpoints() map[string]any {

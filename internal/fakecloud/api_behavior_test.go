@@ -384,7 +384,7 @@ func TestNamesAreUniqueInTheCloud(t *testing.T) {
 	f.Expect(f.cloud.SeedAccount(other, "other", "data1", map[string]string{"owner": "them"})).To(Succeed())
 	f.Expect(code(f.create("data1"))).To(Equal("StorageAccountAlreadyTaken"))
 	f.Expect(f.cloud.SeedAccount(f.demo.Subscription, "second", "data2", nil)).To(Succeed())
-	f.Expect(code(f.create("data2"))).To(Equal("StorageAccountAlreadyExists"))
+	f.Expect(code(f.create("data2"))).To(Equal("StorageAccountInAnotherResourceGroup"))
 	f.Expect(f.cloud.Created("storageAccounts")).To(BeZero(), "what was seeded does not count")
 
 	for name, want := range map[string]armstorage.CheckNameAvailabilityResult{
@@ -439,7 +439,7 @@ func TestPurgedVaultIsRemoved(t *testing.T) {
 	f := newFixture(t, Instant())
 	f.Expect(f.cloud.DeleteVault(f.demo.Vault)).To(Succeed())
 	_, err := f.vaults.BeginPurgeDeleted(f.ctx(), f.demo.Vault, "westeurope", nil)
-	f.Expect(code(err)).To(Equal("DeletedVaultPurge"), "purge protection")
+	f.Expect(code(err)).To(Equal("MethodNotAllowed"), "purge protection")
 	f.clock.Step(90 * 24 * time.Hour)
 	_, err = f.vaults.GetDeleted(f.ctx(), f.demo.Vault, "westeurope", nil)
 	f.Expect(code(err)).To(Equal("DeletedVaultNotFound"))

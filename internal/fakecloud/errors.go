@@ -13,6 +13,8 @@ type Error struct {
 	Message string
 	// RetryAfter is the Retry-After of the response; zero for none.
 	RetryAfter time.Duration
+	// inner is the code of the inner error, which only the data plane of key vaults has; empty for none.
+	inner string
 	// challenge is the WWW-Authenticate header.
 	challenge string
 }
@@ -23,7 +25,11 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) body() any {
-	return map[string]any{"error": map[string]any{"code": e.Code, "message": e.Message}}
+	body := map[string]any{"code": e.Code, "message": e.Message}
+	if e.inner != "" {
+		body["innererror"] = map[string]any{"code": e.inner}
+	}
+	return map[string]any{"error": body}
 }
 
 func refuse(status int, code, format string, args ...any) *Error {

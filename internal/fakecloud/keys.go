@@ -33,6 +33,10 @@ func keyNotFound(name string) *Error {
 	return notFound("KeyNotFound", "A key with (name/id) %s was not found in this key vault. If you recently deleted this key you may be able to recover it using the correct recovery command. For help resolving this issue, please see https://go.microsoft.com/fwlink/?linkid=2125182", name)
 }
 
+func keyIsDeleted(name string) *Error {
+	return conflict("ObjectIsDeletedButRecoverable", "Key %s is currently in a deleted but recoverable state, and its name cannot be reused; in this state, the key can only be recovered or purged.", name)
+}
+
 func (v *Vault) liveKey(name string) *Key {
 	key := v.Keys[strings.ToLower(name)]
 	if key == nil || key.DeletedAt != nil {
@@ -122,7 +126,7 @@ func (s *Server) putKey(c *call) reply {
 	name := c.path.name(1)
 	key := v.Keys[strings.ToLower(name)]
 	if key != nil && key.DeletedAt != nil {
-		return refused(conflict("ObjectIsDeletedButRecoverable", "Key %s is currently in a deleted but recoverable state, and its name cannot be reused; in this state, the key can only be recovered or purged.", name))
+		return refused(keyIsDeleted(name))
 	}
 	if key != nil {
 		c.did(NoChange, "the key is there already")
@@ -150,22 +154,28 @@ func (s *Server) putKey(c *call) reply {
 }
 
 func (s *Server) addKey(v *Vault, name string, spec KeySpec, now time.Time) *Key {
-	key := &Key{Name: name, Type: spec.Type, Size: spec.Size, Ops: spec.Ops}
-	if key.Type == "" {
-		key.Type = "RSA"
-	}
-	if key.Size == 0 && strings.HasPrefix(key.Type, "RSA") {
-		key.Size = 2048
-	}
-	if strings.HasPrefix(key.Type, "EC") {
-		key.Curve, key.Size = "P-256", 0
-	}
-	if key.Ops == nil {
-		key.Ops = slices.Clone(keyOps)
-	}
+	key := &Key{Name: name}
+	key.become(spec)
 	v.Keys[strings.ToLower(name)] = key
 	s.addVersion(v, key, now)
 	return key
+}
+
+// become sets what all versions of a key have in common.
+func (k *Key) become(spec KeySpec) {
+	k.Type, k.Size, k.Curve, k.Ops = spec.Type, spec.Size, "", spec.Ops
+	if k.Type == "" {
+		k.Type = "RSA"
+	}
+	if k.Size == 0 && strings.HasPrefix(k.Type, "RSA") {
+		k.Size = 2048
+	}
+	if strings.HasPrefix(k.Type, "EC") {
+		k.Curve, k.Size = "P-256", 0
+	}
+	if k.Ops == nil {
+		k.Ops = slices.Clone(keyOps)
+	}
 }
 
 func (s *Server) addVersion(v *Vault, key *Key, now time.Time) *KeyVersion {
@@ -213,13 +223,19 @@ func (v *Vault) renderListedKey(key *Key, version *KeyVersion, versioned bool) m
 	return body
 }
 
+// longestRetention is the retention of deleted keys in days, unless the key vault customizes it.
+const longestRetention = 90
+
 func (v *Vault) recoveryLevel() string {
-	switch {
-	case v.SoftDelete && v.PurgeProtection:
-		return "Recoverable"
-	case v.SoftDelete:
-		return "Recoverable+Purgeable"
-	default:
+	if !v.SoftDelete {
 		return "Purgeable"
 	}
+	level := "Recoverable"
+	if v.RetentionDays < longestRetention {
+		level = "CustomizedRecoverable"
+	}
+	if !v.PurgeProtection {
+		level += "+Purgeable"
+	}
+	return level
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -38,27 +39,51 @@ func (s *Server) serveLogin(w http.ResponseWriter, r *http.Request) bool {
 			"issuer":                 base + "/v2.0",
 			"token_endpoint":         base + "/oauth2/v2.0/token",
 			"authorization_endpoint": base + "/oauth2/v2.0/authorize",
+			"jwks_uri":               base + "/discovery/v2.0/keys",
 		})
 		return true
 	}
 	clientID := r.PostFormValue("client_id")
-	if !s.admits(clientID, r.PostFormValue("client_secret"), r.PostFormValue("client_assertion")) {
-		w.WriteHeader(http.StatusUnauthorized)
-		writeJSON(w, map[string]any{"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret provided, or no such application."})
+	if refusal := s.admits(clientID, r.PostFormValue("client_secret"), r.PostFormValue("client_assertion")); refusal != nil {
+		w.WriteHeader(refusal.status)
+		writeJSON(w, refusal.body(s.clock.Now()))
 		return true
 	}
 	writeJSON(w, map[string]any{"token_type": "Bearer", "expires_in": int(tokenLife.Seconds()), "access_token": s.issue(clientID)})
 	return true
 }
 
-func (s *Server) admits(clientID, secret, assertion string) bool {
+// loginError is an error response of the token endpoint.
+type loginError struct {
+	status  int
+	name    string
+	code    int
+	message string
+}
+
+func (e *loginError) body(now time.Time) any {
+	const trace = "00000000-0000-0000-0000-000000000000"
+	at := now.UTC().Format("2006-01-02 15:04:05Z")
+	return map[string]any{
+		"error": e.name, "error_codes": []int{e.code}, "timestamp": at, "trace_id": trace, "correlation_id": trace,
+		"error_description": fmt.Sprintf("AADSTS%d: %s Trace ID: %s Correlation ID: %s Timestamp: %s", e.code, e.message, trace, trace, at),
+	}
+}
+
+// admits returns nil if the secret or the assertion of an application is accepted.
+func (s *Server) admits(clientID, secret, assertion string) *loginError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	want, known := s.clients[clientID]
-	if !known {
-		return false
+	switch {
+	case !known:
+		return &loginError{http.StatusBadRequest, "unauthorized_client", 700016, "Application with identifier '" + clientID + "' was not found in the directory."}
+	case secret == "" && assertion == "":
+		return &loginError{http.StatusUnauthorized, "invalid_client", 7000218, "The request body must contain the following parameter: 'client_assertion' or 'client_secret'."}
+	case assertion == "" && (want == "" || !hmac.Equal([]byte(want), []byte(secret))):
+		return &loginError{http.StatusUnauthorized, "invalid_client", 7000215, "Invalid client secret provided."}
 	}
-	return assertion != "" || want != "" && hmac.Equal([]byte(want), []byte(secret))
+	return nil
 }
 
 // issue returns a token that contains its owner, so that it stays valid after a restart of the server.

@@ -204,6 +204,8 @@ type Key struct {
 	Versions []*KeyVersion     `json:"versions"`
 	// DeletedAt is when the key was soft-deleted; its name stays reserved.
 	DeletedAt *time.Time `json:"deletedAt,omitempty"`
+	// FoundDeletedAt is when the deleted key is found.
+	FoundDeletedAt time.Time `json:"foundDeletedAt"`
 }
 
 // KeyVersion is one version of a key.

@@ -73,5 +73,5 @@ func (s *Server) operationResult(c *call, op *Operation) reply {
 	if a == nil || !strings.EqualFold(a.ID(), op.Resource) {
 		return refused(resourceNotFound(accountKind, p.name(0), p.group))
 	}
-	return ok(s.renderAccount(a, c.now))
+	return ok(s.renderAccount(c, a))
 }

@@ -2,6 +2,7 @@ package fakecloud
 
 import (
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -294,9 +295,22 @@ func (s *Server) getRole(c *call) reply {
 	return ok(definition.render(c, c.path.name(0)))
 }
 
+var roleNameEquals = regexp.MustCompile(`(?i)^roleName\s+eq\s+'([^']*)'$`)
+
+// listRoles supports the filters atScopeAndBelow() and roleName eq '...'.
 func (s *Server) listRoles(c *call) reply {
+	wanted, filter := "", url.Values(c.query).Get("$filter")
+	switch match := roleNameEquals.FindStringSubmatch(filter); {
+	case match != nil:
+		wanted = match[1]
+	case filter != "" && !same(filter, "atScopeAndBelow()"):
+		return refused(badRequest("UnsupportedQuery", "The filter '%s' is not supported. Supported filters are either 'atScopeAndBelow()' or 'roleName eq '{value}''.", filter))
+	}
 	var items []any
 	for _, id := range sortedKeys(builtInRoles) {
+		if wanted != "" && !same(builtInRoles[id].name, wanted) {
+			continue
+		}
 		items = append(items, builtInRoles[id].render(c, id))
 	}
 	return s.list(c, items)

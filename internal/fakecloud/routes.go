@@ -23,8 +23,8 @@ type handler func(*Server, *call) reply
 
 // The API versions that the SDK's clients of the last years send.
 var (
-	storageVersions       = []string{"2022-09-01", "2023-01-01", "2023-04-01", "2023-05-01", "2024-01-01", "2025-01-01"}
-	vaultVersions         = []string{"2022-07-01", "2023-02-01", "2023-07-01", "2024-11-01", "2025-05-01"}
+	storageVersions       = []string{"2022-09-01", "2023-01-01", "2023-04-01", "2023-05-01", "2024-01-01", "2025-01-01", "2025-08-01"}
+	vaultVersions         = []string{"2022-07-01", "2023-02-01", "2023-07-01", "2024-11-01", "2025-05-01", "2026-02-01"}
 	authorizationVersions = []string{"2018-01-01-preview", "2020-04-01-preview", "2022-04-01"}
 	lockVersions          = []string{"2016-09-01", "2020-05-01"}
 	resourceVersions      = []string{"2021-04-01", "2022-09-01", "2024-03-01", "2025-04-01"}
@@ -175,5 +175,5 @@ func (s *Server) list(c *call, items []any) reply {
 	}
 	query := maps.Clone(url.Values(c.query))
 	query.Set(skipToken, strconv.Itoa(before+s.knobs.PageSize))
-	return ok(map[string]any{"value": rest[:s.knobs.PageSize], "nextLink": c.base + c.path.id() + "?" + query.Encode()})
+	return ok(map[string]any{"value": rest[:s.knobs.PageSize], "nextLink": c.address + "?" + query.Encode()})
 }

@@ -74,7 +74,7 @@ func (s *Server) SeedVault(subscription, group, name string, spec VaultSpec) str
 	}
 	v := &Vault{
 		Subscription: subscription, Group: group, Name: name, Location: normalLocation(spec.Location), SKU: "standard",
-		RBAC: !spec.AccessPolicies, PurgeProtection: spec.PurgeProtection, SoftDelete: !spec.NoSoftDelete, RetentionDays: 90,
+		RBAC: !spec.AccessPolicies, PurgeProtection: spec.PurgeProtection, SoftDelete: !spec.NoSoftDelete, RetentionDays: longestRetention,
 		PublicNetwork: "Enabled", Keys: map[string]*Key{}, Version: 1, CreatedAt: now, ReadyAt: now, VisibleAt: now,
 	}
 	s.state.Vaults[strings.ToLower(name)] = v

@@ -108,6 +108,8 @@ type call struct {
 	header      http.Header
 	body        []byte
 	base        string
+	host        string
+	address     string
 	who         caller
 	requestID   string
 	correlation string
@@ -208,12 +210,14 @@ func newCall(r *http.Request, body []byte) *call {
 		scheme = "https"
 	}
 	return &call{
-		method: r.Method,
-		path:   parsePath(r.URL.Path),
-		query:  r.URL.Query(),
-		header: r.Header,
-		body:   body,
-		base:   scheme + "://" + r.Host,
+		method:  r.Method,
+		path:    parsePath(r.URL.Path),
+		query:   r.URL.Query(),
+		header:  r.Header,
+		body:    body,
+		base:    scheme + "://" + r.Host,
+		host:    r.Host,
+		address: scheme + "://" + r.Host + r.URL.Path,
 	}
 }
 
@@ -228,9 +232,17 @@ func (s *Server) handle(c *call) reply {
 	if c.correlation == "" {
 		c.correlation = c.requestID
 	}
-	r := s.decide(c)
+	r := s.dispatch(c)
 	s.account(c, &r)
 	return r
+}
+
+// dispatch serves a request to the data plane of a key vault, or to Azure Resource Manager.
+func (s *Server) dispatch(c *call) reply {
+	if vault, data := vaultOfHost(c.host); data {
+		return s.decideData(c, vault)
+	}
+	return s.decide(c)
 }
 
 // decide runs the checks in order, and then serves the request.

@@ -123,12 +123,20 @@ func (p *vaultProperties) recovers() bool {
 	return p.CreateMode != nil && same(*p.CreateMode, "recover")
 }
 
+func validVaultName(name string) bool {
+	return len(name) >= 3 && len(name) <= 24 && vaultName.MatchString(name)
+}
+
+func vaultNameNotValid(name string) *Error {
+	return badRequest("VaultNameNotValid", "The vault name '%s' is invalid. A vault's name must be between 3-24 alphanumeric characters. The name must begin with a letter, end with a letter or digit, and not contain consecutive hyphens.", name)
+}
+
 func (s *Server) validVault(c *call, request vaultRequest) *Error {
 	name := c.path.name(0)
 	p := request.Properties
 	switch {
-	case len(name) < 3 || len(name) > 24 || !vaultName.MatchString(name):
-		return badRequest("VaultNameNotValid", "The vault name '%s' is invalid. A vault's name must be between 3-24 alphanumeric characters. The name must begin with a letter, end with a letter or digit, and not contain consecutive hyphens.", name)
+	case !validVaultName(name):
+		return vaultNameNotValid(name)
 	case empty(request.Location):
 		return badRequest("LocationRequired", "The location property is required for this definition.")
 	case !slices.Contains(s.locations, normalLocation(*request.Location)):
@@ -161,7 +169,7 @@ func (s *Server) createVault(c *call, request vaultRequest) reply {
 	v := &Vault{
 		Subscription: c.path.subscription, Group: s.group(c.path.subscription, c.path.group).Name, Name: name,
 		Location: normalLocation(*request.Location), Tags: plainTags(request.Tags), SKU: *p.SKU.Name,
-		SoftDelete: true, RetentionDays: 90, PublicNetwork: "Enabled", Keys: map[string]*Key{},
+		SoftDelete: true, RetentionDays: longestRetention, PublicNetwork: "Enabled", Keys: map[string]*Key{},
 		Version: 1, CreatedAt: c.now,
 		VisibleAt: s.later(c.now, s.knobs.ReadAfterWrite, "read after write", name),
 		ReadyAt:   s.later(c.now, s.knobs.VaultCreation, "vault creation", name),
@@ -341,7 +349,7 @@ func (s *Server) purgeVault(c *call) reply {
 		return refused(deletedVaultNotFound(c.path.name(1)))
 	}
 	if v.PurgeProtection {
-		return refused(badRequest("DeletedVaultPurge", "Operation \"purge\" is not allowed because purge protection is enabled for this vault. Key Vault service will automatically purge it after the retention period has passed."))
+		return refused(refuse(http.StatusMethodNotAllowed, "MethodNotAllowed", "Operation 'DeletedVaultPurge' is not allowed."))
 	}
 	delete(s.state.Vaults, strings.ToLower(v.Name))
 	s.changed()
@@ -364,6 +372,9 @@ func (s *Server) checkVaultName(c *call) reply {
 	}
 	if err := c.decode(&request); err != nil {
 		return refused(err)
+	}
+	if !validVaultName(request.Name) {
+		return ok(map[string]any{"nameAvailable": false, "reason": "AccountNameInvalid", "message": vaultNameNotValid(request.Name).Message})
 	}
 	if s.anyVault(request.Name, c.now) != nil {
 		return ok(map[string]any{"nameAvailable": false, "reason": "AlreadyExists", "message": fmt.Sprintf("The name '%s' is already in use.", request.Name)})
