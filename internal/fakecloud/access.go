@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // caller is the owner of a token.
@@ -37,24 +38,28 @@ func (s *Server) authenticate(c *call) *Error {
 	if !bearer {
 		return unauthorized("AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing or is not a bearer token.")
 	}
-	name, known := s.owner(token)
-	if !known {
+	name, expiry, known := s.owner(token)
+	switch {
+	case !known:
 		return unauthorized("InvalidAuthenticationToken", "The access token is invalid.")
+	case !expiry.IsZero() && !c.now.Before(expiry):
+		return unauthorized("ExpiredAuthenticationToken", fmt.Sprintf("The access token expiry UTC time '%s' is earlier than current UTC time '%s'.", instant(expiry), instant(c.now)))
 	}
 	c.who = caller{name: name, objectID: s.chance.guid("caller", name)}
 	return nil
 }
 
-func (s *Server) owner(token string) (string, bool) {
-	if name, issued := s.issuedTo(token); issued {
-		return name, true
+// owner returns the caller that a token belongs to, and when the token expires; zero if it does not.
+func (s *Server) owner(token string) (name string, expiry time.Time, known bool) {
+	if name, expiry, issued := s.issuedTo(token); issued {
+		return name, expiry, true
 	}
 	if s.tokens != nil {
 		name, known := s.tokens[token]
-		return name, known
+		return name, time.Time{}, known
 	}
 	name, found := strings.CutPrefix(token, tokenPrefix)
-	return name, found && name != ""
+	return name, time.Time{}, found && name != ""
 }
 
 func unauthorized(code, message string) *Error {

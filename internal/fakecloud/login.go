@@ -97,15 +97,13 @@ func (s *Server) sign(name, expires string) string {
 	return hex.EncodeToString(s.chance.digest("token", name, expires))
 }
 
-func (s *Server) issuedTo(token string) (string, bool) {
+// issuedTo returns the owner of an issued token, and when it expires; false for other tokens.
+func (s *Server) issuedTo(token string) (name string, expiry time.Time, issued bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 4 || parts[0] != "issued" || !hmac.Equal([]byte(parts[3]), []byte(s.sign(parts[1], parts[2]))) {
-		return "", false
+		return "", time.Time{}, false
 	}
-	name, errName := base64.RawURLEncoding.DecodeString(parts[1])
-	expires, errExpires := strconv.ParseInt(parts[2], 10, 64)
-	if errName != nil || errExpires != nil || s.clock.Now().Unix() >= expires {
-		return "", false
-	}
-	return string(name), true
+	owner, errOwner := base64.RawURLEncoding.DecodeString(parts[1])
+	seconds, errExpiry := strconv.ParseInt(parts[2], 10, 64)
+	return string(owner), time.Unix(seconds, 0), errOwner == nil && errExpiry == nil
 }

@@ -68,6 +68,18 @@ func TestConfigurationOfTheAuthority(t *testing.T) {
 	f.Expect(configuration).To(And(HaveKey("issuer"), HaveKey("token_endpoint"), HaveKey("authorization_endpoint"), HaveKey("jwks_uri")))
 }
 
+func TestExpiredTokenIsRefused(t *testing.T) {
+	f := newFixture(t, Instant())
+	token := f.cloud.issue("known")
+	get := func() answer {
+		return f.data("GET", "management.azure.com", "/subscriptions/"+DemoSubscription+"?api-version=2021-04-01", "", token)
+	}
+	f.Expect(get().status).To(Equal(http.StatusOK))
+	f.clock.Step(tokenLife)
+	f.Expect(get().status).To(Equal(http.StatusUnauthorized))
+	f.Expect(get().code()).To(Equal("ExpiredAuthenticationToken"))
+}
+
 func TestLoginErrors(t *testing.T) {
 	f := newFixture(t, Instant())
 	f.cloud.RegisterClient("known", "s3cret")

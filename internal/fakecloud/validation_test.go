@@ -132,9 +132,9 @@ func TestTokens(t *testing.T) {
 func TestConfiguredTokens(t *testing.T) {
 	g := NewWithT(t)
 	cloud := New(Options{Tokens: map[string]string{"secret-1": "manager-1"}})
-	name, known := cloud.owner("secret-1")
+	name, _, known := cloud.owner("secret-1")
 	g.Expect(name).To(Equal("manager-1"))
 	g.Expect(known).To(BeTrue())
-	_, known = cloud.owner(Token("tester"))
+	_, _, known = cloud.owner(Token("tester"))
 	g.Expect(known).To(BeFalse(), "only the tokens that were configured count")
 }
