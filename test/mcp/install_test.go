@@ -2,9 +2,6 @@ package mcp
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"net/http"
@@ -21,10 +18,9 @@ import (
 
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
-)
 
-// needsNPM is what these tests say on a machine that cannot run them.
-const needsNPM = "these tests run npm packages: install Node.js 20 or later with npm, and let npm reach a registry"
+	"github.com/fixpoint-dev/fixpoint/test/npm"
+)
 
 // tools are the programs that the tests run.
 type tools struct {
@@ -59,7 +55,7 @@ func TestMain(m *testing.M) {
 
 func buildTools() (tools, error) {
 	b := tools{bridge: filepath.Join(folder, "mcp-bridge"), everything: filepath.Join(folder, "everything-server")}
-	if err := install(); err != nil {
+	if err := npm.Install("."); err != nil {
 		return b, err
 	}
 	if err := build(b.bridge, "github.com/fixpoint-dev/fixpoint/cmd/mcp-bridge"); err != nil {
@@ -71,38 +67,7 @@ func buildTools() (tools, error) {
 func build(to, pkg string) error {
 	cmd := exec.Command("go", "build", "-o", to, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	return run(cmd)
-}
-
-// install runs npm ci unless what the lock file says is installed already.
-func install() error {
-	lock, err := os.ReadFile("package-lock.json")
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(lock)
-	stamp := filepath.Join("node_modules", ".fixpoint-lock")
-	if have, err := os.ReadFile(stamp); err == nil && string(have) == hex.EncodeToString(sum[:]) {
-		return nil
-	}
-	if _, err := exec.LookPath("npm"); err != nil {
-		return fmt.Errorf("%s: %w", needsNPM, err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if err := run(exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")); err != nil {
-		return fmt.Errorf("%s: %w", needsNPM, err)
-	}
-	return os.WriteFile(stamp, []byte(hex.EncodeToString(sum[:])), 0o644)
-}
-
-func run(cmd *exec.Cmd) error {
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("running %s: %w\n%s", strings.Join(cmd.Args, " "), err, out.String())
-	}
-	return nil
+	return npm.Run(cmd)
 }
 
 // node is the Node.js 22 that the lock file pins: the conformance suite needs
