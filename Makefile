@@ -1,5 +1,5 @@
 # Everything here works on a machine with Go, make and git; kubectl is needed
-# only for targets that access your cluster, npm for generate, test-web and test-mcp,
+# only for targets that access your cluster, npm for generate, test-web, test-mcp and test-azure-sdk,
 # Chromium and npm for the tests in test/console. `make help` lists the targets.
 
 GO ?= go
@@ -131,7 +131,8 @@ test: ## Run the unit tests, the suites on local clusters, and the tests of the 
 	@$(MAKE) --no-print-directory -j2 --output-sync=line test-with-deadlines test-in-background
 	@echo "make test: all passed. $(NOT_IN_TEST)"
 
-NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-image (the image), test-faults and faults (crashes, \
+NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-azure-sdk (SDKs of Azure from npm), test-azure (a \
+	subscription of Azure), test-image (the image), test-faults and faults (crashes, \
 	stale caches, failing calls), test-campaign (specs from the schemas), test-ssa (more random objects), mutation (known bugs), \
 	mutate (systematic bugs), fuzz (what others send), e2e (real containers).
 
@@ -187,7 +188,7 @@ test-suites:
 	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(GO_TEST) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | \
-		grep -Ev '/test/(mcp|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
+		grep -Ev '/test/(mcp|azuresdk|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
 
 .PHONY: test-ssa
 test-ssa: ## Compare the applies of 2,000 random objects with what the API server does; make test takes 500, others in each run.
@@ -228,6 +229,14 @@ mutate: ## Change the code systematically and list the changes that no test dete
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
+
+.PHONY: test-azure-sdk
+test-azure-sdk: ## Hold the fake cloud against the SDKs that Azure publishes for JavaScript; needs npm.
+	cd test && $(GO) test -timeout $(CLUSTER_TIMEOUT) ./azuresdk
+
+.PHONY: test-azure
+test-azure: ## Run the life of a SecureStorage in a subscription of Azure, and remove everything again; needs credentials. See docs/azure.md.
+	cd test && $(GO) test -v -count=1 -timeout 90m ./azure -run '^TestLife' -azure
 
 .PHONY: test-web
 test-web: ## Test the functions of the console's pages that need no browser; needs Node.js. The tests in test/console drive the pages in Chromium.

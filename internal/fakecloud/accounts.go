@@ -125,7 +125,7 @@ func (s *Server) putAccount(c *call) reply {
 		return refused(conflict("InvalidResourceLocation", "The resource '%s' already exists in location '%s' in resource group '%s'. A resource with the same name cannot be created in location '%s'. Please select a new resource name.", a.Name, a.Location, a.Group, *request.Location))
 	}
 	if !same(a.Kind, *request.Kind) {
-		return refused(conflict("AccountPropertyCannotBeUpdated", "The property 'kind' was specified in the input, but it cannot be updated."))
+		return refused(badRequest("AccountPropertyCannotBeUpdated", "The property 'kind' was specified in the input, but it cannot be updated as it is read-only. For more information, see - https://aka.ms/storageaccountupdate"))
 	}
 	if a.State(c.now) != "Succeeded" || c.now.Before(a.BusyUntil) {
 		return refused(operationInProgress())

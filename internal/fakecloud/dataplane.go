@@ -216,7 +216,10 @@ func (s *Server) createDataKey(d *dataCall) reply {
 	}
 	key := d.vault.Keys[strings.ToLower(d.name)]
 	if key != nil && key.DeletedAt != nil {
-		return refused(keyIsDeleted(d.name))
+		// The data plane has a code for all conflicts, and says which one it is with an inner error.
+		taken := keyIsDeleted(d.name)
+		taken.Code, taken.inner = "Conflict", taken.Code
+		return refused(taken)
 	}
 	spec := KeySpec{Type: *request.Kty, Ops: request.Ops}
 	if request.Size != nil {

@@ -74,7 +74,7 @@ func TestDataPlaneAnswers(t *testing.T) {
 		"a body that is not JSON":          {"POST", "/keys/other/create" + version, `{`, 400, "InvalidRequestContent", ""},
 		"an unknown version":               {"GET", "/keys?api-version=1.0", "", 400, "BadParameter", ""},
 		"an unknown operation":             {"POST", "/keys/storage/sing" + version, "{}", 400, "BadParameter", ""},
-		"a name of a key that is deleted":  {"POST", "/keys/gone/create" + version, `{"kty":"RSA"}`, 409, "ObjectIsDeletedButRecoverable", ""},
+		"a name of a key that is deleted":  {"POST", "/keys/gone/create" + version, `{"kty":"RSA"}`, 409, "Conflict", "ObjectIsDeletedButRecoverable"},
 		"a recovery":                       {"POST", "/deletedkeys/gone/recover" + version, "", 200, "", ""},
 		"a purge despite purge protection": {"DELETE", "/deletedkeys/gone" + version, "", 403, "Forbidden", "ForbiddenByPolicy"},
 	} {
