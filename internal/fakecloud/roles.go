@@ -216,22 +216,28 @@ var (
 	assignedTo      = regexp.MustCompile(`(?i)^assignedTo\('([^']*)'\)$`)
 )
 
+// parseFilter refuses other filters, and principalId together with atScope(), as Azure does.
 func parseFilter(text string) (assignmentFilter, *Error) {
 	var filter assignmentFilter
 	if text == "" {
 		return filter, nil
 	}
+	unsupported := badRequest("UnsupportedQuery", "The filter '%s' is not supported. Supported filters are either 'atScope()' or 'principalId eq '{value}'' or 'assignedTo('{value}')'.", text)
+	byPrincipal := false
 	for _, clause := range regexp.MustCompile(`(?i)\s+and\s+`).Split(strings.TrimSpace(text), -1) {
 		switch {
 		case same(clause, "atScope()"):
 			filter.atScope = true
 		case principalEquals.MatchString(clause):
-			filter.principal = principalEquals.FindStringSubmatch(clause)[1]
+			filter.principal, byPrincipal = principalEquals.FindStringSubmatch(clause)[1], true
 		case assignedTo.MatchString(clause):
 			filter.principal = assignedTo.FindStringSubmatch(clause)[1]
 		default:
-			return filter, badRequest("UnsupportedQuery", "The filter '%s' is not supported. Supported filters are either 'atScope()' or 'principalId eq '{value}'' or 'assignedTo('{value}')'.", text)
+			return filter, unsupported
 		}
+	}
+	if filter.atScope && byPrincipal {
+		return filter, unsupported
 	}
 	return filter, nil
 }

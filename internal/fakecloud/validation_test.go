@@ -69,6 +69,7 @@ func TestRejectsInvalidRequests(t *testing.T) {
 		{"assignment on a missing vault", "PUT", strings.Replace(assignment, "vaults/fixpoint-demo", "vaults/gone", 1) + assignmentName + "?api-version=2022-04-01", `{"properties":{"principalId":"` + assignmentName + `","roleDefinitionId":"/x/` + CryptoServiceEncryptionUser + `"}}`, 404, "ResourceNotFound", "vaults/gone"},
 		{"unknown assignment", "GET", assignment + assignmentName + "?api-version=2022-04-01", "", 404, "RoleAssignmentNotFound", ""},
 		{"unknown filter", "GET", strings.TrimSuffix(assignment, "/") + "?api-version=2022-04-01&$filter=colour%20eq%20'red'", "", 400, "UnsupportedQuery", "colour"},
+		{"filter by scope and principal", "GET", strings.TrimSuffix(assignment, "/") + "?api-version=2022-04-01&$filter=atScope()%20and%20principalId%20eq%20'x'", "", 400, "UnsupportedQuery", "atScope()"},
 		{"unknown vault", "GET", group + "/providers/Microsoft.KeyVault/vaults/gone?api-version=2024-11-01", "", 404, "ResourceNotFound", "vaults/gone"},
 		{"unknown key", "GET", f.demo.VaultID + "/keys/gone?api-version=2024-11-01", "", 404, "KeyNotFound", "gone"},
 		{"disabled purge protection", "PATCH", f.demo.VaultID + "?api-version=2024-11-01", `{"properties":{"enablePurgeProtection":false}}`, 400, "BadRequest", "irreversible"},

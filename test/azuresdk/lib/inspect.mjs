@@ -45,9 +45,9 @@ export class Inspector {
 
   // Clients of the second kind have models as functions, which read the body.
   #watchContext(context, name) {
-    for (const door of ["path", "pathUnchecked"]) {
-      const open = context[door].bind(context);
-      context[door] = (...args) => {
+    for (const method of ["path", "pathUnchecked"]) {
+      const open = context[method].bind(context);
+      context[method] = (...args) => {
         const verbs = open(...args);
         return Object.fromEntries(Object.entries(verbs).map(([verb, send]) => [verb, (options) => {
           const answered = () => send(options).then((response) => this.#watched(name, response));
