@@ -127,6 +127,7 @@ var kindOfCode = map[string]Kind{
 	"RequestDisallowedByPolicy":                      Disallowed,
 	"AuthorizationFailed":                            Denied,
 	"LinkedAuthorizationFailed":                      Denied,
+	"ForbiddenByRbac":                                Denied, // with status 400, for keys
 	"AuthenticationFailed":                           BadCredentials,
 	"InvalidAuthenticationToken":                     BadCredentials,
 	"InvalidAuthenticationTokenTenant":               BadCredentials,

@@ -74,6 +74,7 @@ func TestClassify(t *testing.T) {
 			answer(403, body("AuthorizationFailed", "The client 'c' with object id 'o' does not have authorization to perform action 'Microsoft.Storage/storageAccounts/write' over scope 's'.")),
 			Denied, "The client 'c' with object id 'o' does not have authorization to perform action 'Microsoft.Storage/storageAccounts/write' over scope 's'.",
 		},
+		"denied for a key":       {answer(400, body("ForbiddenByRbac", "[ForbiddenByRbac (Forbidden)] Caller is not authorized to perform action on resource.")), Denied, "[ForbiddenByRbac (Forbidden)] Caller is not authorized to perform action on resource."},
 		"denied, without a code": {answer(403, ""), Denied, "HTTP status 403"},
 		"token":                  {answer(401, body("ExpiredAuthenticationToken", "The access token expiry UTC time is earlier than now.")), BadCredentials, "The access token expiry UTC time is earlier than now."},
 		"invalid":                {answer(400, body("AccountNameInvalid", "A is not a valid storage account name.")), Invalid, "A is not a valid storage account name."},
