@@ -236,7 +236,7 @@ test-azure-sdk: ## Hold the fake cloud against the SDKs that Azure publishes for
 
 .PHONY: test-azure
 test-azure: ## Run the life of a SecureStorage in a subscription of Azure, and remove everything again; needs credentials. See docs/azure.md.
-	cd test && $(GO) test -v -count=1 -timeout 90m ./azure -run '^TestLife' -azure
+	cd test && $(GO) test -v -count=1 -timeout 2h ./azure -run '^TestLife' -azure
 
 .PHONY: test-web
 test-web: ## Test the functions of the console's pages that need no browser; needs Node.js. The tests in test/console drive the pages in Chromium.

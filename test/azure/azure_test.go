@@ -48,7 +48,9 @@ func TestLifeOfASecureStorage(t *testing.T) {
 	if *onAzure {
 		at, err := azureTarget(os.Getenv)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(newLife(t, g, at).run(interruptible(t))).To(Succeed())
+		ctx, stop := context.WithTimeout(interruptible(t), time.Hour)
+		defer stop()
+		g.Expect(newLife(t, g, at).run(ctx)).To(Succeed())
 		return
 	}
 	fake, at := fakeTarget(t)
