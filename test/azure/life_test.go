@@ -75,28 +75,35 @@ func (l *life) begin(ctx context.Context) error {
 	return l.api.Create(ctx, storage)
 }
 
-// eventually reads the SecureStorage and its account until the check finds nothing wrong. Its error says what was wrong
-// at last.
-func (l *life) eventually(ctx context.Context, check func(*v1beta1.SecureStorage, armstorage.Account) error) error {
+// check says what is wrong with a SecureStorage that is Ready, and its account.
+type check func(storage *v1beta1.SecureStorage, account armstorage.Account) error
+
+// eventually waits until nothing is wrong any more. Its error says what was wrong at last.
+func (l *life) eventually(ctx context.Context, check check) error {
 	var wrong error
 	err := wait.PollUntilContextTimeout(ctx, l.interval, l.patience, true, func(ctx context.Context) (bool, error) {
-		storage := l.storage()
-		if err := l.api.Get(ctx, client.ObjectKeyFromObject(storage), storage); err != nil {
-			return false, err
-		}
-		if wrong = expectReady(storage); wrong != nil {
-			return false, nil
-		}
-		account, err := l.accounts.GetProperties(ctx, l.group, storage.Status.AccountName, nil)
-		if wrong = err; wrong == nil {
-			wrong = check(storage, account.Account)
-		}
+		wrong = l.read(ctx, check)
 		return wrong == nil, nil
 	})
 	if err != nil && wrong != nil {
 		return wrong
 	}
 	return err
+}
+
+func (l *life) read(ctx context.Context, check check) error {
+	storage := l.storage()
+	if err := l.api.Get(ctx, client.ObjectKeyFromObject(storage), storage); err != nil {
+		return err
+	}
+	if err := expectReady(storage); err != nil {
+		return err
+	}
+	account, err := l.accounts.GetProperties(ctx, l.group, storage.Status.AccountName, nil)
+	if err != nil {
+		return err
+	}
+	return check(storage, account.Account)
 }
 
 func expectReady(storage *v1beta1.SecureStorage) error {
