@@ -83,6 +83,23 @@ const (
 	ReasonAccountLost = "AccountLost"
 )
 
+// Reasons of a SecureStorage with managementPolicy Observe.
+const (
+	// ReasonObserved: the storage account matches the spec. The controller
+	// writes nothing in Azure.
+	ReasonObserved = "Observed"
+
+	// ReasonDiffers: the storage account differs from the spec. The message and
+	// status.drifts name the fields. Correct the spec, change the account in
+	// Azure, or set managementPolicy to Manage.
+	ReasonDiffers = "Differs"
+
+	// ReasonAccountMissing: the storage account to observe does not exist.
+	// Create it in Azure, correct spec.accountName, or set managementPolicy to
+	// Manage to create it.
+	ReasonAccountMissing = "AccountMissing"
+)
+
 // Reasons for errors of the key vault, the key or the grant.
 const (
 	// ReasonVaultMissing: the key vault does not exist or is soft-deleted.

@@ -74,13 +74,28 @@ const (
 	AccessPolicy SecureStorageAccessType = "AccessPolicy"
 )
 
+// SecureStorageManagementPolicy is whether the controller changes the storage
+// account and the grants, or only reads them.
+// +kubebuilder:validation:Enum=Manage;Observe
+type SecureStorageManagementPolicy string
+
+const (
+	// ManagementManage creates or adopts the storage account, and reverts changes.
+	ManagementManage SecureStorageManagementPolicy = "Manage"
+
+	// ManagementObserve writes nothing in Azure, and reports what differs from
+	// the spec.
+	ManagementObserve SecureStorageManagementPolicy = "Observe"
+)
+
 // SecureStorageDeletionPolicy is what happens to the storage account when the
 // SecureStorage is deleted.
 // +kubebuilder:validation:Enum=Retain;Delete
 type SecureStorageDeletionPolicy string
 
 const (
-	// DeletionRetain keeps the storage account and its grant.
+	// DeletionRetain keeps the storage account and its grant, and removes the
+	// owner tag.
 	DeletionRetain SecureStorageDeletionPolicy = "Retain"
 
 	// DeletionDelete deletes the storage account, its data and its grant.
@@ -162,9 +177,18 @@ type SecureStorageSpec struct {
 	// +kubebuilder:default={}
 	Access SecureStorageAccess `json:"access,omitzero"`
 
+	// managementPolicy is whether the controller changes anything in Azure: Manage
+	// creates or adopts the storage account and reverts changes; Observe writes
+	// nothing, not even on deletion, and reports in the conditions and in
+	// status.drifts what differs from the spec.
+	// +optional
+	// +kubebuilder:default=Manage
+	ManagementPolicy SecureStorageManagementPolicy `json:"managementPolicy,omitempty"`
+
 	// deletionPolicy is what happens to the storage account when this object is
-	// deleted: Retain keeps the storage account and its grant, Delete deletes
-	// both and the data.
+	// deleted: Retain keeps the storage account and its grant, and removes the
+	// owner tag; Delete deletes the storage account, its grant and the data. With
+	// managementPolicy Observe, nothing is changed.
 	// +optional
 	// +kubebuilder:default=Retain
 	DeletionPolicy SecureStorageDeletionPolicy `json:"deletionPolicy,omitempty"`
@@ -426,6 +450,13 @@ type SecureStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KeyVersion string `json:"keyVersion,omitempty"`
+
+	// drifts are the fields of the storage account that differ from the spec,
+	// with managementPolicy Observe. With Manage, Events report drifts.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Drifts []Drift `json:"drifts,omitempty"`
 }
 
 // SecureStorageGrant is a grant on a key vault that may exist.

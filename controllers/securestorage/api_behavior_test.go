@@ -509,15 +509,17 @@ func TestDeletionKeepsAccountHandedOverToAnotherOwner(t *testing.T) {
 	f.Expect(f.server.ReadData(f.name())).To(Succeed())
 }
 
-func TestRetainKeepsAccountAndMakesNoCalls(t *testing.T) {
+func TestRetainOnlyRemovesOwnerTag(t *testing.T) {
 	// given
-	f := readyFixture(t, retain)
-	calls := f.calls
+	f := readyFixture(t, retain, tagged(map[string]string{"team": "storage"}))
+	before := len(f.writes())
 	// when
 	f.delete()
 	f.runUntilDeleted()
-	// then no call was sent to the cloud, and an Event reports what remains
-	f.Expect(f.calls).To(Equal(calls))
+	// then the tag was removed, and an Event reports what remains
+	f.Expect(f.changes(before)).To(HaveExactElements(HaveField("Method", "PATCH")))
+	account, _ := f.server.Account(f.name())
+	f.Expect(account.Tags).To(Equal(map[string]string{"team": "storage"}))
 	f.Expect(f.eventsWith("Normal Retained", f.name())).To(Equal(1))
 	f.clock.Step(time.Hour)
 	f.Expect(f.server.ReadData(f.name())).To(Succeed())
@@ -529,6 +531,8 @@ func TestRetainReportsAccountThatIsBeingCreated(t *testing.T) {
 	f.delete()
 	f.runUntilDeleted()
 	f.Expect(f.eventsWith("Normal Retained", f.name())).To(Equal(1))
+	account, _ := f.server.Account(f.name())
+	f.Expect(account.Tags).NotTo(HaveKey(cloud.OwnerTag))
 }
 
 func TestLockBlocksDeletion(t *testing.T) {

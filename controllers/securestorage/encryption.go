@@ -24,7 +24,7 @@ var encryption = phases.Step[*scope]{
 
 func observeEncryption(_ context.Context, s *scope) (phases.Observation, error) {
 	if drifts := encryptionDrifts(s.desiredEncryption(), s.account.Encryption); len(drifts) > 0 {
-		missing := phases.Missing(s.notEncryptedReason(), "encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.Name)
+		missing := phases.Missing(s.notEncryptedReason(), s.withFields("encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.Name, v1beta1.ConditionEncryptionReady, drifts))
 		return missing.Drifted(drifts...), nil
 	}
 	if former := s.formerGrants(); len(former) > 0 {
@@ -38,7 +38,7 @@ func observeEncryption(_ context.Context, s *scope) (phases.Observation, error) 
 func (s *scope) decideFormerGrants(former []keyGrant) phases.Observation {
 	at := vaultNames(former)
 	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady)
-	if c == nil || c.ObservedGeneration != s.storage.Generation || c.Status == metav1.ConditionUnknown {
+	if !s.observes() && (c == nil || c.ObservedGeneration != s.storage.Generation || c.Status == metav1.ConditionUnknown) {
 		return phases.Wait(v1beta1.ReasonUpdating, "checking again that the grant on key vault "+at+" is unused before revoking it", jitter(retryInProgress))
 	}
 	return phases.Missing(v1beta1.ReasonUpdating, "revoke the unused grant on key vault "+at)

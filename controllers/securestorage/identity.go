@@ -15,6 +15,9 @@ var identity = phases.Step[*scope]{
 }
 
 func observeIdentity(_ context.Context, s *scope) (phases.Observation, error) {
+	if s.account.PrincipalID == "" && s.assumed {
+		return phases.Done("the identity is not created yet"), nil
+	}
 	if s.account.PrincipalID == "" {
 		return phases.Wait(v1beta1.ReasonWaitingForPrincipal, "waiting for the principal ID of the storage account's system-assigned identity", jitter(s.backoffOf(v1beta1.ConditionIdentityReady))), nil
 	}

@@ -20,7 +20,11 @@ var keyAccess = phases.Step[*scope]{
 	Name:    "KeyAccess",
 	Observe: observeKeyAccess,
 	Ensure:  ensureKeyAccess,
-	Undo:    undoKeyAccess,
+	Planned: func(s *scope) phases.Verdict {
+		s.granted = true
+		return phases.Done("")
+	},
+	Undo: undoKeyAccess,
 }
 
 func observeKeyAccess(ctx context.Context, s *scope) (phases.Observation, error) {
@@ -42,9 +46,9 @@ func observeKeyAccess(ctx context.Context, s *scope) (phases.Observation, error)
 	return phases.Done("storage account has access to key vault " + vaultOf(s.storage).name), nil
 }
 
-// findRoleAssignment reads the role assignment of the account. A missing key vault has none.
+// findRoleAssignment reads the role assignment of the account. A missing key vault, or an assumed identity, has none.
 func (s *scope) findRoleAssignment(ctx context.Context) error {
-	if s.accessType() == v1beta1.AccessPolicy {
+	if s.accessType() == v1beta1.AccessPolicy || s.account.PrincipalID == "" {
 		return nil
 	}
 	grant, err := s.vaults.Grant(ctx, accountName(s.storage), vaultOf(s.storage).id(), s.account.PrincipalID)
@@ -67,7 +71,7 @@ func (s *scope) isGranted() bool {
 func (s *scope) decideMissingGrant() phases.Observation {
 	at := vaultOf(s.storage)
 	missing := phases.Missing(v1beta1.ReasonGranting, "grant the storage account access to the keys of key vault "+at.name)
-	if !meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady) {
+	if !s.observes() && !meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady) {
 		return missing
 	}
 	return missing.Drifted(ssa.Drift{Path: "vaults/" + at.name + "/access", Desired: string(s.accessType()), Actual: "none"})

@@ -12,9 +12,9 @@ import (
 //	Encryption      encrypts the account with the key; waits until the grant is effective
 func Phases() []phases.Phase[*scope] {
 	return []phases.Phase[*scope]{
-		storageAccount,
-		identity,
-		keyAccess,
-		encryption,
+		observable(storageAccount),
+		observable(identity),
+		observable(keyAccess),
+		observable(encryption),
 	}
 }

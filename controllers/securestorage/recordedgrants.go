@@ -82,7 +82,7 @@ const maxRecordedGrants = 6
 // desired grant once it exists or is about to be created. If the account could not be read, the record
 // stays as it is.
 func (s *scope) grantsToRecord() []keyGrant {
-	if !s.accountRead || s.account != nil && !s.isManaged() {
+	if !s.accountRead || s.observes() || s.account != nil && !s.isManaged() {
 		return s.recordedGrants()
 	}
 	principal := ""

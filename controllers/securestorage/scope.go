@@ -13,6 +13,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // scope holds the data of one reconcile. Phases add what they read.
@@ -33,6 +34,11 @@ type scope struct {
 	// accountRead is true once the account was read; account is nil if it does not exist.
 	accountRead bool
 	account     *cloud.Account
+	// assumed is true once a plan or an observation assumes that the account was changed.
+	assumed bool
+	// observed is what each phase observed, if the account is only observed. drifts are the fields that differ.
+	observed map[string]observation
+	drifts   []ssa.Drift
 	// vault is nil if this reconcile did not have to read the key vault.
 	vault *cloud.Vault
 	key   *cloud.Key

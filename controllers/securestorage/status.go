@@ -29,9 +29,15 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageAp
 	setIfNotEmpty(status.WithPrincipalID, old.PrincipalID)
 	setIfNotEmpty(status.WithGrantID, old.GrantID)
 	setStatusGrants(status, s.grantsToRecord())
+	for _, drift := range s.reportedDrifts(summary) {
+		status.WithDrifts(workload.DriftConfiguration(drift))
+	}
 	switch {
 	case s.isManaged():
 		s.setAccountStatus(status)
+	case s.observes() && s.account != nil:
+		// The IDs would make this SecureStorage the owner: see isManaged.
+		s.setEncryptionStatus(status)
 	case !s.accountRead:
 		setIfNotEmpty(status.WithEndpoint, old.Endpoint)
 		setIfNotEmpty(status.WithEncryption, old.Encryption)
@@ -43,17 +49,21 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.SecureStorageAp
 
 // setAccountStatus sets the fields that are read from the account.
 func (s *scope) setAccountStatus(status *fixpointac.SecureStorageStatusApplyConfiguration) {
-	e := s.account.Encryption
 	if s.account.Provisioned() {
 		status.WithAccountID(s.account.ID)
 	}
+	s.setEncryptionStatus(status)
+	s.setGrantStatus(status)
+}
+
+func (s *scope) setEncryptionStatus(status *fixpointac.SecureStorageStatusApplyConfiguration) {
+	e := s.account.Encryption
 	setIfNotEmpty(status.WithEndpoint, s.account.BlobEndpoint)
 	setIfNotEmpty(status.WithEncryption, v1beta1.SecureStorageEncryption(e.KeySource))
 	if e.KeySource == cloud.CustomerManaged {
 		setIfNotEmpty(status.WithKeyURI, e.CurrentKeyID)
 		setIfNotEmpty(status.WithKeyVersion, e.CurrentVersion)
 	}
-	s.setGrantStatus(status)
 }
 
 func (s *scope) setGrantStatus(status *fixpointac.SecureStorageStatusApplyConfiguration) {
@@ -96,6 +106,8 @@ func phaseOf(s *scope, summary phases.Summary) v1beta1.Phase {
 		return v1beta1.PhaseDegraded
 	case summary.Stalled:
 		return v1beta1.PhaseFailed
+	case s.observes() && s.accountRead && s.account == nil:
+		return v1beta1.PhasePending
 	default:
 		return v1beta1.PhaseProvisioning
 	}
@@ -107,7 +119,7 @@ func (s *scope) hasEncryptedAccount() bool {
 	if !s.accountRead {
 		return s.storage.Status.Encryption == v1beta1.EncryptionCustomerKey
 	}
-	return s.isManaged() && s.account.Encryption.KeySource == cloud.CustomerManaged
+	return (s.isManaged() || s.observes() && s.account != nil) && s.account.Encryption.KeySource == cloud.CustomerManaged
 }
 
 var _ ssa.Configuration = (*fixpointac.SecureStorageApplyConfiguration)(nil)

@@ -20,6 +20,7 @@ var storageAccount = phases.Step[*scope]{
 	Name:    "StorageAccount",
 	Observe: observeStorageAccount,
 	Ensure:  ensureStorageAccount,
+	Planned: planStorageAccount,
 	Undo:    undoStorageAccount,
 }
 
@@ -38,6 +39,10 @@ func observeStorageAccount(ctx context.Context, s *scope) (phases.Observation, e
 // only for accounts that were provisioned, so a failed creation is not a loss.
 func (s *scope) decideMissingAccount() phases.Observation {
 	name := accountName(s.storage)
+	if s.observes() {
+		return phases.Wait(v1beta1.ReasonAccountMissing, fmt.Sprintf(
+			"storage account %s does not exist in resource group %s of subscription %s, and is not created, because spec.managementPolicy is Observe; create it in Azure, or set spec.managementPolicy to Manage", name, s.group(), s.storage.Spec.Provider.SubscriptionID), s.pollInterval())
+	}
 	create := phases.Missing(v1beta1.ReasonCreating, "create storage account "+name)
 	if s.storage.Status.AccountID == "" {
 		return create
@@ -51,7 +56,7 @@ func (s *scope) decideMissingAccount() phases.Observation {
 
 func (s *scope) decideAccount() phases.Observation {
 	account := s.account
-	if verdict, ok := s.decideOwnership(); !ok {
+	if verdict, ok := s.decideOwnership(); !ok && !s.observes() {
 		return verdict
 	}
 	switch {
@@ -63,7 +68,7 @@ func (s *scope) decideAccount() phases.Observation {
 		return phases.Wait(v1beta1.ReasonCreating, "waiting for storage account "+account.Name+" to be provisioned", jitter(s.backoffSince(account.CreatedOn, minPoll, maxPollCreation)))
 	}
 	if drifts := accountDrifts(s.storage, account); len(drifts) > 0 {
-		return phases.Missing(v1beta1.ReasonUpdating, "update storage account "+account.Name+" to match the spec").Drifted(drifts...)
+		return phases.Missing(v1beta1.ReasonUpdating, s.withFields("update storage account "+account.Name, v1beta1.ConditionStorageAccountReady, drifts)).Drifted(drifts...)
 	}
 	return s.doneUntilPoll("storage account " + account.Name + " is provisioned")
 }
@@ -86,13 +91,13 @@ func (s *scope) isManaged() bool {
 // credential of the manager, the account has to name its SecureStorage: otherwise a user could adopt an
 // account in which the user has no rights.
 func (s *scope) decideOwnership() (phases.Verdict, bool) {
-	_, owned := tagOf(s.account.Tags, cloud.OwnerTag)
+	owner, owned := tagOf(s.account.Tags, cloud.OwnerTag)
 	switch {
 	case s.isManaged():
 		return nil, true
 	case owned:
 		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
-			"storage account %s is managed by another SecureStorage (tag "+cloud.OwnerTag+"); create a SecureStorage with another spec.accountName", s.account.Name)), false
+			"storage account %s is managed by another SecureStorage, with the UID %q (tag "+cloud.OwnerTag+"); to release it, run 'kubectl fixpoint release securestorage/<name>' for that SecureStorage, or, if it does not exist in any cluster, '%s'; or create a SecureStorage with another spec.accountName", s.account.Name, owner, s.untagCommand(owner))), false
 	case isAmbient(s.storage):
 		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s already exists and is not managed by this SecureStorage, and spec.adoptionPolicy does not apply to the credential of the manager; to adopt the account, set its tag "+cloud.OwnerTag+" in Azure to %s, the UID of this SecureStorage; or create a SecureStorage with another spec.accountName", s.account.Name, s.storage.UID)), false
@@ -107,28 +112,57 @@ func (s *scope) decideOwnership() (phases.Verdict, bool) {
 	}
 }
 
+// untagCommand is the command that removes an owner tag. The UID in a tag may be any text: it is quoted for a shell.
+func (s *scope) untagCommand(owner string) string {
+	id := cloud.AccountID(s.storage.Spec.Provider.SubscriptionID, s.group(), s.account.Name)
+	return "az tag update --operation delete --resource-id " + shellQuoted(id) + " --tags " + shellQuoted(cloud.OwnerTag+"="+owner)
+}
+
+// shellQuoted quotes a text for a POSIX shell, if it needs quotes.
+func shellQuoted(text string) string {
+	isPlain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./=", r)
+	}
+	if strings.IndexFunc(text, func(r rune) bool { return !isPlain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
 // accountDrifts lists the fields of the account that differ from the spec. Unmanaged tags are ignored.
 func accountDrifts(storage *v1beta1.SecureStorage, account *cloud.Account) []ssa.Drift {
 	var drifts []ssa.Drift
+	if want := storage.Spec.Provider.Location; observes(storage) && account.Location != want {
+		drifts = append(drifts, ssa.Drift{Path: "location", Desired: want, Actual: account.Location})
+	}
 	if want := string(storage.Spec.SKU); want != "" && account.SKU != want {
 		drifts = append(drifts, ssa.Drift{Path: "sku.name", Desired: want, Actual: account.SKU})
 	}
-	desired := desiredTags(storage)
-	for _, key := range slices.Sorted(maps.Keys(desired)) {
-		if have, ok := tagOf(account.Tags, key); !ok || have != desired[key] {
-			drifts = append(drifts, ssa.Drift{Path: "tags." + key, Desired: desired[key], Actual: have})
-		}
-	}
+	drifts = append(drifts, tagDrifts(storage, account)...)
 	if !account.HasIdentity {
 		drifts = append(drifts, ssa.Drift{Path: "identity.type", Desired: "SystemAssigned", Actual: "None"})
 	}
 	return drifts
 }
 
+func tagDrifts(storage *v1beta1.SecureStorage, account *cloud.Account) []ssa.Drift {
+	var drifts []ssa.Drift
+	desired := desiredTags(storage)
+	for _, key := range slices.Sorted(maps.Keys(desired)) {
+		if have, ok := tagOf(account.Tags, key); !ok || have != desired[key] {
+			drifts = append(drifts, ssa.Drift{Path: "tags." + key, Desired: desired[key], Actual: have})
+		}
+	}
+	return drifts
+}
+
+// desiredTags are the tags of the spec and the owner tag, which an account that is only observed does not have.
 func desiredTags(storage *v1beta1.SecureStorage) map[string]string {
 	tags := map[string]string{}
 	maps.Copy(tags, storage.Spec.Tags)
-	tags[cloud.OwnerTag] = string(storage.UID)
+	if !observes(storage) {
+		tags[cloud.OwnerTag] = string(storage.UID)
+	}
 	return tags
 }
 
@@ -177,8 +211,11 @@ func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error)
 
 func (s *scope) changeAccount(ctx context.Context) (phases.Verdict, error) {
 	sku := string(s.storage.Spec.SKU)
-	// The update replaces all tags, so it includes the unmanaged ones.
-	change := cloud.Change{Identity: !s.account.HasIdentity, Tags: mergedTags(s.storage, s.account.Tags)}
+	change := cloud.Change{Identity: !s.account.HasIdentity}
+	if len(tagDrifts(s.storage, s.account)) > 0 {
+		// The update replaces all tags, so it includes the unmanaged ones.
+		change.Tags = mergedTags(s.storage, s.account.Tags)
+	}
 	if sku != "" && s.account.SKU != sku {
 		change.SKU = &sku
 	}
@@ -191,4 +228,18 @@ func (s *scope) changeAccount(ctx context.Context) (phases.Verdict, error) {
 		return phases.Wait(v1beta1.ReasonUpdating, "waiting for the update of storage account "+account.Name+" to finish", jitter(retryInProgress)), nil
 	}
 	return s.doneUntilPoll("storage account " + account.Name + " is provisioned"), nil
+}
+
+// planStorageAccount assumes that the account was created or updated.
+func planStorageAccount(s *scope) phases.Verdict {
+	account := cloud.Account{Name: accountName(s.storage), Location: s.storage.Spec.Provider.Location}
+	if s.account != nil {
+		account = *s.account
+	}
+	account.Tags, account.HasIdentity = mergedTags(s.storage, account.Tags), true
+	if sku := string(s.storage.Spec.SKU); sku != "" {
+		account.SKU = sku
+	}
+	s.account, s.assumed = &account, true
+	return phases.Done("")
 }

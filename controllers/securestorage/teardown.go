@@ -3,6 +3,8 @@ package securestorage
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +21,10 @@ import (
 // account back to platform-managed keys, because a lock may keep the account, or a user may restore
 // it. See docs/adr/0017.
 
-// deletes says whether the deletion policy deletes the resources in the cloud.
-func (s *scope) deletes() bool { return s.storage.Spec.DeletionPolicy == v1beta1.DeletionDelete }
+// deletes says whether the policies delete the resources in the cloud.
+func (s *scope) deletes() bool {
+	return s.storage.Spec.DeletionPolicy == v1beta1.DeletionDelete && !s.observes()
+}
 
 // abandonRequested says whether the annotation asks to leave behind what cannot be deleted.
 func (s *scope) abandonRequested() bool {
@@ -201,22 +205,66 @@ func (s *scope) grantsToRevoke() []keyGrant {
 	return grants
 }
 
-// undoStorageAccount emits an Event about the resources that remain. The other phases have deleted the rest.
-func undoStorageAccount(_ context.Context, s *scope) (phases.Verdict, error) {
+// undoStorageAccount releases an account that is retained, and emits an Event about the resources that remain. The other
+// phases have deleted the rest.
+func undoStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error) {
 	name := accountName(s.storage)
 	switch {
+	case s.observes() && s.mayHaveCreated():
+		s.access.normalEvent(s.storage, v1beta1.ReasonRetained, "storage account "+name+", its data, its tags and its grant remain in Azure, because spec.managementPolicy is Observe")
 	case !s.deletes() && s.mayHaveCreated():
-		s.access.normalEvent(s.storage, v1beta1.ReasonRetained, "storage account "+name+", its data and its grant remain in Azure, because spec.deletionPolicy is Retain")
+		return s.retain(ctx)
 	case len(s.abandoned) > 0:
 		s.access.warningEvent(s.storage, v1beta1.ReasonAbandoned, strings.Join(s.abandoned, " and ")+" may still exist in Azure, because "+v1beta1.AnnotationAbandon+" is set; delete them manually if they are not needed")
 	}
 	return phases.Done(""), nil
 }
 
+// retain releases the account: it removes the owner tag, so that another SecureStorage can adopt the account. The deletion
+// does not depend on it: nothing is lost if the tag remains.
+func (s *scope) retain(ctx context.Context) (phases.Verdict, error) {
+	verdict, err := s.release(ctx)
+	if isWaiting := err != nil || verdict.IsWait(); isWaiting && s.sinceDeletion() < visibilityTimeout {
+		return verdict, err
+	}
+	note := "storage account " + accountName(s.storage) + ", its data and its grant remain in Azure, because spec.deletionPolicy is Retain"
+	if err == nil && !verdict.IsDone() {
+		err = errors.New(verdict.Message())
+	}
+	if err != nil {
+		note += "; its tag " + cloud.OwnerTag + " may remain too, because it could not be removed: " + err.Error()
+	}
+	s.access.normalEvent(s.storage, v1beta1.ReasonRetained, note)
+	return phases.Done(""), nil
+}
+
+// release removes the owner tag from the account, if it is that of this SecureStorage.
+func (s *scope) release(ctx context.Context) (phases.Verdict, error) {
+	err := s.connectAndRead(ctx)
+	if isResourceGroupDeleted(err) {
+		return phases.Done(""), nil
+	}
+	if err != nil {
+		return s.classifyError(err)
+	}
+	if s.account == nil {
+		return s.confirmAbsence(ctx)
+	}
+	if owner, _ := tagOf(s.account.Tags, cloud.OwnerTag); owner != string(s.storage.UID) || s.account.IsDeleting() {
+		return phases.Done(""), nil
+	}
+	tags := maps.Clone(s.account.Tags)
+	maps.DeleteFunc(tags, func(key, _ string) bool { return strings.EqualFold(key, cloud.OwnerTag) })
+	if _, err := s.accounts.UpdateAccount(ctx, s.group(), s.account, cloud.Change{Tags: tags}); err != nil {
+		return s.classifyError(err)
+	}
+	return phases.Done(""), nil
+}
+
 // mayHaveCreated says whether this SecureStorage may have created an account.
 func (s *scope) mayHaveCreated() bool {
-	if s.storage.Status.AccountID != "" {
-		return true
+	if s.storage.Status.AccountID != "" || s.observes() {
+		return s.storage.Status.AccountID != ""
 	}
 	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1beta1.ConditionStorageAccountReady)
 	switch {

@@ -168,11 +168,15 @@ func examplePlan(t *testing.T) planResult {
 
 func cloudPlan(t *testing.T) planResult {
 	t.Helper()
+	const encrypt = "encrypt storage account invoices with key demo-key (encryption.keySource is Microsoft.Storage, desired Microsoft.Keyvault)"
+	step := func(phase string, verdict phases.Verdict, what string) phases.PlannedPhase {
+		return phases.PlannedPhase{Name: phase, Verdict: verdict, Changes: []phases.Change{{Phase: phase, Action: phases.ActionEnsure, Object: what, Pending: true}}}
+	}
 	plan := phases.Plan{Phases: []phases.PlannedPhase{
-		{Name: "StorageAccount", Verdict: phases.Wait(v1beta1.ReasonCreating, "create storage account invoices", 0), Changes: []phases.Change{{
-			Phase: "StorageAccount", Action: phases.ActionEnsure, Object: "create storage account invoices", Pending: true,
-		}}},
-		{Name: "Identity"}, {Name: "KeyAccess"}, {Name: "Encryption"},
+		step("StorageAccount", phases.Done(""), "update storage account invoices (tags.fixpoint.dev-owner is not set, desired 3f0c; identity.type is None, desired SystemAssigned)"),
+		{Name: "Identity", Verdict: phases.Done("")},
+		step("KeyAccess", phases.Done(""), "grant the storage account access to the keys of key vault demo-vault"),
+		step("Encryption", phases.Wait(v1beta1.ReasonEncrypting, encrypt, 0), encrypt),
 	}}
 	described, err := describePlan(storage(), plan, nil)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())

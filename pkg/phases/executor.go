@@ -46,6 +46,8 @@ type Do struct {
 	// Drifts are what was changed outside of the controller, if that is why.
 	Drifts []ssa.Drift
 	Func   func(ctx context.Context) (Verdict, error)
+	// Planned is called instead of Func in a plan, which goes on if its verdict is done. Optional.
+	Planned func() Verdict
 }
 
 func (Apply) next()  {}
@@ -169,7 +171,10 @@ func (x *executor) do(ctx context.Context, phase string, action Do) (Verdict, er
 		return nil, err
 	}
 	x.changes = append(x.changes, Change{Phase: phase, Action: action.Action, Object: action.What, Drifts: action.Drifts, Pending: true})
-	if x.plans {
+	switch {
+	case x.plans && action.Planned != nil:
+		return action.Planned(), nil
+	case x.plans:
 		return Wait(action.Reason, action.What, 0), nil // what follows a step depends on how it ends
 	}
 	if action.Action == ActionEnsure {

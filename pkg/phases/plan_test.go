@@ -1,6 +1,7 @@
 package phases_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"strings"
@@ -206,4 +207,36 @@ func TestPlanRequiresAPlanner(t *testing.T) {
 	_, err = engine.Plan(t.Context(), &Machine{})
 
 	g.Expect(err).To(MatchError(ContainSubstring("Dependencies.Planner is nil")))
+}
+
+func TestPlanGoesOnAfterStepThatIsPlanned(t *testing.T) {
+	g := NewWithT(t)
+	// Given two steps that have something to do, the second only if the first is done
+	allocated := false
+	ensure := func(context.Context, *scope) (phases.Verdict, error) { return nil, errors.New("a plan writes nothing") }
+	h := newHarness(newFakeCluster(), step{
+		Name: "Address",
+		Observe: func(context.Context, *scope) (phases.Observation, error) {
+			return phases.Missing("Allocating", "allocate"), nil
+		},
+		Ensure:  ensure,
+		Planned: func(*scope) phases.Verdict { allocated = true; return phases.Done("") },
+	}, step{
+		Name: "Route",
+		Observe: func(context.Context, *scope) (phases.Observation, error) {
+			if !allocated {
+				return phases.Done(""), nil
+			}
+			return phases.Missing("Routing", "route"), nil
+		},
+		Ensure: ensure,
+	}, diskOf("Boot"))
+	h.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+
+	plan := h.plan(t)
+
+	g.Expect(changesOf(plan)).To(Equal([]string{"Address: Ensure allocate", "Route: Ensure route"}))
+	g.Expect(plan.Phases[0].Verdict.IsDone()).To(BeTrue())
+	g.Expect(plan.Phases[1].Verdict.Reason()).To(Equal("Routing"))
+	g.Expect(plan.Phases[2].Verdict).To(BeNil(), "a step that is not planned ends the plan")
 }

@@ -22,6 +22,9 @@ type Step[S any] struct {
 	Observe func(ctx context.Context, scope S) (Observation, error)
 	// Ensure writes, after Observe has answered Missing. Optional for a step that only observes.
 	Ensure func(ctx context.Context, scope S) (Verdict, error)
+	// Planned stands for Ensure in a plan: it only changes the scope, as if Ensure had succeeded at once, so that the plan
+	// also names what follows. Optional: without it a plan ends with the step.
+	Planned func(scope S) Verdict
 	// Undo takes back what Ensure did and answers Done when it is observed to be gone. It is called until
 	// then. Optional for a step that leaves nothing behind.
 	Undo func(ctx context.Context, scope S) (Verdict, error)
@@ -81,6 +84,9 @@ func (s Step[S]) ensure(p Reconcile[S], missing MissingObservation) (Next, error
 	}
 	do := Do{Action: ActionEnsure, What: missing.message, Reason: missing.reason,
 		Func: func(ctx context.Context) (Verdict, error) { return s.Ensure(ctx, p.Scope) }}
+	if s.Planned != nil {
+		do.Planned = func() Verdict { return s.Planned(p.Scope) }
+	}
 	if wasDone(p, s.Name) {
 		do.Drifts = missing.drifts
 	}

@@ -233,6 +233,9 @@ func (m MissingObservation) Drifted(drifts ...ssa.Drift) MissingObservation {
 	return m
 }
 
+// Drifts are what was changed outside of the controller.
+func (m MissingObservation) Drifts() []ssa.Drift { return m.drifts }
+
 // Reason implements [Observation].
 func (m MissingObservation) Reason() string { return m.reason }
 

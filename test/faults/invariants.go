@@ -31,6 +31,7 @@ func (env *Environment) Violations() []string {
 	if env.Cloud != nil {
 		all = append(all, env.keyIsNeverRemoved()...)
 		all = append(all, env.encryptionIsNotClaimedEarly(versions)...)
+		all = append(all, env.observedIsNeverWritten(versions)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -281,6 +282,35 @@ func (env *Environment) keyIsNeverRemoved() []string {
 			encrypted[entry.Resource] = true
 		case encrypted[entry.Resource]:
 			broken = append(broken, fmt.Sprintf("a manager switched %s back to platform keys: %s %s", entry.Resource, entry.Method, entry.Detail))
+		}
+	}
+	return broken
+}
+
+// observedIsNeverWritten checks that no manager sent a write for the account of a SecureStorage that has only been observed.
+func (env *Environment) observedIsNeverWritten(versions []Version) []string {
+	managed, observed := map[string]bool{}, map[string]bool{}
+	for _, v := range versions {
+		if v.Object.GetKind() != SecureStorage {
+			continue
+		}
+		if field(v.Object, "spec", "managementPolicy") == string(v1beta1.ManagementObserve) {
+			observed[accountOf(v.Object)] = true
+		} else {
+			managed[accountOf(v.Object)] = true
+		}
+	}
+	var broken []string
+	for account := range observed {
+		if managed[account] {
+			continue
+		}
+		principal := env.Cloud.Principal(account)
+		for _, entry := range env.Cloud.Ledger() {
+			isOfAccount := strings.HasSuffix(strings.ToLower(entry.Resource), "/storageaccounts/"+account) || principal != "" && entry.Principal == principal
+			if isOfAccount && entry.Who != fakecloud.WhoMeddler && entry.Who != fakecloud.WhoCloud {
+				broken = append(broken, fmt.Sprintf("a manager sent %s %s for account %s, which is only observed", entry.Method, entry.Resource, account))
+			}
 		}
 	}
 	return broken

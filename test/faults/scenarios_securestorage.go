@@ -202,6 +202,49 @@ func adoptAccount() Step {
 	return step
 }
 
+// observedAccount exists before the SecureStorage that observes it.
+const observedAccount = "observedaccount1"
+
+// withObserve only observes the account.
+func withObserve(s *v1beta1.SecureStorageSpec) {
+	withAdoption(observedAccount)(s)
+	s.ManagementPolicy = v1beta1.ManagementObserve
+}
+
+// differs reports whether an object reports differences for its current generation, which must be at least the given one.
+func (env *Environment) differs(name string, generation int64) bool {
+	object := env.Get(SecureStorage, name)
+	status, reason, observed := condition(object, "Ready")
+	return object != nil && status == "False" && reason == v1beta1.ReasonDiffers && observed >= generation && observed == object.GetGeneration()
+}
+
+func observeStorage() Step {
+	return Step{
+		Do: func(ctx context.Context, env *Environment) error {
+			if err := seedAdoption(ctx, env, observedAccount); err != nil {
+				return err
+			}
+			return env.Create(ctx, env.NewSecureStorage(objectName, withObserve))
+		},
+		Done: func(env *Environment) bool { return env.differs(objectName, 1) },
+	}
+}
+
+// observeDrift changes the account that is observed as another client.
+func observeDrift() Step {
+	step := changeCloud(func(env *Environment, account string) error {
+		return env.Cloud.SetTags(account, map[string]string{"other": "x"})
+	},
+		func(env *Environment, account fakecloud.AccountState) bool {
+			return account.Tags["other"] == "x" && env.differs(objectName, 1)
+		})
+	step.Done = func(env *Environment) bool {
+		account, _ := env.Cloud.Account(observedAccount)
+		return account.Tags["other"] == "x" && env.differs(objectName, 1)
+	}
+	return step
+}
+
 func secureStorageScenarios() []Scenario {
 	storage := func(name string, when Step, given ...Step) Scenario {
 		return Scenario{Name: name, Kinds: []string{SecureStorage}, Given: given, When: when}
@@ -231,6 +274,11 @@ func secureStorageScenarios() []Scenario {
 				return env.Cloud.Principal(env.Account(objectName)) != ""
 			}), created),
 		storage("lost", changeCloud(func(env *Environment, account string) error { return env.Cloud.DeleteAccount(account) }, anyAccount), recreates),
+		storage("observe", observeStorage()),
+		storage("observe-drift", observeDrift(), observeStorage()),
+		storage("observe-delete", deleteStorage(), observeStorage()),
+		storage("observe-manage", editStorage(func(s *v1beta1.SecureStorageSpec) { s.ManagementPolicy = v1beta1.ManagementManage }), observeStorage()),
+		storage("manage-observe", editStorage(func(s *v1beta1.SecureStorageSpec) { s.ManagementPolicy = v1beta1.ManagementObserve }), created),
 		storage("delete", deleteStorage(), created),
 		storage("delete-policy", deleteStorage(), createStorage(withAccessPolicy)),
 		storage("delete-retain", deleteStorage(), createStorage(withRetain)),

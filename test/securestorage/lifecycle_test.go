@@ -325,3 +325,38 @@ func TestDemoIsReadyWithinTenSeconds(t *testing.T) {
 	t.Logf("Ready after %s", time.Since(began).Round(time.Millisecond))
 	w.Expect(time.Since(began)).To(BeNumerically("<", 10*time.Second))
 }
+
+func TestObservesThenManagesThenReleases(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, brisk())
+	w.startManager()
+	// given an account that another SecureStorage has created and released
+	w.create("first", func(s *v1beta1.SecureStorageSpec) {
+		s.AccountName, s.DeletionPolicy = "handedover", v1beta1.DeletionRetain
+	})
+	w.eventuallyReady("first")
+	w.delete("first")
+	w.eventuallyGone("first")
+	account, _ := w.cloud().Account("handedover")
+	w.Expect(account.Tags).NotTo(HaveKey(cloud.OwnerTag))
+	w.Expect(w.cloud().ReadData("handedover")).To(Succeed())
+	before := len(w.cloud().Ledger())
+	// when it is observed
+	w.create("second", func(s *v1beta1.SecureStorageSpec) {
+		s.AccountName, s.ManagementPolicy, s.Tags = "handedover", v1beta1.ManagementObserve, map[string]string{"team": "storage"}
+	})
+	observed := w.eventuallyReason("second", v1beta1.ReasonDiffers)
+	// then the difference is reported, and nothing is written
+	w.Expect(observed.Status.Drifts).To(HaveExactElements(And(HaveField("Field", "tags.team"), HaveField("From", "storage"), HaveField("To", ""))))
+	w.Expect(observed.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
+	w.Expect(w.cloud().Ledger()[before:]).To(BeEmpty())
+	// and when the account is changed as desired, it matches, still without a write
+	w.Expect(w.cloud().SetTags("handedover", map[string]string{"team": "storage"})).To(Succeed())
+	w.poke("second")
+	w.eventuallyReady("second")
+	w.Expect(w.cloud().Ledger()[before:]).To(HaveEach(HaveField("Who", fakecloud.WhoMeddler)))
+	// and its deletion writes nothing either
+	w.delete("second")
+	w.eventuallyGone("second")
+	w.Expect(w.cloud().Ledger()[before:]).To(HaveEach(HaveField("Who", fakecloud.WhoMeddler)))
+}

@@ -29,6 +29,7 @@ key:
   name: "-1"
   version: 0123456789abcdef0123456789abcdef
 access: {type: AccessPolicy}
+managementPolicy: Observe
 deletionPolicy: Delete
 adoptionPolicy: IfUnowned
 accountLossPolicy: Recreate
@@ -50,6 +51,7 @@ key:
   name: ` + strings.Repeat("k", 127) + `
   version: latest
 access: {type: RoleAssignment}
+managementPolicy: Manage
 deletionPolicy: Retain
 adoptionPolicy: Never
 accountLossPolicy: Stall
@@ -72,6 +74,7 @@ func TestWhatMayChangeOfASecureStorage(t *testing.T) {
 		"the credentials":                  {`provider: {credentialsSecretRef: {name: azure}}`, anyIdentity},
 		"the copies":                       {`{}`, `sku: Standard_GRS`},
 		"what happens to the data at last": {`{}`, `deletionPolicy: Delete`},
+		"whether it is managed":            {`{}`, `managementPolicy: Observe`},
 		"all the rest":                     {`{}`, `{tags: {a: b}, adoptionPolicy: IfUnowned, accountLossPolicy: Recreate, pollInterval: 1h, propagationDeadline: 1h, suspend: true}`},
 	} {
 		t.Run(given, func(t *testing.T) {

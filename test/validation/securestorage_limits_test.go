@@ -53,6 +53,9 @@ var secureStorageLimits = map[string]limitRefusal{
 	"spec.access.type enum": {
 		spec: storage(`access: {type: Owner}`),
 		says: `spec.access.type: Unsupported value: "Owner": supported values: "RoleAssignment", "AccessPolicy"`},
+	"spec.managementPolicy enum": {
+		spec: storage(`managementPolicy: Watch`),
+		says: `spec.managementPolicy: Unsupported value: "Watch": supported values: "Manage", "Observe"`},
 	"spec.deletionPolicy enum": {
 		spec: storage(`deletionPolicy: Orphan`),
 		says: `spec.deletionPolicy: Unsupported value: "Orphan": supported values: "Retain", "Delete"`},

@@ -14,7 +14,7 @@ provider: {subscriptionID: 00000000-0000-0000-0000-000000000001, resourceGroup: 
 key: {vault: {name: demo-vault}, name: demo-key}`
 
 // storageDefaults are what the API server adds to it.
-const storageDefaults = `{sku: Standard_LRS, access: {type: RoleAssignment}, deletionPolicy: Retain, adoptionPolicy: Never,
+const storageDefaults = `{sku: Standard_LRS, access: {type: RoleAssignment}, managementPolicy: Manage, deletionPolicy: Retain, adoptionPolicy: Never,
 	accountLossPolicy: Stall, pollInterval: 5m, propagationDeadline: 15m}`
 
 // secureStorage builds a SecureStorage that differs from the least one.

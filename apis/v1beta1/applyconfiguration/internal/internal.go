@@ -1112,6 +1112,12 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: drifts
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceDrift
+          elementRelationship: atomic
     - name: encryption
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageEncryption

@@ -38,9 +38,15 @@ type SecureStorageSpecApplyConfiguration struct {
 	Key *SecureStorageKeyApplyConfiguration `json:"key,omitempty"`
 	// access is how the storage account is granted access to the key.
 	Access *SecureStorageAccessApplyConfiguration `json:"access,omitempty"`
+	// managementPolicy is whether the controller changes anything in Azure: Manage
+	// creates or adopts the storage account and reverts changes; Observe writes
+	// nothing, not even on deletion, and reports in the conditions and in
+	// status.drifts what differs from the spec.
+	ManagementPolicy *apisv1beta1.SecureStorageManagementPolicy `json:"managementPolicy,omitempty"`
 	// deletionPolicy is what happens to the storage account when this object is
-	// deleted: Retain keeps the storage account and its grant, Delete deletes
-	// both and the data.
+	// deleted: Retain keeps the storage account and its grant, and removes the
+	// owner tag; Delete deletes the storage account, its grant and the data. With
+	// managementPolicy Observe, nothing is changed.
 	DeletionPolicy *apisv1beta1.SecureStorageDeletionPolicy `json:"deletionPolicy,omitempty"`
 	// adoptionPolicy is what happens to an existing storage account with the
 	// name accountName in the resource group: Never does not change it and
@@ -124,6 +130,14 @@ func (b *SecureStorageSpecApplyConfiguration) WithKey(value *SecureStorageKeyApp
 // If called multiple times, the Access field is set to the value of the last call.
 func (b *SecureStorageSpecApplyConfiguration) WithAccess(value *SecureStorageAccessApplyConfiguration) *SecureStorageSpecApplyConfiguration {
 	b.Access = value
+	return b
+}
+
+// WithManagementPolicy sets the ManagementPolicy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ManagementPolicy field is set to the value of the last call.
+func (b *SecureStorageSpecApplyConfiguration) WithManagementPolicy(value apisv1beta1.SecureStorageManagementPolicy) *SecureStorageSpecApplyConfiguration {
+	b.ManagementPolicy = &value
 	return b
 }
 

@@ -52,6 +52,9 @@ type SecureStorageStatusApplyConfiguration struct {
 	KeyURI *string `json:"keyURI,omitempty"`
 	// keyVersion is the version of the key in use.
 	KeyVersion *string `json:"keyVersion,omitempty"`
+	// drifts are the fields of the storage account that differ from the spec,
+	// with managementPolicy Observe. With Manage, Events report drifts.
+	Drifts []AppServiceDriftApplyConfiguration `json:"drifts,omitempty"`
 }
 
 // SecureStorageStatusApplyConfiguration constructs a declarative configuration of the SecureStorageStatus type for use with
@@ -179,5 +182,18 @@ func (b *SecureStorageStatusApplyConfiguration) WithKeyURI(value string) *Secure
 // If called multiple times, the KeyVersion field is set to the value of the last call.
 func (b *SecureStorageStatusApplyConfiguration) WithKeyVersion(value string) *SecureStorageStatusApplyConfiguration {
 	b.KeyVersion = &value
+	return b
+}
+
+// WithDrifts adds the given value to the Drifts field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Drifts field.
+func (b *SecureStorageStatusApplyConfiguration) WithDrifts(values ...*AppServiceDriftApplyConfiguration) *SecureStorageStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithDrifts")
+		}
+		b.Drifts = append(b.Drifts, *values[i])
+	}
 	return b
 }

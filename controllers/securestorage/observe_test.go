@@ -1,0 +1,392 @@
+package securestorage
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+)
+
+func observe(s *v1beta1.SecureStorageSpec) { s.ManagementPolicy = v1beta1.ManagementObserve }
+
+func manage(s *v1beta1.SecureStorageSpec) { s.ManagementPolicy = v1beta1.ManagementManage }
+
+// writes returns the write requests that callers sent, including refused ones.
+func (f *fixture) writes() []fakecloud.Entry {
+	return slices.DeleteFunc(f.server.Ledger(), func(e fakecloud.Entry) bool {
+		return e.Who == fakecloud.WhoMeddler || e.Who == fakecloud.WhoCloud
+	})
+}
+
+// changes returns the writes since an earlier number of writes that had an effect.
+func (f *fixture) changes(since int) []fakecloud.Entry {
+	return slices.DeleteFunc(f.writes()[since:], func(e fakecloud.Entry) bool { return e.Effect == fakecloud.Refused })
+}
+
+// releasedFixture has an account named coveted without an owner, which another SecureStorage with the same spec has
+// created and released; its SecureStorage is new.
+func releasedFixture(t *testing.T, access string, edits ...func(*v1beta1.SecureStorageSpec)) *fixture {
+	t.Helper()
+	f := newFixtureFor(t, access, named("coveted"), adopt, retain)
+	released := f.storage.DeepCopy()
+	f.runUntilReady()
+	f.delete()
+	f.runUntilDeleted()
+	f.storage, f.deleted, f.events, f.statuses = released, false, nil, nil
+	f.storage.UID = "5b0c7ad7-2f43-4e0e-9a53-4f1d5f3b2a11"
+	for _, edit := range edits {
+		edit(&f.storage.Spec)
+	}
+	f.restart()
+	return f
+}
+
+func driftedFields(storage *v1beta1.SecureStorage) []string {
+	fields := make([]string, 0, len(storage.Status.Drifts))
+	for _, drift := range storage.Status.Drifts {
+		fields = append(fields, fmt.Sprintf("%s: %s, found %s", drift.Field, drift.From, drift.To))
+	}
+	return fields
+}
+
+func TestObserveIsReadyIfAccountMatches(t *testing.T) {
+	for access := range accesses {
+		t.Run(access, func(t *testing.T) {
+			// given
+			f := releasedFixture(t, access, observe)
+			before := len(f.writes())
+			// when
+			f.runUntilReady()
+			// then
+			c := f.condition(v1beta1.ConditionStorageAccountReady)
+			f.Expect(c.Reason).To(Equal(v1beta1.ReasonObserved))
+			f.Expect(c.Message).To(ContainSubstring("nothing is changed"))
+			f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.PhaseReady))
+			f.Expect(f.storage.Status.Drifts).To(BeEmpty())
+			f.Expect(f.storage.Status.Encryption).To(Equal(v1beta1.EncryptionCustomerKey))
+			f.Expect(f.storage.Status.KeyVersion).NotTo(BeEmpty())
+			// and nothing makes this SecureStorage the owner
+			f.Expect(f.storage.Status.AccountID).To(BeEmpty())
+			f.Expect(f.storage.Status.PrincipalID).To(BeEmpty())
+			f.Expect(f.storage.Status.Grants).To(BeEmpty())
+			f.Expect(f.writes()[before:]).To(BeEmpty())
+		})
+	}
+}
+
+func TestObserveReportsDifferences(t *testing.T) {
+	for name, c := range map[string]struct {
+		// edits are of the spec, and change is of the account.
+		edits  []func(*v1beta1.SecureStorageSpec)
+		change func(*fixture) error
+		drifts []string
+	}{
+		"sku and tags": {
+			edits:  []func(*v1beta1.SecureStorageSpec){tagged(map[string]string{"team": "storage"}), func(s *v1beta1.SecureStorageSpec) { s.SKU = v1beta1.SKUStandardGRS }},
+			drifts: []string{"sku.name: Standard_GRS, found Standard_LRS", "tags.team: storage, found "},
+		},
+		"location": {
+			edits:  []func(*v1beta1.SecureStorageSpec){func(s *v1beta1.SecureStorageSpec) { s.Provider.Location = "northeurope" }},
+			drifts: []string{"location: northeurope, found westeurope"},
+		},
+		"grant": {
+			change: func(f *fixture) error { return f.server.RemoveGrants(f.server.Principal("coveted")) },
+			drifts: []string{"vaults/fixpoint-demo/access: RoleAssignment, found none"},
+		},
+		"encryption": {
+			change: func(f *fixture) error { return f.server.UsePlatformKeys("coveted") },
+			drifts: []string{"encryption.keySource: Microsoft.Keyvault, found Microsoft.Storage", "encryption.keyVaultUri: https://fixpoint-demo.vault.azure.net, found ", "encryption.name: storage, found "},
+		},
+		"identity, and what follows from it": {
+			change: func(f *fixture) error { return f.server.DropIdentity("coveted") },
+			drifts: []string{"identity.type: SystemAssigned, found None", "vaults/fixpoint-demo/access: RoleAssignment, found none"},
+		},
+		"fields of several phases": {
+			edits:  []func(*v1beta1.SecureStorageSpec){tagged(map[string]string{"team": "storage"})},
+			change: func(f *fixture) error { return f.server.UsePlatformKeys("coveted") },
+			drifts: []string{"tags.team: storage, found ", "encryption.keySource: Microsoft.Keyvault, found Microsoft.Storage", "encryption.keyVaultUri: https://fixpoint-demo.vault.azure.net, found ", "encryption.name: storage, found "},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// given
+			f := releasedFixture(t, "role", append(c.edits, observe)...)
+			if c.change != nil {
+				f.Expect(c.change(f)).To(Succeed())
+			}
+			f.clock.Step(time.Minute) // until Azure shows the change everywhere
+			before := len(f.writes())
+			// when
+			message := f.runUntilReason(v1beta1.ReasonDiffers).Message
+			// then
+			f.Expect(driftedFields(f.storage)).To(Equal(c.drifts))
+			f.Expect(message).To(ContainSubstring("coveted differs from the spec"))
+			f.Expect(f.condition(v1beta1.ConditionStalled)).NotTo(BeNil())
+			f.Expect(f.writes()[before:]).To(BeEmpty())
+			// and the drifts keep their time
+			found := f.storage.Status.DeepCopy()
+			f.poll()
+			f.Expect(f.storage.Status.Drifts).To(Equal(found.Drifts))
+		})
+	}
+}
+
+func TestObserveWaitsForMissingAccount(t *testing.T) {
+	// given
+	f := newFixture(t, fastCloud(), named("coveted"), adopt, observe)
+	// when
+	f.Expect(f.runUntilReason(v1beta1.ReasonAccountMissing).Message).To(ContainSubstring("coveted does not exist"))
+	// then
+	f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.PhasePending))
+	f.Expect(f.condition(v1beta1.ConditionStalled)).To(BeNil())
+	f.Expect(f.storage.Status.Grants).To(BeEmpty())
+	// and when it is created
+	f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "coveted", nil)).To(Succeed())
+	f.runUntilReason(v1beta1.ReasonDiffers)
+	f.Expect(f.storage.Status.Phase).To(Equal(v1beta1.PhaseFailed))
+	f.Expect(f.writes()).To(BeEmpty())
+}
+
+// The manager crashes at any call, and the cloud fails in many ways: nothing is written.
+func TestObserveNeverWrites(t *testing.T) {
+	situations := map[string]struct {
+		edit   func(*v1beta1.SecureStorageSpec)
+		change func(*fixture) error
+	}{
+		"matches":         {},
+		"account differs": {edit: tagged(map[string]string{"team": "storage"})},
+		"no grant":        {change: func(f *fixture) error { return f.server.RemoveGrants(f.server.Principal("coveted")) }},
+		"platform keys":   {change: func(f *fixture) error { return f.server.UsePlatformKeys("coveted") }},
+		"no identity":     {change: func(f *fixture) error { return f.server.DropIdentity("coveted") }},
+		"account deleted": {edit: recreate, change: func(f *fixture) error { return f.server.DeleteAccount("coveted") }},
+		"another owner":   {change: func(f *fixture) error { return f.server.SetTags("coveted", map[string]string{cloud.OwnerTag: "other"}) }},
+		"the own tag": {change: func(f *fixture) error {
+			return f.server.SetTags("coveted", map[string]string{cloud.OwnerTag: string(f.storage.UID)})
+		}},
+		"key vault deleted":   {change: func(f *fixture) error { return f.server.DeleteVault(f.demo.Vault) }},
+		"key disabled":        {change: func(f *fixture) error { return f.server.EnableKey(f.demo.Vault, f.demo.Key, "", false) }},
+		"deletionPolicy":      {edit: func(s *v1beta1.SecureStorageSpec) { s.DeletionPolicy = v1beta1.DeletionDelete }},
+		"account of the UID":  {edit: func(s *v1beta1.SecureStorageSpec) { s.AccountName = "" }},
+		"adoption not wanted": {edit: func(s *v1beta1.SecureStorageSpec) { s.AdoptionPolicy = v1beta1.AdoptionNever }},
+	}
+	run := func(t *testing.T, name string, prepare func(*fixture), reconciles int) (crashed bool) {
+		t.Helper()
+		situation := situations[name]
+		edits := []func(*v1beta1.SecureStorageSpec){observe}
+		if situation.edit != nil {
+			edits = append(edits, situation.edit)
+		}
+		// given
+		f := releasedFixture(t, "role", edits...)
+		if situation.change != nil {
+			f.Expect(situation.change(f)).To(Succeed())
+		}
+		before := len(f.writes())
+		prepare(f)
+		// when
+		for range reconciles {
+			f.clock.Step(max(f.reconcile(), time.Second))
+		}
+		f.server.Turn(func(k *fakecloud.Knobs) { k.LostResponses, k.ErrorsAfterEffect, k.ServerErrors = 0, 0, 0 })
+		f.delete()
+		f.runUntilDeleted()
+		// then
+		f.Expect(f.writes()[before:]).To(BeEmpty())
+		return f.crashAt == nil
+	}
+	for name := range situations {
+		t.Run(name, func(t *testing.T) {
+			for after, side := range sides {
+				crashed := true
+				for at := 1; crashed; at++ {
+					t.Run(fmt.Sprintf("crash %s call %d", side, at), func(t *testing.T) {
+						crashed = run(t, name, func(f *fixture) { f.crashAt = &crashPoint{at: at, after: after} }, 4)
+					})
+				}
+			}
+			for seed := range 5 {
+				t.Run(fmt.Sprintf("faults %d", seed), func(t *testing.T) {
+					run(t, name, func(f *fixture) {
+						f.storage.UID += "-" + uidSuffix(seed) // the faults depend on the UID
+						f.server.Turn(func(k *fakecloud.Knobs) { k.LostResponses, k.ErrorsAfterEffect, k.ServerErrors = 0.2, 0.1, 0.2 })
+					}, 10)
+				})
+			}
+		})
+	}
+}
+
+func TestFromManageToObserveStopsWriting(t *testing.T) {
+	// given
+	f := readyFixture(t)
+	account, _ := f.server.Account(f.name())
+	grants := f.storage.Status.Grants
+	before := len(f.writes())
+	// when
+	f.edit(observe)
+	f.runUntilReady()
+	// then the tag, the grant and the record of both are kept
+	f.Expect(f.condition(v1beta1.ConditionStorageAccountReady).Message).To(ContainSubstring("grants of this SecureStorage are kept"))
+	f.Expect(f.storage.Status.Grants).To(Equal(grants))
+	f.Expect(f.storage.Status.AccountID).NotTo(BeEmpty())
+	kept, _ := f.server.Account(f.name())
+	f.Expect(kept.Tags).To(Equal(account.Tags))
+	// and when the account is changed, the change is reported and not reverted
+	f.Expect(f.server.UsePlatformKeys(f.name())).To(Succeed())
+	f.poll()
+	f.Expect(f.ready().Reason).To(Equal(v1beta1.ReasonDiffers))
+	f.Expect(isEncrypted(f.storage.Status)).To(BeFalse())
+	f.Expect(f.eventsWith("DriftCorrected")).To(BeZero())
+	f.Expect(f.writes()[before:]).To(BeEmpty())
+	// and when it is managed again, the change is reverted
+	f.edit(manage)
+	f.runUntilReady()
+	f.Expect(f.changes(before)).To(HaveExactElements(HaveField("Method", "PATCH")))
+}
+
+func TestDeletionOfObservedKeepsEverything(t *testing.T) {
+	// given an account that was managed, with deletionPolicy Delete
+	f := readyFixture(t)
+	f.edit(observe)
+	f.runUntilReady()
+	account, _ := f.server.Account(f.name())
+	before := len(f.writes())
+	// when
+	f.delete()
+	f.runUntilDeleted()
+	// then
+	kept, ok := f.server.Account(f.name())
+	f.Expect(ok).To(BeTrue())
+	f.Expect(kept.Tags).To(Equal(account.Tags))
+	f.Expect(f.writes()[before:]).To(BeEmpty())
+	f.Expect(f.eventsWith("Normal "+v1beta1.ReasonRetained, "spec.managementPolicy is Observe")).To(Equal(1))
+}
+
+func TestFromObserveToManageWritesOnlyWhatDiffers(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit    func(*v1beta1.SecureStorageSpec)
+		change  func(*fixture) error
+		methods []string
+	}{
+		"nothing but the owner tag": {methods: []string{"PATCH"}},
+		"a tag":                     {edit: tagged(map[string]string{"team": "storage"}), methods: []string{"PATCH"}},
+		"the encryption":            {change: func(f *fixture) error { return f.server.UsePlatformKeys("coveted") }, methods: []string{"PATCH", "PATCH"}},
+		"the grant": {change: func(f *fixture) error { return f.server.RemoveGrants(f.server.Principal("coveted")) },
+			methods: []string{"PATCH", "PUT"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// given
+			edits := []func(*v1beta1.SecureStorageSpec){observe}
+			if c.edit != nil {
+				edits = append(edits, c.edit)
+			}
+			f := releasedFixture(t, "role", edits...)
+			if c.change != nil {
+				f.Expect(c.change(f)).To(Succeed())
+			}
+			f.clock.Step(time.Minute) // until Azure shows the change everywhere
+			f.runUntil("observed", func() bool { return f.ready() != nil })
+			before := len(f.writes())
+			// when
+			f.edit(manage)
+			f.runUntilReady()
+			// then
+			methods := []string{}
+			for _, entry := range f.changes(before) {
+				f.Expect(entry.Effect).To(BeElementOf(fakecloud.Created, fakecloud.Updated))
+				methods = append(methods, entry.Method)
+			}
+			f.Expect(methods).To(Equal(c.methods))
+			account, _ := f.server.Account("coveted")
+			f.Expect(account.Tags).To(HaveKeyWithValue(cloud.OwnerTag, string(f.storage.UID)))
+			f.Expect(f.eventsWith("DriftCorrected")).To(BeZero(), "an adoption is not a drift")
+		})
+	}
+}
+
+// What was observed does not make the SecureStorage the owner: adoptionPolicy decides.
+func TestFromObserveToManageNeedsConsent(t *testing.T) {
+	f := releasedFixture(t, "role", observe, func(s *v1beta1.SecureStorageSpec) { s.AdoptionPolicy = v1beta1.AdoptionNever })
+	f.runUntilReady()
+	before := len(f.writes())
+	f.edit(manage)
+	f.runUntilReason(v1beta1.ReasonAccountNotOwned)
+	f.Expect(f.writes()[before:]).To(BeEmpty())
+}
+
+func TestAccountOfAnotherOwnerIsObservedAndNotAdopted(t *testing.T) {
+	// given
+	f := releasedFixture(t, "role", observe)
+	f.Expect(f.server.SetTags("coveted", map[string]string{cloud.OwnerTag: "other's"})).To(Succeed())
+	before := len(f.writes())
+	// when
+	f.runUntilReady()
+	f.Expect(f.condition(v1beta1.ConditionStorageAccountReady).Message).To(ContainSubstring("managed by another SecureStorage"))
+	f.edit(manage)
+	message := f.runUntilReason(v1beta1.ReasonAccountNotOwned).Message
+	// then the message has the commands that release it
+	f.Expect(message).To(ContainSubstring("kubectl fixpoint release securestorage/<name>"))
+	f.Expect(message).To(ContainSubstring(`az tag update --operation delete --resource-id ` + f.accountID() + ` --tags 'fixpoint.dev-owner=other'\''s'`))
+	f.Expect(f.writes()[before:]).To(BeEmpty())
+}
+
+// The manager crashes at any call while it retains an account: the owner tag is removed, and nothing else changes.
+func TestRetainRecoversFromCrashAtAnyCall(t *testing.T) {
+	for access := range accesses {
+		for after, side := range sides {
+			crashed := true
+			for at := 1; crashed; at++ {
+				t.Run(fmt.Sprintf("%s/%s call %d", access, side, at), func(t *testing.T) {
+					// given
+					f := newFixtureFor(t, access, retain)
+					f.runUntilReady()
+					before := len(f.writes())
+					f.delete()
+					// when
+					f.crashAt = &crashPoint{at: at, after: after}
+					f.runUntilDeleted()
+					crashed = f.crashAt == nil
+					f.crashAt = nil
+					// then
+					account, _ := f.server.Account(f.name())
+					f.Expect(account.Tags).NotTo(HaveKey(cloud.OwnerTag))
+					f.Expect(f.changes(before)).To(HaveExactElements(HaveField("Method", "PATCH")))
+					f.clock.Step(time.Hour)
+					f.Expect(f.server.ReadData(f.name())).To(Succeed())
+				})
+			}
+		}
+	}
+}
+
+func TestRetainDoesNotDependOnCloud(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit  func(*v1beta1.SecureStorageSpec)
+		fault func(*fakecloud.Knobs)
+	}{
+		"unreachable cloud": {fault: func(k *fakecloud.Knobs) { k.ServerErrors = 1 }},
+		"missing credentials": {edit: func(s *v1beta1.SecureStorageSpec) {
+			s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "absent"}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := readyFixture(t, retain)
+			if c.edit != nil {
+				f.edit(c.edit)
+			}
+			if c.fault != nil {
+				f.server.Turn(c.fault)
+			}
+			f.delete()
+			began := f.clock.Now()
+			f.runUntilDeleted()
+			f.Expect(f.clock.Since(began)).To(BeNumerically("<=", visibilityTimeout+time.Minute))
+			f.Expect(f.eventsWith("Retained", f.name(), "its tag "+cloud.OwnerTag+" may remain")).To(Equal(1))
+		})
+	}
+}
