@@ -92,6 +92,8 @@ func TestSendsNothingOutsideOfScopes(t *testing.T) {
 	const principal = "00000000-0000-4000-8000-000000000001"
 	calls := map[string]func(c *cloud.Client) error{
 		"Account": func(c *cloud.Client) error { _, err := c.Account(t.Context(), demo.Group, "victim"); return err },
+		"Accounts": func(c *cloud.Client) error { _, err := c.Accounts("").Next(t.Context()); return err },
+		"Vaults":   func(c *cloud.Client) error { _, err := c.Vaults().Next(t.Context()); return err },
 		"CreateAccount": func(c *cloud.Client) error {
 			_, err := c.CreateAccount(t.Context(), cloud.NewAccount{Group: demo.Group, Name: "created", Location: demo.Location, SKU: "Standard_LRS"}, nil)
 			return err

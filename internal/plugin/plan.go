@@ -43,8 +43,7 @@ func newPlan(o *options) *cobra.Command {
 	flags.StringVarP(&p.file, "filename", "f", "", "`FILE` with the objects as they would be applied; - is the standard input.")
 	flags.BoolVar(&p.serverSide, "server-side", false, "Plan for kubectl apply --server-side of FILE.")
 	flags.BoolVar(&p.all, "all", false, "Plan for all objects of the namespace, or with -A of all namespaces.")
-	flags.StringVar(&p.cloudEndpoint, "cloud-endpoint", "", "URL of the Azure Resource Manager endpoint, if it is not that of public Azure.")
-	flags.StringVar(&p.cloudTokenFile, "cloud-token-file", "", "`FILE` with a bearer token for --cloud-endpoint. By default, your Azure login is used.")
+	p.addCloudFlags(command)
 	o.addAllNamespaces(command)
 	o.addOutput(command)
 	return command
@@ -70,7 +69,18 @@ func (p planOptions) check(t target, args []string) error {
 		return fmt.Errorf("unexpected argument %q beside -f", args[0])
 	case p.serverSide && p.file == "":
 		return errors.New("--server-side requires -f FILE")
-	case p.cloudTokenFile != "" && p.cloudEndpoint == "":
+	}
+	return p.checkCloud()
+}
+
+func (p *planOptions) addCloudFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&p.cloudEndpoint, "cloud-endpoint", "", "URL of the Azure Resource Manager endpoint, if it is not that of public Azure.")
+	flags.StringVar(&p.cloudTokenFile, "cloud-token-file", "", "`FILE` with a bearer token for --cloud-endpoint. By default, your Azure login is used.")
+}
+
+func (p *planOptions) checkCloud() error {
+	if p.cloudTokenFile != "" && p.cloudEndpoint == "" {
 		return errors.New("--cloud-token-file requires --cloud-endpoint")
 	}
 	return nil

@@ -5,6 +5,15 @@ import (
 	"strings"
 )
 
+// The drifts of all kinds are of one type, so their limits are the same.
+func init() {
+	for limit, c := range limitRefusals {
+		if strings.HasPrefix(limit, "status.drifts") {
+			secureStorageLimits[limit] = c
+		}
+	}
+}
+
 var secureStorageLimits = map[string]limitRefusal{
 	"spec required":          {says: `spec: Required value`},
 	"spec.provider required": {spec: storage(`provider: null`), says: `spec.provider: Required value`},
