@@ -1,6 +1,7 @@
 package securestorage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -47,30 +48,39 @@ func observable(step phases.Step[*scope]) phases.Step[*scope] {
 }
 
 // observeAll observes all steps, each as if Ensure had done what the steps before it found missing. So the first step that
-// differs, which blocks the others, reports all differences.
+// differs, which blocks the others, reports all differences. It reports none while a step has to wait, for example because
+// Azure throttles the requests: the report would change with each retry.
 func (s *scope) observeAll(ctx context.Context) map[string]observation {
 	if err := s.connectAndRead(ctx); err != nil {
 		verdict, err := s.classifyError(err)
 		return map[string]observation{storageAccount.Name: {verdict, err}}
 	}
 	found, differences := map[string]observation{}, []string{}
-	assumed := *s
+	var drifts []ssa.Drift
+	assumed, first, complete := *s, "", true
 	for _, step := range []phases.Step[*scope]{storageAccount, identity, keyAccess, encryption} {
 		observed, err := step.Observe(ctx, &assumed)
 		found[step.Name] = observation{observed, err}
 		if missing, ok := observed.(phases.MissingObservation); ok && err == nil {
-			s.drifts = append(s.drifts, missing.Drifts()...)
-			differences = append(differences, missing.Message())
+			drifts = append(drifts, missing.Drifts()...)
+			differences, first = append(differences, missing.Message()), cmp.Or(first, step.Name)
 			if step.Planned != nil {
 				step.Planned(&assumed)
 			}
 			continue
 		}
 		if verdict, ok := observed.(phases.Verdict); !ok || err != nil || !verdict.IsDone() {
+			complete = s.account == nil || err == nil && verdict.IsStalled()
+			if !complete && first != "" {
+				found[first] = observation{observed, err}
+			}
 			break
 		}
 	}
 	s.vault, s.key, s.grant = assumed.vault, assumed.key, assumed.grant
+	if complete {
+		s.drifts, s.driftsKnown = drifts, true
+	}
 	return s.reportDifferences(found, differences)
 }
 
@@ -128,13 +138,13 @@ func (s *scope) observedMessage() string {
 	}
 }
 
-// reportedDrifts returns the desired status.drifts. Without a read of the account, they stay.
+// reportedDrifts returns the desired status.drifts. They stay if not all could be read.
 func (s *scope) reportedDrifts(summary phases.Summary) []v1beta1.Drift {
 	if !s.observes() || summary.Deleting {
 		return nil
 	}
 	old := s.storage.Status.Drifts
-	if !s.accountRead {
+	if !s.driftsKnown {
 		return old
 	}
 	summary.Drifts = nil

@@ -136,6 +136,29 @@ func TestObserveReportsDifferences(t *testing.T) {
 	}
 }
 
+func TestObserveReportsAllDifferencesOrNone(t *testing.T) {
+	// given an account that differs in several phases
+	f := releasedFixture(t, "role", observe, tagged(map[string]string{"team": "storage"}))
+	f.Expect(f.server.UsePlatformKeys("coveted")).To(Succeed())
+	message := f.runUntilReason(v1beta1.ReasonDiffers).Message
+	drifts := f.storage.Status.DeepCopy().Drifts
+	f.Expect(drifts).To(HaveLen(4))
+	// when some reads fail
+	f.server.Turn(func(k *fakecloud.Knobs) { k.ServerErrors = 0.3 })
+	reasons := map[string]int{}
+	for range 40 {
+		f.poll()
+		reasons[f.ready().Reason]++
+		// then the report is complete, or the reason says that Azure does not respond
+		if f.ready().Reason == v1beta1.ReasonDiffers {
+			f.Expect(f.ready().Message).To(Equal(message))
+		}
+		f.Expect(f.storage.Status.Drifts).To(Equal(drifts))
+	}
+	f.Expect(reasons).To(HaveLen(2))
+	f.Expect(reasons).To(And(HaveKey(v1beta1.ReasonDiffers), HaveKey(v1beta1.ReasonCloudUnavailable)))
+}
+
 func TestObserveWaitsForMissingAccount(t *testing.T) {
 	// given
 	f := newFixture(t, fastCloud(), named("coveted"), adopt, observe)

@@ -36,9 +36,11 @@ type scope struct {
 	account     *cloud.Account
 	// assumed is true once a plan or an observation assumes that the account was changed.
 	assumed bool
-	// observed is what each phase observed, if the account is only observed. drifts are the fields that differ.
-	observed map[string]observation
-	drifts   []ssa.Drift
+	// observed is what each phase observed, if the account is only observed. drifts are the fields that differ, once all
+	// are known.
+	observed    map[string]observation
+	drifts      []ssa.Drift
+	driftsKnown bool
 	// vault is nil if this reconcile did not have to read the key vault.
 	vault *cloud.Vault
 	key   *cloud.Key
@@ -73,7 +75,7 @@ const (
 
 // reads estimates from the status how many reads the reconcile needs.
 func (s *scope) reads() int {
-	if meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1beta1.ConditionStorageAccountReady) {
+	if s.observes() || meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1beta1.ConditionStorageAccountReady) {
 		return readsOfAccount + readsOfVault
 	}
 	return readsOfAccount
