@@ -91,7 +91,7 @@ func TestSendsNothingOutsideOfScopes(t *testing.T) {
 	account := &cloud.Account{Name: "victim"}
 	const principal = "00000000-0000-4000-8000-000000000001"
 	calls := map[string]func(c *cloud.Client) error{
-		"Account": func(c *cloud.Client) error { _, err := c.Account(t.Context(), demo.Group, "victim"); return err },
+		"Account":  func(c *cloud.Client) error { _, err := c.Account(t.Context(), demo.Group, "victim"); return err },
 		"Accounts": func(c *cloud.Client) error { _, err := c.Accounts("").Next(t.Context()); return err },
 		"Vaults":   func(c *cloud.Client) error { _, err := c.Vaults().Next(t.Context()); return err },
 		"CreateAccount": func(c *cloud.Client) error {

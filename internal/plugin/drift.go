@@ -24,7 +24,7 @@ func newDrift(o *options) *cobra.Command {
 		Use:   "drift [KIND[/NAME]] [--since 1h] [-w]",
 		Short: "Show who changed what outside of Fixpoint, when, and whether it was reverted.",
 		Long: "Show who changed what outside of Fixpoint, when, and whether it was reverted. The last 10 drifts of an object are in its status; " +
-			"those of a SecureStorage are Events, which a cluster keeps for an hour by default.",
+			"those that were reverted in Azure are Events, which a cluster keeps for an hour by default.",
 		Example:           "  kubectl fixpoint drift -A --since 24h\n  kubectl fixpoint drift appservice/web -w",
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: o.completeObjects,

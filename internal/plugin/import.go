@@ -89,7 +89,7 @@ func (i importOptions) check() error {
 	case i.policy != string(v1beta1.ManagementObserve) && i.policy != string(v1beta1.ManagementManage):
 		return fmt.Errorf("--management-policy is %q: set Observe or Manage", i.policy)
 	}
-	if client, tenant, _ := strings.Cut(i.identity, "/"); i.identity != "" && !(isUUID(client) && isUUID(tenant)) {
+	if client, tenant, _ := strings.Cut(i.identity, "/"); i.identity != "" && (!isUUID(client) || !isUUID(tenant)) {
 		return fmt.Errorf("--workload-identity is %q: set the client ID and the tenant ID, two UUIDs, separated by /", i.identity)
 	}
 	for _, filter := range i.filters {

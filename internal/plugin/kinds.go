@@ -98,7 +98,7 @@ var kinds = []*kind{
 		view: func(o client.Object) status {
 			storage, _ := o.(*v1beta1.SecureStorage)
 			s := storage.Status
-			return status{string(s.Phase), s.ObservedGeneration, s.LastHandledReconcileAt, s.Conditions, nil, storage.Spec.Suspend, propagationDeadline(storage)}
+			return status{string(s.Phase), s.ObservedGeneration, s.LastHandledReconcileAt, s.Conditions, s.Drifts, storage.Spec.Suspend, propagationDeadline(storage)}
 		},
 	},
 }
