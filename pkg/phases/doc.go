@@ -46,7 +46,7 @@
 // executor makes sure that the owner is still the version that was read, performs the action, logs and
 // records it, and asks again. [Engine.Plan] is the same walk with an executor that sends dry runs; it
 // names what it would do, also in a cloud, and goes as far as one reconcile would: what follows a step
-// depends on how it ends.
+// depends on how it ends, unless the step says what to assume (Planned).
 //
 // # Verdicts
 //
