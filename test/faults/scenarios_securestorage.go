@@ -232,17 +232,21 @@ func observeStorage() Step {
 
 // observeDrift changes the account that is observed as another client.
 func observeDrift() Step {
-	step := changeCloud(func(env *Environment, account string) error {
-		return env.Cloud.SetTags(account, map[string]string{"other": "x"})
-	},
-		func(env *Environment, account fakecloud.AccountState) bool {
-			return account.Tags["other"] == "x" && env.differs(objectName, 1)
-		})
-	step.Done = func(env *Environment) bool {
-		account, _ := env.Cloud.Account(observedAccount)
-		return account.Tags["other"] == "x" && env.differs(objectName, 1)
+	const acted = "revision of the change of the observed account"
+	return Step{
+		Do: func(ctx context.Context, env *Environment) error {
+			if err := env.Cloud.SetTags(observedAccount, map[string]string{"other": "x"}); err != nil {
+				return err
+			}
+			revision, err := env.TriggerReconcile(ctx, objectName)
+			env.setValue(acted, revision)
+			return err
+		},
+		Done: func(env *Environment) bool {
+			account, _ := env.Cloud.Account(observedAccount)
+			return account.Tags["other"] == "x" && env.hasSeen(env.value(acted)) && env.differs(objectName, 1)
+		},
 	}
-	return step
 }
 
 func secureStorageScenarios() []Scenario {
