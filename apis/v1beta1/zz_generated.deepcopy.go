@@ -1375,7 +1375,7 @@ func (in *SecureStorageStatus) DeepCopyInto(out *SecureStorageStatus) {
 	}
 	if in.Drifts != nil {
 		in, out := &in.Drifts, &out.Drifts
-		*out = make([]AppServiceDrift, len(*in))
+		*out = make([]Drift, len(*in))
 		for i := range *in {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}

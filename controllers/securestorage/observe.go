@@ -151,5 +151,5 @@ func (s *scope) reportedDrifts(summary phases.Summary) []v1beta1.Drift {
 	for _, drift := range s.drifts {
 		summary.Drifts = append(summary.Drifts, phases.ObservedDrift{Drift: drift, Child: "StorageAccount " + accountName(s.storage)})
 	}
-	return workload.Drifts(old, summary)
+	return workload.Drifts(old, summary, nil)
 }

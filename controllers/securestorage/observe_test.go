@@ -50,7 +50,7 @@ func releasedFixture(t *testing.T, access string, edits ...func(*v1beta1.SecureS
 func driftedFields(storage *v1beta1.SecureStorage) []string {
 	fields := make([]string, 0, len(storage.Status.Drifts))
 	for _, drift := range storage.Status.Drifts {
-		fields = append(fields, fmt.Sprintf("%s: %s, found %s", drift.Field, drift.From, drift.To))
+		fields = append(fields, fmt.Sprintf("%s: %s, found %s", drift.Field, drift.Desired, drift.Found))
 	}
 	return fields
 }

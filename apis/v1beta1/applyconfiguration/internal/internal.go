@@ -1027,6 +1027,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: version
       type:
         scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageManagementPolicy
+  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageProvider
   map:
     fields:
@@ -1072,6 +1074,10 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: key
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageKey
+    - name: managementPolicy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageManagementPolicy
+      default: Manage
     - name: pollInterval
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
@@ -1116,7 +1122,7 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         list:
           elementType:
-            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceDrift
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Drift
           elementRelationship: atomic
     - name: encryption
       type:

@@ -54,7 +54,7 @@ type SecureStorageStatusApplyConfiguration struct {
 	KeyVersion *string `json:"keyVersion,omitempty"`
 	// drifts are the fields of the storage account that differ from the spec,
 	// with managementPolicy Observe. With Manage, Events report drifts.
-	Drifts []AppServiceDriftApplyConfiguration `json:"drifts,omitempty"`
+	Drifts []DriftApplyConfiguration `json:"drifts,omitempty"`
 }
 
 // SecureStorageStatusApplyConfiguration constructs a declarative configuration of the SecureStorageStatus type for use with
@@ -188,7 +188,7 @@ func (b *SecureStorageStatusApplyConfiguration) WithKeyVersion(value string) *Se
 // WithDrifts adds the given value to the Drifts field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Drifts field.
-func (b *SecureStorageStatusApplyConfiguration) WithDrifts(values ...*AppServiceDriftApplyConfiguration) *SecureStorageStatusApplyConfiguration {
+func (b *SecureStorageStatusApplyConfiguration) WithDrifts(values ...*DriftApplyConfiguration) *SecureStorageStatusApplyConfiguration {
 	for i := range values {
 		if values[i] == nil {
 			panic("nil value passed to WithDrifts")
