@@ -212,7 +212,11 @@ func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
 	templates, specs := f.replicaSets(), f.specs()
 
 	// Given a replica of the new version beside the leader of the old one, which writes through its webhook
-	f.install("default")
+	var flags []string
+	if round > 0 {
+		flags = []string{"--force-conflicts"} // with the commands of the documentation
+	}
+	f.kustomizeFrom(deploy.Root, "resources: [CONFIG/default]\n", flags...)
 	m := f.startPod(deploy.Pod{Program: f.program(), Namespace: system, Name: fmt.Sprintf("new-%d", round)})
 	f.Expect(f.specs()).To(Equal(specs))
 	f.edit(alpha, 0, 3)
@@ -273,6 +277,20 @@ func (f *fleet) references() []string {
 	return versions
 }
 
+// statusEntries are the API versions in which managers hold the status of the objects.
+func (f *fleet) statusEntries() []string {
+	f.t.Helper()
+	var versions []string
+	for _, object := range f.list(alpha) {
+		for _, entry := range object.GetManagedFields() {
+			if entry.Subresource == "status" {
+				versions = append(versions, entry.APIVersion)
+			}
+		}
+	}
+	return versions
+}
+
 // previousIsRefused applies the CustomResourceDefinitions of the previous version.
 func (f *fleet) previousIsRefused(source string, m *deploy.Manager) {
 	f.t.Helper()
@@ -294,6 +312,7 @@ func (f *fleet) returnTo(source, program string, m *deploy.Manager) *deploy.Mana
 	f.kustomizeFrom(source, "resources: [CONFIG/default]\n", "--force-conflicts")
 	old := f.startPod(deploy.Pod{Program: program, Namespace: system, Name: "old-again"})
 	f.Eventually(f.references).Should(HaveEach("fixpoint.dev/" + alpha))
+	f.Eventually(f.statusEntries).Should(And(HaveLen(f.count*len(kindsOfFleet)), HaveEach("fixpoint.dev/"+alpha)))
 	f.isReady(alpha)
 	f.quiet(old.User)
 	f.Expect(f.specs()).To(Equal(specs))
