@@ -85,7 +85,7 @@ type fixture struct {
 func startCluster(t *testing.T) *fixture {
 	t.Helper()
 	g := NewWithT(t)
-	c, err := cluster.Start(t.Context(), cluster.Options{Parts: cluster.All, Audit: true, CRDPaths: []string{filepath.Join(harness.Root, "config", "crd", "bases")}})
+	c, err := cluster.Start(t.Context(), cluster.Options{Parts: cluster.All, Audit: true})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(c.Stop()).To(Succeed()) })
 	w := &fixture{cluster: c}
@@ -94,6 +94,8 @@ func startCluster(t *testing.T) *fixture {
 	w.kubectl, err = deploy.NewKubectl(c)
 	g.Expect(err).NotTo(HaveOccurred())
 	w.apply(g, "default")
+	_, err = w.kubectl.Run(t.Context(), "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+	g.Expect(err).NotTo(HaveOccurred())
 	return w
 }
 
