@@ -277,13 +277,13 @@ func (f *fleet) references() []string {
 	return versions
 }
 
-// statusEntries are the API versions in which managers hold the status of the objects.
+// statusEntries are the API versions in which managers have applied the status of the objects.
 func (f *fleet) statusEntries() []string {
 	f.t.Helper()
 	var versions []string
 	for _, object := range f.list(alpha) {
 		for _, entry := range object.GetManagedFields() {
-			if entry.Subresource == "status" {
+			if entry.Subresource == "status" && entry.Operation == metav1.ManagedFieldsOperationApply {
 				versions = append(versions, entry.APIVersion)
 			}
 		}
