@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -112,8 +113,14 @@ func TestConversionsWhileReplicasFail(t *testing.T) {
 	for i := range others {
 		w.Expect(others[i].Signal(syscall.SIGSTOP)).To(Succeed())
 	}
+	for range 3 { // as the readiness probe of the manifests
+		for i := range others {
+			probe, cancel := context.WithTimeout(w.ctx, 2*time.Second)
+			w.Expect(others[i].Ready(probe)).NotTo(Succeed())
+			cancel()
+		}
+	}
 	for i := range others {
-		w.Expect(others[i].Ready(w.ctx)).NotTo(Succeed())
 		w.Expect(others[i].Leave()).To(Succeed())
 	}
 	goOn()
