@@ -199,10 +199,10 @@ func TestUpgradeFromV1alpha1AndBack(t *testing.T) {
 	old = f.returnTo(source, before, now)
 	f.Expect(f.specs()).To(Equal(first), "but for the replicas that were edited back")
 	now = f.upgrade(old, 1)
+	w.Expect(w.denied(0, now.User)).To(BeEmpty())
 
 	// And the objects are deleted with all that they own.
 	w.run("delete", "namespace", f.namespace, "--timeout=180s")
-	w.Expect(w.denied(0, now.User)).To(BeEmpty())
 }
 
 // upgrade replaces a manager of v1alpha1.
