@@ -116,6 +116,7 @@ var reportedFor = []struct {
 	{regexp.MustCompile(`(\.tolerations\[\d+\])\.value$`), "$1.operator"},
 	{regexp.MustCompile(`(\.claims\[\d+\])\.name$`), "$1"},
 	{regexp.MustCompile(`(\.matchLabelKeys)\[\d+\]$`), "$1"},
+	{regexp.MustCompile(`(\.pod(?:Anti)?Affinity\..*\.namespace)s\[\d+\]$`), "$1"},
 	// The constraints of the manager come first.
 	{regexp.MustCompile(`^(spec\.template\.spec\.topologySpreadConstraints)\[0\]`), "$1[1]"},
 	{regexp.MustCompile(`^(spec\.template\.spec)\.terminationGracePeriodSeconds$`), "$1.containers[0].lifecycle.preStop.sleep"},
