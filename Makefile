@@ -308,7 +308,7 @@ install: $(KUSTOMIZE) ## Install the CRDs into the current context.
 	$(KUSTOMIZE) build config/default | $(ONLY_CRDS) | $(KUBECTL) apply --server-side -f -
 
 # Selects the CRDs, whose conversion webhook is that of `make deploy`.
-ONLY_CRDS := awk 'BEGIN { RS = "---\n" } /(^|\n)kind: CustomResourceDefinition\n/ { printf "---\n%s", $$0 }'
+ONLY_CRDS := awk '$$0 == "---" { next } /^apiVersion: / { crd = /apiextensions/; if (crd) print "---" } crd'
 
 .PHONY: uninstall
 uninstall: $(KUSTOMIZE) ## Remove the CRDs, and with them every object of their kinds, from the current context; asks first.
