@@ -64,7 +64,7 @@ func (a *activity) write(line string) {
 	const kept = 60
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.lines = append(a.lines, time.Now().Format("15:04:05.000 ")+line)
+	a.lines = append(a.lines, time.Now().Format(timeOfDay)+" "+line)
 	a.lines = a.lines[max(0, len(a.lines)-kept):]
 }
 

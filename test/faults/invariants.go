@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -316,14 +317,21 @@ func (env *Environment) observedIsNeverWritten(versions []Version) []string {
 	return broken
 }
 
-// encryptionIsNotClaimedEarly checks that an account was encrypted whenever EncryptionReady is True,
-// unless another client changed it.
+// encryptionIsNotClaimedEarly checks that an account was encrypted whenever a status with EncryptionReady True is
+// written, unless another client changed it. A version with the status of the version before it claims nothing: on a
+// busy machine it may be observed seconds later, when the account was lost and another one is being created.
 func (env *Environment) encryptionIsNotClaimedEarly(versions []Version) []string {
 	var broken []string
 	ledger := env.Cloud.Ledger()
+	statuses := map[types.UID]any{}
 	for _, v := range versions {
+		if v.Object.GetKind() != SecureStorage || v.Type == watch.Deleted {
+			continue
+		}
+		before := statuses[v.Object.GetUID()]
+		statuses[v.Object.GetUID()] = v.Object.Object["status"]
 		status, _, _ := condition(v.Object, v1beta1.ConditionEncryptionReady)
-		if v.Object.GetKind() != SecureStorage || v.Type == watch.Deleted || status != "True" {
+		if status != "True" || equality.Semantic.DeepEqual(before, v.Object.Object["status"]) {
 			continue
 		}
 		account := "/storageaccounts/" + strings.ToLower(accountOf(v.Object))
@@ -338,7 +346,8 @@ func (env *Environment) encryptionIsNotClaimedEarly(versions []Version) []string
 			last = entry
 		}
 		if last.Who != fakecloud.WhoMeddler && (last.Key == "" || last.Key == string(v1beta1.EncryptionPlatformKeys)) {
-			broken = append(broken, fmt.Sprintf("%s reported EncryptionReady before its account was encrypted", idOf(v.Object)))
+			broken = append(broken, fmt.Sprintf("%s reported EncryptionReady before its account was encrypted: version %d, observed at %s, last change of the key %q at %s",
+				idOf(v.Object), v.Revision, v.ObservedAt.Format(timeOfDay), last.Key, last.Time.Format(timeOfDay)))
 		}
 	}
 	return broken

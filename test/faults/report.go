@@ -11,6 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// timeOfDay is the layout of times in reports.
+const timeOfDay = "15:04:05.000"
+
 // Report describes the environment: its history, the calls, the logs, and the current objects.
 func (env *Environment) Report() string {
 	var b strings.Builder
@@ -18,18 +21,18 @@ func (env *Environment) Report() string {
 	fmt.Fprintf(&b, "=== environment %s\n--- versions\n", env.Namespace)
 	versions := env.Versions()
 	for _, v := range versions[max(0, len(versions)-lines):] {
-		fmt.Fprintf(&b, "%d %s %s\n", v.Revision, v.Type, summarize(v))
+		fmt.Fprintf(&b, "%s %d %s %s\n", v.ObservedAt.Format(timeOfDay), v.Revision, v.Type, summarize(v))
 	}
 	b.WriteString("--- calls of managers\n")
 	calls := slices.DeleteFunc(env.Calls(), func(c Call) bool { return c.Cached })
 	for _, call := range calls[max(0, len(calls)-lines):] {
-		fmt.Fprintf(&b, "%s manager %d: %s\n", call.At.Format("15:04:05.000"), call.Manager, call)
+		fmt.Fprintf(&b, "%s manager %d: %s\n", call.At.Format(timeOfDay), call.Manager, call)
 	}
 	if env.Cloud != nil {
 		b.WriteString("--- cloud ledger\n")
 		ledger := env.Cloud.Ledger()
 		for _, e := range ledger[max(0, len(ledger)-lines):] {
-			fmt.Fprintf(&b, "%s %s %s %s %d %s %s %s\n", e.Time.Format("15:04:05.000"), e.Who, e.Method, e.Resource, e.Status, e.Code, e.Effect, e.Detail)
+			fmt.Fprintf(&b, "%s %s %s %s %d %s %s %s\n", e.Time.Format(timeOfDay), e.Who, e.Method, e.Resource, e.Status, e.Code, e.Effect, e.Detail)
 		}
 	}
 	env.mu.Lock()
