@@ -41,7 +41,7 @@ type fleet struct {
 
 // kindsOfFleet are specs of v1alpha1, with what v1beta1 says differently.
 var kindsOfFleet = []struct{ kind, resource, spec string }{
-	{"AppService", "appservices", `{image: "registry.test/web:1", replicas: 2, config: {A: "1"}, suspend: false, resources: {requests: {cpu: 1000m}}}`},
+	{"AppService", "appservices", `{image: "registry.test/web:1", replicas: 2, config: {A: "1"}, suspend: false, resources: {requests: {memory: 1024Ki}}}`},
 	{"MCPServer", "mcpservers", `{image: "registry.test/tools:1", transport: streamable-http, replicas: 1, protocol: {tls: false, interval: 60s},
 	  networkPolicy: {egress: {allowDNS: false}}}`},
 	{"SecureStorage", "securestorages", `{provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope},
