@@ -55,7 +55,7 @@ func TestLoad(t *testing.T) {
 		o.Log = logr.Discard() // the log of the fixture would grow
 	}).serve()
 	w.Eventually(func() int { return w.status(readyPath) }).Should(Equal(http.StatusOK))
-	w.isServedPromptly(honestAddress, func() {}, 10)
+	w.isServedPromptly(honestAddress, 10)
 	noChildren := func() {
 		w.Eventually(func() float64 { return w.metric("children") }).WithTimeout(idle + testTimeout).Should(BeZero())
 	}

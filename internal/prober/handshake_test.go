@@ -228,7 +228,7 @@ func TestHangs(t *testing.T) {
 			began := time.Now()
 			found := probeOnce(t, Target{URL: server.URL, Timeout: 50 * time.Millisecond})
 			g.Expect(found.err).To(Equal(&Error{Kind: Timeout}))
-			g.Expect(time.Since(began)).To(BeNumerically("<", MaxTimeout/2))
+			g.Expect(time.Since(began)).To(BeNumerically("<", 2*closeTimeout+time.Second))
 		})
 	}
 }
@@ -245,7 +245,7 @@ func TestSessionThatCannotBeClosedIsAbandoned(t *testing.T) {
 	}))
 	began := time.Now()
 	g.Expect(probeOnce(t, Target{URL: server.URL, Timeout: testTimeout, Interval: testTimeout}).err).To(BeNil())
-	g.Expect(time.Since(began)).To(BeNumerically("<", MaxTimeout/2), "the timeout of the probe is longer")
+	g.Expect(time.Since(began)).To(BeNumerically("<", 10*time.Second), "the timeout of the probe is longer")
 }
 
 func TestSlowListDoesNotFailTheProbe(t *testing.T) {
