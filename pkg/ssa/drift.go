@@ -17,7 +17,8 @@ type Drift struct {
 	// such as .spec.template.spec.containers[name="web"].image.
 	Path string
 	// Manager is the field manager that holds the field now. It is empty where the API server
-	// records none: it does not record who removed a field or wiped the managed fields.
+	// records none: it does not record who removed a field or wiped the managed fields, and it
+	// records a field by its name in the version of the API in which it was written.
 	Manager string
 	// Operation and Subresource say how the manager wrote it: by Update or Apply, and through
 	// which subresource (such as scale), if any.
