@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/dynamic"
 
@@ -20,6 +21,8 @@ import (
 type dryRun struct {
 	client    dynamic.Interface
 	namespace string
+	// version is that of the objects: v1beta1, unless a test sets v1alpha1.
+	version schema.GroupVersion
 	// versions holds the resource versions of the stored objects, which updates need.
 	versions map[string]string
 }
@@ -41,11 +44,11 @@ func newDryRun(namespace string) (*dryRun, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)
 	}
-	return &dryRun{client: client, namespace: namespace, versions: map[string]string{}}, nil
+	return &dryRun{client: client, namespace: namespace, version: v1beta1.SchemeGroupVersion, versions: map[string]string{}}, nil
 }
 
 func (d *dryRun) objects(kind string) dynamic.ResourceInterface {
-	resource := v1beta1.SchemeGroupVersion.WithResource(strings.ToLower(kind) + "s")
+	resource := d.version.WithResource(strings.ToLower(kind) + "s")
 	return d.client.Resource(resource).Namespace(d.namespace)
 }
 

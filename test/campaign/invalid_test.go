@@ -225,14 +225,14 @@ func (c *tally) verifyPruned(ctx context.Context, d *dryRun, t trial) {
 	}
 }
 
-// run runs trials concurrently.
-func (c *tally) run(ctx context.Context, d *dryRun, trials []trial) {
+// forEach runs trials concurrently.
+func forEach(trials []trial, run func(t trial)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range parallelRequests {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(trials); i = next.Add(1) - 1 {
-				c.runTrial(ctx, d, trials[i])
+				run(trials[i])
 			}
 		})
 	}
@@ -257,7 +257,7 @@ func dryRunTrials(t *testing.T, kind specs.Kind, pairCount int) ([]trial, map[st
 	began := time.Now()
 	c := &tally{counts: map[string]int{}}
 	trials := append(singleTrials(kind, scale(t), random), pairedTrials(kind, pairCount, random)...)
-	c.run(t.Context(), d, trials)
+	forEach(trials, func(tr trial) { c.runTrial(t.Context(), d, tr) })
 
 	elapsed := time.Since(began)
 	for name := range kind.Seeds {

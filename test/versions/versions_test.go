@@ -1,12 +1,19 @@
 package versions_test
 
 import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fixpoint-dev/fixpoint/internal/conversion"
+	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 )
 
 // An object that is read in v1alpha1 and created from that is the same object in v1beta1.
@@ -25,6 +32,106 @@ func TestObjectsAreTheSameInBothVersions(t *testing.T) {
 			})
 		}
 	}
+}
+
+var seed = flag.Uint64("versions.seed", uint64(time.Now().UnixNano()), "`seed` of the random objects")
+
+// randomObjects is how many objects of each kind are created in each version.
+const randomObjects = 25
+
+// Random specs of the campaign are the same objects in both versions: what is read in one version and written back is
+// not written, and what one version refuses, the other one refuses.
+func TestRandomObjectsAreTheSameInBothVersions(t *testing.T) {
+	t.Logf("-versions.seed=%d", *seed)
+	for _, kind := range kinds(t) {
+		t.Run(kind.Name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			generator, err := specs.NewGenerator(kind, rand.New(rand.NewPCG(*seed, 0))) //nolint:gosec // it must be reproducible
+			f.Expect(err).NotTo(HaveOccurred())
+			for created, refused := 0, 0; created < randomObjects; {
+				name := fmt.Sprintf("object-%d", created)
+				if !f.createInBoth(f.with(beta, kind.Name, name, generator.First())) {
+					refused++
+					f.Expect(refused).To(BeNumerically("<", 100*randomObjects), "random specs that both versions refused")
+					continue
+				}
+				created++
+				f.writtenBack(alpha, kind.Name, name)
+				f.writtenBack(beta, kind.Name, name)
+				f.writtenBack(alpha, kind.Name, name+"-"+alpha)
+				f.writtenBack(beta, kind.Name, name+"-"+alpha)
+			}
+		})
+	}
+}
+
+// createInBoth creates an object of v1beta1, and the same in v1alpha1. It returns false if both are refused.
+func (f *fixture) createInBoth(object *unstructured.Unstructured) bool {
+	f.T.Helper()
+	kind, name := object.GetKind(), object.GetName()
+	current, _ := f.in(beta, kind)
+	created, refused := current.Create(f.Ctx, object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	converted := f.inAlpha(object)
+	converted.SetName(name + "-" + alpha)
+	old, _ := f.in(alpha, kind)
+	_, err := old.Create(f.Ctx, converted, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	if refused != nil {
+		f.Expect(apierrors.IsInvalid(refused)).To(BeTrue(), "%v", refused)
+		f.Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v; v1beta1 refuses it: %v", err, refused)
+		return false
+	}
+	f.Expect(err).NotTo(HaveOccurred(), "v1beta1 accepts it")
+	f.Expect(f.read(beta, kind, name+"-"+alpha).Object["spec"]).To(Equal(created.Object["spec"]))
+	for _, name := range []string{name, name + "-" + alpha} {
+		f.report(kind, name)
+	}
+	return true
+}
+
+// report writes a status of v1beta1 with fields that v1alpha1 calls by other names.
+func (f *fixture) report(kind, name string) {
+	f.T.Helper()
+	status := f.object(beta, kind, name, "{}")
+	delete(status.Object, "spec")
+	fields := map[string]any{"observedGeneration": int64(1), "phase": "Pending"}
+	if kind != "SecureStorage" {
+		fields["drifts"] = []any{map[string]any{
+			"time": "2026-11-22T12:00:00Z", "kind": "Deployment", "name": "from", "field": ".spec.replicas", "manager": "to", "desired": "2", "found": "3", "action": "Corrected",
+		}}
+	}
+	if kind == "MCPServer" {
+		fields["probedVersions"] = []any{"1.0", "askedVersions"}
+	}
+	status.Object["status"] = fields
+	client, _ := f.in(beta, kind)
+	_, err := client.ApplyStatus(f.Ctx, name, status, metav1.ApplyOptions{FieldManager: "manager", Force: true})
+	f.Expect(err).NotTo(HaveOccurred())
+}
+
+// inAlpha converts an object of v1beta1.
+func (f *fixture) inAlpha(object *unstructured.Unstructured) *unstructured.Unstructured {
+	f.T.Helper()
+	text, err := object.MarshalJSON()
+	f.Expect(err).NotTo(HaveOccurred())
+	text, err = conversion.Convert(text, group+"/"+alpha)
+	f.Expect(err).NotTo(HaveOccurred())
+	converted := &unstructured.Unstructured{}
+	f.Expect(converted.UnmarshalJSON(text)).To(Succeed())
+	return converted
+}
+
+// writtenBack reads an object in a version, and writes it and its status as they were read, which writes nothing.
+func (f *fixture) writtenBack(version, kind, name string) {
+	f.T.Helper()
+	before := f.read(beta, kind, name)
+	client, _ := f.in(version, kind)
+	live := f.read(version, kind, name)
+	_, err := client.Update(f.Ctx, live, metav1.UpdateOptions{FieldManager: "editor", FieldValidation: metav1.FieldValidationStrict})
+	f.Expect(err).NotTo(HaveOccurred())
+	_, err = client.UpdateStatus(f.Ctx, live, metav1.UpdateOptions{FieldManager: "editor"})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(f.read(beta, kind, name)).To(Equal(before), "after it was written back in %s", version)
 }
 
 func TestAlphaNamesItsReplacement(t *testing.T) {
