@@ -38,6 +38,7 @@ func (o Options) addMigration(mgr ctrl.Manager, hook *webhook, cfg *rest.Config)
 	limit := rate.NewLimiter(migrationRate, 1)
 	if err := mgr.Add(&migration.Migration{
 		API: api, Kinds: o.migratedKinds(), Wait: func(ctx context.Context) error { return limit.Wait(ctx) }, Metrics: metrics,
+		Changed:  hook.keeper.DefinitionChanged(),
 		Recorder: mgr.GetEventRecorder("fixpoint-migration"), Logger: o.Logger.WithName("migration"), Clock: clock.RealClock{},
 	}); err != nil {
 		return fmt.Errorf("adding the migration of stored objects: %w", err)

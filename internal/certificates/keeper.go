@@ -77,6 +77,8 @@ type Keeper struct {
 	secretRead bool
 	observed   map[string]observed
 	changed    chan struct{}
+	// definitionChanged receives after a change of a CustomResourceDefinition.
+	definitionChanged chan struct{}
 }
 
 // observed is what matters of a CustomResourceDefinition.
@@ -108,7 +110,7 @@ func New(o Options) (*Keeper, error) {
 	return &Keeper{
 		o: o, names: []string{host, host + ".cluster.local"},
 		secrets: core.Secrets(o.Namespace), definitions: extensions.CustomResourceDefinitions(),
-		observed: map[string]observed{}, changed: make(chan struct{}, 1),
+		observed: map[string]observed{}, changed: make(chan struct{}, 1), definitionChanged: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -137,6 +139,9 @@ func (k *Keeper) StoresOlder() bool {
 	}
 	return false
 }
+
+// DefinitionChanged receives after a change of a CustomResourceDefinition, or of several.
+func (k *Keeper) DefinitionChanged() <-chan struct{} { return k.definitionChanged }
 
 // Run keeps the certificate until the context ends.
 func (k *Keeper) Run(ctx context.Context) {
@@ -259,12 +264,12 @@ func (k *Keeper) watchSecret(ctx context.Context) {
 		k.mu.Lock()
 		k.secret, k.secretRead = secret, true
 		k.mu.Unlock()
-		k.signal()
+		signal(k.changed)
 	}, func() {
 		k.mu.Lock()
 		k.secretRead = true
 		k.mu.Unlock()
-		k.signal()
+		signal(k.changed)
 	})
 }
 
@@ -278,7 +283,8 @@ func (k *Keeper) watchDefinition(ctx context.Context, name string) {
 			k.observed[name] = observationOf(definition, k.o.Current)
 		}
 		k.mu.Unlock()
-		k.signal()
+		signal(k.changed)
+		signal(k.definitionChanged)
 	}, func() {})
 }
 
@@ -290,9 +296,9 @@ func observationOf(definition *apiextensionsv1.CustomResourceDefinition, current
 	return seen
 }
 
-func (k *Keeper) signal() {
+func signal(changed chan<- struct{}) {
 	select {
-	case k.changed <- struct{}{}:
+	case changed <- struct{}{}:
 	default:
 	}
 }

@@ -76,3 +76,10 @@ func (c *client) SetCondition(ctx context.Context, kind Kind, condition apiexten
 	_, err := c.definitions.ApplyStatus(ctx, desired, metav1.ApplyOptions{FieldManager: conditionManager, Force: true})
 	return err
 }
+
+// RemoveCondition implements [API].
+func (c *client) RemoveCondition(ctx context.Context, kind Kind) error {
+	desired := apiextensionsv1ac.CustomResourceDefinition(kind.definition())
+	_, err := c.definitions.ApplyStatus(ctx, desired, metav1.ApplyOptions{FieldManager: conditionManager, Force: true})
+	return err
+}

@@ -44,7 +44,7 @@ const fieldManager = "fixpoint-migration"
 const conditionManager = "fixpoint-migration-progress"
 
 // ConditionMigrated is the type of a condition of a CustomResourceDefinition. Definitions of which all objects were
-// created in the current version do not have it.
+// created in the current version, and those that store another version, do not have it.
 const ConditionMigrated apiextensionsv1.CustomResourceDefinitionConditionType = "fixpoint.dev/Migrated"
 
 // Reasons of the condition, and of Events about the CustomResourceDefinition.
@@ -79,6 +79,8 @@ type API interface {
 	SetStoredVersion(ctx context.Context, kind Kind) error
 	// SetCondition sets a condition of the CustomResourceDefinition of a kind.
 	SetCondition(ctx context.Context, kind Kind, condition apiextensionsv1.CustomResourceDefinitionCondition) error
+	// RemoveCondition removes the condition that was set.
+	RemoveCondition(ctx context.Context, kind Kind) error
 }
 
 // Migration migrates the objects of all kinds. It is a runnable of the leader.
@@ -86,7 +88,10 @@ type Migration struct {
 	API   API
 	Kinds []Kind
 	// Wait waits before each write, to limit their rate.
-	Wait     func(ctx context.Context) error
+	Wait func(ctx context.Context) error
+	// Changed receives after a change of a CustomResourceDefinition. Without it, a migration ends when all objects are
+	// migrated.
+	Changed  <-chan struct{}
 	Metrics  *Metrics
 	Recorder events.EventRecorder
 	Logger   logr.Logger
@@ -96,37 +101,70 @@ type Migration struct {
 // NeedLeaderElection implements [manager.LeaderElectionRunnable].
 func (m *Migration) NeedLeaderElection() bool { return true }
 
-// Start migrates until all objects are stored in the current version. It is a [manager.Runnable].
+// Start migrates until all objects are stored in the current version, and again after each change of a
+// CustomResourceDefinition. It is a [manager.Runnable].
 func (m *Migration) Start(ctx context.Context) error {
-	if older, err := m.older(ctx); err == nil && len(older) == 0 {
-		return nil
-	}
-	for delay := settling; ; delay = retryDelay {
+	for {
+		m.run(ctx)
+		if m.Changed == nil {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-m.Clock.After(delay):
-		}
-		if m.migrateAll(ctx) {
-			return nil
+		case <-m.Changed:
 		}
 	}
 }
 
-// older are the kinds of which objects may be stored in an older version. A kind that another version is stored of is
-// none of them: objects that are applied would be stored in that version.
-func (m *Migration) older(ctx context.Context) ([]Kind, error) {
+// run migrates until all objects are stored in the current version.
+func (m *Migration) run(ctx context.Context) {
+	if older, err := m.inspect(ctx); err == nil && len(older) == 0 {
+		return
+	}
+	for delay := settling; ; delay = retryDelay {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.Clock.After(delay):
+		}
+		if m.migrateAll(ctx) {
+			return
+		}
+	}
+}
+
+// inspect returns the kinds of which objects may be stored in an older version. A kind that another version is stored of
+// is none of them: objects that are applied would be stored in that version. It loses the condition, which would not be
+// true any longer.
+func (m *Migration) inspect(ctx context.Context) ([]Kind, error) {
 	var older []Kind
 	for _, kind := range m.Kinds {
 		definition, err := m.API.Definition(ctx, kind)
 		if err != nil {
 			return nil, fmt.Errorf("reading the CustomResourceDefinition of %s: %w", kind.Resource, err)
 		}
-		if storesIn(definition, kind.Version) && !slices.Equal(definition.Status.StoredVersions, []string{kind.Version}) {
+		switch {
+		case !storesIn(definition, kind.Version):
+			if err := m.removeCondition(ctx, kind, definition); err != nil {
+				return nil, err
+			}
+		case !slices.Equal(definition.Status.StoredVersions, []string{kind.Version}):
 			older = append(older, kind)
 		}
 	}
 	return older, nil
+}
+
+func (m *Migration) removeCondition(ctx context.Context, kind Kind, definition *apiextensionsv1.CustomResourceDefinition) error {
+	if !slices.ContainsFunc(definition.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool { return c.Type == ConditionMigrated }) {
+		return nil
+	}
+	if err := m.API.RemoveCondition(ctx, kind); err != nil {
+		return fmt.Errorf("removing the condition %s of %s: %w", ConditionMigrated, kind.definition(), err)
+	}
+	m.Logger.Info("Removed the condition of a CustomResourceDefinition that stores another version", "definition", kind.definition(), "condition", ConditionMigrated)
+	return nil
 }
 
 // storesIn reports whether objects are stored in a version when they are written.
@@ -138,7 +176,7 @@ func storesIn(definition *apiextensionsv1.CustomResourceDefinition, version stri
 
 // migrateAll migrates the kinds that need it, and returns whether nothing remains.
 func (m *Migration) migrateAll(ctx context.Context) (done bool) {
-	older, err := m.older(ctx)
+	older, err := m.inspect(ctx)
 	if err != nil {
 		m.Logger.Error(err, "Failed to migrate objects")
 		return false

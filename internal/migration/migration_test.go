@@ -84,6 +84,11 @@ func (f *fakeAPI) SetCondition(_ context.Context, kind Kind, condition apiextens
 	return nil
 }
 
+func (f *fakeAPI) RemoveCondition(_ context.Context, kind Kind) error {
+	delete(f.conditions, kind.Resource)
+	return f.fail("no condition " + kind.Resource)
+}
+
 func (f *fakeAPI) List(_ context.Context, kind Kind, from string, limit int64) (*metav1.PartialObjectMetadataList, error) {
 	if err := f.fail("list " + kind.Resource + " " + from); err != nil {
 		return nil, err
@@ -288,6 +293,59 @@ func TestNothingIsMigratedToAVersionThatIsNotStored(t *testing.T) {
 	g.Expect(newMigration(t, api, apps).migrateAll(t.Context())).To(BeTrue(), "nothing remains")
 	g.Expect(api.applied).To(BeEmpty())
 	g.Expect(api.stored["appservices"]).To(Equal([]string{"v1alpha1", "v1beta1"}))
+}
+
+// What the condition says is not true any longer when another version is stored.
+func TestTheConditionIsRemovedWhenAnotherVersionIsStored(t *testing.T) {
+	g, api := NewWithT(t), newFakeAPI(apps, 1)
+	api.add(stores, 1)
+	m := newMigration(t, api, apps, stores)
+	g.Expect(m.migrateAll(t.Context())).To(BeTrue())
+	g.Expect(api.conditions).To(And(HaveKey("appservices"), HaveKey("securestorages")))
+
+	api.storage = "v1alpha1"
+	api.fail = func(request string) error {
+		if request == "no condition securestorages" {
+			return errors.New("broken")
+		}
+		return nil
+	}
+	_, err := m.inspect(t.Context())
+	g.Expect(err).To(MatchError("removing the condition fixpoint.dev/Migrated of securestorages.fixpoint.dev: broken"))
+	g.Expect(m.migrateAll(t.Context())).To(BeTrue(), "nothing remains")
+	g.Expect(api.conditions).To(BeEmpty())
+}
+
+// A leader migrates again when a CustomResourceDefinition changes, and inspects none while none does.
+func TestStartMigratesAfterAChange(t *testing.T) {
+	g, api := NewWithT(t), newFakeAPI(apps, 1)
+	api.stored["appservices"] = []string{"v1beta1"}
+	inspected := make(chan struct{}, 100)
+	api.fail = func(request string) error {
+		if request == "stored appservices" {
+			inspected <- struct{}{}
+		}
+		return nil
+	}
+	m := newMigration(t, api, apps)
+	now, changed := clocktesting.NewFakeClock(time.Now()), make(chan struct{})
+	m.Clock, m.Changed = now, changed
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- m.Start(ctx) }()
+	g.Eventually(inspected).Should(Receive())
+	g.Consistently(inspected, "50ms").ShouldNot(Receive())
+
+	// When the CustomResourceDefinition stored an older version for a while
+	api.stored["appservices"] = []string{"v1alpha1", "v1beta1"}
+	changed <- struct{}{}
+	g.Eventually(now.HasWaiters).Should(BeTrue())
+	now.Step(settling)
+	changed <- struct{}{} // received after the migration
+	g.Expect(api.stored["appservices"]).To(ConsistOf("v1beta1"))
+
+	cancel()
+	g.Eventually(ended).Should(Receive(BeNil()))
 }
 
 // A migration that its leader loses is no failure.
