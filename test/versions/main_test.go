@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -42,6 +43,9 @@ var plurals = map[string]string{"AppService": "appservices", "MCPServer": "mcpse
 // fixture is a namespace.
 type fixture struct {
 	*harness.Env
+	// cloud is that of the managers, if the test starts any, and cloudAt its endpoint.
+	cloud   *fakecloud.Server
+	cloudAt *fakecloud.Endpoint
 }
 
 func newFixture(t *testing.T) *fixture {

@@ -1,6 +1,7 @@
 package versions_test
 
 import (
+	"fmt"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -11,13 +12,25 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// manage starts a manager of the namespace.
+// manage starts a manager of the namespace, and a cloud for all managers of the test.
 func (f *fixture) manage() *harness.Manager {
 	f.T.Helper()
-	return f.StartManager(suite.Cluster.Config(harness.ManagerUser), controllers.Options{Namespaces: []string{f.Namespace}, PodNamespace: f.Namespace})
+	if f.cloud == nil {
+		f.cloud = fakecloud.New(fakecloud.Options{Seed: 1})
+		f.cloud.SeedDemo()
+		f.cloudAt = f.cloud.StartHTTP()
+		f.T.Cleanup(f.cloudAt.Close)
+	}
+	return f.StartManager(suite.Cluster.Config(harness.ManagerUser), controllers.Options{
+		Namespaces: []string{f.Namespace}, PodNamespace: f.Namespace,
+		Cloud:       cloud.Config{Cloud: fakecloud.CloudAt(f.cloudAt.URL), AllowHTTP: true},
+		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")}, AmbientScopes: harness.AmbientScopes(),
+	})
 }
 
 // ready waits until an object is ready.
@@ -45,34 +58,52 @@ const (
 	serverSpec = "{image: 'registry.test/tools:1', replicas: 1, protocol: {disabled: true, interval: 60s, tls: false}, networkPolicy: {egress: {allowDNS: false}}}"
 )
 
+// storageSpec is that of a SecureStorage of v1alpha1.
+var storageSpec = fmt.Sprintf("{provider: {subscriptionID: %s, resourceGroup: fixpoint-demo, location: westeurope}, key: {vault: {name: fixpoint-demo}, keyName: storage}, onAccountLoss: Stall, pollInterval: 1h}",
+	fakecloud.DemoSubscription)
+
 // Manifests of v1alpha1 and the manager, which writes v1beta1, do not fight.
 func TestTheManagerIsQuietAboutManifestsOfAlpha(t *testing.T) {
 	f := newFixture(t)
 	first := f.manage()
-	app, server := f.object(alpha, "AppService", "shop", appSpec), f.object(alpha, "MCPServer", "tools", serverSpec)
-	f.mustApply("gitops", app)
-	f.mustApply("gitops", server)
-	f.ready("AppService", "shop")
-	f.ready("MCPServer", "tools")
+	manifests := []*unstructured.Unstructured{
+		f.object(alpha, "AppService", "shop", appSpec), f.object(alpha, "MCPServer", "tools", serverSpec), f.object(alpha, "SecureStorage", "invoices", storageSpec),
+	}
+	for _, manifest := range manifests {
+		f.mustApply("gitops", manifest)
+	}
+	for _, manifest := range manifests {
+		f.ready(manifest.GetKind(), manifest.GetName())
+	}
 	f.Settled()
+	stored := func() (all []*unstructured.Unstructured) {
+		for _, manifest := range manifests {
+			all = append(all, f.read(beta, manifest.GetKind(), manifest.GetName()))
+		}
+		return all
+	}
 
 	// When the manifests are applied again
-	apps, servers := f.read(beta, "AppService", "shop"), f.read(beta, "MCPServer", "tools")
-	mark := f.Mark()
-	f.mustApply("gitops", app)
-	f.mustApply("gitops", server)
+	before, mark := stored(), f.Mark()
+	for _, manifest := range manifests {
+		f.mustApply("gitops", manifest)
+	}
 	f.Settled()
-	f.Expect(f.read(beta, "AppService", "shop")).To(Equal(apps), "applying it again changes nothing")
-	f.Expect(f.read(beta, "MCPServer", "tools")).To(Equal(servers))
-	f.Expect(f.Requests(mark).Writes()).To(BeEmpty())
+	f.Expect(stored()).To(Equal(before), "applying them again changes nothing")
+	f.Expect(f.Requests(mark)).To(BeEmpty(), "at rest")
 
 	// And when the manager restarts
 	f.Stop(first)
 	mark = f.Mark()
-	f.manage()
+	f.cloud.ResetCounts()
+	second := f.manage()
+	f.Eventually(func() int { return second.Checks("AppService", "shop", "Deployment") }).Should(BeNumerically(">", 0))
+	f.Eventually(func() int { return second.Checks("MCPServer", "tools", "Deployment") }).Should(BeNumerically(">", 0))
+	f.Eventually(func() int { return f.cloud.Total("").Calls() }).Should(BeNumerically(">", 0), "reads of the storage account")
 	f.Settled()
 	f.Expect(f.Requests(mark).Writes()).To(BeEmpty())
-	f.Expect(f.read(beta, "AppService", "shop").Object).To(Equal(apps.Object))
+	f.Expect(f.cloud.Total("").Writes).To(BeZero())
+	f.Expect(stored()).To(Equal(before))
 }
 
 // What managers of v1alpha1 have written continues to mean the same: the fields that they applied are those of this
