@@ -84,7 +84,7 @@ func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []D
 func (m managedFields) takerOf(path fieldPath, apiVersion string) *managedEntry {
 	var holders []managedEntry
 	for _, e := range m.entries {
-		if holds(e.set, path) || e.APIVersion != apiVersion && holdsAbove(e.set, path) {
+		if holds(e.set, path) || e.APIVersion != apiVersion && holdsAtomic(e.set, path) {
 			holders = append(holders, e)
 		}
 	}

@@ -105,11 +105,24 @@ func tops(s *fieldSet) []fieldPath {
 func holds(s *fieldSet, p fieldPath) bool { return s.Has(p) || !below(s, p).Empty() }
 
 // holdsAbove says whether the set contains something that the path lies within. In sets of the
-// same schema that is only the marker of a list item or a map, which is no claim to what is in it;
-// at another API version it may be an atomic struct or list.
+// same schema that is only the marker of a list item or a map, which is no claim to what is in it.
 func holdsAbove(s *fieldSet, p fieldPath) bool {
 	for i := 1; i < len(p); i++ {
 		if s.Has(p[:i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdsAtomic says whether the set, at another API version, contains what may be an atomic struct or list there, and
+// the path lies within. A marker is none, if the set contains something in it. Metadata is the same at all versions.
+func holdsAtomic(s *fieldSet, p fieldPath) bool {
+	if makeFieldPath("metadata").Equals(p[:1]) {
+		return false
+	}
+	for i := 1; i < len(p); i++ {
+		if s.Has(p[:i]) && below(s, p[:i]).Empty() {
 			return true
 		}
 	}

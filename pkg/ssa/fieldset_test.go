@@ -71,21 +71,23 @@ func TestTops(t *testing.T) {
 }
 
 func TestHolds(t *testing.T) {
-	set := `{"f:a":{"f:b":{}},"f:m":{".":{},"f:k":{}}}`
+	set := `{"f:a":{"f:b":{}},"f:m":{".":{},"f:k":{}},"f:metadata":{"f:labels":{}}}`
 	for name, test := range map[string]struct {
-		path         fieldPath
-		holds, above bool
+		path                 fieldPath
+		holds, above, atomic bool
 	}{
-		"a member":                       {makeFieldPath("a", "b"), true, false},
-		"an ancestor of one":             {makeFieldPath("a"), true, false},
-		"below a leaf":                   {makeFieldPath("a", "b", "c"), false, true},
-		"beside one":                     {makeFieldPath("a", "c"), false, false},
-		"beside one, in a map with mark": {makeFieldPath("m", "other"), false, true},
+		"a member":                       {makeFieldPath("a", "b"), true, false, false},
+		"an ancestor of one":             {makeFieldPath("a"), true, false, false},
+		"below a leaf":                   {makeFieldPath("a", "b", "c"), false, true, true},
+		"beside one":                     {makeFieldPath("a", "c"), false, false, false},
+		"beside one, in a map with mark": {makeFieldPath("m", "other"), false, true, false},
+		"below the mark of the labels":   {makeFieldPath("metadata", "labels", "a"), false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			g.Expect(holds(fields(t, set), test.path)).To(Equal(test.holds), "holds")
 			g.Expect(holdsAbove(fields(t, set), test.path)).To(Equal(test.above), "holdsAbove")
+			g.Expect(holdsAtomic(fields(t, set), test.path)).To(Equal(test.atomic), "holdsAtomic")
 		})
 	}
 }

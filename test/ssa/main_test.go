@@ -23,7 +23,6 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
-	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
@@ -102,7 +101,8 @@ func newApplier(reader client.Reader) (*ssa.Applier, *sent) {
 		Reader:       reader,
 		FieldManager: manager,
 		TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{
-			applyconfiguration.NewTypeConverter, func(*runtime.Scheme) managedfields.TypeConverter { return alphaTypes },
+			func(*runtime.Scheme) managedfields.TypeConverter { return betaTypes() },
+			func(*runtime.Scheme) managedfields.TypeConverter { return alphaTypes },
 		},
 	})
 	if err != nil {

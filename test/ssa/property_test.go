@@ -92,6 +92,9 @@ func TestQuietIfAndOnlyIf(t *testing.T) {
 		environment.held.Load(), environment.sent.Load(), environment.attributed.Load(), environment.across.Load(), environment.resorted.Load(), environment.moved.Load())
 }
 
+// beforeFirstApply is the manager to which the API server assigns the fields of an object without managed fields.
+const beforeFirstApply = "before-first-apply"
+
 type property struct {
 	namespaces             []string
 	owners                 map[string]metav1.OwnerReference
@@ -294,6 +297,9 @@ func (p *property) attribution(s *subject, drifts []ssa.Drift, edits map[string]
 		drift := drifts[i]
 		if c.removed && (drift.Actual != "" || drift.Manager != "") {
 			return fmt.Errorf("%s was removed, and the drift says %+v", path, drift)
+		}
+		if holder == "" && drift.Manager == beforeFirstApply {
+			holder = beforeFirstApply // what is left of its claim to the struct looks like a claim to the field
 		}
 		if !c.removed && (drift.Manager != holder || drift.Actual == "" || drift.Desired == "" || drift.Actual == drift.Desired) {
 			return fmt.Errorf("%s changed %s, and the drift says %+v", c.by, path, drift)

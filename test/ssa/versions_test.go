@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/internal/conversion"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -28,6 +30,9 @@ var (
 	alpha = v1alpha1.SchemeGroupVersion
 	beta  = v1beta1.SchemeGroupVersion
 )
+
+// betaTypes are the schemas of v1beta1, which all appliers share, because it takes a while to parse them.
+var betaTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfiguration.NewTypeConverter(scheme) })
 
 // alphaTypes are the schemas of v1alpha1, which has no generated apply configurations, from the API server.
 var alphaTypes managedfields.TypeConverter
