@@ -18,6 +18,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -33,7 +34,8 @@ const Finalizer = "fixpoint.dev/teardown"
 
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages/finalizers,verbs=update
+// +kubebuilder:rbac:groups="",resources=configmaps;secrets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Options for [Setup].
@@ -63,7 +65,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return engine.SetupWithManager(mgr, options)
 }
 
-// storagesWith maps a Secret to the SecureStorages whose credentials it has.
+// storagesWith maps a Secret to the SecureStorages whose credentials it has, and to the one whose Secret would have its name.
 func storagesWith(reader client.Reader) handler.MapFunc {
 	return func(ctx context.Context, secret client.Object) []reconcile.Request {
 		var storages v1beta1.SecureStorageList
@@ -74,8 +76,11 @@ func storagesWith(reader client.Reader) handler.MapFunc {
 		}
 		var requests []reconcile.Request
 		for i := range storages.Items {
-			if ref := storages.Items[i].Spec.Provider.CredentialsSecretRef; ref != nil && ref.Name == secret.GetName() {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&storages.Items[i])})
+			storage := &storages.Items[i]
+			ref := storage.Spec.Provider.CredentialsSecretRef
+			isNamesake := exportsKeys(storage) && storage.Name == secret.GetName()
+			if isNamesake || ref != nil && ref.Name == secret.GetName() {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(storage)})
 			}
 		}
 		return requests
@@ -94,6 +99,7 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		ambient:     o.AmbientScopes,
 		manager:     o.ManagerAccount,
 		secrets:     mgr.GetAPIReader(),
+		cache:       mgr.GetClient(),
 		tokens:      mgr.GetClient().SubResource("token"),
 		recorder:    dependencies.Recorder,
 	}), dependencies)
@@ -112,6 +118,7 @@ func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 		ambient:     o.AmbientScopes,
 		manager:     o.ManagerAccount,
 		secrets:     p.Reader,
+		plans:       true,
 	}), dependencies)
 }
 
@@ -129,6 +136,9 @@ func definition(now clock.PassiveClock, access *cloudAccess) phases.Definition[*
 			desired := desiredStatus(s, summary)
 			s.rememberIfSettled(summary, desired)
 			return desired
+		},
+		Policies: func(storage *v1beta1.SecureStorage) phases.Policies {
+			return workload.Policies(storage, v1beta1.AdoptionNever, v1beta1.DriftCorrect)
 		},
 		Suspended: func(storage *v1beta1.SecureStorage) bool { return storage.Spec.Suspend },
 		Postpone: func(ctx context.Context, storage *v1beta1.SecureStorage) time.Duration {

@@ -23,10 +23,13 @@ type cloudAccess struct {
 	ambient AmbientScopes
 	// manager is the ServiceAccount of the manager, or empty.
 	manager types.NamespacedName
-	// secrets bypasses the cache, so that no Secret is kept in memory.
+	// secrets bypasses the cache, so that no credential is kept in memory. cache has the exported objects; it is nil in a plan.
 	secrets  client.Reader
+	cache    client.Reader
 	tokens   client.SubResourceClient
 	recorder events.EventRecorder
+	// plans is true for an engine that only plans.
+	plans bool
 }
 
 // credentialError says what is wrong with a credential. It never contains any part of the credential.

@@ -98,6 +98,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.SecureStorageAccessApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageCredentialsSecretRef"):
 		return &apisv1beta1.SecureStorageCredentialsSecretRefApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageExport"):
+		return &apisv1beta1.SecureStorageExportApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageGrant"):
 		return &apisv1beta1.SecureStorageGrantApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageKey"):

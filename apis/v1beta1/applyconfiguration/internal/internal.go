@@ -1000,6 +1000,12 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageEncryption
   scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageExport
+  map:
+    fields:
+    - name: accountKeys
+      type:
+        scalar: boolean
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageGrant
   map:
     fields:
@@ -1071,6 +1077,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageDeletionPolicy
       default: Retain
+    - name: export
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageExport
     - name: key
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageKey
