@@ -35,6 +35,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
 
 // fixture is one SecureStorage, the fake cloud and a fake clock for both. It implements the API server
@@ -50,7 +51,10 @@ type fixture struct {
 	// ambient is the flag --ambient-credentials of the next process.
 	ambient AmbientScopes
 	secrets map[string]*corev1.Secret
-	events  []string
+	// children are the objects that are exported, and other ones that a test creates; all but the secrets.
+	children *ssatest.Server
+	cached   *ssatest.Cache
+	events   []string
 	// statuses are the statuses that were written, with their time.
 	statuses []written
 
@@ -77,8 +81,9 @@ type written struct {
 
 // process is a running manager. Its memory is lost in a crash.
 type process struct {
-	engine *Engine
-	access *cloudAccess
+	engine  *Engine
+	access  *cloudAccess
+	applier *ssa.Applier
 }
 
 // crashPoint says at which call the process ends: before or after the call takes effect.
@@ -99,6 +104,8 @@ func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1beta1.Secu
 	knobs.MillisecondHints = true
 	f := &fixture{t: t, clock: c, server: fakecloud.New(fakecloud.Options{Clock: c, Knobs: knobs, Seed: 1}), secrets: map[string]*corev1.Secret{}}
 	f.transport = f
+	f.children = ssatest.NewServer(testScheme(), ssatest.Options{Clock: c})
+	f.cached = f.children.Cache()
 	f.Gomega = NewWithT(reporter{t, f})
 	f.demo = f.server.SeedDemo()
 	f.ambient = AmbientScopes{"billing": {scopeOf("/subscriptions/" + f.demo.Subscription), scopeOf("/subscriptions/" + otherSubscription)}}
@@ -142,12 +149,15 @@ func (f *fixture) restart() {
 
 // start starts a process with the given cloud clients.
 func (f *fixture) start(shared *cloud.Cloud) {
-	access := &cloudAccess{cloud: shared, credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, ambient: f.ambient, secrets: f, recorder: f}
+	access := &cloudAccess{cloud: shared, credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, ambient: f.ambient, secrets: f, cache: f, recorder: f}
+	applier, err := ssa.New(ssa.Options{Client: f.children, FieldManager: FieldManager})
+	f.Expect(err).NotTo(HaveOccurred())
 	engine, err := phases.New(definition(f.clock, access), phases.Dependencies{
 		Reader: f, Uncached: f, Applier: f, Scheme: testScheme(), Recorder: f, Clock: f.clock,
 	})
 	f.Expect(err).NotTo(HaveOccurred())
-	f.process = &process{engine: engine, access: access}
+	f.Expect(engine.Index(f.children)).To(Succeed())
+	f.process = &process{engine: engine, access: access, applier: applier}
 }
 
 // testScheme is built once: the processes of a test that crashes at every call would spend a third of their
@@ -326,7 +336,7 @@ func (f *fixture) step(after bool) {
 }
 
 // Get implements client.Reader.
-func (f *fixture) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (f *fixture) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
 	switch into := into.(type) {
 	case *v1beta1.SecureStorage:
@@ -337,28 +347,31 @@ func (f *fixture) Get(_ context.Context, key client.ObjectKey, into client.Objec
 	case *corev1.Secret:
 		secret, ok := f.secrets[key.String()]
 		if !ok {
-			return notFound
+			return f.cached.Get(ctx, key, into)
 		}
 		secret.DeepCopyInto(into)
+	default:
+		return f.cached.Get(ctx, key, into)
 	}
 	return nil
 }
 
-// List implements client.Reader.
-func (f *fixture) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+// List implements client.Reader for children.
+func (f *fixture) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	return f.cached.List(ctx, into, options...)
+}
 
 // Decide implements phases.Applier.
-func (f *fixture) Decide(ssa.Request) (ssa.Decision, error) {
-	return ssa.Decision{}, errors.New("a SecureStorage has no children")
-}
+func (f *fixture) Decide(request ssa.Request) (ssa.Decision, error) { return f.process.applier.Decide(request) }
 
 // Execute implements phases.Applier.
-
-func (f *fixture) Execute(context.Context, ssa.Decision) (ssa.Result, error) {
-	return ssa.Result{}, errors.New("a SecureStorage has no children")
+func (f *fixture) Execute(ctx context.Context, decision ssa.Decision) (ssa.Result, error) {
+	f.step(false)
+	result, err := f.process.applier.Execute(ctx, decision)
+	f.step(true)
+	return result, err
 }
 
-// Drifts implements phases.Applier.
 // ApplyStatus implements phases.Applier. It replaces the whole status, unless the object has a newer
 // generation.
 func (f *fixture) ApplyStatus(_ context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error) {
@@ -403,8 +416,11 @@ func (f *fixture) RemoveFinalizer(context.Context, client.Object, string) error 
 }
 
 // Delete implements phases.Applier.
-func (f *fixture) Delete(context.Context, client.Object, metav1.OwnerReference, metav1.DeletionPropagation) (bool, error) {
-	return false, errors.New("a SecureStorage has no children")
+func (f *fixture) Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) (bool, error) {
+	f.step(false)
+	gone, err := f.process.applier.Delete(ctx, live, owner, propagation)
+	f.step(true)
+	return gone, err
 }
 
 // Eventf implements events.EventRecorder.
