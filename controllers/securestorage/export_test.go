@@ -125,7 +125,7 @@ func TestExportedKeysAreInSecretAlone(t *testing.T) {
 	keys := f.wantKeys()
 	f.Expect(f.exportedKeys()).To(Equal(keys))
 	f.Expect(before).To(BeZero())
-	// and when somebody changes the Secret, so that the drift is reported
+	// and when another client changes the Secret, so that the drift is reported
 	secret, _ := child(f, &corev1.Secret{})
 	secret.Data["key1"] = []byte("changed by someone")
 	f.Expect(f.children.Update(t.Context(), secret, client.FieldOwner("kubectl-edit"))).To(Succeed())

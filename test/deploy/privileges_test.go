@@ -305,6 +305,7 @@ metadata: {name: invoices}
 spec:
   provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope}
   key: {vault: {name: fixpoint-demo}, name: storage}
+  export: {accountKeys: true}
   deletionPolicy: Delete
   pollInterval: 10s
 `

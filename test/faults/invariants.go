@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strings"
 
@@ -33,6 +34,7 @@ func (env *Environment) Violations() []string {
 		all = append(all, env.keyIsNeverRemoved()...)
 		all = append(all, env.encryptionIsNotClaimedEarly(versions)...)
 		all = append(all, env.observedIsNeverWritten(versions)...)
+		all = append(all, env.keysAreOnlyWhereAsked(versions)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -308,10 +310,43 @@ func (env *Environment) observedIsNeverWritten(versions []Version) []string {
 		}
 		principal := env.Cloud.Principal(account)
 		for _, entry := range env.Cloud.Ledger() {
-			isOfAccount := strings.HasSuffix(strings.ToLower(entry.Resource), "/storageaccounts/"+account) || principal != "" && entry.Principal == principal
+			isOfAccount := strings.Contains(strings.ToLower(entry.Resource)+"/", "/storageaccounts/"+account+"/") || principal != "" && entry.Principal == principal
 			if isOfAccount && entry.Who != fakecloud.WhoMeddler && entry.Who != fakecloud.WhoCloud {
 				broken = append(broken, fmt.Sprintf("a manager sent %s %s for account %s, which is only observed", entry.Method, entry.Resource, account))
 			}
+		}
+	}
+	return broken
+}
+
+// keysAreOnlyWhereAsked checks that managers listed the keys only of accounts whose SecureStorage exported them, and that only
+// Secrets contain keys.
+func (env *Environment) keysAreOnlyWhereAsked(versions []Version) []string {
+	asked := map[string]bool{}
+	for _, v := range versions {
+		if v.Object.GetKind() == SecureStorage && field(v.Object, "spec", "export", "accountKeys") == "true" {
+			asked[strings.ToLower(accountOf(v.Object))] = true
+		}
+	}
+	var broken, keys []string
+	for _, entry := range env.Cloud.Ledger() {
+		of, isList := strings.CutSuffix(strings.ToLower(entry.Resource), listKeys)
+		if account := path.Base(of); isList && !asked[account] {
+			broken = append(broken, fmt.Sprintf("a manager listed the keys of account %s, which nobody exports", account))
+		}
+	}
+	for account := range asked {
+		if current, err := env.Cloud.AccountKeys(account); err == nil {
+			keys = append(keys, current[0], current[1])
+		}
+	}
+	for _, v := range versions {
+		if kind := v.Object.GetKind(); kind != SecureStorage && kind != "ConfigMap" || len(keys) == 0 {
+			continue
+		}
+		text := fmt.Sprint(v.Object.Object)
+		if slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(text, key) || strings.Contains(text, encoded(key)) }) {
+			broken = append(broken, fmt.Sprintf("%s contains a key of an account", idOf(v.Object)))
 		}
 	}
 	return broken

@@ -73,7 +73,6 @@ var watchedKinds = slices.Concat([]schema.GroupVersionKind{
 	v1beta1.SchemeGroupVersion.WithKind(MCPServer),
 	v1beta1.SchemeGroupVersion.WithKind(SecureStorage),
 	{Version: "v1", Kind: "PersistentVolumeClaim"},
-	{Version: "v1", Kind: "Secret"},
 	{Group: "discovery.k8s.io", Version: "v1", Kind: endpointSlice},
 }, childKinds)
 

@@ -63,6 +63,7 @@ func (env *Environment) normalizerOf(name, account string) normalizer {
 	if account != "" {
 		pairs = append(pairs, account, "ACCOUNT")
 	}
+	pairs = append(pairs, env.accountKeys()...)
 	env.history.mu.Lock()
 	defer env.history.mu.Unlock()
 	for uid, id := range env.history.names {
