@@ -205,6 +205,13 @@ func TestStripLeavesChildrenThatHaveDrifted(t *testing.T) {
 	g.Expect(strip(drifted)).To(Equal(whole))
 }
 
+func TestStripDropsTheKeysOfExportedSecrets(t *testing.T) {
+	g := NewWithT(t)
+	secret := applied(t, corev1ac.Secret("web", "shop").WithData(map[string][]byte{"key1": []byte("k")}), func(*corev1.Secret) {})
+	g.Expect(secret.Data).NotTo(BeEmpty())
+	g.Expect(strip(secret)).To(HaveField("Data", BeEmpty()))
+}
+
 func TestStripDropsTheManifestOfKubectl(t *testing.T) {
 	g := NewWithT(t)
 	app := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "a": "b"}}}
