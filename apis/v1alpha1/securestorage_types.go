@@ -386,7 +386,7 @@ type SecureStorageStatus struct {
 	// with managementPolicy Observe. With Manage, Events report drifts.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:MaxItems=50
 	Drifts []AppServiceDrift `json:"drifts,omitempty"`
 }
 

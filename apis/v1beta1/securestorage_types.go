@@ -515,7 +515,7 @@ type SecureStorageStatus struct {
 	// with managementPolicy Observe. With Manage, Events report drifts.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:MaxItems=50
 	Drifts []Drift `json:"drifts,omitempty"`
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
@@ -151,5 +152,5 @@ func (s *scope) reportedDrifts(summary phases.Summary) []v1beta1.Drift {
 	for _, drift := range s.drifts {
 		summary.Drifts = append(summary.Drifts, phases.ObservedDrift{Drift: drift, Child: "StorageAccount " + accountName(s.storage)})
 	}
-	return workload.Drifts(old, summary, nil)
+	return workload.Drifts(old, summary, ptr.To[int32](v1beta1.MaxDrifts))
 }

@@ -81,6 +81,12 @@ func TestObserveIsReadyIfAccountMatches(t *testing.T) {
 }
 
 func TestObserveReportsDifferences(t *testing.T) {
+	twelveTags, twelveDrifts := map[string]string{}, []string{}
+	for i := range 12 {
+		tag := fmt.Sprintf("team-%02d", i)
+		twelveTags[tag] = "storage"
+		twelveDrifts = append(twelveDrifts, "tags."+tag+": storage, found ")
+	}
 	for name, c := range map[string]struct {
 		// edits are of the spec, and change is of the account.
 		edits  []func(*v1beta1.SecureStorageSpec)
@@ -101,7 +107,7 @@ func TestObserveReportsDifferences(t *testing.T) {
 		},
 		"encryption": {
 			change: func(f *fixture) error { return f.server.UsePlatformKeys("coveted") },
-			drifts: []string{"encryption.keySource: Microsoft.Keyvault, found Microsoft.Storage", "encryption.keyVaultUri: https://fixpoint-demo.vault.azure.net, found ", "encryption.name: storage, found "},
+			drifts: []string{"encryption.keySource: Microsoft.Keyvault, found Microsoft.Storage", "encryption.keyVaultUri: https://fixpoint-demo.vault.azure.net, found ", "encryption.keyName: storage, found "},
 		},
 		"identity, and what follows from it": {
 			change: func(f *fixture) error { return f.server.DropIdentity("coveted") },
@@ -110,7 +116,11 @@ func TestObserveReportsDifferences(t *testing.T) {
 		"fields of several phases": {
 			edits:  []func(*v1beta1.SecureStorageSpec){tagged(map[string]string{"team": "storage"})},
 			change: func(f *fixture) error { return f.server.UsePlatformKeys("coveted") },
-			drifts: []string{"tags.team: storage, found ", "encryption.keySource: Microsoft.Keyvault, found Microsoft.Storage", "encryption.keyVaultUri: https://fixpoint-demo.vault.azure.net, found ", "encryption.name: storage, found "},
+			drifts: []string{"tags.team: storage, found ", "encryption.keySource: Microsoft.Keyvault, found Microsoft.Storage", "encryption.keyVaultUri: https://fixpoint-demo.vault.azure.net, found ", "encryption.keyName: storage, found "},
+		},
+		"as many tags as there may be": {
+			edits:  []func(*v1beta1.SecureStorageSpec){tagged(twelveTags)},
+			drifts: twelveDrifts,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
