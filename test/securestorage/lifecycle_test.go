@@ -348,7 +348,7 @@ func TestObservesThenManagesThenReleases(t *testing.T) {
 	})
 	observed := w.eventuallyReason("second", v1beta1.ReasonDiffers)
 	// then the difference is reported, and nothing is written
-	w.Expect(observed.Status.Drifts).To(HaveExactElements(And(HaveField("Field", "tags.team"), HaveField("From", "storage"), HaveField("To", ""))))
+	w.Expect(observed.Status.Drifts).To(HaveExactElements(And(HaveField("Field", "tags.team"), HaveField("Desired", "storage"), HaveField("Found", ""))))
 	w.Expect(observed.Status.Phase).To(Equal(v1beta1.PhaseDegraded))
 	w.Expect(w.cloud().Ledger()[before:]).To(BeEmpty())
 	// and when the account is changed as desired, it matches, still without a write
