@@ -76,7 +76,7 @@ func TestWhatMayChangeOfASecureStorage(t *testing.T) {
 		"the credentials":                  {`provider: {credentialsSecretRef: {name: azure}}`, anyIdentity},
 		"the copies":                       {`{}`, `sku: Standard_GRS`},
 		"what happens to the data at last": {`{}`, `deletionPolicy: Delete`},
-		"what is exported":                 {`export: {accountKeys: true}, managementPolicy: Manage`, `export: {}, managementPolicy: Observe`},
+		"what is exported":                 {`{export: {accountKeys: true}, managementPolicy: Manage}`, `{export: {}, managementPolicy: Observe}`},
 		"whether it is managed":            {`{}`, `managementPolicy: Observe`},
 		"all the rest":                     {`{}`, `{tags: {a: b}, adoptionPolicy: IfUnowned, accountLossPolicy: Recreate, pollInterval: 1h, propagationDeadline: 1h, suspend: true}`},
 	} {

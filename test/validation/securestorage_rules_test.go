@@ -59,8 +59,8 @@ func moved(was, is, field, message string) refusal {
 }
 
 var secureStorageRefusals = map[string]refusal{
-	"keys of an account that is only observed":     {spec: storage(`export: {accountKeys: true}, managementPolicy: Observe`), field: "spec.export.accountKeys", message: exportMessage},
-	"observing an account whose keys are exported": moved(`export: {accountKeys: true}`, `export: {accountKeys: true}, managementPolicy: Observe`, "spec.export.accountKeys", exportMessage),
+	"keys of an account that is only observed":     {spec: storage(`{export: {accountKeys: true}, managementPolicy: Observe}`), field: "spec.export.accountKeys", message: exportMessage},
+	"observing an account whose keys are exported": moved(`export: {accountKeys: true}`, `{export: {accountKeys: true}, managementPolicy: Observe}`, "spec.export.accountKeys", exportMessage),
 	"subscription by its name":                     provider(`subscriptionID: Pay-As-You-Go`, "subscriptionID", subscriptionMessage),
 	"subscription that is empty":                   provider(`subscriptionID: ""`, "subscriptionID", subscriptionMessage),
 	"subscription without its dashes":              provider(`subscriptionID: "00000000000000000000000000000001"`, "subscriptionID", subscriptionMessage),
