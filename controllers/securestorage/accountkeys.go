@@ -38,11 +38,11 @@ func (s *scope) desiredKeys() *corev1ac.SecretApplyConfiguration {
 	if s.keys == nil {
 		return desired
 	}
-	return desired.WithData(map[string][]byte{
-		v1beta1.ExportAccountName: []byte(accountName(s.storage)),
-		v1beta1.ExportAccountKey1: []byte(s.keys.Key1),
-		v1beta1.ExportAccountKey2: []byte(s.keys.Key2),
-	})
+	data := map[string][]byte{v1beta1.ExportAccountName: []byte(accountName(s.storage))}
+	if *s.keys != (cloud.AccountKeys{}) { // a plan knows none of a Secret that does not exist
+		data[v1beta1.ExportAccountKey1], data[v1beta1.ExportAccountKey2] = []byte(s.keys.Key1), []byte(s.keys.Key2)
+	}
+	return desired.WithData(data)
 }
 
 // keysPhase reads the keys before its child is applied.

@@ -362,7 +362,9 @@ func (f *fixture) List(ctx context.Context, into client.ObjectList, options ...c
 }
 
 // Decide implements phases.Applier.
-func (f *fixture) Decide(request ssa.Request) (ssa.Decision, error) { return f.process.applier.Decide(request) }
+func (f *fixture) Decide(request ssa.Request) (ssa.Decision, error) {
+	return f.process.applier.Decide(request)
+}
 
 // Execute implements phases.Applier.
 func (f *fixture) Execute(ctx context.Context, decision ssa.Decision) (ssa.Result, error) {
