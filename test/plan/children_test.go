@@ -23,7 +23,7 @@ import (
 // childLists are the kinds of all children.
 func childLists() []client.ObjectList {
 	return []client.ObjectList{
-		&corev1.ConfigMapList{}, &corev1.ServiceList{}, &corev1.ServiceAccountList{}, &appsv1.DeploymentList{}, &autoscalingv2.HorizontalPodAutoscalerList{},
+		&corev1.ConfigMapList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &corev1.ServiceAccountList{}, &appsv1.DeploymentList{}, &autoscalingv2.HorizontalPodAutoscalerList{},
 		&policyv1.PodDisruptionBudgetList{}, &networkingv1.IngressList{}, &networkingv1.NetworkPolicyList{},
 	}
 }

@@ -348,7 +348,10 @@ func (r *run) compare(planned plugin.ObjectPlan, happened map[string]string, led
 		done = append(done, one)
 	}
 	r.Expect(done).To(ConsistOf(actions), "the actions, and those of the plan:\n%s", describe(planned))
-	writes := slices.DeleteFunc(slices.Clone(ledger), func(e fakecloud.Entry) bool { return e.Who != manager || e.Method == "GET" || e.Method == "HEAD" })
+	writes := slices.DeleteFunc(slices.Clone(ledger), func(e fakecloud.Entry) bool {
+		isListOfKeys := e.Method == "POST" && strings.HasSuffix(e.Resource, "/listKeys") // it changes nothing
+		return e.Who != manager || e.Method == "GET" || e.Method == "HEAD" || isListOfKeys
+	})
 	if len(plannedSteps) == 0 {
 		r.Expect(steps).To(BeEmpty(), "the plan has no step:\n%s", describe(planned))
 		r.Expect(writes).To(BeEmpty(), "the plan has no step:\n%s", describe(planned))
