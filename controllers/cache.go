@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -105,6 +106,8 @@ func stripChild(child client.Object, fieldManager string) {
 		child.Spec, child.Status = corev1.ServiceSpec{}, corev1.ServiceStatus{}
 	case *corev1.ConfigMap:
 		child.Data, child.BinaryData = nil, nil
+	case *batchv1.Job:
+		child.Spec = batchv1.JobSpec{}
 	case *networkingv1.NetworkPolicy:
 		child.Spec = networkingv1.NetworkPolicySpec{}
 	default:

@@ -40,6 +40,10 @@ const (
 	// ConditionServiceReady says whether the Service is applied.
 	ConditionServiceReady = "ServiceReady"
 
+	// ConditionPreDeployReady says whether the Job of spec.hooks.preDeploy has
+	// succeeded for the current version of what it runs.
+	ConditionPreDeployReady = "PreDeployReady"
+
 	// ConditionDeploymentReady says whether the rollout of the Deployment is
 	// complete and all replicas are available.
 	ConditionDeploymentReady = "DeploymentReady"
@@ -164,6 +168,11 @@ const (
 	// ReasonPodsFailing: pods of the new version cannot start, for example
 	// because the image cannot be pulled or the container crashes.
 	ReasonPodsFailing = "PodsFailing"
+
+	// ReasonHookFailed: the Job of a hook has failed; the message says why. The
+	// Deployment is left unchanged. Correct what the hook runs, or delete the
+	// Job to run it again.
+	ReasonHookFailed = "HookFailed"
 
 	// ReasonIngressClassMissing: the IngressClass in
 	// spec.ingress.ingressClassName does not exist. Install an ingress

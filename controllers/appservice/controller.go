@@ -3,6 +3,7 @@ package appservice
 import (
 	"context"
 
+	batchv1 "k8s.io/api/batch/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -47,6 +48,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	options := o.ForEngine(mgr, &v1beta1.AppServiceList{})
+	options.Sources = append(options.Sources, source.Kind[client.Object](mgr.GetCache(), &batchv1.Job{},
+		handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1beta1.AppService{}, handler.OnlyControllerOwner())))
 	if !o.NoClusterRights {
 		options.Sources = append(options.Sources,
 			source.Kind[client.Object](mgr.GetCache(), &networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient()))))

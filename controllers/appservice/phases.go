@@ -15,6 +15,7 @@ import (
 //
 //	Config            the ConfigMap with spec.config
 //	Service           the Service for the pods
+//	PreDeploy         the Job that must succeed before the Deployment changes
 //	Deployment        the Deployment; ready when its rollout is complete
 //	Autoscaling       the HorizontalPodAutoscaler that sets the number of replicas
 //	DisruptionBudget  the PodDisruptionBudget that limits evictions
@@ -23,6 +24,7 @@ func Phases() []phases.Phase[*scope] {
 	return []phases.Phase[*scope]{
 		config,
 		service,
+		preDeploy{},
 		deployment,
 		autoscaling,
 		disruptionBudget,
@@ -42,4 +44,6 @@ type scope struct {
 	managerAccount types.NamespacedName
 	// deployment is the live Deployment; nil if it does not exist.
 	deployment *appsv1.Deployment
+	// hook is what was observed of spec.hooks.preDeploy; nil if nothing was.
+	hook *hook
 }

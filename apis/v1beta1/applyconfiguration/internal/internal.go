@@ -64,6 +64,65 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: targetMemoryUtilizationPercent
       type:
         scalar: numeric
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHook
+  map:
+    fields:
+    - name: activeDeadlineSeconds
+      type:
+        scalar: numeric
+    - name: args
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: command
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: env
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.EnvVar
+          elementRelationship: associative
+          keys:
+          - name
+    - name: image
+      type:
+        scalar: string
+    - name: resources
+      type:
+        namedType: io.k8s.api.core.v1.ResourceRequirements
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHookStatus
+  map:
+    fields:
+    - name: phase
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Phase
+    - name: succeededVersions
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: version
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHooks
+  map:
+    fields:
+    - name: preDeploy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHook
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHooksStatus
+  map:
+    fields:
+    - name: preDeploy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHookStatus
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceMount
   map:
     fields:
@@ -155,6 +214,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: hooks
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHooks
     - name: image
       type:
         scalar: string
@@ -236,6 +298,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Drift
           elementRelationship: atomic
+    - name: hooks
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHooksStatus
     - name: lastHandledReconcileAt
       type:
         scalar: string

@@ -64,6 +64,8 @@ type AppServiceSpecApplyConfiguration struct {
 	// ingress creates an Ingress that exposes the application outside of the
 	// cluster.
 	Ingress *IngressApplyConfiguration `json:"ingress,omitempty"`
+	// hooks are one-time operations in the course of a rollout.
+	Hooks *AppServiceHooksApplyConfiguration `json:"hooks,omitempty"`
 	// imagePullSecrets are the Secrets in the same namespace to pull the image
 	// with.
 	ImagePullSecrets []v1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
@@ -237,6 +239,14 @@ func (b *AppServiceSpecApplyConfiguration) WithDisruptionBudget(value *Disruptio
 // If called multiple times, the Ingress field is set to the value of the last call.
 func (b *AppServiceSpecApplyConfiguration) WithIngress(value *IngressApplyConfiguration) *AppServiceSpecApplyConfiguration {
 	b.Ingress = value
+	return b
+}
+
+// WithHooks sets the Hooks field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Hooks field is set to the value of the last call.
+func (b *AppServiceSpecApplyConfiguration) WithHooks(value *AppServiceHooksApplyConfiguration) *AppServiceSpecApplyConfiguration {
+	b.Hooks = value
 	return b
 }
 
