@@ -76,11 +76,15 @@ func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 }
 
 func newEngine(dependencies phases.Dependencies, o Options) (*Engine, error) {
+	return phases.New(definition(dependencies, o), dependencies)
+}
+
+func definition(dependencies phases.Dependencies, o Options) phases.Definition[*v1beta1.AppService, *scope] {
 	var ingressClasses workload.IngressClasses
 	if !o.NoClusterRights {
 		ingressClasses.Reader = dependencies.Reader
 	}
-	return phases.New(phases.Definition[*v1beta1.AppService, *scope]{
+	return phases.Definition[*v1beta1.AppService, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
@@ -96,7 +100,7 @@ func newEngine(dependencies phases.Dependencies, o Options) (*Engine, error) {
 			return workload.Policies(app, app.Spec.AdoptionPolicy, app.Spec.DriftPolicy)
 		},
 		ReportInterval: workload.ReportInterval,
-	}, dependencies)
+	}
 }
 
 // withIngress lists the AppServices with an Ingress, which a change of an IngressClass may affect.

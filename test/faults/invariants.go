@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,7 +24,7 @@ func (env *Environment) Violations() []string {
 	versions := env.history.all()
 	var all []string
 	for _, check := range []func([]Version) []string{
-		controllerNeverChanges, finalizerBeforeChildren, childrenAreDeletedFirst, readyImpliesReadyDeployment,
+		controllerNeverChanges, finalizerBeforeChildren, childrenAreDeletedFirst, readyImpliesReadyDeployment, hooksRunOnce, rolloutsAwaitHooks,
 	} {
 		all = append(all, check(versions)...)
 	}
@@ -147,6 +148,79 @@ func readyImpliesReadyDeployment(versions []Version) []string {
 		}
 	}
 	return broken
+}
+
+// hooksRunOnce checks that no Job of a hook is created again after it has succeeded, and that no two exist at the same
+// time. The name of a Job ends with a digest of what it runs.
+func hooksRunOnce(versions []Version) []string {
+	var broken []string
+	succeeded := map[string]bool{}
+	alive := map[types.UID]string{}
+	for _, v := range versions {
+		owner := controllerOf(v.Object)
+		if v.Object.GetKind() != "Job" || owner == nil {
+			continue
+		}
+		run := string(owner.UID) + "/" + v.Object.GetName()
+		if v.Type == watch.Deleted {
+			delete(alive, owner.UID)
+			continue
+		}
+		if v.Type == watch.Added {
+			if succeeded[run] {
+				broken = append(broken, fmt.Sprintf("%s was created again after it had succeeded", idOf(v.Object)))
+			}
+			if other := alive[owner.UID]; other != "" {
+				broken = append(broken, fmt.Sprintf("%s was created while Job %s of %s %s existed", idOf(v.Object), other, owner.Kind, owner.Name))
+			}
+			alive[owner.UID] = v.Object.GetName()
+		}
+		succeeded[run] = succeeded[run] || jobSucceeded(v.Object)
+	}
+	return broken
+}
+
+func jobSucceeded(job *unstructured.Unstructured) bool {
+	status, _, _ := condition(job, string(batchv1.JobComplete))
+	return status == "True"
+}
+
+// rolloutsAwaitHooks checks that no Deployment gets an image, which its AppService has only ever declared together with
+// a hook, before a Job with that image has succeeded.
+func rolloutsAwaitHooks(versions []Version) []string {
+	var broken []string
+	gated, free, succeeded := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	running := map[types.UID]string{}
+	for _, v := range versions {
+		owner := controllerOf(v.Object)
+		switch kind := v.Object.GetKind(); {
+		case v.Type == watch.Deleted:
+		case kind == AppService:
+			image := string(v.Object.GetUID()) + " " + field(v.Object, "spec", "image")
+			_, isGated, _ := unstructured.NestedMap(v.Object.Object, "spec", "hooks", "preDeploy")
+			gated[image], free[image] = gated[image] || isGated, free[image] || !isGated
+		case kind == "Job" && owner != nil && jobSucceeded(v.Object):
+			succeeded[string(owner.UID)+" "+imageOf(v.Object)] = true
+		case kind == "Deployment" && owner != nil:
+			image := string(owner.UID) + " " + imageOf(v.Object)
+			if running[owner.UID] != image && gated[image] && !free[image] && !succeeded[image] {
+				broken = append(broken, fmt.Sprintf("%s was rolled out with image %s before its hook had succeeded", idOf(v.Object), imageOf(v.Object)))
+			}
+			running[owner.UID] = image
+		}
+	}
+	return broken
+}
+
+// imageOf returns the image of the first container in the pod template.
+func imageOf(object *unstructured.Unstructured) string {
+	containers, _, _ := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
+	if len(containers) == 0 {
+		return ""
+	}
+	container, _ := containers[0].(map[string]any)
+	image, _ := container["image"].(string)
+	return image
 }
 
 // reportsDrift reports whether the object reports drift under the policy Report. Then changed pods can
