@@ -160,6 +160,12 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 				beYAML(w, container(w, name).EnvFrom, `[{configMapRef: {name: `+name+`}}]`)
 			}},
 		},
+		// The hook is an operation and adds no child: see hooks_test.go.
+		"hooks": {
+			{hook("", "up"), func(w *fixture, name string) { w.Expect(w.jobRan(name).Args).To(Equal([]string{"up"})) }},
+			{hook(otherImage, "up"), func(w *fixture, name string) { w.Expect(w.jobRan(name).Image).To(Equal(otherImage)) }},
+			{withoutOption("hooks"), func(w *fixture, name string) { w.Eventually(w.jobs).WithArguments(name).Should(BeEmpty()) }},
+		},
 		"mounts": {
 			{mounts(v1beta1.AppServiceMount{Name: "tmp", MountPath: "/tmp", EmptyDir: v1beta1.MCPServerEmptyDir{SizeLimit: ptr.To(resource.MustParse("0.5Gi"))}}),
 				mountsAre(`[{name: tmp, mountPath: /tmp}]`, `[{name: tmp, emptyDir: {sizeLimit: 512Mi}}]`)},

@@ -78,6 +78,14 @@ podSecurityStandard: Restricted
 podSecurityContext: {runAsUser: 1000, fsGroup: 1000}
 containerSecurityContext: {readOnlyRootFilesystem: true}
 nodeSelector: {kubernetes.io/arch: arm64}
+hooks:
+  preDeploy:
+    image: shop/migrations:7
+    command: [/app/migrate, up]
+    args: ["", --all]
+    env: [{name: USER, valueFrom: {secretKeyRef: {name: admin, key: user}}}]
+    resources: {limits: {memory: 1Gi}}
+    activeDeadlineSeconds: 604800
 progressDeadlineSeconds: 10
 adoptionPolicy: IfUnowned
 driftPolicy: Report
@@ -102,6 +110,12 @@ suspend: false`},
 	"image of a registry at an IPv6 address": {
 		spec: `{image: "[2001:db8::1]:5000/shop:1", port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
 			adoptionPolicy: Never, driftPolicy: Correct}`},
+	"no hook": {
+		spec: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
+			adoptionPolicy: Never, driftPolicy: Correct, hooks: {}}`},
+	"hook with arguments of its image": {
+		spec: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
+			adoptionPolicy: Never, driftPolicy: Correct, hooks: {preDeploy: {args: [migrate], activeDeadlineSeconds: 1}}}`},
 	// Rules cost the API server time, and it gives up on one that costs too much.
 	"config as large as it may be": {
 		spec: fmt.Sprintf(`{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
