@@ -82,7 +82,7 @@ func nextOfHook(ctx context.Context, p phases.Reconcile[*scope]) (phases.Next, e
 	case !h.recorded:
 		return phases.Wait(v1beta1.ReasonProgressing, "recording that the Job has succeeded", recordInterval), nil
 	case len(h.others) > 0:
-		return deleteJob(h.others, v1beta1.ReasonPruning), nil
+		return deleteJob(h.others, phases.Wait(v1beta1.ReasonPruning, "waiting for Job "+h.others[0].Name+" and its pods to be deleted; it is no longer desired", 0)), nil
 	case h.version == "":
 		return phases.NotConfigured(), nil
 	case h.hasSucceeded():
@@ -186,14 +186,14 @@ func (h *hook) remember(app *v1beta1.AppService) {
 	h.succeeded = h.succeeded[:min(len(h.succeeded), maxVersions)]
 }
 
-// deleteJob deletes the next Job with its pods, or waits until that is done.
-func deleteJob(jobs []*batchv1.Job, reason string) phases.Next {
+// deleteJob deletes the next Job with its pods, or else waits.
+func deleteJob(jobs []*batchv1.Job, wait phases.Verdict) phases.Next {
 	for _, job := range jobs {
 		if job.DeletionTimestamp == nil {
 			return phases.Delete{Object: job, Propagation: metav1.DeletePropagationForeground}
 		}
 	}
-	return phases.Wait(reason, "waiting for Job "+jobs[0].Name+" and its pods to be deleted", 0)
+	return wait
 }
 
 // deleteJobs is the teardown. It reads past the cache, since the finalizer is removed by it.
@@ -211,7 +211,7 @@ func deleteJobs(ctx context.Context, p phases.Reconcile[*scope]) (phases.Next, e
 			return nil, fmt.Errorf("reading Job %s: %w", job.Name, err)
 		}
 	}
-	return deleteJob(left, v1beta1.ReasonTerminating), nil
+	return deleteJob(left, phases.Wait(v1beta1.ReasonTerminating, "waiting for Job "+left[0].Name+" and its pods to be deleted", 0)), nil
 }
 
 func ownedPastCache(ctx context.Context, p phases.Reconcile[*scope]) ([]*batchv1.Job, error) {
