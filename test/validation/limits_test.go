@@ -117,7 +117,7 @@ var limitRefusals = map[string]limitRefusal{
 		spec: hook(`image: "shop:1", command: []`),
 		says: `spec.hooks.preDeploy.command: Invalid value: 0: spec.hooks.preDeploy.command in body should have at least 1 items`},
 	"spec.hooks.preDeploy.command maxItems": {
-		spec: hook(fmt.Sprintf(`command: [%s]`, names("a", 65))),
+		spec: hook(fmt.Sprintf(`command: [%s]`, repeated(65, `a%d`))),
 		says: `spec.hooks.preDeploy.command: Too many: 65: must have at most 64 items`},
 	"spec.hooks.preDeploy.command[] maxLength": {
 		spec: hook(fmt.Sprintf(`command: [%s]`, strings.Repeat("a", 4097))),
@@ -126,7 +126,7 @@ var limitRefusals = map[string]limitRefusal{
 		spec: hook(`image: "shop:1", args: []`),
 		says: `spec.hooks.preDeploy.args: Invalid value: 0: spec.hooks.preDeploy.args in body should have at least 1 items`},
 	"spec.hooks.preDeploy.args maxItems": {
-		spec: hook(fmt.Sprintf(`args: [%s]`, names("a", 257))),
+		spec: hook(fmt.Sprintf(`args: [%s]`, repeated(257, `a%d`))),
 		says: `spec.hooks.preDeploy.args: Too many: 257: must have at most 256 items`},
 	"spec.hooks.preDeploy.args[] maxLength": {
 		spec: hook(fmt.Sprintf(`args: [%s]`, strings.Repeat("a", 16385))),
