@@ -12,8 +12,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-
-	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 func TestJobReady(t *testing.T) {
@@ -77,7 +75,7 @@ func TestJobReady(t *testing.T) {
 				}
 				reader.WithObjects(pod)
 			}
-			var verdict phases.Verdict = JobReady(t.Context(), reader.Build(), clocktesting.NewFakePassiveClock(created.Add(c.after)), c.job)
+			verdict := JobReady(t.Context(), reader.Build(), clocktesting.NewFakePassiveClock(created.Add(c.after)), c.job)
 			g.Expect(verdict.String()).To(Equal(c.want))
 		})
 	}
