@@ -376,7 +376,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 		NoClusterRights: o.NoClusterRights, ManagerAccount: account, Guard: guard, Clock: o.Clock,
 	}
 	if slices.Contains(o.Controllers, appservice.Name) {
-		if err := appservice.Setup(mgr, common); err != nil {
+		if err := appservice.Setup(ctx, mgr, common); err != nil {
 			return err
 		}
 	}

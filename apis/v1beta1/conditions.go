@@ -34,6 +34,11 @@ const (
 // waits or has failed, as the reason says. Unknown: the phase waits for an
 // earlier phase.
 const (
+	// ConditionDependenciesReady says whether all Secrets, ConfigMaps,
+	// ServiceAccounts and PersistentVolumeClaims that the spec references, and
+	// that are not optional, exist.
+	ConditionDependenciesReady = "DependenciesReady"
+
 	// ConditionConfigReady says whether the ConfigMap contains spec.config.
 	ConditionConfigReady = "ConfigReady"
 
@@ -52,8 +57,8 @@ const (
 	// applied.
 	ConditionDisruptionBudgetReady = "DisruptionBudgetReady"
 
-	// ConditionIngressReady says whether the Ingress is applied and its
-	// IngressClass exists.
+	// ConditionIngressReady says whether the Ingress is applied, and its
+	// IngressClass and the Secret with its certificate exist.
 	ConditionIngressReady = "IngressReady"
 )
 
@@ -150,8 +155,13 @@ const (
 	ReasonAPIUnavailable = "APIUnavailable"
 )
 
-// Reasons of the children of AppService.
+// Reasons of the phases of AppService, which MCPServer shares.
 const (
+	// ReasonDependencyMissing: referenced objects, or keys in them, do not
+	// exist. The message lists all of them. Create them, or mark them as
+	// optional.
+	ReasonDependencyMissing = "DependencyMissing"
+
 	// ReasonRolloutProgressing: the rollout of the Deployment is in progress.
 	// This is normal within spec.progressDeadlineSeconds.
 	ReasonRolloutProgressing = "RolloutProgressing"

@@ -12,7 +12,7 @@ import (
 
 func TestConditionsContract(t *testing.T) {
 	conditionstest.Contract{
-		Packages: []string{"controllers/appservice", "internal/workload"},
+		Packages: []string{"controllers/appservice", "internal/references", "internal/workload"},
 		Phases:   conditionstest.Names(Phases()),
 		Page:     "docs/appservice.md",
 		Fields: map[string]any{

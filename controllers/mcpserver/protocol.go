@@ -35,7 +35,7 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) 
 		return unprobedVerdict(pods), nil
 	}
 	target, err := s.target(ctx, pods)
-	if err != nil && !s.ignores(err) {
+	if err != nil && !s.references.Ignores(err) {
 		return nil, err
 	}
 	s.prober.Set(key, target)
