@@ -351,7 +351,10 @@ rules:
 	addOptions(t, cases)
 	shared := newManagedFixture(t)
 	for _, account := range []string{"shop", "other"} {
-		shared.Expect(api.Create(shared.Ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: account}})).To(Succeed())
+		shared.createAccount(account)
+	}
+	for _, secret := range []string{"one", "two", "cert"} {
+		shared.createSecret(secret, nil)
 	}
 	for field, steps := range cases {
 		t.Run(field, func(t *testing.T) {

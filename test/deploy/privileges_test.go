@@ -359,12 +359,16 @@ func (w *fixture) everything(place string) {
 	}
 }
 
-// appServiceOptions is the spec of an AppService with every option, of the default IngressClass.
+// appServiceOptions is the spec of an AppService with every option, of the default IngressClass, and with references.
 func (w *fixture) appServiceOptions() string {
 	w.t.Helper()
 	spec := v1beta1.AppServiceSpec{Image: "registry.test/web:1"}
 	specs.AllOptions(&spec)
 	spec.Ingress.IngressClassName = nil
+	spec.ServiceAccountName = "given"
+	spec.Env = []corev1.EnvVar{{Name: "TOKEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "token"}, Key: "TOKEN",
+	}}}}
 	text, err := json.Marshal(spec)
 	w.Expect(err).NotTo(HaveOccurred())
 	return string(text)

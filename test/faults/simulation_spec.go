@@ -64,7 +64,7 @@ var dimensions = map[string][]dimension{
 			}),
 			app("tls", func(s *v1beta1.AppServiceSpec) {
 				s.Ingress = &v1beta1.Ingress{
-					Host: "other.example.com", IngressClassName: ptr.To(IngressClass), TLSSecretName: "tls", Annotations: map[string]string{"example.com/limit": "1"},
+					Host: "other.example.com", IngressClassName: ptr.To(IngressClass), TLSSecretName: certificateName, Annotations: map[string]string{"example.com/limit": "1"},
 				}
 			})),
 		dimensionOf("rest", app("plain", nil), app("recreate", func(s *v1beta1.AppServiceSpec) {
@@ -73,8 +73,8 @@ var dimensions = map[string][]dimension{
 		}), app("probes", func(s *v1beta1.AppServiceSpec) {
 			s.Probes = &v1beta1.AppServiceProbes{Readiness: &v1beta1.AppServiceProbe{Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3}}
 			s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
-			s.NodeSelector, s.ServiceAccountName = map[string]string{"disk": "fast"}, "shop"
-			s.ImagePullSecrets, s.ProgressDeadlineSeconds = []corev1.LocalObjectReference{{Name: "pull"}}, 300
+			s.NodeSelector, s.ServiceAccountName = map[string]string{"disk": "fast"}, accountName
+			s.ImagePullSecrets, s.ProgressDeadlineSeconds = []corev1.LocalObjectReference{{Name: pullSecret}}, 300
 			s.ImagePullPolicy = corev1.PullAlways
 		}), app("restricted", restrictPods)),
 		dimensionOf(suspend, app(no, nil), app(yes, func(s *v1beta1.AppServiceSpec) { s.Suspend = true })),

@@ -73,6 +73,17 @@ func podAttempts() []attempt {
 				shows(a, name, &v1beta1.MCPServer{}, v1beta1.ReasonDependencyMissing, "missing: "+c.missing, "create the missing objects and keys")
 				a.Expect(a.pods(tenant, name)).To(BeEmpty())
 			}
+			a.refused(a.app("foreign", `ingress: {host: a.tenant.example.com, tlsSecretName: victim/azure}`), "spec.ingress.tlsSecretName", "use lower-case letters")
+			for name, c := range map[string]struct{ fields, missing string }{
+				"app-foreign-env":     {`env: [{name: A, valueFrom: {secretKeyRef: {name: azure, key: clientSecret}}}]`, "Secret azure"},
+				"app-foreign-slash":   {`env: [{name: A, valueFrom: {secretKeyRef: {name: victim/azure, key: clientSecret}}}]`, "Secret victim/azure"},
+				"app-foreign-pull":    {`imagePullSecrets: [{name: ../victim/azure}]`, "Secret ../victim/azure"},
+				"app-foreign-account": {`serviceAccountName: deployer`, "ServiceAccount deployer"},
+			} {
+				a.Expect(a.app(name, c.fields)).To(Succeed())
+				shows(a, name, &v1beta1.AppService{}, v1beta1.ReasonDependencyMissing, "missing: "+c.missing, "create the missing objects and keys")
+				a.Expect(a.pods(tenant, name)).To(BeEmpty())
+			}
 		}},
 		{"write files over the bridge, or outside of the own directories", editor, "refused: the message names `files` or `mounts`", func(a *trial) {
 			for _, path := range []string{"/.fixpoint/mcp-bridge", "/etc/../.fixpoint/x", "/a/./b", "relative", "/a:b"} {
