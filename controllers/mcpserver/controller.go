@@ -184,13 +184,9 @@ func newHashKey(mgr ctrl.Manager, o Options) (*references.Key, error) {
 		return nil, nil
 	}
 	// The cache may not contain the namespace of the manager.
-	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	direct, applier, err := setup.Direct(mgr, FieldManager)
 	if err != nil {
-		return nil, fmt.Errorf("building a client for the key of hashes: %w", err)
-	}
-	applier, err := ssa.New(ssa.Options{Client: direct, FieldManager: FieldManager})
-	if err != nil {
-		return nil, fmt.Errorf("building the applier for the key of hashes: %w", err)
+		return nil, err
 	}
 	return &references.Key{Namespace: o.ManagerNamespace, Reader: direct, Applier: applier}, nil
 }
