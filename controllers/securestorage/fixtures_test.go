@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,6 +64,8 @@ type fixture struct {
 	// transport sends the requests: this fixture, or the first one of a fleet. onRequest is called for each request.
 	transport *fixture
 	onRequest func(*http.Request)
+	// unprotected are writes to the account while the Secret that its deletion needs was not protected.
+	unprotected []string
 	// unrecorded are grants that were requested before status.grants recorded them.
 	unrecorded []string
 	// Until staleUntil, reads of the account return the stale response.
@@ -77,8 +80,8 @@ type written struct {
 
 // process is a running manager. Its memory is lost in a crash.
 type process struct {
-	engine *Engine
-	access *cloudAccess
+	reconciler reconcile.Reconciler
+	access     *cloudAccess
 }
 
 // crashPoint says at which call the process ends: before or after the call takes effect.
@@ -142,12 +145,15 @@ func (f *fixture) restart() {
 
 // start starts a process with the given cloud clients.
 func (f *fixture) start(shared *cloud.Cloud) {
-	access := &cloudAccess{cloud: shared, credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, ambient: f.ambient, secrets: f, recorder: f}
+	protection := &secretProtection{cached: f, uncached: f, finalizers: f}
+	access := &cloudAccess{
+		cloud: shared, credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, ambient: f.ambient, secrets: f, protection: protection, recorder: f,
+	}
 	engine, err := phases.New(definition(f.clock, access), phases.Dependencies{
 		Reader: f, Uncached: f, Applier: f, Scheme: testScheme(), Recorder: f, Clock: f.clock,
 	})
 	f.Expect(err).NotTo(HaveOccurred())
-	f.process = &process{engine: engine, access: access}
+	f.process = &process{reconciler: protection.wrap(engine), access: access}
 }
 
 // testScheme is built once: the processes of a test that crashes at every call would spend a third of their
@@ -174,7 +180,7 @@ func (f *fixture) reconcile() (after time.Duration) {
 			after = time.Second
 		}
 	}()
-	result, err := f.process.engine.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(f.storage)})
+	result, err := f.process.reconciler.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(f.storage)})
 	if err != nil {
 		return time.Second
 	}
@@ -263,6 +269,7 @@ func (f *fixture) expectNothingLeft() {
 		f.Expect(account.Tags).NotTo(HaveKeyWithValue(cloud.OwnerTag, string(f.storage.UID)), "account %s was not deleted", account.Name)
 	}
 	f.Expect(f.unrecorded).To(BeEmpty(), "grants created before status.grants recorded them")
+	f.Expect(f.unprotected).To(BeEmpty(), "writes before the Secret was protected")
 }
 
 // created counts the creations of the account that did not fail in the cloud.
@@ -281,6 +288,7 @@ func (f *fixture) Do(request *http.Request) (*http.Response, error) {
 		f.onRequest(request)
 	}
 	isGrant := f.checkGrantIsRecorded(request)
+	f.checkSecretIsProtected(request)
 	recorder := httptest.NewRecorder()
 	lost := f.serve(recorder, request)
 	if isGrant && recorder.Code < http.StatusBadRequest && f.onGrant != nil {
@@ -345,7 +353,35 @@ func (f *fixture) Get(_ context.Context, key client.ObjectKey, into client.Objec
 }
 
 // List implements client.Reader.
-func (f *fixture) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+func (f *fixture) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	switch into := into.(type) {
+	case *v1beta1.SecureStorageList:
+		if !f.deleted {
+			into.Items = []v1beta1.SecureStorage{*f.storage.DeepCopy()}
+		}
+	case *metav1.PartialObjectMetadataList:
+		for key, secret := range f.secrets {
+			metadata := metav1.PartialObjectMetadata{ObjectMeta: *secret.ObjectMeta.DeepCopy()}
+			metadata.Namespace, metadata.Name, _ = strings.Cut(key, "/")
+			into.Items = append(into.Items, metadata)
+		}
+	}
+	return nil
+}
+
+// checkSecretIsProtected notes a write to the account that precedes the finalizer of the Secret.
+func (f *fixture) checkSecretIsProtected(request *http.Request) {
+	needed := neededSecret(f.storage)
+	isWrite := request.Method == http.MethodPut && strings.HasSuffix(strings.ToLower(request.URL.Path), "/storageaccounts/"+f.name())
+	if needed != "" && isWrite && !f.isProtected(needed) {
+		f.unprotected = append(f.unprotected, request.Method+" "+request.URL.Path)
+	}
+}
+
+func (f *fixture) isProtected(secret string) bool {
+	found := f.secrets[f.storage.Namespace+"/"+secret]
+	return found != nil && slices.Contains(found.Finalizers, SecretFinalizer)
+}
 
 // Decide implements phases.Applier.
 func (f *fixture) Decide(ssa.Request) (ssa.Decision, error) {
@@ -386,6 +422,11 @@ func (f *fixture) ApplyStatus(_ context.Context, desired ssa.Configuration, live
 // EnsureFinalizer implements phases.Applier.
 func (f *fixture) EnsureFinalizer(_ context.Context, live client.Object, finalizer string) (client.Object, error) {
 	f.step(false)
+	if finalizer == SecretFinalizer {
+		f.finalize(live, []string{finalizer})
+		f.step(true)
+		return live, nil
+	}
 	f.storage.Finalizers = []string{finalizer}
 	f.stored()
 	f.step(true)
@@ -395,11 +436,29 @@ func (f *fixture) EnsureFinalizer(_ context.Context, live client.Object, finaliz
 }
 
 // RemoveFinalizer implements phases.Applier.
-func (f *fixture) RemoveFinalizer(context.Context, client.Object, string) error {
+func (f *fixture) RemoveFinalizer(_ context.Context, live client.Object, finalizer string) error {
 	f.step(false)
-	f.deleted = true
+	if finalizer == SecretFinalizer {
+		f.finalize(live, nil)
+	} else {
+		f.deleted = true
+	}
 	f.step(true)
 	return nil
+}
+
+// finalize sets the finalizers of a Secret, which is a change of it.
+func (f *fixture) finalize(secret client.Object, finalizers []string) {
+	for key, stored := range f.secrets {
+		if stored.UID != secret.GetUID() {
+			continue
+		}
+		stored.Finalizers = finalizers
+		stored.ResourceVersion += "1"
+		if stored.DeletionTimestamp != nil && len(finalizers) == 0 {
+			delete(f.secrets, key)
+		}
+	}
 }
 
 // Delete implements phases.Applier.
