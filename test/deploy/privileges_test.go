@@ -22,6 +22,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
@@ -307,6 +308,20 @@ spec:
   key: {vault: {name: fixpoint-demo}, name: storage}
   deletionPolicy: Delete
   pollInterval: 10s
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: azure-orders}
+stringData: {tenantID: tenant, clientID: client, clientSecret: "CLIENTSECRET"}
+---
+apiVersion: fixpoint.dev/v1beta1
+kind: SecureStorage
+metadata: {name: orders}
+spec:
+  provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope, credentialsSecretRef: {name: azure-orders}}
+  key: {vault: {name: fixpoint-demo}, name: storage}
+  deletionPolicy: Delete
+  pollInterval: 10s
 `
 
 // withIdentities are SecureStorages whose credentials are of the namespace. The cloud knows neither.
@@ -344,13 +359,13 @@ func inNamespace(place, text string) string {
 }
 
 func (w *fixture) inCloud(text string) string {
-	return strings.ReplaceAll(text, "SUBSCRIPTION", w.outside.Demo.Subscription)
+	return strings.NewReplacer("SUBSCRIPTION", w.outside.Demo.Subscription, "CLIENTSECRET", fakecloud.Token("orders")).Replace(text)
 }
 
 func (w *fixture) everything(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(strings.ReplaceAll(allOptions, "APPSERVICE", w.appServiceOptions()))))
-	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), storage(place, "invoices"))
+	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), storage(place, "invoices"), storage(place, "orders"))
 	for _, controller := range controllers.Names() {
 		owned := w.kindsOfChildren(place, func(owner *metav1.OwnerReference) bool { return strings.EqualFold(owner.Kind, controller) })
 		for kind := range harness.ChildKinds(controller) {
