@@ -123,8 +123,10 @@ func (p *secretProtection) release(ctx context.Context, key client.ObjectKey) er
 		return err
 	}
 	var secret corev1.Secret
-	if err := p.uncached.Get(ctx, key, &secret); err != nil {
-		return client.IgnoreNotFound(err)
+	if err := p.uncached.Get(ctx, key, &secret); apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("releasing Secret %s: %w", key, err)
 	}
 	if err := p.finalizers.RemoveFinalizer(ctx, &secret, SecretFinalizer); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("releasing Secret %s: %w", key, err)
