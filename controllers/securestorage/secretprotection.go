@@ -123,12 +123,11 @@ func (p *secretProtection) release(ctx context.Context, key client.ObjectKey) er
 		return err
 	}
 	var secret corev1.Secret
-	if err := p.uncached.Get(ctx, key, &secret); apierrors.IsNotFound(err) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("releasing Secret %s: %w", key, err)
+	err := p.uncached.Get(ctx, key, &secret)
+	if err == nil {
+		err = p.finalizers.RemoveFinalizer(ctx, &secret, SecretFinalizer)
 	}
-	if err := p.finalizers.RemoveFinalizer(ctx, &secret, SecretFinalizer); client.IgnoreNotFound(err) != nil {
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("releasing Secret %s: %w", key, err)
 	}
 	return nil
