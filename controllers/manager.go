@@ -126,9 +126,11 @@ type Options struct {
 	// ProbeEndpoint, if set, replaces the scheme and host of every MCPServer that the manager probes.
 	// It is only for clusters with simulated nodes.
 	ProbeEndpoint *url.URL
-	// ProbeDial opens the connections of the prober to pods. The default is a net.Dialer. It is for
-	// tests on clusters with simulated pods.
+	// ProbeDial opens the connections of the prober to pods. The default is a net.Dialer, which needs a route
+	// to the pods.
 	ProbeDial func(ctx context.Context, network, address string) (net.Conn, error)
+	// ProbeHost replaces the host name that the prober sends to pods: see [prober.Options].
+	ProbeHost string
 	// PodNamespace and PodLabels select the manager's own pods, from which the NetworkPolicies of
 	// MCPServers allow traffic. Without labels, they allow traffic from the whole namespace; without
 	// a namespace, each MCPServer must list the namespace of the manager itself.
@@ -402,7 +404,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 }
 
 func (o Options) proberOptions() prober.Options {
-	options := prober.Options{Metrics: ctrlmetrics.Registry, Dial: o.ProbeDial}
+	options := prober.Options{Metrics: ctrlmetrics.Registry, Dial: o.ProbeDial, Host: o.ProbeHost}
 	if endpoint := o.ProbeEndpoint; endpoint != nil {
 		options.Rewrite = func(u *url.URL) { u.Scheme, u.Host = endpoint.Scheme, endpoint.Host }
 	}
