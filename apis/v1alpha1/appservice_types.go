@@ -157,7 +157,7 @@ type AppServiceSpec struct {
 	// automountServiceAccountToken is whether the pods mount a token of their
 	// ServiceAccount. Defaults to false with podSecurityStandard Restricted, and
 	// to the setting of the ServiceAccount, which mounts a token by default,
-	// otherwise.
+	// with Baseline.
 	// +optional
 	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
 
@@ -165,8 +165,10 @@ type AppServiceSpec struct {
 	// Restricted, which also sets the security contexts that the restricted
 	// standard requires, and mounts no ServiceAccount token by default. An image
 	// that runs as root does not start with Restricted, unless
-	// podSecurityContext sets another runAsUser. Defaults to Baseline.
+	// podSecurityContext sets another runAsUser. The default in v1beta1 is
+	// Restricted.
 	// +optional
+	// +kubebuilder:default=Baseline
 	PodSecurityStandard PodSecurityStandard `json:"podSecurityStandard,omitempty"`
 
 	// podSecurityContext is the security context of the pod, merged over that of

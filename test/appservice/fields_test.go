@@ -303,13 +303,15 @@ rules:
 			{func(s *v1beta1.AppServiceSpec) { s.ServiceAccountName = "" }, accountIs("")},
 		},
 		"podSecurityStandard": {
-			{standard(v1beta1.PodSecurityRestricted), securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(false))},
+			{standard(v1beta1.PodSecurityRestricted), securityIs(restrictedPod, restrictedContainer, ptr.To(false))},
 			{standard(v1beta1.PodSecurityBaseline), securityIs("{}", "null", nil)},
-			{standard(v1beta1.PodSecurityRestricted), securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(false))},
-			{standard(""), securityIs("{}", "null", nil)},
+			{standard(v1beta1.PodSecurityRestricted), securityIs(restrictedPod, restrictedContainer, ptr.To(false))},
+			{standard(v1beta1.PodSecurityBaseline), securityIs("{}", "null", nil)},
+			{standard(""), securityIs(restrictedPod, restrictedContainer, ptr.To(false))},
 		},
 		"securityContexts": {
 			{func(s *v1beta1.AppServiceSpec) {
+				s.PodSecurityStandard = v1beta1.PodSecurityBaseline
 				s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000), FSGroup: ptr.To[int64](1000)}
 				s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
 			}, securityIs("{runAsUser: 1000, fsGroup: 1000}", "{readOnlyRootFilesystem: true}", nil)},
@@ -318,13 +320,19 @@ rules:
 				s.ContainerSecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](7)}
 			}, securityIs("{runAsUser: 1000}", "{runAsUser: 7}", nil)},
 			{func(s *v1beta1.AppServiceSpec) { s.PodSecurityContext, s.ContainerSecurityContext = nil, nil }, securityIs("{}", "null", nil)},
+			{standard(""), securityIs(restrictedPod, restrictedContainer, ptr.To(false))},
 		},
 		"automountServiceAccountToken": {
-			{func(s *v1beta1.AppServiceSpec) { s.AutomountServiceAccountToken = ptr.To(false) }, securityIs("{}", "null", ptr.To(false))},
+			{func(s *v1beta1.AppServiceSpec) {
+				s.AutomountServiceAccountToken, s.PodSecurityStandard = ptr.To(false), v1beta1.PodSecurityBaseline
+			}, securityIs("{}", "null", ptr.To(false))},
 			{func(s *v1beta1.AppServiceSpec) {
 				s.AutomountServiceAccountToken, s.PodSecurityStandard = ptr.To(true), v1beta1.PodSecurityRestricted
-			}, securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(true))},
-			{func(s *v1beta1.AppServiceSpec) { s.AutomountServiceAccountToken, s.PodSecurityStandard = nil, "" }, securityIs("{}", "null", nil)},
+			}, securityIs(restrictedPod, restrictedContainer, ptr.To(true))},
+			{func(s *v1beta1.AppServiceSpec) {
+				s.AutomountServiceAccountToken, s.PodSecurityStandard = nil, v1beta1.PodSecurityBaseline
+			}, securityIs("{}", "null", nil)},
+			{standard(""), securityIs(restrictedPod, restrictedContainer, ptr.To(false))},
 		},
 		"nodeSelector": {
 			{func(s *v1beta1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-2"} }, func(w *fixture, name string) {
@@ -452,6 +460,12 @@ func accountIs(account string) func(*fixture, string) {
 		}
 	}
 }
+
+// The security contexts of pods and containers with the restricted Pod Security Standard, which is the default.
+const (
+	restrictedPod       = `{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}`
+	restrictedContainer = `{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}`
+)
 
 func standard(standard v1beta1.PodSecurityStandard) edit {
 	return func(s *v1beta1.AppServiceSpec) { s.PodSecurityStandard = standard }

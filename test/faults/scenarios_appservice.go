@@ -62,12 +62,12 @@ func changePodTemplate(s *v1beta1.AppServiceSpec) {
 	s.ServiceAccountName = "shop"
 	s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
 	s.ImagePullPolicy = corev1.PullAlways
-	restrictPods(s)
+	securePods(s)
 }
 
-// restrictPods changes the security settings of the pods.
-func restrictPods(s *v1beta1.AppServiceSpec) {
-	s.PodSecurityStandard, s.AutomountServiceAccountToken = v1beta1.PodSecurityRestricted, ptr.To(true)
+// securePods changes the security settings of the pods.
+func securePods(s *v1beta1.AppServiceSpec) {
+	s.PodSecurityStandard, s.AutomountServiceAccountToken = v1beta1.PodSecurityBaseline, ptr.To(true)
 	s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000)}
 	s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
 	s.Mounts = []v1beta1.AppServiceMount{{Name: "tmp", MountPath: "/tmp"}}

@@ -76,7 +76,7 @@ var dimensions = map[string][]dimension{
 			s.NodeSelector, s.ServiceAccountName = map[string]string{"disk": "fast"}, "shop"
 			s.ImagePullSecrets, s.ProgressDeadlineSeconds = []corev1.LocalObjectReference{{Name: "pull"}}, 300
 			s.ImagePullPolicy = corev1.PullAlways
-		}), app("restricted", restrictPods)),
+		}), app("security", securePods)),
 		dimensionOf(suspend, app(no, nil), app(yes, func(s *v1beta1.AppServiceSpec) { s.Suspend = true })),
 		dimensionOf(reportDrift, app(no, nil), app(yes, func(s *v1beta1.AppServiceSpec) { s.DriftPolicy = v1beta1.DriftReport })),
 	},

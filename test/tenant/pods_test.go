@@ -31,8 +31,8 @@ func podAttempts() []attempt {
 		}},
 		{"run privileged or with capabilities through the security contexts of an AppService", editor, "`NotPermitted`: the message names the field", func(a *trial) {
 			for name, c := range map[string]struct{ fields, field string }{
-				"app-privileged": {"containerSecurityContext: {privileged: true}", "spec.containerSecurityContext"},
-				"app-capability": {"podSecurityStandard: Restricted, containerSecurityContext: {capabilities: {add: [NET_ADMIN]}}", "spec.containerSecurityContext"},
+				"app-privileged": {"podSecurityStandard: Baseline, containerSecurityContext: {privileged: true}", "spec.containerSecurityContext"},
+				"app-capability": {"containerSecurityContext: {capabilities: {add: [NET_ADMIN]}}", "spec.containerSecurityContext"},
 				"app-host":       {"podSecurityContext: {seLinuxOptions: {type: spc_t}}", "spec.podSecurityContext"},
 			} {
 				a.Expect(a.app(name, c.fields)).To(Succeed())

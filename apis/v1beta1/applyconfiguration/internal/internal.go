@@ -192,6 +192,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: podSecurityStandard
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.PodSecurityStandard
+      default: Restricted
     - name: port
       type:
         scalar: numeric

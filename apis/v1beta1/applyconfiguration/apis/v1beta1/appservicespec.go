@@ -73,13 +73,14 @@ type AppServiceSpecApplyConfiguration struct {
 	// automountServiceAccountToken is whether the pods mount a token of their
 	// ServiceAccount. Defaults to false with podSecurityStandard Restricted, and
 	// to the setting of the ServiceAccount, which mounts a token by default,
-	// otherwise.
+	// with Baseline.
 	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
 	// podSecurityStandard is the Pod Security Standard of the pods: Baseline, or
 	// Restricted, which also sets the security contexts that the restricted
 	// standard requires, and mounts no ServiceAccount token by default. An image
 	// that runs as root does not start with Restricted, unless
-	// podSecurityContext sets another runAsUser. Defaults to Baseline.
+	// podSecurityContext sets another runAsUser. Objects that were created in
+	// v1alpha1 keep its default, Baseline.
 	PodSecurityStandard *apisv1beta1.PodSecurityStandard `json:"podSecurityStandard,omitempty"`
 	// podSecurityContext is the security context of the pod, merged over that of
 	// podSecurityStandard. The pods must satisfy podSecurityStandard.
