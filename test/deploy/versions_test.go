@@ -2,30 +2,40 @@ package deploy_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 const (
 	// withoutBeta is the last commit that serves v1alpha1 alone. Upgrades start from it until a release does.
 	withoutBeta = "60e66f98f765236e4735824942f420400f4bb43a"
-	// upgradeObjects is the variable that sets how many objects of each kind are upgraded.
+	// upgradeObjects is the variable that sets how many objects of each kind are upgraded, once: the commands of the
+	// documentation for the way back run for each object.
 	upgradeObjects = "FIXPOINT_UPGRADE_OBJECTS"
+	// fewObjects is how many are upgraded, returned and upgraded again without the variable.
+	fewObjects = 10
+	// upgradeTime bounds the time from the end of the last old manager until all objects are migrated and quiet.
+	upgradeTime = 2 * time.Minute
 
 	alpha = "v1alpha1"
 	beta  = "v1beta1"
@@ -37,6 +47,21 @@ type fleet struct {
 	namespace string
 	count     int
 	clients   dynamic.Interface
+	// added are the fields of specs that have no default in the previous version, by resource, with their defaults.
+	added map[string]map[string]any
+}
+
+// AppServices that are edited in a version, or whose Deployment is, while objects are migrated.
+const (
+	editedInAlpha = "app-003"
+	editedInBeta  = "app-004"
+	drifting      = "app-005"
+)
+
+// busy reports whether an object, or a child, is one that is edited while objects are migrated.
+func busy(key string) bool {
+	_, name, _ := strings.Cut(key, "/")
+	return slices.ContainsFunc([]string{editedInAlpha, editedInBeta, drifting}, func(edited string) bool { return strings.HasPrefix(name, edited) })
 }
 
 // kindsOfFleet are specs of v1alpha1, with what v1beta1 says differently.
@@ -52,7 +77,7 @@ func (w *fixture) fleet(namespace string) *fleet {
 	w.t.Helper()
 	clients, err := dynamic.NewForConfig(w.cluster.Admin())
 	w.Expect(err).NotTo(HaveOccurred())
-	f := &fleet{fixture: w, namespace: namespace, count: 10, clients: clients}
+	f := &fleet{fixture: w, namespace: namespace, count: fewObjects, clients: clients}
 	if count, set := os.LookupEnv(upgradeObjects); set {
 		f.count, err = strconv.Atoi(count)
 		w.Expect(err).NotTo(HaveOccurred(), upgradeObjects)
@@ -122,14 +147,53 @@ func readyOf(object *unstructured.Unstructured) string {
 	return "not reconciled"
 }
 
-// specs are those of all objects in v1alpha1.
+// specs are those of all objects in v1alpha1, without the defaults that the previous version does not have.
 func (f *fleet) specs() map[string]any {
 	f.t.Helper()
 	specs := map[string]any{}
 	for name, object := range f.list(alpha) {
-		specs[name] = object.Object["spec"]
+		spec, _ := object.Object["spec"].(map[string]any)
+		resource, _, _ := strings.Cut(name, "/")
+		for field, value := range f.added[resource] {
+			if found, set := spec[field]; set {
+				f.Expect(found).To(Equal(value), "%s has the default of %s", name, field)
+				delete(spec, field)
+			}
+		}
+		specs[name] = spec
 	}
 	return specs
+}
+
+// addedTo are the fields that have a default in v1alpha1 and had none in a source, with their defaults.
+func (f *fleet) addedTo(source string) map[string]map[string]any {
+	f.t.Helper()
+	added := map[string]map[string]any{}
+	for _, kind := range kindsOfFleet {
+		before := f.fieldsOf(source, kind.resource)
+		added[kind.resource] = map[string]any{}
+		for name, field := range f.fieldsOf(deploy.Root, kind.resource) {
+			if before[name].Default != nil || field.Default == nil {
+				continue
+			}
+			var value any
+			f.Expect(utiljson.Unmarshal(field.Default.Raw, &value)).To(Succeed())
+			added[kind.resource][name] = value
+		}
+	}
+	return added
+}
+
+// fieldsOf are the fields of a spec of v1alpha1 in a source.
+func (f *fleet) fieldsOf(source, resource string) map[string]apiextensionsv1.JSONSchemaProps {
+	f.t.Helper()
+	text, err := os.ReadFile(filepath.Join(source, "config", "crd", "bases", "fixpoint.dev_"+resource+".yaml"))
+	f.Expect(err).NotTo(HaveOccurred())
+	var definition apiextensionsv1.CustomResourceDefinition
+	f.Expect(yaml.Unmarshal(text, &definition)).To(Succeed())
+	i := slices.IndexFunc(definition.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == alpha })
+	f.Expect(i).To(BeNumerically(">=", 0))
+	return definition.Spec.Versions[i].Schema.OpenAPIV3Schema.Properties["spec"].Properties
 }
 
 // drifts are those in the status of all objects.
@@ -154,6 +218,54 @@ func (f *fleet) edit(version string, i, replicas int) {
 	}).Should(Succeed())
 }
 
+// work edits specs in both versions and a Deployment, without a change of pods, until the function that it returns is
+// called. That one waits until all is as before.
+func (f *fleet) work() (stop func()) {
+	f.t.Helper()
+	const usual, perSecond = 600, 3
+	deadline := func(seconds int) []byte { return fmt.Appendf(nil, `{"spec":{"progressDeadlineSeconds":%d}}`, seconds) }
+	deployments := f.fixture.clients.AppsV1().Deployments(f.namespace)
+	edits := []func(seconds int) error{
+		func(seconds int) error {
+			_, err := f.in(alpha, "appservices").Patch(f.ctx, editedInAlpha, types.MergePatchType, deadline(seconds), metav1.PatchOptions{FieldManager: "editor"})
+			return err
+		},
+		func(seconds int) error {
+			_, err := f.in(beta, "appservices").Patch(f.ctx, editedInBeta, types.MergePatchType, deadline(seconds), metav1.PatchOptions{FieldManager: "editor"})
+			return err
+		},
+		func(seconds int) error {
+			_, err := deployments.Patch(f.ctx, drifting, types.MergePatchType, deadline(seconds), metav1.PatchOptions{FieldManager: "drifter"})
+			return err
+		},
+	}
+	var loads []*harness.Load
+	for _, edit := range edits {
+		loads = append(loads, harness.StartLoad(f.ctx, perSecond, func(i int) error { return edit(usual + 1 + i) }))
+	}
+	return func() {
+		f.t.Helper()
+		for i, load := range loads {
+			f.Expect(load.Stop()).To(BeEmpty(), "edits that failed")
+			f.Expect(load.Count()).To(BeNumerically(">", 0))
+			if i < len(loads)-1 { // drifts are reverted
+				f.Expect(edits[i](usual)).To(Succeed())
+			}
+		}
+		for _, name := range []string{editedInAlpha, editedInBeta, drifting} {
+			f.Eventually(func() (int32, error) {
+				deployment, err := deployments.Get(f.ctx, name, metav1.GetOptions{})
+				if err != nil || deployment.Spec.ProgressDeadlineSeconds == nil {
+					return 0, err
+				}
+				return *deployment.Spec.ProgressDeadlineSeconds, nil
+			}).Should(BeEquivalentTo(usual), name)
+		}
+		f.Eventually(func() any { return f.drifts()["appservices/"+drifting] }).Should(ContainElement(
+			And(HaveKeyWithValue("manager", "drifter"), HaveKeyWithValue("field", ".spec.progressDeadlineSeconds"))))
+	}
+}
+
 // drift scales the Deployment of an AppService, and waits until that is reverted and reported.
 func (f *fleet) drift(i, round int) {
 	f.t.Helper()
@@ -162,13 +274,15 @@ func (f *fleet) drift(i, round int) {
 	f.Eventually(func() any { return f.drifts()["appservices/"+name] }).Should(HaveLen(round + 1))
 }
 
-// writesAfter are the writes of managers since a mark, for each object.
+// writesAfter are the writes of managers since a mark, for each object that was not edited.
 func (f *fleet) writesAfter(mark cluster.Mark, m *deploy.Manager) map[string]int {
 	f.t.Helper()
 	writes := map[string]int{}
 	for key, times := range f.audited(mark, m.User).Writes().
 		Except("leases.coordination.k8s.io", "events", "events.events.k8s.io", "customresourcedefinitions.apiextensions.k8s.io", "secrets").Count() {
-		writes[key.Resource+"/"+key.Name] += times
+		if name := key.Resource + "/" + key.Name; !busy(name) {
+			writes[name] += times
+		}
 	}
 	return writes
 }
@@ -179,8 +293,19 @@ func (f *fleet) storedIn(version string) {
 	f.Eventually(f.storedVersions, 2*waitTimeout).Should(HaveEach(fmt.Sprintf("[%q]", version)))
 }
 
+// migrated are the statuses of the conditions of migrations.
+func (f *fleet) migrated() []string {
+	f.t.Helper()
+	var all []string
+	for _, definition := range definitions {
+		all = append(all, f.run("get", "crd", definition, "-o", `jsonpath={.status.conditions[?(@.type=="fixpoint.dev/Migrated")].status}`))
+	}
+	return all
+}
+
 // TestUpgradeFromV1alpha1AndBack upgrades from the last version without v1beta1, returns to it as docs/operations.md
-// says, and upgrades again. Managers of both versions run at the same time for a while, under edits and drifts.
+// says, and upgrades again. Managers of both versions run at the same time for a while, under edits and drifts, which go on
+// while objects are migrated.
 func TestUpgradeFromV1alpha1AndBack(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -190,11 +315,15 @@ func TestUpgradeFromV1alpha1AndBack(t *testing.T) {
 	w.kustomizeFrom(source, "resources: [CONFIG/default]\n")
 	old := w.startPod(deploy.Pod{Program: before, Namespace: system, Name: "old"})
 	f := w.fleet("shop")
+	f.added = f.addedTo(source)
 	f.create()
 	f.isReady(alpha)
 	first := f.specs()
 
 	now := f.upgrade(old, 0)
+	if f.count > fewObjects {
+		return
+	}
 	f.previousIsRefused(source, now)
 	old = f.returnTo(source, before, now)
 	f.Expect(f.specs()).To(Equal(first), "but for the replicas that were edited back")
@@ -232,13 +361,19 @@ func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
 	// When the new one leads
 	mark, began := f.mark(), time.Now()
 	f.handOver(old)
+	stop := f.work()
 	f.storedIn(beta)
+	stop()
 	f.quiet(m.User)
-	f.t.Logf("upgraded %d objects in %s", f.count*len(kindsOfFleet), time.Since(began).Round(time.Second))
+	took := time.Since(began)
+	f.t.Logf("upgraded %d objects in %s, at most %d writes an object", f.count*len(kindsOfFleet), took.Round(time.Second), slices.Max(slices.Collect(maps.Values(f.writesAfter(mark, m)))))
 
 	// Then no pod is replaced, nothing is lost, no drift is reported, and each object is written at most twice.
 	f.Expect(f.specs()).To(Equal(specs))
-	f.Expect(f.drifts()).To(Equal(drifts))
+	after := f.drifts()
+	delete(after, "appservices/"+drifting)
+	delete(drifts, "appservices/"+drifting)
+	f.Expect(after).To(Equal(drifts))
 	f.Expect(f.pods(f.namespace)).To(Equal(pods))
 	f.Expect(f.replicaSets()).To(Equal(templates), "no Deployment was rolled, also while both ran")
 	const most = 2
@@ -246,6 +381,7 @@ func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
 		f.Expect(times).To(BeNumerically("<=", most), object)
 	}
 	f.Expect(f.references()).To(HaveEach("fixpoint.dev/"+beta), "owner references of children")
+	f.Expect(took).To(BeNumerically("<", upgradeTime))
 	return m
 }
 
@@ -305,8 +441,10 @@ func (f *fleet) previousIsRefused(source string, m *deploy.Manager) {
 func (f *fleet) returnTo(source, program string, m *deploy.Manager) *deploy.Manager {
 	f.t.Helper()
 	pods, specs := f.pods(f.namespace), f.specs()
+	f.Expect(f.migrated()).To(HaveEach("True"))
 	f.wayOut("store-v1alpha1")
 	f.Expect(f.storedVersions()).To(HaveEach(fmt.Sprintf("[%q]", alpha)))
+	f.Eventually(f.migrated).Should(HaveEach(""), "the condition of definitions that store v1alpha1")
 	f.Expect(m.Stop()).To(Succeed())
 	f.wayOut("remove-v1beta1")
 	f.kustomizeFrom(source, "resources: [CONFIG/default]\n", "--force-conflicts")
