@@ -191,7 +191,7 @@ test-suites:
 		grep -Ev '/test/(mcp|azuresdk|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
 
 .PHONY: test-ssa
-test-ssa: ## Compare the applies of 2,000 random objects with what the API server does; make test takes 500, others in each run.
+test-ssa: ## Compare the applies of 2,000 random objects with what the API server does; make test takes 650, others in each run.
 	cd test && FIXPOINT_CASES=2000 $(GO_TEST) -v -count=1 -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
 
 .PHONY: test-chart

@@ -8,13 +8,17 @@ import (
 	"time"
 	"unique"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -105,6 +109,10 @@ func stripChild(child client.Object, fieldManager string) {
 		child.Spec, child.Status = corev1.ServiceSpec{}, corev1.ServiceStatus{}
 	case *corev1.ConfigMap:
 		child.Data, child.BinaryData = nil, nil
+	case *corev1.Secret:
+		child.Data = nil
+	case *batchv1.Job:
+		child.Spec = batchv1.JobSpec{}
 	case *networkingv1.NetworkPolicy:
 		child.Spec = networkingv1.NetworkPolicySpec{}
 	default:
@@ -198,9 +206,11 @@ func (m stoppable) Start(ctx context.Context) error {
 	return startGuarded(ctx, m.Manager, m.guard)
 }
 
-// stoppableCache is the cache of a stoppable manager.
+// stoppableCache is the cache of a stoppable manager. It keeps Secrets of the type that the manager writes apart: the data of
+// others does not reach the manager by a watch. Of all Secrets, Cache can have the metadata.
 type stoppableCache struct {
 	cache.Cache
+	secrets cache.Cache
 	running context.Context
 	stop    context.CancelFunc
 }
@@ -214,8 +224,51 @@ func newStoppableCache() *stoppableCache {
 // build is a [cache.NewCacheFunc].
 func (c *stoppableCache) build(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
 	inner, err := cache.New(cfg, options)
+	if err != nil {
+		return nil, err
+	}
+	options.ByObject, options.DefaultFieldSelector = nil, fields.OneTermEqualSelector("type", v1beta1.SecretTypeAccountKeys)
 	c.Cache = inner
+	c.secrets, err = cache.New(cfg, options)
 	return c, err
+}
+
+// of returns the cache of the objects of a Go type.
+func (c *stoppableCache) of(object runtime.Object) cache.Cache {
+	switch object.(type) {
+	case *corev1.Secret, *corev1.SecretList:
+		return c.secrets
+	default:
+		return c.Cache
+	}
+}
+
+// Get implements [client.Reader].
+func (c *stoppableCache) Get(ctx context.Context, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
+	return c.of(into).Get(ctx, key, into, o...)
+}
+
+// List implements [client.Reader].
+func (c *stoppableCache) List(ctx context.Context, into client.ObjectList, o ...client.ListOption) error {
+	return c.of(into).List(ctx, into, o...)
+}
+
+// GetInformer implements [cache.Informers].
+func (c *stoppableCache) GetInformer(ctx context.Context, object client.Object, o ...cache.InformerGetOption) (cache.Informer, error) {
+	return c.of(object).GetInformer(ctx, object, o...)
+}
+
+// IndexField implements [client.FieldIndexer].
+func (c *stoppableCache) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+	return c.of(object).IndexField(ctx, object, field, extract)
+}
+
+// Start implements [cache.Informers].
+func (c *stoppableCache) Start(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.secrets.Start(ctx) })
+	group.Go(func() error { return c.Cache.Start(ctx) })
+	return group.Wait()
 }
 
 // WaitForCacheSync also returns true when the manager is stopped, so that the shutdown can proceed.
@@ -223,7 +276,7 @@ func (c *stoppableCache) WaitForCacheSync(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.running, cancel)()
-	return c.Cache.WaitForCacheSync(ctx) || c.running.Err() != nil
+	return c.Cache.WaitForCacheSync(ctx) && c.secrets.WaitForCacheSync(ctx) || c.running.Err() != nil
 }
 
 // syncTimeout is how long the readiness check waits for the caches to sync.

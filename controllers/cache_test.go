@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	autoscalingv2ac "k8s.io/client-go/applyconfigurations/autoscaling/v2"
+	batchv1ac "k8s.io/client-go/applyconfigurations/batch/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
@@ -118,6 +120,22 @@ func applied[T client.Object](t *testing.T, desired ssa.Configuration, edit func
 	return child
 }
 
+func TestStripKeepsWhatPhasesReadOfAJob(t *testing.T) {
+	g := NewWithT(t)
+	live := applied(t, batchv1ac.Job("web-1", "shop").WithSpec(batchv1ac.JobSpec().WithBackoffLimit(0)), func(job *batchv1.Job) {
+		job.Status = batchv1.JobStatus{Active: 1, Ready: ptr.To[int32](1), Conditions: []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}}
+	})
+	cached := live.DeepCopy()
+
+	g.Expect(strip(cached)).To(BeIdenticalTo(cached))
+
+	g.Expect(ssa.IsCompact(cached)).To(BeTrue())
+	g.Expect(cached.Spec).To(BeZero())
+	g.Expect(cached.Status).To(Equal(live.Status))
+	g.Expect(cached.CreationTimestamp).To(Equal(live.CreationTimestamp))
+	g.Expect(cached.OwnerReferences).To(Equal(live.OwnerReferences))
+}
+
 func TestStripKeepsWhatPhasesReadOfADeployment(t *testing.T) {
 	desired := func() ssa.Configuration {
 		labels := map[string]string{"app": "web"}
@@ -203,6 +221,13 @@ func TestStripLeavesChildrenThatHaveDrifted(t *testing.T) {
 	})
 	whole := drifted.DeepCopy()
 	g.Expect(strip(drifted)).To(Equal(whole))
+}
+
+func TestStripDropsTheKeysOfExportedSecrets(t *testing.T) {
+	g := NewWithT(t)
+	secret := applied(t, corev1ac.Secret("web", "shop").WithData(map[string][]byte{"key1": []byte("k")}), func(*corev1.Secret) {})
+	g.Expect(secret.Data).NotTo(BeEmpty())
+	g.Expect(strip(secret)).To(HaveField("Data", BeEmpty()))
 }
 
 func TestStripDropsTheManifestOfKubectl(t *testing.T) {

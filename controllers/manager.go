@@ -19,6 +19,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -126,9 +127,11 @@ type Options struct {
 	// ProbeEndpoint, if set, replaces the scheme and host of every MCPServer that the manager probes.
 	// It is only for clusters with simulated nodes.
 	ProbeEndpoint *url.URL
-	// ProbeDial opens the connections of the prober to pods. The default is a net.Dialer. It is for
-	// tests on clusters with simulated pods.
+	// ProbeDial opens the connections of the prober to pods. The default is a net.Dialer, which needs a route
+	// to the pods.
 	ProbeDial func(ctx context.Context, network, address string) (net.Conn, error)
+	// ProbeHost replaces the host name that the prober sends to pods: see [prober.Options].
+	ProbeHost string
 	// PodNamespace and PodLabels select the manager's own pods, from which the NetworkPolicies of
 	// MCPServers allow traffic. Without labels, they allow traffic from the whole namespace; without
 	// a namespace, each MCPServer must list the namespace of the manager itself.
@@ -192,7 +195,7 @@ func NewScheme() *runtime.Scheme {
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		appsv1.AddToScheme, authenticationv1.AddToScheme, autoscalingv2.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme,
+		appsv1.AddToScheme, authenticationv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme,
 		networkingv1.AddToScheme, policyv1.AddToScheme, gatewayv1.Install, v1beta1.AddToScheme,
 	} {
 		utilruntime.Must(add(scheme))
@@ -376,7 +379,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 		NoClusterRights: o.NoClusterRights, ManagerAccount: account, Guard: guard, Clock: o.Clock,
 	}
 	if slices.Contains(o.Controllers, appservice.Name) {
-		if err := appservice.Setup(mgr, common); err != nil {
+		if err := appservice.Setup(ctx, mgr, common); err != nil {
 			return err
 		}
 	}
@@ -402,7 +405,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 }
 
 func (o Options) proberOptions() prober.Options {
-	options := prober.Options{Metrics: ctrlmetrics.Registry, Dial: o.ProbeDial}
+	options := prober.Options{Metrics: ctrlmetrics.Registry, Dial: o.ProbeDial, Host: o.ProbeHost}
 	if endpoint := o.ProbeEndpoint; endpoint != nil {
 		options.Rewrite = func(u *url.URL) { u.Scheme, u.Host = endpoint.Scheme, endpoint.Host }
 	}

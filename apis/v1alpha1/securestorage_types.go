@@ -40,6 +40,7 @@ type SecureStorageEncryption string
 // SecureStorageSpec is the desired state of a storage account with a
 // customer-managed key.
 //
+// +kubebuilder:validation:XValidation:rule="!(has(self.export) && has(self.export.accountKeys) && self.export.accountKeys && has(self.managementPolicy) && self.managementPolicy == 'Observe')",fieldPath=".export.accountKeys",message="export.accountKeys requires managementPolicy Manage, because the keys of a storage account that is only observed are not read: remove accountKeys, or set managementPolicy to Manage"
 // +kubebuilder:validation:XValidation:rule="has(self.accountName) == has(oldSelf.accountName) && (!has(self.accountName) || self.accountName == oldSelf.accountName)",fieldPath=".accountName",message="accountName is immutable and cannot be set or removed later, because the data is stored under this name: revert the change, and create a new SecureStorage for an account with another name"
 type SecureStorageSpec struct {
 	// provider is the location of the storage account in the cloud, and the
@@ -86,6 +87,14 @@ type SecureStorageSpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Access SecureStorageAccess `json:"access,omitzero"`
+
+	// export publishes how to reach the storage account, in objects of the namespace
+	// that other workloads mount. They have the name of this object, are kept as
+	// declared, and are deleted when export is removed or this object is deleted.
+	// They are created when the storage account is encrypted with the key. An
+	// existing object of the name that this object does not control is not changed.
+	// +optional
+	Export *SecureStorageExport `json:"export,omitempty"`
 
 	// managementPolicy is whether the controller changes anything in Azure: Manage
 	// creates or adopts the storage account and reverts changes; Observe writes
@@ -141,6 +150,19 @@ type SecureStorageSpec struct {
 	// not call the cloud, except for deletion.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+}
+
+// SecureStorageExport is what is published about the storage account: always a
+// ConfigMap with its name, the URLs of its services and the URI of the key in
+// use.
+type SecureStorageExport struct {
+	// accountKeys exports the access keys of the storage account into a Secret,
+	// and again after they were regenerated. Everyone who can read the Secret can
+	// read, change and delete all data of the storage account: prefer Microsoft
+	// Entra ID where the workloads support it. Not permitted with managementPolicy
+	// Observe.
+	// +optional
+	AccountKeys bool `json:"accountKeys,omitempty"`
 }
 
 // SecureStorageProvider is the location of the storage account in the cloud,

@@ -125,6 +125,10 @@ type AppServiceSpec struct {
 	// +optional
 	Ingress *Ingress `json:"ingress,omitempty"`
 
+	// hooks are one-time operations in the course of a rollout.
+	// +optional
+	Hooks *AppServiceHooks `json:"hooks,omitempty"`
+
 	// imagePullSecrets are the Secrets in the same namespace to pull the image
 	// with.
 	// +optional
@@ -143,7 +147,7 @@ type AppServiceSpec struct {
 	// automountServiceAccountToken is whether the pods mount a token of their
 	// ServiceAccount. Defaults to false with podSecurityStandard Restricted, and
 	// to the setting of the ServiceAccount, which mounts a token by default,
-	// otherwise.
+	// with Baseline.
 	// +optional
 	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
 
@@ -151,8 +155,10 @@ type AppServiceSpec struct {
 	// Restricted, which also sets the security contexts that the restricted
 	// standard requires, and mounts no ServiceAccount token by default. An image
 	// that runs as root does not start with Restricted, unless
-	// podSecurityContext sets another runAsUser. Defaults to Baseline.
+	// podSecurityContext sets another runAsUser. Objects that were created in
+	// v1alpha1 keep its default, Baseline.
 	// +optional
+	// +kubebuilder:default=Restricted
 	PodSecurityStandard PodSecurityStandard `json:"podSecurityStandard,omitempty"`
 
 	// podSecurityContext is the security context of the pod, merged over that of
@@ -205,6 +211,69 @@ type AppServiceSpec struct {
 	// reverted or pruned. Deletion still works.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+}
+
+// AppServiceHooks are one-time operations in the course of a rollout.
+type AppServiceHooks struct {
+	// preDeploy runs a Job that must succeed before the Deployment changes, for
+	// example a migration of a database. The Job runs once for each version of
+	// what it runs: a change of the fields below, or of a field of the spec that
+	// its pod has in common with those of the application. While it runs, and if
+	// it fails, the existing pods are left unchanged and go on serving.
+	// +optional
+	PreDeploy *AppServiceHook `json:"preDeploy,omitempty"`
+}
+
+// AppServiceHook is the pod of a Job: that of the application, without port and
+// probes, and with these differences.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.image) || has(self.command) || has(self.args)",message="preDeploy needs image, command or args, because it would otherwise run the application itself, which does not end: set command to a value such as [/app/migrate, up]"
+type AppServiceHook struct {
+	// image is the OCI image to run. Defaults to spec.image.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?|\\\\[[0-9a-fA-F:.]+\\\\])(:[0-9]+)?/)?[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[A-Za-z][A-Za-z0-9]*([-+._][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$')",message="image must be an OCI image reference: use the form [registry[:port]/]path[:tag][@digest] with a lower-case path and without a scheme, for example ghcr.io/acme/shop:1.4.2"
+	Image string `json:"image,omitempty"`
+
+	// command is the program to run instead of the entrypoint of the image,
+	// with its first arguments, without a shell. At most 64 elements of up to
+	// 4096 characters each.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self[0] != ''",message="command must start with the program to run: use a value such as [/app/migrate, up]"
+	Command []string `json:"command,omitempty"`
+
+	// args are the arguments of command, or of the entrypoint of the image. At
+	// most 256 elements of up to 16384 characters each.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=16384
+	Args []string `json:"args,omitempty"`
+
+	// env are additional environment variables. A variable in env overrides the
+	// variable with the same name in spec.env.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=128
+	Env []corev1.EnvVar `json:"env,omitempty"`
+
+	// resources are the resource requests and limits. Defaults to
+	// spec.resources.
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// activeDeadlineSeconds is the time in seconds after which the Job fails if
+	// it has not succeeded (1 to 604800). Without it, the Job may take any time.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=604800
+	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty"`
 }
 
 // AppServiceMount is a volume and its mount path.
@@ -319,9 +388,9 @@ type AppServiceAutoscaling struct {
 }
 
 // AppServiceStatus is the observed state of an AppService. The controller
-// computes it on every reconcile and reads only the drifts back from it, to
-// keep their history. replicas and readyReplicas have no omitempty, because
-// zero must be stored and shown.
+// computes it on every reconcile, and reads back from it only the drifts, to
+// keep their history, and the versions for which a hook has succeeded. replicas
+// and readyReplicas have no omitempty, because zero must be stored and shown.
 type AppServiceStatus struct {
 	// observedGeneration is the metadata.generation that the status describes.
 	// +optional
@@ -367,12 +436,47 @@ type AppServiceStatus struct {
 	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url,omitempty"`
 
+	// hooks are the one-time operations of spec.hooks.
+	// +optional
+	Hooks *AppServiceHooksStatus `json:"hooks,omitempty"`
+
 	// drifts are the most recent changes of other field managers to fields that
 	// the spec declares, newest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Drifts []Drift `json:"drifts,omitempty"`
+}
+
+// AppServiceHooksStatus is the observed state of the hooks.
+type AppServiceHooksStatus struct {
+	// preDeploy is the observed state of spec.hooks.preDeploy.
+	// +optional
+	PreDeploy *AppServiceHookStatus `json:"preDeploy,omitempty"`
+}
+
+// AppServiceHookStatus is the observed state of a hook.
+type AppServiceHookStatus struct {
+	// phase is a one-word summary for users: Pending before the Job is created,
+	// Running, Failed, or Succeeded once the operation of the current version is
+	// complete. It is empty if the spec has no such hook.
+	// +optional
+	// +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed
+	Phase Phase `json:"phase,omitempty"`
+
+	// version is a digest of what the hook of the current spec runs. The name of
+	// its Job ends with it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Version string `json:"version,omitempty"`
+
+	// succeededVersions are the versions for which the hook has succeeded, and
+	// for which it does not run again, last used first; the last 32 are kept.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	SucceededVersions []string `json:"succeededVersions,omitempty"`
 }
 
 // AppService runs a web application as a Deployment and a Service, with an

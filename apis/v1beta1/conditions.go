@@ -34,11 +34,20 @@ const (
 // waits or has failed, as the reason says. Unknown: the phase waits for an
 // earlier phase.
 const (
+	// ConditionDependenciesReady says whether all Secrets, ConfigMaps,
+	// ServiceAccounts and PersistentVolumeClaims that the spec references, and
+	// that are not optional, exist.
+	ConditionDependenciesReady = "DependenciesReady"
+
 	// ConditionConfigReady says whether the ConfigMap contains spec.config.
 	ConditionConfigReady = "ConfigReady"
 
 	// ConditionServiceReady says whether the Service is applied.
 	ConditionServiceReady = "ServiceReady"
+
+	// ConditionPreDeployReady says whether the Job of spec.hooks.preDeploy has
+	// succeeded for the current version of what it runs.
+	ConditionPreDeployReady = "PreDeployReady"
 
 	// ConditionDeploymentReady says whether the rollout of the Deployment is
 	// complete and all replicas are available.
@@ -52,8 +61,8 @@ const (
 	// applied.
 	ConditionDisruptionBudgetReady = "DisruptionBudgetReady"
 
-	// ConditionIngressReady says whether the Ingress is applied and its
-	// IngressClass exists.
+	// ConditionIngressReady says whether the Ingress is applied, and its
+	// IngressClass and the Secret with its certificate exist.
 	ConditionIngressReady = "IngressReady"
 )
 
@@ -150,8 +159,13 @@ const (
 	ReasonAPIUnavailable = "APIUnavailable"
 )
 
-// Reasons of the children of AppService.
+// Reasons of the phases of AppService, which MCPServer shares.
 const (
+	// ReasonDependencyMissing: referenced objects, or keys in them, do not
+	// exist. The message lists all of them. Create them, or mark them as
+	// optional.
+	ReasonDependencyMissing = "DependencyMissing"
+
 	// ReasonRolloutProgressing: the rollout of the Deployment is in progress.
 	// This is normal within spec.progressDeadlineSeconds.
 	ReasonRolloutProgressing = "RolloutProgressing"
@@ -164,6 +178,11 @@ const (
 	// ReasonPodsFailing: pods of the new version cannot start, for example
 	// because the image cannot be pulled or the container crashes.
 	ReasonPodsFailing = "PodsFailing"
+
+	// ReasonHookFailed: the Job of a hook has failed; the message says why. The
+	// Deployment is left unchanged. Correct what the hook runs, or delete the
+	// Job to run it again.
+	ReasonHookFailed = "HookFailed"
 
 	// ReasonIngressClassMissing: the IngressClass in
 	// spec.ingress.ingressClassName does not exist. Install an ingress

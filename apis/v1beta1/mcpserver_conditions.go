@@ -1,17 +1,12 @@
 package v1beta1
 
 // Condition types of MCPServer, one for each phase that the spec configures, in
-// addition to those of every kind and to ConfigReady, ServiceReady,
-// DeploymentReady, AutoscalingReady, DisruptionBudgetReady and IngressReady,
-// which it shares with AppService. Other phases have no condition. True: the
-// phase is ready. False: the phase waits or has failed, as the reason says.
-// Unknown: the phase waits for an earlier phase.
+// addition to those of every kind and to DependenciesReady, ConfigReady,
+// ServiceReady, DeploymentReady, AutoscalingReady, DisruptionBudgetReady and
+// IngressReady, which it shares with AppService. Other phases have no
+// condition. True: the phase is ready. False: the phase waits or has failed, as
+// the reason says. Unknown: the phase waits for an earlier phase.
 const (
-	// ConditionDependenciesReady says whether all Secrets, ConfigMaps,
-	// ServiceAccounts and PersistentVolumeClaims that the spec references
-	// exist.
-	ConditionDependenciesReady = "DependenciesReady"
-
 	// ConditionServiceAccountReady says whether the ServiceAccount of
 	// spec.serviceAccount.create is applied.
 	ConditionServiceAccountReady = "ServiceAccountReady"
@@ -30,11 +25,6 @@ const (
 
 // Reasons that only MCPServer uses.
 const (
-	// ReasonDependencyMissing: referenced objects, or keys in them, do not
-	// exist. The message lists all of them. Create them, or mark them as
-	// optional.
-	ReasonDependencyMissing = "DependencyMissing"
-
 	// ReasonOldReplicasServing: the rollout is not complete, and pods of the
 	// previous version are still serving. This is normal within
 	// spec.progressDeadlineSeconds; afterwards, check the new pods as the

@@ -20,6 +20,15 @@ const (
 	// ConditionEncryptionReady says whether the storage account is encrypted
 	// with the key in the spec.
 	ConditionEncryptionReady = "EncryptionReady"
+
+	// ConditionExportReady says whether the ConfigMap of spec.export exists as
+	// declared. It is absent without spec.export.
+	ConditionExportReady = "ExportReady"
+
+	// ConditionAccountKeysReady says whether the Secret of
+	// spec.export.accountKeys exists with the current keys of the storage
+	// account. It is absent unless the keys are exported.
+	ConditionAccountKeysReady = "AccountKeysReady"
 )
 
 // Reasons for the progress of a SecureStorage. They require no action.

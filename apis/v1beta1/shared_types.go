@@ -57,8 +57,12 @@ const (
 	PhaseProvisioning Phase = "Provisioning"
 
 	// PhaseRunning means that an AppService or MCPServer matches its spec, and
-	// that an MCPServer responds to the Model Context Protocol.
+	// that an MCPServer responds to the Model Context Protocol; or that a
+	// one-time operation, such as a hook, is in progress.
 	PhaseRunning Phase = "Running"
+
+	// PhaseSucceeded means that a one-time operation is complete.
+	PhaseSucceeded Phase = "Succeeded"
 
 	// PhaseReady means that the storage account of a SecureStorage matches the
 	// spec.
@@ -68,8 +72,8 @@ const (
 	// ready, or the storage account is encrypted with a customer-managed key.
 	PhaseDegraded Phase = "Degraded"
 
-	// PhaseFailed means that the object cannot progress until the spec, the
-	// cluster or the cloud changes.
+	// PhaseFailed means that the object, or a one-time operation, cannot progress
+	// until the spec, the cluster or the cloud changes.
 	PhaseFailed Phase = "Failed"
 
 	// PhaseSuspended means that reconciliation is suspended by spec.suspend.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/metricsauth"
+	"github.com/fixpoint-dev/fixpoint/internal/portforward"
 	"github.com/fixpoint-dev/fixpoint/internal/releases"
 )
 
@@ -135,6 +136,21 @@ func (s *settings) completeProbes() error {
 		return fmt.Errorf("--mcp-probe-endpoint is %q: set a URL such as http://127.0.0.1:8080", s.probeEndpoint)
 	}
 	s.options.ProbeEndpoint = endpoint
+	return nil
+}
+
+// completeProbeDial connects probes to pods through the API server, with the permissions of the kubeconfig, if the
+// manager runs outside of a cluster. Pods have a route to pods, and need no permission for that.
+func (s *settings) completeProbeDial(cfg *rest.Config) error {
+	if _, err := rest.InClusterConfig(); !errors.Is(err, rest.ErrNotInCluster) || s.probeEndpoint != "" {
+		return nil
+	}
+	dialer, err := portforward.NewDialer(cfg, s.options.Namespaces)
+	if err != nil {
+		return err
+	}
+	s.options.ProbeDial, s.options.ProbeHost = dialer.DialContext, portforward.Host
+	s.options.Logger.Info("Probing MCPServers through the API server, because the manager does not run in a cluster")
 	return nil
 }
 

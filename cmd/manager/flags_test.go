@@ -10,6 +10,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
 
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 )
@@ -162,4 +163,29 @@ func TestHelpNamesEveryFlag(t *testing.T) {
 	_, err := parse([]string{"--help"}, &usage)
 	g.Expect(err).To(MatchError(flag.ErrHelp))
 	g.Expect(usage.String()).To(And(ContainSubstring("-namespaces"), ContainSubstring("-controllers"), ContainSubstring("-zap-log-level")))
+}
+
+func TestProbesGoThroughTheAPIServerOutsideOfACluster(t *testing.T) {
+	for name, c := range map[string]struct {
+		service string
+		args    []string
+		want    bool
+	}{
+		"outside of a cluster":     {"", nil, true},
+		"in a pod":                 {"10.96.0.1", nil, false},
+		"to a simulated MCPServer": {"", []string{"--mcp-probe-endpoint=http://127.0.0.1:8080"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			t.Setenv("KUBERNETES_SERVICE_HOST", c.service)
+			t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+			s, err := parse(c.args, nil)
+			g.Expect(err).NotTo(HaveOccurred())
+
+			g.Expect(s.completeProbeDial(&rest.Config{Host: "https://127.0.0.1:6443"})).To(Succeed())
+
+			g.Expect(s.options.ProbeDial != nil).To(Equal(c.want))
+			g.Expect(s.options.ProbeHost != "").To(Equal(c.want))
+		})
+	}
 }

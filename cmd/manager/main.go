@@ -43,6 +43,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := settings.completeProbeDial(cfg); err != nil {
+		return err
+	}
 	mgr, err := controllers.NewManager(ctx, cfg, settings.options)
 	if err != nil {
 		return err

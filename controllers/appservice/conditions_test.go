@@ -12,7 +12,7 @@ import (
 
 func TestConditionsContract(t *testing.T) {
 	conditionstest.Contract{
-		Packages: []string{"controllers/appservice", "internal/workload"},
+		Packages: []string{"controllers/appservice", "internal/references", "internal/workload"},
 		Phases:   conditionstest.Names(Phases()),
 		Page:     "docs/appservice.md",
 		Fields: map[string]any{
@@ -22,8 +22,13 @@ func TestConditionsContract(t *testing.T) {
 			"autoscaling.":      v1beta1.AppServiceAutoscaling{},
 			"disruptionBudget.": v1beta1.DisruptionBudget{},
 			"ingress.":          v1beta1.Ingress{},
+			"hooks.":            v1beta1.AppServiceHooks{},
+			"hooks.preDeploy.":  v1beta1.AppServiceHook{},
 			"status.":           v1beta1.AppServiceStatus{},
+			"status.hooks.":     v1beta1.AppServiceHooksStatus{},
 			"status.drifts[].":  v1beta1.Drift{},
+
+			"status.hooks.preDeploy.": v1beta1.AppServiceHookStatus{},
 		},
 	}.Run(t)
 }

@@ -3,6 +3,7 @@ package appservice
 import (
 	"context"
 
+	batchv1 "k8s.io/api/batch/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -41,12 +43,20 @@ type Options = setup.Options
 type Engine = phases.Engine[*v1beta1.AppService, *scope]
 
 // Setup adds the controller to a manager.
-func Setup(mgr ctrl.Manager, o Options) error {
-	engine, err := NewEngine(mgr, o)
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	r := newReferences(mgr)
+	engine, err := newEngineWith(mgr, o, r)
 	if err != nil {
 		return err
 	}
+	if err := references.Index(ctx, mgr.GetFieldIndexer(), &v1beta1.AppService{}, watchedReferencesOf); err != nil {
+		return err
+	}
 	options := o.ForEngine(mgr, &v1beta1.AppServiceList{})
+	options.Sources = append(options.Sources, source.Kind[client.Object](mgr.GetCache(), &batchv1.Job{},
+		handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1beta1.AppService{}, handler.OnlyControllerOwner())))
+	options.Sources = append(options.Sources, r.Sources(mgr.GetCache(), references.Referrers{Reader: mgr.GetClient(), List: &v1beta1.AppServiceList{}},
+		references.Secret, references.ConfigMap, references.ServiceAccount)...)
 	if !o.NoClusterRights {
 		options.Sources = append(options.Sources,
 			source.Kind[client.Object](mgr.GetCache(), &networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient()))))
@@ -56,11 +66,19 @@ func Setup(mgr ctrl.Manager, o Options) error {
 
 // NewEngine creates the engine with the clients of a manager.
 func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
+	return newEngineWith(mgr, o, newReferences(mgr))
+}
+
+func newReferences(mgr ctrl.Manager) *references.Reader {
+	return &references.Reader{Metadata: mgr.GetClient(), Data: mgr.GetAPIReader()}
+}
+
+func newEngineWith(mgr ctrl.Manager, o Options, r *references.Reader) (*Engine, error) {
 	dependencies, err := o.Dependencies(mgr, Name, FieldManager, applyconfiguration.NewTypeConverter)
 	if err != nil {
 		return nil, err
 	}
-	return newEngine(dependencies, o)
+	return newEngine(dependencies, o, r)
 }
 
 // NewPlanner creates an engine that only plans.
@@ -69,20 +87,27 @@ func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newEngine(dependencies, o)
+	return newEngine(dependencies, o, &references.Reader{Metadata: p.Reader, Data: p.Reader, Unreadable: p.Unreadable})
 }
 
-func newEngine(dependencies phases.Dependencies, o Options) (*Engine, error) {
+func newEngine(dependencies phases.Dependencies, o Options, r *references.Reader) (*Engine, error) {
+	return phases.New(definition(dependencies, o, r), dependencies)
+}
+
+func definition(dependencies phases.Dependencies, o Options, r *references.Reader) phases.Definition[*v1beta1.AppService, *scope] {
 	var ingressClasses workload.IngressClasses
 	if !o.NoClusterRights {
 		ingressClasses.Reader = dependencies.Reader
 	}
-	return phases.New(phases.Definition[*v1beta1.AppService, *scope]{
+	return phases.Definition[*v1beta1.AppService, *scope]{
 		Controller: Name,
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope: func(app *v1beta1.AppService) *scope {
-			return &scope{app: app, uncached: dependencies.Uncached, ingressClasses: ingressClasses, clock: dependencies.Clock, managerAccount: o.ManagerAccount}
+			return &scope{
+				app: app, references: r, uncached: dependencies.Uncached, ingressClasses: ingressClasses,
+				clock: dependencies.Clock, managerAccount: o.ManagerAccount,
+			}
 		},
 		Conditions: func(app *v1beta1.AppService) []metav1.Condition { return app.Status.Conditions },
 		Status: func(s *scope, summary phases.Summary) ssa.Configuration {
@@ -93,7 +118,7 @@ func newEngine(dependencies phases.Dependencies, o Options) (*Engine, error) {
 			return workload.Policies(app, app.Spec.AdoptionPolicy, app.Spec.DriftPolicy)
 		},
 		ReportInterval: workload.ReportInterval,
-	}, dependencies)
+	}
 }
 
 // withIngress lists the AppServices with an Ingress, which a change of an IngressClass may affect.

@@ -22,6 +22,7 @@ func webApp(changes ...func(*v1beta1.AppServiceSpec)) *v1beta1.AppService {
 			ProgressDeadlineSeconds: 600,
 			AdoptionPolicy:          v1beta1.AdoptionNever,
 			DriftPolicy:             v1beta1.DriftCorrect,
+			PodSecurityStandard:     v1beta1.PodSecurityBaseline,
 		},
 	}
 	for _, change := range changes {

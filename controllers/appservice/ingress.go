@@ -21,6 +21,9 @@ var ingress = phases.Child[*scope, *networkingv1ac.IngressApplyConfiguration, *n
 		return s.ingressClasses.Exist(ctx, *s.app.Spec.Ingress)
 	},
 	Health: workload.IngressReady,
+	Ready: func(ctx context.Context, s *scope, live *networkingv1.Ingress) phases.Verdict {
+		return s.references.Certificate(ctx, s.app.Namespace, s.app.Spec.Ingress, workload.IngressReady(live))
+	},
 }
 
 func desiredIngress(app *v1beta1.AppService, classes workload.IngressClasses) (*networkingv1ac.IngressApplyConfiguration, error) {

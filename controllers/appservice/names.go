@@ -15,6 +15,10 @@ const Finalizer = "fixpoint.dev/teardown"
 // configHashAnnotation is on the pod template, so that a change of spec.config rolls the pods.
 const configHashAnnotation = "fixpoint.dev/config-hash"
 
+// preDeployLabel is on the Job of spec.hooks.preDeploy and on its pods, with the name of the AppService. It must not
+// change between releases: Jobs are found by it.
+const preDeployLabel = "fixpoint.dev/pre-deploy"
+
 // Names in the pod template.
 const (
 	containerName = "app"

@@ -1,7 +1,6 @@
 package appservice
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -13,8 +12,7 @@ import (
 )
 
 // withSecurity sets what spec.podSecurityStandard requires; the security contexts of the spec override it
-// field by field. The standard Baseline requires nothing, so that pods of existing AppServices are not
-// replaced and images that run as root start (ADR 32).
+// field by field. The standard Baseline requires nothing, so that images that run as root start (ADR 32).
 func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1beta1.AppService) error {
 	podContext, containerContext := corev1ac.PodSecurityContext(), corev1ac.SecurityContext()
 	restricted := app.Spec.PodSecurityStandard == v1beta1.PodSecurityRestricted
@@ -49,7 +47,7 @@ func checkTemplate(app *v1beta1.AppService, manager types.NamespacedName, templa
 	if err := workload.CheckServiceAccount(manager, app.Namespace, "spec.serviceAccountName", app.Spec.ServiceAccountName); err != nil {
 		return err
 	}
-	standard := cmp.Or(app.Spec.PodSecurityStandard, v1beta1.PodSecurityBaseline)
+	standard := app.Spec.PodSecurityStandard
 	violations, err := workload.Violations(standard, template)
 	if err != nil || violations == "" {
 		return err

@@ -28,6 +28,9 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.AppServiceApply
 	if s.deployment != nil {
 		status.WithReplicas(s.deployment.Status.Replicas).WithReadyReplicas(s.deployment.Status.ReadyReplicas)
 	}
+	if hooks := hooksStatus(s); hooks != nil {
+		status.WithHooks(hooks)
+	}
 	for _, drift := range workload.Drifts(s.app.Status.Drifts, summary, s.app.Spec.DriftHistoryLimit) {
 		status.WithDrifts(workload.DriftConfiguration(drift))
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,9 +55,6 @@ const Name = "mcpserver"
 // changes of several objects cause one rollout.
 const referenceDelay = 2 * time.Second
 
-// referenceIndex indexes MCPServers by the objects that they refer to.
-const referenceIndex = "spec.references"
-
 // Options for [Setup]. With NoClusterRights, Gateways are not read, and the Gateway API is detected only
 // when the manager starts.
 type Options struct {
@@ -81,8 +77,6 @@ type readers struct {
 	// pods is nil if the prober does not connect to pods.
 	pods     *podReader
 	gateways gatewayReader
-	// unreadable is that of [setup.Planning]; nil in a manager.
-	unreadable func(error)
 }
 
 // forget drops what is cached for the probes of an MCPServer.
@@ -122,8 +116,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := mgr.Add(o.Prober); err != nil {
 		return fmt.Errorf("adding the prober: %w", err)
 	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.MCPServer{}, referenceIndex, indexReferences); err != nil {
-		return fmt.Errorf("indexing references: %w", err)
+	if err := references.Index(ctx, mgr.GetFieldIndexer(), &v1beta1.MCPServer{}, watchedReferencesOf); err != nil {
+		return err
 	}
 	options := o.ForEngine(mgr, &v1beta1.MCPServerList{})
 	options.Sources = append(options.Sources, o.sources(mgr, r)...)
@@ -153,12 +147,9 @@ func (o Options) sources(mgr ctrl.Manager, r readers) []source.Source {
 	if !o.NoClusterRights {
 		sources = append(sources, watch(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(serversWithIngress(mgr.GetClient()))))
 	}
-	for _, kind := range []references.Kind{references.Secret, references.ConfigMap, references.ServiceAccount, references.PersistentVolumeClaim} {
-		metadata := &metav1.PartialObjectMetadata{}
-		metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(string(kind)))
-		sources = append(sources, watch(metadata, referrerHandler(mgr.GetClient(), r.references, kind)))
-	}
-	return sources
+	referrers := references.Referrers{Reader: mgr.GetClient(), List: &v1beta1.MCPServerList{}, Delay: referenceDelay}
+	return append(sources, r.references.Sources(mgr.GetCache(), referrers,
+		references.Secret, references.ConfigMap, references.ServiceAccount, references.PersistentVolumeClaim)...)
 }
 
 // newReaders returns the Gateway API also as a runnable that follows it, unless that needs permissions
@@ -193,13 +184,9 @@ func newHashKey(mgr ctrl.Manager, o Options) (*references.Key, error) {
 		return nil, nil
 	}
 	// The cache may not contain the namespace of the manager.
-	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	direct, applier, err := setup.Direct(mgr, FieldManager)
 	if err != nil {
-		return nil, fmt.Errorf("building a client for the key of hashes: %w", err)
-	}
-	applier, err := ssa.New(ssa.Options{Client: direct, FieldManager: FieldManager})
-	if err != nil {
-		return nil, fmt.Errorf("building the applier for the key of hashes: %w", err)
+		return nil, err
 	}
 	return &references.Key{Namespace: o.ManagerNamespace, Reader: direct, Applier: applier}, nil
 }
@@ -292,48 +279,6 @@ func isServed(mapper meta.RESTMapper, scheme *runtime.Scheme, object client.Obje
 		return false, fmt.Errorf("checking whether the API server serves %s: %w", gvk.Kind, err)
 	}
 	return true, nil
-}
-
-func indexReferences(object client.Object) []string {
-	server, ok := object.(*v1beta1.MCPServer)
-	if !ok {
-		return nil
-	}
-	var ids []string
-	for _, reference := range referencesOf(server) {
-		ids = append(ids, reference.ID())
-	}
-	return ids
-}
-
-// referrerHandler enqueues, after referenceDelay, the MCPServers that refer to an object of the kind.
-func referrerHandler(reader client.Reader, known *references.Reader, kind references.Kind) handler.EventHandler {
-	return handler.TypedFuncs[client.Object, reconcile.Request]{
-		CreateFunc: func(ctx context.Context, e createEvent, queue requestQueue) {
-			enqueueReferrers(ctx, reader, kind, e.Object, queue)
-		},
-		UpdateFunc: func(ctx context.Context, e updateEvent, queue requestQueue) {
-			enqueueReferrers(ctx, reader, kind, e.ObjectNew, queue)
-		},
-		DeleteFunc: func(ctx context.Context, e deleteEvent, queue requestQueue) {
-			known.Forget(e.Object.GetUID())
-			enqueueReferrers(ctx, reader, kind, e.Object, queue)
-		},
-	}
-}
-
-func enqueueReferrers(ctx context.Context, reader client.Reader, kind references.Kind, object client.Object, queue requestQueue) {
-	var servers v1beta1.MCPServerList
-	id := references.Reference{Kind: kind, Name: object.GetName()}.ID()
-	err := reader.List(ctx, &servers, client.InNamespace(object.GetNamespace()), client.MatchingFields{referenceIndex: id},
-		client.DisableReadYourWritesConsistency)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to list MCPServers that refer to an object", "reference", id)
-		return
-	}
-	for i := range servers.Items {
-		queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&servers.Items[i])}, referenceDelay)
-	}
 }
 
 // probedServer maps an EndpointSlice to the MCPServer of its Service, which has the same name. MCPServers

@@ -3,8 +3,6 @@ package mcpserver
 import (
 	"context"
 	"fmt"
-	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,9 +23,6 @@ var dependencies = phases.Step[*scope]{
 	},
 }
 
-// missingRecheckInterval is the safety net for a missed watch event.
-const missingRecheckInterval = time.Minute
-
 func observeDependencies(ctx context.Context, s *scope) (phases.Observation, error) {
 	finding, err := s.references.Find(ctx, s.server.Namespace, referencesOf(s.server))
 	if err != nil {
@@ -37,14 +32,10 @@ func observeDependencies(ctx context.Context, s *scope) (phases.Observation, err
 	if err != nil {
 		return s.assumeUnchanged(ctx, err)
 	}
-	if len(finding.Missing) > 0 {
-		return phases.Wait(v1beta1.ReasonDependencyMissing,
-			"missing: "+strings.Join(finding.Missing, ", ")+"; create the missing objects and keys, or mark the references optional", missingRecheckInterval), nil
+	if verdict := finding.Verdict(); hasKey || !verdict.IsDone() {
+		return verdict, nil
 	}
-	if !hasKey {
-		return phases.Missing(v1beta1.ReasonProgressing, "create "+s.hashKey.String()), nil
-	}
-	return phases.Done("all referenced objects exist"), nil
+	return phases.Missing(v1beta1.ReasonProgressing, "create "+s.hashKey.String()), nil
 }
 
 // declareHash hands the hash of the data that pods use to the phases that follow. It reports whether the key
@@ -81,39 +72,27 @@ func KeepDependenciesHash(template *corev1.PodTemplateSpec, annotations map[stri
 	}
 }
 
-// referencesOf lists the objects that the spec refers to and this controller does not create.
+// referencesOf lists the objects that the spec refers to, that this controller does not create, and that pods and probes
+// need.
 func referencesOf(server *v1beta1.MCPServer) []references.Reference {
 	spec := server.Spec
-	var all []references.Reference
-	for _, env := range spec.Env {
-		all = append(all, fromEnv(env)...)
-	}
+	all := references.FromEnv(spec.Env)
 	for _, source := range spec.EnvFrom {
 		all = append(all, fromEnvFrom(source)...)
 	}
 	for _, mount := range spec.Mounts {
 		all = append(all, fromMount(mount)...)
 	}
-	for _, secret := range spec.ImagePullSecrets {
-		all = append(all, references.Reference{Kind: references.Secret, Name: secret.Name})
-	}
+	all = append(all, references.FromPullSecrets(spec.ImagePullSecrets)...)
 	if account := spec.ServiceAccount; account != nil && !account.Create && account.Name != "" {
 		all = append(all, references.Reference{Kind: references.ServiceAccount, Name: account.Name})
 	}
 	return append(all, fromProtocol(spec.Protocol)...)
 }
 
-func fromEnv(env corev1.EnvVar) []references.Reference {
-	if env.ValueFrom == nil {
-		return nil
-	}
-	if ref := env.ValueFrom.SecretKeyRef; ref != nil {
-		return []references.Reference{{Kind: references.Secret, Name: ref.Name, Keys: []string{ref.Key}, Optional: isTrue(ref.Optional), Rolls: true}}
-	}
-	if ref := env.ValueFrom.ConfigMapKeyRef; ref != nil {
-		return []references.Reference{{Kind: references.ConfigMap, Name: ref.Name, Keys: []string{ref.Key}, Optional: isTrue(ref.Optional), Rolls: true}}
-	}
-	return nil
+// watchedReferencesOf adds to these the certificate of the Ingress.
+func watchedReferencesOf(server *v1beta1.MCPServer) []references.Reference {
+	return append(referencesOf(server), references.FromIngress(server.Spec.Ingress)...)
 }
 
 func fromEnvFrom(source corev1.EnvFromSource) []references.Reference {

@@ -83,12 +83,14 @@ func TestReferencesOf(t *testing.T) {
 	}
 }
 
-func TestIndexReferences(t *testing.T) {
-	g := NewWithT(t)
+func TestWatchedReferencesOfIncludeTheCertificate(t *testing.T) {
 	server := tools(func(s *spec) {
-		s.ImagePullSecrets = []corev1.LocalObjectReference{named("pull")}
 		s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: "robot"}
+		s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", TLSSecretName: "tools-tls"}
 	})
-	g.Expect(indexReferences(server)).To(Equal([]string{"Secret/pull", "ServiceAccount/robot"}))
-	g.Expect(indexReferences(&corev1.Secret{})).To(BeEmpty())
+	NewWithT(t).Expect(watchedReferencesOf(server)).To(Equal([]references.Reference{
+		{Kind: references.ServiceAccount, Name: "robot"},
+		{Kind: references.Secret, Name: "tools-tls"},
+	}))
+	NewWithT(t).Expect(referencesOf(server)).To(HaveLen(1), "the Ingress does not wait for its certificate")
 }

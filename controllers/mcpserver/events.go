@@ -9,7 +9,6 @@ import (
 
 // Parameter types of event handler functions.
 type (
-	createEvent  = event.TypedCreateEvent[client.Object]
 	updateEvent  = event.TypedUpdateEvent[client.Object]
 	deleteEvent  = event.TypedDeleteEvent[client.Object]
 	requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayconfigurations "sigs.k8s.io/gateway-api/applyconfiguration"
@@ -29,11 +28,10 @@ func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 		return nil, err
 	}
 	r := readers{
-		references: &references.Reader{Metadata: p.Reader, Data: p.Reader},
+		references: &references.Reader{Metadata: p.Reader, Data: p.Reader, Unreadable: p.Unreadable},
 		keys:       &keyReader{metadata: p.Reader, data: p.Reader},
 		pods:       &podReader{uncached: p.Reader},
 		gateways:   staticGatewayAPI(served),
-		unreadable: p.Unreadable,
 	}
 	if o.ManagerNamespace != "" {
 		r.hashKey = &references.Key{Namespace: o.ManagerNamespace, Reader: p.Reader}
@@ -55,19 +53,10 @@ func (noProber) Result(client.ObjectKey) (prober.Result, bool) {
 	return prober.Result{State: prober.Unknown}, true
 }
 
-// ignores is true for a read that a plan does without.
-func (s *scope) ignores(err error) bool {
-	if s.unreadable == nil || !apierrors.IsForbidden(err) {
-		return false
-	}
-	s.unreadable(err)
-	return true
-}
-
 // assumeUnchanged is for a plan by a user who may not read what the spec refers to, or the key of hashes: it assumes
 // that everything exists and is as it was.
 func (s *scope) assumeUnchanged(ctx context.Context, err error) (phases.Observation, error) {
-	if !s.ignores(err) {
+	if !s.references.Ignores(err) {
 		return nil, err
 	}
 	var live appsv1.Deployment

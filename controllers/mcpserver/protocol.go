@@ -35,7 +35,7 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) 
 		return unprobedVerdict(pods), nil
 	}
 	target, err := s.target(ctx, pods)
-	if err != nil && !s.ignores(err) {
+	if err != nil && !s.references.Ignores(err) {
 		return nil, err
 	}
 	s.prober.Set(key, target)
@@ -179,6 +179,8 @@ func remedy(err *prober.Error) string {
 		return "check that spec.protocol.scheme matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"
 	case prober.Refused, prober.Unreachable:
 		return "check the server log, that the server listens on spec.port on all interfaces, and that network policies admit the manager"
+	case prober.NotForwarded:
+		return "the manager runs outside of the cluster, so its user needs permission to list pods, and to get and create pods/portforward; check with kubectl port-forward"
 	case prober.Invalid:
 		return "correct spec.protocol and the objects that it refers to"
 	default:

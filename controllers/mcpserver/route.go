@@ -24,8 +24,9 @@ var ingress = phases.Child[*scope, *networkingv1ac.IngressApplyConfiguration, *n
 		return s.ingressClasses.Exist(ctx, *s.server.Spec.Ingress)
 	},
 	Health: workload.IngressReady,
-	Ready: func(_ context.Context, s *scope, live *networkingv1.Ingress) phases.Verdict {
-		return explainMissingURL(s, workload.IngressReady(live))
+	Ready: func(ctx context.Context, s *scope, live *networkingv1.Ingress) phases.Verdict {
+		applied := explainMissingURL(s, workload.IngressReady(live))
+		return s.references.Certificate(ctx, s.server.Namespace, s.server.Spec.Ingress, applied)
 	},
 }
 

@@ -76,11 +76,11 @@ func credentialNotAllowed(storage *v1beta1.SecureStorage, problem, scope string)
 // has never been connected with it: it has created nothing, so that there is nothing to delete. The status
 // records a grant in the reconcile that creates the account.
 func (s *scope) hasNothingInCloud(err error) bool {
-	return isNotAllowed(err) && s.hasNoRecord()
+	return isNotAllowed(err) && hasNoRecord(s.storage)
 }
 
 // hasNoRecord says whether the status records no resource in Azure.
-func (s *scope) hasNoRecord() bool {
-	status := s.storage.Status
+func hasNoRecord(storage *v1beta1.SecureStorage) bool {
+	status := storage.Status
 	return status.AccountID == "" && status.PrincipalID == "" && len(status.Grants) == 0
 }

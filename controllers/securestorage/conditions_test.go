@@ -28,6 +28,7 @@ var contract = conditionstest.Contract{
 		"key.":                           v1beta1.SecureStorageKey{},
 		"key.vault.":                     v1beta1.SecureStorageVault{},
 		"access.":                        v1beta1.SecureStorageAccess{},
+		"export.":                        v1beta1.SecureStorageExport{},
 		"status.":                        v1beta1.SecureStorageStatus{},
 	},
 }
@@ -37,7 +38,7 @@ func TestConditionsContract(t *testing.T) { contract.Run(t) }
 // The tests in these files cause each reason; this test checks that none is missing.
 func TestEveryReasonIsTested(t *testing.T) {
 	var tests strings.Builder
-	for _, file := range []string{"ambient_test.go", "api_behavior_test.go", "boundaries_test.go", "crash_test.go", "decide_test.go", "lifecycle_test.go", "observe_test.go", "recordedgrants_test.go"} {
+	for _, file := range []string{"ambient_test.go", "api_behavior_test.go", "boundaries_test.go", "crash_test.go", "decide_test.go", "export_test.go", "lifecycle_test.go", "observe_test.go", "recordedgrants_test.go"} {
 		source, err := os.ReadFile(file)
 		NewWithT(t).Expect(err).NotTo(HaveOccurred())
 		tests.Write(source)

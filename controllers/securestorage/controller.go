@@ -2,6 +2,7 @@ package securestorage
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -33,7 +35,9 @@ const Finalizer = "fixpoint.dev/teardown"
 
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=fixpoint.dev,resources=securestorages/finalizers,verbs=update
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Options for [Setup].
@@ -51,19 +55,28 @@ type Engine = phases.Engine[*v1beta1.SecureStorage, *scope]
 
 // Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, o Options) error {
-	engine, err := NewEngine(mgr, o)
+	direct, applier, err := setup.Direct(mgr, FieldManager)
+	if err != nil {
+		return err
+	}
+	protection := &secretProtection{cached: mgr.GetClient(), uncached: direct, finalizers: applier}
+	engine, err := newEngine(mgr, o, protection)
 	if err != nil {
 		return err
 	}
 	options := o.ForEngine(mgr, &v1beta1.SecureStorageList{})
 	options.Updates = needsReconcile
+	guarded := options.Wrap
+	options.Wrap = func(inner reconcile.Reconciler) reconcile.Reconciler { return guarded(protection.wrap(inner)) }
 	metadata := &metav1.PartialObjectMetadata{}
 	metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	options.Sources = append(options.Sources, source.Kind(mgr.GetCache(), client.Object(metadata), handler.EnqueueRequestsFromMapFunc(storagesWith(mgr.GetClient()))))
 	return engine.SetupWithManager(mgr, options)
 }
 
-// storagesWith maps a Secret to the SecureStorages whose credentials it has.
+// storagesWith maps a Secret to the SecureStorages whose credentials it has, and to the one whose Secret would have its name.
+// A Secret that is protected although no SecureStorage names it is mapped to its own name: the reconcile of any name removes
+// the finalizer.
 func storagesWith(reader client.Reader) handler.MapFunc {
 	return func(ctx context.Context, secret client.Object) []reconcile.Request {
 		var storages v1beta1.SecureStorageList
@@ -74,16 +87,26 @@ func storagesWith(reader client.Reader) handler.MapFunc {
 		}
 		var requests []reconcile.Request
 		for i := range storages.Items {
-			if ref := storages.Items[i].Spec.Provider.CredentialsSecretRef; ref != nil && ref.Name == secret.GetName() {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&storages.Items[i])})
+			storage := &storages.Items[i]
+			ref := storage.Spec.Provider.CredentialsSecretRef
+			isNamesake := exportsKeys(storage) && storage.Name == secret.GetName()
+			if isNamesake || ref != nil && ref.Name == secret.GetName() {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(storage)})
 			}
+		}
+		if len(requests) == 0 && slices.Contains(secret.GetFinalizers(), SecretFinalizer) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(secret)})
 		}
 		return requests
 	}
 }
 
-// NewEngine returns an engine that uses the clients of a manager.
+// NewEngine returns an engine that uses the clients of a manager, and does not protect Secrets.
 func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
+	return newEngine(mgr, o, nil)
+}
+
+func newEngine(mgr ctrl.Manager, o Options, protection *secretProtection) (*Engine, error) {
 	dependencies, err := o.Dependencies(mgr, Name, FieldManager, applyconfiguration.NewTypeConverter)
 	if err != nil {
 		return nil, err
@@ -94,6 +117,8 @@ func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
 		ambient:     o.AmbientScopes,
 		manager:     o.ManagerAccount,
 		secrets:     mgr.GetAPIReader(),
+		cache:       mgr.GetClient(),
+		protection:  protection,
 		tokens:      mgr.GetClient().SubResource("token"),
 		recorder:    dependencies.Recorder,
 	}), dependencies)
@@ -112,6 +137,7 @@ func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 		ambient:     o.AmbientScopes,
 		manager:     o.ManagerAccount,
 		secrets:     p.Reader,
+		plans:       true,
 	}), dependencies)
 }
 
@@ -129,6 +155,9 @@ func definition(now clock.PassiveClock, access *cloudAccess) phases.Definition[*
 			desired := desiredStatus(s, summary)
 			s.rememberIfSettled(summary, desired)
 			return desired
+		},
+		Policies: func(storage *v1beta1.SecureStorage) phases.Policies {
+			return workload.Policies(storage, v1beta1.AdoptionNever, v1beta1.DriftCorrect)
 		},
 		Suspended: func(storage *v1beta1.SecureStorage) bool { return storage.Spec.Suspend },
 		Postpone: func(ctx context.Context, storage *v1beta1.SecureStorage) time.Duration {

@@ -23,10 +23,15 @@ type cloudAccess struct {
 	ambient AmbientScopes
 	// manager is the ServiceAccount of the manager, or empty.
 	manager types.NamespacedName
-	// secrets bypasses the cache, so that no Secret is kept in memory.
-	secrets  client.Reader
-	tokens   client.SubResourceClient
-	recorder events.EventRecorder
+	// secrets bypasses the cache, so that no credential is kept in memory. cache has the exported objects; it is nil in a plan.
+	secrets client.Reader
+	cache   client.Reader
+	// protection is nil in a plan.
+	protection *secretProtection
+	tokens     client.SubResourceClient
+	recorder   events.EventRecorder
+	// plans is true for an engine that only plans.
+	plans bool
 }
 
 // credentialError says what is wrong with a credential. It never contains any part of the credential.
@@ -34,6 +39,10 @@ type credentialError struct{ reason, message string }
 
 func credentialMissing(format string, args ...any) error {
 	return &credentialError{v1beta1.ReasonCredentialsMissing, fmt.Sprintf(format, args...)}
+}
+
+func secretMissing(name string) error {
+	return credentialMissing("Secret %s (spec.provider.credentialsSecretRef) does not exist; create it", name)
 }
 
 func credentialInvalid(format string, args ...any) error {
@@ -63,7 +72,7 @@ func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (c
 	var secret corev1.Secret
 	err := a.secrets.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret)
 	if apierrors.IsNotFound(err) {
-		return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsSecretRef) does not exist; create it", name)
+		return cloud.Credential{}, secretMissing(name)
 	}
 	if err != nil {
 		return cloud.Credential{}, fmt.Errorf("reading the credentials in Secret %s: %w", name, err)

@@ -19,6 +19,7 @@ var encryption = phases.Step[*scope]{
 	Name:    "Encryption",
 	Observe: observeEncryption,
 	Ensure:  ensureEncryption,
+	Planned: planEncryption,
 	Undo:    undoEncryption,
 }
 
@@ -138,6 +139,15 @@ func (s *scope) encrypt(ctx context.Context) (phases.Verdict, error) {
 		return phases.Wait(s.notEncryptedReason(), "waiting for the encryption change of storage account "+account.Name+" to finish", jitter(retryInProgress)), nil
 	}
 	return phases.Done(""), nil
+}
+
+// planEncryption assumes that the account is encrypted with the key.
+func planEncryption(s *scope) phases.Verdict {
+	account := *s.account
+	account.Encryption = s.desiredEncryption()
+	account.Encryption.CurrentKeyID, account.Encryption.CurrentVersion = s.key.VersionID, s.key.Version
+	s.account, s.assumed = &account, true
+	return phases.Done("")
 }
 
 // decideRefusal reads the key vault again once the propagation deadline has passed: Azure returns the

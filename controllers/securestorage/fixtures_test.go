@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,6 +36,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
 
 // fixture is one SecureStorage, the fake cloud and a fake clock for both. It implements the API server
@@ -50,7 +52,10 @@ type fixture struct {
 	// ambient is the flag --ambient-credentials of the next process.
 	ambient AmbientScopes
 	secrets map[string]*corev1.Secret
-	events  []string
+	// children are the objects that are exported, and other ones that a test creates; all but the secrets.
+	children *ssatest.Server
+	cached   *ssatest.Cache
+	events   []string
 	// statuses are the statuses that were written, with their time.
 	statuses []written
 
@@ -63,6 +68,8 @@ type fixture struct {
 	// transport sends the requests: this fixture, or the first one of a fleet. onRequest is called for each request.
 	transport *fixture
 	onRequest func(*http.Request)
+	// unprotected are writes to the account while the Secret that its deletion needs was not protected.
+	unprotected []string
 	// unrecorded are grants that were requested before status.grants recorded them.
 	unrecorded []string
 	// Until staleUntil, reads of the account return the stale response.
@@ -77,8 +84,9 @@ type written struct {
 
 // process is a running manager. Its memory is lost in a crash.
 type process struct {
-	engine *Engine
-	access *cloudAccess
+	reconciler reconcile.Reconciler
+	access     *cloudAccess
+	applier    *ssa.Applier
 }
 
 // crashPoint says at which call the process ends: before or after the call takes effect.
@@ -99,6 +107,8 @@ func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1beta1.Secu
 	knobs.MillisecondHints = true
 	f := &fixture{t: t, clock: c, server: fakecloud.New(fakecloud.Options{Clock: c, Knobs: knobs, Seed: 1}), secrets: map[string]*corev1.Secret{}}
 	f.transport = f
+	f.children = ssatest.NewServer(testScheme(), ssatest.Options{Clock: c})
+	f.cached = f.children.Cache()
 	f.Gomega = NewWithT(reporter{t, f})
 	f.demo = f.server.SeedDemo()
 	f.ambient = AmbientScopes{"billing": {scopeOf("/subscriptions/" + f.demo.Subscription), scopeOf("/subscriptions/" + otherSubscription)}}
@@ -142,12 +152,19 @@ func (f *fixture) restart() {
 
 // start starts a process with the given cloud clients.
 func (f *fixture) start(shared *cloud.Cloud) {
-	access := &cloudAccess{cloud: shared, credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, ambient: f.ambient, secrets: f, recorder: f}
+	protection := &secretProtection{cached: f, uncached: f, finalizers: f}
+	access := &cloudAccess{
+		cloud: shared, credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, ambient: f.ambient,
+		secrets: f, cache: f, protection: protection, recorder: f,
+	}
+	applier, err := ssa.New(ssa.Options{Client: f.children, FieldManager: FieldManager})
+	f.Expect(err).NotTo(HaveOccurred())
 	engine, err := phases.New(definition(f.clock, access), phases.Dependencies{
 		Reader: f, Uncached: f, Applier: f, Scheme: testScheme(), Recorder: f, Clock: f.clock,
 	})
 	f.Expect(err).NotTo(HaveOccurred())
-	f.process = &process{engine: engine, access: access}
+	f.Expect(engine.Index(f.children)).To(Succeed())
+	f.process = &process{reconciler: protection.wrap(engine), access: access, applier: applier}
 }
 
 // testScheme is built once: the processes of a test that crashes at every call would spend a third of their
@@ -174,7 +191,7 @@ func (f *fixture) reconcile() (after time.Duration) {
 			after = time.Second
 		}
 	}()
-	result, err := f.process.engine.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(f.storage)})
+	result, err := f.process.reconciler.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(f.storage)})
 	if err != nil {
 		return time.Second
 	}
@@ -263,6 +280,7 @@ func (f *fixture) expectNothingLeft() {
 		f.Expect(account.Tags).NotTo(HaveKeyWithValue(cloud.OwnerTag, string(f.storage.UID)), "account %s was not deleted", account.Name)
 	}
 	f.Expect(f.unrecorded).To(BeEmpty(), "grants created before status.grants recorded them")
+	f.Expect(f.unprotected).To(BeEmpty(), "writes before the Secret was protected")
 }
 
 // created counts the creations of the account that did not fail in the cloud.
@@ -281,6 +299,7 @@ func (f *fixture) Do(request *http.Request) (*http.Response, error) {
 		f.onRequest(request)
 	}
 	isGrant := f.checkGrantIsRecorded(request)
+	f.checkSecretIsProtected(request)
 	recorder := httptest.NewRecorder()
 	lost := f.serve(recorder, request)
 	if isGrant && recorder.Code < http.StatusBadRequest && f.onGrant != nil {
@@ -326,7 +345,7 @@ func (f *fixture) step(after bool) {
 }
 
 // Get implements client.Reader.
-func (f *fixture) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (f *fixture) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
 	switch into := into.(type) {
 	case *v1beta1.SecureStorage:
@@ -337,28 +356,61 @@ func (f *fixture) Get(_ context.Context, key client.ObjectKey, into client.Objec
 	case *corev1.Secret:
 		secret, ok := f.secrets[key.String()]
 		if !ok {
-			return notFound
+			return f.cached.Get(ctx, key, into)
 		}
 		secret.DeepCopyInto(into)
+	default:
+		return f.cached.Get(ctx, key, into)
 	}
 	return nil
 }
 
 // List implements client.Reader.
-func (f *fixture) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+func (f *fixture) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	switch into := into.(type) {
+	case *v1beta1.SecureStorageList:
+		if !f.deleted {
+			into.Items = []v1beta1.SecureStorage{*f.storage.DeepCopy()}
+		}
+	case *metav1.PartialObjectMetadataList:
+		for key, secret := range f.secrets {
+			metadata := metav1.PartialObjectMetadata{ObjectMeta: *secret.ObjectMeta.DeepCopy()}
+			metadata.Namespace, metadata.Name, _ = strings.Cut(key, "/")
+			into.Items = append(into.Items, metadata)
+		}
+	default:
+		return f.cached.List(ctx, into, options...)
+	}
+	return nil
+}
+
+// checkSecretIsProtected notes a write to the account that precedes the finalizer of the Secret.
+func (f *fixture) checkSecretIsProtected(request *http.Request) {
+	needed := neededSecret(f.storage)
+	isWrite := request.Method == http.MethodPut && strings.HasSuffix(strings.ToLower(request.URL.Path), "/storageaccounts/"+f.name())
+	if needed != "" && isWrite && !f.isProtected(needed) {
+		f.unprotected = append(f.unprotected, request.Method+" "+request.URL.Path)
+	}
+}
+
+func (f *fixture) isProtected(secret string) bool {
+	found := f.secrets[f.storage.Namespace+"/"+secret]
+	return found != nil && slices.Contains(found.Finalizers, SecretFinalizer)
+}
 
 // Decide implements phases.Applier.
-func (f *fixture) Decide(ssa.Request) (ssa.Decision, error) {
-	return ssa.Decision{}, errors.New("a SecureStorage has no children")
+func (f *fixture) Decide(request ssa.Request) (ssa.Decision, error) {
+	return f.process.applier.Decide(request)
 }
 
 // Execute implements phases.Applier.
-
-func (f *fixture) Execute(context.Context, ssa.Decision) (ssa.Result, error) {
-	return ssa.Result{}, errors.New("a SecureStorage has no children")
+func (f *fixture) Execute(ctx context.Context, decision ssa.Decision) (ssa.Result, error) {
+	f.step(false)
+	result, err := f.process.applier.Execute(ctx, decision)
+	f.step(true)
+	return result, err
 }
 
-// Drifts implements phases.Applier.
 // ApplyStatus implements phases.Applier. It replaces the whole status, unless the object has a newer
 // generation.
 func (f *fixture) ApplyStatus(_ context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error) {
@@ -386,6 +438,11 @@ func (f *fixture) ApplyStatus(_ context.Context, desired ssa.Configuration, live
 // EnsureFinalizer implements phases.Applier.
 func (f *fixture) EnsureFinalizer(_ context.Context, live client.Object, finalizer string) (client.Object, error) {
 	f.step(false)
+	if finalizer == SecretFinalizer {
+		f.finalize(live, []string{finalizer})
+		f.step(true)
+		return live, nil
+	}
 	f.storage.Finalizers = []string{finalizer}
 	f.stored()
 	f.step(true)
@@ -395,16 +452,37 @@ func (f *fixture) EnsureFinalizer(_ context.Context, live client.Object, finaliz
 }
 
 // RemoveFinalizer implements phases.Applier.
-func (f *fixture) RemoveFinalizer(context.Context, client.Object, string) error {
+func (f *fixture) RemoveFinalizer(_ context.Context, live client.Object, finalizer string) error {
 	f.step(false)
-	f.deleted = true
+	if finalizer == SecretFinalizer {
+		f.finalize(live, nil)
+	} else {
+		f.deleted = true
+	}
 	f.step(true)
 	return nil
 }
 
+// finalize sets the finalizers of a Secret, which is a change of it.
+func (f *fixture) finalize(secret client.Object, finalizers []string) {
+	for key, stored := range f.secrets {
+		if stored.UID != secret.GetUID() {
+			continue
+		}
+		stored.Finalizers = finalizers
+		stored.ResourceVersion += "1"
+		if stored.DeletionTimestamp != nil && len(finalizers) == 0 {
+			delete(f.secrets, key)
+		}
+	}
+}
+
 // Delete implements phases.Applier.
-func (f *fixture) Delete(context.Context, client.Object, metav1.OwnerReference, metav1.DeletionPropagation) (bool, error) {
-	return false, errors.New("a SecureStorage has no children")
+func (f *fixture) Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) (bool, error) {
+	f.step(false)
+	gone, err := f.process.applier.Delete(ctx, live, owner, propagation)
+	f.step(true)
+	return gone, err
 }
 
 // Eventf implements events.EventRecorder.

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
@@ -23,7 +25,29 @@ func (s *scope) isUnchanged(ctx context.Context, poll cloud.Poll) bool {
 	if s.readCredential(ctx) != nil {
 		return false
 	}
-	return s.access.cloud.Unchanged(ctx, string(s.storage.UID), s.storage.ResourceVersion, *s.credential, poll)
+	exported, err := s.cachedExport(ctx)
+	return err == nil && s.access.cloud.Unchanged(ctx, string(s.storage.UID), s.versions(exported), *s.credential, poll)
+}
+
+// versions are those of the object and of the objects that it exports.
+func (s *scope) versions(exported exportedVersions) string {
+	return strings.Join([]string{s.storage.ResourceVersion, exported.configMap, exported.secret}, "/")
+}
+
+// cachedExport reads the versions of the exported objects from the cache.
+func (s *scope) cachedExport(ctx context.Context) (exported exportedVersions, err error) {
+	if s.storage.Spec.Export != nil {
+		exported.configMap, err = s.cachedVersion(ctx, &corev1.ConfigMap{})
+	}
+	if err == nil && exportsKeys(s.storage) {
+		exported.secret, err = s.cachedVersion(ctx, &corev1.Secret{})
+	}
+	return exported, err
+}
+
+func (s *scope) cachedVersion(ctx context.Context, into client.Object) (string, error) {
+	err := s.access.cache.Get(ctx, client.ObjectKeyFromObject(s.storage), into)
+	return into.GetResourceVersion(), client.IgnoreNotFound(err)
 }
 
 // currentPoll returns the poll of the object's resource group at this time. The accounts of a resource group are in the
@@ -45,7 +69,7 @@ func (s *scope) rememberIfSettled(summary phases.Summary, desired *fixpointac.Se
 		s.access.cloud.Forget(object)
 		return
 	}
-	s.access.cloud.Remember(object, s.storage.ResourceVersion, *s.credential, &s.seen)
+	s.access.cloud.Remember(object, s.versions(s.exported), *s.credential, &s.seen)
 }
 
 // isCurrent says whether a status is as desired.

@@ -49,6 +49,10 @@ type scope struct {
 	grant   *cloud.Grant
 	granted bool
 
+	// keys are the access keys of the account; nil until they are read. exported are the versions of the exported objects.
+	keys     *cloud.AccountKeys
+	exported exportedVersions
+
 	// grantPlanned is true if the status has to record the grant before it can be created. revoked are
 	// the former grants that this reconcile revoked; unrevoked are those it failed to revoke.
 	grantPlanned bool

@@ -58,7 +58,7 @@ func (s *scope) setAccountStatus(status *fixpointac.SecureStorageStatusApplyConf
 
 func (s *scope) setEncryptionStatus(status *fixpointac.SecureStorageStatusApplyConfiguration) {
 	e := s.account.Encryption
-	setIfNotEmpty(status.WithEndpoint, s.account.BlobEndpoint)
+	setIfNotEmpty(status.WithEndpoint, s.account.Endpoints.Blob)
 	setIfNotEmpty(status.WithEncryption, v1beta1.SecureStorageEncryption(e.KeySource))
 	if e.KeySource == cloud.CustomerManaged {
 		setIfNotEmpty(status.WithKeyURI, e.CurrentKeyID)

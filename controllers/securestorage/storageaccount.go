@@ -188,6 +188,9 @@ func mergedTags(storage *v1beta1.SecureStorage, tags map[string]string) map[stri
 }
 
 func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error) {
+	if err := s.access.protection.protect(ctx, s.storage); err != nil {
+		return s.classifyError(err)
+	}
 	name := accountName(s.storage)
 	if s.account != nil && !s.account.Failed() {
 		return s.changeAccount(ctx)

@@ -22,9 +22,11 @@ import (
 // it. See docs/adr/0017.
 
 // deletes says whether the policies delete the resources in the cloud.
-func (s *scope) deletes() bool {
-	return s.storage.Spec.DeletionPolicy == v1beta1.DeletionDelete && !s.observes()
+func deletes(storage *v1beta1.SecureStorage) bool {
+	return storage.Spec.DeletionPolicy == v1beta1.DeletionDelete && !observes(storage)
 }
+
+func (s *scope) deletes() bool { return deletes(s.storage) }
 
 // abandonRequested says whether the annotation asks to leave behind what cannot be deleted.
 func (s *scope) abandonRequested() bool {
@@ -271,7 +273,7 @@ func (s *scope) mayHaveCreated() bool {
 	case c == nil, c.Reason == v1beta1.ReasonAccountNotOwned, c.Reason == v1beta1.ReasonNameTaken:
 		return false
 	case c.Reason == v1beta1.ReasonCredentialsNotAllowed:
-		return !s.hasNoRecord()
+		return !hasNoRecord(s.storage)
 	default:
 		return true
 	}

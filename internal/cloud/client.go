@@ -240,9 +240,14 @@ func (c *Client) sendRead(r request, call func() error) error {
 	return c.outcome(r, call())
 }
 
-// write sends a request that counts against the write limit of the subscription.
+// write sends a request that changes a resource.
 func (c *Client) write(r request, call func() error) error {
 	c.seen.spoil()
+	return c.post(r, call)
+}
+
+// post sends a request that counts against the write limit, whether or not it changes anything.
+func (c *Client) post(r request, call func() error) error {
 	if err := c.checkScope(r); err != nil {
 		return err
 	}
@@ -440,6 +445,21 @@ func (c *Client) IsNameAvailable(ctx context.Context, group, name string) (bool,
 		return err
 	})
 	return value(answer.NameAvailable), err
+}
+
+// AccountKeys lists the access keys of an account. It changes nothing, but it is a POST request, which counts against the write
+// limit.
+func (c *Client) AccountKeys(ctx context.Context, group, name string) (AccountKeys, error) {
+	var answer armstorage.AccountsClientListKeysResponse
+	err := c.post(c.forAccount(group, name, "listing the keys of the storage account"), func() (err error) {
+		answer, err = c.accounts.ListKeys(ctx, group, name, nil)
+		return err
+	})
+	if err != nil {
+		c.seen.spoil()
+		return AccountKeys{}, err
+	}
+	return accountKeysOf(answer.AccountListKeysResult)
 }
 
 // Vault reads a key vault. The error is [NotFound] if the key vault does not exist.

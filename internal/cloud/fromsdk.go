@@ -1,7 +1,9 @@
 package cloud
 
 import (
+	"errors"
 	"strings"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/keyvault/armkeyvault"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/storage/armstorage"
@@ -38,11 +40,32 @@ func accountOf(a armstorage.Account) *Account {
 		account.State = string(value(p.ProvisioningState))
 		account.CreatedOn = value(p.CreationTime)
 		account.Encryption = encryptionOf(p.Encryption)
-		if p.PrimaryEndpoints != nil {
-			account.BlobEndpoint = value(p.PrimaryEndpoints.Blob)
+		if e := p.PrimaryEndpoints; e != nil {
+			account.Endpoints = Endpoints{
+				Blob: value(e.Blob), DFS: value(e.Dfs), File: value(e.File), Queue: value(e.Queue), Table: value(e.Table), Web: value(e.Web),
+			}
+		}
+		if created := p.KeyCreationTime; created != nil {
+			account.KeysCreated = [2]time.Time{value(created.Key1), value(created.Key2)}
 		}
 	}
 	return account
+}
+
+// accountKeysOf fails if a key is missing: without this, an unexpected response would look like removed keys.
+func accountKeysOf(answer armstorage.AccountListKeysResult) (keys AccountKeys, err error) {
+	for _, key := range answer.Keys {
+		switch found := value(key); value(found.KeyName) {
+		case "key1":
+			keys.Key1 = value(found.Value)
+		case "key2":
+			keys.Key2 = value(found.Value)
+		}
+	}
+	if keys.Key1 == "" || keys.Key2 == "" {
+		return AccountKeys{}, errors.New("listing the keys of the storage account: the response does not have key1 and key2")
+	}
+	return keys, nil
 }
 
 func encryptionOf(e *armstorage.Encryption) Encryption {

@@ -103,6 +103,7 @@ func TestSendsNothingOutsideOfScopes(t *testing.T) {
 			return err
 		},
 		"DeleteAccount": func(c *cloud.Client) error { return c.DeleteAccount(t.Context(), demo.Group, account) },
+		"AccountKeys":   func(c *cloud.Client) error { _, err := c.AccountKeys(t.Context(), demo.Group, "victim"); return err },
 		"IsNameAvailable": func(c *cloud.Client) error {
 			_, err := c.IsNameAvailable(t.Context(), demo.Group, "victim")
 			return err

@@ -22,13 +22,24 @@ type Account struct {
 	HasIdentity bool
 	PrincipalID string
 	Encryption  Encryption
-	// BlobEndpoint is the URL of the blob service.
-	BlobEndpoint string
+	Endpoints   Endpoints
+	// KeysCreated are the times at which the two access keys were created: a change shows that one was regenerated.
+	KeysCreated [2]time.Time
 
 	// hasUserIdentity is true if user-assigned identities exist.
 	hasUserIdentity bool
 	// etag is the ETag that was read, or "".
 	etag string
+}
+
+// Endpoints are the URLs of the services of an account; empty for those that it does not have.
+type Endpoints struct {
+	Blob, DFS, File, Queue, Table, Web string
+}
+
+// AccountKeys are the access keys of an account: each permits everything in its data.
+type AccountKeys struct {
+	Key1, Key2 string
 }
 
 // Provisioned says whether the account is provisioned and can be changed.

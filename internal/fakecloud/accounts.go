@@ -392,6 +392,7 @@ func (s *Server) renderAccount(c *call, a *Account) map[string]any {
 		properties["provisioningState"] = state
 	}
 	properties["creationTime"] = instant(a.CreatedAt)
+	properties["keyCreationTime"] = map[string]any{"key1": instant(a.keyCreatedAt(0)), "key2": instant(a.keyCreatedAt(1))}
 	properties["primaryLocation"] = a.Location
 	properties["encryption"] = a.Encryption.render(a.CreatedAt)
 	if !now.Before(a.ReadyAt) {

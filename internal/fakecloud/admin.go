@@ -193,6 +193,7 @@ type meddling struct {
 var actions = map[string]func(*Server, meddling) error{
 	"usePlatformKeys": func(s *Server, m meddling) error { return s.UsePlatformKeys(m.Account) },
 	"useKey":          func(s *Server, m meddling) error { return s.UseKey(m.Account, m.Vault, m.Key, m.Version) },
+	"regenerateKey":   func(s *Server, m meddling) error { return s.RegenerateKey(m.Account, m.Key) },
 	"setTags":         func(s *Server, m meddling) error { return s.SetTags(m.Account, m.Tags) },
 	"dropIdentity":    func(s *Server, m meddling) error { return s.DropIdentity(m.Account) },
 	"deleteAccount":   func(s *Server, m meddling) error { return s.DeleteAccount(m.Account) },

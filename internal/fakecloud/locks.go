@@ -8,7 +8,9 @@ import (
 
 // unlocked rejects requests that a lock on the resource or a parent forbids.
 func (s *Server) unlocked(c *call) *Error {
-	if c.method != http.MethodDelete && c.method != http.MethodPut && c.method != http.MethodPatch {
+	// A lock against writes also forbids to list the keys of an account, with which its data can be written.
+	isListOfKeys := c.method == http.MethodPost && c.path.kind() == "microsoft.storage/storageaccounts/listkeys"
+	if c.method != http.MethodDelete && c.method != http.MethodPut && c.method != http.MethodPatch && !isListOfKeys {
 		return nil
 	}
 	if c.path.kind() == strings.ToLower(lockKind) {

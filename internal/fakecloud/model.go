@@ -91,6 +91,10 @@ type Account struct {
 	Generation int                        `json:"generation"`
 	Version    uint64                     `json:"version"`
 
+	// KeysRegenerated counts how often each access key was regenerated, and KeysAt is when it was last.
+	KeysRegenerated [2]int       `json:"keysRegenerated,omitzero"`
+	KeysAt          [2]time.Time `json:"keysAt,omitzero"`
+
 	CreatedAt   time.Time `json:"createdAt"`
 	VisibleAt   time.Time `json:"visibleAt"`
 	ResolvingAt time.Time `json:"resolvingAt"`

@@ -43,6 +43,8 @@ var resourceTypes = map[string]resourceType{
 			http.MethodPut: (*Server).putAccount, http.MethodGet: (*Server).getAccount,
 			http.MethodPatch: (*Server).patchAccount, http.MethodDelete: (*Server).deleteAccount},
 		collection: map[string]handler{http.MethodGet: (*Server).listAccounts}},
+	"microsoft.storage/storageaccounts/listkeys": {name: accountKind + "/listKeys", versions: storageVersions,
+		collection: map[string]handler{http.MethodPost: (*Server).listAccountKeys}},
 	"microsoft.storage/checknameavailability": {name: "Microsoft.Storage/checkNameAvailability", versions: storageVersions,
 		collection: map[string]handler{http.MethodPost: (*Server).checkAccountName}},
 	"microsoft.storage/locations/asyncoperations": {name: "Microsoft.Storage/locations/asyncoperations", versions: storageVersions,

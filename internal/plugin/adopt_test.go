@@ -184,7 +184,7 @@ func TestAdoptDescribesTheObjects(t *testing.T) {
 		Ingress: &v1beta1.Ingress{
 			Host: "shop.example.com", Path: "/shop", IngressClassName: ptr.To("nginx"), TLSSecretName: "tls", Annotations: map[string]string{"a.example.com/b": "c"},
 		},
-		ServiceAccountName: "web", NodeSelector: map[string]string{"disk": "ssd"}, ProgressDeadlineSeconds: 600, AdoptionPolicy: v1beta1.AdoptionIfUnowned,
+		ServiceAccountName: "web", PodSecurityStandard: v1beta1.PodSecurityBaseline, NodeSelector: map[string]string{"disk": "ssd"}, ProgressDeadlineSeconds: 600, AdoptionPolicy: v1beta1.AdoptionIfUnowned,
 	}))
 }
 

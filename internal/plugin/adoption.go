@@ -138,6 +138,7 @@ func (a *adoption) describePods(pod *corev1.PodSpec, container *corev1.Container
 	s.Port = portOf(container)
 	s.ImagePullSecrets, s.ServiceAccountName, s.AutomountServiceAccountToken = pod.ImagePullSecrets, pod.ServiceAccountName, pod.AutomountServiceAccountToken
 	s.NodeSelector = pod.NodeSelector
+	s.PodSecurityStandard = v1beta1.PodSecurityBaseline // it adds nothing to the pods
 	if pod.SecurityContext != nil && !reflect.ValueOf(*pod.SecurityContext).IsZero() {
 		s.PodSecurityContext = pod.SecurityContext
 	}

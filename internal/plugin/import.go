@@ -12,7 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -182,7 +185,7 @@ func (c *clients) planImport(ctx context.Context, i importOptions) ([]*imported,
 	if err != nil {
 		return nil, err
 	}
-	engine, err := securestorage.NewPlanner(setup.Planning{API: c, Reader: c}, securestorage.Options{
+	engine, err := securestorage.NewPlanner(setup.Planning{API: c, Reader: noObjects{}}, securestorage.Options{
 		Cloud: shared, Credentials: p.settings.credential,
 		AmbientScopes: securestorage.AmbientScopes{securestorage.AllNamespaces: {cloud.Anywhere}},
 	})
@@ -208,6 +211,17 @@ func (c *clients) planImport(ctx context.Context, i importOptions) ([]*imported,
 	slices.SortFunc(found, func(a, b *imported) int { return cmp.Compare(a.account.Name, b.account.Name) })
 	return found, nil
 }
+
+// noObjects is the cluster as an object sees it that has not been created: it has no children.
+type noObjects struct{}
+
+// Get implements [client.Reader].
+func (noObjects) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: fmt.Sprintf("%T", into)}, key.Name)
+}
+
+// List implements [client.Reader].
+func (noObjects) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
 // allPages reads a list, and waits while Azure throttles it.
 func allPages[T any](ctx context.Context, pages cloud.Pages[T]) ([]T, error) {

@@ -66,6 +66,10 @@ func classifyStatus(status int) *Error {
 }
 
 func classifyNetwork(err error) *Error {
+	var dialed *Error
+	if errors.As(err, &dialed) {
+		return dialed
+	}
 	if detail := classifyTLS(err); detail != "" {
 		return &Error{Kind: TLS, Detail: detail}
 	}

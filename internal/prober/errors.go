@@ -38,6 +38,8 @@ const (
 	Protocol ErrorKind = "Protocol"
 	// Invalid: the target is invalid.
 	Invalid ErrorKind = "Invalid"
+	// NotForwarded: the API server did not connect to the replica, through which Options.Dial connects.
+	NotForwarded ErrorKind = "NotForwarded"
 )
 
 // Error is the reason of a failed probe. Errors with the same cause are equal. It contains no text from
@@ -85,6 +87,7 @@ var messages = map[ErrorKind]string{
 	NotMCP:       "the response is not MCP",
 	Protocol:     "unexpected response",
 	Invalid:      "invalid probe configuration",
+	NotForwarded: "the API server does not forward the connection to the pod",
 }
 
 // closed reports whether the server denies access.

@@ -78,10 +78,15 @@ func start(t *testing.T, p *Prober) (stop func()) {
 // probeOnce runs one full probe, with the longest timeout unless the target has one.
 func probeOnce(t *testing.T, target Target, change ...func(*job)) answer {
 	t.Helper()
+	return probeWith(t, Options{}, target, change...)
+}
+
+func probeWith(t *testing.T, options Options, target Target, change ...func(*job)) answer {
+	t.Helper()
 	if target.Timeout == 0 {
 		target.Timeout, target.Interval = testTimeout, testTimeout
 	}
-	p := newProber(t, Options{})
+	p := newProber(t, options)
 	e := &entry{target: target.complete(), namespace: p.joinNamespace("default")}
 	e.prepare(nil)
 	p.updateMembers(e)

@@ -206,6 +206,14 @@ func TestIsNotReached(t *testing.T) {
 	found := p.handshake(t.Context(), job{url: e.url, timeout: testTimeout})
 	g.Expect(found.err).To(Equal(&Error{Kind: DNS}))
 	g.Expect(found.err.Error()).To(Equal("the host name does not resolve"))
+
+	refused := &Error{Kind: NotForwarded, Detail: "Forbidden"}
+	p = newProber(t, Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, fmt.Errorf("forwarding a port of pod web-1: %w", refused)
+	}})
+	found = p.handshake(t.Context(), job{url: e.url, timeout: testTimeout})
+	g.Expect(found.err).To(Equal(refused))
+	g.Expect(found.err.Error()).To(Equal("the API server does not forward the connection to the pod: Forbidden"))
 }
 
 func TestHangs(t *testing.T) {
@@ -352,6 +360,17 @@ func TestReplicasAreDialledWithTheHostOfTheService(t *testing.T) {
 	server.Close()
 	g.Expect(found.err).To(BeNil())
 	g.Expect(host).To(Equal("web.default.svc:8080"))
+}
+
+// Servers refuse other names on the loopback interface, which is where a port-forward arrives.
+func TestReplicasAreProbedUnderAnotherHost(t *testing.T) {
+	g := NewWithT(t)
+	secure := httptest.NewTLSServer(streamable(newServer(), nil))
+	defer secure.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	target := Target{URL: "https://example.com:8080/mcp", Addresses: []string{hostOf(t, secure.URL)}, CA: ca}
+	g.Expect(probeOnce(t, target).err).To(Equal(&Error{Kind: Forbidden, Status: 403}))
+	g.Expect(probeWith(t, Options{Host: "localhost"}, target).err).To(BeNil())
 }
 
 func TestSameHostRedirectsAreFollowed(t *testing.T) {

@@ -31,8 +31,12 @@ type Options struct {
 	// Clock is the clock of the scheduler; the real one if nil. Timeouts use real time.
 	Clock clock.Clock
 	// Dial opens connections; a net.Dialer if nil. The address is that of the replica, or the host of
-	// the URL if the target has no addresses.
+	// the URL if the target has no addresses. If it returns an Error, that is the result of the probe.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Host, if set, replaces the host name in the Host of all requests. It is for a Dial that reaches the loopback
+	// interface of replicas, where servers refuse other names than localhost, against DNS rebinding. TLS verifies the
+	// host of the URL as always.
+	Host string
 	// Rewrite changes the URL of a probe in place, and replica addresses are then ignored. It is for
 	// clusters with simulated nodes only: credentials are sent to the rewritten URL.
 	Rewrite func(*url.URL)

@@ -30,10 +30,12 @@ const (
 
 // job is one probe to run.
 type job struct {
-	url       *url.URL
-	tls       *tls.Config
-	invalid   *Error
-	address   string
+	url     *url.URL
+	tls     *tls.Config
+	invalid *Error
+	address string
+	// host is the Host of requests; that of the URL if empty.
+	host      string
 	transport Transport
 	header    http.Header
 	timeout   time.Duration

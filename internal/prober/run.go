@@ -2,6 +2,7 @@ package prober
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -91,6 +92,12 @@ func (p *Prober) job(m *member, now time.Time) job {
 	}
 	if p.options.Rewrite != nil {
 		j.address = ""
+	}
+	if p.options.Host != "" && e.url != nil {
+		j.host = p.options.Host
+		if port := e.url.Port(); port != "" {
+			j.host = net.JoinHostPort(j.host, port)
+		}
 	}
 	if j.list {
 		e.listSchedule.listing = true

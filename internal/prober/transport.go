@@ -111,6 +111,7 @@ func (w *probeTransport) RoundTrip(request *http.Request) (*http.Response, error
 	}
 	own := *request
 	own.Header = request.Header.Clone()
+	own.Host = w.job.host
 	for name, values := range w.job.header {
 		own.Header[name] = values
 	}

@@ -64,6 +64,8 @@ type Reader struct {
 	Metadata client.Reader
 	// Data reads whole objects from the API server.
 	Data client.Reader
+	// Unreadable is that of a plan, see [Reader.Ignores]; nil in a manager.
+	Unreadable func(error)
 
 	mu    sync.Mutex
 	known map[types.UID]snapshot

@@ -68,3 +68,17 @@ func (o Options) ForEngine(mgr ctrl.Manager, list client.ObjectList) phases.Setu
 	}
 	return options
 }
+
+// Direct returns a client without a cache and an applier that writes with it, for objects of which the cache must not hold
+// the data: with the client of the manager, the first write would start a cache of the kind.
+func Direct(mgr ctrl.Manager, fieldManager string) (client.Client, *ssa.Applier, error) {
+	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, nil, fmt.Errorf("building a client without a cache: %w", err)
+	}
+	applier, err := ssa.New(ssa.Options{Client: direct, FieldManager: fieldManager})
+	if err != nil {
+		return nil, nil, fmt.Errorf("building an applier without a cache: %w", err)
+	}
+	return direct, applier, nil
+}

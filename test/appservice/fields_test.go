@@ -160,6 +160,12 @@ func TestEveryFieldOfTheSpecWorks(t *testing.T) {
 				beYAML(w, container(w, name).EnvFrom, `[{configMapRef: {name: `+name+`}}]`)
 			}},
 		},
+		// The hook is an operation and adds no child: see hooks_test.go.
+		"hooks": {
+			{hook("", "up"), func(w *fixture, name string) { w.Expect(w.jobRan(name).Args).To(Equal([]string{"up"})) }},
+			{hook(otherImage, "up"), func(w *fixture, name string) { w.Expect(w.jobRan(name).Image).To(Equal(otherImage)) }},
+			{withoutOption("hooks"), func(w *fixture, name string) { w.Eventually(w.jobs).WithArguments(name).Should(BeEmpty()) }},
+		},
 		"mounts": {
 			{mounts(v1beta1.AppServiceMount{Name: "tmp", MountPath: "/tmp", EmptyDir: v1beta1.MCPServerEmptyDir{SizeLimit: ptr.To(resource.MustParse("0.5Gi"))}}),
 				mountsAre(`[{name: tmp, mountPath: /tmp}]`, `[{name: tmp, emptyDir: {sizeLimit: 512Mi}}]`)},
@@ -303,13 +309,15 @@ rules:
 			{func(s *v1beta1.AppServiceSpec) { s.ServiceAccountName = "" }, accountIs("")},
 		},
 		"podSecurityStandard": {
-			{standard(v1beta1.PodSecurityRestricted), securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(false))},
+			{standard(v1beta1.PodSecurityRestricted), securityIs(restrictedPod, restrictedContainer, ptr.To(false))},
 			{standard(v1beta1.PodSecurityBaseline), securityIs("{}", "null", nil)},
-			{standard(v1beta1.PodSecurityRestricted), securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(false))},
-			{standard(""), securityIs("{}", "null", nil)},
+			{standard(v1beta1.PodSecurityRestricted), securityIs(restrictedPod, restrictedContainer, ptr.To(false))},
+			{standard(v1beta1.PodSecurityBaseline), securityIs("{}", "null", nil)},
+			{standard(""), securityIs(restrictedPod, restrictedContainer, ptr.To(false))},
 		},
 		"securityContexts": {
 			{func(s *v1beta1.AppServiceSpec) {
+				s.PodSecurityStandard = v1beta1.PodSecurityBaseline
 				s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000), FSGroup: ptr.To[int64](1000)}
 				s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
 			}, securityIs("{runAsUser: 1000, fsGroup: 1000}", "{readOnlyRootFilesystem: true}", nil)},
@@ -318,13 +326,19 @@ rules:
 				s.ContainerSecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](7)}
 			}, securityIs("{runAsUser: 1000}", "{runAsUser: 7}", nil)},
 			{func(s *v1beta1.AppServiceSpec) { s.PodSecurityContext, s.ContainerSecurityContext = nil, nil }, securityIs("{}", "null", nil)},
+			{standard(""), securityIs(restrictedPod, restrictedContainer, ptr.To(false))},
 		},
 		"automountServiceAccountToken": {
-			{func(s *v1beta1.AppServiceSpec) { s.AutomountServiceAccountToken = ptr.To(false) }, securityIs("{}", "null", ptr.To(false))},
+			{func(s *v1beta1.AppServiceSpec) {
+				s.AutomountServiceAccountToken, s.PodSecurityStandard = ptr.To(false), v1beta1.PodSecurityBaseline
+			}, securityIs("{}", "null", ptr.To(false))},
 			{func(s *v1beta1.AppServiceSpec) {
 				s.AutomountServiceAccountToken, s.PodSecurityStandard = ptr.To(true), v1beta1.PodSecurityRestricted
-			}, securityIs("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}", "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", ptr.To(true))},
-			{func(s *v1beta1.AppServiceSpec) { s.AutomountServiceAccountToken, s.PodSecurityStandard = nil, "" }, securityIs("{}", "null", nil)},
+			}, securityIs(restrictedPod, restrictedContainer, ptr.To(true))},
+			{func(s *v1beta1.AppServiceSpec) {
+				s.AutomountServiceAccountToken, s.PodSecurityStandard = nil, v1beta1.PodSecurityBaseline
+			}, securityIs("{}", "null", nil)},
+			{standard(""), securityIs(restrictedPod, restrictedContainer, ptr.To(false))},
 		},
 		"nodeSelector": {
 			{func(s *v1beta1.AppServiceSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-2"} }, func(w *fixture, name string) {
@@ -351,7 +365,10 @@ rules:
 	addOptions(t, cases)
 	shared := newManagedFixture(t)
 	for _, account := range []string{"shop", "other"} {
-		shared.Expect(api.Create(shared.Ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: account}})).To(Succeed())
+		shared.createAccount(account)
+	}
+	for _, secret := range []string{"one", "two", "cert"} {
+		shared.createSecret(secret, nil)
 	}
 	for field, steps := range cases {
 		t.Run(field, func(t *testing.T) {
@@ -452,6 +469,12 @@ func accountIs(account string) func(*fixture, string) {
 		}
 	}
 }
+
+// The security contexts of pods and containers with the restricted Pod Security Standard, which is the default.
+const (
+	restrictedPod       = `{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}`
+	restrictedContainer = `{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}`
+)
 
 func standard(standard v1beta1.PodSecurityStandard) edit {
 	return func(s *v1beta1.AppServiceSpec) { s.PodSecurityStandard = standard }

@@ -150,6 +150,7 @@ template:
   metadata:
     labels: {app.kubernetes.io/name: web, app.kubernetes.io/managed-by: fixpoint}
   spec:
+    automountServiceAccountToken: false
     containers:
     - name: app
       image: registry.test/shop:1
@@ -158,12 +159,13 @@ template:
       env: [{name: MODE, value: fast}]
       envFrom: [{configMapRef: {name: web}}]
       resources: {}
+      securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
       terminationMessagePath: /dev/termination-log
       terminationMessagePolicy: File
     dnsPolicy: ClusterFirst
     restartPolicy: Always
     schedulerName: default-scheduler
-    securityContext: {}
+    securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
     terminationGracePeriodSeconds: 30`}
 	autoscaler := harness.Read(w, "web", &autoscalingv2.HorizontalPodAutoscaler{})
 	children["HorizontalPodAutoscaler"] = declaration{autoscaler, autoscaler.Spec, `

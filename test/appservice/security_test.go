@@ -47,15 +47,16 @@ func TestSamplesRunInARestrictedNamespace(t *testing.T) {
 	app := w.ready(sample.Name)
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(3))
 
-	// The API server refuses the pods of the same AppService without the standard.
-	w.create("baseline")
+	// So do the pods of an AppService without security settings; the API server refuses those of another standard.
+	w.createReady("default")
+	w.create("baseline", standard(v1beta1.PodSecurityBaseline))
 	w.shows("baseline", "DeploymentReady", "False PodsFailing", ContainSubstring(`violates PodSecurity "restricted:latest"`))
 	w.changeReady("baseline", standard(v1beta1.PodSecurityRestricted))
 }
 
 func TestRefusesPrivilegedPods(t *testing.T) {
 	w := newManagedFixture(t)
-	w.createReady("web")
+	w.createReady("web", standard(v1beta1.PodSecurityBaseline))
 	before := w.deployment("web")
 
 	w.change("web", func(s *v1beta1.AppServiceSpec) {

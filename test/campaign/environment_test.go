@@ -139,6 +139,7 @@ func (env *environment) createNamespace(name string) {
 		&corev1.Secret{ObjectMeta: at(name), StringData: map[string]string{"token": "t", "password": "p", "tls.crt": string(env.certificates())}},
 		&corev1.ConfigMap{ObjectMeta: at(name), Data: map[string]string{"mode": "fast", "a.json": "{}"}},
 		&corev1.ServiceAccount{ObjectMeta: at(name)},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}},
 		&corev1.PersistentVolumeClaim{ObjectMeta: at(name), Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}},

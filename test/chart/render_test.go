@@ -187,6 +187,8 @@ func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 			kustomization{Resources: []string{"default", "prometheus", "grafana"}}},
 		"workload identity": {`{rbac: {workloadIdentity: true}}`,
 			kustomization{Resources: []string{"default"}, Components: []string{"workload-identity"}}},
+		"account keys": {`{rbac: {accountKeys: true}}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"account-keys"}}},
 		"policies": {`{policies: {hosts: true, annotations: true, serviceAccounts: true}}`,
 			kustomization{Resources: []string{"default", "policies"}}},
 		"console": {`{console: {enabled: true, hosts: [localhost], certificateSecret: console-tls}}`,
@@ -367,6 +369,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		`{console: {enabled: true, hosts: [a.test], certificateSecret: a, tokenHeader: X-Token}}`: "console.tokenHeader requires console.auth=proxy",
 		`{policies: {host: true}}`:        "'host'",
 		`{rbac: {workloadIdentity: all}}`: "/rbac/workloadIdentity",
+		`{rbac: {accountKeys: all}}`: "/rbac/accountKeys",
 	} {
 		t.Run(text, func(t *testing.T) {
 			g := NewWithT(t)

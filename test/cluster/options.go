@@ -57,6 +57,8 @@ const (
 	ImagePullFails = "fixpoint.test/pull-fails:1"
 	// ImageCrashes stays in CrashLoopBackOff.
 	ImageCrashes = "fixpoint.test/crashes:1"
+	// ImageFails ends with exit code 3, in pods that are not restarted.
+	ImageFails = "fixpoint.test/fails:1"
 )
 
 // Options configure [Start]. The zero value is etcd and an API server.

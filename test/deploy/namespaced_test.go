@@ -116,10 +116,10 @@ patches:
 	w.kustomize(fmt.Sprintf("namespace: %s\nresources: [CONFIG/namespaced/access]\n", namespace))
 }
 
-// installWith applies config/default with a component.
-func (w *fixture) installWith(component string) {
+// installWith applies config/default with components.
+func (w *fixture) installWith(components ...string) {
 	w.t.Helper()
-	w.kustomize(fmt.Sprintf("resources: [CONFIG/default]\ncomponents: [CONFIG/%s]\n", component))
+	w.kustomize(fmt.Sprintf("resources: [CONFIG/default]\ncomponents: [CONFIG/%s]\n", strings.Join(components, ", CONFIG/")))
 }
 
 // The pods of the Deployment are not endpoints of the webhook, because nothing runs in them.

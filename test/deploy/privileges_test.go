@@ -22,6 +22,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
@@ -29,14 +30,14 @@ import (
 )
 
 // TestManagerUsesExactlyItsRights goes once through everything that the controllers do, with
-// the rights that config/default gives. The API server asks a recorder about each right, so that one
+// the rights that config/default and config/account-keys give. The API server asks a recorder about each right, so that one
 // which nothing uses is found, as is one that is missing.
 func TestManagerUsesExactlyItsRights(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()
 	w.apply(ingressClass)
-	w.install("default")
+	w.installWith("account-keys")
 	w.storedInOlderVersion()
 	const place = "shop"
 	w.namespace(place)
@@ -92,21 +93,21 @@ func (w *fixture) identityIsRefused(place string) {
 }
 
 // TestEachControllerUsesExactlyItsRole goes through the same with each controller in a manager of its own,
-// which has the shipped role of that controller alone. SecureStorages also use the component for workload
-// identities, which config/default does not contain.
+// which has the shipped role of that controller alone. SecureStorages also use the components for workload
+// identities and for account keys, which config/default does not contain.
 func TestEachControllerUsesExactlyItsRole(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()
 	w.apply(ingressClass)
-	w.installWith("workload-identity")
+	w.installWith("workload-identity", "account-keys")
 	const place = "shop"
 	w.namespace(place)
 	managers := map[string]*deploy.Manager{}
 	for _, controller := range controllers.Names() {
 		roles := []string{"fixpoint-manager-" + controller + "-role"}
 		if controller == securestorage.Name {
-			roles = append(roles, "fixpoint-manager-workload-identity-role")
+			roles = append(roles, "fixpoint-manager-workload-identity-role", "fixpoint-manager-account-keys-role")
 		}
 		w.bindRoles(controller, roles...)
 		managers[controller] = w.startPod(w.withoutStreams(deploy.Pod{
@@ -305,6 +306,21 @@ metadata: {name: invoices}
 spec:
   provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope}
   key: {vault: {name: fixpoint-demo}, name: storage}
+  export: {accountKeys: true}
+  deletionPolicy: Delete
+  pollInterval: 10s
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: azure-orders}
+stringData: {tenantID: tenant, clientID: client, clientSecret: "CLIENTSECRET"}
+---
+apiVersion: fixpoint.dev/v1beta1
+kind: SecureStorage
+metadata: {name: orders}
+spec:
+  provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope, credentialsSecretRef: {name: azure-orders}}
+  key: {vault: {name: fixpoint-demo}, name: storage}
   deletionPolicy: Delete
   pollInterval: 10s
 `
@@ -344,13 +360,13 @@ func inNamespace(place, text string) string {
 }
 
 func (w *fixture) inCloud(text string) string {
-	return strings.ReplaceAll(text, "SUBSCRIPTION", w.outside.Demo.Subscription)
+	return strings.NewReplacer("SUBSCRIPTION", w.outside.Demo.Subscription, "CLIENTSECRET", fakecloud.Token("orders")).Replace(text)
 }
 
 func (w *fixture) everything(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(strings.ReplaceAll(allOptions, "APPSERVICE", w.appServiceOptions()))))
-	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), storage(place, "invoices"))
+	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), storage(place, "invoices"), storage(place, "orders"))
 	for _, controller := range controllers.Names() {
 		owned := w.kindsOfChildren(place, func(owner *metav1.OwnerReference) bool { return strings.EqualFold(owner.Kind, controller) })
 		for kind := range harness.ChildKinds(controller) {
@@ -359,12 +375,16 @@ func (w *fixture) everything(place string) {
 	}
 }
 
-// appServiceOptions is the spec of an AppService with every option, of the default IngressClass.
+// appServiceOptions is the spec of an AppService with every option, of the default IngressClass, and with references.
 func (w *fixture) appServiceOptions() string {
 	w.t.Helper()
 	spec := v1beta1.AppServiceSpec{Image: "registry.test/web:1"}
 	specs.AllOptions(&spec)
 	spec.Ingress.IngressClassName = nil
+	spec.ServiceAccountName = "given"
+	spec.Env = []corev1.EnvVar{{Name: "TOKEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "token"}, Key: "TOKEN",
+	}}}}
 	text, err := json.Marshal(spec)
 	w.Expect(err).NotTo(HaveOccurred())
 	return string(text)

@@ -115,11 +115,16 @@ kind: MCPServer
 metadata: {name: tools}
 spec: {image: "registry.test/tools:1", transport: streamable-http}
 ---
+apiVersion: v1
+kind: Secret
+metadata: {name: azure}
+stringData: {tenantID: tenant, clientID: client, clientSecret: "CLIENTSECRET"}
+---
 apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: invoices}
 spec:
-  provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope}
+  provider: {subscriptionID: SUBSCRIPTION, resourceGroup: fixpoint-demo, location: westeurope, credentialsSecretRef: {name: azure}}
   key: {vault: {name: fixpoint-demo}, name: storage}
   deletionPolicy: Delete
   pollInterval: 10s

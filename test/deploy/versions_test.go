@@ -47,7 +47,7 @@ type fleet struct {
 	namespace string
 	count     int
 	clients   dynamic.Interface
-	// added are the fields of specs that the previous version does not have, by resource, with their defaults.
+	// added are the fields of specs that have no default in the previous version, by resource, with their defaults.
 	added map[string]map[string]any
 }
 
@@ -147,7 +147,7 @@ func readyOf(object *unstructured.Unstructured) string {
 	return "not reconciled"
 }
 
-// specs are those of all objects in v1alpha1, without the defaults of fields that the previous version does not have.
+// specs are those of all objects in v1alpha1, without the defaults that the previous version does not have.
 func (f *fleet) specs() map[string]any {
 	f.t.Helper()
 	specs := map[string]any{}
@@ -165,7 +165,7 @@ func (f *fleet) specs() map[string]any {
 	return specs
 }
 
-// addedTo are the fields that specs of v1alpha1 have and did not have in a source, with their defaults.
+// addedTo are the fields that have a default in v1alpha1 and had none in a source, with their defaults.
 func (f *fleet) addedTo(source string) map[string]map[string]any {
 	f.t.Helper()
 	added := map[string]map[string]any{}
@@ -173,7 +173,7 @@ func (f *fleet) addedTo(source string) map[string]map[string]any {
 		before := f.fieldsOf(source, kind.resource)
 		added[kind.resource] = map[string]any{}
 		for name, field := range f.fieldsOf(deploy.Root, kind.resource) {
-			if _, known := before[name]; known || field.Default == nil {
+			if before[name].Default != nil || field.Default == nil {
 				continue
 			}
 			var value any

@@ -33,10 +33,14 @@ type Call struct {
 	Manager int
 }
 
+// listKeys ends the path of the request for the keys of an account. It is a POST, but changes nothing.
+const listKeys = "/listkeys"
+
 // Mutates reports whether the call can change an object. Events and Leases do not count.
 func (c Call) Mutates() bool {
 	if c.Cloud {
-		return c.Verb != http.MethodGet && c.Verb != http.MethodHead && !strings.HasSuffix(strings.ToLower(c.Name), "/checknameavailability")
+		isQuestion := strings.HasSuffix(strings.ToLower(c.Name), "/checknameavailability") || strings.HasSuffix(strings.ToLower(c.Name), listKeys)
+		return c.Verb != http.MethodGet && c.Verb != http.MethodHead && !isQuestion
 	}
 	switch c.Verb {
 	case "create", "update", "apply", "patch", "delete":

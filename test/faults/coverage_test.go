@@ -56,7 +56,6 @@ func TestHistoryRecordsEveryCachedKind(t *testing.T) {
 
 // notVaried are the fields that no dimension of a simulation varies, with the reason.
 var notVaried = map[string]string{
-	"SecureStorage.managementPolicy":    "an account that is only observed does not converge; see the scenarios observe",
 	"AppService.adoptionPolicy":         "adopted children keep fields of their previous field manager; test/appservice covers it",
 	"AppService.driftHistoryLimit":      "it limits only status.drifts; internal/workload covers it",
 	"MCPServer.driftHistoryLimit":       "it limits only status.drifts; internal/workload covers it",

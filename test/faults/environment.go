@@ -63,7 +63,25 @@ func (c *Cluster) NewEnvironment(ctx context.Context, kinds ...string) (*Environ
 	c.mu.Lock()
 	c.environments[env.Namespace] = env
 	c.mu.Unlock()
+	if err := env.createDependencies(ctx); err != nil {
+		return nil, errors.Join(err, env.Close())
+	}
 	return env, nil
+}
+
+// Names of objects that exist in every environment, for specs that refer to them.
+const (
+	accountName     = "shop"
+	pullSecret      = "pull"
+	certificateName = "tls"
+)
+
+func (env *Environment) createDependencies(ctx context.Context) error {
+	return errors.Join(
+		env.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: accountName}}),
+		env.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: pullSecret}}),
+		env.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: certificateName}}),
+	)
 }
 
 // FastCloud returns the delays of the real cloud, shortened so that few reconciles observe each.

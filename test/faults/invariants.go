@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,7 +25,7 @@ func (env *Environment) Violations() []string {
 	versions := env.history.all()
 	var all []string
 	for _, check := range []func([]Version) []string{
-		controllerNeverChanges, finalizerBeforeChildren, childrenAreDeletedFirst, readyImpliesReadyDeployment,
+		controllerNeverChanges, finalizerBeforeChildren, childrenAreDeletedFirst, readyImpliesReadyDeployment, hooksRunOnce, rolloutsAwaitHooks,
 	} {
 		all = append(all, check(versions)...)
 	}
@@ -33,6 +35,7 @@ func (env *Environment) Violations() []string {
 		all = append(all, env.keyIsNeverRemoved()...)
 		all = append(all, env.encryptionIsNotClaimedEarly(versions)...)
 		all = append(all, env.observedIsNeverWritten(versions)...)
+		all = append(all, env.keysAreOnlyWhereAsked(versions)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -147,6 +150,79 @@ func readyImpliesReadyDeployment(versions []Version) []string {
 		}
 	}
 	return broken
+}
+
+// hooksRunOnce checks that no Job of a hook is created again after it has succeeded, and that no two exist at the same
+// time. The name of a Job ends with a digest of what it runs.
+func hooksRunOnce(versions []Version) []string {
+	var broken []string
+	succeeded := map[string]bool{}
+	alive := map[types.UID]string{}
+	for _, v := range versions {
+		owner := controllerOf(v.Object)
+		if v.Object.GetKind() != "Job" || owner == nil {
+			continue
+		}
+		run := string(owner.UID) + "/" + v.Object.GetName()
+		if v.Type == watch.Deleted {
+			delete(alive, owner.UID)
+			continue
+		}
+		if v.Type == watch.Added {
+			if succeeded[run] {
+				broken = append(broken, fmt.Sprintf("%s was created again after it had succeeded", idOf(v.Object)))
+			}
+			if other := alive[owner.UID]; other != "" {
+				broken = append(broken, fmt.Sprintf("%s was created while Job %s of %s %s existed", idOf(v.Object), other, owner.Kind, owner.Name))
+			}
+			alive[owner.UID] = v.Object.GetName()
+		}
+		succeeded[run] = succeeded[run] || jobSucceeded(v.Object)
+	}
+	return broken
+}
+
+func jobSucceeded(job *unstructured.Unstructured) bool {
+	status, _, _ := condition(job, string(batchv1.JobComplete))
+	return status == "True"
+}
+
+// rolloutsAwaitHooks checks that no Deployment gets an image, which its AppService has only ever declared together with
+// a hook, before a Job with that image has succeeded.
+func rolloutsAwaitHooks(versions []Version) []string {
+	var broken []string
+	gated, free, succeeded := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	running := map[types.UID]string{}
+	for _, v := range versions {
+		owner := controllerOf(v.Object)
+		switch kind := v.Object.GetKind(); {
+		case v.Type == watch.Deleted:
+		case kind == AppService:
+			image := string(v.Object.GetUID()) + " " + field(v.Object, "spec", "image")
+			_, isGated, _ := unstructured.NestedMap(v.Object.Object, "spec", "hooks", "preDeploy")
+			gated[image], free[image] = gated[image] || isGated, free[image] || !isGated
+		case kind == "Job" && owner != nil && jobSucceeded(v.Object):
+			succeeded[string(owner.UID)+" "+imageOf(v.Object)] = true
+		case kind == "Deployment" && owner != nil:
+			image := string(owner.UID) + " " + imageOf(v.Object)
+			if running[owner.UID] != image && gated[image] && !free[image] && !succeeded[image] {
+				broken = append(broken, fmt.Sprintf("%s was rolled out with image %s before its hook had succeeded", idOf(v.Object), imageOf(v.Object)))
+			}
+			running[owner.UID] = image
+		}
+	}
+	return broken
+}
+
+// imageOf returns the image of the first container in the pod template.
+func imageOf(object *unstructured.Unstructured) string {
+	containers, _, _ := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
+	if len(containers) == 0 {
+		return ""
+	}
+	container, _ := containers[0].(map[string]any)
+	image, _ := container["image"].(string)
+	return image
 }
 
 // reportsDrift reports whether the object reports drift under the policy Report. Then changed pods can
@@ -308,10 +384,43 @@ func (env *Environment) observedIsNeverWritten(versions []Version) []string {
 		}
 		principal := env.Cloud.Principal(account)
 		for _, entry := range env.Cloud.Ledger() {
-			isOfAccount := strings.HasSuffix(strings.ToLower(entry.Resource), "/storageaccounts/"+account) || principal != "" && entry.Principal == principal
+			isOfAccount := strings.Contains(strings.ToLower(entry.Resource)+"/", "/storageaccounts/"+account+"/") || principal != "" && entry.Principal == principal
 			if isOfAccount && entry.Who != fakecloud.WhoMeddler && entry.Who != fakecloud.WhoCloud {
 				broken = append(broken, fmt.Sprintf("a manager sent %s %s for account %s, which is only observed", entry.Method, entry.Resource, account))
 			}
+		}
+	}
+	return broken
+}
+
+// keysAreOnlyWhereAsked checks that managers listed the keys only of accounts whose SecureStorage exported them, and that only
+// Secrets contain keys.
+func (env *Environment) keysAreOnlyWhereAsked(versions []Version) []string {
+	asked := map[string]bool{}
+	for _, v := range versions {
+		if v.Object.GetKind() == SecureStorage && field(v.Object, "spec", "export", "accountKeys") == "true" {
+			asked[strings.ToLower(accountOf(v.Object))] = true
+		}
+	}
+	var broken, keys []string
+	for _, entry := range env.Cloud.Ledger() {
+		of, isList := strings.CutSuffix(strings.ToLower(entry.Resource), listKeys)
+		if account := path.Base(of); isList && !asked[account] {
+			broken = append(broken, fmt.Sprintf("a manager listed the keys of account %s, which nobody exports", account))
+		}
+	}
+	for account := range asked {
+		if current, err := env.Cloud.AccountKeys(account); err == nil {
+			keys = append(keys, current[0], current[1])
+		}
+	}
+	for _, v := range versions {
+		if kind := v.Object.GetKind(); kind != SecureStorage && kind != "ConfigMap" || len(keys) == 0 {
+			continue
+		}
+		text := fmt.Sprint(v.Object.Object)
+		if slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(text, key) || strings.Contains(text, encoded(key)) }) {
+			broken = append(broken, fmt.Sprintf("%s contains a key of an account", idOf(v.Object)))
 		}
 	}
 	return broken

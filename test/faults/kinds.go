@@ -73,8 +73,8 @@ var watchedKinds = slices.Concat([]schema.GroupVersionKind{
 	v1beta1.SchemeGroupVersion.WithKind(MCPServer),
 	v1beta1.SchemeGroupVersion.WithKind(SecureStorage),
 	{Version: "v1", Kind: "PersistentVolumeClaim"},
-	{Version: "v1", Kind: "Secret"},
 	{Group: "discovery.k8s.io", Version: "v1", Kind: endpointSlice},
+	{Group: "batch", Version: "v1", Kind: "Job"}, // of a hook: no child, since it is not kept as declared
 }, childKinds)
 
 // ResourceOf returns the resource of a watched kind, such as deployments, or an empty string.

@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -142,6 +144,8 @@ func (k *kubeControllers) reconcile(id ID) error {
 		return k.updateAutoscaler(object)
 	case "PodDisruptionBudget":
 		return k.updateDisruptionBudget(object)
+	case "Job":
+		return k.completeJob(object)
 	case "Service", endpointSlice:
 		return k.updateEndpoints(id)
 	default:
@@ -267,6 +271,22 @@ func (k *kubeControllers) scaleDeployment(h *autoscalingv2.HorizontalPodAutoscal
 		Spec:       autoscalingv1.ScaleSpec{Replicas: wanted},
 	}
 	return k.env.Cluster.controllers.SubResource("scale").Update(k.ctx, d, client.WithSubResourceBody(scale), client.FieldOwner(fieldManager))
+}
+
+// completeJob writes the status of a Job whose pod has succeeded.
+func (k *kubeControllers) completeJob(object *unstructured.Unstructured) error {
+	job, err := toTyped(object, &batchv1.Job{})
+	if err != nil || len(job.Status.Conditions) > 0 {
+		return err
+	}
+	now := metav1.Now()
+	return k.patch(job, map[string]any{"status": batchv1.JobStatus{
+		StartTime: &now, CompletionTime: &now, Succeeded: 1, Ready: ptr.To[int32](0), Terminating: ptr.To[int32](0), UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{},
+		Conditions: []batchv1.JobCondition{
+			{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonCompletionsReached, LastProbeTime: now, LastTransitionTime: now},
+			{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonCompletionsReached, LastProbeTime: now, LastTransitionTime: now},
+		},
+	}}, "status")
 }
 
 func (k *kubeControllers) updateDisruptionBudget(object *unstructured.Unstructured) error {

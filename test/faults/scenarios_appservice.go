@@ -37,6 +37,7 @@ func AllOptions(s *v1beta1.AppServiceSpec) {
 	specs.AllOptions(s)
 	withAutoscaling(s)
 	s.Ingress.IngressClassName = ptr.To(IngressClass)
+	s.ServiceAccountName = accountName
 }
 
 func withAutoscaling(s *v1beta1.AppServiceSpec) {
@@ -47,7 +48,7 @@ func withAutoscaling(s *v1beta1.AppServiceSpec) {
 // NoOptions turns off every optional phase of an AppService.
 func NoOptions(s *v1beta1.AppServiceSpec) {
 	specs.NoOptions(s)
-	s.Replicas = ptr.To[int32](2)
+	s.Replicas, s.ServiceAccountName = ptr.To[int32](2), ""
 }
 
 // changePodTemplate changes every field that affects only the pod template.
@@ -59,15 +60,15 @@ func changePodTemplate(s *v1beta1.AppServiceSpec) {
 		Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3,
 	}}
 	s.NodeSelector = map[string]string{"disk": "fast"}
-	s.ServiceAccountName = "shop"
-	s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
+	s.ServiceAccountName = accountName
+	s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: pullSecret}}
 	s.ImagePullPolicy = corev1.PullAlways
-	restrictPods(s)
+	securePods(s)
 }
 
-// restrictPods changes the security settings of the pods.
-func restrictPods(s *v1beta1.AppServiceSpec) {
-	s.PodSecurityStandard, s.AutomountServiceAccountToken = v1beta1.PodSecurityRestricted, ptr.To(true)
+// securePods changes the security settings of the pods.
+func securePods(s *v1beta1.AppServiceSpec) {
+	s.PodSecurityStandard, s.AutomountServiceAccountToken = v1beta1.PodSecurityBaseline, ptr.To(true)
 	s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000)}
 	s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
 	s.Mounts = []v1beta1.AppServiceMount{{Name: "tmp", MountPath: "/tmp"}}
@@ -80,6 +81,22 @@ func createApp(edits ...AppEdit) Step {
 		},
 		Done: func(env *Environment) bool { return env.ReadyWith(AppService, objectName, 1) },
 	}
+}
+
+// withSecretVariable sets a variable from the Secret that pods use.
+func withSecretVariable(s *v1beta1.AppServiceSpec) {
+	s.Env = []corev1.EnvVar{{Name: "TOKEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: secretName}, Key: "token",
+	}}}}
+}
+
+// createAppBeforeSecret creates an AppService before the Secret that its pods use.
+func createAppBeforeSecret() Step {
+	step := createApp()
+	step.Do = func(ctx context.Context, env *Environment) error {
+		return createBeforeSecret(ctx, env, AppService, NewAppService(objectName, withSecretVariable))
+	}
+	return step
 }
 
 func editApp(edit AppEdit) Step {
@@ -183,6 +200,7 @@ func appServiceScenarios() []Scenario {
 	return []Scenario{
 		app("create", createApp(AllOptions)),
 		app("create-plain", plain),
+		app("waits", createAppBeforeSecret()),
 		app("pods", editApp(changePodTemplate), all),
 		app("config", editApp(func(s *v1beta1.AppServiceSpec) { s.Config = map[string]string{"GREETING": "bye", "MORE": "yes"} }), all),
 		app("port", editApp(func(s *v1beta1.AppServiceSpec) { s.Port = 9090 }), all),
@@ -193,7 +211,7 @@ func appServiceScenarios() []Scenario {
 		app("options-changed", editApp(func(s *v1beta1.AppServiceSpec) {
 			s.Autoscaling.MinReplicas = 4
 			s.DisruptionBudget = &v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
-			s.Ingress.Host, s.Ingress.TLSSecretName = "other.example.com", "tls"
+			s.Ingress.Host, s.Ingress.TLSSecretName = "other.example.com", certificateName
 		}), all),
 		drift("drift", editDeploymentAndService(), plain),
 		drift("drift-port", editServicePort(), plain),

@@ -139,21 +139,26 @@ func rotateSecret() Step {
 func createServerBeforeSecret() Step {
 	return Step{
 		Do: func(ctx context.Context, env *Environment) error {
-			if err := env.Create(ctx, NewMCPServer(objectName, withSecret)); err != nil {
-				return err
-			}
-			go func() {
-				if env.WaitUntil(Timeout, func() bool {
-					_, reason, _ := condition(env.Get(MCPServer, objectName), "DependenciesReady")
-					return reason == v1beta1.ReasonDependencyMissing
-				}) {
-					_ = createSecret().Do(ctx, env) // Done notices a failure
-				}
-			}()
-			return nil
+			return createBeforeSecret(ctx, env, MCPServer, NewMCPServer(objectName, withSecret))
 		},
 		Done: func(env *Environment) bool { return env.serverIsComplete(1) },
 	}
+}
+
+// createBeforeSecret creates an object, and once it waits for the Secret that it uses, the Secret.
+func createBeforeSecret(ctx context.Context, env *Environment, kind string, object client.Object) error {
+	if err := env.Create(ctx, object); err != nil {
+		return err
+	}
+	go func() {
+		if env.WaitUntil(Timeout, func() bool {
+			_, reason, _ := condition(env.Get(kind, objectName), "DependenciesReady")
+			return reason == v1beta1.ReasonDependencyMissing
+		}) {
+			_ = createSecret().Do(ctx, env) // Done notices a failure
+		}
+	}()
+	return nil
 }
 
 func editServerDeployment() Step {

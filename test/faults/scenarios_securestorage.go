@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"strconv"
 	"time"
@@ -64,6 +65,11 @@ func withVault(name string) StorageEdit {
 func withAccessPolicy(s *v1beta1.SecureStorageSpec) {
 	withVault(oldVault)(s)
 	s.Access.Type = v1beta1.AccessPolicy
+}
+
+// withExport exports the account and its keys.
+func withExport(s *v1beta1.SecureStorageSpec) {
+	s.Export = &v1beta1.SecureStorageExport{AccountKeys: true}
 }
 
 func withRetain(s *v1beta1.SecureStorageSpec) { s.DeletionPolicy = v1beta1.DeletionRetain }
@@ -249,15 +255,37 @@ func observeDrift() Step {
 	}
 }
 
+// hasExportedKeys reports whether the exported Secret has the keys of the account.
+func (env *Environment) hasExportedKeys(account string) bool {
+	keys, err := env.Cloud.AccountKeys(account)
+	live := env.Get("Secret", objectName)
+	return err == nil && live != nil && field(live, "data", "key1") == encoded(keys[0]) && field(live, "data", "key2") == encoded(keys[1])
+}
+
+func encoded(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+// driftExport changes both exported objects as another client.
+func driftExport() Step {
+	return externalAction(SecureStorage, func(ctx context.Context, env *Environment) (string, error) {
+		if _, err := editAs(ctx, env, externalManager, objectName, &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["blobEndpoint"] = "https://other.test" }); err != nil {
+			return "", err
+		}
+		return editAs(ctx, env, externalManager, objectName, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["key1"] = []byte("other") })
+	}, func(env *Environment) bool {
+		live := env.Get("ConfigMap", objectName)
+		return live != nil && field(live, "data", "blobEndpoint") != "https://other.test" && env.hasExportedKeys(env.Account(objectName))
+	})
+}
+
 func secureStorageScenarios() []Scenario {
 	storage := func(name string, when Step, given ...Step) Scenario {
 		return Scenario{Name: name, Kinds: []string{SecureStorage}, Given: given, When: when}
 	}
-	created := createStorage()
+	created, exports := createStorage(), createStorage(withExport)
 	recreates := createStorage(func(s *v1beta1.SecureStorageSpec) { s.AccountLossPolicy = v1beta1.LossRecreate })
 	const put = "cloud PUT "
 	return []Scenario{
-		storage("create", created),
+		storage("create", createStorage(withExport)),
 		storage("create-policy", createStorage(withAccessPolicy)),
 		storage("adopt", adoptAccount()),
 		storage("account", editStorage(func(s *v1beta1.SecureStorageSpec) {
@@ -283,6 +311,15 @@ func secureStorageScenarios() []Scenario {
 		storage("observe-delete", deleteStorage(), observeStorage()),
 		storage("observe-manage", editStorage(func(s *v1beta1.SecureStorageSpec) { s.ManagementPolicy = v1beta1.ManagementManage }), observeStorage()),
 		storage("manage-observe", editStorage(func(s *v1beta1.SecureStorageSpec) { s.ManagementPolicy = v1beta1.ManagementObserve }), created),
+		storage("export", editStorage(withExport), created),
+		storage("export-removed", editStorage(func(s *v1beta1.SecureStorageSpec) { s.Export = nil }), exports),
+		storage("export-drift", driftExport(), exports),
+		storage("export-regenerated", changeCloud(func(env *Environment, account string) error { return env.Cloud.RegenerateKey(account, "key1") },
+			func(env *Environment, account fakecloud.AccountState) bool { return env.hasExportedKeys(account.Name) }), exports),
+		storage("export-observed", editStorage(func(s *v1beta1.SecureStorageSpec) {
+			s.ManagementPolicy, s.Export = v1beta1.ManagementObserve, &v1beta1.SecureStorageExport{}
+		}), exports),
+		storage("export-delete", deleteStorage(), exports),
 		storage("delete", deleteStorage(), created),
 		storage("delete-policy", deleteStorage(), createStorage(withAccessPolicy)),
 		storage("delete-retain", deleteStorage(), createStorage(withRetain)),

@@ -90,7 +90,8 @@ func scaleChild(ctx context.Context, env *Environment, s *simulatedObject) error
 	return ignoreMissing(env.As("kubectl").SubResource("scale").Update(ctx, d, client.WithSubResourceBody(scale)))
 }
 
-// cloudChanges are changes in the cloud. Each is followed by a reconcile, because the cloud sends no events.
+// cloudChanges are changes in the cloud, and of the exported objects. Each one in the cloud is followed by a reconcile, because
+// the cloud sends no events.
 var cloudChanges = []externalChange{
 	{description: "switch to platform keys", run: changeCloudState((*fakecloud.Server).UsePlatformKeys)},
 	{description: "remove the tags", run: changeCloudState(func(c *fakecloud.Server, account string) error { return c.SetTags(account, nil) })},
@@ -100,6 +101,11 @@ var cloudChanges = []externalChange{
 		_, err := env.Cloud.RotateKey(env.Demo.Vault, env.Demo.Key)
 		return err
 	}},
+	{description: "regenerate a key of the account", run: changeCloudState(func(c *fakecloud.Server, account string) error { return c.RegenerateKey(account, "key2") })},
+	{description: "edits the exported ConfigMap", run: editChild(&corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["blobEndpoint"] = "other" })},
+	{description: "edits the exported Secret", run: editChild(&corev1.Secret{}, func(s *corev1.Secret) { s.Data["key1"] = []byte("other") })},
+	{description: "deletes the exported ConfigMap", run: deleteChildOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))},
+	{description: "deletes the exported Secret", run: deleteChildOf(corev1.SchemeGroupVersion.WithKind("Secret"))},
 	{description: "delete the account", losesAccount: true, run: accountLoss},
 }
 

@@ -219,7 +219,7 @@ func (s *simulatedObject) recordRetained(ctx context.Context, env *Environment) 
 	if err := env.Cluster.API.Get(ctx, env.Key(s.Name), live); err != nil {
 		return err
 	}
-	if live.Spec.DeletionPolicy != v1beta1.DeletionRetain {
+	if live.Spec.DeletionPolicy != v1beta1.DeletionRetain && live.Spec.ManagementPolicy != v1beta1.ManagementObserve {
 		return nil
 	}
 	account := live.Spec.AccountName

@@ -64,7 +64,7 @@ var dimensions = map[string][]dimension{
 			}),
 			app("tls", func(s *v1beta1.AppServiceSpec) {
 				s.Ingress = &v1beta1.Ingress{
-					Host: "other.example.com", IngressClassName: ptr.To(IngressClass), TLSSecretName: "tls", Annotations: map[string]string{"example.com/limit": "1"},
+					Host: "other.example.com", IngressClassName: ptr.To(IngressClass), TLSSecretName: certificateName, Annotations: map[string]string{"example.com/limit": "1"},
 				}
 			})),
 		dimensionOf("rest", app("plain", nil), app("recreate", func(s *v1beta1.AppServiceSpec) {
@@ -73,10 +73,10 @@ var dimensions = map[string][]dimension{
 		}), app("probes", func(s *v1beta1.AppServiceSpec) {
 			s.Probes = &v1beta1.AppServiceProbes{Readiness: &v1beta1.AppServiceProbe{Path: "/ready", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3}}
 			s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
-			s.NodeSelector, s.ServiceAccountName = map[string]string{"disk": "fast"}, "shop"
-			s.ImagePullSecrets, s.ProgressDeadlineSeconds = []corev1.LocalObjectReference{{Name: "pull"}}, 300
+			s.NodeSelector, s.ServiceAccountName = map[string]string{"disk": "fast"}, accountName
+			s.ImagePullSecrets, s.ProgressDeadlineSeconds = []corev1.LocalObjectReference{{Name: pullSecret}}, 300
 			s.ImagePullPolicy = corev1.PullAlways
-		}), app("restricted", restrictPods)),
+		}), app("security", securePods)),
 		dimensionOf(suspend, app(no, nil), app(yes, func(s *v1beta1.AppServiceSpec) { s.Suspend = true })),
 		dimensionOf(reportDrift, app(no, nil), app(yes, func(s *v1beta1.AppServiceSpec) { s.DriftPolicy = v1beta1.DriftReport })),
 	},
@@ -125,7 +125,15 @@ var dimensions = map[string][]dimension{
 		dimensionOf("key", storage("latest", nil), storage("pinned", func(s *v1beta1.SecureStorageSpec) { s.Key.Version = pinned })),
 		dimensionOf("deletion", storage("Delete", nil), storage("Retain", withRetain)),
 		dimensionOf("loss", storage("Recreate", nil), storage("Stall", func(s *v1beta1.SecureStorageSpec) { s.AccountLossPolicy = v1beta1.LossStall })),
+		dimensionOf("export", storage("none", nil), storage("map", func(s *v1beta1.SecureStorageSpec) { s.Export = &v1beta1.SecureStorageExport{} }),
+			storage("keys", withExport)),
 		dimensionOf(suspend, storage(no, nil), storage(yes, func(s *v1beta1.SecureStorageSpec) { s.Suspend = true })),
+		dimensionOf(observed, storage(no, nil), storage(yes, func(s *v1beta1.SecureStorageSpec) {
+			s.ManagementPolicy = v1beta1.ManagementObserve
+			if s.Export != nil {
+				s.Export = &v1beta1.SecureStorageExport{} // keys are refused
+			}
+		})),
 	},
 }
 
@@ -147,6 +155,7 @@ func init() {
 const (
 	suspend     = "suspended"
 	reportDrift = "drift-reported"
+	observed    = "observed"
 	no, yes     = "no", "yes"
 )
 
@@ -231,7 +240,7 @@ func newVariant(kind string, random *rand.Rand) variant {
 	v := variant{kind: kind, choices: map[string]string{}}
 	for _, d := range dimensions[kind] {
 		v.choices[d.name] = d.choices[0].name
-		if d.name != suspend && d.name != reportDrift {
+		if d.name != suspend && d.name != reportDrift && d.name != observed {
 			v.choices[d.name] = d.choices[random.IntN(len(d.choices))].name
 		}
 	}
@@ -280,8 +289,10 @@ func (v variant) randomChange(random *rand.Rand) (next variant, what string) {
 	return next, strings.Join(changes, " ")
 }
 
-// isPaused reports whether the object is suspended or its drift is only reported.
-func (v variant) isPaused() bool { return v.choices[suspend] == yes || v.choices[reportDrift] == yes }
+// isPaused reports whether the object is suspended, its drift is only reported, or its account is only observed.
+func (v variant) isPaused() bool {
+	return v.choices[suspend] == yes || v.choices[reportDrift] == yes || v.choices[observed] == yes
+}
 
 // String returns the choices other than the default, for example "AppService image=2 pods=3-5".
 func (v variant) String() string {

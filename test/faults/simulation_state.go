@@ -31,6 +31,9 @@ func (env *Environment) stateOf(kind, name string) Snapshot {
 	}
 	n := env.normalizerOf(name, account)
 	for _, object := range env.objectAndDescendants(live) {
+		if object.GetKind() == "Job" {
+			continue
+		}
 		fields := n.object(object)
 		removePathDependent(object, live, fields)
 		s.Objects[object.GetKind()+"/"+n.text(object.GetName())] = fields
@@ -63,6 +66,7 @@ func (env *Environment) normalizerOf(name, account string) normalizer {
 	if account != "" {
 		pairs = append(pairs, account, "ACCOUNT")
 	}
+	pairs = append(pairs, env.accountKeys()...)
 	env.history.mu.Lock()
 	defer env.history.mu.Unlock()
 	for uid, id := range env.history.names {
@@ -82,6 +86,8 @@ var replicaFields = regexp.MustCompile(`^\.(spec\.replicas|status\.(replicas|rea
 //
 //   - the field manager of the last user, and the annotation of TriggerReconcile;
 //   - status.drifts;
+//   - which versions of a hook have succeeded, and the Job of one that succeeded earlier: it does not run again, and
+//     so has no Job if another version ran meanwhile ([hooksRunOnce] and [rolloutsAwaitHooks] check the Jobs);
 //   - the number of replicas if the spec does not declare it, because it stays as it was or as an autoscaler set
 //     it ([Environment.replicasOutOfBounds] checks the bounds); and the field manager that holds the number after
 //     a hand-over, which keeps it if the same number is declared again;
@@ -113,7 +119,8 @@ func isUserField(path string) bool {
 	return strings.HasPrefix(path, ".metadata.managers."+user+" by") ||
 		strings.Contains(path, "test.fixpoint.dev/poke") ||
 		path == ".metadata.annotations" || // empty without the annotation of TriggerReconcile
-		strings.HasPrefix(path, ".status.drifts") || strings.Contains(path, ".f:status.f:drifts")
+		strings.HasPrefix(path, ".status.drifts") || strings.Contains(path, ".f:status.f:drifts") ||
+		strings.HasPrefix(path, ".status.hooks.preDeploy.succeededVersions") || strings.HasSuffix(path, ".f:succeededVersions")
 }
 
 // isHandOverField reports whether the field manager holds the number of replicas until an autoscaler writes it.

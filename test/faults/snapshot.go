@@ -53,12 +53,27 @@ type normalizer struct{ replace *strings.Replacer }
 
 func (env *Environment) normalizer() normalizer {
 	pairs := []string{env.Namespace, "NAMESPACE"}
+	pairs = append(pairs, env.accountKeys()...)
 	env.history.mu.Lock()
 	defer env.history.mu.Unlock()
 	for uid, id := range env.history.names {
 		pairs = append(pairs, cloud.AccountName(string(uid)), "ACCOUNT("+id.String()+")", string(uid), "UID("+id.String()+")")
 	}
 	return normalizer{strings.NewReplacer(pairs...)}
+}
+
+// accountKeys are pairs that replace the current keys of all accounts by their names. A key that is not current remains.
+func (env *Environment) accountKeys() []string {
+	if env.Cloud == nil {
+		return nil
+	}
+	var pairs []string
+	for _, account := range env.Cloud.State().Accounts {
+		if keys, err := env.Cloud.AccountKeys(account.Name); err == nil {
+			pairs = append(pairs, encoded(keys[0]), "CURRENT KEY 1", encoded(keys[1]), "CURRENT KEY 2", encoded(account.Name), "ENCODED ACCOUNT")
+		}
+	}
+	return pairs
 }
 
 func (n normalizer) text(text string) string {

@@ -4,8 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 )
 
 // Pair is a watch event and a later write, which may depend on the event. A manager whose cache lacks the
@@ -43,11 +48,12 @@ func (b *Baseline) Pairs() []Pair {
 	return pairs
 }
 
-// caches reports whether managers of the kinds cache another kind. Managers of SecureStorages cache no
-// other kind.
+// caches reports whether managers of the kinds cache another kind. Managers of SecureStorages cache only the kinds of their
+// children.
 func caches(kinds []string, kind string) bool {
 	for _, k := range kinds {
-		if k == kind || k != SecureStorage && !isOwnerKind(kind) {
+		isExported := slices.ContainsFunc(childrenOf(securestorage.Phases()), func(child schema.GroupVersionKind) bool { return child.Kind == kind })
+		if k == kind || k != SecureStorage && !isOwnerKind(kind) || k == SecureStorage && isExported {
 			return true
 		}
 	}

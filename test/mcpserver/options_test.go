@@ -165,6 +165,7 @@ func TestRevertsAndPrunesOptionalChildren(t *testing.T) {
 	w := newFixture(t)
 	w.installGatewayAPI()
 	w.createIngressClass()
+	w.createSecret("cert")
 	w.startManager()
 	all := options()
 	everyOptionalChildHasACase(w, all)
@@ -200,7 +201,10 @@ func TestRevertsAndPrunesOptionalChildren(t *testing.T) {
 func TestReportsExternalEndpoint(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createIngressClass()
-	server := w.createReady("tools", unasked, options()["ingress"].on)
+	w.create("tools", unasked, options()["ingress"].on)
+	w.shows("tools", "IngressReady", "False DependencyMissing", ContainSubstring("Secret cert (spec.ingress.tlsSecretName) does not exist"))
+	w.createSecret("cert")
+	server := w.complete("tools")
 	w.Expect(server.Status.Endpoint).To(Equal("http://tools." + w.Namespace + ".svc:8080/mcp"))
 	w.Expect(server.Status.ExternalEndpoint).To(Equal("https://tools.example.com/mcp"))
 

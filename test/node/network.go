@@ -46,6 +46,16 @@ func createNetwork() error {
 	return nil
 }
 
+// Separate rejects all packets to pods from processes on the node whose group has the ID, as if they ran outside of the
+// cluster, and returns a function that removes the rule.
+func (n *Node) Separate(group uint32) (restore func() error, err error) {
+	rule := func(action string) error {
+		return run("iptables", "--wait", action, "OUTPUT", "--match", "owner", "--gid-owner", fmt.Sprint(group),
+			"--out-interface", bridge, "--destination", podRange, "--jump", "REJECT")
+	}
+	return func() error { return rule("--delete") }, rule("--insert")
+}
+
 // run runs a program. The error contains its output.
 func run(name string, args ...string) error {
 	_, err := output(name, args...)

@@ -92,6 +92,8 @@ func (n *Node) start(ctx context.Context) error {
 			"--bind-address=0.0.0.0",
 			"--advertise-address=" + nodeAddress,
 			"--endpoint-reconciler-type=lease",
+			// The name of the node does not resolve.
+			"--kubelet-preferred-address-types=InternalIP",
 		}, n.options.APIServerArgs...),
 	})
 	n.Cluster = control

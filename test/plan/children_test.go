@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -23,8 +24,8 @@ import (
 // childLists are the kinds of all children.
 func childLists() []client.ObjectList {
 	return []client.ObjectList{
-		&corev1.ConfigMapList{}, &corev1.ServiceList{}, &corev1.ServiceAccountList{}, &appsv1.DeploymentList{}, &autoscalingv2.HorizontalPodAutoscalerList{},
-		&policyv1.PodDisruptionBudgetList{}, &networkingv1.IngressList{}, &networkingv1.NetworkPolicyList{},
+		&corev1.ConfigMapList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &corev1.ServiceAccountList{}, &appsv1.DeploymentList{}, &autoscalingv2.HorizontalPodAutoscalerList{},
+		&batchv1.JobList{}, &policyv1.PodDisruptionBudgetList{}, &networkingv1.IngressList{}, &networkingv1.NetworkPolicyList{},
 	}
 }
 
@@ -65,6 +66,8 @@ func (r *run) settleChildren() (moved bool) {
 		case *autoscalingv2.HorizontalPodAutoscaler:
 			r.scale(live)
 			live.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "ReadyForNewScale"}}
+		case *batchv1.Job:
+			live.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 		case *policyv1.PodDisruptionBudget:
 			live.Status.ObservedGeneration = live.Generation
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -288,6 +289,30 @@ func copyOf(object client.Object) client.Object {
 	return copied
 }
 
+// isEnsured says whether the plan has a step that changes the cloud.
+func isEnsured(steps []string) bool {
+	return len(steps) > 0 && strings.HasPrefix(steps[0], string(phases.ActionEnsure))
+}
+
+// accountKey is a line about an access key of an account.
+var accountKey = regexp.MustCompile(`\n[+~-] data\.key[12]: [^\n]*`)
+
+// withoutKeys removes the keys of accounts, which a plan does not read: it does not know that they were regenerated. It
+// returns the updates of nothing else.
+func withoutKeys(changes map[string]string) (updates []action) {
+	for object, text := range changes {
+		if strings.HasPrefix(object, "Secret/") {
+			changes[object] = accountKey.ReplaceAllString(text, "")
+		}
+		if changes[object] == "change" {
+			delete(changes, object)
+			_, name, _ := strings.Cut(object, "/")
+			updates = append(updates, action{string(ssa.ActionUpdate), name})
+		}
+	}
+	return updates
+}
+
 // compare fails unless the plan is what happened.
 func (r *run) compare(planned plugin.ObjectPlan, happened map[string]string, ledger []fakecloud.Entry) {
 	r.t.Helper()
@@ -308,6 +333,9 @@ func (r *run) compare(planned plugin.ObjectPlan, happened map[string]string, led
 			if change.Estimated {
 				r.counts.estimated.Add(1)
 			}
+			if _, isDone := happened[change.Object]; !isDone && isEnsured(plannedSteps) {
+				continue // a child that follows a step which still waits
+			}
 			r.counts.changes.Add(1)
 			r.counts.fields.Add(int64(len(change.Fields)))
 			actions = append(actions, action{string(change.Action), name})
@@ -316,6 +344,7 @@ func (r *run) compare(planned plugin.ObjectPlan, happened map[string]string, led
 			}
 		}
 	}
+	updates := withoutKeys(happened)
 	r.Expect(happened).To(Equal(changes), "the changes, and those of the plan:\n%s", describe(planned))
 	done, steps := []action{}, []string{}
 	for _, one := range r.done {
@@ -325,15 +354,18 @@ func (r *run) compare(planned plugin.ObjectPlan, happened map[string]string, led
 		}
 		done = append(done, one)
 	}
-	r.Expect(done).To(ConsistOf(actions), "the actions, and those of the plan:\n%s", describe(planned))
-	writes := slices.DeleteFunc(slices.Clone(ledger), func(e fakecloud.Entry) bool { return e.Who != manager || e.Method == "GET" || e.Method == "HEAD" })
+	r.Expect(done).To(ConsistOf(slices.Concat(actions, updates)), "the actions, and those of the plan:\n%s", describe(planned))
+	writes := slices.DeleteFunc(slices.Clone(ledger), func(e fakecloud.Entry) bool {
+		isListOfKeys := e.Method == "POST" && strings.HasSuffix(e.Resource, "/listKeys") // it changes nothing
+		return e.Who != manager || e.Method == "GET" || e.Method == "HEAD" || isListOfKeys
+	})
 	if len(plannedSteps) == 0 {
 		r.Expect(steps).To(BeEmpty(), "the plan has no step:\n%s", describe(planned))
 		r.Expect(writes).To(BeEmpty(), "the plan has no step:\n%s", describe(planned))
 		return
 	}
 	// The plan assumes that each step succeeds at once; the reconcile ends where it has to wait.
-	if strings.HasPrefix(plannedSteps[0], string(phases.ActionEnsure)) {
+	if isEnsured(plannedSteps) {
 		r.Expect(steps).NotTo(BeEmpty(), "the plan has the step %s", plannedSteps[0])
 		r.Expect(len(steps)).To(BeNumerically("<=", len(plannedSteps)), "the steps %q, and those of the plan:\n%s", steps, describe(planned))
 		r.Expect(steps).To(Equal(plannedSteps[:len(steps)]))

@@ -18,6 +18,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 func TestReportsEachPhaseInOrder(t *testing.T) {
@@ -359,4 +360,53 @@ func TestObservesThenManagesThenReleases(t *testing.T) {
 	w.delete("second")
 	w.eventuallyGone("second")
 	w.Expect(w.cloud().Ledger()[before:]).To(HaveEach(HaveField("Who", fakecloud.WhoMeddler)))
+}
+
+func TestExportsAccountAndKeys(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, brisk())
+	w.startManager()
+	// given a SecureStorage whose Secret would have the name of one that exists
+	mine := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "invoices", Namespace: w.Namespace}, StringData: map[string]string{"mine": "yes"}}
+	w.Expect(api.Create(w.Ctx, mine)).To(Succeed())
+	w.create("invoices", func(s *v1beta1.SecureStorageSpec) {
+		s.Export = &v1beta1.SecureStorageExport{AccountKeys: true}
+		s.PollInterval = metav1.Duration{Duration: 24 * time.Hour} // what follows does not wait for a poll
+	})
+	refused := w.eventuallyReason("invoices", v1beta1.ReasonNotOwned)
+	w.Expect(readyOf(refused).Message).To(ContainSubstring("Secret " + w.Namespace + "/invoices exists"))
+	// when it is deleted
+	w.Expect(api.Delete(w.Ctx, mine)).To(Succeed())
+	// then the account is exported
+	live := w.eventuallyReady("invoices")
+	keys, err := w.cloud().AccountKeys(live.Status.AccountName)
+	w.Expect(err).NotTo(HaveOccurred())
+	secret := harness.Read(w, "invoices", &corev1.Secret{})
+	w.Expect(secret.Data).To(Equal(map[string][]byte{"accountName": []byte(live.Status.AccountName), "key1": []byte(keys[0]), "key2": []byte(keys[1])}))
+	exported := harness.Read(w, "invoices", &corev1.ConfigMap{})
+	w.Expect(exported.Data).To(And(HaveKeyWithValue("blobEndpoint", live.Status.Endpoint), HaveKeyWithValue("keyURI", live.Status.KeyURI)))
+	// and when they are changed or deleted, that is reverted at once
+	changed := secret.DeepCopy()
+	changed.Data["key1"] = []byte("other")
+	w.Expect(api.Update(w.Ctx, changed)).To(Succeed())
+	harness.Eventually(w, "invoices", &corev1.Secret{}, func(g Gomega, s *corev1.Secret) { g.Expect(s.Data).To(Equal(secret.Data)) })
+	w.Expect(api.Delete(w.Ctx, exported)).To(Succeed())
+	harness.Eventually(w, "invoices", &corev1.ConfigMap{}, func(g Gomega, c *corev1.ConfigMap) { g.Expect(c.Data).To(Equal(exported.Data)) })
+	// and when the keys are no longer exported, the Secret is deleted
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"export":{"accountKeys":null}}}`))
+	w.Expect(api.Patch(w.Ctx, w.storage("invoices"), patch)).To(Succeed())
+	w.Eventually(w.IsGone("invoices", &corev1.Secret{})).Should(Succeed())
+	// and no key is in Events, objects or the log
+	var events eventsv1.EventList
+	w.Expect(api.List(w.Ctx, &events, client.InNamespace(w.Namespace))).To(Succeed())
+	text, err := yaml.Marshal([]any{events, w.eventuallyReady("invoices"), w.Managers[0].Log.Lines(), w.cloud().Ledger()})
+	w.Expect(err).NotTo(HaveOccurred())
+	for _, key := range keys {
+		w.Expect(strings.Contains(string(text), key)).To(BeFalse())
+	}
+	// and the ConfigMap is deleted with the SecureStorage
+	w.delete("invoices")
+	w.eventuallyGone("invoices")
+	w.Eventually(w.IsGone("invoices", &corev1.ConfigMap{})).Should(Succeed())
+	w.leavesNothing()
 }

@@ -1,5 +1,5 @@
-// Package securestorage_test runs the SecureStorage controller as its users do: a real API server, the
-// manager with the rights that are generated for it and no others, and the fake cloud, with which the
+// Package securestorage_test runs the SecureStorage controller as its users do: a real API server and controller manager
+// of Kubernetes, the manager with the rights that are generated for it and no others, and the fake cloud, with which the
 // official SDK talks.
 //
 // Each test has a namespace, a cloud and a manager of its own, so that tests run in parallel and each
@@ -25,7 +25,7 @@ var (
 func TestMain(m *testing.M) {
 	// From 8 on, client-go logs the bodies of all answers, those with Secrets among them.
 	const parallel, mostVerbose = 12, 7
-	options := harness.Options{Cluster: cluster.Options{Parts: cluster.EtcdAndAPI}, Parallel: parallel, Verbosity: mostVerbose}
+	options := harness.Options{Cluster: cluster.Options{Parts: cluster.EtcdAndAPI | cluster.ControllerManager}, Parallel: parallel, Verbosity: mostVerbose}
 	harness.Run(m, options, func(s *harness.Suite) error {
 		suite, shared, api = s, s.Cluster, s.API
 		return nil

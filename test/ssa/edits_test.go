@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,20 +27,33 @@ type edit struct {
 	// as is the manager that does it, if it always has to be the same: a manager's apply takes
 	// back what its apply before said.
 	as string
-	// do edits, and returns the fields that it changed. It returns false if the object has nothing
-	// for it to do.
-	do func(ctx context.Context, g generator, live client.Object, who string) ([]change, bool, error)
+	// do edits through a client, and returns the fields that it changed. It returns false if the object has
+	// nothing for it to do.
+	do func(ctx context.Context, c client.Client, g generator, live client.Object, who string) ([]change, bool, error)
 }
 
 // change is a field that an edit has set to another value, or removed.
 type change struct {
-	path    string
+	path string
+	// alpha is the path in v1alpha1, if it is another one.
+	alpha   string
 	removed bool
+	// by is the manager that made the change, and version that in which it wrote.
+	by      string
+	version schema.GroupVersion
+}
+
+// in is the path in a version of the kind.
+func (c change) in(version schema.GroupVersion) string {
+	if version == alpha && c.alpha != "" {
+		return c.alpha
+	}
+	return c.path
 }
 
 // update edits by Update: what mutate changes, who owns afterwards.
 func update[T client.Object](name string, mutate func(g generator, live T) []change) edit {
-	return edit{name: name, do: func(ctx context.Context, g generator, live client.Object, who string) ([]change, bool, error) {
+	return edit{name: name, do: func(ctx context.Context, c client.Client, g generator, live client.Object, who string) ([]change, bool, error) {
 		typed, ok := live.(T)
 		if !ok {
 			return nil, false, nil
@@ -48,13 +62,13 @@ func update[T client.Object](name string, mutate func(g generator, live T) []cha
 		if changes == nil {
 			return nil, false, nil
 		}
-		return changes, true, api.Update(ctx, typed, client.FieldOwner(who))
+		return changes, true, c.Update(ctx, typed, client.FieldOwner(who))
 	}}
 }
 
 // apply edits by Server-Side Apply with force.
 func apply[T client.Object](name string, build func(g generator, live T) (spec map[string]any, changes []change)) edit {
-	return edit{name: name, as: "applier-of-" + strings.ReplaceAll(name, " ", "-"), do: func(ctx context.Context, g generator, live client.Object, who string) ([]change, bool, error) {
+	return edit{name: name, as: "applier-of-" + strings.ReplaceAll(name, " ", "-"), do: func(ctx context.Context, c client.Client, g generator, live client.Object, who string) ([]change, bool, error) {
 		typed, ok := live.(T)
 		if !ok {
 			return nil, false, nil
@@ -78,7 +92,7 @@ func apply[T client.Object](name string, build func(g generator, live T) (spec m
 		if err != nil {
 			return nil, false, err
 		}
-		return changes, true, api.Patch(ctx, typed, client.RawPatch(types.ApplyPatchType, raw), client.FieldOwner(who), client.ForceOwnership)
+		return changes, true, c.Patch(ctx, typed, client.RawPatch(types.ApplyPatchType, raw), client.FieldOwner(who), client.ForceOwnership)
 	}}
 }
 
@@ -92,6 +106,9 @@ func set(paths ...string) []change {
 	}
 	return changes
 }
+
+// setRenamed is the change of a field that v1alpha1 calls by another name.
+func setRenamed(path, alpha string) []change { return []change{{path: path, alpha: alpha}} }
 
 func removed(path string) []change { return []change{{path: path, removed: true}} }
 
@@ -140,7 +157,7 @@ var edits = []edit{
 		}
 		return nil, nil
 	}),
-	{name: "status", do: func(ctx context.Context, g generator, live client.Object, who string) ([]change, bool, error) {
+	{name: "status", do: func(ctx context.Context, c client.Client, g generator, live client.Object, who string) ([]change, bool, error) {
 		switch o := live.(type) {
 		case *appsv1.Deployment:
 			o.Status.ObservedGeneration = int64(g.IntN(100))
@@ -149,10 +166,15 @@ var edits = []edit{
 			o.Status.CurrentReplicas = int32(g.IntN(5))
 		case *v1beta1.AppService:
 			o.Status.Replicas = int32(g.IntN(5))
+		case *v1beta1.MCPServer:
+			o.Status.ProbedVersions = []string{g.word()}
+			o.Status.Drifts = []v1beta1.Drift{{Time: metav1.Now(), Kind: "Deployment", Name: o.Name, Desired: g.word(), Found: g.word(), Action: v1beta1.DriftCorrected}}
+		case *v1beta1.SecureStorage:
+			o.Status.Endpoint = g.word()
 		default:
 			return nil, false, nil
 		}
-		return nothing, true, api.Status().Update(ctx, live, client.FieldOwner(who))
+		return nothing, true, c.Status().Update(ctx, live, client.FieldOwner(who))
 	}},
 
 	// Declared metadata.
@@ -187,12 +209,12 @@ var edits = []edit{
 		o.SetOwnerReferences(nil)
 		return removed(fmt.Sprintf(`.metadata.ownerReferences[uid=%q]`, uid))
 	}),
-	{name: "managed fields wiped", do: func(ctx context.Context, _ generator, live client.Object, who string) ([]change, bool, error) {
+	{name: "managed fields wiped", do: func(ctx context.Context, c client.Client, _ generator, live client.Object, who string) ([]change, bool, error) {
 		if len(live.GetOwnerReferences()) == 0 {
 			return nil, false, nil // then nothing would prove who owns it
 		}
 		patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/managedFields","value":[{}]}]`))
-		return removed(".metadata.managedFields"), true, api.Patch(ctx, live, patch, client.FieldOwner(who))
+		return removed(".metadata.managedFields"), true, c.Patch(ctx, live, patch, client.FieldOwner(who))
 	}},
 
 	// Deployments.
@@ -207,7 +229,7 @@ var edits = []edit{
 		*d.Spec.Replicas += int32(1 + g.IntN(3))
 		return set(".spec.replicas")
 	}),
-	{name: "scale", do: func(ctx context.Context, g generator, live client.Object, who string) ([]change, bool, error) {
+	{name: "scale", do: func(ctx context.Context, c client.Client, g generator, live client.Object, who string) ([]change, bool, error) {
 		d, ok := live.(*appsv1.Deployment)
 		if !ok {
 			return nil, false, nil
@@ -216,7 +238,7 @@ var edits = []edit{
 			ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace},
 			Spec:       autoscalingv1.ScaleSpec{Replicas: *d.Spec.Replicas + int32(1+g.IntN(3))},
 		}
-		return set(".spec.replicas"), true, api.SubResource("scale").Update(ctx, d, client.WithSubResourceBody(scale), client.FieldOwner(who))
+		return set(".spec.replicas"), true, c.SubResource("scale").Update(ctx, d, client.WithSubResourceBody(scale), client.FieldOwner(who))
 	}},
 	update("env value", func(g generator, d *appsv1.Deployment) []change {
 		for i, e := range web(d).Env {
@@ -379,7 +401,82 @@ var edits = []edit{
 		a.Spec.Probes.Readiness.Path = "/changed" + g.fresh()
 		return set(".spec.probes.readiness.path")
 	}),
+	update("server image", func(g generator, m *v1beta1.MCPServer) []change {
+		m.Spec.Image = "elsewhere.example/tools:" + g.fresh()
+		return set(".spec.image")
+	}),
+	update("server env", func(g generator, m *v1beta1.MCPServer) []change {
+		if len(m.Spec.Env) == 0 {
+			return nil
+		}
+		m.Spec.Env[0].Value = "changed-" + g.fresh()
+		return set(fmt.Sprintf(".spec.env[name=%q].value", m.Spec.Env[0].Name))
+	}),
+	update("scheme", func(_ generator, m *v1beta1.MCPServer) []change {
+		if m.Spec.Protocol.Scheme != v1beta1.SchemeHTTP {
+			return nil
+		}
+		m.Spec.Protocol.Scheme = v1beta1.SchemeHTTPS
+		return setRenamed(schemePath, tlsPath)
+	}),
+	apply("scheme by forced apply", func(_ generator, m *v1beta1.MCPServer) (map[string]any, []change) {
+		if m.Spec.Protocol.Scheme != v1beta1.SchemeHTTP {
+			return nil, nil
+		}
+		return map[string]any{"spec": map[string]any{"protocol": map[string]any{"scheme": "HTTPS"}}}, setRenamed(schemePath, tlsPath)
+	}),
+	update("scheme gone", func(_ generator, m *v1beta1.MCPServer) []change {
+		if m.Spec.Protocol.Scheme == "" {
+			return nil
+		}
+		m.Spec.Protocol.Scheme = ""
+		return []change{{path: schemePath, alpha: tlsPath, removed: true}}
+	}),
+	update("probe", func(_ generator, m *v1beta1.MCPServer) []change {
+		if m.Spec.Protocol.Probe != v1beta1.ProbePeriodic {
+			return nil
+		}
+		m.Spec.Protocol.Probe = v1beta1.ProbeDisabled
+		return setRenamed(".spec.protocol.probe", ".spec.protocol.disabled")
+	}),
+	update("DNS", func(_ generator, m *v1beta1.MCPServer) []change {
+		if m.Spec.NetworkPolicy == nil || m.Spec.NetworkPolicy.Egress.DNS != v1beta1.DNSDenied {
+			return nil
+		}
+		m.Spec.NetworkPolicy.Egress.DNS = v1beta1.DNSAllowed
+		return setRenamed(".spec.networkPolicy.egress.dns", ".spec.networkPolicy.egress.allowDNS")
+	}),
+	update("key", func(g generator, s *v1beta1.SecureStorage) []change {
+		s.Spec.Key.Name = "changed-" + g.fresh()
+		return setRenamed(".spec.key.name", ".spec.key.keyName")
+	}),
+	update("account loss policy", func(_ generator, s *v1beta1.SecureStorage) []change {
+		if s.Spec.AccountLossPolicy != v1beta1.LossRecreate {
+			return nil
+		}
+		s.Spec.AccountLossPolicy = v1beta1.LossStall
+		return setRenamed(".spec.accountLossPolicy", ".spec.onAccountLoss")
+	}),
+	update("credentials", func(g generator, s *v1beta1.SecureStorage) []change {
+		if s.Spec.Provider.CredentialsSecretRef == nil {
+			return nil
+		}
+		s.Spec.Provider.CredentialsSecretRef.Name = "changed-" + g.fresh()
+		return setRenamed(".spec.provider.credentialsSecretRef.name", ".spec.provider.credentialsRef.name")
+	}),
+	update("tag", func(g generator, s *v1beta1.SecureStorage) []change {
+		if s.Spec.Tags["a"] == "" {
+			return nil
+		}
+		s.Spec.Tags["a"] = "changed-" + g.fresh()
+		return set(".spec.tags.a")
+	}),
 }
+
+const (
+	schemePath = ".spec.protocol.scheme"
+	tlsPath    = ".spec.protocol.tls"
+)
 
 func podSpec(spec map[string]any) map[string]any {
 	return map[string]any{"spec": map[string]any{"template": map[string]any{"spec": spec}}}

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	autoscalingv2ac "k8s.io/client-go/applyconfigurations/autoscaling/v2"
@@ -63,6 +65,10 @@ var kinds = map[string]func(g generator, name, namespace string) ssa.Configurati
 		return g.autoscaler(name, namespace)
 	},
 	"AppService": func(g generator, name, namespace string) ssa.Configuration { return g.appService(name, namespace) },
+	"MCPServer":  func(g generator, name, namespace string) ssa.Configuration { return g.mcpServer(name, namespace) },
+	"SecureStorage": func(g generator, name, namespace string) ssa.Configuration {
+		return g.secureStorage(name, namespace)
+	},
 }
 
 func (g generator) deployment(name, namespace string) *appsv1ac.DeploymentApplyConfiguration {
@@ -253,6 +259,49 @@ func (g generator) appService(name, namespace string) *fixpointac.AppServiceAppl
 	return fixpointac.AppService(name, namespace).WithLabels(g.labels()).WithSpec(spec)
 }
 
+// mcpServer has the fields that v1alpha1 calls by other names, with values that an edit can change but once. In v1alpha1
+// they are false before the edit, because its Go types do not hold an explicit false of the live object.
+func (g generator) mcpServer(name, namespace string) *fixpointac.MCPServerApplyConfiguration {
+	protocol := fixpointac.MCPServerProtocol().WithTimeout(metav1.Duration{Duration: time.Duration(1+g.IntN(5)) * time.Second})
+	if g.chance(70) {
+		protocol.WithScheme(v1beta1.SchemeHTTP)
+	}
+	if g.chance(50) {
+		protocol.WithProbe(v1beta1.ProbePeriodic)
+	}
+	spec := fixpointac.MCPServerSpec().WithImage("registry.example/tools:" + g.word()).WithProtocol(protocol)
+	if g.chance(50) {
+		spec.WithNetworkPolicy(fixpointac.MCPServerNetworkPolicy().WithEgress(fixpointac.MCPServerNetworkEgress().WithDNS(v1beta1.DNSDenied)))
+	}
+	if g.chance(50) {
+		spec.WithEnv(corev1.EnvVar{Name: "X", Value: g.word()})
+	}
+	if g.chance(40) {
+		spec.WithArgs("--verbose", g.word())
+	}
+	if g.chance(40) {
+		spec.WithResources(corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: g.quantity(), corev1.ResourceMemory: g.memory()}})
+	}
+	return fixpointac.MCPServer(name, namespace).WithLabels(g.labels()).WithSpec(spec)
+}
+
+// secureStorage is the same for SecureStorage.
+func (g generator) secureStorage(name, namespace string) *fixpointac.SecureStorageApplyConfiguration {
+	provider := fixpointac.SecureStorageProvider().WithSubscriptionID("00000000-0000-4000-8000-00000000f1c5").WithResourceGroup("group").WithLocation("westeurope")
+	if g.chance(60) {
+		provider.WithCredentialsSecretRef(fixpointac.SecureStorageCredentialsSecretRef().WithName(g.word()))
+	}
+	spec := fixpointac.SecureStorageSpec().WithProvider(provider).
+		WithKey(fixpointac.SecureStorageKey().WithName(g.word()).WithVault(fixpointac.SecureStorageVault().WithName("vault")))
+	if g.chance(60) {
+		spec.WithAccountLossPolicy(v1beta1.LossRecreate)
+	}
+	if g.chance(50) {
+		spec.WithTags(map[string]string{"a": g.word(), "b": ""})
+	}
+	return fixpointac.SecureStorage(name, namespace).WithLabels(g.labels()).WithSpec(spec)
+}
+
 // clone gives the same configuration again, as a controller builds it again in every reconcile.
 func clone(c ssa.Configuration) ssa.Configuration {
 	raw, err := json.Marshal(c)
@@ -278,6 +327,10 @@ func newLike(c ssa.Configuration) ssa.Configuration {
 		return &autoscalingv2ac.HorizontalPodAutoscalerApplyConfiguration{}
 	case *fixpointac.AppServiceApplyConfiguration:
 		return &fixpointac.AppServiceApplyConfiguration{}
+	case *fixpointac.MCPServerApplyConfiguration:
+		return &fixpointac.MCPServerApplyConfiguration{}
+	case *fixpointac.SecureStorageApplyConfiguration:
+		return &fixpointac.SecureStorageApplyConfiguration{}
 	default:
 		panic(fmt.Sprintf("no generator creates a %T of %s", c, v1beta1.SchemeGroupVersion))
 	}

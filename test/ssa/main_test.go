@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
@@ -14,13 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
-	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
@@ -36,7 +38,7 @@ var (
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -49,6 +51,12 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		if err := startWebhooks(context.Background(), api); err != nil {
+			panic(err)
+		}
+		err = wait.PollUntilContextTimeout(context.Background(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+			return readAlphaTypes(c.Admin()) == nil, nil
+		})
+		if err != nil {
 			panic(err)
 		}
 	})
@@ -89,10 +97,13 @@ func newApplier(reader client.Reader) (*ssa.Applier, *sent) {
 		},
 	})
 	applier, err := ssa.New(ssa.Options{
-		Client:         watched,
-		Reader:         reader,
-		FieldManager:   manager,
-		TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{applyconfiguration.NewTypeConverter},
+		Client:       watched,
+		Reader:       reader,
+		FieldManager: manager,
+		TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{
+			func(*runtime.Scheme) managedfields.TypeConverter { return betaTypes() },
+			func(*runtime.Scheme) managedfields.TypeConverter { return alphaTypes },
+		},
 	})
 	if err != nil {
 		panic(err)

@@ -3,6 +3,7 @@ package ssa_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -22,11 +24,14 @@ import (
 )
 
 // defaultCases is how many objects the property test creates; each is edited in several rounds. make test-ssa creates more.
-const defaultCases = 500
+const defaultCases = 650
 
 // TestQuietIfAndOnlyIf: an apply is suppressed if and only if sending it would have left the
 // object's resourceVersion as it was; and when it is sent because other field managers changed declared
 // fields, each of those changes is reported with its field manager.
+//
+// Objects of this project's kinds are edited in both versions, and applied to in v1alpha1 as before an upgrade, in
+// v1beta1 as after it, and in v1alpha1 again. The first apply in the other version reports and reverts nothing else.
 //
 // Each run creates other objects, FIXPOINT_CASES of them. FIXPOINT_SEED=n repeats the one case that a failure names.
 func TestQuietIfAndOnlyIf(t *testing.T) {
@@ -82,9 +87,13 @@ func TestQuietIfAndOnlyIf(t *testing.T) {
 	for failure := range failures {
 		t.Error(failure)
 	}
-	t.Logf("%d cases: %d suppressed applies verified, %d applies sent, %d drifts attributed; %d of the suppressed ones would have reordered the managed fields, and nothing else", cases,
-		environment.held.Load(), environment.sent.Load(), environment.attributed.Load(), environment.resorted.Load())
+	t.Logf("%d cases: %d suppressed applies verified, %d applies sent, %d drifts attributed, %d of them to what was written in another version; "+
+		"%d of the suppressed ones would have reordered the managed fields, and nothing else; %d moves to another version", cases,
+		environment.held.Load(), environment.sent.Load(), environment.attributed.Load(), environment.across.Load(), environment.resorted.Load(), environment.moved.Load())
 }
+
+// beforeFirstApply is the manager to which the API server assigns the fields of an object without managed fields.
+const beforeFirstApply = "before-first-apply"
 
 type property struct {
 	namespaces             []string
@@ -92,12 +101,17 @@ type property struct {
 	held, sent, attributed counter
 	// resorted counts applies that would have moved nothing but the order and times of managedFields.
 	resorted counter
+	// across counts drifts that other managers caused in the other version, and moved the moves of the applier to it.
+	across, moved counter
 }
 
 // subject is one object of one case.
 type subject struct {
 	generator
-	kind    string
+	kind string
+	// version is that in which the applier writes one of this project's kinds: v1alpha1 as before an upgrade, or v1beta1.
+	version schema.GroupVersion
+	// desired is the configuration in v1beta1.
 	desired ssa.Configuration
 	owner   metav1.OwnerReference
 	applier *ssa.Applier
@@ -111,13 +125,16 @@ type subject struct {
 func (p *property) run(ctx context.Context, seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 0))
 	s := &subject{generator: generator{r}}
-	names := []string{"Deployment", "Service", "ConfigMap", "HorizontalPodAutoscaler", "AppService"}
+	names := []string{"Deployment", "Service", "ConfigMap", "HorizontalPodAutoscaler", "AppService", "MCPServer", "SecureStorage"}
 	s.kind = pick(s.generator, append(names, "Deployment", "Deployment")...)
 	namespace := pick(s.generator, p.namespaces...)
 	s.owner = p.owners[namespace]
 	s.desired = kinds[s.kind](s.generator, fmt.Sprintf("s%d", seed), namespace)
 	s.restart()
-	s.tell("%s in namespace %s", s.kind, namespace)
+	if isVersioned(s.desired) {
+		s.version = pick(s.generator, alpha, beta)
+	}
+	s.tell("%s in namespace %s, applied in version %q", s.kind, namespace, s.version.Version)
 
 	if err := p.settle(ctx, s); err != nil {
 		return s.explain(err)
@@ -130,24 +147,29 @@ func (p *property) run(ctx context.Context, seed uint64) error {
 	return client.IgnoreNotFound(api.Delete(ctx, s.live))
 }
 
-// round edits the object up to three times, at times changes the configuration too, and applies.
+// round edits the object up to three times, at times changes the configuration or the version too, and applies.
 func (p *property) round(ctx context.Context, s *subject) error {
 	touched := map[string]change{}
-	holders := map[string]string{}
 	wiped := false
 	for range s.IntN(4) {
-		who := pick(s.generator, "kubectl-edit", "robot", "argo")
-		changes, who, err := s.edit(ctx, who)
+		changes, err := s.edit(ctx, pick(s.generator, "kubectl-edit", "robot", "argo"))
 		if err != nil {
 			return err
 		}
 		for _, c := range changes {
-			touched[c.path], holders[c.path] = c, who
+			touched[c.path] = c
 			wiped = wiped || c.path == ".metadata.managedFields"
 		}
 		if err := s.read(ctx); err != nil {
 			return err
 		}
+	}
+	moved := isVersioned(s.desired) && s.chance(30)
+	if moved {
+		if err := s.move(ctx); err != nil {
+			return err
+		}
+		p.moved.Add(1)
 	}
 	restarted, changed := s.chance(20), s.chance(20)
 	if restarted {
@@ -158,20 +180,35 @@ func (p *property) round(ctx context.Context, s *subject) error {
 		s.tell("we want something else")
 		s.desired = kinds[s.kind](s.generator, s.live.GetName(), s.live.GetNamespace())
 	}
+	generation := s.live.GetGeneration()
 	drifts, err := p.check(ctx, s)
 	if err != nil {
 		return err
+	}
+	if len(touched) == 0 && !changed && s.live.GetGeneration() != generation {
+		return fmt.Errorf("nothing was changed, and the apply moved the generation from %d to %d", generation, s.live.GetGeneration())
 	}
 	if wiped || changed {
 		// After a wipe it is unknown who changed what; and what of a drift counts when we want
 		// something else has tests of its own.
 		return nil
 	}
-	return p.attribution(s, drifts, touched, holders)
+	if moved {
+		// What was applied in the other version is known by the names of that version. So a field that has another
+		// name in this one is reverted without being reported.
+		maps.DeleteFunc(touched, func(_ string, c change) bool { return c.alpha != "" })
+	}
+	return p.attribution(s, drifts, touched)
 }
 
-// edit does one random edit that the object has fields for.
-func (s *subject) edit(ctx context.Context, who string) ([]change, string, error) {
+// edit does one random edit that the object has fields for, in either version of its kind.
+func (s *subject) edit(ctx context.Context, who string) ([]change, error) {
+	through, version := client.Client(api), s.version
+	if isVersioned(s.desired) {
+		if version = pick(s.generator, alpha, beta); version == alpha {
+			through = inAlpha(api)
+		}
+	}
 	for {
 		e := pick(s.generator, edits...)
 		name := who
@@ -179,40 +216,98 @@ func (s *subject) edit(ctx context.Context, who string) ([]change, string, error
 			name = e.as
 		}
 		before := as[client.Object](s.live.DeepCopyObject())
-		changes, did, err := e.do(ctx, s.generator, before, name)
+		if s.version == alpha {
+			var err error
+			if before, err = in(ctx, beta, before); err != nil {
+				return nil, err
+			}
+		}
+		changes, did, err := e.do(ctx, through, s.generator, before, name)
 		if err != nil {
-			return nil, name, fmt.Errorf("edit %q: %w", e.name, err)
+			return nil, fmt.Errorf("edit %q: %w", e.name, err)
 		}
 		if did {
-			s.tell("%s: %s", name, e.name)
-			return changes, name, nil
+			s.tell("%s: %s %s", name, e.name, version.Version)
+			for i := range changes {
+				changes[i].by, changes[i].version = name, version
+			}
+			return changes, nil
 		}
 	}
 }
 
+// move replaces the applier by one that writes in the other version, as an upgrade of a manager or the return from one
+// does.
+func (s *subject) move(ctx context.Context) (err error) {
+	if s.version == alpha {
+		s.version = beta
+	} else {
+		s.version = alpha
+	}
+	s.tell("move to %s", s.version.Version)
+	s.restart()
+	s.live, err = in(ctx, s.version, s.live)
+	return err
+}
+
+// configuration is what the applier is given, as a controller builds it again in every reconcile.
+func (s *subject) configuration() (ssa.Configuration, error) {
+	if s.version == alpha {
+		return alphaConfigurationOf(s.desired)
+	}
+	return clone(s.desired), nil
+}
+
+// apply applies what is desired to a live object, or to none.
+func (s *subject) apply(ctx context.Context, live client.Object) (ssa.Result, error) {
+	desired, err := s.configuration()
+	if err != nil {
+		return ssa.Result{}, err
+	}
+	return s.applier.Apply(ctx, ssa.Request{Desired: desired, Owner: &s.owner, Live: live, RemoveFields: refusedBeside(s.desired)})
+}
+
 // attribution: each declared field that was changed is reported, with its manager and new value,
-// and no other.
-func (p *property) attribution(s *subject, drifts []ssa.Drift, touched map[string]change, holders map[string]string) error {
-	fields, err := ownFields(s.desired)
+// and no other. Its manager is unknown where it wrote the field by another name, in another version.
+func (p *property) attribution(s *subject, drifts []ssa.Drift, edits map[string]change) error {
+	desired, err := s.configuration()
 	if err != nil {
 		return err
 	}
+	fields, err := ownFields(desired)
+	if err != nil {
+		return err
+	}
+	touched := map[string]change{}
+	for _, c := range edits {
+		touched[c.in(s.version)] = c
+	}
 	for path, c := range touched {
+		holder := c.by
+		if c.in(c.version) != path {
+			holder = ""
+		}
 		if !fields.claims(path) || isQuantityMetric(s.desired, path) || isBelowRemoved(touched, path) {
 			continue
 		}
 		i := slices.IndexFunc(drifts, func(d ssa.Drift) bool { return d.Path == path })
 		if i < 0 {
-			return fmt.Errorf("%s changed %s, and no drift says so: %v", holders[path], path, drifts)
+			return fmt.Errorf("%s changed %s, and no drift says so: %v", c.by, path, drifts)
 		}
 		drift := drifts[i]
 		if c.removed && (drift.Actual != "" || drift.Manager != "") {
 			return fmt.Errorf("%s was removed, and the drift says %+v", path, drift)
 		}
-		if !c.removed && (drift.Manager != holders[path] || drift.Actual == "" || drift.Desired == "" || drift.Actual == drift.Desired) {
-			return fmt.Errorf("%s changed %s, and the drift says %+v", holders[path], path, drift)
+		if holder == "" && drift.Manager == beforeFirstApply {
+			holder = beforeFirstApply // what is left of its claim to the struct looks like a claim to the field
+		}
+		if !c.removed && (drift.Manager != holder || drift.Actual == "" || drift.Desired == "" || drift.Actual == drift.Desired) {
+			return fmt.Errorf("%s changed %s, and the drift says %+v", c.by, path, drift)
 		}
 		p.attributed.Add(1)
+		if c.version != s.version {
+			p.across.Add(1)
+		}
 	}
 	for _, drift := range drifts {
 		if _, ok := touched[drift.Path]; !ok && !isQuantityMetric(s.desired, drift.Path) {
@@ -236,7 +331,7 @@ func isBelowRemoved(touched map[string]change, path string) bool {
 func (p *property) check(ctx context.Context, s *subject) ([]ssa.Drift, error) {
 	before := s.live
 	already := len(s.log.bodies)
-	result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, Live: before, RemoveFields: refusedBeside(s.desired)})
+	result, err := s.apply(ctx, before)
 	if err != nil {
 		return nil, fmt.Errorf("applying: %w", err)
 	}
@@ -258,7 +353,7 @@ func (p *property) check(ctx context.Context, s *subject) ([]ssa.Drift, error) {
 // the applier: they must change nothing.
 func (p *property) settle(ctx context.Context, s *subject) error {
 	if s.live == nil {
-		result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, RemoveFields: refusedBeside(s.desired)})
+		result, err := s.apply(ctx, nil)
 		if err != nil {
 			return fmt.Errorf("creating: %w", err)
 		}
@@ -266,7 +361,7 @@ func (p *property) settle(ctx context.Context, s *subject) error {
 		s.body = s.log.lastApply()
 	}
 	already := len(s.log.bodies)
-	result, err := s.applier.Apply(ctx, ssa.Request{Desired: clone(s.desired), Owner: &s.owner, Live: s.live, RemoveFields: refusedBeside(s.desired)})
+	result, err := s.apply(ctx, s.live)
 	if err != nil {
 		return fmt.Errorf("applying again: %w", err)
 	}

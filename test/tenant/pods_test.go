@@ -31,8 +31,8 @@ func podAttempts() []attempt {
 		}},
 		{"run privileged or with capabilities through the security contexts of an AppService", editor, "`NotPermitted`: the message names the field", func(a *trial) {
 			for name, c := range map[string]struct{ fields, field string }{
-				"app-privileged": {"containerSecurityContext: {privileged: true}", "spec.containerSecurityContext"},
-				"app-capability": {"podSecurityStandard: Restricted, containerSecurityContext: {capabilities: {add: [NET_ADMIN]}}", "spec.containerSecurityContext"},
+				"app-privileged": {"podSecurityStandard: Baseline, containerSecurityContext: {privileged: true}", "spec.containerSecurityContext"},
+				"app-capability": {"containerSecurityContext: {capabilities: {add: [NET_ADMIN]}}", "spec.containerSecurityContext"},
 				"app-host":       {"podSecurityContext: {seLinuxOptions: {type: spc_t}}", "spec.podSecurityContext"},
 			} {
 				a.Expect(a.app(name, c.fields)).To(Succeed())
@@ -71,6 +71,17 @@ func podAttempts() []attempt {
 			} {
 				a.Expect(a.server(name, c.fields)).To(Succeed())
 				shows(a, name, &v1beta1.MCPServer{}, v1beta1.ReasonDependencyMissing, "missing: "+c.missing, "create the missing objects and keys")
+				a.Expect(a.pods(tenant, name)).To(BeEmpty())
+			}
+			a.refused(a.app("foreign", `ingress: {host: a.tenant.example.com, tlsSecretName: victim/azure}`), "spec.ingress.tlsSecretName", "use lower-case letters")
+			for name, c := range map[string]struct{ fields, missing string }{
+				"app-foreign-env":     {`env: [{name: A, valueFrom: {secretKeyRef: {name: azure, key: clientSecret}}}]`, "Secret azure"},
+				"app-foreign-slash":   {`env: [{name: A, valueFrom: {secretKeyRef: {name: victim/azure, key: clientSecret}}}]`, "Secret victim/azure"},
+				"app-foreign-pull":    {`imagePullSecrets: [{name: ../victim/azure}]`, "Secret ../victim/azure"},
+				"app-foreign-account": {`serviceAccountName: deployer`, "ServiceAccount deployer"},
+			} {
+				a.Expect(a.app(name, c.fields)).To(Succeed())
+				shows(a, name, &v1beta1.AppService{}, v1beta1.ReasonDependencyMissing, "missing: "+c.missing, "create the missing objects and keys")
 				a.Expect(a.pods(tenant, name)).To(BeEmpty())
 			}
 		}},

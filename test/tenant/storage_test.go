@@ -48,6 +48,16 @@ func storageAttempts() []attempt {
 			a.delete(storage)
 			a.Expect(a.ledgerOf("/storageaccounts/" + untagged)).To(BeEmpty())
 		}},
+		{"export the keys of an account of another team, of one without an owner, or of one that is only observed", editor, "`CredentialsNotAllowed` or `AccountNotOwned`, no list of keys; with `managementPolicy: Observe` refused: the message names `export.accountKeys`", func(a *trial) {
+			const keys = ", adoptionPolicy: IfUnowned, export: {accountKeys: true}"
+			a.Expect(a.storage("export-victim", victim, ofVictim, "", "accountName: "+victimAccount+keys)).To(Succeed())
+			a.Expect(a.storage("export-untagged", tenant, ofTenant, "", "accountName: "+untagged+keys)).To(Succeed())
+			shows(a, "export-victim", none.DeepCopy(), v1beta1.ReasonCredentialsNotAllowed, "(spec.provider) is outside of the scopes")
+			shows(a, "export-untagged", none.DeepCopy(), v1beta1.ReasonAccountNotOwned, untagged)
+			a.refused(a.storage("export-observed", tenant, ofTenant, "", "managementPolicy: Observe, accountName: "+untagged+keys), "spec.export.accountKeys", "requires managementPolicy Manage")
+			a.untouched(victimAccount)
+			a.Expect(a.ledgerOf("/storageaccounts/" + untagged)).To(BeEmpty())
+		}},
 		{"take the name of the account of another SecureStorage", editor, "`NameTaken`, the account is unchanged", func(a *trial) {
 			before, _ := a.cloud.Account(victimLedger)
 			a.Expect(a.storage("taken", tenant, ofTenant, "", "accountName: "+victimLedger+", adoptionPolicy: IfUnowned, deletionPolicy: Delete")).To(Succeed())

@@ -36,11 +36,11 @@ var acceptances = map[string]acceptance{
 	"the least": {
 		spec: `{image: shop}`,
 		stored: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
-			adoptionPolicy: Never, driftPolicy: Correct}`},
+			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted}`},
 	"defaults of nested fields": {
 		spec: `{image: shop, probes: {readiness: {}}, autoscaling: {maxReplicas: 2, targetCPUUtilizationPercent: 80}, ingress: {host: a.b}}`,
 		stored: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
-			adoptionPolicy: Never, driftPolicy: Correct,
+			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted,
 			probes: {readiness: {path: /, periodSeconds: 10, timeoutSeconds: 1, failureThreshold: 3}},
 			autoscaling: {minReplicas: 2, maxReplicas: 2, targetCPUUtilizationPercent: 80},
 			ingress: {host: a.b, path: /}}`},
@@ -78,6 +78,14 @@ podSecurityStandard: Restricted
 podSecurityContext: {runAsUser: 1000, fsGroup: 1000}
 containerSecurityContext: {readOnlyRootFilesystem: true}
 nodeSelector: {kubernetes.io/arch: arm64}
+hooks:
+  preDeploy:
+    image: shop/migrations:7
+    command: [/app/migrate, up]
+    args: ["", --all]
+    env: [{name: USER, valueFrom: {secretKeyRef: {name: admin, key: user}}}]
+    resources: {limits: {memory: 1Gi}}
+    activeDeadlineSeconds: 604800
 progressDeadlineSeconds: 10
 adoptionPolicy: IfUnowned
 driftPolicy: Report
@@ -101,19 +109,25 @@ driftPolicy: Correct
 suspend: false`},
 	"image of a registry at an IPv6 address": {
 		spec: `{image: "[2001:db8::1]:5000/shop:1", port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
-			adoptionPolicy: Never, driftPolicy: Correct}`},
+			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted}`},
+	"no hook": {
+		spec: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
+			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted, hooks: {}}`},
+	"hook with arguments of its image": {
+		spec: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
+			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted, hooks: {preDeploy: {args: [migrate], activeDeadlineSeconds: 1}}}`},
 	// Rules cost the API server time, and it gives up on one that costs too much.
 	"config as large as it may be": {
 		spec: fmt.Sprintf(`{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
-			adoptionPolicy: Never, driftPolicy: Correct, configMountPath: /etc/shop, config: {%s}}`,
+			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted, configMountPath: /etc/shop, config: {%s}}`,
 			repeated(64, strings.Repeat("k", 251)+"%02d: "+strings.Repeat("v", 16384)))},
 	"mounts as large as they may be": {
 		spec: fmt.Sprintf(`{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
-			adoptionPolicy: Never, driftPolicy: Correct, configMountPath: /%s, mounts: [%s]}`,
+			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted, configMountPath: /%s, mounts: [%s]}`,
 			strings.Repeat("c", 511), repeated(16, `{name: m%[1]d, mountPath: /%02[1]d`+strings.Repeat("m", 509)+`, emptyDir: {sizeLimit: 0}}`))},
 	"disruption budget of all": {
 		spec: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
-			adoptionPolicy: Never, driftPolicy: Correct, disruptionBudget: {minAvailable: 100%}}`},
+			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted, disruptionBudget: {minAvailable: 100%}}`},
 }
 
 func TestAcceptedSpecsAreStoredWithTheirDefaults(t *testing.T) {

@@ -29,7 +29,7 @@ var kinds = []kindCases{
 // borrowed are the fields whose types come from Kubernetes, and their rules with them.
 var borrowed = []string{
 	"spec.env[]", "spec.envFrom[]", "spec.imagePullSecrets[]", "spec.resources", "status.conditions[]",
-	"spec.podSecurityContext", "spec.containerSecurityContext",
+	"spec.podSecurityContext", "spec.containerSecurityContext", "spec.hooks.preDeploy.env[]", "spec.hooks.preDeploy.resources",
 	"spec.scheduling.affinity", "spec.scheduling.tolerations[]", "spec.scheduling.topologySpreadConstraints[]",
 	"spec.networkPolicy.ingress.from[]", "spec.networkPolicy.egress.rules[].to[]",
 }

@@ -19,6 +19,11 @@ type limitRefusal struct {
 	says string
 }
 
+// hook is the spec of an AppService with a hook of these fields.
+func hook(fields string) string {
+	return fmt.Sprintf(`{image: "shop:1", hooks: {preDeploy: {%s}}}`, fields)
+}
+
 // limitRefusals has an entry for every limit in the schema of the project's own fields,
 // named as limitsOf names it. Its messages are Kubernetes' own.
 var limitRefusals = map[string]limitRefusal{
@@ -105,6 +110,36 @@ var limitRefusals = map[string]limitRefusal{
 	"spec.ingress.annotations maxProperties": {
 		spec: fmt.Sprintf(`{image: "shop:1", ingress: {host: a.b, annotations: {%s}}}`, entries("key-", 65)),
 		says: `spec.ingress.annotations: Too many: 65: must have at most 64 items`},
+	"spec.hooks.preDeploy.image maxLength": {
+		spec: hook(`image: ` + strings.Repeat("a", 513)),
+		says: `spec.hooks.preDeploy.image: Too long: may not be more than 512 bytes`},
+	"spec.hooks.preDeploy.command minItems": {
+		spec: hook(`image: "shop:1", command: []`),
+		says: `spec.hooks.preDeploy.command: Invalid value: 0: spec.hooks.preDeploy.command in body should have at least 1 items`},
+	"spec.hooks.preDeploy.command maxItems": {
+		spec: hook(fmt.Sprintf(`command: [%s]`, repeated(65, `a%d`))),
+		says: `spec.hooks.preDeploy.command: Too many: 65: must have at most 64 items`},
+	"spec.hooks.preDeploy.command[] maxLength": {
+		spec: hook(fmt.Sprintf(`command: [%s]`, strings.Repeat("a", 4097))),
+		says: `spec.hooks.preDeploy.command[0]: Too long: may not be more than 4096 bytes`},
+	"spec.hooks.preDeploy.args minItems": {
+		spec: hook(`image: "shop:1", args: []`),
+		says: `spec.hooks.preDeploy.args: Invalid value: 0: spec.hooks.preDeploy.args in body should have at least 1 items`},
+	"spec.hooks.preDeploy.args maxItems": {
+		spec: hook(fmt.Sprintf(`args: [%s]`, repeated(257, `a%d`))),
+		says: `spec.hooks.preDeploy.args: Too many: 257: must have at most 256 items`},
+	"spec.hooks.preDeploy.args[] maxLength": {
+		spec: hook(fmt.Sprintf(`args: [%s]`, strings.Repeat("a", 16385))),
+		says: `spec.hooks.preDeploy.args[0]: Too long: may not be more than 16384 bytes`},
+	"spec.hooks.preDeploy.env maxItems": {
+		spec: hook(fmt.Sprintf(`command: [migrate], env: [%s]`, repeated(129, `{name: A%d}`))),
+		says: `spec.hooks.preDeploy.env: Too many: 129: must have at most 128 items`},
+	"spec.hooks.preDeploy.activeDeadlineSeconds minimum": {
+		spec: hook(`command: [migrate], activeDeadlineSeconds: 0`),
+		says: `spec.hooks.preDeploy.activeDeadlineSeconds: Invalid value: 0: spec.hooks.preDeploy.activeDeadlineSeconds in body should be greater than or equal to 1`},
+	"spec.hooks.preDeploy.activeDeadlineSeconds maximum": {
+		spec: hook(`command: [migrate], activeDeadlineSeconds: 604801`),
+		says: `spec.hooks.preDeploy.activeDeadlineSeconds: Invalid value: 604801: spec.hooks.preDeploy.activeDeadlineSeconds in body should be less than or equal to 604800`},
 	"spec.imagePullSecrets maxItems": {
 		spec: fmt.Sprintf(`{image: "shop:1", imagePullSecrets: [%s]}`, names("pull-", 17)),
 		says: `spec.imagePullSecrets: Too many: 17: must have at most 16 items`},
@@ -140,6 +175,18 @@ var limitRefusals = map[string]limitRefusal{
 	"status.phase enum": {
 		status: `{phase: Fine}`,
 		says:   `status.phase: Unsupported value: "Fine": supported values: "Pending", "Provisioning", "Running", "Degraded", "Failed", "Suspended", "Deleting"`},
+	"status.hooks.preDeploy.phase enum": {
+		status: `{hooks: {preDeploy: {phase: Ready}}}`,
+		says:   `status.hooks.preDeploy.phase: Unsupported value: "Ready": supported values: "Pending", "Running", "Succeeded", "Failed"`},
+	"status.hooks.preDeploy.version maxLength": {
+		status: fmt.Sprintf(`{hooks: {preDeploy: {version: %s}}}`, strings.Repeat("a", 64)),
+		says:   `status.hooks.preDeploy.version: Too long: may not be more than 63 bytes`},
+	"status.hooks.preDeploy.succeededVersions maxItems": {
+		status: fmt.Sprintf(`{hooks: {preDeploy: {succeededVersions: [%s]}}}`, repeated(33, `v%d`)),
+		says:   `status.hooks.preDeploy.succeededVersions: Too many: 33: must have at most 32 items`},
+	"status.hooks.preDeploy.succeededVersions[] maxLength": {
+		status: fmt.Sprintf(`{hooks: {preDeploy: {succeededVersions: [%s]}}}`, strings.Repeat("a", 64)),
+		says:   `status.hooks.preDeploy.succeededVersions[0]: Too long: may not be more than 63 bytes`},
 	"status.conditions maxItems": {
 		status: fmt.Sprintf(`{conditions: [%s]}`, repeated(33, `{type: T%d, status: "True", reason: R, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)),
 		says:   `status.conditions: Too many: 33: must have at most 32 items`},

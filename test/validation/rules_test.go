@@ -46,6 +46,8 @@ const (
 	pathMessage       = "path must start with '/': use a value such as /shop"
 	classMessage      = "ingressClassName must be the name of an IngressClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default of the cluster"
 	tlsMessage        = "tlsSecretName must be the name of a Secret: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for plain HTTP"
+	hookMessage       = "preDeploy needs image, command or args, because it would otherwise run the application itself, which does not end: set command to a value such as [/app/migrate, up]"
+	hookProgram       = "command must start with the program to run: use a value such as [/app/migrate, up]"
 	accountMessage    = "serviceAccountName must be the name of a ServiceAccount: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default ServiceAccount"
 )
 
@@ -71,6 +73,13 @@ var ruleRefusals = map[string]refusal{
 		spec: `{image: "shop@sha256:abc"}`, field: "spec.image", message: imageMessage},
 	"image with a line after it": {
 		spec: `{image: "shop:1\nx"}`, field: "spec.image", message: imageMessage},
+
+	"hook that would run the application": {
+		spec: hook(`env: [{name: A}]`), field: "spec.hooks.preDeploy", message: hookMessage},
+	"hook with a command that is empty": {
+		spec: hook(`command: ["", up]`), field: "spec.hooks.preDeploy.command", message: hookProgram},
+	"hook with an image with a scheme": {
+		spec: hook(`image: "https://ghcr.io/acme/shop:1"`), field: "spec.hooks.preDeploy.image", message: imageMessage},
 
 	"replicas of one": {
 		spec: `{image: "shop:1", replicas: 1}`, field: "spec.replicas", message: replicasMessage},

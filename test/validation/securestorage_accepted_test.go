@@ -29,6 +29,7 @@ key:
   name: "-1"
   version: 0123456789abcdef0123456789abcdef
 access: {type: AccessPolicy}
+export: {accountKeys: false}
 managementPolicy: Observe
 deletionPolicy: Delete
 adoptionPolicy: IfUnowned
@@ -51,6 +52,7 @@ key:
   name: ` + strings.Repeat("k", 127) + `
   version: latest
 access: {type: RoleAssignment}
+export: {accountKeys: true}
 managementPolicy: Manage
 deletionPolicy: Retain
 adoptionPolicy: Never
@@ -74,6 +76,7 @@ func TestWhatMayChangeOfASecureStorage(t *testing.T) {
 		"the credentials":                  {`provider: {credentialsSecretRef: {name: azure}}`, anyIdentity},
 		"the copies":                       {`{}`, `sku: Standard_GRS`},
 		"what happens to the data at last": {`{}`, `deletionPolicy: Delete`},
+		"what is exported":                 {`{export: {accountKeys: true}, managementPolicy: Manage}`, `{export: {}, managementPolicy: Observe}`},
 		"whether it is managed":            {`{}`, `managementPolicy: Observe`},
 		"all the rest":                     {`{}`, `{tags: {a: b}, adoptionPolicy: IfUnowned, accountLossPolicy: Recreate, pollInterval: 1h, propagationDeadline: 1h, suspend: true}`},
 	} {

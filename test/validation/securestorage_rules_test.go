@@ -28,6 +28,7 @@ const (
 	keyNameMessage      = "name must consist of 1 to 127 letters, digits and '-': use the name of a key, not its URI"
 	versionMessage      = "version must be a version of the key, of 32 digits and lower-case letters from a to f, or 'latest': copy it from the end of the URI of the key, or omit it to follow the latest version"
 	pollMessage         = "pollInterval must be a duration from 10s to 24h, in hours, minutes and seconds: use a value such as 5m or 1h30m"
+	exportMessage       = "export.accountKeys requires managementPolicy Manage, because the keys of a storage account that is only observed are not read: remove accountKeys, or set managementPolicy to Manage"
 	deadlineMessage     = "propagationDeadline must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 15m or 1h30m"
 )
 
@@ -58,9 +59,11 @@ func moved(was, is, field, message string) refusal {
 }
 
 var secureStorageRefusals = map[string]refusal{
-	"subscription by its name":        provider(`subscriptionID: Pay-As-You-Go`, "subscriptionID", subscriptionMessage),
-	"subscription that is empty":      provider(`subscriptionID: ""`, "subscriptionID", subscriptionMessage),
-	"subscription without its dashes": provider(`subscriptionID: "00000000000000000000000000000001"`, "subscriptionID", subscriptionMessage),
+	"keys of an account that is only observed":     {spec: storage(`{export: {accountKeys: true}, managementPolicy: Observe}`), field: "spec.export.accountKeys", message: exportMessage},
+	"observing an account whose keys are exported": moved(`export: {accountKeys: true}`, `{export: {accountKeys: true}, managementPolicy: Observe}`, "spec.export.accountKeys", exportMessage),
+	"subscription by its name":                     provider(`subscriptionID: Pay-As-You-Go`, "subscriptionID", subscriptionMessage),
+	"subscription that is empty":                   provider(`subscriptionID: ""`, "subscriptionID", subscriptionMessage),
+	"subscription without its dashes":              provider(`subscriptionID: "00000000000000000000000000000001"`, "subscriptionID", subscriptionMessage),
 	"subscription that is moved": moved(`{}`, `provider: {subscriptionID: `+anyUUID+`}`,
 		"spec.provider.subscriptionID", subscriptionMoved),
 

@@ -72,6 +72,9 @@ func (f *fixture) createInBoth(object *unstructured.Unstructured) bool {
 	kind, name := object.GetKind(), object.GetName()
 	current, _ := f.in(beta, kind)
 	created, refused := current.Create(f.Ctx, object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	if refused == nil {
+		object = f.with(beta, kind, name, created.Object["spec"]) // with the defaults of v1beta1: v1alpha1 has one other
+	}
 	converted := f.inAlpha(object)
 	converted.SetName(name + "-" + alpha)
 	old, _ := f.in(alpha, kind)
@@ -153,6 +156,41 @@ func TestAlphaNamesItsReplacement(t *testing.T) {
 			f.Expect(warned.texts).To(BeEmpty())
 		})
 	}
+}
+
+// A field without a value gets the default of the version in which it is written, and keeps it in the other one: so a
+// manifest that moves to v1beta1 replaces no pods.
+func TestPodSecurityStandardHasADefaultForEachVersion(t *testing.T) {
+	f := newFixture(t)
+	is := func(name, want string) {
+		t.Helper()
+		for _, version := range []string{alpha, beta} {
+			f.Expect(f.read(version, "AppService", name).Object["spec"]).To(HaveKeyWithValue("podSecurityStandard", want), "%s in %s", name, version)
+		}
+	}
+	apply := func(manager, version, name, spec string) {
+		t.Helper()
+		f.mustApply(manager, f.object(version, "AppService", name, spec))
+	}
+	apply("gitops", alpha, "old", "{image: a}")
+	is("old", "Baseline")
+	apply("gitops", beta, "new", "{image: a}")
+	is("new", "Restricted")
+
+	// When the manifest moves to the other version, beside one that does not
+	apply("other", alpha, "old", "{config: {A: '1'}}")
+	apply("gitops", beta, "old", "{image: a}")
+	is("old", "Baseline")
+	apply("gitops", alpha, "new", "{image: a}")
+	is("new", "Restricted")
+
+	// And when a value is no longer applied
+	apply("gitops", beta, "old", "{image: a, podSecurityStandard: Baseline}")
+	apply("gitops", beta, "old", "{image: a}")
+	is("old", "Restricted")
+	apply("gitops", alpha, "new", "{image: a, podSecurityStandard: Restricted}")
+	apply("gitops", alpha, "new", "{image: a}")
+	is("new", "Baseline")
 }
 
 func TestThePhaseIsPendingBeforeAReconcile(t *testing.T) {

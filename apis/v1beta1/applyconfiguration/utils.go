@@ -20,6 +20,14 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.AppServiceApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("AppServiceAutoscaling"):
 		return &apisv1beta1.AppServiceAutoscalingApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("AppServiceHook"):
+		return &apisv1beta1.AppServiceHookApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("AppServiceHooks"):
+		return &apisv1beta1.AppServiceHooksApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("AppServiceHooksStatus"):
+		return &apisv1beta1.AppServiceHooksStatusApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("AppServiceHookStatus"):
+		return &apisv1beta1.AppServiceHookStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("AppServiceMount"):
 		return &apisv1beta1.AppServiceMountApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("AppServiceProbe"):
@@ -98,6 +106,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.SecureStorageAccessApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageCredentialsSecretRef"):
 		return &apisv1beta1.SecureStorageCredentialsSecretRefApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageExport"):
+		return &apisv1beta1.SecureStorageExportApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageGrant"):
 		return &apisv1beta1.SecureStorageGrantApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageKey"):

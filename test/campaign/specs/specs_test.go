@@ -16,6 +16,7 @@ const definitions = "../../../config/crd/bases"
 var kubernetesTypes = []string{
 	"spec.env", "spec.envFrom", "spec.resources", "spec.podSecurityContext", "spec.containerSecurityContext", "spec.scheduling.affinity",
 	"spec.scheduling.tolerations", "spec.scheduling.topologySpreadConstraints", "spec.networkPolicy.ingress.from", "spec.networkPolicy.egress.rules.to",
+	"spec.hooks.preDeploy.env", "spec.hooks.preDeploy.resources",
 }
 
 var index = regexp.MustCompile(`\[\d+\]`)

@@ -44,7 +44,19 @@ func serveStreamable(ctx context.Context) error {
 		// A stream ends after its response, and a fast client opens another connection in between.
 		JSONResponse: true,
 	})
-	return serve(ctx, port("8080"), handler, 0)
+	return serve(ctx, port("8080"), withToken(handler), 0)
+}
+
+// withToken requires the bearer token in REQUIRED_TOKEN, if that is set.
+func withToken(handler http.Handler) http.Handler {
+	token := os.Getenv("REQUIRED_TOKEN")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if token != "" && r.Header.Get("Authorization") != "Bearer "+token {
+			http.Error(w, "a token is required", http.StatusUnauthorized)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 func serveSSE(ctx context.Context) error {

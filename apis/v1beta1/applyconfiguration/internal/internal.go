@@ -64,6 +64,65 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: targetMemoryUtilizationPercent
       type:
         scalar: numeric
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHook
+  map:
+    fields:
+    - name: activeDeadlineSeconds
+      type:
+        scalar: numeric
+    - name: args
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: command
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: env
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.EnvVar
+          elementRelationship: associative
+          keys:
+          - name
+    - name: image
+      type:
+        scalar: string
+    - name: resources
+      type:
+        namedType: io.k8s.api.core.v1.ResourceRequirements
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHookStatus
+  map:
+    fields:
+    - name: phase
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Phase
+    - name: succeededVersions
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: version
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHooks
+  map:
+    fields:
+    - name: preDeploy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHook
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHooksStatus
+  map:
+    fields:
+    - name: preDeploy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHookStatus
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceMount
   map:
     fields:
@@ -155,6 +214,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: hooks
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHooks
     - name: image
       type:
         scalar: string
@@ -192,6 +254,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: podSecurityStandard
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.PodSecurityStandard
+      default: Restricted
     - name: port
       type:
         scalar: numeric
@@ -236,6 +299,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Drift
           elementRelationship: atomic
+    - name: hooks
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.AppServiceHooksStatus
     - name: lastHandledReconcileAt
       type:
         scalar: string
@@ -1000,6 +1066,12 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageEncryption
   scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageExport
+  map:
+    fields:
+    - name: accountKeys
+      type:
+        scalar: boolean
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageGrant
   map:
     fields:
@@ -1071,6 +1143,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageDeletionPolicy
       default: Retain
+    - name: export
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageExport
     - name: key
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.SecureStorageKey

@@ -64,6 +64,8 @@ type AppServiceSpecApplyConfiguration struct {
 	// ingress creates an Ingress that exposes the application outside of the
 	// cluster.
 	Ingress *IngressApplyConfiguration `json:"ingress,omitempty"`
+	// hooks are one-time operations in the course of a rollout.
+	Hooks *AppServiceHooksApplyConfiguration `json:"hooks,omitempty"`
 	// imagePullSecrets are the Secrets in the same namespace to pull the image
 	// with.
 	ImagePullSecrets []v1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
@@ -73,13 +75,14 @@ type AppServiceSpecApplyConfiguration struct {
 	// automountServiceAccountToken is whether the pods mount a token of their
 	// ServiceAccount. Defaults to false with podSecurityStandard Restricted, and
 	// to the setting of the ServiceAccount, which mounts a token by default,
-	// otherwise.
+	// with Baseline.
 	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
 	// podSecurityStandard is the Pod Security Standard of the pods: Baseline, or
 	// Restricted, which also sets the security contexts that the restricted
 	// standard requires, and mounts no ServiceAccount token by default. An image
 	// that runs as root does not start with Restricted, unless
-	// podSecurityContext sets another runAsUser. Defaults to Baseline.
+	// podSecurityContext sets another runAsUser. Objects that were created in
+	// v1alpha1 keep its default, Baseline.
 	PodSecurityStandard *apisv1beta1.PodSecurityStandard `json:"podSecurityStandard,omitempty"`
 	// podSecurityContext is the security context of the pod, merged over that of
 	// podSecurityStandard. The pods must satisfy podSecurityStandard.
@@ -237,6 +240,14 @@ func (b *AppServiceSpecApplyConfiguration) WithDisruptionBudget(value *Disruptio
 // If called multiple times, the Ingress field is set to the value of the last call.
 func (b *AppServiceSpecApplyConfiguration) WithIngress(value *IngressApplyConfiguration) *AppServiceSpecApplyConfiguration {
 	b.Ingress = value
+	return b
+}
+
+// WithHooks sets the Hooks field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Hooks field is set to the value of the last call.
+func (b *AppServiceSpecApplyConfiguration) WithHooks(value *AppServiceHooksApplyConfiguration) *AppServiceSpecApplyConfiguration {
+	b.Hooks = value
 	return b
 }
 

@@ -11,9 +11,9 @@ import (
 // with apply.
 //
 // AppServiceStatus is the observed state of an AppService. The controller
-// computes it on every reconcile and reads only the drifts back from it, to
-// keep their history. replicas and readyReplicas have no omitempty, because
-// zero must be stored and shown.
+// computes it on every reconcile, and reads back from it only the drifts, to
+// keep their history, and the versions for which a hook has succeeded. replicas
+// and readyReplicas have no omitempty, because zero must be stored and shown.
 type AppServiceStatusApplyConfiguration struct {
 	// observedGeneration is the metadata.generation that the status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
@@ -36,6 +36,8 @@ type AppServiceStatusApplyConfiguration struct {
 	// url is the URL of the application: the URL of the Ingress if it is
 	// configured, and the URL of the Service otherwise.
 	URL *string `json:"url,omitempty"`
+	// hooks are the one-time operations of spec.hooks.
+	Hooks *AppServiceHooksStatusApplyConfiguration `json:"hooks,omitempty"`
 	// drifts are the most recent changes of other field managers to fields that
 	// the spec declares, newest first.
 	Drifts []DriftApplyConfiguration `json:"drifts,omitempty"`
@@ -113,6 +115,14 @@ func (b *AppServiceStatusApplyConfiguration) WithSelector(value string) *AppServ
 // If called multiple times, the URL field is set to the value of the last call.
 func (b *AppServiceStatusApplyConfiguration) WithURL(value string) *AppServiceStatusApplyConfiguration {
 	b.URL = &value
+	return b
+}
+
+// WithHooks sets the Hooks field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Hooks field is set to the value of the last call.
+func (b *AppServiceStatusApplyConfiguration) WithHooks(value *AppServiceHooksStatusApplyConfiguration) *AppServiceStatusApplyConfiguration {
+	b.Hooks = value
 	return b
 }
 

@@ -38,6 +38,12 @@ type SecureStorageSpecApplyConfiguration struct {
 	Key *SecureStorageKeyApplyConfiguration `json:"key,omitempty"`
 	// access is how the storage account is granted access to the key.
 	Access *SecureStorageAccessApplyConfiguration `json:"access,omitempty"`
+	// export publishes how to reach the storage account, in objects of the namespace
+	// that other workloads mount. They have the name of this object, are kept as
+	// declared, and are deleted when export is removed or this object is deleted.
+	// They are created when the storage account is encrypted with the key. An
+	// existing object of the name that this object does not control is not changed.
+	Export *SecureStorageExportApplyConfiguration `json:"export,omitempty"`
 	// managementPolicy is whether the controller changes anything in Azure: Manage
 	// creates or adopts the storage account and reverts changes; Observe writes
 	// nothing, not even on deletion, and reports in the conditions and in
@@ -130,6 +136,14 @@ func (b *SecureStorageSpecApplyConfiguration) WithKey(value *SecureStorageKeyApp
 // If called multiple times, the Access field is set to the value of the last call.
 func (b *SecureStorageSpecApplyConfiguration) WithAccess(value *SecureStorageAccessApplyConfiguration) *SecureStorageSpecApplyConfiguration {
 	b.Access = value
+	return b
+}
+
+// WithExport sets the Export field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Export field is set to the value of the last call.
+func (b *SecureStorageSpecApplyConfiguration) WithExport(value *SecureStorageExportApplyConfiguration) *SecureStorageSpecApplyConfiguration {
+	b.Export = value
 	return b
 }
 

@@ -1,0 +1,547 @@
+package appservice
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases/phasestest"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
+)
+
+// withHook runs a migration, with changes of the hook.
+func withHook(changes ...func(*v1beta1.AppServiceHook)) func(*v1beta1.AppServiceSpec) {
+	return func(spec *v1beta1.AppServiceSpec) {
+		hook := &v1beta1.AppServiceHook{Command: []string{"/app/migrate", "up"}}
+		for _, change := range changes {
+			change(hook)
+		}
+		spec.Hooks = &v1beta1.AppServiceHooks{PreDeploy: hook}
+	}
+}
+
+// TestHookVersion changes each field of the spec: the version is that of what the pod of the hook is made of.
+func TestHookVersion(t *testing.T) {
+	type field = func(*v1beta1.AppServiceSpec)
+	cases := map[string]struct {
+		change field
+		isNew  bool
+	}{
+		"Image":            {func(s *v1beta1.AppServiceSpec) { s.Image = "ghcr.io/acme/shop:2" }, true},
+		"ImagePullPolicy":  {func(s *v1beta1.AppServiceSpec) { s.ImagePullPolicy = corev1.PullAlways }, true},
+		"ImagePullSecrets": {func(s *v1beta1.AppServiceSpec) { s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}} }, true},
+		"Config":           {withConfig(map[string]string{"DATABASE": "other"}), true},
+		"ConfigMountPath":  {func(s *v1beta1.AppServiceSpec) { s.ConfigMountPath = "/etc/shop" }, true},
+		"Mounts": {func(s *v1beta1.AppServiceSpec) {
+			s.Mounts = []v1beta1.AppServiceMount{{Name: "tmp", MountPath: "/tmp"}}
+		}, true},
+		"Env": {func(s *v1beta1.AppServiceSpec) { s.Env = []corev1.EnvVar{{Name: "DATABASE", Value: "other"}} }, true},
+		"Resources": {func(s *v1beta1.AppServiceSpec) {
+			s.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
+		}, true},
+		"ServiceAccountName":           {func(s *v1beta1.AppServiceSpec) { s.ServiceAccountName = "shop" }, true},
+		"AutomountServiceAccountToken": {func(s *v1beta1.AppServiceSpec) { s.AutomountServiceAccountToken = ptr.To(true) }, true},
+		"PodSecurityStandard":          {func(s *v1beta1.AppServiceSpec) { s.PodSecurityStandard = v1beta1.PodSecurityRestricted }, true},
+		"PodSecurityContext": {func(s *v1beta1.AppServiceSpec) {
+			s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1)}
+		}, true},
+		"ContainerSecurityContext": {func(s *v1beta1.AppServiceSpec) {
+			s.ContainerSecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](1)}
+		}, true},
+		"NodeSelector":            {func(s *v1beta1.AppServiceSpec) { s.NodeSelector = map[string]string{"disk": "fast"} }, true},
+		"Hooks":                   {withHook(func(h *v1beta1.AppServiceHook) { h.Args = []string{"--all"} }), true},
+		"Port":                    {func(s *v1beta1.AppServiceSpec) { s.Port = 9090 }, false},
+		"Replicas":                {func(s *v1beta1.AppServiceSpec) { s.Replicas = ptr.To[int32](4) }, false},
+		"Strategy":                {func(s *v1beta1.AppServiceSpec) { s.Strategy = v1beta1.StrategyRecreate }, false},
+		"Probes":                  {func(s *v1beta1.AppServiceSpec) { s.Probes = &v1beta1.AppServiceProbes{} }, false},
+		"Autoscaling":             {func(s *v1beta1.AppServiceSpec) { s.Autoscaling = &v1beta1.AppServiceAutoscaling{MaxReplicas: 3} }, false},
+		"DisruptionBudget":        {func(s *v1beta1.AppServiceSpec) { s.DisruptionBudget = &v1beta1.DisruptionBudget{} }, false},
+		"Ingress":                 {func(s *v1beta1.AppServiceSpec) { s.Ingress = &v1beta1.Ingress{Host: "a.test"} }, false},
+		"ProgressDeadlineSeconds": {func(s *v1beta1.AppServiceSpec) { s.ProgressDeadlineSeconds = 60 }, false},
+		"AdoptionPolicy":          {func(s *v1beta1.AppServiceSpec) { s.AdoptionPolicy = v1beta1.AdoptionIfUnowned }, false},
+		"DriftPolicy":             {func(s *v1beta1.AppServiceSpec) { s.DriftPolicy = v1beta1.DriftReport }, false},
+		"DriftHistoryLimit":       {func(s *v1beta1.AppServiceSpec) { s.DriftHistoryLimit = ptr.To[int32](1) }, false},
+		"Suspend":                 {func(s *v1beta1.AppServiceSpec) { s.Suspend = true }, false},
+	}
+	for f := range reflect.TypeFor[v1beta1.AppServiceSpec]().Fields() {
+		if _, ok := cases[f.Name]; !ok {
+			t.Errorf("%s: add a case that says whether a change of it is a new version of the hook", f.Name)
+		}
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			before := webApp(withHook())
+			after := webApp(withHook(), c.change)
+			g.Expect(hookVersion(after) != hookVersion(before)).To(Equal(c.isNew))
+		})
+	}
+	g := NewWithT(t)
+	g.Expect(hookVersion(webApp())).To(BeEmpty())
+	// A release that computed another version would run all hooks again.
+	g.Expect(hookVersion(webApp(withHook()))).To(Equal("0f3e7d9e23"))
+	for name, change := range map[string]func(*v1beta1.AppServiceHook){
+		"image":   func(h *v1beta1.AppServiceHook) { h.Image = "ghcr.io/acme/migrations:1" },
+		"command": func(h *v1beta1.AppServiceHook) { h.Command = []string{"/app/migrate"} },
+		"args":    func(h *v1beta1.AppServiceHook) { h.Args = []string{"--all"} },
+		"env":     func(h *v1beta1.AppServiceHook) { h.Env = []corev1.EnvVar{{Name: "USER", Value: "admin"}} },
+		"resources": func(h *v1beta1.AppServiceHook) {
+			h.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("1")}}
+		},
+		"activeDeadlineSeconds": func(h *v1beta1.AppServiceHook) { h.ActiveDeadlineSeconds = ptr.To[int64](60) },
+	} {
+		g.Expect(hookVersion(webApp(withHook(change)))).NotTo(Equal(hookVersion(webApp(withHook()))), name)
+	}
+}
+
+func TestDesiredJob(t *testing.T) {
+	g := NewWithT(t)
+	app := webApp(withConfig(map[string]string{"LEVEL": "high"}), withHook(func(h *v1beta1.AppServiceHook) {
+		h.Image, h.Args = "ghcr.io/acme/migrations:7", []string{"--all"}
+		h.Env = []corev1.EnvVar{{Name: "DB_USER", Value: "admin"}}
+		h.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}
+		h.ActiveDeadlineSeconds = ptr.To[int64](3600)
+	}), func(s *v1beta1.AppServiceSpec) {
+		s.Env = []corev1.EnvVar{{Name: "DB_HOST", Value: "db"}, {Name: "DB_USER", Value: "app"}}
+		s.Probes = &v1beta1.AppServiceProbes{Readiness: &v1beta1.AppServiceProbe{Path: "/"}}
+		s.Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("64Mi")}
+		s.ServiceAccountName = "shop"
+	})
+
+	job, err := desiredJob(&scope{app: app})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(asJSON(t, job)).To(MatchJSON(fmt.Sprintf(`{
+		"kind": "Job", "apiVersion": "batch/v1",
+		"metadata": {"name": "web-%s", "namespace": "shop", "labels": {
+			"app.kubernetes.io/name": "web", "app.kubernetes.io/managed-by": "fixpoint", "fixpoint.dev/pre-deploy": "web"}},
+		"spec": {
+			"parallelism": 1, "completions": 1, "backoffLimit": 0, "activeDeadlineSeconds": 3600, "podReplacementPolicy": "Failed",
+			"template": {
+				"metadata": {"labels": {"app.kubernetes.io/managed-by": "fixpoint", "fixpoint.dev/pre-deploy": "web"}},
+				"spec": {
+					"restartPolicy": "Never", "serviceAccountName": "shop", "serviceAccount": "shop",
+					"containers": [{
+						"name": "app", "image": "ghcr.io/acme/migrations:7", "imagePullPolicy": "IfNotPresent",
+						"command": ["/app/migrate", "up"], "args": ["--all"],
+						"env": [{"name": "DB_HOST", "value": "db"}, {"name": "DB_USER", "value": "admin"}],
+						"envFrom": [{"configMapRef": {"name": "web"}}],
+						"resources": {"limits": {"memory": "1Gi"}}
+					}]
+				}
+			}
+		}
+	}`, hookVersion(app))))
+	for key, value := range selectorOf(app) {
+		g.Expect(job.Spec.Template.Labels).NotTo(HaveKeyWithValue(key, value), "the Service would send requests to the pod")
+	}
+	g.Expect(app.Spec.Env).To(HaveLen(2), "the spec is not changed")
+}
+
+func TestJobIsCheckedAsThePods(t *testing.T) {
+	manager := types.NamespacedName{Namespace: "shop", Name: "manager"}
+	cases := map[string]struct {
+		change func(*v1beta1.AppServiceSpec)
+		says   string
+	}{
+		"as the manager": {func(s *v1beta1.AppServiceSpec) { s.ServiceAccountName = "manager" }, "spec.serviceAccountName"},
+		"privileged": {func(s *v1beta1.AppServiceSpec) {
+			s.ContainerSecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+		}, "spec.containerSecurityContext"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := desiredJob(&scope{app: webApp(withHook(), c.change), managerAccount: manager})
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(c.says)))
+		})
+	}
+}
+
+func TestJobNameIsALabelValue(t *testing.T) {
+	g := NewWithT(t)
+	app := webApp(withHook())
+	app.Name = "a" + strings.Repeat("b", 49) + "-" + strings.Repeat("c", 6)
+	g.Expect(jobName(app)).To(Equal("a" + strings.Repeat("b", 49) + "-c-" + hookVersion(app)))
+	app.Name = "a" + strings.Repeat("b", 50) + "-" + strings.Repeat("c", 5)
+	g.Expect(jobName(app)).To(Equal("a" + strings.Repeat("b", 50) + "-" + hookVersion(app)))
+	g.Expect(len(jobName(app))).To(BeNumerically("<=", 63))
+	g.Expect(versionOf(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: jobName(app)}})).To(Equal(hookVersion(app)))
+}
+
+func TestRememberKeepsTheVersionsThatWereUsedLast(t *testing.T) {
+	g := NewWithT(t)
+	app := webApp()
+	app.Status.Hooks = &v1beta1.AppServiceHooksStatus{PreDeploy: &v1beta1.AppServiceHookStatus{}}
+	for i := range maxVersions {
+		app.Status.Hooks.PreDeploy.SucceededVersions = append(app.Status.Hooks.PreDeploy.SucceededVersions, fmt.Sprint("v", i))
+	}
+	rolledBack := &hook{version: "v31"}
+	rolledBack.remember(app)
+	g.Expect(rolledBack.recorded).To(BeTrue())
+	g.Expect(rolledBack.succeeded).To(And(HaveLen(maxVersions), HaveExactElements(append([]any{"v31", "v0"}, anyOf(30)...)...)))
+	g.Expect(rolledBack.hasSucceeded()).To(BeTrue())
+
+	fresh := &hook{version: "new", job: ended("web-new", batchv1.JobComplete)}
+	fresh.remember(app)
+	g.Expect(fresh.recorded).To(BeFalse(), "the status does not have it yet")
+	g.Expect(fresh.succeeded).To(HaveLen(maxVersions))
+	g.Expect(fresh.succeeded[0]).To(Equal("new"))
+	g.Expect(fresh.succeeded).NotTo(ContainElement("v31"), "the version that was used longest ago makes room")
+}
+
+func anyOf(n int) []any {
+	var matchers []any
+	for range n {
+		matchers = append(matchers, Not(BeEmpty()))
+	}
+	return matchers
+}
+
+func ended(name string, how batchv1.JobConditionType) *batchv1.Job {
+	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: how, Status: corev1.ConditionTrue}}}}
+}
+
+// rollout is an AppService with a hook over an API server in memory, and what the controllers of Kubernetes do.
+type rollout struct {
+	*phasestest.Env[*v1beta1.AppService, *scope]
+	*WithT
+	// fails makes Jobs fail, and hangs leaves them running.
+	fails, hangs bool
+	// runs counts the Jobs that have ended by what they ran, and broken are rollouts before the Job has succeeded.
+	runs   map[string]int
+	broken []string
+	// writes are the numbers of the requests of the manager that write.
+	writes []int
+}
+
+func newRollout(t *testing.T) *rollout {
+	t.Helper()
+	r := &rollout{WithT: NewWithT(t), runs: map[string]int{}}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		appsv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, v1beta1.AddToScheme,
+	} {
+		r.Expect(add(scheme)).To(Succeed())
+	}
+	d := definition(phases.Dependencies{}, Options{}, nil)
+	d.Scope = func(app *v1beta1.AppService) *scope {
+		if r.Env == nil { // the definition is being checked
+			return &scope{app: app}
+		}
+		return &scope{app: app, uncached: r.Server, clock: r.Clock}
+	}
+	r.Env = phasestest.New(t, d, phasestest.Options{
+		Scheme: scheme, FieldManager: FieldManager, GarbageCollection: true, Between: r.kubernetes,
+		Intercept: func(call ssatest.Call) error {
+			if !call.Done && (call.Verb == "apply" || call.Verb == "patch" || call.Verb == "delete") {
+				r.writes = append(r.writes, r.Requests())
+			}
+			return nil
+		},
+		TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{applyconfiguration.NewTypeConverter},
+	})
+	return r
+}
+
+// kubernetes completes rollouts and Jobs.
+func (r *rollout) kubernetes() {
+	r.Clock.SetTime(r.Clock.Now().Add(time.Second))
+	ctx := context.Background()
+	var jobs batchv1.JobList
+	r.Expect(r.Server.List(ctx, &jobs)).To(Succeed())
+	running := 0
+	for i := range jobs.Items {
+		job := &jobs.Items[i]
+		if len(job.Status.Conditions) > 0 || job.DeletionTimestamp != nil || len(job.OwnerReferences) == 0 {
+			continue
+		}
+		running++
+		if r.hangs {
+			continue
+		}
+		how := batchv1.JobComplete
+		if r.fails {
+			how = batchv1.JobFailed
+		}
+		job.Status.Conditions = []batchv1.JobCondition{{Type: how, Status: corev1.ConditionTrue, Reason: "Ended", Message: "the database is locked"}}
+		r.Expect(r.Server.Status().Update(ctx, job)).To(Succeed())
+		r.runs[job.Spec.Template.Spec.Containers[0].Image+" "+string(how)]++
+	}
+	r.Expect(running).To(BeNumerically("<=", 1), "two Jobs run at the same time")
+	var d appsv1.Deployment
+	if err := r.Server.Get(ctx, client.ObjectKey{Namespace: "shop", Name: "web"}, &d); err != nil {
+		return
+	}
+	image := d.Spec.Template.Spec.Containers[0].Image
+	if r.runs[image+" Complete"] == 0 {
+		r.broken = append(r.broken, image)
+	}
+	if d.Status.ObservedGeneration != d.Generation {
+		replicas := ptr.Deref(d.Spec.Replicas, 1)
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas}
+		r.Expect(r.Server.Status().Update(ctx, &d)).To(Succeed())
+	}
+}
+
+func (r *rollout) create() {
+	app := webApp(withHook())
+	app.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+	r.Create(app)
+	r.Settle("shop/web")
+}
+
+func (r *rollout) edit(change func(*v1beta1.AppServiceSpec)) {
+	app := &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	r.Edit(app, func() { change(&app.Spec) })
+}
+
+func withImage(image string) func(*v1beta1.AppServiceSpec) {
+	return func(s *v1beta1.AppServiceSpec) { s.Image = image }
+}
+
+func (r *rollout) app() *v1beta1.AppService {
+	app := &v1beta1.AppService{}
+	r.Expect(r.Server.Get(context.Background(), client.ObjectKey{Namespace: "shop", Name: "web"}, app)).To(Succeed())
+	return app
+}
+
+// condition is the status and the reason of a condition.
+func (r *rollout) condition(conditionType string) string {
+	c := meta.FindStatusCondition(r.app().Status.Conditions, conditionType)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+// running is the image of the Deployment.
+func (r *rollout) running() string {
+	var d appsv1.Deployment
+	if err := r.Server.Get(context.Background(), client.ObjectKey{Namespace: "shop", Name: "web"}, &d); err != nil {
+		return ""
+	}
+	return d.Spec.Template.Spec.Containers[0].Image
+}
+
+func (r *rollout) jobs() []batchv1.Job {
+	var jobs batchv1.JobList
+	r.Expect(r.Server.List(context.Background(), &jobs)).To(Succeed())
+	return jobs.Items
+}
+
+func (r *rollout) deleteJobs() {
+	for _, job := range r.jobs() {
+		r.Expect(r.Server.Delete(context.Background(), &job)).To(Succeed())
+	}
+}
+
+const (
+	v1 = "ghcr.io/acme/shop:1.4.2"
+	v2 = "ghcr.io/acme/shop:2"
+)
+
+// life is two rollouts, a rollback and a deletion.
+func (r *rollout) life() {
+	r.create()
+	r.Expect(r.running()).To(Equal(v1))
+	r.edit(withImage(v2))
+	r.Settle("shop/web")
+	r.Expect(r.running()).To(Equal(v2))
+	r.edit(withImage(v1))
+	r.Settle("shop/web")
+	r.Expect(r.running()).To(Equal(v1))
+	r.Expect(r.condition(v1beta1.ConditionReady)).To(Equal("True Ready"))
+	r.Expect(r.app().Status.Hooks.PreDeploy.Phase).To(Equal(v1beta1.PhaseSucceeded))
+	r.Expect(r.runs).To(Equal(map[string]int{v1 + " Complete": 1, v2 + " Complete": 1}))
+	r.Expect(r.broken).To(BeEmpty(), "rolled out before the Job has succeeded")
+
+	r.Delete(&v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
+	r.Settle("shop/web")
+	r.Expect(r.jobs()).To(BeEmpty())
+	r.Expect(r.Exists(&v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})).To(BeFalse())
+}
+
+// TestHookRunsOncePerVersionWhereverTheManagerStops stops the manager before and after each of its writes.
+func TestHookRunsOncePerVersionWhereverTheManagerStops(t *testing.T) {
+	undisturbed := newRollout(t)
+	undisturbed.life()
+	undisturbed.Expect(len(undisturbed.writes)).To(BeNumerically(">=", 20), "the writes of two rollouts, a rollback and a deletion")
+	for _, request := range undisturbed.writes {
+		for _, carriedOut := range []bool{false, true} {
+			t.Run(fmt.Sprintf("request %d, carried out %t", request, carriedOut), func(t *testing.T) {
+				r := newRollout(t)
+				r.StopAt(request, carriedOut)
+				r.life()
+			})
+		}
+	}
+}
+
+func TestFailedHookGatesTheRollout(t *testing.T) {
+	r := newRollout(t)
+	r.create()
+	r.fails = true
+	r.edit(func(s *v1beta1.AppServiceSpec) { s.Image, s.Replicas = v2, ptr.To[int32](7) })
+	r.Settle("shop/web")
+
+	r.Expect(r.running()).To(Equal(v1))
+	r.Expect(r.condition(v1beta1.ConditionStalled)).To(Equal("True HookFailed"))
+	r.Expect(r.condition(v1beta1.ConditionDeploymentReady)).To(Equal("Unknown Blocked"))
+	r.Expect(r.app().Status.Phase).To(Equal(v1beta1.PhaseDegraded), "the pods of the previous version serve")
+	hook := r.app().Status.Hooks.PreDeploy
+	r.Expect(hook.Phase).To(Equal(v1beta1.PhaseFailed))
+	message := meta.FindStatusCondition(r.app().Status.Conditions, v1beta1.ConditionPreDeployReady).Message
+	r.Expect(message).To(And(ContainSubstring("the database is locked"), ContainSubstring("kubectl delete job web-"+hook.Version)))
+	r.ExpectQuiet("shop/web")
+
+	// A deletion of the Job runs it again.
+	r.fails = false
+	r.deleteJobs()
+	r.Settle("shop/web")
+	r.Expect(r.running()).To(Equal(v2))
+	r.Expect(r.condition(v1beta1.ConditionReady)).To(Equal("True Ready"))
+	r.Expect(r.runs).To(Equal(map[string]int{v1 + " Complete": 1, v2 + " Failed": 1, v2 + " Complete": 1}))
+	r.Expect(r.broken).To(BeEmpty())
+}
+
+func TestRevertToASucceededVersionNeedsNoJob(t *testing.T) {
+	r := newRollout(t)
+	r.create()
+	r.fails = true
+	r.edit(withImage(v2))
+	r.Settle("shop/web")
+	r.edit(withImage(v1))
+	r.Settle("shop/web")
+
+	r.Expect(r.condition(v1beta1.ConditionReady)).To(Equal("True Ready"))
+	r.Expect(r.runs).To(Equal(map[string]int{v1 + " Complete": 1, v2 + " Failed": 1}))
+	r.Expect(r.jobs()).To(BeEmpty(), "that of the failed version is no longer desired")
+}
+
+func TestDeletedJobOfASucceededVersionDoesNotRunAgain(t *testing.T) {
+	r := newRollout(t)
+	r.create()
+	r.deleteJobs()
+	r.Settle("shop/web")
+	r.edit(func(s *v1beta1.AppServiceSpec) { s.Hooks = nil })
+	r.Settle("shop/web")
+	r.Expect(r.condition(v1beta1.ConditionPreDeployReady)).To(BeEmpty())
+	r.edit(withHook())
+	r.Settle("shop/web")
+
+	r.Expect(r.condition(v1beta1.ConditionPreDeployReady)).To(Equal("True Ready"))
+	r.Expect(r.runs).To(Equal(map[string]int{v1 + " Complete": 1}))
+	r.Expect(r.jobs()).To(BeEmpty())
+}
+
+// TestJobsOfTwoVersionsDoNotOverlap changes the version while a Job runs: the Job is deleted with its pod, which takes
+// its time, before the next one is created.
+func TestJobsOfTwoVersionsDoNotOverlap(t *testing.T) {
+	r := newRollout(t)
+	r.hangs = true
+	r.create()
+	r.Expect(r.app().Status.Hooks.PreDeploy.Phase).To(Equal(v1beta1.PhaseRunning))
+	first := r.jobs()[0]
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pod", Labels: first.Spec.Template.Labels}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	r.Expect(r.Server.Create(context.Background(), pod)).To(Succeed())
+	r.edit(withImage(v2))
+	r.Settle("shop/web")
+	r.Expect(r.jobs()).To(BeEmpty())
+	r.Expect(r.condition(v1beta1.ConditionPreDeployReady)).To(Equal("False Progressing"))
+	r.Expect(r.app().Status.Hooks.PreDeploy.Phase).To(Equal(v1beta1.PhasePending))
+
+	r.hangs = false
+	r.Expect(r.Server.Delete(context.Background(), pod)).To(Succeed())
+	r.Settle("shop/web")
+	r.Expect(r.running()).To(Equal(v2))
+	r.Expect(r.runs).To(Equal(map[string]int{v2 + " Complete": 1}))
+}
+
+// TestCacheThatLagsCreatesNoSecondJob changes the version while the cache does not show the Job of the first.
+func TestCacheThatLagsCreatesNoSecondJob(t *testing.T) {
+	r := newRollout(t)
+	r.hangs = true
+	app := webApp(withHook())
+	app.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+	r.Create(app)
+	r.Cache.Freeze()
+	_, err := r.Reconcile("shop/web")
+	r.Expect(err).NotTo(HaveOccurred())
+	r.edit(withImage(v2))
+	for range 3 {
+		r.Restart()
+		_, err := r.Reconcile("shop/web")
+		r.Expect(err).NotTo(HaveOccurred())
+		r.Expect(r.jobs()).To(HaveLen(1))
+	}
+	r.Cache.Thaw()
+	r.hangs = false
+	r.Settle("shop/web")
+	r.Expect(r.running()).To(Equal(v2))
+}
+
+func TestJobOfTheNameThatIsNotOwnedIsNotTouched(t *testing.T) {
+	r := newRollout(t)
+	app := webApp(withHook())
+	app.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+	foreign := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: jobName(app)}}
+	r.Expect(r.Server.Create(context.Background(), foreign)).To(Succeed())
+	r.Create(app)
+	r.Settle("shop/web")
+
+	r.Expect(r.condition(v1beta1.ConditionPreDeployReady)).To(Equal("False NotOwned"))
+	r.Expect(r.running()).To(BeEmpty())
+	r.Delete(app)
+	r.Settle("shop/web")
+	r.Expect(r.jobs()).To(HaveLen(1), "it is not that of the AppService")
+}
+
+func TestSuspendedAppServiceRunsNoHook(t *testing.T) {
+	r := newRollout(t)
+	r.create()
+	r.edit(func(s *v1beta1.AppServiceSpec) { s.Image, s.Suspend = v2, true })
+	r.Settle("shop/web")
+	r.Expect(r.runs).To(Equal(map[string]int{v1 + " Complete": 1}))
+	r.Expect(r.app().Status.Hooks.PreDeploy.SucceededVersions).To(HaveLen(1))
+	r.Expect(r.condition(v1beta1.ConditionPreDeployReady)).To(Equal("Unknown Suspended"))
+}
+
+func TestPlanNamesTheJob(t *testing.T) {
+	r := newRollout(t)
+	r.create()
+	r.edit(withImage(v2))
+	app := r.app()
+	plan := r.Plan(app)
+	var changes []string
+	for _, change := range plan.Changes() {
+		changes = append(changes, string(change.Action)+" "+change.Object)
+	}
+	r.Expect(changes).To(ContainElement("Delete Job " + r.jobs()[0].Name))
+	r.Expect(changes).NotTo(ContainElement(ContainSubstring("Deployment")), "the rollout waits for the Job")
+	r.deleteJobs()
+	plan = r.Plan(app)
+	r.Expect(plan.Changes()).To(HaveLen(1))
+	r.Expect(plan.Changes()[0].Object).To(Equal("Job " + jobName(app)))
+}
