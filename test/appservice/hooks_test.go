@@ -48,7 +48,7 @@ func TestRunsHookBeforeEachNewVersion(t *testing.T) {
 	w.Expect(w.deployment("web").CreationTimestamp.Time).NotTo(BeTemporally("<", first.Status.CompletionTime.Time))
 
 	// A number of pods is no new version.
-	app = w.changeReady("web", replicas(3))
+	w.changeReady("web", replicas(3))
 	w.Expect(w.jobs("web")[0].UID).To(Equal(first.UID))
 
 	app = w.changeReady("web", withImage(otherImage))
