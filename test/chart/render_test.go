@@ -19,7 +19,9 @@ import (
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -294,25 +296,41 @@ func TestManagerHasNoRightsOfControllersThatItDoesNotRun(t *testing.T) {
 	g := NewWithT(t)
 	objects, err := render(g, `{controllers: [appservice]}`)
 	g.Expect(err).NotTo(HaveOccurred())
-	rules := map[string]string{}
-	for key, object := range objects {
-		if object.GetKind() == "ClusterRole" && strings.Contains(key, "-manager-") {
-			text, err := json.Marshal(object.Object["rules"])
-			g.Expect(err).NotTo(HaveOccurred())
-			rules[object.GetName()] = string(text)
-		}
-	}
-	g.Expect(rules).To(HaveLen(1))
-	g.Expect(rules).To(HaveKeyWithValue("fixpoint-manager-appservice-role",
-		Not(Or(ContainSubstring("secrets"), ContainSubstring("serviceaccounts"), ContainSubstring("mcpservers"), ContainSubstring("securestorages")))))
+	verbs := verbsOfManager(g, objects)
+	g.Expect(verbs).To(HaveLen(1))
+	g.Expect(verbs).To(HaveKeyWithValue("fixpoint-manager-appservice-role", And(
+		HaveKeyWithValue("secrets", ConsistOf("get", "list", "watch")),
+		HaveKeyWithValue("serviceaccounts", ConsistOf("list", "watch")),
+		Not(HaveKey(Or(HavePrefix("serviceaccounts/"), HavePrefix("mcpservers"), HavePrefix("securestorages")))))))
 
 	all, err := render(g, "")
 	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verbsOfManager(g, all)).To(And(HaveLen(3), HaveEach(HaveKeyWithValue("secrets", Not(ContainElement(BeElementOf("create", "update", "delete", "*")))))))
 	for key, object := range all {
 		text, err := json.Marshal(object)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(string(text)).NotTo(ContainSubstring("serviceaccounts/token"), key)
 	}
+}
+
+// verbsOfManager are those of each ClusterRole of the manager, by resource.
+func verbsOfManager(g Gomega, objects map[string]*unstructured.Unstructured) map[string]map[string][]string {
+	all := map[string]map[string][]string{}
+	for key, object := range objects {
+		if object.GetKind() != "ClusterRole" || !strings.Contains(key, "-manager-") {
+			continue
+		}
+		var role rbacv1.ClusterRole
+		g.Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role)).To(Succeed())
+		verbs := map[string][]string{}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				verbs[resource] = append(verbs[resource], rule.Verbs...)
+			}
+		}
+		all[role.Name] = verbs
+	}
+	return all
 }
 
 // TestSecureStorageEditorsAreChosen: the roles of the cluster do not include it.
@@ -369,7 +387,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		`{console: {enabled: true, hosts: [a.test], certificateSecret: a, tokenHeader: X-Token}}`: "console.tokenHeader requires console.auth=proxy",
 		`{policies: {host: true}}`:        "'host'",
 		`{rbac: {workloadIdentity: all}}`: "/rbac/workloadIdentity",
-		`{rbac: {accountKeys: all}}`: "/rbac/accountKeys",
+		`{rbac: {accountKeys: all}}`:      "/rbac/accountKeys",
 	} {
 		t.Run(text, func(t *testing.T) {
 			g := NewWithT(t)

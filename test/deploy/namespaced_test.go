@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/deploy"
 )
@@ -28,7 +29,11 @@ func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 
 	w.apply(inNamespace(elsewhere, simpleApp))
 	w.adopt(place)
+	w.accountKeysAreForbidden(place)
+	w.wayOut("permit-account-keys")
 	w.everything(place) // an Ingress among it, whose class nobody can look for
+	permitted := w.mark()
+	w.Expect(w.denied(0, first.User)).To(HaveEach(And(HaveField("Resource", "secrets"), HaveField("Name", "invoices"))))
 	w.failures(place)
 	w.identityIsRefused(place)
 	w.driftTwice(place)
@@ -37,7 +42,7 @@ func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 	w.prune(place)
 	w.deleteAll(place)
 
-	w.usesExactlyWhatItIsGranted(m, system, "fixpoint-controller-manager")
+	w.usesExactlyWhatItIsGranted(permitted, m, system, "fixpoint-controller-manager")
 	w.Expect(w.audited(0, m.User).Where(func(r cluster.Request) bool {
 		isKeyOfHashes := r.Resource == "secrets" && r.Name == "hash-key.fixpoint.dev"
 		isClaim := r.Resource == "leases" && r.Namespace == "kube-system" && r.Name == "releases.fixpoint.dev"
@@ -48,6 +53,17 @@ func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 	w.Expect(other.Finalizers).To(BeEmpty())
 	w.Expect(other.Status.Conditions).To(BeEmpty())
 	w.Expect(other.Status.ObservedGeneration).To(BeEquivalentTo(-1), "it has not been reconciled")
+}
+
+// accountKeysAreForbidden creates everything, and waits until the SecureStorage that exports keys says which permission
+// the manager lacks.
+func (w *fixture) accountKeysAreForbidden(place string) {
+	w.t.Helper()
+	w.applyEverything(place)
+	object := storage(place, "invoices")
+	w.shows(object, "AccountKeysReady", "False "+v1beta1.ReasonForbidden)
+	w.Expect(object.Status.Conditions).To(ContainElement(And(HaveField("Type", "AccountKeysReady"), HaveField("Message", And(
+		ContainSubstring(`cannot create resource "secrets"`), ContainSubstring("grant the manager's service account this permission"))))))
 }
 
 const simpleApp = `

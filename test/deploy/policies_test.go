@@ -81,6 +81,8 @@ func TestPoliciesRefuseWhatTheNamespaceDoesNotAllow(t *testing.T) {
 		"a ServiceAccount with the prefix": {"tenant", policyServer, "serviceAccount: {name: tenant-tools}", ""},
 		"the default ServiceAccount":       {"bare", policyServer, "serviceAccount: {name: default}", ""},
 		"another of an AppService":         {"tenant", policyApp, "serviceAccountName: admin", "spec.serviceAccountName: admin is not allowed"},
+		"another of the Job of a hook":     {"tenant", policyApp, "serviceAccountName: admin, hooks: {preDeploy: {args: [a]}}", "spec.serviceAccountName: admin is not allowed"},
+		"one that only a hook has":         {"tenant", policyApp, "hooks: {preDeploy: {args: [a], serviceAccountName: admin}}", `unknown field "spec.hooks.preDeploy.serviceAccountName"`},
 		"another of an MCPServer":          {"tenant", policyServer, "serviceAccount: {name: admin}", "spec.serviceAccount: admin is not allowed"},
 		"one that is created":              {"tenant", policyServer, "serviceAccount: {create: true}", "spec.serviceAccount: given is not allowed"},
 		"another in an override":           {"tenant", policyServer, "podOverrides: {spec: {serviceAccountName: admin}}", "spec.podOverrides.spec.serviceAccountName: admin is not allowed"},

@@ -56,7 +56,7 @@ func TestManagerUsesExactlyItsRights(t *testing.T) {
 	w.deleteAll(place)
 
 	w.Expect(standby.Running()).To(BeTrue())
-	w.usesExactlyWhatItIsGranted(standby, system, "fixpoint-controller-manager")
+	w.usesExactlyWhatItIsGranted(0, standby, system, "fixpoint-controller-manager")
 }
 
 var definitions = []string{"appservices.fixpoint.dev", "mcpservers.fixpoint.dev", "securestorages.fixpoint.dev"}
@@ -126,7 +126,7 @@ func TestEachControllerUsesExactlyItsRole(t *testing.T) {
 	// Only an Event that is repeated is patched, which driftTwice provokes for the manager of all controllers.
 	repeated := deploy.Right{Verb: "patch", Group: "events.k8s.io", Resource: "events"}
 	for controller, m := range managers {
-		w.usesExactlyWhatItIsGranted(m, system, controller, repeated)
+		w.usesExactlyWhatItIsGranted(0, m, system, controller, repeated)
 	}
 }
 
@@ -363,9 +363,14 @@ func (w *fixture) inCloud(text string) string {
 	return strings.NewReplacer("SUBSCRIPTION", w.outside.Demo.Subscription, "CLIENTSECRET", fakecloud.Token("orders")).Replace(text)
 }
 
-func (w *fixture) everything(place string) {
+func (w *fixture) applyEverything(place string) {
 	w.t.Helper()
 	w.apply(inNamespace(place, w.inCloud(strings.ReplaceAll(allOptions, "APPSERVICE", w.appServiceOptions()))))
+}
+
+func (w *fixture) everything(place string) {
+	w.t.Helper()
+	w.applyEverything(place)
 	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), storage(place, "invoices"), storage(place, "orders"))
 	for _, controller := range controllers.Names() {
 		owned := w.kindsOfChildren(place, func(owner *metav1.OwnerReference) bool { return strings.EqualFold(owner.Kind, controller) })

@@ -75,9 +75,10 @@ func expand(rule rbacv1.PolicyRule) map[deploy.Right]bool {
 	return rights
 }
 
-// usesExactlyWhatItIsGranted compares both ways. Rights that are exempt need not be used. The right to tokens
+// usesExactlyWhatItIsGranted compares both ways. Rights that are exempt need not be used, and no request may be denied
+// since the mark, at which the manager has all its rights. The right to tokens
 // of ServiceAccounts is asked for by a SecureStorage with a workload identity, and is refused by default.
-func (w *fixture) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, account string, exempt ...deploy.Right) {
+func (w *fixture) usesExactlyWhatItIsGranted(since cluster.Mark, m *deploy.Manager, namespace, account string, exempt ...deploy.Right) {
 	w.t.Helper()
 	granted, used := w.granted(namespace, account), w.recorder.Used(m.User)
 	w.Expect(granted).NotTo(BeEmpty())
@@ -94,9 +95,9 @@ func (w *fixture) usesExactlyWhatItIsGranted(m *deploy.Manager, namespace, accou
 		}
 	}
 	isForToken := func(r cluster.Request) bool { return r.Resource == "serviceaccounts" && r.Subresource == "token" }
-	denied := w.denied(0, m.User).Where(func(r cluster.Request) bool { return !isForToken(r) })
+	denied := w.denied(since, m.User).Where(func(r cluster.Request) bool { return !isForToken(r) })
 	if _, ok := granted[tokens]; ok {
-		denied = w.denied(0, m.User)
+		denied = w.denied(since, m.User)
 	}
 	w.Expect(map[string]any{
 		"asked for and not granted": sorted(beyond),

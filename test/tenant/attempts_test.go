@@ -51,7 +51,7 @@ func (w *fixture) outside(ctx context.Context, g Gomega) map[string]string {
 	versions := map[string]string{}
 	for _, kind := range []string{
 		"fixpoint.dev/v1beta1 AppService", "fixpoint.dev/v1beta1 MCPServer", "fixpoint.dev/v1beta1 SecureStorage",
-		"v1 Secret", "v1 ConfigMap", "v1 Service", "v1 ServiceAccount", "v1 Namespace", "apps/v1 Deployment", "discovery.k8s.io/v1 EndpointSlice",
+		"v1 Secret", "v1 ConfigMap", "v1 Service", "v1 ServiceAccount", "v1 Namespace", "apps/v1 Deployment", "batch/v1 Job", "discovery.k8s.io/v1 EndpointSlice",
 		"networking.k8s.io/v1 Ingress", "networking.k8s.io/v1 NetworkPolicy", "policy/v1 PodDisruptionBudget", "autoscaling/v2 HorizontalPodAutoscaler",
 		"gateway.networking.k8s.io/v1 Gateway", "gateway.networking.k8s.io/v1 HTTPRoute",
 		"rbac.authorization.k8s.io/v1 Role", "rbac.authorization.k8s.io/v1 RoleBinding", "rbac.authorization.k8s.io/v1 ClusterRole",

@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -84,6 +85,27 @@ func podAttempts() []attempt {
 				shows(a, name, &v1beta1.AppService{}, v1beta1.ReasonDependencyMissing, "missing: "+c.missing, "create the missing objects and keys")
 				a.Expect(a.pods(tenant, name)).To(BeEmpty())
 			}
+		}},
+		{"run the Job of a hook privileged, or with a ServiceAccount or a Secret of another namespace", editor, "`NotPermitted` or `DependencyMissing`, no Job; fields that only a pod has are dropped", func(a *trial) {
+			const hook = "hooks: {preDeploy: {command: [migrate]}}"
+			a.Expect(a.app("hook-privileged", "podSecurityStandard: Baseline, containerSecurityContext: {privileged: true}, "+hook)).To(Succeed())
+			a.notPermitted("hook-privileged", &v1beta1.AppService{}, "spec.containerSecurityContext", "Pod Security Standard")
+			a.Expect(a.jobs("hook-privileged")).To(BeEmpty())
+			for name, c := range map[string]struct{ fields, missing string }{
+				"hook-account": {"serviceAccountName: deployer, " + hook, "ServiceAccount deployer"},
+				"hook-pull":    {"imagePullSecrets: [{name: ../victim/azure}], " + hook, "Secret ../victim/azure"},
+				"hook-env":     {`hooks: {preDeploy: {args: [a], env: [{name: A, valueFrom: {secretKeyRef: {name: azure, key: clientSecret}}}]}}`, "Secret azure"},
+			} {
+				a.Expect(a.app(name, c.fields)).To(Succeed())
+				shows(a, name, &v1beta1.AppService{}, v1beta1.ReasonDependencyMissing, "missing: "+c.missing, "create the missing objects and keys")
+				a.Expect(a.jobs(name)).To(BeEmpty())
+			}
+			a.Expect(a.app("hook-unknown", "hooks: {preDeploy: {command: [migrate], serviceAccountName: deployer, hostPID: true, securityContext: {privileged: true}}}")).To(Succeed())
+			a.Eventually(func() []batchv1.Job { return a.jobs("hook-unknown") }).Should(HaveLen(1))
+			pod := a.jobs("hook-unknown")[0].Spec.Template.Spec
+			a.Expect(pod.ServiceAccountName).To(BeEmpty())
+			a.Expect(pod.HostPID).To(BeFalse())
+			a.Expect(fmt.Sprint(pod)).NotTo(ContainSubstring("Privileged:true"))
 		}},
 		{"write files over the bridge, or outside of the own directories", editor, "refused: the message names `files` or `mounts`", func(a *trial) {
 			for _, path := range []string{"/.fixpoint/mcp-bridge", "/etc/../.fixpoint/x", "/a/./b", "relative", "/a:b"} {

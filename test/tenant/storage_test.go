@@ -4,7 +4,10 @@ import (
 	"fmt"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
@@ -57,6 +60,35 @@ func storageAttempts() []attempt {
 			a.refused(a.storage("export-observed", tenant, ofTenant, "", "managementPolicy: Observe, accountName: "+untagged+keys), "spec.export.accountKeys", "requires managementPolicy Manage")
 			a.untouched(victimAccount)
 			a.Expect(a.ledgerOf("/storageaccounts/" + untagged)).To(BeEmpty())
+		}},
+		{"export keys where the manager may not create Secrets", editor, "`Forbidden`: the message names the permission; no Secret", func(a *trial) {
+			a.Expect(a.storage("export-forbidden", tenant, ofTenant, "", "export: {accountKeys: true}")).To(Succeed())
+			shows(a, "export-forbidden", none.DeepCopy(), v1beta1.ReasonForbidden, "cannot create resource \"secrets\"", "grant the manager's service account this permission")
+			a.Expect(a.read(&corev1.Secret{}, tenant, "export-forbidden")).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		}},
+		{"take over a ConfigMap or a Secret by the name of a SecureStorage that exports", edit, "`NotOwned` or `OwnedByAnother`: the message names the object, which is unchanged", func(a *trial) {
+			a.mustCreate("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: export-config}\ndata: {accountName: mine}\n")
+			a.mustCreate("apiVersion: v1\nkind: Secret\nmetadata: {name: export-secret}\nstringData: {key1: mine}\n")
+			a.Expect(a.app("export-app", "config: {A: \"1\"}")).To(Succeed())
+			becomesReady(a, "export-app", &v1beta1.AppService{})
+			exports := map[string]struct {
+				export, reason, message string
+				before, after           client.Object
+			}{
+				"export-config":    {"{}", v1beta1.ReasonNotOwned, "ConfigMap tenant/export-config exists and no controller owns it", &corev1.ConfigMap{}, &corev1.ConfigMap{}},
+				"kube-root-ca.crt": {"{}", v1beta1.ReasonNotOwned, "ConfigMap tenant/kube-root-ca.crt exists and no controller owns it", &corev1.ConfigMap{}, &corev1.ConfigMap{}},
+				"export-app":       {"{}", v1beta1.ReasonOwnedByAnother, "ConfigMap tenant/export-app", &corev1.ConfigMap{}, &corev1.ConfigMap{}},
+				"export-secret":    {"{accountKeys: true}", v1beta1.ReasonNotOwned, "Secret tenant/export-secret exists and no controller owns it", &corev1.Secret{}, &corev1.Secret{}},
+			}
+			for name, c := range exports {
+				a.Eventually(func() error { return a.read(c.before, tenant, name) }).Should(Succeed())
+				a.Expect(a.storage(name, tenant, ofTenant, "", "adoptionPolicy: IfUnowned, deletionPolicy: Delete, export: "+c.export)).To(Succeed())
+			}
+			for name, c := range exports {
+				a.delete(shows(a, name, none.DeepCopy(), c.reason, c.message))
+				a.Expect(a.read(c.after, tenant, name)).To(Succeed())
+				a.Expect(c.after).To(Equal(c.before))
+			}
 		}},
 		{"take the name of the account of another SecureStorage", editor, "`NameTaken`, the account is unchanged", func(a *trial) {
 			before, _ := a.cloud.Account(victimLedger)

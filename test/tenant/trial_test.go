@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -222,6 +223,14 @@ func (a *trial) texts(kind, name string) string {
 		}
 	}
 	return text
+}
+
+// jobs are those of an AppService of the tenant.
+func (a *trial) jobs(app string) []batchv1.Job {
+	a.t.Helper()
+	var list batchv1.JobList
+	a.Expect(a.admin.List(a.ctx, &list, client.InNamespace(tenant), client.MatchingLabels{"app.kubernetes.io/name": app})).To(Succeed())
+	return list.Items
 }
 
 // pods are the addresses of the running pods of a namespace with a name in app.kubernetes.io/name.
