@@ -233,8 +233,8 @@ func TestObjectIsShownAndOperated(t *testing.T) {
 		Object struct{ Metadata map[string]any }
 		Row    map[string]any
 		Phases []struct {
-			Name, Condition, Status string
-			Children                []struct{ Kind, Name, Ready string }
+			Name, Condition, Status, Verdict string
+			Children                         []struct{ Kind, Name, Ready string }
 		}
 		Drifts []map[string]any
 		Tree   struct {
@@ -252,8 +252,18 @@ func TestObjectIsShownAndOperated(t *testing.T) {
 		w.get(browser, object, &details)
 		g.Expect(details.Object.Metadata).NotTo(HaveKey("managedFields"))
 		g.Expect(details.Row).To(And(HaveKeyWithValue("ready", "True"), HaveKeyWithValue("drifts", 1.0), HaveKeyWithValue("phase", "Running")))
-		g.Expect(details.Phases[2].Children).To(ConsistOf(HaveField("Ready", "True")))
-		g.Expect(details.Phases[2]).To(And(HaveField("Name", "Deployment"), HaveField("Condition", "DeploymentReady"), HaveField("Status", "True")))
+		isNotConfigured := And(HaveField("Verdict", "not configured"), HaveField("Status", ""), HaveField("Children", BeEmpty()))
+		isDone := And(HaveField("Verdict", "done"), HaveField("Status", "True"), HaveField("Children", ConsistOf(HaveField("Ready", "True"))))
+		g.Expect(details.Phases).To(HaveExactElements(
+			And(HaveField("Name", "Dependencies"), isNotConfigured),
+			And(HaveField("Name", "Config"), isDone),
+			And(HaveField("Name", "Service"), isDone),
+			And(HaveField("Name", "PreDeploy"), isNotConfigured),
+			And(HaveField("Name", "Deployment"), HaveField("Condition", "DeploymentReady"), isDone),
+			And(HaveField("Name", "Autoscaling"), isNotConfigured),
+			And(HaveField("Name", "DisruptionBudget"), isNotConfigured),
+			And(HaveField("Name", "Ingress"), isNotConfigured),
+		))
 		g.Expect(details.Drifts).To(ConsistOf(And(HaveKeyWithValue("child", "Deployment/web"), HaveKeyWithValue("field", "spec.replicas"),
 			HaveKeyWithValue("desired", "2"), HaveKeyWithValue("found", "5"), HaveKeyWithValue("action", "Reverted"))))
 		g.Expect(details.Tree.Children).To(ContainElement(And(HaveField("Kind", "Deployment"), HaveField("Managers", ContainElement("fixpoint-appservice")),
