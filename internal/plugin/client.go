@@ -133,7 +133,7 @@ func listPages(ctx context.Context, reader client.Reader, list client.ObjectList
 // children lists what the object controls, kind by kind in the order of the phases. It returns as notes what the
 // user may not read.
 func (c *clients) children(ctx context.Context, o object) (children []client.Object, notes []string, err error) {
-	for _, list := range o.kind.childLists() {
+	for _, list := range o.childLists() {
 		some, note, err := c.controlled(ctx, o, list, o.GetNamespace(), childLabels(o))
 		if err != nil {
 			return nil, nil, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,18 @@ func isStalled(a *v1beta1.AppService) {
 	a.Status.Conditions = append(a.Status.Conditions,
 		condition(v1beta1.ConditionIngressReady, metav1.ConditionFalse, v1beta1.ReasonIngressClassMissing, message),
 		condition(v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonIngressClassMissing, message))
+}
+
+func hasFailedHook(a *v1beta1.AppService) {
+	const message = "Job web-0123456789 has failed: container app ended with exit code 3: the table users is locked; an existing Deployment and its pods are left unchanged. Correct what the Job runs, or run it again with kubectl delete job web-0123456789"
+	a.Status.Phase = v1beta1.PhaseDegraded
+	a.Status.Conditions = []metav1.Condition{
+		condition(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonHookFailed, "PreDeploy: "+message),
+		condition(v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonHookFailed, message),
+		done("Dependencies", "all referenced objects exist"), done("Service", "Service web applied"),
+		condition(v1beta1.ConditionPreDeployReady, metav1.ConditionFalse, v1beta1.ReasonHookFailed, message),
+		blocked("Deployment", "PreDeploy"),
+	}
 }
 
 func isSuspended(a *v1beta1.AppService) {
@@ -209,6 +222,14 @@ func event(about client.Object, reason, note string) eventsv1.Event {
 	e.Regarding = corev1.ObjectReference{Kind: kindName(about), Name: about.GetName(), UID: about.GetUID()}
 	e.DeprecatedLastTimestamp = before(time.Minute)
 	return e
+}
+
+// failedJob is that of a hook.
+func failedJob() *batchv1.Job {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "web-0123456789", Namespace: "shop", UID: "uid-job"}}
+	job.Spec.Completions = ptr.To[int32](1)
+	job.Status.Failed, job.Status.Conditions = 1, []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonBackoffLimitExceeded}}
+	return job
 }
 
 // service and configMap are children without a readiness of their own.

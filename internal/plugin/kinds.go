@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,9 +38,14 @@ type kind struct {
 // declaredPhase is a phase as the controller declares it.
 type declaredPhase struct {
 	name string
-	// child is an empty object of the type of the children; nil if the phase has none.
+	// child is an empty object of the type of the children, or of what the phase runs; nil if it has neither.
 	child client.Object
+	// hasOwnersName is true if the child has the name of its owner.
+	hasOwnersName bool
 }
+
+// operations are empty objects of the types of what phases run: these declare no child (ADR 47).
+var operations = map[string]client.Object{"PreDeploy": &batchv1.Job{}}
 
 // status is what the statuses of all kinds have in common.
 type status struct {
@@ -121,17 +127,23 @@ func declared[S any](list []phases.Phase[S]) []declaredPhase {
 		if err != nil {
 			panic(fmt.Sprintf("declaring phase %s: %v", phase.PhaseName(), err)) // the manager would not start either
 		}
-		all = append(all, declaredPhase{phase.PhaseName(), declaration.Child})
+		child := declaration.Child
+		if child == nil {
+			child = operations[phase.PhaseName()]
+		}
+		all = append(all, declaredPhase{phase.PhaseName(), child, declaration.HasOwnersName})
 	}
 	return all
 }
 
-// childLists are empty lists of the kinds of the children, each once.
-func (k *kind) childLists() []client.ObjectList {
+// childLists are empty lists of the kinds of the children, each once. Phases that are not configured have no children:
+// Secrets, which few users may list, are not listed for nothing.
+func (o object) childLists() []client.ObjectList {
 	var lists []client.ObjectList
 	seen := map[string]bool{}
-	for _, phase := range k.phases {
-		if phase.child == nil {
+	for i, row := range phaseRows(o) {
+		phase := o.kind.phases[i]
+		if phase.child == nil || row.Verdict == verdictNotConfigured {
 			continue
 		}
 		gvks, _, err := scheme.ObjectKinds(phase.child)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 func newStatus(o *options) *cobra.Command {
@@ -150,6 +152,8 @@ func readiness(o client.Object) (ready, note string) {
 		return fraction(live.Status.AvailableReplicas, valueOr(live.Spec.Replicas, 1)), ""
 	case *corev1.Pod:
 		return podReadiness(live)
+	case *batchv1.Job:
+		return fraction(live.Status.Succeeded, valueOr(live.Spec.Completions, 1)), jobNote(live)
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		return fmt.Sprintf("%d of %d to %d", live.Status.CurrentReplicas, valueOr(live.Spec.MinReplicas, 1), live.Spec.MaxReplicas), ""
 	case *policyv1.PodDisruptionBudget:
@@ -170,6 +174,13 @@ func terminating(o client.Object) string {
 func deploymentNote(d *appsv1.Deployment) string {
 	if updated := d.Status.UpdatedReplicas; updated < valueOr(d.Spec.Replicas, 1) {
 		return fmt.Sprintf("%d updated", updated)
+	}
+	return ""
+}
+
+func jobNote(job *batchv1.Job) string {
+	if workload.JobFailed(job) {
+		return "failed"
 	}
 	return ""
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,13 +68,11 @@ func (c *clients) tree(ctx context.Context, o object) (node, []string, error) {
 	}
 	for _, child := range children {
 		n := nodeOf(child)
-		if deployment, ok := child.(*appsv1.Deployment); ok {
-			more, err := c.addReplicaSets(ctx, &n, deployment)
-			if err != nil {
-				return root, nil, err
-			}
-			notes = append(notes, more...)
+		more, err := c.addBelow(ctx, &n)
+		if err != nil {
+			return root, nil, err
 		}
+		notes = append(notes, more...)
 		root.children = append(root.children, n)
 	}
 	return root, notes, nil
@@ -82,6 +81,22 @@ func (c *clients) tree(ctx context.Context, o object) (node, []string, error) {
 func nodeOf(o client.Object) node {
 	ready, note := readiness(o)
 	return node{object: o, kind: kindName(o), ready: ready, note: note}
+}
+
+// addBelow adds what a child controls, down to pods.
+func (c *clients) addBelow(ctx context.Context, n *node) (notes []string, err error) {
+	switch live := n.object.(type) {
+	case *appsv1.Deployment:
+		return c.addReplicaSets(ctx, n, live)
+	case *batchv1.Job:
+		pods, note, err := c.controlled(ctx, live, &corev1.PodList{}, live.Namespace, client.MatchingLabels{batchv1.JobNameLabel: live.Name})
+		for _, pod := range pods {
+			n.children = append(n.children, nodeOf(pod))
+		}
+		return notesOf(note), err
+	default:
+		return nil, nil
+	}
 }
 
 // addReplicaSets adds the ReplicaSets and pods of a Deployment, the newest first. ReplicaSets of the past without

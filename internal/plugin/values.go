@@ -11,6 +11,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -265,7 +267,7 @@ func phaseValues(o object, children []node, now time.Time) []Phase {
 					p.Children = append(p.Children, childValue(child))
 				}
 			}
-			if isMissing := len(p.Children) == 0 && p.Status != "" && p.Status != string(metav1.ConditionTrue); isMissing {
+			if isMissing := o.kind.phases[i].hasOwnersName && len(p.Children) == 0 && p.Status != "" && p.Status != string(metav1.ConditionTrue); isMissing {
 				p.Children = append(p.Children, Child{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Ready: readyMissing})
 			}
 		}
@@ -301,6 +303,8 @@ func isReadyObject(n node) metav1.ConditionStatus {
 			live.Status.UpdatedReplicas >= valueOr(live.Spec.Replicas, 1))
 	case *appsv1.ReplicaSet:
 		return statusIf(live.Status.AvailableReplicas >= valueOr(live.Spec.Replicas, 1))
+	case *batchv1.Job:
+		return statusIf(workload.JobSucceeded(live))
 	case *corev1.Pod:
 		for _, c := range live.Status.Conditions {
 			if c.Type == corev1.PodReady {

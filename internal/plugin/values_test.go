@@ -1,13 +1,24 @@
 package plugin
 
 import (
+	"context"
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -74,6 +85,71 @@ func TestPhasesHaveTheirChildrenAndWhatIsWaitedFor(t *testing.T) {
 	g.Expect(byName["Deployment"].Gate).To(HavePrefix("Waits for Deployment, which fails at "))
 	g.Expect(byName["Ingress"].Children).To(ConsistOf(HaveField("Ready", "Missing")))
 	g.Expect(byName["Autoscaling"]).To(And(HaveField("Status", ""), HaveField("Verdict", "not configured"), HaveField("Children", BeEmpty())))
+}
+
+func TestJobOfAHookIsShownWithItsPhase(t *testing.T) {
+	g := NewWithT(t)
+	preDeployOf := func(children ...node) Phase {
+		all := phaseValues(app("web", hasFailedHook), children, now)
+		return all[slices.IndexFunc(all, func(p Phase) bool { return p.Name == "PreDeploy" })]
+	}
+	g.Expect(preDeployOf(nodeOf(service()), nodeOf(failedJob()))).To(And(HaveField("Verdict", "stalled"),
+		HaveField("Children", ConsistOf(Child{Kind: "Job", Namespace: "shop", Name: "web-0123456789", Ready: "False", Message: "0/1, failed"}))))
+	g.Expect(preDeployOf(nodeOf(service()))).To(HaveField("Children", BeEmpty()), "the name of the Job is not known")
+	succeeded := failedJob()
+	succeeded.Status.Succeeded, succeeded.Status.Conditions[0].Type = 1, batchv1.JobComplete
+	g.Expect(childValue(nodeOf(succeeded))).To(And(HaveField("Ready", "True"), HaveField("Message", "1/1")))
+}
+
+// clientOf reads objects of the API server of a test. Secrets are forbidden.
+func clientOf(objects ...client.Object) *clients {
+	forbidSecrets := interceptor.Funcs{List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		if _, isSecrets := list.(*corev1.SecretList); isSecrets {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "", nil)
+		}
+		return api.List(ctx, list, options...)
+	}}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(forbidSecrets).Build()
+	return &clients{WithWatch: api, namespace: "shop"}
+}
+
+func TestTreeHasTheJobOfAHookWithItsPods(t *testing.T) {
+	g := NewWithT(t)
+	o, job := app("web", hasFailedHook), failedJob()
+	job.Labels = map[string]string{workload.LabelName: "web"}
+	g.Expect(controllerutil.SetControllerReference(o.Object, job, scheme)).To(Succeed())
+	p := pod("web-0123456789-x")
+	p.Labels = map[string]string{batchv1.JobNameLabel: job.Name}
+	g.Expect(controllerutil.SetControllerReference(job, p, scheme)).To(Succeed())
+	tree, notes, err := clientOf(o.Object, job, p).tree(t.Context(), o)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(notes).To(BeEmpty())
+	g.Expect(below(nodeValue(tree))).To(HaveExactElements(
+		And(HaveField("Kind", "Job"), HaveField("Name", job.Name)), And(HaveField("Kind", "Pod"), HaveField("Name", p.Name))))
+}
+
+func TestChildrenOfPhasesThatAreNotConfiguredAreNotListed(t *testing.T) {
+	g := NewWithT(t)
+	o := storage()
+	_, notes, err := clientOf().tree(t.Context(), o)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(notes).To(BeEmpty(), "the keys are not exported")
+	live, _ := o.Object.(*v1beta1.SecureStorage)
+	live.Status.Conditions = append(live.Status.Conditions, done("AccountKeys", "Secret invoices applied"))
+	_, notes, err = clientOf().tree(t.Context(), mustKind("securestorage").object(live))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(notes).To(Equal([]string{"you may not list Secret objects in namespace shop"}))
+}
+
+func TestOnlyARolloutBlamesPods(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(app("web", cannotPull).isRollingOut()).To(BeTrue())
+	g.Expect(app("web", hasFailedHook).isRollingOut()).To(BeFalse(), "its Deployment is left unchanged")
+	g.Expect(app("web", isRunning).isRollingOut()).To(BeFalse())
+	serves := app("web", isRunning, func(a *v1beta1.AppService) {
+		a.Status.Conditions = append(a.Status.Conditions, condition(v1beta1.ConditionReconciling, metav1.ConditionTrue, v1beta1.ReasonRolloutProgressing, "the old pods serve"))
+	})
+	g.Expect(serves.isRollingOut()).To(BeTrue())
 }
 
 func TestTreeAndDriftsAsValues(t *testing.T) {

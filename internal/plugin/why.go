@@ -91,9 +91,10 @@ func (c *clients) evidence(ctx context.Context, o object) (evidence, error) {
 
 // isRollingOut is true if the Deployment may be what the object waits for.
 func (o object) isRollingOut() bool {
-	row := gate(phaseRows(o))
-	return row != nil && (row.Phase == "Deployment" || row.Phase == "Protocol") ||
-		o.condition(v1beta1.ConditionReconciling) != nil || o.condition(v1beta1.ConditionStalled) != nil
+	if row := gate(phaseRows(o)); row != nil {
+		return row.Phase == "Deployment" || row.Phase == "Protocol"
+	}
+	return o.condition(v1beta1.ConditionReconciling) != nil || o.condition(v1beta1.ConditionStalled) != nil
 }
 
 func (e *evidence) addNote(note string) {
