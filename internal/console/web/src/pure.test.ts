@@ -103,6 +103,9 @@ test("phases have durations as far as the conditions tell", () => {
   assert.deepEqual(steps[2]?.bar, { from: 4 / 14, to: 1 });
   const again = timeline([phase("Config", "True", 9), phase("Service", "True", 4)], created, "", 1_014_000);
   assert.equal(again[1]?.took, undefined, "ready before its predecessor");
+  const absent: Phase = { ...phase("Dependencies", "", 0), since: "" };
+  const optional = timeline([absent, phase("Config", "True", 1), { ...absent, name: "PreDeploy" }, phase("Deployment", "True", 4)], created, "", 1_014_000);
+  assert.deepEqual(optional.map(({ took }) => took), [undefined, 1000, undefined, 3000], "phases that are not configured take no time");
 });
 
 test("addresses survive any name", () => {

@@ -23,8 +23,9 @@ export function stateOfPhase(phase: Phase, stalledReason: string): PhaseState {
 }
 
 /**
- * A phase starts when its predecessor is done, and the first when the object is created. A phase that became ready
- * before its predecessor, as after a later failure of the predecessor, has no duration.
+ * A phase starts when its predecessor is done, and the first when the object is created. A phase that is not configured
+ * takes no time. A phase that became ready before its predecessor, as after a later failure of the predecessor, has no
+ * duration.
  */
 export function timeline(phases: Phase[], created: string, stalledReason: string, now: number): Step[] {
   let start = parseTime(created);
@@ -38,7 +39,7 @@ export function timeline(phases: Phase[], created: string, stalledReason: string
     const ordered = from !== undefined && end !== undefined && end >= from;
     spans.push(ordered ? [from, end] : undefined);
     const took = ordered && state === "done" ? end - from : undefined;
-    start = state === "done" && ordered ? end : undefined;
+    if (state !== "unknown") start = state === "done" && ordered ? end : undefined;
     return { phase, state, since, took, bar: undefined };
   });
   const last = Math.max(...spans.map((span) => span?.[1] ?? 0));
