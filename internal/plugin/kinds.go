@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -136,15 +137,19 @@ func declared[S any](list []phases.Phase[S]) []declaredPhase {
 	return all
 }
 
-// childLists are empty lists of the kinds of the children, each once. Phases that are not configured have no children:
-// Secrets, which few users may list, are not listed for nothing.
+// childLists are empty lists of the kinds of the children, each once.
 func (o object) childLists() []client.ObjectList {
 	var lists []client.ObjectList
 	seen := map[string]bool{}
 	for i, row := range phaseRows(o) {
 		phase := o.kind.phases[i]
-		if phase.child == nil || row.Verdict == verdictNotConfigured {
+		switch phase.child.(type) {
+		case nil:
 			continue
+		case *corev1.Secret, *batchv1.Job: // a user without permissions for them is not told about objects that cannot exist
+			if row.Verdict == verdictNotConfigured {
+				continue
+			}
 		}
 		gvks, _, err := scheme.ObjectKinds(phase.child)
 		if err != nil || seen[gvks[0].Kind] {

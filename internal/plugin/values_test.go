@@ -128,7 +128,7 @@ func TestTreeHasTheJobOfAHookWithItsPods(t *testing.T) {
 		And(HaveField("Kind", "Job"), HaveField("Name", job.Name)), And(HaveField("Kind", "Pod"), HaveField("Name", p.Name))))
 }
 
-func TestChildrenOfPhasesThatAreNotConfiguredAreNotListed(t *testing.T) {
+func TestSecretsAreListedOnlyIfKeysAreExported(t *testing.T) {
 	g := NewWithT(t)
 	o := storage()
 	_, notes, err := clientOf().tree(t.Context(), o)
