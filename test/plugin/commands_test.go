@@ -120,6 +120,21 @@ func TestWhyBlamesThePod(t *testing.T) {
 	w.Expect(w.succeed("why")).To(HavePrefix("1 of 1 objects are not Ready."))
 }
 
+func TestHookThatFailsIsShownWithItsJob(t *testing.T) {
+	w := newFixture(t)
+	w.startManager(nil)
+	w.createApp("web", func(s *v1beta1.AppServiceSpec) {
+		s.Hooks = &v1beta1.AppServiceHooks{PreDeploy: &v1beta1.AppServiceHook{Image: cluster.ImageFails, Command: []string{"migrate"}}}
+	})
+	w.shows(SatisfyAll(
+		MatchRegexp(`(?m)^Dependencies +not configured `), MatchRegexp(`(?m)^PreDeploy +stalled +HookFailed .* exit code 3: the table users is locked`),
+		MatchRegexp(`(?m)^Deployment +blocked `), MatchRegexp(`(?m)^Job/web-\w+ +0/1 +failed`),
+	), "status", "appservice/web")
+	w.shows(MatchRegexp(`└─Job/web-\w+ +0/1 +failed .*\n +└─Pod/web-`), "tree", "appservice/web")
+	why := strings.ReplaceAll(w.succeed("why", "appservice/web"), "\n", " ")
+	w.Expect(why).To(And(ContainSubstring("Phase PreDeploy is stalled (HookFailed): Job web-"), Not(ContainSubstring("is to blame"))))
+}
+
 func TestSuspendResumeAndReconcile(t *testing.T) {
 	w := newFixture(t)
 	w.startManager(nil)
