@@ -21,8 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // kubeControllers simulates the Kubernetes controllers for one environment: Deployments, autoscalers,
@@ -273,20 +274,16 @@ func (k *kubeControllers) scaleDeployment(h *autoscalingv2.HorizontalPodAutoscal
 	return k.env.Cluster.controllers.SubResource("scale").Update(k.ctx, d, client.WithSubResourceBody(scale), client.FieldOwner(fieldManager))
 }
 
-// completeJob writes the status of a Job whose pod has succeeded.
+// failingImage is an image with which a Job fails.
+const failingImage = "registry.test/failing:1"
+
+// completeJob writes the status of a Job whose pod has ended.
 func (k *kubeControllers) completeJob(object *unstructured.Unstructured) error {
 	job, err := toTyped(object, &batchv1.Job{})
 	if err != nil || len(job.Status.Conditions) > 0 {
 		return err
 	}
-	now := metav1.Now()
-	return k.patch(job, map[string]any{"status": batchv1.JobStatus{
-		StartTime: &now, CompletionTime: &now, Succeeded: 1, Ready: ptr.To[int32](0), Terminating: ptr.To[int32](0), UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{},
-		Conditions: []batchv1.JobCondition{
-			{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonCompletionsReached, LastProbeTime: now, LastTransitionTime: now},
-			{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonCompletionsReached, LastProbeTime: now, LastTransitionTime: now},
-		},
-	}}, "status")
+	return k.patch(job, map[string]any{"status": harness.JobStatus(imageOf(object) != failingImage)}, "status")
 }
 
 func (k *kubeControllers) updateDisruptionBudget(object *unstructured.Unstructured) error {

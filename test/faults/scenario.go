@@ -52,8 +52,6 @@ type Baseline struct {
 	// Versions are those of all objects. From is the latest revision before the last step.
 	Versions []Version
 	From     int64
-	// Took is the duration of the last step.
-	Took time.Duration
 }
 
 // Mutations returns the mutating calls.
@@ -97,21 +95,18 @@ func (env *Environment) recordBaseline(ctx context.Context, s Scenario) (*Baseli
 	}
 	b := &Baseline{Scenario: s}
 	for i, step := range s.Given {
-		if err := env.runStep(ctx, step); err != nil {
+		if err := env.runUndisturbed(ctx, m, step); err != nil {
 			return nil, fmt.Errorf("given step %d: %w", i+1, err)
 		}
-		env.WaitIdle(m)
 		b.Given = append(b.Given, env.Snapshot())
 	}
-	calls, began := len(env.Calls()), time.Now()
+	calls := len(env.Calls())
 	if versions := env.Versions(); len(versions) > 0 {
 		b.From = versions[len(versions)-1].Revision
 	}
-	if err := env.runStep(ctx, s.When); err != nil {
+	if err := env.runUndisturbed(ctx, m, s.When); err != nil {
 		return nil, err
 	}
-	b.Took = time.Since(began)
-	env.WaitIdle(m)
 	b.Then, b.Calls, b.Versions, b.Caches = env.Snapshot(), env.Calls()[calls:], env.Versions(), env.caches()
 	if violations := env.Violations(); len(violations) > 0 {
 		return nil, errors.New(strings.Join(violations, "\n"))
@@ -152,9 +147,23 @@ func (env *Environment) runStep(ctx context.Context, step Step) error {
 	return nil
 }
 
-// WaitIdle waits until the manager has no more work.
+// runUndisturbed performs a step and waits until its result exists and nobody has more work. On a busy machine the status
+// can be that of before the action for long, and the simulated controllers can be slower than settleTime.
+func (env *Environment) runUndisturbed(ctx context.Context, m *Manager, step Step) error {
+	if err := env.runStep(ctx, step); err != nil {
+		return err
+	}
+	if !env.WaitUntil(Timeout, func() bool { return env.isIdle(m) && step.Done(env) }) {
+		return errNotReached
+	}
+	return nil
+}
+
+// WaitIdle waits until neither the manager nor the simulated controllers have more work.
 func (env *Environment) WaitIdle(m *Manager) {
-	env.WaitUntil(Timeout, func() bool {
-		return m.IdleFor() > settleTime && time.Since(env.record.quietSince()) > settleTime
-	})
+	env.WaitUntil(Timeout, func() bool { return env.isIdle(m) })
+}
+
+func (env *Environment) isIdle(m *Manager) bool {
+	return m.IdleFor() > settleTime && time.Since(env.record.quietSince()) > settleTime && env.controllers.isIdle()
 }

@@ -6,9 +6,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -187,6 +189,47 @@ func scaleDeployment() Step {
 	})
 }
 
+// failHook changes to an image with which the hook fails.
+func failHook() Step {
+	step := editApp(func(s *v1beta1.AppServiceSpec) { s.Image = failingImage })
+	step.Done = func(env *Environment) bool { return env.hookFailed() }
+	return step
+}
+
+// hookFailed reports whether the status says that the hook of the current spec has failed, and that the pods remain.
+func (env *Environment) hookFailed() bool {
+	app := env.Get(AppService, objectName)
+	_, reason, generation := condition(app, v1beta1.ConditionPreDeployReady)
+	image, _, ready := readyPods(env.Get("Deployment", objectName))
+	return reason == v1beta1.ReasonHookFailed && generation == app.GetGeneration() && field(app, "spec", "image") == failingImage &&
+		ready && image != failingImage
+}
+
+// rerunHook deletes the Job that has failed, so that it runs again.
+func rerunHook() Step {
+	const deleted = "UID of the deleted Job"
+	return Step{
+		Do: func(ctx context.Context, env *Environment) error {
+			job := env.job()
+			env.setValue(deleted, string(job.GetUID()))
+			return env.Delete(ctx, &batchv1.Job{}, job.GetName(), client.PropagationPolicy(metav1.DeletePropagationBackground))
+		},
+		Done: func(env *Environment) bool {
+			job := env.job()
+			return job != nil && string(job.GetUID()) != env.value(deleted) && len(conditionsOf(job)) > 0 && env.hookFailed()
+		},
+	}
+}
+
+// job returns the Job of the hook, or nil.
+func (env *Environment) job() *unstructured.Unstructured {
+	jobs := env.history.filter(func(o *unstructured.Unstructured) bool { return o.GetKind() == "Job" })
+	if len(jobs) == 0 {
+		return nil
+	}
+	return jobs[0]
+}
+
 func appServiceScenarios() []Scenario {
 	app := func(name string, when Step, given ...Step) Scenario {
 		return Scenario{Name: name, Kinds: []string{AppService}, Given: given, When: when}
@@ -213,6 +256,10 @@ func appServiceScenarios() []Scenario {
 			s.DisruptionBudget = &v1beta1.DisruptionBudget{MinAvailable: ptr.To(intstr.FromInt32(1))}
 			s.Ingress.Host, s.Ingress.TLSSecretName = "other.example.com", certificateName
 		}), all),
+		app("hook-fails", failHook(), all),
+		app("hook-again", rerunHook(), all, failHook()),
+		app("hook-reverted", editApp(func(s *v1beta1.AppServiceSpec) { s.Image = "registry.test/shop:1" }), all, failHook()),
+		app("hook-fixed", editApp(func(s *v1beta1.AppServiceSpec) { s.Image = "registry.test/shop:2" }), all, failHook()),
 		drift("drift", editDeploymentAndService(), plain),
 		drift("drift-port", editServicePort(), plain),
 		drift("drift-scale", scaleDeployment(), plain),

@@ -208,6 +208,22 @@ func adoptAccount() Step {
 	return step
 }
 
+// deleteStorageAfterCredentials deletes the Secret with the credentials, which the deletion of the account needs, before the
+// SecureStorage.
+func deleteStorageAfterCredentials() Step {
+	return Step{
+		Do: func(ctx context.Context, env *Environment) error {
+			if err := env.Delete(ctx, &corev1.Secret{}, cloudCredentials); err != nil {
+				return err
+			}
+			return env.Delete(ctx, &v1beta1.SecureStorage{}, objectName)
+		},
+		Done: func(env *Environment) bool {
+			return env.Deleted(SecureStorage, objectName) && env.Deleted("Secret", cloudCredentials)
+		},
+	}
+}
+
 // observedAccount exists before the SecureStorage that observes it.
 const observedAccount = "observedaccount1"
 
@@ -321,6 +337,7 @@ func secureStorageScenarios() []Scenario {
 		}), exports),
 		storage("export-delete", deleteStorage(), exports),
 		storage("delete", deleteStorage(), created),
+		storage("delete-credentials", deleteStorageAfterCredentials(), adoptAccount()),
 		storage("delete-policy", deleteStorage(), createStorage(withAccessPolicy)),
 		storage("delete-retain", deleteStorage(), createStorage(withRetain)),
 		raceScenario(storage("delete-at-finalizer", deleteStorageDuring("apply securestorages"))),
