@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -27,15 +28,16 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// neverReady is an image whose pods never become ready.
+// neverReady is an image whose pods never become ready, and with which a Job fails.
 const neverReady = "registry.test/never-ready:1"
 
 // children returns objects of the kinds that the controllers create.
 func children() []client.Object {
 	return []client.Object{
-		&appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}, &corev1.ServiceAccount{},
+		&appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.ServiceAccount{}, &batchv1.Job{},
 		&autoscalingv2.HorizontalPodAutoscaler{}, &policyv1.PodDisruptionBudget{},
 		&networkingv1.Ingress{}, &networkingv1.NetworkPolicy{}, &gatewayv1.HTTPRoute{},
 	}
@@ -54,8 +56,8 @@ func childKinds() []schema.GroupVersionKind {
 	return kinds
 }
 
-// kubeControllers simulates the Kubernetes controllers: Deployments roll out, autoscalers and disruption budgets get a
-// status, Services get endpoints, and foreground deletion completes.
+// kubeControllers simulates the Kubernetes controllers: Deployments roll out, Jobs end, autoscalers and disruption budgets
+// get a status, Services get endpoints, and foreground deletion completes.
 type kubeControllers struct {
 	t   *testing.T
 	api client.Client
@@ -113,6 +115,10 @@ func (p *kubeControllers) reconcile(ctx context.Context, object client.Object) {
 			p.patch(ctx, object, "status", map[string]any{"status": status})
 		}
 		p.scaleDeployment(ctx, object)
+	case *batchv1.Job:
+		if len(object.Status.Conditions) == 0 {
+			p.patch(ctx, object, "status", map[string]any{"status": harness.JobStatus(!runs(neverReady, object.Spec.Template))})
+		}
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		p.scaleTarget(ctx, object)
 		if len(object.Status.Conditions) == 0 {
@@ -165,7 +171,7 @@ func (p *kubeControllers) get(ctx context.Context, namespace, name string, into 
 func deploymentStatus(d *appsv1.Deployment) map[string]any {
 	replicas := ptr.Deref(d.Spec.Replicas, 1)
 	progress, updated := "NewReplicaSetAvailable", replicas
-	if slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Image == neverReady }) {
+	if runs(neverReady, d.Spec.Template) {
 		progress, updated = "ProgressDeadlineExceeded", 0
 	}
 	return map[string]any{
@@ -174,6 +180,11 @@ func deploymentStatus(d *appsv1.Deployment) map[string]any {
 			"type": "Progressing", "status": map[bool]string{true: "True", false: "False"}[updated > 0], "reason": progress, "lastTransitionTime": metav1.Now(), "lastUpdateTime": metav1.Now(),
 		}},
 	}
+}
+
+// runs reports whether a container of a pod template has an image.
+func runs(image string, template corev1.PodTemplateSpec) bool {
+	return slices.ContainsFunc(template.Spec.Containers, func(c corev1.Container) bool { return c.Image == image })
 }
 
 // patch sends a merge patch with the observed resource version. A conflict is resolved by the next event.

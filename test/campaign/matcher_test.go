@@ -99,6 +99,7 @@ var childPaths = []struct{ spec, child string }{
 	{"spec.podOverrides.metadata", "spec.template"},
 	{"spec.podOverrides.spec", "spec.template.spec"},
 	{"spec.podOverrides.spec", "spec"}, // the manager's own checks
+	{"spec.hooks.preDeploy", "spec.template.spec.containers[0]"},
 	{"spec.networkPolicy.ingress.from", "spec.ingress[0].from"},
 	{"spec.networkPolicy.egress.rules", "spec.egress"},
 	{"spec.ingress.annotations", "metadata.annotations"},

@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -29,7 +30,7 @@ func (env *environment) stateOf(ctx context.Context, from client.Reader, o objec
 	if err := from.Get(ctx, o.NamespacedName, live); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", o, err)
 	}
-	s := state{o.kind: ownState(live)}
+	s, names := state{o.kind: ownState(live)}, []string{o.Namespace, "NAMESPACE", string(live.GetUID()), "UID"}
 	for _, gvk := range childKinds() {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
@@ -39,10 +40,10 @@ func (env *environment) stateOf(ctx context.Context, from client.Reader, o objec
 		for i := range list.Items {
 			if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.UID == live.GetUID() {
 				s[gvk.Kind+" "+list.Items[i].GetName()] = childState(&list.Items[i])
+				names = append(names, string(list.Items[i].GetUID()), "UID of "+gvk.Kind)
 			}
 		}
 	}
-	names := []string{o.Namespace, "NAMESPACE", string(live.GetUID()), "UID"}
 	if o.kind == "SecureStorage" {
 		names = append(names, env.cloudState(live, s)...)
 	}
@@ -91,12 +92,12 @@ func childState(live *unstructured.Unstructured) map[string]any {
 
 // managers returns the fields that each Fixpoint field manager owns. The manager of a hand-over is ignored, because it
 // depends on the previous spec.
-func managers(live *unstructured.Unstructured) map[string]string {
+func managers(live *unstructured.Unstructured) map[string]any {
 	const fixpoint, handover = "fixpoint-", "-handover"
-	all := map[string]string{}
+	all := map[string]any{}
 	for _, entry := range live.GetManagedFields() {
 		if strings.HasPrefix(entry.Manager, fixpoint) && !strings.HasSuffix(entry.Manager, handover) && entry.FieldsV1 != nil {
-			all[strings.Join([]string{entry.Manager, string(entry.Operation), entry.Subresource}, " ")] = string(entry.FieldsV1.GetRawBytes())
+			all[strings.Join([]string{entry.Manager, string(entry.Operation), entry.Subresource}, " ")] = json.RawMessage(entry.FieldsV1.GetRawBytes())
 		}
 	}
 	return all
@@ -136,21 +137,19 @@ func (env *environment) cloudState(live *unstructured.Unstructured, s state) []s
 	}
 	slices.Sort(grants)
 	s["cloud grants"] = grants
-	return []string{account.Name, "ACCOUNT", account.Identity.PrincipalID, "PRINCIPAL", grant[strings.LastIndex(grant, "/")+1:], "GRANT"}
+	names := []string{account.Name, "ACCOUNT", account.Identity.PrincipalID, "PRINCIPAL", grant[strings.LastIndex(grant, "/")+1:], "GRANT"}
+	keys, err := env.cloud.AccountKeys(name)
+	if err != nil {
+		return names // a refused account has none
+	}
+	for what, value := range map[string]string{"ACCOUNT": account.Name, "KEY 1": keys[0], "KEY 2": keys[1]} {
+		names = append(names, base64.StdEncoding.EncodeToString([]byte(value)), "ENCODED "+what)
+	}
+	return names
 }
 
-// normalized replaces names by placeholders and removes the number of replicas if the spec does not declare it, because
-// then it depends on the previous spec.
+// normalized replaces names by placeholders, and removes what depends on previous specs.
 func (s state) normalized(live *unstructured.Unstructured, names []string) (state, error) {
-	if _, declared := specs.Get(live.Object, specs.Path{"spec", "replicas"}); !declared {
-		if deployment, ok := s["Deployment "+live.GetName()].(map[string]any); ok {
-			specs.Remove(deployment, specs.Path{"spec", "replicas"})
-		}
-		if own, ok := s[live.GetKind()].(map[string]any); ok {
-			specs.Remove(own, specs.Path{"status", "replicas"})
-			specs.Remove(own, specs.Path{"status", "readyReplicas"})
-		}
-	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a state: %w", err)
@@ -165,7 +164,40 @@ func (s state) normalized(live *unstructured.Unstructured, names []string) (stat
 	if err := json.Unmarshal([]byte(strings.NewReplacer(pairs...).Replace(string(text))), &plain); err != nil {
 		return nil, fmt.Errorf("decoding a state: %w", err)
 	}
+	plain.removeHistory(live)
 	return plain, nil
+}
+
+// removeHistory removes what depends on previous specs: the number of replicas if the spec does not declare it, and for
+// which versions a hook has succeeded.
+func (s state) removeHistory(live *unstructured.Unstructured) {
+	own, _ := s[live.GetKind()].(map[string]any)
+	if _, declared := specs.Get(live.Object, specs.Path{"spec", "replicas"}); !declared {
+		if deployment, ok := s["Deployment "+live.GetName()].(map[string]any); ok {
+			specs.Remove(deployment, specs.Path{"spec", "replicas"})
+		}
+		specs.Remove(own, specs.Path{"status", "replicas"})
+		specs.Remove(own, specs.Path{"status", "readyReplicas"})
+	}
+	_, hasHook := specs.Get(live.Object, specs.Path{"spec", "hooks", "preDeploy"})
+	const manager = "fixpoint-appservice Apply status"
+	for _, path := range []specs.Path{{"status", "hooks", "preDeploy", "succeededVersions"}, {"managers", manager, "f:status", "f:hooks", "f:preDeploy", "f:succeededVersions"}} {
+		if !hasHook {
+			path = path[:len(path)-2]
+		}
+		specs.Remove(own, path)
+	}
+}
+
+// withoutJobsMissingIn returns the state without the Jobs that another one does not have: a hook does not run again when
+// it has succeeded for an earlier spec.
+func (s state) withoutJobsMissingIn(other state) state {
+	without := maps.Clone(s)
+	maps.DeleteFunc(without, func(child string, _ any) bool {
+		_, exists := other[child]
+		return strings.HasPrefix(child, "Job ") && !exists
+	})
+	return without
 }
 
 // diff describes how two states differ, or returns an empty string.
