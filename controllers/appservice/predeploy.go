@@ -13,7 +13,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	batchv1ac "k8s.io/client-go/applyconfigurations/batch/v1"
@@ -105,31 +104,26 @@ func observeHook(ctx context.Context, p phases.Reconcile[*scope]) (phases.Next, 
 	return nil, err
 }
 
-// readHook hands what it finds to the scope. It reads no Jobs for an AppService that neither has nor had a hook.
+// readHook hands what it finds to the scope.
 func readHook(ctx context.Context, p phases.Reconcile[*scope]) (*hook, error) {
 	app := p.Scope.app
-	h := &hook{version: hookVersion(app)}
-	if h.version != "" || mayHaveJobs(app) {
-		jobs, err := ownedJobs(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		h.sort(app, jobs)
+	jobs, err := ownedJobs(ctx, p)
+	if err != nil {
+		return nil, err
 	}
+	h := &hook{version: hookVersion(app)}
+	h.sort(app, jobs)
 	h.remember(app)
 	p.Scope.hook = h
 	return h, nil
 }
 
-func mayHaveJobs(app *v1beta1.AppService) bool {
-	return app.Status.Hooks != nil || meta.FindStatusCondition(app.Status.Conditions, v1beta1.ConditionPreDeployReady) != nil
-}
-
-// ownedJobs reads the Jobs of the AppService from the cache, and that of the version as this reconcile has created it.
+// ownedJobs reads the Jobs of the AppService from the cache, and that of the version as this reconcile has created it. It
+// does so without a hook too: the status may not have recorded one that was removed just after its Job was created.
 func ownedJobs(ctx context.Context, p phases.Reconcile[*scope]) ([]*batchv1.Job, error) {
 	app := p.Scope.app
 	var list batchv1.JobList
-	if err := p.Cluster.Cached.List(ctx, &list, client.InNamespace(app.Namespace)); err != nil {
+	if err := p.Cluster.Cached.List(ctx, &list, client.InNamespace(app.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing Jobs: %w", err)
 	}
 	var names []string
@@ -198,10 +192,6 @@ func deleteJob(jobs []*batchv1.Job, wait phases.Verdict) phases.Next {
 
 // deleteJobs is the teardown. It reads past the cache, since the finalizer is removed by it.
 func deleteJobs(ctx context.Context, p phases.Reconcile[*scope]) (phases.Next, error) {
-	app := p.Scope.app
-	if hookOf(app) == nil && !mayHaveJobs(app) {
-		return phases.Done("deleted"), nil
-	}
 	left, err := ownedPastCache(ctx, p)
 	if err != nil || len(left) == 0 {
 		return phases.Done("deleted"), err

@@ -2,6 +2,7 @@ package appservice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -394,6 +395,40 @@ func TestHookRunsOncePerVersionWhereverTheManagerStops(t *testing.T) {
 				r := newRollout(t)
 				r.StopAt(request, carriedOut)
 				r.life()
+			})
+		}
+	}
+}
+
+// TestRemovedHookLeavesNoJob stops the manager after each of its writes, and removes the hook before the next manager: the
+// status may not have recorded the Job.
+func TestRemovedHookLeavesNoJob(t *testing.T) {
+	undisturbed := newRollout(t)
+	undisturbed.create()
+	for _, request := range undisturbed.writes {
+		for _, isDeleted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("request %d, deleted %t", request, isDeleted), func(t *testing.T) {
+				r := newRollout(t)
+				app := webApp(withHook())
+				app.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+				r.Create(app)
+				r.StopAt(request, true)
+				for err := error(nil); !errors.Is(err, phasestest.ErrStopped); _, err = r.Reconcile("shop/web") {
+					r.kubernetes()
+				}
+				left := r.jobs()
+				r.Forget()
+
+				r.edit(func(s *v1beta1.AppServiceSpec) { s.Hooks = nil })
+				if isDeleted {
+					r.Delete(app)
+				}
+				r.Settle("shop/web")
+
+				r.Expect(r.jobs()).To(BeEmpty())
+				for _, job := range left {
+					r.Expect(r.Changes()).To(ContainElement("delete Job "+job.Name), "by the manager, and not by garbage collection")
+				}
 			})
 		}
 	}
