@@ -49,6 +49,9 @@ func TestReferencesOf(t *testing.T) {
 		"a Secret of the same name": {func(s *spec) {
 			s.Config, s.Env = map[string]string{"A": "x"}, []corev1.EnvVar{fromSecret("web", "k", nil)}
 		}, []string{"Secret/web"}},
+		"references without a name or a key": {func(s *spec) {
+			s.Env = []corev1.EnvVar{fromSecret("", "password", nil), fromConfigMap("modes", "", nil)}
+		}, nil},
 		"a pull secret without a name":    {func(s *spec) { s.ImagePullSecrets = []corev1.LocalObjectReference{{}} }, nil},
 		"the certificate is only watched": {func(s *spec) { s.Ingress = &v1beta1.Ingress{Host: "a.b", TLSSecretName: "web-tls"} }, nil},
 	}

@@ -7,19 +7,23 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
-// FromEnv lists the objects that environment variables refer to.
+// FromEnv lists the objects that environment variables refer to. It leaves out references without a name or key: the API
+// server refuses the pod, and says which field is missing.
 func FromEnv(env []corev1.EnvVar) []Reference {
 	var all []Reference
+	add := func(kind Kind, name, key string, optional *bool) {
+		if name != "" && key != "" {
+			all = append(all, Reference{Kind: kind, Name: name, Keys: []string{key}, Optional: ptr.Deref(optional, false), Rolls: true})
+		}
+	}
 	for _, variable := range env {
 		from := variable.ValueFrom
 		switch {
 		case from == nil:
 		case from.SecretKeyRef != nil:
-			ref := from.SecretKeyRef
-			all = append(all, Reference{Kind: Secret, Name: ref.Name, Keys: []string{ref.Key}, Optional: ptr.Deref(ref.Optional, false), Rolls: true})
+			add(Secret, from.SecretKeyRef.Name, from.SecretKeyRef.Key, from.SecretKeyRef.Optional)
 		case from.ConfigMapKeyRef != nil:
-			ref := from.ConfigMapKeyRef
-			all = append(all, Reference{Kind: ConfigMap, Name: ref.Name, Keys: []string{ref.Key}, Optional: ptr.Deref(ref.Optional, false), Rolls: true})
+			add(ConfigMap, from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Optional)
 		}
 	}
 	return all
