@@ -158,7 +158,7 @@ func (env *Environment) verifyUnchanged(baseline *Baseline, d Disturbance) error
 	if !baseline.Scenario.When.Done(env) {
 		return errors.New("the result of the last step did not last")
 	}
-	if unbalanced := end.unbalancedCounts(); baseline.Scenario.Races && len(unbalanced) > 0 {
+	if unbalanced := end.unbalancedCounts(baseline.Then); baseline.Scenario.Races && len(unbalanced) > 0 {
 		return errors.New(strings.Join(unbalanced, "\n"))
 	}
 	return nil

@@ -265,11 +265,16 @@ func isCountDifference(difference string) bool {
 	return strings.Contains(difference, " times as in the undisturbed run")
 }
 
-// unbalancedCounts lists objects that were created more than once, or not deleted as often as created.
-func (s Snapshot) unbalancedCounts() []string {
+// unbalancedCounts lists objects that were created more than once, or not deleted as often as created, except for those
+// that also remain in the undisturbed run.
+func (s Snapshot) unbalancedCounts(undisturbed Snapshot) []string {
 	var unbalanced []string
 	for name, created := range s.Created {
-		if deleted := s.Deleted[name]; created > 1 || deleted != created {
+		left := 0
+		if _, remains := undisturbed.Objects[name]; remains {
+			left = 1
+		}
+		if deleted := s.Deleted[name]; created > 1 || deleted+left != created {
 			unbalanced = append(unbalanced, fmt.Sprintf("%s was created %d times and deleted %d times", name, created, deleted))
 		}
 	}
