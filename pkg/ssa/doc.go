@@ -46,7 +46,8 @@
 //
 // The API server removes a field that the last configuration had and this one does not, if no other
 // manager holds it. To make that so, the applier takes over what earlier writers hold by Update
-// ([Options.FormerManagers], and objects that it adopts), and dropped fields that others have changed.
+// ([Options.FormerManagers], and objects that it adopts), dropped fields that others have changed, and structs
+// that others hold and that lose their last field.
 //
 // # Your own kinds
 //

@@ -157,13 +157,23 @@ func (m *managedFields) seize(by metav1.ManagedFieldsEntry, fields *fieldSet) {
 	m.grant(by, fields)
 }
 
-// updatesBeside leaves out entries at other API versions: their paths are those of another schema.
+// updatesBeside leaves out entries at other API versions, whose paths are those of another schema. That of
+// beforeFirstApply, which is at the version of whoever applied first, gives up the paths that both schemas have.
 func (e managedEntry) updatesBeside(other metav1.ManagedFieldsEntry) bool {
-	return e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == other.Subresource && e.APIVersion == other.APIVersion
+	return e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == other.Subresource &&
+		(e.APIVersion == other.APIVersion || e.Manager == beforeFirstApply)
 }
 
 func (e managedEntry) isOf(applier metav1.ManagedFieldsEntry) bool {
 	return e.Operation == metav1.ManagedFieldsOperationApply && e.Manager == applier.Manager && e.Subresource == applier.Subresource
+}
+
+// emptied are the structs, maps and lists that other managers hold, and of which an apply of the wanted fields removes
+// the last content. The API server would keep them as null, which it refuses in a custom resource
+// (kubernetes-sigs/structured-merge-diff#305).
+func (m managedFields) emptied(by metav1.ManagedFieldsEntry, wanted *fieldSet) *fieldSet {
+	left := m.except(by).fields().Union(wanted)
+	return left.Difference(withoutEmptied(left, m.fields())).Difference(wanted)
 }
 
 // handOver adds the fields that are about to be dropped to the entry of a manager of their own, so
@@ -189,7 +199,9 @@ func (a *Applier) planManagedFields(d *Decision) (err error) {
 	m.handOver(mine, e.expected, parseFieldPaths(d.Request.HandOver))
 	obstacles := d.obstacles()
 	m.seize(mine, obstacles)
-	d.blocked, d.managedFields = m.changed && !obstacles.Empty(), m
+	emptied := m.emptied(mine, e.expected)
+	m.seize(mine, emptied)
+	d.blocked, d.managedFields = m.changed && !obstacles.Union(emptied).Empty(), m
 	return nil
 }
 

@@ -16,6 +16,11 @@ func managed(manager string, operation metav1.ManagedFieldsOperationType, subres
 	}
 }
 
+func atVersion(apiVersion string, entry metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+	entry.APIVersion = apiVersion
+	return entry
+}
+
 const (
 	byUpdate = metav1.ManagedFieldsOperationUpdate
 	byApply  = metav1.ManagedFieldsOperationApply
@@ -68,6 +73,14 @@ func TestMigrate(t *testing.T) {
 			before: []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "", `{"f:a":{},"f:h":{},"f:z":{}}`)},
 			after:  []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "", `{"f:z":{}}`)},
 		},
+		"before-first-apply gives them up at another version of the API": {
+			before: []metav1.ManagedFieldsEntry{atVersion("v1beta1", managed(beforeFirstApply, byUpdate, "", `{"f:a":{},"f:h":{},"f:z":{}}`))},
+			after:  []metav1.ManagedFieldsEntry{atVersion("v1beta1", managed(beforeFirstApply, byUpdate, "", `{"f:z":{}}`))},
+		},
+		"other managers keep theirs at another version of the API": {
+			adopting: true,
+			before:   []metav1.ManagedFieldsEntry{atVersion("v1beta1", managed("kubectl-create", byUpdate, "", `{"f:a":{},"f:z":{}}`))},
+		},
 		"no managed fields": {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +109,7 @@ func TestMigrate(t *testing.T) {
 }
 
 func TestMigrateLeavesOtherVersionsUnchanged(t *testing.T) {
-	entry := managed("old", byUpdate, "", `{"f:a":{}}`)
-	entry.APIVersion = "v1beta1"
+	entry := atVersion("v1beta1", managed("old", byUpdate, "", `{"f:a":{}}`))
 	m, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{entry}})
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 
@@ -173,6 +185,32 @@ func TestSeize(t *testing.T) {
 			m.seize(applyEntry("me", "v1", ""), fields(t, `{"f:x":{}}`))
 
 			g.Expect(m.encode()).To(ConsistOf(test.after))
+		})
+	}
+}
+
+func TestEmptied(t *testing.T) {
+	for name, test := range map[string]struct {
+		mine, other, wanted string
+		emptied             string
+	}{
+		"a struct that loses its last field":           {mine: `{"f:x":{"f:a":{}}}`, other: `{"f:x":{},"f:y":{}}`, wanted: `{}`, emptied: `{"f:x":{}}`},
+		"with the structs around it":                   {mine: `{"f:x":{"f:y":{"f:a":{}}}}`, other: `{"f:x":{".":{},"f:y":{}}}`, wanted: `{}`, emptied: `{"f:x":{".":{},"f:y":{}}}`},
+		"a list that loses its last item":              {mine: `{"f:x":{"k:{\"name\":\"a\"}":{".":{},"f:name":{}}}}`, other: `{"f:x":{}}`, wanted: `{}`, emptied: `{"f:x":{}}`},
+		"a struct that keeps a field":                  {mine: `{"f:x":{"f:a":{},"f:b":{}}}`, other: `{"f:x":{}}`, wanted: `{"f:x":{"f:b":{}}}`, emptied: `{}`},
+		"a struct with a field of the other manager":   {mine: `{"f:x":{"f:a":{}}}`, other: `{"f:x":{".":{},"f:b":{}}}`, wanted: `{}`, emptied: `{}`},
+		"a field that the other manager holds as well": {mine: `{"f:x":{"f:a":{}}}`, other: `{"f:x":{".":{},"f:a":{}}}`, wanted: `{}`, emptied: `{}`},
+		"a struct that was empty":                      {mine: `{"f:a":{}}`, other: `{"f:x":{}}`, wanted: `{}`, emptied: `{}`},
+		"a struct that is wanted empty":                {mine: `{"f:x":{"f:a":{}}}`, other: `{"f:x":{}}`, wanted: `{"f:x":{}}`, emptied: `{}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			m, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
+				managed("me", byApply, "", test.mine), atVersion("v1beta1", managed("other", byUpdate, "", test.other)),
+			}})
+			g.Expect(err).NotTo(HaveOccurred())
+
+			g.Expect(fieldsJSON(m.emptied(applyEntry("me", "v1", ""), fields(t, test.wanted)))).To(Equal(test.emptied))
 		})
 	}
 }

@@ -446,6 +446,13 @@ var edits = []edit{
 		m.Spec.NetworkPolicy.Egress.DNS = v1beta1.DNSAllowed
 		return setRenamed(".spec.networkPolicy.egress.dns", ".spec.networkPolicy.egress.allowDNS")
 	}),
+	update("network policy added", func(_ generator, m *v1beta1.MCPServer) []change {
+		if m.Spec.NetworkPolicy != nil {
+			return nil
+		}
+		m.Spec.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{Egress: &v1beta1.MCPServerNetworkEgress{DNS: v1beta1.DNSAllowed}}
+		return nothing
+	}),
 	update("key", func(g generator, s *v1beta1.SecureStorage) []change {
 		s.Spec.Key.Name = "changed-" + g.fresh()
 		return setRenamed(".spec.key.name", ".spec.key.keyName")

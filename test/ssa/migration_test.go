@@ -1,6 +1,8 @@
 package ssa_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -8,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fixpoint-dev/fixpoint/apis/v1alpha1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -99,6 +103,96 @@ func TestDroppedStructOfAnAdoptedCustomResourceIsRemovedWithItsDefaults(t *testi
 	left := as[*v1beta1.AppService](result.Live).Spec
 	s.Expect(left.Ingress).To(BeNil())
 	s.Expect(left.Config).To(Equal(map[string]string{"UNMANAGED": "1"}))
+}
+
+// server is an MCPServer whose configuration may have a network policy.
+func (s *scenario) server(dns ...v1beta1.MCPServerDNSPolicy) *fixpointac.MCPServerApplyConfiguration {
+	spec := fixpointac.MCPServerSpec().WithImage("registry.example/tools:1")
+	for _, policy := range dns {
+		spec.WithNetworkPolicy(fixpointac.MCPServerNetworkPolicy().WithEgress(fixpointac.MCPServerNetworkEgress().WithDNS(policy)))
+	}
+	return fixpointac.MCPServer("m", s.namespace).WithSpec(spec)
+}
+
+// The manager that added a struct holds it, even without a field in it. The API server would store null for the struct,
+// and refuse it.
+func TestDroppedStructIsRemovedFromTheManagerThatAddedIt(t *testing.T) {
+	s := newScenario(t, nil)
+	live := as[*v1beta1.MCPServer](s.done(s.server(), nil, ssa.ActionCreate).Live)
+	live = editAs(s, "kubectl-edit", live, func(m *v1beta1.MCPServer) {
+		m.Spec.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{Egress: &v1beta1.MCPServerNetworkEgress{DNS: v1beta1.DNSAllowed}}
+	})
+	taken := s.done(s.server(v1beta1.DNSDenied), live, ssa.ActionUpdate)
+	s.Expect(managers(taken.Live)).To(ConsistOf(manager+" Apply", "kubectl-edit Update"))
+
+	result := s.done(s.server(), taken.Live, ssa.ActionUpdate)
+
+	s.Expect(as[*v1beta1.MCPServer](result.Live).Spec.NetworkPolicy).To(BeNil())
+	s.Expect(managers(result.Live)).To(ConsistOf(manager + " Apply"))
+}
+
+// The same holds for lists.
+func TestDroppedListIsRemovedFromTheManagerThatAddedIt(t *testing.T) {
+	s := newScenario(t, nil)
+	live := as[*v1beta1.MCPServer](s.done(s.server(), nil, ssa.ActionCreate).Live)
+	live = editAs(s, "kubectl-edit", live, func(m *v1beta1.MCPServer) { m.Spec.Env = []corev1.EnvVar{{Name: "UNMANAGED", Value: "1"}} })
+	with := s.server()
+	with.Spec.WithEnv(corev1.EnvVar{Name: "MANAGED", Value: "1"})
+	live = as[*v1beta1.MCPServer](s.done(with, live, ssa.ActionUpdate).Live)
+	live = editAs(s, "kubectl-edit", live, func(m *v1beta1.MCPServer) {
+		m.Spec.Env = slices.DeleteFunc(m.Spec.Env, func(e corev1.EnvVar) bool { return e.Name == "UNMANAGED" })
+	})
+	s.Expect(managers(live)).To(ConsistOf(manager+" Apply", "kubectl-edit Update"))
+
+	result := s.done(s.server(), live, ssa.ActionUpdate)
+
+	s.Expect(as[*v1beta1.MCPServer](result.Live).Spec.Env).To(BeEmpty())
+	s.Expect(managers(result.Live)).To(ConsistOf(manager + " Apply"))
+}
+
+// After managed fields are wiped, the next apply assigns all fields to before-first-apply, in the version of whoever
+// applies. What is left there must not keep a struct that is dropped, be it empty or without a required field.
+func TestDroppedStructIsRemovedFromBeforeFirstApplyOfAnotherVersion(t *testing.T) {
+	s := newScenario(t, nil)
+	inAlpha := func(c ssa.Configuration) ssa.Configuration {
+		converted, err := alphaConfigurationOf(c)
+		s.ExpectWithOffset(1, err).NotTo(HaveOccurred())
+		return converted
+	}
+	service := func() *fixpointac.AppServiceApplyConfiguration {
+		return fixpointac.AppService("a", s.namespace).WithSpec(fixpointac.AppServiceSpec().WithImage("registry.example/a:1"))
+	}
+	with := service()
+	with.Spec.WithIngress(fixpointac.Ingress().WithHost("a.example.com"))
+	for name, test := range map[string]struct {
+		with, without func() ssa.Configuration
+		left          func(client.Object) any
+	}{
+		"a struct whose only field is dropped": {
+			with:    func() ssa.Configuration { return s.server(v1beta1.DNSDenied) },
+			without: func() ssa.Configuration { return s.server() },
+			left:    func(live client.Object) any { return as[*v1alpha1.MCPServer](live).Spec.NetworkPolicy },
+		},
+		"a struct with a default": {
+			with:    func() ssa.Configuration { return clone(with) },
+			without: func() ssa.Configuration { return service() },
+			left:    func(live client.Object) any { return as[*v1alpha1.AppService](live).Spec.Ingress },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Gomega = NewWithT(t)
+			live := s.done(inAlpha(test.with()), nil, ssa.ActionCreate).Live
+			s.wipeManagedFields(live)
+			s.applyAs("argo", live, fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {name: %s, annotations: {foreign: "1"}}}`, beta, *test.with().GetKind(), live.GetName()))
+			s.Expect(api.Get(s, client.ObjectKeyFromObject(live), live)).To(Succeed())
+			live = s.done(inAlpha(test.with()), live, ssa.ActionCorrect).Live
+			s.Expect(managers(live)).To(ConsistOf(manager+" Apply", "argo Apply", beforeFirstApply+" Update"))
+
+			result := s.done(inAlpha(test.without()), live, ssa.ActionUpdate)
+
+			s.Expect(test.left(result.Live)).To(BeNil())
+		})
+	}
 }
 
 func TestDroppedContainerIsRemovedWithFieldsOfOtherManagers(t *testing.T) {
