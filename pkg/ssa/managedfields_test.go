@@ -73,11 +73,11 @@ func TestMigrate(t *testing.T) {
 			before: []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "", `{"f:a":{},"f:h":{},"f:z":{}}`)},
 			after:  []metav1.ManagedFieldsEntry{managed(beforeFirstApply, byUpdate, "", `{"f:z":{}}`)},
 		},
-		"before-first-apply gives them up at another version of the API": {
+		"before-first-apply gives up the fields at another version of the API": {
 			before: []metav1.ManagedFieldsEntry{atVersion("v1beta1", managed(beforeFirstApply, byUpdate, "", `{"f:a":{},"f:h":{},"f:z":{}}`))},
 			after:  []metav1.ManagedFieldsEntry{atVersion("v1beta1", managed(beforeFirstApply, byUpdate, "", `{"f:z":{}}`))},
 		},
-		"other managers keep theirs at another version of the API": {
+		"other managers keep the fields at another version of the API": {
 			adopting: true,
 			before:   []metav1.ManagedFieldsEntry{atVersion("v1beta1", managed("kubectl-create", byUpdate, "", `{"f:a":{},"f:z":{}}`))},
 		},

@@ -183,7 +183,9 @@ func TestDroppedStructIsRemovedFromBeforeFirstApplyOfAnotherVersion(t *testing.T
 			s.Gomega = NewWithT(t)
 			live := s.done(inAlpha(test.with()), nil, ssa.ActionCreate).Live
 			s.wipeManagedFields(live)
-			s.applyAs("argo", live, fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {name: %s, annotations: {foreign: "1"}}}`, beta, *test.with().GetKind(), live.GetName()))
+			inBeta, err := in(s, beta, live)
+			s.Expect(err).NotTo(HaveOccurred())
+			s.applyAs("argo", inBeta, fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {name: %s, annotations: {foreign: "1"}}}`, beta, *test.with().GetKind(), live.GetName()))
 			s.Expect(api.Get(s, client.ObjectKeyFromObject(live), live)).To(Succeed())
 			live = s.done(inAlpha(test.with()), live, ssa.ActionCorrect).Live
 			s.Expect(managers(live)).To(ConsistOf(manager+" Apply", "argo Apply", beforeFirstApply+" Update"))
