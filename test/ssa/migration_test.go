@@ -166,16 +166,22 @@ func TestDroppedStructIsRemovedFromBeforeFirstApplyOfAnotherVersion(t *testing.T
 	with.Spec.WithIngress(fixpointac.Ingress().WithHost("a.example.com"))
 	for name, test := range map[string]struct {
 		with, without func() ssa.Configuration
-		left          func(client.Object) any
+		// change is what kubectl-edit changes before the applier applies again.
+		change func(client.Object)
+		left   func(client.Object) any
 	}{
 		"a struct whose only field is dropped": {
 			with:    func() ssa.Configuration { return s.server(v1beta1.DNSDenied) },
 			without: func() ssa.Configuration { return s.server() },
-			left:    func(live client.Object) any { return as[*v1alpha1.MCPServer](live).Spec.NetworkPolicy },
+			change: func(live client.Object) {
+				as[*v1beta1.MCPServer](live).Spec.NetworkPolicy.Egress.DNS = v1beta1.DNSAllowed
+			},
+			left: func(live client.Object) any { return as[*v1alpha1.MCPServer](live).Spec.NetworkPolicy },
 		},
 		"a struct with a default": {
 			with:    func() ssa.Configuration { return clone(with) },
 			without: func() ssa.Configuration { return service() },
+			change:  func(live client.Object) { as[*v1beta1.AppService](live).Spec.Ingress.Host = "b.example.com" },
 			left:    func(live client.Object) any { return as[*v1alpha1.AppService](live).Spec.Ingress },
 		},
 	} {
@@ -186,6 +192,8 @@ func TestDroppedStructIsRemovedFromBeforeFirstApplyOfAnotherVersion(t *testing.T
 			inBeta, err := in(s, beta, live)
 			s.Expect(err).NotTo(HaveOccurred())
 			s.applyAs("argo", inBeta, fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {name: %s, annotations: {foreign: "1"}}}`, beta, *test.with().GetKind(), live.GetName()))
+			s.Expect(api.Get(s, client.ObjectKeyFromObject(live), inBeta)).To(Succeed())
+			editAs(s, "kubectl-edit", inBeta, test.change)
 			s.Expect(api.Get(s, client.ObjectKeyFromObject(live), live)).To(Succeed())
 			live = s.done(inAlpha(test.with()), live, ssa.ActionCorrect).Live
 			s.Expect(managers(live)).To(ConsistOf(manager+" Apply", "argo Apply", beforeFirstApply+" Update"))
