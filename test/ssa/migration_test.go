@@ -154,7 +154,7 @@ func TestDroppedListIsRemovedFromTheManagerThatAddedIt(t *testing.T) {
 // applies. What is left there must not keep a struct that is dropped, be it empty or without a required field.
 func TestDroppedStructIsRemovedFromBeforeFirstApplyOfAnotherVersion(t *testing.T) {
 	s := newScenario(t, nil)
-	inAlpha := func(c ssa.Configuration) ssa.Configuration {
+	atAlpha := func(c ssa.Configuration) ssa.Configuration {
 		converted, err := alphaConfigurationOf(c)
 		s.ExpectWithOffset(1, err).NotTo(HaveOccurred())
 		return converted
@@ -187,7 +187,7 @@ func TestDroppedStructIsRemovedFromBeforeFirstApplyOfAnotherVersion(t *testing.T
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.Gomega = NewWithT(t)
-			live := s.done(inAlpha(test.with()), nil, ssa.ActionCreate).Live
+			live := s.done(atAlpha(test.with()), nil, ssa.ActionCreate).Live
 			s.wipeManagedFields(live)
 			inBeta, err := in(s, beta, live)
 			s.Expect(err).NotTo(HaveOccurred())
@@ -195,10 +195,10 @@ func TestDroppedStructIsRemovedFromBeforeFirstApplyOfAnotherVersion(t *testing.T
 			s.Expect(api.Get(s, client.ObjectKeyFromObject(live), inBeta)).To(Succeed())
 			editAs(s, "kubectl-edit", inBeta, test.change)
 			s.Expect(api.Get(s, client.ObjectKeyFromObject(live), live)).To(Succeed())
-			live = s.done(inAlpha(test.with()), live, ssa.ActionCorrect).Live
+			live = s.done(atAlpha(test.with()), live, ssa.ActionCorrect).Live
 			s.Expect(managers(live)).To(ConsistOf(manager+" Apply", "argo Apply", beforeFirstApply+" Update"))
 
-			result := s.done(inAlpha(test.without()), live, ssa.ActionUpdate)
+			result := s.done(atAlpha(test.without()), live, ssa.ActionUpdate)
 
 			s.Expect(test.left(result.Live)).To(BeNil())
 		})
