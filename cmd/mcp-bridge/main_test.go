@@ -23,7 +23,12 @@ const bridgeMarker = "be-mcp-bridge"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == bridgeMarker {
+		dropCapabilities()
 		os.Exit(run(os.Args[2:], os.Stdout, os.Stderr))
+	}
+	if len(os.Args) > 1 && os.Args[1] == shellMarker {
+		serveShell()
+		return
 	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	os.Exit(m.Run())
@@ -112,6 +117,7 @@ func TestInvalidCommandsAreReported(t *testing.T) {
 		"bad path":              {[]string{"-path", "mcp", "--", "true"}, exitFailed, "must start with /"},
 		"bad host":              {[]string{"-allowed-host", "https://tools.example.com", "--", "true"}, exitFailed, "is not a host name"},
 		"bad origin":            {[]string{"-allowed-origin", "tools.example.com", "--", "true"}, exitFailed, "is not an origin"},
+		"users of the system":   {[]string{"-first-session-user", "1000", "--", "true"}, exitFailed, "-first-session-user must be at least 10000"},
 		"bad address":           {[]string{"-listen", "no-such-host.invalid:x", "--", "true"}, exitFailed, "listening"},
 	}
 	for name, c := range cases {

@@ -23,6 +23,8 @@ type Bridge struct {
 	reaper   *reaper
 	launcher *launcher
 	shared   *shared
+	// sessionUsers are the users of sessions, sharedUser is that of processes without a session.
+	sessionUsers, sharedUser *users
 
 	// places are those of large messages of clients.
 	places  *places
@@ -53,7 +55,12 @@ func New(opts Options) (*Bridge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuring the bridge: %w", err)
 	}
+	sessionUsers, sharedUser, err := newUsers(opts.FirstSessionUser, opts.MaxSessions)
+	if err != nil {
+		return nil, fmt.Errorf("configuring the bridge: %w", err)
+	}
 	b := &Bridge{
+		sessionUsers: sessionUsers, sharedUser: sharedUser,
 		allowed:  allowed,
 		opts:     opts,
 		metrics:  newMetrics(),
@@ -179,5 +186,6 @@ func (b *Bridge) Close() {
 		// Every child is killed eventually, so this returns.
 		_ = b.await(context.Background(), b.noSessions)
 		b.reaper.close()
+		b.sessionUsers.close()
 	})
 }

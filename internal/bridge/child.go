@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -66,13 +67,13 @@ type child struct {
 	writing  sync.Mutex
 	stopping sync.Once
 
-	// exited is closed when the process has exited; then status is valid.
+	// exited is closed when the process has exited, and no process has its user; then status is valid.
 	exited chan struct{}
 	status syscall.WaitStatus
 }
 
-// start runs the command and copies its standard error to the log.
-func (l *launcher) start(log logr.Logger) (*child, error) {
+// start runs the command as one of the users, and copies its standard error to the log.
+func (l *launcher) start(log logr.Logger, as *users) (*child, error) {
 	path, err := exec.LookPath(l.command[0])
 	if err != nil {
 		missing := errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist)
@@ -83,6 +84,11 @@ func (l *launcher) start(log logr.Logger) (*child, error) {
 		return nil, fmt.Errorf("opening pipes for the command: %w", err)
 	}
 	defer p.closeChildEnds()
+	owner, err := as.take()
+	if err != nil {
+		p.closeBridgeEnds()
+		return nil, err
+	}
 	c := &child{
 		reaper: l.reaper, grace: l.grace, started: time.Now(),
 		stdin: p.stdin, stdout: p.stdout,
@@ -97,11 +103,13 @@ func (l *launcher) start(log logr.Logger) (*child, error) {
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	}
 	l.metrics.children.Inc()
-	c.pid, err = l.reaper.start(path, l.command, attr, func(status syscall.WaitStatus) {
+	c.pid, err = l.run(path, attr, p, owner, func(status syscall.WaitStatus) {
+		l.releaseUser(log, owner)
 		l.metrics.children.Dec()
 		c.ended(status)
 	})
 	if err != nil {
+		l.releaseUser(log, owner)
 		l.metrics.children.Dec()
 		p.closeBridgeEnds()
 		return nil, l.failed(false, err)
@@ -109,6 +117,17 @@ func (l *launcher) start(log logr.Logger) (*child, error) {
 	l.metrics.starts.Inc()
 	go c.stderr.copy(p.stderr)
 	return c, nil
+}
+
+// run starts the process; onExit is called after it was reaped. The thread is that of [user.own].
+func (l *launcher) run(path string, attr *syscall.ProcAttr, p *pipes, owner *user, onExit func(syscall.WaitStatus)) (int, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := owner.own(attr, p); err != nil {
+		return 0, err
+	}
+	// In a goroutine, because the reaper has to reap what the user leaves.
+	return l.reaper.start(path, l.command, attr, func(status syscall.WaitStatus) { go onExit(status) })
 }
 
 func (l *launcher) failed(missing bool, err error) error {

@@ -18,6 +18,10 @@ type Options struct {
 	// Path is the URL path of the MCP endpoint.
 	Path string
 
+	// FirstSessionUser makes each session run as a user and group of its own, with a directory of its own as HOME and
+	// TMPDIR: one of MaxSessions users from this one on. Processes without a session have the next user. It
+	// requires ReapAll, root and capabilities. 0 is the user of the bridge for all processes.
+	FirstSessionUser int
 	// MaxSessions is the maximum number of sessions, including those whose
 	// child is being stopped.
 	MaxSessions int
@@ -125,6 +129,10 @@ func (o *Options) complete() error {
 	)
 	// A tenth of the sessions is left for other addresses.
 	errs = append(errs, limit("MaxSessionsPerAddress", &o.MaxSessionsPerAddress, o.MaxSessions-o.MaxSessions/10))
+	if !validUsers(o.FirstSessionUser, o.MaxSessions) {
+		errs = append(errs, fmt.Errorf("-first-session-user must be at least 10000, and the users up to %d more must be below 2^31, and not be from 60000 to 65535: "+
+			"use a value such as 100000", o.MaxSessions+1))
+	}
 	return errors.Join(errs...)
 }
 

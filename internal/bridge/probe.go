@@ -102,7 +102,7 @@ func (b *Bridge) probe(ctx context.Context) (bool, error) {
 
 // probeWith makes a handshake with a new child, starting with the given message.
 func (b *Bridge) probeWith(ctx context.Context, first string) (bool, error) {
-	c, err := b.launcher.start(b.opts.Log.WithValues("session", "check"))
+	c, err := b.launcher.start(b.opts.Log.WithValues("session", "check"), b.sharedUser)
 	if err != nil {
 		return false, err
 	}

@@ -77,7 +77,7 @@ func newSession(b *Bridge, address string) *session {
 
 // run starts the child and relays its output.
 func (s *session) run() error {
-	c, err := s.bridge.launcher.start(s.log)
+	c, err := s.bridge.launcher.start(s.log, s.bridge.sessionUsers)
 	if err != nil {
 		return err
 	}

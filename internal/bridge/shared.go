@@ -164,7 +164,7 @@ func (s *shared) get(ctx context.Context) (*worker, *failure) {
 
 func (s *shared) launch(started chan struct{}) {
 	log := s.bridge.opts.Log.WithValues("session", "shared")
-	c, err := s.bridge.launcher.start(log)
+	c, err := s.bridge.launcher.start(log, s.bridge.sharedUser)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer close(started)
