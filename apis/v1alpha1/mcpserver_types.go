@@ -873,6 +873,7 @@ type MCPServerCredentialsSecretRef struct {
 
 // MCPServerBridge configures the bridge, which runs a child process for each
 // session of a server with transport stdio. The limits apply to each pod.
+// +kubebuilder:validation:XValidation:rule="!has(self.firstSessionUser) || self.firstSessionUser > 65535 || self.firstSessionUser + self.maxSessions + 1 < 60000",fieldPath=".firstSessionUser",message="firstSessionUser and the maxSessions + 1 IDs after it must not be from 60000 to 65535, which the system uses: use a value such as 100000"
 type MCPServerBridge struct {
 	// maxSessions is the maximum number of sessions in a pod (1 to 10000). The
 	// bridge rejects further sessions with a request to retry later.
@@ -932,6 +933,19 @@ type MCPServerBridge struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="drainTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 25s"
 	DrainTimeout metav1.Duration `json:"drainTimeout,omitzero"`
+
+	// firstSessionUser makes the bridge run each session as a user and group of
+	// its own, with a private directory as HOME and TMPDIR, so that sessions
+	// cannot read the files and the environment of each other, or signal each
+	// other. It is the first ID of maxSessions + 2 that nothing else in the pod
+	// uses (10000 to 2147000000). The container then runs as root with the
+	// capabilities CHOWN, KILL, SETGID and SETUID, which is permitted only if the
+	// manager runs with --pod-overrides=all. Defaults to the user of the
+	// container for all sessions.
+	// +optional
+	// +kubebuilder:validation:Minimum=10000
+	// +kubebuilder:validation:Maximum=2147000000
+	FirstSessionUser *int64 `json:"firstSessionUser,omitempty"`
 }
 
 // MCPServerStatus is the observed state of an MCPServer. The controller

@@ -78,6 +78,9 @@ func bridgeArguments(server *v1beta1.MCPServer) []string {
 			"--max-sessions", strconv.Itoa(int(limits.MaxSessions)),
 			"--idle-timeout", limits.IdleTimeout.Duration.String(),
 			"--max-message-bytes", strconv.FormatInt(limits.MaxMessageBytes, 10))
+		if limits.FirstSessionUser != nil {
+			arguments = append(arguments, "--first-session-user", strconv.FormatInt(*limits.FirstSessionUser, 10))
+		}
 	}
 	drain := drainTimeout(server)
 	arguments = append(arguments, "--drain-timeout", drain.String())
@@ -85,6 +88,11 @@ func bridgeArguments(server *v1beta1.MCPServer) []string {
 		arguments = append(arguments, "--stop-grace", stop.String())
 	}
 	return arguments
+}
+
+// hasUserPerSession reports whether the bridge runs each session as a user of its own.
+func hasUserPerSession(server *v1beta1.MCPServer) bool {
+	return server.Spec.Bridge != nil && server.Spec.Bridge.FirstSessionUser != nil
 }
 
 func listenAddress(port int32) string { return ":" + strconv.Itoa(int(port)) }

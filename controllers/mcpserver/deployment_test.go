@@ -280,6 +280,9 @@ func TestBridgeArguments(t *testing.T) {
 			"serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 3s --stop-grace 750ms"},
 		"minimal grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 1, nil },
 			"serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 750ms --stop-grace 187.5ms"},
+		"a user per session": {func(s *spec) {
+			s.Bridge = &v1beta1.MCPServerBridge{MaxSessions: 7, MaxMessageBytes: 1024, FirstSessionUser: ptr.To[int64](100000)}
+		}, "serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --max-sessions 7 --idle-timeout 0s --max-message-bytes 1024 --first-session-user 100000 --drain-timeout 48s"},
 		// Validation rejects this, but not for objects that were stored before the rule existed.
 		"more than the grace": {func(s *spec) {
 			s.TerminationGracePeriodSeconds = 30

@@ -128,6 +128,9 @@ func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.C
 	pod.WithSecurityContext(podContext)
 
 	containerContext := workload.RestrictedContainer()
+	if hasUserPerSession(server) {
+		containerContext.WithRunAsUser(0).WithRunAsNonRoot(false).Capabilities.WithAdd("CHOWN", "KILL", "SETGID", "SETUID")
+	}
 	if given := server.Spec.ContainerSecurityContext; given != nil {
 		if err := workload.Convert(given, containerContext); err != nil {
 			return fmt.Errorf("reading spec.containerSecurityContext: %w", err)

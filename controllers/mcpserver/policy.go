@@ -47,6 +47,12 @@ func checkTemplate(server *v1beta1.MCPServer, settings Settings, base, final *co
 	if settings.PodOverrides == OverridesNone && server.Spec.PodOverrides != nil {
 		return &workload.NotPermitted{Fields: "spec.podOverrides", Problem: "the manager runs with --pod-overrides=none", Remedy: "remove spec.podOverrides, " + permitAll}
 	}
+	if hasUserPerSession(server) {
+		return &workload.NotPermitted{
+			Fields: "spec.bridge.firstSessionUser", Problem: "it requires root and capabilities, which the restricted Pod Security Standard forbids",
+			Remedy: "remove it, " + permitAll,
+		}
+	}
 	if err := checkStandard(workload.SecurityContextFields(server.Spec.PodSecurityContext, server.Spec.ContainerSecurityContext), base); err != nil {
 		return err
 	}

@@ -49,6 +49,10 @@ var attacks = map[string]struct {
 		"spec.podOverrides.spec.serviceAccountName: the ServiceAccount must not be overridden; set spec.serviceAccount instead, " + askAdmin},
 	"another ServiceAccount, by the deprecated field": {overridden(`{"serviceAccount":"deployer"}`),
 		"spec.podOverrides.spec.serviceAccountName: the ServiceAccount must not be overridden; set spec.serviceAccount instead, " + askAdmin},
+	"a user per session": {func(s *spec) {
+		stdio(s)
+		s.Bridge = &v1beta1.MCPServerBridge{FirstSessionUser: ptr.To[int64](100000)}
+	}, "spec.bridge.firstSessionUser: it requires root and capabilities, which the restricted Pod Security Standard forbids; remove it, " + askAdmin},
 	"privileged by the field of the spec": {func(s *spec) { s.ContainerSecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)} },
 		"spec.containerSecurityContext" + forbidden + `privileged (container "server" must not set securityContext.privileged=true)` + again},
 	"root by the field of the spec": {func(s *spec) {
@@ -81,6 +85,28 @@ func TestRefusesPodsThatAreNotPermitted(t *testing.T) {
 			NewWithT(t).Expect(err).NotTo(HaveOccurred())
 		})
 	}
+}
+
+// The container of the server has what the bridge needs, and nothing else changes. The security contexts of the spec override it.
+func TestUserPerSessionRunsTheBridgeAsRoot(t *testing.T) {
+	g := NewWithT(t)
+	settings := Settings{PodOverrides: OverridesAll}
+	perSession := func(s *spec) { s.Bridge = &v1beta1.MCPServerBridge{FirstSessionUser: ptr.To[int64](100000)} }
+	context := func(changes ...func(*spec)) string {
+		template, err := podTemplate(tools(append([]func(*spec){stdio, perSession}, changes...)...), settings, "")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(asJSON(t, template.Spec.SecurityContext)).To(MatchYAML("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}"))
+		g.Expect(asJSON(t, template.Spec.InitContainers[0].SecurityContext)).To(MatchYAML(
+			"{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, readOnlyRootFilesystem: true}"))
+		return asJSON(t, template.Spec.Containers[0].SecurityContext)
+	}
+
+	g.Expect(context()).To(MatchYAML(
+		"{runAsUser: 0, runAsNonRoot: false, allowPrivilegeEscalation: false, capabilities: {drop: [ALL], add: [CHOWN, KILL, SETGID, SETUID]}}"))
+	g.Expect(context(func(s *spec) {
+		s.ContainerSecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
+	})).To(MatchYAML(
+		"{runAsUser: 0, runAsNonRoot: false, allowPrivilegeEscalation: false, capabilities: {drop: [ALL], add: [CHOWN, KILL, SETGID, SETUID]}, readOnlyRootFilesystem: true}"))
 }
 
 func TestPolicyNoneRefusesAllOverrides(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -51,6 +52,46 @@ func TestPolicyLeavesRunningPodsUnchanged(t *testing.T) {
 	w.changeReady("tools", overrides(`{"hostAliases":[{"ip":"10.0.0.1","hostnames":["db"]}]}`))
 	w.Expect(w.deployment("tools").Spec.Template.Spec.HostPID).To(BeFalse())
 	w.Expect(w.deployment("tools").Spec.Template.Spec.Containers[0].Image).To(Equal(otherImage))
+}
+
+func TestUserPerSessionRunsTheBridgeAsRootIfThePolicyPermits(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	stdio := func(s *v1beta1.MCPServerSpec) { s.Transport, s.Command = v1beta1.TransportStdio, []string{"serve"} }
+	users := func(s *v1beta1.MCPServerSpec) {
+		s.Bridge = &v1beta1.MCPServerBridge{FirstSessionUser: ptr.To[int64](100000)}
+	}
+	// Given pods of a server without the field, and the default policy
+	restrictive := w.startManager()
+	w.createReady("tools", unasked, stdio)
+	pods := w.podUIDs("tools")
+
+	// When the field is set, then the object is stalled and names it, and the pods run on.
+	w.change("tools", users)
+	server := w.shows("tools", "DeploymentReady", "False NotPermitted", HavePrefix("spec.bridge.firstSessionUser: "))
+	w.Expect(conditions(server)).To(HaveKeyWithValue("Stalled", "True NotPermitted"))
+	w.Expect(w.podUIDs("tools")).To(ConsistOf(pods))
+
+	// When the policy permits it, then the pods are replaced by ones whose bridge has the users and the capabilities.
+	w.Stop(restrictive)
+	permissive := w.options()
+	permissive.PodOverrides = mcpserver.OverridesAll
+	w.StartManager(shared.Config(harness.ManagerUser), permissive)
+	w.Eventually(func() []string { return w.deployment("tools").Spec.Template.Spec.Containers[0].Command }).Should(ContainElements("--first-session-user", "100000"))
+	w.complete("tools")
+	container := w.deployment("tools").Spec.Template.Spec.Containers[0]
+	w.Expect(container.SecurityContext).To(HaveValue(Equal(corev1.SecurityContext{
+		RunAsUser: ptr.To[int64](0), RunAsNonRoot: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false),
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"CHOWN", "KILL", "SETGID", "SETUID"}}})))
+	w.Expect(w.podUIDs("tools")).NotTo(ContainElements(pods))
+
+	// When the field is removed, then so are the privileges.
+	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.Bridge = nil })
+	w.Eventually(func() *corev1.SecurityContext {
+		return w.deployment("tools").Spec.Template.Spec.Containers[0].SecurityContext
+	}).Should(HaveValue(Equal(corev1.SecurityContext{
+		AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}})))
+	w.complete("tools")
 }
 
 // systemNamespace creates a namespace for the manager.

@@ -30,6 +30,10 @@ func podAttempts() []attempt {
 				a.notPermitted(name, &v1beta1.MCPServer{}, c.field+": the restricted Pod Security Standard forbids such pods: ", c.problem, "change these settings")
 			}
 		}},
+		{"run as root with capabilities by a user per session of the bridge", editor, "`NotPermitted`: the message names `spec.bridge.firstSessionUser`", func(a *trial) {
+			a.Expect(a.server("session-users", "transport: stdio, command: [serve], bridge: {firstSessionUser: 100000}")).To(Succeed())
+			a.notPermitted("session-users", &v1beta1.MCPServer{}, "spec.bridge.firstSessionUser: it requires root and capabilities", "the restricted Pod Security Standard forbids", "--pod-overrides=all")
+		}},
 		{"run privileged or with capabilities through the security contexts of an AppService", editor, "`NotPermitted`: the message names the field", func(a *trial) {
 			for name, c := range map[string]struct{ fields, field string }{
 				"app-privileged": {"podSecurityStandard: Baseline, containerSecurityContext: {privileged: true}", "spec.containerSecurityContext"},

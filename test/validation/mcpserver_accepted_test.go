@@ -128,7 +128,7 @@ httpRoute:
   path: /tools
 protocol: {probe: Periodic, interval: 59m60s, timeout: 0m30s}
 bridge: {maxSessions: 10000, idleTimeout: 24h, maxMessageBytes: 268435456, drainTimeout: 1s, allowedHosts: [proxy.example.com, "*", a],
-  allowedOrigins: ["https://app.example.com", "http://localhost:6274", "http://[::1]:80", "vscode-webview://1b-2c", "*"]}
+  allowedOrigins: ["https://app.example.com", "http://localhost:6274", "http://[::1]:80", "vscode-webview://1b-2c", "*"], firstSessionUser: 2147000000}
 adoptionPolicy: Never
 driftPolicy: Correct
 suspend: false`},
@@ -140,6 +140,10 @@ suspend: false`},
 		spec: mcpServer(mcpServerDefaults, `{transport: sse, httpRoute: {parentRefs: [{name: a}], path: /}}`)},
 	"the bridge's own limits with a short grace": {
 		spec: mcpServer(mcpServerDefaults, stdio, `{terminationGracePeriodSeconds: 11, bridge: {maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304}}`)},
+	"the highest users of the bridge below those of the system": {
+		spec: mcpServer(mcpServerDefaults, stdio, `{bridge: {firstSessionUser: 59898, maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304}}`)},
+	"the lowest users of the bridge above those of the system": {
+		spec: mcpServer(mcpServerDefaults, stdio, `{bridge: {firstSessionUser: 65536, maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304}}`)},
 	"sse with many pods": {
 		spec: mcpServer(mcpServerDefaults, `{transport: sse, replicas: 100}`)},
 	"a health path of its own": {

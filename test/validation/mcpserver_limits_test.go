@@ -151,7 +151,7 @@ func init() {
 	for field, bounds := range map[string][2]int{
 		"port": {1, 65535}, "drainSeconds": {0, 86399}, "terminationGracePeriodSeconds": {1, 86400},
 		"progressDeadlineSeconds": {10, 86400}, "driftHistoryLimit": {0, 50}, "sessionAffinityTimeoutSeconds": {1, 86400},
-		"bridge.maxMessageBytes": {1024, 268435456}, "bridge.maxSessions": {1, 10000},
+		"bridge.maxMessageBytes": {1024, 268435456}, "bridge.maxSessions": {1, 10000}, "bridge.firstSessionUser": {10000, 2147000000},
 		"networkPolicy.egress.rules[].ports[].port": {1, 65535}, "networkPolicy.egress.rules[].ports[].endPort": {1, 65535},
 	} {
 		numbers(field, bounds[0], bounds[1])

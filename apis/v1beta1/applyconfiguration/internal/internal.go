@@ -439,6 +439,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: drainTimeout
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: firstSessionUser
+      type:
+        scalar: numeric
     - name: idleTimeout
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration

@@ -38,6 +38,15 @@ type MCPServerBridgeApplyConfiguration struct {
 	// drainSeconds must not exceed terminationGracePeriodSeconds. Defaults to
 	// terminationGracePeriodSeconds less drainSeconds and two seconds.
 	DrainTimeout *v1.Duration `json:"drainTimeout,omitempty"`
+	// firstSessionUser makes the bridge run each session as a user and group of
+	// its own, with a private directory as HOME and TMPDIR, so that sessions
+	// cannot read the files and the environment of each other, or signal each
+	// other. It is the first ID of maxSessions + 2 that nothing else in the pod
+	// uses (10000 to 2147000000). The container then runs as root with the
+	// capabilities CHOWN, KILL, SETGID and SETUID, which is permitted only if the
+	// manager runs with --pod-overrides=all. Defaults to the user of the
+	// container for all sessions.
+	FirstSessionUser *int64 `json:"firstSessionUser,omitempty"`
 }
 
 // MCPServerBridgeApplyConfiguration constructs a declarative configuration of the MCPServerBridge type for use with
@@ -95,5 +104,13 @@ func (b *MCPServerBridgeApplyConfiguration) WithAllowedOrigins(values ...string)
 // If called multiple times, the DrainTimeout field is set to the value of the last call.
 func (b *MCPServerBridgeApplyConfiguration) WithDrainTimeout(value v1.Duration) *MCPServerBridgeApplyConfiguration {
 	b.DrainTimeout = &value
+	return b
+}
+
+// WithFirstSessionUser sets the FirstSessionUser field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the FirstSessionUser field is set to the value of the last call.
+func (b *MCPServerBridgeApplyConfiguration) WithFirstSessionUser(value int64) *MCPServerBridgeApplyConfiguration {
+	b.FirstSessionUser = &value
 	return b
 }
