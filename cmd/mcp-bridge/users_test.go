@@ -196,7 +196,7 @@ func TestSessionsRunAsUsersOfTheirOwn(t *testing.T) {
 	g.Expect(filepath.Dir(home)).To(Equal(homes))
 	g.Expect(one.run(`umask 0; echo mine >"$TMPDIR/note"; cat "$TMPDIR/note"`)).To(Equal("mine"))
 	g.Expect(one.run("tr '\\0' '\\n' </proc/%s/environ | grep ^HOME=", pid)).To(Equal("HOME=" + home))
-	for _, attempt := range []string{"cat %[1]s/note", "ls %[1]s", "touch %[1]s/theirs", "mv %[1]s %[1]s-2", "rmdir %[1]s", "ls %[2]s", "mv %[2]s %[2]s-2", "cat /proc/%[3]s/environ", "ls /proc/%[3]s/fd", "cat /proc/%[4]d/environ",
+	for _, attempt := range []string{"cat %[1]s/note", "ls %[1]s", "touch %[1]s/other", "mv %[1]s %[1]s-2", "rmdir %[1]s", "ls %[2]s", "mv %[2]s %[2]s-2", "cat /proc/%[3]s/environ", "ls /proc/%[3]s/fd", "cat /proc/%[4]d/environ",
 		"kill -9 %[3]s", "kill -9 -%[3]s", "kill -9 %[4]d"} {
 		g.Expect(other.run(attempt, home, homes, pid, cmd.Process.Pid)).To(Or(ContainSubstring(denied), ContainSubstring(noRight)), attempt)
 	}
