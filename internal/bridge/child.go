@@ -84,7 +84,7 @@ func (l *launcher) start(log logr.Logger, as *users) (*child, error) {
 		return nil, fmt.Errorf("opening pipes for the command: %w", err)
 	}
 	defer p.closeChildEnds()
-	owner, err := as.take()
+	owner, err := as.take(log)
 	if err != nil {
 		p.closeBridgeEnds()
 		return nil, err
@@ -104,12 +104,12 @@ func (l *launcher) start(log logr.Logger, as *users) (*child, error) {
 	}
 	l.metrics.children.Inc()
 	c.pid, err = l.run(path, attr, p, owner, func(status syscall.WaitStatus) {
-		l.releaseUser(log, owner)
+		owner.release(log)
 		l.metrics.children.Dec()
 		c.ended(status)
 	})
 	if err != nil {
-		l.releaseUser(log, owner)
+		owner.release(log)
 		l.metrics.children.Dec()
 		p.closeBridgeEnds()
 		return nil, l.failed(false, err)

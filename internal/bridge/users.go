@@ -43,20 +43,19 @@ func newUsers(first, sessions int) (ofSessions, shared *users, err error) {
 	}
 	folder, err := homes(first)
 	if err != nil {
-		return nil, nil, fmt.Errorf("creating a directory for FirstSessionUser: %w; mount an emptyDir volume at %s", err, os.TempDir())
+		return nil, nil, fmt.Errorf("creating a directory for -first-session-user: %w; mount an emptyDir volume at %s", err, os.TempDir())
 	}
 	killer := first + sessions + 1
 	return &users{userIDs(first, sessions), folder, killer}, &users{userIDs(first+sessions, 1), folder, killer}, nil
 }
 
-// validUsers reports whether neither the system nor the image has one of the users: those of 16 bits from 60000 are
-// of systemd, and nobody.
+// validUsers reports whether the users are not those of a system: from 60000, systemd has those of 16 bits, and nobody.
 func validUsers(first, sessions int) bool {
 	last := first + sessions + 1
 	return first == 0 || first >= 10000 && (last < 60000 || first > math.MaxUint16) && last <= math.MaxInt32
 }
 
-// userIDs are first in, first out, so that files that a session left elsewhere are of a free user for long.
+// userIDs are first in, first out, so that the owner of files that a session left elsewhere is not soon used again.
 func userIDs(first, count int) chan int {
 	free := make(chan int, count)
 	for id := first; id < first+count; id++ {
@@ -81,7 +80,7 @@ func homes(first int) (string, error) {
 }
 
 // take waits for a free user. There is always one for a session, as it counts towards MaxSessions until its user is free.
-func (u *users) take() (*user, error) {
+func (u *users) take(log logr.Logger) (*user, error) {
 	if u == nil {
 		return nil, nil
 	}
@@ -92,7 +91,8 @@ func (u *users) take() (*user, error) {
 		err = os.Lchown(home, taken.id, taken.id)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("creating the directory of a server process: %w", err), taken.release())
+		taken.release(log)
+		return nil, fmt.Errorf("creating the directory of a server process: %w", err)
 	}
 	return taken, nil
 }
@@ -122,16 +122,17 @@ func (u *user) own(attr *syscall.ProcAttr, p *pipes) error {
 }
 
 // release kills the processes of the user, and makes it free once they are reaped and its directory is removed.
-func (u *user) release() error {
+func (u *user) release(log logr.Logger) {
 	if u == nil {
-		return nil
+		return
 	}
 	for tick := time.Tick(reapInterval); hasProcesses(u.id); <-tick {
 		killAll(u.id, u.of.killer)
 	}
-	err := removeAll(u.home)
+	if err := removeAll(u.home); err != nil {
+		log.Error(err, "Failed to remove the directory of a server process", "directory", u.home)
+	}
 	u.of.free <- u.id
-	return err
 }
 
 // reapInterval is how often release checks whether killed processes were reaped.
@@ -150,11 +151,4 @@ func removeAll(folder string) error {
 		return nil
 	}
 	return errors.Join(err, os.RemoveAll(folder))
-}
-
-// releaseUser logs what release could not remove.
-func (l *launcher) releaseUser(log logr.Logger, u *user) {
-	if err := u.release(); err != nil {
-		log.Error(err, "Failed to remove the directory of a server process", "directory", u.home)
-	}
 }
