@@ -22,11 +22,12 @@ type ServerEdit = func(*v1beta1.MCPServerSpec)
 // secretName is the name of the Secret that the pods use.
 const secretName = "credentials"
 
-// NewMCPServer returns an MCPServer with one replica and a long probe interval, changed by the edits.
+// NewMCPServer returns an MCPServer with one replica, changed by the edits. Its probe interval is longer than most runs, and
+// short enough that within [Timeout] the next probe makes up for one that a busy machine missed.
 func NewMCPServer(name string, edits ...ServerEdit) *v1beta1.MCPServer {
 	server := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	server.Spec.Image = "registry.test/tools:1"
-	server.Spec.Protocol.Interval, server.Spec.Protocol.Timeout = metav1.Duration{Duration: time.Minute}, metav1.Duration{Duration: 5 * time.Second}
+	server.Spec.Protocol.Interval, server.Spec.Protocol.Timeout = metav1.Duration{Duration: 30 * time.Second}, metav1.Duration{Duration: 5 * time.Second}
 	for _, edit := range edits {
 		edit(&server.Spec)
 	}
