@@ -169,10 +169,10 @@ func TestSessionsRunAsUsersOfTheirOwn(t *testing.T) {
 	g := NewWithT(t)
 	g.SetDefaultEventuallyTimeout(testTimeout)
 	const (
-		first   = 2014240000 // which nobody else has
 		denied  = "Permission denied"
 		noRight = "Operation not permitted"
 	)
+	first := 1_000_000_000 + 10*os.Getpid() // which no other run of this test has
 	folder, copied := folderOfAll(t, g)
 	t.Setenv("TMPDIR", filepath.Join(folder, "tmp"))
 	t.Setenv("HOME", "/root")
