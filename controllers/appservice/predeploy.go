@@ -238,11 +238,11 @@ func createJob(ctx context.Context, p phases.Reconcile[*scope]) (phases.Next, er
 	if err := s.uncached.List(ctx, &pods, client.InNamespace(s.app.Namespace), client.MatchingLabels(hookLabels(s.app))); err != nil {
 		return nil, fmt.Errorf("listing the pods of earlier Jobs: %w", err)
 	}
-	hasEnded := func(pod corev1.Pod) bool {
-		return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	isRunning := func(pod corev1.Pod) bool {
+		return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 	}
-	if slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return !hasEnded(pod) }) {
-		return phases.Wait(v1beta1.ReasonProgressing, "waiting for the pod of a deleted Job to end", podsEndInterval), nil
+	if i := slices.IndexFunc(pods.Items, isRunning); i >= 0 {
+		return phases.Wait(v1beta1.ReasonProgressing, "waiting for Pod "+pods.Items[i].Name+" of a deleted Job to end", podsEndInterval), nil
 	}
 	request := ssa.Request{Desired: desired, Owner: &p.Reference, Adoption: p.Policies.Adoption, Redact: p.Policies.Redact}
 	var live batchv1.Job

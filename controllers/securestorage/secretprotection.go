@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -96,30 +97,31 @@ func (p *secretProtection) update(ctx context.Context, key client.ObjectKey) err
 	if err := p.cached.List(ctx, secrets, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the Secrets of namespace %s: %w", key.Namespace, err)
 	}
-	needed := neededSecret(&storage)
+	needed, err := neededIn(ctx, p.cached, key.Namespace)
+	if err != nil {
+		return err
+	}
+	own := neededSecret(&storage)
 	var failures []error
 	for i := range secrets.Items {
 		secret := &secrets.Items[i]
 		isProtected := slices.Contains(secret.Finalizers, SecretFinalizer)
 		switch {
-		case secret.Name != needed && isProtected:
+		case isProtected && secret.Name != own && !needed.Has(secret.Name):
 			failures = append(failures, ignoreChanged(p.release(ctx, client.ObjectKeyFromObject(secret))))
-		case secret.Name == needed && !isProtected && secret.DeletionTimestamp == nil && !hasNoRecord(&storage):
+		case secret.Name == own && !isProtected && secret.DeletionTimestamp == nil && !hasNoRecord(&storage):
 			failures = append(failures, ignoreChanged(p.protect(ctx, &storage)))
 		}
 	}
 	return errors.Join(failures...)
 }
 
-// release removes the finalizer, unless another SecureStorage needs the Secret.
+// release removes the finalizer, unless a SecureStorage needs the Secret.
 func (p *secretProtection) release(ctx context.Context, key client.ObjectKey) error {
-	if isNeeded, err := isNeededIn(ctx, p.cached, key); isNeeded || err != nil {
-		return err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// The cache may not show a SecureStorage that was just created.
-	if isNeeded, err := isNeededIn(ctx, p.uncached, key); isNeeded || err != nil {
+	if needed, err := neededIn(ctx, p.uncached, key.Namespace); err != nil || needed.Has(key.Name) {
 		return err
 	}
 	var secret corev1.Secret
@@ -133,12 +135,17 @@ func (p *secretProtection) release(ctx context.Context, key client.ObjectKey) er
 	return nil
 }
 
-func isNeededIn(ctx context.Context, reader client.Reader, secret client.ObjectKey) (bool, error) {
+// neededIn returns the names of the Secrets that the SecureStorages of a namespace need.
+func neededIn(ctx context.Context, reader client.Reader, namespace string) (sets.Set[string], error) {
 	var storages v1beta1.SecureStorageList
-	if err := reader.List(ctx, &storages, client.InNamespace(secret.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("listing the SecureStorages that need Secret %s: %w", secret, err)
+	if err := reader.List(ctx, &storages, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the SecureStorages of namespace %s, whose Secrets are kept: %w", namespace, err)
 	}
-	return slices.ContainsFunc(storages.Items, func(s v1beta1.SecureStorage) bool { return neededSecret(&s) == secret.Name }), nil
+	names := sets.Set[string]{}
+	for i := range storages.Items {
+		names.Insert(neededSecret(&storages.Items[i]))
+	}
+	return names, nil
 }
 
 // ignoreChanged ignores that a Secret is not as it was read: its change triggers a reconcile.

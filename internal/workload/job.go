@@ -39,28 +39,29 @@ func JobReady(ctx context.Context, uncached client.Reader, now clock.PassiveCloc
 	case JobSucceeded(job):
 		return phases.Done("Job " + job.Name + " has succeeded")
 	case failed != nil:
-		why := cmp.Or(podFailure(podsOf(ctx, uncached, job)), line(failed.Message), failed.Reason)
+		pods, _ := podsOf(ctx, uncached, job) // without pods, the Job has the reason
+		why := cmp.Or(podFailure(pods), line(failed.Message), failed.Reason)
 		return phases.Stalled(v1beta1.ReasonHookFailed, fmt.Sprintf(
 			"Job %s has failed: %s; an existing Deployment and its pods are left unchanged. Correct what the Job runs, or run it again with kubectl delete job %s", job.Name, why, job.Name))
 	case jobCondition(job, batchv1.JobSuspended) != nil:
 		return phases.Wait(v1beta1.ReasonProgressing, "Job "+job.Name+" is suspended: resume it, or wait for who suspended it", 0).AsWarning()
 	case ptr.Deref(job.Status.Ready, 0) == 0 && now.Since(job.CreationTimestamp.Time) > stuckAfter:
-		pods := podsOf(ctx, uncached, job)
+		pods, err := podsOf(ctx, uncached, job)
 		if why := findPodProblem(pods); why != "" {
 			return phases.Wait(v1beta1.ReasonPodsFailing, "Job "+job.Name+": "+why, podsRecheckInterval).AsWarning()
 		}
-		if len(pods) == 0 && job.Status.Active == 0 {
+		if err == nil && len(pods) == 0 && job.Status.Active == 0 {
 			return phases.Wait(v1beta1.ReasonPodsFailing, "Job "+job.Name+" has no pod; to find out why, run kubectl describe job "+job.Name, podsRecheckInterval).AsWarning()
 		}
 	}
 	return phases.Wait(v1beta1.ReasonProgressing, "waiting for Job "+job.Name+" to succeed", podsRecheckInterval)
 }
 
-// podsOf lists the pods of a Job, or none if they cannot be listed: the next reconcile lists them again.
-func podsOf(ctx context.Context, uncached client.Reader, job *batchv1.Job) []corev1.Pod {
+// podsOf lists the pods of a Job. If they cannot be listed, the next reconcile lists them again.
+func podsOf(ctx context.Context, uncached client.Reader, job *batchv1.Job) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := uncached.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}, client.Limit(maxPods)); err != nil {
-		return nil
+		return nil, fmt.Errorf("listing the pods of Job %s: %w", job.Name, err)
 	}
 	var owned []corev1.Pod
 	for _, pod := range pods.Items {
@@ -68,7 +69,7 @@ func podsOf(ctx context.Context, uncached client.Reader, job *batchv1.Job) []cor
 			owned = append(owned, pod)
 		}
 	}
-	return owned
+	return owned, nil
 }
 
 // podFailure says how the first pod that has failed ended, with the message that its container left

@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -11,7 +13,9 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
 func TestJobReady(t *testing.T) {
@@ -37,7 +41,9 @@ func TestJobReady(t *testing.T) {
 		after time.Duration
 		pod   *corev1.PodStatus
 		other bool
-		want  string
+		// unlisted is true if the pods cannot be listed.
+		unlisted bool
+		want     string
 	}{
 		"succeeded": {job: job(0, is(batchv1.JobComplete, "", "")), want: "done (Ready: Job web-1 has succeeded)"},
 		"running":   {job: job(1), after: time.Hour, want: "wait (Progressing: waiting for Job web-1 to succeed)"},
@@ -60,7 +66,8 @@ func TestJobReady(t *testing.T) {
 		"the image cannot be pulled": {job: job(0), after: time.Minute,
 			pod:  &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting("app", "shop:404", "ErrImagePull", "")}},
 			want: "wait (PodsFailing: Job web-1: container app cannot pull image shop:404 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets)"},
-		"no pod": {job: job(0), after: time.Minute, want: "wait (PodsFailing: Job web-1 has no pod; to find out why, run kubectl describe job web-1)"},
+		"no pod":                    {job: job(0), after: time.Minute, want: "wait (PodsFailing: Job web-1 has no pod; to find out why, run kubectl describe job web-1)"},
+		"the pods cannot be listed": {job: job(0), after: time.Minute, unlisted: true, want: "wait (Progressing: waiting for Job web-1 to succeed)"},
 		"a pod that is being created": {job: job(0), after: time.Minute, pod: &corev1.PodStatus{Phase: corev1.PodPending},
 			want: "wait (Progressing: waiting for Job web-1 to succeed)"},
 	}
@@ -74,6 +81,11 @@ func TestJobReady(t *testing.T) {
 					pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(c.job, batchv1.SchemeGroupVersion.WithKind("Job"))}
 				}
 				reader.WithObjects(pod)
+			}
+			if c.unlisted {
+				reader.WithInterceptorFuncs(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+					return errors.New("the server is currently unable to handle the request")
+				}})
 			}
 			verdict := JobReady(t.Context(), reader.Build(), clocktesting.NewFakePassiveClock(created.Add(c.after)), c.job)
 			g.Expect(verdict.String()).To(Equal(c.want))
