@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 )
@@ -30,8 +32,10 @@ import (
 const (
 	// settling is the delay before the first migration, in which all API servers observe the version to store.
 	settling = 10 * time.Second
-	// retryDelay is the delay after a migration in which objects failed.
-	retryDelay = time.Minute
+	// firstRetry is the delay after a migration in which objects failed, because others write an object at a high rate
+	// for example. It doubles up to maxRetry.
+	firstRetry = 5 * time.Second
+	maxRetry   = time.Minute
 	// pageSize is the number of objects that are listed at a time.
 	pageSize = 500
 )
@@ -122,7 +126,8 @@ func (m *Migration) run(ctx context.Context) {
 	if older, err := m.inspect(ctx); err == nil && len(older) == 0 {
 		return
 	}
-	for delay := settling; ; delay = retryDelay {
+	retry := wait.Backoff{Duration: firstRetry, Factor: 2, Cap: maxRetry, Steps: math.MaxInt}
+	for delay := settling; ; delay = retry.Step() {
 		select {
 		case <-ctx.Done():
 			return

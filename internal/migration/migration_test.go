@@ -275,13 +275,16 @@ func TestStartRetriesUntilAllIsMigrated(t *testing.T) {
 		g.Eventually(now.HasWaiters).Should(BeTrue())
 		now.Step(d)
 	}
-	step(settling - 1)
-	g.Consistently(func() bool { return now.HasWaiters() }, "50ms").Should(BeTrue())
-	step(1)
-	g.Eventually(now.HasWaiters).Should(BeTrue(), "waiting for the next attempt")
-	g.Expect(api.applied).To(HaveLen(1))
-	fails = false
-	step(retryDelay)
+	for i, delay := range []time.Duration{settling, firstRetry, 2 * firstRetry, 4 * firstRetry, 8 * firstRetry, maxRetry, maxRetry} {
+		fails = i < 6
+		step(delay - 1)
+		g.Consistently(func() bool { return now.HasWaiters() }, "20ms").Should(BeTrue(), "before attempt %d", i)
+		g.Expect(api.applied).To(HaveLen(i))
+		step(1)
+		if fails {
+			g.Eventually(now.HasWaiters).Should(BeTrue(), "waiting for the next attempt")
+		}
+	}
 	g.Eventually(ended).Should(Receive(BeNil()))
 	g.Expect(api.stored["appservices"]).To(ConsistOf("v1beta1"))
 }
