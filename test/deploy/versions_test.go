@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
@@ -34,7 +35,8 @@ const (
 	upgradeObjects = "FIXPOINT_UPGRADE_OBJECTS"
 	// fewObjects is how many are upgraded, returned and upgraded again without the variable.
 	fewObjects = 10
-	// upgradeTime bounds the time from the end of the last old manager until all objects are migrated and quiet.
+	// upgradeTime bounds the time from the end of the last old manager until all objects are migrated and quiet, if
+	// the variable is set. Without it, the test runs beside others, which decide how long it takes.
 	upgradeTime = 2 * time.Minute
 
 	alpha = "v1alpha1"
@@ -222,7 +224,8 @@ func (f *fleet) edit(version string, i, replicas int) {
 // called. That one waits until all is as before.
 func (f *fleet) work() (stop func()) {
 	f.t.Helper()
-	const usual, perSecond = 600, 3
+	// Each write of an object has to succeed between two of the others, whose number is several times that of the edits.
+	const usual, perSecond = 600, 1
 	deadline := func(seconds int) []byte { return fmt.Appendf(nil, `{"spec":{"progressDeadlineSeconds":%d}}`, seconds) }
 	deployments := f.fixture.clients.AppsV1().Deployments(f.namespace)
 	edits := []func(seconds int) error{
@@ -241,7 +244,9 @@ func (f *fleet) work() (stop func()) {
 	}
 	var loads []*harness.Load
 	for _, edit := range edits {
-		loads = append(loads, harness.StartLoad(f.ctx, perSecond, func(i int) error { return edit(usual + 1 + i) }))
+		loads = append(loads, harness.StartLoad(f.ctx, perSecond, func(i int) error {
+			return retry.OnError(patient, unavailable, func() error { return edit(usual + 1 + i) })
+		}))
 	}
 	return func() {
 		f.t.Helper()
@@ -381,7 +386,9 @@ func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
 		f.Expect(times).To(BeNumerically("<=", most), object)
 	}
 	f.Expect(f.references()).To(HaveEach("fixpoint.dev/"+beta), "owner references of children")
-	f.Expect(took).To(BeNumerically("<", upgradeTime))
+	if f.count > fewObjects {
+		f.Expect(took).To(BeNumerically("<", upgradeTime))
+	}
 	return m
 }
 
