@@ -29,10 +29,9 @@ type Bridge struct {
 	// places are those of large messages of clients.
 	places  *places
 	allowed allowList
-	// probing is a mutex for finding out whether the server supports the stateless spec version;
-	// stateless is the result.
-	probing   chan struct{}
-	stateless atomic.Pointer[bool]
+	// probing is a mutex for finding out what the server speaks; speaks is the result.
+	probing chan struct{}
+	speaks  atomic.Pointer[generations]
 	// changed signals Drain that a session or request has ended.
 	changed chan struct{}
 	ready   atomic.Bool

@@ -187,14 +187,31 @@ func TestCheckOfServersThatDoNotRespond(t *testing.T) {
 
 func TestCheckDetectsTheSpecVersions(t *testing.T) {
 	t.Parallel()
-	for behaviour, stateless := range map[string]bool{"sdk": true, "sessions-only": false, "deaf-to-discover": false} {
+	for behaviour, c := range map[string]struct {
+		speaks generations
+		starts float64
+	}{
+		"sdk":                     {generations{true, []string{"2026-07-28"}}, 1},
+		"sessions-only":           {generations{true, nil}, 1},
+		"deaf-to-discover":        {generations{true, nil}, 1},
+		"stateless-only":          {generations{false, []string{"2027-01-15", "2026-07-28"}}, 2},
+		"stateless-versions-only": {generations{true, []string{"2026-07-28"}}, 2},
+	} {
 		t.Run(behaviour, func(t *testing.T) {
 			w := newTestBridge(t, server(behaviour))
 			w.Expect(w.bridge.Check(t.Context())).To(Succeed())
-			w.Expect(w.bridge.isStateless(t.Context())).To(Equal(stateless))
-			w.Eventually(func() float64 { return w.metric("child_starts_total") }).Should(Equal(1.0))
+			w.Expect(w.bridge.detect(t.Context())).To(HaveValue(Equal(c.speaks)))
+			w.Eventually(func() float64 { return w.metric("child_starts_total") }).Should(Equal(c.starts))
 		})
 	}
+}
+
+// A process that cannot be asked for initialize may have sessions.
+func TestSessionsAreRefusedOnlyIfInitializeIsRejected(t *testing.T) {
+	discover := `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]}}`
+	w := newTestBridge(t, []string{"sh", "-c", `read first; case "$first" in *discover*) echo '` + discover + `';; *) exit 1;; esac`})
+	w.Expect(w.bridge.Check(t.Context())).To(Succeed())
+	w.Expect(w.bridge.hasNoSessions()).To(BeFalse())
 }
 
 func TestStderrIsLoggedWithinBounds(t *testing.T) {

@@ -62,9 +62,10 @@ func understoodAlike(t *testing.T, in *incoming) {
 		t.Fatalf("%q is read as id %s and method %s", in.message, other.ID, other.Method)
 	}
 	var params struct {
-		Name json.RawMessage `json:"name"`
-		URI  json.RawMessage `json:"uri"`
-		Meta json.RawMessage `json:"_meta"`
+		Name      json.RawMessage `json:"name"`
+		URI       json.RawMessage `json:"uri"`
+		Meta      json.RawMessage `json:"_meta"`
+		Arguments json.RawMessage `json:"arguments"`
 	}
 	_ = json.Unmarshal(other.Params, &params) // params may be of another type
 	var meta struct {
@@ -72,7 +73,7 @@ func understoodAlike(t *testing.T, in *incoming) {
 	}
 	_ = json.Unmarshal(params.Meta, &meta)
 	p := in.Params
-	if !bytes.Equal(params.Name, p.Name) || !bytes.Equal(params.URI, p.URI) || !bytes.Equal(meta.Version, p.Meta.ProtocolVersion) {
+	if !bytes.Equal(params.Arguments, p.Arguments) || !bytes.Equal(params.Name, p.Name) || !bytes.Equal(params.URI, p.URI) || !bytes.Equal(meta.Version, p.Meta.ProtocolVersion) {
 		t.Fatalf("%q is read with name %s, uri %s and version %s", in.message, params.Name, params.URI, meta.Version)
 	}
 }
@@ -87,8 +88,7 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(b.Close)
-	sessionsOnly := false
-	b.stateless.Store(&sessionsOnly)
+	b.speaks.Store(&generations{sessions: true})
 	handler := b.Handler()
 	f.Add("POST", "tools.acme.svc:8080", "", "2026-07-28", "tools/call", "echo", "", "", statelessCall)
 	f.Add("POST", "localhost", "https://app.example.com", "", "", "", "", "", initMessage)

@@ -32,12 +32,15 @@ func (b *Bridge) serveMCP(w http.ResponseWriter, r *http.Request) {
 		b.refuse(w, nil, f)
 		return
 	}
-	switch r.Method {
-	case http.MethodPost:
+	switch {
+	case r.Method == http.MethodPost:
 		b.post(w, r)
-	case http.MethodGet:
+	case b.hasNoSessions():
+		w.Header().Set("Allow", "POST")
+		b.refuse(w, nil, methodNotAllowed("this server has no sessions: use POST"))
+	case r.Method == http.MethodGet:
 		b.get(w, r)
-	case http.MethodDelete:
+	case r.Method == http.MethodDelete:
 		b.delete(w, r)
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE")
@@ -59,7 +62,7 @@ func (b *Bridge) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := r.Header.Get(headerSession)
-	if id == "" {
+	if id == "" || b.hasNoSessions() { // without sessions, the header is to be ignored
 		b.postSessionless(w, r)
 		return
 	}
@@ -94,6 +97,10 @@ func (b *Bridge) postSessionless(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer in.release()
+	if f := b.checkGeneration(r, in); f != nil {
+		b.refuse(w, in.ID, f)
+		return
+	}
 	switch {
 	case in.Method == methodInit && in.kind() == request:
 		if f := checkHeaders(r, &in.envelope, false); f != nil {
@@ -101,7 +108,7 @@ func (b *Bridge) postSessionless(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		b.initialize(w, r, in)
-	case stateless(r, &in.envelope):
+	case stateless(r, &in.envelope), b.hasNoSessions():
 		b.postStateless(w, r, in)
 	default:
 		b.refuse(w, in.ID, badRequest(codeInvalidRequest, "the header Mcp-Session-Id is missing: initialize first"))

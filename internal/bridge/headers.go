@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -95,25 +94,14 @@ func checkName(header string, e *envelope) *failure {
 	default:
 		return nil
 	}
-	if want := text(name); header == "" || header != want && decoded(header) != want {
+	got, err := decodedHeader(header)
+	switch want := text(name); {
+	case err != nil:
+		return mismatch("header Mcp-Name " + err.Error())
+	case header == "" || got != want:
 		return mismatch(fmt.Sprintf("header Mcp-Name is %q, but the name in the message is %q", header, want))
 	}
 	return nil
-}
-
-// decoded decodes a header value that is encoded because of characters that
-// headers cannot have.
-func decoded(header string) string {
-	inner, ok := strings.CutPrefix(header, "=?base64?")
-	if !ok {
-		return header
-	}
-	inner, ok = strings.CutSuffix(inner, "?=")
-	value, err := base64.StdEncoding.DecodeString(inner)
-	if !ok || err != nil {
-		return header
-	}
-	return string(value)
 }
 
 func mismatch(message string) *failure { return badRequest(codeHeaderMismatch, message) }

@@ -67,6 +67,37 @@ func TestStatelessErrorsHaveTheirStatus(t *testing.T) {
 	w.Expect(encoded.Status).To(Equal(http.StatusOK))
 }
 
+func TestServersWithoutSessionsHaveNoInitialize(t *testing.T) {
+	w := newTestBridge(t, server("stateless-only"))
+	legacy := []string{headerVersion, "2025-11-25"}
+	expectMessage := func(reply httpReply, status, code int, data string) {
+		t.Helper()
+		w.Expect(reply.Status).To(Equal(status), reply.Body)
+		w.Expect(reply.Body).To(And(ContainSubstring(`"code":%d,`, code), ContainSubstring(data)))
+	}
+	// Before the bridge knows what the server speaks, the server responds.
+	expectMessage(w.post(initMessage), 404, codeMethodNotFound, "unknown method")
+
+	w.Expect(w.bridge.Check(t.Context())).To(Succeed())
+	started := w.metric("child_starts_total")
+
+	expectMessage(w.post(initMessage), 404, codeMethodNotFound, `"supported":["2027-01-15","2026-07-28"]`)
+	list := `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`
+	expectMessage(w.post(list, legacy...), 400, codeUnsupportedVersion, `"requested":"2025-11-25"`)
+	expectMessage(w.post(list), 400, codeHeaderMismatch, "Mcp-Protocol-Version is missing")
+	w.Expect(w.metric("child_starts_total")).To(Equal(started), "nothing is started for them")
+
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		resp := w.open(method, "", headerSession, "x")
+		resp.Body.Close()
+		w.Expect(resp.StatusCode).To(Equal(http.StatusMethodNotAllowed))
+		w.Expect(resp.Header.Get("Allow")).To(Equal("POST"))
+	}
+	reply := w.post(statelessCall, append([]string{headerSession, "ignored"}, statelessHeaders...)...)
+	w.Expect(reply.Status).To(Equal(http.StatusOK), reply.Body)
+	w.Expect(reply.Header).NotTo(HaveKey(headerSession))
+}
+
 // The bridge does not interpret methods.
 func TestUnknownMethodsAreRelayed(t *testing.T) {
 	w := newTestBridge(t, tinyServer())
@@ -84,8 +115,9 @@ func TestTheNewestStandaloneStreamWins(t *testing.T) {
 	defer first.Body.Close()
 	second := w.open(http.MethodGet, "", headerSession, id)
 	defer second.Body.Close()
-	_, err := io.ReadAll(first.Body)
+	events, err := io.ReadAll(first.Body)
 	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(string(events)).To(ContainSubstring("\nretry: 1000\n\n"), "two streams of one client do not close each other in a loop")
 }
 
 func TestKeepAlive(t *testing.T) {

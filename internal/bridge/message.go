@@ -48,6 +48,7 @@ type params struct {
 	RequestID     json.RawMessage
 	Name          json.RawMessage
 	URI           json.RawMessage
+	Arguments     json.RawMessage
 }
 
 type meta struct {
@@ -69,7 +70,7 @@ func parse(data []byte) (envelope, error) {
 	var method, inMeta json.RawMessage
 	p, m := &e.Params, &e.Params.Meta
 	top := fields{"jsonrpc": &e.Version, "id": &e.ID, "method": &method, "params": &p.raw, "result": &e.Result, "error": &e.Error}.read(data)
-	below := fields{"_meta": &inMeta, "progressToken": &p.ProgressToken, "requestId": &p.RequestID, "name": &p.Name, "uri": &p.URI}.read(p.raw)
+	below := fields{"_meta": &inMeta, "progressToken": &p.ProgressToken, "requestId": &p.RequestID, "name": &p.Name, "uri": &p.URI, "arguments": &p.Arguments}.read(p.raw)
 	lowest := fields{"progressToken": &m.ProgressToken, keyVersion: &m.ProtocolVersion, keyLogLevel: &m.LogLevel, keySubscription: &m.SubscriptionID}.read(inMeta)
 	e.ambiguous = cmp.Or(top, below, lowest)
 	e.Method = text(method)

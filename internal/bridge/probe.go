@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -18,10 +20,12 @@ const (
 	discoverID   = `1`
 	initializeID = `2`
 
-	discoverMessage = `{"jsonrpc":"2.0","id":` + discoverID + `,"method":"server/discover","params":{"_meta":{` +
-		`"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+	// statelessMeta are the members of _meta in requests of the bridge without a session.
+	statelessMeta = `"io.modelcontextprotocol/protocolVersion":"` + statelessVersion + `",` +
 		`"io.modelcontextprotocol/clientInfo":{"name":"fixpoint-mcp-bridge","version":"v1beta1"},` +
-		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
+		`"io.modelcontextprotocol/clientCapabilities":{}`
+
+	discoverMessage   = `{"jsonrpc":"2.0","id":` + discoverID + `,"method":"server/discover","params":{"_meta":{` + statelessMeta + `}}}`
 	initializeMessage = `{"jsonrpc":"2.0","id":` + initializeID + `,"method":"initialize","params":{` +
 		`"protocolVersion":"2025-11-25","capabilities":{},` +
 		`"clientInfo":{"name":"fixpoint-mcp-bridge","version":"v1beta1"}}}`
@@ -34,6 +38,8 @@ type HandshakeError struct {
 	Problem string
 	// Stderr is the end of the standard error of the command.
 	Stderr string
+	// rejected is true if the command responded to initialize with an error.
+	rejected bool
 }
 
 func (e *HandshakeError) Error() string {
@@ -44,48 +50,99 @@ func (e *HandshakeError) Error() string {
 	return message
 }
 
+// generations are the generations of the specification that a server speaks, at least one.
+type generations struct {
+	// sessions is true if it responds to initialize.
+	sessions bool
+	// stateless are its versions without sessions, newest first; none if it requires sessions.
+	stateless []string
+}
+
 // Check starts the command once and makes an MCP handshake, which also detects
 // the spec versions of the server. The error is a CommandError or a
 // HandshakeError if the command causes it.
 func (b *Bridge) Check(ctx context.Context) error {
-	_, err := b.isStateless(ctx)
+	_, err := b.detect(ctx)
 	return err
 }
 
-// isStateless reports whether the server supports the stateless spec version, and caches the result.
-func (b *Bridge) isStateless(ctx context.Context) (bool, error) {
+// detect finds out what the server speaks, and caches the result.
+func (b *Bridge) detect(ctx context.Context) (*generations, error) {
 	select {
 	case b.probing <- struct{}{}:
 		defer func() { <-b.probing }()
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return nil, ctx.Err()
 	}
-	if known := b.stateless.Load(); known != nil {
-		return *known, nil
+	if known := b.speaks.Load(); known != nil {
+		return known, nil
 	}
-	stateless, err := b.probe(ctx)
+	found, err := b.probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.speaks.Store(found)
+	b.opts.Log.Info("Handshake with the server succeeded", "sessions", found.sessions, "versionsWithoutSessions", found.stateless)
+	return found, nil
+}
+
+func (b *Bridge) probe(ctx context.Context) (*generations, error) {
+	found, err := b.probeWith(ctx, discoverMessage)
 	var broken *HandshakeError
 	if errors.As(err, &broken) && ctx.Err() == nil {
 		// Some servers fail on server/discover.
-		stateless, err = b.probeWith(ctx, initializeMessage)
+		return b.probeWith(ctx, initializeMessage)
 	}
-	if err != nil {
-		return false, err
+	if err != nil || found.sessions {
+		return found, err
 	}
-	b.stateless.Store(&stateless)
-	b.opts.Log.Info("Handshake with the server succeeded", "stateless", stateless)
-	return stateless, nil
+	// Some SDKs omit the versions with sessions in the response to server/discover. Only a rejection shows that
+	// the server has none, and it takes another process: the first message selects the generation of a process.
+	_, err = b.probeWith(ctx, initializeMessage)
+	found.sessions = !errors.As(err, &broken) || !broken.rejected
+	return found, ctx.Err()
+}
+
+// hasNoSessions reports whether the server is known to speak only the generation without sessions.
+func (b *Bridge) hasNoSessions() bool {
+	known := b.speaks.Load()
+	return known != nil && !known.sessions
+}
+
+// checkGeneration rejects messages with sessions if the server is known to have none. For initialize, the
+// specification 2026-07-28 says: "If the server does not implement the requested RPC method, it MUST respond with 404
+// Not Found and a JSON-RPC error with code -32601" (Streamable HTTP, Protocol Version Header), and "A server that
+// supports only modern versions SHOULD name the protocol versions it supports in any error it returns to an initialize
+// request" (Versioning).
+func (b *Bridge) checkGeneration(r *http.Request, in *incoming) *failure {
+	if !b.hasNoSessions() {
+		return nil
+	}
+	versions, requested := b.speaks.Load().stateless, r.Header.Get(headerVersion)
+	f := &failure{
+		data:    map[string]any{"supported": versions, "requested": requested},
+		message: "this server has no sessions and no initialize: use a client for " + strings.Join(versions, ", "),
+	}
+	switch {
+	case in.Method == methodInit:
+		f.status, f.code = http.StatusNotFound, codeMethodNotFound
+	case requested != "" && requested < statelessVersion:
+		f.status, f.code = http.StatusBadRequest, codeUnsupportedVersion
+	default:
+		return nil
+	}
+	return f
 }
 
 // checkServerStateless rejects a stateless request to a server that requires
 // sessions, with errors that make clients fall back to initialize.
 func (b *Bridge) checkServerStateless(ctx context.Context, e *envelope) *failure {
-	stateless, err := b.isStateless(ctx)
+	found, err := b.detect(ctx)
 	switch {
 	case err != nil:
 		b.opts.Log.Error(err, "Failed to detect the spec versions of the server")
 		return refused(reasonStartFailed, "the MCP server process does not respond", 5)
-	case stateless:
+	case len(found.stateless) > 0:
 		return nil
 	case e.Method == methodDiscover:
 		return &failure{status: http.StatusNotFound, code: codeMethodNotFound, message: "this server requires a session: send initialize"}
@@ -96,15 +153,11 @@ func (b *Bridge) checkServerStateless(ctx context.Context, e *envelope) *failure
 	}
 }
 
-func (b *Bridge) probe(ctx context.Context) (bool, error) {
-	return b.probeWith(ctx, discoverMessage)
-}
-
 // probeWith makes a handshake with a new child, starting with the given message.
-func (b *Bridge) probeWith(ctx context.Context, first string) (bool, error) {
+func (b *Bridge) probeWith(ctx context.Context, first string) (*generations, error) {
 	c, err := b.launcher.start(b.opts.Log.WithValues("session", "check"), b.sharedUser)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer b.background(c.stop)
 	lines := make(chan reply)
@@ -113,12 +166,13 @@ func (b *Bridge) probeWith(ctx context.Context, first string) (bool, error) {
 	go readReplies(c, lines, stop)
 
 	h := handshake{child: c, lines: lines, timeout: b.opts.StartTimeout}
-	stateless, problem := h.run(ctx, first)
-	if problem != "" {
-		return false, &HandshakeError{Problem: problem, Stderr: c.stderr.last()}
+	found, failed := h.run(ctx, first)
+	if failed != nil {
+		failed.Stderr = c.stderr.last()
+		return nil, failed
 	}
 	b.metrics.startTime.Observe(time.Since(c.started).Seconds())
-	return stateless, ctx.Err()
+	return found, ctx.Err()
 }
 
 // reply is a message of a child during a handshake.
@@ -154,8 +208,8 @@ type handshake struct {
 	timeout time.Duration
 }
 
-// run returns whether the server is stateless, or a description of the problem.
-func (h *handshake) run(ctx context.Context, first string) (bool, string) {
+// run returns what the server speaks, or why the handshake failed.
+func (h *handshake) run(ctx context.Context, first string) (*generations, *HandshakeError) {
 	// send blocks while the child does not read.
 	go func() { _ = h.child.send([]byte(first)) }()
 	discover := time.NewTimer(discoverTimeout)
@@ -173,23 +227,23 @@ func (h *handshake) run(ctx context.Context, first string) (bool, string) {
 		select {
 		case e, ok := <-h.lines:
 			if !ok {
-				return false, h.end()
+				return nil, &HandshakeError{Problem: h.end()}
 			}
 			switch string(e.ID) {
 			case initializeID:
 				return initialized(e.envelope)
 			case discoverID:
-				if e.discovered() {
-					return true, ""
+				if found := e.discovered(); len(found.stateless) > 0 {
+					return found, nil
 				}
 				initialize()
 			}
 		case <-discover.C:
 			initialize()
 		case <-timeout.C:
-			return false, fmt.Sprintf("no response within %s", h.timeout)
+			return nil, &HandshakeError{Problem: fmt.Sprintf("no response within %s", h.timeout)}
 		case <-ctx.Done():
-			return false, "the check was cancelled"
+			return nil, &HandshakeError{Problem: "the check was cancelled"}
 		}
 	}
 }
@@ -203,16 +257,15 @@ func (h *handshake) end() string {
 	return "it exited with " + h.child.exit()
 }
 
-func initialized(e envelope) (bool, string) {
+func initialized(e envelope) (*generations, *HandshakeError) {
 	if present(e.Error) {
-		return false, "it rejected initialize: " + string(e.Error)
+		return nil, &HandshakeError{Problem: "it rejected initialize: " + string(e.Error), rejected: true}
 	}
-	return false, ""
+	return &generations{sessions: true}, nil
 }
 
-// discovered reports whether a response to server/discover lists a stateless
-// spec version.
-func (r *reply) discovered() bool {
+// discovered returns what a response to server/discover lists.
+func (r *reply) discovered() *generations {
 	var said struct {
 		Result struct {
 			Supported []string `json:"supportedVersions"`
@@ -223,13 +276,17 @@ func (r *reply) discovered() bool {
 			} `json:"data"`
 		} `json:"error"`
 	}
+	found := &generations{}
 	if json.Unmarshal(r.line, &said) != nil {
-		return false
+		return found
 	}
 	for _, v := range append(said.Result.Supported, said.Error.Data.Supported...) {
 		if v >= statelessVersion {
-			return true
+			found.stateless = append(found.stateless, v)
+		} else {
+			found.sessions = true
 		}
 	}
-	return false
+	slices.SortFunc(found.stateless, func(a, b string) int { return strings.Compare(b, a) })
+	return found
 }

@@ -3,6 +3,7 @@ package bridge
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"strings"
 	"time"
 )
@@ -52,7 +53,11 @@ func (s *session) initializeAnswered(c *call, e *envelope, line []byte) {
 	s.bridge.metrics.startTime.Observe(time.Since(s.begun).Seconds())
 	if present(e.Error) {
 		c.stream.sessionID = ""
-		s.countUndelivered(c.stream.finish(line))
+		if e.errorCode() == codeMethodNotFound { // see checkGeneration
+			s.countUndelivered(c.stream.refuse(http.StatusNotFound, line))
+		} else {
+			s.countUndelivered(c.stream.finish(line))
+		}
 		s.end(ended(reasonInitRefused, "the MCP server rejected initialize"))
 		return
 	}

@@ -2,6 +2,7 @@
 package bridge
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"flag"
@@ -53,6 +54,19 @@ func play(behaviour string) {
 		runSDK(nil)
 	case "sessions-only":
 		runSDK([]string{"2025-11-25", "2025-06-18"})
+	case "stateless-only":
+		statelessOnly()
+	case "stateless-versions-only":
+		listStatelessVersionsOnly()
+	case "marked":
+		markParameters()
+	case "lists-nothing":
+		respond(func(e *envelope) string {
+			if e.Method == "tools/list" {
+				return ""
+			}
+			return `"result":{"supportedVersions":["2026-07-28","2025-11-25"]}`
+		})
 	case "fails":
 		fmt.Fprintln(os.Stderr, "cannot open the database")
 		os.Exit(7)
@@ -148,6 +162,9 @@ func addTools(s *mcp.Server) {
 		return "", r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: in.Text})
 	})
 	add("sample", sample)
+	s.AddTool(&mcp.Tool{Name: "marked", InputSchema: json.RawMessage(markedSchema)}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
+	})
 	mcp.AddTool(s, &mcp.Tool{Name: "elicit"}, elicit)
 	mcp.AddTool(s, &mcp.Tool{Name: "grow"}, func(context.Context, *mcp.CallToolRequest, toolInput) (*mcp.CallToolResult, any, error) {
 		add("grown", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) { return "", nil })
@@ -205,6 +222,65 @@ func elicit(ctx context.Context, r *mcp.CallToolRequest, in toolInput) (*mcp.Cal
 	}
 	raw, err := json.Marshal(answer.Content)
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(raw)}}}, nil, err
+}
+
+// statelessOnly has no initialize.
+func statelessOnly() {
+	respond(func(e *envelope) string {
+		switch e.Method {
+		case methodDiscover:
+			return `"result":{"supportedVersions":["2026-07-28","2027-01-15"],"capabilities":{}}`
+		case methodInit:
+			return `"error":{"code":-32601,"message":"unknown method"}`
+		default:
+			return `"result":{}`
+		}
+	})
+}
+
+// listStatelessVersionsOnly speaks both generations, as servers of the TypeScript SDK do.
+func listStatelessVersionsOnly() {
+	respond(func(e *envelope) string {
+		if e.Method == methodDiscover {
+			return `"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}`
+		}
+		return `"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"both","version":"1"}}`
+	})
+}
+
+// markParameters has tools with marked parameters on two pages. The tool rename changes the name of a header.
+func markParameters() {
+	region := "Region"
+	respond(func(e *envelope) string {
+		name, cursor := text(e.Params.Name), json.RawMessage(nil)
+		_ = fields{"cursor": &cursor}.read(e.Params.raw)
+		switch {
+		case e.Method == methodDiscover:
+			return `"result":{"supportedVersions":["2026-07-28","2025-11-25"]}`
+		case e.Method == "tools/list" && cursor == nil:
+			fmt.Fprintln(os.Stderr, "listed")
+			return `"result":{"nextCursor":"second \"page\"","tools":[{"name":"broken","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}`
+		case e.Method == "tools/list":
+			return `"result":{"tools":[{"name":"plain","inputSchema":{"type":"object"}},{"name":"query","inputSchema":{"type":"object","properties":{` +
+				`"region":{"type":"string","x-mcp-header":"` + region + `"}}}}]}`
+		case name == "rename":
+			region = "Zone"
+		}
+		return `"result":{"content":[{"type":"text","text":"called ` + name + `"}]}`
+	})
+}
+
+// respond answers each request with the members that the function returns, unless there are none.
+func respond(to func(*envelope) string) {
+	for input := bufio.NewScanner(os.Stdin); input.Scan(); {
+		e, err := parse(input.Bytes())
+		if err != nil || e.kind() != request {
+			continue
+		}
+		if members := to(&e); members != "" {
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,%s}`+"\n", e.ID, members)
+		}
+	}
 }
 
 func waitForEnd() {

@@ -53,6 +53,10 @@ func (w *worker) notifyChild(rw http.ResponseWriter, in *incoming) {
 // request serves one request with the shared child.
 func (w *worker) request(rw http.ResponseWriter, r *http.Request, in *incoming) {
 	b := w.shared.bridge
+	if f := w.checkParams(r, &in.envelope); f != nil {
+		b.refuse(rw, in.ID, f)
+		return
+	}
 	c := newSharedCall(&in.envelope)
 	number, f := w.add(c)
 	if f != nil {

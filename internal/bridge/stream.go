@@ -18,6 +18,11 @@ const (
 	eventEnd   = "\n\n"
 )
 
+// openEvent is the start of a stream that a client opens again after its end. The specification 2025-11-25 says that a
+// server that closes the connection "SHOULD send an SSE event with a standard retry field before closing" (Transports,
+// Listening for Messages). It comes first, because a stream may also end without notice. In milliseconds.
+const openEvent = ": open\nretry: 1000\n\n"
+
 // stream is the response to one HTTP request. Its headers are written with the
 // first message, so that an error before it can set the status.
 type stream struct {
@@ -88,12 +93,11 @@ func (s *stream) close() {
 	s.end()
 }
 
-// open writes the headers and a comment, because some proxies delay headers
+// open writes the headers and an event without data, because some proxies delay headers
 // until the body starts.
-func (s *stream) open() error {
-	return s.comment(": open\n\n")
-}
+func (s *stream) open() error { return s.comment(openEvent) }
 
+// comment writes what is no message.
 func (s *stream) comment(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

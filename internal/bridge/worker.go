@@ -26,10 +26,17 @@ type worker struct {
 	lastUse  time.Time
 	answered bool
 	idle     *time.Timer
+
+	// listing is a mutex for tools.
+	listing chan struct{}
+	tools   *tools
 }
 
 func newWorker(s *shared, c *child, log logr.Logger) *worker {
-	w := &worker{shared: s, child: c, log: log, calls: map[string]*sharedCall{}, lastUse: time.Now()}
+	w := &worker{
+		shared: s, child: c, log: log, calls: map[string]*sharedCall{}, lastUse: time.Now(),
+		listing: make(chan struct{}, 1), tools: &tools{},
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.idle = time.AfterFunc(s.bridge.opts.IdleTimeout, w.checkIdle)

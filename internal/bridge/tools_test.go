@@ -1,0 +1,114 @@
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	. "github.com/onsi/gomega"
+)
+
+// callWith calls a tool without a session.
+func (w *testBridge) callWith(tool, arguments string, headers ...string) httpReply {
+	w.t.Helper()
+	body := strings.NewReplacer(`"name":"echo"`, fmt.Sprintf(`"name":%q`, tool), `{"text":"hi"}`, arguments).Replace(statelessCall)
+	return w.post(body, append([]string{headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, tool}, headers...)...)
+}
+
+func TestParamHeadersAreCheckedBeforeTheServer(t *testing.T) {
+	w := newTestBridge(t, server("marked"))
+	const us, header = `{"region":"us"}`, "Mcp-Param-Region"
+	for name, c := range map[string]struct {
+		reply  httpReply
+		status int
+	}{
+		"equal":                     {w.callWith("query", us, header, "us"), 200},
+		"equal, header in any case": {w.callWith("query", us, "mCP-pARAM-rEGION", "us"), 200},
+		"encoded":                   {w.callWith("query", us, header, "=?base64?dXM=?="), 200},
+		"not given":                 {w.callWith("query", `{}`), 200},
+		"other tool":                {w.callWith("plain", us, header, "eu"), 200},
+		"unknown tool":              {w.callWith("unknown", us, header, "eu"), 200},
+		"invalid definition":        {w.callWith("broken", `{"a":1}`, "Mcp-Param-A", "2"), 200},
+		"different":                 {w.callWith("query", us, header, "eu"), 400},
+		"missing":                   {w.callWith("query", us), 400},
+		"too much":                  {w.callWith("query", `{}`, header, "us"), 400},
+		"not ASCII":                 {w.callWith("query", us, header, "ü"), 400},
+		"arguments twice":           {w.callWith("query", `{"region":"eu"},"arguments":{"region":"us"}`, header, "us"), 400},
+	} {
+		w.Expect(c.reply.Status).To(Equal(c.status), "%s: %s", name, c.reply.Body)
+		if c.status != 200 && name != "arguments twice" {
+			w.Expect(c.reply.Body).To(ContainSubstring(`"id":"x","error":{"code":-32020,`), name)
+		}
+	}
+	w.Expect(w.logs.String()).To(ContainSubstring(`"tools"="broken: x-mcp-header is at \"a\"`))
+	w.Expect(strings.Count(w.logs.String(), "invalid definitions")).To(Equal(1))
+}
+
+// Otherwise the bridge would refuse a client that knows the tools better.
+func TestToolsThatChangeAreListedAgain(t *testing.T) {
+	w := newTestBridge(t, server("marked"))
+	const us = `{"region":"us"}`
+	w.Expect(w.callWith("query", us, "Mcp-Param-Region", "us").Status).To(Equal(200))
+	w.Expect(w.callWith("rename", `{}`).Status).To(Equal(200))
+	w.Eventually(func() int { return w.callWith("query", us, "Mcp-Param-Zone", "us").Status }).Should(Equal(200))
+	w.Expect(w.callWith("query", us, "Mcp-Param-Region", "us").Status).To(Equal(400))
+
+	lists := strings.Count(w.logs.String(), `"line"="listed"`)
+	began := time.Now()
+	for range 50 {
+		w.callWith("query", us, "Mcp-Param-Region", "us")
+	}
+	allowed := 2 + int(time.Since(began)/toolsMinAge)
+	w.Expect(strings.Count(w.logs.String(), `"line"="listed"`)-lists).To(BeNumerically("<=", allowed), "wrong headers do not cause a list each")
+}
+
+func TestToolsOfServersThatDoNotListThemAreCallable(t *testing.T) {
+	t.Parallel()
+	for behaviour, logged := range map[string]string{"lists-nothing": "did not list its tools in time", "stateless-only": ""} {
+		t.Run(behaviour, func(t *testing.T) {
+			w := newTestBridge(t, server(behaviour))
+			w.Expect(w.bridge.Check(t.Context())).To(Succeed())
+			w.bridge.opts.StartTimeout = 50 * time.Millisecond
+			for range 3 {
+				w.Expect(w.callWith("any", `{}`, "Mcp-Param-X", "1").Status).To(Equal(200))
+			}
+			w.Expect(w.logs.String()).To(ContainSubstring(logged))
+		})
+	}
+}
+
+func TestClientsOfTheSDKMirrorParameters(t *testing.T) {
+	w := newTestBridge(t, server("sdk"))
+	s := w.connect(client{version: "2026-07-28"})
+	_, err := s.ListTools(t.Context(), nil)
+	w.Expect(err).NotTo(HaveOccurred())
+	arguments := map[string]any{"region": "Zürich ", "limits": map[string]any{"rows": 1000000}, "dry": true}
+	result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "marked", Arguments: arguments})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(result.Content).To(HaveExactElements(HaveField("Text", ContainSubstring("Zürich "))))
+
+	w.Expect(w.callWith("marked", `{"region":"Bern"}`, "Mcp-Param-Region", "Basel").Status).To(Equal(400), "the server on stdio cannot check it")
+}
+
+func TestListsOfToolsAreBounded(t *testing.T) {
+	g := NewWithT(t)
+	long := strings.Repeat("x", 10<<10)
+	page := func(tool string) json.RawMessage {
+		return json.RawMessage(`{"tools":[` + strings.Repeat(tool+",", 99) + tool + `]}`)
+	}
+	marked := &tools{params: map[string][]param{}}
+	_, err := marked.add(page(`{"name":"a","inputSchema":{"properties":{"` + long + `":{"type":"string","x-mcp-header":"A"}}}}`))
+	g.Expect(err).To(MatchError(ContainSubstring("take more than 262144 bytes")))
+
+	broken := &tools{params: map[string][]param{}}
+	_, err = broken.add(page(`{"name":"` + long + `","inputSchema":{"x-mcp-header":"A"}}`))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(broken.invalid).To(HaveLen(toolsMaxReported))
+	g.Expect(broken.invalid).To(HaveEach(HaveLen(toolsMaxReport)))
+
+	_, err = broken.add(json.RawMessage(`{"tools":1}`))
+	g.Expect(err).To(MatchError(ContainSubstring("reading a list of tools")))
+}
