@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // completionTimeout bounds how long a key press waits for the API server.
@@ -35,6 +37,14 @@ func (o *options) completeObjects(command *cobra.Command, args []string, typed s
 		found = append(found, kindName+"/"+name)
 	}
 	return found, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeServers completes names of MCPServers.
+func (o *options) completeServers(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return o.names(command.Context(), &v1beta1.MCPServerList{}, true), cobra.ShellCompDirectiveNoFileComp
 }
 
 // names lists the names of objects, at most a page; none if they cannot be read.
@@ -65,10 +75,18 @@ func (o *options) names(ctx context.Context, list client.ObjectList, inNamespace
 	return names
 }
 
+func withSubcommands(command *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{command}
+	for _, sub := range command.Commands() {
+		all = append(all, withSubcommands(sub)...)
+	}
+	return all
+}
+
 // completeFlags completes namespaces, contexts and formats.
 func completeFlags(root *cobra.Command, o *options) {
 	complete := func(flag string, values func(context.Context) []string) {
-		for _, command := range append(root.Commands(), root) {
+		for _, command := range withSubcommands(root) {
 			if command.LocalFlags().Lookup(flag) == nil {
 				continue
 			}

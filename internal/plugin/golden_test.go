@@ -59,6 +59,9 @@ func goldens(t *testing.T) map[string]golden {
 		"status-fleet":     {"status -A", true, fleetText(fleetRows([]object{running, app("shop", cannotPull), storage(), mcpServer()}), now, "")},
 		"status-nothing":   {"status", false, fleetText(nil, now, "shop")},
 
+		"mcp-connect":          {"mcp connect tools", true, connectionText(connectionOf(reachable(isExternal)))},
+		"mcp-connect-internal": {"mcp connect tools", false, connectionText(connectionOf(reachable(hasToken)))},
+
 		"tree": {"tree appservice/web", true, treeText(exampleTree(), nil, now)},
 
 		"why-pull":          {"why appservice/web", true, whyOf(pullEvidence())},

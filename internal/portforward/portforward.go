@@ -65,6 +65,15 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, notForwarded(err)
 	}
+	return d.forward(ctx, pod, port, remoteAddress{network, address})
+}
+
+// DialPod connects to a port of a pod that runs. Errors are those of DialContext.
+func (d *Dialer) DialPod(ctx context.Context, pod *corev1.Pod, port string) (net.Conn, error) {
+	return d.forward(ctx, pod, port, remoteAddress{"tcp", net.JoinHostPort(pod.Status.PodIP, port)})
+}
+
+func (d *Dialer) forward(ctx context.Context, pod *corev1.Pod, port string, remote net.Addr) (net.Conn, error) {
 	connection, err := d.connect(ctx, pod)
 	if err != nil {
 		return nil, notForwarded(err)
@@ -74,7 +83,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		_ = connection.Close()
 		return nil, notForwarded(err)
 	}
-	conn.remote = remoteAddress{network, address}
+	conn.remote = remote
 	return conn, nil
 }
 

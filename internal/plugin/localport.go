@@ -1,0 +1,279 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/portforward"
+)
+
+// localPort is what a user asks for with --local-port.
+type localPort struct {
+	open        bool
+	port        int
+	tokenSecret string
+}
+
+func (at localPort) check() error {
+	switch {
+	case at.port < 0 || at.port > 65535:
+		return fmt.Errorf("--local-port is %d: set a port from 0 to 65535", at.port)
+	case at.tokenSecret != "" && !at.open:
+		return errors.New("--token-secret is for a local port: add --local-port")
+	}
+	return nil
+}
+
+// local is an open port that leads to a server.
+type local struct {
+	listener net.Listener
+	url      string
+	server   *http.Server
+}
+
+// listen opens a port that leads to an MCPServer.
+func (c *clients) listen(ctx context.Context, server *v1beta1.MCPServer, at localPort, report func(string)) (*local, error) {
+	to, err := c.upstreamOf(ctx, server, at)
+	if err != nil {
+		return nil, err
+	}
+	selector, err := labels.Parse(server.Status.Selector)
+	if err != nil || selector.Empty() {
+		return nil, fmt.Errorf("MCPServer %s/%s has no selector of pods in its status: wait until the manager has reconciled it", server.Namespace, server.Name)
+	}
+	dialer, err := portforward.NewDialer(c.config, []string{server.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	pods := &podDialer{
+		pods: func(ctx context.Context) ([]corev1.Pod, error) { return c.readyPods(ctx, server.Namespace, selector) },
+		dial: func(ctx context.Context, pod *corev1.Pod) (net.Conn, error) {
+			return dialer.DialPod(ctx, pod, to.url.Port())
+		},
+		report: report,
+	}
+	return listenOn(at.port, to, pods)
+}
+
+// upstream is where requests are sent.
+type upstream struct {
+	// url is that of the server within the cluster.
+	url *url.URL
+	// token, if set, replaces the Authorization header of clients.
+	token string
+	tls   *tls.Config
+}
+
+// upstreamOf reads what requests to the server need, with the permissions of the user.
+func (c *clients) upstreamOf(ctx context.Context, server *v1beta1.MCPServer, at localPort) (upstream, error) {
+	endpoint, err := url.Parse(server.Status.Endpoint)
+	if err != nil {
+		return upstream{}, fmt.Errorf("reading status.endpoint: %w", err)
+	}
+	to := upstream{url: endpoint}
+	if at.tokenSecret != "" {
+		if to.token, err = c.token(ctx, server.Namespace, at.tokenSecret); err != nil {
+			return upstream{}, err
+		}
+	}
+	if ref := server.Spec.Protocol.CARef; ref != nil && endpoint.Scheme == "https" {
+		if to.tls, err = c.trust(ctx, server.Namespace, ref); err != nil {
+			return upstream{}, err
+		}
+	}
+	return to, nil
+}
+
+// token reads a bearer token, named as NAME or NAME/KEY.
+func (c *clients) token(ctx context.Context, namespace, from string) (string, error) {
+	name, key, _ := strings.Cut(from, "/")
+	secret := &corev1.Secret{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret); err != nil {
+		return "", fmt.Errorf("reading the token: %w", err)
+	}
+	key = cmp.Or(key, tokenKey)
+	token := strings.TrimSpace(string(secret.Data[key]))
+	if token == "" {
+		return "", fmt.Errorf("reading the token: Secret %s/%s has no value for the key %q; set --token-secret NAME/KEY", namespace, name, key)
+	}
+	return token, nil
+}
+
+// trust reads the CA certificates of a server.
+func (c *clients) trust(ctx context.Context, namespace string, ref *v1beta1.MCPServerCARef) (*tls.Config, error) {
+	at, key := client.ObjectKey{Namespace: namespace, Name: ref.Name}, cmp.Or(ref.Key, "ca.crt")
+	var certificates []byte
+	var err error
+	if ref.Kind == v1beta1.CAKindSecret {
+		secret := &corev1.Secret{}
+		err = c.Get(ctx, at, secret)
+		certificates = secret.Data[key]
+	} else {
+		config := &corev1.ConfigMap{}
+		err = c.Get(ctx, at, config)
+		certificates = []byte(config.Data[key])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading spec.protocol.caRef: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(certificates) {
+		return nil, fmt.Errorf("reading spec.protocol.caRef: %s has no certificates for the key %q", at, key)
+	}
+	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
+}
+
+// readyPods lists the pods that take traffic, without those whose address is that of their node.
+func (c *clients) readyPods(ctx context.Context, namespace string, selector labels.Selector) (ready []corev1.Pod, err error) {
+	err = c.listEach(ctx, &corev1.PodList{}, func(live client.Object) {
+		if pod, ok := live.(*corev1.Pod); ok && takesTraffic(pod) {
+			ready = append(ready, *pod)
+		}
+	}, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector})
+	return ready, err
+}
+
+func takesTraffic(pod *corev1.Pod) bool {
+	isReady := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+	return isReady && pod.DeletionTimestamp == nil && !pod.Spec.HostNetwork
+}
+
+// podDialer connects to one ready pod, because sessions live in pods, and to another one once it is not ready.
+type podDialer struct {
+	pods   func(context.Context) ([]corev1.Pod, error)
+	dial   func(context.Context, *corev1.Pod) (net.Conn, error)
+	report func(string)
+
+	mu      sync.Mutex
+	current string
+}
+
+// errNoPod is the error of a connection while no pod is ready.
+var errNoPod = errors.New("no pod of the server is ready")
+
+// connect opens a connection for an HTTP transport, whatever the address.
+func (d *podDialer) connect(ctx context.Context, _, _ string) (net.Conn, error) {
+	pods, err := d.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.preferCurrent(pods)
+	err = errNoPod
+	for i := range pods {
+		conn, failed := d.dial(ctx, &pods[i])
+		if failed == nil {
+			d.use(pods[i].Name)
+			return conn, nil
+		}
+		err = failed
+	}
+	return nil, err
+}
+
+func (d *podDialer) preferCurrent(pods []corev1.Pod) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.Name == d.current }); i > 0 {
+		pods[0], pods[i] = pods[i], pods[0]
+	}
+}
+
+func (d *podDialer) use(pod string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.current != pod {
+		d.current = pod
+		d.report("Connected to pod " + pod + ".")
+	}
+}
+
+// listenOn opens the port. It is that of 127.0.0.1 and not of localhost: another user may listen on the same port of ::1.
+func listenOn(port int, to upstream, pods *podDialer) (*local, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("listening on --local-port: %w; set a free port, or 0", err)
+	}
+	public := url.URL{Scheme: "http", Host: listener.Addr().String(), Path: to.url.Path}
+	server := &http.Server{
+		Handler: onlyLocal(forwarder(to, pods)), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	}
+	return &local{listener, public.String(), server}, nil
+}
+
+// serve serves until the context ends. Streams, which never end by themselves, are closed then.
+func (l *local) serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.server.Close() })
+	defer stop()
+	if err := l.server.Serve(l.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving the local port: %w", err)
+	}
+	return nil
+}
+
+// forwarder sends requests to the server, under a host that servers accept on loopback addresses. The pod sees no
+// Origin: onlyLocal has checked it.
+func forwarder(to upstream, pods *podDialer) http.Handler {
+	base := &url.URL{Scheme: to.url.Scheme, Host: to.url.Host}
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(base)
+			r.Out.Host = net.JoinHostPort(portforward.Host, to.url.Port())
+			r.Out.Header.Del("Origin")
+			if to.token != "" {
+				r.Out.Header.Set("Authorization", "Bearer "+to.token)
+			}
+		},
+		Transport:     &http.Transport{DialContext: pods.connect, TLSClientConfig: to.tls, DisableCompression: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute},
+		FlushInterval: -1,
+		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "kubectl fixpoint: the server is not reached: "+err.Error(), http.StatusBadGateway)
+		},
+	}
+}
+
+// onlyLocal refuses requests that web pages of other hosts cause, also those whose host name resolves to this machine.
+func onlyLocal(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		origin := r.Header.Values("Origin")
+		if !isLoopback("http://"+r.Host) || slices.ContainsFunc(origin, func(from string) bool { return !isLoopback(from) }) {
+			http.Error(w, "kubectl fixpoint: only programs and pages of this machine may use the port: use the printed URL", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isLoopback reports whether the host of a URL is this machine.
+func isLoopback(raw string) bool {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return false
+	}
+	address, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "localhost" || err == nil && address.IsLoopback()
+}
