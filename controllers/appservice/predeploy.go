@@ -91,8 +91,16 @@ func nextOfHook(ctx context.Context, p phases.Reconcile[*scope]) (phases.Next, e
 	case h.job.DeletionTimestamp != nil:
 		return phases.Wait(v1beta1.ReasonRecreating, "Job "+h.job.Name+" is being deleted before it has succeeded; it will run again", 0), nil
 	default:
-		return workload.JobReady(ctx, p.Scope.uncached, p.Scope.clock, h.job), nil
+		return workload.JobReady(ctx, p.Scope.uncached, p.Scope.clock, h.job, imageField(p.Scope.app)), nil
 	}
+}
+
+// imageField is the field with the image of the Job.
+func imageField(app *v1beta1.AppService) string {
+	if hook := hookOf(app); hook != nil && hook.Image != "" {
+		return "spec.hooks.preDeploy.image"
+	}
+	return "spec.image"
 }
 
 // observeHook reads the Jobs for the status where the phase does not run.

@@ -580,3 +580,18 @@ func TestPlanNamesTheJob(t *testing.T) {
 	r.Expect(plan.Changes()).To(HaveLen(1))
 	r.Expect(plan.Changes()[0].Object).To(Equal("Job " + jobName(app)))
 }
+
+func TestImageFieldOfTheJob(t *testing.T) {
+	for name, c := range map[string]struct {
+		hook *v1beta1.AppServiceHook
+		want string
+	}{
+		"image of the hook":       {&v1beta1.AppServiceHook{Image: "shop-migrations:2"}, "spec.hooks.preDeploy.image"},
+		"image of the AppService": {&v1beta1.AppServiceHook{Command: []string{"/migrate"}}, "spec.image"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app := &v1beta1.AppService{Spec: v1beta1.AppServiceSpec{Image: "shop:2", Hooks: &v1beta1.AppServiceHooks{PreDeploy: c.hook}}}
+			NewWithT(t).Expect(imageField(app)).To(Equal(c.want))
+		})
+	}
+}

@@ -32,8 +32,9 @@ func jobCondition(job *batchv1.Job, conditionType batchv1.JobConditionType) *bat
 }
 
 // JobReady is done when a Job has succeeded. Of one that has failed, or whose pod does not start, it says why: it
-// lists the pods from the API server, because the cache holds no pods.
-func JobReady(ctx context.Context, uncached client.Reader, now clock.PassiveClock, job *batchv1.Job) phases.Verdict {
+// lists the pods from the API server, because the cache holds no pods. image is the field of the spec with the image of
+// the Job.
+func JobReady(ctx context.Context, uncached client.Reader, now clock.PassiveClock, job *batchv1.Job, image string) phases.Verdict {
 	failed := jobCondition(job, batchv1.JobFailed)
 	switch {
 	case JobSucceeded(job):
@@ -47,7 +48,7 @@ func JobReady(ctx context.Context, uncached client.Reader, now clock.PassiveCloc
 		return phases.Wait(v1beta1.ReasonProgressing, "Job "+job.Name+" is suspended: resume it, or wait for who suspended it", 0).AsWarning()
 	case ptr.Deref(job.Status.Ready, 0) == 0 && now.Since(job.CreationTimestamp.Time) > stuckAfter:
 		pods, err := podsOf(ctx, uncached, job)
-		if why := findPodProblem(pods); why != "" {
+		if why := findPodProblem(pods, image); why != "" {
 			return phases.Wait(v1beta1.ReasonPodsFailing, "Job "+job.Name+": "+why, podsRecheckInterval).AsWarning()
 		}
 		if err == nil && len(pods) == 0 && job.Status.Active == 0 {

@@ -65,7 +65,7 @@ func TestJobReady(t *testing.T) {
 			want: "wait (Progressing: Job web-1 is suspended: resume it, or wait for who suspended it)"},
 		"the image cannot be pulled": {job: job(0), after: time.Minute,
 			pod:  &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting("app", "shop:404", "ErrImagePull", "")}},
-			want: "wait (PodsFailing: Job web-1: container app cannot pull image shop:404 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets)"},
+			want: "wait (PodsFailing: Job web-1: container app cannot pull image shop:404 (ImagePullBackOff); correct spec.hooks.preDeploy.image or spec.imagePullSecrets)"},
 		"no pod":                    {job: job(0), after: time.Minute, want: "wait (PodsFailing: Job web-1 has no pod; to find out why, run kubectl describe job web-1)"},
 		"the pods cannot be listed": {job: job(0), after: time.Minute, unlisted: true, want: "wait (Progressing: waiting for Job web-1 to succeed)"},
 		"a pod that is being created": {job: job(0), after: time.Minute, pod: &corev1.PodStatus{Phase: corev1.PodPending},
@@ -87,7 +87,7 @@ func TestJobReady(t *testing.T) {
 					return errors.New("the server is currently unable to handle the request")
 				}})
 			}
-			verdict := JobReady(t.Context(), reader.Build(), clocktesting.NewFakePassiveClock(created.Add(c.after)), c.job)
+			verdict := JobReady(t.Context(), reader.Build(), clocktesting.NewFakePassiveClock(created.Add(c.after)), c.job, "spec.hooks.preDeploy.image")
 			g.Expect(verdict.String()).To(Equal(c.want))
 		})
 	}

@@ -23,6 +23,8 @@ const (
 	stuckAfter = 5 * time.Second
 	// maxPods is how many pods are listed at most: one failing pod is enough to explain the rollout.
 	maxPods = 50
+	// imageField is the field with the image of a Deployment.
+	imageField = "spec.image"
 )
 
 // Explain adds to a verdict why the pods of a Deployment do not become available. It lists the pods
@@ -38,7 +40,7 @@ func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock
 	if err != nil {
 		return verdict // the next reconcile lists the pods again
 	}
-	why := findPodProblem(pods.Items)
+	why := findPodProblem(pods.Items, imageField)
 	switch {
 	case why == "":
 		return verdict
@@ -60,8 +62,8 @@ func isStuck(now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Ver
 }
 
 // findPodProblem returns the first problem that keeps a pod from running, or "". The message names
-// containers and images but no pods, whose names are generated.
-func findPodProblem(pods []corev1.Pod) string {
+// containers and images but no pods, whose names are generated. image is the field of the spec with the image.
+func findPodProblem(pods []corev1.Pod, image string) string {
 	for i := range pods {
 		pod := &pods[i]
 		if pod.DeletionTimestamp != nil {
@@ -71,7 +73,7 @@ func findPodProblem(pods []corev1.Pod) string {
 			return why
 		}
 		for _, status := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
-			if why := containerProblem(status); why != "" {
+			if why := containerProblem(status, image); why != "" {
 				return why
 			}
 		}
@@ -88,7 +90,7 @@ func schedulingProblem(pod *corev1.Pod) string {
 	return ""
 }
 
-func containerProblem(status corev1.ContainerStatus) string {
+func containerProblem(status corev1.ContainerStatus, image string) string {
 	waiting := status.State.Waiting
 	if waiting == nil {
 		return restartProblem(status)
@@ -99,7 +101,7 @@ func containerProblem(status corev1.ContainerStatus) string {
 	}
 	switch reason {
 	case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
-		return fmt.Sprintf("container %s cannot pull image %s (%s); correct spec.image or spec.imagePullSecrets", status.Name, status.Image, reason)
+		return fmt.Sprintf("container %s cannot pull image %s (%s); correct %s or spec.imagePullSecrets", status.Name, status.Image, reason, image)
 	case "CrashLoopBackOff":
 		return crashMessage(status)
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":

@@ -61,7 +61,7 @@ func TestFindPodProblem(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(findPodProblem(c.pods)).To(Equal(c.want))
+			NewWithT(t).Expect(findPodProblem(c.pods, imageField)).To(Equal(c.want))
 		})
 	}
 }
@@ -95,7 +95,7 @@ func TestContainerProblem(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(containerProblem(c.status)).To(Equal(c.want))
+			NewWithT(t).Expect(containerProblem(c.status, imageField)).To(Equal(c.want))
 		})
 	}
 }
