@@ -313,8 +313,8 @@ func (v variant) object(env *Environment, name string) client.Object {
 		object = NewAppService(name)
 	case MCPServer:
 		object = NewMCPServer(name, func(s *v1beta1.MCPServerSpec) {
-			// A short interval: the next probe soon corrects a missed one.
-			s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 5 * time.Second}, metav1.Duration{Duration: 3 * time.Second}
+			// A short interval: the next probe soon corrects a missed one. A timeout that a busy machine does not miss.
+			s.Protocol.Interval, s.Protocol.Timeout = metav1.Duration{Duration: 10 * time.Second}, metav1.Duration{Duration: 10 * time.Second}
 		})
 	case SecureStorage:
 		object = env.NewSecureStorage(name, func(s *v1beta1.SecureStorageSpec) {

@@ -26,7 +26,9 @@ import (
 type durations struct{ lease, renew, retry time.Duration }
 
 var (
-	short     = durations{3 * time.Second, 2 * time.Second, 500 * time.Millisecond}
+	// A write that takes longer than a tenth of the lease duration to reach the API server can overlap (ADR 20). On a busy
+	// machine, that is more than 0.3 s.
+	short     = durations{5 * time.Second, 4 * time.Second, 500 * time.Millisecond}
 	asShipped = durations{controllers.DefaultLeaseDuration, controllers.DefaultRenewDeadline, controllers.DefaultRetryPeriod}
 )
 

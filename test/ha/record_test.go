@@ -113,6 +113,19 @@ func (f *fleet) lists(leader string, within time.Duration) cluster.Requests {
 	})
 }
 
+// readsBeforeTaking are the reads of the Lease by a leader before it took it, and after the last write of the Lease by
+// another replica.
+func (f *fleet) readsBeforeTaking(leader string) cluster.Requests {
+	f.t.Helper()
+	ofLease := f.requests().In(f.namespace).Of(leaseResource)
+	writes := successful(ofLease.Writes())
+	taken := slices.IndexFunc(writes, func(r cluster.Request) bool { return r.User == leader })
+	f.Expect(taken).To(BeNumerically(">", 0), "%s took no Lease from another replica", leader)
+	return ofLease.By(leader).Verbs("get").Where(func(r cluster.Request) bool {
+		return r.Received.After(writes[taken-1].Answered) && r.Received.Before(writes[taken].Received)
+	})
+}
+
 // leaseHistory is who had the Lease, one after the other; nobody is "".
 type leaseHistory struct {
 	mu      sync.Mutex

@@ -15,7 +15,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
-// Reporter adds a report to every expectation that fails.
+// Reporter adds a report to every expectation that fails. The failure is repeated after the report, which may be so
+// long that only its end is shown.
 type Reporter struct {
 	*testing.T
 	Report func() string
@@ -24,7 +25,8 @@ type Reporter struct {
 // Fatalf implements what Gomega needs of a test.
 func (r Reporter) Fatalf(format string, args ...any) {
 	r.Helper()
-	r.T.Fatalf(format+"\n%s", append(args, r.Report())...)
+	failure := fmt.Sprintf(format, args...)
+	r.T.Fatalf("%s\n%s\n%s", failure, r.Report(), failure)
 }
 
 // reportedLines is how much of each log is reported.
