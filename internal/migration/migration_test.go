@@ -271,19 +271,13 @@ func TestStartRetriesUntilAllIsMigrated(t *testing.T) {
 	m.Clock = now
 	ended := make(chan error)
 	go func() { ended <- m.Start(t.Context()) }()
-	step := func(d time.Duration) {
-		g.Eventually(now.HasWaiters).Should(BeTrue())
-		now.Step(d)
-	}
 	for i, delay := range []time.Duration{settling, firstRetry, 2 * firstRetry, 4 * firstRetry, 8 * firstRetry, maxRetry, maxRetry} {
+		g.Eventually(now.HasWaiters).Should(BeTrue(), "waiting for attempt %d", i)
 		fails = i < 6
-		step(delay - 1)
-		g.Consistently(func() bool { return now.HasWaiters() }, "20ms").Should(BeTrue(), "before attempt %d", i)
+		now.Step(delay - 1)
+		g.Consistently(now.HasWaiters, "20ms").Should(BeTrue(), "before attempt %d", i)
 		g.Expect(api.applied).To(HaveLen(i))
-		step(1)
-		if fails {
-			g.Eventually(now.HasWaiters).Should(BeTrue(), "waiting for the next attempt")
-		}
+		now.Step(1)
 	}
 	g.Eventually(ended).Should(Receive(BeNil()))
 	g.Expect(api.stored["appservices"]).To(ConsistOf("v1beta1"))
