@@ -57,6 +57,11 @@ func withIdentity(r *http.Request, who *identity) *http.Request {
 	return out
 }
 
+// Caller identifies the caller of a request that [Authorizer.Protect] has let through.
+func Caller(r *http.Request) string {
+	return r.Header.Get(HeaderIssuer) + " " + r.Header.Get(HeaderSubject)
+}
+
 func set(header http.Header, name, value string) {
 	if value != "" {
 		header.Set(name, value)
