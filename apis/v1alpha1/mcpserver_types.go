@@ -806,7 +806,7 @@ type MCPServerAuthorization struct {
 // MCPServerIssuer is an authorization server.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.jwksURI) && has(self.jwksConfigMapRef))",fieldPath=".jwksURI",message="jwksURI and jwksConfigMapRef are mutually exclusive: remove one of them"
-// +kubebuilder:validation:XValidation:rule="self.issuer.startsWith('https:') || has(self.jwksURI) || has(self.jwksConfigMapRef)",fieldPath=".issuer",message="issuer must use https if its keys are discovered, because who can change the response can sign tokens: use https, or set jwksURI or jwksConfigMapRef"
+// +kubebuilder:validation:XValidation:rule="!self.issuer.startsWith('http:') || has(self.jwksURI) || has(self.jwksConfigMapRef)",fieldPath=".issuer",message="issuer must use https if its keys are discovered, because who can change the response can sign tokens: use https, or set jwksURI or jwksConfigMapRef"
 type MCPServerIssuer struct {
 	// issuer is the URL of the authorization server, as in the claim iss of its
 	// tokens.

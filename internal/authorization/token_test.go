@@ -82,7 +82,7 @@ func TestRefusesTokens(t *testing.T) {
 	other, weak := ecKey("one", jose.ES256), weakKey()
 	rsaOne := rsaKey("rsa", jose.RS256)
 	e.issuer.publish(signing(), rsaOne, weak)
-	attackers := ecKey("theirs", jose.ES256)
+	attackers := ecKey("another", jose.ES256)
 	attackersPublic := attackers.public()
 	valid := e.token(nil)
 	parts := strings.Split(valid, ".")
