@@ -19,8 +19,9 @@ import (
 const (
 	// smallMessage is the size up to which a message is read without a place.
 	smallMessage = 16 << 10
-	// maxLargeMessages is how many larger messages are held at once.
-	maxLargeMessages = 16
+	// maxLargeMessages is how many larger messages are held at once. With the default limit of a message they take at
+	// most a quarter of the memory of the proxy.
+	maxLargeMessages = 8
 	// messageTimeout is the time in which a message must arrive.
 	messageTimeout = 30 * time.Second
 )
