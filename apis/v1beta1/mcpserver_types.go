@@ -883,7 +883,7 @@ type MCPServerAuthorization struct {
 	// token for either is accepted.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/[-A-Za-z0-9._~!&()*+,;=:@%/]*)?$')",message="resource must be the URL of the server, without user, query and fragment: use a value such as https://tools.example.com/mcp"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/([-A-Za-z0-9._~!&()*+,;=:@/]|%[0-9A-Fa-f]{2})*)?$')",message="resource must be the URL of the server, without user, query and fragment: use a value such as https://tools.example.com/mcp"
 	Resource string `json:"resource,omitempty"`
 
 	// scopes are the scopes that every request needs. At most 16.
@@ -912,7 +912,7 @@ type MCPServerIssuer struct {
 	// tokens.
 	// +required
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/[-A-Za-z0-9._~!&()*+,;=:@%/]*)?$')",message="issuer must be the URL of the authorization server, without user, query and fragment: use a value such as https://id.example.com"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/([-A-Za-z0-9._~!&()*+,;=:@/]|%[0-9A-Fa-f]{2})*)?$')",message="issuer must be the URL of the authorization server, without user, query and fragment: use a value such as https://id.example.com"
 	Issuer string `json:"issuer"`
 
 	// jwksURI is the https URL of its public keys, a JSON Web Key Set. Defaults
@@ -920,7 +920,7 @@ type MCPServerIssuer struct {
 	// Discovery).
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self.matches('^https://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/[-A-Za-z0-9._~!&()*+,;=:@%/]*)?([?][-A-Za-z0-9._~!&()*+,;=:@%/?]*)?$')",message="jwksURI must be an https URL, because who can change the response can sign tokens: use a value such as https://id.example.com/keys"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/([-A-Za-z0-9._~!&()*+,;=:@/]|%[0-9A-Fa-f]{2})*)?([?][-A-Za-z0-9._~!&()*+,;=:@%/?]*)?$')",message="jwksURI must be an https URL, because who can change the response can sign tokens: use a value such as https://id.example.com/keys"
 	JWKSURI string `json:"jwksURI,omitempty"`
 
 	// jwksConfigMapRef is a ConfigMap with its public keys, for an issuer that

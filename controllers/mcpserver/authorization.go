@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,7 +71,9 @@ func resourcesOf(s *scope) []string {
 		return []string{authorization.Resource}
 	}
 	internal := endpointOf(s.server)
-	if external, _ := externalEndpoint(s); external != "" {
+	external, _ := externalEndpoint(s)
+	// The address of a Gateway may be anything.
+	if parsed, err := url.Parse(external); err == nil && parsed.Host != "" && external != internal {
 		return []string{external, internal}
 	}
 	return []string{internal}
@@ -94,7 +97,8 @@ func authorizationArguments(server *v1beta1.MCPServer, resources []string) []str
 		arguments = append(arguments, "--issuer", value)
 	}
 	for _, of := range resources {
-		arguments = append(arguments, "--resource", of)
+		// The kubelet would replace $(NAME), which a path may contain.
+		arguments = append(arguments, "--resource", strings.ReplaceAll(of, "$(", "$$("))
 	}
 	if len(authorization.Scopes) > 0 {
 		arguments = append(arguments, "--scopes", strings.Join(slices.Sorted(slices.Values(authorization.Scopes)), " "))
@@ -221,7 +225,7 @@ func proxyResources(server corev1.ResourceRequirements) *corev1ac.ResourceRequir
 }
 
 // metadataPath is the path of the metadata of the resource outside of the cluster, which an Ingress or HTTPRoute must
-// route to the server; empty if clients need none, or the prefix that is routed includes it.
+// route to the server; empty if clients need none, the prefix that is routed includes it, or it cannot be routed.
 func metadataPath(server *v1beta1.MCPServer, prefix string) string {
 	if server.Spec.Authorization == nil || isBelow(wellKnownPath, prefix) {
 		return ""
@@ -233,5 +237,18 @@ func metadataPath(server *v1beta1.MCPServer, prefix string) string {
 	if given, err := url.Parse(server.Spec.Authorization.Resource); err == nil && given.Host != "" {
 		path = given.EscapedPath()
 	}
-	return wellKnownPath + strings.TrimSuffix(path, "/")
+	path = wellKnownPath + strings.TrimSuffix(path, "/")
+	if len(path) > maxRoutedPath || !isRoutable.MatchString(path) || isNotRoutable.MatchString(path) {
+		return ""
+	}
+	return path
 }
+
+// maxRoutedPath is the maximum length of a path of an HTTPRoute.
+const maxRoutedPath = 1024
+
+// The rules for exact paths of an HTTPRoute, which include those of an Ingress.
+var (
+	isRoutable    = regexp.MustCompile(`^([-A-Za-z0-9/._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})+$`)
+	isNotRoutable = regexp.MustCompile(`//|/\.{1,2}(/|$)|%2[fF]`)
+)

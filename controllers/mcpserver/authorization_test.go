@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/authorization"
@@ -212,6 +213,8 @@ func TestOrderOfAuthorizationDoesNotReplacePods(t *testing.T) {
 func TestResourcesOf(t *testing.T) {
 	const internal = "http://tools.acme.svc:8080/mcp"
 	gateways := fakeGateways{"acme/public": gatewayWith(listener("websecure", "HTTPS", 443, "*.example.com"))}
+	odd := gatewayWith(listener("web", "HTTP", 80, ""))
+	odd.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Value: "the public one"}}
 	ingress := func(s *spec) {
 		s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", Path: "/", TLSSecretName: "tls"}
 	}
@@ -228,6 +231,9 @@ func TestResourcesOf(t *testing.T) {
 		"with an Ingress":            {[]func(*spec){authorized, ingress}, gateways, []string{"https://tools.example.com/mcp", internal}},
 		"with a route":               {[]func(*spec){authorized, route}, gateways, []string{"https://tools.example.com/tools/mcp", internal}},
 		"with a Gateway not yet set": {[]func(*spec){authorized, route}, fakeGateways{}, []string{internal}},
+		"with an address of a Gateway that is no host": {[]func(*spec){authorized, func(s *spec) {
+			s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{ParentRefs: []v1beta1.MCPServerParentRef{{Name: "odd"}}, Path: "/"}
+		}}, fakeGateways{"acme/odd": odd}, []string{internal}},
 		"as the spec says": {[]func(*spec){authorized, ingress, func(s *spec) { s.Authorization.Resource = "https://mcp.example.com" }},
 			gateways, []string{"https://mcp.example.com"}},
 	} {
@@ -260,6 +266,8 @@ func TestMetadataIsRouted(t *testing.T) {
 		"route with a prefix":            {[]func(*spec){authorized, route("/tools")}, []string{"/tools", "/.well-known/oauth-protected-resource/tools/mcp"}},
 		"route for the path":             {[]func(*spec){authorized, route("/mcp")}, []string{"/mcp", "/.well-known/oauth-protected-resource/mcp"}},
 		"route for all paths":            {[]func(*spec){authorized, route("/")}, []string{"/"}},
+		"a path that cannot be routed":   {[]func(*spec){authorized, ingress("/a"), func(s *spec) { s.Path = "/a/b%2Fc" }}, []string{"/a"}},
+		"a path that is too long":        {[]func(*spec){authorized, route("/a"), func(s *spec) { s.Path = "/" + strings.Repeat("a", 1020) }}, []string{"/a"}},
 		"route for all paths by default": {[]func(*spec){authorized, route("")}, []string{"/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -302,7 +310,7 @@ func TestTokenOfTheProbeWithAuthorization(t *testing.T) {
 	}
 }
 
-// Arguments of containers expand $(NAME), which the schema keeps out of all values.
+// The schema keeps $(NAME), which the kubelet replaces in arguments, out of all other values.
 func TestArgumentsHaveNoExpansions(t *testing.T) {
-	NewWithT(t).Expect(strings.Join(authorizationArguments(tools(authorized), []string{"https://tools.example.com"}), " ")).NotTo(ContainSubstring("$"))
+	NewWithT(t).Expect(authorizationArguments(tools(authorized), []string{"https://tools.example.com/$(HOST)"})).To(ContainElement("https://tools.example.com/$$(HOST)"))
 }

@@ -137,6 +137,7 @@ var mcpServerRefusals = map[string]refusal{
 	"issuer that anyone may answer for":   badIssuer(`{issuer: "http://a.b"}`, "issuer", discoveryMessage),
 	"issuer that is no URL":               badIssuer(`{issuer: a.b}`, "issuer", issuerMessage),
 	"issuer with a query":                 badIssuer(`{issuer: "https://a.b?c=d"}`, "issuer", issuerMessage),
+	"issuer with a bad escape":            badIssuer(`{issuer: "https://a.b/%zz"}`, "issuer", issuerMessage),
 	"issuer with a space":                 badIssuer(`{issuer: "https://a.b /etc/keys"}`, "issuer", issuerMessage),
 	"issuer with a newline":               badIssuer(`{issuer: "https://a.b\nx"}`, "issuer", issuerMessage),
 	"keys over plain HTTP":                badIssuer(`{jwksURI: "http://a.b/keys"}`, "jwksURI", keysURLMessage),
