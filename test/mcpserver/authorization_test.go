@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -64,4 +65,23 @@ func TestAuthorizationPutsAProxyInFrontOfTheServer(t *testing.T) {
 	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.Authorization = nil })
 	w.complete("tools")
 	w.Eventually(func() []int32 { return w.endpointPorts("tools") }).Should(ConsistOf(BeEquivalentTo(8080)))
+}
+
+func TestMetadataOfTheResourceIsRouted(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.installGatewayAPI()
+	w.createGateway("public", gatewayv1.HTTPSProtocolType, 443)
+	w.createConfigMap("keys", "jwks.json", `{"keys":[]}`)
+	w.startManager()
+
+	w.createReady("tools", unasked, withTokens, routed(func(r *v1beta1.MCPServerHTTPRoute) { r.Path = "/team" }))
+
+	route := harness.Read(w, "tools", &gatewayv1.HTTPRoute{})
+	var paths []string
+	for _, rule := range route.Spec.Rules {
+		paths = append(paths, string(*rule.Matches[0].Path.Type)+" "+*rule.Matches[0].Path.Value)
+	}
+	w.Expect(paths).To(Equal([]string{"PathPrefix /team", "Exact /.well-known/oauth-protected-resource/team/mcp"}))
+	w.Expect(w.deployment("tools").Spec.Template.Spec.Containers[1].Command).To(ContainElements("https://tools.example.com/team/mcp", "http://tools."+w.Namespace+".svc:8080/mcp"))
 }
