@@ -15,7 +15,7 @@ mkdir -p bin/fuzz/corpus
 
 instrumented=()
 for packages in github.com/fixpoint-dev/fixpoint/... github.com/Azure/azure-sdk-for-go/... github.com/modelcontextprotocol/... \
-	sigs.k8s.io/structured-merge-diff/... encoding/json net/url; do
+	github.com/go-jose/... sigs.k8s.io/structured-merge-diff/... encoding/json net/url; do
 	instrumented+=("-gcflags=$packages=-d=libfuzzer")
 done
 

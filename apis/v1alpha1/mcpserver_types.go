@@ -50,6 +50,8 @@ type MCPServerPhase string
 // +kubebuilder:validation:XValidation:rule="self.drainSeconds < self.terminationGracePeriodSeconds || self.drainSeconds > 86399 || self.terminationGracePeriodSeconds < 1",fieldPath=".drainSeconds",message="drainSeconds must be less than terminationGracePeriodSeconds, because the pod is killed at the end of the grace period: lower drainSeconds or raise terminationGracePeriodSeconds"
 // +kubebuilder:validation:XValidation:rule="!has(self.bridge) || !has(self.bridge.drainTimeout) || !self.bridge.drainTimeout.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') || self.bridge.drainTimeout.size() == 0 || duration(self.bridge.drainTimeout) > duration('24h') || self.drainSeconds >= self.terminationGracePeriodSeconds || duration(self.bridge.drainTimeout).getSeconds() + self.drainSeconds <= self.terminationGracePeriodSeconds",fieldPath=".bridge.drainTimeout",message="bridge.drainTimeout plus drainSeconds must not exceed terminationGracePeriodSeconds, because the pod is killed at the end of the grace period: lower drainTimeout or raise terminationGracePeriodSeconds"
 // +kubebuilder:validation:XValidation:rule="!has(self.files) || !has(self.mounts) || self.files.all(file, self.mounts.all(mount, file.path != mount.mountPath && !file.path.startsWith(mount.mountPath + '/') && !mount.mountPath.startsWith(file.path + '/')))",fieldPath=".files",message="files must not be at, below or above the mountPath of a mount: change the path of the file, or add the file to the mounted volume"
+// +kubebuilder:validation:XValidation:rule="!has(self.authorization) || self.transport != 'sse'",fieldPath=".authorization",message="authorization is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove authorization"
+// +kubebuilder:validation:XValidation:rule="!has(self.authorization) || !(has(self.protocol.tls) && self.protocol.tls)",fieldPath=".protocol.tls",message="protocol.tls is not supported with authorization, because the proxy that checks the tokens serves plain HTTP: remove protocol.tls and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
 type MCPServerSpec struct {
 	// transport is the transport of the server: streamable-http, sse (the
 	// deprecated transport over HTTP), or stdio (standard input and output,
@@ -284,6 +286,13 @@ type MCPServerSpec struct {
 	// httpRoute creates an HTTPRoute that exposes the server through a Gateway.
 	// +optional
 	HTTPRoute *MCPServerHTTPRoute `json:"httpRoute,omitempty"`
+
+	// authorization requires an OAuth 2.1 access token in each request, as the
+	// authorization chapter of the Model Context Protocol specifies. A proxy in
+	// the pod, or the bridge with transport stdio, checks the tokens. Not
+	// supported with transport sse.
+	// +optional
+	Authorization *MCPServerAuthorization `json:"authorization,omitempty"`
 
 	// podOverrides is merged over the pod template, for fields that the spec
 	// does not have. The merge follows Server-Side Apply: list items are merged
@@ -757,6 +766,100 @@ type MCPServerParentRef struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="sectionName must be the name of a listener: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for all listeners"
 	SectionName string `json:"sectionName,omitempty"`
+}
+
+// MCPServerAuthorization requires OAuth 2.1 access tokens.
+type MCPServerAuthorization struct {
+	// issuers are the authorization servers whose tokens are accepted (1 to 8).
+	// +required
+	// +listType=map
+	// +listMapKey=issuer
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Issuers []MCPServerIssuer `json:"issuers"`
+
+	// resource is the URL of the server for clients, which must be an audience
+	// of each token. Defaults to status.externalEndpoint and status.endpoint; a
+	// token for either is accepted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/([-A-Za-z0-9._~!&()*+,;=:@/]|%[0-9A-Fa-f]{2})*)?$')",message="resource must be the URL of the server, without user, query and fragment: use a value such as https://tools.example.com/mcp"
+	Resource string `json:"resource,omitempty"`
+
+	// scopes are the scopes that every request needs. At most 16.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.all(scope, scope.matches('^[-A-Za-z0-9!#%&()*+,./:;<=>?@^_{|}~]+$'))",message="scopes must not be empty or contain spaces, quotes, backslashes, '$', '`', '[' and ']': use values such as tools:call"
+	Scopes []string `json:"scopes,omitempty"`
+
+	// tools are further scopes that calls of single tools need. If several
+	// entries match a tool, the scopes of all are needed. At most 64.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Tools []MCPServerToolScopes `json:"tools,omitempty"`
+}
+
+// MCPServerIssuer is an authorization server.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.jwksURI) && has(self.jwksConfigMapRef))",fieldPath=".jwksURI",message="jwksURI and jwksConfigMapRef are mutually exclusive: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!self.issuer.startsWith('http:') || has(self.jwksURI) || has(self.jwksConfigMapRef)",fieldPath=".issuer",message="issuer must use https if its keys are discovered, because who can change the response can sign tokens: use https, or set jwksURI or jwksConfigMapRef"
+type MCPServerIssuer struct {
+	// issuer is the URL of the authorization server, as in the claim iss of its
+	// tokens.
+	// +required
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/([-A-Za-z0-9._~!&()*+,;=:@/]|%[0-9A-Fa-f]{2})*)?$')",message="issuer must be the URL of the authorization server, without user, query and fragment: use a value such as https://id.example.com"
+	Issuer string `json:"issuer"`
+
+	// jwksURI is the https URL of its public keys, a JSON Web Key Set. Defaults
+	// to that in the metadata of the issuer (RFC 8414 or OpenID Connect
+	// Discovery).
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/([-A-Za-z0-9._~!&()*+,;=:@/]|%[0-9A-Fa-f]{2})*)?([?][-A-Za-z0-9._~!&()*+,;=:@%/?]*)?$')",message="jwksURI must be an https URL, because who can change the response can sign tokens: use a value such as https://id.example.com/keys"
+	JWKSURI string `json:"jwksURI,omitempty"`
+
+	// jwksConfigMapRef is a ConfigMap with its public keys, for an issuer that
+	// the pods cannot reach. Changes take effect without a rollout.
+	// +optional
+	JWKSConfigMapRef *MCPServerJWKSConfigMapRef `json:"jwksConfigMapRef,omitempty"`
+}
+
+// MCPServerJWKSConfigMapRef is a JSON Web Key Set in a ConfigMap.
+type MCPServerJWKSConfigMapRef struct {
+	// name is the name of the ConfigMap.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of a ConfigMap of this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
+	Name string `json:"name"`
+
+	// key is the key in the ConfigMap. Defaults to jwks.json.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of a ConfigMap: use letters, digits, '-', '_' and '.', or omit it for jwks.json"
+	Key string `json:"key,omitempty"`
+}
+
+// MCPServerToolScopes are the scopes that calls of some tools need.
+type MCPServerToolScopes struct {
+	// name is the name of a tool, or the beginning of names followed by *.
+	// +required
+	// +kubebuilder:validation:MaxLength=129
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([-A-Za-z0-9_./:]+[*]?|[*])$')",message="name must be the name of a tool, or the beginning of names followed by '*': use a value such as delete_*"
+	Name string `json:"name"`
+
+	// scopes are the scopes, at least one and at most 16.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.all(scope, scope.matches('^[-A-Za-z0-9!#%&()*+,./:;<=>?@^_{|}~]+$'))",message="scopes must not be empty or contain spaces, quotes, backslashes, '$', '`', '[' and ']': use values such as tools:call"
+	Scopes []string `json:"scopes"`
 }
 
 // MCPServerPodOverrides is a partial PodTemplateSpec, in the JSON format of its

@@ -19,6 +19,7 @@ type config struct {
 	noSelfCheck    bool
 	verbosity      int
 	options        bridge.Options
+	authorization  authorizationFlags
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
@@ -26,6 +27,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags := flag.NewFlagSet("mcp-bridge serve", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	cfg.register(flags)
+	cfg.authorization.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}

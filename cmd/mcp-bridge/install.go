@@ -17,7 +17,16 @@ func install(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, filepath.Base(self))
 	}
-	in, err := os.Open(self)
+	// Executable by all users, because the server image determines the user.
+	return installFile(self, path, 0o755)
+}
+
+// caCertificates are those of the image of the bridge. The image of a server may have none.
+const caCertificates = "/etc/ssl/certs/ca-certificates.crt"
+
+// installFile copies a file to a path.
+func installFile(from, path string, mode os.FileMode) error {
+	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
@@ -31,8 +40,7 @@ func install(path string) error {
 	if _, err := io.Copy(out, in); err != nil {
 		return fmt.Errorf("copying to %s: %w", path, err)
 	}
-	// Executable by all users, because the server image determines the user.
-	if err := out.Chmod(0o755); err != nil {
+	if err := out.Chmod(mode); err != nil {
 		return err
 	}
 	if err := out.Close(); err != nil {

@@ -1,6 +1,8 @@
 // Command mcp-bridge serves a stdio MCP server over streamable HTTP. It is one
 // static binary: an init container copies it to a shared volume (mcp-bridge
-// install), and the container of the server runs it (mcp-bridge serve).
+// install), and the container of the server runs it (mcp-bridge serve). In front
+// of an MCP server that serves HTTP itself, it checks access tokens (mcp-bridge
+// proxy).
 package main
 
 import (
@@ -11,6 +13,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/fixpoint-dev/fixpoint/internal/authorization"
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 )
 
@@ -23,8 +26,9 @@ const (
 	exitNotFound    = 127
 	usage           = `usage:
   mcp-bridge serve [flags] -- command [args...]   serve the command over HTTP
-  mcp-bridge install PATH                         copy this program to PATH
-  mcp-bridge serve -h                             list the flags
+  mcp-bridge proxy [flags]                        check access tokens in front of an HTTP server
+  mcp-bridge install PATH [CERTIFICATES]          copy this program to PATH, and the CA certificates to CERTIFICATES
+  mcp-bridge serve -h, mcp-bridge proxy -h        list the flags
 `
 )
 
@@ -40,6 +44,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch args[0] {
 	case "serve":
 		return runServe(args[1:], stderr)
+	case "proxy":
+		return runProxy(args[1:], stderr)
 	case "install":
 		return runInstall(args[1:], stderr)
 	case "help", "-h", "--help":
@@ -52,11 +58,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 func runInstall(args []string, stderr io.Writer) int {
-	if len(args) != 1 {
+	if len(args) != 1 && len(args) != 2 {
 		fmt.Fprint(stderr, usage)
 		return exitUsage
 	}
-	if err := install(args[0]); err != nil {
+	err := install(args[0])
+	if err == nil && len(args) == 2 {
+		err = installFile(caCertificates, args[1], 0o644)
+	}
+	if err != nil {
 		fmt.Fprintf(stderr, "mcp-bridge: installing: %v\n", err)
 		return exitFailed
 	}
@@ -89,6 +99,14 @@ func serve(ctx, force context.Context, cfg config, stderr io.Writer) error {
 	cfg.options.Log = log
 	cfg.options.ReapAll = true
 	cfg.options.MemoryBytes = limitMemory(os.Getenv, cgroup)
+	authorizer, err := cfg.authorization.authorizer(log, cfg.options.MaxMessageBytes)
+	if err != nil {
+		return err
+	}
+	if authorizer != nil {
+		cfg.options.Protect, cfg.options.Caller = authorizer.Protect, authorization.Caller
+		go authorizer.Prefetch(ctx)
+	}
 	listeners, err := cfg.listen()
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 
 // withBridge adds the bridge to the unmodified image: an init container copies the program to a shared
 // volume, and the container runs it instead of the command.
-func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer, settings Settings) {
+func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer, settings Settings, resources []string) {
 	pod.WithVolumes(corev1ac.Volume().WithName(bridgeVolume).WithEmptyDir(corev1ac.EmptyDirVolumeSource()))
 	shared := func() *corev1ac.VolumeMountApplyConfiguration {
 		return corev1ac.VolumeMount().WithName(bridgeVolume).WithMountPath(v1beta1.MCPReservedPath)
@@ -26,6 +26,9 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 		WithCommand("/mcp-bridge", "install", bridgeProgram).
 		WithSecurityContext(workload.RestrictedContainer().WithReadOnlyRootFilesystem(true)).
 		WithVolumeMounts(shared())
+	if server.Spec.Authorization != nil {
+		install.WithCommand(certificatesPath)
+	}
 	if server.Spec.ImagePullPolicy == corev1.PullAlways {
 		install.WithImagePullPolicy(corev1.PullAlways)
 	}
@@ -35,7 +38,7 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 	pod.WithInitContainers(install)
 	container.WithVolumeMounts(shared().WithReadOnly(true))
 	container.WithPorts(corev1ac.ContainerPort().WithName(bridgePortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP))
-	container.Command = slices.Concat([]string{bridgeProgram}, bridgeArguments(server), []string{"--"}, server.Spec.Command)
+	container.Command = slices.Concat([]string{bridgeProgram}, bridgeArguments(server), authorizationArguments(server, resources), []string{"--"}, server.Spec.Command)
 }
 
 // installResources are those of the server, without devices. The init container runs before the server, so the pod

@@ -87,6 +87,7 @@ func referencesOf(server *v1beta1.MCPServer) []references.Reference {
 	if account := spec.ServiceAccount; account != nil && !account.Create && account.Name != "" {
 		all = append(all, references.Reference{Kind: references.ServiceAccount, Name: account.Name})
 	}
+	all = append(all, fromAuthorization(spec.Authorization)...)
 	return append(all, fromProtocol(spec.Protocol)...)
 }
 

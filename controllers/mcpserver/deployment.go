@@ -31,7 +31,7 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 
 func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) {
 	server := s.server
-	template, err := podTemplate(server, s.settings, s.dependencies)
+	template, err := podTemplate(server, s.settings, s.dependencies, resourcesOf(s)...)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ type Prober interface {
 
 // Settings apply to all MCPServers of a manager.
 type Settings struct {
-	// BridgeImage is the image with the bridge for stdio servers.
+	// BridgeImage is the image with the bridge for stdio servers, which is also the proxy that checks tokens.
 	BridgeImage string
 	// ManagerNamespace and ManagerLabels select the pods of the manager, which network policies admit
 	// because they probe the servers. Without labels the whole namespace is admitted; an empty namespace

@@ -18,8 +18,8 @@ import (
 )
 
 // podTemplate is the template of the pods. Any change of it replaces the pods, so it must contain only
-// what concerns them.
-func podTemplate(server *v1beta1.MCPServer, settings Settings, dependencies string) (*corev1ac.PodTemplateSpecApplyConfiguration, error) {
+// what concerns them. The resources are those of [resourcesOf].
+func podTemplate(server *v1beta1.MCPServer, settings Settings, dependencies string, resources ...string) (*corev1ac.PodTemplateSpecApplyConfiguration, error) {
 	container, err := serverContainer(server)
 	if err != nil {
 		return nil, err
@@ -41,8 +41,9 @@ func podTemplate(server *v1beta1.MCPServer, settings Settings, dependencies stri
 	withFiles(pod, container, server)
 	withMounts(pod, container, server)
 	if isStdio(server) {
-		withBridge(pod, container, server, settings)
+		withBridge(pod, container, server, settings, resources)
 	}
+	withAuthorization(pod, container, server, settings, resources)
 	pod.Containers[0] = *container
 
 	template := corev1ac.PodTemplateSpec().WithLabels(labelsOf(server)).WithSpec(pod)
@@ -60,7 +61,7 @@ func serverContainer(server *v1beta1.MCPServer) (*corev1ac.ContainerApplyConfigu
 	container := corev1ac.Container().
 		WithName(containerName).
 		WithImage(spec.Image).
-		WithPorts(corev1ac.ContainerPort().WithName(portName).WithContainerPort(spec.Port).WithProtocol(corev1.ProtocolTCP))
+		WithPorts(corev1ac.ContainerPort().WithName(containerPortName(server)).WithContainerPort(spec.Port).WithProtocol(corev1.ProtocolTCP))
 	if spec.ImagePullPolicy != "" {
 		container.WithImagePullPolicy(spec.ImagePullPolicy)
 	}

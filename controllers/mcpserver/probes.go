@@ -23,9 +23,13 @@ func withProbes(container *corev1ac.ContainerApplyConfiguration, server *v1beta1
 	if given == nil {
 		given = &v1beta1.MCPServerProbes{}
 	}
-	listens := corev1ac.Probe().WithTCPSocket(corev1ac.TCPSocketAction().WithPort(intstr.FromString(portName)))
-	ready, alive := listens, (*corev1ac.ProbeApplyConfiguration)(nil)
-	if isStdio(server) {
+	ready := corev1ac.Probe().WithTCPSocket(corev1ac.TCPSocketAction().WithPort(intstr.FromString(portName)))
+	alive := (*corev1ac.ProbeApplyConfiguration)(nil)
+	switch {
+	case hasProxy(server):
+		// The server may listen only on localhost, where the proxy reaches it, and not the kubelet.
+		ready = nil
+	case isStdio(server):
 		ready, alive = httpProbe("/readyz", intstr.FromString(bridgePortName)), httpProbe("/healthz", intstr.FromString(bridgePortName))
 	}
 	if probe := probeOf(server, given.Startup, copyProbe(ready), startupPeriod, startupFailures); probe != nil {
@@ -40,6 +44,9 @@ func withProbes(container *corev1ac.ContainerApplyConfiguration, server *v1beta1
 }
 
 func copyProbe(p *corev1ac.ProbeApplyConfiguration) *corev1ac.ProbeApplyConfiguration {
+	if p == nil {
+		return nil
+	}
 	clone := *p
 	return &clone
 }
@@ -61,7 +68,7 @@ func probeOf(server *v1beta1.MCPServer, given *v1beta1.MCPServerProbe, probe *co
 	if given == nil {
 		given = &v1beta1.MCPServerProbe{}
 	}
-	port := intstr.FromString(portName)
+	port := intstr.FromString(containerPortName(server))
 	if given.Port != nil {
 		port = intstr.FromInt32(*given.Port)
 	}

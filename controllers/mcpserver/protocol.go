@@ -84,6 +84,9 @@ func withWarnings(verdict phases.Verdict, server *v1beta1.MCPServer, result prob
 
 // plainTokenRemedy differs for the bridge, which does not support TLS.
 func plainTokenRemedy(server *v1beta1.MCPServer) string {
+	if server.Spec.Authorization != nil {
+		return "use a token that is valid only briefly and has only the scopes of spec.authorization.scopes, or remove spec.protocol.credentialsSecretRef"
+	}
 	if server.Spec.Transport == v1beta1.TransportStdio {
 		return "remove spec.protocol.credentialsSecretRef, because the bridge requires no token"
 	}

@@ -38,7 +38,12 @@ func desiredIngress(server *v1beta1.MCPServer, classes workload.IngressClasses) 
 	if err != nil {
 		return nil, err
 	}
-	return workload.Ingress(server.Name, server.Namespace, portName, *server.Spec.Ingress, class).WithLabels(labelsOf(server)), nil
+	desired := workload.Ingress(server.Name, server.Namespace, portName, *server.Spec.Ingress, class).WithLabels(labelsOf(server))
+	if path := metadataPath(server, server.Spec.Ingress.Path); path != "" {
+		http := desired.Spec.Rules[0].HTTP
+		http.WithPaths(networkingv1ac.HTTPIngressPath().WithPath(path).WithPathType(networkingv1.PathTypeExact).WithBackend(http.Paths[0].Backend))
+	}
+	return desired, nil
 }
 
 // route is the HTTPRoute from Gateways to the Service.
@@ -103,6 +108,11 @@ func desiredRoute(server *v1beta1.MCPServer) *gatewayac.HTTPRouteApplyConfigurat
 				WithType(gatewayv1.PrefixMatchHTTPPathModifier).WithReplacePrefixMatch("/"))))
 	}
 	spec := gatewayac.HTTPRouteSpec().WithRules(rule)
+	if metadata := metadataPath(server, path); metadata != "" {
+		spec.WithRules(gatewayac.HTTPRouteRule().
+			WithMatches(gatewayac.HTTPRouteMatch().WithPath(gatewayac.HTTPPathMatch().WithType(gatewayv1.PathMatchExact).WithValue(metadata))).
+			WithBackendRefs(gatewayac.HTTPBackendRef().WithName(gatewayv1.ObjectName(server.Name)).WithPort(server.Spec.Port)))
+	}
 	for _, parent := range in.ParentRefs {
 		reference := gatewayac.ParentReference().WithName(gatewayv1.ObjectName(parent.Name))
 		if parent.Namespace != "" {

@@ -84,10 +84,13 @@ func New(opts Options) (*Bridge, error) {
 // MarkReady makes /readyz respond with 200 until the bridge drains.
 func (b *Bridge) MarkReady() { b.ready.Store(true) }
 
-// Handler serves MCP at Options.Path.
+// Handler serves MCP at Options.Path, and what Options.Protect adds.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(b.opts.Path, b.serveMCP)
+	if b.opts.Protect != nil {
+		return b.opts.Protect(mux)
+	}
 	return mux
 }
 

@@ -79,13 +79,22 @@ func (b *Bridge) session(r *http.Request, id string) (*session, *failure) {
 	if f := legacyVersion(r); f != nil {
 		return nil, f
 	}
-	if s := b.lookup(id); s != nil {
+	// Whoever learns the ID of a session of another caller must not use it.
+	if s := b.lookup(id); s != nil && s.caller == b.caller(r) {
 		return s, nil
 	}
 	return nil, &failure{
 		status: http.StatusNotFound, code: codeSessionNotFound, reason: reasonNoSession,
 		message: "session not found: it has ended, or belongs to another replica; initialize again",
 	}
+}
+
+// caller identifies the caller of a request.
+func (b *Bridge) caller(r *http.Request) string {
+	if b.opts.Caller == nil {
+		return ""
+	}
+	return b.opts.Caller(r)
 }
 
 // postSessionless handles a message without a session ID: initialize, or a

@@ -3,6 +3,7 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -68,6 +69,12 @@ type Options struct {
 	// are written as in the header. Any allows all.
 	AllowedHosts   []string
 	AllowedOrigins []string
+
+	// Protect returns the handler that clients reach, in front of the one that serves MCP; nil serves all clients.
+	Protect func(http.Handler) http.Handler
+	// Caller identifies the caller of a request that Protect has let through. A session serves only the caller that
+	// started it. Nil is the same caller for all requests.
+	Caller func(*http.Request) string
 
 	// ReapAll makes the bridge reap all exited processes, including orphans. It
 	// is for a program that is PID 1 or a subreaper and starts no other

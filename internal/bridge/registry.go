@@ -9,7 +9,7 @@ import (
 
 // begin starts a session of a client, if the limits allow it. If they do not, it ends an idle
 // session, unless one is ending already, and waits for its child to exit.
-func (b *Bridge) begin(ctx context.Context, address string) (*session, *failure) {
+func (b *Bridge) begin(ctx context.Context, address, caller string) (*session, *failure) {
 	evicted, f := b.reserve(address)
 	if f != nil {
 		return nil, f
@@ -27,6 +27,7 @@ func (b *Bridge) begin(ctx context.Context, address string) (*session, *failure)
 		}
 	}
 	s := newSession(b, address)
+	s.caller = caller
 	if err := s.run(); err != nil {
 		b.release(address)
 		s.log.Error(err, "Failed to start the server process")

@@ -21,9 +21,11 @@ type session struct {
 	id     string
 	// address is that of the client.
 	address string
-	log     logr.Logger
-	child   *child
-	begun   time.Time
+	// caller is who started the session; see Options.Caller.
+	caller string
+	log    logr.Logger
+	child  *child
+	begun  time.Time
 	// evicted is true once another session has the place of this one. It is guarded by the lock of the
 	// bridge.
 	evicted bool

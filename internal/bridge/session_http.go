@@ -9,7 +9,7 @@ import (
 
 // initialize starts a session.
 func (b *Bridge) initialize(w http.ResponseWriter, r *http.Request, in *incoming) {
-	s, f := b.begin(r.Context(), clientAddress(r))
+	s, f := b.begin(r.Context(), clientAddress(r), b.caller(r))
 	if f != nil {
 		b.refuse(w, in.ID, f)
 		return

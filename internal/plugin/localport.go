@@ -68,11 +68,25 @@ func (c *clients) listen(ctx context.Context, server *v1beta1.MCPServer, at loca
 	pods := &podDialer{
 		pods: func(ctx context.Context) ([]corev1.Pod, error) { return c.readyPods(ctx, server.Namespace, selector) },
 		dial: func(ctx context.Context, pod *corev1.Pod) (net.Conn, error) {
-			return dialer.DialPod(ctx, pod, to.url.Port())
+			return dialer.DialPod(ctx, pod, portForClients(pod, to.url.Port()))
 		},
 		report: report,
 	}
 	return listenOn(at.port, to, pods)
+}
+
+// portForClients is the port of a pod that the Service leads to. With spec.authorization it is that of the proxy, which
+// the server must not be reached past.
+func portForClients(pod *corev1.Pod, otherwise string) string {
+	const name = "mcp"
+	for i := range pod.Spec.Containers {
+		for _, port := range pod.Spec.Containers[i].Ports {
+			if port.Name == name {
+				return strconv.Itoa(int(port.ContainerPort))
+			}
+		}
+	}
+	return otherwise
 }
 
 // upstream is where requests are sent.

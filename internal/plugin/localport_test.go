@@ -353,3 +353,25 @@ func TestClientsOfTheSDKUseTheLocalPort(t *testing.T) {
 		})
 	}
 }
+
+func TestLocalPortLeadsToTheProxyOfAServer(t *testing.T) {
+	pod := func(ports ...corev1.ContainerPort) *corev1.Pod {
+		p := &corev1.Pod{}
+		for _, port := range ports {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Ports: []corev1.ContainerPort{port}})
+		}
+		return p
+	}
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		want string
+	}{
+		"a server":                {pod(corev1.ContainerPort{Name: "mcp", ContainerPort: 8080}), "8080"},
+		"a server with a proxy":   {pod(corev1.ContainerPort{Name: "mcp-server", ContainerPort: 8080}, corev1.ContainerPort{Name: "mcp", ContainerPort: 9190}), "9190"},
+		"a pod of another origin": {pod(), "80"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(portForClients(c.pod, "80")).To(Equal(c.want))
+		})
+	}
+}

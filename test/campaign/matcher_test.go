@@ -130,8 +130,8 @@ var referenceTexts = []struct {
 	text  string
 }{
 	{regexp.MustCompile(`\.secret(Key)?Ref\.name$|\.credentials(Secret)?Ref\.name$|\.secret\.name$|^spec\.imagePullSecrets\[\d+\]\.name$`), "Secret %v"},
-	{regexp.MustCompile(`\.configMap(Key)?Ref\.name$|\.configMap\.name$`), "ConfigMap %v"},
-	{regexp.MustCompile(`\.(secretKeyRef|configMapKeyRef|credentialsSecretRef|caRef)\.key$|\.items\[\d+\]\.key$`), "key %v of"},
+	{regexp.MustCompile(`\.configMap(Key)?Ref\.name$|\.(jwksConfigMapRef|configMap)\.name$`), "ConfigMap %v"},
+	{regexp.MustCompile(`\.(secretKeyRef|configMapKeyRef|jwksConfigMapRef|credentialsSecretRef|caRef)\.key$|\.items\[\d+\]\.key$`), "key %v of"},
 	{regexp.MustCompile(`\.persistentVolumeClaim\.claimName$`), "PersistentVolumeClaim %v"},
 	{regexp.MustCompile(`^spec\.serviceAccount(\.name|Name)$|\.workloadIdentity\.serviceAccountName$`), "ServiceAccount %v"},
 	{regexp.MustCompile(`\.caRef\.name$`), "%v"},

@@ -109,6 +109,14 @@ suspend: true`},
 		spec: `
 transport: stdio
 image: localhost/tools
+authorization:
+  issuers:
+  - {issuer: "https://id.example.com/realms/a"}
+  - {issuer: "http://keycloak.id.svc:8080/realms/b/", jwksURI: "https://id.example.com:8443/keys?appid=a&b=c"}
+  - {issuer: "https://[fd00::1]:443", jwksConfigMapRef: {name: keys, key: a.json}}
+  resource: https://tools.example.com/mcp
+  scopes: [mcp, "api://tools/.default", "tools:call"]
+  tools: [{name: delete_*, scopes: [admin]}, {name: "*", scopes: [any]}, {name: a/b.c-d:e, scopes: [x, z]}]
 command: [npx, -y, "@acme/tools"]
 port: 1
 path: /

@@ -52,6 +52,7 @@ const (
 	goodSecret = `mounts: [{name: a, mountPath: /a, secret: {name: a, items: [{key: a, path: a}]}}]`
 	goodEgress = `networkPolicy: {egress: {rules: [{ports: [{port: 1, endPort: 65535}]}]}}`
 	goodRoute  = `httpRoute: {parentRefs: [{name: a}], hostnames: [a.b]}`
+	goodTokens = `authorization: {issuers: [{issuer: "https://a.b", jwksConfigMapRef: {name: a}}], tools: [{name: a, scopes: [b]}]}`
 	goodProbes = `protocol: {scheme: HTTPS, caRef: {name: a}, credentialsSecretRef: {name: a}}`
 )
 
@@ -74,6 +75,13 @@ func goodMCPServer(field string) map[string]any {
 	if strings.HasPrefix(field, "bridge") {
 		merge(spec, read(stdio))
 		delete(spec, "protocol")
+	}
+	if strings.HasPrefix(field, "authorization") {
+		merge(spec, read(goodTokens))
+		delete(spec, "protocol")
+	}
+	if field == "authorization.issuers[].jwksURI" {
+		place(spec, strings.Split("authorization.issuers[].jwksConfigMapRef", "."), nil)
 	}
 	return spec
 }
@@ -135,6 +143,9 @@ func init() {
 		"protocol.caRef.name": 253, "protocol.caRef.key": 253,
 		"protocol.credentialsSecretRef.name": 253, "protocol.credentialsSecretRef.key": 253,
 		"scheduling.priorityClassName": 253, "serviceAccount.name": 253,
+		"authorization.resource": 2048, "authorization.scopes[]": 128, "authorization.issuers[].issuer": 1024, "authorization.issuers[].jwksURI": 2048,
+		"authorization.issuers[].jwksConfigMapRef.name": 253, "authorization.issuers[].jwksConfigMapRef.key": 253,
+		"authorization.tools[].name": 129, "authorization.tools[].scopes[]": 128,
 	} {
 		limitOf(field, "maxLength", strings.Repeat("a", limit+1), fmt.Sprintf("Too long: may not be more than %d bytes", limit))
 	}
@@ -145,6 +156,8 @@ func init() {
 		"mounts[].secret.name", "mounts[].secret.items[].key", "mounts[].secret.items[].path",
 		"networkPolicy.egress.rules[].ports[].port", "networkPolicy.ingress.from",
 		"protocol.caRef.name", "protocol.credentialsSecretRef.name",
+		"authorization.issuers", "authorization.issuers[].issuer", "authorization.issuers[].jwksConfigMapRef.name",
+		"authorization.tools[].name", "authorization.tools[].scopes",
 	} {
 		limitOf(field, "required", nil, "Required value")
 	}
@@ -192,6 +205,8 @@ func lists() {
 		"mounts[].configMap.items": {32, "{key: a%d, path: a}"}, "mounts[].secret.items": {32, "{key: a%d, path: a}"},
 		"networkPolicy.egress.rules": {32, "{ports: [{port: 1%02d}]}"}, "networkPolicy.egress.rules[].ports": {32, "{port: 1%02d}"},
 		"networkPolicy.egress.rules[].to": {32, "{podSelector: {matchLabels: {a: b%d}}}"}, "networkPolicy.ingress.from": {32, "{podSelector: {matchLabels: {a: b%d}}}"},
+		"authorization.issuers": {8, `{issuer: "https://a%d.b"}`}, "authorization.scopes": {16, "a%d"},
+		"authorization.tools": {64, "{name: a%d, scopes: [b]}"}, "authorization.tools[].scopes": {16, "a%d"},
 		"scheduling.tolerations":               {32, "{key: a%d}"},
 		"scheduling.topologySpreadConstraints": {16, "{maxSkew: 1, topologyKey: a%d, whenUnsatisfiable: DoNotSchedule}"},
 	} {
@@ -199,7 +214,8 @@ func lists() {
 		limitOf(field, "maxItems", items, fmt.Sprintf("Too many: %d: must have at most %d items", list.limit+1, list.limit))
 	}
 	for _, field := range []string{"command", "httpRoute.parentRefs", "networkPolicy.ingress.from",
-		"networkPolicy.egress.rules[].to", "networkPolicy.egress.rules[].ports"} {
+		"networkPolicy.egress.rules[].to", "networkPolicy.egress.rules[].ports",
+		"authorization.issuers", "authorization.tools[].scopes"} {
 		limitOf(field, "minItems", []any{}, "Invalid value: 0: PATH in body should have at least 1 items")
 	}
 	for field, limit := range map[string]int{

@@ -78,6 +78,18 @@ const (
 	tokenKeyMessage        = "key must be a key of a Secret: use letters, digits, '-', '_' and '.', or omit it for token"
 	idleTimeoutMessage     = "idleTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 30m"
 	bridgeDurationsMessage = "drainTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 25s"
+
+	tokensSSEMessage  = "authorization is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove authorization"
+	tokensTLSMessage  = "protocol.scheme HTTPS is not supported with authorization, because the proxy that checks the tokens serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
+	resourceMessage   = "resource must be the URL of the server, without user, query and fragment: use a value such as https://tools.example.com/mcp"
+	scopesMessage     = "scopes must not be empty or contain spaces, quotes, backslashes, '$', '`', '[' and ']': use values such as tools:call"
+	keysTwiceMessage  = "jwksURI and jwksConfigMapRef are mutually exclusive: remove one of them"
+	discoveryMessage  = "issuer must use https if its keys are discovered, because who can change the response can sign tokens: use https, or set jwksURI or jwksConfigMapRef"
+	issuerMessage     = "issuer must be the URL of the authorization server, without user, query and fragment: use a value such as https://id.example.com"
+	keysURLMessage    = "jwksURI must be an https URL, because who can change the response can sign tokens: use a value such as https://id.example.com/keys"
+	keysObjectMessage = "name must be the name of a ConfigMap of this namespace: " + anyName
+	keysKeyMessage    = "key must be a key of a ConfigMap: use letters, digits, '-', '_' and '.', or omit it for jwks.json"
+	toolNameMessage   = "name must be the name of a tool, or the beginning of names followed by '*': use a value such as delete_*"
 )
 
 var mcpServerRefusals = map[string]refusal{
@@ -110,6 +122,31 @@ var mcpServerRefusals = map[string]refusal{
 	"sse behind a prefix that its path only begins with": badServer(`{transport: sse, path: /toolsets/sse, httpRoute: {parentRefs: [{name: a}], path: /tools}}`,
 		"httpRoute.path", ssePrefixMessage),
 	"ingress and route": badServer(`{ingress: {host: a.b}, httpRoute: {parentRefs: [{name: a}]}}`, "httpRoute", routesMessage),
+
+	"tokens for sse":                      badServer(`{transport: sse, authorization: {issuers: [{issuer: "https://a.b"}]}}`, "authorization", tokensSSEMessage),
+	"tokens in front of TLS":              badServer(`{protocol: {scheme: HTTPS}, authorization: {issuers: [{issuer: "https://a.b"}]}}`, "protocol.scheme", tokensTLSMessage),
+	"tokens for no URL":                   badTokens(`resource: tools`, "resource", resourceMessage),
+	"tokens for a URL with a query":       badTokens(`resource: "https://a.b/mcp?a=b"`, "resource", resourceMessage),
+	"tokens for a URL with a user":        badTokens(`resource: "https://a@b/mcp"`, "resource", resourceMessage),
+	"tokens for an expansion":             badTokens(`resource: "https://a.b/$(A)"`, "resource", resourceMessage),
+	"tokens with an empty scope":          badTokens(`scopes: [""]`, "scopes", scopesMessage),
+	"tokens with two scopes in one":       badTokens(`scopes: ["a b"]`, "scopes", scopesMessage),
+	"tokens with a quoted scope":          badTokens(`scopes: ['a"']`, "scopes", scopesMessage),
+	"tokens with an expanded scope":       badTokens(`scopes: ["$(A)"]`, "scopes", scopesMessage),
+	"issuer with two sources of keys":     badIssuer(`{jwksURI: "https://a.b/keys", jwksConfigMapRef: {name: a}}`, "jwksURI", keysTwiceMessage),
+	"issuer that anyone may answer for":   badIssuer(`{issuer: "http://a.b"}`, "issuer", discoveryMessage),
+	"issuer that is no URL":               badIssuer(`{issuer: a.b}`, "issuer", issuerMessage),
+	"issuer with a query":                 badIssuer(`{issuer: "https://a.b?c=d"}`, "issuer", issuerMessage),
+	"issuer with a bad escape":            badIssuer(`{issuer: "https://a.b/%zz"}`, "issuer", issuerMessage),
+	"issuer with a space":                 badIssuer(`{issuer: "https://a.b /etc/keys"}`, "issuer", issuerMessage),
+	"issuer with a newline":               badIssuer(`{issuer: "https://a.b\nx"}`, "issuer", issuerMessage),
+	"keys over plain HTTP":                badIssuer(`{jwksURI: "http://a.b/keys"}`, "jwksURI", keysURLMessage),
+	"keys in a file":                      badIssuer(`{jwksURI: "file:///etc/keys"}`, "jwksURI", keysURLMessage),
+	"keys in no good ConfigMap":           badIssuer(`{jwksConfigMapRef: {name: ns/a}}`, "jwksConfigMapRef.name", keysObjectMessage),
+	"keys under no good key":              badIssuer(`{jwksConfigMapRef: {name: a, key: a/b}}`, "jwksConfigMapRef.key", keysKeyMessage),
+	"scopes of a tool with two wildcards": badTokens(`tools: [{name: "*a*", scopes: [b]}]`, "tools[0].name", toolNameMessage),
+	"scopes of a tool with a space":       badTokens(`tools: [{name: "a b", scopes: [b]}]`, "tools[0].name", toolNameMessage),
+	"scopes of a tool that are not good":  badTokens(`tools: [{name: a, scopes: ["b c"]}]`, "tools[0].scopes", scopesMessage),
 
 	"variable with two values":           badServer(`env: [{name: A, value: x, valueFrom: {secretKeyRef: {name: a, key: b}}}]`, "env", envBothMessage),
 	"variable from two sources":          badServer(`env: [{name: A, valueFrom: {secretKeyRef: {name: a, key: b}, fieldRef: {fieldPath: metadata.name}}}]`, "env", envSourceMessage),

@@ -37,6 +37,28 @@ func badServer(difference, field, message string) refusal {
 	return refusal{spec: mcpServer(difference), field: "spec." + field, message: message}
 }
 
+// badTokens is refused for its authorization, which differs from a good one.
+func badTokens(difference, field, message string) refusal {
+	tokens := read(`{issuers: [{issuer: "https://a.b"}]}`)
+	merge(tokens, read(difference))
+	text, err := yaml.Marshal(map[string]any{"authorization": tokens})
+	if err != nil {
+		panic(fmt.Sprintf("writing an authorization: %v", err))
+	}
+	return badServer(string(text), "authorization."+field, message)
+}
+
+// badIssuer is refused for its one issuer, which differs from a good one.
+func badIssuer(difference, field, message string) refusal {
+	issuer := read(`{issuer: "https://a.b"}`)
+	merge(issuer, read(difference))
+	text, err := yaml.Marshal(map[string]any{"issuers": []any{issuer}})
+	if err != nil {
+		panic(fmt.Sprintf("writing an issuer: %v", err))
+	}
+	return badTokens(string(text), "issuers[0]."+field, message)
+}
+
 // badMount is refused for its one mount, which differs from a good one.
 func badMount(difference, field, message string) refusal {
 	mount := read(`{name: data, mountPath: /data}`)

@@ -46,6 +46,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.IngressApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServer"):
 		return &apisv1beta1.MCPServerApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerAuthorization"):
+		return &apisv1beta1.MCPServerAuthorizationApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerAutoscaling"):
 		return &apisv1beta1.MCPServerAutoscalingApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerBridge"):
@@ -62,6 +64,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerHTTPRouteApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerInfo"):
 		return &apisv1beta1.MCPServerInfoApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerIssuer"):
+		return &apisv1beta1.MCPServerIssuerApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerJWKSConfigMapRef"):
+		return &apisv1beta1.MCPServerJWKSConfigMapRefApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerMount"):
 		return &apisv1beta1.MCPServerMountApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerMountedClaim"):
@@ -100,6 +106,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerStatus"):
 		return &apisv1beta1.MCPServerStatusApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerToolScopes"):
+		return &apisv1beta1.MCPServerToolScopesApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorage"):
 		return &apisv1beta1.SecureStorageApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorageAccess"):

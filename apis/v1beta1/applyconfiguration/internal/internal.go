@@ -405,6 +405,34 @@ var schemaYAML = typed.YAMLObject(`types:
       default:
         observedGeneration: -1
         phase: Pending
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerAuthorization
+  map:
+    fields:
+    - name: issuers
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerIssuer
+          elementRelationship: associative
+          keys:
+          - issuer
+    - name: resource
+      type:
+        scalar: string
+    - name: scopes
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: tools
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerToolScopes
+          elementRelationship: associative
+          keys:
+          - name
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerAutoscaling
   map:
     fields:
@@ -545,6 +573,27 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
     - name: version
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerIssuer
+  map:
+    fields:
+    - name: issuer
+      type:
+        scalar: string
+    - name: jwksConfigMapRef
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerJWKSConfigMapRef
+    - name: jwksURI
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerJWKSConfigMapRef
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: name
       type:
         scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerMedium
@@ -830,6 +879,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: atomic
+    - name: authorization
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerAuthorization
     - name: autoscaling
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerAutoscaling
@@ -1023,6 +1075,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: server
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerInfo
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerToolScopes
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: scopes
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerTransport
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Phase

@@ -129,6 +129,11 @@ type MCPServerSpecApplyConfiguration struct {
 	Ingress *IngressApplyConfiguration `json:"ingress,omitempty"`
 	// httpRoute creates an HTTPRoute that exposes the server through a Gateway.
 	HTTPRoute *MCPServerHTTPRouteApplyConfiguration `json:"httpRoute,omitempty"`
+	// authorization requires an OAuth 2.1 access token in each request, as the
+	// authorization chapter of the Model Context Protocol specifies. A proxy in
+	// the pod, or the bridge with transport stdio, checks the tokens. Not
+	// supported with transport sse.
+	Authorization *MCPServerAuthorizationApplyConfiguration `json:"authorization,omitempty"`
 	// podOverrides is merged over the pod template, for fields that the spec
 	// does not have. The merge follows Server-Side Apply: list items are merged
 	// by key, so that a container named server is the container of the MCP
@@ -419,6 +424,14 @@ func (b *MCPServerSpecApplyConfiguration) WithIngress(value *IngressApplyConfigu
 // If called multiple times, the HTTPRoute field is set to the value of the last call.
 func (b *MCPServerSpecApplyConfiguration) WithHTTPRoute(value *MCPServerHTTPRouteApplyConfiguration) *MCPServerSpecApplyConfiguration {
 	b.HTTPRoute = value
+	return b
+}
+
+// WithAuthorization sets the Authorization field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Authorization field is set to the value of the last call.
+func (b *MCPServerSpecApplyConfiguration) WithAuthorization(value *MCPServerAuthorizationApplyConfiguration) *MCPServerSpecApplyConfiguration {
+	b.Authorization = value
 	return b
 }
 

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/fixpoint-dev/fixpoint/internal/authproxy"
+	"github.com/fixpoint-dev/fixpoint/internal/bridge"
+)
+
+// proxyConfig holds the values of the flags of mcp-bridge proxy.
+type proxyConfig struct {
+	listenOn        string
+	adminOn         string
+	terminationLog  string
+	verbosity       int
+	serverPort      int
+	maxMessageBytes int
+	drainTimeout    time.Duration
+	authorization   authorizationFlags
+}
+
+func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
+	var cfg proxyConfig
+	d := bridge.DefaultOptions()
+	flags := flag.NewFlagSet("mcp-bridge proxy", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&cfg.listenOn, "listen", ":9190", "`address` for clients")
+	flags.StringVar(&cfg.adminOn, "admin-listen", ":9191", "`address` of /healthz and /readyz")
+	flags.IntVar(&cfg.serverPort, "server-port", 0, "`port` of the MCP server on this host")
+	flags.StringVar(&cfg.terminationLog, "termination-log", "/dev/termination-log", "existing `file` to write the error to if the proxy fails")
+	flags.IntVar(&cfg.verbosity, "v", 0, "log `level`; 1 adds debug messages")
+	flags.IntVar(&cfg.maxMessageBytes, "max-message-bytes", d.MaxMessageBytes, "maximum size of a message of a client in bytes, with -tool-scopes")
+	flags.DurationVar(&cfg.drainTimeout, "drain-timeout", d.DrainTimeout, "maximum time from SIGTERM to exit; must be shorter than the termination grace period of the pod")
+	cfg.authorization.register(flags)
+	if err := flags.Parse(args); err != nil {
+		return cfg, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return cfg, fmt.Errorf("unexpected argument %q: the proxy starts no command", flags.Arg(0))
+	case cfg.serverPort < 1 || cfg.serverPort > 65535:
+		return cfg, errors.New("-server-port must be from 1 to 65535: set the port of the MCP server")
+	case len(cfg.authorization.options.Issuers) == 0:
+		return cfg, errors.New("no -issuer: the proxy requires at least one")
+	case cfg.maxMessageBytes < 1 || cfg.drainTimeout <= 0:
+		return cfg, errors.New("-max-message-bytes and -drain-timeout must be greater than 0")
+	}
+	return cfg, nil
+}
+
+func runProxy(args []string, stderr io.Writer) int {
+	cfg, err := parseProxy(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		report(stderr, cfg.terminationLog, err)
+		return exitUsage
+	}
+	ctx, force, stop := signals()
+	defer stop()
+	if err := proxy(ctx, force, cfg, stderr); err != nil {
+		report(stderr, cfg.terminationLog, err)
+		return exitFailed
+	}
+	return 0
+}
+
+func proxy(ctx, force context.Context, cfg proxyConfig, stderr io.Writer) error {
+	log := newLogger(stderr, cfg.verbosity)
+	limitMemory(os.Getenv, cgroup)
+	authorizer, err := cfg.authorization.authorizer(log, cfg.maxMessageBytes)
+	if err != nil {
+		return err
+	}
+	p, err := authproxy.New(authproxy.Options{Port: cfg.serverPort, Protect: authorizer.Protect, DrainTimeout: cfg.drainTimeout, Log: log})
+	if err != nil {
+		return err
+	}
+	clients, err := net.Listen("tcp", cfg.listenOn)
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	admin, err := net.Listen("tcp", cfg.adminOn)
+	if err != nil {
+		return errors.Join(fmt.Errorf("listening for health: %w", err), clients.Close())
+	}
+	go authorizer.Prefetch(ctx)
+	return p.Serve(ctx, force, clients, admin)
+}

@@ -1,0 +1,176 @@
+package authorization
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// refusedBodyTimeout is the time in which the body of a refused request must arrive.
+const refusedBodyTimeout = 5 * time.Second
+
+// Authorizer protects an MCP endpoint. Create it with [New].
+type Authorizer struct {
+	opts      Options
+	resources []resource
+	issuers   []string
+	allScopes []string
+	verifier  verifier
+	cache     *tokenCache
+	// places are those of large messages that are held at once.
+	places chan struct{}
+}
+
+// New returns an Authorizer. It does not read from the issuers before the first token of each, or [Authorizer.Prefetch].
+func New(opts Options) (*Authorizer, error) {
+	if err := opts.complete(); err != nil {
+		return nil, fmt.Errorf("configuring authorization: %w", err)
+	}
+	a := &Authorizer{
+		opts: opts, allScopes: opts.allScopes(), cache: newTokenCache(maxCached), places: make(chan struct{}, maxLargeMessages),
+		verifier: verifier{keys: map[string]*keyring{}, now: opts.now},
+	}
+	for _, given := range opts.Resources {
+		of, err := newResource(given)
+		if err != nil {
+			return nil, fmt.Errorf("configuring authorization: %w", err)
+		}
+		a.resources = append(a.resources, of)
+		a.verifier.audiences = append(a.verifier.audiences, of.canonical)
+	}
+	fetcher := newFetcher(&opts)
+	for _, issuer := range opts.Issuers {
+		a.issuers = append(a.issuers, issuer.URL)
+		a.verifier.keys[issuer.URL] = opts.newKeyring(issuer, fetcher)
+	}
+	return a, nil
+}
+
+// Prefetch loads the keys of all issuers, so that the first request does not wait for them. It returns when they are
+// loaded or loading has failed, which is logged.
+func (a *Authorizer) Prefetch(ctx context.Context) {
+	for _, keys := range a.verifier.keys {
+		keys.renew(ctx)
+	}
+}
+
+// Protect returns a handler that serves the metadata of the resource, and passes only authorized requests to next,
+// without their token and with the identity of the caller in the headers.
+func (a *Authorizer) Protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isMetadata(r.URL.Path) {
+			a.serveMetadata(w, r)
+			return
+		}
+		who, refused := a.authenticate(r)
+		if refused == nil {
+			refused = a.checkScopes(who, a.opts.Scopes, "")
+		}
+		if refused != nil {
+			a.refuse(w, r, refused)
+			return
+		}
+		out := withIdentity(r, who)
+		if len(a.opts.Tools) > 0 && hasBody(r) {
+			release, refused := a.checkMessage(w, out, who)
+			if refused != nil {
+				a.refuse(w, r, refused)
+				return
+			}
+			defer release()
+		}
+		next.ServeHTTP(w, out)
+	})
+}
+
+func (a *Authorizer) refuse(w http.ResponseWriter, r *http.Request, f *refusal) {
+	a.opts.Log.V(1).Info("Refused a request", "status", f.status, "error", f.code, "description", f.description)
+	if hasBody(r) {
+		// net/http reads the rest of a body before the response, which could take long.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedBodyTimeout)) // Only writers in tests have no deadlines.
+		f.closes = f.closes || r.ContentLength < 0 || r.ContentLength > smallMessage
+	}
+	f.write(w, a.resourceOf(r))
+}
+
+// authenticate returns the identity in the token of a request.
+func (a *Authorizer) authenticate(r *http.Request) (*identity, *refusal) {
+	if r.URL.Query().Has("access_token") {
+		return nil, badRequest("tokens in the URL end up in logs: send the token in the Authorization header, and revoke this one")
+	}
+	token, refused := a.bearer(r)
+	if refused != nil {
+		return nil, refused
+	}
+	now := a.opts.now()
+	if who := a.cache.get(token, now); who != nil {
+		return who, nil
+	}
+	who, err := a.verifier.verify(r.Context(), token)
+	var down *unavailable
+	switch {
+	case errors.As(err, &down):
+		return nil, &refusal{
+			status: http.StatusServiceUnavailable, code: codeUnavailable,
+			description: "the keys of the issuer cannot be loaded, so the token cannot be verified: retry later",
+		}
+	case err != nil:
+		return nil, &refusal{status: http.StatusUnauthorized, code: codeInvalidToken, description: err.Error(), scopes: a.opts.Scopes}
+	}
+	a.cache.add(token, who, now)
+	return who, nil
+}
+
+// bearer is the token in the Authorization header.
+func (a *Authorizer) bearer(r *http.Request) (string, *refusal) {
+	sent := r.Header.Values("Authorization")
+	if len(sent) > 1 {
+		return "", badRequest("the Authorization header is repeated: send it once")
+	}
+	scheme, token, _ := strings.Cut(strings.Join(sent, ""), " ")
+	token = strings.Trim(token, " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", &refusal{
+			status: http.StatusUnauthorized, scopes: a.opts.Scopes,
+			description: "this MCP server requires an access token: request one from an authorization server in the resource metadata, and send it as Authorization: Bearer <token>",
+		}
+	}
+	return token, nil
+}
+
+// checkScopes refuses a request that needs scopes that the token does not have. The response has all scopes that the
+// request needs, so that one more authorization suffices.
+func (a *Authorizer) checkScopes(who *identity, required []string, tool string) *refusal {
+	missing := who.missing(required)
+	if len(missing) == 0 {
+		return nil
+	}
+	what := "requests to this MCP server need"
+	if tool != "" {
+		what = fmt.Sprintf("calls of the tool %q need", tool)
+	}
+	return &refusal{
+		status: http.StatusForbidden, code: codeInsufficientScope, scopes: required,
+		description: what + " the scope " + strings.Join(missing, " ") + ", which the token does not have: request a token with the scopes " + strings.Join(required, " "),
+	}
+}
+
+// scopesOf are the scopes that a call of a tool needs.
+func (a *Authorizer) scopesOf(tool string) []string {
+	required := slices.Clone(a.opts.Scopes)
+	for _, rule := range a.opts.Tools {
+		if !rule.matches(tool) {
+			continue
+		}
+		for _, scope := range rule.Scopes {
+			if !slices.Contains(required, scope) {
+				required = append(required, scope)
+			}
+		}
+	}
+	return required
+}

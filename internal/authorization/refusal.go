@@ -1,0 +1,87 @@
+package authorization
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// Error codes of RFC 6750, section 3.1, and of OAuth 2.1 for an issuer that cannot be reached.
+const (
+	codeInvalidRequest    = "invalid_request"
+	codeInvalidToken      = "invalid_token"
+	codeInsufficientScope = "insufficient_scope"
+	codeUnavailable       = "temporarily_unavailable"
+)
+
+// refusal is the response to a request that is not forwarded.
+type refusal struct {
+	status int
+	// code is empty for a request without a token, as RFC 6750 requires.
+	code        string
+	description string
+	// scopes are those that the request needs.
+	scopes []string
+	// closes makes the client close the connection, because its body is not read.
+	closes bool
+}
+
+func badRequest(description string) *refusal {
+	return &refusal{status: http.StatusBadRequest, code: codeInvalidRequest, description: description}
+}
+
+// write sends the response. Only 400, 401 and 403 are about the token.
+func (f *refusal) write(w http.ResponseWriter, of resource) {
+	header := w.Header()
+	switch f.status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden:
+		header.Set("WWW-Authenticate", f.challenge(of))
+	case http.StatusServiceUnavailable:
+		header.Set("Retry-After", "10")
+	}
+	if f.closes {
+		header.Set("Connection", "close")
+	}
+	header.Set("Content-Type", "application/json")
+	header.Set("Cache-Control", "no-store")
+	code := f.code
+	if code == "" {
+		code = "unauthorized"
+	}
+	body, err := json.Marshal(struct {
+		Code        string `json:"error"`
+		Description string `json:"error_description"`
+		Scope       string `json:"scope,omitempty"`
+	}{code, f.description, strings.Join(f.scopes, " ")})
+	if err != nil {
+		body = []byte("{}")
+	}
+	w.WriteHeader(f.status)
+	_, _ = w.Write(append(body, '\n')) // The client may be gone.
+}
+
+// challenge is the WWW-Authenticate header.
+func (f *refusal) challenge(of resource) string {
+	parameters := []string{`resource_metadata="` + of.metadataURL() + `"`}
+	if len(f.scopes) > 0 {
+		parameters = append(parameters, `scope="`+strings.Join(f.scopes, " ")+`"`)
+	}
+	if f.code != "" {
+		parameters = append(parameters, `error="`+f.code+`"`, `error_description="`+quotable(f.description)+`"`)
+	}
+	return "Bearer " + strings.Join(parameters, ", ")
+}
+
+// quotable has only the characters that RFC 6750, section 3, allows in a description.
+func quotable(text string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case c == '"' || c == '\\':
+			return '\''
+		case c < ' ' || c > '~':
+			return '?'
+		default:
+			return c
+		}
+	}, text)
+}

@@ -1,0 +1,222 @@
+package authproxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// Paths of the administrative endpoints.
+const (
+	healthPath = "/healthz"
+	readyPath  = "/readyz"
+)
+
+const (
+	// idleConnection is how long a connection to the server is kept. Some servers close idle ones after two seconds, and
+	// a request that is sent at that moment would fail.
+	idleConnection = time.Second
+	// keepAlive is how long an idle connection of a client stays open.
+	keepAlive = 2 * time.Minute
+	// lastRequestTime is the time, while draining, for a last request on kept connections.
+	lastRequestTime = 3 * time.Second
+	// closeGrace is the time to send completed responses after the drain.
+	closeGrace = time.Second
+)
+
+// Options configure [New].
+type Options struct {
+	// Port is the port of the server on this host.
+	Port int
+	// Protect returns the handler that clients reach, in front of the one that forwards to the server.
+	Protect func(http.Handler) http.Handler
+	// DrainTimeout is how long requests may continue after SIGTERM.
+	DrainTimeout time.Duration
+	Log          logr.Logger
+}
+
+// Proxy forwards requests to one server.
+type Proxy struct {
+	opts     Options
+	upstream *upstream
+	handler  http.Handler
+	draining atomic.Bool
+}
+
+// New returns a proxy. It does not connect to the server before the first request.
+func New(opts Options) (*Proxy, error) {
+	if opts.Port < 1 || opts.Port > 65535 {
+		return nil, fmt.Errorf("the port of the server is %d: it must be from 1 to 65535", opts.Port)
+	}
+	p := &Proxy{opts: opts, upstream: newUpstream(opts.Port)}
+	forward := &httputil.ReverseProxy{
+		Rewrite: p.rewrite,
+		Transport: &http.Transport{
+			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			MaxIdleConnsPerHost: 64,
+			IdleConnTimeout:     idleConnection,
+			DisableCompression:  true, // so that the encoding is what client and server agree on
+		},
+		FlushInterval: -1, // events are sent as they arrive
+		ErrorHandler:  p.failed,
+		ErrorLog:      slog.NewLogLogger(logr.ToSlogHandler(opts.Log.V(1)), slog.LevelInfo),
+	}
+	p.handler = p.closing(opts.Protect(p.located(forward)))
+	return p, nil
+}
+
+// addressKey is the key of the address of the server in the context of a request.
+type addressKey struct{}
+
+// located finds the server before a request is forwarded.
+func (p *Proxy) located(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at, err := p.upstream.address(r.Context())
+		if err != nil {
+			p.failed(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), addressKey{}, at)))
+	})
+}
+
+// forwarded are the headers of proxies in front of this one, which are kept.
+var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+// rewrite makes the request for the server.
+func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
+	at, _ := r.In.Context().Value(addressKey{}).(netip.AddrPort)
+	r.Out.URL.Scheme = "http"
+	r.Out.URL.Host = at.String()
+	r.Out.Host = p.upstream.host(at, r.In.Host)
+	for _, name := range forwarded {
+		if values, ok := r.In.Header[name]; ok {
+			r.Out.Header[name] = slices.Clone(values)
+		}
+	}
+	if client, _, err := net.SplitHostPort(r.In.RemoteAddr); err == nil {
+		hops := append(r.Out.Header["X-Forwarded-For"], client)
+		r.Out.Header.Set("X-Forwarded-For", strings.Join(hops, ", "))
+	}
+	if r.Out.Header.Get("X-Forwarded-Host") == "" {
+		r.Out.Header.Set("X-Forwarded-Host", r.In.Host)
+	}
+	r.Out.Trailer = nil
+}
+
+// failed responds to a request that the server has not responded to.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	var large *http.MaxBytesError
+	if r.Context().Err() != nil || errors.As(err, &large) {
+		w.WriteHeader(http.StatusBadGateway) // the client has left
+		return
+	}
+	p.upstream.forget()
+	p.opts.Log.Info("Failed to forward a request", "error", err.Error())
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Retry-After", "1")
+	w.WriteHeader(http.StatusBadGateway)
+	_ = json.NewEncoder(w).Encode(map[string]string{ // The client may be gone.
+		"error":             "server_unreachable",
+		"error_description": fmt.Sprintf("the MCP server does not respond on port %d of its pod: retry, and check the log of the server and that it listens on spec.port", p.opts.Port),
+	})
+}
+
+// closing tells clients to close their connections while the proxy drains, so that the next request reaches
+// another pod.
+func (p *Proxy) closing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Handler serves clients.
+func (p *Proxy) Handler() http.Handler { return p.handler }
+
+// AdminHandler serves /healthz and /readyz, without tokens.
+func (p *Proxy) AdminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "alive") })
+	mux.HandleFunc("GET "+readyPath, func(w http.ResponseWriter, r *http.Request) {
+		if p.draining.Load() {
+			http.Error(w, "draining", http.StatusServiceUnavailable)
+			return
+		}
+		if _, err := p.upstream.probe(r.Context()); err != nil {
+			http.Error(w, fmt.Sprintf("the server does not accept connections on port %d: check that it listens on spec.port", p.opts.Port), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ready")
+	})
+	return mux
+}
+
+// Serve serves until ctx is done, then drains: requests continue for at most DrainTimeout. Cancelling force ends them
+// immediately.
+func (p *Proxy) Serve(ctx, force context.Context, clients, admin net.Listener) error {
+	failed := make(chan error, 2)
+	front, back := newServer(p.handler), newServer(p.AdminHandler())
+	for server, listener := range map[*http.Server]net.Listener{front: clients, back: admin} {
+		go func() {
+			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		}()
+	}
+	defer shutDown(context.Background(), back, closeGrace)
+	p.opts.Log.Info("Serving", "address", clients.Addr().String(), "adminAddress", admin.Addr().String(), "serverPort", p.opts.Port)
+	select {
+	case err := <-failed:
+		_ = front.Close()
+		return fmt.Errorf("serving: %w", err)
+	case <-ctx.Done():
+	}
+	p.draining.Store(true)
+	p.opts.Log.Info("Draining", "timeout", p.opts.DrainTimeout.String())
+	wait := min(lastRequestTime, p.opts.DrainTimeout/2)
+	pause(force, wait)
+	if !shutDown(force, front, p.opts.DrainTimeout-wait) {
+		p.opts.Log.Info("Drain timed out; ended the remaining requests")
+	}
+	return nil
+}
+
+func newServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: keepAlive, MaxHeaderBytes: 64 << 10}
+}
+
+// pause waits for a time, or until ctx is done.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// shutDown waits until all requests have ended, and reports whether they did in time.
+func shutDown(ctx context.Context, s *http.Server, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if s.Shutdown(ctx) != nil {
+		_ = s.Close()
+		return false
+	}
+	return true
+}

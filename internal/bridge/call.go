@@ -1,0 +1,39 @@
+package bridge
+
+import (
+	"errors"
+	"strings"
+	"unicode/utf8"
+)
+
+// methodCall is the method that calls a tool.
+const methodCall = "tools/call"
+
+// Call is the part of a message by which a client is allowed to send it.
+type Call struct {
+	// Method is the method of the message; empty for a response.
+	Method string
+	// Tool is the name of the tool that the message calls; empty for other methods.
+	Tool string
+}
+
+// ReadCall reads one JSON-RPC message. It refuses a message that a server may understand differently, such as one with a
+// repeated name, because then the server might call a tool that was not checked.
+func ReadCall(message []byte) (Call, error) {
+	e, err := parse(message)
+	switch {
+	case err != nil:
+		return Call{}, errors.New("the body is not one JSON-RPC message (batches are not supported)")
+	case e.ambiguous != nil:
+		return Call{}, e.ambiguous
+	case strings.ContainsRune(e.Method, utf8.RuneError):
+		return Call{}, errors.New("the method is not valid Unicode: correct it")
+	case e.Method != methodCall:
+		return Call{Method: e.Method}, nil
+	}
+	tool := text(e.Params.Name)
+	if tool == "" || strings.ContainsRune(tool, utf8.RuneError) {
+		return Call{}, errors.New("params.name must be the name of a tool, as a string of valid Unicode")
+	}
+	return Call{Method: e.Method, Tool: tool}, nil
+}
