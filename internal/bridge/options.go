@@ -69,6 +69,9 @@ type Options struct {
 	AllowedHosts   []string
 	AllowedOrigins []string
 
+	// Peers, if set, makes every replica of a server accept the requests of all sessions.
+	Peers *PeerOptions
+
 	// ReapAll makes the bridge reap all exited processes, including orphans. It
 	// is for a program that is PID 1 or a subreaper and starts no other
 	// processes.
@@ -112,6 +115,9 @@ func (o *Options) complete() error {
 	}
 	if err := o.validPath(); err != nil {
 		errs = append(errs, err)
+	}
+	if o.Peers != nil {
+		errs = append(errs, o.Peers.complete())
 	}
 	errs = append(errs,
 		limit("MaxSessions", &o.MaxSessions, d.MaxSessions),

@@ -26,10 +26,10 @@ func (b *Bridge) begin(ctx context.Context, address string) (*session, *failure)
 			return nil, ended(reasonClientLeft, "the client disconnected")
 		}
 	}
-	s := newSession(b, address)
-	if err := s.run(); err != nil {
+	s, err := b.startSession(address)
+	if err != nil {
 		b.release(address)
-		s.log.Error(err, "Failed to start the server process")
+		b.opts.Log.Error(err, "Failed to start the server process")
 		return nil, refused(reasonStartFailed, "the MCP server process could not be started", 5)
 	}
 	b.mu.Lock()
@@ -47,6 +47,15 @@ func (b *Bridge) begin(ctx context.Context, address string) (*session, *failure)
 		return nil, over
 	}
 	return s, nil
+}
+
+// startSession starts the child of a new session.
+func (b *Bridge) startSession(address string) (*session, error) {
+	s, err := newSession(b, address)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.run()
 }
 
 // reserve counts a session towards the limits. If they are reached, it returns the session whose place the
@@ -189,5 +198,5 @@ func (b *Bridge) noSessions() bool {
 
 // finished reports whether no client has a session or a pending request.
 func (b *Bridge) finished() bool {
-	return b.noSessions() && b.shared.quiet()
+	return b.noSessions() && b.shared.quiet() && b.peers.quiet()
 }
