@@ -57,7 +57,7 @@ func newMetrics() *metrics {
 			Help:    "Time from the request of a client to the response of the server.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12),
 		}, []string{"mode"}),
-		inFlight: gauge("requests_in_flight", "Number of requests waiting for a response."),
+		inFlight:  gauge("requests_in_flight", "Number of requests waiting for a response."),
 		draining:  gauge("draining", "1 while the bridge is draining, else 0."),
 		forwarded: counters("forwarded_requests_total", "Number of requests forwarded to the replica that has the session, by outcome.", "outcome"),
 	}
