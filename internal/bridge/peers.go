@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	stdlog "log"
+	stdlog "log" //nolint:depguard // net/http logs failed handshakes through it; see peerLog
 	"net"
 	"net/http"
 	"net/netip"
@@ -269,6 +269,7 @@ type sentOnce struct {
 	sent func()
 }
 
+// Close is called by the transport when it has sent the message.
 func (s *sentOnce) Close() error {
 	s.sent()
 	return nil
