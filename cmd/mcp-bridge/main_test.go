@@ -117,6 +117,8 @@ func TestInvalidCommandsAreReported(t *testing.T) {
 		"bad path":              {[]string{"-path", "mcp", "--", "true"}, exitFailed, "must start with /"},
 		"bad host":              {[]string{"-allowed-host", "https://tools.example.com", "--", "true"}, exitFailed, "is not a host name"},
 		"bad origin":            {[]string{"-allowed-origin", "tools.example.com", "--", "true"}, exitFailed, "is not an origin"},
+		"no address for peers":  {[]string{"-session-keys", "/no/such/keys", "--", "true"}, exitFailed, "reading -peer-ip"},
+		"no session keys":       {[]string{"-session-keys", "/no/such/keys", "-server-id", "a", "-peer-ip", "127.0.0.1", "-peer-listen", "127.0.0.1:0", "--", "true"}, exitFailed, "/no/such/keys"},
 		"users of the system":   {[]string{"-first-session-user", "1000", "--", "true"}, exitFailed, "-first-session-user must be at least 10000"},
 		"bad address":           {[]string{"-listen", "no-such-host.invalid:x", "--", "true"}, exitFailed, "listening"},
 	}

@@ -23,6 +23,8 @@ type Bridge struct {
 	reaper   *reaper
 	launcher *launcher
 	shared   *shared
+	// peers is nil without other replicas.
+	peers *peers
 	// sessionUsers are the users of sessions, sharedUser is that of processes without a session.
 	sessionUsers, sharedUser *users
 
@@ -78,6 +80,9 @@ func New(opts Options) (*Bridge, error) {
 		grace: opts.StopGrace, reaper: b.reaper, metrics: b.metrics,
 	}
 	b.shared = &shared{bridge: b}
+	if b.peers, err = newPeers(b, opts.Peers); err != nil {
+		return nil, fmt.Errorf("configuring the bridge: %w", err)
+	}
 	return b, nil
 }
 
@@ -148,16 +153,18 @@ func (b *Bridge) waitForSessions(ctx context.Context) bool {
 	defer cancel()
 	b.waitForLastRequests(ctx)
 	complete := b.await(ctx, b.finished)
+	b.peers.finishStreams()
 	if !complete {
 		b.opts.Log.Info("Drain timed out; ending the remaining sessions", "sessions", len(b.all()))
 	}
 	return complete
 }
 
-// waitForLastRequests gives clients without a session time for one more request on a kept connection. Its
-// response tells them to close the connection; closing it during a request would fail that request.
+// waitForLastRequests gives clients without a session, and those with a session of another replica, time for one more
+// request on a kept connection. Its response tells them to close the connection; closing it during a request would fail
+// that request.
 func (b *Bridge) waitForLastRequests(ctx context.Context) {
-	if !b.shared.usedWithin(keepAlive) {
+	if !b.shared.usedWithin(keepAlive) && !b.peers.usedWithin(keepAlive) {
 		return
 	}
 	timer := time.NewTimer(min(lastRequestTime, b.opts.DrainIdleTimeout))
@@ -183,6 +190,7 @@ func (b *Bridge) Close() {
 		for _, s := range b.all() {
 			s.end(drainFailure())
 		}
+		b.peers.close()
 		b.shared.close()
 		b.jobs.Wait()
 		// Every child is killed eventually, so this returns.

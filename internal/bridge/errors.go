@@ -41,6 +41,7 @@ const (
 	reasonStateless       = "Stateless"
 	reasonNoSession       = "SessionNotFound"
 	reasonForbidden       = "Forbidden"
+	reasonReplicaFailed   = "ReplicaFailed"
 )
 
 // failure is an error of the bridge that is sent to a client.

@@ -183,7 +183,10 @@ func FuzzServerOutput(f *testing.F) {
 
 func relayInSession(t *testing.T, b *Bridge, c *child, lines [][]byte) {
 	t.Helper()
-	s := newSession(b, "192.0.2.1")
+	s, err := newSession(b, "192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.child, s.startTimer, s.idleTimer = c, time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	var recorders []*httptest.ResponseRecorder
 	for _, id := range []string{"1", `"s"`} {

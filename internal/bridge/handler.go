@@ -66,27 +66,41 @@ func (b *Bridge) post(w http.ResponseWriter, r *http.Request) {
 		b.postSessionless(w, r)
 		return
 	}
-	s, f := b.session(r, id)
-	if f != nil {
+	b.serveSession(w, r, id, func(s *session) { s.post(w, r) })
+}
+
+// serveSession serves a request of a session, or has the replica that has the session serve it.
+func (b *Bridge) serveSession(w http.ResponseWriter, r *http.Request, id string, local func(*session)) {
+	if f := legacyVersion(r); f != nil {
 		b.refuse(w, nil, f)
 		return
 	}
-	s.post(w, r)
+	if b.peers != nil && b.isDraining() {
+		// The next request can go to another replica.
+		w.Header().Set("Connection", "close")
+	}
+	if s := b.lookup(id); s != nil {
+		// Whoever learns the ID of a session of another caller must not use it.
+		if s.caller != b.caller(r) {
+			b.refuse(w, nil, noSession())
+			return
+		}
+		local(s)
+		return
+	}
+	if to, ok := b.peers.owner(id); ok {
+		b.peers.forward(w, r, to)
+		return
+	}
+	b.refuse(w, nil, noSession())
 }
 
-// session returns the session of a request.
-func (b *Bridge) session(r *http.Request, id string) (*session, *failure) {
-	if f := legacyVersion(r); f != nil {
-		return nil, f
-	}
-	// Whoever learns the ID of a session of another caller must not use it.
-	if s := b.lookup(id); s != nil && s.caller == b.caller(r) {
-		return s, nil
-	}
-	return nil, &failure{
-		status: http.StatusNotFound, code: codeSessionNotFound, reason: reasonNoSession,
-		message: "session not found: it has ended, or belongs to another replica; initialize again",
-	}
+func noSession() *failure {
+	return sessionNotFound("session not found: it has ended, or belongs to another replica; initialize again")
+}
+
+func sessionNotFound(message string) *failure {
+	return &failure{status: http.StatusNotFound, code: codeSessionNotFound, reason: reasonNoSession, message: message}
 }
 
 // caller identifies the caller of a request.
@@ -139,12 +153,7 @@ func (b *Bridge) get(w http.ResponseWriter, r *http.Request) {
 		b.refuse(w, nil, badRequest(codeInvalidRequest, "the header Mcp-Session-Id is missing"))
 		return
 	}
-	s, f := b.session(r, id)
-	if f != nil {
-		b.refuse(w, nil, f)
-		return
-	}
-	s.listen(w, r)
+	b.serveSession(w, r, id, func(s *session) { s.listen(w, r) })
 }
 
 // delete ends a session at the request of its client.
@@ -154,11 +163,5 @@ func (b *Bridge) delete(w http.ResponseWriter, r *http.Request) {
 		b.refuse(w, nil, badRequest(codeInvalidRequest, "the header Mcp-Session-Id is missing"))
 		return
 	}
-	s, f := b.session(r, id)
-	if f != nil {
-		b.refuse(w, nil, f)
-		return
-	}
-	s.end(ended(reasonDeleted, "the client ended the session"))
-	w.WriteHeader(http.StatusNoContent)
+	b.serveSession(w, r, id, func(s *session) { s.delete(w) })
 }

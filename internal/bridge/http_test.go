@@ -137,8 +137,10 @@ type served struct {
 	done  chan error
 }
 
-func (w *testBridge) serve() *served {
-	var l Listeners
+func (w *testBridge) serve() *served { return w.serveWith(Listeners{}) }
+
+// serveWith opens the listeners of clients and of health.
+func (w *testBridge) serveWith(l Listeners) *served {
 	for _, listener := range []*net.Listener{&l.MCP, &l.Admin} {
 		var err error
 		*listener, err = net.Listen("tcp", "127.0.0.1:0")

@@ -33,6 +33,7 @@ type metrics struct {
 	requests      *prometheus.HistogramVec
 	inFlight      prometheus.Gauge
 	draining      prometheus.Gauge
+	forwarded     *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -56,12 +57,13 @@ func newMetrics() *metrics {
 			Help:    "Time from the request of a client to the response of the server.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12),
 		}, []string{"mode"}),
-		inFlight: gauge("requests_in_flight", "Number of requests waiting for a response."),
-		draining: gauge("draining", "1 while the bridge is draining, else 0."),
+		inFlight:  gauge("requests_in_flight", "Number of requests waiting for a response."),
+		draining:  gauge("draining", "1 while the bridge is draining, else 0."),
+		forwarded: counters("forwarded_requests_total", "Number of requests forwarded to the replica that has the session, by outcome.", "outcome"),
 	}
 	m.registry.MustRegister(
 		m.sessions, m.children, m.started, m.ended, m.lifetime, m.starts, m.startFailures, m.startTime,
-		m.crashes, m.refused, m.messages, m.bytes, m.dropped, m.requests, m.inFlight, m.draining,
+		m.crashes, m.refused, m.messages, m.bytes, m.dropped, m.requests, m.inFlight, m.draining, m.forwarded,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

@@ -76,6 +76,9 @@ type Options struct {
 	// started it. Nil is the same caller for all requests.
 	Caller func(*http.Request) string
 
+	// Peers, if set, makes every replica of a server accept the requests of all sessions.
+	Peers *PeerOptions
+
 	// ReapAll makes the bridge reap all exited processes, including orphans. It
 	// is for a program that is PID 1 or a subreaper and starts no other
 	// processes.
@@ -119,6 +122,9 @@ func (o *Options) complete() error {
 	}
 	if err := o.validPath(); err != nil {
 		errs = append(errs, err)
+	}
+	if o.Peers != nil {
+		errs = append(errs, o.Peers.complete())
 	}
 	errs = append(errs,
 		limit("MaxSessions", &o.MaxSessions, d.MaxSessions),

@@ -26,11 +26,10 @@ func (b *Bridge) begin(ctx context.Context, address, caller string) (*session, *
 			return nil, ended(reasonClientLeft, "the client disconnected")
 		}
 	}
-	s := newSession(b, address)
-	s.caller = caller
-	if err := s.run(); err != nil {
+	s, err := b.startSession(address, caller)
+	if err != nil {
 		b.release(address)
-		s.log.Error(err, "Failed to start the server process")
+		b.opts.Log.Error(err, "Failed to start the server process")
 		return nil, refused(reasonStartFailed, "the MCP server process could not be started", 5)
 	}
 	b.mu.Lock()
@@ -48,6 +47,16 @@ func (b *Bridge) begin(ctx context.Context, address, caller string) (*session, *
 		return nil, over
 	}
 	return s, nil
+}
+
+// startSession starts the child of a new session.
+func (b *Bridge) startSession(address, caller string) (*session, error) {
+	s, err := newSession(b, address)
+	if err != nil {
+		return nil, err
+	}
+	s.caller = caller
+	return s, s.run()
 }
 
 // reserve counts a session towards the limits. If they are reached, it returns the session whose place the
@@ -190,5 +199,5 @@ func (b *Bridge) noSessions() bool {
 
 // finished reports whether no client has a session or a pending request.
 func (b *Bridge) finished() bool {
-	return b.noSessions() && b.shared.quiet()
+	return b.noSessions() && b.shared.quiet() && b.peers.quiet()
 }

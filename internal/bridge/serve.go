@@ -18,6 +18,8 @@ type Listeners struct {
 	MCP net.Listener
 	// Admin serves /healthz, /readyz and /metrics.
 	Admin net.Listener
+	// Peer serves the requests that other replicas forward. It is nil without Options.Peers.
+	Peer net.Listener
 	// SkipCheck makes the bridge ready without a check of the command.
 	SkipCheck bool
 }
@@ -25,6 +27,10 @@ type Listeners struct {
 // Serve serves until ctx is done, then drains. It returns the error of Check or
 // of a listener. Cancelling force while it drains ends all sessions immediately.
 func (b *Bridge) Serve(ctx, force context.Context, l Listeners) error {
+	if b.peers != nil && l.Peer == nil {
+		b.Close()
+		return errors.New("serving: there is no listener for other replicas")
+	}
 	servers, failed := b.listen(l)
 	defer func() {
 		for _, s := range servers {
@@ -71,9 +77,13 @@ func (b *Bridge) prepare(ctx context.Context, l Listeners) error {
 
 // listen starts the HTTP servers.
 func (b *Bridge) listen(l Listeners) ([]*http.Server, <-chan error) {
-	failed := make(chan error, 2)
 	servers := []*http.Server{newServer(b.Handler()), newServer(b.AdminHandler())}
 	listeners := []net.Listener{l.MCP, l.Admin}
+	if b.peers != nil {
+		servers = append(servers, b.peers.server())
+		listeners = append(listeners, b.peers.listen(l.Peer))
+	}
+	failed := make(chan error, len(servers))
 	for i, s := range servers {
 		go func() {
 			if err := s.Serve(listeners[i]); !errors.Is(err, http.ErrServerClosed) {

@@ -11,8 +11,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// loggedIDLength is the length of the logged prefix of a session id: enough to
-// distinguish sessions, not enough to hijack one.
+// loggedIDLength is the length of the logged prefix of the random part of a session id:
+// enough to distinguish sessions, not enough to hijack one.
 const loggedIDLength = 8
 
 // session is one client and its child.
@@ -62,19 +62,23 @@ type call struct {
 	stream     *stream
 }
 
-func newSession(b *Bridge, address string) *session {
-	id := rand.Text()
+func newSession(b *Bridge, address string) (*session, error) {
+	local := rand.Text()
+	id, err := b.peers.sealID(local)
+	if err != nil {
+		return nil, err
+	}
 	return &session{
 		bridge:  b,
 		id:      id,
 		address: address,
-		log:     b.opts.Log.WithValues("session", id[:loggedIDLength]),
+		log:     b.opts.Log.WithValues("session", local[:loggedIDLength]),
 		begun:   time.Now(),
 		stopped: make(chan struct{}),
 		large:   make(chan struct{}, 1),
 		calls:   map[string]*call{},
 		idle:    b.opts.IdleTimeout,
-	}
+	}, nil
 }
 
 // run starts the child and relays its output.

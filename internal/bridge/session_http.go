@@ -115,6 +115,23 @@ func (s *session) why() *failure {
 	return f
 }
 
+// delete ends the session at the request of its client.
+func (s *session) delete(w http.ResponseWriter) {
+	s.end(ended(reasonDeleted, "the client ended the session"))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// endStream completes the open stream. Messages that follow wait for the next one.
+func (s *session) endStream() {
+	s.mu.Lock()
+	standalone := s.standalone
+	s.standalone = nil
+	s.mu.Unlock()
+	if standalone != nil {
+		standalone.close()
+	}
+}
+
 func (s *session) listen(w http.ResponseWriter, r *http.Request) {
 	standalone := newStream(w, s.bridge.opts.IOTimeout)
 	defer standalone.detach()

@@ -1,0 +1,375 @@
+package bridge
+
+import (
+	"bufio"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+)
+
+const ping = `{"jsonrpc":"2.0","id":7,"method":"ping"}`
+
+// keysIn creates a directory with a key per time of creation. All directories have the same key for the same time.
+func keysIn(t *testing.T, created ...time.Time) string {
+	t.Helper()
+	directory := t.TempDir()
+	for _, at := range created {
+		addKey(t, directory, at)
+	}
+	return directory
+}
+
+func addKey(t *testing.T, directory string, at time.Time) {
+	t.Helper()
+	name := at.UTC().Format(SessionKeyName)
+	secret := (name + strings.Repeat("k", SessionKeyBytes))[:SessionKeyBytes]
+	if err := os.WriteFile(filepath.Join(directory, name), []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newReplica starts a replica of a server.
+func newReplica(t *testing.T, command []string, directory, server string, change ...func(*Options)) *served {
+	t.Helper()
+	peer, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	change = append([]func(*Options){func(o *Options) {
+		o.Peers = &PeerOptions{KeyDirectory: directory, Server: server, Address: netip.MustParseAddrPort(peer.Addr().String())}
+	}}, change...)
+	w := newTestBridge(t, command, change...)
+	s := w.serveWith(Listeners{Peer: peer, SkipCheck: true})
+	w.Eventually(func() int { return s.status(readyPath) }).Should(Equal(http.StatusOK))
+	return s
+}
+
+func (s *served) end(id string) int {
+	resp := s.open(http.MethodDelete, "", headerSession, id)
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func TestAnyReplicaServesASession(t *testing.T) {
+	keys := keysIn(t, time.Now().Add(-time.Hour))
+	owner := newReplica(t, server("sdk"), keys, "a")
+	other := newReplica(t, server("sdk"), keys, "a")
+	id := owner.session()
+
+	reply := other.post(ping, headerSession, id)
+	owner.Expect(reply.Status).To(Equal(http.StatusOK), reply.Body)
+	owner.Expect(reply.Body).To(ContainSubstring(`"id":7`))
+	owner.Expect(reply.Header.Get(headerClient)).To(BeEmpty())
+	owner.Expect(other.metric("children")).To(BeZero())
+	owner.Expect(other.metric("forwarded_requests_total", forwardRelayed)).To(Equal(1.0))
+
+	owner.Expect(other.end(id)).To(Equal(http.StatusNoContent))
+	for _, replica := range []*served{owner, other} { // replayed
+		owner.Expect(replica.post(ping, headerSession, id).Status).To(Equal(http.StatusNotFound))
+	}
+	owner.Expect(owner.logs.String() + other.logs.String()).NotTo(ContainSubstring(id))
+}
+
+func TestMessagesOfTheServerPassThroughAnyReplica(t *testing.T) {
+	keys := keysIn(t, time.Now().Add(-time.Hour))
+	early := []string{"sed", "-u", "-n",
+		`s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{}}\n{"jsonrpc":"2.0","method":"notifications\/early"}/p`}
+	owner := newReplica(t, early, keys, "a")
+	other := newReplica(t, early, keys, "a")
+	id := owner.session()
+	stream := other.open(http.MethodGet, "", headerSession, id)
+	defer stream.Body.Close()
+	owner.Expect(stream.Header.Get("Content-Type")).To(Equal(eventType))
+	lines := bufio.NewReader(stream.Body)
+	owner.Eventually(func() string { line, _ := lines.ReadString('\n'); return line }).Should(ContainSubstring("notifications/early"))
+
+	// A replica that ends completes the streams that pass through it.
+	other.stop()
+	owner.Eventually(other.done).Should(Receive(BeNil()))
+	owner.Eventually(func() error { _, err := lines.ReadString('\n'); return err }).Should(MatchError("EOF"))
+	owner.Expect(owner.post(ping, headerSession, id).Status).To(Equal(http.StatusOK))
+}
+
+func TestReplicasThatDrainServeTheirSessions(t *testing.T) {
+	keys := keysIn(t, time.Now().Add(-time.Hour))
+	long := func(o *Options) { o.DrainIdleTimeout = time.Hour }
+	owner := newReplica(t, tinyServer(), keys, "a", long)
+	other := newReplica(t, tinyServer(), keys, "a", long)
+	id := owner.session()
+	owner.stop()
+	owner.Eventually(func() int { return owner.status(readyPath) }).Should(Equal(http.StatusServiceUnavailable))
+	owner.Expect(other.post(ping, headerSession, id).Status).To(Equal(http.StatusOK))
+	owner.Expect(other.end(id)).To(Equal(http.StatusNoContent))
+	owner.Eventually(owner.done).Should(Receive(BeNil()))
+
+	// It is gone.
+	reply := other.post(ping, headerSession, id)
+	owner.Expect(reply.Status).To(Equal(http.StatusNotFound))
+	owner.Expect(reply.Body).To(ContainSubstring("the replica that had it is gone; initialize again"))
+}
+
+func TestRefusesIDsThatNoReplicaSealed(t *testing.T) {
+	hourAgo := time.Now().Add(-time.Hour)
+	keys := keysIn(t, hourAgo)
+	w := newReplica(t, tinyServer(), keys, "a")
+	peer := newReplica(t, tinyServer(), keys, "a")
+	foreign := newReplica(t, tinyServer(), keys, "b")
+	removed := newReplica(t, tinyServer(), keysIn(t, hourAgo.Add(-time.Hour)), "a")
+	valid := peer.session()
+	changed := []byte(valid)
+	changed[len(changed)/2] ^= 1
+	for name, id := range map[string]string{
+		"forged":               "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+		"not encoded":          "no session",
+		"changed":              string(changed),
+		"truncated":            valid[:len(valid)-4],
+		"extended":             valid + "AAAA",
+		"long":                 strings.Repeat("A", 10<<10),
+		"of another server":    foreign.session(),
+		"with a key not known": removed.session(),
+	} {
+		w.Expect(w.post(ping, headerSession, id).Status).To(Equal(http.StatusNotFound), name)
+	}
+	w.Expect(w.metric("forwarded_requests_total")).To(BeZero())
+	w.Expect(w.post(ping, headerSession, valid).Status).To(Equal(http.StatusOK))
+}
+
+func TestOnlyReplicasUseThePeerListener(t *testing.T) {
+	keys := keysIn(t, time.Now().Add(-time.Hour))
+	w := newReplica(t, tinyServer(), keys, "a")
+	id := w.session()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	w.Expect(err).NotTo(HaveOccurred())
+	own, _, err := selfSigned(key)
+	w.Expect(err).NotTo(HaveOccurred())
+	foreign, err := newKeyring(keys, "b", logr.Discard())
+	w.Expect(err).NotTo(HaveOccurred())
+	for name, c := range map[string]*tls.Config{
+		"no certificate":     {InsecureSkipVerify: true},
+		"other key":          {InsecureSkipVerify: true, Certificates: []tls.Certificate{own}},
+		"of another server":  {InsecureSkipVerify: true, Certificates: []tls.Certificate{foreign.sealing().certificate}},
+		"older TLS":          {InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{w.bridge.peers.keys.sealing().certificate}},
+		"server not trusted": foreign.tlsConfig(),
+	} {
+		transport := &http.Transport{TLSClientConfig: c}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://"+w.bridge.peers.self.String()+peerSessionPath, nil)
+		w.Expect(err).NotTo(HaveOccurred())
+		req.Header = http.Header{headerSession: {id}, headerClient: {"192.0.2.1"}}
+		resp, err := transport.RoundTrip(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		w.Expect(err).To(HaveOccurred(), name)
+	}
+	w.Expect(w.post(ping, headerSession, id).Status).To(Equal(http.StatusOK))
+}
+
+// The session of a third replica is not served on the peer listener of the second.
+func TestForwardsOnce(t *testing.T) {
+	keys := keysIn(t, time.Now().Add(-time.Hour))
+	first := newReplica(t, tinyServer(), keys, "a")
+	second := newReplica(t, tinyServer(), keys, "a")
+	third := newReplica(t, tinyServer(), keys, "a")
+	req := func(client string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://"+second.bridge.peers.self.String()+peerSessionPath, nil)
+		first.Expect(err).NotTo(HaveOccurred())
+		r.Header = http.Header{headerSession: {third.session()}, headerClient: {client}}
+		resp, err := first.bridge.peers.transport.RoundTrip(r)
+		first.Expect(err).NotTo(HaveOccurred())
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	first.Expect(req("192.0.2.1")).To(Equal(http.StatusNotFound))
+	first.Expect(req("not an address")).To(Equal(http.StatusBadRequest))
+	first.Expect(second.metric("forwarded_requests_total")).To(BeZero())
+}
+
+func TestClientsCannotChooseTheirAddress(t *testing.T) {
+	w := newReplica(t, tinyServer(), keysIn(t, time.Now()), "a", func(o *Options) { o.MaxSessionsPerAddress = 1 })
+	id := w.session()
+	w.Expect(w.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, headerSession, id).Status).To(Equal(http.StatusAccepted))
+	w.Expect(w.post(initMessage, headerClient, "192.0.2.1").Status).To(Equal(http.StatusServiceUnavailable))
+}
+
+// A key seals only once all replicas have read it, so it does not matter which of them reads it first.
+func TestKeyRotation(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	former := now.Add(-time.Hour)
+	for name, newFirst := range map[string]bool{"the replica of the session reads the key first": true, "the other replica reads the key first": false} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			var clock atomic.Int64
+			clock.Store(now.UnixNano())
+			ring := func(directory string) *keyring {
+				k, err := newKeyring(directory, "a", logr.Discard())
+				g.Expect(err).NotTo(HaveOccurred())
+				k.now = func() time.Time { return time.Unix(0, clock.Load()) }
+				return k
+			}
+			directories := []string{keysIn(t, former), keysIn(t, former)}
+			own, other := ring(directories[0]), ring(directories[1])
+			opens := func() {
+				t.Helper()
+				at := netip.MustParseAddrPort("[2001:db8::1]:9292")
+				id, err := own.sealID(at, "local")
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(other.openID(id)).To(Equal(at))
+				g.Expect(other.trusts(own.sealing().public)).To(BeTrue())
+			}
+			if !newFirst {
+				directories[0], directories[1] = directories[1], directories[0]
+			}
+			addKey(t, directories[0], now)
+			clock.Add(int64(keysMaxAge))
+			opens()
+			addKey(t, directories[1], now)
+			clock.Add(int64(keysMaxAge))
+			opens()
+			old, err := own.sealID(netip.MustParseAddrPort("192.0.2.1:9292"), "local")
+			g.Expect(err).NotTo(HaveOccurred())
+			clock.Add(int64(SessionKeyActivation))
+			opens()
+			g.Expect(own.sealing().created).To(BeTemporally("==", now))
+			for _, directory := range directories {
+				g.Expect(os.Remove(filepath.Join(directory, former.UTC().Format(SessionKeyName)))).To(Succeed())
+			}
+			clock.Add(int64(keysMaxAge))
+			opens()
+			_, err = other.openID(old)
+			g.Expect(err).To(MatchError(errNotSealed))
+		})
+	}
+}
+
+func TestFilesThatAreNotKeysAreIgnored(t *testing.T) {
+	g := NewWithT(t)
+	directory := keysIn(t, time.Now())
+	for name, content := range map[string]string{"key": strings.Repeat("k", 32), "20260101T000000Z": "short", "..data": "x"} {
+		g.Expect(os.WriteFile(filepath.Join(directory, name), []byte(content), 0o600)).To(Succeed())
+	}
+	k, err := newKeyring(directory, "a", logr.Discard())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(k.accepted()).To(HaveLen(1))
+	_, err = newKeyring(t.TempDir(), "a", logr.Discard())
+	g.Expect(err).To(MatchError(ContainSubstring("has none")))
+}
+
+// 200 sessions live over 4 replicas, and each request goes to another one, while all replicas are replaced.
+func TestRolloutWithoutAffinity(t *testing.T) {
+	const sessions, replicas = 200, 4
+	keys := keysIn(t, time.Now().Add(-time.Hour))
+	start := func() *served {
+		return newReplica(t, tinyServer(), keys, "a", func(o *Options) {
+			o.MaxSessions, o.MaxSessionsPerAddress, o.DrainIdleTimeout = sessions, sessions, time.Hour
+			o.DrainTimeout = 2 * time.Minute
+		})
+	}
+	var mu sync.Mutex
+	var live []*served
+	for range replicas {
+		live = append(live, start())
+	}
+	old := append([]*served(nil), live...)
+	g := live[0].WithT
+	var turn atomic.Int64
+	next := func() *served {
+		mu.Lock()
+		defer mu.Unlock()
+		return live[int(turn.Add(1))%len(live)]
+	}
+	call := func(body string, headers ...string) (httpReply, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+		defer cancel()
+		reply, err := next().tryPost(ctx, http.DefaultClient, body, headers...)
+		if err == nil && reply.Status != http.StatusOK {
+			err = fmt.Errorf("status %d: %s", reply.Status, reply.Body)
+		}
+		return reply, err
+	}
+	var failed, calls atomic.Int64
+	var stop atomic.Bool
+	var clients, opened sync.WaitGroup
+	opened.Add(sessions)
+	for range sessions {
+		clients.Go(func() {
+			started, err := call(initMessage)
+			opened.Done()
+			if err != nil {
+				failed.Add(1)
+				t.Errorf("initialize: %v", err)
+				return
+			}
+			id := started.Header.Get(headerSession)
+			for range 2 {
+				for done := false; !done; {
+					done = stop.Load()
+					if _, err := call(ping, headerSession, id); err != nil {
+						failed.Add(1)
+						t.Errorf("call: %v", err)
+						return
+					}
+					calls.Add(1)
+				}
+			}
+			next().end(id)
+		})
+	}
+	opened.Wait()
+	for i := range replicas {
+		fresh := start()
+		mu.Lock()
+		live[i] = fresh
+		mu.Unlock()
+		old[i].stop()
+	}
+	enough := calls.Load() + 2*sessions
+	g.Eventually(calls.Load).Should(BeNumerically(">", enough))
+	stop.Store(true)
+	clients.Wait()
+	for _, replica := range old {
+		g.Eventually(replica.done).Should(Receive(BeNil()))
+		g.Expect(replica.metric("sessions_ended_total")).To(Equal(replica.metric("sessions_ended_total", reasonDeleted)))
+	}
+	g.Expect(failed.Load()).To(BeZero())
+	t.Logf("%d calls of %d sessions, %d failed", calls.Load(), sessions, failed.Load())
+}
+
+// FuzzOpenID checks that no id that was not sealed opens, whatever a client sends.
+func FuzzOpenID(f *testing.F) {
+	directory := f.TempDir()
+	name := time.Now().UTC().Format(SessionKeyName)
+	if err := os.WriteFile(filepath.Join(directory, name), []byte(strings.Repeat("k", SessionKeyBytes)), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	k, err := newKeyring(directory, "a", logr.Discard())
+	if err != nil {
+		f.Fatal(err)
+	}
+	valid, err := k.sealID(netip.MustParseAddrPort("192.0.2.1:9292"), "local")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{valid, valid[:20], valid + "A", "", "AQ", "AQA", "Af8", "====", "no id"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, id string) {
+		if _, err := k.openID(id); err == nil && id != valid {
+			t.Fatalf("%q opens", id)
+		}
+	})
+}

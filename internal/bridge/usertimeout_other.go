@@ -1,0 +1,11 @@
+//go:build !linux
+
+package bridge
+
+import (
+	"syscall"
+	"time"
+)
+
+// failAfter does nothing: only Linux has the option.
+func failAfter(time.Duration) func(network, address string, raw syscall.RawConn) error { return nil }
