@@ -2,11 +2,14 @@ package prober
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"net/http"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -76,7 +79,7 @@ func count(ctx context.Context, session *mcp.ClientSession, declared *mcp.Server
 		if !isDeclared {
 			return
 		}
-		before := w.items(list)
+		before := w.startList(list)
 		if err := pages(); err != nil {
 			*number = NotCounted
 			if failure == nil {
@@ -90,6 +93,27 @@ func count(ctx context.Context, session *mcp.ClientSession, declared *mcp.Server
 	read(declared.Prompts != nil, promptList, &server.Prompts, func() error { return firstError(session.Prompts(ctx, nil)) })
 	read(declared.Resources != nil, resourceList, &server.Resources, func() error { return firstError(session.Resources(ctx, nil)) })
 	return failure
+}
+
+// deriveContract returns the contract after the tools and prompts have been counted. It lists the resource templates,
+// which many servers with resources do not have.
+func deriveContract(ctx context.Context, session *mcp.ClientSession, declared *mcp.ServerCapabilities, w *probeTransport) (*Contract, *Error) {
+	w.startList(templateList)
+	if declared != nil && declared.Resources != nil {
+		if err := firstError(session.ResourceTemplates(ctx, nil)); err != nil {
+			if failure := w.classifyError(ctx, err); !isNotServed(err, failure) {
+				return nil, failure
+			}
+		}
+	}
+	return w.readContract()
+}
+
+// isNotServed reports whether the server does not know a method.
+func isNotServed(err error, failure *Error) bool {
+	var answered *jsonrpc.Error
+	return errors.As(err, &answered) && answered.Code == jsonrpc.CodeMethodNotFound ||
+		failure.Kind == HTTPStatus && (failure.Status == http.StatusNotFound || failure.Status == http.StatusNotImplemented)
 }
 
 // firstError reads all pages of a list. The items are counted by the transport, which drops them.

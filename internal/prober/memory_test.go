@@ -66,7 +66,7 @@ func TestListOfEmptyToolsTakesNoMemory(t *testing.T) {
 			g := NewWithT(t)
 			list := emptyTools()
 			server := serve(t, answers(events, map[string]func() string{"initialize": constant(withTools), "tools/list": constant(list)}))
-			target := Target{URL: server.URL, Timeout: testTimeout, Interval: testTimeout}
+			target := Target{URL: server.URL, Timeout: testTimeout, Interval: testTimeout, Contract: true}
 			g.Expect(probeOnce(t, target).err).To(BeNil()) // what is initialized once does not count
 			runtime.GC()
 			var before, after runtime.MemStats
@@ -158,7 +158,7 @@ func peakHeap(t *testing.T, mode string, rounds int) uint64 {
 	}
 	for i := range servers {
 		key := types.NamespacedName{Namespace: fmt.Sprintf("tenant-%d", i%10), Name: fmt.Sprintf("s%d", i)}
-		p.Set(key, Target{URL: fmt.Sprintf("http://s%d.example/mcp", i), Addresses: []string{address}, Interval: 500 * time.Millisecond, Timeout: 500 * time.Millisecond})
+		p.Set(key, Target{URL: fmt.Sprintf("http://s%d.example/mcp", i), Addresses: []string{address}, Interval: 500 * time.Millisecond, Timeout: 500 * time.Millisecond, Contract: true})
 	}
 	runtime.GC()
 	stop := start(t, p)

@@ -42,9 +42,10 @@ type job struct {
 	started   time.Time
 	// version is the protocol version to request; empty means the newest.
 	version string
-	// list also counts tools, prompts and resources. lists is the semaphore of the namespace for that.
-	list  bool
-	lists *semaphore.Weighted
+	// list also counts tools, prompts and resources. lists is the semaphore of the namespace for that. full is true
+	// if the description of the server is due, and contract if the contract is derived as well.
+	list, full, contract bool
+	lists                *semaphore.Weighted
 }
 
 // answer is the result of one probe.
@@ -57,6 +58,9 @@ type answer struct {
 	// listed reports whether the lists were read, and listErr is the first error, if any.
 	listed  bool
 	listErr *Error
+	// contract is what the server offers; nil if it is not asked for, or not known because of contractErr or listErr.
+	contract    *Contract
+	contractErr *Error
 }
 
 // counted reports whether tools, prompts and resources were all counted.
@@ -98,7 +102,11 @@ func (p *Prober) list(ctx context.Context, j job, w *probeTransport, session *mc
 	defer j.lists.Release(1)
 	w.extendLimit()
 	a.listed = true
-	a.listErr = count(ctx, session, session.InitializeResult().Capabilities, w, &a.server)
+	declared := session.InitializeResult().Capabilities
+	a.listErr = count(ctx, session, declared, w, &a.server)
+	if j.contract && a.listErr == nil {
+		a.contract, a.contractErr = deriveContract(ctx, session, declared, w)
+	}
 }
 
 func (p *Prober) connect(ctx context.Context, j job, w *probeTransport) (*mcp.ClientSession, *Error) {

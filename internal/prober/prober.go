@@ -49,9 +49,12 @@ type entry struct {
 	server       *Server
 	listSchedule listSchedule
 	listErr      *Error
-	namespace    *namespace
-	state        State
-	since        time.Time
+	// contract is that of all members, the last time that they agreed.
+	contract    *Contract
+	contractErr *Error
+	namespace   *namespace
+	state       State
+	since       time.Time
 	// notified is the last Result that subscribers were notified of.
 	notified Result
 }
@@ -72,6 +75,10 @@ type member struct {
 	lastAnswer time.Time
 	// version is the protocol version to request; empty means the newest.
 	version string
+	// contract is what the replica offered when it was last listed; nil if it has not been listed. listSchedule is
+	// when it may be listed for its contract.
+	contract     *Contract
+	listSchedule listSchedule
 
 	// cancel ends the running probe; nil if none runs.
 	cancel context.CancelFunc
@@ -143,7 +150,7 @@ func (p *Prober) Set(key types.NamespacedName, target Target) {
 		p.reschedule(e)
 	}
 	p.updateMembers(e)
-	if before.Version != target.Version {
+	if before.Version != target.Version || before.Contract != target.Contract {
 		p.probeServerInfo(e)
 	}
 	p.updateState(e)
@@ -216,7 +223,7 @@ func (p *Prober) probeServerInfo(e *entry) {
 func (p *Prober) refresh(e *entry) {
 	e.listSchedule = listSchedule{}
 	for _, m := range e.members {
-		m.version = ""
+		m.version, m.listSchedule = "", listSchedule{}
 		if m.cancel != nil {
 			m.restart = true
 			m.cancel()
@@ -287,12 +294,14 @@ func (e *entry) result() Result {
 	result := aggregate(histories)
 	result.Server = e.server
 	result.ListErr = e.listErr
+	result.Contract, result.ContractErr = e.contract, e.contractErr
 	result.Since = e.since
 	return result
 }
 
 // updateState updates the state of the entry and notifies subscribers of changes that a status shows.
 func (p *Prober) updateState(e *entry) {
+	e.agree()
 	result := e.result()
 	if result.State != e.state {
 		e.state, e.since = result.State, p.options.Clock.Now()

@@ -34,19 +34,20 @@ var (
 )
 
 // listNames are the keys of the lists in results. The index of a name is its index in kept.items.
-var listNames = []string{"tools", "prompts", "resources"}
+var listNames = []string{"tools", "prompts", "resources", "resourceTemplates"}
 
 const (
 	toolList = iota
 	promptList
 	resourceList
+	templateList
 )
 
 // kept counts what a probe has kept of all responses.
 type kept struct {
 	bytes, values       int
 	maxBytes, maxValues int
-	items               [3]int
+	items               [4]int
 }
 
 // extend raises the limits from those of the handshake to those of the lists.
@@ -81,6 +82,8 @@ func (k *kept) addItem(list int) *Error {
 // memory. Bytes that are not JSON pass, within the limits; the SDK rejects them.
 type reducer struct {
 	kept *kept
+	// contract reads the items of lists; nil if they are only counted.
+	contract *contractReader
 	// out receives the kept bytes.
 	out []byte
 	// json is the state in the current JSON message.
@@ -124,8 +127,12 @@ const listDepth = 3
 // write reads more bytes of the body.
 func (r *reducer) write(body []byte) *Error {
 	for i := 0; i < len(body); i++ {
+		begin := i
 		for i < len(body) && r.drops(body[i]) {
 			i++
+		}
+		if r.json.dropping {
+			r.contract.write(body[begin:i])
 		}
 		if i == len(body) {
 			break
@@ -244,16 +251,20 @@ func (r *reducer) nextInString(b byte) *Error {
 		begins := s.escaped || b >= utf8.RuneSelf|0x40
 		s.cut = s.length > maxString || begins && s.length > maxString-longestCharacter
 	}
-	if s.dropping || s.cut && s.inString {
+	if s.dropping {
+		r.contract.writeByte(b)
 		return nil
 	}
-	if s.inString && len(s.last) <= len("resources") {
+	if s.cut && s.inString {
+		return nil
+	}
+	if s.inString && len(s.last) <= len("resourceTemplates") {
 		s.last = append(s.last, b)
 	}
 	return r.keep(b)
 }
 
-// nextInList counts the items of a list, and drops them.
+// nextInList counts the items of a list, and drops them, once the contract has read them.
 func (r *reducer) nextInList(b byte) *Error {
 	s := &r.json
 	if s.depth == listDepth {
@@ -261,9 +272,11 @@ func (r *reducer) nextInList(b byte) *Error {
 		case ' ', '\t', '\r', '\n':
 			return nil
 		case ',':
+			r.contract.end()
 			s.expectsItem = true
 			return nil
 		case ']':
+			r.contract.end()
 			s.dropping = false
 			s.depth--
 			return r.keep(b)
@@ -273,8 +286,10 @@ func (r *reducer) nextInList(b byte) *Error {
 			if err := r.kept.addItem(s.list); err != nil {
 				return err
 			}
+			r.contract.begin(s.list)
 		}
 	}
+	r.contract.writeByte(b)
 	switch b {
 	case '"':
 		s.beginString()

@@ -24,31 +24,31 @@ func TestReducerKeepsMessagesWithoutItems(t *testing.T) {
 		body   string
 		events bool
 		then   string
-		items  [3]int
+		items  [4]int
 	}{
 		"a handshake":            {body: `{"id":1,"result":{"capabilities":{"tools":{}},"supportedVersions":["a","b"]}}`, then: `{"id":1,"result":{"capabilities":{"tools":{}},"supportedVersions":["a","b"]}}`},
-		"a list":                 {body: `{"id":1,"result":{"tools":[` + tool + `,` + tool + `],"nextCursor":"2"}}`, then: `{"id":1,"result":{"tools":[],"nextCursor":"2"}}`, items: [3]int{2}},
-		"items of any type":      {body: `{"result":{"prompts":[1, "a" ,[[]],{},null , true]}}`, then: `{"result":{"prompts":[]}}`, items: [3]int{promptList: 6}},
+		"a list":                 {body: `{"id":1,"result":{"tools":[` + tool + `,` + tool + `],"nextCursor":"2"}}`, then: `{"id":1,"result":{"tools":[],"nextCursor":"2"}}`, items: [4]int{2}},
+		"items of any type":      {body: `{"result":{"prompts":[1, "a" ,[[]],{},null , true]}}`, then: `{"result":{"prompts":[]}}`, items: [4]int{promptList: 6}},
 		"an empty list":          {body: "{\"result\":{\"resources\":[ \n\t]}}", then: `{"result":{"resources":[]}}`},
-		"white space":            {body: ` { "result" : { "tools" : [ {} , {} ] } } `, then: ` { "result" : { "tools" : [] } } `, items: [3]int{2}},
-		"all lists":              {body: `{"result":{"tools":[1],"prompts":[2,3],"resources":[4,5,6]}}`, then: `{"result":{"tools":[],"prompts":[],"resources":[]}}`, items: [3]int{1, 2, 3}},
-		"the result comes last":  {body: `{"result":{"tools":[1]},"id":[1]}`, then: `{"result":{"tools":[]},"id":[1]}`, items: [3]int{1}},
+		"white space":            {body: ` { "result" : { "tools" : [ {} , {} ] } } `, then: ` { "result" : { "tools" : [] } } `, items: [4]int{2}},
+		"all lists":              {body: `{"result":{"tools":[1],"prompts":[2,3],"resources":[4,5,6]}}`, then: `{"result":{"tools":[],"prompts":[],"resources":[]}}`, items: [4]int{1, 2, 3}},
+		"the result comes last":  {body: `{"result":{"tools":[1]},"id":[1]}`, then: `{"result":{"tools":[]},"id":[1]}`, items: [4]int{1}},
 		"a list elsewhere":       {body: `{"tools":[1],"result":{"x":{"tools":[1]},"tools":{"tools":[1]}},"x":{"tools":[1]}}`, then: `{"tools":[1],"result":{"x":{"tools":[1]},"tools":{"tools":[1]}},"x":{"tools":[1]}}`},
 		"a key as a value":       {body: `{"result":["tools",[1]],"x":"result"}`, then: `{"result":["tools",[1]],"x":"result"}`},
 		"another letter case":    {body: `{"result":{"Tools":[1]}}`, then: `{"result":{"Tools":[1]}}`},
-		"a long string":          {body: `{"result":{"instructions":"` + long + `","tools":[1]}}`, then: `{"result":{"instructions":"` + long[:maxString] + `","tools":[]}}`, items: [3]int{1}},
+		"a long string":          {body: `{"result":{"instructions":"` + long + `","tools":[1]}}`, then: `{"result":{"instructions":"` + long[:maxString] + `","tools":[]}}`, items: [4]int{1}},
 		"an escape at the end":   {body: `["` + long[:maxString-1] + `\"abc\u1234"]`, then: `["` + long[:maxString-1] + `"]`},
 		"escapes before the end": {body: `["` + strings.Repeat(`\\`, maxString) + `"]`, then: `["` + strings.Repeat(`\\`, maxString/2-longestCharacter/2) + `"]`},
 		"a character at the end": {body: `["` + long[:maxString-1] + `€€"]`, then: `["` + long[:maxString-1] + `"]`},
 		"not JSON":               {body: "<p class=\"a\">What, again?</p>", then: "<p class=\"a\">What, again?</p>"},
-		"closed too often":       {body: `}]}{"result":{"tools":[1]}}`, then: `}]}{"result":{"tools":[]}}`, items: [3]int{1}},
+		"closed too often":       {body: `}]}{"result":{"tools":[1]}}`, then: `}]}{"result":{"tools":[]}}`, items: [4]int{1}},
 		"events": {
 			events: true,
 			body:   "event: message\r\nid: {1\ndata: {\"result\":\r\ndata: {\"tools\":[1,\ndata: 2]}}\n\n: \"tools\":[\n\ndata: {\"result\":{\"tools\":[3]}}\n\n",
 			then:   "event: message\r\nid: {1\ndata: {\"result\":\r\ndata: {\"tools\":[\ndata:]}}\n\n: \"tools\":[\n\ndata: {\"result\":{\"tools\":[]}}\n\n",
-			items:  [3]int{3},
+			items:  [4]int{3},
 		},
-		"an event that ends early": {events: true, body: "data: {\"result\":{\"tools\":[1\n\ndata: {\"result\":{\"tools\":[2]}}\n\n", then: "data: {\"result\":{\"tools\":[\n\ndata: {\"result\":{\"tools\":[]}}\n\n", items: [3]int{2}},
+		"an event that ends early": {events: true, body: "data: {\"result\":{\"tools\":[1\n\ndata: {\"result\":{\"tools\":[2]}}\n\n", then: "data: {\"result\":{\"tools\":[\n\ndata: {\"result\":{\"tools\":[]}}\n\n", items: [4]int{2}},
 		"an endpoint":              {events: true, body: "event: endpoint\ndata: /m?s=[1\n\n", then: "event: endpoint\ndata: /m?s=[1\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

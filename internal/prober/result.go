@@ -62,6 +62,11 @@ type Result struct {
 	// Err is why the State is Closed or Failing. For Unknown and Answering it is the error of the first
 	// failed probe, if any, for information only. Its message does not change from probe to probe.
 	Err *Error
+	// Contract is what all replicas offered when they were last listed; nil if that is not known, because
+	// Target.Contract is false, some replicas have not been listed yet, or they differ.
+	Contract *Contract
+	// ContractErr is why the first replica was counted, but has no contract; nil if it has one.
+	ContractErr *Error
 	// ListErr is why the tools, prompts and resources of Server could not all be counted in the last
 	// attempt; nil if they were.
 	ListErr *Error
@@ -70,7 +75,8 @@ type Result struct {
 // sameStatus reports whether a status shows both results alike.
 func (r Result) sameStatus(other Result) bool {
 	return r.State == other.State && r.Replicas == other.Replicas && r.Answered == other.Answered && r.Decided == other.Decided &&
-		sameServer(r.Server, other.Server) && sameError(r.Err, other.Err) && sameError(r.ListErr, other.ListErr)
+		sameServer(r.Server, other.Server) && sameError(r.Err, other.Err) && sameError(r.ListErr, other.ListErr) &&
+		sameContract(r.Contract, other.Contract) && sameError(r.ContractErr, other.ContractErr)
 }
 
 func sameServer(a, b *Server) bool {

@@ -87,9 +87,11 @@ func (p *Prober) job(m *member, now time.Time) job {
 	j := job{
 		url: e.url, tls: e.tls, invalid: e.invalid, address: m.address, version: m.version, started: now,
 		transport: e.target.Transport, header: e.header, timeout: e.target.Timeout,
-		lists: e.namespace.lists,
-		list:  e.listSchedule.due(now) && (m == e.members[0] || e.members[0].history.failures > 0),
+		lists:    e.namespace.lists,
+		full:     e.listSchedule.due(now) && (m == e.members[0] || e.members[0].history.failures > 0),
+		contract: e.target.Contract,
 	}
+	j.list = j.full || e.observes(m, now)
 	if p.options.Rewrite != nil {
 		j.address = ""
 	}
@@ -99,7 +101,7 @@ func (p *Prober) job(m *member, now time.Time) job {
 			j.host = net.JoinHostPort(j.host, port)
 		}
 	}
-	if j.list {
+	if j.full {
 		e.listSchedule.listing = true
 		// Request the newest version again: the server may support it now.
 		j.version = ""
@@ -117,7 +119,7 @@ func (p *Prober) finish(ctx context.Context, m *member, j job, a answer) {
 	displaced := m.displaced
 	m.displaced = false
 	e := m.entry
-	if j.list {
+	if j.full {
 		e.listSchedule.listing = false
 	}
 	switch {
@@ -152,10 +154,15 @@ func (p *Prober) record(m *member, j job, a answer) {
 	m.version = a.version
 	if a.err == nil {
 		m.lastAnswer = j.started
-		e.updateServer(a, m == e.members[0])
+		p.updateContract(m, j, a)
+		if m == e.members[0] || j.full {
+			e.updateServer(a, m == e.members[0])
+		} else {
+			e.updateServer(answer{server: a.server}, false)
+		}
 	}
 	switch {
-	case !j.list:
+	case !j.full:
 	case a.err == nil && !a.listed:
 		e.listSchedule.postpone(now, e.target.Interval)
 	default:

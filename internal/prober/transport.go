@@ -51,6 +51,7 @@ type probeTransport struct {
 	sessions map[string]bool
 	budget   int64
 	kept     kept
+	contract *contractReader // nil if no contract is derived
 	over     bool
 	observed observation
 }
@@ -69,6 +70,9 @@ type observation struct {
 
 func newProbeTransport(ctx context.Context, j job, dial func(context.Context, string, string) (net.Conn, error)) *probeTransport {
 	w := &probeTransport{job: j, budget: handshakeBytes, kept: kept{maxBytes: handshakeKept, maxValues: handshakeValues}}
+	if j.contract {
+		w.contract = newContractReader()
+	}
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.stop = context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout, w.closeAll) })
 	w.base = &http.Transport{
@@ -180,6 +184,26 @@ func (w *probeTransport) items(list int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.kept.items[list]
+}
+
+// startList lets the contract read the items of a list, and returns the number of those before.
+func (w *probeTransport) startList(list int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.contract != nil {
+		w.contract.list = list
+	}
+	return w.kept.items[list]
+}
+
+// readContract is the contract after all lists have been read.
+func (w *probeTransport) readContract() (*Contract, *Error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.contract.values.err; err != nil {
+		return nil, err
+	}
+	return w.contract.contract(), nil
 }
 
 // read accounts for a part of a body, and returns what the SDK gets of it.
@@ -302,7 +326,7 @@ type limitedBody struct {
 func (w *probeTransport) limit(request *http.Request, response *http.Response) *limitedBody {
 	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	events := media == "text/event-stream" || w.job.transport == SSE && request.Method == http.MethodGet
-	return &limitedBody{body: response.Body, probeTransport: w, reducer: reducer{kept: &w.kept, events: events}}
+	return &limitedBody{body: response.Body, probeTransport: w, reducer: reducer{kept: &w.kept, contract: w.contract, events: events}}
 }
 
 // Read implements io.Reader.

@@ -1,0 +1,179 @@
+package prober
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// digestsOf are the digests of the schema and of the description of a value.
+func digestsOf(parts ...string) ([2]digest, *Error) {
+	var c canonicalizer
+	c.begin()
+	for _, part := range parts {
+		c.write([]byte(part))
+	}
+	schema, description := c.end()
+	return [2]digest{schema, description}, c.err
+}
+
+func TestSpellingsOfAValueHaveTheSameDigests(t *testing.T) {
+	for name, spellings := range map[string][]string{
+		"white space":        {`{"a":[1,{"b":null}]}`, " {\n\"a\" :\t[ 1 , { \"b\" : null } ]\r\n} "},
+		"order of keys":      {`{"a":1,"b":{"c":2,"d":3},"description":"x","title":"y"}`, `{"title":"y","b":{"d":3,"c":2},"description":"x","a":1}`},
+		"escapes":            {`"é\"\\/` + "\u007f" + `"`, `"\u00e9\u0022\u005C\/\u007f"`},
+		"short escapes":      {`"\b\f\n\r\t"`, `"\u0008\u000C\u000a\u000d\u0009"`},
+		"pairs":              {`"😀"`, `"\ud83d\ude00"`, `"\uD83D\uDE00"`},
+		"halves of pairs":    {`"\ud83d"`, `"\ude00"`, `"\ufffd"`},
+		"a half, then more":  {`"\ud83da\ud83d\u0062"`, `"\ufffda\ufffdb"`},
+		"two first halves":   {`"\ud83d\ud83d\ude00"`, `"\ufffd😀"`},
+		"escapes in keys":    {`{"description":1}`, `{"descr\u0069ption":1}`},
+		"integers":           {`[100,0,-5]`, `[1e2,-0,-5.0]`, `[1E+2,0.00,-50e-1]`, `[0.1e3,0e9,-0.5E1]`},
+		"fractions":          {`1.5`, `15e-1`, `0.15e1`, `1.50`},
+		"very large numbers": {`1e400`, `10e399`},
+		"duplicate keys":     {`{"a":1,"a":2}`, `{"a":2,"a":1}`},
+		"empty":              {`{}`, `{ }`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			want, err := digestsOf(spellings[0])
+			g.Expect(err).To(BeNil())
+			for _, spelling := range spellings[1:] {
+				got, err := digestsOf(spelling)
+				g.Expect(err).To(BeNil(), spelling)
+				g.Expect(got).To(Equal(want), spelling)
+			}
+		})
+	}
+}
+
+func TestDifferentValuesHaveDifferentDigests(t *testing.T) {
+	g := NewWithT(t)
+	seen := map[[2]digest]string{}
+	for _, value := range []string{
+		`null`, `true`, `false`, `0`, `"0"`, `""`, `[]`, `{}`, `[[]]`, `[{}]`, `[0]`, `{"":0}`, `[0,0]`, `[1,2]`, `[2,1]`, `["1,2"]`,
+		`{"a":1}`, `{"a":"1"}`, `{"a":1,"a":1}`, `{"a":{"b":1}}`, `{"a":{"b":1},"c":{}}`, `{"a":{},"c":{"b":1}}`, `{"a":[{"b":1}]}`,
+		`{"title":"a"}`, `{"description":"a"}`, `{"x":{"description":"a"}}`, `{"x":{"title":"a"}}`,
+		`9007199254740993`, `9007199254740992`, `0.1`, `0.10000000000000000555`, `-1`, `1e400`, `1e401`, `"é"`, `"e\u0301"`, `"\u0000"`, `"\\u0000"`,
+	} {
+		got, err := digestsOf(value)
+		g.Expect(err).To(BeNil(), value)
+		g.Expect(seen).NotTo(HaveKey(got), "%s and %s", value, seen[got])
+		seen[got] = value
+	}
+}
+
+func TestDescriptionAndSchemaHaveDigestsOfTheirOwn(t *testing.T) {
+	const tool = `{"name":"a","title":"A","description":"Does a.","inputSchema":{"properties":{"x":{"description":"An x."}}},"annotations":{"readOnlyHint":true}}`
+	for name, test := range map[string]struct {
+		from, to                        string
+		changesSchema, changesDescribed bool
+	}{
+		"description":                {"Does a.", "Does b.", false, true},
+		"title":                      {`"A"`, `"B"`, false, true},
+		"description of a parameter": {"An x.", "A y.", true, false},
+		"parameter":                  {`"x"`, `"y"`, true, false},
+		"annotation":                 {"true", "false", true, false},
+		"name":                       {`"a"`, `"b"`, true, false},
+		"another member":             {`{"name"`, `{"_meta":{},"name"`, true, false},
+		"icons":                      {`{"name"`, `{"icons":[],"name"`, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			before, err := digestsOf(tool)
+			g.Expect(err).To(BeNil())
+			changed := strings.Replace(tool, test.from, test.to, 1)
+			g.Expect(changed).NotTo(Equal(tool))
+			after, err := digestsOf(changed)
+			g.Expect(err).To(BeNil())
+			g.Expect(before[0] != after[0]).To(Equal(test.changesSchema))
+			g.Expect(before[1] != after[1]).To(Equal(test.changesDescribed))
+		})
+	}
+}
+
+// members is an object with many members.
+func members(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf(`"%d":0`, i)
+	}
+	return "{" + strings.Join(list, ",") + "}"
+}
+
+func TestValuesWithoutDigests(t *testing.T) {
+	for name, test := range map[string]struct {
+		value string
+		then  *Error
+	}{
+		"nothing":                 {"", errMalformed},
+		"not closed":              {`{"a":[1`, errMalformed},
+		"closed otherwise":        {`[1}`, errMalformed},
+		"closed twice":            {`[]]`, errMalformed},
+		"no value":                {`{"a"}`, errMalformed},
+		"no key":                  {`{1:2}`, errMalformed},
+		"two values":              {`1 2`, errMalformed},
+		"two commas":              {`[1,,2]`, errMalformed},
+		"a comma at the end":      {`[1,]`, errMalformed},
+		"a comma after a member":  {`{"a":1,}`, errMalformed},
+		"a comma alone":           {`,`, errMalformed},
+		"an unknown word":         {`nul`, errMalformed},
+		"a leading zero":          {`01`, errMalformed},
+		"no digit after a point":  {`1.`, errMalformed},
+		"no digit after the e":    {`1e+`, errMalformed},
+		"two signs":               {`1e+-1`, errMalformed},
+		"a plus":                  {`+1`, errMalformed},
+		"an unknown escape":       {`"\x"`, errMalformed},
+		"not hexadecimal":         {`"\u00g0"`, errMalformed},
+		"another character":       {`[?]`, errMalformed},
+		"a very long number":      {strings.Repeat("1", maxToken+1), errTooManyMembers},
+		"deep nesting":            {strings.Repeat("[", maxDepth+1), errTooDeep},
+		"deep objects":            {strings.Repeat(`{"a":`, maxDepth+1), errTooDeep},
+		"an object with many":     {members(maxOpenMembers + 1), errTooManyMembers},
+		"many objects with some":  {"[" + strings.Repeat(members(1000)+",", maxMembers/1000+1) + "1]", errTooManyMembers},
+		"many members that end":   {`{"title":` + strings.Repeat(`0,"title":`, maxOpenMembers+1) + "0}", errTooManyMembers},
+		"a very deep honest item": {strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := digestsOf(test.value)
+			NewWithT(t).Expect(err).To(Equal(test.then))
+		})
+	}
+}
+
+// FuzzCanonicalizer checks that digests depend neither on how a value arrives nor on white space, and that each JSON
+// value within the limits has some.
+func FuzzCanonicalizer(f *testing.F) {
+	for _, body := range fuzzSeeds {
+		f.Add([]byte(body), 3)
+	}
+	f.Add([]byte(`{"a":[1.50,-0,1E+2,"\ud83d\ude00\/"],"title":" "}`), 20)
+	f.Fuzz(func(t *testing.T, body []byte, split int) {
+		whole, failure := digestsOf(string(body))
+		at := 0
+		if len(body) > 0 {
+			at = max(0, split) % len(body)
+		}
+		parted, again := digestsOf(string(body[:at]), string(body[at:]))
+		if whole != parted || failure != again {
+			t.Fatalf("in one part %x, %v; in two %x, %v", whole, failure, parted, again)
+		}
+		if !json.Valid(body) {
+			return
+		}
+		if failure != nil && failure.Kind != TooLarge {
+			t.Fatalf("%q is JSON: %v", body, failure)
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, body); err != nil {
+			t.Fatal(err)
+		}
+		if same, err := digestsOf(compact.String()); same != whole || err != failure {
+			t.Fatalf("%q and %q differ", body, compact.String())
+		}
+	})
+}

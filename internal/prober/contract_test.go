@@ -1,0 +1,345 @@
+package prober
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	. "github.com/onsi/gomega"
+)
+
+// contractFrom is the contract of lists in one page each.
+func contractFrom(t *testing.T, lists map[int]string) *Contract {
+	t.Helper()
+	g := NewWithT(t)
+	k := kept{maxBytes: handshakeKept + listKept, maxValues: handshakeValues + listValues}
+	reader := newContractReader()
+	for list, items := range lists {
+		reader.list = list
+		r := reducer{kept: &k, contract: reader}
+		g.Expect(r.write([]byte(`{"result":{"` + listNames[list] + `":[` + items + `]}}`))).To(BeNil())
+	}
+	g.Expect(reader.values.err).To(BeNil())
+	return reader.contract()
+}
+
+func toolNamed(name string) string {
+	return fmt.Sprintf(`{"name":%q,"description":"Does %s.","inputSchema":{"type":"object"}}`, name, name)
+}
+
+func namesOf(contract *Contract) []string {
+	var names []string
+	for _, item := range contract.Items {
+		names = append(names, string(item.Kind)+"/"+item.Name)
+	}
+	return names
+}
+
+func TestContractNamesItems(t *testing.T) {
+	g := NewWithT(t)
+	contract := contractFrom(t, map[int]string{
+		templateList: `{"name":"file","uriTemplate":"file:///{path}"}`,
+		promptList:   `{"name":"greet","arguments":[{"name":"who"}]}`,
+		toolList:     toolNamed("b") + "," + toolNamed("a"),
+		resourceList: `{"name":"readme","uri":"file:///readme"}`,
+	})
+	g.Expect(namesOf(contract)).To(Equal([]string{"tool/a", "tool/b", "prompt/greet", "resourceTemplate/file"}), "resources are content")
+	g.Expect(contract.Truncated).To(BeFalse())
+	g.Expect(contract.Digest).To(MatchRegexp(`^[0-9a-f]{32}$`))
+	for _, item := range contract.Items {
+		g.Expect(item.Digest).To(MatchRegexp(`^[0-9a-f]{8}-[0-9a-f]{8}$`))
+	}
+	// The values are documented, and stored in objects: they must not change from release to release.
+	g.Expect(contractFrom(t, nil).Digest).To(Equal("e3b0c44298fc1c149afbf4c8996fb924"))
+}
+
+func TestContractDoesNotDependOnOrder(t *testing.T) {
+	for name, n := range map[string]int{"few": 10, "as many as are named": MaxContractItems, "more": 3 * MaxContractItems, "as many as are counted": maxItems} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			items := make([]string, n)
+			for i := range items {
+				items[i] = toolNamed(fmt.Sprintf("tool-%05d", i))
+			}
+			contract := contractFrom(t, map[int]string{toolList: strings.Join(items, ",")})
+			g.Expect(contract.Truncated).To(Equal(n > MaxContractItems))
+			g.Expect(contract.Items).To(HaveLen(min(n, MaxContractItems)))
+			g.Expect(contract.Items[0].Name).To(Equal("tool-00000"))
+
+			last := items[n-1]
+			rand.Shuffle(n, func(i, j int) { items[i], items[j] = items[j], items[i] })
+			g.Expect(contractFrom(t, map[int]string{toolList: strings.Join(items, ",")})).To(Equal(contract))
+
+			// The digest covers also what is not named.
+			at := slices.Index(items, last)
+			items[at] = strings.Replace(last, "Does", "Did", 1)
+			g.Expect(contractFrom(t, map[int]string{toolList: strings.Join(items, ",")}).Digest).NotTo(Equal(contract.Digest))
+			items = slices.Delete(items, at, at+1)
+			g.Expect(contractFrom(t, map[int]string{toolList: strings.Join(items, ",")}).Digest).NotTo(Equal(contract.Digest))
+		})
+	}
+}
+
+func TestContractOfDuplicateNames(t *testing.T) {
+	g := NewWithT(t)
+	other := strings.Replace(toolNamed("a"), "Does", "Did", 1)
+	once := contractFrom(t, map[int]string{toolList: toolNamed("a")})
+	twice := contractFrom(t, map[int]string{toolList: toolNamed("a") + "," + toolNamed("a")})
+	both := contractFrom(t, map[int]string{toolList: toolNamed("a") + "," + other})
+	g.Expect(namesOf(twice)).To(Equal([]string{"tool/a", "tool/a"}))
+	g.Expect(once.Digest).NotTo(Equal(twice.Digest))
+	g.Expect(both.Digest).NotTo(Equal(twice.Digest))
+	g.Expect(contractFrom(t, map[int]string{toolList: other + "," + toolNamed("a")})).To(Equal(both))
+}
+
+// Names are stored in objects and printed.
+func TestNamesOfItemsAreBounded(t *testing.T) {
+	long := strings.Repeat("é", maxItemName)
+	for name, test := range map[string]struct{ item, then string }{
+		"a name":             {`{"name":"Suche ☺"}`, "Suche ☺"},
+		"a long name":        {`{"name":"` + long + `"}`, long[:maxItemName]},
+		"an odd cut":         {`{"name":"x` + long + `"}`, "x" + long[:maxItemName-2]},
+		"control sequences":  {`{"name":"a\u001b[31m\nb\u202e"}`, "a[31mb"},
+		"not UTF-8":          {"{\"name\":\"a\xff\xc3b\"}", "ab"},
+		"nothing to print":   {`{"name":"\n"}`, unnamed},
+		"no name":            {`{"title":"a"}`, unnamed},
+		"not a string":       {`{"name":["a",{"name":"b"}]}`, unnamed},
+		"not an object":      {`"name"`, unnamed},
+		"the last of two":    {`{"name":"a","name":"b"}`, "b"},
+		"an escaped key":     {`{"n\u0061me":"a"}`, "a"},
+		"the name of a part": {`{"inputSchema":{"name":"a"}}`, unnamed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			contract := contractFrom(t, map[int]string{toolList: test.item})
+			g.Expect(contract.Items).To(HaveExactElements(HaveField("Name", test.then)))
+		})
+	}
+}
+
+func withContract(target Target) Target {
+	target.Contract, target.Timeout, target.Interval = true, testTimeout, testTimeout
+	return target
+}
+
+func addTool(server *mcp.Server, name, description string) {
+	mcp.AddTool(server, &mcp.Tool{Name: name, Description: description}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{}, nil, nil
+	})
+}
+
+func TestContractOfAServer(t *testing.T) {
+	for name, options := range map[string]*mcp.StreamableHTTPOptions{
+		"sessions": nil, "stateless": {Stateless: true}, "JSON": {Stateless: true, JSONResponse: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := newServer()
+			server.AddResourceTemplate(&mcp.ResourceTemplate{Name: "file", URITemplate: "file:///{path}"}, nil)
+			target := withContract(Target{URL: serve(t, streamable(server, options)).URL})
+
+			found := probeOnce(t, target)
+			g.Expect(found.err).To(BeNil())
+			g.Expect(found.contractErr).To(BeNil())
+			g.Expect(namesOf(found.contract)).To(Equal([]string{"tool/add", "tool/echo", "prompt/greet", "resourceTemplate/file"}))
+			g.Expect(probeOnce(t, target).contract).To(Equal(found.contract))
+
+			addTool(server, "add", "Adds.")
+			changed := probeOnce(t, target).contract
+			g.Expect(changed.Digest).NotTo(Equal(found.contract.Digest))
+			before, after := found.contract.Items[0].Digest, changed.Items[0].Digest
+			g.Expect(after[:8]).To(Equal(before[:8]), "the schema is the same")
+			g.Expect(after).NotTo(Equal(before))
+			g.Expect(changed.Items[1:]).To(Equal(found.contract.Items[1:]))
+		})
+	}
+}
+
+func TestContractOfAServerOverSSE(t *testing.T) {
+	g := NewWithT(t)
+	server := newServer()
+	handler := mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	found := probeOnce(t, withContract(Target{URL: serve(t, handler).URL, Transport: SSE}))
+	g.Expect(found.err).To(BeNil())
+	g.Expect(namesOf(found.contract)).To(Equal([]string{"tool/add", "tool/echo", "prompt/greet"}))
+}
+
+const withResources = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{}},"serverInfo":{"name":"x","version":"1"}}`
+
+func TestContractOfListsThatCannotBeRead(t *testing.T) {
+	results := func(tools, templates func() string) map[string]func() string {
+		return map[string]func() string{
+			"initialize": constant(withResources), "tools/list": tools, "resources/list": constant(`{"resources":[]}`), "resources/templates/list": templates,
+		}
+	}
+	one := constant(`{"tools":[` + toolNamed("a") + `]}`)
+	none := constant(`{"resourceTemplates":[]}`)
+	for name, test := range map[string]struct {
+		results      map[string]func() string
+		items        []string
+		err, listErr *Error
+	}{
+		"all lists":             {results(one, none), []string{"tool/a"}, nil, nil},
+		"no resource templates": {results(one, nil), []string{"tool/a"}, nil, nil},
+		"too many tools":        {results(emptyTools, none), nil, nil, errTooManyItems},
+		"not valid":             {results(constant(`{"tools":[{"a"}]}`), none), nil, errMalformed, nil},
+		"too many members":      {results(constant(`{"tools":[`+members(maxOpenMembers+1)+`]}`), none), nil, errTooManyMembers, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			found := probeOnce(t, withContract(Target{URL: serve(t, answers(false, test.results)).URL}))
+			g.Expect(found.err).To(BeNil())
+			g.Expect(found.listErr).To(Equal(test.listErr))
+			g.Expect(found.contractErr).To(Equal(test.err))
+			if test.items == nil {
+				g.Expect(found.contract).To(BeNil())
+				return
+			}
+			g.Expect(namesOf(found.contract)).To(Equal(test.items))
+		})
+	}
+}
+
+// replicas is a simulation of one server with replicas that offer contracts.
+type replicas struct {
+	*simulation
+	// offers are the contracts by address; a replica without one cannot be listed.
+	offers map[string]string
+	listed map[string]int
+}
+
+func newReplicas(t *testing.T, offers map[string]string) *replicas {
+	r := &replicas{simulation: newSimulation(t, 8), offers: offers, listed: map[string]int{}}
+	r.setScript(func(_ context.Context, j job) answer {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !j.list {
+			return answer{}
+		}
+		r.listed[j.address]++
+		offer := r.offers[j.address]
+		if offer == "" {
+			return answer{listed: true, listErr: errTooManyItems}
+		}
+		return answer{listed: true, contract: &Contract{Digest: offer}}
+	})
+	r.serve()
+	start(t, r.Prober)
+	r.settle(0)
+	return r
+}
+
+// serve sets the replicas to those with an offer.
+func (r *replicas) serve(addresses ...string) {
+	if addresses == nil {
+		addresses = []string{"a", "b", "c"}
+	}
+	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: addresses, Interval: time.Minute, Contract: true})
+}
+
+func (r *replicas) offer(contract string, addresses ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, address := range addresses {
+		r.offers[address] = contract
+	}
+}
+
+func (r *replicas) contract() string {
+	if contract := r.result("web").Contract; contract != nil {
+		return contract.Digest
+	}
+	return ""
+}
+
+func (r *replicas) lists(address string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.listed[address]
+}
+
+func TestContractIsKnownWithTheFirstProbes(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1"})
+	g.Expect(r.contract()).To(Equal("1"))
+	g.Expect(r.count("web")).To(Equal(3), "with the probes that decide the state")
+
+	// Then the first replica is listed with each probe, and the others are not.
+	r.advance(10*time.Minute, time.Second, 0)
+	g.Expect(r.lists("a")).To(BeNumerically(">=", 9))
+	g.Expect(r.lists("b") + r.lists("c")).To(Equal(2))
+}
+
+func TestContractChangesOnceAllReplicasAgree(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1"})
+	r.offer("2", "a", "b")
+	r.advance(3*time.Minute, time.Second, 0)
+	g.Expect(r.contract()).To(Equal("1"))
+	r.mu.Lock()
+	notified := r.changed[name("web")]
+	r.mu.Unlock()
+
+	r.offer("2", "c")
+	r.advance(2*time.Minute, time.Second, 0)
+	g.Expect(r.contract()).To(Equal("2"))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.Expect(r.changed[name("web")]).To(Equal(notified + 1))
+}
+
+// A change in all replicas is known when the first one has been listed, since the others are listed then.
+func TestChangedContractIsConfirmedImmediately(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1"})
+	r.advance(2*time.Minute, time.Second, 0)
+	r.offer("2", "a", "b", "c")
+	before := r.lists("a")
+	for r.lists("a") == before {
+		r.advance(time.Second, time.Second, 0)
+	}
+	r.advance(time.Second, 250*time.Millisecond, 0)
+	g.Expect(r.contract()).To(Equal("2"))
+}
+
+func TestRolloutChangesTheContractOnce(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1", "d": "2", "e": "2", "A": "2"})
+	for _, serving := range [][]string{{"a", "b", "c", "d"}, {"a", "c", "d", "e"}, {"A", "c", "d", "e"}} {
+		r.serve(serving...)
+		r.advance(3*time.Minute, time.Second, 0)
+		g.Expect(r.contract()).To(Equal("1"), "%v", serving)
+	}
+	r.serve("A", "d", "e")
+	g.Expect(r.contract()).To(Equal("2"), "the reconcile that removes the last old replica gets it")
+}
+
+func TestContractIsKeptWhileItIsNotKnown(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1"})
+	r.offer("", "a")
+	r.advance(5*time.Minute, time.Second, 0)
+	g.Expect(r.contract()).To(Equal("1"))
+	r.setScript(fails(Refused))
+	r.advance(5*time.Minute, time.Second, 0)
+	g.Expect(r.result("web").State).To(Equal(Failing))
+	g.Expect(r.contract()).To(Equal("1"))
+
+	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute})
+	g.Expect(r.contract()).To(BeEmpty(), "it is no longer asked for")
+}
+
+// A replica whose lists cannot be read is listed less and less often.
+func TestListsThatFailAreReadLessOften(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "", "c": "1"})
+	g.Expect(r.contract()).To(BeEmpty())
+	r.advance(30*time.Minute, 5*time.Second, 0)
+	g.Expect(r.lists("b")).To(BeNumerically("<=", 7))
+}
