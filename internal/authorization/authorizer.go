@@ -7,11 +7,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
-)
 
-// refusedBodyTimeout is the time in which the body of a refused request must arrive.
-const refusedBodyTimeout = 5 * time.Second
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
+)
 
 // Authorizer protects an MCP endpoint. Create it with [New].
 type Authorizer struct {
@@ -21,8 +19,7 @@ type Authorizer struct {
 	allScopes []string
 	verifier  verifier
 	cache     *tokenCache
-	// places are those of large messages that are held at once.
-	places chan struct{}
+	messages  *requestbody.Reader
 }
 
 // New returns an Authorizer. It does not read from the issuers before the first token of each, or [Authorizer.Prefetch].
@@ -31,7 +28,7 @@ func New(opts Options) (*Authorizer, error) {
 		return nil, fmt.Errorf("configuring authorization: %w", err)
 	}
 	a := &Authorizer{
-		opts: opts, allScopes: opts.allScopes(), cache: newTokenCache(maxCached), places: make(chan struct{}, maxLargeMessages),
+		opts: opts, allScopes: opts.allScopes(), cache: newTokenCache(maxCached), messages: requestbody.NewReader(opts.MaxMessageBytes),
 		verifier: verifier{keys: map[string]*keyring{}, now: opts.now},
 	}
 	for _, given := range opts.Resources {
@@ -75,7 +72,7 @@ func (a *Authorizer) Protect(next http.Handler) http.Handler {
 			return
 		}
 		out := withIdentity(r, who)
-		if len(a.opts.Tools) > 0 && hasBody(r) {
+		if len(a.opts.Tools) > 0 && requestbody.Has(r) {
 			release, refused := a.checkMessage(w, out, who)
 			if refused != nil {
 				a.refuse(w, r, refused)
@@ -89,11 +86,7 @@ func (a *Authorizer) Protect(next http.Handler) http.Handler {
 
 func (a *Authorizer) refuse(w http.ResponseWriter, r *http.Request, f *refusal) {
 	a.opts.Log.V(1).Info("Refused a request", "status", f.status, "error", f.code, "description", f.description)
-	if hasBody(r) {
-		// net/http reads the rest of a body before the response, which could take long.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedBodyTimeout)) // Only writers in tests have no deadlines.
-		f.closes = f.closes || r.ContentLength < 0 || r.ContentLength > smallMessage
-	}
+	requestbody.Refuse(w, r)
 	f.write(w, a.resourceOf(r))
 }
 

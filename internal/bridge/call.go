@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"unicode/utf8"
@@ -15,6 +16,8 @@ type Call struct {
 	Method string
 	// Tool is the name of the tool that the message calls; empty for other methods.
 	Tool string
+	// ID is the id of a request, as raw JSON; empty for other messages.
+	ID json.RawMessage
 }
 
 // ReadCall reads one JSON-RPC message. It refuses a message that a server may understand differently, such as one with a
@@ -29,11 +32,18 @@ func ReadCall(message []byte) (Call, error) {
 	case strings.ContainsRune(e.Method, utf8.RuneError):
 		return Call{}, errors.New("the method is not valid Unicode: correct it")
 	case e.Method != methodCall:
-		return Call{Method: e.Method}, nil
+		return Call{Method: e.Method, ID: e.requestID()}, nil
 	}
 	tool := text(e.Params.Name)
 	if tool == "" || strings.ContainsRune(tool, utf8.RuneError) {
 		return Call{}, errors.New("params.name must be the name of a tool, as a string of valid Unicode")
 	}
-	return Call{Method: e.Method, Tool: tool}, nil
+	return Call{Method: e.Method, Tool: tool, ID: e.requestID()}, nil
+}
+
+func (e *envelope) requestID() json.RawMessage {
+	if e.kind() != request {
+		return nil
+	}
+	return e.ID
 }

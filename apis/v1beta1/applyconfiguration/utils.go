@@ -54,6 +54,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerBridgeApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerCARef"):
 		return &apisv1beta1.MCPServerCARefApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerContract"):
+		return &apisv1beta1.MCPServerContractApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerCredentialsSecretRef"):
 		return &apisv1beta1.MCPServerCredentialsSecretRefApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerEmptyDir"):
@@ -68,6 +70,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerIssuerApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerJWKSConfigMapRef"):
 		return &apisv1beta1.MCPServerJWKSConfigMapRefApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerLimits"):
+		return &apisv1beta1.MCPServerLimitsApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerMount"):
 		return &apisv1beta1.MCPServerMountApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerMountedClaim"):
@@ -106,6 +110,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerStatus"):
 		return &apisv1beta1.MCPServerStatusApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerToolFilter"):
+		return &apisv1beta1.MCPServerToolFilterApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerToolScopes"):
 		return &apisv1beta1.MCPServerToolScopesApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorage"):

@@ -498,6 +498,23 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCallsPerMinute
+  scalar: numeric
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContract
+  map:
+    fields:
+    - name: allow
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: deny
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCredentialsSecretRef
   map:
     fields:
@@ -596,6 +613,26 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerLimits
+  map:
+    fields:
+    - name: callTimeoutSeconds
+      type:
+        scalar: numeric
+    - name: callsPerMinute
+      type:
+        map:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCallsPerMinute
+    - name: maxBodyBytes
+      type:
+        scalar: numeric
+    - name: maxConcurrentCalls
+      type:
+        scalar: numeric
+    - name: requestsPerMinute
+      type:
+        scalar: numeric
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerMedium
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerMount
@@ -897,6 +934,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: containerSecurityContext
       type:
         namedType: io.k8s.api.core.v1.SecurityContext
+    - name: contract
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContract
     - name: disruptionBudget
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.DisruptionBudget
@@ -953,6 +993,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: ingress
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Ingress
+    - name: limits
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerLimits
     - name: mounts
       type:
         list:

@@ -134,6 +134,10 @@ type MCPServerSpecApplyConfiguration struct {
 	// the pod, or the bridge with transport stdio, checks the tokens. Not
 	// supported with transport sse.
 	Authorization *MCPServerAuthorizationApplyConfiguration `json:"authorization,omitempty"`
+	// limits limit what clients may send. Each pod counts on its own.
+	Limits *MCPServerLimitsApplyConfiguration `json:"limits,omitempty"`
+	// contract is what clients get of the server.
+	Contract *MCPServerContractApplyConfiguration `json:"contract,omitempty"`
 	// podOverrides is merged over the pod template, for fields that the spec
 	// does not have. The merge follows Server-Side Apply: list items are merged
 	// by key, so that a container named server is the container of the MCP
@@ -432,6 +436,22 @@ func (b *MCPServerSpecApplyConfiguration) WithHTTPRoute(value *MCPServerHTTPRout
 // If called multiple times, the Authorization field is set to the value of the last call.
 func (b *MCPServerSpecApplyConfiguration) WithAuthorization(value *MCPServerAuthorizationApplyConfiguration) *MCPServerSpecApplyConfiguration {
 	b.Authorization = value
+	return b
+}
+
+// WithLimits sets the Limits field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Limits field is set to the value of the last call.
+func (b *MCPServerSpecApplyConfiguration) WithLimits(value *MCPServerLimitsApplyConfiguration) *MCPServerSpecApplyConfiguration {
+	b.Limits = value
+	return b
+}
+
+// WithContract sets the Contract field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Contract field is set to the value of the last call.
+func (b *MCPServerSpecApplyConfiguration) WithContract(value *MCPServerContractApplyConfiguration) *MCPServerSpecApplyConfiguration {
+	b.Contract = value
 	return b
 }
 

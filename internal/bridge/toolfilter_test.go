@@ -1,0 +1,60 @@
+package bridge
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestFilterTools(t *testing.T) {
+	keep := func(tool string) bool { return !strings.HasPrefix(tool, "delete") }
+	for name, c := range map[string]struct{ message, want string }{
+		"a list": {`{"jsonrpc":"2.0","id":1,"result":{"ttlMs":5,"tools":[{"name":"get"},{"name":"delete"},{"x":[{"name":"delete"}],"name":"set"}],"nextCursor":"c","cacheScope":"public"}}`,
+			`{"jsonrpc":"2.0","id":1,"result":{"ttlMs":5,"tools":[{"name":"get"},{"x":[{"name":"delete"}],"name":"set"}],"nextCursor":"c","cacheScope":"public"}}`},
+		"white space":            {" { \"result\" : { \"tools\" : [ { \"name\" : \"delete\" } , { \"name\" : \"get\" } ] , \"a\" : 1.0 } } ", ` { "result" : { "tools" : [{ "name" : "get" }] , "a" : 1.0 } } `},
+		"all":                    {`{"result":{"tools":[{"name":"delete"},{"name":"delete_all"}]}}`, `{"result":{"tools":[]}}`},
+		"none":                   {`{"result":{"tools":[{"name":"get"}]}}`, ""},
+		"an escaped name":        {`{"result":{"tools":[{"name":"\u0064elete"}]}}`, `{"result":{"tools":[]}}`},
+		"escaped members":        {`{"\u0072esult":{"\u0074ools":[{"n\u0061me":"delete"}]}}`, `{"\u0072esult":{"\u0074ools":[]}}`},
+		"two names":              {`{"result":{"tools":[{"name":"get","name":"delete"},{"name":"delete","name":"get"}]}}`, `{"result":{"tools":[]}}`},
+		"two lists":              {`{"result":{"tools":[{"name":"delete"}],"tools":[{"name":"get"},{"name":"delete"}]}}`, `{"result":{"tools":[],"tools":[{"name":"get"}]}}`},
+		"a batch":                {`[{"id":1,"result":{}},{"id":2,"result":{"tools":[{"name":"delete"}]}},{"id":3,"result":{"tools":[{"name":"delete"}]}}]`, `[{"id":1,"result":{}},{"id":2,"result":{"tools":[]}},{"id":3,"result":{"tools":[]}}]`},
+		"a tool that is no tool": {`{"result":{"tools":[1,null,"delete",[],{}]}}`, ""},
+		"tools that are no list": {`{"result":{"tools":{"name":"delete"}}}`, ""},
+		"tools of a request":     {`{"method":"sampling/createMessage","params":{"tools":[{"name":"delete"}]}}`, ""},
+		"an error":               {`{"id":1,"error":{"code":1}}`, ""},
+		"an empty list":          {`{"result":{"tools":[ ]}}`, ""},
+		"another type":           {`1`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			filtered, err := FilterTools([]byte(c.message), keep)
+			g.Expect(err).NotTo(HaveOccurred())
+			want := c.want
+			if want == "" {
+				want = c.message
+			}
+			g.Expect(string(filtered)).To(Equal(want))
+		})
+	}
+	for _, invalid := range []string{"", "{", `{"result":{"tools":[{"name":"delete"}]}`, `{"result":NaN}`} {
+		_, err := FilterTools([]byte(invalid), keep)
+		NewWithT(t).Expect(err).To(HaveOccurred(), invalid)
+	}
+}
+
+func BenchmarkFilterTools(b *testing.B) {
+	var tools []string
+	for i := range 100 {
+		tools = append(tools, fmt.Sprintf(`{"name":"tool_%d","description":%q,"inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}`, i, strings.Repeat("text ", 60)))
+	}
+	message := []byte(`{"jsonrpc":"2.0","id":1,"result":{"tools":[` + strings.Join(tools, ",") + `]}}`)
+	b.SetBytes(int64(len(message)))
+	for b.Loop() {
+		if _, err := FilterTools(message, func(tool string) bool { return tool != "tool_50" }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

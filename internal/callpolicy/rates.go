@@ -1,0 +1,132 @@
+package callpolicy
+
+import (
+	"container/list"
+	"crypto/sha256"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// maxCallers is how many callers are remembered. The one that sent its last request first is forgotten.
+	maxCallers = 10_000
+	// maxKey is the length up to which a caller is remembered by its name, and not by a hash.
+	maxKey = 64
+)
+
+// rates counts the requests of callers.
+type rates struct {
+	requestsPerMinute int
+	tools             []ToolLimit
+	maxCallers        int
+
+	mu      sync.Mutex
+	callers map[string]*list.Element
+	// recent are the buckets of callers; the first sent the last request.
+	recent *list.List
+}
+
+// buckets are those of one caller.
+type buckets struct {
+	key string
+	// requests is nil without a limit.
+	requests *rate.Limiter
+	// tools has one for each limit.
+	tools []*rate.Limiter
+}
+
+func newRates(opts *Options) *rates {
+	return &rates{requestsPerMinute: opts.RequestsPerMinute, tools: opts.Tools, maxCallers: maxCallers, callers: map[string]*list.Element{}, recent: list.New()}
+}
+
+// of returns the buckets of a caller.
+func (c *rates) of(caller string) *buckets {
+	if len(caller) > maxKey {
+		sum := sha256.Sum256([]byte(caller))
+		caller = string(sum[:])
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.callers[caller]; ok {
+		c.recent.MoveToFront(known)
+		return known.Value.(*buckets) //nolint:errcheck // the list has nothing else
+	}
+	for c.recent.Len() >= c.maxCallers {
+		delete(c.callers, c.recent.Remove(c.recent.Back()).(*buckets).key) //nolint:errcheck // the list has nothing else
+	}
+	b := &buckets{key: caller}
+	if c.requestsPerMinute > 0 {
+		b.requests = perMinute(c.requestsPerMinute)
+	}
+	for _, limit := range c.tools {
+		b.tools = append(b.tools, perMinute(limit.CallsPerMinute))
+	}
+	c.callers[caller] = c.recent.PushFront(b)
+	return b
+}
+
+// perMinute allows a number of requests at once, and regains them within a minute.
+func perMinute(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(n)/60, n) }
+
+// request counts a request, and returns how long the caller must wait if it sends too many.
+func (b *buckets) request(now time.Time) time.Duration {
+	if b.requests == nil {
+		return 0
+	}
+	return take(now, b.requests)
+}
+
+// call counts a call of a tool, and returns how long the caller must wait if it sends too many.
+func (c *rates) call(b *buckets, tool string, now time.Time) time.Duration {
+	var limiters []*rate.Limiter
+	for i, limit := range c.tools {
+		if matches(limit.Pattern, tool) {
+			limiters = append(limiters, b.tools[i])
+		}
+	}
+	return take(now, limiters...)
+}
+
+// take takes one token of each limiter, or none if the caller must wait for one of them.
+func take(now time.Time, limiters ...*rate.Limiter) time.Duration {
+	var wait time.Duration
+	taken := make([]*rate.Reservation, 0, len(limiters))
+	for _, limiter := range limiters {
+		reservation := limiter.ReserveN(now, 1)
+		taken = append(taken, reservation)
+		wait = max(wait, reservation.DelayFrom(now))
+	}
+	if wait > 0 {
+		for _, reservation := range taken {
+			reservation.CancelAt(now)
+		}
+	}
+	return wait
+}
+
+// inSeconds rounds up to whole seconds, at least one, as in Retry-After.
+func inSeconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
+
+// clientAddress is the address of the client, or of the proxy in front of it. A client has a whole IPv6 network of 64 bits.
+func clientAddress(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	address, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if address = address.Unmap().WithZone(""); address.Is6() {
+		if network, err := address.Prefix(64); err == nil {
+			return network.String()
+		}
+	}
+	return address.String()
+}

@@ -1,0 +1,177 @@
+// Package requestbody reads the JSON-RPC message in the body of a request, before the request is forwarded. What it reads
+// is bounded: in size, in time, and in how many large messages are held at once.
+package requestbody
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// SmallMessage is the size up to which a message is read without a place, in bytes.
+	SmallMessage = 16 << 10
+	// MaxLargeMessages is how many larger messages are held at once, unless they could take more than maxHeldBytes.
+	MaxLargeMessages = 8
+	maxHeldBytes     = 64 << 20
+	// messageTimeout is the time in which a message must arrive.
+	messageTimeout = 30 * time.Second
+	// refusedBodyTimeout is the time in which the body of a refused request must arrive.
+	refusedBodyTimeout = 5 * time.Second
+)
+
+// Error is why a message is not read. The client should close the connection.
+type Error struct {
+	// Status is the HTTP status of the response.
+	Status int
+	// Message says what is wrong and what to do.
+	Message string
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message }
+
+// Reader reads messages. Create it with [NewReader].
+type Reader struct {
+	maxBytes int
+	// places are those of large messages that are held at once.
+	places chan struct{}
+}
+
+// NewReader returns a reader of messages of at most maxBytes.
+func NewReader(maxBytes int) *Reader {
+	return &Reader{maxBytes: maxBytes, places: make(chan struct{}, min(MaxLargeMessages, max(1, maxHeldBytes/maxBytes)))}
+}
+
+// Has reports whether a request has a body.
+func Has(r *http.Request) bool {
+	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
+}
+
+// Read reads the message of a request, and replaces the body of the request by it. The returned function releases what
+// the message holds, and may be called again. A body that a Reader has read before is not copied.
+func (m *Reader) Read(w http.ResponseWriter, r *http.Request) (message []byte, release func(), failed *Error) {
+	if read, ok := r.Body.(*held); ok {
+		if len(read.message) > m.maxBytes {
+			return nil, nil, tooLarge(int64(m.maxBytes))
+		}
+		return read.message, func() {}, nil
+	}
+	if !isPlainJSON(r) {
+		return nil, nil, &Error{http.StatusUnsupportedMediaType, "messages to this MCP server are checked: send the message as application/json in UTF-8, without Content-Encoding"}
+	}
+	if r.ContentLength > int64(m.maxBytes) {
+		return nil, nil, tooLarge(int64(m.maxBytes))
+	}
+	message, release, failed = m.read(w, r)
+	if failed != nil {
+		return nil, nil, failed
+	}
+	r.Body = &held{Reader: bytes.NewReader(message), message: message, release: release}
+	r.ContentLength = int64(len(message))
+	r.TransferEncoding = nil
+	r.Header.Del("Transfer-Encoding")
+	return message, release, nil
+}
+
+// isPlainJSON reports whether all servers decode the body to the same message: some decompress it, and decode it with any
+// charset that the client names.
+func isPlainJSON(r *http.Request) bool {
+	types := r.Header.Values("Content-Type")
+	media, parameters, err := mime.ParseMediaType(strings.Join(types, ","))
+	charset, named := parameters["charset"]
+	return len(types) == 1 && err == nil && media == "application/json" && (!named || strings.EqualFold(charset, "utf-8")) && len(r.Header.Values("Content-Encoding")) == 0
+}
+
+// read reads a bounded body. Large ones need a place, after their first part has arrived.
+func (m *Reader) read(w http.ResponseWriter, r *http.Request) (message []byte, release func(), failed *Error) {
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(messageTimeout)) // Only writers in tests have no deadlines.
+	body := http.MaxBytesReader(w, r.Body, int64(m.maxBytes))
+	release = func() {}
+	var read bytes.Buffer
+	if known := min(r.ContentLength, SmallMessage); known > 0 {
+		read.Grow(int(known) + bytes.MinRead)
+	}
+	_, err := io.CopyN(&read, body, SmallMessage)
+	if err == nil {
+		var ok bool
+		if release, ok = m.place(r.Context()); !ok {
+			return nil, nil, &Error{http.StatusServiceUnavailable, "too many large messages are in flight: retry later"}
+		}
+		if r.ContentLength > SmallMessage {
+			read.Grow(int(r.ContentLength) - SmallMessage + bytes.MinRead)
+		}
+		_, err = read.ReadFrom(body)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		release()
+		return nil, nil, unreadable(err)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	return read.Bytes(), release, nil
+}
+
+func unreadable(err error) *Error {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return tooLarge(large.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &Error{http.StatusRequestTimeout, fmt.Sprintf("the message did not arrive within %s: send it faster", messageTimeout)}
+	default:
+		return &Error{http.StatusBadRequest, "the message could not be read: send it again"}
+	}
+}
+
+func tooLarge(limit int64) *Error {
+	return &Error{http.StatusRequestEntityTooLarge, fmt.Sprintf("the message is larger than the limit of %d bytes: send a smaller one", limit)}
+}
+
+// place waits for the place of a large message.
+func (m *Reader) place(ctx context.Context) (release func(), ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, messageTimeout)
+	defer cancel()
+	select {
+	case m.places <- struct{}{}:
+		return sync.OnceFunc(func() { <-m.places }), true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
+// held is a message that has been read. Closing it releases what it holds, also while its response goes on.
+type held struct {
+	*bytes.Reader
+	message []byte
+	release func()
+}
+
+// Close implements io.Closer.
+func (b *held) Close() error {
+	b.release()
+	return nil
+}
+
+// Refuse prepares the response to a request whose body is not read: net/http reads the rest of a body before the response,
+// which could take long.
+func Refuse(w http.ResponseWriter, r *http.Request) {
+	if !Has(r) {
+		return
+	}
+	if _, ok := r.Body.(*held); ok {
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedBodyTimeout)) // Only writers in tests have no deadlines.
+	if r.ContentLength < 0 || r.ContentLength > SmallMessage {
+		w.Header().Set("Connection", "close")
+	}
+}
