@@ -1,0 +1,78 @@
+package requestbody
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func newRequest(body io.Reader) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/mcp", body)
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+func TestMessageReplacesTheBody(t *testing.T) {
+	for name, body := range map[string]string{"small": "{}", "limit of small ones": strings.Repeat("x", SmallMessage), "large": strings.Repeat("x", SmallMessage+1)} {
+		for kind, reader := range map[string]io.Reader{"of known length": strings.NewReader(body), "chunked": io.MultiReader(strings.NewReader(body))} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				g := NewWithT(t)
+				m := NewReader(1 << 20)
+				r := newRequest(reader)
+				message, release, failed := m.Read(httptest.NewRecorder(), r)
+				g.Expect(failed).To(BeNil())
+				g.Expect(string(message)).To(Equal(body))
+				g.Expect(r.ContentLength).To(BeEquivalentTo(len(body)))
+				if len(body) > SmallMessage {
+					g.Expect(m.places).To(HaveLen(1))
+				}
+				again, _, failed := NewReader(1<<20).Read(httptest.NewRecorder(), r)
+				g.Expect(failed).To(BeNil())
+				g.Expect(&again[0]).To(BeIdenticalTo(&message[0]), "it is not copied")
+				_, _, failed = NewReader(1).Read(httptest.NewRecorder(), r)
+				g.Expect(failed).To(HaveField("Status", http.StatusRequestEntityTooLarge))
+				g.Expect(io.ReadAll(r.Body)).To(Equal(message))
+				g.Expect(r.Body.Close()).To(Succeed())
+				release()
+				g.Expect(m.places).To(BeEmpty())
+			})
+		}
+	}
+}
+
+func TestLargeMessagesWaitForAPlace(t *testing.T) {
+	g := NewWithT(t)
+	m := NewReader(maxHeldBytes)
+	g.Expect(cap(m.places)).To(Equal(1))
+	g.Expect(cap(NewReader(1).places)).To(Equal(MaxLargeMessages))
+	m.places <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, failed := m.Read(httptest.NewRecorder(), newRequest(strings.NewReader(strings.Repeat("x", SmallMessage+1))).WithContext(ctx))
+	g.Expect(failed).To(HaveField("Status", http.StatusServiceUnavailable))
+	_, _, failed = m.Read(httptest.NewRecorder(), newRequest(strings.NewReader("{}")).WithContext(ctx))
+	g.Expect(failed).To(BeNil(), "small ones need no place")
+}
+
+func TestRefusedBodiesCloseTheConnection(t *testing.T) {
+	for name, c := range map[string]struct {
+		request *http.Request
+		closes  bool
+	}{
+		"none":    {httptest.NewRequest(http.MethodGet, "/", http.NoBody), false},
+		"small":   {newRequest(strings.NewReader("{}")), false},
+		"large":   {newRequest(strings.NewReader(strings.Repeat("x", SmallMessage+1))), true},
+		"chunked": {newRequest(io.MultiReader(strings.NewReader("{}"))), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			Refuse(w, c.request)
+			NewWithT(t).Expect(w.Header().Get("Connection") == "close").To(Equal(c.closes))
+		})
+	}
+}
