@@ -24,6 +24,7 @@ type config struct {
 	verbosity      int
 	options        bridge.Options
 	authorization  authorizationFlags
+	policy         policyFlags
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
@@ -32,6 +33,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.SetOutput(stderr)
 	cfg.register(flags)
 	cfg.authorization.register(flags)
+	cfg.policy.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}

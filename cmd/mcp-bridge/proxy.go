@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -24,6 +25,7 @@ type proxyConfig struct {
 	maxMessageBytes int
 	drainTimeout    time.Duration
 	authorization   authorizationFlags
+	policy          policyFlags
 }
 
 func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
@@ -36,9 +38,10 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 	flags.IntVar(&cfg.serverPort, "server-port", 0, "`port` of the MCP server on this host")
 	flags.StringVar(&cfg.terminationLog, "termination-log", "/dev/termination-log", "existing `file` to write the error to if the proxy fails")
 	flags.IntVar(&cfg.verbosity, "v", 0, "log `level`; 1 adds debug messages")
-	flags.IntVar(&cfg.maxMessageBytes, "max-message-bytes", d.MaxMessageBytes, "maximum size of a message of a client in bytes, with -tool-scopes")
+	flags.IntVar(&cfg.maxMessageBytes, "max-message-bytes", d.MaxMessageBytes, "maximum size of a message that is read, in bytes; with -max-body-bytes that is the limit")
 	flags.DurationVar(&cfg.drainTimeout, "drain-timeout", d.DrainTimeout, "maximum time from SIGTERM to exit; must be shorter than the termination grace period of the pod")
 	cfg.authorization.register(flags)
+	cfg.policy.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
@@ -47,8 +50,8 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 		return cfg, fmt.Errorf("unexpected argument %q: the proxy starts no command", flags.Arg(0))
 	case cfg.serverPort < 1 || cfg.serverPort > 65535:
 		return cfg, errors.New("-server-port must be from 1 to 65535: set the port of the MCP server")
-	case len(cfg.authorization.options.Issuers) == 0:
-		return cfg, errors.New("no -issuer: the proxy requires at least one")
+	case len(cfg.authorization.options.Issuers) == 0 && (cfg.authorization.isSet() || !cfg.policy.isSet()):
+		return cfg, errors.New("no -issuer: set at least one, or only limits and tools")
 	case cfg.maxMessageBytes < 1 || cfg.drainTimeout <= 0:
 		return cfg, errors.New("-max-message-bytes and -drain-timeout must be greater than 0")
 	}
@@ -76,11 +79,11 @@ func runProxy(args []string, stderr io.Writer) int {
 func proxy(ctx, force context.Context, cfg proxyConfig, stderr io.Writer) error {
 	log := newLogger(stderr, cfg.verbosity)
 	limitMemory(os.Getenv, cgroup)
-	authorizer, err := cfg.authorization.authorizer(log, cfg.maxMessageBytes)
+	front, err := newProtection(log, &cfg.authorization, &cfg.policy, cmp.Or(cfg.policy.options.MaxBodyBytes, cfg.maxMessageBytes))
 	if err != nil {
 		return err
 	}
-	p, err := authproxy.New(authproxy.Options{Port: cfg.serverPort, Protect: authorizer.Protect, DrainTimeout: cfg.drainTimeout, Log: log})
+	p, err := authproxy.New(authproxy.Options{Port: cfg.serverPort, Protect: front.protect, DrainTimeout: cfg.drainTimeout, Log: log})
 	if err != nil {
 		return err
 	}
@@ -92,6 +95,8 @@ func proxy(ctx, force context.Context, cfg proxyConfig, stderr io.Writer) error 
 	if err != nil {
 		return errors.Join(fmt.Errorf("listening for health: %w", err), clients.Close())
 	}
-	go authorizer.Prefetch(ctx)
+	if front.authorizer != nil {
+		go front.authorizer.Prefetch(ctx)
+	}
 	return p.Serve(ctx, force, clients, admin)
 }

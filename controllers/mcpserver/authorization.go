@@ -19,7 +19,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
-// Names within pods with spec.authorization.
+// Names within pods with spec.authorization, or with a proxy.
 const (
 	proxyContainer = v1beta1.MCPReservedPrefix + "proxy"
 	// serverPortName is the port of the server behind the proxy, which has the port with the name portName. So the
@@ -39,9 +39,9 @@ const (
 // failure would restart the proxy, not the server.
 const proxyReadyPeriod, proxyReadyFailures = 5, 6
 
-// hasProxy reports whether a proxy in front of the server checks tokens. With stdio, the bridge does.
+// hasProxy reports whether a proxy in front of the server checks tokens, or applies limits. With stdio, the bridge does.
 func hasProxy(server *v1beta1.MCPServer) bool {
-	return server.Spec.Authorization != nil && !isStdio(server)
+	return (server.Spec.Authorization != nil || hasPolicy(server)) && !isStdio(server)
 }
 
 // containerPortName is the name of the port of the server's container.
@@ -145,18 +145,25 @@ func fromAuthorization(authorization *v1beta1.MCPServerAuthorization) []referenc
 	return all
 }
 
-// withAuthorization adds the proxy to the pods of a server that serves HTTP, and the keys of issuers to the container
-// that checks tokens.
-func withAuthorization(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer, settings Settings, resources []string) {
-	if server.Spec.Authorization == nil {
-		return
-	}
+// withProxy adds the proxy to the pods of a server that serves HTTP, and the keys of issuers to the container that checks
+// tokens.
+func withProxy(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer, settings Settings, resources []string) {
 	checks := container
 	if hasProxy(server) {
 		checks = proxyOf(server, settings, resources)
 	}
+	if server.Spec.Authorization != nil {
+		withKeys(pod, checks, server.Spec.Authorization)
+	}
+	if hasProxy(server) {
+		pod.WithContainers(checks)
+	}
+}
+
+// withKeys mounts the keys of issuers.
+func withKeys(pod *corev1ac.PodSpecApplyConfiguration, checks *corev1ac.ContainerApplyConfiguration, authorization *v1beta1.MCPServerAuthorization) {
 	keys := corev1ac.ProjectedVolumeSource()
-	for _, issuer := range issuersInOrder(server.Spec.Authorization) {
+	for _, issuer := range issuersInOrder(authorization) {
 		if ref := issuer.JWKSConfigMapRef; ref != nil {
 			keys.WithSources(corev1ac.VolumeProjection().WithConfigMap(corev1ac.ConfigMapProjection().WithName(ref.Name).
 				WithItems(corev1ac.KeyToPath().WithKey(jwksKey(ref)).WithPath(jwksFile(issuer)))))
@@ -165,9 +172,6 @@ func withAuthorization(pod *corev1ac.PodSpecApplyConfiguration, container *corev
 	if len(keys.Sources) > 0 {
 		pod.WithVolumes(corev1ac.Volume().WithName(jwksVolume).WithProjected(keys))
 		checks.WithVolumeMounts(corev1ac.VolumeMount().WithName(jwksVolume).WithMountPath(jwksPath).WithReadOnly(true))
-	}
-	if hasProxy(server) {
-		pod.WithContainers(checks)
 	}
 }
 
@@ -179,7 +183,7 @@ func proxyOf(server *v1beta1.MCPServer, settings Settings, resources []string) *
 		WithCommand(slices.Concat([]string{
 			"/mcp-bridge", "proxy", "--listen", listenAddress(proxyPort(server)), "--admin-listen", listenAddress(bridgePort(server)),
 			"--server-port", strconv.Itoa(int(server.Spec.Port)), "--drain-timeout", drainTimeout(server).String(),
-		}, authorizationArguments(server, resources))...).
+		}, authorizationArguments(server, resources), policyArguments(server))...).
 		WithPorts(
 			corev1ac.ContainerPort().WithName(portName).WithContainerPort(proxyPort(server)).WithProtocol(corev1.ProtocolTCP),
 			corev1ac.ContainerPort().WithName(proxyPortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP)).

@@ -38,7 +38,7 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 	pod.WithInitContainers(install)
 	container.WithVolumeMounts(shared().WithReadOnly(true))
 	container.WithPorts(corev1ac.ContainerPort().WithName(bridgePortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP))
-	container.Command = slices.Concat([]string{bridgeProgram}, bridgeArguments(server), authorizationArguments(server, resources), []string{"--"}, server.Spec.Command)
+	container.Command = slices.Concat([]string{bridgeProgram}, bridgeArguments(server), authorizationArguments(server, resources), policyArguments(server), []string{"--"}, server.Spec.Command)
 }
 
 // installResources are those of the server, without devices. The init container runs before the server, so the pod

@@ -43,7 +43,7 @@ func podTemplate(server *v1beta1.MCPServer, settings Settings, dependencies stri
 	if isStdio(server) {
 		withBridge(pod, container, server, settings, resources)
 	}
-	withAuthorization(pod, container, server, settings, resources)
+	withProxy(pod, container, server, settings, resources)
 	pod.Containers[0] = *container
 
 	template := corev1ac.PodTemplateSpec().WithLabels(labelsOf(server)).WithSpec(pod)

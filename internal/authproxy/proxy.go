@@ -114,24 +114,34 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Set("X-Forwarded-Host", r.In.Host)
 	}
 	r.Out.Trailer = nil
+	for _, name := range []string{"Connection", "Upgrade"} { // Another protocol would not be checked.
+		r.Out.Header.Del(name)
+	}
 }
 
 // failed responds to a request that the server has not responded to.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var large *http.MaxBytesError
-	if r.Context().Err() != nil || errors.As(err, &large) {
+	switch {
+	case errors.As(err, &large):
+		respond(w, http.StatusRequestEntityTooLarge, "invalid_request", fmt.Sprintf("the message is larger than the limit of %d bytes: send a smaller one", large.Limit))
+		return
+	case r.Context().Err() != nil:
 		w.WriteHeader(http.StatusBadGateway) // the client has left
 		return
 	}
 	p.upstream.forget()
 	p.opts.Log.Info("Failed to forward a request", "error", err.Error())
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", "1")
-	w.WriteHeader(http.StatusBadGateway)
-	_ = json.NewEncoder(w).Encode(map[string]string{ // The client may be gone.
-		"error":             "server_unreachable",
-		"error_description": fmt.Sprintf("the MCP server does not respond on port %d of its pod: retry, and check the log of the server and that it listens on spec.port", p.opts.Port),
-	})
+	respond(w, http.StatusBadGateway, "server_unreachable",
+		fmt.Sprintf("the MCP server does not respond on port %d of its pod: retry, and check the log of the server and that it listens on spec.port", p.opts.Port))
+}
+
+// respond responds with an error.
+func respond(w http.ResponseWriter, status int, code, description string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": code, "error_description": description}) // The client may be gone.
 }
 
 // closing tells clients to close their connections while the proxy drains, so that the next request reaches

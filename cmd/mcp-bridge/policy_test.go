@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/callpolicy"
+)
+
+func TestFlagsOfLimits(t *testing.T) {
+	g := NewWithT(t)
+	args := []string{
+		"--requests-per-minute", "600", "--calls-per-minute", "delete_* 10", "--calls-per-minute", "* 100", "--max-concurrent-calls", "20",
+		"--max-body-bytes", "65536", "--call-timeout", "30s", "--allow-tool", "get_*,delete_*", "--allow-tool", "set", "--deny-tool", "delete_all",
+	}
+	want := callpolicy.Options{
+		RequestsPerMinute: 600, Tools: []callpolicy.ToolLimit{{Pattern: "delete_*", CallsPerMinute: 10}, {Pattern: "*", CallsPerMinute: 100}},
+		MaxConcurrentCalls: 20, MaxBodyBytes: 65536, CallTimeout: 30 * time.Second, Allow: []string{"get_*", "delete_*", "set"}, Deny: []string{"delete_all"},
+	}
+	served, err := parse(append(args, "--", "true"), io.Discard)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(served.policy.options).To(Equal(want))
+	proxied, err := parseProxy(append(args, "--server-port", "8080"), io.Discard)
+	g.Expect(err).NotTo(HaveOccurred(), "limits need no issuer")
+	g.Expect(proxied.policy.options).To(Equal(want))
+}
+
+func TestInvalidLimitsAreReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		args    []string
+		message string
+	}{
+		"neither issuer nor limits":  {nil, "-issuer"},
+		"limits and half an issuer":  {[]string{"--requests-per-minute", "600", "--scopes", "mcp"}, "-issuer"},
+		"calls without a number":     {[]string{"--calls-per-minute", "delete_*"}, "use a value such as"},
+		"calls without a name":       {[]string{"--calls-per-minute", " 10"}, "use a value such as"},
+		"requests without a number":  {[]string{"--requests-per-minute", "many"}, "invalid value"},
+		"a timeout without its unit": {[]string{"--call-timeout", "10"}, "invalid value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseProxy(append(c.args, "--server-port", "8080"), io.Discard)
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(c.message)))
+		})
+	}
+	_, err := newProtection(newLogger(io.Discard, 0), &authorizationFlags{}, &policyFlags{options: callpolicy.Options{RequestsPerMinute: 1, CallTimeout: -1}}, 0)
+	NewWithT(t).Expect(err).To(HaveOccurred())
+}
+
+func TestProxyAppliesLimits(t *testing.T) {
+	g := NewWithT(t)
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "{}") }))
+	defer behind.Close()
+	at, err := url.Parse(behind.URL)
+	g.Expect(err).NotTo(HaveOccurred())
+	cmd, out := program(t, "proxy", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-server-port", at.Port(), "-requests-per-minute", "3", "-deny-tool", "delete_*")
+	g.Expect(cmd.Start()).To(Succeed())
+	defer func() { _ = cmd.Process.Kill() }()
+	g.Eventually(out.String, testTimeout).Should(ContainSubstring(`"msg":"Serving"`))
+	found := regexp.MustCompile(`"address":"([^"]+)","adminAddress":"([^"]+)"`).FindStringSubmatch(out.String())
+	g.Expect(found).NotTo(BeEmpty(), out.String())
+	address, admin := "http://"+found[1], "http://"+found[2]
+
+	code, _ := send(g, address, pingMessage, "", "")
+	g.Expect(code).To(Equal(http.StatusOK))
+	code, header := send(g, address, deleteMessage, "", "")
+	g.Expect(code).To(Equal(http.StatusOK))
+	g.Expect(header.Get("Content-Type")).To(Equal("application/json"))
+	code, _ = send(g, address, pingMessage, "", "")
+	g.Expect(code).To(Equal(http.StatusOK))
+	code, header = send(g, address, pingMessage, "", "")
+	g.Expect(code).To(Equal(http.StatusTooManyRequests))
+	g.Expect(header.Get("Retry-After")).NotTo(BeEmpty())
+	g.Expect(status(admin+"/readyz")).To(Equal(http.StatusOK), "it has no limits")
+}
+
+func TestBridgeAppliesLimits(t *testing.T) {
+	g := NewWithT(t)
+	_, _, address, _ := serving(t, g, tiny, "-calls-per-minute", "delete_* 1", "-max-body-bytes", "1024")
+	code, header := send(g, address, initializeMessage, "", "")
+	g.Expect(code).To(Equal(http.StatusOK))
+	session := header.Get("Mcp-Session-Id")
+	code, _ = send(g, address, deleteMessage, "", session)
+	g.Expect(code).To(Equal(http.StatusOK))
+	code, _ = send(g, address, deleteMessage, "", session)
+	g.Expect(code).To(Equal(http.StatusTooManyRequests))
+	code, _ = send(g, address, pingMessage+fmt.Sprintf("%1024s", ""), "", session)
+	g.Expect(code).To(Equal(http.StatusRequestEntityTooLarge))
+}
