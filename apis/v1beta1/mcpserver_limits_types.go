@@ -1,8 +1,6 @@
 package v1beta1
 
 // MCPServerLimits limits what clients may send. Each pod counts on its own.
-//
-// +kubebuilder:validation:MinProperties=1
 type MCPServerLimits struct {
 	// requestsPerMinute is the limit of a caller (60 to 1000000).
 	// +optional

@@ -91,7 +91,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	flags.StringVar(&s.options.ProfilingAddress, "pprof-bind-address", "0", "Loopback address of the pprof endpoint, such as 127.0.0.1:6060. 0 disables it.")
 	flags.StringVar(&s.options.HealthProbeAddress, "health-probe-bind-address", ":8081", "Address of /healthz and /readyz. 0 disables them.")
 
-	flags.StringVar(&s.options.BridgeImage, "bridge-image", controllers.DefaultBridgeImage, "Image that contains the bridge for MCPServers with transport stdio, and the proxy of those with authorization.")
+	flags.StringVar(&s.options.BridgeImage, "bridge-image", controllers.DefaultBridgeImage, "Image that contains the bridge for MCPServers with transport stdio, and the proxy of those with authorization, limits or selected tools.")
 	s.registerPod(flags)
 	flags.StringVar(&s.probeEndpoint, "mcp-probe-endpoint", "", "URL that replaces the scheme and host of every MCPServer that is probed. Only for clusters with simulated nodes.")
 	s.cloudFlags(flags)

@@ -11,14 +11,7 @@ import (
 )
 
 // hasPolicy reports whether what clients may send is limited, or which tools they can use.
-func hasPolicy(server *v1beta1.MCPServer) bool {
-	return server.Spec.Limits != nil || hasToolFilter(server)
-}
-
-func hasToolFilter(server *v1beta1.MCPServer) bool {
-	contract := server.Spec.Contract
-	return contract != nil && len(contract.Allow)+len(contract.Deny) > 0
-}
+func hasPolicy(server *v1beta1.MCPServer) bool { return len(policyArguments(server)) > 0 }
 
 // policyArguments are the arguments of the proxy and the bridge for spec.limits and the tools of spec.contract.
 func policyArguments(server *v1beta1.MCPServer) []string {

@@ -38,7 +38,9 @@ func TestPolicyArguments(t *testing.T) {
 		"one limit":         {[]func(*spec){func(s *spec) { s.Limits = &v1beta1.MCPServerLimits{MaxConcurrentCalls: 1} }}, []string{"--max-concurrent-calls", "1"}, true},
 		"tools":             {[]func(*spec){filtered}, selected, true},
 		"denied tools only": {[]func(*spec){filtered, func(s *spec) { s.Contract.Allow = nil }}, selected[2:], true},
-		"empty contract":    {[]func(*spec){func(s *spec) { s.Contract = &v1beta1.MCPServerContract{} }}, nil, false},
+		"empty": {[]func(*spec){func(s *spec) {
+			s.Limits, s.Contract = &v1beta1.MCPServerLimits{}, &v1beta1.MCPServerContract{}
+		}}, nil, false},
 		"both":              {[]func(*spec){limited, filtered}, slices.Concat(limits, selected), true},
 		"both with stdio":   {[]func(*spec){stdio, limited, filtered}, slices.Concat(limits, selected), false},
 	} {

@@ -117,6 +117,15 @@ authorization:
   resource: https://tools.example.com/mcp
   scopes: [mcp, "api://tools/.default", "tools:call"]
   tools: [{name: delete_*, scopes: [admin]}, {name: "*", scopes: [any]}, {name: a/b.c-d:e, scopes: [x, z]}]
+limits:
+  requestsPerMinute: 1000000
+  callsPerMinute: {"*": 1000000, "a*b/c.d-e:f_*": 1, Get: 2}
+  maxConcurrentCalls: 1
+  maxBodyBytes: 33554432
+  callTimeoutSeconds: 86400
+contract:
+  allow: ["*", "a*b/c.d-e:f_*", Get]
+  deny: [delete_*]
 command: [npx, -y, "@acme/tools"]
 port: 1
 path: /

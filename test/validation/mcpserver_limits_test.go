@@ -80,6 +80,9 @@ func goodMCPServer(field string) map[string]any {
 		merge(spec, read(goodTokens))
 		delete(spec, "protocol")
 	}
+	if strings.HasPrefix(field, "limits") || strings.HasPrefix(field, "contract") {
+		delete(spec, "protocol")
+	}
 	if field == "authorization.issuers[].jwksURI" {
 		place(spec, strings.Split("authorization.issuers[].jwksConfigMapRef", "."), nil)
 	}
@@ -146,6 +149,7 @@ func init() {
 		"authorization.resource": 2048, "authorization.scopes[]": 128, "authorization.issuers[].issuer": 1024, "authorization.issuers[].jwksURI": 2048,
 		"authorization.issuers[].jwksConfigMapRef.name": 253, "authorization.issuers[].jwksConfigMapRef.key": 253,
 		"authorization.tools[].name": 129, "authorization.tools[].scopes[]": 128,
+		"contract.allow[]": 128, "contract.deny[]": 128,
 	} {
 		limitOf(field, "maxLength", strings.Repeat("a", limit+1), fmt.Sprintf("Too long: may not be more than %d bytes", limit))
 	}
@@ -165,9 +169,17 @@ func init() {
 		"port": {1, 65535}, "drainSeconds": {0, 86399}, "terminationGracePeriodSeconds": {1, 86400},
 		"progressDeadlineSeconds": {10, 86400}, "driftHistoryLimit": {0, 50}, "sessionAffinityTimeoutSeconds": {1, 86400},
 		"bridge.maxMessageBytes": {1024, 268435456}, "bridge.maxSessions": {1, 10000}, "bridge.firstSessionUser": {10000, 2147000000},
+		"limits.requestsPerMinute": {60, 1000000}, "limits.maxBodyBytes": {1024, 33554432}, "limits.callTimeoutSeconds": {1, 86400},
 		"networkPolicy.egress.rules[].ports[].port": {1, 65535}, "networkPolicy.egress.rules[].ports[].endPort": {1, 65535},
 	} {
 		numbers(field, bounds[0], bounds[1])
+	}
+	limitOf("limits.maxConcurrentCalls", "minimum", 0, "Invalid value: 0: PATH in body should be greater than or equal to 1")
+	for keyword, value := range map[string]int{"minimum": 0, "maximum": 1000001} {
+		than := map[string]string{"minimum": "greater than or equal to 1", "maximum": "less than or equal to 1000000"}[keyword]
+		mcpServerLimits["spec.limits.callsPerMinute{} "+keyword] = limitRefusal{
+			spec: mcpServerWith("limits.callsPerMinute", map[string]any{"a": value}),
+			says: fmt.Sprintf("spec.limits.callsPerMinute.a: Invalid value: %d: spec.limits.callsPerMinute.a in body should be %s", value, than)}
 	}
 	for field, values := range map[string]string{
 		"networkPolicy.egress.dns": `"Allowed", "Denied"`, "protocol.probe": `"Periodic", "Disabled"`, "protocol.scheme": `"HTTP", "HTTPS"`,
@@ -207,6 +219,7 @@ func lists() {
 		"networkPolicy.egress.rules[].to": {32, "{podSelector: {matchLabels: {a: b%d}}}"}, "networkPolicy.ingress.from": {32, "{podSelector: {matchLabels: {a: b%d}}}"},
 		"authorization.issuers": {8, `{issuer: "https://a%d.b"}`}, "authorization.scopes": {16, "a%d"},
 		"authorization.tools": {64, "{name: a%d, scopes: [b]}"}, "authorization.tools[].scopes": {16, "a%d"},
+		"contract.allow": {64, "a%d"}, "contract.deny": {64, "a%d"},
 		"scheduling.tolerations":               {32, "{key: a%d}"},
 		"scheduling.topologySpreadConstraints": {16, "{maxSkew: 1, topologyKey: a%d, whenUnsatisfiable: DoNotSchedule}"},
 	} {
@@ -215,12 +228,12 @@ func lists() {
 	}
 	for _, field := range []string{"command", "httpRoute.parentRefs", "networkPolicy.ingress.from",
 		"networkPolicy.egress.rules[].to", "networkPolicy.egress.rules[].ports",
-		"authorization.issuers", "authorization.tools[].scopes"} {
+		"authorization.issuers", "authorization.tools[].scopes", "contract.allow"} {
 		limitOf(field, "minItems", []any{}, "Invalid value: 0: PATH in body should have at least 1 items")
 	}
 	for field, limit := range map[string]int{
 		"podOverrides.metadata.annotations": 64, "podOverrides.metadata.labels": 64,
-		"scheduling.nodeSelector": 32, "serviceAccount.annotations": 32,
+		"scheduling.nodeSelector": 32, "serviceAccount.annotations": 32, "limits.callsPerMinute": 16,
 	} {
 		limitOf(field, "maxProperties", read("{"+entries("a", limit+1)+"}"), fmt.Sprintf("Too many: %d: must have at most %d items", limit+1, limit))
 	}

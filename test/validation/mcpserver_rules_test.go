@@ -80,7 +80,7 @@ const (
 	bridgeDurationsMessage = "drainTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 25s"
 
 	tokensSSEMessage  = "authorization is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove authorization"
-	tokensTLSMessage  = "protocol.scheme HTTPS is not supported with authorization, because the proxy that checks the tokens serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
+	tokensTLSMessage  = "protocol.scheme HTTPS is not supported with authorization, limits, contract.allow and contract.deny, because the proxy that applies them serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
 	resourceMessage   = "resource must be the URL of the server, without user, query and fragment: use a value such as https://tools.example.com/mcp"
 	scopesMessage     = "scopes must not be empty or contain spaces, quotes, backslashes, '$', '`', '[' and ']': use values such as tools:call"
 	keysTwiceMessage  = "jwksURI and jwksConfigMapRef are mutually exclusive: remove one of them"
@@ -89,6 +89,10 @@ const (
 	keysURLMessage    = "jwksURI must be an https URL, because who can change the response can sign tokens: use a value such as https://id.example.com/keys"
 	keysObjectMessage = "name must be the name of a ConfigMap of this namespace: " + anyName
 	keysKeyMessage    = "key must be a key of a ConfigMap: use letters, digits, '-', '_' and '.', or omit it for jwks.json"
+	limitsSSEMessage  = "limits, contract.allow and contract.deny are not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove them"
+	limitNamesMessage = "callsPerMinute must have names of tools: use a value such as {get_*: 10}"
+	allowMessage      = "allow must have names of tools: use values such as get_*"
+	denyMessage       = "deny must have names of tools: use values such as delete_*"
 	toolNameMessage   = "name must be the name of a tool, or the beginning of names followed by '*': use a value such as delete_*"
 )
 
@@ -125,6 +129,19 @@ var mcpServerRefusals = map[string]refusal{
 
 	"tokens for sse":                      badServer(`{transport: sse, authorization: {issuers: [{issuer: "https://a.b"}]}}`, "authorization", tokensSSEMessage),
 	"tokens in front of TLS":              badServer(`{protocol: {scheme: HTTPS}, authorization: {issuers: [{issuer: "https://a.b"}]}}`, "protocol.scheme", tokensTLSMessage),
+	"limits for sse":                      badServer(`{transport: sse, limits: {maxConcurrentCalls: 1}}`, "transport", limitsSSEMessage),
+	"allowed tools for sse":               badServer(`{transport: sse, contract: {allow: [a]}}`, "transport", limitsSSEMessage),
+	"denied tools for sse":                badServer(`{transport: sse, contract: {deny: [a]}}`, "transport", limitsSSEMessage),
+	"limits in front of TLS":              badServer(`{protocol: {scheme: HTTPS}, limits: {maxConcurrentCalls: 1}}`, "protocol.scheme", tokensTLSMessage),
+	"allowed tools in front of TLS":       badServer(`{protocol: {scheme: HTTPS}, contract: {allow: [a]}}`, "protocol.scheme", tokensTLSMessage),
+	"denied tools in front of TLS":        badServer(`{protocol: {scheme: HTTPS}, contract: {deny: [a]}}`, "protocol.scheme", tokensTLSMessage),
+	"limit of calls of a tool with space": badServer(`limits: {callsPerMinute: {"a b": 1}}`, "limits.callsPerMinute", limitNamesMessage),
+	"limit of calls of no tool":           badServer(`limits: {callsPerMinute: {"": 1}}`, "limits.callsPerMinute", limitNamesMessage),
+	"limit of calls of a long name":       badServer(`limits: {callsPerMinute: {`+strings.Repeat("a", 129)+`: 1}}`, "limits.callsPerMinute", limitNamesMessage),
+	"limit of calls of an expansion":      badServer(`limits: {callsPerMinute: {$(A): 1}}`, "limits.callsPerMinute", limitNamesMessage),
+	"allowed tool without a name":         badServer(`contract: {allow: [""]}`, "contract.allow", allowMessage),
+	"allowed tools in one":                badServer(`contract: {allow: ["a,b"]}`, "contract.allow", allowMessage),
+	"denied tool with an expansion":       badServer(`contract: {deny: ["$(A)"]}`, "contract.deny", denyMessage),
 	"tokens for no URL":                   badTokens(`resource: tools`, "resource", resourceMessage),
 	"tokens for a URL with a query":       badTokens(`resource: "https://a.b/mcp?a=b"`, "resource", resourceMessage),
 	"tokens for a URL with a user":        badTokens(`resource: "https://a@b/mcp"`, "resource", resourceMessage),
