@@ -174,6 +174,7 @@ func init() {
 	} {
 		numbers(field, bounds[0], bounds[1])
 	}
+	limitOf("limits.callsPerMinute", "maxProperties", read("{"+repeated(17, "a%d: 1")+"}"), "Too many: 17: must have at most 16 items")
 	limitOf("limits.maxConcurrentCalls", "minimum", 0, "Invalid value: 0: PATH in body should be greater than or equal to 1")
 	for keyword, value := range map[string]int{"minimum": 0, "maximum": 1000001} {
 		than := map[string]string{"minimum": "greater than or equal to 1", "maximum": "less than or equal to 1000000"}[keyword]
@@ -233,7 +234,7 @@ func lists() {
 	}
 	for field, limit := range map[string]int{
 		"podOverrides.metadata.annotations": 64, "podOverrides.metadata.labels": 64,
-		"scheduling.nodeSelector": 32, "serviceAccount.annotations": 32, "limits.callsPerMinute": 16,
+		"scheduling.nodeSelector": 32, "serviceAccount.annotations": 32,
 	} {
 		limitOf(field, "maxProperties", read("{"+entries("a", limit+1)+"}"), fmt.Sprintf("Too many: %d: must have at most %d items", limit+1, limit))
 	}
