@@ -2,11 +2,6 @@ package v1alpha1
 
 // MCPServerContract is what clients get of the server.
 type MCPServerContract struct {
-	MCPServerToolFilter `json:",inline"`
-}
-
-// MCPServerToolFilter selects the tools that clients may list and call.
-type MCPServerToolFilter struct {
 	// allow are the tools that clients get; * stands for any characters.
 	// Defaults to all. At most 64.
 	// +optional

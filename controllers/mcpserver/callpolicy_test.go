@@ -19,7 +19,7 @@ func limited(s *spec) {
 }
 
 func filtered(s *spec) {
-	s.Contract = &v1beta1.MCPServerContract{MCPServerToolFilter: v1beta1.MCPServerToolFilter{Allow: []string{"set", "get_*"}, Deny: []string{"get_b", "get_a"}}}
+	s.Contract = &v1beta1.MCPServerContract{Allow: []string{"set", "get_*"}, Deny: []string{"get_b", "get_a"}}
 }
 
 func TestPolicyArguments(t *testing.T) {
@@ -41,8 +41,8 @@ func TestPolicyArguments(t *testing.T) {
 		"empty": {[]func(*spec){func(s *spec) {
 			s.Limits, s.Contract = &v1beta1.MCPServerLimits{}, &v1beta1.MCPServerContract{}
 		}}, nil, false},
-		"both":              {[]func(*spec){limited, filtered}, slices.Concat(limits, selected), true},
-		"both with stdio":   {[]func(*spec){stdio, limited, filtered}, slices.Concat(limits, selected), false},
+		"both":            {[]func(*spec){limited, filtered}, slices.Concat(limits, selected), true},
+		"both with stdio": {[]func(*spec){stdio, limited, filtered}, slices.Concat(limits, selected), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -45,7 +45,9 @@ type Options struct {
 const defaultMaxMessageBytes = 4 << 20
 
 // IsZero reports whether there is neither a limit nor a selection of tools.
-func (o *Options) IsZero() bool { return !o.limitsRequests() && o.MaxBodyBytes == 0 && !o.readsMessages() }
+func (o *Options) IsZero() bool {
+	return !o.limitsRequests() && o.MaxBodyBytes == 0 && !o.readsMessages()
+}
 
 // limitsRequests reports whether requests of callers are counted.
 func (o *Options) limitsRequests() bool { return o.RequestsPerMinute > 0 || len(o.Tools) > 0 }

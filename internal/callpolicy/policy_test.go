@@ -49,7 +49,7 @@ func (f *fixture) post(body string, header ...string) *http.Response {
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
-	response, err := http.DefaultTransport.RoundTrip(request) //nolint:bodyclose // text closes it
+	response, err := http.DefaultTransport.RoundTrip(request)
 	f.Expect(err).NotTo(HaveOccurred())
 	return response
 }
@@ -105,7 +105,7 @@ func TestTooManyCallsOfATool(t *testing.T) {
 
 func TestTooManyConcurrentCalls(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	f := newFixture(t, Options{MaxConcurrentCalls: 1, Tools: []ToolLimit{{"*", 2}}, now: clock()}, func(w http.ResponseWriter, r *http.Request) {
+	f := newFixture(t, Options{MaxConcurrentCalls: 1, Tools: []ToolLimit{{"*", 2}}, now: clock()}, func(_ http.ResponseWriter, r *http.Request) {
 		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "slow") {
 			close(begun)
 			<-end
@@ -163,7 +163,7 @@ func TestBodiesOfUnknownLengthAreLimited(t *testing.T) {
 	}
 	t.Run("read", func(t *testing.T) {
 		f := newFixture(t, Options{MaxBodyBytes: 100, Deny: []string{"x"}}, echo)
-		response, err := http.DefaultClient.Do(chunked(f)) //nolint:bodyclose // text closes it
+		response, err := http.DefaultClient.Do(chunked(f))
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(f.text(response)).To(ContainSubstring("limit of 100 bytes"))
 		f.Expect(response.StatusCode).To(Equal(http.StatusRequestEntityTooLarge))
@@ -174,7 +174,7 @@ func TestBodiesOfUnknownLengthAreLimited(t *testing.T) {
 			body, err := io.ReadAll(r.Body)
 			_, _ = fmt.Fprintf(w, "%d %v", len(body), err)
 		})
-		response, err := http.DefaultClient.Do(chunked(f)) //nolint:bodyclose // text closes it
+		response, err := http.DefaultClient.Do(chunked(f))
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(f.text(response)).To(Equal("100 http: request body too large"))
 	})

@@ -82,7 +82,7 @@ func (w *filteredWriter) WriteHeader(status int) {
 
 func (w *filteredWriter) formOf(status int) form {
 	header := w.Header()
-	media, _, _ := mime.ParseMediaType(header.Get("Content-Type")) //nolint:errcheck // what is no type is no stream of events
+	media, _, _ := mime.ParseMediaType(header.Get("Content-Type")) // What is no type is no stream of events.
 	encoding := strings.ToLower(header.Get("Content-Encoding"))
 	switch {
 	case status != http.StatusOK, !w.lists && media != eventType:

@@ -132,7 +132,7 @@ func (w *timedWriter) WriteHeader(status int) {
 	case status < http.StatusOK:
 		w.ResponseWriter.WriteHeader(status)
 	default:
-		media, _, _ := mime.ParseMediaType(w.Header().Get("Content-Type")) //nolint:errcheck // what is no type is no stream of events
+		media, _, _ := mime.ParseMediaType(w.Header().Get("Content-Type")) // What is no type is no stream of events.
 		w.begun, w.events = true, media == eventType
 		w.ResponseWriter.WriteHeader(status)
 	}

@@ -110,8 +110,6 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerStatus"):
 		return &apisv1beta1.MCPServerStatusApplyConfiguration{}
-	case v1beta1.SchemeGroupVersion.WithKind("MCPServerToolFilter"):
-		return &apisv1beta1.MCPServerToolFilterApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerToolScopes"):
 		return &apisv1beta1.MCPServerToolScopesApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorage"):

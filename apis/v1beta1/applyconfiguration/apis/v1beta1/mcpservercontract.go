@@ -7,7 +7,11 @@ package v1beta1
 //
 // MCPServerContract is what clients get of the server.
 type MCPServerContractApplyConfiguration struct {
-	MCPServerToolFilterApplyConfiguration `json:""`
+	// allow are the tools that clients get; * stands for any characters.
+	// Defaults to all. At most 64.
+	Allow []string `json:"allow,omitempty"`
+	// deny are tools that clients do not get, even if allowed. At most 64.
+	Deny []string `json:"deny,omitempty"`
 }
 
 // MCPServerContractApplyConfiguration constructs a declarative configuration of the MCPServerContract type for use with
@@ -21,7 +25,7 @@ func MCPServerContract() *MCPServerContractApplyConfiguration {
 // If called multiple times, values provided by each call will be appended to the Allow field.
 func (b *MCPServerContractApplyConfiguration) WithAllow(values ...string) *MCPServerContractApplyConfiguration {
 	for i := range values {
-		b.MCPServerToolFilterApplyConfiguration.Allow = append(b.MCPServerToolFilterApplyConfiguration.Allow, values[i])
+		b.Allow = append(b.Allow, values[i])
 	}
 	return b
 }
@@ -31,7 +35,7 @@ func (b *MCPServerContractApplyConfiguration) WithAllow(values ...string) *MCPSe
 // If called multiple times, values provided by each call will be appended to the Deny field.
 func (b *MCPServerContractApplyConfiguration) WithDeny(values ...string) *MCPServerContractApplyConfiguration {
 	for i := range values {
-		b.MCPServerToolFilterApplyConfiguration.Deny = append(b.MCPServerToolFilterApplyConfiguration.Deny, values[i])
+		b.Deny = append(b.Deny, values[i])
 	}
 	return b
 }
