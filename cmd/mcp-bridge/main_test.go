@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 		serveShell()
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == toolsMarker {
+		serveTools()
+		return
+	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }

@@ -1,19 +1,75 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
 
 	"github.com/fixpoint-dev/fixpoint/internal/callpolicy"
 )
+
+// toolsMarker is the first argument that makes the test binary run as a server of the SDK with tools.
+const toolsMarker = "be-tools"
+
+// serveTools serves on stdio. The tool slow ends when its call is cancelled, and reports that.
+func serveTools() {
+	server := mcp.NewServer(&mcp.Implementation{Name: "tools", Version: "1"}, nil)
+	for _, name := range []string{"delete_all", "get", "slow"} {
+		mcp.AddTool(server, &mcp.Tool{Name: name}, func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			if name == "slow" {
+				<-ctx.Done()
+				fmt.Fprintln(os.Stderr, "the call was cancelled")
+			}
+			return &mcp.CallToolResult{}, nil, nil
+		})
+	}
+	if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// Unmodified clients and an unmodified stdio server of the SDK.
+func TestBridgeSelectsTools(t *testing.T) {
+	g := NewWithT(t)
+	self, err := os.Executable()
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
+		t.Run(version, func(t *testing.T) {
+			g := NewWithT(t)
+			_, out, address, _ := serving(t, g, []string{self, toolsMarker}, "-deny-tool", "delete_*", "-call-timeout", "1s", "-calls-per-minute", "get 1")
+			session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(),
+				&mcp.StreamableClientTransport{Endpoint: address + "/mcp", MaxRetries: -1}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+			g.Expect(err).NotTo(HaveOccurred())
+			defer session.Close()
+			g.Expect(session.InitializeResult().ProtocolVersion).To(Equal(version))
+
+			listed, err := session.ListTools(t.Context(), nil)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(listed.Tools).To(HaveExactElements(HaveField("Name", "get"), HaveField("Name", "slow")))
+			_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "delete_all"})
+			g.Expect(err).To(MatchError(ContainSubstring("Unknown tool: delete_all")))
+			_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "get"})
+			g.Expect(err).NotTo(HaveOccurred())
+			_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "get"})
+			g.Expect(err).To(MatchError(ContainSubstring("Too Many Requests")))
+			_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "slow"})
+			g.Expect(err).To(MatchError(ContainSubstring("took longer than the limit of 1s")))
+			g.Eventually(out.String, testTimeout).Should(ContainSubstring("the call was cancelled"), "in the server, too")
+			_, err = session.ListTools(t.Context(), nil)
+			g.Expect(err).NotTo(HaveOccurred(), "the session continues")
+		})
+	}
+}
 
 func TestFlagsOfLimits(t *testing.T) {
 	g := NewWithT(t)

@@ -275,6 +275,7 @@ func BenchmarkProtect(b *testing.B) {
 		opts Options
 		body string
 	}{
+		{"none", Options{}, call("get")},
 		{"rate", Options{RequestsPerMinute: 1_000_000_000}, call("get")},
 		{"filter", Options{Deny: []string{"delete_*"}}, call("get")},
 		{"all", Options{
