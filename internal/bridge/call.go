@@ -3,6 +3,8 @@ package bridge
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"strings"
 	"unicode/utf8"
 )
@@ -39,6 +41,22 @@ func ReadCall(message []byte) (Call, error) {
 		return Call{}, errors.New("params.name must be the name of a tool, as a string of valid Unicode")
 	}
 	return Call{Method: e.Method, Tool: tool, ID: e.requestID()}, nil
+}
+
+// CheckHeaders refuses headers that name another method or tool than the message, because a server might go by them.
+// They need not exist.
+func (c Call) CheckHeaders(header http.Header) error {
+	if sent := header.Values(headerMethod); len(sent) > 1 || len(sent) == 1 && sent[0] != c.Method {
+		return fmt.Errorf("the header %s must be once %q, the method of the message", headerMethod, c.Method)
+	}
+	sent := header.Values(headerName)
+	if c.Tool == "" || len(sent) == 0 {
+		return nil
+	}
+	if name, err := decodedHeader(sent[0]); len(sent) > 1 || err != nil || name != c.Tool {
+		return fmt.Errorf("the header %s must be once %q, the name in the message", headerName, c.Tool)
+	}
+	return nil
 }
 
 func (e *envelope) requestID() json.RawMessage {

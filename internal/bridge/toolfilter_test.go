@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -56,5 +57,33 @@ func BenchmarkFilterTools(b *testing.B) {
 		if _, err := FilterTools(message, func(tool string) bool { return tool != "tool_50" }); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func TestHeadersOfACall(t *testing.T) {
+	for name, c := range map[string]struct {
+		call   Call
+		header http.Header
+		want   string
+	}{
+		"none":              {Call{Method: "tools/call", Tool: "get"}, http.Header{}, ""},
+		"equal":             {Call{Method: "tools/call", Tool: "get"}, http.Header{"Mcp-Method": {"tools/call"}, "Mcp-Name": {"get"}}, ""},
+		"encoded":           {Call{Method: "tools/call", Tool: "gét"}, http.Header{"Mcp-Name": {"=?base64?Z8OpdA==?="}}, ""},
+		"a name of another": {Call{Method: "resources/read"}, http.Header{"Mcp-Method": {"resources/read"}, "Mcp-Name": {"a:b"}}, ""},
+		"another method":    {Call{Method: "ping"}, http.Header{"Mcp-Method": {"tools/call"}}, `must be once "ping"`},
+		"two methods":       {Call{Method: "ping"}, http.Header{"Mcp-Method": {"ping", "ping"}}, "must be once"},
+		"an empty method":   {Call{Method: "ping"}, http.Header{"Mcp-Method": {""}}, "must be once"},
+		"another tool":      {Call{Method: "tools/call", Tool: "get"}, http.Header{"Mcp-Name": {"delete"}}, `must be once "get"`},
+		"two tools":         {Call{Method: "tools/call", Tool: "get"}, http.Header{"Mcp-Name": {"get", "delete"}}, "must be once"},
+		"a bad encoding":    {Call{Method: "tools/call", Tool: "get"}, http.Header{"Mcp-Name": {"=?base64?!?="}}, "must be once"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			if err := c.call.CheckHeaders(c.header); c.want == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+			} else {
+				g.Expect(err).To(MatchError(ContainSubstring(c.want)))
+			}
+		})
 	}
 }

@@ -120,9 +120,12 @@ func (p *Policy) serveMessage(w http.ResponseWriter, r *http.Request, next http.
 	}
 	defer release()
 	call, err := bridge.ReadCall(message)
+	mismatch := call.CheckHeaders(r.Header)
 	switch {
 	case err != nil:
 		p.refuse(w, r, nil, &refusal{status: http.StatusBadRequest, code: codeInvalidRequest, message: err.Error()})
+	case mismatch != nil:
+		p.refuse(w, r, call.ID, &refusal{status: http.StatusBadRequest, code: codeHeaderMismatch, message: mismatch.Error()})
 	case call.Method == methodCall:
 		p.serveCall(w, r, next, from, call)
 	case call.Method == methodList && p.opts.selectsTools():

@@ -183,7 +183,7 @@ func TestBodiesOfUnknownLengthAreLimited(t *testing.T) {
 func TestHiddenToolsAreUnknown(t *testing.T) {
 	f := newFixture(t, Options{Deny: []string{"delete_*"}}, echo)
 	for version, status := range map[string]int{"": 200, "2025-06-18": 200, "2025-11-25": 200, "2026-07-28": 400} {
-		response := f.post(call("delete_all"), "Mcp-Protocol-Version", version, "Mcp-Name", "get")
+		response := f.post(call("delete_all"), "Mcp-Protocol-Version", version, "Mcp-Name", "delete_all", "Mcp-Method", "tools/call")
 		f.Expect(f.text(response)).To(MatchJSON(`{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"Unknown tool: delete_all"}}`))
 		f.Expect(response.StatusCode).To(Equal(status), version)
 	}
@@ -210,6 +210,9 @@ func TestMessagesThatAreNotClearAreRefused(t *testing.T) {
 		"another charset":  {call("delete"), []string{"Content-Type", "application/json; charset=utf-7"}, 415, "UTF-8"},
 		"compression":      {call("delete"), []string{"Content-Encoding", "gzip"}, 415, "without Content-Encoding"},
 		"another type":     {call("delete"), []string{"Content-Type", "text/plain"}, 415, "application/json"},
+		"another method":   {ping, []string{"Mcp-Method", "tools/call"}, 400, "-32020"},
+		"another tool":     {call("get"), []string{"Mcp-Name", "delete"}, 400, "-32020"},
+		"an encoded tool":  {call("get"), []string{"Mcp-Name", "=?base64?ZGVsZXRl?="}, 400, "-32020"},
 		"no JSON":          {"{", nil, 400, "not one JSON-RPC message"},
 		"a name of bytes":  {"{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"get\xff\"}}", nil, 400, "valid Unicode"},
 		"no name":          {`{"id":1,"method":"tools/call","params":{}}`, nil, 400, "name of a tool"},

@@ -11,6 +11,7 @@ const (
 	codeInvalidRequest = -32600
 	codeInvalidParams  = -32602
 	codeInternal       = -32603
+	codeHeaderMismatch = -32020
 	// codeRefused is one of the codes that the specification leaves to implementations.
 	codeRefused = -32000
 )

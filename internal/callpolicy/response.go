@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 )
@@ -17,6 +18,8 @@ const (
 	maxListBytes = 8 << 20
 	// maxHeldBytes is the maximum size of all of them together.
 	maxHeldBytes = 64 << 20
+	// sendTimeout is the time for a client to receive one.
+	sendTimeout = 30 * time.Second
 )
 
 const eventType = "text/event-stream"
@@ -199,7 +202,7 @@ func (w *filteredWriter) sendEvent() error {
 		w.fail("an event of the MCP server is not JSON")
 		return errNotFiltered
 	}
-	_, err = w.ResponseWriter.Write(filtered)
+	err = w.send(filtered)
 	w.letGo()
 	return err
 }
@@ -228,6 +231,15 @@ func (w *filteredWriter) sendAll(filtered []byte, err error) {
 	w.dropLength()
 	w.Header().Set("Content-Length", strconv.Itoa(len(filtered)))
 	w.ResponseWriter.WriteHeader(w.status)
-	_, _ = w.ResponseWriter.Write(filtered) // The client may be gone.
+	_ = w.send(filtered) // The client may be gone.
 	w.letGo()
+}
+
+// send sends what was held. A client that does not read must not keep it held.
+func (w *filteredWriter) send(filtered []byte) error {
+	conn := http.NewResponseController(w.ResponseWriter)
+	_ = conn.SetWriteDeadline(time.Now().Add(sendTimeout)) // Only writers in tests have no deadlines.
+	_, err := w.ResponseWriter.Write(filtered)
+	_ = conn.SetWriteDeadline(time.Time{}) // A stream may stay open.
+	return err
 }
