@@ -88,7 +88,7 @@ func (w *filteredWriter) formOf(status int) form {
 	media, _, _ := mime.ParseMediaType(header.Get("Content-Type")) // What is no type is no stream of events.
 	encoding := strings.ToLower(header.Get("Content-Encoding"))
 	switch {
-	case status != http.StatusOK, !w.lists && media != eventType:
+	case status >= http.StatusMultipleChoices, status == http.StatusAccepted, status == http.StatusNoContent, !w.lists && media != eventType:
 		return asIs
 	case encoding != "" && encoding != "identity":
 		return failed
@@ -215,6 +215,10 @@ func (w *filteredWriter) finish() {
 			_ = w.sendEvent() // The client may be gone.
 		}
 	case asMessage:
+		if w.held.Len() == 0 {
+			w.ResponseWriter.WriteHeader(w.status)
+			return
+		}
 		filtered, err := bridge.FilterTools(w.held.Bytes(), w.policy.tools.has)
 		w.sendAll(filtered, err)
 	case asEvents:
