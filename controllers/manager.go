@@ -25,6 +25,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -213,7 +214,11 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	cfg.QPS, cfg.Burst = o.QPS, o.Burst
 	// Each watch would keep a decompressor, and each list take processor time on both sides.
 	cfg.DisableCompression = true
-	if err := o.awaitKinds(ctx, cfg, kindsInterval); err != nil {
+	mapper, err := newMapper(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.awaitKinds(ctx, mapper, kindsInterval); err != nil {
 		return nil, err
 	}
 	// Certificates and migrations of stored objects are written without a Lease: such writes change nothing that
@@ -225,6 +230,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	}
 	caches, options := newStoppableCache(), o.managerOptions()
 	options.NewCache = caches.build
+	options.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil }
 	election, err := o.newElection(cfg, &options)
 	if err != nil {
 		return nil, err
