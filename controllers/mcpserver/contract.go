@@ -59,21 +59,18 @@ func nextContract(before *v1beta1.MCPServerContractStatus, found *prober.Contrac
 }
 
 // compareContracts names the items that differ. An item that only one of two contracts lists was added or removed,
-// unless the other one has omitted it: items are omitted from the end.
+// unless the other one may have omitted it.
 func compareContracts(before, after *v1beta1.MCPServerContractStatus) *v1beta1.MCPServerContractChange {
 	change := &v1beta1.MCPServerContractChange{}
-	was, is := groupItems(before.Items), groupItems(after.Items)
+	was, is := groupItems(before), groupItems(after)
 	for _, key := range was.keys {
 		old, current := was.digests[key], is.digests[key]
 		switch {
 		case current == nil:
-			if after.Omitted == 0 || key.compare(is.last()) < 0 {
+			if is.listsAll(key) {
 				change.Removed = append(change.Removed, key.String())
 			}
-		case slices.Equal(old, current),
-			after.Omitted > 0 && key == is.last() && containsAll(old, current),
-			before.Omitted > 0 && key == was.last() && containsAll(current, old):
-			// The last of several items with the same name may be omitted.
+		case slices.Equal(old, current), !is.listsAll(key) && containsAll(old, current), !was.listsAll(key) && containsAll(current, old):
 		case !slices.Equal(schemas(old), schemas(current)):
 			change.SchemaChanged = append(change.SchemaChanged, key.String())
 		default:
@@ -81,17 +78,21 @@ func compareContracts(before, after *v1beta1.MCPServerContractStatus) *v1beta1.M
 		}
 	}
 	for _, key := range is.keys {
-		if was.digests[key] == nil && (before.Omitted == 0 || key.compare(was.last()) < 0) {
+		if was.digests[key] == nil && was.listsAll(key) {
 			change.Added = append(change.Added, key.String())
 		}
 	}
+	limitNames(change)
+	return change
+}
+
+func limitNames(change *v1beta1.MCPServerContractChange) {
 	for _, names := range []*[]string{&change.Added, &change.Removed, &change.SchemaChanged, &change.DescriptionChanged} {
 		if more := len(*names) - maxChangedNames; more > 0 {
 			*names = (*names)[:maxChangedNames]
 			change.Omitted += int32(more) //nolint:gosec // at most 512
 		}
 	}
-	return change
 }
 
 // containsAll reports whether a sorted list contains all elements of another one.
@@ -124,15 +125,17 @@ func (k itemKey) compare(other itemKey) int {
 	return cmp.Or(cmp.Compare(slices.Index(kindOrder, k.kind), slices.Index(kindOrder, other.kind)), strings.Compare(k.name, other.name))
 }
 
-// itemGroups are the items of a contract by their keys, which are in the order of the contract.
+// itemGroups are the listed items of a contract by their keys, which are in the order of the contract.
 type itemGroups struct {
 	keys    []itemKey
 	digests map[itemKey][]string
+	// isCut is true if the contract has omitted items. These are the last ones.
+	isCut bool
 }
 
-func groupItems(items []v1beta1.MCPServerContractItem) itemGroups {
-	groups := itemGroups{digests: make(map[itemKey][]string, len(items))}
-	for _, item := range items {
+func groupItems(contract *v1beta1.MCPServerContractStatus) itemGroups {
+	groups := itemGroups{digests: make(map[itemKey][]string, len(contract.Items)), isCut: contract.Omitted > 0}
+	for _, item := range contract.Items {
 		key := itemKey{item.Kind, item.Name}
 		if groups.digests[key] == nil {
 			groups.keys = append(groups.keys, key)
@@ -145,12 +148,9 @@ func groupItems(items []v1beta1.MCPServerContractItem) itemGroups {
 	return groups
 }
 
-// last is the key of the last listed item.
-func (g itemGroups) last() itemKey {
-	if len(g.keys) == 0 {
-		return itemKey{}
-	}
-	return g.keys[len(g.keys)-1]
+// listsAll reports whether the contract has omitted no item with the key.
+func (g itemGroups) listsAll(key itemKey) bool {
+	return !g.isCut || len(g.keys) > 0 && key.compare(g.keys[len(g.keys)-1]) < 0
 }
 
 // schemas are the parts of digests that cover the schemas.
