@@ -408,6 +408,11 @@ type MCPServerSpec struct {
 	// +kubebuilder:default={interval: "30s", timeout: "5s"}
 	Protocol MCPServerProtocol `json:"protocol,omitzero"`
 
+	// contract configures what happens with the contract of the server: its
+	// tools, prompts and resource templates.
+	// +optional
+	Contract *MCPServerContract `json:"contract,omitempty"`
+
 	// bridge configures the bridge of the transport stdio.
 	// +optional
 	Bridge *MCPServerBridge `json:"bridge,omitempty"`
@@ -1214,6 +1219,11 @@ type MCPServerStatus struct {
 	// handshake. It is empty until then.
 	// +optional
 	Server *MCPServerInfo `json:"server,omitempty"`
+
+	// contract is what the server offers to clients. It is empty until all
+	// serving pods offer the same, and with spec.contract.policy Disabled.
+	// +optional
+	Contract *MCPServerContractStatus `json:"contract,omitempty"`
 
 	// probedVersions are the ReplicaSets whose pods were serving when the last
 	// handshake decided the condition ProtocolReady, sorted. Pods of other

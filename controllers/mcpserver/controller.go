@@ -210,6 +210,7 @@ func newEngine(dependencies phases.Dependencies, o Options, r readers, probes Pr
 		},
 		Conditions: func(server *v1beta1.MCPServer) []metav1.Condition { return server.Status.Conditions },
 		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },
+		Events:     contractEvents,
 		Suspended:  func(server *v1beta1.MCPServer) bool { return server.Spec.Suspend },
 		Policies: func(server *v1beta1.MCPServer) phases.Policies {
 			return workload.Policies(server, server.Spec.AdoptionPolicy, server.Spec.DriftPolicy)

@@ -101,6 +101,7 @@ protocol:
   caRef: {kind: Secret, name: tools-ca, key: tls.crt}
   credentialsSecretRef: {name: tools, key: token}
 adoptionPolicy: IfUnowned
+contract: {policy: Observe}
 driftPolicy: Report
 driftHistoryLimit: 50
 suspend: true`},
@@ -135,6 +136,7 @@ httpRoute:
   hostnames: [tools.example.com, a]
   path: /tools
 protocol: {probe: Periodic, interval: 59m60s, timeout: 0m30s}
+contract: {policy: Disabled}
 bridge: {maxSessions: 10000, idleTimeout: 24h, maxMessageBytes: 268435456, drainTimeout: 1s, allowedHosts: [proxy.example.com, "*", a],
   allowedOrigins: ["https://app.example.com", "http://localhost:6274", "http://[::1]:80", "vscode-webview://1b-2c", "*"], firstSessionUser: 2147000000}
 adoptionPolicy: Never
