@@ -277,7 +277,7 @@ func (s *sentOnce) Close() error {
 }
 
 // isRefusal reports whether the other end does not accept the certificate. In TLS 1.3 it says so after this end has
-// verified that it is a replica, so the session may be there.
+// verified that it is a replica, so the session may exist.
 func isRefusal(err error) bool {
 	var alert *net.OpError
 	return errors.As(err, &alert) && alert.Op == "remote error" // as crypto/tls names an alert of the other end
