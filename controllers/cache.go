@@ -111,7 +111,9 @@ func stripChild(child client.Object, fieldManager string) {
 	case *corev1.ConfigMap:
 		child.Data, child.BinaryData = nil, nil
 	case *corev1.Secret:
-		child.Data = nil
+		if child.Type != v1beta1.SecretTypeSessionKeys { // their phase keeps those that exist
+			child.Data = nil
+		}
 	case *batchv1.Job:
 		child.Spec = batchv1.JobSpec{}
 	case *networkingv1.NetworkPolicy:

@@ -1,10 +1,12 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -135,7 +137,7 @@ func (k sessionKeysPhase) Declare(scheme *runtime.Scheme) (phases.Declaration[*s
 	d, err := k.Child.Declare(scheme)
 	next := d.Next
 	d.Next = func(ctx context.Context, r phases.Reconcile[*scope]) (phases.Next, error) {
-		if verdict, err := r.Scope.readSessionKeys(ctx); err != nil || verdict != nil {
+		if verdict, err := r.Scope.readSessionKeys(ctx, r.Cluster); err != nil || verdict != nil {
 			return verdict, err
 		}
 		return next(ctx, r)
@@ -161,30 +163,43 @@ func confidentially(question phases.Question[*scope]) phases.Question[*scope] {
 	}
 }
 
-// readSessionKeys reads the keys once per reconcile, past the cache, and decides what they should be. The verdict is nil if
-// the phase continues.
-func (s *scope) readSessionKeys(ctx context.Context) (phases.Verdict, error) {
+// readSessionKeys reads the keys once per reconcile, and decides what they should be. If the keys in the cache have to change,
+// it decides by those of the API server: another manager may have changed them, and a key must not be lost. The verdict is
+// nil if the phase continues.
+func (s *scope) readSessionKeys(ctx context.Context, cluster *phases.Cluster) (phases.Verdict, error) {
 	if !forwardsSessions(s.server) || s.sessionKeys.data != nil {
 		return nil, nil
 	}
+	for _, reader := range []client.Reader{cluster.Cached, cluster.Uncached} {
+		existing, err := s.existingSessionKeys(ctx, reader)
+		switch {
+		case s.references.Ignores(err):
+			return phases.Done("not readable for you; assumed to be unchanged"), nil
+		case err != nil:
+			return nil, err
+		case s.plans: // a plan creates no keys
+			s.sessionKeys = keysOfSessions{data: existing}
+			return nil, nil
+		}
+		s.sessionKeys = rotateSessionKeys(existing, s.clock.Now(), newSessionKey)
+		if maps.EqualFunc(s.sessionKeys.data, existing, bytes.Equal) {
+			break
+		}
+	}
+	return nil, nil
+}
+
+// existingSessionKeys are the data of the Secret, unless it is not that of the MCPServer.
+func (s *scope) existingSessionKeys(ctx context.Context, reader client.Reader) (map[string][]byte, error) {
 	var live corev1.Secret
 	key := client.ObjectKey{Namespace: s.server.Namespace, Name: sessionKeysName(s.server)}
-	switch err := s.uncached.Get(ctx, key, &live); {
-	case s.references.Ignores(err):
-		return phases.Done("not readable for you; assumed to be unchanged"), nil
-	case client.IgnoreNotFound(err) != nil:
+	if err := reader.Get(ctx, key, &live); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	}
-	var existing map[string][]byte
-	if metav1.IsControlledBy(&live, s.server) {
-		existing = live.Data
-	}
-	if s.plans { // a plan creates no keys
-		s.sessionKeys = keysOfSessions{data: existing}
+	if !metav1.IsControlledBy(&live, s.server) {
 		return nil, nil
 	}
-	s.sessionKeys = rotateSessionKeys(existing, s.clock.Now(), newSessionKey)
-	return nil, nil
+	return live.Data, nil
 }
 
 // permissionHint is an applier that adds to the error of a missing permission on Secrets how to grant it.

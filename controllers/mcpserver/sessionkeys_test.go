@@ -198,34 +198,37 @@ func TestReadSessionKeys(t *testing.T) {
 	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tools-session-keys", errors.New("no role"))
 	cases := map[string]struct {
-		secret  client.Object
-		err     error
-		plans   bool
-		change  func(*spec)
-		want    map[string][]byte // nil: none, or new ones
-		fresh   bool
-		verdict string
-		fails   string
+		// cached is what the cache has of the secret.
+		cached, secret client.Object
+		err            error
+		plans          bool
+		change         func(*spec)
+		want           map[string][]byte // nil: none, or new ones
+		fresh          bool
+		verdict        string
+		fails          string
 	}{
-		"existing keys":          {secret: secret("tools"), change: forwarding, want: existing},
+		"existing keys":          {cached: secret("tools"), change: forwarding, want: existing},
+		"cache without them":     {secret: secret("tools"), change: forwarding, want: existing},
 		"no Secret":              {change: forwarding, fresh: true},
 		"a Secret of a user":     {secret: secret("other"), change: forwarding, fresh: true},
 		"not configured":         {secret: secret("tools"), change: stdio},
 		"unavailable":            {err: errors.New("no answer"), change: forwarding, fails: "reading Secret acme/tools-session-keys: no answer"},
 		"forbidden":              {err: forbidden, change: forwarding, fails: "reading Secret"},
-		"plan":                   {secret: secret("tools"), plans: true, change: forwarding, want: existing},
+		"plan":                   {cached: secret("tools"), plans: true, change: forwarding, want: existing},
 		"plan without a Secret":  {plans: true, change: forwarding},
 		"plan without the right": {err: forbidden, plans: true, change: forwarding, verdict: "not readable for you; assumed to be unchanged"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			s := &scope{server: tools(c.change), uncached: keysReader(c.secret, c.err), clock: testingclock.NewFakePassiveClock(now),
+			cluster := &phases.Cluster{Cached: keysReader(c.cached, c.err), Uncached: keysReader(c.secret, c.err)}
+			s := &scope{server: tools(c.change), clock: testingclock.NewFakePassiveClock(now),
 				readers: readers{plans: c.plans, references: &references.Reader{}}}
 			if c.plans {
 				s.references.Unreadable = func(error) {}
 			}
-			verdict, err := s.readSessionKeys(t.Context())
+			verdict, err := s.readSessionKeys(t.Context(), cluster)
 			if c.fails != "" {
 				g.Expect(err).To(MatchError(ContainSubstring(c.fails)))
 				return
@@ -240,7 +243,7 @@ func TestReadSessionKeys(t *testing.T) {
 				g.Expect(s.sessionKeys.data).To(HaveLen(1))
 				g.Expect(s.sessionKeys.data).To(HaveKeyWithValue(now.Format(sessionKeyName), HaveLen(sessionKeyBytes)))
 				before := fmt.Sprint(s.sessionKeys.data)
-				_, err := s.readSessionKeys(t.Context())
+				_, err := s.readSessionKeys(t.Context(), cluster)
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(fmt.Sprint(s.sessionKeys.data)).To(Equal(before), "once per reconcile")
 				return
