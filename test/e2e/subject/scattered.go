@@ -8,8 +8,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sessionsAtOnce is the number of sessions of a scattered load.
-const sessionsAtOnce = 12
+// sessionsAtOnce is the number of sessions of a scattered load: enough that some live in each of a few pods.
+const sessionsAtOnce = 30
 
 // scattered are sessions whose calls reach any pod: each takes a new connection.
 type scattered struct {
