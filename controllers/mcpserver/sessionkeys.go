@@ -28,7 +28,7 @@ var sessionKeys = sessionKeysPhase{phases.Child[*scope, *corev1ac.SecretApplyCon
 	Name:      "SessionKeys",
 	ChildName: func(s *scope) string { return sessionKeysName(s.server) },
 	Desired:   func(s *scope) (*corev1ac.SecretApplyConfiguration, error) { return s.desiredSessionKeys(), nil },
-	Adopt:     func(_ *scope, live *corev1.Secret) phases.Verdict { return sessionKeysNotOwned(live) },
+	Adopt:     func(s *scope, live *corev1.Secret) phases.Verdict { return adoptSessionKeys(s.server, live) },
 	Health:    func(*corev1.Secret) phases.Verdict { return phases.Done(sessionKeysApplied) },
 	Ready: func(_ context.Context, s *scope, _ *corev1.Secret) phases.Verdict {
 		return phases.Done(sessionKeysApplied).RecheckAfter(s.sessionKeys.again)
@@ -121,10 +121,22 @@ func (s *scope) desiredSessionKeys() *corev1ac.SecretApplyConfiguration {
 	return desired
 }
 
-// sessionKeysNotOwned refuses to adopt a Secret, whatever the policy: it may be used for something else.
-func sessionKeysNotOwned(live *corev1.Secret) phases.Verdict {
+// adoptSessionKeys adopts only what has the type of session keys, such as that of an MCPServer that was restored from a
+// backup: another Secret may be used for something else.
+func adoptSessionKeys(server *v1beta1.MCPServer, live *corev1.Secret) phases.Verdict {
+	if areAdoptable(server, live) {
+		return phases.Done("")
+	}
+	remedy := "delete it, or create an MCPServer with another name"
+	if live.Type == v1beta1.SecretTypeSessionKeys {
+		remedy = "delete it, or set spec.adoptionPolicy to IfUnowned"
+	}
 	return phases.Stalled(v1beta1.ReasonNotOwned, fmt.Sprintf(
-		"Secret %s/%s exists and no controller owns it, so it is not changed; delete it, or create an MCPServer with another name", live.Namespace, live.Name))
+		"Secret %s/%s exists and no controller owns it, so it is not changed; %s", live.Namespace, live.Name, remedy))
+}
+
+func areAdoptable(server *v1beta1.MCPServer, live *corev1.Secret) bool {
+	return server.Spec.AdoptionPolicy == v1beta1.AdoptionIfUnowned && live.Type == v1beta1.SecretTypeSessionKeys && metav1.GetControllerOf(live) == nil
 }
 
 // sessionKeysPhase reads the keys before its child is applied.
@@ -196,7 +208,7 @@ func (s *scope) existingSessionKeys(ctx context.Context, reader client.Reader) (
 	if err := reader.Get(ctx, key, &live); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	}
-	if !metav1.IsControlledBy(&live, s.server) {
+	if !metav1.IsControlledBy(&live, s.server) && !areAdoptable(s.server, &live) {
 		return nil, nil
 	}
 	return live.Data, nil

@@ -192,6 +192,7 @@ func TestReadSessionKeys(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	name := now.Add(-time.Hour).Format(sessionKeyName)
 	existing := map[string][]byte{name: bytes.Repeat([]byte("a"), sessionKeyBytes)}
+	restored := &corev1.Secret{Data: existing, ObjectMeta: metav1.ObjectMeta{Name: "tools-session-keys", Namespace: "acme"}, Type: v1beta1.SecretTypeSessionKeys}
 	secret := func(owner string) client.Object {
 		return &corev1.Secret{Data: existing, ObjectMeta: metav1.ObjectMeta{Name: "tools-session-keys", Namespace: "acme",
 			OwnerReferences: []metav1.OwnerReference{{UID: "uid-1", Name: owner, Controller: ptr.To(owner == "tools")}}}}
@@ -208,10 +209,15 @@ func TestReadSessionKeys(t *testing.T) {
 		verdict        string
 		fails          string
 	}{
-		"existing keys":          {cached: secret("tools"), change: forwarding, want: existing},
-		"cache without them":     {secret: secret("tools"), change: forwarding, want: existing},
-		"no Secret":              {change: forwarding, fresh: true},
-		"a Secret of a user":     {secret: secret("other"), change: forwarding, fresh: true},
+		"existing keys":      {cached: secret("tools"), change: forwarding, want: existing},
+		"cache without them": {secret: secret("tools"), change: forwarding, want: existing},
+		"no Secret":          {change: forwarding, fresh: true},
+		"a Secret of a user": {secret: secret("other"), change: forwarding, fresh: true},
+		"restored keys":      {secret: restored, change: forwarding, fresh: true},
+		"restored keys by policy": {secret: restored, want: existing, change: func(s *spec) {
+			forwarding(s)
+			s.AdoptionPolicy = v1beta1.AdoptionIfUnowned
+		}},
 		"not configured":         {secret: secret("tools"), change: stdio},
 		"unavailable":            {err: errors.New("no answer"), change: forwarding, fails: "reading Secret acme/tools-session-keys: no answer"},
 		"forbidden":              {err: forbidden, change: forwarding, fails: "reading Secret"},
@@ -253,10 +259,26 @@ func TestReadSessionKeys(t *testing.T) {
 	}
 }
 
-func TestSecretOfAUserIsNotAdopted(t *testing.T) {
-	live := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tools-session-keys", Namespace: "acme"}}
-	NewWithT(t).Expect(outcomeOf(sessionKeys.Adopt(nil, live))).To(Equal(outcome{"stalled", v1beta1.ReasonNotOwned,
-		"Secret acme/tools-session-keys exists and no controller owns it, so it is not changed; delete it, or create an MCPServer with another name"}))
+func TestAdoptsOnlySessionKeys(t *testing.T) {
+	const exists = "Secret acme/tools-session-keys exists and no controller owns it, so it is not changed; "
+	never := func(s *spec) { s.AdoptionPolicy = v1beta1.AdoptionNever }
+	unowned := func(s *spec) { s.AdoptionPolicy = v1beta1.AdoptionIfUnowned }
+	cases := map[string]struct {
+		policy     func(*spec)
+		secretType corev1.SecretType
+		want       outcome
+	}{
+		"a Secret of a user":              {never, corev1.SecretTypeOpaque, outcome{"stalled", v1beta1.ReasonNotOwned, exists + "delete it, or create an MCPServer with another name"}},
+		"a Secret of a user, by policy":   {unowned, corev1.SecretTypeOpaque, outcome{"stalled", v1beta1.ReasonNotOwned, exists + "delete it, or create an MCPServer with another name"}},
+		"restored session keys":           {never, v1beta1.SecretTypeSessionKeys, outcome{"stalled", v1beta1.ReasonNotOwned, exists + "delete it, or set spec.adoptionPolicy to IfUnowned"}},
+		"restored session keys by policy": {unowned, v1beta1.SecretTypeSessionKeys, outcome{"done", v1beta1.ReasonReady, ""}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			live := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tools-session-keys", Namespace: "acme"}, Type: c.secretType}
+			NewWithT(t).Expect(outcomeOf(sessionKeys.Adopt(&scope{server: tools(forwarding, c.policy)}, live))).To(Equal(c.want))
+		})
+	}
 }
 
 func TestSessionKeysAreDecidedAgain(t *testing.T) {

@@ -89,7 +89,7 @@ func TestSessionKeys(t *testing.T) {
 
 	// and after two, the first one is removed.
 	w.Stop(m)
-	m = w.startManagerLater(14*day + 2*time.Hour)
+	w.startManagerLater(14*day + 2*time.Hour)
 	third := harness.Eventually(w, keysOfTools, &corev1.Secret{}, func(g Gomega, s *corev1.Secret) {
 		g.Expect(s.Data).To(HaveLen(2))
 		g.Expect(s.Data).NotTo(HaveKey(oldestOf(first)))
@@ -99,41 +99,62 @@ func TestSessionKeys(t *testing.T) {
 	w.Expect(third.Data[oldestOf(third)]).NotTo(Equal(first.Data[oldestOf(first)]))
 	w.Settled()
 	w.Expect(w.podUIDs("tools")).To(ConsistOf(pods), "new keys replace no pods")
+}
 
-	// A Secret that was deleted is created again, with another key.
-	w.Expect(api.Delete(w.Ctx, third)).To(Succeed())
-	fourth := harness.Eventually(w, keysOfTools, &corev1.Secret{}, func(g Gomega, s *corev1.Secret) { g.Expect(s.UID).NotTo(Equal(third.UID)) })
-	w.Expect(fourth.Data).To(HaveLen(1))
+func TestDeletedSessionKeysAreCreatedAgain(t *testing.T) {
+	w := newManagedFixture(t)
+	w.create("tools", unasked, forwarding)
 	w.complete("tools")
+	before := w.sessionKeys(1)
+	pods := w.podUIDs("tools")
 
-	// What another client writes is not reported with its value, even if the user wants to see values.
+	w.Expect(api.Delete(w.Ctx, before)).To(Succeed())
+
+	after := harness.Eventually(w, keysOfTools, &corev1.Secret{}, func(g Gomega, s *corev1.Secret) { g.Expect(s.UID).NotTo(Equal(before.UID)) })
+	w.Expect(after.Data).To(HaveLen(1))
+	w.Expect(slices.Collect(maps.Values(after.Data))).NotTo(Equal(slices.Collect(maps.Values(before.Data))))
+	w.complete("tools")
+	w.Expect(w.podUIDs("tools")).To(ConsistOf(pods))
+}
+
+// What another client writes is not reported with its value, even if the user wants to see values.
+func TestSessionKeysAreInTheirSecretAlone(t *testing.T) {
+	w := newManagedFixture(t)
+	w.create("tools", unasked, forwarding)
+	w.complete("tools")
+	keys := w.sessionKeys(1)
+	written := bytes.Repeat([]byte("w"), 32)
 	harness.Update(w, "user", "tools", &v1beta1.MCPServer{}, func(m *v1beta1.MCPServer) {
 		m.Annotations = map[string]string{v1beta1.DriftValuesAnnotation: v1beta1.DriftValuesShow}
 	})
-	written := bytes.Repeat([]byte("w"), 32)
 	harness.Update(w, "kubectl-edit", keysOfTools, &corev1.Secret{}, func(s *corev1.Secret) {
-		s.Data[oldestOf(fourth)] = written
+		s.Data[oldestOf(keys)] = written
 		s.Labels["app.kubernetes.io/name"] = "edited"
 	})
 	harness.Eventually(w, keysOfTools, &corev1.Secret{}, func(g Gomega, s *corev1.Secret) {
 		g.Expect(s.Labels).To(HaveKeyWithValue("app.kubernetes.io/name", "tools"))
 	})
-	server = harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
+	server := harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 		g.Expect(m.Status.Drifts).To(ContainElement(HaveField("Manager", "kubectl-edit")))
 	})
 	text, err := json.Marshal(server)
 	w.Expect(err).NotTo(HaveOccurred())
 	shown := string(text) + strings.Join(w.events("tools"), "\n")
-	for _, keys := range []map[string][]byte{first.Data, second.Data, third.Data, fourth.Data, {"": written}} {
-		for _, key := range keys {
-			w.Expect(shown).NotTo(Or(ContainSubstring(base64.StdEncoding.EncodeToString(key)), ContainSubstring(string(key))))
-		}
+	for _, key := range [][]byte{keys.Data[oldestOf(keys)], written} {
+		w.Expect(shown).NotTo(Or(ContainSubstring(base64.StdEncoding.EncodeToString(key)), ContainSubstring(string(key))))
 	}
+}
+
+func TestSessionKeysAreDeletedOnceUnused(t *testing.T) {
+	w := newManagedFixture(t)
+	w.create("tools", unasked, forwarding)
+	w.complete("tools")
+	w.sessionKeys(1)
 
 	// Without session routing, the Secret is deleted once no pod mounts it.
 	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.Bridge.SessionRouting = v1beta1.SessionRoutingNone })
 	w.Eventually(w.IsGone(keysOfTools, &corev1.Secret{})).Should(Succeed())
-	server = w.complete("tools")
+	server := w.complete("tools")
 	w.Expect(conditions(server)).NotTo(HaveKey("SessionKeysReady"))
 	w.Expect(harness.Read(w, "tools", &appsv1.Deployment{}).Spec.Template.Spec.Volumes).NotTo(ContainElement(HaveField("Secret", Not(BeNil()))))
 
@@ -143,7 +164,6 @@ func TestSessionKeys(t *testing.T) {
 	w.Expect(api.Delete(w.Ctx, server)).To(Succeed())
 	w.Eventually(w.IsGone("tools", &v1beta1.MCPServer{})).Should(Succeed())
 	w.Expect(w.IsGone(keysOfTools, &corev1.Secret{})()).To(Succeed())
-	w.Stop(m)
 }
 
 func TestSecretOfAUserIsNotUsedForSessionKeys(t *testing.T) {
@@ -161,4 +181,22 @@ func TestSecretOfAUserIsNotUsedForSessionKeys(t *testing.T) {
 	w.Expect(api.Delete(w.Ctx, before, client.Preconditions{UID: &before.UID})).To(Succeed())
 	w.complete("tools")
 	w.sessionKeys(1)
+}
+
+// An MCPServer that is restored with its Secret keeps the keys, so that sessions survive.
+func TestAdoptsSessionKeysOfAnOrphanedSecret(t *testing.T) {
+	w := newManagedFixture(t)
+	w.create("tools", unasked, forwarding)
+	server := w.complete("tools")
+	before := w.sessionKeys(1)
+	w.Expect(api.Delete(w.Ctx, server, client.PropagationPolicy(metav1.DeletePropagationOrphan))).To(Succeed())
+	w.Eventually(w.IsGone("tools", &v1beta1.MCPServer{})).Should(Succeed())
+
+	w.create("tools", unasked, forwarding)
+	w.shows("tools", "SessionKeysReady", "False NotOwned", HaveSuffix("or set spec.adoptionPolicy to IfUnowned"))
+
+	w.changeReady("tools", func(s *v1beta1.MCPServerSpec) { s.AdoptionPolicy = v1beta1.AdoptionIfUnowned })
+	after := w.sessionKeys(1)
+	w.Expect(after.UID).To(Equal(before.UID))
+	w.Expect(after.Data).To(Equal(before.Data))
 }
