@@ -243,7 +243,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	if err := o.addReleases(mgr, election); err != nil {
 		return nil, err
 	}
-	if err := o.addControllers(ctx, mgr, election.guard, serviceAccountOf(cfg)); err != nil {
+	if err := o.addControllers(ctx, mgr, caches, election.guard, serviceAccountOf(cfg)); err != nil {
 		return nil, err
 	}
 	if err := o.addMigration(mgr, hook, unguarded); err != nil {
@@ -379,7 +379,7 @@ func (o Options) managerOptions() ctrl.Options {
 	return options
 }
 
-func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *lease.Guard, account types.NamespacedName) error {
+func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, caches *stoppableCache, guard *lease.Guard, account types.NamespacedName) error {
 	common := setup.Options{
 		Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
 		NoClusterRights: o.NoClusterRights, ManagerAccount: account, Guard: guard, Clock: o.Clock,
@@ -390,15 +390,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 		}
 	}
 	if slices.Contains(o.Controllers, mcpserver.Name) {
-		probes, err := prober.New(o.proberOptions())
-		if err != nil {
-			return fmt.Errorf("creating the prober: %w", err)
-		}
-		settings := mcpserver.Settings{
-			BridgeImage: o.BridgeImage, ManagerNamespace: o.PodNamespace, ManagerLabels: o.PodLabels,
-			ManagerAccount: account, PodOverrides: o.PodOverrides,
-		}
-		if err := mcpserver.Setup(ctx, mgr, mcpserver.Options{Options: common, Settings: settings, Prober: probes}); err != nil {
+		if err := o.addMCPServers(ctx, mgr, caches, common); err != nil {
 			return err
 		}
 	}
@@ -408,6 +400,22 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 		return securestorage.Setup(mgr, securestorage.Options{Options: common, Cloud: cloud.New(endpoint), Credentials: o.Credentials, AmbientScopes: o.AmbientScopes})
 	}
 	return nil
+}
+
+func (o Options) addMCPServers(ctx context.Context, mgr ctrl.Manager, caches *stoppableCache, common setup.Options) error {
+	probes, err := prober.New(o.proberOptions())
+	if err != nil {
+		return fmt.Errorf("creating the prober: %w", err)
+	}
+	settings := mcpserver.Settings{
+		BridgeImage: o.BridgeImage, ManagerNamespace: o.PodNamespace, ManagerLabels: o.PodLabels,
+		ManagerAccount: common.ManagerAccount, PodOverrides: o.PodOverrides,
+	}
+	mgr, err = withSecretsOf(mgr, caches, v1beta1.SecretTypeSessionKeys, o.managerOptions().Client)
+	if err != nil {
+		return err
+	}
+	return mcpserver.Setup(ctx, mgr, mcpserver.Options{Options: common, Settings: settings, Prober: probes})
 }
 
 func (o Options) proberOptions() prober.Options {

@@ -77,6 +77,8 @@ type readers struct {
 	// pods is nil if the prober does not connect to pods.
 	pods     *podReader
 	gateways gatewayReader
+	// plans is true for an engine that only plans.
+	plans bool
 }
 
 // forget drops what is cached for the probes of an MCPServer.
@@ -194,6 +196,7 @@ func newHashKey(mgr ctrl.Manager, o Options) (*references.Key, error) {
 func newEngine(dependencies phases.Dependencies, o Options, r readers, probes Prober) (*Engine, error) {
 	reader, uncached := dependencies.Reader, dependencies.Uncached
 	dependencies.Reader, dependencies.Uncached = routeReader{reader, r.gateways}, routeReader{uncached, r.gateways}
+	dependencies.Applier = permissionHint{dependencies.Applier}
 	var ingressClasses workload.IngressClasses
 	if !o.NoClusterRights {
 		ingressClasses.Reader = reader

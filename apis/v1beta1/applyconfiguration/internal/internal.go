@@ -482,6 +482,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 100
+    - name: sessionRouting
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerSessionRouting
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCAKind
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCARef
@@ -938,6 +941,8 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerSessionAffinity
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerSessionRouting
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerSpec
   map:
