@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"time"
@@ -110,7 +111,9 @@ func stripChild(child client.Object, fieldManager string) {
 	case *corev1.ConfigMap:
 		child.Data, child.BinaryData = nil, nil
 	case *corev1.Secret:
-		child.Data = nil
+		if child.Type != v1beta1.SecretTypeSessionKeys { // their phase keeps those that exist
+			child.Data = nil
+		}
 	case *batchv1.Job:
 		child.Spec = batchv1.JobSpec{}
 	case *networkingv1.NetworkPolicy:
@@ -206,35 +209,55 @@ func (m stoppable) Start(ctx context.Context) error {
 	return startGuarded(ctx, m.Manager, m.guard)
 }
 
-// stoppableCache is the cache of a stoppable manager. It keeps Secrets of the type that the manager writes apart: the data of
-// others does not reach the manager by a watch. Of all Secrets, Cache can have the metadata.
+// stoppableCache is the cache of a stoppable manager. It keeps Secrets of the types that the manager writes apart: the data of
+// others does not reach the manager by a watch. Of all Secrets, Cache can have the metadata. A watch selects a single
+// type, so each controller that writes Secrets has a cache of its own for them: see secretsOf.
 type stoppableCache struct {
 	cache.Cache
-	secrets cache.Cache
+	// secrets are the caches of Secrets, by their type.
+	secrets map[string]cache.Cache
 	running context.Context
 	stop    context.CancelFunc
 }
 
+// secretTypes are the types of the Secrets that the manager writes.
+var secretTypes = []string{v1beta1.SecretTypeAccountKeys, v1beta1.SecretTypeSessionKeys}
+
 func newStoppableCache() *stoppableCache {
-	c := &stoppableCache{}
+	c := &stoppableCache{secrets: map[string]cache.Cache{}}
 	c.running, c.stop = context.WithCancel(context.Background())
 	return c
 }
 
-// build is a [cache.NewCacheFunc].
+// build is a [cache.NewCacheFunc]. The Secrets of the cache are those with account keys.
 func (c *stoppableCache) build(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
 	inner, err := cache.New(cfg, options)
 	if err != nil {
 		return nil, err
 	}
-	options.ByObject, options.DefaultFieldSelector = nil, fields.OneTermEqualSelector("type", v1beta1.SecretTypeAccountKeys)
 	c.Cache = inner
-	c.secrets, err = cache.New(cfg, options)
-	return c, err
+	for _, secretType := range secretTypes {
+		options.ByObject, options.DefaultFieldSelector = nil, fields.OneTermEqualSelector("type", secretType)
+		if c.secrets[secretType], err = cache.New(cfg, options); err != nil {
+			return nil, err
+		}
+	}
+	return c.secretsOf(v1beta1.SecretTypeAccountKeys), nil
+}
+
+// secretsOf is the cache for a controller that writes Secrets of a type.
+func (c *stoppableCache) secretsOf(secretType string) cache.Cache {
+	return secretCache{c, c.secrets[secretType]}
+}
+
+// secretCache is a cache whose Secrets are those of one type.
+type secretCache struct {
+	*stoppableCache
+	secrets cache.Cache
 }
 
 // of returns the cache of the objects of a Go type.
-func (c *stoppableCache) of(object runtime.Object) cache.Cache {
+func (c secretCache) of(object runtime.Object) cache.Cache {
 	switch object.(type) {
 	case *corev1.Secret, *corev1.SecretList:
 		return c.secrets
@@ -244,29 +267,61 @@ func (c *stoppableCache) of(object runtime.Object) cache.Cache {
 }
 
 // Get implements [client.Reader].
-func (c *stoppableCache) Get(ctx context.Context, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
+func (c secretCache) Get(ctx context.Context, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
 	return c.of(into).Get(ctx, key, into, o...)
 }
 
 // List implements [client.Reader].
-func (c *stoppableCache) List(ctx context.Context, into client.ObjectList, o ...client.ListOption) error {
+func (c secretCache) List(ctx context.Context, into client.ObjectList, o ...client.ListOption) error {
 	return c.of(into).List(ctx, into, o...)
 }
 
 // GetInformer implements [cache.Informers].
-func (c *stoppableCache) GetInformer(ctx context.Context, object client.Object, o ...cache.InformerGetOption) (cache.Informer, error) {
+func (c secretCache) GetInformer(ctx context.Context, object client.Object, o ...cache.InformerGetOption) (cache.Informer, error) {
 	return c.of(object).GetInformer(ctx, object, o...)
 }
 
 // IndexField implements [client.FieldIndexer].
-func (c *stoppableCache) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+func (c secretCache) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
 	return c.of(object).IndexField(ctx, object, field, extract)
 }
+
+// secretManager is a manager for a controller that writes Secrets of a type: they are the Secrets of its cache.
+type secretManager struct {
+	ctrl.Manager
+	cache  cache.Cache
+	client client.Client
+}
+
+// withSecretsOf returns the manager as a controller sees it that writes Secrets of a type.
+func withSecretsOf(mgr ctrl.Manager, caches *stoppableCache, secretType string, options client.Options) (ctrl.Manager, error) {
+	m := secretManager{Manager: mgr, cache: caches.secretsOf(secretType)}
+	options.HTTPClient, options.Scheme, options.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
+	cached := *options.Cache
+	cached.Reader = m.cache
+	options.Cache = &cached
+	var err error
+	if m.client, err = newClient(mgr.GetConfig(), options); err != nil {
+		return nil, fmt.Errorf("building a client for Secrets of the type %s: %w", secretType, err)
+	}
+	return m, nil
+}
+
+// GetCache implements [ctrl.Manager].
+func (m secretManager) GetCache() cache.Cache { return m.cache }
+
+// GetClient implements [ctrl.Manager].
+func (m secretManager) GetClient() client.Client { return m.client }
+
+// GetFieldIndexer implements [ctrl.Manager].
+func (m secretManager) GetFieldIndexer() client.FieldIndexer { return m.cache }
 
 // Start implements [cache.Informers].
 func (c *stoppableCache) Start(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.secrets.Start(ctx) })
+	for _, secrets := range c.secrets {
+		group.Go(func() error { return secrets.Start(ctx) })
+	}
 	group.Go(func() error { return c.Cache.Start(ctx) })
 	return group.Wait()
 }
@@ -276,7 +331,11 @@ func (c *stoppableCache) WaitForCacheSync(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.running, cancel)()
-	return c.Cache.WaitForCacheSync(ctx) && c.secrets.WaitForCacheSync(ctx) || c.running.Err() != nil
+	synced := c.Cache.WaitForCacheSync(ctx)
+	for _, secrets := range c.secrets {
+		synced = synced && secrets.WaitForCacheSync(ctx)
+	}
+	return synced || c.running.Err() != nil
 }
 
 // syncTimeout is how long the readiness check waits for the caches to sync.

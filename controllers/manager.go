@@ -25,6 +25,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -213,7 +214,11 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	cfg.QPS, cfg.Burst = o.QPS, o.Burst
 	// Each watch would keep a decompressor, and each list take processor time on both sides.
 	cfg.DisableCompression = true
-	if err := o.awaitKinds(ctx, cfg, kindsInterval); err != nil {
+	mapper, err := newMapper(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.awaitKinds(ctx, mapper, kindsInterval); err != nil {
 		return nil, err
 	}
 	// Certificates and migrations of stored objects are written without a Lease: such writes change nothing that
@@ -225,6 +230,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	}
 	caches, options := newStoppableCache(), o.managerOptions()
 	options.NewCache = caches.build
+	options.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil }
 	election, err := o.newElection(cfg, &options)
 	if err != nil {
 		return nil, err
@@ -237,7 +243,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	if err := o.addReleases(mgr, election); err != nil {
 		return nil, err
 	}
-	if err := o.addControllers(ctx, mgr, election.guard, serviceAccountOf(cfg)); err != nil {
+	if err := o.addControllers(ctx, mgr, caches, election.guard, serviceAccountOf(cfg)); err != nil {
 		return nil, err
 	}
 	if err := o.addMigration(mgr, hook, unguarded); err != nil {
@@ -373,7 +379,7 @@ func (o Options) managerOptions() ctrl.Options {
 	return options
 }
 
-func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *lease.Guard, account types.NamespacedName) error {
+func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, caches *stoppableCache, guard *lease.Guard, account types.NamespacedName) error {
 	common := setup.Options{
 		Concurrency: o.Concurrency, RetryMinDelay: o.RetryMinDelay, RetryMaxDelay: o.RetryMaxDelay,
 		NoClusterRights: o.NoClusterRights, ManagerAccount: account, Guard: guard, Clock: o.Clock,
@@ -384,15 +390,7 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 		}
 	}
 	if slices.Contains(o.Controllers, mcpserver.Name) {
-		probes, err := prober.New(o.proberOptions())
-		if err != nil {
-			return fmt.Errorf("creating the prober: %w", err)
-		}
-		settings := mcpserver.Settings{
-			BridgeImage: o.BridgeImage, ManagerNamespace: o.PodNamespace, ManagerLabels: o.PodLabels,
-			ManagerAccount: account, PodOverrides: o.PodOverrides,
-		}
-		if err := mcpserver.Setup(ctx, mgr, mcpserver.Options{Options: common, Settings: settings, Prober: probes}); err != nil {
+		if err := o.addMCPServers(ctx, mgr, caches, common); err != nil {
 			return err
 		}
 	}
@@ -402,6 +400,22 @@ func (o Options) addControllers(ctx context.Context, mgr ctrl.Manager, guard *le
 		return securestorage.Setup(mgr, securestorage.Options{Options: common, Cloud: cloud.New(endpoint), Credentials: o.Credentials, AmbientScopes: o.AmbientScopes})
 	}
 	return nil
+}
+
+func (o Options) addMCPServers(ctx context.Context, mgr ctrl.Manager, caches *stoppableCache, common setup.Options) error {
+	probes, err := prober.New(o.proberOptions())
+	if err != nil {
+		return fmt.Errorf("creating the prober: %w", err)
+	}
+	settings := mcpserver.Settings{
+		BridgeImage: o.BridgeImage, ManagerNamespace: o.PodNamespace, ManagerLabels: o.PodLabels,
+		ManagerAccount: common.ManagerAccount, PodOverrides: o.PodOverrides,
+	}
+	mgr, err = withSecretsOf(mgr, caches, v1beta1.SecretTypeSessionKeys, o.managerOptions().Client)
+	if err != nil {
+		return err
+	}
+	return mcpserver.Setup(ctx, mgr, mcpserver.Options{Options: common, Settings: settings, Prober: probes})
 }
 
 func (o Options) proberOptions() prober.Options {

@@ -14,6 +14,10 @@ const (
 	// ConditionNetworkPolicyReady says whether the NetworkPolicy is applied.
 	ConditionNetworkPolicyReady = "NetworkPolicyReady"
 
+	// ConditionSessionKeysReady says whether the Secret with the session keys
+	// of spec.bridge.sessionRouting is applied.
+	ConditionSessionKeysReady = "SessionKeysReady"
+
 	// ConditionRouteReady says whether the HTTPRoute is applied and no Gateway
 	// rejects it.
 	ConditionRouteReady = "RouteReady"

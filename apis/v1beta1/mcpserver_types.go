@@ -144,6 +144,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.httpRoute))",fieldPath=".httpRoute",message="httpRoute and ingress are mutually exclusive: remove ingress to expose the server through a Gateway, or remove httpRoute to expose it through an Ingress"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || has(self.command)",fieldPath=".command",message="command is required with transport stdio, because the bridge starts the server and cannot read the entrypoint of the image: set command to the entrypoint of the image"
 // +kubebuilder:validation:XValidation:rule="!has(self.bridge) || self.transport == 'stdio'",fieldPath=".bridge",message="bridge requires transport stdio, because the other transports do not use a bridge: remove bridge"
+// +kubebuilder:validation:XValidation:rule="!has(self.bridge) || !has(self.bridge.sessionRouting) || self.bridge.sessionRouting != 'Forward' || !has(self.env) || self.env.all(variable, variable.name != 'FIXPOINT_POD_IP')",fieldPath=".env",message="env must not have FIXPOINT_POD_IP with bridge.sessionRouting Forward, which sets it to the address of the pod: rename the variable"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.protocol.scheme) || self.protocol.scheme != 'HTTPS'",fieldPath=".protocol.scheme",message="protocol.scheme HTTPS is not supported with transport stdio, because the bridge serves plain HTTP: remove protocol.scheme, and terminate TLS at the Ingress or the Gateway"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || self.sessionAffinity != 'None' || ((!has(self.replicas) || self.replicas <= 1) && (!has(self.autoscaling) || self.autoscaling.maxReplicas <= 1))",fieldPath=".sessionAffinity",message="sessionAffinity None with transport sse requires a single replica, because pods do not share sessions: set Auto or ClientIP, or run a single replica"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || !has(self.httpRoute) || !has(self.httpRoute.path) || ((has(self.path) ? self.path : '/sse') + '/').startsWith(self.httpRoute.path.endsWith('/') ? self.httpRoute.path : self.httpRoute.path + '/')",fieldPath=".httpRoute.path",message="httpRoute.path must be a prefix of path with transport sse, because the server tells clients where to send messages and does not know the prefix of the route: set path to a path below httpRoute.path, or remove httpRoute.path"
@@ -399,10 +400,6 @@ type MCPServerSpec struct {
 	// +optional
 	Limits *MCPServerLimits `json:"limits,omitempty"`
 
-	// contract is what clients get of the server.
-	// +optional
-	Contract *MCPServerContract `json:"contract,omitempty"`
-
 	// podOverrides is merged over the pod template, for fields that the spec
 	// does not have. The merge follows Server-Side Apply: list items are merged
 	// by key, so that a container named server is the container of the MCP
@@ -416,6 +413,11 @@ type MCPServerSpec struct {
 	// +optional
 	// +kubebuilder:default={interval: "30s", timeout: "5s"}
 	Protocol MCPServerProtocol `json:"protocol,omitzero"`
+
+	// contract configures what happens with the contract of the server: its
+	// tools, prompts and resource templates.
+	// +optional
+	Contract *MCPServerContract `json:"contract,omitempty"`
 
 	// bridge configures the bridge of the transport stdio.
 	// +optional
@@ -1160,6 +1162,13 @@ type MCPServerBridge struct {
 	// +kubebuilder:validation:Minimum=10000
 	// +kubebuilder:validation:Maximum=2147000000
 	FirstSessionUser *int64 `json:"firstSessionUser,omitempty"`
+
+	// sessionRouting is whether every pod serves the sessions of all pods. With
+	// Forward, a pod forwards requests of a session to the pod that has it, and
+	// clients need no affinity. The manager needs the permission to write
+	// Secrets. Defaults to None.
+	// +optional
+	SessionRouting MCPServerSessionRouting `json:"sessionRouting,omitempty"`
 }
 
 // MCPServerStatus is the observed state of an MCPServer. The controller
@@ -1223,6 +1232,11 @@ type MCPServerStatus struct {
 	// handshake. It is empty until then.
 	// +optional
 	Server *MCPServerInfo `json:"server,omitempty"`
+
+	// contract is what the server offers to clients. It is empty until all
+	// serving pods offer the same, and with spec.contract.policy Disabled.
+	// +optional
+	Contract *MCPServerContractStatus `json:"contract,omitempty"`
 
 	// probedVersions are the ReplicaSets whose pods were serving when the last
 	// handshake decided the condition ProtocolReady, sorted. Pods of other

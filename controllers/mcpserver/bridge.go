@@ -38,6 +38,7 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 	pod.WithInitContainers(install)
 	container.WithVolumeMounts(shared().WithReadOnly(true))
 	container.WithPorts(corev1ac.ContainerPort().WithName(bridgePortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP))
+	withSessionRouting(pod, container, server)
 	container.Command = slices.Concat([]string{bridgeProgram}, bridgeArguments(server), authorizationArguments(server, resources), policyArguments(server), []string{"--"}, server.Spec.Command)
 }
 
@@ -87,6 +88,7 @@ func bridgeArguments(server *v1beta1.MCPServer) []string {
 	}
 	drain := drainTimeout(server)
 	arguments = append(arguments, "--drain-timeout", drain.String())
+	arguments = append(arguments, routingArguments(server, drain)...)
 	if stop := drain / stopDivisor; stop < stopGrace {
 		arguments = append(arguments, "--stop-grace", stop.String())
 	}

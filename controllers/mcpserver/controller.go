@@ -77,6 +77,8 @@ type readers struct {
 	// pods is nil if the prober does not connect to pods.
 	pods     *podReader
 	gateways gatewayReader
+	// plans is true for an engine that only plans.
+	plans bool
 }
 
 // forget drops what is cached for the probes of an MCPServer.
@@ -194,6 +196,7 @@ func newHashKey(mgr ctrl.Manager, o Options) (*references.Key, error) {
 func newEngine(dependencies phases.Dependencies, o Options, r readers, probes Prober) (*Engine, error) {
 	reader, uncached := dependencies.Reader, dependencies.Uncached
 	dependencies.Reader, dependencies.Uncached = routeReader{reader, r.gateways}, routeReader{uncached, r.gateways}
+	dependencies.Applier = permissionHint{dependencies.Applier}
 	var ingressClasses workload.IngressClasses
 	if !o.NoClusterRights {
 		ingressClasses.Reader = reader
@@ -210,6 +213,7 @@ func newEngine(dependencies phases.Dependencies, o Options, r readers, probes Pr
 		},
 		Conditions: func(server *v1beta1.MCPServer) []metav1.Condition { return server.Status.Conditions },
 		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },
+		Events:     contractEvents,
 		Suspended:  func(server *v1beta1.MCPServer) bool { return server.Spec.Suspend },
 		Policies: func(server *v1beta1.MCPServer) phases.Policies {
 			return workload.Policies(server, server.Spec.AdoptionPolicy, server.Spec.DriftPolicy)

@@ -91,9 +91,14 @@ func referencesOf(server *v1beta1.MCPServer) []references.Reference {
 	return append(all, fromProtocol(spec.Protocol)...)
 }
 
-// watchedReferencesOf adds to these the certificate of the Ingress.
+// watchedReferencesOf adds to these the certificate of the Ingress, and the Secret with the session keys: another one of its
+// name has to be deleted before.
 func watchedReferencesOf(server *v1beta1.MCPServer) []references.Reference {
-	return append(referencesOf(server), references.FromIngress(server.Spec.Ingress)...)
+	all := append(referencesOf(server), references.FromIngress(server.Spec.Ingress)...)
+	if forwardsSessions(server) {
+		all = append(all, references.Reference{Kind: references.Secret, Name: sessionKeysName(server)})
+	}
+	return all
 }
 
 func fromEnvFrom(source corev1.EnvFromSource) []references.Reference {

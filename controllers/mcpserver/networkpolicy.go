@@ -78,6 +78,7 @@ func desiredNetworkPolicy(server *v1beta1.MCPServer, settings Settings) (*networ
 			return nil, err
 		}
 	}
+	admitPeers(spec, server)
 	return networkingv1ac.NetworkPolicy(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithSpec(spec), nil
 }
 

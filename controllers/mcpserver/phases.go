@@ -17,6 +17,7 @@ import (
 //	Dependencies      all objects that the spec refers to exist
 //	ServiceAccount    the ServiceAccount of the pods, with spec.serviceAccount.create
 //	Config            the ConfigMap with spec.files
+//	SessionKeys       the Secret with the keys that the pods share, with spec.bridge.sessionRouting
 //	Service           the Service in front of the pods
 //	NetworkPolicy     the NetworkPolicy of the pods; it exists before them, and is deleted after them
 //	Deployment        the pods; ready when rolled out, or while enough old pods serve
@@ -29,6 +30,7 @@ func Phases() []phases.Phase[*scope] {
 		dependencies,
 		serviceAccount,
 		config,
+		sessionKeys,
 		service,
 		networkPolicy,
 		deployment,
@@ -55,6 +57,8 @@ type scope struct {
 	// dependencies is the declared hash of the data that pods use from Secrets and ConfigMaps; empty if they
 	// use none.
 	dependencies string
+	// sessionKeys are the keys that the pods should share; zero before they are read.
+	sessionKeys keysOfSessions
 	// deployment is the live Deployment, or nil.
 	deployment *appsv1.Deployment
 	// probed is the result of the prober, and probedVersions are the versions of the pods that it

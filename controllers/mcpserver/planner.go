@@ -32,6 +32,7 @@ func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 		keys:       &keyReader{metadata: p.Reader, data: p.Reader},
 		pods:       &podReader{uncached: p.Reader},
 		gateways:   staticGatewayAPI(served),
+		plans:      true,
 	}
 	if o.ManagerNamespace != "" {
 		r.hashKey = &references.Key{Namespace: o.ManagerNamespace, Reader: p.Reader}

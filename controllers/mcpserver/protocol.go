@@ -76,6 +76,10 @@ func withWarnings(verdict phases.Verdict, server *v1beta1.MCPServer, result prob
 	if err := result.ListErr; err != nil && err.Kind == prober.TooLarge {
 		message += "; tools, prompts and resources cannot be counted: " + err.Error() + "; shorten the lists that the server returns, or their items"
 	}
+	// It depends only on the lists.
+	if err := result.ContractErr; err != nil && (err.Kind == prober.TooLarge || err.Kind == prober.NotMCP) {
+		message += "; status.contract is not updated: " + err.Error() + "; correct the lists that the server returns, or set spec.contract.policy to Disabled"
+	}
 	if spec := server.Spec.Protocol; spec.CredentialsSecretRef != nil && spec.Scheme != v1beta1.SchemeHTTPS {
 		message += "; the token of spec.protocol.credentialsSecretRef is sent unencrypted: " + plainTokenRemedy(server)
 	}
@@ -202,6 +206,7 @@ func (s *scope) target(ctx context.Context, pods servingPods) (prober.Target, er
 		Version:    joinVersions(pods.versions),
 		Interval:   spec.Interval.Duration,
 		Timeout:    spec.Timeout.Duration,
+		Contract:   observesContract(s.server),
 		Token:      string(s.server.UID),
 	}
 	if s.server.Spec.Transport == v1beta1.TransportSSE {

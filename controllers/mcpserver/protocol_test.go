@@ -224,7 +224,7 @@ func TestTarget(t *testing.T) {
 	g.Expect(target).To(Equal(prober.Target{
 		URL: "https://tools.acme.svc:8080/sse", Transport: prober.SSE, Addresses: []string{"10.0.0.1:8080"},
 		Identities: map[string]string{"10.0.0.1:8080": "uid"}, Version: "tools-a,tools-b",
-		Bearer: prober.Credential("hush"), CA: []byte("PEM"), Interval: 30 * time.Second, Timeout: 5 * time.Second, Token: "uid-1",
+		Bearer: prober.Credential("hush"), CA: []byte("PEM"), Interval: 30 * time.Second, Timeout: 5 * time.Second, Contract: true, Token: "uid-1",
 	}))
 }
 

@@ -33,6 +33,9 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 	if info := serverInfo(s); info != nil {
 		status.WithServer(info)
 	}
+	if contract, _ := s.contract(summary.Now); contract != nil {
+		status.WithContract(contractConfiguration(contract))
+	}
 	for _, drift := range workload.Drifts(s.server.Status.Drifts, summary, s.server.Spec.DriftHistoryLimit) {
 		status.WithDrifts(workload.DriftConfiguration(drift))
 	}

@@ -6,7 +6,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
@@ -79,6 +78,13 @@ status:
 		}, map[string]string{"status.server": `{name: everything, version: "2", protocolVersion: "2025-11-25", capabilities: [prompts, tools], tools: 7, prompts: 2, resources: 0}`}},
 		"the last server info is kept until the next probe": {func(m *v1beta1.MCPServer, s *scope) { m.Status.Server, s.probed = old, &prober.Result{} },
 			map[string]string{"status.server": `{name: old, version: "1", protocolVersion: "", capabilities: [tools], tools: 4, prompts: 0, resources: 0}`}},
+		"the contract": {func(_ *v1beta1.MCPServer, s *scope) {
+			s.probed = &prober.Result{Contract: foundContract("tool/add=1-1")}
+		}, map[string]string{"status.contract": `{digest: "digest of [tool/add=1-1]", items: [{kind: tool, name: add, digest: "1-1"}]}`}},
+		"a changed contract": {func(m *v1beta1.MCPServer, s *scope) {
+			m.Status.Contract, s.probed = recorded(foundContract("tool/add=1-1")), &prober.Result{Contract: withOmitted(foundContract("tool/add=2-1"), 1)}
+		}, map[string]string{"status.contract": `{digest: "digest of [tool/add=2-1] and 1", items: [{kind: tool, name: add, digest: "2-1"}], omitted: 1,
+			lastChange: {time: "2026-01-02T00:00:00Z", schemaChanged: [tool/add]}}`}},
 		"probed versions are kept": {func(m *v1beta1.MCPServer, _ *scope) { m.Status.ProbedVersions = []string{"tools-1"} },
 			map[string]string{"status.probedVersions": "[tools-1]"}},
 		"new probed versions": {func(m *v1beta1.MCPServer, s *scope) {
@@ -97,7 +103,7 @@ status:
 			g := NewWithT(t)
 			s := &scope{server: tools()}
 			c.change(s.server, s)
-			status := desiredStatus(s, phases.Summary{ObservedGeneration: 3, ReadyReason: "RolloutProgressing", Now: metav1.Now()})
+			status := desiredStatus(s, phases.Summary{ObservedGeneration: 3, ReadyReason: "RolloutProgressing", Now: later})
 			g.Expect(asJSON(t, status)).To(MatchYAML(edited(t, before, c.want)))
 		})
 	}

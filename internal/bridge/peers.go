@@ -211,6 +211,7 @@ func (p *peers) endStream(r *http.Request, to netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
+	req.Header = endToEnd(r.Header) // with the caller
 	req.Header.Set(headerSession, r.Header.Get(headerSession))
 	resp, err := p.transport.RoundTrip(req)
 	if err != nil {
@@ -275,6 +276,13 @@ func (s *sentOnce) Close() error {
 	return nil
 }
 
+// isRefusal reports whether the other end does not accept the certificate. In TLS 1.3 it says so after this end has
+// verified that it is a replica, so the session may exist.
+func isRefusal(err error) bool {
+	var alert *net.OpError
+	return errors.As(err, &alert) && alert.Op == "remote error" // as crypto/tls names an alert of the other end
+}
+
 // refuse responds to a request that has no response of the other replica.
 func (p *peers) refuse(w http.ResponseWriter, r *http.Request, id []byte, err error) {
 	var gone *unreachable
@@ -289,6 +297,12 @@ func (p *peers) refuse(w http.ResponseWriter, r *http.Request, id []byte, err er
 		outcome = forwardGone
 		p.bridge.opts.Log.V(1).Info("The replica of a session is gone", "cause", err.Error())
 		p.bridge.refuse(w, id, sessionNotFound("session not found: the replica that had it is gone; initialize again"))
+	case isRefusal(err):
+		p.bridge.opts.Log.Info("The replica of a session refused the connection", "cause", err.Error())
+		p.bridge.refuse(w, id, &failure{
+			status: http.StatusBadGateway, code: codeInternal, reason: reasonReplicaFailed,
+			message: "the replica that has the session refused the connection, and has not received the request: its session keys are older than those of this replica; retry later",
+		})
 	default:
 		p.bridge.opts.Log.Info("The replica of a session did not respond", "cause", err.Error())
 		p.bridge.refuse(w, id, &failure{
@@ -421,7 +435,8 @@ func (p *peers) serve(w http.ResponseWriter, r *http.Request) {
 	// From here on the client is at the other end of the connection.
 	r.RemoteAddr = netip.AddrPortFrom(client, 0).String()
 	s := b.lookup(r.Header.Get(headerSession))
-	if s == nil {
+	// The other replica has checked the access token, and forwards who the caller is.
+	if s == nil || s.caller != b.caller(r) {
 		b.refuse(w, nil, noSession())
 		return
 	}
@@ -440,7 +455,7 @@ func (p *peers) serve(w http.ResponseWriter, r *http.Request) {
 // serveEndStream completes the stream of a session, for a replica that is about to end.
 func (p *peers) serveEndStream(w http.ResponseWriter, r *http.Request) {
 	s := p.bridge.lookup(r.Header.Get(headerSession))
-	if s == nil {
+	if s == nil || s.caller != p.bridge.caller(r) {
 		p.bridge.refuse(w, nil, noSession())
 		return
 	}

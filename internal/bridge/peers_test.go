@@ -199,6 +199,50 @@ func TestForwardsOnce(t *testing.T) {
 	first.Expect(second.metric("forwarded_requests_total")).To(BeZero())
 }
 
+// A replica that has not read the newest key yet refuses those that identify themselves by it. It is not gone, so its
+// session is not reported as ended.
+func TestReplicaThatRefusesTheConnectionIsNotGone(t *testing.T) {
+	former := time.Now().Add(-2 * time.Hour)
+	owner := newReplica(t, tinyServer(), keysIn(t, former), "a")
+	keys := keysIn(t, former, former.Add(time.Hour))
+	other := newReplica(t, tinyServer(), keys, "a")
+	id := owner.session()
+
+	reply := other.post(ping, headerSession, id)
+	owner.Expect(reply.Status).To(Equal(http.StatusBadGateway), reply.Body)
+	owner.Expect(reply.Body).To(And(ContainSubstring("refused the connection"), ContainSubstring("retry later"), ContainSubstring(`"id":7`)))
+	owner.Expect(other.metric("forwarded_requests_total", forwardFailed)).To(Equal(1.0))
+	owner.Expect(other.metric("refused_requests_total", reasonReplicaFailed)).To(Equal(1.0))
+	owner.Expect(owner.post(ping, headerSession, id).Status).To(Equal(http.StatusOK))
+
+	// With the same keys again, the session continues.
+	owner.Expect(os.Remove(filepath.Join(keys, former.Add(time.Hour).UTC().Format(SessionKeyName)))).To(Succeed())
+	owner.Eventually(func() int { return other.post(ping, headerSession, id).Status }, 2*keysMaxAge).Should(Equal(http.StatusOK))
+}
+
+// Whoever learns the id of a session of another caller must not use it, whichever replica receives the request.
+func TestForwardedRequestsAreThoseOfTheCaller(t *testing.T) {
+	const headerCaller = "Test-Caller"
+	keys := keysIn(t, time.Now().Add(-time.Hour))
+	identified := func(o *Options) {
+		o.Caller = func(r *http.Request) string { return r.Header.Get(headerCaller) }
+	}
+	owner := newReplica(t, tinyServer(), keys, "a", identified)
+	other := newReplica(t, tinyServer(), keys, "a", identified)
+	started := owner.post(initMessage, headerCaller, "ann")
+	owner.Expect(started.Status).To(Equal(http.StatusOK), started.Body)
+	id := started.Header.Get(headerSession)
+	for caller, status := range map[string]int{"ann": http.StatusOK, "bob": http.StatusNotFound, "": http.StatusNotFound} {
+		owner.Expect(other.post(ping, headerSession, id, headerCaller, caller).Status).To(Equal(status), caller)
+	}
+	stop, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "", nil)
+	owner.Expect(err).NotTo(HaveOccurred())
+	stop.Header = http.Header{headerSession: {id}, headerCaller: {"bob"}}
+	owner.Expect(other.bridge.peers.endStream(stop, owner.bridge.peers.self)).To(MatchError("status 404"))
+	stop.Header.Set(headerCaller, "ann")
+	owner.Expect(other.bridge.peers.endStream(stop, owner.bridge.peers.self)).To(Succeed())
+}
+
 func TestClientsCannotChooseTheirAddress(t *testing.T) {
 	w := newReplica(t, tinyServer(), keysIn(t, time.Now()), "a", func(o *Options) { o.MaxSessionsPerAddress = 1 })
 	id := w.session()
@@ -360,7 +404,8 @@ func FuzzOpenID(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	valid, err := k.sealID(netip.MustParseAddrPort("192.0.2.1:9292"), "local")
+	sealed := netip.MustParseAddrPort("192.0.2.1:9292")
+	valid, err := k.sealID(sealed, "local")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -368,8 +413,14 @@ func FuzzOpenID(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, id string) {
-		if _, err := k.openID(id); err == nil && id != valid {
-			t.Fatalf("%q opens", id)
+		replica, err := k.openID(id)
+		if err != nil {
+			return
+		}
+		// Other processes of the fuzzer may have the same key, and seal ids of their own.
+		raw, _ := idEncoding.DecodeString(id)
+		if replica != sealed || idEncoding.EncodeToString(raw) != id {
+			t.Fatalf("%q opens, for %s", id, replica)
 		}
 	})
 }

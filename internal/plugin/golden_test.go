@@ -60,6 +60,7 @@ func goldens(t *testing.T) map[string]golden {
 		"status-nothing":   {"status", false, fleetText(nil, now, "shop")},
 
 		"mcp-connect":          {"mcp connect tools", true, connectionText(connectionOf(reachable(isExternal)))},
+		"mcp-contract":         {"mcp contract tools", true, contractText(exampleContract(), now)},
 		"mcp-connect-internal": {"mcp connect tools", false, connectionText(connectionOf(reachable(hasToken)))},
 
 		"tree": {"tree appservice/web", true, treeText(exampleTree(), nil, now)},

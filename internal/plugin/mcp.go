@@ -13,8 +13,8 @@ import (
 
 // newMCP groups the commands for MCPServers alone.
 func newMCP(o *options) *cobra.Command {
-	command := &cobra.Command{Use: "mcp", Short: "Commands for MCPServers: connect."}
-	command.AddCommand(newConnect(o))
+	command := &cobra.Command{Use: "mcp", Short: "Commands for MCPServers: connect, contract."}
+	command.AddCommand(newConnect(o), newContract(o))
 	return command
 }
 
@@ -36,15 +36,7 @@ func newConnect(o *options) *cobra.Command {
 			if err := at.check(); err != nil {
 				return err
 			}
-			name := args[0]
-			if !strings.Contains(name, "/") {
-				name = "mcpserver/" + name
-			}
-			return o.onOne(command.Context(), []string{name}, func(ctx context.Context, c *clients, live object) error {
-				server, ok := live.Object.(*v1beta1.MCPServer)
-				if !ok {
-					return fmt.Errorf("%s is no MCPServer: give the name of one", live)
-				}
+			return o.onServer(command.Context(), args[0], func(ctx context.Context, c *clients, server *v1beta1.MCPServer) error {
 				return o.connectTo(ctx, c, server, at)
 			})
 		},
@@ -54,6 +46,20 @@ func newConnect(o *options) *cobra.Command {
 		"With --local-port: read a bearer token from the Secret `NAME[/KEY]` with your permissions, and send it with all requests. The default key is token.")
 	o.addOutput(command)
 	return command
+}
+
+// onServer runs a command for the MCPServer that the argument names, with or without its kind.
+func (o *options) onServer(ctx context.Context, name string, do func(context.Context, *clients, *v1beta1.MCPServer) error) error {
+	if !strings.Contains(name, "/") {
+		name = "mcpserver/" + name
+	}
+	return o.onOne(ctx, []string{name}, func(ctx context.Context, c *clients, live object) error {
+		server, ok := live.Object.(*v1beta1.MCPServer)
+		if !ok {
+			return fmt.Errorf("%s is no MCPServer: give the name of one", live)
+		}
+		return do(ctx, c, server)
+	})
 }
 
 func (o *options) connectTo(ctx context.Context, c *clients, server *v1beta1.MCPServer, at localPort) error {

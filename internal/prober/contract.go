@@ -34,8 +34,8 @@ type Contract struct {
 	Digest string
 	// Items are sorted by kind and name.
 	Items []Item
-	// Truncated is true if the server lists more items than Items contains.
-	Truncated bool
+	// Omitted is the number of items that Items does not contain.
+	Omitted int
 }
 
 // Item is a tool, a prompt or a resource template.
@@ -154,7 +154,7 @@ func (i readItem) bytes() []byte {
 // contract is the contract after all lists have been read.
 func (r *contractReader) contract() *Contract {
 	all := sha256.New()
-	contract := &Contract{Truncated: r.rest != nil}
+	contract := &Contract{Omitted: r.items - len(r.kept)}
 	kinds := map[int]Kind{toolList: Tool, promptList: Prompt, templateList: ResourceTemplate}
 	for _, item := range r.kept {
 		_, _ = all.Write(item.bytes())
@@ -203,14 +203,14 @@ func itemName(raw []byte) string {
 	return string(kept)
 }
 
-// observes reports whether the next probe of a replica lists it for its contract. The first replica is listed with
-// each probe. The others are listed once, and again while the first one offers something else.
+// observes reports whether the next probe of a replica lists it for its contract, beside the full probes. Each replica
+// is listed once, and again while the first one offers something else.
 func (e *entry) observes(m *member, now time.Time) bool {
 	if !e.target.Contract || !m.listSchedule.due(now) {
 		return false
 	}
 	first := e.members[0]
-	return m == first || m.contract == nil || first.contract != nil && !sameContract(m.contract, first.contract)
+	return m.contract == nil || first.contract != nil && !sameContract(m.contract, first.contract)
 }
 
 // updateContract stores the contract of a replica after a handshake. If that of the first replica has changed, the
@@ -233,11 +233,14 @@ func (p *Prober) updateContract(m *member, j job, a answer) {
 		m.listSchedule.schedule(now, false, e.target.Interval, p.options.ListEvery, p.random())
 		return
 	}
-	m.listSchedule = listSchedule{}
 	before := m.contract
 	m.contract = a.contract
 	if known := e.members[0].contract; sameContract(m.contract, known) {
 		m.contract = known // so that equal ones take the memory of one
+		m.listSchedule = listSchedule{}
+	} else {
+		// The first one may be replaced, or never offer the same.
+		m.listSchedule.schedule(now, false, e.target.Interval, p.options.ListEvery, p.random())
 	}
 	if isFirst && before != nil && !sameContract(before, m.contract) {
 		p.listOthers(e)
@@ -247,6 +250,7 @@ func (p *Prober) updateContract(m *member, j job, a answer) {
 // listOthers makes probes of all replicas but the first one due immediately.
 func (p *Prober) listOthers(e *entry) {
 	for _, m := range e.members[1:] {
+		m.listSchedule = listSchedule{}
 		if m.cancel != nil || m.fresh {
 			continue // a probe runs or is due
 		}

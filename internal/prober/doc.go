@@ -19,6 +19,10 @@
 // of changed lists would need an open connection and are not received. A list that cannot be read does
 // not make a server Failing.
 //
+// With Target.Contract, full probes also digest the tools, prompts and resource templates. Each new replica is listed
+// with its first probe. The others are listed again when the first one offers something else, and then less and less
+// often while they differ. So a contract costs no requests with the probes between.
+//
 // # Results
 //
 // A replica is Failing after two failed probes in a row. The second one follows early enough that a

@@ -54,7 +54,8 @@ type Target struct {
 	// Timeout is the timeout of a probe, at most Interval and MaxTimeout; DefaultTimeout if 0. Greater
 	// values are lowered.
 	Timeout time.Duration
-	// Contract also derives what the server offers, for Result.Contract, which lists one replica with each probe.
+	// Contract also derives what the server offers, for Result.Contract, from the lists of full probes. It lists all
+	// replicas when they are new, and when the first one offers something else than before.
 	Contract bool
 	// Token identifies the server. When it, URL or Transport changes, previous results are dropped and a
 	// probe is due immediately.

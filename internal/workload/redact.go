@@ -46,10 +46,15 @@ func Policies(object client.Object, adoption v1beta1.AdoptionPolicy, drift v1bet
 	return policies
 }
 
+// RedactDrift redacts all values of a drift of a child that holds only confidential data.
+func RedactDrift(drift *ssa.Drift) {
+	drift.Desired, drift.Actual = redactedIfAny(drift.Desired), redactedIfAny(drift.Actual)
+}
+
 func redact(drift *ssa.Drift) {
 	for _, element := range pathElement.FindAllStringSubmatch(drift.Path, -1) {
 		if confidential[element[1]] {
-			drift.Desired, drift.Actual = redactedIfAny(drift.Desired), redactedIfAny(drift.Actual)
+			RedactDrift(drift)
 			return
 		}
 	}

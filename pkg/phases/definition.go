@@ -36,6 +36,10 @@ type Definition[O client.Object, S any] struct {
 	Conditions func(object O) []metav1.Condition
 	// Status builds the status from what the reconcile found. It holds every condition of the summary.
 	Status func(scope S, summary Summary) ssa.Configuration
+	// Events are those about what Status says beside the conditions. They are computed and emitted after the status has been
+	// written, so that an Event may be lost when the process ends, and is not repeated if it is about a difference from the
+	// status that the object had before. Optional.
+	Events func(scope S, summary Summary) []Event
 	// Suspended says whether reconciliation of the object is suspended. Optional.
 	Suspended func(object O) bool
 	// Policies are those of the object. Optional: AdoptNever, CorrectDrift.
@@ -48,6 +52,16 @@ type Definition[O client.Object, S any] struct {
 	// Postpone says for how long a reconcile that costs more than it is worth at the moment is put off;
 	// zero is not at all. Optional.
 	Postpone func(ctx context.Context, object O) time.Duration
+}
+
+// Event is an Event about the object.
+type Event struct {
+	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
+	Type string
+	// Reason and Action are words for programs.
+	Reason, Action string
+	// Note is for people. It is cut to the 1,024 bytes that the API server accepts.
+	Note string
 }
 
 // Applier is what the engine needs of [ssa.Applier], which implements it.

@@ -69,6 +69,11 @@ func (e *Engine[O, S]) report(ctx context.Context, live O, w *walk[S], corrected
 		e.recent.Add(result.Live.GetUID(), result.Live.GetResourceVersion(), recentTime)
 	}
 	e.announce(live, w, summary)
+	if e.def.Events != nil {
+		for _, event := range e.def.Events(w.pass.Scope, summary) {
+			e.event(live, nil, event.Type, event.Reason, event.Action, event.Note)
+		}
+	}
 	return 0, nil
 }
 

@@ -300,3 +300,34 @@ func TestConditionOfAFormerPhaseIsRemoved(t *testing.T) {
 
 	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "AddressReady=True/Ready"}))
 }
+
+// The definition finds what its Events are about by comparing the object with the status that is written.
+func TestEventsOfTheDefinitionFollowTheStatus(t *testing.T) {
+	g := NewWithT(t)
+	cluster := newFakeCluster()
+	refused := true
+	cluster.fail = func(what string) error {
+		if what == "status" && refused {
+			return &ssa.Error{Reason: ssa.ReasonAPIUnavailable, Object: "Machine vm1", Message: "try again"}
+		}
+		return nil
+	}
+	h := newHarness(cluster, observes("Address", phases.Done("has one")))
+	h.definition.Events = func(s *scope, summary phases.Summary) []phases.Event {
+		if before := s.machine.Status.Conditions; len(before) > 0 || !summary.Ready {
+			return nil
+		}
+		return []phases.Event{{Type: "Normal", Reason: "Noticed", Action: "Observe", Note: strings.Repeat("x", 2000)}}
+	}
+	cluster.createMachine(&Machine{})
+
+	_, err := h.reconcile(t)
+	g.Expect(err).To(HaveOccurred())
+	g.Expect(h.events.take()).To(BeEmpty(), "the status was not written")
+
+	refused = false
+	h.mustReconcile(t)
+	g.Expect(h.events.take()).To(ContainElement(And(ContainSubstring("Noticed"), Not(ContainSubstring(strings.Repeat("x", 1025))))))
+	h.mustReconcile(t)
+	g.Expect(h.events.take()).To(BeEmpty())
+}

@@ -191,6 +191,8 @@ func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 			kustomization{Resources: []string{"default"}, Components: []string{"workload-identity"}}},
 		"account keys": {`{rbac: {accountKeys: true}}`,
 			kustomization{Resources: []string{"default"}, Components: []string{"account-keys"}}},
+		"session keys": {`{rbac: {sessionKeys: true}}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"session-keys"}}},
 		"policies": {`{policies: {hosts: true, annotations: true, serviceAccounts: true}}`,
 			kustomization{Resources: []string{"default", "policies"}}},
 		"console": {`{console: {enabled: true, hosts: [localhost], certificateSecret: console-tls}}`,
@@ -388,6 +390,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		`{policies: {host: true}}`:        "'host'",
 		`{rbac: {workloadIdentity: all}}`: "/rbac/workloadIdentity",
 		`{rbac: {accountKeys: all}}`:      "/rbac/accountKeys",
+		`{rbac: {sessionKeys: all}}`:      "/rbac/sessionKeys",
 	} {
 		t.Run(text, func(t *testing.T) {
 			g := NewWithT(t)

@@ -29,11 +29,12 @@ func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 
 	w.apply(inNamespace(elsewhere, simpleApp))
 	w.adopt(place)
-	w.accountKeysAreForbidden(place)
+	w.keysAreForbidden(place)
 	w.wayOut("permit-account-keys")
+	w.wayOut("permit-session-keys")
 	w.everything(place) // an Ingress among it, whose class nobody can look for
 	permitted := w.mark()
-	w.Expect(w.denied(0, first.User)).To(HaveEach(And(HaveField("Resource", "secrets"), HaveField("Name", "invoices"))))
+	w.Expect(w.denied(0, first.User)).To(HaveEach(And(HaveField("Resource", "secrets"), HaveField("Name", BeElementOf("invoices", "forwarding-session-keys")))))
 	w.failures(place)
 	w.identityIsRefused(place)
 	w.driftTwice(place)
@@ -55,15 +56,19 @@ func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 	w.Expect(other.Status.ObservedGeneration).To(BeEquivalentTo(-1), "it has not been reconciled")
 }
 
-// accountKeysAreForbidden creates everything, and waits until the SecureStorage that exports keys says which permission
-// the manager lacks.
-func (w *fixture) accountKeysAreForbidden(place string) {
+// keysAreForbidden creates everything, and waits until the SecureStorage that exports keys, and the MCPServer with session
+// keys, say which permission the manager lacks.
+func (w *fixture) keysAreForbidden(place string) {
 	w.t.Helper()
 	w.applyEverything(place)
 	object := storage(place, "invoices")
 	w.shows(object, "AccountKeysReady", "False "+v1beta1.ReasonForbidden)
 	w.Expect(object.Status.Conditions).To(ContainElement(And(HaveField("Type", "AccountKeysReady"), HaveField("Message", And(
 		ContainSubstring(`cannot create resource "secrets"`), ContainSubstring("grant the manager's service account this permission"))))))
+	forwarding := server(place, "forwarding")
+	w.shows(forwarding, "SessionKeysReady", "False "+v1beta1.ReasonForbidden)
+	w.Expect(forwarding.Status.Conditions).To(ContainElement(And(HaveField("Type", "SessionKeysReady"), HaveField("Message", And(
+		ContainSubstring(`resource "secrets"`), ContainSubstring("set rbac.sessionKeys of the chart, or apply the component config/session-keys"))))))
 }
 
 const simpleApp = `

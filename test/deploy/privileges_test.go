@@ -21,6 +21,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
@@ -30,14 +31,14 @@ import (
 )
 
 // TestManagerUsesExactlyItsRights goes once through everything that the controllers do, with
-// the rights that config/default and config/account-keys give. The API server asks a recorder about each right, so that one
+// the rights that config/default, config/account-keys and config/session-keys give. The API server asks a recorder about each right, so that one
 // which nothing uses is found, as is one that is missing.
 func TestManagerUsesExactlyItsRights(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()
 	w.apply(ingressClass)
-	w.installWith("account-keys")
+	w.installWith("account-keys", "session-keys")
 	w.storedInOlderVersion()
 	const place = "shop"
 	w.namespace(place)
@@ -94,20 +95,23 @@ func (w *fixture) identityIsRefused(place string) {
 
 // TestEachControllerUsesExactlyItsRole goes through the same with each controller in a manager of its own,
 // which has the shipped role of that controller alone. SecureStorages also use the components for workload
-// identities and for account keys, which config/default does not contain.
+// identities and for account keys, and MCPServers the one for session keys, which config/default does not contain.
 func TestEachControllerUsesExactlyItsRole(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()
 	w.apply(ingressClass)
-	w.installWith("workload-identity", "account-keys")
+	w.installWith("workload-identity", "account-keys", "session-keys")
 	const place = "shop"
 	w.namespace(place)
 	managers := map[string]*deploy.Manager{}
 	for _, controller := range controllers.Names() {
 		roles := []string{"fixpoint-manager-" + controller + "-role"}
-		if controller == securestorage.Name {
+		switch controller {
+		case securestorage.Name:
 			roles = append(roles, "fixpoint-manager-workload-identity-role", "fixpoint-manager-account-keys-role")
+		case mcpserver.Name:
+			roles = append(roles, "fixpoint-manager-session-keys-role")
 		}
 		w.bindRoles(controller, roles...)
 		managers[controller] = w.startPod(w.withoutStreams(deploy.Pod{
@@ -301,6 +305,15 @@ spec:
   mounts: [{name: data, mountPath: /data, persistentVolumeClaim: {claimName: data}}]
 ---
 apiVersion: fixpoint.dev/v1beta1
+kind: MCPServer
+metadata: {name: forwarding}
+spec:
+  image: registry.test/tools:1
+  transport: stdio
+  command: [serve]
+  bridge: {sessionRouting: Forward}
+---
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: invoices}
 spec:
@@ -371,7 +384,7 @@ func (w *fixture) applyEverything(place string) {
 func (w *fixture) everything(place string) {
 	w.t.Helper()
 	w.applyEverything(place)
-	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), storage(place, "invoices"), storage(place, "orders"))
+	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), server(place, "forwarding"), storage(place, "invoices"), storage(place, "orders"))
 	for _, controller := range controllers.Names() {
 		owned := w.kindsOfChildren(place, func(owner *metav1.OwnerReference) bool { return strings.EqualFold(owner.Kind, controller) })
 		for kind := range harness.ChildKinds(controller) {

@@ -33,6 +33,8 @@ const (
 // own token, so that the cloud's ledger identifies it. All namespaces may use it in the demo of the fake cloud.
 const overlay = `resources:
 - ../default
+components:
+- ../session-keys
 patches:
 - target:
     kind: Deployment

@@ -133,6 +133,61 @@ func TestRolloutKeepsSessionsWithinTheGracePeriod(t *testing.T) {
 	}
 }
 
+// TestRolloutLosesNoSessionThatAnyPodServes rolls out a server with three pods while clients without affinity call in
+// sessions: each call takes a new connection through the Service, and so reaches any pod, while its session lives in one
+// of them, old or new.
+func TestRolloutLosesNoSessionThatAnyPodServes(t *testing.T) {
+	t.Parallel()
+	const replicas = 3
+	env := newEnvironment(t).withClient()
+	server := env.stdio("anywhere", replicas)
+	server.Spec.SessionAffinity = v1beta1.SessionAffinityNone
+	server.Spec.Bridge = &v1beta1.MCPServerBridge{SessionRouting: v1beta1.SessionRoutingForward}
+	// Sessions of the old pods continue until the load stops.
+	server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), 600
+	env.Expect(api.Create(env.ctx, server)).To(Succeed())
+	ready(env, server)
+	before := env.podNames(podsOf(server))
+	env.Expect(before).To(HaveLen(replicas))
+
+	env.startLoad("scattered", server.Status.Endpoint)
+	env.Eventually(func() (map[string]int, error) {
+		r, err := env.request("/report")
+		return r.Pods, err
+	}).Should(HaveLen(replicas), "sessions live in all pods")
+	edit(env, server, func(s *v1beta1.MCPServer) {
+		s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}}
+	})
+	var replaced report
+	env.Eventually(func(g Gomega) {
+		live := env.livePods(podsOf(server))
+		g.Expect(live).To(HaveLen(replicas))
+		for i := range live {
+			g.Expect(before).NotTo(ContainElement(live[i].Name))
+			g.Expect(isPodReady(&live[i])).To(BeTrue())
+		}
+		var err error
+		replaced, err = env.request("/report")
+		g.Expect(err).NotTo(HaveOccurred())
+	}).Should(Succeed())
+	// All old pods drain, and requests arrive at new ones.
+	env.Eventually(func() (int, error) {
+		r, err := env.request("/report")
+		return r.Calls, err
+	}).Should(BeNumerically(">", replaced.Calls+300))
+	found := env.stopLoad()
+
+	t.Logf("%d calls, %d of them before all pods were replaced, by pods %v", found.Calls, replaced.Calls, found.Pods)
+	env.Expect(found.Failures).To(BeEmpty())
+	for _, pod := range before {
+		env.Expect(found.Pods[pod]).To(BeNumerically(">", replaced.Pods[pod]), "%s served while it drained", pod)
+	}
+	next, err := env.call("/call", server.Status.Endpoint)
+	env.Expect(err).NotTo(HaveOccurred())
+	env.Expect(before).NotTo(ContainElement(next.Last.Pod), "a new session uses a new pod")
+	env.waitReplaced(podsOf(server), before, replicas) // the sessions have ended
+}
+
 // podNames returns the names of the live pods.
 func (env *environment) podNames(labels client.MatchingLabels) []string {
 	env.t.Helper()

@@ -59,6 +59,24 @@ func withStdio(s *v1beta1.MCPServerSpec) {
 	s.Transport, s.Command = v1beta1.TransportStdio, []string{"/tools"}
 }
 
+// withSessions lets every pod serve the sessions of all pods, which share keys.
+func withSessions(s *v1beta1.MCPServerSpec) {
+	withStdio(s)
+	s.Bridge = &v1beta1.MCPServerBridge{SessionRouting: v1beta1.SessionRoutingForward}
+}
+
+// withAuthorization protects a server, except with transport sse, which does not support it. The resource does not depend
+// on the namespace.
+func withAuthorization(s *v1beta1.MCPServerSpec) {
+	if s.Transport == v1beta1.TransportSSE {
+		return
+	}
+	s.Authorization = &v1beta1.MCPServerAuthorization{
+		Issuers:  []v1beta1.MCPServerIssuer{{Issuer: "https://id.example.com", JWKSURI: "https://id.example.com/keys"}},
+		Resource: "https://tools.example.com/mcp", Scopes: []string{"mcp"},
+	}
+}
+
 // changeServerPod sets fields that affect only the pod template.
 func changeServerPod(s *v1beta1.MCPServerSpec) {
 	s.Env, s.ImagePullPolicy = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}, corev1.PullAlways
@@ -187,6 +205,11 @@ func mcpServerScenarios() []Scenario {
 	return []Scenario{
 		server("create", createServer(AllServerOptions)),
 		server("create-stdio", createServer(withStdio)),
+		server("create-sessions", createServer(withSessions)),
+		server("sessions-on", editServer(withSessions), createServer(withStdio)),
+		server("sessions-off", editServer(func(s *v1beta1.MCPServerSpec) { s.Bridge = nil }), createServer(withSessions)),
+		server("sessions-delete", deleteServer(), createServer(withSessions)),
+		server("authorization", editServer(withAuthorization), plain),
 		server("waits", createServerBeforeSecret()),
 		server("pods", editServer(func(s *v1beta1.MCPServerSpec) {
 			s.Image, s.Args = "registry.test/tools:2", []string{"--fast"}

@@ -104,6 +104,10 @@ var dimensions = map[string][]dimension{
 			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", IngressClassName: ptr.To(IngressClass)}
 		})),
 		dimensionOf("secret", server("none", nil), server("read", withSecret)),
+		dimensionOf("authorization", server("none", nil), server("tokens", withAuthorization)),
+		dimensionOf("contract", server("observed", nil), server(no, func(s *v1beta1.MCPServerSpec) {
+			s.Contract = &v1beta1.MCPServerContract{Policy: v1beta1.ContractDisabled}
+		})),
 		dimensionOf("rest", server("plain", nil), server("pod", changeServerPod), server("traffic", func(s *v1beta1.MCPServerSpec) {
 			s.Path = "/other"
 			if s.Transport == v1beta1.TransportSSE {

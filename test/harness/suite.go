@@ -138,6 +138,7 @@ func Grant(ctx context.Context, api client.Client) error {
 		filepath.Join(Root, "config", "namespace-selector", "role.yaml"):                  {group},
 		filepath.Join(Root, "config", "workload-identity", "workload_identity_role.yaml"): {user, group},
 		filepath.Join(Root, "config", "account-keys", "account_keys_role.yaml"):           {user, group},
+		filepath.Join(Root, "config", "session-keys", "session_keys_role.yaml"):           {user, group},
 	}
 	for _, file := range files {
 		subjects[file] = []rbacv1.Subject{user, group}

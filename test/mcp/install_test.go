@@ -57,14 +57,17 @@ func buildTools() (tools, error) {
 	if err := npm.Install("."); err != nil {
 		return b, err
 	}
-	if err := build(b.bridge, "github.com/fixpoint-dev/fixpoint/cmd/mcp-bridge"); err != nil {
+	// The bridge belongs to another module than the tests, and needs packages that they do not.
+	if err := build("../..", b.bridge, "./cmd/mcp-bridge"); err != nil {
 		return b, err
 	}
-	return b, build(b.everything, "github.com/modelcontextprotocol/go-sdk/conformance/everything-server")
+	return b, build(".", b.everything, "github.com/modelcontextprotocol/go-sdk/conformance/everything-server")
 }
 
-func build(to, pkg string) error {
+// build builds a package of the module in a directory.
+func build(dir, to, pkg string) error {
 	cmd := exec.Command("go", "build", "-o", to, pkg)
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	return npm.Run(cmd)
 }

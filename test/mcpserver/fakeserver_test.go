@@ -19,6 +19,8 @@ import (
 type fakeServer struct {
 	http    *httptest.Server
 	handler http.Handler
+	// answers is what the server offers.
+	answers *mcp.Server
 
 	mu sync.Mutex
 	// broken servers answer every request with an error.
@@ -56,7 +58,7 @@ func newServer(version string) *fakeServer {
 	// Requests come under the name of the Service.
 	paths.Handle("/sse", mcp.NewSSEHandler(serve, &mcp.SSEOptions{DisableLocalhostProtection: true}))
 	paths.Handle("/", mcp.NewStreamableHTTPHandler(serve, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
-	s := &fakeServer{asked: map[string]int{}}
+	s := &fakeServer{answers: answers, asked: map[string]int{}}
 	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.isHanging(r) {
 			s.inLine.Add(1)

@@ -118,8 +118,8 @@ func everything(s *v1beta1.MCPServerSpec) {
 }
 
 // needCluster are the kinds that everything leaves out, since they need an IngressClass, the Gateway API or
-// a metrics server: each is an option of its own in options.
-var needCluster = []string{"HorizontalPodAutoscaler", "Ingress", "HTTPRoute"}
+// a metrics server: each is an option of its own in options. The Secret needs transport stdio: see TestSessionKeys.
+var needCluster = []string{"HorizontalPodAutoscaler", "Ingress", "HTTPRoute", "Secret"}
 
 // childKinds are the kinds of the children of everything, with an empty object of each.
 var childKinds = func() map[string]func() client.Object {
@@ -168,7 +168,7 @@ func TestDeletionIsCompleteWhenItReturns(t *testing.T) {
 	want, err := suite.DeletionOrder(mcpserver.Name)
 	w.Expect(err).NotTo(HaveOccurred())
 	want = slices.DeleteFunc(want, func(resource string) bool {
-		return slices.Contains([]string{"horizontalpodautoscalers", "ingresses", "httproutes"}, resource) // see needCluster
+		return slices.Contains([]string{"horizontalpodautoscalers", "ingresses", "httproutes", "secrets"}, resource) // see needCluster
 	})
 	w.Expect(order).To(Equal(want))
 }

@@ -294,15 +294,15 @@ func isEnsured(steps []string) bool {
 	return len(steps) > 0 && strings.HasPrefix(steps[0], string(phases.ActionEnsure))
 }
 
-// accountKey is a line about an access key of an account.
-var accountKey = regexp.MustCompile(`\n[+~-] data\.key[12]: [^\n]*`)
+// anyKey is a line about an access key of an account, or about a session key.
+var anyKey = regexp.MustCompile(`\n[+~-] data\.(key[12]|\d{8}T\d{6}Z): [^\n]*`)
 
 // withoutKeys removes the keys of accounts, which a plan does not read: it does not know that they were regenerated. It
-// returns the updates of nothing else.
+// also removes session keys, which a plan does not create. It returns the updates of nothing else.
 func withoutKeys(changes map[string]string) (updates []action) {
 	for object, text := range changes {
 		if strings.HasPrefix(object, "Secret/") {
-			changes[object] = accountKey.ReplaceAllString(text, "")
+			changes[object] = anyKey.ReplaceAllString(text, "")
 		}
 		if changes[object] == "change" {
 			delete(changes, object)

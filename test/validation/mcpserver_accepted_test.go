@@ -101,6 +101,7 @@ protocol:
   caRef: {kind: Secret, name: tools-ca, key: tls.crt}
   credentialsSecretRef: {name: tools, key: token}
 adoptionPolicy: IfUnowned
+contract: {policy: Observe}
 driftPolicy: Report
 driftHistoryLimit: 50
 suspend: true`},
@@ -126,6 +127,7 @@ limits:
 contract:
   allow: ["*", "a*b/c.d-e:f_*", Get]
   deny: [delete_*]
+  policy: Disabled
 command: [npx, -y, "@acme/tools"]
 port: 1
 path: /
@@ -145,7 +147,7 @@ httpRoute:
   path: /tools
 protocol: {probe: Periodic, interval: 59m60s, timeout: 0m30s}
 bridge: {maxSessions: 10000, idleTimeout: 24h, maxMessageBytes: 268435456, drainTimeout: 1s, allowedHosts: [proxy.example.com, "*", a],
-  allowedOrigins: ["https://app.example.com", "http://localhost:6274", "http://[::1]:80", "vscode-webview://1b-2c", "*"], firstSessionUser: 2147000000}
+  allowedOrigins: ["https://app.example.com", "http://localhost:6274", "http://[::1]:80", "vscode-webview://1b-2c", "*"], firstSessionUser: 2147000000, sessionRouting: Forward}
 adoptionPolicy: Never
 driftPolicy: Correct
 suspend: false`},
@@ -157,6 +159,8 @@ suspend: false`},
 		spec: mcpServer(mcpServerDefaults, `{transport: sse, httpRoute: {parentRefs: [{name: a}], path: /}}`)},
 	"the bridge's own limits with a short grace": {
 		spec: mcpServer(mcpServerDefaults, stdio, `{terminationGracePeriodSeconds: 11, bridge: {maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304}}`)},
+	"a variable of the name that session routing sets, without it": {
+		spec: mcpServer(mcpServerDefaults, stdio, `{env: [{name: FIXPOINT_POD_IP, value: a}], bridge: {sessionRouting: None, maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304}}`)},
 	"the highest users of the bridge below those of the system": {
 		spec: mcpServer(mcpServerDefaults, stdio, `{bridge: {firstSessionUser: 59898, maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304}}`)},
 	"the lowest users of the bridge above those of the system": {

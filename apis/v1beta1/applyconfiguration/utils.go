@@ -56,6 +56,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerCARefApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerContract"):
 		return &apisv1beta1.MCPServerContractApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerContractChange"):
+		return &apisv1beta1.MCPServerContractChangeApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerContractItem"):
+		return &apisv1beta1.MCPServerContractItemApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerContractStatus"):
+		return &apisv1beta1.MCPServerContractStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerCredentialsSecretRef"):
 		return &apisv1beta1.MCPServerCredentialsSecretRefApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerEmptyDir"):

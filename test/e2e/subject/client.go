@@ -37,6 +37,7 @@ type report struct {
 //	GET /load?url=U&kind=K     calls until stopped: sessions (one call in each),
 //	                           session (one for all calls, on one connection), client
 //	                           (one for all calls, without a session if the server can),
+//	                           scattered (several sessions, each call on a new connection),
 //	                           get
 //	GET /scrape?address=A&name=N&ca=C   the metrics at the address, as N by the authority C
 //	GET /report                the results of the load so far
@@ -84,7 +85,7 @@ func (c *client) once(w http.ResponseWriter, r *http.Request, kind string) {
 func (c *client) load(w http.ResponseWriter, r *http.Request) {
 	begin, known := kinds[r.URL.Query().Get("kind")]
 	if !known {
-		http.Error(w, "kind: sessions, session, client or get", http.StatusBadRequest)
+		http.Error(w, "kind: sessions, session, client, scattered or get", http.StatusBadRequest)
 		return
 	}
 	c.stop()
@@ -170,6 +171,8 @@ type caller struct {
 	transport http.RoundTripper
 	call      func(ctx context.Context, c *caller) (json.RawMessage, string, error)
 	session   *mcp.ClientSession
+	// scattered are the sessions of a load of that kind.
+	scattered scattered
 }
 
 // withSessions is the last protocol version with sessions.
@@ -181,7 +184,10 @@ var kinds = map[string]func(url string) *caller{
 		return &caller{url: url, call: asOneClient, version: withSessions, transport: &kept{streams: &http.Transport{}}}
 	},
 	"client": func(url string) *caller { return &caller{url: url, call: asOneClient, transport: &http.Transport{}} },
-	"get":    func(url string) *caller { return &caller{url: url, call: get} },
+	"scattered": func(url string) *caller {
+		return &caller{url: url, call: ofNextSession, version: withSessions, transport: &http.Transport{DisableKeepAlives: true}}
+	},
+	"get": func(url string) *caller { return &caller{url: url, call: get} },
 }
 
 func (c *caller) do(ctx context.Context) (json.RawMessage, string, error) {
@@ -191,6 +197,7 @@ func (c *caller) do(ctx context.Context) (json.RawMessage, string, error) {
 }
 
 func (c *caller) end() {
+	c.scattered.end()
 	if c.session != nil {
 		_ = c.session.Close()
 	}

@@ -50,7 +50,8 @@ func run(ctx context.Context, calls, sessions int) (bool, error) {
 	}
 	defer os.RemoveAll(folder)
 	program := filepath.Join(folder, "mcp-bridge")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "github.com/fixpoint-dev/fixpoint/cmd/mcp-bridge")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./cmd/mcp-bridge")
+	build.Dir = ".." // the module of the bridge: this program runs in test
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return false, fmt.Errorf("building the bridge: %w\n%s", err, out)

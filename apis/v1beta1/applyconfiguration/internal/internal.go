@@ -482,6 +482,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 100
+    - name: sessionRouting
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerSessionRouting
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCAKind
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCARef
@@ -515,6 +518,76 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: associative
+    - name: policy
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractPolicy
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractChange
+  map:
+    fields:
+    - name: added
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: descriptionChanged
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: omitted
+      type:
+        scalar: numeric
+    - name: removed
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: schemaChanged
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: time
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractItem
+  map:
+    fields:
+    - name: digest
+      type:
+        scalar: string
+    - name: kind
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractItemKind
+    - name: name
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractItemKind
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractPolicy
+  scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractStatus
+  map:
+    fields:
+    - name: digest
+      type:
+        scalar: string
+    - name: items
+      type:
+        list:
+          elementType:
+            namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractItem
+          elementRelationship: atomic
+    - name: lastChange
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractChange
+    - name: omitted
+      type:
+        scalar: numeric
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCredentialsSecretRef
   map:
     fields:
@@ -903,6 +976,8 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerSessionAffinity
   scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerSessionRouting
+  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerSpec
   map:
     fields:
@@ -1079,6 +1154,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: contract
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractStatus
     - name: drifts
       type:
         list:

@@ -2,11 +2,18 @@
 
 package v1beta1
 
+import (
+	apisv1beta1 "github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+)
+
 // MCPServerContractApplyConfiguration represents a declarative configuration of the MCPServerContract type for use
 // with apply.
 //
-// MCPServerContract is what clients get of the server.
+// MCPServerContract configures the contract of the server.
 type MCPServerContractApplyConfiguration struct {
+	// policy is Observe, which records the contract in status.contract and
+	// emits an Event when it changes, or Disabled. Defaults to Observe.
+	Policy *apisv1beta1.MCPServerContractPolicy `json:"policy,omitempty"`
 	// allow are the tools that clients get; * stands for any characters.
 	// Defaults to all. At most 64.
 	Allow []string `json:"allow,omitempty"`
@@ -18,6 +25,14 @@ type MCPServerContractApplyConfiguration struct {
 // apply.
 func MCPServerContract() *MCPServerContractApplyConfiguration {
 	return &MCPServerContractApplyConfiguration{}
+}
+
+// WithPolicy sets the Policy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Policy field is set to the value of the last call.
+func (b *MCPServerContractApplyConfiguration) WithPolicy(value apisv1beta1.MCPServerContractPolicy) *MCPServerContractApplyConfiguration {
+	b.Policy = &value
+	return b
 }
 
 // WithAllow adds the given value to the Allow field in the declarative configuration

@@ -136,8 +136,6 @@ type MCPServerSpecApplyConfiguration struct {
 	Authorization *MCPServerAuthorizationApplyConfiguration `json:"authorization,omitempty"`
 	// limits limit what clients may send. Each pod counts on its own.
 	Limits *MCPServerLimitsApplyConfiguration `json:"limits,omitempty"`
-	// contract is what clients get of the server.
-	Contract *MCPServerContractApplyConfiguration `json:"contract,omitempty"`
 	// podOverrides is merged over the pod template, for fields that the spec
 	// does not have. The merge follows Server-Side Apply: list items are merged
 	// by key, so that a container named server is the container of the MCP
@@ -147,6 +145,9 @@ type MCPServerSpecApplyConfiguration struct {
 	PodOverrides *MCPServerPodOverridesApplyConfiguration `json:"podOverrides,omitempty"`
 	// protocol configures the probe of the Model Context Protocol.
 	Protocol *MCPServerProtocolApplyConfiguration `json:"protocol,omitempty"`
+	// contract configures what happens with the contract of the server: its
+	// tools, prompts and resource templates.
+	Contract *MCPServerContractApplyConfiguration `json:"contract,omitempty"`
 	// bridge configures the bridge of the transport stdio.
 	Bridge *MCPServerBridgeApplyConfiguration `json:"bridge,omitempty"`
 	// adoptionPolicy is what happens to an existing object with the name of a
@@ -447,14 +448,6 @@ func (b *MCPServerSpecApplyConfiguration) WithLimits(value *MCPServerLimitsApply
 	return b
 }
 
-// WithContract sets the Contract field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Contract field is set to the value of the last call.
-func (b *MCPServerSpecApplyConfiguration) WithContract(value *MCPServerContractApplyConfiguration) *MCPServerSpecApplyConfiguration {
-	b.Contract = value
-	return b
-}
-
 // WithPodOverrides sets the PodOverrides field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the PodOverrides field is set to the value of the last call.
@@ -468,6 +461,14 @@ func (b *MCPServerSpecApplyConfiguration) WithPodOverrides(value *MCPServerPodOv
 // If called multiple times, the Protocol field is set to the value of the last call.
 func (b *MCPServerSpecApplyConfiguration) WithProtocol(value *MCPServerProtocolApplyConfiguration) *MCPServerSpecApplyConfiguration {
 	b.Protocol = value
+	return b
+}
+
+// WithContract sets the Contract field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Contract field is set to the value of the last call.
+func (b *MCPServerSpecApplyConfiguration) WithContract(value *MCPServerContractApplyConfiguration) *MCPServerSpecApplyConfiguration {
+	b.Contract = value
 	return b
 }
 

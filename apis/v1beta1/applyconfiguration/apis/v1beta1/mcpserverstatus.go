@@ -44,6 +44,9 @@ type MCPServerStatusApplyConfiguration struct {
 	// server is the information that the server returned in the last successful
 	// handshake. It is empty until then.
 	Server *MCPServerInfoApplyConfiguration `json:"server,omitempty"`
+	// contract is what the server offers to clients. It is empty until all
+	// serving pods offer the same, and with spec.contract.policy Disabled.
+	Contract *MCPServerContractStatusApplyConfiguration `json:"contract,omitempty"`
 	// probedVersions are the ReplicaSets whose pods were serving when the last
 	// handshake decided the condition ProtocolReady, sorted. Pods of other
 	// ReplicaSets have not been probed yet.
@@ -141,6 +144,14 @@ func (b *MCPServerStatusApplyConfiguration) WithSelector(value string) *MCPServe
 // If called multiple times, the Server field is set to the value of the last call.
 func (b *MCPServerStatusApplyConfiguration) WithServer(value *MCPServerInfoApplyConfiguration) *MCPServerStatusApplyConfiguration {
 	b.Server = value
+	return b
+}
+
+// WithContract sets the Contract field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Contract field is set to the value of the last call.
+func (b *MCPServerStatusApplyConfiguration) WithContract(value *MCPServerContractStatusApplyConfiguration) *MCPServerStatusApplyConfiguration {
+	b.Contract = value
 	return b
 }
 
