@@ -77,6 +77,14 @@ func withAuthorization(s *v1beta1.MCPServerSpec) {
 	}
 }
 
+// withLimits limits what callers of a server may do, except with transport sse, which does not support it.
+func withLimits(s *v1beta1.MCPServerSpec) {
+	if s.Transport == v1beta1.TransportSSE {
+		return
+	}
+	s.Limits = &v1beta1.MCPServerLimits{RequestsPerMinute: 600, MaxConcurrentCalls: 10}
+}
+
 // changeServerPod sets fields that affect only the pod template.
 func changeServerPod(s *v1beta1.MCPServerSpec) {
 	s.Env, s.ImagePullPolicy = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}, corev1.PullAlways
