@@ -276,8 +276,9 @@ func (s *sentOnce) Close() error {
 	return nil
 }
 
-// isRefusal reports whether the other end does not accept the certificate. In TLS 1.3 it says so after this end has
-// verified that it is a replica, so the session may exist.
+// isRefusal reports whether the other end is known not to accept the certificate. In TLS 1.3 it says so after this end has
+// verified that it is a replica, so the session may exist. It also closes the connection then: if a write fails before
+// that is read, the refusal is not known.
 func isRefusal(err error) bool {
 	var alert *net.OpError
 	return errors.As(err, &alert) && alert.Op == "remote error" // as crypto/tls names an alert of the other end
