@@ -414,7 +414,7 @@ func FuzzOpenID(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range []string{valid, valid[:20], valid + "A", "", "AQ", "AQA", "Af8", "====", "no id"} {
+	for _, seed := range []string{valid, valid[:20], valid + "A", valid[:8] + "\n" + valid[8:], "", "AQ", "AQA", "Af8", "====", "no id"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, id string) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // A sealed session id is, in base64url: the version, the length of the name of the key, the name, the nonce, and the
@@ -37,7 +38,8 @@ func (k *keyring) sealID(replica netip.AddrPort, local string) (string, error) {
 
 // openID returns the replica that has the session.
 func (k *keyring) openID(id string) (netip.AddrPort, error) {
-	if len(id) > maxSealedID {
+	// The decoder skips the ends of lines, and each session has only one id.
+	if len(id) > maxSealedID || strings.ContainsAny(id, "\r\n") {
 		return netip.AddrPort{}, errNotSealed
 	}
 	raw, err := idEncoding.DecodeString(id)
