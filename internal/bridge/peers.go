@@ -308,7 +308,7 @@ func (p *peers) refuse(w http.ResponseWriter, r *http.Request, id []byte, err er
 		p.bridge.opts.Log.Info("The replica of a session did not respond", "cause", err.Error())
 		p.bridge.refuse(w, id, &failure{
 			status: http.StatusBadGateway, code: codeInternal, reason: reasonReplicaFailed,
-			message: "the replica that has the session did not respond; it may have received the request",
+			message: "the replica that has the session did not respond, and may have received the request: retry it only if it may run twice",
 		})
 	}
 	p.count(outcome)
