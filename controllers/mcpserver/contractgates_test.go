@@ -70,7 +70,7 @@ func TestGatesFollowContracts(t *testing.T) {
 		"a server changes its contract while it runs": {
 			pods: []gatedPod{offering("2", opened), offering("1", opened)}, recorded: "1", gates: gates{refused, opened},
 			want: contractDecision{held: 1}, decided: "1", record: "1", pending: "2"},
-		"all pods change theirs": {
+		"all pods change their contract": {
 			pods: []gatedPod{offering("2", opened), offering("2", opened)}, approved: "1", recorded: "1", gates: gates{refused, refused},
 			want: contractDecision{held: 2}, decided: "1", pending: "2"},
 		"it changes back": {
