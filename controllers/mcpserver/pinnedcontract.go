@@ -353,7 +353,7 @@ func withHeldPods(s *scope, verdict phases.Verdict) phases.Verdict {
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, verdict.Message()+"; new pods wait for phase Contract").
 			RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	}
-	return phases.DoneBecause(v1beta1.ReasonContractPending, "pods run, and wait for phase Contract: "+verdict.Message()).
+	return phases.DoneBecause(v1beta1.ReasonContractPending, "pods may wait only for phase Contract: "+verdict.Message()).
 		RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 }
 
