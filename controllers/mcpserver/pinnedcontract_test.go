@@ -174,7 +174,7 @@ type statuses struct {
 	err     error
 }
 
-func (s *statuses) ApplyStatus(_ context.Context, desired ssa.Configuration, live client.Object) (ssa.Result, error) {
+func (s *statuses) ApplyStatus(_ context.Context, _ ssa.Configuration, live client.Object) (ssa.Result, error) {
 	if s.err != nil {
 		return ssa.Result{}, s.err
 	}

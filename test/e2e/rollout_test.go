@@ -253,7 +253,7 @@ func TestServerThatChangesItsContractLosesTraffic(t *testing.T) {
 	at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
 	started := pod.Status.ContainerStatuses[0].State.Running
 	env.Expect(started).NotTo(BeNil())
-	lost := pod.Status.Conditions[at].LastTransitionTime.Sub(started.StartedAt.Time.Add(after))
+	lost := pod.Status.Conditions[at].LastTransitionTime.Sub(started.StartedAt.Add(after))
 	t.Logf("the pod lost traffic %v after the change", lost)
 	const starts = 3 * time.Second // of the process, in its container; times have seconds
 	env.Expect(lost).To(BeNumerically("<", 2*contractInterval+starts))
