@@ -97,7 +97,8 @@ cp config/rbac/manager/roles/*.yaml $chart/manager-roles/
 cp config/namespaced/access/roles/*.yaml $chart/namespaced-manager-roles/
 cp config/rbac/hash_key_role.yaml config/rbac/leader_election_role.yaml config/rbac/metrics_auth_role.yaml config/rbac/metrics_reader_role.yaml \
 	config/rbac/manager/releases_role.yaml config/rbac/webhook_role.yaml config/rbac/webhook_definitions_role.yaml config/workload-identity/workload_identity_role.yaml \
-	config/account-keys/account_keys_role.yaml config/session-keys/session_keys_role.yaml $chart/
+	config/account-keys/account_keys_role.yaml config/session-keys/session_keys_role.yaml \
+	config/contract-gates/contract_gates_role.yaml $chart/
 cp config/namespace-selector/role.yaml $chart/namespace_selector_role.yaml
 cp config/policies/{annotations,hosts,service_accounts}.yaml $chart/policies/
 cp config/rbac/*_{admin,editor,viewer}_role.yaml $chart/user-roles/

@@ -2,16 +2,25 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// MCPServerContractPolicy is whether the contract of a server is recorded.
-// +kubebuilder:validation:Enum=Observe;Disabled
+// MCPServerContractPolicy is what happens with the contract of a server.
+// +kubebuilder:validation:Enum=Observe;Pin;Disabled
 type MCPServerContractPolicy string
 
 // MCPServerContract configures the contract of the server.
+// +kubebuilder:validation:XValidation:rule="!has(self.digest) || has(self.policy) && self.policy == 'Pin'",fieldPath=".digest",message="digest requires policy Pin: set policy to Pin, or remove digest"
 type MCPServerContract struct {
 	// policy is Observe, which records the contract in status.contract and
-	// emits an Event when it changes, or Disabled. Defaults to Observe.
+	// emits an Event when it changes; Pin, which also lets only pods take
+	// traffic whose contract is approved; or Disabled. Defaults to Observe.
 	// +optional
 	Policy MCPServerContractPolicy `json:"policy,omitempty"`
+
+	// digest is that of the approved contract, with policy Pin. Defaults to what
+	// kubectl fixpoint mcp approve has approved, or to the first contract.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{32}$')",message="digest must have 32 hexadecimal digits: use that of status.contract or status.pendingContract"
+	Digest string `json:"digest,omitempty"`
 
 	// allow are the tools that clients get; * stands for any characters.
 	// Defaults to all. At most 64.
@@ -120,4 +129,18 @@ type MCPServerContractChange struct {
 	// because they are full.
 	// +optional
 	Omitted int32 `json:"omitted,omitempty"`
+}
+
+// MCPServerPendingContract is a contract that pods offer and that is not
+// approved, with spec.contract.policy Pin.
+type MCPServerPendingContract struct {
+	// digest is the value of spec.contract.digest that approves the contract.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	Digest string `json:"digest"`
+
+	// change is how the contract differs from status.contract. It is empty
+	// without one.
+	// +optional
+	Change *MCPServerContractChange `json:"change,omitempty"`
 }

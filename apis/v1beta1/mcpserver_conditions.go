@@ -22,6 +22,10 @@ const (
 	// rejects it.
 	ConditionRouteReady = "RouteReady"
 
+	// ConditionContractReady says whether all pods offer the approved contract,
+	// with spec.contract.policy Pin.
+	ConditionContractReady = "ContractReady"
+
 	// ConditionProtocolReady says whether the MCP handshake succeeds on all
 	// serving pods.
 	ConditionProtocolReady = "ProtocolReady"
@@ -44,6 +48,17 @@ const (
 	// contains its reason. Correct spec.httpRoute, or the listener of the
 	// Gateway.
 	ReasonRouteRejected = "RouteRejected"
+
+	// ReasonContractPending: the contract of pods that take no traffic yet is not
+	// known, with spec.contract.policy Pin. The message contains the error of
+	// the probe, if there is one.
+	ReasonContractPending = "ContractPending"
+
+	// ReasonContractNotApproved: pods offer a contract that is not approved,
+	// with spec.contract.policy Pin. The message names what differs. Approve it
+	// with kubectl fixpoint mcp approve or spec.contract.digest, or correct the
+	// server.
+	ReasonContractNotApproved = "ContractNotApproved"
 
 	// ReasonProtocolPending: the pods are running, and the server has not been
 	// probed yet, or not often enough to count as failing.

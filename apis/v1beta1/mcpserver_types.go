@@ -154,6 +154,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.authorization) || self.transport != 'sse'",fieldPath=".authorization",message="authorization is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove authorization"
 // +kubebuilder:validation:XValidation:rule="!(has(self.authorization) || has(self.limits) || has(self.contract) && (has(self.contract.allow) || has(self.contract.deny))) || !(has(self.protocol.scheme) && self.protocol.scheme == 'HTTPS')",fieldPath=".protocol.scheme",message="protocol.scheme HTTPS is not supported with authorization, limits, contract.allow and contract.deny, because the proxy that applies them serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || !(has(self.limits) || has(self.contract) && (has(self.contract.allow) || has(self.contract.deny)))",fieldPath=".transport",message="limits, contract.allow and contract.deny are not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove them"
+// +kubebuilder:validation:XValidation:rule="!(has(self.contract) && has(self.contract.policy) && self.contract.policy == 'Pin') || !(has(self.protocol.probe) && self.protocol.probe == 'Disabled')",fieldPath=".contract.policy",message="contract.policy Pin requires the probe, which reads the contracts of pods: remove protocol.probe, or set contract.policy to Disabled"
 type MCPServerSpec struct {
 	// transport is the transport of the server: streamable-http, sse (the
 	// deprecated transport over HTTP), or stdio (standard input and output,
@@ -1237,6 +1238,11 @@ type MCPServerStatus struct {
 	// serving pods offer the same, and with spec.contract.policy Disabled.
 	// +optional
 	Contract *MCPServerContractStatus `json:"contract,omitempty"`
+
+	// pendingContract is a contract that pods offer and that waits for approval,
+	// with spec.contract.policy Pin. Such pods take no traffic.
+	// +optional
+	PendingContract *MCPServerPendingContract `json:"pendingContract,omitempty"`
 
 	// probedVersions are the ReplicaSets whose pods were serving when the last
 	// handshake decided the condition ProtocolReady, sorted. Pods of other

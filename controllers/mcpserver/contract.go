@@ -31,7 +31,10 @@ func (s *scope) contract(now metav1.Time) (next *v1beta1.MCPServerContractStatus
 		return nil, false
 	}
 	var found *prober.Contract
-	if s.probed != nil {
+	switch {
+	case pinsContract(s.server) && s.pinned != nil:
+		found = s.pinned.decision.record
+	case !pinsContract(s.server) && s.probed != nil:
 		found = s.probed.Contract
 	}
 	return nextContract(s.server.Status.Contract, found, now)
@@ -44,18 +47,24 @@ func nextContract(before *v1beta1.MCPServerContractStatus, found *prober.Contrac
 	if found == nil || before != nil && before.Digest == found.Digest {
 		return before, false
 	}
-	next = &v1beta1.MCPServerContractStatus{Digest: found.Digest, Omitted: boundedCount(found.Omitted)}
-	for _, item := range found.Items {
-		next.Items = append(next.Items, v1beta1.MCPServerContractItem{
-			Kind: v1beta1.MCPServerContractItemKind(item.Kind), Name: item.Name, Digest: item.Digest,
-		})
-	}
+	next = contractStatus(found)
 	if before == nil {
 		return next, false
 	}
 	next.LastChange = compareContracts(before, next)
 	next.LastChange.Time = now
 	return next, true
+}
+
+// contractStatus is a contract in the form of a status.
+func contractStatus(found *prober.Contract) *v1beta1.MCPServerContractStatus {
+	status := &v1beta1.MCPServerContractStatus{Digest: found.Digest, Omitted: boundedCount(found.Omitted)}
+	for _, item := range found.Items {
+		status.Items = append(status.Items, v1beta1.MCPServerContractItem{
+			Kind: v1beta1.MCPServerContractItemKind(item.Kind), Name: item.Name, Digest: item.Digest,
+		})
+	}
+	return status
 }
 
 // compareContracts names the items that differ. An item that only one of two contracts lists was added or removed,
@@ -228,14 +237,18 @@ func contractConfiguration(contract *v1beta1.MCPServerContractStatus) *fixpointa
 	if contract.Omitted > 0 {
 		configuration.WithOmitted(contract.Omitted)
 	}
-	if change := contract.LastChange; change != nil {
-		last := fixpointac.MCPServerContractChange().WithTime(change.Time).
-			WithAdded(change.Added...).WithRemoved(change.Removed...).
-			WithSchemaChanged(change.SchemaChanged...).WithDescriptionChanged(change.DescriptionChanged...)
-		if change.Omitted > 0 {
-			last.WithOmitted(change.Omitted)
-		}
-		configuration.WithLastChange(last)
+	if contract.LastChange != nil {
+		configuration.WithLastChange(changeConfiguration(contract.LastChange))
+	}
+	return configuration
+}
+
+func changeConfiguration(change *v1beta1.MCPServerContractChange) *fixpointac.MCPServerContractChangeApplyConfiguration {
+	configuration := fixpointac.MCPServerContractChange().WithTime(change.Time).
+		WithAdded(change.Added...).WithRemoved(change.Removed...).
+		WithSchemaChanged(change.SchemaChanged...).WithDescriptionChanged(change.DescriptionChanged...)
+	if change.Omitted > 0 {
+		configuration.WithOmitted(change.Omitted)
 	}
 	return configuration
 }

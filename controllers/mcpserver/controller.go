@@ -77,6 +77,8 @@ type readers struct {
 	// pods is nil if the prober does not connect to pods.
 	pods     *podReader
 	gateways gatewayReader
+	// podStatus writes the gates of pods; nil for an engine that only plans.
+	podStatus statusApplier
 	// plans is true for an engine that only plans.
 	plans bool
 }
@@ -164,6 +166,12 @@ func newReaders(mgr ctrl.Manager, o Options) (readers, *gatewayAPI, error) {
 	if o.Prober.DialsReplicas() {
 		r.pods = &podReader{uncached: mgr.GetAPIReader()}
 	}
+	// The cache holds no pods.
+	_, podStatus, err := setup.Direct(mgr, FieldManager)
+	if err != nil {
+		return r, nil, err
+	}
+	r.podStatus = podStatus
 	hashKey, err := newHashKey(mgr, o)
 	if err != nil {
 		return r, nil, err

@@ -21,7 +21,7 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	Desired: desiredDeployment,
 	Health:  deploymentReady,
 	Ready: func(ctx context.Context, s *scope, live *appsv1.Deployment) phases.Verdict {
-		return withCommandFailure(s.server, workload.Explain(ctx, s.uncached, s.clock, live, deploymentReady(live)))
+		return withHeldPods(s, withCommandFailure(s.server, workload.Explain(ctx, s.uncached, s.clock, live, deploymentReady(live))))
 	},
 	Observed:     func(s *scope, live *appsv1.Deployment) { s.deployment = live },
 	HandOver:     []string{"spec.replicas"},
@@ -50,6 +50,7 @@ func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error)
 	if err := checkTemplate(server, s.settings, template, desired.Spec.Template); err != nil {
 		return nil, err
 	}
+	withContractGate(desired.Spec.Template.Spec, server)
 	workload.DeclarePullPolicies(desired.Spec.Template.Spec)
 	return desired, nil
 }

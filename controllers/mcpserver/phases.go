@@ -24,6 +24,7 @@ import (
 //	Autoscaling       the HorizontalPodAutoscaler
 //	DisruptionBudget  the PodDisruptionBudget
 //	Ingress, Route    access from outside the cluster
+//	Contract          pods whose contract is not approved take no traffic, with spec.contract.policy Pin
 //	Protocol          MCP handshakes succeed on all serving pods
 func Phases() []phases.Phase[*scope] {
 	return []phases.Phase[*scope]{
@@ -38,6 +39,7 @@ func Phases() []phases.Phase[*scope] {
 		disruptionBudget,
 		ingress,
 		route,
+		pinnedContract,
 		protocol,
 	}
 }
@@ -65,6 +67,8 @@ type scope struct {
 	// covers.
 	probed         *prober.Result
 	probedVersions []string
+	// pinned is what has been decided about the contracts of pods; nil before that, and if they are not pinned.
+	pinned *pinned
 }
 
 // Prober is the part of [prober.Prober] that the controller uses.

@@ -31,7 +31,9 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) 
 		return nil, err
 	}
 	if len(pods.addresses) == 0 {
-		s.forget(key)
+		if !pinsContract(s.server) || len(pods.unready) == 0 {
+			s.forget(key)
+		}
 		return unprobedVerdict(pods), nil
 	}
 	target, err := s.target(ctx, pods)
@@ -208,6 +210,9 @@ func (s *scope) target(ctx context.Context, pods servingPods) (prober.Target, er
 		Timeout:    spec.Timeout.Duration,
 		Contract:   observesContract(s.server),
 		Token:      string(s.server.UID),
+	}
+	if pinsContract(s.server) {
+		target.Unready, target.Verify = pods.unready, true
 	}
 	if s.server.Spec.Transport == v1beta1.TransportSSE {
 		target.Transport = prober.SSE

@@ -21,6 +21,8 @@ type servingPods struct {
 	// addresses are their host:port addresses, and identities the pod UID at each address.
 	addresses  []string
 	identities map[string]string
+	// unready are the addresses of pods that are neither ready nor terminating. identities contains them.
+	unready []string
 	// versions are the names of their ReplicaSets, sorted.
 	versions []string
 	// oldServing is true while terminating pods still serve.
@@ -79,6 +81,7 @@ func (t *servingPods) add(endpoint *discoveryv1.Endpoint, port int32, podAt func
 	}
 	if isFalse(endpoint.Conditions.Ready) {
 		t.oldServing = t.oldServing || isTrue(endpoint.Conditions.Serving) && isTrue(endpoint.Conditions.Terminating)
+		t.addUnready(endpoint, port, podAt)
 		return "", false
 	}
 	switch podAt(endpoint.Addresses[0]) {
@@ -97,6 +100,17 @@ func (t *servingPods) add(endpoint *discoveryv1.Endpoint, port int32, podAt func
 	}
 	t.identities[address] = string(endpoint.TargetRef.UID)
 	return endpoint.TargetRef.Name, true
+}
+
+func (t *servingPods) addUnready(endpoint *discoveryv1.Endpoint, port int32, podAt func(address string) podAddress) {
+	if isTrue(endpoint.Conditions.Terminating) || podAt(endpoint.Addresses[0]) != ownPod {
+		return
+	}
+	address := net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(port)))
+	t.unready = append(t.unready, address)
+	if endpoint.TargetRef != nil {
+		t.identities[address] = string(endpoint.TargetRef.UID)
+	}
 }
 
 // versionsOf derives the ReplicaSets from the names of the pods, which are the name of the ReplicaSet and

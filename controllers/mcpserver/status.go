@@ -36,6 +36,9 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 	if contract, _ := s.contract(summary.Now); contract != nil {
 		status.WithContract(contractConfiguration(contract))
 	}
+	if pending := s.pendingContract(summary.Now); pending != nil {
+		status.WithPendingContract(pendingConfiguration(pending))
+	}
 	for _, drift := range workload.Drifts(s.server.Status.Drifts, summary, s.server.Spec.DriftHistoryLimit) {
 		status.WithDrifts(workload.DriftConfiguration(drift))
 	}
@@ -136,7 +139,7 @@ func phaseOf(s *scope, summary phases.Summary) v1beta1.Phase {
 func isProblem(summary phases.Summary) bool {
 	switch summary.ReadyReason {
 	case v1beta1.ReasonRolloutProgressing, v1beta1.ReasonProgressing, v1beta1.ReasonRecreating,
-		v1beta1.ReasonPruning, v1beta1.ReasonProtocolPending:
+		v1beta1.ReasonPruning, v1beta1.ReasonProtocolPending, v1beta1.ReasonContractPending:
 		return false
 	default:
 		return true

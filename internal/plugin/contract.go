@@ -35,7 +35,7 @@ func (o *options) printContract(server *v1beta1.MCPServer) error {
 	if contract == nil {
 		return fmt.Errorf("MCPServer %s/%s has no contract: %s", server.Namespace, server.Name, whyNoContract(server))
 	}
-	text, err := o.format(contract, func() string { return contractText(contract, o.now()) })
+	text, err := o.format(contract, func() string { return contractText(contract, o.now()) + pendingText(server) })
 	if err != nil {
 		return err
 	}
@@ -49,6 +49,8 @@ func whyNoContract(server *v1beta1.MCPServer) string {
 		return "spec.contract.policy is Disabled: set it to Observe"
 	case server.Spec.Protocol.Probe == v1beta1.ProbeDisabled:
 		return "spec.protocol.probe is Disabled: set it to Periodic"
+	case server.Status.PendingContract != nil:
+		return "kubectl fixpoint mcp approve " + server.Name + " approves " + printable(server.Status.PendingContract.Digest)
 	default:
 		return "wait until the manager has read the lists of all serving pods, and they offer the same; the condition ProtocolReady says if they cannot be read"
 	}

@@ -61,6 +61,8 @@ func goldens(t *testing.T) map[string]golden {
 
 		"mcp-connect":          {"mcp connect tools", true, connectionText(connectionOf(reachable(isExternal)))},
 		"mcp-contract":         {"mcp contract tools", true, contractText(exampleContract(), now)},
+		"mcp-contract-pinned":  {"mcp contract tools", false, contractText(exampleContract(), now) + pendingText(reachable(isPinned))},
+		"mcp-approve":          {"mcp approve tools", true, approvalText(reachable(isPinned), "9f2c5e1ab0c4d7734d5ecbaa1f20c3e8")},
 		"mcp-connect-internal": {"mcp connect tools", false, connectionText(connectionOf(reachable(hasToken)))},
 
 		"tree": {"tree appservice/web", true, treeText(exampleTree(), nil, now)},
@@ -70,6 +72,7 @@ func goldens(t *testing.T) map[string]golden {
 		"why-unschedulable": {"why appservice/web", false, whyOf(evidence{object: app("web", cannotPull), deployment: deployment(0), pods: []corev1.Pod{*pod("web-2-x", isUnschedulable)}})},
 		"why-config":        {"why appservice/web", false, whyOf(evidence{object: app("web", cannotPull), deployment: deployment(0), pods: []corev1.Pod{*pod("web-2-x", waits("CreateContainerConfigError", `secret "db" not found`))}})},
 		"why-probe":         {"why appservice/web", false, whyOf(evidence{object: app("web", cannotPull), deployment: deployment(0), pods: []corev1.Pod{*pod("web-2-x", isNotReady)}, events: []eventsv1.Event{event(pod("web-2-x"), "Unhealthy", "Readiness probe failed: HTTP 503")}})},
+		"why-contract":      {"why mcpserver/tools", false, whyOf(evidence{object: mcpServer(), deployment: deployment(0), pods: []corev1.Pod{*pod("tools-2-x", isHeld)}})},
 		"why-quota":         {"why appservice/web", false, whyOf(quotaEvidence())},
 		"why-stalled":       {"why appservice/web", false, whyOf(evidence{object: app("web", isStalled), notes: []string{"you may not list Pod objects in namespace shop"}})},
 		"why-hook":          {"why appservice/web", false, whyOf(evidence{object: app("web", hasFailedHook)})},
@@ -121,6 +124,13 @@ func crashes(p *corev1.Pod) {
 func isUnschedulable(p *corev1.Pod) {
 	p.Status.Phase, p.Status.ContainerStatuses = corev1.PodPending, nil
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available: 3 Insufficient memory."}}
+}
+
+func isHeld(p *corev1.Pod) {
+	p.Status.Conditions = []corev1.PodCondition{
+		{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ReadinessGatesNotReady"},
+		{Type: v1beta1.PodConditionContract, Status: corev1.ConditionFalse},
+	}
 }
 
 func isNotReady(p *corev1.Pod) {

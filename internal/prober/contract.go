@@ -206,6 +206,9 @@ func itemName(raw []byte) string {
 // observes reports whether the next probe of a replica lists it for its contract, beside the full probes. Each replica
 // is listed once, and again while the first one offers something else.
 func (e *entry) observes(m *member, now time.Time) bool {
+	if e.target.Contract && e.target.Verify {
+		return true
+	}
 	if !e.target.Contract || !m.listSchedule.due(now) {
 		return false
 	}
@@ -220,6 +223,7 @@ func (p *Prober) updateContract(m *member, j job, a answer) {
 	if !j.list || !e.target.Contract || !j.contract {
 		return
 	}
+	m.noteOffer(a)
 	now := p.options.Clock.Now()
 	isFirst := m == e.members[0]
 	if isFirst && a.listed {
@@ -245,6 +249,43 @@ func (p *Prober) updateContract(m *member, j job, a answer) {
 	if isFirst && before != nil && !sameContract(before, m.contract) {
 		p.listOthers(e)
 	}
+}
+
+// noteOffer stores why a replica has no contract. If its lists could not be read, what it offered before stays: an
+// error may be one of the network, and clients get no other contract from such lists either.
+func (m *member) noteOffer(a answer) {
+	switch {
+	case !a.listed:
+		m.unlisted = m.entry.target.Verify
+	case a.contract == nil:
+		m.offerErr = firstOf(a.listErr, a.contractErr)
+	default:
+		m.offerErr = nil
+	}
+}
+
+func firstOf(errs ...*Error) *Error {
+	at := slices.IndexFunc(errs, func(err *Error) bool { return err != nil })
+	if at < 0 {
+		return nil
+	}
+	return errs[at]
+}
+
+// offers are those of all replicas.
+func (e *entry) offers() map[string]Offer {
+	if !e.target.Contract || !e.target.Verify {
+		return nil
+	}
+	offers := make(map[string]Offer, len(e.members))
+	for _, m := range e.members {
+		offer := Offer{Contract: m.contract}
+		if m.contract == nil {
+			offer.Err = firstOf(m.history.err, m.offerErr)
+		}
+		offers[m.address] = offer
+	}
+	return offers
 }
 
 // listOthers makes probes of all replicas but the first one due immediately.

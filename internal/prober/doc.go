@@ -21,7 +21,8 @@
 //
 // With Target.Contract, full probes also digest the tools, prompts and resource templates. Each new replica is listed
 // with its first probe. The others are listed again when the first one offers something else, and then less and less
-// often while they differ. So a contract costs no requests with the probes between.
+// often while they differ. So a contract costs no requests with the probes between. With Target.Verify, each probe lists:
+// another contract is found within an interval, or within two if the lists of other servers of the namespace take long.
 //
 // # Results
 //

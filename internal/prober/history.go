@@ -45,6 +45,9 @@ func (h history) answered() bool {
 // aggregate combines the histories of all replicas. The first one of the worst replicas decides, so that
 // the message is stable.
 func aggregate(histories []history) Result {
+	if len(histories) == 0 {
+		return Result{State: Unknown}
+	}
 	result := Result{State: Answering, Replicas: len(histories)}
 	worst := -1
 	for i, h := range histories {

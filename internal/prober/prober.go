@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,6 +80,10 @@ type member struct {
 	// when it may be listed for its contract.
 	contract     *Contract
 	listSchedule listSchedule
+	// unready is true if the address is one of Target.Unready. unlisted is true if the last probe succeeded and was to
+	// read the lists, and the slot for that was taken. offerErr is why the last probe could not read them.
+	unready, unlisted bool
+	offerErr          *Error
 
 	// cancel ends the running probe; nil if none runs.
 	cancel context.CancelFunc
@@ -189,8 +194,10 @@ func (p *Prober) updateMembers(e *entry) {
 	for _, m := range e.members {
 		known[m.address] = m
 	}
-	members := make([]*member, 0, len(e.target.Addresses))
-	for _, address := range e.target.Addresses {
+	// The first member is that of the description of the server, so serving ones precede.
+	addresses := slices.Concat(e.target.Addresses, e.target.Unready)
+	members := make([]*member, 0, len(addresses))
+	for i, address := range addresses {
 		identity := e.target.Identities[address]
 		m := known[address]
 		if m == nil || m.identity != identity {
@@ -199,6 +206,7 @@ func (p *Prober) updateMembers(e *entry) {
 		} else {
 			delete(known, address)
 		}
+		m.unready = i >= len(e.target.Addresses)
 		members = append(members, m)
 	}
 	for _, m := range known {
@@ -287,11 +295,14 @@ func (p *Prober) removeMember(m *member) {
 
 // result combines the histories of the members.
 func (e *entry) result() Result {
-	histories := make([]history, len(e.members))
-	for i, m := range e.members {
-		histories[i] = m.history
+	histories := make([]history, 0, len(e.members))
+	for _, m := range e.members {
+		if !m.unready {
+			histories = append(histories, m.history)
+		}
 	}
 	result := aggregate(histories)
+	result.Offers = e.offers()
 	result.Server = e.server
 	result.ListErr = e.listErr
 	result.Contract, result.ContractErr = e.contract, e.contractErr

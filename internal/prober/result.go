@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -67,16 +68,32 @@ type Result struct {
 	Contract *Contract
 	// ContractErr is why the first replica was counted, but has no contract; nil if it has one.
 	ContractErr *Error
+	// Offers are the contracts of the replicas, also of those in Target.Unready, by their addresses; nil without
+	// Target.Verify.
+	Offers map[string]Offer
 	// ListErr is why the tools, prompts and resources of Server could not all be counted in the last
 	// attempt; nil if they were.
 	ListErr *Error
+}
+
+// Offer is the contract of a replica. It is the zero Offer before the first probe.
+type Offer struct {
+	// Contract is what the replica offered when its lists were last read; nil if they never were.
+	Contract *Contract
+	// Err is why Contract is nil, by the last probe.
+	Err *Error
+}
+
+func (o Offer) same(other Offer) bool {
+	return sameContract(o.Contract, other.Contract) && sameError(o.Err, other.Err)
 }
 
 // sameStatus reports whether a status shows both results alike.
 func (r Result) sameStatus(other Result) bool {
 	return r.State == other.State && r.Replicas == other.Replicas && r.Answered == other.Answered && r.Decided == other.Decided &&
 		sameServer(r.Server, other.Server) && sameError(r.Err, other.Err) && sameError(r.ListErr, other.ListErr) &&
-		sameContract(r.Contract, other.Contract) && sameError(r.ContractErr, other.ContractErr)
+		sameContract(r.Contract, other.Contract) && sameError(r.ContractErr, other.ContractErr) &&
+		maps.EqualFunc(r.Offers, other.Offers, Offer.same)
 }
 
 func sameServer(a, b *Server) bool {

@@ -152,12 +152,15 @@ func (p *Prober) record(m *member, j job, a answer) {
 	m.fresh = false
 	m.slow = now.Sub(j.started) >= promptLimit || a.err != nil && a.err.Kind == Timeout
 	m.version = a.version
+	m.unlisted = false
 	if a.err == nil {
 		m.lastAnswer = j.started
 		p.updateContract(m, j, a)
-		if m == e.members[0] || j.full {
+		switch {
+		case m.unready: // clients do not reach it
+		case m == e.members[0] || j.full:
 			e.updateServer(a, m == e.members[0])
-		} else {
+		default:
 			e.updateServer(answer{server: a.server}, false)
 		}
 	}

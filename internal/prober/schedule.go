@@ -23,7 +23,8 @@ func (p *Prober) nextProbe(m *member, first bool, started, ended time.Time) time
 		// After a restart all first probes start at once; the second ones are spread.
 		due = started.Add(p.spread(interval))
 	}
-	if m.history.failures > 0 && m.history.state == Unknown {
+	isStarting := m.history.failures > 0 && (m.history.state == Unknown || m.unready)
+	if isStarting || m.unlisted {
 		due = started.Add(scale(interval, initialRetry))
 	}
 	if m.history.failures > 0 && m.history.state == Answering {

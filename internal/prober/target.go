@@ -36,6 +36,9 @@ type Target struct {
 	// Addresses are the host:port addresses of the serving replicas. Each is probed separately. If empty,
 	// the host of the URL is probed.
 	Addresses []string
+	// Unready are the addresses of replicas that do not serve yet. They are probed for their contracts: the State, the
+	// numbers of replicas and the description of the server do not cover them. Optional.
+	Unready []string
 	// Identities map an address to the identity of its replica, such as a pod UID, because addresses can
 	// be reused. Optional.
 	Identities map[string]string
@@ -57,6 +60,8 @@ type Target struct {
 	// Contract also derives what the server offers, for Result.Contract, from the lists of full probes. It lists all
 	// replicas when they are new, and when the first one offers something else than before.
 	Contract bool
+	// Verify lists all replicas with each probe, for Result.Offers. It requires Contract.
+	Verify bool
 	// Token identifies the server. When it, URL or Transport changes, previous results are dropped and a
 	// probe is due immediately.
 	Token string
@@ -92,7 +97,10 @@ func (t Target) complete() Target {
 	t.Addresses = slices.Clone(t.Addresses)
 	slices.Sort(t.Addresses)
 	t.Addresses = slices.Compact(t.Addresses)
-	if len(t.Addresses) == 0 {
+	t.Unready = slices.DeleteFunc(slices.Clone(t.Unready), func(address string) bool { return slices.Contains(t.Addresses, address) })
+	slices.Sort(t.Unready)
+	t.Unready = slices.Compact(t.Unready)
+	if len(t.Addresses)+len(t.Unready) == 0 {
 		t.Addresses = []string{""}
 	}
 	t.Identities = maps.Clone(t.Identities)

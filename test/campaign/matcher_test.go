@@ -103,6 +103,7 @@ var childPaths = []struct{ spec, child string }{
 	{"spec.networkPolicy.ingress.from", "spec.ingress[0].from"},
 	{"spec.networkPolicy.egress.rules", "spec.egress"},
 	{"spec.ingress.annotations", "metadata.annotations"},
+	{"spec.serviceAccount.annotations", "metadata.annotations"},
 	{"spec.httpRoute.parentRefs", "spec.parentRefs"},
 	{"spec.httpRoute.hostnames", "spec.hostnames"},
 }

@@ -172,8 +172,8 @@ func (s state) normalized(live *unstructured.Unstructured, names []string) (stat
 	return plain, nil
 }
 
-// removeHistory removes what depends on previous specs: the number of replicas if the spec does not declare it, and for
-// which versions a hook has succeeded.
+// removeHistory removes what depends on previous specs: the number of replicas if the spec does not declare it, for
+// which versions a hook has succeeded, and which contract was recorded before it was pinned.
 func (s state) removeHistory(live *unstructured.Unstructured) {
 	own, _ := s[live.GetKind()].(map[string]any)
 	if _, declared := specs.Get(live.Object, specs.Path{"spec", "replicas"}); !declared {
@@ -182,6 +182,10 @@ func (s state) removeHistory(live *unstructured.Unstructured) {
 		}
 		specs.Remove(own, specs.Path{"status", "replicas"})
 		specs.Remove(own, specs.Path{"status", "readyReplicas"})
+	}
+	if policy, _ := specs.Get(live.Object, specs.Path{"spec", "contract", "policy"}); policy == string(v1beta1.ContractPin) {
+		specs.Remove(own, specs.Path{"status", "contract"})
+		specs.Remove(own, specs.Path{"managers", "fixpoint-mcpserver Apply status", "f:status", "f:contract"})
 	}
 	_, hasHook := specs.Get(live.Object, specs.Path{"spec", "hooks", "preDeploy"})
 	const manager = "fixpoint-appservice Apply status"

@@ -193,6 +193,8 @@ func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 			kustomization{Resources: []string{"default"}, Components: []string{"account-keys"}}},
 		"session keys": {`{rbac: {sessionKeys: true}}`,
 			kustomization{Resources: []string{"default"}, Components: []string{"session-keys"}}},
+		"contract gates": {`{rbac: {contractGates: true}}`,
+			kustomization{Resources: []string{"default"}, Components: []string{"contract-gates"}}},
 		"policies": {`{policies: {hosts: true, annotations: true, serviceAccounts: true}}`,
 			kustomization{Resources: []string{"default", "policies"}}},
 		"console": {`{console: {enabled: true, hosts: [localhost], certificateSecret: console-tls}}`,
@@ -391,6 +393,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		`{rbac: {workloadIdentity: all}}`: "/rbac/workloadIdentity",
 		`{rbac: {accountKeys: all}}`:      "/rbac/accountKeys",
 		`{rbac: {sessionKeys: all}}`:      "/rbac/sessionKeys",
+		`{rbac: {contractGates: all}}`:    "/rbac/contractGates",
 	} {
 		t.Run(text, func(t *testing.T) {
 			g := NewWithT(t)

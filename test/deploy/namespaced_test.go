@@ -29,12 +29,15 @@ func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 
 	w.apply(inNamespace(elsewhere, simpleApp))
 	w.adopt(place)
-	w.keysAreForbidden(place)
+	w.keysAndGatesAreForbidden(place)
 	w.wayOut("permit-account-keys")
 	w.wayOut("permit-session-keys")
+	w.wayOut("permit-contract-gates")
 	w.everything(place) // an Ingress among it, whose class nobody can look for
 	permitted := w.mark()
-	w.Expect(w.denied(0, first.User)).To(HaveEach(And(HaveField("Resource", "secrets"), HaveField("Name", BeElementOf("invoices", "forwarding-session-keys")))))
+	w.Expect(w.denied(0, first.User)).To(HaveEach(Or(
+		And(HaveField("Resource", "secrets"), HaveField("Name", BeElementOf("invoices", "forwarding-session-keys"))),
+		And(HaveField("Resource", "pods"), HaveField("Subresource", "status"), HaveField("Name", HavePrefix("pinned-"))))))
 	w.failures(place)
 	w.identityIsRefused(place)
 	w.driftTwice(place)
@@ -56,9 +59,9 @@ func TestManagerWithRightsInSelectedNamespaces(t *testing.T) {
 	w.Expect(other.Status.ObservedGeneration).To(BeEquivalentTo(-1), "it has not been reconciled")
 }
 
-// keysAreForbidden creates everything, and waits until the SecureStorage that exports keys, and the MCPServer with session
-// keys, say which permission the manager lacks.
-func (w *fixture) keysAreForbidden(place string) {
+// keysAndGatesAreForbidden creates everything, and waits until the SecureStorage that exports keys, and the MCPServers with
+// session keys and with a pinned contract, say which permission the manager lacks.
+func (w *fixture) keysAndGatesAreForbidden(place string) {
 	w.t.Helper()
 	w.applyEverything(place)
 	object := storage(place, "invoices")
@@ -69,6 +72,10 @@ func (w *fixture) keysAreForbidden(place string) {
 	w.shows(forwarding, "SessionKeysReady", "False "+v1beta1.ReasonForbidden)
 	w.Expect(forwarding.Status.Conditions).To(ContainElement(And(HaveField("Type", "SessionKeysReady"), HaveField("Message", And(
 		ContainSubstring(`resource "secrets"`), ContainSubstring("set rbac.sessionKeys of the chart, or apply the component config/session-keys"))))))
+	pinned := server(place, "pinned")
+	w.shows(pinned, "ContractReady", "False "+v1beta1.ReasonForbidden)
+	w.Expect(pinned.Status.Conditions).To(ContainElement(And(HaveField("Type", "ContractReady"), HaveField("Message", And(
+		ContainSubstring(`resource "pods/status"`), ContainSubstring("set rbac.contractGates of the chart, or apply the component config/contract-gates"))))))
 }
 
 const simpleApp = `

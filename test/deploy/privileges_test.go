@@ -31,14 +31,14 @@ import (
 )
 
 // TestManagerUsesExactlyItsRights goes once through everything that the controllers do, with
-// the rights that config/default, config/account-keys and config/session-keys give. The API server asks a recorder about each right, so that one
+// the rights that config/default, config/account-keys, config/session-keys and config/contract-gates give. The API server asks a recorder about each right, so that one
 // which nothing uses is found, as is one that is missing.
 func TestManagerUsesExactlyItsRights(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()
 	w.apply(ingressClass)
-	w.installWith("account-keys", "session-keys")
+	w.installWith("account-keys", "session-keys", "contract-gates")
 	w.storedInOlderVersion()
 	const place = "shop"
 	w.namespace(place)
@@ -95,13 +95,13 @@ func (w *fixture) identityIsRefused(place string) {
 
 // TestEachControllerUsesExactlyItsRole goes through the same with each controller in a manager of its own,
 // which has the shipped role of that controller alone. SecureStorages also use the components for workload
-// identities and for account keys, and MCPServers the one for session keys, which config/default does not contain.
+// identities and for account keys, and MCPServers those for session keys and gates of contracts, which config/default does not contain.
 func TestEachControllerUsesExactlyItsRole(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.installGatewayAPI()
 	w.apply(ingressClass)
-	w.installWith("workload-identity", "account-keys", "session-keys")
+	w.installWith("workload-identity", "account-keys", "session-keys", "contract-gates")
 	const place = "shop"
 	w.namespace(place)
 	managers := map[string]*deploy.Manager{}
@@ -111,7 +111,7 @@ func TestEachControllerUsesExactlyItsRole(t *testing.T) {
 		case securestorage.Name:
 			roles = append(roles, "fixpoint-manager-workload-identity-role", "fixpoint-manager-account-keys-role")
 		case mcpserver.Name:
-			roles = append(roles, "fixpoint-manager-session-keys-role")
+			roles = append(roles, "fixpoint-manager-session-keys-role", "fixpoint-manager-contract-gates-role")
 		}
 		w.bindRoles(controller, roles...)
 		managers[controller] = w.startPod(w.withoutStreams(deploy.Pod{
@@ -314,6 +314,14 @@ spec:
   bridge: {sessionRouting: Forward}
 ---
 apiVersion: fixpoint.dev/v1beta1
+kind: MCPServer
+metadata: {name: pinned}
+spec:
+  image: registry.test/tools:1
+  transport: streamable-http
+  contract: {policy: Pin}
+---
+apiVersion: fixpoint.dev/v1beta1
 kind: SecureStorage
 metadata: {name: invoices}
 spec:
@@ -384,7 +392,7 @@ func (w *fixture) applyEverything(place string) {
 func (w *fixture) everything(place string) {
 	w.t.Helper()
 	w.applyEverything(place)
-	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), server(place, "forwarding"), storage(place, "invoices"), storage(place, "orders"))
+	w.ready(app(place, "shop"), server(place, "tools"), server(place, "routed"), server(place, "claiming"), server(place, "forwarding"), server(place, "pinned"), storage(place, "invoices"), storage(place, "orders"))
 	for _, controller := range controllers.Names() {
 		owned := w.kindsOfChildren(place, func(owner *metav1.OwnerReference) bool { return strings.EqualFold(owner.Kind, controller) })
 		for kind := range harness.ChildKinds(controller) {

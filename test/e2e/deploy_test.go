@@ -35,6 +35,7 @@ const overlay = `resources:
 - ../default
 components:
 - ../session-keys
+- ../contract-gates
 patches:
 - target:
     kind: Deployment

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -186,6 +187,92 @@ func TestRolloutLosesNoSessionThatAnyPodServes(t *testing.T) {
 	env.Expect(err).NotTo(HaveOccurred())
 	env.Expect(before).NotTo(ContainElement(next.Last.Pod), "a new session uses a new pod")
 	env.waitReplaced(podsOf(server), before, replicas) // the sessions have ended
+}
+
+// TestRolloutOfAnotherContractWaitsForApproval rolls out a server with another tool under load: the new pods take no
+// traffic until their contract is approved, and no call fails.
+func TestRolloutOfAnotherContractWaitsForApproval(t *testing.T) {
+	t.Parallel()
+	const replicas = 2
+	env := newEnvironment(t).withClient()
+	server := env.streamable("pinned", replicas)
+	server.Spec.SessionAffinity = v1beta1.SessionAffinityNone
+	server.Spec.Env = []corev1.EnvVar{{Name: "STATELESS", Value: "true"}}
+	server.Spec.Contract = &v1beta1.MCPServerContract{Policy: v1beta1.ContractPin}
+	server.Spec.Protocol.Interval.Duration = contractInterval
+	env.Expect(api.Create(env.ctx, server)).To(Succeed())
+	ready(env, server)
+	approved := server.Status.Contract.Digest
+	before := env.podNames(podsOf(server))
+
+	env.startLoad("sessions", server.Status.Endpoint)
+	edit(env, server, func(s *v1beta1.MCPServer) {
+		s.Spec.Env = append(s.Spec.Env, corev1.EnvVar{Name: "EXTRA_TOOL", Value: "extra"})
+	})
+	waitNotApproved(env, server, `added: tool "extra"`)
+	env.Consistently(func(g Gomega) {
+		for _, pod := range env.livePods(podsOf(server)) {
+			g.Expect(isPodReady(&pod)).To(Equal(slices.Contains(before, pod.Name)), pod.Name)
+		}
+	}, 2*contractInterval, time.Second).Should(Succeed())
+	env.Expect(server.Status.Contract.Digest).To(Equal(approved))
+
+	edit(env, server, func(s *v1beta1.MCPServer) {
+		s.Annotations = map[string]string{v1beta1.AnnotationApprovedContract: s.Status.PendingContract.Digest}
+	})
+	env.waitReplaced(podsOf(server), before, replicas)
+	ready(env, server)
+	found := env.stopLoad()
+
+	t.Logf("%d calls during the rollout, by pods %v", found.Calls, found.Pods)
+	env.Expect(found.Failures).To(BeEmpty())
+	env.Expect(found.Pods).To(HaveKey(Not(BeElementOf(before))), "new pods responded")
+	env.Expect(server.Status.Contract.Digest).NotTo(Equal(approved))
+}
+
+// TestServerThatChangesItsContractLosesTraffic within two intervals after it offers another tool while it runs.
+func TestServerThatChangesItsContractLosesTraffic(t *testing.T) {
+	t.Parallel()
+	const after = 45 * time.Second
+	env := newEnvironment(t)
+	server := env.streamable("changing", 1)
+	server.Spec.Env = []corev1.EnvVar{{Name: "EXTRA_TOOL", Value: "extra"}, {Name: "EXTRA_TOOL_AFTER", Value: after.String()}}
+	server.Spec.Contract = &v1beta1.MCPServerContract{Policy: v1beta1.ContractPin}
+	server.Spec.Protocol.Interval.Duration = contractInterval
+	env.Expect(api.Create(env.ctx, server)).To(Succeed())
+	ready(env, server)
+
+	waitNotApproved(env, server, `added: tool "extra"`)
+	var pod corev1.Pod
+	env.Eventually(func(g Gomega) {
+		live := env.livePods(podsOf(server))
+		g.Expect(live).To(HaveLen(1))
+		pod = live[0]
+		g.Expect(isPodReady(&pod)).To(BeFalse())
+	}).Should(Succeed())
+	at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+	started := pod.Status.ContainerStatuses[0].State.Running
+	env.Expect(started).NotTo(BeNil())
+	lost := pod.Status.Conditions[at].LastTransitionTime.Sub(started.StartedAt.Add(after))
+	t.Logf("the pod lost traffic %v after the change", lost)
+	const starts = 3 * time.Second // of the process, in its container; times have seconds
+	env.Expect(lost).To(BeNumerically("<", 2*contractInterval+starts))
+}
+
+// contractInterval is the minimum of spec.protocol.interval.
+const contractInterval = 5 * time.Second
+
+// waitNotApproved waits until pods with another contract wait for approval.
+func waitNotApproved(env *environment, server *v1beta1.MCPServer, difference string) {
+	env.t.Helper()
+	env.Eventually(func(g Gomega) {
+		g.Expect(api.Get(env.ctx, client.ObjectKeyFromObject(server), server)).To(Succeed())
+		condition := conditionOf(server, v1beta1.ConditionContractReady)
+		g.Expect(condition).NotTo(BeNil())
+		g.Expect(condition.Reason).To(Equal(v1beta1.ReasonContractNotApproved))
+		g.Expect(condition.Message).To(ContainSubstring(difference))
+		g.Expect(server.Status.PendingContract).NotTo(BeNil())
+	}).Should(Succeed())
 }
 
 // podNames returns the names of the live pods.

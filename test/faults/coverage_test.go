@@ -25,7 +25,7 @@ func scenarioOf(kind, name string) faults.Scenario {
 }
 
 // alsoCreates are the scenarios with options that exclude some of those in "create".
-var alsoCreates = map[string]string{faults.MCPServer: "create-sessions"}
+var alsoCreates = map[string][]string{faults.MCPServer: {"create-sessions", "create-pinned"}}
 
 // TestScenariosConfigureEveryPhase fails for a new optional phase that no scenario that creates an object turns on.
 func TestScenariosConfigureEveryPhase(t *testing.T) {
@@ -34,7 +34,7 @@ func TestScenariosConfigureEveryPhase(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
 			object := maps.Clone(baselineOf(t, createAll(kind)).Then.Objects[kind+"/web"])
-			if name, ok := alsoCreates[kind]; ok {
+			for _, name := range alsoCreates[kind] {
 				maps.Copy(object, baselineOf(t, scenarioOf(kind, name)).Then.Objects[kind+"/web"])
 			}
 			for _, phase := range faults.PhaseNames(kind) {

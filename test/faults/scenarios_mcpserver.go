@@ -85,6 +85,11 @@ func withLimits(s *v1beta1.MCPServerSpec) {
 	s.Limits = &v1beta1.MCPServerLimits{RequestsPerMinute: 600, MaxConcurrentCalls: 10}
 }
 
+// withPin lets only pods with the approved contract take traffic. No pods run, so none waits.
+func withPin(s *v1beta1.MCPServerSpec) {
+	s.Contract = &v1beta1.MCPServerContract{Policy: v1beta1.ContractPin}
+}
+
 // changeServerPod sets fields that affect only the pod template.
 func changeServerPod(s *v1beta1.MCPServerSpec) {
 	s.Env, s.ImagePullPolicy = []corev1.EnvVar{{Name: "LEVEL", Value: "high"}}, corev1.PullAlways
@@ -217,6 +222,9 @@ func mcpServerScenarios() []Scenario {
 		server("sessions-on", editServer(withSessions), createServer(withStdio)),
 		server("sessions-off", editServer(func(s *v1beta1.MCPServerSpec) { s.Bridge = nil }), createServer(withSessions)),
 		server("sessions-delete", deleteServer(), createServer(withSessions)),
+		server("create-pinned", createServer(withPin)),
+		server("pin-on", editServer(withPin), plain),
+		server("pin-off", editServer(func(s *v1beta1.MCPServerSpec) { s.Contract = nil }), createServer(withPin)),
 		server("authorization", editServer(withAuthorization), plain),
 		server("waits", createServerBeforeSecret()),
 		server("pods", editServer(func(s *v1beta1.MCPServerSpec) {

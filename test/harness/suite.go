@@ -139,6 +139,7 @@ func Grant(ctx context.Context, api client.Client) error {
 		filepath.Join(Root, "config", "workload-identity", "workload_identity_role.yaml"): {user, group},
 		filepath.Join(Root, "config", "account-keys", "account_keys_role.yaml"):           {user, group},
 		filepath.Join(Root, "config", "session-keys", "session_keys_role.yaml"):           {user, group},
+		filepath.Join(Root, "config", "contract-gates", "contract_gates_role.yaml"):       {user, group},
 	}
 	for _, file := range files {
 		subjects[file] = []rbacv1.Subject{user, group}

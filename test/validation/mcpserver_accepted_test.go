@@ -127,7 +127,8 @@ limits:
 contract:
   allow: ["*", "a*b/c.d-e:f_*", Get]
   deny: [delete_*]
-  policy: Disabled
+  policy: Pin
+  digest: 3f786850e387550fdab836ed7e6dc881
 command: [npx, -y, "@acme/tools"]
 port: 1
 path: /

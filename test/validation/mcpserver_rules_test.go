@@ -93,6 +93,9 @@ const (
 	limitsSSEMessage  = "limits, contract.allow and contract.deny are not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove them"
 	limitNamesMessage = "callsPerMinute must have names of tools: use a value such as {get_*: 10}"
 	allowMessage      = "allow must have names of tools: use values such as get_*"
+	digestMessage     = "digest must have 32 hexadecimal digits: use that of status.contract or status.pendingContract"
+	pinDigestMessage  = "digest requires policy Pin: set policy to Pin, or remove digest"
+	pinProbeMessage   = "contract.policy Pin requires the probe, which reads the contracts of pods: remove protocol.probe, or set contract.policy to Disabled"
 	denyMessage       = "deny must have names of tools: use values such as delete_*"
 	toolNameMessage   = "name must be the name of a tool, or the beginning of names followed by '*': use a value such as delete_*"
 )
@@ -145,6 +148,10 @@ var mcpServerRefusals = map[string]refusal{
 	"allowed tool without a name":         badServer(`contract: {allow: [""]}`, "contract.allow", allowMessage),
 	"allowed tools in one":                badServer(`contract: {allow: ["a,b"]}`, "contract.allow", allowMessage),
 	"denied tool with an expansion":       badServer(`contract: {deny: ["$(A)"]}`, "contract.deny", denyMessage),
+	"contract that is no digest":          badServer(`contract: {policy: Pin, digest: latest}`, "contract.digest", digestMessage),
+	"approved contract without a policy":  badServer(`contract: {digest: 3f786850e387550fdab836ed7e6dc881}`, "contract.digest", pinDigestMessage),
+	"approved contract that is observed":  badServer(`contract: {policy: Observe, digest: 3f786850e387550fdab836ed7e6dc881}`, "contract.digest", pinDigestMessage),
+	"pinned contract without a probe":     badServer(`{contract: {policy: Pin}, protocol: {probe: Disabled}}`, "contract.policy", pinProbeMessage),
 	"tokens for no URL":                   badTokens(`resource: tools`, "resource", resourceMessage),
 	"tokens for a URL with a query":       badTokens(`resource: "https://a.b/mcp?a=b"`, "resource", resourceMessage),
 	"tokens for a URL with a user":        badTokens(`resource: "https://a@b/mcp"`, "resource", resourceMessage),

@@ -98,6 +98,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerNetworkPortApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerParentRef"):
 		return &apisv1beta1.MCPServerParentRefApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerPendingContract"):
+		return &apisv1beta1.MCPServerPendingContractApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerPodMetadata"):
 		return &apisv1beta1.MCPServerPodMetadataApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerPodOverrides"):

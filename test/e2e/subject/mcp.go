@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -31,7 +32,22 @@ func newServer() *mcp.Server {
 			eat()
 			return nil, answer{}, nil
 		})
+	if name := os.Getenv("EXTRA_TOOL"); name != "" && time.Since(started) >= extraToolAfter() {
+		mcp.AddTool(server, &mcp.Tool{Name: name, Description: "Another contract."},
+			func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, answer, error) {
+				return nil, answer{Pod: hostname()}, nil
+			})
+	}
 	return server
+}
+
+// started is when the process started.
+var started = time.Now()
+
+// extraToolAfter is how long after the start the server offers EXTRA_TOOL, so that it changes its contract while it runs.
+func extraToolAfter() time.Duration {
+	after, _ := time.ParseDuration(os.Getenv("EXTRA_TOOL_AFTER"))
+	return after
 }
 
 func serveStdio(ctx context.Context) error {

@@ -518,6 +518,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: associative
+    - name: digest
+      type:
+        scalar: string
     - name: policy
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractPolicy
@@ -836,6 +839,15 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
     - name: sectionName
+      type:
+        scalar: string
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerPendingContract
+  map:
+    fields:
+    - name: change
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContractChange
+    - name: digest
       type:
         scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerPodMetadata
@@ -1175,6 +1187,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: pendingContract
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerPendingContract
     - name: phase
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Phase

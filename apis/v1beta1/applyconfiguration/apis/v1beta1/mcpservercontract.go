@@ -12,8 +12,12 @@ import (
 // MCPServerContract configures the contract of the server.
 type MCPServerContractApplyConfiguration struct {
 	// policy is Observe, which records the contract in status.contract and
-	// emits an Event when it changes, or Disabled. Defaults to Observe.
+	// emits an Event when it changes; Pin, which also lets only pods take
+	// traffic whose contract is approved; or Disabled. Defaults to Observe.
 	Policy *apisv1beta1.MCPServerContractPolicy `json:"policy,omitempty"`
+	// digest is that of the approved contract, with policy Pin. Defaults to what
+	// kubectl fixpoint mcp approve has approved, or to the first contract.
+	Digest *string `json:"digest,omitempty"`
 	// allow are the tools that clients get; * stands for any characters.
 	// Defaults to all. At most 64.
 	Allow []string `json:"allow,omitempty"`
@@ -32,6 +36,14 @@ func MCPServerContract() *MCPServerContractApplyConfiguration {
 // If called multiple times, the Policy field is set to the value of the last call.
 func (b *MCPServerContractApplyConfiguration) WithPolicy(value apisv1beta1.MCPServerContractPolicy) *MCPServerContractApplyConfiguration {
 	b.Policy = &value
+	return b
+}
+
+// WithDigest sets the Digest field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Digest field is set to the value of the last call.
+func (b *MCPServerContractApplyConfiguration) WithDigest(value string) *MCPServerContractApplyConfiguration {
+	b.Digest = &value
 	return b
 }
 

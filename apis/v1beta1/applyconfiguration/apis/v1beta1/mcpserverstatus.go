@@ -47,6 +47,9 @@ type MCPServerStatusApplyConfiguration struct {
 	// contract is what the server offers to clients. It is empty until all
 	// serving pods offer the same, and with spec.contract.policy Disabled.
 	Contract *MCPServerContractStatusApplyConfiguration `json:"contract,omitempty"`
+	// pendingContract is a contract that pods offer and that waits for approval,
+	// with spec.contract.policy Pin. Such pods take no traffic.
+	PendingContract *MCPServerPendingContractApplyConfiguration `json:"pendingContract,omitempty"`
 	// probedVersions are the ReplicaSets whose pods were serving when the last
 	// handshake decided the condition ProtocolReady, sorted. Pods of other
 	// ReplicaSets have not been probed yet.
@@ -152,6 +155,14 @@ func (b *MCPServerStatusApplyConfiguration) WithServer(value *MCPServerInfoApply
 // If called multiple times, the Contract field is set to the value of the last call.
 func (b *MCPServerStatusApplyConfiguration) WithContract(value *MCPServerContractStatusApplyConfiguration) *MCPServerStatusApplyConfiguration {
 	b.Contract = value
+	return b
+}
+
+// WithPendingContract sets the PendingContract field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PendingContract field is set to the value of the last call.
+func (b *MCPServerStatusApplyConfiguration) WithPendingContract(value *MCPServerPendingContractApplyConfiguration) *MCPServerStatusApplyConfiguration {
+	b.PendingContract = value
 	return b
 }
 

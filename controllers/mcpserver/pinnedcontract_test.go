@@ -1,0 +1,274 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+)
+
+func pin(s *spec) { s.Contract = &v1beta1.MCPServerContract{Policy: v1beta1.ContractPin} }
+
+// pinnedTools is an MCPServer whose pods are pinned, with a recorded contract.
+func pinnedTools(recordedContract *prober.Contract) *v1beta1.MCPServer {
+	server := tools(pin)
+	server.Status.Contract = recorded(recordedContract)
+	return server
+}
+
+func TestContractVerdict(t *testing.T) {
+	one := &prober.Contract{Digest: "d1", Items: []prober.Item{{Kind: prober.Tool, Name: "add", Digest: "1-1"}}}
+	two := &prober.Contract{Digest: "d2", Items: []prober.Item{{Kind: prober.Tool, Name: "drop", Digest: "1-1"}}}
+	const differs = `pods offer a contract that is not approved, and take no traffic: removed: tool "add"; added: tool "drop"`
+	const approve = ". To approve it, run kubectl fixpoint mcp approve tools -n acme, or set spec.contract.digest to d2"
+	cases := map[string]struct {
+		recorded             *prober.Contract
+		spec                 string
+		last                 *metav1.Condition
+		decision             contractDecision
+		isComplete, oldServe bool
+		want                 outcome
+	}{
+		"approved": {one, "", nil, contractDecision{approved: "d1", record: one}, true, false,
+			outcome{"done", "Ready", "all pods that take traffic offer the approved contract"}},
+		"another contract": {one, "", nil, contractDecision{approved: "d1", pending: two, held: 1}, false, true,
+			outcome{"wait", "ContractNotApproved", differs + approve}},
+		"another one than in the spec": {one, "d1", nil, contractDecision{approved: "d1", pending: two, others: true}, true, false,
+			outcome{"wait", "ContractNotApproved", differs + "; other pods offer yet others. To approve it, set spec.contract.digest to d2"}},
+		"the first one is not that of the spec": {nil, "d1", nil, contractDecision{approved: "d1", pending: two}, false, false,
+			outcome{"wait", "ContractNotApproved", "pods offer a contract that is not approved, and take no traffic. To approve it, set spec.contract.digest to d2"}},
+		"the first pods differ": {nil, "", nil, contractDecision{pending: two, others: true}, false, false,
+			outcome{"wait", "ContractNotApproved", "the first pods offer different contracts, so none is approved; other pods offer yet others" + approve}},
+		"not known yet": {nil, "", nil, contractDecision{unknown: true, held: 1}, false, false,
+			outcome{"wait", "ContractPending", "waiting for the contract of the pods, which take no traffic until then; pods in the host network are not probed"}},
+		"not known yet, and old pods serve": {one, "", nil, contractDecision{approved: "d1", unknown: true, held: 1}, false, true,
+			outcome{"done", "OldReplicasServing", "old pods still serve; waiting for the contract of the new pods"}},
+		"not readable": {one, "", nil, contractDecision{unknown: true, held: 1, err: &prober.Error{Kind: prober.Invalid}}, false, true,
+			outcome{"wait", "ContractPending", "the contract of pods cannot be read, so they take no traffic: " + (&prober.Error{Kind: prober.Invalid}).Error() +
+				"; correct spec.protocol and the objects that it refers to"}},
+		"approved before the rollout": {one, "d2", nil, contractDecision{approved: "d2", previous: true}, false, true,
+			outcome{"done", "OldReplicasServing", "old pods with the previous contract still serve; waiting for pods with the approved one"}},
+		"approved, and no rollout follows": {one, "d2", nil, contractDecision{approved: "d2", previous: true}, true, false,
+			outcome{"wait", "ContractNotApproved",
+				"all pods offer the previous contract, and take traffic until others offer the approved one: roll out a server that offers it, or approve d1"}},
+		"after a restart of the manager": {one, "", &metav1.Condition{Type: v1beta1.ConditionContractReady, Reason: v1beta1.ReasonContractNotApproved, Message: "as before"},
+			contractDecision{approved: "d1", unknown: true, unjudged: true, held: 1}, true, false, outcome{"wait", "ContractNotApproved", "as before"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			server := pinnedTools(c.recorded)
+			server.Spec.Contract.Digest = c.spec
+			if c.last != nil {
+				server.Status.Conditions = []metav1.Condition{*c.last}
+				server.Status.PendingContract = &v1beta1.MCPServerPendingContract{Digest: "d2"}
+			}
+			NewWithT(t).Expect(outcomeOf(contractVerdict(server, c.decision, c.isComplete, c.oldServe))).To(Equal(c.want))
+		})
+	}
+}
+
+func TestHeldPodsDoNotKeepLaterPhasesWaiting(t *testing.T) {
+	progressing := phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available", 0)
+	held := &pinned{decision: contractDecision{held: 1}}
+	cases := map[string]struct {
+		pinned  *pinned
+		verdict phases.Verdict
+		want    outcome
+	}{
+		"none is held": {&pinned{}, progressing, outcomeOf(progressing)},
+		"pods wait": {held, progressing,
+			outcome{"done", "ContractPending", "pods may wait only for phase Contract: waiting for updated pods to become available"}},
+		"the gates could not be set": {&pinned{err: errors.New("forbidden")}, progressing,
+			outcome{"done", "ContractPending", "pods may wait only for phase Contract: waiting for updated pods to become available"}},
+		"pods wait for too long": {held, phases.Stalled(v1beta1.ReasonRolloutStalled, "too long"),
+			outcome{"done", "ContractPending", "pods may wait only for phase Contract: too long"}},
+		"old pods serve, for too long": {held, phases.DoneBecause(v1beta1.ReasonRolloutStalled, "old pods still serve").WhileStalled(),
+			outcome{"done", "OldReplicasServing", "old pods still serve; new pods wait for phase Contract"}},
+		"pods crash": {held, phases.Wait(v1beta1.ReasonPodsFailing, "crashes", 0), outcome{"wait", "PodsFailing", "crashes"}},
+		"complete":   {held, phases.Done("complete"), outcome{"done", "Ready", "complete"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(outcomeOf(withHeldPods(&scope{server: tools(pin), pinned: c.pinned}, c.verdict))).To(Equal(c.want))
+		})
+	}
+}
+
+func TestPendingContractOfTheStatus(t *testing.T) {
+	g := NewWithT(t)
+	one, two := foundContract("tool/add=1-1"), foundContract("tool/drop=1-1")
+	s := &scope{server: pinnedTools(one), pinned: &pinned{decision: contractDecision{pending: two}}}
+
+	first := s.pendingContract(earlier)
+	g.Expect(first.Digest).To(Equal(two.Digest))
+	g.Expect(first.Change).To(And(HaveField("Time", earlier), HaveField("Added", ConsistOf("tool/drop")), HaveField("Removed", ConsistOf("tool/add"))))
+
+	s.server.Status.PendingContract = first
+	g.Expect(s.pendingContract(later)).To(Equal(first), "since when it waits")
+
+	s.pinned.decision = contractDecision{unjudged: true}
+	g.Expect(s.pendingContract(later)).To(Equal(first), "until the pods are probed again")
+	s.pinned.decision = contractDecision{}
+	g.Expect(s.pendingContract(later)).To(BeNil())
+
+	s.pinned.decision, s.server.Status.Contract = contractDecision{pending: two}, nil
+	g.Expect(s.pendingContract(later)).To(Equal(&v1beta1.MCPServerPendingContract{Digest: two.Digest}))
+	s.server.Spec.Contract = nil
+	g.Expect(s.pendingContract(later)).To(BeNil())
+}
+
+// Under Pin, the status records the approved contract, and not what the pods agree on.
+func TestStatusRecordsTheApprovedContract(t *testing.T) {
+	g := NewWithT(t)
+	one, two := foundContract("tool/add=1-1"), foundContract("tool/drop=1-1")
+	s := &scope{server: pinnedTools(one), probed: &prober.Result{Contract: two}, pinned: &pinned{}}
+	next, changed := s.contract(later)
+	g.Expect(next.Digest).To(Equal(one.Digest))
+	g.Expect(changed).To(BeFalse())
+	s.pinned.decision.record = two
+	next, changed = s.contract(later)
+	g.Expect(next.Digest).To(Equal(two.Digest))
+	g.Expect(changed).To(BeTrue())
+}
+
+func TestPodsHaveTheGate(t *testing.T) {
+	gates := func(change ...func(*spec)) []string {
+		desired, err := desiredDeployment(&scope{server: tools(change...), settings: settings})
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		var types []string
+		for _, gate := range desired.Spec.Template.Spec.ReadinessGates {
+			types = append(types, string(*gate.ConditionType))
+		}
+		return types
+	}
+	overrides := func(raw string) func(*spec) {
+		return func(s *spec) {
+			NewWithT(t).Expect(unmarshal(raw, &s.PodOverrides)).To(Succeed())
+		}
+	}
+	g := NewWithT(t)
+	g.Expect(gates()).To(BeEmpty())
+	g.Expect(gates(pin)).To(ConsistOf("fixpoint.dev/contract"))
+	g.Expect(gates(pin, overrides(`{"spec": {"readinessGates": [{"conditionType": "a/b"}]}}`))).To(ConsistOf("a/b", "fixpoint.dev/contract"))
+	g.Expect(gates(pin, overrides(`{"spec": {"readinessGates": [{"conditionType": "fixpoint.dev/contract"}]}}`))).To(ConsistOf("fixpoint.dev/contract"))
+}
+
+// statuses are applied statuses, or err.
+type statuses struct {
+	applied []string
+	err     error
+}
+
+func (s *statuses) ApplyStatus(_ context.Context, _ ssa.Configuration, live client.Object) (ssa.Result, error) {
+	if s.err != nil {
+		return ssa.Result{}, s.err
+	}
+	s.applied = append(s.applied, live.GetName())
+	return ssa.Result{}, nil
+}
+
+// offersOf is a prober with offers by address.
+type offersOf struct {
+	target prober.Target
+	offers map[string]string
+}
+
+func (o *offersOf) Set(_ client.ObjectKey, target prober.Target) { o.target = target }
+func (o *offersOf) Forget(client.ObjectKey)                      { o.target = prober.Target{} }
+func (o *offersOf) Result(client.ObjectKey) (prober.Result, bool) {
+	result := prober.Result{Offers: map[string]prober.Offer{}}
+	for address, digest := range o.offers {
+		result.Offers[address] = prober.Offer{Contract: &prober.Contract{Digest: digest}}
+	}
+	return result, true
+}
+
+func gatedPodAt(name, ip string, gate corev1.ConditionStatus) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name, Labels: selectorOf(tools())},
+		Spec:       corev1.PodSpec{ReadinessGates: []corev1.PodReadinessGate{{ConditionType: v1beta1.PodConditionContract}}},
+		Status: corev1.PodStatus{
+			PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
+			Conditions: []corev1.PodCondition{{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}},
+		},
+	}
+	if gate != "" {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: v1beta1.PodConditionContract, Status: gate})
+	}
+	return pod
+}
+
+func TestGatesAreSetBeforeAllPhases(t *testing.T) {
+	g := NewWithT(t)
+	leaving, plain := gatedPodAt("leaving", "10.0.0.4", corev1.ConditionTrue), gatedPodAt("plain", "10.0.0.5", "")
+	leaving.DeletionTimestamp, leaving.Finalizers = ptr.To(metav1.Now()), []string{"test/keep"}
+	plain.Spec.ReadinessGates = nil
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "tools-1", Labels: map[string]string{discoveryv1.LabelServiceName: "tools"}},
+		Ports:      []discoveryv1.EndpointPort{{Name: ptr.To(portName), Port: ptr.To[int32](8080)}},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}},
+			{Addresses: []string{"10.0.0.2"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}},
+			{Addresses: []string{"10.0.0.4"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Terminating: ptr.To(true)}},
+		},
+	}
+	cluster := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(slice, leaving, plain,
+		gatedPodAt("kept", "10.0.0.1", corev1.ConditionTrue), gatedPodAt("new", "10.0.0.2", ""), gatedPodAt("without", "10.0.0.3", "")).Build()
+	probes := &offersOf{offers: map[string]string{"10.0.0.1:8080": "d1", "10.0.0.2:8080": "d2"}}
+	written := &statuses{}
+	s := &scope{
+		server: pinnedTools(&prober.Contract{Digest: "d1"}), reader: cluster, uncached: cluster, prober: probes,
+		readers: readers{podStatus: written, keys: &keyReader{}}, clock: clocktesting.NewFakePassiveClock(time.Now()),
+	}
+
+	next := s.decideGates(t.Context())
+	action, ok := next.(phases.Do)
+	g.Expect(ok).To(BeTrue())
+	g.Expect(probes.target.Unready).To(ConsistOf("10.0.0.2:8080"))
+	g.Expect(probes.target.Verify).To(BeTrue())
+	g.Expect(written.applied).To(BeEmpty(), "a phase only proposes")
+	verdict, err := action.Func(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verdict.IsDone()).To(BeTrue())
+	g.Expect(written.applied).To(ConsistOf("new"))
+	g.Expect(s.pinned.decision.held).To(Equal(2))
+
+	// When the gates cannot be written, then that is an error of this phase, and not of all.
+	written.err = &ssa.Error{Reason: ssa.ReasonForbidden, Message: "no"}
+	verdict, err = action.Func(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verdict.IsDone()).To(BeTrue())
+	_, err = observeContract(t.Context(), s)
+	g.Expect(err).To(MatchError(ContainSubstring("config/contract-gates")))
+
+	// When a pod has changed meanwhile, then the reconcile starts again.
+	written.err = &ssa.Error{Reason: ssa.ReasonStale}
+	_, err = action.Func(t.Context())
+	g.Expect(ssa.IsStale(err)).To(BeTrue())
+}
+
+func TestGateOfAPod(t *testing.T) {
+	g := NewWithT(t)
+	offers := map[string]prober.Offer{"10.0.0.1": {Contract: &prober.Contract{Digest: "d1"}}, "fd00::1": {Contract: &prober.Contract{Digest: "d2"}}}
+	pod := gatedPodAt("a", "10.0.0.1", corev1.ConditionTrue)
+	g.Expect(gatedPodOf(pod, offers, "d1").contract.Digest).To(Equal("d1"))
+	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "fd00::1"})
+	g.Expect(gatedPodOf(pod, offers, "d1").contract.Digest).To(Equal("d2"), "the one that is not approved")
+	g.Expect(asJSON(t, gateChange{pod, corev1.ConditionFalse}.configuration(earlier))).To(And(
+		ContainSubstring(`"type":"fixpoint.dev/contract","status":"False"`), ContainSubstring(`"reason":"NotApproved"`)))
+}

@@ -1,0 +1,108 @@
+package prober
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// verified is a simulation whose replicas are listed with each probe.
+func verified(t *testing.T, offers map[string]string, serving, unready []string) *replicas {
+	r := newReplicas(t, offers)
+	r.verify(serving, unready)
+	r.settle(0)
+	return r
+}
+
+func (r *replicas) verify(serving, unready []string) {
+	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: serving, Unready: unready, Interval: time.Minute, Contract: true, Verify: true})
+}
+
+// offered are the contracts by address.
+func (r *replicas) offered() map[string]string {
+	found := map[string]string{}
+	for address, offer := range r.result("web").Offers {
+		switch {
+		case offer.Contract != nil:
+			found[address] = offer.Contract.Digest
+		case offer.Err != nil:
+			found[address] = offer.Err.Error()
+		default:
+			found[address] = ""
+		}
+	}
+	return found
+}
+
+func TestReplicasThatDoNotServeAreListed(t *testing.T) {
+	g := NewWithT(t)
+	r := verified(t, map[string]string{"a": "1", "b": "2"}, []string{"a"}, []string{"b", "a"})
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "2"}))
+	g.Expect(r.result("web")).To(And(HaveField("State", Answering), HaveField("Replicas", 1), HaveField("Answered", 1)))
+
+	// When one begins to serve, then it is not probed as a new one.
+	before := r.count("web")
+	r.verify([]string{"a", "b"}, nil)
+	r.settle(0)
+	g.Expect(r.count("web")).To(Equal(before))
+	g.Expect(r.result("web")).To(And(HaveField("State", Answering), HaveField("Replicas", 2)))
+
+	// When none serves, then their state is not that of the server.
+	r.setScript(fails(Refused))
+	r.verify(nil, []string{"a", "b"})
+	r.advance(5*time.Minute, time.Second, 0)
+	g.Expect(r.result("web")).To(And(HaveField("State", Unknown), HaveField("Replicas", 0), HaveField("Err", BeNil())))
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "2"}), "what they offered last")
+}
+
+// A server that changes its contract while it runs is found within two intervals, in all replicas.
+func TestVerifiedReplicaThatChangesIsFoundWithinTwoIntervals(t *testing.T) {
+	g := NewWithT(t)
+	r := verified(t, map[string]string{"a": "1", "b": "1", "c": "1"}, []string{"a", "b", "c"}, nil)
+	r.advance(10*time.Minute, time.Second, 0)
+	r.offer("2", "b")
+	r.advance(2*time.Minute, time.Second, 0)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "2", "c": "1"}))
+}
+
+// The lists of another server of the namespace may take the slot.
+func TestVerifiedReplicaThatCouldNotBeListedIsProbedEarlier(t *testing.T) {
+	g := NewWithT(t)
+	r := verified(t, map[string]string{"a": "1"}, []string{"a"}, nil)
+	r.setScript(func(context.Context, job) answer { return answer{} })
+	r.advance(2*time.Minute, time.Second, 0)
+	before := r.count("web")
+	r.advance(4*time.Minute, time.Second, 0)
+	g.Expect(r.count("web") - before).To(BeNumerically(">=", 12))
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1"}))
+}
+
+// A replica may take longer to start than the first probes.
+func TestStartingReplicaThatDoesNotServeIsProbedMoreOften(t *testing.T) {
+	g := NewWithT(t)
+	r := verified(t, map[string]string{"a": "1", "b": "1"}, []string{"a"}, nil)
+	listed := r.script
+	r.setScript(func(ctx context.Context, j job) answer {
+		if j.address == "b" {
+			return answer{err: &Error{Kind: Refused}}
+		}
+		return listed(ctx, j)
+	})
+	r.verify([]string{"a"}, []string{"b"})
+	r.advance(10*time.Minute, time.Second, 0)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": (&Error{Kind: Refused}).Error()}))
+	g.Expect(r.result("web").State).To(Equal(Answering))
+	r.setScript(listed)
+	r.advance(20*time.Second, time.Second, 0)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "1"}))
+}
+
+func TestListsThatCannotBeReadAreReported(t *testing.T) {
+	g := NewWithT(t)
+	r := verified(t, map[string]string{"a": "1", "b": ""}, []string{"a"}, []string{"b"})
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": errTooManyItems.Error()}))
+	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute, Contract: true})
+	g.Expect(r.result("web").Offers).To(BeNil())
+}
