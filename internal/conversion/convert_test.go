@@ -259,7 +259,7 @@ func (f *field) renamed(name string) string {
 
 // renamedInRule says whether a rule mentions a renamed field: its two versions differ, and test/validation tests them.
 func renamedInRule(rule string) bool {
-	for _, word := range []string{"tls", "scheme", "keyName", "credentialsRef", "credentialsSecretRef", "127 letters"} {
+	for _, word := range []string{"tls", "scheme", "protocol.disabled", "protocol.probe", "keyName", "credentialsRef", "credentialsSecretRef", "127 letters"} {
 		if strings.Contains(rule, word) {
 			return true
 		}
