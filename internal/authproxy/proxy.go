@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -69,13 +70,30 @@ func New(opts Options) (*Proxy, error) {
 			IdleConnTimeout:     idleConnection,
 			DisableCompression:  true, // so that the encoding is what client and server agree on
 		},
-		FlushInterval: -1, // events are sent as they arrive
-		ErrorHandler:  p.failed,
-		ErrorLog:      slog.NewLogLogger(logr.ToSlogHandler(opts.Log.V(1)), slog.LevelInfo),
+		BufferPool:   &buffers{},
+		ErrorHandler: p.failed,
+		ErrorLog:     slog.NewLogLogger(logr.ToSlogHandler(opts.Log.V(1)), slog.LevelInfo),
 	}
 	p.handler = p.closing(opts.Protect(p.located(forward)))
 	return p, nil
 }
+
+// bufferBytes is the size of the buffer that each response has until its end: idle streams have one, too.
+const bufferBytes = 2 << 10
+
+// buffers are used again.
+type buffers struct{ pool sync.Pool }
+
+// Get returns a buffer.
+func (b *buffers) Get() []byte {
+	if buffer, ok := b.pool.Get().(*[bufferBytes]byte); ok {
+		return buffer[:]
+	}
+	return make([]byte, bufferBytes)
+}
+
+// Put takes a buffer back.
+func (b *buffers) Put(buffer []byte) { b.pool.Put((*[bufferBytes]byte)(buffer)) }
 
 // addressKey is the key of the address of the server in the context of a request.
 type addressKey struct{}

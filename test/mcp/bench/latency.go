@@ -59,7 +59,7 @@ func measureLatency(ctx context.Context, program string, calls int) ([]row, erro
 		if err != nil {
 			return nil, err
 		}
-		more, err := compare(ctx, version, direct, bridged, calls)
+		more, err := compare(ctx, comparison{"bridge, " + version, "over stdio", "bridged", barP50, barP99}, direct, bridged, calls)
 		_ = bridged.Close()
 		if err != nil {
 			return nil, err
@@ -73,14 +73,20 @@ func connect(ctx context.Context, t mcp.Transport, version string) (*mcp.ClientS
 	return mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: version})
 }
 
-func compare(ctx context.Context, version string, direct, bridged *mcp.ClientSession, calls int) ([]row, error) {
+// comparison names two ways of the same calls, and what the second one may add.
+type comparison struct {
+	what, direct, through string
+	barP50, barP99        time.Duration
+}
+
+func compare(ctx context.Context, c comparison, direct, through *mcp.ClientSession, calls int) ([]row, error) {
 	const turn = 100
-	var over, through []time.Duration
-	for len(through) < calls+turn {
+	var first, second []time.Duration
+	for len(second) < calls+turn {
 		for _, way := range []struct {
 			session *mcp.ClientSession
 			times   *[]time.Duration
-		}{{direct, &over}, {bridged, &through}} {
+		}{{direct, &first}, {through, &second}} {
 			more, err := timeCalls(ctx, way.session, turn)
 			if err != nil {
 				return nil, err
@@ -89,12 +95,15 @@ func compare(ctx context.Context, version string, direct, bridged *mcp.ClientSes
 		}
 	}
 	// The first turn warms up.
-	over, through = sorted(over[turn:]), sorted(through[turn:])
-	p50, p99 := at(through, 0.5)-at(over, 0.5), at(through, 0.99)-at(over, 0.99)
-	return []row{
-		{version + ": added to a tool call, p50", "≤ " + barP50.String(), fmt.Sprintf("%s (%s over stdio, %s bridged)", show3(p50), show3(at(over, 0.5)), show3(at(through, 0.5))), p50 <= barP50},
-		{version + ": added to a tool call, p99", "≤ " + barP99.String(), fmt.Sprintf("%s (%s over stdio, %s bridged)", show3(p99), show3(at(over, 0.99)), show3(at(through, 0.99))), p99 <= barP99},
-	}, nil
+	first, second = sorted(first[turn:]), sorted(second[turn:])
+	line := func(name string, quantile float64, bar time.Duration) row {
+		added := at(second, quantile) - at(first, quantile)
+		return row{
+			c.what + ": added to a tool call, " + name, "≤ " + bar.String(),
+			fmt.Sprintf("%s (%s %s, %s %s)", show3(added), show3(at(first, quantile)), c.direct, show3(at(second, quantile)), c.through), added <= bar,
+		}
+	}
+	return []row{line("p50", 0.5, c.barP50), line("p99", 0.99, c.barP99)}, nil
 }
 
 func timeCalls(ctx context.Context, s *mcp.ClientSession, n int) ([]time.Duration, error) {

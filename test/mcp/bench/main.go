@@ -1,5 +1,5 @@
-// Command bench measures the bridge: what it adds to a tool call over stdio,
-// and the memory that it takes with 500 sessions.
+// Command bench measures the bridge and the proxy: what they add to a tool call, the memory that they take with many
+// sessions, and how many calls the proxy forwards.
 //
 //	cd test && go run ./mcp/bench
 package main
@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -22,12 +23,17 @@ func main() {
 		playServer()
 		return
 	}
+	if len(os.Args) > 2 && os.Args[1] == httpServerMarker {
+		fmt.Fprintln(os.Stderr, playHTTPServer(os.Args[2]))
+		os.Exit(1)
+	}
 	calls := flag.Int("calls", 3000, "tool calls to time in each way")
-	sessions := flag.Int("sessions", 500, "sessions to measure the memory with")
+	sessions := flag.Int("sessions", 500, "sessions to measure the memory of the bridge with")
+	idle := flag.Int("idle", 1000, "sessions to measure the memory of the proxy with")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := run(ctx, *calls, *sessions)
+	ok, err := run(ctx, *calls, *sessions, *idle)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(1)
@@ -43,7 +49,7 @@ type row struct {
 	ok                  bool
 }
 
-func run(ctx context.Context, calls, sessions int) (bool, error) {
+func run(ctx context.Context, calls, sessions, idle int) (bool, error) {
 	folder, err := os.MkdirTemp("", "fixpoint-mcp-bench-")
 	if err != nil {
 		return false, err
@@ -64,7 +70,15 @@ func run(ctx context.Context, calls, sessions int) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("measuring the memory: %w", err)
 	}
-	return show(append(latency, memory...)), nil
+	proxy, err := measureProxy(ctx, program, folder, calls, idle)
+	if err != nil {
+		return false, fmt.Errorf("measuring the proxy: %w", err)
+	}
+	forwarding, err := measureForwarding(ctx, program, folder, calls)
+	if err != nil {
+		return false, fmt.Errorf("measuring forwarded calls: %w", err)
+	}
+	return show(slices.Concat(latency, memory, proxy, forwarding)), nil
 }
 
 func show(rows []row) bool {
