@@ -7,6 +7,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -134,32 +135,27 @@ func TestRolloutKeepsSessionsWithinTheGracePeriod(t *testing.T) {
 	}
 }
 
-// TestRolloutLosesNoSessionThatAnyPodServes rolls out a server with three pods while clients without affinity call in
-// sessions: each call takes a new connection through the Service, and so reaches any pod, while its session lives in one
-// of them, old or new.
+// TestRolloutLosesNoSessionThatAnyPodServes rolls out a server with four pods during 200 sessions, whose clients call
+// through a proxy without affinity: each call reaches any pod, while its session lives in one of them, old or new.
 func TestRolloutLosesNoSessionThatAnyPodServes(t *testing.T) {
 	t.Parallel()
-	const replicas = 3
+	const replicas, sessions = 4, 200
 	env := newEnvironment(t).withClient()
 	server := env.stdio("anywhere", replicas)
 	server.Spec.SessionAffinity = v1beta1.SessionAffinityNone
-	server.Spec.Bridge = &v1beta1.MCPServerBridge{SessionRouting: v1beta1.SessionRoutingForward}
-	// Sessions of the old pods continue until the load stops.
-	server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), 600
+	server.Spec.Bridge = &v1beta1.MCPServerBridge{SessionRouting: v1beta1.SessionRoutingForward, DrainTimeout: metav1.Duration{Duration: drainTime}}
+	server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), int64(drainTime/time.Second)+10
 	env.Expect(api.Create(env.ctx, server)).To(Succeed())
 	ready(env, server)
 	before := env.podNames(podsOf(server))
 	env.Expect(before).To(HaveLen(replicas))
 
 	env.startLoad("scattered", server.Status.Endpoint)
-	env.Eventually(func() (map[string]int, error) {
-		r, err := env.request("/report")
-		return r.Pods, err
-	}).Should(HaveLen(replicas), "sessions live in all pods")
+	// The first calls start the sessions, and each session is called in turn.
+	env.waitCalls(2 * sessions)
 	edit(env, server, func(s *v1beta1.MCPServer) {
 		s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}}
 	})
-	var replaced report
 	env.Eventually(func(g Gomega) {
 		live := env.livePods(podsOf(server))
 		g.Expect(live).To(HaveLen(replicas))
@@ -167,19 +163,15 @@ func TestRolloutLosesNoSessionThatAnyPodServes(t *testing.T) {
 			g.Expect(before).NotTo(ContainElement(live[i].Name))
 			g.Expect(isPodReady(&live[i])).To(BeTrue())
 		}
-		var err error
-		replaced, err = env.request("/report")
-		g.Expect(err).NotTo(HaveOccurred())
 	}).Should(Succeed())
-	// All old pods drain, and requests arrive at new ones.
-	env.Eventually(func() (int, error) {
-		r, err := env.request("/report")
-		return r.Calls, err
-	}).Should(BeNumerically(">", replaced.Calls+300))
+	replaced, err := env.request("/report")
+	env.Expect(err).NotTo(HaveOccurred())
+	env.waitCalls(replaced.Calls + sessions)
+	drained := env.drainedFor(podsOf(server))
 	found := env.stopLoad()
 
-	t.Logf("%d calls, %d of them before all pods were replaced, by pods %v", found.Calls, replaced.Calls, found.Pods)
-	env.Expect(found.Failures).To(BeEmpty())
+	t.Logf("%d calls, %d of them before all pods were replaced; the first pod has drained for %v; by pods %v", found.Calls, replaced.Calls, drained, found.Pods)
+	env.Expect(found.Failures).To(BeEmpty(), "sessions continue for %v in a deleted pod, and the first one has drained for %v", drainTime, drained)
 	for _, pod := range before {
 		env.Expect(found.Pods[pod]).To(BeNumerically(">", replaced.Pods[pod]), "%s served while it drained", pod)
 	}
@@ -187,6 +179,33 @@ func TestRolloutLosesNoSessionThatAnyPodServes(t *testing.T) {
 	env.Expect(err).NotTo(HaveOccurred())
 	env.Expect(before).NotTo(ContainElement(next.Last.Pod), "a new session uses a new pod")
 	env.waitReplaced(podsOf(server), before, replicas) // the sessions have ended
+}
+
+// drainTime is how long sessions continue after their pod was deleted.
+const drainTime = 60 * time.Second
+
+// drainedFor returns how long ago the first of the terminating pods was deleted.
+func (env *environment) drainedFor(labels client.MatchingLabels) time.Duration {
+	env.t.Helper()
+	var list corev1.PodList
+	env.Expect(api.List(env.ctx, &list, client.InNamespace(env.namespace), labels)).To(Succeed())
+	var longest time.Duration
+	for _, pod := range list.Items {
+		if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
+			grace := time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+			longest = max(longest, time.Since(pod.DeletionTimestamp.Add(-grace)))
+		}
+	}
+	return longest.Round(time.Second)
+}
+
+// waitCalls waits until the client pod has made that many calls.
+func (env *environment) waitCalls(number int) {
+	env.t.Helper()
+	env.Eventually(func() (int, error) {
+		r, err := env.request("/report")
+		return r.Calls, err
+	}).Should(BeNumerically(">=", number))
 }
 
 // TestRolloutOfAnotherContractWaitsForApproval rolls out a server with another tool under load: the new pods take no

@@ -37,7 +37,7 @@ type report struct {
 //	GET /load?url=U&kind=K     calls until stopped: sessions (one call in each),
 //	                           session (one for all calls, on one connection), client
 //	                           (one for all calls, without a session if the server can),
-//	                           scattered (several sessions, each call on a new connection),
+//	                           scattered (many sessions, behind a proxy without affinity),
 //	                           get
 //	GET /scrape?address=A&name=N&ca=C   the metrics at the address, as N by the authority C
 //	GET /report                the results of the load so far
@@ -183,11 +183,9 @@ var kinds = map[string]func(url string) *caller{
 	"session": func(url string) *caller {
 		return &caller{url: url, call: asOneClient, version: withSessions, transport: &kept{streams: &http.Transport{}}}
 	},
-	"client": func(url string) *caller { return &caller{url: url, call: asOneClient, transport: &http.Transport{}} },
-	"scattered": func(url string) *caller {
-		return &caller{url: url, call: ofNextSession, version: withSessions, transport: &http.Transport{DisableKeepAlives: true}}
-	},
-	"get": func(url string) *caller { return &caller{url: url, call: get} },
+	"client":    func(url string) *caller { return &caller{url: url, call: asOneClient, transport: &http.Transport{}} },
+	"scattered": behindProxy,
+	"get":       func(url string) *caller { return &caller{url: url, call: get} },
 }
 
 func (c *caller) do(ctx context.Context) (json.RawMessage, string, error) {

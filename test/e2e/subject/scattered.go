@@ -4,17 +4,39 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sessionsAtOnce is the number of sessions of a scattered load: enough that some live in each of a few pods.
-const sessionsAtOnce = 30
+// sessionsAtOnce is the number of sessions of a scattered load.
+const sessionsAtOnce = 200
 
-// scattered are sessions whose calls reach any pod: each takes a new connection.
+// scattered are sessions whose calls reach any pod, because the proxy before the pods has no affinity.
 type scattered struct {
+	proxy    *httptest.Server
 	sessions []*counted
 	turn     int
+}
+
+// behindProxy returns the load of scattered sessions. The proxy takes a new connection for each request, so that the
+// Service chooses a pod for it.
+func behindProxy(endpoint string) *caller {
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			target, err := url.Parse(endpoint)
+			if err != nil {
+				return // Without a host, the request fails.
+			}
+			r.Out.URL, r.Out.Host = target, target.Host
+		},
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		FlushInterval: -1,
+	})
+	return &caller{url: proxy.URL, call: ofNextSession, version: withSessions, transport: &http.Transport{}, scattered: scattered{proxy: proxy}}
 }
 
 // counted is a session with the number of its calls, which its server counts, too.
@@ -53,5 +75,9 @@ func ofNextSession(ctx context.Context, c *caller) (json.RawMessage, string, err
 func (s *scattered) end() {
 	for _, each := range s.sessions {
 		_ = each.session.Close()
+	}
+	if s.proxy != nil {
+		s.proxy.CloseClientConnections()
+		s.proxy.Close()
 	}
 }
