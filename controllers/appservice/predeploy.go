@@ -198,8 +198,11 @@ func deleteJob(jobs []*batchv1.Job, wait phases.Verdict) phases.Next {
 	return wait
 }
 
-// deleteJobs is the teardown. It reads past the cache, since the finalizer is removed by it.
+// deleteJobs is the teardown. It reads past the cache where a Job may exist, since the finalizer is removed by it.
 func deleteJobs(ctx context.Context, p phases.Reconcile[*scope]) (phases.Next, error) {
+	if hookOf(p.Scope.app) == nil && !p.MayHaveLeft(preDeploy{}.PhaseName()) {
+		return phases.Done("deleted"), nil
+	}
 	left, err := ownedPastCache(ctx, p)
 	if err != nil || len(left) == 0 {
 		return phases.Done("deleted"), err

@@ -530,14 +530,10 @@ func (m *Children[S, C, L]) gone(ctx context.Context, p Reconcile[S]) (Next, err
 	return Done("deleted"), nil
 }
 
-// mayExist says whether something of the phase may exist that the cache does not show: the object asked for it, or the
-// status, which has a condition as long as something is left, does not say otherwise of the spec before the deletion.
-// The deletion itself has incremented the generation.
+// mayExist says whether something of the phase may exist that the cache does not show.
 func (m *Children[S, C, L]) mayExist(p Reconcile[S]) bool {
 	desired, err := m.Desired(p.Scope)
-	ready := meta.FindStatusCondition(p.Before, ConditionReady)
-	isReported := ready != nil && ready.ObservedGeneration >= p.Owner.GetGeneration()-1
-	return err != nil || len(desired) > 0 || !isReported || meta.FindStatusCondition(p.Before, ConditionOf(m.Name)) != nil
+	return err != nil || len(desired) > 0 || p.MayHaveLeft(m.Name)
 }
 
 // deleteNext answers with the deletion of the next object, or waits for those that are being deleted, or with nil if

@@ -86,6 +86,15 @@ type Policies struct {
 	Redact func(*ssa.Drift)
 }
 
+// MayHaveLeft says whether something of a phase that the object does not ask for may exist although the cache does not
+// show it. The status, which has a condition as long as something is left, says that nothing does if it is about the
+// spec before the deletion. The deletion itself has incremented the generation.
+func (p Reconcile[S]) MayHaveLeft(phase string) bool {
+	ready := meta.FindStatusCondition(p.Before, ConditionReady)
+	isReported := ready != nil && ready.ObservedGeneration >= p.Owner.GetGeneration()-1
+	return !isReported || meta.FindStatusCondition(p.Before, ConditionOf(phase)) != nil
+}
+
 func (p Reconcile[S]) owns(live client.Object) bool {
 	return !isNil(live) && metav1.IsControlledBy(live, p.Owner)
 }

@@ -66,6 +66,12 @@ func TestDeletionTearsDownInReverseOrder(t *testing.T) {
 	w.Expect(w.deployment("web")).To(beOwnedBy(second))
 	w.Expect(w.replicaSets("web")).To(HaveLen(1))
 	w.Expect(conditions(second)).To(Not(HaveKey("IngressReady")))
+
+	// Its deletion reads past the cache nothing of what it never had.
+	mark = w.Settled()
+	w.kubectl("delete", "appservice", "web", "--wait", "--timeout=3m")
+	w.Expect(w.Requests(mark).Verbs("list")).To(BeEmpty())
+	w.Expect(w.Requests(mark).Verbs("get").Of("ingresses", "poddisruptionbudgets", "horizontalpodautoscalers")).To(BeEmpty())
 }
 
 func TestStatusReportsWhatTheTeardownWaitsFor(t *testing.T) {
