@@ -216,6 +216,7 @@ func (m *fakeManager) GetAPIReader() client.Reader                    { return m
 func (m *fakeManager) GetScheme() *runtime.Scheme                     { return m.client.scheme }
 func (m *fakeManager) GetRESTMapper() meta.RESTMapper                 { return m.client.RESTMapper() }
 func (m *fakeManager) GetConfig() *rest.Config                        { return &rest.Config{} }
+func (m *fakeManager) GetHTTPClient() *http.Client                    { return http.DefaultClient }
 func (m *fakeManager) GetLogger() logr.Logger                         { return logr.Discard() }
 func (m *fakeManager) GetEventRecorder(string) recorder.EventRecorder { return noEvents{} }
 
