@@ -79,11 +79,14 @@ func runProxy(args []string, stderr io.Writer) int {
 func proxy(ctx, force context.Context, cfg proxyConfig, stderr io.Writer) error {
 	log := newLogger(stderr, cfg.verbosity)
 	limitMemory(os.Getenv, cgroup)
-	front, err := newProtection(log, &cfg.authorization, &cfg.policy, cmp.Or(cfg.policy.options.MaxBodyBytes, cfg.maxMessageBytes))
+	maxMessageBytes := cmp.Or(cfg.policy.options.MaxBodyBytes, cfg.maxMessageBytes)
+	front, err := newProtection(log, &cfg.authorization, &cfg.policy, maxMessageBytes)
 	if err != nil {
 		return err
 	}
-	p, err := authproxy.New(authproxy.Options{Port: cfg.serverPort, Protect: front.protect, DrainTimeout: cfg.drainTimeout, Log: log})
+	p, err := authproxy.New(authproxy.Options{
+		Port: cfg.serverPort, Protect: front.protect, MaxMessageBytes: maxMessageBytes, DrainTimeout: cfg.drainTimeout, Log: log,
+	})
 	if err != nil {
 		return err
 	}

@@ -79,6 +79,20 @@ func resourcesOf(s *scope) []string {
 	return []string{internal}
 }
 
+// rewrittenURL is the URL behind an Ingress whose annotations rewrite the path. Only the user knows how.
+func rewrittenURL(server *v1beta1.MCPServer) (of, why string) {
+	why = "the external URL is unknown: the path of the server, " + pathOf(server) +
+		", is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations"
+	authorization := server.Spec.Authorization
+	if authorization == nil {
+		return "", why
+	}
+	if resource, err := url.Parse(authorization.Resource); err == nil && resource.Hostname() == server.Spec.Ingress.Host {
+		return authorization.Resource, ""
+	}
+	return "", why + " and set spec.authorization.resource to the URL of clients"
+}
+
 // authorizationArguments are the arguments of the proxy and the bridge.
 func authorizationArguments(server *v1beta1.MCPServer, resources []string) []string {
 	authorization := server.Spec.Authorization

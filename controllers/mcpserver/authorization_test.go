@@ -1,6 +1,9 @@
 package mcpserver
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -290,6 +293,83 @@ func TestMetadataIsRouted(t *testing.T) {
 			g.Expect(paths).To(Equal(c.want))
 		})
 	}
+}
+
+// What clients are told leads through the Ingress or the HTTPRoute to the metadata, and names the URL that they use.
+func TestMetadataIsFoundFromOutside(t *testing.T) {
+	gateways := fakeGateways{"acme/public": gatewayWith(listener("websecure", "HTTPS", 443, "*.example.com"))}
+	ingress := func(path, secret string) func(*spec) {
+		return func(s *spec) {
+			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", Path: path, TLSSecretName: secret}
+		}
+	}
+	route := func(path string) func(*spec) {
+		return func(s *spec) {
+			s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{ParentRefs: []v1beta1.MCPServerParentRef{{Name: "public"}}, Hostnames: []string{"tools.example.com"}, Path: path}
+		}
+	}
+	rewritten := func(s *spec) { s.Authorization.Resource = "https://tools.example.com/team/mcp" }
+	for name, c := range map[string]struct {
+		changes []func(*spec)
+		client  string
+	}{
+		"Ingress for all paths":    {[]func(*spec){ingress("/", "tls")}, "https://tools.example.com/mcp"},
+		"Ingress for the path":     {[]func(*spec){ingress("/mcp", "tls")}, "https://tools.example.com/mcp"},
+		"Ingress without TLS":      {[]func(*spec){ingress("/mcp", "")}, "http://tools.example.com/mcp"},
+		"Ingress that rewrites":    {[]func(*spec){ingress("/team", "tls"), rewritten}, "https://tools.example.com/team/mcp"},
+		"route for all paths":      {[]func(*spec){route("/")}, "https://tools.example.com/mcp"},
+		"route that strips":        {[]func(*spec){route("/team")}, "https://tools.example.com/team/mcp"},
+		"route of a server prefix": {[]func(*spec){route("/api"), func(s *spec) { s.Path = "/api/v1/mcp" }}, "https://tools.example.com/api/v1/mcp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := tools(append([]func(*spec){authorized}, c.changes...)...)
+			s := &scope{server: server, readers: readers{gateways: gateways}}
+			external, _ := externalEndpoint(s)
+			g.Expect(external).To(Equal(c.client))
+			protected, err := authorization.New(authorization.Options{Issuers: []authorization.Issuer{{URL: "https://id.example.com"}}, Resources: resourcesOf(s)})
+			g.Expect(err).NotTo(HaveOccurred())
+			handler := protected.Protect(http.NotFoundHandler())
+
+			refused := httptest.NewRecorder()
+			request := httptest.NewRequest(http.MethodPost, pathOf(server), http.NoBody)
+			request.Host = "tools.example.com"
+			handler.ServeHTTP(refused, request)
+			g.Expect(refused.Code).To(Equal(http.StatusUnauthorized))
+			_, rest, _ := strings.Cut(refused.Header().Get("WWW-Authenticate"), `resource_metadata="`)
+			told, _, _ := strings.Cut(rest, `"`)
+			at, err := url.Parse(told)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(c.client).To(HavePrefix(at.Scheme + "://" + at.Host + "/"))
+			g.Expect(asRouted(t, server)).To(ContainElement(BeElementOf("/", at.Path)), "it reaches the server, and is not rewritten")
+
+			found := httptest.NewRecorder()
+			request = httptest.NewRequest(http.MethodGet, at.Path, http.NoBody)
+			request.Host = at.Host
+			handler.ServeHTTP(found, request)
+			g.Expect(found.Code).To(Equal(http.StatusOK))
+			g.Expect(found.Body.String()).To(ContainSubstring(`"resource":"` + c.client + `"`))
+		})
+	}
+}
+
+// asRouted are the paths that reach the server as they are.
+func asRouted(t *testing.T, server *v1beta1.MCPServer) (paths []string) {
+	t.Helper()
+	if server.Spec.Ingress != nil {
+		desired, err := desiredIngress(server, workload.IngressClasses{})
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		for _, path := range desired.Spec.Rules[0].HTTP.Paths {
+			paths = append(paths, *path.Path)
+		}
+		return paths
+	}
+	for _, rule := range desiredRoute(server).Spec.Rules {
+		if len(rule.Filters) == 0 {
+			paths = append(paths, *rule.Matches[0].Path.Value)
+		}
+	}
+	return paths
 }
 
 func TestKeysOfIssuersAreReferencesThatRollNoPods(t *testing.T) {

@@ -45,8 +45,7 @@ func externalEndpoint(s *scope) (url, why string) {
 func ingressURL(server *v1beta1.MCPServer) (url, why string) {
 	in := server.Spec.Ingress
 	if !isBelow(pathOf(server), in.Path) {
-		return "", "the external URL is unknown: the path of the server, " + pathOf(server) +
-			", is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations"
+		return rewrittenURL(server)
 	}
 	scheme := "http"
 	if in.TLSSecretName != "" {

@@ -71,6 +71,13 @@ func TestExternalEndpoint(t *testing.T) {
 			s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", Path: path, TLSSecretName: secret}
 		}
 	}
+	protected := func(resource string, change func(*spec)) func(*spec) {
+		return func(s *spec) {
+			authorized(s)
+			s.Authorization.Resource = resource
+			change(s)
+		}
+	}
 	withAddress := gatewayWith(plain)
 	withAddress.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Value: "2001:db8::1"}}
 	const noListener = "the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name that allows routes of this namespace; correct spec.httpRoute or the Gateway"
@@ -85,6 +92,9 @@ func TestExternalEndpoint(t *testing.T) {
 		"an Ingress":                  {ingress("/", ""), nil, "http://tools.example.com/mcp", ""},
 		"an encrypted Ingress":        {ingress("/mcp", "cert"), nil, "https://tools.example.com/mcp", ""},
 		"an Ingress for another path": {ingress("/mc", ""), nil, "", "the external URL is unknown: the path of the server, /mcp, is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations"},
+		"an Ingress that rewrites":    {protected("https://tools.example.com/team/mcp", ingress("/team", "")), nil, "https://tools.example.com/team/mcp", ""},
+		"one that is not told how":    {protected("", ingress("/team", "")), nil, "", "the external URL is unknown: the path of the server, /mcp, is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations and set spec.authorization.resource to the URL of clients"},
+		"a resource of another host":  {protected("https://mcp.example.com/team/mcp", ingress("/team", "")), nil, "", "the external URL is unknown: the path of the server, /mcp, is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations and set spec.authorization.resource to the URL of clients"},
 
 		"a Gateway":                   {asIs, fakeGateways{"acme/public": gatewayWith(plain)}, "http://tools.example.com/mcp", ""},
 		"the encrypted listener":      {asIs, fakeGateways{"acme/public": gatewayWith(plain, encrypted)}, "https://tools.example.com/mcp", ""},

@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/fixpoint-dev/fixpoint/internal/bridge"
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 // Paths of the administrative endpoints.
@@ -43,6 +46,8 @@ type Options struct {
 	Port int
 	// Protect returns the handler that clients reach, in front of the one that forwards to the server.
 	Protect func(http.Handler) http.Handler
+	// MaxMessageBytes is the maximum size of a message that is read, in bytes; 0 is the default of the bridge.
+	MaxMessageBytes int
 	// DrainTimeout is how long requests may continue after SIGTERM.
 	DrainTimeout time.Duration
 	Log          logr.Logger
@@ -52,8 +57,12 @@ type Options struct {
 type Proxy struct {
 	opts     Options
 	upstream *upstream
-	handler  http.Handler
-	draining atomic.Bool
+	// transport connects to the server.
+	transport http.RoundTripper
+	messages  *requestbody.Reader
+	params    *bridge.ParamChecker
+	handler   http.Handler
+	draining  atomic.Bool
 }
 
 // New returns a proxy. It does not connect to the server before the first request.
@@ -61,20 +70,28 @@ func New(opts Options) (*Proxy, error) {
 	if opts.Port < 1 || opts.Port > 65535 {
 		return nil, fmt.Errorf("the port of the server is %d: it must be from 1 to 65535", opts.Port)
 	}
-	p := &Proxy{opts: opts, upstream: newUpstream(opts.Port)}
-	forward := &httputil.ReverseProxy{
-		Rewrite: p.rewrite,
-		Transport: &http.Transport{
+	if opts.MaxMessageBytes == 0 {
+		opts.MaxMessageBytes = bridge.DefaultOptions().MaxMessageBytes
+	}
+	p := &Proxy{
+		opts: opts, upstream: newUpstream(opts.Port),
+		transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			MaxIdleConnsPerHost: 64,
 			IdleConnTimeout:     idleConnection,
 			DisableCompression:  true, // so that the encoding is what client and server agree on
 		},
+		messages: requestbody.NewReader(opts.MaxMessageBytes),
+		params:   bridge.NewParamChecker(listTimeout, opts.Log),
+	}
+	forward := &httputil.ReverseProxy{
+		Rewrite:      p.rewrite,
+		Transport:    p.transport,
 		BufferPool:   &buffers{},
 		ErrorHandler: p.failed,
 		ErrorLog:     slog.NewLogLogger(logr.ToSlogHandler(opts.Log.V(1)), slog.LevelInfo),
 	}
-	p.handler = p.closing(opts.Protect(p.located(forward)))
+	p.handler = p.closing(opts.Protect(p.mirrored(p.located(forward))))
 	return p, nil
 }
 

@@ -55,7 +55,7 @@ func TestRequestsAreForwarded(t *testing.T) {
 	request.Host = "tools.example.com"
 	request.Header = http.Header{
 		"X-Forwarded-For": {"192.0.2.1"}, "X-Forwarded-Proto": {"https"}, "Forwarded": {"for=192.0.2.1"}, "Connection": {"X-Secret"}, "X-Secret": {"s"},
-		"Mcp-Protocol-Version": {"2026-07-28"},
+		"Mcp-Protocol-Version": {"2025-11-25"},
 	}
 
 	response, err := http.DefaultClient.Do(request)
@@ -71,7 +71,7 @@ func TestRequestsAreForwarded(t *testing.T) {
 	g.Expect(got.Header.Get("X-Forwarded-For")).To(Equal("192.0.2.1, 127.0.0.1"))
 	g.Expect(got.Header.Get("X-Forwarded-Proto")).To(Equal("https"))
 	g.Expect(got.Header.Get("Forwarded")).To(Equal("for=192.0.2.1"))
-	g.Expect(got.Header.Get("Mcp-Protocol-Version")).To(Equal("2026-07-28"))
+	g.Expect(got.Header.Get("Mcp-Protocol-Version")).To(Equal("2025-11-25"))
 	g.Expect(got.Header).NotTo(HaveKey("X-Secret"), "a header of the connection")
 }
 

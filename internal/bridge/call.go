@@ -65,3 +65,9 @@ func (e *envelope) requestID() json.RawMessage {
 	}
 	return e.ID
 }
+
+// IsResponse reports whether a message is a JSON-RPC response.
+func IsResponse(message []byte) bool {
+	e, err := parse(message)
+	return err == nil && e.kind() == response
+}

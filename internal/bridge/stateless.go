@@ -53,7 +53,7 @@ func (w *worker) notifyChild(rw http.ResponseWriter, in *incoming) {
 // request serves one request with the shared child.
 func (w *worker) request(rw http.ResponseWriter, r *http.Request, in *incoming) {
 	b := w.shared.bridge
-	if f := w.checkParams(r, &in.envelope); f != nil {
+	if f := w.schemas.check(r, &in.envelope, w.listTools); f != nil {
 		b.refuse(rw, in.ID, f)
 		return
 	}

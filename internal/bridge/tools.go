@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-logr/logr"
 )
 
 const (
@@ -33,18 +36,34 @@ type tools struct {
 	listed  time.Time
 }
 
-// checkParams checks the headers of a call. If they do not match, the tools may have changed.
-func (w *worker) checkParams(r *http.Request, e *envelope) *failure {
-	if e.Method != "tools/call" {
+// schemas are the parameters that the tools of a server mark. The list is read when calls need it.
+type schemas struct {
+	timeout time.Duration
+	log     logr.Logger
+	// listing is a mutex for tools.
+	listing chan struct{}
+	tools   *tools
+}
+
+func newSchemas(timeout time.Duration, log logr.Logger) *schemas {
+	return &schemas{timeout: timeout, log: log, listing: make(chan struct{}, 1), tools: &tools{}}
+}
+
+// listPage lists a page of tools, the first one without a cursor. The result is nil if the server does not have the method.
+type listPage func(ctx context.Context, cursor string) (result json.RawMessage, err error)
+
+// check checks the headers of a call. If they do not match, the tools may have changed.
+func (s *schemas) check(r *http.Request, e *envelope, list listPage) *failure {
+	if e.Method != methodCall {
 		return nil
 	}
 	name := text(e.Params.Name)
 	check := func(params []param) *failure { return checkParams(params, r.Header, e.Params.Arguments) }
-	params := w.toolsWithin(r.Context(), toolsMaxAge).params[name]
+	params := s.within(r.Context(), toolsMaxAge, list).params[name]
 	if check(params) == nil && recognized(params, r.Header) {
 		return nil
 	}
-	return check(w.toolsWithin(r.Context(), toolsMinAge).params[name])
+	return check(s.within(r.Context(), toolsMinAge, list).params[name])
 }
 
 // recognized reports whether each Mcp-Param header is that of a parameter.
@@ -57,55 +76,76 @@ func recognized(params []param, headers http.Header) bool {
 	return true
 }
 
-// toolsWithin returns a list of tools that is not older than the age. If the server does not list them, it is the last
+// within returns a list of tools that is not older than the age. If the server does not list them, it is the last
 // list, or an empty one.
-func (w *worker) toolsWithin(ctx context.Context, age time.Duration) *tools {
-	if !acquire(ctx, w.listing) {
+func (s *schemas) within(ctx context.Context, age time.Duration, list listPage) *tools {
+	if !acquire(ctx, s.listing) {
 		return &tools{}
 	}
-	defer func() { <-w.listing }()
-	if time.Since(w.tools.listed) <= age {
-		return w.tools
+	defer func() { <-s.listing }()
+	if time.Since(s.tools.listed) <= age {
+		return s.tools
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, w.shared.bridge.opts.StartTimeout, errListTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errListTimeout)
 	defer cancel()
-	fresh := &tools{params: map[string][]param{}}
-	switch err := w.list(ctx, fresh); {
+	fresh := s.tools.next()
+	switch err := fresh.read(ctx, list); {
 	case err == nil:
-		w.reportInvalid(fresh)
-		w.tools = fresh
+		s.reportInvalid(fresh)
+		s.tools = fresh
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), errListTimeout):
-		return w.tools // the client has disconnected
+		return s.tools // the client has disconnected
 	default:
-		w.log.Info("Failed to list the tools; Mcp-Param headers are checked by the previous list, if there is one", "error", err.Error())
-		w.tools = &tools{params: w.tools.params, invalid: w.tools.invalid}
+		s.log.Info("Failed to list the tools; Mcp-Param headers are checked by the previous list, if there is one", "error", err.Error())
+		s.tools = &tools{params: s.tools.params, bytes: s.tools.bytes, invalid: s.tools.invalid}
 	}
-	w.tools.listed = time.Now()
-	return w.tools
+	s.tools.listed = time.Now()
+	return s.tools
 }
 
 var errListTimeout = errors.New("the server did not list its tools in time")
 
 // reportInvalid logs tools with an invalid definition, once.
-func (w *worker) reportInvalid(fresh *tools) {
-	if len(fresh.invalid) > 0 && !slices.Equal(fresh.invalid, w.tools.invalid) {
-		w.log.Info("Tools have invalid definitions, for which clients do not list them", "tools", strings.Join(fresh.invalid, "; "))
+func (s *schemas) reportInvalid(fresh *tools) {
+	if len(fresh.invalid) > 0 && !slices.Equal(fresh.invalid, s.tools.invalid) {
+		s.log.Info("Tools have invalid definitions, for which clients do not list them", "tools", strings.Join(fresh.invalid, "; "))
 	}
 }
 
-// list lists the tools page by page.
-func (w *worker) list(ctx context.Context, into *tools) error {
+// next is where the next list is read. Tools that it does not have stay, because a server may list others to each caller.
+func (t *tools) next() *tools {
+	next := &tools{params: map[string][]param{}}
+	if t.bytes <= toolsMaxBytes {
+		maps.Copy(next.params, t.params)
+	}
+	return next
+}
+
+// read reads the tools page by page.
+func (t *tools) read(ctx context.Context, list listPage) error {
 	cursor := ""
 	for range toolsMaxPages {
-		result, err := w.call(ctx, "tools/list", cursor)
+		result, err := list(ctx, cursor)
 		if err != nil {
 			return fmt.Errorf("listing tools: %w", err)
 		}
-		if cursor, err = into.add(result); err != nil || cursor == "" {
+		if cursor, err = t.add(result); err != nil {
 			return err
+		}
+		if cursor == "" {
+			t.measure()
+			return nil
 		}
 	}
 	return fmt.Errorf("listing tools: more than %d pages", toolsMaxPages)
+}
+
+// measure counts the bytes of all tools, also of those of earlier lists.
+func (t *tools) measure() {
+	t.bytes = 0
+	for name, params := range t.params {
+		t.keep(name, params)
+	}
 }
 
 // add adds the tools of a page, and returns the cursor of the next one.
@@ -124,16 +164,14 @@ func (t *tools) add(result json.RawMessage) (next string, err error) {
 	}
 	for _, tool := range page.Tools {
 		params, err := markedParams(tool.InputSchema)
+		delete(t.params, tool.Name)
 		switch {
 		case err != nil && len(t.invalid) < toolsMaxReported:
 			message := tool.Name + ": " + err.Error()
 			t.invalid = append(t.invalid, message[:min(len(message), toolsMaxReport)])
 		case len(params) > 0:
-			t.keep(len(tool.Name))
+			t.keep(tool.Name, params)
 			t.params[tool.Name] = params
-		}
-		for _, p := range params {
-			t.keep(len(p.header) + len(strings.Join(p.path, ".")))
 		}
 		if t.bytes > toolsMaxBytes {
 			return "", fmt.Errorf("reading a list of tools: the marked parameters take more than %d bytes", toolsMaxBytes)
@@ -142,8 +180,19 @@ func (t *tools) add(result json.RawMessage) (next string, err error) {
 	return page.NextCursor, nil
 }
 
-// keep counts the bytes of a string that is kept, with what its entry takes.
-func (t *tools) keep(length int) { t.bytes += length + 100 }
+// keep counts the bytes of a tool that is kept, with what its entries take.
+func (t *tools) keep(name string, params []param) {
+	const entry = 100
+	t.bytes += len(name) + entry
+	for _, p := range params {
+		t.bytes += len(p.header) + len(strings.Join(p.path, ".")) + entry
+	}
+}
+
+// listTools lists a page of the tools of the shared child.
+func (w *worker) listTools(ctx context.Context, cursor string) (json.RawMessage, error) {
+	return w.call(ctx, "tools/list", cursor)
+}
 
 // call sends a request of the bridge to the shared child, and returns the result; nil if the server does not have the
 // method.

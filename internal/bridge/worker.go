@@ -27,15 +27,13 @@ type worker struct {
 	answered bool
 	idle     *time.Timer
 
-	// listing is a mutex for tools.
-	listing chan struct{}
-	tools   *tools
+	schemas *schemas
 }
 
 func newWorker(s *shared, c *child, log logr.Logger) *worker {
 	w := &worker{
 		shared: s, child: c, log: log, calls: map[string]*sharedCall{}, lastUse: time.Now(),
-		listing: make(chan struct{}, 1), tools: &tools{},
+		schemas: newSchemas(s.bridge.opts.StartTimeout, log),
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -59,11 +59,12 @@ func goldens(t *testing.T) map[string]golden {
 		"status-fleet":     {"status -A", true, fleetText(fleetRows([]object{running, app("shop", cannotPull), storage(), mcpServer()}), now, "")},
 		"status-nothing":   {"status", false, fleetText(nil, now, "shop")},
 
-		"mcp-connect":          {"mcp connect tools", true, connectionText(connectionOf(reachable(isExternal)))},
-		"mcp-contract":         {"mcp contract tools", true, contractText(exampleContract(), now)},
-		"mcp-contract-pinned":  {"mcp contract tools", false, contractText(exampleContract(), now) + pendingText(reachable(isPinned))},
-		"mcp-approve":          {"mcp approve tools", true, approvalText(reachable(isPinned), "9f2c5e1ab0c4d7734d5ecbaa1f20c3e8")},
-		"mcp-connect-internal": {"mcp connect tools", false, connectionText(connectionOf(reachable(hasToken)))},
+		"mcp-connect":           {"mcp connect tools", true, connectionText(connectionOf(reachable(isExternal)))},
+		"mcp-contract":          {"mcp contract tools", true, contractText(exampleContract(), now)},
+		"mcp-contract-pinned":   {"mcp contract tools", false, contractText(exampleContract(), now) + pendingText(reachable(isPinned))},
+		"mcp-approve":           {"mcp approve tools", true, approvalText(reachable(isPinned), "9f2c5e1ab0c4d7734d5ecbaa1f20c3e8")},
+		"mcp-connect-protected": {"mcp connect tools", false, connectionText(connectionOf(reachable(isExternal, requiresTokens)))},
+		"mcp-connect-internal":  {"mcp connect tools", false, connectionText(connectionOf(reachable(hasToken)))},
 
 		"tree": {"tree appservice/web", true, treeText(exampleTree(), nil, now)},
 

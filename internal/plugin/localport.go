@@ -7,12 +7,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,14 +34,24 @@ type localPort struct {
 	open        bool
 	port        int
 	tokenSecret string
+	tokenFile   string
+	// in is what tokenFile "-" is read from.
+	in io.Reader
 }
+
+// sendsToken reports whether the port adds a token to requests.
+func (at localPort) sendsToken() bool { return at.tokenSecret != "" || at.tokenFile != "" }
 
 func (at localPort) check() error {
 	switch {
 	case at.port < 0 || at.port > 65535:
 		return fmt.Errorf("--local-port is %d: set a port from 0 to 65535", at.port)
+	case at.tokenSecret != "" && at.tokenFile != "":
+		return errors.New("--token-secret and --token-file exclude each other: set one of them")
 	case at.tokenSecret != "" && !at.open:
 		return errors.New("--token-secret is for a local port: add --local-port")
+	case at.tokenFile != "" && !at.open:
+		return errors.New("--token-file is for a local port: add --local-port")
 	}
 	return nil
 }
@@ -93,9 +105,16 @@ func portForClients(pod *corev1.Pod, otherwise string) string {
 type upstream struct {
 	// url is that of the server within the cluster.
 	url *url.URL
-	// token, if set, replaces the Authorization header of clients.
-	token string
+	// token, if set, returns what replaces the Authorization header of clients.
+	token tokenSource
 	tls   *tls.Config
+}
+
+// tokenSource returns the bearer token for a request.
+type tokenSource func() (string, error)
+
+func constantToken(token string) tokenSource {
+	return func() (string, error) { return token, nil }
 }
 
 // upstreamOf reads what requests to the server need, with the permissions of the user.
@@ -105,10 +124,8 @@ func (c *clients) upstreamOf(ctx context.Context, server *v1beta1.MCPServer, at 
 		return upstream{}, fmt.Errorf("reading status.endpoint: %w", err)
 	}
 	to := upstream{url: endpoint}
-	if at.tokenSecret != "" {
-		if to.token, err = c.token(ctx, server.Namespace, at.tokenSecret); err != nil {
-			return upstream{}, err
-		}
+	if to.token, err = c.tokenFor(ctx, server.Namespace, at); err != nil {
+		return upstream{}, err
 	}
 	if ref := server.Spec.Protocol.CARef; ref != nil && endpoint.Scheme == "https" {
 		if to.tls, err = c.trust(ctx, server.Namespace, ref); err != nil {
@@ -116,6 +133,47 @@ func (c *clients) upstreamOf(ctx context.Context, server *v1beta1.MCPServer, at 
 		}
 	}
 	return to, nil
+}
+
+// tokenFor reads the token for a local port; nil if there is none. A file is read with each request, because a token may be
+// renewed.
+func (c *clients) tokenFor(ctx context.Context, namespace string, at localPort) (tokenSource, error) {
+	switch {
+	case at.tokenSecret != "":
+		token, err := c.token(ctx, namespace, at.tokenSecret)
+		return constantToken(token), err
+	case at.tokenFile == "-":
+		raw, err := io.ReadAll(io.LimitReader(at.in, maxTokenBytes))
+		if err != nil {
+			return nil, fmt.Errorf("reading the token: %w", err)
+		}
+		token, err := tokenIn(raw, "standard input")
+		return constantToken(token), err
+	case at.tokenFile != "":
+		read := func() (string, error) {
+			raw, err := os.ReadFile(at.tokenFile)
+			if err != nil {
+				return "", fmt.Errorf("reading the token: %w", err)
+			}
+			return tokenIn(raw, at.tokenFile)
+		}
+		_, err := read()
+		return read, err
+	default:
+		return nil, nil
+	}
+}
+
+// maxTokenBytes limits a token on standard input. Headers of requests are smaller.
+const maxTokenBytes = 64 << 10
+
+// tokenIn is the token in what was read.
+func tokenIn(raw []byte, from string) (string, error) {
+	token := strings.TrimSpace(string(raw))
+	if token == "" || strings.ContainsAny(token, " \t\r\n") {
+		return "", fmt.Errorf("reading the token: %s must contain a bearer token and nothing else", from)
+	}
+	return token, nil
 }
 
 // token reads a bearer token, named as NAME or NAME/KEY.
@@ -251,14 +309,11 @@ func (l *local) serve(ctx context.Context) error {
 // Origin: onlyLocal has checked it.
 func forwarder(to upstream, pods *podDialer) http.Handler {
 	base := &url.URL{Scheme: to.url.Scheme, Host: to.url.Host}
-	return &httputil.ReverseProxy{
+	return withToken(to.token, &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(base)
 			r.Out.Host = net.JoinHostPort(portforward.Host, to.url.Port())
 			r.Out.Header.Del("Origin")
-			if to.token != "" {
-				r.Out.Header.Set("Authorization", "Bearer "+to.token)
-			}
 		},
 		Transport:     &http.Transport{DialContext: pods.connect, TLSClientConfig: to.tls, DisableCompression: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute},
 		FlushInterval: -1,
@@ -267,7 +322,23 @@ func forwarder(to upstream, pods *podDialer) http.Handler {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "kubectl fixpoint: the server is not reached: "+err.Error(), http.StatusBadGateway)
 		},
+	})
+}
+
+// withToken adds a token to requests.
+func withToken(token tokenSource, next http.Handler) http.Handler {
+	if token == nil {
+		return next
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		value, err := token()
+		if err != nil {
+			http.Error(w, "kubectl fixpoint: "+err.Error(), http.StatusBadGateway)
+			return
+		}
+		r.Header.Set("Authorization", "Bearer "+value)
+		next.ServeHTTP(w, r)
+	})
 }
 
 // onlyLocal refuses requests that web pages of other hosts cause, also those whose host name resolves to this machine.

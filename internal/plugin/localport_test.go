@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -150,7 +152,7 @@ func TestLocalPortSendsWhatServersAcceptOnLoopback(t *testing.T) {
 	g := NewWithT(t)
 	pods := &podServers{servers: map[string]*httptest.Server{"a": named(t, "a")}}
 	pods.ready("a")
-	plain, withToken := openTo(t, upstream{}, pods), openTo(t, upstream{token: "secret"}, pods)
+	plain, withToken := openTo(t, upstream{}, pods), openTo(t, upstream{token: constantToken("secret")}, pods)
 	g.Expect(plain.url).To(MatchRegexp(`^http://127\.0\.0\.1:\d+/mcp$`))
 
 	_, body := get(t, plain.url+"?a=b", "Origin", "http://localhost:6274", "Authorization", "Bearer own")
@@ -164,7 +166,7 @@ func TestLocalPortSendsWhatServersAcceptOnLoopback(t *testing.T) {
 func TestLocalPortRefusesOtherHostsAndOrigins(t *testing.T) {
 	pods := &podServers{servers: map[string]*httptest.Server{"a": named(t, "a")}}
 	pods.ready("a")
-	port := openTo(t, upstream{token: "secret"}, pods)
+	port := openTo(t, upstream{token: constantToken("secret")}, pods)
 	for name, c := range map[string]struct {
 		headers []string
 		status  int
@@ -263,7 +265,10 @@ func TestTokenIsReadFromTheSecret(t *testing.T) {
 	c := clientOf(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: "tools-token"}, Data: map[string][]byte{"token": []byte(" abc\n"), "other": []byte("def")}})
 	read := func(from string) (string, error) {
 		to, err := c.upstreamOf(t.Context(), reachable(), localPort{tokenSecret: from})
-		return to.token, err
+		if err != nil {
+			return "", err
+		}
+		return to.token()
 	}
 	g.Expect(read("tools-token")).To(Equal("abc"))
 	g.Expect(read("tools-token/other")).To(Equal("def"))
@@ -271,6 +276,41 @@ func TestTokenIsReadFromTheSecret(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring(`Secret agents/tools-token has no value for the key "missing"; set --token-secret NAME/KEY`)))
 	_, err = read("missing")
 	g.Expect(err).To(MatchError(ContainSubstring(`reading the token: secrets "missing" not found`)))
+}
+
+// On the command line, all users of the machine could read the token.
+func TestTokenIsReadFromAFileOrStandardInput(t *testing.T) {
+	g := NewWithT(t)
+	file := filepath.Join(t.TempDir(), "token")
+	source := func(from, in string) (tokenSource, error) {
+		to, err := clientOf().upstreamOf(t.Context(), reachable(), localPort{tokenFile: from, in: strings.NewReader(in)})
+		return to.token, err
+	}
+	_, err := source(file, "")
+	g.Expect(err).To(MatchError(ContainSubstring("reading the token: open ")))
+	g.Expect(os.WriteFile(file, []byte("abc\n"), 0o600)).To(Succeed())
+	renewed, err := source(file, "")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(renewed()).To(Equal("abc"))
+	g.Expect(os.WriteFile(file, []byte("def\n"), 0o600)).To(Succeed())
+	g.Expect(renewed()).To(Equal("def"))
+
+	given, err := source("-", "abc\n")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(given()).To(Equal("abc"))
+	for _, wrong := range []string{"", "\n", "abc\ndef\n", "Bearer abc"} {
+		_, err = source("-", wrong)
+		g.Expect(err).To(MatchError("reading the token: standard input must contain a bearer token and nothing else"), wrong)
+	}
+}
+
+func TestLocalPortReportsATokenThatIsGone(t *testing.T) {
+	g := NewWithT(t)
+	token := func() (string, error) { return "", errors.New("reading the token: no such file") }
+	recorder := httptest.NewRecorder()
+	withToken(token, http.NotFoundHandler()).ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody))
+	g.Expect(recorder.Code).To(Equal(http.StatusBadGateway))
+	g.Expect(recorder.Body.String()).To(ContainSubstring("reading the token: no such file"))
 }
 
 func TestOnlyPodsThatTakeTrafficAreConnectedTo(t *testing.T) {
@@ -301,11 +341,13 @@ func TestOnlyPodsThatTakeTrafficAreConnectedTo(t *testing.T) {
 
 func TestLocalPortFlagsAreChecked(t *testing.T) {
 	for flags, problem := range map[string]string{
-		"--local-port=-1":                    "--local-port is -1: set a port from 0 to 65535",
-		"--local-port=70000":                 "--local-port is 70000",
-		"--token-secret=tools-token":         "--token-secret is for a local port: add --local-port",
-		"--local-port=0 --output=xml":        "--output is",
-		"appservice/web --local-port=0 more": "accepts 1 arg(s)",
+		"--local-port=-1":            "--local-port is -1: set a port from 0 to 65535",
+		"--local-port=70000":         "--local-port is 70000",
+		"--token-secret=tools-token": "--token-secret is for a local port: add --local-port",
+		"--token-file=token":         "--token-file is for a local port: add --local-port",
+		"--local-port=0 --token-file=- --token-secret=tools-token": "exclude each other",
+		"--local-port=0 --output=xml":                              "--output is",
+		"appservice/web --local-port=0 more":                       "accepts 1 arg(s)",
 	} {
 		g := NewWithT(t)
 		args := append([]string{"mcp", "connect"}, strings.Fields(flags)...)

@@ -1,8 +1,11 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,15 +27,17 @@ func newConnect(o *options) *cobra.Command {
 		Use:   "connect NAME [--local-port PORT]",
 		Short: "Show how to configure clients for an MCPServer, or open a local port to it.",
 		Long: "Show how to configure the usual clients for an MCPServer: for its external URL, or for the one within the cluster if it has no other.\n\n" +
+			"Clients of a server with spec.authorization sign in by themselves; the command says at which issuers and for which scopes.\n\n" +
 			"With --local-port, the command opens a port on 127.0.0.1 that leads to a ready pod of the server through the API server, with your permissions: " +
 			"you need to list pods, and to get and create pods/portforward. When the pod is gone, it takes another one. " +
 			"All programs of this machine can use the port while the command runs; web pages of other hosts cannot.",
 		Example: "  kubectl fixpoint mcp connect tools\n" +
 			"  kubectl fixpoint mcp connect tools --local-port 0\n" +
-			"  kubectl fixpoint mcp connect tools --local-port 8080 --token-secret tools-token",
+			"  kubectl fixpoint mcp connect tools --local-port 8080 --token-secret tools-token\n" +
+			"  get-token | kubectl fixpoint mcp connect tools --local-port 8080 --token-file -",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: o.completeServers,
 		RunE: func(command *cobra.Command, args []string) error {
-			at.open = command.Flags().Changed("local-port")
+			at.open, at.in = command.Flags().Changed("local-port"), o.In
 			if err := at.check(); err != nil {
 				return err
 			}
@@ -44,6 +49,8 @@ func newConnect(o *options) *cobra.Command {
 	command.Flags().IntVar(&at.port, "local-port", 0, "Open this `PORT` on 127.0.0.1 until Ctrl-C; 0 selects a free one.")
 	command.Flags().StringVar(&at.tokenSecret, "token-secret", "",
 		"With --local-port: read a bearer token from the Secret `NAME[/KEY]` with your permissions, and send it with all requests. The default key is token.")
+	command.Flags().StringVar(&at.tokenFile, "token-file", "",
+		"With --local-port: send the bearer token in this `FILE` with all requests, or the one on standard input if it is -. The file is read with each request, so that the token can be renewed.")
 	o.addOutput(command)
 	return command
 }
@@ -76,8 +83,8 @@ func (o *options) connectTo(ctx context.Context, c *clients, server *v1beta1.MCP
 	how := connectionOf(server)
 	how.setURL(local.url)
 	how.Notes = notReady(server)
-	if at.tokenSecret == "" {
-		how.Notes = append(how.Notes, credentialsNote(server)...)
+	if !at.sendsToken() {
+		how.Notes = append(how.Notes, localCredentialsNote(server)...)
 	}
 	how.Notes = append(how.Notes, "Ctrl-C closes the port.")
 	if err := o.printConnection(how); err != nil {
@@ -93,8 +100,12 @@ type connection struct {
 	// MCPServers and Servers are what clients have in their configuration, under these names.
 	MCPServers map[string]clientEntry `json:"mcpServers"`
 	Servers    map[string]clientEntry `json:"servers"`
-	Curl       string                 `json:"curl"`
-	Notes      []string               `json:"notes,omitempty"`
+	// ClaudeDesktop are the entries of mcpServers for clients that only start programs.
+	ClaudeDesktop map[string]programEntry `json:"claudeDesktop"`
+	Curl          string                  `json:"curl"`
+	// Authorization is what clients need to sign in; nil if they need not, or if that is not known.
+	Authorization *signIn  `json:"authorization,omitempty"`
+	Notes         []string `json:"notes,omitempty"`
 
 	name, transport, version string
 }
@@ -102,6 +113,61 @@ type connection struct {
 type clientEntry struct {
 	Type string `json:"type"`
 	URL  string `json:"url"`
+}
+
+// programEntry is a program that relays messages on its standard input and output to a URL.
+type programEntry struct {
+	Command string   `json:"command"`
+	Args    []string `json:"args"`
+}
+
+// relay runs mcp-remote, the usual program for that. It refuses http URLs of other hosts otherwise.
+func relay(url, transport string) programEntry {
+	entry := programEntry{"npx", []string{"-y", "mcp-remote", url}}
+	if strings.HasPrefix(url, "http:") {
+		entry.Args = append(entry.Args, "--allow-http")
+	}
+	if transport == "sse" {
+		entry.Args = append(entry.Args, "--transport", "sse-only")
+	}
+	return entry
+}
+
+// signIn is how clients get a token.
+type signIn struct {
+	Issuers []string `json:"issuers"`
+	// Resource is the URL that tokens must be for.
+	Resource string `json:"resource"`
+	// Scopes are those that all requests need, and ToolScopes further ones by the names of tools.
+	Scopes     []string            `json:"scopes,omitempty"`
+	ToolScopes map[string][]string `json:"toolScopes,omitempty"`
+}
+
+// signInOf is nil if the server does not check tokens by spec.authorization.
+func signInOf(server *v1beta1.MCPServer) *signIn {
+	authorization := server.Spec.Authorization
+	if authorization == nil {
+		return nil
+	}
+	how := &signIn{Resource: publicURL(server), Scopes: authorization.Scopes}
+	for _, issuer := range authorization.Issuers {
+		how.Issuers = append(how.Issuers, issuer.Issuer)
+	}
+	for _, tool := range authorization.Tools {
+		if how.ToolScopes == nil {
+			how.ToolScopes = map[string][]string{}
+		}
+		how.ToolScopes[tool.Name] = append(how.ToolScopes[tool.Name], tool.Scopes...)
+	}
+	return how
+}
+
+// publicURL is the URL that clients use: with spec.authorization, tokens are for exactly this one.
+func publicURL(server *v1beta1.MCPServer) string {
+	if authorization := server.Spec.Authorization; authorization != nil && authorization.Resource != "" {
+		return authorization.Resource
+	}
+	return cmp.Or(server.Status.ExternalEndpoint, server.Status.Endpoint)
 }
 
 // connectionOf is how clients reach a server that has a URL.
@@ -113,13 +179,12 @@ func connectionOf(server *v1beta1.MCPServer) connection {
 	if server.Status.Server != nil {
 		how.version = server.Status.Server.ProtocolVersion
 	}
+	how.Authorization = signInOf(server)
+	how.setURL(publicURL(server))
 	how.Notes = append(notReady(server), credentialsNote(server)...)
-	if server.Status.ExternalEndpoint != "" {
-		how.setURL(server.Status.ExternalEndpoint)
-		return how
+	if how.URL == server.Status.Endpoint {
+		how.Notes = append(how.Notes, "The URL is that within the cluster. To connect from this machine, add --local-port 0.")
 	}
-	how.setURL(server.Status.Endpoint)
-	how.Notes = append(how.Notes, "The URL is that within the cluster. To connect from this machine, add --local-port 0.")
 	return how
 }
 
@@ -127,6 +192,7 @@ func (how *connection) setURL(url string) {
 	how.URL = url
 	entry := map[string]clientEntry{how.name: {how.transport, url}}
 	how.MCPServers, how.Servers, how.Curl = entry, entry, how.curl()
+	how.ClaudeDesktop = map[string]programEntry{how.name: relay(url, how.transport)}
 }
 
 func notReady(server *v1beta1.MCPServer) []string {
@@ -138,6 +204,9 @@ func notReady(server *v1beta1.MCPServer) []string {
 
 // credentialsNote says that clients need a token, if the manager knows.
 func credentialsNote(server *v1beta1.MCPServer) []string {
+	if how := signInOf(server); how != nil {
+		return how.notes()
+	}
 	const header = "The server requires credentials: let the client sign in, or configure the header Authorization. "
 	if ref := server.Spec.Protocol.CredentialsSecretRef; ref != nil {
 		return []string{header + "To send the token of the probes through a local port, add --local-port 0 --token-secret " + ref.Name + "/" + credentialsKey(ref) + "."}
@@ -147,6 +216,29 @@ func credentialsNote(server *v1beta1.MCPServer) []string {
 		return []string{header + "To send a token of a Secret through a local port, add --local-port 0 --token-secret NAME/KEY."}
 	}
 	return nil
+}
+
+// notes say what a client does to sign in. It needs the issuers and the scopes only if it does not find them by itself.
+func (s *signIn) notes() []string {
+	notes := []string{"The server requires a token. Clients find out how, and let you sign in at " + strings.Join(s.Issuers, ", ") + "."}
+	if len(s.Scopes) > 0 {
+		notes = append(notes, "Scopes: "+strings.Join(s.Scopes, " ")+".")
+	}
+	for _, tool := range slices.Sorted(maps.Keys(s.ToolScopes)) {
+		notes = append(notes, "Scopes for the tool "+tool+": "+strings.Join(s.ToolScopes[tool], " ")+".")
+	}
+	return append(notes,
+		"Use exactly the URL above, because tokens are for it.",
+		"If the issuer registers no clients by itself, register one there, and set its client ID in the client.")
+}
+
+// localCredentialsNote says how a token gets through a local port, which is not the URL that tokens are for.
+func localCredentialsNote(server *v1beta1.MCPServer) []string {
+	how := signInOf(server)
+	if how == nil {
+		return credentialsNote(server)
+	}
+	return []string{"The server requires a token for " + how.Resource + ", so clients cannot sign in through the local port: add --token-file FILE with such a token, or --token-secret NAME/KEY."}
 }
 
 // tokenKey is the default key of a token in a Secret.
@@ -171,9 +263,11 @@ const (
 		`"io.modelcontextprotocol/clientInfo":{"name":"curl","version":"0"}}}}`
 )
 
+func quotedForShell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
 // curl is a command that shows that the server responds.
 func (how *connection) curl() string {
-	url := "'" + strings.ReplaceAll(how.URL, "'", `'\''`) + "'"
+	url := quotedForShell(how.URL)
 	if how.transport == "sse" {
 		return "curl -sSN " + url
 	}
@@ -197,8 +291,11 @@ func (o *options) printConnection(how connection) error {
 func connectionText(how connection) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", how.URL)
+	fmt.Fprintf(&b, "Claude Code:\nclaude mcp add --transport %s %s %s\n\n", how.transport, how.name, quotedForShell(how.URL))
 	fmt.Fprintf(&b, "Claude Code (.mcp.json), Cursor (.cursor/mcp.json) and other clients with mcpServers:\n%s\n", indentedJSON(map[string]any{"mcpServers": how.MCPServers}))
 	fmt.Fprintf(&b, "Visual Studio Code (.vscode/mcp.json):\n%s\n", indentedJSON(map[string]any{"servers": how.Servers}))
+	fmt.Fprintf(&b, "Claude Desktop (claude_desktop_config.json, with Node.js; or a custom connector if the URL is on the internet):\n%s\n",
+		indentedJSON(map[string]any{"mcpServers": how.ClaudeDesktop}))
 	fmt.Fprintf(&b, "curl:\n%s\n", how.Curl)
 	for i, note := range how.Notes {
 		if i == 0 {

@@ -36,6 +36,21 @@ func hasToken(s *v1beta1.MCPServer) {
 	s.Spec.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "tools-token"}
 }
 
+func requiresTokens(s *v1beta1.MCPServer) {
+	s.Spec.Authorization = &v1beta1.MCPServerAuthorization{
+		Issuers: []v1beta1.MCPServerIssuer{{Issuer: "https://id.example.com"}}, Scopes: []string{"tools", "offline"},
+		Tools: []v1beta1.MCPServerToolScopes{{Name: "delete_*", Scopes: []string{"tools:admin"}}},
+	}
+}
+
+func TestLocalPortsOfProtectedServersNeedAToken(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(localCredentialsNote(reachable(isExternal, requiresTokens))).To(Equal([]string{
+		"The server requires a token for https://tools.example.com/mcp, so clients cannot sign in through the local port: add --token-file FILE with such a token, or --token-secret NAME/KEY.",
+	}))
+	g.Expect(localCredentialsNote(reachable(hasToken))).To(Equal(credentialsNote(reachable(hasToken))))
+}
+
 func TestConnectionsFitTheServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		server *v1beta1.MCPServer
@@ -43,11 +58,14 @@ func TestConnectionsFitTheServer(t *testing.T) {
 		not    string
 	}{
 		"external":     {reachable(isExternal), []string{`"url": "https://tools.example.com/mcp"`}, "within the cluster"},
-		"SSE":          {reachable(usesSSE), []string{`"type": "sse"`, "curl -sSN 'http://tools.agents.svc:8080/sse'"}, "initialize"},
+		"SSE":          {reachable(usesSSE), []string{`"type": "sse"`, "curl -sSN 'http://tools.agents.svc:8080/sse'", `"--allow-http",`, `"sse-only"`, "--transport sse tools"}, "initialize"},
 		"stateless":    {reachable(isStateless), []string{"-H 'Mcp-Method: server/discover'"}, "initialize"},
 		"with a token": {reachable(hasToken), []string{"The server requires credentials: ", "--token-secret tools-token/token."}, "not Ready"},
 		"with the key of a token": {reachable(hasToken, func(s *v1beta1.MCPServer) { s.Spec.Protocol.CredentialsSecretRef.Key = "bearer" }),
 			[]string{"--token-secret tools-token/bearer."}, "not Ready"},
+		"with its own resource": {reachable(isExternal, requiresTokens, func(s *v1beta1.MCPServer) { s.Spec.Authorization.Resource = "https://mcp.example.com/tools" }),
+			[]string{`"url": "https://mcp.example.com/tools"`, "Use exactly the URL above"}, "tools.example.com"},
+		"protected in the cluster": {reachable(requiresTokens), []string{"at https://id.example.com", "To connect from this machine"}, "not Ready"},
 		"credentials required": {reachable(func(s *v1beta1.MCPServer) {
 			s.Status.Conditions = append(s.Status.Conditions, condition(v1beta1.ConditionProtocolReady, metav1.ConditionTrue, v1beta1.ReasonCredentialsRequired, ""))
 		}), []string{"--token-secret NAME/KEY."}, "not Ready"},
@@ -78,14 +96,22 @@ func TestConnectionsAreJSONForConfigurationFiles(t *testing.T) {
 		"url": "https://tools.example.com/mcp",
 		"mcpServers": {"tools": {"type": "http", "url": "https://tools.example.com/mcp"}},
 		"servers": {"tools": {"type": "http", "url": "https://tools.example.com/mcp"}},
+		"claudeDesktop": {"tools": {"command": "npx", "args": ["-y", "mcp-remote", "https://tools.example.com/mcp"]}},
 		"curl": ` + jsonString(connectionOf(reachable(isExternal)).Curl) + `}`))
 	for _, message := range []string{initializeMessage, discoverMessage} {
 		g.Expect(json.Valid([]byte(message))).To(BeTrue(), message)
 	}
 }
 
-func jsonString(text string) string {
-	raw, err := json.Marshal(text)
+func TestConnectionsSayHowToSignIn(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(jsonString(connectionOf(reachable(isExternal, requiresTokens)).Authorization)).To(MatchJSON(`{
+		"issuers": ["https://id.example.com"], "resource": "https://tools.example.com/mcp", "scopes": ["tools", "offline"], "toolScopes": {"delete_*": ["tools:admin"]}
+	}`))
+}
+
+func jsonString(value any) string {
+	raw, err := json.Marshal(value)
 	if err != nil {
 		panic(err)
 	}
