@@ -93,7 +93,7 @@ func Draining() *Refusal {
 func InvalidID(cause string) *Refusal {
 	return &Refusal{
 		Status: http.StatusBadGateway, Code: codeInternal, Reason: ReasonInvalidID,
-		Message: "the MCP server began a session with an id that other replicas cannot forward: " + cause + "; change the ids of the server, or remove spec.sessionRouting",
+		Message: "the MCP server began a session with an id that other replicas cannot forward: " + cause + "; change the ids of the server, or remove spec.sessionRouting (-session-keys)",
 	}
 }
 

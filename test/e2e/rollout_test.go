@@ -143,7 +143,7 @@ func TestRolloutLosesNoSessionThatAnyPodServes(t *testing.T) {
 	env := newEnvironment(t).withClient()
 	server := env.stdio("anywhere", replicas)
 	server.Spec.SessionAffinity = v1beta1.SessionAffinityNone
-	server.Spec.Bridge = &v1beta1.MCPServerBridge{SessionRouting: v1beta1.SessionRoutingForward}
+	server.Spec.SessionRouting = v1beta1.SessionRoutingForward
 	// Sessions of the old pods continue until the load stops.
 	server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), 600
 	env.Expect(api.Create(env.ctx, server)).To(Succeed())
