@@ -15,7 +15,7 @@ const (
 	ConditionNetworkPolicyReady = "NetworkPolicyReady"
 
 	// ConditionSessionKeysReady says whether the Secret with the session keys
-	// of spec.bridge.sessionRouting is applied.
+	// of spec.sessionRouting is applied.
 	ConditionSessionKeysReady = "SessionKeysReady"
 
 	// ConditionRouteReady says whether the HTTPRoute is applied and no Gateway

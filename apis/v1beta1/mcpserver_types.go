@@ -144,7 +144,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.httpRoute))",fieldPath=".httpRoute",message="httpRoute and ingress are mutually exclusive: remove ingress to expose the server through a Gateway, or remove httpRoute to expose it through an Ingress"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || has(self.command)",fieldPath=".command",message="command is required with transport stdio, because the bridge starts the server and cannot read the entrypoint of the image: set command to the entrypoint of the image"
 // +kubebuilder:validation:XValidation:rule="!has(self.bridge) || self.transport == 'stdio'",fieldPath=".bridge",message="bridge requires transport stdio, because the other transports do not use a bridge: remove bridge"
-// +kubebuilder:validation:XValidation:rule="!has(self.bridge) || !has(self.bridge.sessionRouting) || self.bridge.sessionRouting != 'Forward' || !has(self.env) || self.env.all(variable, variable.name != 'FIXPOINT_POD_IP')",fieldPath=".env",message="env must not have FIXPOINT_POD_IP with bridge.sessionRouting Forward, which sets it to the address of the pod: rename the variable"
+// +kubebuilder:validation:XValidation:rule="!has(self.sessionRouting) || self.sessionRouting != 'Forward' || self.transport != 'stdio' || !has(self.env) || self.env.all(variable, variable.name != 'FIXPOINT_POD_IP')",fieldPath=".env",message="env must not have FIXPOINT_POD_IP with transport stdio and sessionRouting Forward, which sets it to the address of the pod: rename the variable"
+// +kubebuilder:validation:XValidation:rule="!has(self.sessionRouting) || self.sessionRouting != 'Forward' || self.transport != 'sse'",fieldPath=".sessionRouting",message="sessionRouting Forward is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove sessionRouting"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'stdio' || !has(self.protocol.scheme) || self.protocol.scheme != 'HTTPS'",fieldPath=".protocol.scheme",message="protocol.scheme HTTPS is not supported with transport stdio, because the bridge serves plain HTTP: remove protocol.scheme, and terminate TLS at the Ingress or the Gateway"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || self.sessionAffinity != 'None' || ((!has(self.replicas) || self.replicas <= 1) && (!has(self.autoscaling) || self.autoscaling.maxReplicas <= 1))",fieldPath=".sessionAffinity",message="sessionAffinity None with transport sse requires a single replica, because pods do not share sessions: set Auto or ClientIP, or run a single replica"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || !has(self.httpRoute) || !has(self.httpRoute.path) || ((has(self.path) ? self.path : '/sse') + '/').startsWith(self.httpRoute.path.endsWith('/') ? self.httpRoute.path : self.httpRoute.path + '/')",fieldPath=".httpRoute.path",message="httpRoute.path must be a prefix of path with transport sse, because the server tells clients where to send messages and does not know the prefix of the route: set path to a path below httpRoute.path, or remove httpRoute.path"
@@ -152,7 +153,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.bridge) || !has(self.bridge.drainTimeout) || !self.bridge.drainTimeout.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') || self.bridge.drainTimeout.size() == 0 || duration(self.bridge.drainTimeout) > duration('24h') || self.drainSeconds >= self.terminationGracePeriodSeconds || duration(self.bridge.drainTimeout).getSeconds() + self.drainSeconds <= self.terminationGracePeriodSeconds",fieldPath=".bridge.drainTimeout",message="bridge.drainTimeout plus drainSeconds must not exceed terminationGracePeriodSeconds, because the pod is killed at the end of the grace period: lower drainTimeout or raise terminationGracePeriodSeconds"
 // +kubebuilder:validation:XValidation:rule="!has(self.files) || !has(self.mounts) || self.files.all(file, self.mounts.all(mount, file.path != mount.mountPath && !file.path.startsWith(mount.mountPath + '/') && !mount.mountPath.startsWith(file.path + '/')))",fieldPath=".files",message="files must not be at, below or above the mountPath of a mount: change the path of the file, or add the file to the mounted volume"
 // +kubebuilder:validation:XValidation:rule="!has(self.authorization) || self.transport != 'sse'",fieldPath=".authorization",message="authorization is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove authorization"
-// +kubebuilder:validation:XValidation:rule="!(has(self.authorization) || has(self.limits) || has(self.contract) && (has(self.contract.allow) || has(self.contract.deny))) || !(has(self.protocol.scheme) && self.protocol.scheme == 'HTTPS')",fieldPath=".protocol.scheme",message="protocol.scheme HTTPS is not supported with authorization, limits, contract.allow and contract.deny, because the proxy that applies them serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
+// +kubebuilder:validation:XValidation:rule="!(has(self.authorization) || has(self.limits) || has(self.contract) && (has(self.contract.allow) || has(self.contract.deny)) || has(self.sessionRouting) && self.sessionRouting == 'Forward') || !(has(self.protocol.scheme) && self.protocol.scheme == 'HTTPS')",fieldPath=".protocol.scheme",message="protocol.scheme HTTPS is not supported with authorization, limits, contract.allow, contract.deny and sessionRouting Forward, because the proxy that applies them serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || !(has(self.limits) || has(self.contract) && (has(self.contract.allow) || has(self.contract.deny)))",fieldPath=".transport",message="limits, contract.allow and contract.deny are not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove them"
 // +kubebuilder:validation:XValidation:rule="!(has(self.contract) && has(self.contract.policy) && self.contract.policy == 'Pin') || !(has(self.protocol.probe) && self.protocol.probe == 'Disabled')",fieldPath=".contract.policy",message="contract.policy Pin requires the probe, which reads the contracts of pods: remove protocol.probe, or set contract.policy to Disabled"
 type MCPServerSpec struct {
@@ -367,6 +368,13 @@ type MCPServerSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
 	SessionAffinityTimeoutSeconds int32 `json:"sessionAffinityTimeoutSeconds,omitempty"`
+
+	// sessionRouting is whether every pod serves the sessions of all pods. With
+	// Forward, a pod forwards requests of a session to the pod that has it, and
+	// clients need no affinity. A proxy in the pod does so, or the bridge. The
+	// manager needs the permission to write Secrets. Defaults to None.
+	// +optional
+	SessionRouting MCPServerSessionRouting `json:"sessionRouting,omitempty"`
 
 	// disruptionBudget creates a PodDisruptionBudget that limits voluntary
 	// disruptions, such as a node drain. Defaults to maxUnavailable 1 if
@@ -1163,13 +1171,6 @@ type MCPServerBridge struct {
 	// +kubebuilder:validation:Minimum=10000
 	// +kubebuilder:validation:Maximum=2147000000
 	FirstSessionUser *int64 `json:"firstSessionUser,omitempty"`
-
-	// sessionRouting is whether every pod serves the sessions of all pods. With
-	// Forward, a pod forwards requests of a session to the pod that has it, and
-	// clients need no affinity. The manager needs the permission to write
-	// Secrets. Defaults to None.
-	// +optional
-	SessionRouting MCPServerSessionRouting `json:"sessionRouting,omitempty"`
 }
 
 // MCPServerStatus is the observed state of an MCPServer. The controller

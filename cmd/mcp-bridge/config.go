@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"strings"
 
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
@@ -16,9 +15,7 @@ import (
 type config struct {
 	listenOn       string
 	adminOn        string
-	peerOn         string
-	peerIP         string
-	peers          bridge.PeerOptions
+	peers          peerFlags
 	terminationLog string
 	noSelfCheck    bool
 	verbosity      int
@@ -49,11 +46,7 @@ func (c *config) register(flags *flag.FlagSet) {
 	o := &c.options
 	flags.StringVar(&c.listenOn, "listen", ":8080", "`address` of the MCP endpoint")
 	flags.StringVar(&c.adminOn, "admin-listen", ":9191", "`address` of /healthz, /readyz and /metrics")
-	flags.StringVar(&c.peers.KeyDirectory, "session-keys", "", "`directory` with the keys that the replicas of the server share, so that each of them serves the sessions of all (default: a session is served by the replica that it was started on)")
-	flags.StringVar(&c.peers.Server, "server-id", "", "`id` of the server, the same for its replicas and no other server; with -session-keys")
-	flags.StringVar(&c.peerOn, "peer-listen", ":9292", "`address` for the requests that other replicas forward; with -session-keys")
-	flags.StringVar(&c.peerIP, "peer-ip", "", "IP `address` at which other replicas reach this one; with -session-keys")
-	flags.DurationVar(&c.peers.ConnectTimeout, "peer-connect-timeout", 0, "time to connect to another replica, after which its sessions count as ended (default 3s)")
+	c.peers.register(flags)
 	flags.StringVar(&c.terminationLog, "termination-log", "/dev/termination-log", "existing `file` to write the error to if the bridge fails")
 	flags.BoolVar(&c.noSelfCheck, "no-self-check", false, "become ready without a check of the command")
 	flags.IntVar(&c.verbosity, "v", 0, "log `level`; 1 adds debug messages")
@@ -95,29 +88,12 @@ func (c *config) listen() (bridge.Listeners, error) {
 	if l.Admin, err = net.Listen("tcp", c.adminOn); err != nil {
 		return l, errors.Join(fmt.Errorf("listening for health and metrics: %w", err), l.MCP.Close())
 	}
-	if c.peers.KeyDirectory == "" {
+	if !c.peers.isSet() {
 		return l, nil
 	}
-	if err := c.listenForPeers(&l); err != nil {
+	if l.Peer, err = c.peers.listen(); err != nil {
 		return l, errors.Join(err, l.MCP.Close(), l.Admin.Close())
 	}
+	c.options.Peers = &c.peers.options
 	return l, nil
-}
-
-// listenForPeers opens the listener for other replicas, and sets where they reach it.
-func (c *config) listenForPeers(l *bridge.Listeners) error {
-	ip, err := netip.ParseAddr(c.peerIP)
-	if err != nil {
-		return fmt.Errorf("reading -peer-ip: %w", err)
-	}
-	if l.Peer, err = net.Listen("tcp", c.peerOn); err != nil {
-		return fmt.Errorf("listening for other replicas: %w", err)
-	}
-	address, ok := l.Peer.Addr().(*net.TCPAddr)
-	if !ok {
-		return fmt.Errorf("listening for other replicas: unexpected address %s", l.Peer.Addr())
-	}
-	c.peers.Address = netip.AddrPortFrom(ip, address.AddrPort().Port())
-	c.options.Peers = &c.peers
-	return nil
 }

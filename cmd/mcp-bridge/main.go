@@ -1,8 +1,8 @@
 // Command mcp-bridge serves a stdio MCP server over streamable HTTP. It is one
 // static binary: an init container copies it to a shared volume (mcp-bridge
 // install), and the container of the server runs it (mcp-bridge serve). In front
-// of an MCP server that serves HTTP itself, it checks access tokens and applies
-// limits (mcp-bridge proxy).
+// of an MCP server that serves HTTP itself, it checks access tokens, applies
+// limits and forwards sessions to their replicas (mcp-bridge proxy).
 package main
 
 import (
@@ -26,7 +26,7 @@ const (
 	exitNotFound    = 127
 	usage           = `usage:
   mcp-bridge serve [flags] -- command [args...]   serve the command over HTTP
-  mcp-bridge proxy [flags]                        check access tokens and apply limits in front of an HTTP server
+  mcp-bridge proxy [flags]                        check access tokens, apply limits and route sessions in front of an HTTP server
   mcp-bridge install PATH [CERTIFICATES]          copy this program to PATH, and the CA certificates to CERTIFICATES
   mcp-bridge serve -h, mcp-bridge proxy -h        list the flags
 `

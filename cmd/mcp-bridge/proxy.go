@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/fixpoint-dev/fixpoint/internal/authorization"
 	"github.com/fixpoint-dev/fixpoint/internal/authproxy"
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 )
@@ -26,6 +27,7 @@ type proxyConfig struct {
 	drainTimeout    time.Duration
 	authorization   authorizationFlags
 	policy          policyFlags
+	peers           peerFlags
 }
 
 func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
@@ -42,6 +44,7 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 	flags.DurationVar(&cfg.drainTimeout, "drain-timeout", d.DrainTimeout, "maximum time from SIGTERM to exit; must be shorter than the termination grace period of the pod")
 	cfg.authorization.register(flags)
 	cfg.policy.register(flags)
+	cfg.peers.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
@@ -50,8 +53,8 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 		return cfg, fmt.Errorf("unexpected argument %q: the proxy starts no command", flags.Arg(0))
 	case cfg.serverPort < 1 || cfg.serverPort > 65535:
 		return cfg, errors.New("-server-port must be from 1 to 65535: set the port of the MCP server")
-	case len(cfg.authorization.options.Issuers) == 0 && (cfg.authorization.isSet() || !cfg.policy.isSet()):
-		return cfg, errors.New("no -issuer: set at least one, or only limits and tools")
+	case len(cfg.authorization.options.Issuers) == 0 && (cfg.authorization.isSet() || !cfg.policy.isSet() && !cfg.peers.isSet()):
+		return cfg, errors.New("no -issuer: set at least one, or only limits, tools and -session-keys")
 	case cfg.maxMessageBytes < 1 || cfg.drainTimeout <= 0:
 		return cfg, errors.New("-max-message-bytes and -drain-timeout must be greater than 0")
 	}
@@ -84,12 +87,6 @@ func proxy(ctx, force context.Context, cfg proxyConfig, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	p, err := authproxy.New(authproxy.Options{
-		Port: cfg.serverPort, Protect: front.protect, MaxMessageBytes: maxMessageBytes, DrainTimeout: cfg.drainTimeout, Log: log,
-	})
-	if err != nil {
-		return err
-	}
 	clients, err := net.Listen("tcp", cfg.listenOn)
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
@@ -98,8 +95,33 @@ func proxy(ctx, force context.Context, cfg proxyConfig, stderr io.Writer) error 
 	if err != nil {
 		return errors.Join(fmt.Errorf("listening for health: %w", err), clients.Close())
 	}
+	options := authproxy.Options{
+		Port: cfg.serverPort, Protect: front.protect, MaxMessageBytes: maxMessageBytes, DrainTimeout: cfg.drainTimeout, Log: log,
+	}
+	if cfg.peers.isSet() {
+		if options.Sessions, err = cfg.sessions(front); err != nil {
+			return errors.Join(err, clients.Close(), admin.Close())
+		}
+	}
+	p, err := authproxy.New(options)
+	if err != nil {
+		return errors.Join(err, clients.Close(), admin.Close())
+	}
 	if front.authorizer != nil {
 		go front.authorizer.Prefetch(ctx)
 	}
 	return p.Serve(ctx, force, clients, admin)
+}
+
+// sessions lets other replicas serve the sessions of this one, and the reverse.
+func (c *proxyConfig) sessions(front *protection) (*authproxy.SessionOptions, error) {
+	listener, err := c.peers.listen()
+	if err != nil {
+		return nil, err
+	}
+	options := &authproxy.SessionOptions{Options: c.peers.options, Listener: listener}
+	if front.authorizer != nil {
+		options.Caller = authorization.Caller
+	}
+	return options, nil
 }

@@ -39,9 +39,10 @@ const (
 // failure would restart the proxy, not the server.
 const proxyReadyPeriod, proxyReadyFailures = 5, 6
 
-// hasProxy reports whether a proxy in front of the server checks tokens, or applies limits. With stdio, the bridge does.
+// hasProxy reports whether a proxy in front of the server checks tokens, applies limits, or forwards sessions. With stdio, the
+// bridge does.
 func hasProxy(server *v1beta1.MCPServer) bool {
-	return (server.Spec.Authorization != nil || hasPolicy(server)) && !isStdio(server)
+	return (server.Spec.Authorization != nil || hasPolicy(server) || forwardsSessions(server)) && !isStdio(server)
 }
 
 // containerPortName is the name of the port of the server's container.
@@ -165,6 +166,7 @@ func withProxy(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Cont
 	checks := container
 	if hasProxy(server) {
 		checks = proxyOf(server, settings, resources)
+		withSessionRouting(pod, checks, server)
 	}
 	if server.Spec.Authorization != nil {
 		withKeys(pod, checks, server.Spec.Authorization)
@@ -197,7 +199,7 @@ func proxyOf(server *v1beta1.MCPServer, settings Settings, resources []string) *
 		WithCommand(slices.Concat([]string{
 			"/mcp-bridge", "proxy", "--listen", listenAddress(proxyPort(server)), "--admin-listen", listenAddress(bridgePort(server)),
 			"--server-port", strconv.Itoa(int(server.Spec.Port)), "--drain-timeout", drainTimeout(server).String(),
-		}, authorizationArguments(server, resources), policyArguments(server))...).
+		}, routingArguments(server, drainTimeout(server)), authorizationArguments(server, resources), policyArguments(server))...).
 		WithPorts(
 			corev1ac.ContainerPort().WithName(portName).WithContainerPort(proxyPort(server)).WithProtocol(corev1.ProtocolTCP),
 			corev1ac.ContainerPort().WithName(proxyPortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP)).

@@ -22,7 +22,7 @@ const (
 	containerName   = "server"
 	portName        = "mcp"
 	bridgePortName  = "bridge-metrics"
-	peerPortName    = "bridge-peers"
+	peerPortName    = "mcp-peers"
 	filesVolume     = v1beta1.MCPReservedPrefix + "files"
 	bridgeVolume    = v1beta1.MCPReservedPrefix + "bridge"
 	bridgeContainer = v1beta1.MCPReservedPrefix + "bridge"

@@ -17,7 +17,7 @@ import (
 //	Dependencies      all objects that the spec refers to exist
 //	ServiceAccount    the ServiceAccount of the pods, with spec.serviceAccount.create
 //	Config            the ConfigMap with spec.files
-//	SessionKeys       the Secret with the keys that the pods share, with spec.bridge.sessionRouting
+//	SessionKeys       the Secret with the keys that the pods share, with spec.sessionRouting
 //	Service           the Service in front of the pods
 //	NetworkPolicy     the NetworkPolicy of the pods; it exists before them, and is deleted after them
 //	Deployment        the pods; ready when rolled out, or while enough old pods serve

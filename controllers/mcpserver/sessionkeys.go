@@ -38,12 +38,12 @@ var sessionKeys = sessionKeysPhase{phases.Child[*scope, *corev1ac.SecretApplyCon
 
 const sessionKeysApplied = "Secret applied"
 
-// The format of session keys is that of the bridge.
+// The format of session keys is that of internal/peers.
 const (
 	sessionKeyBytes = 32
 	// sessionKeyName is the layout of the name of a key: the time of its creation, in UTC. Such names sort by time.
 	sessionKeyName = "20060102T150405Z"
-	// sessionKeyAge is the age of the newest key at which another one is added. The bridge seals with a key once all
+	// sessionKeyAge is the age of the newest key at which another one is added. A pod seals with a key once all
 	// pods can have read it, and opens what any key has sealed. So a key is needed for as long as sessions live after
 	// the next one seals, for which it has the same time again.
 	sessionKeyAge = 7 * 24 * time.Hour
@@ -53,7 +53,7 @@ const (
 
 // forwardsSessions reports whether every pod serves the sessions of all pods.
 func forwardsSessions(server *v1beta1.MCPServer) bool {
-	return isStdio(server) && server.Spec.Bridge != nil && server.Spec.Bridge.SessionRouting == v1beta1.SessionRoutingForward
+	return server.Spec.SessionRouting == v1beta1.SessionRoutingForward && server.Spec.Transport != v1beta1.TransportSSE
 }
 
 // sessionKeysName is the name of the Secret. All other children have the name of the MCPServer, which users give to
@@ -223,7 +223,7 @@ func (a permissionHint) Execute(ctx context.Context, decision ssa.Decision) (ssa
 	_, isSecret := decision.Request.Desired.(*corev1ac.SecretApplyConfiguration)
 	if refused, ok := errors.AsType[*ssa.Error](err); ok && isSecret && refused.Reason == ssa.ReasonForbidden {
 		hinted := *refused
-		hinted.Message += ": set rbac.sessionKeys of the chart, or apply the component config/session-keys, or remove spec.bridge.sessionRouting; see Permissions in docs/operations.md"
+		hinted.Message += ": set rbac.sessionKeys of the chart, or apply the component config/session-keys, or remove spec.sessionRouting; see Permissions in docs/operations.md"
 		return result, &hinted
 	}
 	return result, err

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
-	"github.com/fixpoint-dev/fixpoint/internal/bridge"
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -34,16 +34,19 @@ import (
 // forwarding is a server every pod of which serves the sessions of all.
 func forwarding(s *spec) {
 	stdio(s)
-	s.Bridge = &v1beta1.MCPServerBridge{MaxSessions: 100, IdleTimeout: metav1.Duration{Duration: 30 * time.Minute},
-		MaxMessageBytes: 4194304, SessionRouting: v1beta1.SessionRoutingForward}
+	s.Bridge = &v1beta1.MCPServerBridge{MaxSessions: 100, IdleTimeout: metav1.Duration{Duration: 30 * time.Minute}, MaxMessageBytes: 4194304}
+	s.SessionRouting = v1beta1.SessionRoutingForward
 }
 
-func TestSessionKeysAreThoseOfTheBridge(t *testing.T) {
+// forwardingHTTP is the same for a server that serves HTTP.
+func forwardingHTTP(s *spec) { s.SessionRouting = v1beta1.SessionRoutingForward }
+
+func TestSessionKeysAreThoseOfTheReplicas(t *testing.T) {
 	g := NewWithT(t)
-	g.Expect(sessionKeyBytes).To(Equal(bridge.SessionKeyBytes))
-	g.Expect(sessionKeyName).To(Equal(bridge.SessionKeyName))
+	g.Expect(sessionKeyBytes).To(Equal(peers.KeyBytes))
+	g.Expect(sessionKeyName).To(Equal(peers.KeyName))
 	// A key is removed long after the next one seals.
-	g.Expect(sessionKeyAge).To(BeNumerically(">", 100*bridge.SessionKeyActivation))
+	g.Expect(sessionKeyAge).To(BeNumerically(">", 100*peers.KeyActivation))
 }
 
 func TestRotateSessionKeys(t *testing.T) {
@@ -118,7 +121,7 @@ func TestKeysOpenWhatTheySealedForAWeek(t *testing.T) {
 		next := rotateSessionKeys(data, now, newSessionKey)
 		for name := range data {
 			if _, kept := next.data[name]; !kept {
-				g.Expect(now.Sub(sealed[name])).To(BeNumerically(">=", sessionKeyAge-bridge.SessionKeyActivation), name)
+				g.Expect(now.Sub(sealed[name])).To(BeNumerically(">=", sessionKeyAge-peers.KeyActivation), name)
 			}
 		}
 		changes++
@@ -126,7 +129,7 @@ func TestKeysOpenWhatTheySealedForAWeek(t *testing.T) {
 		g.Expect(len(data)).To(BeNumerically("<=", 2))
 		names := slices.Sorted(maps.Keys(data))
 		if len(names) > 1 {
-			sealed[names[0]] = now.Add(bridge.SessionKeyActivation)
+			sealed[names[0]] = now.Add(peers.KeyActivation)
 		}
 		now = now.Add(next.again)
 	}
@@ -145,11 +148,11 @@ func TestDesiredSessionKeys(t *testing.T) {
 		"not set": stdio,
 		"None": func(s *spec) {
 			forwarding(s)
-			s.Bridge.SessionRouting = v1beta1.SessionRoutingNone
+			s.SessionRouting = v1beta1.SessionRoutingNone
 		},
-		"no bridge": func(s *spec) { // the schema refuses it
+		"sse": func(s *spec) { // the schema refuses it
 			forwarding(s)
-			s.Transport = v1beta1.TransportStreamableHTTP
+			s.Transport = v1beta1.TransportSSE
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -403,7 +406,7 @@ func TestPodsForwardSessions(t *testing.T) {
 			g.Expect(asJSON(t, container.VolumeMounts)).To(MatchYAML(
 				"[{name: fixpoint-bridge, mountPath: /.fixpoint, readOnly: true}, {name: fixpoint-session-keys, mountPath: /.fixpoint-session-keys, readOnly: true}]"))
 			g.Expect(asJSON(t, container.Env)).To(MatchYAML("[{name: FIXPOINT_POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]"))
-			g.Expect(asJSON(t, container.Ports)).To(ContainSubstring(fmt.Sprintf(`{"name":"bridge-peers","containerPort":%d,"protocol":"TCP"}`, c.port)))
+			g.Expect(asJSON(t, container.Ports)).To(ContainSubstring(fmt.Sprintf(`{"name":"mcp-peers","containerPort":%d,"protocol":"TCP"}`, c.port)))
 			g.Expect(strings.Join(container.Command, " ")).To(ContainSubstring(fmt.Sprintf(
 				" --session-keys /.fixpoint-session-keys --server-id acme/tools --peer-listen :%d --peer-ip $(FIXPOINT_POD_IP) --drain-idle-timeout %s -- ", c.port, c.drain)))
 			g.Expect(template.Spec.InitContainers[0].VolumeMounts).To(HaveLen(1), "the init container has no keys")
@@ -415,15 +418,61 @@ func TestPodsForwardSessions(t *testing.T) {
 		g := NewWithT(t)
 		plain, err := podTemplate(tools(stdio), settings, "")
 		g.Expect(err).NotTo(HaveOccurred())
-		off, err := podTemplate(tools(forwarding, func(s *spec) { s.Bridge = nil }), settings, "")
+		off, err := podTemplate(tools(stdio, func(s *spec) { s.SessionRouting = v1beta1.SessionRoutingNone }), settings, "")
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(asJSON(t, off)).To(Equal(asJSON(t, plain)))
 	})
 }
 
+// The proxy of a server that serves HTTP has the keys, and the container of the server is as before.
+func TestProxiesForwardSessions(t *testing.T) {
+	cases := map[string]struct {
+		change func(*spec)
+		mode   int32
+		port   int32
+	}{
+		"defaults": {func(*spec) {}, 0o444, 9292},
+		"port":     {func(s *spec) { s.Port = 9292 }, 0o444, 9293},
+		"group of the volumes": {func(s *spec) {
+			s.PodSecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To[int64](2000)}
+		}, 0o440, 9292},
+		"limits": {limited, 0o444, 9292},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			template := templateOf(t, forwardingHTTP, c.change)
+			g.Expect(template.Spec.Containers).To(HaveLen(2))
+			proxy := containerNamed(template, proxyContainer)
+			g.Expect(asJSON(t, template.Spec.Volumes)).To(MatchYAML(fmt.Sprintf(
+				"[{name: fixpoint-session-keys, secret: {secretName: tools-session-keys, defaultMode: %d}}]", c.mode)))
+			g.Expect(asJSON(t, proxy.VolumeMounts)).To(MatchYAML("[{name: fixpoint-session-keys, mountPath: /.fixpoint-session-keys, readOnly: true}]"))
+			g.Expect(asJSON(t, proxy.Env)).To(MatchYAML("[{name: FIXPOINT_POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]"))
+			g.Expect(asJSON(t, proxy.Ports)).To(MatchYAML(fmt.Sprintf(
+				"[{name: mcp, containerPort: 9190, protocol: TCP}, {name: proxy-health, containerPort: 9191, protocol: TCP}, {name: mcp-peers, containerPort: %d, protocol: TCP}]", c.port)))
+			g.Expect(strings.Join(proxy.Command, " ")).To(ContainSubstring(fmt.Sprintf(
+				" --drain-timeout 48s --session-keys /.fixpoint-session-keys --server-id acme/tools --peer-listen :%d --peer-ip $(FIXPOINT_POD_IP)", c.port)))
+			g.Expect(proxy.Command).NotTo(ContainElement("--drain-idle-timeout"))
+			server := containerNamed(template, containerName)
+			g.Expect(asJSON(t, server)).To(MatchJSON(asJSON(t, containerNamed(templateOf(t, limited, c.change), containerName))))
+			g.Expect(asJSON(t, desiredService(tools(forwardingHTTP, c.change)))).To(MatchJSON(asJSON(t, desiredService(tools(c.change)))))
+		})
+	}
+}
+
+// No two listeners of a pod have one port, whatever that of the server is.
+func TestPortsOfAPodDiffer(t *testing.T) {
+	for _, port := range []int32{8080, 9190, 9191, 9192, 9193, 9292, 9293} {
+		server := tools(forwardingHTTP, func(s *spec) { s.Port = port })
+		used := []int32{port, proxyPort(server), bridgePort(server), peerPort(server)}
+		slices.Sort(used)
+		NewWithT(t).Expect(slices.Compact(slices.Clone(used))).To(Equal(used), "%d", port)
+	}
+}
+
 func TestNetworkPolicyLetsPodsReachEachOther(t *testing.T) {
 	const pods = "[{podSelector: {matchLabels: {app.kubernetes.io/name: tools, fixpoint.dev/kind: mcpserver}}}]"
-	const ports = "ports: [{protocol: TCP, port: bridge-peers}]"
+	const ports = "ports: [{protocol: TCP, port: mcp-peers}]"
 	restricted := &v1beta1.MCPServerNetworkPolicy{Ingress: &v1beta1.MCPServerNetworkIngress{}, Egress: &v1beta1.MCPServerNetworkEgress{DNS: v1beta1.DNSDenied}}
 	cases := map[string]struct {
 		policy *v1beta1.MCPServerNetworkPolicy

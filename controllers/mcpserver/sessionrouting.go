@@ -16,12 +16,12 @@ const (
 	sessionKeysVolume = v1beta1.MCPReservedPrefix + "session-keys"
 	// sessionKeysPath is not below MCPReservedPath, where a read-only volume is mounted.
 	sessionKeysPath = v1beta1.MCPReservedPath + "-session-keys"
-	// podIPVariable has the address at which other pods reach the bridge.
+	// podIPVariable has the address at which other pods reach the bridge or the proxy.
 	podIPVariable = "FIXPOINT_POD_IP"
 )
 
-// withSessionRouting gives the bridge the session keys, its address and a port for other pods. The template does not depend
-// on the keys: the bridge reads new ones while it runs.
+// withSessionRouting gives the container of the bridge, or that of the proxy, the session keys, its address and a port for
+// other pods. The template does not depend on the keys: new ones are read while the container runs.
 func withSessionRouting(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer) {
 	if !forwardsSessions(server) {
 		return
@@ -35,8 +35,9 @@ func withSessionRouting(pod *corev1ac.PodSpecApplyConfiguration, container *core
 }
 
 // sessionKeysMode is the mode of the files, which belong to root, and to the group of the volumes, if there is one. The
-// user of the image is not known: without a group, it reads them as any user does. Only the container of the server mounts
-// them, and all of its processes are of one user, unless each session has its own: then the bridge is root.
+// user of the image is not known: without a group, it reads them as any user does. Only the container of the proxy mounts
+// them, or with stdio that of the server, and all of its processes are of one user, unless each session has its own: then the
+// bridge is root.
 func sessionKeysMode(server *v1beta1.MCPServer) int32 {
 	switch {
 	case hasUserPerSession(server):
@@ -48,16 +49,20 @@ func sessionKeysMode(server *v1beta1.MCPServer) int32 {
 	}
 }
 
-// routingArguments make the bridge keep idle sessions while it drains, since their requests reach it through other pods.
+// routingArguments are the arguments of the bridge and the proxy for spec.sessionRouting. The bridge keeps idle sessions while
+// it drains, since their requests reach it through other pods; the proxy does as long as the server lives.
 func routingArguments(server *v1beta1.MCPServer, drain time.Duration) []string {
 	if !forwardsSessions(server) {
 		return nil
 	}
-	return []string{
+	arguments := []string{
 		"--session-keys", sessionKeysPath, "--server-id", server.Namespace + "/" + server.Name,
 		"--peer-listen", listenAddress(peerPort(server)), "--peer-ip", "$(" + podIPVariable + ")",
-		"--drain-idle-timeout", drain.String(),
 	}
+	if isStdio(server) {
+		arguments = append(arguments, "--drain-idle-timeout", drain.String())
+	}
+	return arguments
 }
 
 // peerPort is the port for the requests that other pods forward. The Service does not publish it.

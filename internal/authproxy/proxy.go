@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
@@ -38,6 +39,9 @@ const (
 	lastRequestTime = 3 * time.Second
 	// closeGrace is the time to send completed responses after the drain.
 	closeGrace = time.Second
+	// A server that refuses connections endedProbes times in a row, after each endedProbeInterval, has ended.
+	endedProbes        = 2
+	endedProbeInterval = 500 * time.Millisecond
 )
 
 // Options configure [New].
@@ -50,7 +54,9 @@ type Options struct {
 	MaxMessageBytes int
 	// DrainTimeout is how long requests may continue after SIGTERM.
 	DrainTimeout time.Duration
-	Log          logr.Logger
+	// Sessions, if set, makes every replica of a server accept the requests of all sessions.
+	Sessions *SessionOptions
+	Log      logr.Logger
 }
 
 // Proxy forwards requests to one server.
@@ -62,7 +68,10 @@ type Proxy struct {
 	messages  *requestbody.Reader
 	params    *bridge.ParamChecker
 	handler   http.Handler
-	draining  atomic.Bool
+	// peers and peerHandler are nil without Options.Sessions.
+	peers       *peers.Peers
+	peerHandler http.Handler
+	draining    atomic.Bool
 }
 
 // New returns a proxy. It does not connect to the server before the first request.
@@ -91,7 +100,18 @@ func New(opts Options) (*Proxy, error) {
 		ErrorHandler: p.failed,
 		ErrorLog:     slog.NewLogLogger(logr.ToSlogHandler(opts.Log.V(1)), slog.LevelInfo),
 	}
-	p.handler = p.closing(opts.Protect(p.mirrored(p.located(forward))))
+	server := p.mirrored(p.located(forward))
+	if opts.Sessions == nil {
+		p.handler = p.closing(opts.Protect(server))
+		return p, nil
+	}
+	var err error
+	if p.peers, err = peers.New(&opts.Sessions.Options, peers.Program{Log: opts.Log}); err != nil {
+		return nil, fmt.Errorf("configuring the proxy: %w", err)
+	}
+	forward.ModifyResponse = p.sealed
+	p.handler = p.closing(opts.Protect(p.routed(server)))
+	p.peerHandler = p.servePeer(server)
 	return p, nil
 }
 
@@ -148,6 +168,9 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	if r.Out.Header.Get("X-Forwarded-Host") == "" {
 		r.Out.Header.Set("X-Forwarded-Host", r.In.Host)
 	}
+	if p.peers != nil {
+		setSession(r.Out.Header, sessionOf(r.In).own)
+	}
 	r.Out.Trailer = nil
 	for _, name := range []string{"Connection", "Upgrade"} { // Another protocol would not be checked.
 		r.Out.Header.Del(name)
@@ -157,7 +180,16 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 // failed responds to a request that the server has not responded to.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var large *http.MaxBytesError
+	var invalid *invalidServerID
 	switch {
+	case errors.As(err, &invalid):
+		p.opts.Log.Info("Refused a session of the server", "cause", invalid.cause)
+		peers.InvalidID(invalid.cause).Write(w, nil)
+		return
+	case p.draining.Load() && sessionOf(r).own != "" && isGone(err):
+		p.upstream.forget()
+		peers.Gone().Write(w, nil)
+		return
 	case errors.As(err, &large):
 		respond(w, http.StatusRequestEntityTooLarge, "invalid_request", fmt.Sprintf("the message is larger than the limit of %d bytes: send a smaller one", large.Limit))
 		return
@@ -214,9 +246,17 @@ func (p *Proxy) AdminHandler() http.Handler {
 // Serve serves until ctx is done, then drains: requests continue for at most DrainTimeout. Cancelling force ends them
 // immediately.
 func (p *Proxy) Serve(ctx, force context.Context, clients, admin net.Listener) error {
-	failed := make(chan error, 2)
 	front, back := newServer(p.handler), newServer(p.AdminHandler())
-	for server, listener := range map[*http.Server]net.Listener{front: clients, back: admin} {
+	serving := map[*http.Server]net.Listener{front: clients, back: admin}
+	fronts := []*http.Server{front}
+	if p.peers != nil {
+		defer p.peers.Close()
+		forwarded := p.peers.Server(p.peerHandler)
+		serving[forwarded] = p.peers.Listen(p.opts.Sessions.Listener)
+		fronts = append(fronts, forwarded)
+	}
+	failed := make(chan error, len(serving))
+	for server, listener := range serving {
 		go func() {
 			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
@@ -227,18 +267,52 @@ func (p *Proxy) Serve(ctx, force context.Context, clients, admin net.Listener) e
 	p.opts.Log.Info("Serving", "address", clients.Addr().String(), "adminAddress", admin.Addr().String(), "serverPort", p.opts.Port)
 	select {
 	case err := <-failed:
-		_ = front.Close()
+		for _, s := range fronts {
+			_ = s.Close()
+		}
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
 	}
+	p.drain(force, fronts)
+	return nil
+}
+
+// drain lets requests continue. With other replicas, it waits until the server ends: its sessions may have no request at the
+// moment, and their next ones arrive from other replicas.
+func (p *Proxy) drain(force context.Context, fronts []*http.Server) {
 	p.draining.Store(true)
 	p.opts.Log.Info("Draining", "timeout", p.opts.DrainTimeout.String())
-	wait := min(lastRequestTime, p.opts.DrainTimeout/2)
-	pause(force, wait)
-	if !shutDown(force, front, p.opts.DrainTimeout-wait) {
+	end := time.Now().Add(p.opts.DrainTimeout)
+	pause(force, min(lastRequestTime, p.opts.DrainTimeout/2))
+	if p.peers != nil {
+		p.waitForServer(force, time.Until(end)-min(closeGrace, p.opts.DrainTimeout/4))
+		p.peers.FinishStreams()
+	}
+	var ending sync.WaitGroup
+	var cut atomic.Bool
+	for _, s := range fronts {
+		ending.Go(func() {
+			if !shutDown(force, s, time.Until(end)) {
+				cut.Store(true)
+			}
+		})
+	}
+	ending.Wait()
+	if cut.Load() {
 		p.opts.Log.Info("Drain timed out; ended the remaining requests")
 	}
-	return nil
+}
+
+// waitForServer waits until the server accepts no connections any more.
+func (p *Proxy) waitForServer(force context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(force, timeout)
+	defer cancel()
+	for failures := 0; failures < endedProbes && ctx.Err() == nil; pause(ctx, endedProbeInterval) {
+		failures++
+		if _, err := p.upstream.probe(ctx); err == nil {
+			failures = 0
+		}
+	}
 }
 
 func newServer(h http.Handler) *http.Server {

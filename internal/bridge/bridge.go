@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
 // Paths of the administrative endpoints.
@@ -24,7 +26,7 @@ type Bridge struct {
 	launcher *launcher
 	shared   *shared
 	// peers is nil without other replicas.
-	peers *peers
+	peers *peers.Peers
 	// sessionUsers are the users of sessions, sharedUser is that of processes without a session.
 	sessionUsers, sharedUser *users
 
@@ -153,7 +155,7 @@ func (b *Bridge) waitForSessions(ctx context.Context) bool {
 	defer cancel()
 	b.waitForLastRequests(ctx)
 	complete := b.await(ctx, b.finished)
-	b.peers.finishStreams()
+	b.peers.FinishStreams()
 	if !complete {
 		b.opts.Log.Info("Drain timed out; ending the remaining sessions", "sessions", len(b.all()))
 	}
@@ -164,7 +166,7 @@ func (b *Bridge) waitForSessions(ctx context.Context) bool {
 // request on a kept connection. Its response tells them to close the connection; closing it during a request would fail
 // that request.
 func (b *Bridge) waitForLastRequests(ctx context.Context) {
-	if !b.shared.usedWithin(keepAlive) && !b.peers.usedWithin(keepAlive) {
+	if !b.shared.usedWithin(keepAlive) && !b.peers.UsedWithin(keepAlive) {
 		return
 	}
 	timer := time.NewTimer(min(lastRequestTime, b.opts.DrainIdleTimeout))
@@ -190,7 +192,7 @@ func (b *Bridge) Close() {
 		for _, s := range b.all() {
 			s.end(drainFailure())
 		}
-		b.peers.close()
+		b.peers.Close()
 		b.shared.close()
 		b.jobs.Wait()
 		// Every child is killed eventually, so this returns.

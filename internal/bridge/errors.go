@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
 // JSON-RPC error codes of errors of the bridge.
@@ -24,7 +26,7 @@ const (
 const (
 	reasonTooManySessions = "TooManySessions"
 	reasonTooManyRequests = "TooManyRequests"
-	reasonDraining        = "Draining"
+	reasonDraining        = peers.ReasonDraining
 	reasonStartFailed     = "StartFailed"
 	reasonStartTimeout    = "StartTimeout"
 	reasonServerExited    = "ServerExited"
@@ -39,9 +41,9 @@ const (
 	reasonNoStream        = "NoOpenStream"
 	reasonAmbiguous       = "Ambiguous"
 	reasonStateless       = "Stateless"
-	reasonNoSession       = "SessionNotFound"
+	reasonNoSession       = peers.ReasonNoSession
 	reasonForbidden       = "Forbidden"
-	reasonReplicaFailed   = "ReplicaFailed"
+	reasonReplicaFailed   = peers.ReasonReplicaFailed
 )
 
 // failure is an error of the bridge that is sent to a client.

@@ -3,6 +3,8 @@ package bridge
 import (
 	"context"
 	"net/http"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
 const (
@@ -88,20 +90,14 @@ func (b *Bridge) serveSession(w http.ResponseWriter, r *http.Request, id string,
 		local(s)
 		return
 	}
-	if to, ok := b.peers.owner(id); ok {
-		b.peers.forward(w, r, to)
+	if to, ok := b.peers.Owner(id); ok {
+		b.forward(w, r, to)
 		return
 	}
 	b.refuse(w, nil, noSession())
 }
 
-func noSession() *failure {
-	return sessionNotFound("session not found: it has ended, or belongs to another replica; initialize again")
-}
-
-func sessionNotFound(message string) *failure {
-	return &failure{status: http.StatusNotFound, code: codeSessionNotFound, reason: reasonNoSession, message: message}
-}
+func noSession() *failure { return failureOf(peers.NoSession()) }
 
 // caller identifies the caller of a request.
 func (b *Bridge) caller(r *http.Request) string {

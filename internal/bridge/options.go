@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
 // Options configure a bridge. A limit that is 0 takes the value of
@@ -77,7 +79,7 @@ type Options struct {
 	Caller func(*http.Request) string
 
 	// Peers, if set, makes every replica of a server accept the requests of all sessions.
-	Peers *PeerOptions
+	Peers *peers.Options
 
 	// ReapAll makes the bridge reap all exited processes, including orphans. It
 	// is for a program that is PID 1 or a subreaper and starts no other
@@ -124,7 +126,7 @@ func (o *Options) complete() error {
 		errs = append(errs, err)
 	}
 	if o.Peers != nil {
-		errs = append(errs, o.Peers.complete())
+		errs = append(errs, o.Peers.Complete())
 	}
 	errs = append(errs,
 		limit("MaxSessions", &o.MaxSessions, d.MaxSessions),

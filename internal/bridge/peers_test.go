@@ -3,9 +3,6 @@ package bridge
 import (
 	"bufio"
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -18,30 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
+	"github.com/fixpoint-dev/fixpoint/internal/peers/peerstest"
 )
 
 const ping = `{"jsonrpc":"2.0","id":7,"method":"ping"}`
-
-// keysIn creates a directory with a key per time of creation. All directories have the same key for the same time.
-func keysIn(t *testing.T, created ...time.Time) string {
-	t.Helper()
-	directory := t.TempDir()
-	for _, at := range created {
-		addKey(t, directory, at)
-	}
-	return directory
-}
-
-func addKey(t *testing.T, directory string, at time.Time) {
-	t.Helper()
-	name := at.UTC().Format(SessionKeyName)
-	secret := (name + strings.Repeat("k", SessionKeyBytes))[:SessionKeyBytes]
-	if err := os.WriteFile(filepath.Join(directory, name), []byte(secret), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // newReplica starts a replica of a server.
 func newReplica(t *testing.T, command []string, directory, server string, change ...func(*Options)) *served {
@@ -51,7 +31,7 @@ func newReplica(t *testing.T, command []string, directory, server string, change
 		t.Fatal(err)
 	}
 	change = append([]func(*Options){func(o *Options) {
-		o.Peers = &PeerOptions{KeyDirectory: directory, Server: server, Address: netip.MustParseAddrPort(peer.Addr().String())}
+		o.Peers = &peers.Options{KeyDirectory: directory, Server: server, Address: netip.MustParseAddrPort(peer.Addr().String())}
 	}}, change...)
 	w := newTestBridge(t, command, change...)
 	s := w.serveWith(Listeners{Peer: peer, SkipCheck: true})
@@ -66,7 +46,7 @@ func (s *served) end(id string) int {
 }
 
 func TestAnyReplicaServesASession(t *testing.T) {
-	keys := keysIn(t, time.Now().Add(-time.Hour))
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 	owner := newReplica(t, server("sdk"), keys, "a")
 	other := newReplica(t, server("sdk"), keys, "a")
 	id := owner.session()
@@ -74,9 +54,9 @@ func TestAnyReplicaServesASession(t *testing.T) {
 	reply := other.post(ping, headerSession, id)
 	owner.Expect(reply.Status).To(Equal(http.StatusOK), reply.Body)
 	owner.Expect(reply.Body).To(ContainSubstring(`"id":7`))
-	owner.Expect(reply.Header.Get(headerClient)).To(BeEmpty())
+	owner.Expect(reply.Header.Get(peers.HeaderClient)).To(BeEmpty())
 	owner.Expect(other.metric("children")).To(BeZero())
-	owner.Expect(other.metric("forwarded_requests_total", forwardRelayed)).To(Equal(1.0))
+	owner.Expect(other.metric("forwarded_requests_total", peers.Relayed)).To(Equal(1.0))
 
 	owner.Expect(other.end(id)).To(Equal(http.StatusNoContent))
 	for _, replica := range []*served{owner, other} { // replayed
@@ -86,7 +66,7 @@ func TestAnyReplicaServesASession(t *testing.T) {
 }
 
 func TestMessagesOfTheServerPassThroughAnyReplica(t *testing.T) {
-	keys := keysIn(t, time.Now().Add(-time.Hour))
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 	early := []string{"sed", "-u", "-n",
 		`s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{}}\n{"jsonrpc":"2.0","method":"notifications\/early"}/p`}
 	owner := newReplica(t, early, keys, "a")
@@ -106,7 +86,7 @@ func TestMessagesOfTheServerPassThroughAnyReplica(t *testing.T) {
 }
 
 func TestReplicasThatDrainServeTheirSessions(t *testing.T) {
-	keys := keysIn(t, time.Now().Add(-time.Hour))
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 	long := func(o *Options) { o.DrainIdleTimeout = time.Hour }
 	owner := newReplica(t, tinyServer(), keys, "a", long)
 	other := newReplica(t, tinyServer(), keys, "a", long)
@@ -125,11 +105,11 @@ func TestReplicasThatDrainServeTheirSessions(t *testing.T) {
 
 func TestRefusesIDsThatNoReplicaSealed(t *testing.T) {
 	hourAgo := time.Now().Add(-time.Hour)
-	keys := keysIn(t, hourAgo)
+	keys := peerstest.Keys(t, hourAgo)
 	w := newReplica(t, tinyServer(), keys, "a")
 	peer := newReplica(t, tinyServer(), keys, "a")
 	foreign := newReplica(t, tinyServer(), keys, "b")
-	removed := newReplica(t, tinyServer(), keysIn(t, hourAgo.Add(-time.Hour)), "a")
+	removed := newReplica(t, tinyServer(), peerstest.Keys(t, hourAgo.Add(-time.Hour)), "a")
 	valid := peer.session()
 	changed := []byte(valid)
 	changed[len(changed)/2] ^= 1
@@ -149,47 +129,17 @@ func TestRefusesIDsThatNoReplicaSealed(t *testing.T) {
 	w.Expect(w.post(ping, headerSession, valid).Status).To(Equal(http.StatusOK))
 }
 
-func TestOnlyReplicasUseThePeerListener(t *testing.T) {
-	keys := keysIn(t, time.Now().Add(-time.Hour))
-	w := newReplica(t, tinyServer(), keys, "a")
-	id := w.session()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	w.Expect(err).NotTo(HaveOccurred())
-	own, _, err := selfSigned(key)
-	w.Expect(err).NotTo(HaveOccurred())
-	foreign, err := newKeyring(keys, "b", logr.Discard())
-	w.Expect(err).NotTo(HaveOccurred())
-	for name, c := range map[string]*tls.Config{
-		"no certificate":     {InsecureSkipVerify: true},
-		"other key":          {InsecureSkipVerify: true, Certificates: []tls.Certificate{own}},
-		"of another server":  {InsecureSkipVerify: true, Certificates: []tls.Certificate{foreign.sealing().certificate}},
-		"older TLS":          {InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{w.bridge.peers.keys.sealing().certificate}},
-		"server not trusted": foreign.tlsConfig(),
-	} {
-		transport := &http.Transport{TLSClientConfig: c}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://"+w.bridge.peers.self.String()+peerSessionPath, nil)
-		w.Expect(err).NotTo(HaveOccurred())
-		req.Header = http.Header{headerSession: {id}, headerClient: {"192.0.2.1"}}
-		resp, err := transport.RoundTrip(req)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		w.Expect(err).To(HaveOccurred(), name)
-	}
-	w.Expect(w.post(ping, headerSession, id).Status).To(Equal(http.StatusOK))
-}
-
 // The session of a third replica is not served on the peer listener of the second.
 func TestForwardsOnce(t *testing.T) {
-	keys := keysIn(t, time.Now().Add(-time.Hour))
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 	first := newReplica(t, tinyServer(), keys, "a")
 	second := newReplica(t, tinyServer(), keys, "a")
 	third := newReplica(t, tinyServer(), keys, "a")
 	req := func(client string) int {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://"+second.bridge.peers.self.String()+peerSessionPath, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://"+second.bridge.peers.Self().String()+peerSessionPath, nil)
 		first.Expect(err).NotTo(HaveOccurred())
-		r.Header = http.Header{headerSession: {third.session()}, headerClient: {client}}
-		resp, err := first.bridge.peers.transport.RoundTrip(r)
+		r.Header = http.Header{headerSession: {third.session()}, peers.HeaderClient: {client}}
+		resp, err := first.bridge.peers.RoundTrip(r)
 		first.Expect(err).NotTo(HaveOccurred())
 		defer resp.Body.Close()
 		return resp.StatusCode
@@ -203,8 +153,8 @@ func TestForwardsOnce(t *testing.T) {
 // session is not reported as ended.
 func TestReplicaThatRefusesTheConnectionIsNotGone(t *testing.T) {
 	former := time.Now().Add(-2 * time.Hour)
-	owner := newReplica(t, tinyServer(), keysIn(t, former), "a")
-	keys := keysIn(t, former, former.Add(time.Hour))
+	owner := newReplica(t, tinyServer(), peerstest.Keys(t, former), "a")
+	keys := peerstest.Keys(t, former, former.Add(time.Hour))
 	other := newReplica(t, tinyServer(), keys, "a")
 	id := owner.session()
 
@@ -216,19 +166,19 @@ func TestReplicaThatRefusesTheConnectionIsNotGone(t *testing.T) {
 		owner.Expect(reply.Body).To(And(ContainSubstring(reasonReplicaFailed), ContainSubstring(`"id":7`)))
 		return reply.Body
 	}).Should(And(ContainSubstring("refused the connection"), ContainSubstring("retry later")), "unless a write fails before the alert is read")
-	owner.Expect(other.metric("forwarded_requests_total", forwardFailed)).To(Equal(posts))
+	owner.Expect(other.metric("forwarded_requests_total", peers.Failed)).To(Equal(posts))
 	owner.Expect(other.metric("refused_requests_total", reasonReplicaFailed)).To(Equal(posts))
 	owner.Expect(owner.post(ping, headerSession, id).Status).To(Equal(http.StatusOK))
 
 	// With the same keys again, the session continues.
-	owner.Expect(os.Remove(filepath.Join(keys, former.Add(time.Hour).UTC().Format(SessionKeyName)))).To(Succeed())
-	owner.Eventually(func() int { return other.post(ping, headerSession, id).Status }, 2*keysMaxAge).Should(Equal(http.StatusOK))
+	owner.Expect(os.Remove(filepath.Join(keys, former.Add(time.Hour).UTC().Format(peers.KeyName)))).To(Succeed())
+	owner.Eventually(func() int { return other.post(ping, headerSession, id).Status }, testTimeout).Should(Equal(http.StatusOK))
 }
 
 // Whoever learns the id of a session of another caller must not use it, whichever replica receives the request.
 func TestForwardedRequestsAreThoseOfTheCaller(t *testing.T) {
 	const headerCaller = "Test-Caller"
-	keys := keysIn(t, time.Now().Add(-time.Hour))
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 	identified := func(o *Options) {
 		o.Caller = func(r *http.Request) string { return r.Header.Get(headerCaller) }
 	}
@@ -243,85 +193,22 @@ func TestForwardedRequestsAreThoseOfTheCaller(t *testing.T) {
 	stop, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "", nil)
 	owner.Expect(err).NotTo(HaveOccurred())
 	stop.Header = http.Header{headerSession: {id}, headerCaller: {"bob"}}
-	owner.Expect(other.bridge.peers.endStream(stop, owner.bridge.peers.self)).To(MatchError("status 404"))
+	owner.Expect(other.bridge.endPeerStream(stop, owner.bridge.peers.Self())).To(MatchError("status 404"))
 	stop.Header.Set(headerCaller, "ann")
-	owner.Expect(other.bridge.peers.endStream(stop, owner.bridge.peers.self)).To(Succeed())
+	owner.Expect(other.bridge.endPeerStream(stop, owner.bridge.peers.Self())).To(Succeed())
 }
 
 func TestClientsCannotChooseTheirAddress(t *testing.T) {
-	w := newReplica(t, tinyServer(), keysIn(t, time.Now()), "a", func(o *Options) { o.MaxSessionsPerAddress = 1 })
+	w := newReplica(t, tinyServer(), peerstest.Keys(t, time.Now()), "a", func(o *Options) { o.MaxSessionsPerAddress = 1 })
 	id := w.session()
 	w.Expect(w.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, headerSession, id).Status).To(Equal(http.StatusAccepted))
-	w.Expect(w.post(initMessage, headerClient, "192.0.2.1").Status).To(Equal(http.StatusServiceUnavailable))
-}
-
-// A key seals only once all replicas have read it, so it does not matter which of them reads it first.
-func TestKeyRotation(t *testing.T) {
-	now := time.Now().Truncate(time.Second)
-	former := now.Add(-time.Hour)
-	for name, newFirst := range map[string]bool{"the replica of the session reads the key first": true, "the other replica reads the key first": false} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			var clock atomic.Int64
-			clock.Store(now.UnixNano())
-			ring := func(directory string) *keyring {
-				k, err := newKeyring(directory, "a", logr.Discard())
-				g.Expect(err).NotTo(HaveOccurred())
-				k.now = func() time.Time { return time.Unix(0, clock.Load()) }
-				return k
-			}
-			directories := []string{keysIn(t, former), keysIn(t, former)}
-			own, other := ring(directories[0]), ring(directories[1])
-			opens := func() {
-				t.Helper()
-				at := netip.MustParseAddrPort("[2001:db8::1]:9292")
-				id, err := own.sealID(at, "local")
-				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(other.openID(id)).To(Equal(at))
-				g.Expect(other.trusts(own.sealing().public)).To(BeTrue())
-			}
-			if !newFirst {
-				directories[0], directories[1] = directories[1], directories[0]
-			}
-			addKey(t, directories[0], now)
-			clock.Add(int64(keysMaxAge))
-			opens()
-			addKey(t, directories[1], now)
-			clock.Add(int64(keysMaxAge))
-			opens()
-			old, err := own.sealID(netip.MustParseAddrPort("192.0.2.1:9292"), "local")
-			g.Expect(err).NotTo(HaveOccurred())
-			clock.Add(int64(SessionKeyActivation))
-			opens()
-			g.Expect(own.sealing().created).To(BeTemporally("==", now))
-			for _, directory := range directories {
-				g.Expect(os.Remove(filepath.Join(directory, former.UTC().Format(SessionKeyName)))).To(Succeed())
-			}
-			clock.Add(int64(keysMaxAge))
-			opens()
-			_, err = other.openID(old)
-			g.Expect(err).To(MatchError(errNotSealed))
-		})
-	}
-}
-
-func TestFilesThatAreNotKeysAreIgnored(t *testing.T) {
-	g := NewWithT(t)
-	directory := keysIn(t, time.Now())
-	for name, content := range map[string]string{"key": strings.Repeat("k", 32), "20260101T000000Z": "short", "..data": "x"} {
-		g.Expect(os.WriteFile(filepath.Join(directory, name), []byte(content), 0o600)).To(Succeed())
-	}
-	k, err := newKeyring(directory, "a", logr.Discard())
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(k.accepted()).To(HaveLen(1))
-	_, err = newKeyring(t.TempDir(), "a", logr.Discard())
-	g.Expect(err).To(MatchError(ContainSubstring("has none")))
+	w.Expect(w.post(initMessage, peers.HeaderClient, "192.0.2.1").Status).To(Equal(http.StatusServiceUnavailable))
 }
 
 // 200 sessions live over 4 replicas, and each request goes to another one, while all replicas are replaced.
 func TestRolloutWithoutAffinity(t *testing.T) {
 	const sessions, replicas = 200, 4
-	keys := keysIn(t, time.Now().Add(-time.Hour))
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 	start := func() *served {
 		return newReplica(t, tinyServer(), keys, "a", func(o *Options) {
 			o.MaxSessions, o.MaxSessionsPerAddress, o.DrainIdleTimeout = sessions, sessions, time.Hour
@@ -396,36 +283,4 @@ func TestRolloutWithoutAffinity(t *testing.T) {
 	}
 	g.Expect(failed.Load()).To(BeZero())
 	t.Logf("%d calls of %d sessions, %d failed", calls.Load(), sessions, failed.Load())
-}
-
-// FuzzOpenID checks that no id that was not sealed opens, whatever a client sends.
-func FuzzOpenID(f *testing.F) {
-	directory := f.TempDir()
-	name := time.Now().UTC().Format(SessionKeyName)
-	if err := os.WriteFile(filepath.Join(directory, name), []byte(strings.Repeat("k", SessionKeyBytes)), 0o600); err != nil {
-		f.Fatal(err)
-	}
-	k, err := newKeyring(directory, "a", logr.Discard())
-	if err != nil {
-		f.Fatal(err)
-	}
-	sealed := netip.MustParseAddrPort("192.0.2.1:9292")
-	valid, err := k.sealID(sealed, "local")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, seed := range []string{valid, valid[:20], valid + "A", valid[:8] + "\n" + valid[8:], "", "AQ", "AQA", "Af8", "====", "no id"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, id string) {
-		replica, err := k.openID(id)
-		if err != nil {
-			return
-		}
-		// Other processes of the fuzzer may have the same key, and seal ids of their own.
-		raw, _ := idEncoding.DecodeString(id)
-		if replica != sealed || idEncoding.EncodeToString(raw) != id {
-			t.Fatalf("%q opens, for %s", id, replica)
-		}
-	})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/go-logr/logr"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
 // begin starts a session of a client, if the limits allow it. If they do not, it ends an idle
@@ -169,12 +171,7 @@ func (b *Bridge) largeFailure(o *oversize) *failure {
 	return ended(reasonTooLarge, fmt.Sprintf("the message has %d bytes, which exceeds the limit of %d", o.bytes, b.opts.MaxMessageBytes))
 }
 
-func drainFailure() *failure {
-	f := refused(reasonDraining, "this server is shutting down; connect again", 1)
-	// The client should retry with another replica, over a new connection.
-	f.closes = true
-	return f
-}
+func drainFailure() *failure { return failureOf(peers.Draining()) }
 
 // await waits until the condition holds (true) or ctx is done (false).
 func (b *Bridge) await(ctx context.Context, condition func() bool) bool {
@@ -199,5 +196,5 @@ func (b *Bridge) noSessions() bool {
 
 // finished reports whether no client has a session or a pending request.
 func (b *Bridge) finished() bool {
-	return b.noSessions() && b.shared.quiet() && b.peers.quiet()
+	return b.noSessions() && b.shared.quiet() && b.peers.Quiet()
 }

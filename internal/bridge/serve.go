@@ -80,8 +80,8 @@ func (b *Bridge) listen(l Listeners) ([]*http.Server, <-chan error) {
 	servers := []*http.Server{newServer(b.Handler()), newServer(b.AdminHandler())}
 	listeners := []net.Listener{l.MCP, l.Admin}
 	if b.peers != nil {
-		servers = append(servers, b.peers.server())
-		listeners = append(listeners, b.peers.listen(l.Peer))
+		servers = append(servers, b.peers.Server(b.peerHandler()))
+		listeners = append(listeners, b.peers.Listen(l.Peer))
 	}
 	failed := make(chan error, len(servers))
 	for i, s := range servers {

@@ -64,7 +64,7 @@ type call struct {
 
 func newSession(b *Bridge, address string) (*session, error) {
 	local := rand.Text()
-	id, err := b.peers.sealID(local)
+	id, err := b.peers.Seal(local)
 	if err != nil {
 		return nil, err
 	}

@@ -311,7 +311,7 @@ spec:
   image: registry.test/tools:1
   transport: stdio
   command: [serve]
-  bridge: {sessionRouting: Forward}
+  sessionRouting: Forward
 ---
 apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer

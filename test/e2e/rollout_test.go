@@ -143,7 +143,7 @@ func TestRolloutLosesNoSessionThatAnyPodServes(t *testing.T) {
 	env := newEnvironment(t).withClient()
 	server := env.stdio("anywhere", replicas)
 	server.Spec.SessionAffinity = v1beta1.SessionAffinityNone
-	server.Spec.Bridge = &v1beta1.MCPServerBridge{SessionRouting: v1beta1.SessionRoutingForward, DrainTimeout: metav1.Duration{Duration: drainTime}}
+	server.Spec.SessionRouting, server.Spec.Bridge = v1beta1.SessionRoutingForward, &v1beta1.MCPServerBridge{DrainTimeout: metav1.Duration{Duration: drainTime}}
 	server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), int64(drainTime/time.Second)+10
 	env.Expect(api.Create(env.ctx, server)).To(Succeed())
 	ready(env, server)

@@ -61,8 +61,10 @@ func withStdio(s *v1beta1.MCPServerSpec) {
 
 // withSessions lets every pod serve the sessions of all pods, which share keys.
 func withSessions(s *v1beta1.MCPServerSpec) {
-	withStdio(s)
-	s.Bridge = &v1beta1.MCPServerBridge{SessionRouting: v1beta1.SessionRoutingForward}
+	if s.Transport == v1beta1.TransportSSE {
+		return // It does not support the field.
+	}
+	s.SessionRouting = v1beta1.SessionRoutingForward
 }
 
 // withAuthorization protects a server, except with transport sse, which does not support it. The resource does not depend
@@ -218,9 +220,9 @@ func mcpServerScenarios() []Scenario {
 	return []Scenario{
 		server("create", createServer(AllServerOptions)),
 		server("create-stdio", createServer(withStdio)),
-		server("create-sessions", createServer(withSessions)),
+		server("create-sessions", createServer(withStdio, withSessions)),
 		server("sessions-on", editServer(withSessions), createServer(withStdio)),
-		server("sessions-off", editServer(func(s *v1beta1.MCPServerSpec) { s.Bridge = nil }), createServer(withSessions)),
+		server("sessions-off", editServer(func(s *v1beta1.MCPServerSpec) { s.SessionRouting = "" }), createServer(withSessions)),
 		server("sessions-delete", deleteServer(), createServer(withSessions)),
 		server("create-pinned", createServer(withPin)),
 		server("pin-on", editServer(withPin), plain),

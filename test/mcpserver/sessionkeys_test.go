@@ -23,9 +23,11 @@ import (
 // forwarding has every pod serve the sessions of all pods.
 func forwarding(s *v1beta1.MCPServerSpec) {
 	s.Transport, s.Command = v1beta1.TransportStdio, []string{"serve"}
-	s.Bridge = &v1beta1.MCPServerBridge{SessionRouting: v1beta1.SessionRoutingForward}
-	s.Bridge.MaxSessions, s.Bridge.MaxMessageBytes, s.Bridge.IdleTimeout.Duration = 10, 4096, time.Minute
+	s.SessionRouting = v1beta1.SessionRoutingForward
 }
+
+// forwardingHTTP is the same for a server that serves HTTP.
+func forwardingHTTP(s *v1beta1.MCPServerSpec) { s.SessionRouting = v1beta1.SessionRoutingForward }
 
 // later is a clock that is ahead.
 type later time.Duration
@@ -101,6 +103,24 @@ func TestSessionKeys(t *testing.T) {
 	w.Expect(w.podUIDs("tools")).To(ConsistOf(pods), "new keys replace no pods")
 }
 
+// The proxy of a server that serves HTTP has the keys, and goes with them.
+func TestSessionKeysOfServersThatServeHTTP(t *testing.T) {
+	w := newManagedFixture(t)
+	w.create("tools", unasked, forwardingHTTP)
+	server := w.complete("tools")
+	w.sessionKeys(1)
+	w.Expect(conditions(server)).To(HaveKeyWithValue("SessionKeysReady", "True Ready"))
+	pod := harness.Read(w, "tools", &appsv1.Deployment{}).Spec.Template.Spec
+	w.Expect(pod.Containers).To(ConsistOf(
+		And(HaveField("Name", "server"), HaveField("VolumeMounts", BeEmpty())),
+		And(HaveField("Name", "fixpoint-proxy"), HaveField("VolumeMounts", ConsistOf(HaveField("Name", "fixpoint-session-keys"))))))
+
+	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.SessionRouting = "" })
+	w.Eventually(w.IsGone(keysOfTools, &corev1.Secret{})).Should(Succeed())
+	w.complete("tools")
+	w.Expect(harness.Read(w, "tools", &appsv1.Deployment{}).Spec.Template.Spec.Containers).To(HaveLen(1))
+}
+
 func TestDeletedSessionKeysAreCreatedAgain(t *testing.T) {
 	w := newManagedFixture(t)
 	w.create("tools", unasked, forwarding)
@@ -152,7 +172,7 @@ func TestSessionKeysAreDeletedOnceUnused(t *testing.T) {
 	w.sessionKeys(1)
 
 	// Without session routing, the Secret is deleted once no pod mounts it.
-	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.Bridge.SessionRouting = v1beta1.SessionRoutingNone })
+	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.SessionRouting = v1beta1.SessionRoutingNone })
 	w.Eventually(w.IsGone(keysOfTools, &corev1.Secret{})).Should(Succeed())
 	server := w.complete("tools")
 	w.Expect(conditions(server)).NotTo(HaveKey("SessionKeysReady"))

@@ -148,7 +148,8 @@ httpRoute:
   path: /tools
 protocol: {probe: Periodic, interval: 59m60s, timeout: 0m30s}
 bridge: {maxSessions: 10000, idleTimeout: 24h, maxMessageBytes: 268435456, drainTimeout: 1s, allowedHosts: [proxy.example.com, "*", a],
-  allowedOrigins: ["https://app.example.com", "http://localhost:6274", "http://[::1]:80", "vscode-webview://1b-2c", "*"], firstSessionUser: 2147000000, sessionRouting: Forward}
+  allowedOrigins: ["https://app.example.com", "http://localhost:6274", "http://[::1]:80", "vscode-webview://1b-2c", "*"], firstSessionUser: 2147000000}
+sessionRouting: Forward
 adoptionPolicy: Never
 driftPolicy: Correct
 suspend: false`},
@@ -161,7 +162,11 @@ suspend: false`},
 	"the bridge's own limits with a short grace": {
 		spec: mcpServer(mcpServerDefaults, stdio, `{terminationGracePeriodSeconds: 11, bridge: {maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304}}`)},
 	"a variable of the name that session routing sets, without it": {
-		spec: mcpServer(mcpServerDefaults, stdio, `{env: [{name: FIXPOINT_POD_IP, value: a}], bridge: {sessionRouting: None, maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304}}`)},
+		spec: mcpServer(mcpServerDefaults, stdio, `{env: [{name: FIXPOINT_POD_IP, value: a}], sessionRouting: None}`)},
+	"a variable of the name that session routing sets, for a server that serves HTTP": {
+		spec: mcpServer(mcpServerDefaults, `{env: [{name: FIXPOINT_POD_IP, value: a}], sessionRouting: Forward}`)},
+	"sse without session routing": {
+		spec: mcpServer(mcpServerDefaults, `{transport: sse, sessionRouting: None}`)},
 	"the highest users of the bridge below those of the system": {
 		spec: mcpServer(mcpServerDefaults, stdio, `{bridge: {firstSessionUser: 59898, maxSessions: 100, idleTimeout: 30m, maxMessageBytes: 4194304}}`)},
 	"the lowest users of the bridge above those of the system": {

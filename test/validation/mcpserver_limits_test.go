@@ -185,7 +185,7 @@ func init() {
 	for field, values := range map[string]string{
 		"networkPolicy.egress.dns": `"Allowed", "Denied"`, "protocol.probe": `"Periodic", "Disabled"`, "protocol.scheme": `"HTTP", "HTTPS"`,
 		"adoptionPolicy": `"Never", "IfUnowned"`, "driftPolicy": `"Correct", "Report"`,
-		"imagePullPolicy": `"Always", "IfNotPresent", "Never"`, "bridge.sessionRouting": `"Forward", "None"`, "mounts[].emptyDir.medium": `"Memory"`,
+		"imagePullPolicy": `"Always", "IfNotPresent", "Never"`, "sessionRouting": `"Forward", "None"`, "mounts[].emptyDir.medium": `"Memory"`,
 		"networkPolicy.egress.rules[].ports[].protocol": `"TCP", "UDP", "SCTP"`,
 		"probes.readiness.type":                         `"HTTP", "TCP", "None"`, "probes.liveness.type": `"HTTP", "TCP", "None"`, "probes.startup.type": `"HTTP", "TCP", "None"`,
 		"protocol.caRef.kind": `"ConfigMap", "Secret"`, "sessionAffinity": `"Auto", "ClientIP", "None"`,

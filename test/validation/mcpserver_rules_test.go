@@ -19,7 +19,7 @@ const (
 	bridgeHostsMessage  = "allowedHosts must be DNS names in lower case, without scheme, port, path or wildcard: use a value such as tools.example.com, or '*' for all hosts"
 	bridgeOriginMessage = "allowedOrigins must be origins in lower case, without a path: use a value such as https://app.example.com, or '*' for all origins"
 	bridgeUsersMessage  = "firstSessionUser and the maxSessions + 1 IDs after it must not be from 60000 to 65535, which the system uses: use a value such as 100000"
-	bridgeEnvMessage    = "env must not have FIXPOINT_POD_IP with bridge.sessionRouting Forward, which sets it to the address of the pod: rename the variable"
+	bridgeEnvMessage    = "env must not have FIXPOINT_POD_IP with transport stdio and sessionRouting Forward, which sets it to the address of the pod: rename the variable"
 	bridgeTLSMessage    = "protocol.scheme HTTPS is not supported with transport stdio, because the bridge serves plain HTTP: remove protocol.scheme, and terminate TLS at the Ingress or the Gateway"
 	affinityMessage     = "sessionAffinity None with transport sse requires a single replica, because pods do not share sessions: set Auto or ClientIP, or run a single replica"
 	drainMessage        = "drainSeconds must be less than terminationGracePeriodSeconds, because the pod is killed at the end of the grace period: lower drainSeconds or raise terminationGracePeriodSeconds"
@@ -81,7 +81,7 @@ const (
 	bridgeDurationsMessage = "drainTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 25s"
 
 	tokensSSEMessage  = "authorization is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove authorization"
-	tokensTLSMessage  = "protocol.scheme HTTPS is not supported with authorization, limits, contract.allow and contract.deny, because the proxy that applies them serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
+	tokensTLSMessage  = "protocol.scheme HTTPS is not supported with authorization, limits, contract.allow, contract.deny and sessionRouting Forward, because the proxy that applies them serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
 	resourceMessage   = "resource must be the URL of the server, without user, query and fragment: use a value such as https://tools.example.com/mcp"
 	scopesMessage     = "scopes must not be empty or contain spaces, quotes, backslashes, '$', '`', '[' and ']': use values such as tools:call"
 	keysTwiceMessage  = "jwksURI and jwksConfigMapRef are mutually exclusive: remove one of them"
@@ -91,6 +91,7 @@ const (
 	keysObjectMessage = "name must be the name of a ConfigMap of this namespace: " + anyName
 	keysKeyMessage    = "key must be a key of a ConfigMap: use letters, digits, '-', '_' and '.', or omit it for jwks.json"
 	limitsSSEMessage  = "limits, contract.allow and contract.deny are not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove them"
+	routingSSEMessage = "sessionRouting Forward is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove sessionRouting"
 	limitNamesMessage = "callsPerMinute must have names of tools: use a value such as {get_*: 10}"
 	allowMessage      = "allow must have names of tools: use values such as get_*"
 	digestMessage     = "digest must have 32 hexadecimal digits: use that of status.contract or status.pendingContract"
@@ -117,8 +118,9 @@ var mcpServerRefusals = map[string]refusal{
 	"origins of the bridge with expansions": badServer(`{transport: stdio, command: [serve], bridge: {allowedOrigins: ["https://$(A)"]}}`, "bridge.allowedOrigins", bridgeOriginMessage),
 	"last user of the bridge of systemd":    badServer(`{transport: stdio, command: [serve], bridge: {firstSessionUser: 59899}}`, "bridge.firstSessionUser", bridgeUsersMessage),
 	"users of the bridge with nobody":       badServer(`{transport: stdio, command: [serve], bridge: {firstSessionUser: 65535, maxSessions: 1}}`, "bridge.firstSessionUser", bridgeUsersMessage),
-	"session routing for streamable-http":   badServer(`bridge: {sessionRouting: Forward}`, "bridge", bridgeMessage),
-	"variable that session routing sets":    badServer(`{transport: stdio, command: [serve], bridge: {sessionRouting: Forward}, env: [{name: A, value: b}, {name: FIXPOINT_POD_IP, value: a}]}`, "env", bridgeEnvMessage),
+	"session routing for sse":               badServer(`{transport: sse, sessionRouting: Forward}`, "sessionRouting", routingSSEMessage),
+	"session routing in front of TLS":       badServer(`{protocol: {scheme: HTTPS}, sessionRouting: Forward}`, "protocol.scheme", tokensTLSMessage),
+	"variable that session routing sets":    badServer(`{transport: stdio, command: [serve], sessionRouting: Forward, env: [{name: A, value: b}, {name: FIXPOINT_POD_IP, value: a}]}`, "env", bridgeEnvMessage),
 	"TLS of the bridge":                     badServer(`{transport: stdio, command: [serve], protocol: {scheme: HTTPS}}`, "protocol.scheme", bridgeTLSMessage),
 	"sessions of sse lost by hand":          badServer(`{transport: sse, sessionAffinity: None, replicas: 2}`, "sessionAffinity", affinityMessage),
 	"sessions of sse lost by itself":        badServer(`{transport: sse, sessionAffinity: None, autoscaling: {maxReplicas: 2, targetCPUUtilizationPercent: 80}}`, "sessionAffinity", affinityMessage),

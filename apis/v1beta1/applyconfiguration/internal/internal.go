@@ -482,9 +482,6 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 100
-    - name: sessionRouting
-      type:
-        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerSessionRouting
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCAKind
   scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCARef
@@ -1140,6 +1137,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 10800
+    - name: sessionRouting
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerSessionRouting
     - name: strategy
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.Strategy

@@ -3,7 +3,6 @@
 package v1beta1
 
 import (
-	apisv1beta1 "github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -48,11 +47,6 @@ type MCPServerBridgeApplyConfiguration struct {
 	// manager runs with --pod-overrides=all. Defaults to the user of the
 	// container for all sessions.
 	FirstSessionUser *int64 `json:"firstSessionUser,omitempty"`
-	// sessionRouting is whether every pod serves the sessions of all pods. With
-	// Forward, a pod forwards requests of a session to the pod that has it, and
-	// clients need no affinity. The manager needs the permission to write
-	// Secrets. Defaults to None.
-	SessionRouting *apisv1beta1.MCPServerSessionRouting `json:"sessionRouting,omitempty"`
 }
 
 // MCPServerBridgeApplyConfiguration constructs a declarative configuration of the MCPServerBridge type for use with
@@ -118,13 +112,5 @@ func (b *MCPServerBridgeApplyConfiguration) WithDrainTimeout(value v1.Duration) 
 // If called multiple times, the FirstSessionUser field is set to the value of the last call.
 func (b *MCPServerBridgeApplyConfiguration) WithFirstSessionUser(value int64) *MCPServerBridgeApplyConfiguration {
 	b.FirstSessionUser = &value
-	return b
-}
-
-// WithSessionRouting sets the SessionRouting field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the SessionRouting field is set to the value of the last call.
-func (b *MCPServerBridgeApplyConfiguration) WithSessionRouting(value apisv1beta1.MCPServerSessionRouting) *MCPServerBridgeApplyConfiguration {
-	b.SessionRouting = &value
 	return b
 }

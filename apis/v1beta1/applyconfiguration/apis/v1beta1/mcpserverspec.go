@@ -115,6 +115,11 @@ type MCPServerSpecApplyConfiguration struct {
 	// sessionAffinityTimeoutSeconds is the time in seconds without a connection
 	// after which a client can be sent to another pod (1 to 86400).
 	SessionAffinityTimeoutSeconds *int32 `json:"sessionAffinityTimeoutSeconds,omitempty"`
+	// sessionRouting is whether every pod serves the sessions of all pods. With
+	// Forward, a pod forwards requests of a session to the pod that has it, and
+	// clients need no affinity. A proxy in the pod does so, or the bridge. The
+	// manager needs the permission to write Secrets. Defaults to None.
+	SessionRouting *apisv1beta1.MCPServerSessionRouting `json:"sessionRouting,omitempty"`
 	// disruptionBudget creates a PodDisruptionBudget that limits voluntary
 	// disruptions, such as a node drain. Defaults to maxUnavailable 1 if
 	// replicas or autoscaling.maxReplicas is greater than 1, and to no
@@ -397,6 +402,14 @@ func (b *MCPServerSpecApplyConfiguration) WithSessionAffinity(value apisv1beta1.
 // If called multiple times, the SessionAffinityTimeoutSeconds field is set to the value of the last call.
 func (b *MCPServerSpecApplyConfiguration) WithSessionAffinityTimeoutSeconds(value int32) *MCPServerSpecApplyConfiguration {
 	b.SessionAffinityTimeoutSeconds = &value
+	return b
+}
+
+// WithSessionRouting sets the SessionRouting field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SessionRouting field is set to the value of the last call.
+func (b *MCPServerSpecApplyConfiguration) WithSessionRouting(value apisv1beta1.MCPServerSessionRouting) *MCPServerSpecApplyConfiguration {
+	b.SessionRouting = &value
 	return b
 }
 

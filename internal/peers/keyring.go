@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"bytes"
@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// SessionKeyBytes is the size of a session key.
-	SessionKeyBytes = 32
-	// SessionKeyName is the layout of the names of session keys: the time of creation, in UTC.
-	SessionKeyName = "20060102T150405Z"
-	// SessionKeyActivation is the age from which a key seals ids. Before, replicas may not have read it yet, because
+	// KeyBytes is the size of a session key.
+	KeyBytes = 32
+	// KeyName is the layout of the names of session keys: the time of creation, in UTC.
+	KeyName = "20060102T150405Z"
+	// KeyActivation is the age from which a key seals ids. Before, replicas may not have read it yet, because
 	// the kubelets update mounted Secrets at different times.
-	SessionKeyActivation = 10 * time.Minute
+	KeyActivation = 10 * time.Minute
 )
 
 // keysMaxAge is the time after which the directory with the keys is read again.
@@ -54,15 +54,15 @@ type sessionKey struct {
 // newSessionKey derives what the secret is used for. The server is part of it, so that a copy of the secret gives no
 // access to another server.
 func newSessionKey(name string, secret []byte, server string) (*sessionKey, error) {
-	created, err := time.Parse(SessionKeyName, name)
+	created, err := time.Parse(KeyName, name)
 	if err != nil {
-		return nil, fmt.Errorf("the name is not a time such as %s", SessionKeyName)
+		return nil, fmt.Errorf("the name is not a time such as %s", KeyName)
 	}
-	if len(secret) != SessionKeyBytes {
-		return nil, fmt.Errorf("it has %d bytes instead of %d", len(secret), SessionKeyBytes)
+	if len(secret) != KeyBytes {
+		return nil, fmt.Errorf("it has %d bytes instead of %d", len(secret), KeyBytes)
 	}
 	k := &sessionKey{name: name, created: created}
-	forIDs, err := hkdf.Key(sha256.New, secret, nil, purposeID+"\x00"+server, SessionKeyBytes)
+	forIDs, err := hkdf.Key(sha256.New, secret, nil, purposeID+"\x00"+server, KeyBytes)
 	if err != nil {
 		return nil, fmt.Errorf("deriving the key of ids: %w", err)
 	}
@@ -129,7 +129,7 @@ func (k *keyring) accepted() []*sessionKey {
 // sealing is the key that seals ids, and that identifies this replica: the newest one that all replicas have read.
 func (k *keyring) sealing() *sessionKey {
 	keys := k.accepted()
-	chosen, since := keys[0], k.now().Add(-SessionKeyActivation)
+	chosen, since := keys[0], k.now().Add(-KeyActivation)
 	for _, key := range keys {
 		if !key.created.After(since) {
 			chosen = key
@@ -175,7 +175,7 @@ func (k *keyring) load() ([]*sessionKey, error) {
 	}
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("reading the session keys: %s has none: it needs a file of %d bytes with a name such as %s",
-			k.directory, SessionKeyBytes, SessionKeyName)
+			k.directory, KeyBytes, KeyName)
 	}
 	slices.SortFunc(keys, func(a, b *sessionKey) int { return a.created.Compare(b.created) })
 	return keys, nil

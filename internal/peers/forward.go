@@ -1,0 +1,194 @@
+package peers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	headerSession = "Mcp-Session-Id"
+	// HeaderClient has the address of the client. Only the peer listener reads it.
+	HeaderClient = "Fixpoint-Client-Address"
+)
+
+// hopByHop are the headers that concern a single connection.
+var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// endToEnd returns the headers that are forwarded.
+func endToEnd(h http.Header) http.Header {
+	kept := h.Clone()
+	for _, value := range h.Values("Connection") {
+		for name := range strings.SplitSeq(value, ",") {
+			kept.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		kept.Del(name)
+	}
+	return kept
+}
+
+// Request returns the request to another replica that a request of a client becomes. It has no body.
+func (p *Peers) Request(r *http.Request, to netip.AddrPort) *http.Request {
+	header := endToEnd(r.Header)
+	header.Del("Expect") // the program reads the body
+	header.Set(HeaderClient, clientAddress(r))
+	// The session may be among the headers that the client names in Connection.
+	header.Set(headerSession, r.Header.Get(headerSession))
+	if _, ok := header["User-Agent"]; !ok {
+		header.Set("User-Agent", "") // otherwise one is added
+	}
+	return (&http.Request{
+		Method: r.Method, Host: to.String(), Header: header,
+		URL: &url.URL{Scheme: "https", Host: to.String(), Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery},
+	}).WithContext(r.Context())
+}
+
+// clientAddress is the IP address of the client, or of what is in front of it.
+func clientAddress(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// RoundTrip sends a request to another replica, and returns its response.
+func (p *Peers) RoundTrip(r *http.Request) (*http.Response, error) { return p.transport.RoundTrip(r) }
+
+// Forward has another replica serve a request of a client: out is what [Peers.Request] has returned for it, with the body.
+// The id, for errors, is that of the JSON-RPC message.
+func (p *Peers) Forward(w http.ResponseWriter, r, out *http.Request, to netip.AddrPort, id func() json.RawMessage) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer p.enter(r, to, cancel)()
+	resp, err := p.transport.RoundTrip(out.WithContext(ctx))
+	if err != nil {
+		p.refuse(w, r, id, err)
+		return
+	}
+	defer resp.Body.Close()
+	p.relay(w, r, resp)
+}
+
+// enter counts a request, and cancels it when the program closes. The returned function ends both.
+func (p *Peers) enter(r *http.Request, to netip.AddrPort, cancel context.CancelFunc) (leave func()) {
+	if r.Method == http.MethodGet {
+		stop := context.AfterFunc(p.streams, func() {
+			if p.program.EndStream(r, to) != nil {
+				cancel()
+			}
+		})
+		return func() { stop() }
+	}
+	stop := context.AfterFunc(p.closing, cancel)
+	p.mu.Lock()
+	p.calls++
+	p.mu.Unlock()
+	return func() {
+		stop()
+		p.mu.Lock()
+		p.calls--
+		p.used = time.Now()
+		p.mu.Unlock()
+		p.program.Changed()
+	}
+}
+
+// isRefusal reports whether the other end is known not to accept the certificate. In TLS 1.3 it says so after this end has
+// verified that it is a replica, so the session may exist. It also closes the connection then: if a write fails before
+// that is read, the refusal is not known.
+func isRefusal(err error) bool {
+	var alert *net.OpError
+	return errors.As(err, &alert) && alert.Op == "remote error" // as crypto/tls names an alert of the other end
+}
+
+// refuse responds to a request that has no response of the other replica.
+func (p *Peers) refuse(w http.ResponseWriter, r *http.Request, id func() json.RawMessage, err error) {
+	var gone *unreachable
+	var large *http.MaxBytesError
+	outcome := Failed
+	switch {
+	case r.Context().Err() != nil:
+		outcome = ClientLeft
+	case p.closing.Err() != nil, r.Method == http.MethodGet && p.streams.Err() != nil:
+		outcome = ReplicaDrained
+		p.program.Refuse(w, id(), Draining())
+	case errors.As(err, &gone):
+		outcome = ReplicaGone
+		p.program.Log.V(1).Info("The replica of a session is gone", "cause", err.Error())
+		p.program.Refuse(w, id(), Gone())
+	case errors.As(err, &large):
+		p.program.Refuse(w, id(), tooLarge(large.Limit))
+	case isRefusal(err):
+		p.program.Log.Info("The replica of a session refused the connection", "cause", err.Error())
+		p.program.Refuse(w, id(), refusedConnection())
+	default:
+		p.program.Log.Info("The replica of a session did not respond", "cause", err.Error())
+		p.program.Refuse(w, id(), didNotRespond())
+	}
+	p.program.Count(outcome)
+}
+
+// relay writes the response of the other replica as it arrives.
+func (p *Peers) relay(w http.ResponseWriter, r *http.Request, resp *http.Response) {
+	header := w.Header()
+	for name, values := range endToEnd(resp.Header) {
+		header[name] = slices.Clone(values)
+	}
+	w.WriteHeader(resp.StatusCode)
+	switch err := p.copy(w, resp); {
+	case err == nil, r.Method == http.MethodGet && p.streams.Err() != nil && r.Context().Err() == nil:
+		p.program.Count(Relayed)
+	case r.Context().Err() != nil:
+		p.program.Count(ClientLeft)
+	default:
+		p.program.Count(Failed)
+		// The client must not take what it has received for the whole response.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// copy flushes each part, unless the response has a known length. A client that does not read has WriteTimeout, as if it
+// was connected to the other replica.
+func (p *Peers) copy(w http.ResponseWriter, resp *http.Response) error {
+	conn := http.NewResponseController(w)
+	if p.program.WriteTimeout > 0 {
+		defer func() { _ = conn.SetWriteDeadline(time.Time{}) }() // the connection may serve further requests
+	}
+	if resp.ContentLength < 0 {
+		_ = conn.Flush() // a client waits for the headers of a stream
+	}
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := resp.Body.Read(buffer)
+		if n > 0 {
+			if p.program.WriteTimeout > 0 {
+				_ = conn.SetWriteDeadline(time.Now().Add(p.program.WriteTimeout))
+			}
+			if _, err := w.Write(buffer[:n]); err != nil {
+				return err
+			}
+			if resp.ContentLength < 0 {
+				if err := conn.Flush(); err != nil {
+					return err
+				}
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package peers
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers/peerstest"
+)
+
+// replica is a program with a peer listener.
+type replica struct{ *Peers }
+
+func newReplica(t *testing.T, directory, server string, serve http.HandlerFunc) *replica {
+	t.Helper()
+	g := NewWithT(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	p, err := New(&Options{KeyDirectory: directory, Server: server, Address: netip.MustParseAddrPort(listener.Addr().String())}, Program{})
+	g.Expect(err).NotTo(HaveOccurred())
+	listening := p.Server(p.FromClients(serve))
+	go func() { _ = listening.Serve(p.Listen(listener)) }()
+	t.Cleanup(func() {
+		p.Close()
+		_ = listening.Close()
+	})
+	return &replica{Peers: p}
+}
+
+func TestOnlyReplicasUseThePeerListener(t *testing.T) {
+	g := NewWithT(t)
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+	var served atomic.Int32
+	w := newReplica(t, keys, "a", func(http.ResponseWriter, *http.Request) { served.Add(1) })
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	g.Expect(err).NotTo(HaveOccurred())
+	own, _, err := selfSigned(key)
+	g.Expect(err).NotTo(HaveOccurred())
+	foreign, err := newKeyring(keys, "b", logr.Discard())
+	g.Expect(err).NotTo(HaveOccurred())
+	for name, c := range map[string]*tls.Config{
+		"no certificate":     {InsecureSkipVerify: true},
+		"other key":          {InsecureSkipVerify: true, Certificates: []tls.Certificate{own}},
+		"of another server":  {InsecureSkipVerify: true, Certificates: []tls.Certificate{foreign.sealing().certificate}},
+		"older TLS":          {InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{w.keys.sealing().certificate}},
+		"server not trusted": foreign.tlsConfig(),
+	} {
+		transport := &http.Transport{TLSClientConfig: c}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://"+w.Self().String(), nil)
+		g.Expect(err).NotTo(HaveOccurred())
+		req.Header = http.Header{HeaderClient: {"192.0.2.1"}}
+		resp, err := transport.RoundTrip(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		g.Expect(err).To(HaveOccurred(), name)
+	}
+	g.Expect(served.Load()).To(BeZero())
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://"+w.Self().String(), nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	req.Header = http.Header{HeaderClient: {"192.0.2.1"}}
+	resp, err := newReplica(t, keys, "a", nil).RoundTrip(req)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(resp.Body.Close()).To(Succeed())
+	g.Expect(resp.StatusCode).To(Equal(http.StatusOK))
+	g.Expect(served.Load()).To(BeEquivalentTo(1))
+}
+
+func TestSealedIDs(t *testing.T) {
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+	ring := func(directory, server string) *keyring {
+		k, err := newKeyring(directory, server, logr.Discard())
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		return k
+	}
+	own, other := ring(keys, "a"), ring(keys, "b")
+	foreign := ring(peerstest.Keys(t, time.Now().Add(-2*time.Hour)), "a")
+	at := netip.MustParseAddrPort("192.0.2.1:9292")
+	seal := func(k *keyring, local string) string {
+		id, err := k.sealID(at, local)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		return id
+	}
+	long := strings.Repeat("l", MaxLocalID)
+	valid := seal(own, "local")
+	changed := []byte(valid)
+	changed[len(changed)/2] ^= 1
+	for name, c := range map[string]struct {
+		id string
+		// local is what opens; isRefused is true if nothing does.
+		local     string
+		isRefused bool
+	}{
+		"short":             {valid, "local", false},
+		"empty":             {seal(own, ""), "", false},
+		"any bytes":         {seal(own, "a\x00b\xff"), "a\x00b\xff", false},
+		"longest":           {seal(own, long), long, false},
+		"changed":           {string(changed), "", true},
+		"truncated":         {valid[:len(valid)-4], "", true},
+		"extended":          {valid + "AAAA", "", true},
+		"end of a line":     {valid[:8] + "\n" + valid[8:], "", true},
+		"oversized":         {strings.Repeat("A", maxSealedID+1), "", true},
+		"of another server": {seal(other, "local"), "", true},
+		"of another key":    {seal(foreign, "local"), "", true},
+		"not sealed":        {"local", "", true},
+		"none":              {"", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			replica, local, err := own.openID(c.id)
+			if c.isRefused {
+				g.Expect(err).To(MatchError(errNotSealed))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(replica).To(Equal(at))
+			g.Expect(local).To(Equal(c.local))
+		})
+	}
+	g := NewWithT(t)
+	g.Expect(len(seal(own, long))).To(BeNumerically("<=", maxSealedID))
+	_, err := own.sealID(at, long+"l")
+	g.Expect(err).To(MatchError("the id has 1201 bytes, and the limit is 1200"))
+	g.Expect(seal(own, "local")).NotTo(Equal(valid), "an id does not tell whether two sessions have the same local id")
+}
+
+func TestOptions(t *testing.T) {
+	valid := Options{KeyDirectory: "/keys", Server: "a", Address: netip.MustParseAddrPort("192.0.2.1:9292")}
+	for name, c := range map[string]struct {
+		change func(*Options)
+		says   string
+	}{
+		"valid":              {func(*Options) {}, ""},
+		"no keys":            {func(o *Options) { o.KeyDirectory = "" }, "set -session-keys"},
+		"no server":          {func(o *Options) { o.Server = "" }, "set -server-id"},
+		"no address":         {func(o *Options) { o.Address = netip.AddrPort{} }, "set -peer-ip"},
+		"address of no host": {func(o *Options) { o.Address = netip.MustParseAddrPort("0.0.0.0:9292") }, "set -peer-ip"},
+		"no port":            {func(o *Options) { o.Address = netip.MustParseAddrPort("192.0.2.1:0") }, "set -peer-ip"},
+		"time of the past":   {func(o *Options) { o.ConnectTimeout = -1 }, "must not be negative"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			o := valid
+			c.change(&o)
+			err := o.Complete()
+			if c.says == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(o.ConnectTimeout).To(Equal(defaultConnectTimeout))
+				return
+			}
+			g.Expect(err).To(MatchError(ContainSubstring(c.says)))
+		})
+	}
+}
+
+// A key seals only once all replicas have read it, so it does not matter which of them reads it first.
+func TestKeyRotation(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	former := now.Add(-time.Hour)
+	for name, newFirst := range map[string]bool{"the replica of the session reads the key first": true, "the other replica reads the key first": false} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			var clock atomic.Int64
+			clock.Store(now.UnixNano())
+			ring := func(directory string) *keyring {
+				k, err := newKeyring(directory, "a", logr.Discard())
+				g.Expect(err).NotTo(HaveOccurred())
+				k.now = func() time.Time { return time.Unix(0, clock.Load()) }
+				return k
+			}
+			directories := []string{peerstest.Keys(t, former), peerstest.Keys(t, former)}
+			own, other := ring(directories[0]), ring(directories[1])
+			opens := func() {
+				t.Helper()
+				at := netip.MustParseAddrPort("[2001:db8::1]:9292")
+				id, err := own.sealID(at, "local")
+				g.Expect(err).NotTo(HaveOccurred())
+				replica, local, err := other.openID(id)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(replica).To(Equal(at))
+				g.Expect(local).To(Equal("local"))
+				g.Expect(other.trusts(own.sealing().public)).To(BeTrue())
+			}
+			if !newFirst {
+				directories[0], directories[1] = directories[1], directories[0]
+			}
+			peerstest.AddKey(t, directories[0], now)
+			clock.Add(int64(keysMaxAge))
+			opens()
+			peerstest.AddKey(t, directories[1], now)
+			clock.Add(int64(keysMaxAge))
+			opens()
+			old, err := own.sealID(netip.MustParseAddrPort("192.0.2.1:9292"), "local")
+			g.Expect(err).NotTo(HaveOccurred())
+			clock.Add(int64(KeyActivation))
+			opens()
+			g.Expect(own.sealing().created).To(BeTemporally("==", now))
+			for _, directory := range directories {
+				g.Expect(os.Remove(filepath.Join(directory, former.UTC().Format(KeyName)))).To(Succeed())
+			}
+			clock.Add(int64(keysMaxAge))
+			opens()
+			_, _, err = other.openID(old)
+			g.Expect(err).To(MatchError(errNotSealed))
+		})
+	}
+}
+
+func TestFilesThatAreNotKeysAreIgnored(t *testing.T) {
+	g := NewWithT(t)
+	directory := peerstest.Keys(t, time.Now())
+	for name, content := range map[string]string{"key": strings.Repeat("k", 32), "20260101T000000Z": "short", "..data": "x"} {
+		g.Expect(os.WriteFile(filepath.Join(directory, name), []byte(content), 0o600)).To(Succeed())
+	}
+	k, err := newKeyring(directory, "a", logr.Discard())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(k.accepted()).To(HaveLen(1))
+	_, err = newKeyring(t.TempDir(), "a", logr.Discard())
+	g.Expect(err).To(MatchError(ContainSubstring("has none")))
+}
+
+// FuzzOpenID checks that no id that was not sealed opens, whatever a client sends.
+func FuzzOpenID(f *testing.F) {
+	directory := f.TempDir()
+	name := time.Now().UTC().Format(KeyName)
+	if err := os.WriteFile(filepath.Join(directory, name), []byte(strings.Repeat("k", KeyBytes)), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	k, err := newKeyring(directory, "a", logr.Discard())
+	if err != nil {
+		f.Fatal(err)
+	}
+	sealed := netip.MustParseAddrPort("192.0.2.1:9292")
+	valid, err := k.sealID(sealed, "local")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{valid, valid[:20], valid + "A", valid[:8] + "\n" + valid[8:], "", "AQ", "AQA", "Af8", "====", "no id"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, id string) {
+		replica, _, err := k.openID(id)
+		if err != nil {
+			return
+		}
+		// Other processes of the fuzzer may have the same key, and seal ids of their own.
+		raw, _ := idEncoding.DecodeString(id)
+		if replica != sealed || idEncoding.EncodeToString(raw) != id {
+			t.Fatalf("%q opens, for %s", id, replica)
+		}
+	})
+}
