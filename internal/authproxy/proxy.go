@@ -16,12 +16,16 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Paths of the administrative endpoints.
 const (
-	healthPath = "/healthz"
-	readyPath  = "/readyz"
+	healthPath  = "/healthz"
+	readyPath   = "/readyz"
+	metricsPath = "/metrics"
 )
 
 const (
@@ -44,7 +48,9 @@ type Options struct {
 	Protect func(http.Handler) http.Handler
 	// DrainTimeout is how long requests may continue after SIGTERM.
 	DrainTimeout time.Duration
-	Log          logr.Logger
+	// Collectors are served at /metrics.
+	Collectors []prometheus.Collector
+	Log        logr.Logger
 }
 
 // Proxy forwards requests to one server.
@@ -52,6 +58,7 @@ type Proxy struct {
 	opts     Options
 	upstream *upstream
 	handler  http.Handler
+	metrics  http.Handler
 	draining atomic.Bool
 }
 
@@ -60,7 +67,7 @@ func New(opts Options) (*Proxy, error) {
 	if opts.Port < 1 || opts.Port > 65535 {
 		return nil, fmt.Errorf("the port of the server is %d: it must be from 1 to 65535", opts.Port)
 	}
-	p := &Proxy{opts: opts, upstream: newUpstream(opts.Port)}
+	p := &Proxy{opts: opts, upstream: newUpstream(opts.Port), metrics: newMetrics(opts.Collectors)}
 	forward := &httputil.ReverseProxy{
 		Rewrite: p.rewrite,
 		Transport: &http.Transport{
@@ -75,6 +82,14 @@ func New(opts Options) (*Proxy, error) {
 	}
 	p.handler = p.closing(opts.Protect(p.located(forward)))
 	return p, nil
+}
+
+// newMetrics serves those of the process, and others.
+func newMetrics(others []prometheus.Collector) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(others...)
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
 // addressKey is the key of the address of the server in the context of a request.
@@ -158,7 +173,7 @@ func (p *Proxy) closing(next http.Handler) http.Handler {
 // Handler serves clients.
 func (p *Proxy) Handler() http.Handler { return p.handler }
 
-// AdminHandler serves /healthz and /readyz, without tokens.
+// AdminHandler serves /healthz, /readyz and /metrics, without tokens.
 func (p *Proxy) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "alive") })
@@ -173,6 +188,7 @@ func (p *Proxy) AdminHandler() http.Handler {
 		}
 		_, _ = fmt.Fprintln(w, "ready")
 	})
+	mux.Handle("GET "+metricsPath, p.metrics)
 	return mux
 }
 

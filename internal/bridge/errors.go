@@ -42,6 +42,8 @@ const (
 	reasonNoSession       = "SessionNotFound"
 	reasonForbidden       = "Forbidden"
 	reasonReplicaFailed   = "ReplicaFailed"
+	// reasonInvalid is only in records of requests.
+	reasonInvalid = "InvalidRequest"
 )
 
 // failure is an error of the bridge that is sent to a client.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Options configure a bridge. A limit that is 0 takes the value of
@@ -85,6 +86,8 @@ type Options struct {
 	ReapAll bool
 
 	Log logr.Logger
+	// Collectors are served at /metrics, too.
+	Collectors []prometheus.Collector
 }
 
 // DefaultOptions returns the default limits.

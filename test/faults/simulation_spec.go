@@ -109,6 +109,7 @@ var dimensions = map[string][]dimension{
 			s.Contract = &v1beta1.MCPServerContract{Policy: v1beta1.ContractDisabled}
 		})),
 		dimensionOf("limits", server("none", nil), server("all", withLimits)),
+		dimensionOf("telemetry", server("none", nil), server("all", withTelemetry)),
 		dimensionOf("rest", server("plain", nil), server("pod", changeServerPod), server("traffic", func(s *v1beta1.MCPServerSpec) {
 			s.Path = "/other"
 			if s.Transport == v1beta1.TransportSSE {
