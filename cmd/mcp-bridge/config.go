@@ -20,8 +20,7 @@ type config struct {
 	noSelfCheck    bool
 	verbosity      int
 	options        bridge.Options
-	authorization  authorizationFlags
-	policy         policyFlags
+	protection     protectionFlags
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
@@ -29,8 +28,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags := flag.NewFlagSet("mcp-bridge serve", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	cfg.register(flags)
-	cfg.authorization.register(flags)
-	cfg.policy.register(flags)
+	cfg.protection.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}

@@ -2,7 +2,7 @@
 // static binary: an init container copies it to a shared volume (mcp-bridge
 // install), and the container of the server runs it (mcp-bridge serve). In front
 // of an MCP server that serves HTTP itself, it checks access tokens, applies
-// limits and forwards sessions to their replicas (mcp-bridge proxy).
+// limits, records requests and forwards sessions to their replicas (mcp-bridge proxy).
 package main
 
 import (
@@ -26,7 +26,7 @@ const (
 	exitNotFound    = 127
 	usage           = `usage:
   mcp-bridge serve [flags] -- command [args...]   serve the command over HTTP
-  mcp-bridge proxy [flags]                        check access tokens, apply limits and route sessions in front of an HTTP server
+  mcp-bridge proxy [flags]                        check access tokens, apply limits, record requests and route sessions in front of an HTTP server
   mcp-bridge install PATH [CERTIFICATES]          copy this program to PATH, and the CA certificates to CERTIFICATES
   mcp-bridge serve -h, mcp-bridge proxy -h        list the flags
 `
@@ -43,9 +43,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	switch args[0] {
 	case "serve":
-		return runServe(args[1:], stderr)
+		return runServe(args[1:], stdout, stderr)
 	case "proxy":
-		return runProxy(args[1:], stderr)
+		return runProxy(args[1:], stdout, stderr)
 	case "install":
 		return runInstall(args[1:], stderr)
 	case "help", "-h", "--help":
@@ -73,7 +73,7 @@ func runInstall(args []string, stderr io.Writer) int {
 	return 0
 }
 
-func runServe(args []string, stderr io.Writer) int {
+func runServe(args []string, stdout, stderr io.Writer) int {
 	cfg, err := parse(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -84,14 +84,14 @@ func runServe(args []string, stderr io.Writer) int {
 	}
 	ctx, force, stop := signals()
 	defer stop()
-	if err := serve(ctx, force, cfg, stderr); err != nil {
+	if err := serve(ctx, force, cfg, stdout, stderr); err != nil {
 		report(stderr, cfg.terminationLog, err)
 		return exitCode(err)
 	}
 	return 0
 }
 
-func serve(ctx, force context.Context, cfg config, stderr io.Writer) error {
+func serve(ctx, force context.Context, cfg config, stdout, stderr io.Writer) error {
 	log := newLogger(stderr, cfg.verbosity)
 	if err := bridge.AdoptOrphans(); err != nil {
 		log.Info("Orphaned processes are not reaped", "error", err.Error())
@@ -99,11 +99,13 @@ func serve(ctx, force context.Context, cfg config, stderr io.Writer) error {
 	cfg.options.Log = log
 	cfg.options.ReapAll = true
 	cfg.options.MemoryBytes = limitMemory(os.Getenv, cgroup)
-	front, err := newProtection(log, &cfg.authorization, &cfg.policy, cfg.options.MaxMessageBytes)
+	front, err := newProtection(stdout, log, &cfg.protection, cfg.options.MaxMessageBytes)
 	if err != nil {
 		return err
 	}
-	cfg.options.Protect = front.protect
+	defer closeRecorder(front.recorder, log)
+	cfg.options.DrainTimeout = cfg.protection.telemetry.drainTimeout(cfg.options.DrainTimeout)
+	cfg.options.Protect, cfg.options.Collectors = front.protect, front.metrics.Collectors()
 	if front.authorizer != nil {
 		cfg.options.Caller = authorization.Caller
 		go front.authorizer.Prefetch(ctx)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"flag"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/internal/authorization"
 	"github.com/fixpoint-dev/fixpoint/internal/callpolicy"
+	"github.com/fixpoint-dev/fixpoint/internal/telemetry"
 )
 
 // policyFlags configure what callers may send, and which tools they can use.
@@ -54,23 +56,60 @@ func (p *policyFlags) policy(log logr.Logger, maxMessageBytes int, authorized bo
 	return callpolicy.New(options)
 }
 
+// protectionFlags configure what stands in front of the endpoint.
+type protectionFlags struct {
+	authorization authorizationFlags
+	policy        policyFlags
+	telemetry     telemetryFlags
+}
+
+func (f *protectionFlags) register(flags *flag.FlagSet) {
+	f.authorization.register(flags)
+	f.policy.register(flags)
+	f.telemetry.register(flags)
+}
+
+// isComplete reports whether there is something to do, here or elsewhere, and an issuer if tokens are checked.
+func (f *protectionFlags) isComplete(elsewhere bool) bool {
+	if len(f.authorization.options.Issuers) > 0 {
+		return true
+	}
+	return !f.authorization.isSet() && (f.policy.isSet() || f.telemetry.isSet() || elsewhere)
+}
+
 // protection is what stands in front of the endpoint.
 type protection struct {
-	// authorizer and policy are nil if they are not configured.
+	// authorizer, policy and recorder are nil if they are not configured.
 	authorizer *authorization.Authorizer
 	policy     *callpolicy.Policy
+	recorder   *telemetry.Recorder
+	metrics    *telemetry.Metrics
 }
 
-func newProtection(log logr.Logger, tokens *authorizationFlags, limits *policyFlags, maxMessageBytes int) (*protection, error) {
-	authorizer, err := tokens.authorizer(log, maxMessageBytes)
-	if err != nil {
+func newProtection(stdout io.Writer, log logr.Logger, flags *protectionFlags, maxMessageBytes int) (*protection, error) {
+	p := &protection{metrics: telemetry.NewMetrics()}
+	flags.authorization.options.Refused = p.metrics.Refused(telemetry.ByAuthorization)
+	flags.policy.options.Refused = p.metrics.Refused(telemetry.ByPolicy)
+	var err error
+	if p.authorizer, err = flags.authorization.authorizer(log, maxMessageBytes); err != nil {
 		return nil, err
 	}
-	policy, err := limits.policy(log, maxMessageBytes, authorizer != nil)
-	return &protection{authorizer: authorizer, policy: policy}, err
+	if p.policy, err = flags.policy.policy(log, maxMessageBytes, p.authorizer != nil); err != nil {
+		return nil, err
+	}
+	p.recorder, err = flags.telemetry.recorder(stdout, log, p.metrics, maxMessageBytes)
+	return p, err
 }
 
-// protect checks tokens first, because limits are those of the caller that the token names.
+// protectProxy is protect in front of the server of the proxy.
+func (p *protection) protectProxy(next http.Handler) http.Handler {
+	if p.recorder != nil {
+		next = p.recorder.Forward(next)
+	}
+	return p.protect(next)
+}
+
+// protect records all requests, and checks tokens before limits, which are those of the caller that the token names.
 func (p *protection) protect(next http.Handler) http.Handler {
 	if p.policy != nil {
 		next = p.policy.Protect(next)
@@ -78,5 +117,5 @@ func (p *protection) protect(next http.Handler) http.Handler {
 	if p.authorizer != nil {
 		next = p.authorizer.Protect(next)
 	}
-	return next
+	return recorded(p.recorder, next)
 }

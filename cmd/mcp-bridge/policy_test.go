@@ -83,10 +83,10 @@ func TestFlagsOfLimits(t *testing.T) {
 	}
 	served, err := parse(append(args, "--", "true"), io.Discard)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(served.policy.options).To(Equal(want))
+	g.Expect(served.protection.policy.options).To(Equal(want))
 	proxied, err := parseProxy(append(args, "--server-port", "8080"), io.Discard)
 	g.Expect(err).NotTo(HaveOccurred(), "limits need no issuer")
-	g.Expect(proxied.policy.options).To(Equal(want))
+	g.Expect(proxied.protection.policy.options).To(Equal(want))
 }
 
 func TestInvalidLimitsAreReported(t *testing.T) {
@@ -106,7 +106,8 @@ func TestInvalidLimitsAreReported(t *testing.T) {
 			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(c.message)))
 		})
 	}
-	_, err := newProtection(newLogger(io.Discard, 0), &authorizationFlags{}, &policyFlags{options: callpolicy.Options{RequestsPerMinute: 1, CallTimeout: -1}}, 0)
+	flags := &protectionFlags{policy: policyFlags{options: callpolicy.Options{RequestsPerMinute: 1, CallTimeout: -1}}}
+	_, err := newProtection(io.Discard, newLogger(io.Discard, 0), flags, 0)
 	NewWithT(t).Expect(err).To(HaveOccurred())
 }
 

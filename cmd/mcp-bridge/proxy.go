@@ -25,8 +25,7 @@ type proxyConfig struct {
 	serverPort      int
 	maxMessageBytes int
 	drainTimeout    time.Duration
-	authorization   authorizationFlags
-	policy          policyFlags
+	protection      protectionFlags
 	peers           peerFlags
 }
 
@@ -36,14 +35,13 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 	flags := flag.NewFlagSet("mcp-bridge proxy", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&cfg.listenOn, "listen", ":9190", "`address` for clients")
-	flags.StringVar(&cfg.adminOn, "admin-listen", ":9191", "`address` of /healthz and /readyz")
+	flags.StringVar(&cfg.adminOn, "admin-listen", ":9191", "`address` of /healthz, /readyz and /metrics")
 	flags.IntVar(&cfg.serverPort, "server-port", 0, "`port` of the MCP server on this host")
 	flags.StringVar(&cfg.terminationLog, "termination-log", "/dev/termination-log", "existing `file` to write the error to if the proxy fails")
 	flags.IntVar(&cfg.verbosity, "v", 0, "log `level`; 1 adds debug messages")
 	flags.IntVar(&cfg.maxMessageBytes, "max-message-bytes", d.MaxMessageBytes, "maximum size of a message that is read, in bytes; with -max-body-bytes that is the limit")
 	flags.DurationVar(&cfg.drainTimeout, "drain-timeout", d.DrainTimeout, "maximum time from SIGTERM to exit; must be shorter than the termination grace period of the pod")
-	cfg.authorization.register(flags)
-	cfg.policy.register(flags)
+	cfg.protection.register(flags)
 	cfg.peers.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
@@ -53,15 +51,15 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 		return cfg, fmt.Errorf("unexpected argument %q: the proxy starts no command", flags.Arg(0))
 	case cfg.serverPort < 1 || cfg.serverPort > 65535:
 		return cfg, errors.New("-server-port must be from 1 to 65535: set the port of the MCP server")
-	case len(cfg.authorization.options.Issuers) == 0 && (cfg.authorization.isSet() || !cfg.policy.isSet() && !cfg.peers.isSet()):
-		return cfg, errors.New("no -issuer: set at least one, or only limits, tools and -session-keys")
+	case !cfg.protection.isComplete(cfg.peers.isSet()):
+		return cfg, errors.New("no -issuer: set at least one, or only limits, tools, -audit, -otlp-endpoint and -session-keys")
 	case cfg.maxMessageBytes < 1 || cfg.drainTimeout <= 0:
 		return cfg, errors.New("-max-message-bytes and -drain-timeout must be greater than 0")
 	}
 	return cfg, nil
 }
 
-func runProxy(args []string, stderr io.Writer) int {
+func runProxy(args []string, stdout, stderr io.Writer) int {
 	cfg, err := parseProxy(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -72,21 +70,22 @@ func runProxy(args []string, stderr io.Writer) int {
 	}
 	ctx, force, stop := signals()
 	defer stop()
-	if err := proxy(ctx, force, cfg, stderr); err != nil {
+	if err := proxy(ctx, force, cfg, stdout, stderr); err != nil {
 		report(stderr, cfg.terminationLog, err)
 		return exitFailed
 	}
 	return 0
 }
 
-func proxy(ctx, force context.Context, cfg proxyConfig, stderr io.Writer) error {
+func proxy(ctx, force context.Context, cfg proxyConfig, stdout, stderr io.Writer) error {
 	log := newLogger(stderr, cfg.verbosity)
 	limitMemory(os.Getenv, cgroup)
-	maxMessageBytes := cmp.Or(cfg.policy.options.MaxBodyBytes, cfg.maxMessageBytes)
-	front, err := newProtection(log, &cfg.authorization, &cfg.policy, maxMessageBytes)
+	maxMessageBytes := cmp.Or(cfg.protection.policy.options.MaxBodyBytes, cfg.maxMessageBytes)
+	front, err := newProtection(stdout, log, &cfg.protection, maxMessageBytes)
 	if err != nil {
 		return err
 	}
+	defer closeRecorder(front.recorder, log)
 	clients, err := net.Listen("tcp", cfg.listenOn)
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
@@ -96,7 +95,8 @@ func proxy(ctx, force context.Context, cfg proxyConfig, stderr io.Writer) error 
 		return errors.Join(fmt.Errorf("listening for health: %w", err), clients.Close())
 	}
 	options := authproxy.Options{
-		Port: cfg.serverPort, Protect: front.protect, MaxMessageBytes: maxMessageBytes, DrainTimeout: cfg.drainTimeout, Log: log,
+		Port: cfg.serverPort, Protect: front.protectProxy, MaxMessageBytes: maxMessageBytes,
+		DrainTimeout: cfg.protection.telemetry.drainTimeout(cfg.drainTimeout), Collectors: front.metrics.Collectors(), Log: log,
 	}
 	if cfg.peers.isSet() {
 		if options.Sessions, err = cfg.sessions(front); err != nil {

@@ -39,10 +39,10 @@ const (
 // failure would restart the proxy, not the server.
 const proxyReadyPeriod, proxyReadyFailures = 5, 6
 
-// hasProxy reports whether a proxy in front of the server checks tokens, applies limits, or forwards sessions. With stdio, the
-// bridge does.
+// hasProxy reports whether a proxy in front of the server checks tokens, applies limits, records requests, or forwards
+// sessions. With stdio, the bridge does.
 func hasProxy(server *v1beta1.MCPServer) bool {
-	return (server.Spec.Authorization != nil || hasPolicy(server) || forwardsSessions(server)) && !isStdio(server)
+	return (server.Spec.Authorization != nil || hasPolicy(server) || server.Spec.Telemetry != nil || forwardsSessions(server)) && !isStdio(server)
 }
 
 // containerPortName is the name of the port of the server's container.
@@ -160,8 +160,8 @@ func fromAuthorization(authorization *v1beta1.MCPServerAuthorization) []referenc
 	return all
 }
 
-// withProxy adds the proxy to the pods of a server that serves HTTP, and the keys of issuers to the container that checks
-// tokens.
+// withProxy adds the proxy to the pods of a server that serves HTTP, and the keys of issuers and the headers for the
+// collector to the container that uses them.
 func withProxy(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer, settings Settings, resources []string) {
 	checks := container
 	if hasProxy(server) {
@@ -171,6 +171,7 @@ func withProxy(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Cont
 	if server.Spec.Authorization != nil {
 		withKeys(pod, checks, server.Spec.Authorization)
 	}
+	withHeaders(pod, checks, server)
 	if hasProxy(server) {
 		pod.WithContainers(checks)
 	}
@@ -199,7 +200,7 @@ func proxyOf(server *v1beta1.MCPServer, settings Settings, resources []string) *
 		WithCommand(slices.Concat([]string{
 			"/mcp-bridge", "proxy", "--listen", listenAddress(proxyPort(server)), "--admin-listen", listenAddress(bridgePort(server)),
 			"--server-port", strconv.Itoa(int(server.Spec.Port)), "--drain-timeout", drainTimeout(server).String(),
-		}, routingArguments(server, drainTimeout(server)), authorizationArguments(server, resources), policyArguments(server))...).
+		}, routingArguments(server, drainTimeout(server)), authorizationArguments(server, resources), policyArguments(server), telemetryArguments(server))...).
 		WithPorts(
 			corev1ac.ContainerPort().WithName(portName).WithContainerPort(proxyPort(server)).WithProtocol(corev1.ProtocolTCP),
 			corev1ac.ContainerPort().WithName(proxyPortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP)).

@@ -26,7 +26,7 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 		WithCommand("/mcp-bridge", "install", bridgeProgram).
 		WithSecurityContext(workload.RestrictedContainer().WithReadOnlyRootFilesystem(true)).
 		WithVolumeMounts(shared())
-	if server.Spec.Authorization != nil {
+	if needsCertificates(server) {
 		install.WithCommand(certificatesPath)
 	}
 	if server.Spec.ImagePullPolicy == corev1.PullAlways {
@@ -39,7 +39,7 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 	container.WithVolumeMounts(shared().WithReadOnly(true))
 	container.WithPorts(corev1ac.ContainerPort().WithName(bridgePortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP))
 	withSessionRouting(pod, container, server)
-	container.Command = slices.Concat([]string{bridgeProgram}, bridgeArguments(server), authorizationArguments(server, resources), policyArguments(server), []string{"--"}, server.Spec.Command)
+	container.Command = slices.Concat([]string{bridgeProgram}, bridgeArguments(server), authorizationArguments(server, resources), policyArguments(server), telemetryArguments(server), []string{"--"}, server.Spec.Command)
 }
 
 // installResources are those of the server, without devices. The init container runs before the server, so the pod

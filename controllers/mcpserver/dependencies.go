@@ -88,6 +88,7 @@ func referencesOf(server *v1beta1.MCPServer) []references.Reference {
 		all = append(all, references.Reference{Kind: references.ServiceAccount, Name: account.Name})
 	}
 	all = append(all, fromAuthorization(spec.Authorization)...)
+	all = append(all, fromTelemetry(server)...)
 	return append(all, fromProtocol(spec.Protocol)...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
@@ -65,6 +66,7 @@ func (a *Authorizer) Protect(next http.Handler) http.Handler {
 		}
 		who, refused := a.authenticate(r)
 		if refused == nil {
+			callrecord.SetCaller(r.Context(), who.issuer, who.subject)
 			refused = a.checkScopes(who, a.opts.Scopes, "")
 		}
 		if refused != nil {
@@ -86,6 +88,10 @@ func (a *Authorizer) Protect(next http.Handler) http.Handler {
 
 func (a *Authorizer) refuse(w http.ResponseWriter, r *http.Request, f *refusal) {
 	a.opts.Log.V(1).Info("Refused a request", "status", f.status, "error", f.code, "description", f.description)
+	callrecord.SetRefusal(r.Context(), f.name())
+	if a.opts.Refused != nil {
+		a.opts.Refused(f.name())
+	}
 	requestbody.Refuse(w, r)
 	f.write(w, a.resourceOf(r))
 }

@@ -58,6 +58,8 @@ type Options struct {
 	AllowHTTP bool
 
 	Log logr.Logger
+	// Refused, if set, is called with the reason of each refusal, of which there are few.
+	Refused func(reason string)
 
 	// now is the time; nil is time.Now.
 	now func() time.Time

@@ -1,6 +1,7 @@
 package authorization
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -44,21 +45,20 @@ func (f *refusal) write(w http.ResponseWriter, of resource) {
 	}
 	header.Set("Content-Type", "application/json")
 	header.Set("Cache-Control", "no-store")
-	code := f.code
-	if code == "" {
-		code = "unauthorized"
-	}
 	body, err := json.Marshal(struct {
 		Code        string `json:"error"`
 		Description string `json:"error_description"`
 		Scope       string `json:"scope,omitempty"`
-	}{code, f.description, strings.Join(f.scopes, " ")})
+	}{f.name(), f.description, strings.Join(f.scopes, " ")})
 	if err != nil {
 		body = []byte("{}")
 	}
 	w.WriteHeader(f.status)
 	_, _ = w.Write(append(body, '\n')) // The client may be gone.
 }
+
+// name is the code in the body, in metrics and in records of requests.
+func (f *refusal) name() string { return cmp.Or(f.code, "unauthorized") }
 
 // challenge is the WWW-Authenticate header.
 func (f *refusal) challenge(of resource) string {

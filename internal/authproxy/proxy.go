@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
@@ -25,8 +28,9 @@ import (
 
 // Paths of the administrative endpoints.
 const (
-	healthPath = "/healthz"
-	readyPath  = "/readyz"
+	healthPath  = "/healthz"
+	readyPath   = "/readyz"
+	metricsPath = "/metrics"
 )
 
 const (
@@ -56,7 +60,9 @@ type Options struct {
 	DrainTimeout time.Duration
 	// Sessions, if set, makes every replica of a server accept the requests of all sessions.
 	Sessions *SessionOptions
-	Log      logr.Logger
+	// Collectors are served at /metrics.
+	Collectors []prometheus.Collector
+	Log        logr.Logger
 }
 
 // Proxy forwards requests to one server.
@@ -68,6 +74,7 @@ type Proxy struct {
 	messages  *requestbody.Reader
 	params    *bridge.ParamChecker
 	handler   http.Handler
+	metrics   http.Handler
 	// peers and peerHandler are nil without Options.Sessions.
 	peers       *peers.Peers
 	peerHandler http.Handler
@@ -83,7 +90,7 @@ func New(opts Options) (*Proxy, error) {
 		opts.MaxMessageBytes = bridge.DefaultOptions().MaxMessageBytes
 	}
 	p := &Proxy{
-		opts: opts, upstream: newUpstream(opts.Port),
+		opts: opts, upstream: newUpstream(opts.Port), metrics: newMetrics(opts.Collectors),
 		transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			MaxIdleConnsPerHost: 64,
@@ -131,6 +138,14 @@ func (b *buffers) Get() []byte {
 
 // Put takes a buffer back.
 func (b *buffers) Put(buffer []byte) { b.pool.Put((*[bufferBytes]byte)(buffer)) }
+
+// newMetrics serves those of the process, and others.
+func newMetrics(others []prometheus.Collector) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(others...)
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
 
 // addressKey is the key of the address of the server in the context of a request.
 type addressKey struct{}
@@ -225,7 +240,7 @@ func (p *Proxy) closing(next http.Handler) http.Handler {
 // Handler serves clients.
 func (p *Proxy) Handler() http.Handler { return p.handler }
 
-// AdminHandler serves /healthz and /readyz, without tokens.
+// AdminHandler serves /healthz, /readyz and /metrics, without tokens.
 func (p *Proxy) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "alive") })
@@ -240,6 +255,7 @@ func (p *Proxy) AdminHandler() http.Handler {
 		}
 		_, _ = fmt.Fprintln(w, "ready")
 	})
+	mux.Handle("GET "+metricsPath, p.metrics)
 	return mux
 }
 

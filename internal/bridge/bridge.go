@@ -66,7 +66,7 @@ func New(opts Options) (*Bridge, error) {
 		sessionUsers: sessionUsers, sharedUser: sharedUser,
 		allowed:  allowed,
 		opts:     opts,
-		metrics:  newMetrics(),
+		metrics:  newMetrics(opts.Collectors...),
 		reaper:   newReaper(opts.ReapAll),
 		places:   newPlaces(opts.largeMessages()),
 		probing:  make(chan struct{}, 1),

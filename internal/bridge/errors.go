@@ -44,6 +44,8 @@ const (
 	reasonNoSession       = peers.ReasonNoSession
 	reasonForbidden       = "Forbidden"
 	reasonReplicaFailed   = peers.ReasonReplicaFailed
+	// reasonInvalid is only in records of requests.
+	reasonInvalid = "InvalidRequest"
 )
 
 // failure is an error of the bridge that is sent to a client.

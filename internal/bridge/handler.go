@@ -1,9 +1,11 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
@@ -54,6 +56,7 @@ func (b *Bridge) refuse(w http.ResponseWriter, id []byte, f *failure) {
 	if f.reason != "" {
 		b.metrics.refused.WithLabelValues(f.reason).Inc()
 	}
+	callrecord.RefuseBy(w, cmp.Or(f.reason, reasonInvalid))
 	f.write(w, id)
 }
 

@@ -36,7 +36,7 @@ type metrics struct {
 	forwarded     *prometheus.CounterVec
 }
 
-func newMetrics() *metrics {
+func newMetrics(others ...prometheus.Collector) *metrics {
 	m := &metrics{
 		registry:      prometheus.NewRegistry(),
 		sessions:      gauge("sessions", "Number of open sessions."),
@@ -67,6 +67,7 @@ func newMetrics() *metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	m.registry.MustRegister(others...)
 	return m
 }
 

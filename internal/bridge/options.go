@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
@@ -87,6 +88,8 @@ type Options struct {
 	ReapAll bool
 
 	Log logr.Logger
+	// Collectors are served at /metrics, too.
+	Collectors []prometheus.Collector
 }
 
 // DefaultOptions returns the default limits.

@@ -11,6 +11,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 )
 
 const (
@@ -60,6 +62,7 @@ func (b *Bridge) receive(w http.ResponseWriter, r *http.Request, take takePlace)
 	}
 	f := b.unreadable(err)
 	if f == nil {
+		callrecord.SetMessage(r.Context(), read.Bytes())
 		f = in.parse(read.Bytes())
 	}
 	if f != nil {

@@ -36,7 +36,9 @@ type Options struct {
 	MaxMessageBytes int
 	// Caller identifies the caller of a request; nil is the address of the client.
 	Caller func(*http.Request) string
-	Log    logr.Logger
+	// Refused, if set, is called with the reason of each refusal, of which there are few.
+	Refused func(reason string)
+	Log     logr.Logger
 
 	// now is the time; nil is time.Now.
 	now func() time.Time

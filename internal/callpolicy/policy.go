@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
@@ -74,8 +75,17 @@ func (p *Policy) caller(r *http.Request) string {
 
 func (p *Policy) refuse(w http.ResponseWriter, r *http.Request, id []byte, f *refusal) {
 	p.opts.Log.V(1).Info("Refused a request", "status", f.status, "reason", f.reason, "message", f.message)
+	p.count(r, f)
 	requestbody.Refuse(w, r)
 	f.write(w, id)
+}
+
+// count records the refusal of a request.
+func (p *Policy) count(r *http.Request, f *refusal) {
+	callrecord.SetRefusal(r.Context(), f.recorded())
+	if p.opts.Refused != nil {
+		p.opts.Refused(f.recorded())
+	}
 }
 
 // serveStream serves a request without a body. It may open a stream, on which a client can get the response to an earlier

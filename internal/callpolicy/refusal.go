@@ -25,6 +25,13 @@ const (
 	reasonListUnreadable  = "ListNotReadable"
 )
 
+// Reasons that are only in metrics and records of requests: the response to a tool that is not selected is that of a server
+// without it.
+const (
+	reasonToolNotSelected = "ToolNotSelected"
+	reasonInvalid         = "InvalidRequest"
+)
+
 // statelessVersion is the first version of the specification without sessions. Versions are dates.
 const statelessVersion = "2026-07-28"
 
@@ -54,6 +61,18 @@ func unknownTool(r *http.Request, tool string) *refusal {
 
 func tooMany(reason, message string, retryAfter int) *refusal {
 	return &refusal{status: http.StatusTooManyRequests, code: codeRefused, message: message, reason: reason, retryAfter: retryAfter}
+}
+
+// recorded is the reason in metrics and records of requests, where all refusals have one.
+func (f *refusal) recorded() string {
+	switch {
+	case f.reason != "":
+		return f.reason
+	case f.code == codeInvalidParams:
+		return reasonToolNotSelected
+	default:
+		return reasonInvalid
+	}
 }
 
 // body is the JSON-RPC response to the request with the id.

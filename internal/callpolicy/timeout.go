@@ -29,8 +29,10 @@ func (p *Policy) serveInTime(w http.ResponseWriter, r *http.Request, next http.H
 	aborted := serve(next, out, r.WithContext(ctx))
 	if errors.Is(context.Cause(ctx), errCallTimeout) && (aborted || !out.begun || out.events) {
 		p.opts.Log.V(1).Info("Ended a call", "reason", reasonCallTimeout)
-		aborted = !out.fail(id, &refusal{status: http.StatusOK, code: codeRefused, reason: reasonCallTimeout,
-			message: fmt.Sprintf("the call took longer than the limit of %s of this MCP server", p.opts.CallTimeout)})
+		late := &refusal{status: http.StatusOK, code: codeRefused, reason: reasonCallTimeout,
+			message: fmt.Sprintf("the call took longer than the limit of %s of this MCP server", p.opts.CallTimeout)}
+		p.count(r, late)
+		aborted = !out.fail(id, late)
 		cancelCall(next, r, id)
 	}
 	if aborted {

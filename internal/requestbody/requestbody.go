@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 )
 
 const (
@@ -79,8 +81,57 @@ func (m *Reader) Read(w http.ResponseWriter, r *http.Request) (message []byte, r
 	r.ContentLength = int64(len(message))
 	r.TransferEncoding = nil
 	r.Header.Del("Transfer-Encoding")
+	callrecord.SetMessage(r.Context(), message)
 	return message, release, nil
 }
+
+// Peek reads the message of a request for a record of it, and leaves the body as it was. It returns false for a body that
+// it does not read, or not completely: one that is no plain JSON, too large, or that would need a place while none is free.
+func (m *Reader) Peek(r *http.Request) (release func(), ok bool) {
+	release = func() {}
+	if !isPlainJSON(r) || r.ContentLength > int64(m.maxBytes) {
+		return release, false
+	}
+	body := r.Body
+	var read bytes.Buffer
+	if known := min(r.ContentLength, SmallMessage); known > 0 {
+		read.Grow(int(known) + bytes.MinRead)
+	}
+	_, err := io.CopyN(&read, body, SmallMessage)
+	if err == nil {
+		select {
+		case m.places <- struct{}{}:
+			release = sync.OnceFunc(func() { <-m.places })
+			_, err = io.CopyN(&read, body, int64(m.maxBytes)+1-SmallMessage)
+		default:
+			r.Body = &rejoined{Reader: io.MultiReader(&read, body), Closer: body}
+			return release, false
+		}
+	}
+	if !errors.Is(err, io.EOF) { // The server gets the error, or the rest of a body that is too large.
+		rest := io.Reader(body)
+		if err != nil {
+			rest = failing{err}
+		}
+		r.Body = &rejoined{Reader: io.MultiReader(&read, rest), Closer: body}
+		return release, false
+	}
+	callrecord.SetMessage(r.Context(), read.Bytes())
+	r.Body = &rejoined{Reader: bytes.NewReader(read.Bytes()), Closer: body}
+	return release, true
+}
+
+// rejoined is a body of which a part has been read.
+type rejoined struct {
+	io.Reader
+	io.Closer
+}
+
+// failing is the end of a body that cannot be read.
+type failing struct{ err error }
+
+// Read implements io.Reader.
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // isPlainJSON reports whether all servers decode the body to the same message: some decompress it, and decode it with any
 // charset that the client names.

@@ -87,6 +87,14 @@ func withLimits(s *v1beta1.MCPServerSpec) {
 	s.Limits = &v1beta1.MCPServerLimits{RequestsPerMinute: 600, MaxConcurrentCalls: 10}
 }
 
+// withTelemetry records requests of a server, except with transport sse, which does not support it.
+func withTelemetry(s *v1beta1.MCPServerSpec) {
+	if s.Transport == v1beta1.TransportSSE {
+		return
+	}
+	s.Telemetry = &v1beta1.MCPServerTelemetry{Audit: &v1beta1.MCPServerAudit{}, OTLP: &v1beta1.MCPServerOTLP{Endpoint: "http://collector:4318"}}
+}
+
 // withPin lets only pods with the approved contract take traffic. No pods run, so none waits.
 func withPin(s *v1beta1.MCPServerSpec) {
 	s.Contract = &v1beta1.MCPServerContract{Policy: v1beta1.ContractPin}

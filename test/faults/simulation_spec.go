@@ -110,6 +110,7 @@ var dimensions = map[string][]dimension{
 		})),
 		dimensionOf("limits", server("none", nil), server("all", withLimits)),
 		dimensionOf("sessions", server("own", nil), server("all", withSessions)),
+		dimensionOf("telemetry", server("none", nil), server("all", withTelemetry)),
 		dimensionOf("rest", server("plain", nil), server("pod", changeServerPod), server("traffic", func(s *v1beta1.MCPServerSpec) {
 			s.Path = "/other"
 			if s.Transport == v1beta1.TransportSSE {

@@ -124,6 +124,9 @@ limits:
   maxConcurrentCalls: 1
   maxBodyBytes: 33554432
   callTimeoutSeconds: 86400
+telemetry:
+  audit: {arguments: Full}
+  otlp: {endpoint: "https://[fd00::1]:4318/otlp/v1~a", headersSecretRef: {name: otlp, key: a.b}, samplePercent: 0}
 contract:
   allow: ["*", "a*b/c.d-e:f_*", Get]
   deny: [delete_*]

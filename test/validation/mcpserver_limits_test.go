@@ -48,12 +48,13 @@ func tooLongServer(field string, limit int) limitRefusal {
 
 // Good values of what a limit stands in; the last one of a name wins.
 const (
-	goodMounts = `mounts: [{name: a, mountPath: /a, configMap: {name: a, items: [{key: a, path: a}]}}]`
-	goodSecret = `mounts: [{name: a, mountPath: /a, secret: {name: a, items: [{key: a, path: a}]}}]`
-	goodEgress = `networkPolicy: {egress: {rules: [{ports: [{port: 1, endPort: 65535}]}]}}`
-	goodRoute  = `httpRoute: {parentRefs: [{name: a}], hostnames: [a.b]}`
-	goodTokens = `authorization: {issuers: [{issuer: "https://a.b", jwksConfigMapRef: {name: a}}], tools: [{name: a, scopes: [b]}]}`
-	goodProbes = `protocol: {scheme: HTTPS, caRef: {name: a}, credentialsSecretRef: {name: a}}`
+	goodMounts    = `mounts: [{name: a, mountPath: /a, configMap: {name: a, items: [{key: a, path: a}]}}]`
+	goodSecret    = `mounts: [{name: a, mountPath: /a, secret: {name: a, items: [{key: a, path: a}]}}]`
+	goodEgress    = `networkPolicy: {egress: {rules: [{ports: [{port: 1, endPort: 65535}]}]}}`
+	goodRoute     = `httpRoute: {parentRefs: [{name: a}], hostnames: [a.b]}`
+	goodTokens    = `authorization: {issuers: [{issuer: "https://a.b", jwksConfigMapRef: {name: a}}], tools: [{name: a, scopes: [b]}]}`
+	goodTelemetry = `telemetry: {otlp: {endpoint: "http://a:1", headersSecretRef: {name: a}}}`
+	goodProbes    = `protocol: {scheme: HTTPS, caRef: {name: a}, credentialsSecretRef: {name: a}}`
 )
 
 // goodMCPServer has every list that a limit of the table stands in.
@@ -78,6 +79,10 @@ func goodMCPServer(field string) map[string]any {
 	}
 	if strings.HasPrefix(field, "authorization") {
 		merge(spec, read(goodTokens))
+		delete(spec, "protocol")
+	}
+	if strings.HasPrefix(field, "telemetry") {
+		merge(spec, read(goodTelemetry))
 		delete(spec, "protocol")
 	}
 	if strings.HasPrefix(field, "limits") || strings.HasPrefix(field, "contract") {
@@ -150,6 +155,7 @@ func init() {
 		"authorization.issuers[].jwksConfigMapRef.name": 253, "authorization.issuers[].jwksConfigMapRef.key": 253,
 		"authorization.tools[].name": 129, "authorization.tools[].scopes[]": 128,
 		"contract.allow[]": 128, "contract.deny[]": 128,
+		"telemetry.otlp.endpoint": 512, "telemetry.otlp.headersSecretRef.name": 253, "telemetry.otlp.headersSecretRef.key": 253,
 	} {
 		limitOf(field, "maxLength", strings.Repeat("a", limit+1), fmt.Sprintf("Too long: may not be more than %d bytes", limit))
 	}
@@ -161,7 +167,7 @@ func init() {
 		"networkPolicy.egress.rules[].ports[].port", "networkPolicy.ingress.from",
 		"protocol.caRef.name", "protocol.credentialsSecretRef.name",
 		"authorization.issuers", "authorization.issuers[].issuer", "authorization.issuers[].jwksConfigMapRef.name",
-		"authorization.tools[].name", "authorization.tools[].scopes",
+		"authorization.tools[].name", "authorization.tools[].scopes", "telemetry.otlp.endpoint", "telemetry.otlp.headersSecretRef.name",
 	} {
 		limitOf(field, "required", nil, "Required value")
 	}
@@ -170,6 +176,7 @@ func init() {
 		"progressDeadlineSeconds": {10, 86400}, "driftHistoryLimit": {0, 50}, "sessionAffinityTimeoutSeconds": {1, 86400},
 		"bridge.maxMessageBytes": {1024, 268435456}, "bridge.maxSessions": {1, 10000}, "bridge.firstSessionUser": {10000, 2147000000},
 		"limits.requestsPerMinute": {60, 1000000}, "limits.maxBodyBytes": {1024, 33554432}, "limits.callTimeoutSeconds": {1, 86400},
+		"telemetry.otlp.samplePercent":              {0, 100},
 		"networkPolicy.egress.rules[].ports[].port": {1, 65535}, "networkPolicy.egress.rules[].ports[].endPort": {1, 65535},
 	} {
 		numbers(field, bounds[0], bounds[1])
@@ -190,6 +197,7 @@ func init() {
 		"probes.readiness.type":                         `"HTTP", "TCP", "None"`, "probes.liveness.type": `"HTTP", "TCP", "None"`, "probes.startup.type": `"HTTP", "TCP", "None"`,
 		"protocol.caRef.kind": `"ConfigMap", "Secret"`, "sessionAffinity": `"Auto", "ClientIP", "None"`,
 		"strategy": `"RollingUpdate", "Recreate"`, "transport": `"streamable-http", "sse", "stdio"`,
+		"telemetry.audit.arguments": `"Digest", "Full", "None"`,
 	} {
 		limitOf(field, "enum", "Other", `Unsupported value: "Other": supported values: `+values)
 	}

@@ -81,7 +81,7 @@ const (
 	bridgeDurationsMessage = "drainTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 25s"
 
 	tokensSSEMessage  = "authorization is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove authorization"
-	tokensTLSMessage  = "protocol.scheme HTTPS is not supported with authorization, limits, contract.allow, contract.deny and sessionRouting Forward, because the proxy that applies them serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
+	tokensTLSMessage  = "protocol.scheme HTTPS is not supported with authorization, limits, telemetry, contract.allow, contract.deny and sessionRouting Forward, because their proxy serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
 	resourceMessage   = "resource must be the URL of the server, without user, query and fragment: use a value such as https://tools.example.com/mcp"
 	scopesMessage     = "scopes must not be empty or contain spaces, quotes, backslashes, '$', '`', '[' and ']': use values such as tools:call"
 	keysTwiceMessage  = "jwksURI and jwksConfigMapRef are mutually exclusive: remove one of them"
@@ -90,8 +90,12 @@ const (
 	keysURLMessage    = "jwksURI must be an https URL, because who can change the response can sign tokens: use a value such as https://id.example.com/keys"
 	keysObjectMessage = "name must be the name of a ConfigMap of this namespace: " + anyName
 	keysKeyMessage    = "key must be a key of a ConfigMap: use letters, digits, '-', '_' and '.', or omit it for jwks.json"
-	limitsSSEMessage  = "limits, contract.allow and contract.deny are not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove them"
+	limitsSSEMessage  = "limits, telemetry, contract.allow and contract.deny are not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove them"
 	routingSSEMessage = "sessionRouting Forward is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove sessionRouting"
+	telemetryMessage  = "telemetry must have audit or otlp: set one, for example {audit: {}}"
+	collectorMessage  = "endpoint must be an http or https URL without user and query: use a value such as http://collector.observability:4318"
+	headersMessage    = "name must be the name of a Secret: use lower-case letters, digits, '-' and '.'"
+	headersKeyMessage = "key must be a key of a Secret: use letters, digits, '-', '_' and '.'"
 	limitNamesMessage = "callsPerMinute must have names of tools: use a value such as {get_*: 10}"
 	allowMessage      = "allow must have names of tools: use values such as get_*"
 	digestMessage     = "digest must have 32 hexadecimal digits: use that of status.contract or status.pendingContract"
@@ -143,6 +147,15 @@ var mcpServerRefusals = map[string]refusal{
 	"limits in front of TLS":              badServer(`{protocol: {scheme: HTTPS}, limits: {maxConcurrentCalls: 1}}`, "protocol.scheme", tokensTLSMessage),
 	"allowed tools in front of TLS":       badServer(`{protocol: {scheme: HTTPS}, contract: {allow: [a]}}`, "protocol.scheme", tokensTLSMessage),
 	"denied tools in front of TLS":        badServer(`{protocol: {scheme: HTTPS}, contract: {deny: [a]}}`, "protocol.scheme", tokensTLSMessage),
+	"telemetry for sse":                   badServer(`{transport: sse, telemetry: {audit: {}}}`, "transport", limitsSSEMessage),
+	"telemetry in front of TLS":           badServer(`{protocol: {scheme: HTTPS}, telemetry: {audit: {}}}`, "protocol.scheme", tokensTLSMessage),
+	"telemetry of nothing":                badServer(`telemetry: {}`, "telemetry", telemetryMessage),
+	"collector with a user":               badServer(`telemetry: {otlp: {endpoint: "http://a:b@c"}}`, "telemetry.otlp.endpoint", collectorMessage),
+	"collector with a query":              badServer(`telemetry: {otlp: {endpoint: "http://a/?b"}}`, "telemetry.otlp.endpoint", collectorMessage),
+	"collector of gRPC":                   badServer(`telemetry: {otlp: {endpoint: "grpc://a:4317"}}`, "telemetry.otlp.endpoint", collectorMessage),
+	"collector with an expansion":         badServer(`telemetry: {otlp: {endpoint: "http://a/$(B)"}}`, "telemetry.otlp.endpoint", collectorMessage),
+	"headers of no good name":             badServer(`telemetry: {otlp: {endpoint: "http://a", headersSecretRef: {name: A}}}`, "telemetry.otlp.headersSecretRef.name", headersMessage),
+	"headers of no good key":              badServer(`telemetry: {otlp: {endpoint: "http://a", headersSecretRef: {name: a, key: b/c}}}`, "telemetry.otlp.headersSecretRef.key", headersKeyMessage),
 	"limit of calls of a tool with space": badServer(`limits: {callsPerMinute: {"a b": 1}}`, "limits.callsPerMinute", limitNamesMessage),
 	"limit of calls of no tool":           badServer(`limits: {callsPerMinute: {"": 1}}`, "limits.callsPerMinute", limitNamesMessage),
 	"limit of calls of a long name":       badServer(`limits: {callsPerMinute: {`+strings.Repeat("a", 129)+`: 1}}`, "limits.callsPerMinute", limitNamesMessage),

@@ -46,6 +46,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.IngressApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServer"):
 		return &apisv1beta1.MCPServerApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerAudit"):
+		return &apisv1beta1.MCPServerAuditApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerAuthorization"):
 		return &apisv1beta1.MCPServerAuthorizationApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerAutoscaling"):
@@ -68,6 +70,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerEmptyDirApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerFile"):
 		return &apisv1beta1.MCPServerFileApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerHeadersSecretRef"):
+		return &apisv1beta1.MCPServerHeadersSecretRefApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerHTTPRoute"):
 		return &apisv1beta1.MCPServerHTTPRouteApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerInfo"):
@@ -96,6 +100,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerNetworkPolicyApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerNetworkPort"):
 		return &apisv1beta1.MCPServerNetworkPortApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerOTLP"):
+		return &apisv1beta1.MCPServerOTLPApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerParentRef"):
 		return &apisv1beta1.MCPServerParentRefApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerPendingContract"):
@@ -118,6 +124,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerSpecApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerStatus"):
 		return &apisv1beta1.MCPServerStatusApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerTelemetry"):
+		return &apisv1beta1.MCPServerTelemetryApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerToolScopes"):
 		return &apisv1beta1.MCPServerToolScopesApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorage"):

@@ -405,6 +405,14 @@ var schemaYAML = typed.YAMLObject(`types:
       default:
         observedGeneration: -1
         phase: Pending
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerAudit
+  map:
+    fields:
+    - name: arguments
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerAuditArguments
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerAuditArguments
+  scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerAuthorization
   map:
     fields:
@@ -638,6 +646,15 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: /
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerHeadersSecretRef
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerInfo
   map:
     fields:
@@ -826,6 +843,18 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerPortProtocol
       default: TCP
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerOTLP
+  map:
+    fields:
+    - name: endpoint
+      type:
+        scalar: string
+    - name: headersSecretRef
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerHeadersSecretRef
+    - name: samplePercent
+      type:
+        scalar: numeric
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerParentRef
   map:
     fields:
@@ -1147,6 +1176,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: suspend
       type:
         scalar: boolean
+    - name: telemetry
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerTelemetry
     - name: terminationGracePeriodSeconds
       type:
         scalar: numeric
@@ -1211,6 +1243,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: server
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerInfo
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerTelemetry
+  map:
+    fields:
+    - name: audit
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerAudit
+    - name: otlp
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerOTLP
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerToolScopes
   map:
     fields:

@@ -141,6 +141,9 @@ type MCPServerSpecApplyConfiguration struct {
 	Authorization *MCPServerAuthorizationApplyConfiguration `json:"authorization,omitempty"`
 	// limits limit what clients may send. Each pod counts on its own.
 	Limits *MCPServerLimitsApplyConfiguration `json:"limits,omitempty"`
+	// telemetry records requests. A proxy in the pod, or the bridge with
+	// transport stdio, writes the records.
+	Telemetry *MCPServerTelemetryApplyConfiguration `json:"telemetry,omitempty"`
 	// podOverrides is merged over the pod template, for fields that the spec
 	// does not have. The merge follows Server-Side Apply: list items are merged
 	// by key, so that a container named server is the container of the MCP
@@ -458,6 +461,14 @@ func (b *MCPServerSpecApplyConfiguration) WithAuthorization(value *MCPServerAuth
 // If called multiple times, the Limits field is set to the value of the last call.
 func (b *MCPServerSpecApplyConfiguration) WithLimits(value *MCPServerLimitsApplyConfiguration) *MCPServerSpecApplyConfiguration {
 	b.Limits = value
+	return b
+}
+
+// WithTelemetry sets the Telemetry field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Telemetry field is set to the value of the last call.
+func (b *MCPServerSpecApplyConfiguration) WithTelemetry(value *MCPServerTelemetryApplyConfiguration) *MCPServerSpecApplyConfiguration {
+	b.Telemetry = value
 	return b
 }
 

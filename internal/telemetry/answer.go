@@ -1,0 +1,191 @@
+package telemetry
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// member is a member of a response that matters for its outcome.
+type member byte
+
+const (
+	otherMember member = iota
+	memberResult
+	memberError
+	memberCode
+	memberIsError
+)
+
+var membersOfInterest = map[string]member{"result": memberResult, "error": memberError, "code": memberCode, "isError": memberIsError}
+
+// answer reads the outcome of JSON-RPC responses as they pass, without keeping them. Only the two upper levels of a message
+// matter, and of a batch the last response that is no success.
+type answer struct {
+	depth, base       int
+	inString, escaped bool
+	// token is the beginning of the last string or literal at the upper levels.
+	token []byte
+	// path are the members that the position is in, by level.
+	path [3]member
+
+	// found is true after a response.
+	found bool
+	// failed is true after an error, whose code is code.
+	failed bool
+	code   int
+	// toolError is true after a result with isError.
+	toolError bool
+}
+
+// maxToken is longer than all names and values that matter.
+const maxToken = 24
+
+// reset begins another message.
+func (a *answer) reset() {
+	a.depth, a.base, a.inString, a.escaped, a.token = 0, 0, false, false, a.token[:0]
+}
+
+func (a *answer) level() int { return a.depth - a.base }
+
+func (a *answer) isUpper() bool { return a.level() == 1 || a.level() == 2 }
+
+func (a *answer) feed(data []byte) {
+	for i := 0; i < len(data); i++ {
+		if a.inString && !a.escaped && !a.isUpper() {
+			// Most of a response is in strings further below.
+			skip := bytes.IndexAny(data[i:], `"\`)
+			if skip < 0 {
+				return
+			}
+			i += skip
+		}
+		if a.inString {
+			a.character(data[i])
+		} else {
+			a.structure(data[i])
+		}
+	}
+}
+
+func (a *answer) character(c byte) {
+	switch {
+	case a.escaped:
+		a.escaped = false
+	case c == '\\':
+		a.escaped = true
+	case c == '"':
+		a.inString = false
+		return
+	}
+	a.keep(c)
+}
+
+func (a *answer) keep(c byte) {
+	if a.isUpper() && len(a.token) < maxToken {
+		a.token = append(a.token, c)
+	}
+}
+
+func (a *answer) structure(c byte) {
+	switch c {
+	case '"':
+		a.inString, a.token = true, a.token[:0]
+	case '[', '{':
+		if c == '[' && a.depth == 0 {
+			a.base = 1
+		}
+		a.depth++
+		a.token = a.token[:0]
+		if a.isUpper() {
+			a.path[a.level()] = otherMember
+		}
+	case ']', '}':
+		a.value()
+		a.depth--
+	case ',':
+		a.value()
+	case ':':
+		a.name()
+	case ' ', '\t', '\r', '\n':
+	default:
+		a.keep(c)
+	}
+}
+
+// name is the end of the name of a member.
+func (a *answer) name() {
+	if !a.isUpper() {
+		return
+	}
+	a.path[a.level()] = membersOfInterest[string(a.token)]
+	a.token = a.token[:0]
+	if a.level() != 1 {
+		return
+	}
+	switch a.path[1] {
+	case memberResult:
+		a.found = true
+	case memberError:
+		a.found, a.failed = true, true
+	}
+}
+
+// value is the end of the value of a member.
+func (a *answer) value() {
+	value := string(a.token)
+	a.token = a.token[:0]
+	switch {
+	case a.level() == 1 && a.path[1] == memberError && value == "null":
+		a.failed = false
+	case a.level() == 2 && a.path[1] == memberError && a.path[2] == memberCode:
+		if code, err := strconv.Atoi(value); err == nil {
+			a.code = code
+		}
+	case a.level() == 2 && a.path[1] == memberResult && a.path[2] == memberIsError && value == "true":
+		a.toolError = true
+	}
+}
+
+// events passes the data of server-sent events to an answer.
+type events struct {
+	to *answer
+	// prefix is the beginning of a line, up to the name of the field.
+	prefix []byte
+	// isData is true within a line with data, isOther within another one.
+	isData, isOther bool
+}
+
+const dataField = "data:"
+
+func (e *events) feed(data []byte) {
+	for len(data) > 0 {
+		end := bytes.IndexAny(data, "\r\n")
+		line := data
+		if end >= 0 {
+			line = data[:end]
+		}
+		e.part(line)
+		if end < 0 {
+			return
+		}
+		if len(e.prefix) == 0 && !e.isData && !e.isOther {
+			e.to.reset() // An empty line ends an event.
+		}
+		e.prefix, e.isData, e.isOther = e.prefix[:0], false, false
+		data = data[end+1:]
+	}
+}
+
+// part continues a line.
+func (e *events) part(part []byte) {
+	if !e.isData && !e.isOther {
+		missing := min(len(dataField)-len(e.prefix), len(part))
+		e.prefix = append(e.prefix, part[:missing]...)
+		part = part[missing:]
+		e.isOther = !bytes.HasPrefix([]byte(dataField), e.prefix)
+		e.isData = len(e.prefix) == len(dataField) && !e.isOther
+	}
+	if e.isData {
+		e.to.feed(part)
+	}
+}

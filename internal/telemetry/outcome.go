@@ -1,0 +1,83 @@
+package telemetry
+
+import "net/http"
+
+// Outcomes of requests.
+const (
+	// outcomeOK is a result, or an accepted notification, or a stream that has ended.
+	outcomeOK = "ok"
+	// outcomeToolError is a result with isError.
+	outcomeToolError = "toolError"
+	// outcomeRPCError is a JSON-RPC error of the server.
+	outcomeRPCError = "rpcError"
+	// outcomeRefused is an HTTP status from 400 to 499, or a refusal of the proxy or the bridge, which has a reason.
+	outcomeRefused = "refused"
+	// outcomeCanceled is the end of the connection before the response.
+	outcomeCanceled = "canceled"
+	// outcomeServerFailed is an HTTP status from 500, or a response that broke off.
+	outcomeServerFailed = "serverFailed"
+	// outcomeNoResponse is a stream that ended without the response, which a client may get on another stream.
+	outcomeNoResponse = "noResponse"
+	// outcomeInterrupted is a request that was in progress when the process ended.
+	outcomeInterrupted = "interrupted"
+)
+
+// result is how a request ended.
+type result struct {
+	outcome string
+	// reason is that of a refusal.
+	reason string
+	// status is the HTTP status; 0 if there is none.
+	status int
+	// code is that of a JSON-RPC error.
+	code *int
+}
+
+// ending is what the outcome follows from.
+type ending struct {
+	refusal string
+	// aborted is true if the response broke off, left if the client closed the connection before.
+	aborted, left bool
+	// isPost is true for a message; isRequest for one that expects a response.
+	isPost, isRequest bool
+	// reads is true if the response was read for the answer.
+	reads  bool
+	status int
+	answer answer
+}
+
+func (e *ending) result() result {
+	r := result{reason: e.refusal, status: e.status}
+	if e.answer.found && e.answer.failed {
+		code := e.answer.code
+		r.code = &code
+	}
+	r.outcome = e.outcome()
+	return r
+}
+
+func (e *ending) outcome() string {
+	isServerError := e.status >= http.StatusInternalServerError
+	switch {
+	case e.refusal != "" && isServerError && e.status != http.StatusServiceUnavailable:
+		return outcomeServerFailed
+	case e.refusal != "":
+		return outcomeRefused
+	case e.isPost && e.left && !e.answer.found:
+		return outcomeCanceled
+	case e.aborted:
+		return outcomeServerFailed
+	case e.answer.failed:
+		return outcomeRPCError
+	case e.answer.toolError:
+		return outcomeToolError
+	case isServerError:
+		return outcomeServerFailed
+	case e.status >= http.StatusBadRequest:
+		return outcomeRefused
+	case e.isRequest && e.reads && !e.answer.found:
+		return outcomeNoResponse
+	default:
+		return outcomeOK
+	}
+}
