@@ -135,53 +135,69 @@ func TestRolloutKeepsSessionsWithinTheGracePeriod(t *testing.T) {
 	}
 }
 
-// TestRolloutLosesNoSessionThatAnyPodServes rolls out a server with four pods during 200 sessions, whose clients call
+// TestRolloutLosesNoSessionThatAnyPodServes rolls out servers with four pods during 200 sessions, whose clients call
 // through a proxy without affinity: each call reaches any pod, while its session lives in one of them, old or new.
 func TestRolloutLosesNoSessionThatAnyPodServes(t *testing.T) {
-	t.Parallel()
 	const replicas, sessions = 4, 200
-	env := newEnvironment(t).withClient()
-	server := env.stdio("anywhere", replicas)
-	server.Spec.SessionAffinity = v1beta1.SessionAffinityNone
-	server.Spec.SessionRouting, server.Spec.Bridge = v1beta1.SessionRoutingForward, &v1beta1.MCPServerBridge{DrainTimeout: metav1.Duration{Duration: drainTime}}
-	server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), int64(drainTime/time.Second)+10
-	env.Expect(api.Create(env.ctx, server)).To(Succeed())
-	ready(env, server)
-	before := env.podNames(podsOf(server))
-	env.Expect(before).To(HaveLen(replicas))
-
-	env.startLoad("scattered", server.Status.Endpoint)
-	// The first calls start the sessions, and each session is called in turn.
-	env.waitCalls(2 * sessions)
-	edit(env, server, func(s *v1beta1.MCPServer) {
-		s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}}
-	})
-	env.Eventually(func(g Gomega) {
-		live := env.livePods(podsOf(server))
-		g.Expect(live).To(HaveLen(replicas))
-		for i := range live {
-			g.Expect(before).NotTo(ContainElement(live[i].Name))
-			g.Expect(isPodReady(&live[i])).To(BeTrue())
-		}
-	}).Should(Succeed())
-	replaced, err := env.request("/report")
-	env.Expect(err).NotTo(HaveOccurred())
-	env.waitCalls(replaced.Calls + sessions)
-	drained := env.drainedFor(podsOf(server))
-	found := env.stopLoad()
-
-	t.Logf("%d calls, %d of them before all pods were replaced; the first pod has drained for %v; by pods %v", found.Calls, replaced.Calls, drained, found.Pods)
-	env.Expect(found.Failures).To(BeEmpty(), "sessions continue for %v in a deleted pod, and the first one has drained for %v", drainTime, drained)
-	for _, pod := range before {
-		env.Expect(found.Pods[pod]).To(BeNumerically(">", replaced.Pods[pod]), "%s served while it drained", pod)
+	servers := map[string]func(env *environment) *v1beta1.MCPServer{
+		"stdio behind the bridge": func(env *environment) *v1beta1.MCPServer {
+			server := env.stdio("anywhere", replicas)
+			// The bridge continues to serve after SIGTERM.
+			server.Spec.Bridge = &v1beta1.MCPServerBridge{DrainTimeout: metav1.Duration{Duration: drainTime}}
+			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), int64(drainTime/time.Second)+10
+			return server
+		},
+		"streamable HTTP behind the proxy": func(env *environment) *v1beta1.MCPServer {
+			server := env.streamable("anywhere", replicas)
+			// The server exits immediately on SIGTERM.
+			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To(int64(drainTime/time.Second)), int64(drainTime/time.Second)+10
+			return server
+		},
 	}
-	next, err := env.call("/call", server.Status.Endpoint)
-	env.Expect(err).NotTo(HaveOccurred())
-	env.Expect(before).NotTo(ContainElement(next.Last.Pod), "a new session uses a new pod")
-	env.waitReplaced(podsOf(server), before, replicas) // the sessions have ended
+	for name, newServer := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnvironment(t).withClient()
+			server := newServer(env)
+			server.Spec.SessionRouting, server.Spec.SessionAffinity = v1beta1.SessionRoutingForward, v1beta1.SessionAffinityNone
+			env.Expect(api.Create(env.ctx, server)).To(Succeed())
+			ready(env, server)
+			before := env.podNames(podsOf(server))
+			env.Expect(before).To(HaveLen(replicas))
+
+			env.startLoad("scattered", server.Status.Endpoint)
+			// The first calls start the sessions, and each session is called in turn.
+			env.waitCalls(2 * sessions)
+			edit(env, server, func(s *v1beta1.MCPServer) {
+				s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}}
+			})
+			env.Eventually(func(g Gomega) {
+				live := env.livePods(podsOf(server))
+				g.Expect(live).To(HaveLen(replicas))
+				for i := range live {
+					g.Expect(before).NotTo(ContainElement(live[i].Name))
+					g.Expect(isPodReady(&live[i])).To(BeTrue())
+				}
+			}).Should(Succeed())
+			replaced, err := env.request("/report")
+			env.Expect(err).NotTo(HaveOccurred())
+			env.waitCalls(replaced.Calls + sessions)
+			drained := env.drainedFor(podsOf(server))
+			found := env.stopLoad()
+
+			t.Logf("%d calls, %d of them before all pods were replaced; the first pod has drained for %v; by pods %v", found.Calls, replaced.Calls, drained, found.Pods)
+			env.Expect(found.Failures).To(BeEmpty(), "sessions continue for %v in a deleted pod, and the first one has drained for %v", drainTime, drained)
+			for _, pod := range before {
+				env.Expect(found.Pods[pod]).To(BeNumerically(">", replaced.Pods[pod]), "%s served while it drained", pod)
+			}
+			next, err := env.call("/call", server.Status.Endpoint)
+			env.Expect(err).NotTo(HaveOccurred())
+			env.Expect(before).NotTo(ContainElement(next.Last.Pod), "a new session uses a new pod")
+		})
+	}
 }
 
-// drainTime is how long sessions continue after their pod was deleted.
+// drainTime is how long sessions can continue after their pod was deleted.
 const drainTime = 60 * time.Second
 
 // drainedFor returns how long ago the first of the terminating pods was deleted.
