@@ -39,7 +39,7 @@ const (
 // MCPServerOTLP configures an OpenTelemetry collector.
 type MCPServerOTLP struct {
 	// endpoint is the base URL of OTLP over HTTP, for example
-	// http://collector.observability:4318. /v1/traces and /v1/metrics follow it.
+	// http://collector.observability:4318.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[-A-Za-z0-9.:\\\\[\\\\]]+(/[-A-Za-z0-9._~/]*)?$') && isURL(self)",message="endpoint must be an http or https URL without user and query: use a value such as http://collector.observability:4318"

@@ -8,7 +8,7 @@ package v1beta1
 // MCPServerOTLP configures an OpenTelemetry collector.
 type MCPServerOTLPApplyConfiguration struct {
 	// endpoint is the base URL of OTLP over HTTP, for example
-	// http://collector.observability:4318. /v1/traces and /v1/metrics follow it.
+	// http://collector.observability:4318.
 	Endpoint *string `json:"endpoint,omitempty"`
 	// headersSecretRef is a key of a Secret with headers for the collector, one
 	// per line, such as Authorization: Bearer abc.
