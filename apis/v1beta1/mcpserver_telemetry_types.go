@@ -51,7 +51,7 @@ type MCPServerOTLP struct {
 	HeadersSecretRef *MCPServerHeadersSecretRef `json:"headersSecretRef,omitempty"`
 
 	// samplePercent is the share of traces that begin here and are exported (0
-	// to 100). Clients decide about theirs. Defaults to 100.
+	// to 100). Clients decide about their own. Defaults to 100.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100

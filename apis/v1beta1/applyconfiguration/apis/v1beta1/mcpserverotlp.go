@@ -14,7 +14,7 @@ type MCPServerOTLPApplyConfiguration struct {
 	// per line, such as Authorization: Bearer abc.
 	HeadersSecretRef *MCPServerHeadersSecretRefApplyConfiguration `json:"headersSecretRef,omitempty"`
 	// samplePercent is the share of traces that begin here and are exported (0
-	// to 100). Clients decide about theirs. Defaults to 100.
+	// to 100). Clients decide about their own. Defaults to 100.
 	SamplePercent *int32 `json:"samplePercent,omitempty"`
 }
 
