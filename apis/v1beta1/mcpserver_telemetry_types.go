@@ -39,7 +39,7 @@ const (
 // MCPServerOTLP configures an OpenTelemetry collector.
 type MCPServerOTLP struct {
 	// endpoint is the base URL of OTLP over HTTP, for example
-	// http://collector.observability:4318. /v1/traces and /v1/metrics follow it.
+	// http://collector.observability:4318.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[-A-Za-z0-9.:\\\\[\\\\]]+(/[-A-Za-z0-9._~/]*)?$') && isURL(self)",message="endpoint must be an http or https URL without user and query: use a value such as http://collector.observability:4318"
@@ -51,7 +51,7 @@ type MCPServerOTLP struct {
 	HeadersSecretRef *MCPServerHeadersSecretRef `json:"headersSecretRef,omitempty"`
 
 	// samplePercent is the share of traces that begin here and are exported (0
-	// to 100). Clients decide about theirs. Defaults to 100.
+	// to 100). Clients decide about their own. Defaults to 100.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100

@@ -27,7 +27,7 @@ func (f *telemetryFlags) register(flags *flag.FlagSet) {
 	flags.StringVar(&f.otlp.Endpoint, "otlp-endpoint", "", "base `URL` of an OpenTelemetry collector to export spans and metrics to over HTTP (default: no export)")
 	flags.StringVar(&f.otlp.HeadersFile, "otlp-headers", "", "`file` with headers for the collector, one per line; it is read for each export")
 	flags.StringVar(&f.otlp.CAFile, "otlp-ca", "", "`file` with CA certificates of the collector in PEM format, in addition to those of the system; it need not exist")
-	flags.IntVar(&f.otlp.SamplePercent, "otlp-sample-percent", 100, "share of the traces that begin here and are exported, in `percent`; clients decide about theirs")
+	flags.IntVar(&f.otlp.SamplePercent, "otlp-sample-percent", 100, "share of the traces that begin here and are exported, in `percent`; clients decide about their own")
 	flags.DurationVar(&f.otlp.MetricsInterval, "otlp-metrics-interval", 0, "`time` between exports of metrics (default 1m)")
 }
 

@@ -8,13 +8,13 @@ package v1beta1
 // MCPServerOTLP configures an OpenTelemetry collector.
 type MCPServerOTLPApplyConfiguration struct {
 	// endpoint is the base URL of OTLP over HTTP, for example
-	// http://collector.observability:4318. /v1/traces and /v1/metrics follow it.
+	// http://collector.observability:4318.
 	Endpoint *string `json:"endpoint,omitempty"`
 	// headersSecretRef is a key of a Secret with headers for the collector, one
 	// per line, such as Authorization: Bearer abc.
 	HeadersSecretRef *MCPServerHeadersSecretRefApplyConfiguration `json:"headersSecretRef,omitempty"`
 	// samplePercent is the share of traces that begin here and are exported (0
-	// to 100). Clients decide about theirs. Defaults to 100.
+	// to 100). Clients decide about their own. Defaults to 100.
 	SamplePercent *int32 `json:"samplePercent,omitempty"`
 }
 
