@@ -109,7 +109,8 @@ func stripChild(child client.Object, fieldManager string) {
 	case *corev1.Service:
 		child.Spec, child.Status = corev1.ServiceSpec{}, corev1.ServiceStatus{}
 	case *corev1.ConfigMap:
-		child.Data, child.BinaryData = nil, nil
+		child.BinaryData = nil
+		mcpserver.KeepContractKeys(child)
 	case *corev1.Secret:
 		if child.Type != v1beta1.SecretTypeSessionKeys { // their phase keeps those that exist
 			child.Data = nil

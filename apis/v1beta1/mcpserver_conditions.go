@@ -22,6 +22,10 @@ const (
 	// rejects it.
 	ConditionRouteReady = "RouteReady"
 
+	// ConditionStoredContractReady is present only while the ConfigMap with the
+	// contracts in full cannot be applied.
+	ConditionStoredContractReady = "StoredContractReady"
+
 	// ConditionContractReady says whether all pods offer the approved contract,
 	// with spec.contract.policy Pin.
 	ConditionContractReady = "ContractReady"

@@ -24,6 +24,7 @@ import (
 //	Autoscaling       the HorizontalPodAutoscaler
 //	DisruptionBudget  the PodDisruptionBudget
 //	Ingress, Route    access from outside the cluster
+//	StoredContract    the ConfigMap with the contracts in full
 //	Contract          pods whose contract is not approved take no traffic, with spec.contract.policy Pin
 //	Protocol          MCP handshakes succeed on all serving pods
 func Phases() []phases.Phase[*scope] {
@@ -39,6 +40,7 @@ func Phases() []phases.Phase[*scope] {
 		disruptionBudget,
 		ingress,
 		route,
+		storedContract,
 		pinnedContract,
 		protocol,
 	}
@@ -69,6 +71,8 @@ type scope struct {
 	probedVersions []string
 	// pinned is what has been decided about the contracts of pods; nil before that, and if they are not pinned.
 	pinned *pinned
+	// storedContract is the data of the ConfigMap with the contracts; nil before they are read.
+	storedContract map[string]string
 }
 
 // Prober is the part of [prober.Prober] that the controller uses.
@@ -76,6 +80,7 @@ type Prober interface {
 	Set(key client.ObjectKey, target prober.Target)
 	Forget(key client.ObjectKey)
 	Result(key client.ObjectKey) (prober.Result, bool)
+	ContractText(digest string) string
 }
 
 // Settings apply to all MCPServers of a manager.

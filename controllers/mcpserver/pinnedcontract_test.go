@@ -190,6 +190,7 @@ type offersOf struct {
 
 func (o *offersOf) Set(_ client.ObjectKey, target prober.Target) { o.target = target }
 func (o *offersOf) Forget(client.ObjectKey)                      { o.target = prober.Target{} }
+func (o *offersOf) ContractText(string) string                   { return "" }
 func (o *offersOf) Result(client.ObjectKey) (prober.Result, bool) {
 	result := prober.Result{Offers: map[string]prober.Offer{}}
 	for address, digest := range o.offers {

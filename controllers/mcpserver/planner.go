@@ -49,6 +49,9 @@ func (noProber) Set(client.ObjectKey, prober.Target) {}
 // Forget implements [Prober].
 func (noProber) Forget(client.ObjectKey) {}
 
+// ContractText implements [Prober].
+func (noProber) ContractText(string) string { return "" }
+
 // Result implements [Prober].
 func (noProber) Result(client.ObjectKey) (prober.Result, bool) {
 	return prober.Result{State: prober.Unknown}, true

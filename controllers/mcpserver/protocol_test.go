@@ -243,6 +243,8 @@ func (b *fakeProber) Result(client.ObjectKey) (prober.Result, bool) {
 	return *b.result, true
 }
 
+func (b *fakeProber) ContractText(string) string { return "" }
+
 func TestObserveProtocol(t *testing.T) {
 	traffic := []client.Object{slice("a", "tools", 8080, endpoint("10.0.0.1", nil))}
 	cases := map[string]struct {

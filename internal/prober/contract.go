@@ -36,6 +36,9 @@ type Contract struct {
 	Items []Item
 	// Omitted is the number of items that Items does not contain.
 	Omitted int
+
+	// reader has read it, until the prober takes its text: see [Prober.ContractText].
+	reader *contractReader
 }
 
 // Item is a tool, a prompt or a resource template.
@@ -71,6 +74,7 @@ type contractReader struct {
 	rest *multiset
 	// items is the number of all items.
 	items int
+	texts textReader
 }
 
 // readItem is an item of a list.
@@ -78,6 +82,8 @@ type readItem struct {
 	list                int
 	name                string
 	schema, description digest
+	// raw is the JSON of the item; nil if it is not kept.
+	raw []byte
 }
 
 // noList is the list of a contractReader that ignores all items.
@@ -91,6 +97,7 @@ func (r *contractReader) begin(list int) {
 		return
 	}
 	r.reading = true
+	r.texts.begin()
 	r.values.begin()
 }
 
@@ -98,6 +105,7 @@ func (r *contractReader) begin(list int) {
 func (r *contractReader) write(part []byte) {
 	if r != nil && r.reading {
 		r.values.write(part)
+		r.texts.write(part)
 	}
 }
 
@@ -105,6 +113,7 @@ func (r *contractReader) writeByte(b byte) {
 	if r != nil && r.reading {
 		one := [1]byte{b}
 		r.values.write(one[:])
+		r.texts.write(one[:])
 	}
 }
 
@@ -126,6 +135,9 @@ func (r *contractReader) end() {
 func (r *contractReader) add(item readItem) {
 	r.items++
 	at, _ := slices.BinarySearchFunc(r.kept, item, readItem.compare)
+	if at < MaxContractItems {
+		r.texts.keep(r, &item)
+	}
 	if len(r.kept) < MaxContractItems {
 		r.kept = slices.Insert(r.kept, at, item)
 		return
@@ -134,6 +146,7 @@ func (r *contractReader) add(item readItem) {
 		last := r.kept[MaxContractItems-1]
 		copy(r.kept[at+1:], r.kept[at:MaxContractItems-1])
 		r.kept[at], item = item, last
+		r.texts.size -= len(item.raw)
 	}
 	if r.rest == nil {
 		r.rest = &multiset{}

@@ -83,10 +83,14 @@ func probeOnce(t *testing.T, target Target, change ...func(*job)) answer {
 
 func probeWith(t *testing.T, options Options, target Target, change ...func(*job)) answer {
 	t.Helper()
+	return probeBy(t, newProber(t, options), target, change...)
+}
+
+func probeBy(t *testing.T, p *Prober, target Target, change ...func(*job)) answer {
+	t.Helper()
 	if target.Timeout == 0 {
 		target.Timeout, target.Interval = testTimeout, testTimeout
 	}
-	p := newProber(t, options)
 	e := &entry{target: target.complete(), namespace: p.joinNamespace("default")}
 	e.prepare(nil)
 	p.updateMembers(e)

@@ -67,6 +67,7 @@ func New(options Options) (*Prober, error) {
 		client:     client,
 		metrics:    metrics,
 		entries:    map[types.NamespacedName]*entry{},
+		texts:      newTexts(),
 		namespaces: map[string]*namespace{},
 		changed:    map[types.NamespacedName]struct{}{},
 		queue:      newQueue(options.Concurrency),

@@ -106,6 +106,7 @@ func (p *Prober) list(ctx context.Context, j job, w *probeTransport, session *mc
 	a.listErr = count(ctx, session, declared, w, &a.server)
 	if j.contract && a.listErr == nil {
 		a.contract, a.contractErr = deriveContract(ctx, session, declared, w)
+		p.texts.take(a.contract)
 	}
 }
 

@@ -24,6 +24,7 @@ type Prober struct {
 	random  func() float64
 	wake    chan struct{}
 	running sync.WaitGroup
+	texts   *texts
 
 	mu      sync.Mutex
 	entries map[types.NamespacedName]*entry

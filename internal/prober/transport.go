@@ -203,7 +203,9 @@ func (w *probeTransport) readContract() (*Contract, *Error) {
 	if err := w.contract.values.err; err != nil {
 		return nil, err
 	}
-	return w.contract.contract(), nil
+	contract := w.contract.contract()
+	contract.reader = w.contract
+	return contract, nil
 }
 
 // read accounts for a part of a body, and returns what the SDK gets of it.

@@ -2,6 +2,7 @@ package mcpserver_test
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -9,10 +10,15 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -39,6 +45,29 @@ func (w *fixture) contractEvents(name string) []string {
 	return slices.DeleteFunc(w.events(name), func(event string) bool { return !strings.Contains(event, v1beta1.EventContractChanged) })
 }
 
+// stored are the contracts in the ConfigMap, by the part of their keys before the digest.
+func (w *fixture) stored(g Gomega, name string) map[string]prober.ContractText {
+	live := harness.Read(w, name+v1beta1.ContractSuffix, &corev1.ConfigMap{})
+	g.Expect(live.OwnerReferences).To(ConsistOf(And(HaveField("Kind", "MCPServer"), HaveField("Name", name))))
+	contracts := map[string]prober.ContractText{}
+	for key, value := range live.Data {
+		var text prober.ContractText
+		g.Expect(json.Unmarshal([]byte(value), &text)).To(Succeed())
+		kind, digest, _ := strings.Cut(key, ".")
+		g.Expect(prober.DigestOfText(text)).To(Equal(digest))
+		contracts[kind] = text
+	}
+	return contracts
+}
+
+// definitions are those of the items of a contract.
+func definitions(text prober.ContractText) (all string) {
+	for _, item := range text.Items {
+		all += string(item.Definition) + "\n"
+	}
+	return all
+}
+
 // TestContractFollowsTheServer through a rollout, while the server runs, and through a restart of the manager.
 func TestContractFollowsTheServer(t *testing.T) {
 	t.Parallel()
@@ -60,6 +89,11 @@ func TestContractFollowsTheServer(t *testing.T) {
 		g.Expect(contractNames(m.Status.Contract)).To(Equal([]string{"tool/one", "tool/two"}))
 	})
 	w.Expect(first.Status.Contract.LastChange).To(BeNil())
+	w.Eventually(func(g Gomega) {
+		stored := w.stored(g, "tools")
+		g.Expect(stored).To(HaveLen(1))
+		g.Expect(definitions(stored["current"])).To(And(ContainSubstring(`"name":"one"`), ContainSubstring(`"inputSchema":{`)))
+	}).Should(Succeed())
 	versions := harness.Versions[*v1beta1.MCPServer](w, &v1beta1.MCPServerList{}, "tools")
 
 	// When the pods are replaced, then that is one change
@@ -75,6 +109,24 @@ func TestContractFollowsTheServer(t *testing.T) {
 	w.Expect(change.SchemaChanged).To(Equal([]string{"tool/two"}))
 	w.Eventually(func() []string { return w.contractEvents("tools") }).Should(HaveExactElements(
 		`Warning ContractChanged the contract changed: removed: tool "one"; other schema: tool "two"; added: tool "three"; see status.contract`))
+
+	w.Eventually(func(g Gomega) {
+		stored := w.stored(g, "tools")
+		g.Expect(definitions(stored["current"])).To(And(ContainSubstring(`"query"`), Not(ContainSubstring(`"name":"one"`))))
+		g.Expect(definitions(stored["previous"])).To(ContainSubstring(`"name":"one"`))
+	}).Should(Succeed())
+
+	// When others change the ConfigMap or delete it, then it has the contract again
+	digest := v1beta1.ContractKeyCurrent + second.Status.Contract.Digest
+	w.Expect(w.Suite.API.Patch(t.Context(), harness.Read(w, "tools-contract", &corev1.ConfigMap{}),
+		client.RawPatch(types.MergePatchType, []byte(`{"data":{"`+digest+`":"forged"}}`)), client.FieldOwner("someone"))).To(Succeed())
+	w.Eventually(func() string { return harness.Read(w, "tools-contract", &corev1.ConfigMap{}).Data[digest] }).ShouldNot(Equal("forged"))
+	w.Expect(w.Suite.API.Delete(t.Context(), harness.Read(w, "tools-contract", &corev1.ConfigMap{}))).To(Succeed())
+	w.Eventually(func(g Gomega) {
+		var live corev1.ConfigMap
+		g.Expect(w.Suite.API.Get(t.Context(), client.ObjectKey{Namespace: w.Namespace, Name: "tools-contract"}, &live)).To(Succeed())
+		g.Expect(live.Data).To(HaveKey(digest))
+	}).Should(Succeed())
 
 	// At rest, probes write nothing
 	mark, probed := w.Settled(), newer.requests("/mcp")
@@ -123,4 +175,7 @@ func TestContractFollowsTheServer(t *testing.T) {
 		g.Expect(m.Status.Contract).To(BeNil())
 	})
 	w.Expect(w.contractEvents("tools")).To(HaveLen(3))
+	w.Eventually(func() error {
+		return w.Suite.API.Get(t.Context(), client.ObjectKey{Namespace: w.Namespace, Name: "tools-contract"}, &corev1.ConfigMap{})
+	}).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
 }

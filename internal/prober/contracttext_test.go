@@ -1,0 +1,109 @@
+package prober
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// readerOf has read one list of tools.
+func readerOf(t *testing.T, tools []string) *contractReader {
+	t.Helper()
+	k := kept{maxBytes: handshakeKept + listKept, maxValues: handshakeValues + listValues}
+	reader := newContractReader()
+	reader.list = toolList
+	r := reducer{kept: &k, contract: reader}
+	NewWithT(t).Expect(r.write([]byte(`{"result":{"tools":[` + strings.Join(tools, ",") + `]}}`))).To(BeNil())
+	return reader
+}
+
+func textOf(t *testing.T, raw string) (text ContractText) {
+	t.Helper()
+	NewWithT(t).Expect(json.Unmarshal([]byte(raw), &text)).To(Succeed())
+	return text
+}
+
+func TestTextOfAContract(t *testing.T) {
+	g := NewWithT(t)
+	reader := readerOf(t, []string{`{ "name": "b", "description": "<b> & more" }`, `{"name":"a","inputSchema":{"z":1.50,"a":[true,null]}}`})
+	g.Expect(reader.text()).To(Equal(`{"items":[` +
+		`{"kind":"tool","name":"a","definition":{"inputSchema":{"a":[true,null],"z":1.50},"name":"a"}},` +
+		`{"kind":"tool","name":"b","definition":{"description":"<b> & more","name":"b"}}]}`))
+	g.Expect(DigestOfText(textOf(t, reader.text()))).To(Equal(reader.contract().Digest))
+	g.Expect(newContractReader().text()).To(Equal(`{"items":[]}`))
+}
+
+func TestTextIsBoundedAndDoesNotDependOnOrder(t *testing.T) {
+	tool := func(name string, size int) string {
+		return fmt.Sprintf(`{"name":%q,"description":%q}`, name, strings.Repeat("x", size))
+	}
+	many := make([]string, 2*MaxContractItems)
+	for i := range many {
+		many[i] = toolNamed(fmt.Sprintf("tool-%05d", i))
+	}
+	for name, c := range map[string]struct {
+		tools   []string
+		kept    int
+		omitted int
+	}{
+		"as long as possible":  {[]string{tool("a", 60<<10), tool("b", 60<<10), tool("c", 60<<10), tool("d", 60<<10), tool("e", 10<<10)}, 5, 0},
+		"too long together":    {[]string{tool("a", 60<<10), tool("b", 60<<10), tool("c", 60<<10), tool("d", 60<<10), tool("e", 60<<10), tool("f", 1)}, 4, 2},
+		"one is too long":      {[]string{tool("a", 100), tool("b", maxItemBytes), tool("c", 1)}, 2, 1},
+		"the first is":         {[]string{tool("a", 2*maxTextBytes), tool("b", 1)}, 1, 1},
+		"more than are listed": {many, MaxContractItems, MaxContractItems},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			reader := readerOf(t, c.tools)
+			text := textOf(t, reader.text())
+			g.Expect(text.Items).To(HaveLen(c.kept))
+			g.Expect(text.Omitted).To(Equal(c.omitted))
+			if c.omitted > 0 {
+				g.Expect(DigestOfText(text)).To(BeEmpty())
+			}
+			for range 5 {
+				rand.Shuffle(len(c.tools), func(i, j int) { c.tools[i], c.tools[j] = c.tools[j], c.tools[i] })
+				g.Expect(readerOf(t, c.tools).text()).To(Equal(reader.text()))
+			}
+		})
+	}
+}
+
+func TestDigestOfATextThatIsNoContract(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(DigestOfText(ContractText{Items: []TextItem{{Kind: "x", Definition: json.RawMessage(`{}`)}}})).To(BeEmpty())
+	g.Expect(DigestOfText(ContractText{Items: []TextItem{{Kind: Tool, Definition: json.RawMessage(`{`)}}})).To(BeEmpty())
+}
+
+func TestTextOfAServerIsKept(t *testing.T) {
+	g := NewWithT(t)
+	p := newProber(t, Options{})
+	target := withContract(Target{URL: serve(t, streamable(newServer(), nil)).URL})
+	found := probeBy(t, p, target)
+	g.Expect(found.contract.reader).To(BeNil(), "it takes memory")
+	text := textOf(t, p.ContractText(found.contract.Digest))
+	g.Expect(text.Items).To(HaveLen(3))
+	g.Expect(DigestOfText(text)).To(Equal(found.contract.Digest))
+	g.Expect(p.ContractText("other")).To(BeEmpty())
+}
+
+func TestTextsThatAreKeptAreBounded(t *testing.T) {
+	g := NewWithT(t)
+	known := newTexts()
+	long := strings.Repeat("x", maxTextsBytes/4)
+	for i := range 10 {
+		known.add(fmt.Sprint(i), long)
+		known.add(fmt.Sprint(i), long)
+		g.Expect(known.bytes).To(And(BeNumerically(">", 0), BeNumerically("<=", maxTextsBytes)))
+		g.Expect(known.get(fmt.Sprint(i))).To(Equal(long), "the last one")
+	}
+	for i := range 2 * maxTexts {
+		known.add(fmt.Sprint("short", i), "x")
+	}
+	g.Expect(known.known.Len()).To(Equal(maxTexts))
+	g.Expect(known.bytes).To(BeNumerically("<", 2*maxTextsBytes))
+}
