@@ -24,6 +24,7 @@ type proxyConfig struct {
 	serverPort      int
 	maxMessageBytes int
 	drainTimeout    time.Duration
+	allowedHosts    []string
 	authorization   authorizationFlags
 	policy          policyFlags
 }
@@ -40,6 +41,7 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 	flags.IntVar(&cfg.verbosity, "v", 0, "log `level`; 1 adds debug messages")
 	flags.IntVar(&cfg.maxMessageBytes, "max-message-bytes", d.MaxMessageBytes, "maximum size of a message that is read, in bytes; with -max-body-bytes that is the limit")
 	flags.DurationVar(&cfg.drainTimeout, "drain-timeout", d.DrainTimeout, "maximum time from SIGTERM to exit; must be shorter than the termination grace period of the pod")
+	flags.Var((*list)(&cfg.allowedHosts), "allowed-host", "`host` in the Host header that becomes localhost for a server that listens only there, beside localhost and IP addresses; may be repeated (default: all)")
 	cfg.authorization.register(flags)
 	cfg.policy.register(flags)
 	if err := flags.Parse(args); err != nil {
@@ -83,7 +85,13 @@ func proxy(ctx, force context.Context, cfg proxyConfig, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	p, err := authproxy.New(authproxy.Options{Port: cfg.serverPort, Protect: front.protect, DrainTimeout: cfg.drainTimeout, Log: log})
+	options := authproxy.Options{Port: cfg.serverPort, Protect: front.protect, DrainTimeout: cfg.drainTimeout, Log: log}
+	if len(cfg.allowedHosts) > 0 {
+		if options.AllowsHost, err = bridge.AllowsHosts(withClusterDomains(cfg.allowedHosts, resolverConfig)); err != nil {
+			return err
+		}
+	}
+	p, err := authproxy.New(options)
 	if err != nil {
 		return err
 	}

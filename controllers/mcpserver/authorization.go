@@ -183,7 +183,7 @@ func proxyOf(server *v1beta1.MCPServer, settings Settings, resources []string) *
 		WithCommand(slices.Concat([]string{
 			"/mcp-bridge", "proxy", "--listen", listenAddress(proxyPort(server)), "--admin-listen", listenAddress(bridgePort(server)),
 			"--server-port", strconv.Itoa(int(server.Spec.Port)), "--drain-timeout", drainTimeout(server).String(),
-		}, authorizationArguments(server, resources), policyArguments(server))...).
+		}, hostArguments(server), authorizationArguments(server, resources), policyArguments(server))...).
 		WithPorts(
 			corev1ac.ContainerPort().WithName(portName).WithContainerPort(proxyPort(server)).WithProtocol(corev1.ProtocolTCP),
 			corev1ac.ContainerPort().WithName(proxyPortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP)).
@@ -200,6 +200,15 @@ func proxyOf(server *v1beta1.MCPServer, settings Settings, resources []string) *
 	proxy.WithReadinessProbe(probeOf(server, timingsOf(server.Spec.Probes), httpProbe("/readyz", port), proxyReadyPeriod, proxyReadyFailures))
 	proxy.WithLivenessProbe(probeOf(server, nil, httpProbe("/healthz", port), probePeriod, probeFailures))
 	return proxy
+}
+
+// hostArguments keep the hosts of other requests visible to a server on localhost, which may refuse them. With tokens
+// there is no need: web pages of an attacker have none.
+func hostArguments(server *v1beta1.MCPServer) []string {
+	if server.Spec.Authorization != nil {
+		return nil
+	}
+	return []string{"--allowed-host", strings.Join(allowedHosts(server), ",")}
 }
 
 // timingsOf are the timings of the readiness probe, which the proxy has unless the spec sets its type: then the

@@ -42,6 +42,10 @@ type Options struct {
 	Port int
 	// Protect returns the handler that clients reach, in front of the one that forwards to the server.
 	Protect func(http.Handler) http.Handler
+	// AllowsHost reports whether a Host header may be replaced by localhost, for a server that listens only there. Requests
+	// with another host keep it, so that the server can refuse it: it may be one that an attacker gave the address of this
+	// host (DNS rebinding). If nil, all may, because requests without a token are refused.
+	AllowsHost func(host string) bool
 	// DrainTimeout is how long requests may continue after SIGTERM.
 	DrainTimeout time.Duration
 	Log          logr.Logger
@@ -60,7 +64,7 @@ func New(opts Options) (*Proxy, error) {
 	if opts.Port < 1 || opts.Port > 65535 {
 		return nil, fmt.Errorf("the port of the server is %d: it must be from 1 to 65535", opts.Port)
 	}
-	p := &Proxy{opts: opts, upstream: newUpstream(opts.Port)}
+	p := &Proxy{opts: opts, upstream: newUpstream(opts.Port, opts.AllowsHost)}
 	forward := &httputil.ReverseProxy{
 		Rewrite: p.rewrite,
 		Transport: &http.Transport{
