@@ -43,6 +43,7 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 	flags.DurationVar(&cfg.drainTimeout, "drain-timeout", d.DrainTimeout, "maximum time from SIGTERM to exit; must be shorter than the termination grace period of the pod")
 	flags.Var((*list)(&cfg.allowedHosts), "allowed-host", "`host` in the Host header that becomes localhost for a server that listens only there, beside localhost and IP addresses; may be repeated (default: all)")
 	cfg.authorization.register(flags)
+	cfg.authorization.registerExchange(flags)
 	cfg.policy.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
@@ -54,6 +55,8 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 		return cfg, errors.New("-server-port must be from 1 to 65535: set the port of the MCP server")
 	case len(cfg.authorization.options.Issuers) == 0 && (cfg.authorization.isSet() || !cfg.policy.isSet()):
 		return cfg, errors.New("no -issuer: set at least one, or only limits and tools")
+	case cfg.authorization.exchange.TokenURL == "" && cfg.authorization.exchange.Credentials != "":
+		return cfg, errors.New("no -exchange-url: set the token endpoint")
 	case cfg.maxMessageBytes < 1 || cfg.drainTimeout <= 0:
 		return cfg, errors.New("-max-message-bytes and -drain-timeout must be greater than 0")
 	}

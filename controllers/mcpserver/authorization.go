@@ -29,6 +29,9 @@ const (
 	jwksVolume     = v1beta1.MCPReservedPrefix + "jwks"
 	// jwksPath is not below MCPReservedPath, where a read-only volume is mounted.
 	jwksPath = v1beta1.MCPReservedPath + "-jwks"
+	// clientVolume has the client credentials for the exchange of tokens.
+	clientVolume = v1beta1.MCPReservedPrefix + "client"
+	clientPath   = v1beta1.MCPReservedPath + "-client"
 	// certificatesPath is where the init container copies the CA certificates of the bridge's image.
 	certificatesPath = v1beta1.MCPReservedPath + "/ca-certificates.crt"
 	// wellKnownPath is the path of the metadata of the resource (RFC 9728), which the path of the resource follows.
@@ -108,7 +111,28 @@ func authorizationArguments(server *v1beta1.MCPServer, resources []string) []str
 		arguments = append(arguments, "--tool-scopes", tool.Name+" "+strings.Join(slices.Sorted(slices.Values(tool.Scopes)), " "))
 	}
 	if isStdio(server) {
-		arguments = append(arguments, "--issuer-ca", certificatesPath)
+		return append(arguments, "--issuer-ca", certificatesPath)
+	}
+	return append(arguments, exchangeArguments(authorization.TokenExchange)...)
+}
+
+// exchangeArguments are the arguments of the proxy for the exchange of tokens.
+func exchangeArguments(exchange *v1beta1.MCPServerTokenExchange) []string {
+	if exchange == nil {
+		return nil
+	}
+	arguments := []string{"--exchange-url", exchange.TokenURL, "--exchange-credentials", clientPath}
+	for _, option := range [][2]string{
+		{"--exchange-audience", exchange.Audience}, {"--exchange-resource", exchange.Resource},
+		{"--exchange-scopes", strings.Join(slices.Sorted(slices.Values(exchange.Scopes)), " ")},
+	} {
+		if option[1] != "" {
+			arguments = append(arguments, option[0], option[1])
+		}
+	}
+	for i, argument := range arguments {
+		// The kubelet would replace $(NAME).
+		arguments[i] = strings.ReplaceAll(argument, "$(", "$$(")
 	}
 	return arguments
 }
@@ -142,6 +166,11 @@ func fromAuthorization(authorization *v1beta1.MCPServerAuthorization) []referenc
 			all = append(all, references.Reference{Kind: references.ConfigMap, Name: ref.Name, Keys: []string{jwksKey(ref)}})
 		}
 	}
+	if exchange := authorization.TokenExchange; exchange != nil {
+		all = append(all, references.Reference{
+			Kind: references.Secret, Name: exchange.ClientSecretRef.Name, Keys: []string{v1beta1.ClientIDKey, v1beta1.ClientSecretKey},
+		})
+	}
 	return all
 }
 
@@ -154,6 +183,7 @@ func withProxy(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Cont
 	}
 	if server.Spec.Authorization != nil {
 		withKeys(pod, checks, server.Spec.Authorization)
+		withClient(pod, checks, server)
 	}
 	if hasProxy(server) {
 		pod.WithContainers(checks)
@@ -173,6 +203,19 @@ func withKeys(pod *corev1ac.PodSpecApplyConfiguration, checks *corev1ac.Containe
 		pod.WithVolumes(corev1ac.Volume().WithName(jwksVolume).WithProjected(keys))
 		checks.WithVolumeMounts(corev1ac.VolumeMount().WithName(jwksVolume).WithMountPath(jwksPath).WithReadOnly(true))
 	}
+}
+
+// withClient mounts the client credentials for the exchange of tokens. The kubelet replaces the files when the Secret
+// changes.
+func withClient(pod *corev1ac.PodSpecApplyConfiguration, proxy *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer) {
+	exchange := server.Spec.Authorization.TokenExchange
+	if exchange == nil || isStdio(server) {
+		return
+	}
+	pod.WithVolumes(corev1ac.Volume().WithName(clientVolume).WithSecret(corev1ac.SecretVolumeSource().WithSecretName(exchange.ClientSecretRef.Name).WithItems(
+		corev1ac.KeyToPath().WithKey(v1beta1.ClientIDKey).WithPath(v1beta1.ClientIDKey),
+		corev1ac.KeyToPath().WithKey(v1beta1.ClientSecretKey).WithPath(v1beta1.ClientSecretKey))))
+	proxy.WithVolumeMounts(corev1ac.VolumeMount().WithName(clientVolume).WithMountPath(clientPath).WithReadOnly(true))
 }
 
 // proxyOf is the container of the proxy.

@@ -148,7 +148,7 @@ func init() {
 		"scheduling.priorityClassName": 253, "serviceAccount.name": 253,
 		"authorization.resource": 2048, "authorization.scopes[]": 128, "authorization.issuers[].issuer": 1024, "authorization.issuers[].jwksURI": 2048,
 		"authorization.issuers[].jwksConfigMapRef.name": 253, "authorization.issuers[].jwksConfigMapRef.key": 253,
-		"authorization.tools[].name": 129, "authorization.tools[].scopes[]": 128,
+		"authorization.tools[].name": 128, "authorization.tools[].scopes[]": 128,
 		"contract.allow[]": 128, "contract.deny[]": 128,
 	} {
 		limitOf(field, "maxLength", strings.Repeat("a", limit+1), fmt.Sprintf("Too long: may not be more than %d bytes", limit))

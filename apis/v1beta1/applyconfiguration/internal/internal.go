@@ -425,6 +425,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: associative
+    - name: tokenExchange
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerTokenExchange
     - name: tools
       type:
         list:
@@ -503,6 +506,12 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCallsPerMinute
   scalar: numeric
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerClientSecretRef
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContract
   map:
     fields:
@@ -1211,6 +1220,27 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: server
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerInfo
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerTokenExchange
+  map:
+    fields:
+    - name: audience
+      type:
+        scalar: string
+    - name: clientSecretRef
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerClientSecretRef
+    - name: resource
+      type:
+        scalar: string
+    - name: scopes
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: tokenURL
+      type:
+        scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerToolScopes
   map:
     fields:
